@@ -1,0 +1,198 @@
+#pragma once
+// One thread, one loop: file events, time events, hooks around the sleep, posts from other
+// threads, and sources of work that no descriptor announces.
+//
+// Thread rule for this file: everything is called on the loop's own thread, except post() and
+// Poster, which any thread may use. Handlers may add, remove, replace and close anything, the
+// handler that is running included.
+//
+// One iteration:
+//   file and time events -> sources' pending work -> before_sleep hooks -> sources' flush
+//   -> sources arm (and may veto) -> sleep -> after_sleep hooks
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+
+namespace ae {
+
+using Duration = std::chrono::nanoseconds;
+using TimePoint = std::chrono::steady_clock::time_point;
+
+/// Which readiness a file event asks for, or reports.
+enum Mask : unsigned {
+  kNone = 0,
+  kReadable = 1,
+  kWritable = 2,
+  /// With kWritable: if the descriptor is readable and writable in one iteration, the write
+  /// handler runs first (Redis's AE_BARRIER).
+  kBarrier = 4,
+};
+constexpr Mask operator|(Mask a, Mask b) {
+  return static_cast<Mask>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+constexpr Mask operator&(Mask a, Mask b) {
+  return static_cast<Mask>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
+}
+constexpr Mask operator~(Mask a) { return static_cast<Mask>(~static_cast<unsigned>(a) & 7u); }
+
+/// What one call of process_events() may do.
+enum Process : unsigned {
+  kFileEvents = 1,
+  kTimeEvents = 2,
+  kDontWait = 4,          ///< Poll: return at once when nothing is ready.
+  kCallBeforeSleep = 8,   ///< Run before_sleep hooks (sources are always served).
+  kCallAfterSleep = 16,   ///< Run after_sleep hooks.
+  kAllEvents = kFileEvents | kTimeEvents,
+  kFullIteration = kAllEvents | kCallBeforeSleep | kCallAfterSleep,
+};
+constexpr Process operator|(Process a, Process b) {
+  return static_cast<Process>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+
+/// Runs when `fd` is ready. `ready` is kReadable or kWritable. Called again in the next iteration
+/// while the descriptor stays ready (level-triggered).
+using FileHandler = std::function<void(int fd, Mask ready)>;
+
+/// Returned by a TimeHandler that wants no further call.
+inline constexpr Duration kNoMore = Duration::min();
+
+/// Returns the delay until its next call (negative values other than kNoMore count as 0).
+using TimeHandler = std::function<Duration()>;
+
+using TimerId = std::uint64_t;  ///< Never 0; not reused.
+using HookId = std::uint64_t;   ///< Never 0; not reused.
+
+/// Work that no descriptor announces, or announces too late: bytes decrypted ahead, completions
+/// in a queue, connections that are readable by rule rather than by the kernel.
+/// The loop borrows sources: remove_source() before the object dies.
+class Source {
+ public:
+  Source() = default;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  virtual ~Source() = default;
+
+  /// True while there is work to do now: the loop then polls instead of sleeping.
+  virtual bool has_pending() const = 0;
+  /// Does a bounded piece of the work; called once in every iteration. Returns the number of
+  /// things done (handlers run), for process_events().
+  virtual std::size_t process_pending() = 0;
+  /// Called once in every iteration after the before_sleep hooks: send what the iteration wrote.
+  virtual void flush() {}
+  /// Called last, only if the loop is about to block: ask to be woken (through a descriptor), then
+  /// look once more. False vetoes the sleep.
+  virtual bool arm() { return true; }
+  /// How long the loop may busy-poll has_pending_now() before it arms and sleeps. 0: not at all.
+  virtual Duration spin_budget() const { return Duration::zero(); }
+  /// Looks for new work without a system call; used while spinning. True ends the spin.
+  virtual bool has_pending_now() { return has_pending(); }
+};
+
+/// Something destroy_later() takes. The link is inside, so deferring allocates nothing.
+class Deferred {
+ public:
+  Deferred() = default;
+  Deferred(const Deferred&) = delete;
+  Deferred& operator=(const Deferred&) = delete;
+  virtual ~Deferred() = default;
+
+ private:
+  friend class DeferredList;
+  Deferred* next_ = nullptr;
+};
+
+/// Per-loop state of something that serves many loops (a transport's contexts). Owned by the loop,
+/// destroyed in reverse order of creation before the loop's own watchers go.
+class LoopLocal {
+ public:
+  LoopLocal() = default;
+  LoopLocal(const LoopLocal&) = delete;
+  LoopLocal& operator=(const LoopLocal&) = delete;
+  virtual ~LoopLocal() = default;
+};
+
+/// Posts to a loop that may be gone. Copyable; every member may be used from any thread.
+class Poster {
+ public:
+  class Queue;
+  Poster() = default;
+  explicit Poster(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
+  /// Runs `fn` on the loop's thread. Posts of one thread run in their order. False if the loop is
+  /// gone (or was never there): `fn` then never runs. True is a promise: it runs exactly once, at
+  /// the latest while the loop is being destroyed.
+  bool post(std::function<void()> fn) const;
+
+ private:
+  std::shared_ptr<Queue> queue_;
+};
+
+/// A mistake in the use of the loop (re-entrant run, negative descriptor).
+class LoopError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+class EventLoop {
+ public:
+  EventLoop() = default;
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+  /// LoopLocals, posted functions and deferred objects go first. Not from inside a handler.
+  virtual ~EventLoop() = default;
+
+  // --- file events -------------------------------------------------------------------------------
+  /// Sets `handler` for each direction in `mask` (kReadable, kWritable, either with kBarrier) and
+  /// leaves the other direction alone. Borrows `fd`: remove the events before closing it.
+  /// Throws LoopError for a negative fd or an empty mask.
+  virtual void add_file_event(int fd, Mask mask, FileHandler handler) = 0;
+  /// Removes the directions in `mask`. No-op where none is set. A handler that is already due in
+  /// this iteration does not run.
+  virtual void remove_file_event(int fd, Mask mask) = 0;
+  virtual Mask file_events(int fd) const = 0;
+
+  // --- time events -------------------------------------------------------------------------------
+  /// Calls `handler` not earlier than `delay` from now, by the monotonic clock.
+  virtual TimerId add_time_event(Duration delay, TimeHandler handler) = 0;
+  /// False if there is no such event (any more). From inside its own handler: it is not re-armed.
+  virtual bool remove_time_event(TimerId id) = 0;
+
+  // --- hooks and sources -------------------------------------------------------------------------
+  /// Hooks run in the order they were added.
+  virtual HookId add_before_sleep(std::function<void()> hook) = 0;
+  virtual HookId add_after_sleep(std::function<void()> hook) = 0;
+  virtual void remove_hook(HookId id) = 0;
+  virtual void add_source(Source& source) = 0;
+  virtual void remove_source(Source& source) = 0;
+
+  // --- running -----------------------------------------------------------------------------------
+  /// Runs iterations until stop(). Rethrows what a handler threw, with the loop still usable.
+  /// Throws LoopError when called from inside a handler.
+  virtual void run() = 0;
+  /// Ends run() after the current iteration. Before run(): that run() returns at once.
+  virtual void stop() noexcept = 0;
+  /// One iteration, as Redis's aeProcessEvents. Returns the number of handlers that ran.
+  virtual std::size_t process_events(Process flags) = 0;
+
+  // --- other threads -----------------------------------------------------------------------------
+  /// Any thread, as long as the loop lives; see Poster for the case where it may not.
+  virtual void post(std::function<void()> fn) = 0;
+  virtual Poster poster() = 0;
+
+  // --- lifetime ----------------------------------------------------------------------------------
+  /// Destroys `object` once no handler is on the stack (at the latest with the loop).
+  virtual void destroy_later(std::unique_ptr<Deferred> object) noexcept = 0;
+  /// The slot for `key`'s per-loop state; empty at first. The reference stays valid until the loop
+  /// dies. Several objects share the loop without globals this way.
+  virtual std::unique_ptr<LoopLocal>& local(const void* key) = 0;
+
+  /// The time of this iteration, cheap, monotonic.
+  virtual TimePoint now() const = 0;
+  /// True on the loop's thread while a handler, hook or source of this loop is running.
+  virtual bool in_handler() const noexcept = 0;
+};
+
+}  // namespace ae

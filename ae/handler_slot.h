@@ -1,0 +1,54 @@
+#pragma once
+// The one rule for running a handler that may replace, remove or (through deferred destruction)
+// bury itself: move it out, run it, put it back unless the slot changed meanwhile.
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+namespace ae {
+
+template <class Signature>
+class HandlerSlot;
+
+template <class... Args>
+class HandlerSlot<void(Args...)> {
+ public:
+  using Function = std::function<void(Args...)>;
+
+  void set(Function fn) {
+    set_ = static_cast<bool>(fn);
+    fn_ = std::move(fn);
+    ++version_;
+  }
+  void clear() { set(nullptr); }
+
+  /// True also while the handler is running.
+  explicit operator bool() const noexcept { return set_; }
+
+  /// Runs the handler. A slot that is already running (a nested call) or empty does nothing.
+  /// The slot itself must survive the call: owners are destroyed through destroy_later().
+  template <class... Actual>
+  void run(Actual&&... args) {
+    if (!fn_) return;
+    Restore restore{*this, std::move(fn_), version_};
+    fn_ = nullptr;
+    restore.running(std::forward<Actual>(args)...);
+  }
+
+ private:
+  struct Restore {
+    HandlerSlot& slot;
+    Function running;
+    std::uint32_t version;
+    ~Restore() {
+      if (slot.version_ == version) slot.fn_ = std::move(running);
+    }
+  };
+
+  Function fn_;
+  std::uint32_t version_ = 0;
+  bool set_ = false;
+};
+
+}  // namespace ae

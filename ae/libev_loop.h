@@ -1,0 +1,56 @@
+#pragma once
+// ae::EventLoop on libev. The only header users of the library need to put connections on a loop;
+// <ev.h> is not visible from here.
+
+#include <exception>
+#include <memory>
+
+#include "ae/event_loop.h"
+
+struct ev_loop;
+
+namespace ae {
+
+class LibevLoop final : public EventLoop {
+ public:
+  /// Owns a new ev_loop. Throws std::system_error if the kernel gives no descriptor for it.
+  LibevLoop();
+  /// Borrows the host program's loop, which must outlive this object. The host keeps calling
+  /// ev_run(); our watchers keep it referenced only while there is something of ours to wait for.
+  /// A handler that throws there breaks out of ev_run (EVBREAK_ALL) and take_exception() has it.
+  explicit LibevLoop(struct ev_loop* borrowed);
+  ~LibevLoop() override;
+
+  void add_file_event(int fd, Mask mask, FileHandler handler) override;
+  void remove_file_event(int fd, Mask mask) override;
+  Mask file_events(int fd) const override;
+  TimerId add_time_event(Duration delay, TimeHandler handler) override;
+  bool remove_time_event(TimerId id) override;
+  HookId add_before_sleep(std::function<void()> hook) override;
+  HookId add_after_sleep(std::function<void()> hook) override;
+  void remove_hook(HookId id) override;
+  void add_source(Source& source) override;
+  void remove_source(Source& source) override;
+  void run() override;
+  void stop() noexcept override;
+  std::size_t process_events(Process flags) override;
+  void post(std::function<void()> fn) override;
+  Poster poster() override;
+  void destroy_later(std::unique_ptr<Deferred> object) noexcept override;
+  std::unique_ptr<LoopLocal>& local(const void* key) override;
+  TimePoint now() const override;
+  bool in_handler() const noexcept override;
+
+  /// The ev_loop below, for programs that add watchers of their own.
+  struct ev_loop* native() const noexcept;
+  /// What a handler threw since the last call, or null (only a borrowed loop leaves it here).
+  std::exception_ptr take_exception() noexcept;
+  /// In a child after fork(), before the loop is used again (ev_loop_fork).
+  void after_fork() noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ae

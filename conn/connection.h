@@ -1,0 +1,192 @@
+#pragma once
+// One byte stream to one peer, whatever carries it. Its operations mean what the socket calls mean.
+//
+// Thread rule: everything on the thread of its loop. I/O never throws.
+// Handlers run from the loop only, never from inside a call of yours, and they may close, replace
+// or remove anything, this connection included. They are level-triggered: called again in the next
+// iteration while there is unread data (or end of stream, or an error to collect), or room to write.
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ae/event_loop.h"
+#include "ae/handler_slot.h"
+#include "conn/error.h"
+
+namespace conn {
+
+class ConnectionType;
+struct Endpoint;
+struct LoopCounters;
+
+enum class State : std::uint8_t {
+  kNone,        ///< fresh from create()
+  kConnecting,  ///< connect() runs
+  kAccepting,   ///< accepted below, handshake running; not yet seen by the accept handler
+  kConnected,   ///< reads and writes work; also after the peer's half-close
+  kClosed,      ///< both directions ended without an error
+  kError,       ///< dead; last_error() says why
+};
+std::string_view to_string(State state) noexcept;
+
+/// Whether the write handler runs before the read handler when both are due in one iteration.
+enum class Barrier : bool { kNo, kYes };
+
+class Connection : public ae::Deferred {
+ public:
+  using Handler = std::function<void(Connection&)>;
+
+  // --- set-up ------------------------------------------------------------------------------------
+  /// Starts an outgoing connection, trying every address `to` resolves to. `done` runs exactly
+  /// once, never before connect() returns, with state() kConnected or kError; close() cancels it.
+  /// Bounded by the transport's connect time-out (option connect-timeout, 5 s).
+  void connect(const Endpoint& to, Handler done);
+  /// The same, waiting here for `timeout` at most. True if connected; else last_error() tells.
+  bool connect_blocking(const Endpoint& to, ae::Duration timeout);
+
+  // --- data --------------------------------------------------------------------------------------
+  /// As read(2): bytes; 0 at end of stream, after the last byte; -1 with errno, EAGAIN: nothing now.
+  /// size 0 returns 0 and tells nothing.
+  ssize_t read(void* buffer, std::size_t size);
+  /// As write(2): may be short, -1 with EAGAIN when nothing fits. What it took will be delivered in
+  /// order, or the connection reports an error. The buffer is free again on return.
+  ssize_t write(const void* buffer, std::size_t size);
+  /// As writev(2), without its limits on count (IOV_MAX) and size.
+  ssize_t writev(const iovec* vectors, int count);
+
+  /// Null removes. Setting one from inside itself takes effect with the next call.
+  void set_read_handler(Handler handler);
+  void set_write_handler(Handler handler, Barrier barrier = Barrier::kNo);
+  bool has_read_handler() const noexcept { return static_cast<bool>(on_read_); }
+  bool has_write_handler() const noexcept { return static_cast<bool>(on_write_); }
+
+  /// Half-close: the peer gets everything written, then end of stream; reading goes on.
+  /// 0, or -1 with errno (EOPNOTSUPP where Capabilities::half_close is false).
+  int shutdown();
+  /// Gives the connection up: no handler runs any more, `this` is gone for the caller (as after
+  /// delete). What write() took is still delivered within a bounded linger, which never blocks the
+  /// loop. Safe inside any handler, its own included.
+  void close() noexcept;
+
+  // --- blocking, for handshakes and replication-style code ----------------------------------------
+  // Handlers do not run meanwhile, and no other connection of the loop loses anything.
+  /// Reads exactly `size` bytes. Returns size; fewer at end of stream; -1 with errno (ETIMEDOUT:
+  /// bytes that came in time are lost to the caller, as with Redis's syncRead).
+  ssize_t sync_read(void* buffer, std::size_t size, ae::Duration timeout);
+  /// Writes all. Returns size, or -1 with errno.
+  ssize_t sync_write(const void* buffer, std::size_t size, ae::Duration timeout);
+  /// Reads up to '\n', drops it and a '\r' before it, ends the text with NUL. Returns the length
+  /// without terminators; -1 with errno: EMSGSIZE when size-1 bytes hold no '\n', ECONNRESET when
+  /// the stream ended first.
+  ssize_t sync_readline(char* buffer, std::size_t size, ae::Duration timeout);
+
+  // --- facts -------------------------------------------------------------------------------------
+  State state() const noexcept { return state_; }
+  /// The first failure, in words; empty if there is none.
+  const std::string& last_error() const noexcept { return failure_.text; }
+  std::error_code error_code() const noexcept { return failure_.code; }
+  const ConnectionType& type() const noexcept { return type_; }
+  /// Null only after the loop was destroyed under the connection.
+  ae::EventLoop* loop() const noexcept { return loop_; }
+  /// A descriptor that belongs to this connection alone, or -1 (rdma: descriptors are the loop's).
+  virtual int fd() const noexcept { return -1; }
+  virtual std::string local_address() const = 0;  ///< "10.0.0.1:6379"; a path; "" if unknown
+  virtual std::string peer_address() const = 0;
+  /// Whether the peer is on this host; no value if it cannot be known.
+  virtual std::optional<bool> is_local() const = 0;
+  /// Details of the transport for people (CLIENT INFO, logs): window sizes, queue use, device.
+  virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
+  virtual std::string peer_certificate() const { return {}; }  ///< PEM; "" where there is none
+  virtual std::string peer_user() const { return {}; }
+  std::uint64_t id() const noexcept { return id_; }  ///< unique in the process
+  std::uint64_t bytes_read() const noexcept { return bytes_read_; }
+  std::uint64_t bytes_written() const noexcept { return bytes_written_; }
+
+  /// One pointer for the host program; the library does not touch it.
+  void* private_data() const noexcept { return private_data_; }
+  void set_private_data(void* data) noexcept { private_data_ = data; }
+
+  /// Moves an idle or connected connection to another loop (handlers come along). Call it on the
+  /// old loop's thread; from then on the connection belongs to the new loop's. False with errno
+  /// EOPNOTSUPP where Capabilities::rebind is false.
+  bool rebind(ae::EventLoop& loop);
+
+  ~Connection() override;
+
+ protected:
+  Connection(const ConnectionType& type, ae::EventLoop& loop);
+
+  // --- what a transport implements ----------------------------------------------------------------
+  // Same meaning as the public operation; the base has checked state and arguments.
+  virtual void do_connect(const Endpoint& to) = 0;
+  virtual void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) = 0;
+  virtual ssize_t do_read(void* buffer, std::size_t size) = 0;
+  virtual ssize_t do_writev(const iovec* vectors, int count) = 0;
+  /// A handler was set or removed (in on_read_, on_write_, barrier_).
+  virtual void handlers_changed() = 0;
+  virtual int do_shutdown() = 0;
+  /// Begin to go; handlers are cleared. Ends, now or later, in release().
+  virtual void do_close() noexcept = 0;
+  /// Waits until read (or write) would not say EAGAIN, or the deadline. Runs no handler.
+  virtual void wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
+  /// The loop is being destroyed: free everything that hangs on it, without waiting.
+  virtual void do_abandon() noexcept = 0;
+  virtual bool do_rebind(ae::EventLoop& loop);
+
+  // --- what the base gives a transport -------------------------------------------------------------
+  enum class [[nodiscard]] Alive : bool { kGone, kYes };
+  /// Runs a handler. After kGone the connection is closed: return without touching it.
+  template <class Slot>
+  Alive dispatch(Slot& slot) {
+    slot.run(*this);
+    return closing_ ? Alive::kGone : Alive::kYes;
+  }
+  /// Runs the connect handler, once.
+  Alive dispatch_connect();
+  /// The only way states change; the first failure stays.
+  void move_to(State next);
+  void fail(Failure failure);
+  /// Frees the connection once no handler is on the stack. The last thing do_close() leads to.
+  void release() noexcept;
+
+  bool closing() const noexcept { return closing_; }
+  /// On close(), and with the loop: false for connections no host owns yet (accepting ones).
+  void set_loop(ae::EventLoop* loop) noexcept;
+
+  ae::HandlerSlot<void(Connection&)> on_connect_, on_read_, on_write_;
+  Barrier barrier_ = Barrier::kNo;
+
+ private:
+  friend class ConnectionSet;
+  void abandon() noexcept;
+
+  const ConnectionType& type_;
+  ae::EventLoop* loop_;
+  LoopCounters* counters_;
+  State state_ = State::kNone;
+  bool closing_ = false;
+  Failure failure_;
+  std::uint64_t id_;
+  std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
+  void* private_data_ = nullptr;
+  Connection* set_next_ = nullptr;  // links of the loop's ConnectionSet
+  Connection** set_link_ = nullptr;
+};
+
+/// Owns a connection: dropping it closes it.
+struct ConnectionCloser {
+  void operator()(Connection* connection) const noexcept { connection->close(); }
+};
+using ConnectionPtr = std::unique_ptr<Connection, ConnectionCloser>;
+
+}  // namespace conn

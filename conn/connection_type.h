@@ -1,0 +1,71 @@
+#pragma once
+// A transport: how connections of one kind are made. Each lives in its own folder and is named in
+// conn/transports/transports.cc; nothing else knows it.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "conn/connection.h"
+#include "conn/endpoint.h"
+#include "conn/listener.h"
+
+namespace conn {
+
+/// What a transport cannot promise is said here, never by a missing operation.
+struct Capabilities {
+  bool half_close = false;   ///< shutdown() works, and the peer's end of stream leaves writing open
+  bool rebind = false;       ///< rebind() works
+  bool descriptor = false;   ///< fd() is a descriptor of the connection's own
+  bool integrity = false;    ///< the transport protects the bytes against change (TLS)
+};
+
+/// What the base counts for each type on each loop.
+struct LoopCounters {
+  std::uint64_t accepted = 0, connected = 0, failed = 0, closed = 0;
+  std::uint64_t open = 0;  ///< connections that exist now, lingering ones included
+  std::uint64_t bytes_read = 0, bytes_written = 0;
+};
+
+using Statistics = std::vector<std::pair<std::string, std::uint64_t>>;
+
+/// Configure it before it is used; from then on it is constant, so several loops (each on its own
+/// thread) may share one. It must outlive its connections and listeners.
+class ConnectionType {
+ public:
+  ConnectionType() = default;
+  ConnectionType(const ConnectionType&) = delete;
+  ConnectionType& operator=(const ConnectionType&) = delete;
+  virtual ~ConnectionType() = default;
+
+  virtual std::string_view name() const noexcept = 0;  ///< the URL scheme: "tcp"
+  virtual Capabilities capabilities() const noexcept = 0;
+
+  /// Defaults for every endpoint of this type. Throws Error for an unknown key or a bad value and
+  /// then changes nothing. May be called again (reconfigure): new connections take the new values.
+  virtual void configure(const Options& options) = 0;
+  /// Throws Error, as configure() and listen() would, if `endpoint` is not fit for this type.
+  virtual void check(const Endpoint& endpoint) const = 0;
+
+  /// Listens until the result is destroyed. Throws Error: port in use, no such device, ...
+  [[nodiscard]] virtual ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                                           AcceptHandler accepted) const = 0;
+  /// A connection in state kNone.
+  [[nodiscard]] virtual ConnectionPtr create(ae::EventLoop& loop) const = 0;
+
+  // Redis's pending-data calls, for a host that drives them itself. On our own loop they are
+  // sources and run without being called.
+  virtual bool has_pending_data(ae::EventLoop&) const { return false; }
+  virtual std::size_t process_pending_data(ae::EventLoop&) const { return 0; }
+  /// Frees what the type keeps for `loop` beyond connections and listeners (caches, shared queues).
+  /// The loop's end does the same.
+  virtual void cleanup(ae::EventLoop&) const {}
+
+  LoopCounters& counters(ae::EventLoop& loop) const;
+  /// Counters by name, the base's first; INFO prints them.
+  virtual Statistics statistics(ae::EventLoop& loop) const;
+};
+
+}  // namespace conn

@@ -1,0 +1,34 @@
+#pragma once
+// Where to listen or connect, as a URL: tcp://127.0.0.1:6379, tcp://*,-[::]:6379, unix:///run/kv,
+// rdma://10.0.0.1:6379?window=256k. Changing the scheme changes the transport.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conn/options.h"
+
+namespace conn {
+
+struct Endpoint {
+  struct Host {
+    std::string name;       ///< name or address, IPv6 without brackets; "*" any IPv4, "::" any IPv6
+    bool optional = false;  ///< "-" before it: listening goes on without it (Redis's bind rule)
+  };
+
+  std::string scheme;       ///< name of the ConnectionType, lower case
+  std::vector<Host> hosts;  ///< several bind addresses, separated by ','; empty for a path
+  std::uint16_t port = 0;   ///< 0 asks the listener for a free port
+  std::string path;         ///< Unix socket; set for schemes that end in "unix"
+  Options options;
+
+  /// Throws Error with a sentence that names the URL and what is wrong.
+  static Endpoint parse(std::string_view url);
+  std::string to_string() const;
+};
+
+/// "127.0.0.1:80", "[::1]:80".
+std::string host_port(std::string_view host, std::uint16_t port);
+
+}  // namespace conn

@@ -1,0 +1,11 @@
+#include "conn/error.h"
+
+namespace conn {
+
+std::string errno_text(int err) { return std::generic_category().message(err); }
+
+Failure errno_failure(int err, const std::string& what) {
+  return {std::error_code(err, std::generic_category()), what + ": " + errno_text(err)};
+}
+
+}  // namespace conn

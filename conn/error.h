@@ -1,0 +1,29 @@
+#pragma once
+// How the layer reports trouble. Mistakes made at set-up (a bad URL, a port in use, no such device)
+// throw Error with one sentence for a person. I/O never throws: it returns -1 with errno, and the
+// connection keeps its first Failure.
+
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+namespace conn {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Why a connection died: a code to decide by and a sentence to show.
+struct Failure {
+  std::error_code code;
+  std::string text;
+  explicit operator bool() const noexcept { return static_cast<bool>(code); }
+};
+
+/// "what: strerror(err)", for Failures that an errno explains.
+Failure errno_failure(int err, const std::string& what);
+/// strerror() that is safe in threads.
+std::string errno_text(int err);
+
+}  // namespace conn

@@ -1,0 +1,60 @@
+#pragma once
+// Level-triggered readiness that no descriptor announces: connections with something to do now.
+// A transport keeps one list for each loop; the loop serves it as a source and does not sleep
+// while it is not empty.
+
+#include <cstddef>
+
+#include "ae/event_loop.h"
+
+namespace conn {
+
+class ReadyList;
+
+/// The hook of one connection. Leaves its list when destroyed, so anything may be closed at any
+/// time, and standing in the list twice is impossible.
+class ReadyItem {
+ public:
+  ReadyItem() = default;
+  ReadyItem(const ReadyItem&) = delete;
+  ReadyItem& operator=(const ReadyItem&) = delete;
+  bool queued() const noexcept { return next_ != nullptr; }
+  void unqueue() noexcept;
+
+ protected:
+  ~ReadyItem() { unqueue(); }
+  /// Runs the handlers that are due. Returns how many ran. May queue itself again.
+  virtual std::size_t run_ready() = 0;
+
+ private:
+  friend class ReadyList;
+  struct Sentinel {};
+  explicit ReadyItem(Sentinel) : prev_(this), next_(this) {}
+  ReadyItem* prev_ = nullptr;
+  ReadyItem* next_ = nullptr;
+};
+
+class ReadyList : public ae::Source {
+ public:
+  ReadyList() = default;
+  ~ReadyList() override;
+  void push(ReadyItem& item) noexcept;  ///< No-op if it is queued already.
+  bool empty() const noexcept { return head_.next_ == &head_; }
+
+  bool has_pending() const override { return !empty(); }
+  /// Serves those that stand in the list at entry; who queues itself again waits for the next turn.
+  std::size_t process_pending() override;
+
+ private:
+  struct Head final : ReadyItem {
+    Head() : ReadyItem(Sentinel{}) {}
+    ~Head() { unlink_all(); }
+    std::size_t run_ready() override { return 0; }
+    void unlink_all() noexcept;
+  };
+  friend struct Head;
+  Head head_;
+  std::size_t size_at_entry() const noexcept;
+};
+
+}  // namespace conn

@@ -1,0 +1,49 @@
+#pragma once
+// Host names to addresses, without stopping the loop. Numeric addresses never leave the thread;
+// names are looked up by getaddrinfo(3) on a thread of its own, since libc has no other way that
+// honours nsswitch.conf.
+
+#include <sys/socket.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ae/event_loop.h"
+#include "conn/endpoint.h"
+#include "conn/error.h"
+
+namespace conn {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+
+  const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* get() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
+  int family() const noexcept { return storage.ss_family; }
+  std::uint16_t port() const noexcept;
+  std::string host() const;       ///< "10.0.0.1", "::1" (with %scope where there is one)
+  std::string to_string() const;  ///< host_port(), or the path of a Unix socket; "" if unset
+  bool same_host(const SocketAddress& other) const noexcept;  ///< v4-mapped IPv6 equals IPv4
+};
+
+struct Resolved {
+  std::vector<SocketAddress> addresses;  ///< in the order of RFC 6724, never empty on success
+  Failure failure;
+};
+
+/// Blocks. `passive`: for listening; "*" is any IPv4 and "::" any IPv6 address.
+Resolved resolve(const std::string& host, std::uint16_t port, bool passive);
+
+/// A lookup under way; dropping it cancels the callback.
+class Resolution {
+ public:
+  virtual ~Resolution() = default;
+};
+/// Calls `done` on the loop's thread, never before it returns.
+std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, std::string host,
+                                          std::uint16_t port, std::function<void(Resolved)> done);
+
+}  // namespace conn
