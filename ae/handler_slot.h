@@ -22,6 +22,12 @@ class HandlerSlot<void(Args...)> {
     ++version_;
   }
   void clear() { set(nullptr); }
+  /// Empties the slot and hands the handler over: for those that run once.
+  Function take() {
+    Function fn = std::move(fn_);
+    clear();
+    return fn;
+  }
 
   /// True also while the handler is running.
   explicit operator bool() const noexcept { return set_; }

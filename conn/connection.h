@@ -25,6 +25,7 @@
 
 namespace conn {
 
+class ConnectionSet;
 class ConnectionType;
 struct Endpoint;
 struct LoopCounters;
@@ -50,6 +51,8 @@ class Connection : public ae::Deferred {
   /// Starts an outgoing connection, trying every address `to` resolves to. `done` runs exactly
   /// once, never before connect() returns, with state() kConnected or kError; close() cancels it.
   /// Bounded by the transport's connect time-out (option connect-timeout, 5 s).
+  /// Only a fresh connection (kNone) can connect. On any other this call does nothing and `done`
+  /// never runs; connect_blocking() returns false with errno EISCONN or EALREADY.
   void connect(const Endpoint& to, Handler done);
   /// The same, waiting here for `timeout` at most. True if connected; else last_error() tells.
   bool connect_blocking(const Endpoint& to, ae::Duration timeout);
@@ -78,7 +81,7 @@ class Connection : public ae::Deferred {
   /// loop. Safe inside any handler, its own included.
   void close() noexcept;
 
-  // --- blocking, for handshakes and replication-style code ----------------------------------------
+  // --- blocking, for handshakes and replication-style code ---------------------------------------
   // Handlers do not run meanwhile, and no other connection of the loop loses anything.
   /// Reads exactly `size` bytes. Returns size; fewer at end of stream; -1 with errno (ETIMEDOUT:
   /// bytes that came in time are lost to the caller, as with Redis's syncRead).
@@ -117,8 +120,9 @@ class Connection : public ae::Deferred {
   void set_private_data(void* data) noexcept { private_data_ = data; }
 
   /// Moves an idle or connected connection to another loop (handlers come along). Call it on the
-  /// old loop's thread; from then on the connection belongs to the new loop's. False with errno
-  /// EOPNOTSUPP where Capabilities::rebind is false.
+  /// old loop's thread; from then on the connection belongs to the new loop's: hand it over with a
+  /// post to that loop. False with errno EOPNOTSUPP where Capabilities::rebind is false, EBUSY
+  /// while it connects and inside a handler of its own.
   bool rebind(ae::EventLoop& loop);
 
   ~Connection() override;
@@ -126,7 +130,7 @@ class Connection : public ae::Deferred {
  protected:
   Connection(const ConnectionType& type, ae::EventLoop& loop);
 
-  // --- what a transport implements ----------------------------------------------------------------
+  // --- what a transport implements ---------------------------------------------------------------
   // Same meaning as the public operation; the base has checked state and arguments.
   virtual void do_connect(const Endpoint& to) = 0;
   virtual void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) = 0;
@@ -139,15 +143,17 @@ class Connection : public ae::Deferred {
   virtual void do_close() noexcept = 0;
   /// Waits until read (or write) would not say EAGAIN, or the deadline. Runs no handler.
   virtual void wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
-  /// The loop is being destroyed: free everything that hangs on it, without waiting.
+  /// The loop is being destroyed: free everything that hangs on it, without waiting. Not called
+  /// after release().
   virtual void do_abandon() noexcept = 0;
   virtual bool do_rebind(ae::EventLoop& loop);
 
-  // --- what the base gives a transport -------------------------------------------------------------
+  // --- what the base gives a transport -----------------------------------------------------------
   enum class [[nodiscard]] Alive : bool { kGone, kYes };
   /// Runs a handler. After kGone the connection is closed: return without touching it.
   template <class Slot>
   Alive dispatch(Slot& slot) {
+    Running running{running_};
     slot.run(*this);
     return closing_ ? Alive::kGone : Alive::kYes;
   }
@@ -160,27 +166,50 @@ class Connection : public ae::Deferred {
   void release() noexcept;
 
   bool closing() const noexcept { return closing_; }
-  /// On close(), and with the loop: false for connections no host owns yet (accepting ones).
-  void set_loop(ae::EventLoop* loop) noexcept;
+  /// An established connection died and no read() (or write()) has reported it yet: the handler of
+  /// that direction is due.
+  bool error_unread() const noexcept { return died_ && !read_told_; }
+  bool error_unwritten() const noexcept { return died_ && !write_told_; }
+  /// For do_rebind(), after the transport has taken its events off the old loop: leaves it now and
+  /// arrives at `loop` through a post, whose thread then calls handlers_changed().
+  void move_to_loop(ae::EventLoop& loop);
 
   ae::HandlerSlot<void(Connection&)> on_connect_, on_read_, on_write_;
   Barrier barrier_ = Barrier::kNo;
 
  private:
   friend class ConnectionSet;
+  struct Running {  // counts the handlers of this connection that are on the stack
+    explicit Running(std::uint8_t& count) : depth(count) { ++depth; }
+    ~Running() { --depth; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    std::uint8_t& depth;
+  };
   void abandon() noexcept;
+  void leave_set() noexcept;
+  void arrive(ae::EventLoop& loop);
+  ssize_t refuse(ae::Mask direction) noexcept;
+  ssize_t finish_write(ssize_t n) noexcept;
+  bool events_wanted() const noexcept { return !closing_ && loop_ != nullptr && !arrival_; }
 
   const ConnectionType& type_;
   ae::EventLoop* loop_;
-  LoopCounters* counters_;
+  LoopCounters* counters_;    // null on the way to another loop and after the loop's end
   State state_ = State::kNone;
-  bool closing_ = false;
+  std::uint8_t running_ = 0;  // handlers on the stack
+  bool closing_ = false;      // close() was called
+  bool released_ = false;     // the loop's deferred list owns this object
+  bool died_ = false;         // failed after it had been connected
+  bool read_told_ = false;    // a read() (or write()) has returned the failure
+  bool write_told_ = false;
   Failure failure_;
   std::uint64_t id_;
   std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
   void* private_data_ = nullptr;
   Connection* set_next_ = nullptr;  // links of the loop's ConnectionSet
   Connection** set_link_ = nullptr;
+  std::shared_ptr<Connection*> arrival_;  // set while a rebind's post is under way
 };
 
 /// Owns a connection: dropping it closes it.

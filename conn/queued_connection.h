@@ -14,6 +14,7 @@ class QueuedConnection : public Connection, public ReadyItem {
   QueuedConnection(const ConnectionType& type, ae::EventLoop& loop, ReadyList& list)
       : Connection(type, loop), list_(&list) {}
 
+  // Asked only while connected or closed: in kError the base knows what is due.
   /// read() would not say EAGAIN: bytes, end of stream or an error to collect.
   virtual bool readable() const = 0;
   /// write() would not say EAGAIN: room, or an error to collect.
@@ -27,6 +28,8 @@ class QueuedConnection : public Connection, public ReadyItem {
 
  private:
   bool connect_due() const noexcept;
+  bool read_due() const;
+  bool write_due() const;
   ReadyList* list_;
 };
 

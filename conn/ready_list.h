@@ -22,7 +22,7 @@ class ReadyItem {
   void unqueue() noexcept;
 
  protected:
-  ~ReadyItem() { unqueue(); }
+  virtual ~ReadyItem() { unqueue(); }
   /// Runs the handlers that are due. Returns how many ran. May queue itself again.
   virtual std::size_t run_ready() = 0;
 
@@ -39,7 +39,7 @@ class ReadyList : public ae::Source {
   ReadyList() = default;
   ~ReadyList() override;
   void push(ReadyItem& item) noexcept;  ///< No-op if it is queued already.
-  bool empty() const noexcept { return head_.next_ == &head_; }
+  bool empty() const noexcept { return waiting_.alone() && turn_.alone(); }
 
   bool has_pending() const override { return !empty(); }
   /// Serves those that stand in the list at entry; who queues itself again waits for the next turn.
@@ -48,13 +48,14 @@ class ReadyList : public ae::Source {
  private:
   struct Head final : ReadyItem {
     Head() : ReadyItem(Sentinel{}) {}
-    ~Head() { unlink_all(); }
+    bool alone() const noexcept { return next_ == this; }
     std::size_t run_ready() override { return 0; }
-    void unlink_all() noexcept;
   };
-  friend struct Head;
-  Head head_;
-  std::size_t size_at_entry() const noexcept;
+  static void append(Head& list, ReadyItem& item) noexcept;
+  static void unqueue_all(Head& list) noexcept;
+
+  Head waiting_;  // for the next turn
+  Head turn_;     // what is left of this turn; not empty outside it only after a handler threw
 };
 
 }  // namespace conn

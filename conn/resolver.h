@@ -24,6 +24,7 @@ struct SocketAddress {
   sockaddr* get() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
   int family() const noexcept { return storage.ss_family; }
   std::uint16_t port() const noexcept;
+  void set_port(std::uint16_t port) noexcept;
   std::string host() const;       ///< "10.0.0.1", "::1" (with %scope where there is one)
   std::string to_string() const;  ///< host_port(), or the path of a Unix socket; "" if unset
   bool same_host(const SocketAddress& other) const noexcept;  ///< v4-mapped IPv6 equals IPv4
@@ -34,6 +35,12 @@ struct Resolved {
   Failure failure;
 };
 
+/// 127.0.0.0/8, ::1, and the former as IPv6.
+bool is_loopback(const SocketAddress& address) noexcept;
+
+/// True if `host` is an IPv4 or IPv6 address in digits (with %scope where it has one).
+bool numeric_address(const std::string& host, std::uint16_t port, SocketAddress& out);
+
 /// Blocks. `passive`: for listening; "*" is any IPv4 and "::" any IPv6 address.
 Resolved resolve(const std::string& host, std::uint16_t port, bool passive);
 
@@ -42,7 +49,7 @@ class Resolution {
  public:
   virtual ~Resolution() = default;
 };
-/// Calls `done` on the loop's thread, never before it returns.
+/// Calls `done` on the loop's thread, never before it returns. Drop the result before the loop.
 std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, std::string host,
                                           std::uint16_t port, std::function<void(Resolved)> done);
 

@@ -1,0 +1,181 @@
+# aeconn. `make help` lists what there is.
+#
+#   CONFIG=release|debug|asan|tsan   release builds into build/, the others into build/CONFIG/
+#   TLS=no RDMA=no                   leave that transport out
+#   CXX=clang++                      any C++20 compiler; CPPFLAGS, CXXFLAGS, LDFLAGS are yours; V=1 shows commands
+
+VERSION  := 0.1.0
+SOVERSION := 0
+CONFIG   ?= release
+TLS      ?= yes
+RDMA     ?= yes
+PREFIX   ?= /usr/local
+LIBDIR   ?= $(PREFIX)/lib
+SECONDS  ?= 60
+ifeq ($(origin CXX),default)
+CXX := g++
+endif
+OUT := $(if $(filter release,$(CONFIG)),build,build/$(CONFIG))
+
+# One level is parallel by itself; a -j of the caller's wins.
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+MAKEFLAGS += --no-print-directory
+Q := $(if $(V),,@)
+
+FLAGS_release := -O2 -g
+FLAGS_debug   := -O0 -g -D_GLIBCXX_ASSERTIONS
+FLAGS_asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
+FLAGS_tsan    := -O1 -g -fsanitize=thread
+FLAGS_fuzz    := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
+$(if $(FLAGS_$(CONFIG)),,$(error CONFIG=$(CONFIG): there is release, debug, asan, tsan))
+
+HAVE_TLS := $(if $(filter no,$(TLS)),0,$(if $(wildcard conn/tls/*.cc),1,0))
+HAVE_RDMA := $(if $(filter no,$(RDMA)),0,1)
+
+ALL_CPPFLAGS := -I. -DAECONN_TLS=$(HAVE_TLS) -DAECONN_RDMA=$(HAVE_RDMA) -DAECONN_VERSION='"$(VERSION)"' $(CPPFLAGS)
+ALL_CXXFLAGS := -std=c++20 $(FLAGS_$(CONFIG)) -fPIC -Wall -Wextra -Wshadow -Wconversion \
+                -Wnon-virtual-dtor -Woverloaded-virtual -MMD -MP $(CXXFLAGS)
+ALL_LDFLAGS  := $(filter -fsanitize=%,$(FLAGS_$(CONFIG))) $(LDFLAGS)
+TLS_LIBS     := $(if $(filter 1,$(HAVE_TLS)),-lssl -lcrypto)
+RDMA_LIBS    := $(if $(filter 1,$(HAVE_RDMA)),-lrdmacm -libverbs)
+LIBS         := $(TLS_LIBS) $(RDMA_LIBS) -lev -lfmt -pthread
+
+# ---- what is built from what --------------------------------------------------------------------
+LIB_SRC := $(wildcard ae/*.cc conn/*.cc conn/tcp/*.cc conn/transports/*.cc)
+LIB_SRC += $(if $(filter 1,$(HAVE_RDMA)),$(wildcard conn/rdma/*.cc))
+LIB_SRC += $(if $(filter 1,$(HAVE_TLS)),$(wildcard conn/tls/*.cc))
+KV_SRC      := $(wildcard examples/kv_server/*.cc)
+SERVER_SRC  := $(filter-out examples/kv_server/cli_%,$(KV_SRC))
+CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_SRC))
+SINGLE_SRC  := $(wildcard examples/*.cc)# each a program of its own
+TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(filter-out %_main.cc,$(KV_SRC))
+FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.cc)
+# What a program that uses the library may include; the rest of a transport's folder is its own.
+PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/transports/*.h conn/*/type.h conn/*/*_type.h)
+PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
+
+obj = $(patsubst %.cc,$(OUT)/obj/%.o,$(1))
+STATIC   := $(OUT)/libaeconn.a
+SONAME   := libaeconn.so.$(SOVERSION)
+SHARED   := $(OUT)/libaeconn.so.$(VERSION)
+PROGRAMS := $(if $(filter %/server_main.cc,$(KV_SRC)),$(OUT)/kv-server) \
+            $(if $(filter %/cli_main.cc,$(KV_SRC)),$(OUT)/kv-cli) \
+            $(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC))
+FUZZERS  := $(patsubst tests/fuzz/%.cc,$(OUT)/%,$(FUZZ_SRC))
+
+.PHONY: all help demo test unit-tests install uninstall clean format tidy fuzz fuzzers check-valkey headers
+.DELETE_ON_ERROR:
+
+all: $(STATIC) $(SHARED) $(PROGRAMS)  ## the library and the examples, into build/
+
+$(STATIC): $(call obj,$(LIB_SRC))
+	@rm -f $@
+	@echo "  AR   $@"
+	$(Q)$(AR) rcs $@ $^
+
+$(SHARED): $(call obj,$(LIB_SRC))
+	@echo "  LD   $@"
+	$(Q)$(CXX) -shared -Wl,-soname,$(SONAME) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
+	@ln -sf $(@F) $(OUT)/$(SONAME) && ln -sf $(SONAME) $(OUT)/libaeconn.so
+
+LINK = @echo "  LD   $@"; $(if $(V),set -x;) $(CXX) $(ALL_LDFLAGS) $(1) -o $@ $^ $(2) $(LIBS)
+$(OUT)/kv-server: $(call obj,$(SERVER_SRC)) $(STATIC)
+	$(call LINK)
+$(OUT)/kv-cli: $(call obj,$(CLI_SRC)) $(STATIC)
+	$(call LINK)
+$(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC)): $(OUT)/%: $(OUT)/obj/examples/%.o $(STATIC)
+	$(call LINK)
+
+# Objects made with other flags or another compiler are made again.
+FLAGS := $(CXX) $(ALL_CPPFLAGS) $(ALL_CXXFLAGS) $(ALL_LDFLAGS)
+$(OUT)/flags: $(if $(filter-out $(file <$(OUT)/flags),$(FLAGS))$(filter-out $(FLAGS),$(file <$(OUT)/flags)),force)
+	@[ -e $@ ] || tools/packages build --check || true
+	@$(shell mkdir -p $(@D))$(file >$@,$(FLAGS)):
+.PHONY: force
+force:
+
+$(OUT)/obj/%.o: %.cc $(OUT)/flags
+	@mkdir -p $(@D)
+	@echo "  CXX  $<"
+	$(Q)$(CXX) $(ALL_CPPFLAGS) $(EXTRA) $(ALL_CXXFLAGS) -c -o $@ $<
+
+# ---- trying and testing -------------------------------------------------------------------------
+demo:  ## kv-server and kv-cli over TCP, Unix sockets and RDMA, with a table at the end
+	@tools/packages demo
+	@$(MAKE) all
+	@examples/demo
+
+test:  ## all tests, inside and outside the microVM
+	@tools/packages test
+	@$(MAKE) all unit-tests $(if $(FUZZ_SRC),fuzzers-too)
+	@tests/run $(OUT)
+
+# Catch2 3 is a library with other headers; 2 is headers only.
+HASH  := \#
+CATCH := $(shell echo '$(HASH)include <catch2/catch_all.hpp>' | $(CXX) $(CPPFLAGS) -E -x c++ - >/dev/null 2>&1 && echo 3)
+$(OUT)/obj/tests/%.o: EXTRA = $(if $(CATCH),-DAECONN_CATCH2_V3)
+unit-tests: $(OUT)/tests/unit-tests  ## only build build/tests/unit-tests
+$(OUT)/tests/unit-tests: $(call obj,$(TEST_SRC)) $(STATIC)
+	@mkdir -p $(@D)
+	$(call LINK,,$(if $(CATCH),-lCatch2))
+
+fuzz:  ## fuzz each tests/fuzz/fuzz_*.cc for SECONDS=60
+	@$(MAKE) fuzzers-too
+	@tests/fuzz/run build/fuzz $(SECONDS)
+.PHONY: fuzzers-too
+fuzzers-too:
+	@$(MAKE) fuzzers CONFIG=fuzz CXX=$(if $(findstring clang,$(CXX)),$(CXX),clang++)
+fuzzers: $(FUZZERS)
+$(FUZZERS): $(OUT)/%: $(OUT)/obj/tests/fuzz/%.o $(call obj,$(filter-out %_main.cc,$(KV_SRC))) $(STATIC)
+	$(call LINK,-fsanitize=fuzzer)
+
+check-valkey: all  ## tests against a Valkey built with RDMA: VALKEY=folder of its binaries
+	@tests/valkey/run $(or $(VALKEY),$(error VALKEY= the folder with valkey-server, valkey-cli, valkey-benchmark))
+
+headers: $(PUBLIC_HEADERS:%=$(OUT)/headers/%.ok)  ## each public header compiles alone
+$(OUT)/headers/%.ok: % $(wildcard ae/*.h conn/*.h conn/*/*.h) $(OUT)/flags
+	@mkdir -p $(@D)
+	$(Q)echo '#include "$*"' | $(CXX) $(ALL_CPPFLAGS) $(filter-out -MMD -MP,$(ALL_CXXFLAGS)) -fsyntax-only -x c++ -
+	@touch $@
+
+OUR_CODE = $(shell find ae conn examples tests bench -name '*.cc' -o -name '*.h' 2>/dev/null)
+format:  ## clang-format on all our code
+	clang-format -i $(OUR_CODE)
+tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(KV_SRC) $(SINGLE_SRC))  ## clang-tidy
+$(OUT)/tidy/%.ok: %.cc .clang-tidy
+	@mkdir -p $(@D)
+	clang-tidy --quiet --warnings-as-errors='*' $< -- $(ALL_CPPFLAGS) -std=c++20
+	@touch $@
+
+# ---- installing ---------------------------------------------------------------------------------
+D := $(DESTDIR)
+fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@VERSION@|$(VERSION)|g' \
+           -e 's|@PRIVATE_LIBS@|$(strip $(LIBS))|g; s|@SONAME@|$(SONAME)|g' \
+           -e 's|@LIB_LIST@|$(subst $() ,;,$(strip $(LIBS)))|' tools/$(1).in >$(D)$(LIBDIR)/$(2)
+
+install: all  ## into PREFIX=/usr/local, below DESTDIR= if given
+	@mkdir -p $(D)$(PREFIX)/bin $(D)$(LIBDIR)/pkgconfig $(D)$(LIBDIR)/cmake/aeconn
+	@for h in $(PUBLIC_HEADERS); do install -D -m 644 $$h $(D)$(PREFIX)/include/aeconn/$$h || exit 1; done
+	install -m 644 $(STATIC) $(D)$(LIBDIR)
+	install -m 755 $(SHARED) $(D)$(LIBDIR)
+	ln -sf $(notdir $(SHARED)) $(D)$(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(D)$(LIBDIR)/libaeconn.so
+	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(D)$(PREFIX)/bin)
+	@$(call fill,aeconn.pc,pkgconfig/aeconn.pc)
+	@$(call fill,aeconnConfig.cmake,cmake/aeconn/aeconnConfig.cmake)
+	@$(call fill,aeconnConfigVersion.cmake,cmake/aeconn/aeconnConfigVersion.cmake)
+
+uninstall:  ## what install put there
+	rm -rf $(D)$(PREFIX)/include/aeconn $(D)$(LIBDIR)/cmake/aeconn $(D)$(LIBDIR)/pkgconfig/aeconn.pc
+	rm -f $(D)$(LIBDIR)/libaeconn.* $(PROGRAMS:$(OUT)/%=$(D)$(PREFIX)/bin/%)
+
+clean:  ## remove build/
+	rm -rf build
+
+help:  ## this list
+	@sed -n 's/^# \{0,1\}\( .*=.*\)/\1/p' Makefile
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-22s %s\n", $$1, $$2}'
+
+-include $(shell find $(OUT)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,424 @@
+// One iteration, as libev sees it. Where each part of it runs decides what is promised:
+//
+//   ev_prepare, lowest priority   deferred objects go -> sources' pending work -> before_sleep
+//                                 hooks -> flush -> spin, arm, or veto -> file interest to libev
+//   (libev sleeps, or polls while the veto's ev_idle is active)
+//   ev_check, highest priority    after_sleep hooks
+//   ev_io                         file handlers
+//   ev_check, lowest priority     posted functions and due timers, a bounded number of each
+//
+// stop() takes effect at the end of the ev_prepare part, so what the last handlers wrote is
+// flushed.
+
+#include "ae/libev_loop.h"
+
+#include <ev.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cassert>
+#include <cerrno>
+#include <deque>
+#include <iterator>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "ae/deferred_list.h"
+#include "ae/hook_list.h"
+#include "ae/libev_core.h"
+#include "ae/libev_files.h"
+#include "ae/libev_timers.h"
+#include "ae/poster.h"
+#include "ae/source_list.h"
+
+namespace ae {
+namespace {
+
+// How many of each run before the loop looks at its descriptors again.
+constexpr std::size_t kTimersPerIteration = 1000;
+constexpr std::size_t kPostsPerIteration = 1000;
+// A batch that grew beyond this gives its memory back.
+constexpr std::size_t kPostsKept = 16384;
+
+[[noreturn]] void throw_errno(const char* what) {
+  throw std::system_error(errno != 0 ? errno : EMFILE, std::generic_category(), what);
+}
+
+struct LoopDeleter {
+  void operator()(struct ev_loop* loop) const noexcept { ev_loop_destroy(loop); }
+};
+using OwnedLoop = std::unique_ptr<struct ev_loop, LoopDeleter>;
+
+OwnedLoop new_loop() {
+  // epoll or an error, where there is epoll: the slower backends that libev would fall back to
+  // start without a descriptor and hide that there is none. NOENV: LIBEV_FLAGS is not ours.
+  const unsigned recommended = ev_recommended_backends();
+  const unsigned epoll = recommended & EVBACKEND_EPOLL;
+  errno = 0;
+  OwnedLoop loop(ev_loop_new((epoll != 0 ? epoll : recommended) | EVFLAG_NOENV));
+  if (!loop) throw_errno("event loop");
+  return loop;
+}
+
+// libev aborts the process if it gets no descriptor for its wake-ups, so ask the kernel first.
+void check_wakeup_descriptor() {
+  const int fd = ::eventfd(0, EFD_CLOEXEC);
+  if (fd < 0) throw_errno("event loop wake-up");
+  ::close(fd);
+}
+
+}  // namespace
+
+struct LibevLoop::Impl {
+  explicit Impl(OwnedLoop loop);
+  explicit Impl(struct ev_loop* borrowed);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();
+  void start();
+  void shut_down();
+
+  void run();
+  std::size_t process_events(Process flags);
+  void stop() noexcept;
+  void refuse_reentry(const char* what) const;
+  void rethrow();
+
+  // The parts of an iteration, in their order.
+  void before_sleep();
+  bool serve_sources(bool after_events);
+  bool work_waiting();
+  bool spin(Duration budget);
+  void veto() noexcept;
+  void lift_veto() noexcept;
+  void after_sleep();
+  void after_files();
+  void run_posts(std::size_t limit);
+  void recycle_posts() noexcept;
+
+  bool stopping() const noexcept { return stop_requested && running; }
+  TimePoint now() const;
+  std::unique_ptr<LoopLocal>& local(const void* key);
+
+  struct Local {
+    const void* key;
+    std::unique_ptr<LoopLocal> object;
+  };
+
+  const OwnedLoop owned_loop;  // null if borrowed
+  LibevCore core;
+  LibevFiles files{core};
+  LibevTimers timers{core};
+  HookList before_hooks;
+  HookList after_hooks;
+  HookId last_hook = 0;
+  SourceList sources;
+  DeferredList deferred;
+  std::deque<Local> locals;  // in order of creation; references stay valid
+
+  ev_prepare prepare;
+  ev_check check;
+  ev_check tail;
+  ev_idle no_sleep;  // active from a veto to the next check
+  ev_async wake;
+
+  std::shared_ptr<Poster::Queue> queue;
+  Poster::Queue::Functions posts;  // the batch that is being run
+  std::size_t next_post = 0;
+
+  bool running = false;         // inside our run()
+  bool stop_requested = false;  // for the run() that is, or comes
+  bool serving = false;         // inside before_sleep()
+  bool about_to_sleep = false;  // between before_sleep() and after_sleep()
+  std::size_t ran_before = 0;   // core.ran at the start of the handlers of this iteration
+  bool had_events = false;      // handlers ran in this iteration
+  mutable TimePoint time;
+  mutable bool time_known = false;
+};
+
+// --- construction and destruction ----------------------------------------------------------------
+
+LibevLoop::Impl::Impl(OwnedLoop loop) : owned_loop(std::move(loop)), core(owned_loop.get(), true) {
+  start();
+}
+
+LibevLoop::Impl::Impl(struct ev_loop* borrowed) : core(borrowed, false) { start(); }
+
+void LibevLoop::Impl::start() {
+  check_wakeup_descriptor();
+  ev_init(&prepare,
+          [](struct ev_loop*, ev_prepare* w, int) { static_cast<Impl*>(w->data)->before_sleep(); });
+  ev_init(&check,
+          [](struct ev_loop*, ev_check* w, int) { static_cast<Impl*>(w->data)->after_sleep(); });
+  ev_init(&tail,
+          [](struct ev_loop*, ev_check* w, int) { static_cast<Impl*>(w->data)->after_files(); });
+  ev_init(&no_sleep, [](struct ev_loop*, ev_idle*, int) {});
+  ev_init(&wake, [](struct ev_loop*, ev_async*, int) {});  // after_files() looks at the queue
+  prepare.data = check.data = tail.data = this;
+  ev_set_priority(&prepare, EV_MINPRI);
+  ev_set_priority(&check, EV_MAXPRI);
+  ev_set_priority(&tail, EV_MINPRI);
+  ev_set_priority(&no_sleep, EV_MINPRI);  // the host's idle watchers run all the same
+  queue = std::make_shared<Poster::Queue>(
+      [](void* self) {
+        auto& impl = *static_cast<Impl*>(self);
+        ev_async_send(impl.core.loop, &impl.wake);
+      },
+      this);
+  core.start_unreferenced(ev_prepare_start, prepare);
+  core.start_unreferenced(ev_check_start, check);
+  core.start_unreferenced(ev_check_start, tail);
+  core.start_unreferenced(ev_async_start, wake);
+}
+
+LibevLoop::Impl::~Impl() {
+  lift_veto();
+  core.release();
+  core.stop_unreferenced(ev_async_stop, wake);
+  core.stop_unreferenced(ev_check_stop, tail);
+  core.stop_unreferenced(ev_check_stop, check);
+  core.stop_unreferenced(ev_prepare_stop, prepare);
+}
+
+// Everything of the user's goes while the loop still works: what is destroyed here may remove its
+// events and defer more.
+void LibevLoop::Impl::shut_down() {
+  assert(!core.in_handler() && "an event loop must not be destroyed from inside its handlers");
+  Poster::Queue::Functions last_posts;
+  queue->close(last_posts);
+  posts.insert(posts.end(), std::make_move_iterator(last_posts.begin()),
+               std::make_move_iterator(last_posts.end()));
+  while (next_post < posts.size()) {  // one that throws has nobody left to tell
+    core.guarded([this] { run_posts(posts.size()); });
+  }
+  while (!locals.empty()) {
+    const auto last = std::move(locals.back().object);
+    if (!last) locals.pop_back();
+  }
+  deferred.destroy_all();
+  timers.clear();
+  files.clear();
+  before_hooks.clear();
+  after_hooks.clear();
+  while (!deferred.empty()) deferred.destroy_all();
+}
+
+// --- running -------------------------------------------------------------------------------------
+
+void LibevLoop::Impl::refuse_reentry(const char* what) const {
+  if (core.in_handler() || ev_depth(core.loop) != 0) {
+    throw LoopError(std::string(what) + " called from inside a handler of its own loop");
+  }
+}
+
+void LibevLoop::Impl::rethrow() {
+  if (const auto error = core.take_error()) std::rethrow_exception(error);
+}
+
+void LibevLoop::Impl::run() {
+  refuse_reentry("run()");
+  if (std::exchange(stop_requested, false)) return;
+  running = true;
+  if (!core.owned) ev_ref(core.loop);  // until stop(), whether or not there is anything to wait for
+  ev_run(core.loop, 0);
+  if (!core.owned) ev_unref(core.loop);
+  running = false;
+  stop_requested = false;
+  rethrow();
+}
+
+std::size_t LibevLoop::Impl::process_events(Process flags) {
+  refuse_reentry("process_events()");
+  core.allowed = (flags & kAllEvents) == 0 ? flags | kDontWait : flags;
+  core.ran = 0;
+  if (!core.owned) ev_ref(core.loop);
+  ev_run(core.loop, core.allows(kDontWait) ? EVRUN_NOWAIT : EVRUN_ONCE);
+  if (!core.owned) ev_unref(core.loop);
+  core.allowed = kFullIteration;
+  rethrow();
+  return core.ran;
+}
+
+void LibevLoop::Impl::stop() noexcept {
+  stop_requested = true;
+  // Too late for before_sleep() to see it: a watcher of the host's called us just before the sleep.
+  if (running && about_to_sleep) ev_break(core.loop, EVBREAK_ONE);
+}
+
+// --- before the sleep ----------------------------------------------------------------------------
+
+void LibevLoop::Impl::before_sleep() {
+  if (serving) {  // the host runs its loop from inside one of our phases: keep it awake, no more
+    files.sync();
+    veto();
+    return;
+  }
+  core.begin_iteration();
+  about_to_sleep = false;
+  time_known = false;
+  if (!core.in_handler()) deferred.destroy_all();
+  serving = true;
+  bool may_sleep = false;
+  core.guarded([&] { may_sleep = serve_sources(std::exchange(had_events, false)); });
+  serving = false;
+  files.sync();
+  core.release();
+  about_to_sleep = true;
+  if (stopping()) {
+    ev_break(core.loop, EVBREAK_ONE);
+  } else if (!may_sleep || files.has_broken()) {
+    veto();
+  }
+}
+
+// Returns whether the loop may sleep; every source is armed then.
+bool LibevLoop::Impl::serve_sources(bool after_events) {
+  core.ran += sources.process_pending();
+  if (core.allows(kCallBeforeSleep)) before_hooks.run();
+  sources.flush();
+  if (core.allows(kDontWait) || stopping() || work_waiting()) return false;
+  if (const Duration budget = sources.spin_budget(); budget > Duration::zero()) {
+    // While descriptors are busy they are asked first: a spin would only delay them.
+    if (after_events || spin(budget)) return false;
+  }
+  return sources.arm() && !work_waiting();
+}
+
+bool LibevLoop::Impl::work_waiting() {
+  return sources.has_pending() || queue->pending() || next_post < posts.size() ||
+         !deferred.empty() || (timers.has_due() && core.allows(kTimeEvents));
+}
+
+// True if work came.
+bool LibevLoop::Impl::spin(Duration budget) {
+  const auto end = std::chrono::steady_clock::now() + budget;
+  do {
+    if (sources.has_pending_now() || queue->pending()) return true;
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+void LibevLoop::Impl::veto() noexcept {
+  if (!ev_is_active(&no_sleep)) core.start_unreferenced(ev_idle_start, no_sleep);
+}
+
+void LibevLoop::Impl::lift_veto() noexcept {
+  if (ev_is_active(&no_sleep)) core.stop_unreferenced(ev_idle_stop, no_sleep);
+}
+
+// --- after the sleep -----------------------------------------------------------------------------
+
+void LibevLoop::Impl::after_sleep() {
+  about_to_sleep = false;
+  lift_veto();
+  time_known = false;
+  ran_before = core.ran;
+  if (core.may_run(kCallAfterSleep)) core.guarded([this] { after_hooks.run(); });
+  if (files.has_broken()) files.run_broken();
+}
+
+void LibevLoop::Impl::after_files() {
+  if (!core.aborting()) core.guarded([this] { run_posts(kPostsPerIteration); });
+  if (core.may_run(kTimeEvents) && timers.has_due()) {
+    core.guarded([this] { timers.run_due(kTimersPerIteration); });
+  }
+  had_events = core.ran != ran_before;
+  // What the handlers left to be flushed, destroyed or continued needs one more before_sleep().
+  if (!core.owned && (had_events || work_waiting())) core.come_back();
+}
+
+// Functions that are posted meanwhile wait for the next call.
+void LibevLoop::Impl::run_posts(std::size_t limit) {
+  if (next_post == posts.size()) {
+    recycle_posts();
+    if (!queue->pending()) return;
+    queue->take(posts);
+  }
+  for (; limit != 0 && next_post < posts.size(); --limit) {
+    const auto fn = std::move(posts[next_post++]);
+    ++core.ran;
+    if (fn) fn();
+  }
+  if (next_post == posts.size()) recycle_posts();
+}
+
+void LibevLoop::Impl::recycle_posts() noexcept {
+  if (posts.capacity() > kPostsKept) posts = {};
+  posts.clear();
+  next_post = 0;
+}
+
+// --- the rest ------------------------------------------------------------------------------------
+
+// Read from the clock when it is first asked for, so an iteration that nobody asks pays nothing.
+TimePoint LibevLoop::Impl::now() const {
+  if (!core.in_handler()) return std::chrono::steady_clock::now();
+  if (!std::exchange(time_known, true)) time = std::chrono::steady_clock::now();
+  return time;
+}
+
+std::unique_ptr<LoopLocal>& LibevLoop::Impl::local(const void* key) {
+  for (Local& entry : locals) {
+    if (entry.key == key) return entry.object;
+  }
+  return locals.emplace_back(Local{key, nullptr}).object;
+}
+
+LibevLoop::LibevLoop() : impl_(std::make_unique<Impl>(new_loop())) {}
+LibevLoop::LibevLoop(struct ev_loop* borrowed) : impl_(std::make_unique<Impl>(borrowed)) {}
+LibevLoop::~LibevLoop() { impl_->shut_down(); }
+
+void LibevLoop::add_file_event(int fd, Mask mask, FileHandler handler) {
+  impl_->files.add(fd, mask, std::move(handler));
+}
+void LibevLoop::remove_file_event(int fd, Mask mask) { impl_->files.remove(fd, mask); }
+Mask LibevLoop::file_events(int fd) const { return impl_->files.events(fd); }
+
+TimerId LibevLoop::add_time_event(Duration delay, TimeHandler handler) {
+  return impl_->timers.add(delay, std::move(handler));
+}
+bool LibevLoop::remove_time_event(TimerId id) { return impl_->timers.remove(id); }
+
+HookId LibevLoop::add_before_sleep(std::function<void()> hook) {
+  if (!hook) throw LoopError("a hook needs a function");
+  impl_->before_hooks.add(++impl_->last_hook, std::move(hook));
+  return impl_->last_hook;
+}
+HookId LibevLoop::add_after_sleep(std::function<void()> hook) {
+  if (!hook) throw LoopError("a hook needs a function");
+  impl_->after_hooks.add(++impl_->last_hook, std::move(hook));
+  return impl_->last_hook;
+}
+void LibevLoop::remove_hook(HookId id) {
+  if (!impl_->before_hooks.remove(id)) impl_->after_hooks.remove(id);
+}
+void LibevLoop::add_source(Source& source) { impl_->sources.add(source); }
+void LibevLoop::remove_source(Source& source) { impl_->sources.remove(source); }
+
+void LibevLoop::run() { impl_->run(); }
+void LibevLoop::stop() noexcept { impl_->stop(); }
+std::size_t LibevLoop::process_events(Process flags) { return impl_->process_events(flags); }
+
+void LibevLoop::post(std::function<void()> fn) { impl_->queue->push(std::move(fn)); }
+Poster LibevLoop::poster() { return Poster(impl_->queue); }
+
+void LibevLoop::destroy_later(std::unique_ptr<Deferred> object) noexcept {
+  impl_->deferred.push(std::move(object));
+  impl_->core.come_back();
+}
+std::unique_ptr<LoopLocal>& LibevLoop::local(const void* key) { return impl_->local(key); }
+TimePoint LibevLoop::now() const { return impl_->now(); }
+bool LibevLoop::in_handler() const noexcept { return impl_->core.in_handler(); }
+
+struct ev_loop* LibevLoop::native() const noexcept {
+  return impl_->core.loop;
+}
+std::exception_ptr LibevLoop::take_exception() noexcept { return impl_->core.take_error(); }
+void LibevLoop::after_fork() noexcept {
+  ev_loop_fork(impl_->core.loop);
+  impl_->files.after_fork();
+}
+
+}  // namespace ae

@@ -1,0 +1,33 @@
+#include "ae/poster.h"
+
+#include <utility>
+
+namespace ae {
+
+bool Poster::Queue::push(std::function<void()>&& fn) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return false;
+  functions_.push_back(std::move(fn));
+  if (!pending_.load(std::memory_order_relaxed)) {
+    pending_.store(true, std::memory_order_release);
+    wake_(context_);  // under the lock: close() waits for it before the watcher goes
+  }
+  return true;
+}
+
+void Poster::Queue::take(Functions& batch) {
+  const std::lock_guard lock(mutex_);
+  functions_.swap(batch);
+  pending_.store(false, std::memory_order_relaxed);
+}
+
+void Poster::Queue::close(Functions& batch) {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  functions_.swap(batch);
+  pending_.store(false, std::memory_order_relaxed);
+}
+
+bool Poster::post(std::function<void()> fn) const { return queue_ && queue_->push(std::move(fn)); }
+
+}  // namespace ae

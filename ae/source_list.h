@@ -1,0 +1,97 @@
+#pragma once
+// The sources of one loop, in the order they were added. Any of their functions may add and
+// remove sources, itself included.
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "ae/event_loop.h"
+
+namespace ae {
+
+class SourceList {
+ public:
+  /// No-op for a source that is here already.
+  void add(Source& source) {
+    if (std::find(sources_.begin(), sources_.end(), &source) == sources_.end()) {
+      sources_.push_back(&source);
+    }
+  }
+
+  /// After this call no function of `source` is called.
+  void remove(Source& source) noexcept {
+    const auto at = std::find(sources_.begin(), sources_.end(), &source);
+    if (at == sources_.end()) return;
+    if (visiting_ == 0) {
+      sources_.erase(at);
+    } else {
+      *at = nullptr;
+      has_removed_ = true;
+    }
+  }
+
+  bool has_pending() {
+    return visit_until([](Source& source) { return source.has_pending(); });
+  }
+  bool has_pending_now() {
+    return visit_until([](Source& source) { return source.has_pending_now(); });
+  }
+  std::size_t process_pending() {
+    std::size_t done = 0;
+    visit_until([&done](Source& source) {
+      done += source.process_pending();
+      return false;
+    });
+    return done;
+  }
+  void flush() {
+    visit_until([](Source& source) {
+      source.flush();
+      return false;
+    });
+  }
+  /// Arms every source. False if one vetoes the sleep; those after it are then not asked.
+  bool arm() {
+    return !visit_until([](Source& source) { return !source.arm(); });
+  }
+  Duration spin_budget() {
+    Duration budget = Duration::zero();
+    visit_until([&budget](Source& source) {
+      budget = std::max(budget, source.spin_budget());
+      return false;
+    });
+    return budget;
+  }
+
+ private:
+  // While sources are visited, removed ones stay as null: positions stay valid.
+  struct Visiting {
+    explicit Visiting(SourceList& of) : list(of) { ++list.visiting_; }
+    Visiting(const Visiting&) = delete;
+    Visiting& operator=(const Visiting&) = delete;
+    ~Visiting() {
+      if (--list.visiting_ == 0 && list.has_removed_) {
+        std::erase(list.sources_, nullptr);
+        list.has_removed_ = false;
+      }
+    }
+    SourceList& list;
+  };
+
+  // Visits those that are added meanwhile too: one that came during arm() must not sleep unarmed.
+  template <class Visit>
+  bool visit_until(Visit visit) {
+    const Visiting guard(*this);
+    for (std::size_t i = 0; i < sources_.size(); ++i) {  // NOLINT(modernize-loop-convert): it grows
+      if (sources_[i] != nullptr && visit(*sources_[i])) return true;
+    }
+    return false;
+  }
+
+  std::vector<Source*> sources_;
+  int visiting_ = 0;
+  bool has_removed_ = false;
+};
+
+}  // namespace ae

@@ -1,0 +1,333 @@
+#include "conn/connection.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cerrno>
+#include <climits>
+
+#include "conn/connection_set.h"
+#include "conn/connection_type.h"
+
+namespace conn {
+namespace {
+
+std::uint64_t next_id() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+/// Every transition there is. kClosed and kError are final.
+constexpr bool allowed(State from, State to) noexcept {
+  switch (from) {
+    case State::kNone:
+      return to == State::kConnecting || to == State::kAccepting || to == State::kConnected ||
+             to == State::kError;
+    case State::kConnecting:
+    case State::kAccepting:
+      return to == State::kConnected || to == State::kError;
+    case State::kConnected:
+      return to == State::kClosed || to == State::kError;
+    case State::kClosed:
+    case State::kError:
+      return false;
+  }
+  return false;
+}
+
+/// The errno that tells best what `code` says; codes of other categories (verbs, resolver) map
+/// through their default condition.
+int errno_of(const std::error_code& code) noexcept {
+  if (code.category() == std::generic_category() || code.category() == std::system_category()) {
+    return code.value();
+  }
+  const std::error_condition condition = code.default_error_condition();
+  return condition.category() == std::generic_category() ? condition.value() : EIO;
+}
+
+ae::TimePoint deadline_after(ae::Duration timeout) noexcept {
+  const ae::TimePoint now = std::chrono::steady_clock::now();
+  if (timeout <= ae::Duration::zero()) return now;
+  return timeout > ae::TimePoint::max() - now ? ae::TimePoint::max() : now + timeout;
+}
+
+}  // namespace
+
+std::string_view to_string(State state) noexcept {
+  switch (state) {
+    case State::kNone: return "none";
+    case State::kConnecting: return "connecting";
+    case State::kAccepting: return "accepting";
+    case State::kConnected: return "connected";
+    case State::kClosed: return "closed";
+    case State::kError: return "error";
+  }
+  return "?";
+}
+
+// --- birth and death -----------------------------------------------------------------------------
+
+Connection::Connection(const ConnectionType& type, ae::EventLoop& loop)
+    : type_(type), loop_(&loop), id_(next_id()) {
+  ConnectionSet& set = ConnectionSet::of(loop);
+  counters_ = &set.counters(type);
+  set.add(*this);
+  ++counters_->open;
+}
+
+Connection::~Connection() {
+  if (arrival_) *arrival_ = nullptr;
+  leave_set();
+}
+
+void Connection::leave_set() noexcept {
+  if (set_link_ != nullptr) {
+    *set_link_ = set_next_;
+    if (set_next_ != nullptr) set_next_->set_link_ = set_link_;
+    set_link_ = nullptr;
+    set_next_ = nullptr;
+  }
+  if (counters_ != nullptr) {
+    --counters_->open;
+    counters_ = nullptr;
+  }
+}
+
+void Connection::close() noexcept {
+  if (closing_) return;
+  closing_ = true;  // first: destroying a handler may drop what owns this connection
+  if (counters_ != nullptr) ++counters_->closed;
+  on_connect_.clear();
+  on_read_.clear();
+  on_write_.clear();
+  if (loop_ == nullptr) {
+    delete this;  // no loop, so no handler of ours is on the stack
+  } else {
+    do_close();
+  }
+}
+
+void Connection::release() noexcept {
+  if (released_) return;
+  released_ = true;
+  loop_->destroy_later(std::unique_ptr<ae::Deferred>(this));
+}
+
+void Connection::abandon() noexcept {
+  if (!released_) do_abandon();
+  leave_set();
+  loop_ = nullptr;
+  if (released_) return;
+  if (closing_) {
+    delete this;  // it was lingering: nobody else has it
+    return;
+  }
+  fail({std::make_error_code(std::errc::operation_canceled), "the event loop is gone"});
+}
+
+// --- states --------------------------------------------------------------------------------------
+
+void Connection::move_to(State next) {
+  assert(allowed(state_, next));
+  if (next == State::kConnected && counters_ != nullptr) {
+    ++(state_ == State::kConnecting ? counters_->connected : counters_->accepted);
+  }
+  state_ = next;
+}
+
+void Connection::fail(Failure failure) {
+  assert(failure);
+  if (state_ == State::kError || state_ == State::kClosed) return;  // a consequence of the first
+  failure_ = std::move(failure);
+  died_ = state_ == State::kConnected;
+  move_to(State::kError);
+  if (counters_ != nullptr) ++counters_->failed;
+}
+
+// --- connecting ----------------------------------------------------------------------------------
+
+void Connection::connect(const Endpoint& to, Handler done) {
+  if (closing_ || loop_ == nullptr || state_ != State::kNone) return;
+  on_connect_.set(std::move(done));
+  move_to(State::kConnecting);
+  do_connect(to);
+}
+
+bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
+  if (closing_ || loop_ == nullptr || state_ != State::kNone) {
+    switch (state_) {
+      case State::kConnected: errno = EISCONN; break;
+      case State::kConnecting:
+      case State::kAccepting: errno = EALREADY; break;
+      case State::kError: errno = errno_of(failure_.code); break;
+      default: errno = ENOTCONN; break;
+    }
+    return false;
+  }
+  move_to(State::kConnecting);
+  do_connect_blocking(to, deadline_after(timeout));
+  if (state_ == State::kConnecting) {
+    fail(errno_failure(ETIMEDOUT, "connect to " + to.to_string()));
+  }
+  if (state_ == State::kConnected) return true;
+  errno = errno_of(failure_.code);
+  return false;
+}
+
+Connection::Alive Connection::dispatch_connect() {
+  // Taken out, not run in place: it must not run again even if it throws.
+  const Handler done = on_connect_.take();
+  if (done) {
+    Running running{running_};
+    done(*this);
+  }
+  return closing_ ? Alive::kGone : Alive::kYes;
+}
+
+// --- data ----------------------------------------------------------------------------------------
+
+ssize_t Connection::read(void* buffer, std::size_t size) {
+  if (size == 0) return 0;
+  if (state_ != State::kConnected) return refuse(ae::kReadable);
+  if (buffer == nullptr) {
+    errno = EINVAL;
+    return -1;
+  }
+  const ssize_t n = do_read(buffer, std::min<std::size_t>(size, SSIZE_MAX));
+  if (n > 0) {
+    bytes_read_ += static_cast<std::uint64_t>(n);
+    if (counters_ != nullptr) counters_->bytes_read += static_cast<std::uint64_t>(n);
+  } else if (n < 0 && state_ == State::kError) {
+    read_told_ = true;
+  }
+  return n;
+}
+
+ssize_t Connection::write(const void* buffer, std::size_t size) {
+  if (size == 0) return 0;
+  if (state_ != State::kConnected) return refuse(ae::kWritable);
+  if (buffer == nullptr) {
+    errno = EINVAL;
+    return -1;
+  }
+  const iovec vector{const_cast<void*>(buffer), std::min<std::size_t>(size, SSIZE_MAX)};
+  return finish_write(do_writev(&vector, 1));
+}
+
+ssize_t Connection::writev(const iovec* vectors, int count) {
+  if (count == 0) return 0;
+  if (count < 0 || vectors == nullptr) {
+    errno = EINVAL;
+    return -1;
+  }
+  bool empty = true;
+  for (int i = 0; i < count; ++i) {
+    if (vectors[i].iov_len == 0) continue;
+    empty = false;
+    if (vectors[i].iov_base == nullptr) {
+      errno = EINVAL;
+      return -1;
+    }
+  }
+  if (empty) return 0;
+  if (state_ != State::kConnected) return refuse(ae::kWritable);
+  return finish_write(do_writev(vectors, count));
+}
+
+ssize_t Connection::finish_write(ssize_t n) noexcept {
+  if (n > 0) {
+    bytes_written_ += static_cast<std::uint64_t>(n);
+    if (counters_ != nullptr) counters_->bytes_written += static_cast<std::uint64_t>(n);
+  } else if (n < 0 && state_ == State::kError) {
+    write_told_ = true;
+  }
+  return n;
+}
+
+/// What an operation returns that the state forbids: as a socket does, each direction tells the
+/// failure once and says ENOTCONN from then on.
+ssize_t Connection::refuse(ae::Mask direction) noexcept {
+  const bool reading = direction == ae::kReadable;
+  if (state_ == State::kClosed) {
+    if (reading) return 0;
+    errno = EPIPE;
+    return -1;
+  }
+  bool& told = reading ? read_told_ : write_told_;
+  errno = state_ == State::kError && !told ? errno_of(failure_.code) : ENOTCONN;
+  if (state_ == State::kError) told = true;
+  return -1;
+}
+
+int Connection::shutdown() {
+  if (!type_.capabilities().half_close) {
+    errno = EOPNOTSUPP;
+    return -1;
+  }
+  if (state_ == State::kClosed) return 0;
+  if (state_ != State::kConnected || closing_) {
+    errno = ENOTCONN;
+    return -1;
+  }
+  return do_shutdown();
+}
+
+void Connection::set_read_handler(Handler handler) {
+  if (closing_) return;
+  on_read_.set(std::move(handler));
+  if (events_wanted()) handlers_changed();
+}
+
+void Connection::set_write_handler(Handler handler, Barrier barrier) {
+  if (closing_) return;
+  barrier_ = barrier;
+  on_write_.set(std::move(handler));
+  if (events_wanted()) handlers_changed();
+}
+
+// --- moving to another loop ----------------------------------------------------------------------
+
+bool Connection::do_rebind(ae::EventLoop&) {
+  errno = EOPNOTSUPP;
+  return false;
+}
+
+bool Connection::rebind(ae::EventLoop& loop) {
+  if (!type_.capabilities().rebind) {
+    errno = EOPNOTSUPP;
+    return false;
+  }
+  if (closing_ || loop_ == nullptr) {
+    errno = ENOTCONN;
+    return false;
+  }
+  if (&loop == loop_) return true;
+  // A running handler is not in its slot: the new loop's thread would race for the slot.
+  if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || arrival_) {
+    errno = EBUSY;
+    return false;
+  }
+  return do_rebind(loop);
+}
+
+void Connection::move_to_loop(ae::EventLoop& loop) {
+  leave_set();
+  loop_ = &loop;
+  // The new loop's set may only be touched on its thread. The post outlives a connection that is
+  // closed before it arrives, hence the shared pointer that the destructor clears.
+  arrival_ = std::make_shared<Connection*>(this);
+  loop.post([here = arrival_, &loop] {
+    if (*here != nullptr) (*here)->arrive(loop);
+  });
+}
+
+void Connection::arrive(ae::EventLoop& loop) {
+  arrival_.reset();
+  ConnectionSet& set = ConnectionSet::of(loop);
+  counters_ = &set.counters(type_);
+  set.add(*this);
+  ++counters_->open;
+  if (events_wanted()) handlers_changed();
+}
+
+}  // namespace conn

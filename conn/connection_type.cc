@@ -1,0 +1,23 @@
+#include "conn/connection_type.h"
+
+#include "conn/connection_set.h"
+
+namespace conn {
+
+LoopCounters& ConnectionType::counters(ae::EventLoop& loop) const {
+  return ConnectionSet::of(loop).counters(*this);
+}
+
+Statistics ConnectionType::statistics(ae::EventLoop& loop) const {
+  const LoopCounters& c = counters(loop);
+  return {{"open", c.open},
+          {"accepted", c.accepted},
+          {"connected", c.connected},
+          {"failed", c.failed},
+          {"closed", c.closed},
+          {"accept_errors", c.accept_errors},
+          {"bytes_read", c.bytes_read},
+          {"bytes_written", c.bytes_written}};
+}
+
+}  // namespace conn

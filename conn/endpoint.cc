@@ -1,0 +1,208 @@
+#include "conn/endpoint.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "conn/error.h"
+
+namespace conn {
+namespace {
+
+bool is_letter(char c) noexcept { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+
+bool carries_path(std::string_view scheme) noexcept { return scheme.ends_with("unix"); }
+
+/// Parses one URL; every complaint names it.
+class Parser {
+ public:
+  explicit Parser(std::string_view url) : url_(url), rest_(url) {}
+
+  Endpoint parse() {
+    scheme();
+    options();
+    if (carries_path(endpoint_.scheme)) {
+      path();
+    } else {
+      if (!rest_.starts_with("//")) {
+        fail("'//' must follow the scheme, as in " + endpoint_.scheme + "://127.0.0.1:6379");
+      }
+      rest_.remove_prefix(2);
+      authority();
+    }
+    return std::move(endpoint_);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    std::string shown(url_);
+    for (char& c : shown) {
+      if (static_cast<unsigned char>(c) < ' ') c = '?';  // a NUL would end the sentence
+    }
+    throw Error(shown + ": " + what);
+  }
+
+  [[noreturn]] void refuse_character(char c) const {
+    const bool visible = static_cast<unsigned char>(c) >= ' ';
+    fail(visible ? std::string("'") + c + "' cannot stand in a host name"
+                 : "a control character cannot stand in a host name");
+  }
+
+  void scheme() {
+    const std::size_t colon = url_.find(':');
+    const std::string_view name = url_.substr(0, colon);
+    const bool fits = !name.empty() && is_letter(name[0]) &&
+                      std::all_of(name.begin(), name.end(), [](char c) {
+                        return is_letter(c) || is_digit(c) || c == '+' || c == '-' || c == '.';
+                      });
+    if (colon == std::string_view::npos || !fits) {
+      fail("not a URL; write the transport first, as in tcp://127.0.0.1:6379 or unix:///run/kv");
+    }
+    for (const char c : name) {
+      endpoint_.scheme += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    }
+    rest_.remove_prefix(colon + 1);
+  }
+
+  void options() {
+    const std::size_t mark = rest_.find('?');
+    if (mark == std::string_view::npos) return;
+    try {
+      endpoint_.options = Options::parse(rest_.substr(mark + 1));
+    } catch (const Error& error) {
+      fail(error.what());
+    }
+    rest_ = rest_.substr(0, mark);
+  }
+
+  void path() {
+    if (rest_.starts_with("//")) {
+      rest_.remove_prefix(2);
+      if (!rest_.empty() && rest_[0] != '/') {
+        fail("a path after '//' starts with '/', as in " + endpoint_.scheme +
+             ":///run/kv.sock; write a relative one as " + endpoint_.scheme + ":kv.sock");
+      }
+    }
+    if (rest_.empty() || rest_ == "/") {
+      fail("the path of the socket is missing, as in " + endpoint_.scheme + ":///run/kv.sock");
+    }
+    if (rest_.find('\0') != std::string_view::npos) fail("a path cannot hold a NUL byte");
+    endpoint_.path = rest_;
+  }
+
+  void authority() {
+    for (;;) {
+      host();
+      if (rest_.empty()) {
+        endpoint_.no_port = true;
+        return;
+      }
+      const char next = rest_[0];
+      rest_.remove_prefix(1);
+      if (next == ':') {
+        port();
+        return;
+      }
+      if (next == '/') fail("a " + endpoint_.scheme + " URL ends with its port, without '/'");
+      if (next != ',') refuse_character(next);
+    }
+  }
+
+  void host() {
+    Endpoint::Host host;
+    if (rest_.starts_with('-')) {
+      host.optional = true;
+      rest_.remove_prefix(1);
+    }
+    if (rest_.starts_with('[')) {
+      bracketed(host);
+    } else {
+      const auto end = std::find_if(rest_.begin(), rest_.end(), [](char c) {
+        return !is_letter(c) && !is_digit(c) && c != '.' && c != '-' && c != '_' && c != '*';
+      });
+      host.name.assign(rest_.begin(), end);
+      rest_.remove_prefix(host.name.size());
+      if (host.name.empty()) {
+        if (rest_.empty() || rest_[0] == ':' || rest_[0] == ',') {
+          fail("a host is missing; * stands for every IPv4 address, [::] for every IPv6 address");
+        }
+        refuse_character(rest_[0]);
+      }
+      if (host.name.find('*') != std::string::npos && host.name != "*") {
+        fail("'*' stands alone, for every IPv4 address");
+      }
+      if (host.name[0] == '-') fail("a host name cannot start with '-'");
+    }
+    endpoint_.hosts.push_back(std::move(host));
+  }
+
+  void bracketed(Endpoint::Host& host) {
+    const std::size_t end = rest_.find(']');
+    if (end == std::string_view::npos) fail("']' is missing after the IPv6 address");
+    host.name = rest_.substr(1, end - 1);
+    rest_.remove_prefix(end + 1);
+    in6_addr address;
+    const std::string digits = host.name.substr(0, host.name.find('%'));  // %eth0 is the scope
+    if (inet_pton(AF_INET6, digits.c_str(), &address) != 1 || host.name.back() == '%' ||
+        host.name.find('\0') != std::string::npos) {
+      fail("[" + host.name + "] is not an IPv6 address");
+    }
+    if (!rest_.empty() && rest_[0] != ':' && rest_[0] != ',') {
+      fail("a port or nothing follows ']'");
+    }
+  }
+
+  void port() {
+    if (rest_.find(',') != std::string_view::npos) {
+      fail("one port serves all hosts and follows the last, as in tcp://127.0.0.1,[::1]:6379");
+    }
+    if (std::count(rest_.begin(), rest_.end(), ':') > 0) {
+      fail("an IPv6 address stands in brackets, as in tcp://[::1]:6379");
+    }
+    const bool digits =
+        !rest_.empty() && rest_.size() <= 5 && std::all_of(rest_.begin(), rest_.end(), is_digit);
+    unsigned value = 0;
+    if (digits) std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+    if (!digits || value > 65535) {
+      fail("'" + std::string(rest_) + "' is not a port (0 to 65535)");
+    }
+    endpoint_.port = static_cast<std::uint16_t>(value);
+  }
+
+  std::string_view url_;
+  std::string_view rest_;
+  Endpoint endpoint_;
+};
+
+}  // namespace
+
+Endpoint Endpoint::parse(std::string_view url) { return Parser(url).parse(); }
+
+std::string Endpoint::to_string() const {
+  std::string out = scheme;
+  if (carries_path(scheme)) {
+    out.append(path.starts_with('/') ? "://" : ":").append(path);
+  } else {
+    out += "://";
+    for (const Host& host : hosts) {
+      if (&host != &hosts.front()) out += ',';
+      if (host.optional) out += '-';
+      const bool bracket = host.name.find(':') != std::string::npos;
+      out.append(bracket ? "[" : "").append(host.name).append(bracket ? "]" : "");
+    }
+    if (!no_port) out.append(":").append(std::to_string(port));
+  }
+  if (!options.empty()) out.append("?").append(options.to_string());
+  return out;
+}
+
+std::string host_port(std::string_view host, std::uint16_t port) {
+  std::string out;
+  const bool bracket = host.find(':') != std::string_view::npos;
+  out.append(bracket ? "[" : "").append(host).append(bracket ? "]:" : ":");
+  return out.append(std::to_string(port));
+}
+
+}  // namespace conn

@@ -1,0 +1,55 @@
+#include "conn/queued_connection.h"
+
+namespace conn {
+
+bool QueuedConnection::connect_due() const noexcept {
+  return on_connect_ && (state() == State::kConnected || state() == State::kError);
+}
+
+bool QueuedConnection::read_due() const {
+  if (!on_read_ || on_connect_) return false;
+  switch (state()) {
+    case State::kConnected:
+    case State::kClosed: return readable();
+    case State::kError: return error_unread();  // until a read has told it: no spinning for ever
+    default: return false;
+  }
+}
+
+bool QueuedConnection::write_due() const {
+  if (!on_write_ || on_connect_) return false;
+  switch (state()) {
+    case State::kConnected:
+    case State::kClosed: return writable();
+    case State::kError: return error_unwritten();
+    default: return false;
+  }
+}
+
+void QueuedConnection::update_ready() noexcept {
+  if (list_ == nullptr || closing()) return;
+  if (connect_due() || read_due() || write_due()) list_->push(*this);
+}
+
+std::size_t QueuedConnection::run_ready() {
+  std::size_t ran = 0;
+  if (connect_due()) {
+    ++ran;
+    if (dispatch_connect() == Alive::kGone) return ran;
+  }
+  const bool write_first = barrier_ == Barrier::kYes;
+  for (const bool writing : {write_first, !write_first}) {
+    if (!(writing ? write_due() : read_due())) continue;
+    ++ran;
+    if (dispatch(writing ? on_write_ : on_read_) == Alive::kGone) return ran;
+  }
+  update_ready();
+  return ran;
+}
+
+void QueuedConnection::detach_list() noexcept {
+  unqueue();
+  list_ = nullptr;
+}
+
+}  // namespace conn

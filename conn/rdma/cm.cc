@@ -1,0 +1,127 @@
+#include "conn/rdma/cm.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace conn::rdma {
+namespace {
+
+SocketAddress copy_address(const sockaddr* from) {
+  SocketAddress address;
+  if (from->sa_family != AF_INET && from->sa_family != AF_INET6) return address;
+  address.size = from->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  std::memcpy(&address.storage, from, address.size);
+  return address;
+}
+
+void modify_qp(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const QpTimeouts* timeouts,
+               const char* step) {
+  ibv_qp_attr attributes{};
+  int mask = 0;
+  attributes.qp_state = state;
+  if (rdma_init_qp_attr(id, &attributes, &mask) != 0)
+    throw VerbsError(fmt::format("rdma_init_qp_attr ({})", step), errno);
+  if (timeouts != nullptr && state == IBV_QPS_RTR && (mask & IBV_QP_MIN_RNR_TIMER) != 0)
+    attributes.min_rnr_timer = timeouts->min_rnr_timer;
+  if (timeouts != nullptr && state == IBV_QPS_RTS) {
+    if ((mask & IBV_QP_TIMEOUT) != 0) attributes.timeout = timeouts->ack_timeout;
+    if ((mask & IBV_QP_RETRY_CNT) != 0) attributes.retry_cnt = timeouts->retry_count;
+    if ((mask & IBV_QP_RNR_RETRY) != 0) attributes.rnr_retry = timeouts->rnr_retry_count;
+  }
+  if (state == IBV_QPS_INIT) attributes.qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
+  if (const int err = ibv_modify_qp(qp, &attributes, mask); err != 0)
+    throw VerbsError(fmt::format("ibv_modify_qp ({})", step), err);
+}
+
+}  // namespace
+
+void CmId::Destroy::operator()(rdma_cm_id* id) const noexcept {
+  if (rdma_destroy_id(id) != 0) note_teardown_failure("rdma_destroy_id", errno);
+}
+
+SocketAddress CmId::local() const { return copy_address(rdma_get_local_addr(id_.get())); }
+SocketAddress CmId::peer() const { return copy_address(rdma_get_peer_addr(id_.get())); }
+
+CmChannel::CmChannel() : channel_(rdma_create_event_channel()) {
+  if (!channel_) throw VerbsError("rdma_create_event_channel", errno);
+  const int flags = fcntl(channel_->fd, F_GETFL);
+  if (flags < 0 || fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0)
+    throw VerbsError("fcntl on the rdma_cm channel", errno);
+}
+
+std::optional<CmEvent> CmChannel::next() {
+  rdma_cm_event* raw = nullptr;
+  int result;
+  do {
+    result = rdma_get_cm_event(channel_.get(), &raw);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) return std::nullopt;
+  CmEvent event{};
+  event.type = raw->event;
+  event.id = raw->id;
+  event.listen_id = raw->listen_id;
+  event.status = raw->status;
+  if (raw->param.conn.private_data != nullptr) {
+    event.private_data_size =
+        std::min<std::size_t>(raw->param.conn.private_data_len, event.private_data.size());
+    std::memcpy(event.private_data.data(), raw->param.conn.private_data, event.private_data_size);
+  }
+  // Acknowledged before it is handled: destroying an id waits for its unacknowledged events.
+  if (rdma_ack_cm_event(raw) != 0) note_teardown_failure("rdma_ack_cm_event", errno);
+  return event;
+}
+
+CmId CmChannel::create_id(void* context) {
+  rdma_cm_id* id = nullptr;
+  if (rdma_create_id(channel_.get(), &id, context, RDMA_PS_TCP) != 0)
+    throw VerbsError("rdma_create_id", errno);
+  return CmId(id);
+}
+
+void qp_to_init(rdma_cm_id* id, ibv_qp* qp) { modify_qp(id, qp, IBV_QPS_INIT, nullptr, "INIT"); }
+void qp_to_ready_to_receive(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts) {
+  modify_qp(id, qp, IBV_QPS_RTR, &timeouts, "RTR");
+}
+void qp_to_ready_to_send(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts) {
+  modify_qp(id, qp, IBV_QPS_RTS, &timeouts, "RTS");
+}
+
+void qp_to_error(ibv_qp* qp) noexcept {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  // Fails only if the device is gone, and then nothing is left to end.
+  (void)ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
+}
+
+std::string describe(const CmEvent& event) {
+  const std::string reason = event.status < 0 ? errno_text(-event.status)
+                                              : fmt::format("status {}", event.status);
+  switch (event.type) {
+    case RDMA_CM_EVENT_ADDR_ERROR:
+      return event.status == -ETIMEDOUT ? "no answer from the address (ARP or ND)"
+                                        : "the address cannot be reached over RDMA: " + reason;
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+      return "no RDMA route to the address: " + reason;
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+      return "the connection could not be set up: " + reason;
+    case RDMA_CM_EVENT_UNREACHABLE:
+      return "the peer does not answer: " + reason;
+    case RDMA_CM_EVENT_REJECTED:
+      // IB CM reason 8: no such service; 28: the consumer (the application) says no.
+      if (event.status == 8) return "Connection refused: nobody listens there";
+      if (event.status == 28) return "Connection refused by the server";
+      return "Connection refused: reject reason " + std::to_string(event.status);
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return "the RDMA device was removed";
+    case RDMA_CM_EVENT_ADDR_CHANGE:
+      return "the address of the RDMA device changed";
+    default:
+      return rdma_event_str(event.type);
+  }
+}
+
+}  // namespace conn::rdma

@@ -1,0 +1,92 @@
+#pragma once
+// Owners for rdma_cm objects, and connection set-up with queue pairs of our own.
+//
+// The queue pair is not rdma_cm's (id->qp stays null): so we choose its time-outs and retries
+// ourselves, instead of taking what the peer put into its accept (Valkey's allows no
+// receiver-not-ready retry), and it lives on a device handle of the loop's own, whose asynchronous
+// events then reach the right loop.
+
+#include <rdma/rdma_cma.h>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "conn/rdma/verbs.h"
+#include "conn/resolver.h"
+
+namespace conn::rdma {
+
+/// A copy of an rdma_cm event, acknowledged already: nothing of it hangs on the channel.
+struct CmEvent {
+  rdma_cm_event_type type;
+  rdma_cm_id* id;         ///< null if it was destroyed meanwhile
+  rdma_cm_id* listen_id;  ///< CONNECT_REQUEST: where it arrived
+  int status;             ///< -errno, or a reject reason
+  std::array<std::byte, 256> private_data;
+  std::size_t private_data_size;
+  std::span<const std::byte> data() const { return {private_data.data(), private_data_size}; }
+};
+
+class CmId {
+ public:
+  CmId() = default;
+  explicit CmId(rdma_cm_id* id) : id_(id) {}
+  rdma_cm_id* get() const noexcept { return id_.get(); }
+  rdma_cm_id* operator->() const noexcept { return id_.get(); }
+  explicit operator bool() const noexcept { return static_cast<bool>(id_); }
+  void reset() noexcept { id_.reset(); }
+  SocketAddress local() const;
+  SocketAddress peer() const;
+
+ private:
+  struct Destroy {
+    void operator()(rdma_cm_id* id) const noexcept;
+  };
+  std::unique_ptr<rdma_cm_id, Destroy> id_;
+};
+
+/// The event channel of one loop, non-blocking.
+class CmChannel {
+ public:
+  /// Throws VerbsError (ENODEV, ENOENT, EACCES: no RDMA here).
+  CmChannel();
+  int fd() const noexcept { return channel_->fd; }
+  /// Takes the next event and acknowledges it. No value: none now.
+  std::optional<CmEvent> next();
+  /// Throws VerbsError.
+  CmId create_id(void* context);
+
+ private:
+  struct Destroy {
+    void operator()(rdma_event_channel* channel) const noexcept {
+      rdma_destroy_event_channel(channel);
+    }
+  };
+  std::unique_ptr<rdma_event_channel, Destroy> channel_;
+};
+
+/// How a queue pair waits, and for how long.
+struct QpTimeouts {
+  /// How long the peer waits after we had no receive: code of ibv_modify_qp(3); 12 is 0.64 ms.
+  std::uint8_t min_rnr_timer = 12;
+  /// ACK time-out 4.096 us * 2^n; 14 is 67 ms. With 6 retries a dead path shows after about 0.5-1 s.
+  std::uint8_t ack_timeout = 14;
+  std::uint8_t retry_count = 6;      ///< not 7: some drivers take it for "for ever"
+  std::uint8_t rnr_retry_count = 7;  ///< for ever; our own clocks decide who is dead
+};
+
+// The three steps of a queue pair's set-up. Throw VerbsError.
+void qp_to_init(rdma_cm_id* id, ibv_qp* qp);
+void qp_to_ready_to_receive(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts);
+void qp_to_ready_to_send(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts);
+/// Ends all traffic: what is posted comes back flushed.
+void qp_to_error(ibv_qp* qp) noexcept;
+
+/// rdma_cm's word for an event, in ours: "nobody listens there", "the route ...".
+std::string describe(const CmEvent& event);
+
+}  // namespace conn::rdma

@@ -1,0 +1,283 @@
+// How a connection ends: by its user, by its peer, by a deadline, by the device.
+
+#include <fmt/format.h>
+#include <ifaddrs.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include "conn/rdma/connection.h"
+#include "conn/rdma/listener.h"
+
+namespace conn::rdma {
+namespace {
+
+// After a failure the peer is told, but its answer is not worth much waiting.
+constexpr ae::Duration kFailurePatience = std::chrono::milliseconds(500);
+
+Failure describe(ibv_wc_status status, bool was_send) {
+  const auto made = [](std::errc code, std::string text) {
+    return Failure{std::make_error_code(code), std::move(text)};
+  };
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+      return made(std::errc::timed_out, "the peer does not answer any more (transport retries "
+                                        "exhausted)");
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      return made(std::errc::timed_out, "the peer posts no receives any more");
+    case IBV_WC_REM_ACCESS_ERR:
+      return made(std::errc::protocol_error,
+                  "the peer's device refused our write: the window it offered is not writable");
+    case IBV_WC_WR_FLUSH_ERR:
+      return made(std::errc::connection_reset, "the connection was reset");
+    default:
+      return made(std::errc::io_error, fmt::format("{} failed: {}", was_send ? "send" : "receive",
+                                                   ibv_wc_status_str(status)));
+  }
+}
+
+bool address_exists(const SocketAddress& address) {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return true;  // unknown: the data path will tell
+  bool found = false;
+  for (const ifaddrs* each = all; each != nullptr && !found; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != address.family()) continue;
+    SocketAddress other;
+    other.size = address.size;
+    std::memcpy(&other.storage, each->ifa_addr, address.size);
+    found = other.same_host(address);
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+}  // namespace
+
+void RdmaConnection::move_phase(Phase next) {
+  assert(allowed(phase_, next));
+  phase_ = next;
+}
+
+// --- deadlines -------------------------------------------------------------------------------------
+
+void RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*expired)()) {
+  clear_deadline();
+  timer_ = state_->loop().add_time_event(std::max(delay, ae::Duration::zero()),
+                                         [this, expired]() -> ae::Duration {
+                                           timer_ = 0;
+                                           (this->*expired)();
+                                           return ae::kNoMore;
+                                         });
+}
+
+void RdmaConnection::clear_deadline() noexcept {
+  if (timer_ != 0 && loop() != nullptr) loop()->remove_time_event(timer_);
+  timer_ = 0;
+}
+
+void RdmaConnection::address_expired() {
+  if (phase_ != Phase::kResolving && phase_ != Phase::kConnecting) return;
+  Failure failure{std::make_error_code(std::errc::timed_out), ""};
+  failure.text = fmt::format("{} did not answer in time",
+                             peer_.size != 0 ? peer_.to_string() : "the name service");
+  resolution_.reset();
+  if (time_left() <= ae::Duration::zero()) next_address_ = addresses_.size();
+  on_address_failed(std::move(failure));
+}
+
+void RdmaConnection::accept_expired() {
+  end_with({std::make_error_code(std::errc::timed_out),
+            phase_ == Phase::kAccepting ? "the peer did not finish setting up the connection"
+                                        : "the peer connected but never offered a window"});
+}
+
+void RdmaConnection::pace_expired() { state_->want_flush(*this); }
+
+void RdmaConnection::linger_expired() { begin_disconnect(kFailurePatience); }
+
+void RdmaConnection::disconnect_expired() { die(); }
+
+void RdmaConnection::on_tick(ae::TimePoint now, bool loop_was_stopped) {
+  if (phase_ != Phase::kOpen) return;
+  stream_.tick(now, loop_was_stopped);
+  if (const char* why = stream_.failure(); why != nullptr) {
+    ++state_->statistics().peers_dead;
+    return end_with({std::make_error_code(std::errc::timed_out), why});
+  }
+  if (stream_.wants_silent_probe()) state_->want_flush(*this);
+  after_input();
+}
+
+// --- bad news --------------------------------------------------------------------------------------
+
+void RdmaConnection::on_cm_event(const CmEvent& event) {
+  if (phase_ == Phase::kDead) return;
+  if (phase_ == Phase::kResolving || phase_ == Phase::kConnecting) return on_set_up_event(event);
+  switch (event.type) {
+    case RDMA_CM_EVENT_ESTABLISHED:
+      return on_communication_established();
+    case RDMA_CM_EVENT_DISCONNECTED:
+      return peer_closed();
+    case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+      return;
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      context_->set_lost();
+      end_with({std::make_error_code(std::errc::no_such_device), conn::rdma::describe(event)});
+      return die();  // nothing will answer, and the kernel waits for us to let go
+    default:
+      peer_gone_ = event.type != RDMA_CM_EVENT_ADDR_CHANGE;
+      return end_with({std::make_error_code(std::errc::connection_reset),
+                       conn::rdma::describe(event)});
+  }
+}
+
+void RdmaConnection::on_work_failed(ibv_wc_status status, bool was_send) {
+  if (status == IBV_WC_MW_BIND_ERR && context_) context_->give_up_binding();
+  if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;  // flushed by us
+  if (status == IBV_WC_RETRY_EXC_ERR) ++state_->statistics().peers_dead;
+  end_with(describe(status, was_send));
+}
+
+void RdmaConnection::on_device_event(const std::string& what) {
+  end_with({std::make_error_code(std::errc::network_down), what});
+  if (context_ && context_->lost()) die();
+}
+
+void RdmaConnection::on_address_change() {
+  if (local_.size != 0 && !address_exists(local_))
+    end_with({std::make_error_code(std::errc::address_not_available),
+              "the address " + local_.host() + " is no longer on this machine"});
+}
+
+// The first failure counts. Bytes that arrived before it can still be read; then it is reported.
+void RdmaConnection::end_with(Failure failure) {
+  if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
+  const bool was_open = phase_ == Phase::kOpen || phase_ == Phase::kClosing;
+  if (!closing()) {
+    if (was_open && !peer_.to_string().empty())
+      failure.text = fmt::format("rdma {}: {}", peer_.to_string(), failure.text);
+    if (was_open && stream_.failure() == nullptr && stream_.has_unread())
+      pending_failure_ = std::move(failure);
+    else
+      fail(std::move(failure));
+  }
+  if (phase_ == Phase::kIdle || phase_ == Phase::kResolving)
+    die();
+  else
+    begin_disconnect(kFailurePatience);
+  update_ready();
+}
+
+void RdmaConnection::peer_closed() {
+  peer_gone_ = true;
+  if (phase_ == Phase::kDisconnecting) return die();
+  if (phase_ == Phase::kOpen) {
+    // What came before the close is in the queue already: the peer had its acknowledgements.
+    context_->drain();
+    if (phase_ != Phase::kOpen) return;
+    stream_.on_peer_closed();
+    if (tx_.staged() != 0 && !closing())
+      pending_failure_ = {std::make_error_code(std::errc::connection_reset),
+                          fmt::format("rdma {}: the peer closed before it took the last {} bytes",
+                                      peer_.to_string(), tx_.staged())};
+  } else if (phase_ == Phase::kAccepting) {
+    fail({std::make_error_code(std::errc::connection_reset), "the peer went away"});
+  }
+  begin_disconnect(kFailurePatience);
+  update_ready();
+}
+
+// --- the way out -----------------------------------------------------------------------------------
+
+void RdmaConnection::begin_disconnect(ae::Duration patience) {
+  clear_deadline();
+  move_phase(Phase::kDisconnecting);
+  state_->remove(*this);
+  if (qp_) qp_to_error(qp_.get());
+  // Asks the peer to close, or answers that it did. Where nothing is left to tell, nobody answers.
+  const bool told = id_ && rdma_disconnect(id_.get()) == 0;
+  if (peer_gone_ || !told) return die();
+  set_deadline(patience, &RdmaConnection::disconnect_expired);
+}
+
+void RdmaConnection::continue_close() {
+  if (phase_ == Phase::kClosing && tx_.held() == 0 && posted_ == done_)
+    begin_disconnect(settings_.linger);
+}
+
+void RdmaConnection::die() {
+  if (phase_ == Phase::kDead) return;
+  clear_deadline();
+  state_->remove(*this);
+  move_phase(Phase::kDead);
+  state_->want_reap(*this);
+  if (listener_ != nullptr && state() != State::kConnected) listener_->on_lost(*this);
+}
+
+void RdmaConnection::reap() {
+  // Completions that still name this queue pair must not find it gone halfway.
+  if (context_ && qp_) context_->drain();
+  tear_down();
+  if (closing()) release();
+}
+
+void RdmaConnection::tear_down() noexcept {
+  if (qp_ && context_) context_->detach(qp_->qp_num);
+  // A key bound to a queue pair holds on to it: rxe waits for it in ibv_destroy_qp().
+  for (const auto& window : windows_) window->window.reset();
+  qp_.reset();
+  receives_.reset();
+  // Unread bytes outlive the registration of their memory.
+  for (const auto& window : windows_) window->unregister();
+  if (phase_ != Phase::kDead || !stream_.has_unread()) windows_.clear();
+  tx_.clear();
+  if (control_ != nullptr) domain_->staging().release(std::exchange(control_, nullptr));
+  tx_.use(nullptr);
+  lease_ = {};
+  domain_.reset();
+  context_.reset();
+  id_.reset();
+}
+
+void RdmaConnection::do_close() noexcept {
+  clear_deadline();
+  resolution_.reset();
+  switch (phase_) {
+    case Phase::kIdle:
+    case Phase::kResolving:
+    case Phase::kConnecting:
+      return die();
+    case Phase::kAccepting:
+      return begin_disconnect(kFailurePatience);
+    case Phase::kOpen:
+      if (settings_.linger == ae::Duration::zero()) return begin_disconnect(kFailurePatience);
+      move_phase(Phase::kClosing);
+      set_deadline(settings_.linger, &RdmaConnection::linger_expired);
+      state_->want_flush(*this);
+      return continue_close();
+    case Phase::kClosing:
+      return;
+    case Phase::kDisconnecting:
+      return set_deadline(kFailurePatience, &RdmaConnection::disconnect_expired);
+    case Phase::kDead:
+      if (!reap_queued) release();
+      return;
+  }
+}
+
+void RdmaConnection::do_abandon() noexcept {
+  if (id_ && (phase_ == Phase::kOpen || phase_ == Phase::kClosing || phase_ == Phase::kAccepting)) {
+    if (qp_) qp_to_error(qp_.get());
+    (void)rdma_disconnect(id_.get());  // a courtesy; nobody waits for the answer
+  }
+  clear_deadline();
+  resolution_.reset();
+  state_->remove(*this);
+  detach_list();
+  phase_ = Phase::kDead;
+  tear_down();
+}
+
+}  // namespace conn::rdma

@@ -1,0 +1,258 @@
+// From an address to an open connection, and from a request to one.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include "conn/connection_type.h"
+#include "conn/rdma/connection.h"
+#include "conn/rdma/listener.h"
+#include "conn/rdma/type.h"
+
+namespace conn::rdma {
+namespace {
+
+// How long rdma_cm may ask for an address or a route before we try the next one.
+constexpr ae::Duration kResolveLimit = std::chrono::seconds(2);
+
+int milliseconds(ae::Duration duration) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  return static_cast<int>(std::clamp<long long>(ms, 1, 1000000));
+}
+
+}  // namespace
+
+// --- the connecting side ---------------------------------------------------------------------------
+
+bool RdmaConnection::begin_connect(const Endpoint& to, ae::Duration limit) {
+  target_ = to.to_string();
+  move_phase(Phase::kResolving);
+  try {
+    const auto& type_here = static_cast<const RdmaType&>(type());
+    type_here.check(to);
+    settings_ = Settings::from(type_here.options_for(to));
+  } catch (const Error& error) {
+    end_with({std::make_error_code(std::errc::invalid_argument), error.what()});
+    return false;
+  }
+  const ae::TimePoint now = std::chrono::steady_clock::now();
+  stream_ = Stream(settings_.stream(Role::kClient), now);
+  connect_deadline_ = now + std::min(limit, settings_.connect_timeout);
+  state_->on_spin_wish(settings_.spin);
+  return true;
+}
+
+void RdmaConnection::do_connect(const Endpoint& to) {
+  if (!begin_connect(to, ae::Duration::max())) return;
+  set_deadline(time_left(), &RdmaConnection::address_expired);
+  resolution_ = resolve_async(state_->loop(), to.hosts.front().name, to.port,
+                              [this](Resolved resolved) { start(std::move(resolved)); });
+}
+
+void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
+  if (!begin_connect(to, deadline - std::chrono::steady_clock::now())) return;
+  start(resolve(to.hosts.front().name, to.port, false));
+  while (state() == State::kConnecting) {
+    state_->pump([this] { return state() != State::kConnecting; }, connect_deadline_);
+    // The loop's timers do not run here, so this is where an address runs out of time.
+    if (state() == State::kConnecting) address_expired();
+    if (time_left() <= ae::Duration::zero()) break;
+  }
+}
+
+ae::Duration RdmaConnection::time_left() const {
+  return connect_deadline_ - std::chrono::steady_clock::now();
+}
+
+void RdmaConnection::start(Resolved resolved) {
+  resolution_.reset();
+  if (resolved.failure) return end_with(std::move(resolved.failure));
+  addresses_ = std::move(resolved.addresses);
+  try_next_address();
+}
+
+void RdmaConnection::try_next_address() {
+  while (phase_ == Phase::kResolving && next_address_ < addresses_.size()) {
+    const SocketAddress& address = addresses_[next_address_++];
+    try {
+      return try_address(address);
+    } catch (const VerbsError& error) {
+      last_failure_ = error.failure();
+      tear_down();
+    }
+  }
+  if (phase_ != Phase::kResolving) return;
+  last_failure_.text = fmt::format("connect to {}: {}", target_, last_failure_.text);
+  end_with(last_failure_);
+}
+
+void RdmaConnection::try_address(const SocketAddress& address) {
+  peer_ = address;
+  id_ = state_->cm().create_id(static_cast<CmUser*>(this));
+  // Others that wait get a share of the time.
+  const bool last = next_address_ == addresses_.size();
+  const ae::Duration share = last ? time_left() : time_left() / 2;
+  set_deadline(share, &RdmaConnection::address_expired);
+  SocketAddress source;
+  if (!settings_.source.empty()) {
+    Resolved resolved = resolve(settings_.source, 0, false);
+    if (resolved.failure) throw VerbsError("source=" + settings_.source, EADDRNOTAVAIL);
+    source = resolved.addresses.front();
+  }
+  SocketAddress target = address;
+  if (rdma_resolve_addr(id_.get(), source.size != 0 ? source.get() : nullptr, target.get(),
+                        milliseconds(std::min(share, kResolveLimit))) != 0)
+    throw VerbsError("no RDMA device reaches " + address.to_string(), errno);
+}
+
+// This address will not do: the next one, or the end.
+void RdmaConnection::on_address_failed(Failure why) {
+  last_failure_ = std::move(why);
+  tear_down();
+  if (phase_ == Phase::kConnecting) move_phase(Phase::kResolving);
+  stream_ = Stream(settings_.stream(role_), std::chrono::steady_clock::now());
+  try_next_address();
+}
+
+void RdmaConnection::on_set_up_event(const CmEvent& event) {
+  try {
+    switch (event.type) {
+      case RDMA_CM_EVENT_ADDR_RESOLVED:
+        if (rdma_resolve_route(id_.get(), milliseconds(std::min(time_left(), kResolveLimit))) != 0)
+          throw VerbsError("rdma_resolve_route", errno);
+        return;
+      case RDMA_CM_EVENT_ROUTE_RESOLVED:
+        return request_connection();
+      case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      case RDMA_CM_EVENT_ESTABLISHED:  // iWARP has no separate response
+        return finish_request(event);
+      default: {
+        int err = event.status < 0 ? -event.status : ECONNREFUSED;
+        if (event.type == RDMA_CM_EVENT_UNREACHABLE) err = ETIMEDOUT;
+        return on_address_failed(
+            {std::error_code(err, std::generic_category()), describe(event)});
+      }
+    }
+  } catch (const VerbsError& error) {
+    on_address_failed(error.failure());
+  }
+}
+
+rdma_conn_param RdmaConnection::parameters(std::span<const std::byte> hello) const {
+  rdma_conn_param parameters{};
+  parameters.private_data = hello.data();
+  parameters.private_data_len = static_cast<std::uint8_t>(hello.size());
+  // The protocol has no RDMA READ; rdma_cm wants at least one of each all the same.
+  parameters.responder_resources = 1;
+  parameters.initiator_depth = 1;
+  parameters.flow_control = 1;
+  parameters.retry_count = settings_.timeouts.retry_count;
+  parameters.rnr_retry_count = settings_.timeouts.rnr_retry_count;
+  parameters.srq = qp_->srq != nullptr ? 1 : 0;
+  parameters.qp_num = qp_->qp_num;
+  return parameters;
+}
+
+void RdmaConnection::request_connection() {
+  make_queue_pair();
+  const auto hello = encode(stream_.hello());
+  rdma_conn_param request = parameters(hello);
+  if (rdma_connect(id_.get(), &request) != 0) throw VerbsError("rdma_connect", errno);
+  move_phase(Phase::kConnecting);
+}
+
+void RdmaConnection::finish_request(const CmEvent& event) {
+  if (const std::optional<Hello> hello = decode_hello(event.data())) stream_.on_hello(*hello);
+  qp_to_ready_to_receive(id_.get(), qp_.get(), settings_.timeouts);
+  qp_to_ready_to_send(id_.get(), qp_.get(), settings_.timeouts);
+  if (event.type == RDMA_CM_EVENT_CONNECT_RESPONSE && rdma_establish(id_.get()) != 0)
+    throw VerbsError("rdma_establish", errno);
+  clear_deadline();
+  established();
+}
+
+// --- the accepting side ----------------------------------------------------------------------------
+
+void RdmaConnection::accept(std::span<const std::byte> private_data) {
+  local_ = id_.local();
+  peer_ = id_.peer();
+  if (const std::optional<Hello> hello = decode_hello(private_data)) stream_.on_hello(*hello);
+  make_queue_pair();
+  qp_to_ready_to_receive(id_.get(), qp_.get(), settings_.timeouts);
+  qp_to_ready_to_send(id_.get(), qp_.get(), settings_.timeouts);
+  const auto hello = encode(stream_.hello());
+  rdma_conn_param answer = parameters(hello);
+  if (rdma_accept(id_.get(), &answer) != 0) throw VerbsError("rdma_accept", errno);
+  move_phase(Phase::kAccepting);
+  move_to(State::kAccepting);
+  state_->on_spin_wish(settings_.spin);
+  set_deadline(settings_.accept_timeout, &RdmaConnection::accept_expired);
+}
+
+// Data may arrive before rdma_cm has read the peer's last handshake message.
+void RdmaConnection::on_communication_established() {
+  if (phase_ == Phase::kAccepting) established();
+}
+
+// --- both ------------------------------------------------------------------------------------------
+
+void RdmaConnection::make_queue_pair() {
+  context_ = state_->context(id_.get(), settings_);
+  domain_ = context_->domain(settings_);
+  const std::uint32_t sends = std::min(settings_.send_queue, context_->max_send_queue());
+  const std::uint32_t receives =
+      domain_->srq() != nullptr ? 0 : std::min(settings_.receive_queue, context_->max_send_queue());
+  settings_.send_queue = sends;
+  lease_ = context_->lease(sends + receives);
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = attributes.recv_cq = lease_.cq();
+  attributes.srq = domain_->srq();
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.cap.max_send_wr = sends;
+  attributes.cap.max_recv_wr = receives;
+  attributes.cap.max_send_sge = 1;
+  attributes.cap.max_recv_sge = receives != 0 ? 1 : 0;
+  attributes.cap.max_inline_data = settings_.inline_data;
+  try {
+    ibv_qp_init_attr wish = attributes;
+    qp_ = create_qp(domain_->pd(), wish);
+    inline_limit_ = wish.cap.max_inline_data;
+  } catch (const VerbsError&) {
+    attributes.cap.max_inline_data = 0;  // some devices refuse instead of giving less
+    qp_ = create_qp(domain_->pd(), attributes);
+    inline_limit_ = 0;
+  }
+  inline_limit_ = std::min(inline_limit_, std::max<std::uint32_t>(settings_.inline_data, 0));
+  ring_.assign(std::bit_ceil(sends), Sent{});
+  posted_ = done_ = last_signaled_ = 0;
+  tx_.use(&domain_->staging());
+  if (inline_limit_ < kControlSize) {
+    control_ = domain_->staging().acquire(ring_.size() * kControlSize);
+    if (control_ == nullptr || control_->size < ring_.size() * kControlSize)
+      throw VerbsError("memory for control messages", ENOMEM);
+  }
+  context_->attach(qp_->qp_num, this);
+  qp_to_init(id_.get(), qp_.get());
+  if (receives != 0) {
+    receives_ = std::make_unique<ReceiveQueue>(domain_->pd(), receives);
+    receives_->attach(qp_.get());
+    if (const int err = receives_->replenish(); err != 0) throw VerbsError("ibv_post_recv", err);
+  }
+  manage_windows();
+  if (const char* why = stream_.failure(); why != nullptr) throw VerbsError(why, ENOMEM);
+}
+
+void RdmaConnection::established() {
+  move_phase(Phase::kOpen);
+  local_ = id_.local();
+  peer_ = id_.peer();
+  move_to(State::kConnected);
+  state_->add(*this);
+  state_->want_flush(*this);
+  if (listener_ != nullptr) listener_->on_established(*this);
+  update_ready();
+}
+
+}  // namespace conn::rdma

@@ -1,0 +1,233 @@
+#include "conn/rdma/listener.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "conn/connection_type.h"
+#include "conn/rdma/type.h"
+
+namespace conn::rdma {
+namespace {
+
+constexpr ae::Duration kRetry = std::chrono::milliseconds(500);
+
+}  // namespace
+
+// --- one address -------------------------------------------------------------------------------------
+
+class ListenerCore::Port final : private CmUser {
+ public:
+  Port(ListenerCore& core, SocketAddress address) : core_(core), address_(address) { open(); }
+
+  /// Throws VerbsError.
+  void open() {
+    id_ = core_.state_->cm().create_id(static_cast<CmUser*>(this));
+    if (address_.family() == AF_INET6) {
+      int only = 1;  // "*" and "::" are told apart, as with sockets
+      (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof only);
+    }
+    int reuse = 1;
+    (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &reuse,
+                          sizeof reuse);
+    const auto failed = [&](const char* what) {
+      const int err = errno;
+      id_.reset();
+      throw VerbsError(fmt::format("{} {}", what, address_.to_string()), err);
+    };
+    if (rdma_bind_addr(id_.get(), address_.get()) != 0) failed("bind to");
+    if (rdma_listen(id_.get(), static_cast<int>(core_.settings_.backlog)) != 0) failed("listen on");
+    address_ = id_.local();
+  }
+  bool down() const noexcept { return !id_; }
+  void close() noexcept { id_.reset(); }
+  const SocketAddress& address() const noexcept { return address_; }
+
+ private:
+  void on_cm_event(const CmEvent& event) override {
+    if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) return core_.on_request(event);
+    if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL || event.type == RDMA_CM_EVENT_ADDR_CHANGE) {
+      id_.reset();
+      core_.schedule_retry();
+    }
+  }
+  ListenerCore& core_;
+  SocketAddress address_;
+  CmId id_;
+};
+
+// --- the listener --------------------------------------------------------------------------------------
+
+ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
+                           const Settings& settings, AcceptHandler accepted)
+    : type_(type),
+      state_(&state),
+      endpoint_(endpoint),
+      settings_(settings),
+      accepted_(std::move(accepted)) {
+  std::uint16_t port = endpoint.port;
+  std::string why_none = "it names no address";
+  for (const Endpoint::Host& host : endpoint.hosts) {
+    Resolved resolved = resolve(host.name, port, true);
+    std::string why = resolved.failure.text;
+    bool opened = false;
+    for (const SocketAddress& address : resolved.addresses) {
+      try {
+        ports_.push_back(std::make_unique<Port>(*this, address));
+        if (port == 0) port = ports_.back()->address().port();
+        opened = true;
+        break;
+      } catch (const VerbsError& error) {
+        const int err = error.failure().code.value();
+        why = error.failure().text;
+        if (err == ENODEV)
+          why = fmt::format("no RDMA device has the address {} (see `rdma link`)", host.name);
+      }
+    }
+    if (opened) continue;
+    why_none = why;
+    if (!host.optional) throw Error(fmt::format("{}: {}", endpoint.to_string(), why));
+  }
+  if (ports_.empty()) throw Error(fmt::format("{}: {}", endpoint.to_string(), why_none));
+}
+
+ListenerCore::~ListenerCore() { stop(); }
+
+void ListenerCore::stop() noexcept {
+  if (stopped_) return;
+  stopped_ = true;
+  unqueue();
+  if (retry_ != 0) state_->loop().remove_time_event(retry_);
+  for (const auto& port : ports_) port->close();  // a Port may be on the stack: it goes with us
+  requests_.clear();
+  established_.clear();
+  for (RdmaConnection* connection : std::exchange(young_, {})) {
+    connection->leave_listener();
+    connection->close();
+  }
+}
+
+std::vector<Endpoint> ListenerCore::endpoints() const {
+  std::vector<Endpoint> all;
+  for (const auto& port : ports_) {
+    Endpoint each = endpoint_;
+    each.hosts = {{port->address().host(), false}};
+    each.port = port->address().port();
+    each.no_port = false;
+    all.push_back(std::move(each));
+  }
+  return all;
+}
+
+// The device went; its return is looked for, quietly.
+void ListenerCore::schedule_retry() {
+  if (retry_ == 0 && !stopped_)
+    retry_ = state_->loop().add_time_event(kRetry, [this] { return retry_down(); });
+}
+
+ae::Duration ListenerCore::retry_down() {
+  bool any_down = false;
+  for (const auto& port : ports_) {
+    if (!port->down()) continue;
+    try {
+      port->open();
+    } catch (const VerbsError&) {
+      any_down = true;
+    }
+  }
+  if (any_down) return kRetry;
+  retry_ = 0;
+  return ae::kNoMore;
+}
+
+// --- arrivals --------------------------------------------------------------------------------------------
+
+void ListenerCore::on_request(const CmEvent& event) {
+  Request request{CmId(event.id), {event.data().begin(), event.data().end()}};
+  request.id->context = nullptr;
+  if (requests_.size() + young_.size() >= settings_.backlog) {
+    ++state_->statistics().rejected;
+    (void)rdma_reject(request.id.get(), nullptr, 0);
+    return;
+  }
+  if (paused_)
+    requests_.push_back(std::move(request));
+  else
+    accept(std::move(request));
+}
+
+void ListenerCore::resume() {
+  paused_ = false;
+  while (!paused_ && !requests_.empty()) {
+    Request request = std::move(requests_.front());
+    requests_.pop_front();
+    accept(std::move(request));
+  }
+}
+
+void ListenerCore::accept(Request request) {
+  const auto reject = [&](rdma_cm_id* id, std::string why) {
+    ++state_->statistics().rejected;
+    ++type_.counters(state_->loop()).accept_errors;
+    why.resize(std::min<std::size_t>(why.size(), 100));
+    (void)rdma_reject(id, why.data(), static_cast<std::uint8_t>(why.size()));
+  };
+  if (settings_.memory_limit != 0 &&
+      registered_bytes() + settings_.window > settings_.memory_limit)
+    return reject(request.id.get(), "memory-limit reached");
+  auto* connection =
+      new RdmaConnection(type_, *state_, settings_, std::move(request.id), *this);
+  try {
+    connection->accept(request.private_data);
+    young_.insert(connection);
+  } catch (const VerbsError& error) {
+    reject(connection->id_.get(), error.failure().text);
+    connection->leave_listener();
+    connection->close();
+  }
+}
+
+void ListenerCore::on_established(RdmaConnection& connection) {
+  established_.push_back(&connection);
+  state_->ready().push(*this);
+}
+
+void ListenerCore::on_lost(RdmaConnection& connection) noexcept {
+  young_.erase(&connection);
+  std::erase(established_, &connection);
+  ++type_.counters(state_->loop()).accept_errors;
+  connection.leave_listener();
+  connection.close();
+}
+
+std::size_t ListenerCore::run_ready() {
+  std::size_t handed_over = 0;
+  while (!established_.empty() && handed_over < settings_.accept_batch && !stopped_) {
+    RdmaConnection* connection = established_.front();
+    established_.pop_front();
+    if (connection->state() != State::kConnected) {
+      on_lost(*connection);
+      continue;
+    }
+    young_.erase(connection);
+    connection->leave_listener();
+    ++handed_over;
+    accepted_(ConnectionPtr(connection));
+  }
+  if (!established_.empty() && !stopped_) state_->ready().push(*this);
+  return handed_over;
+}
+
+RdmaListener::RdmaListener(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
+                           const Settings& settings, AcceptHandler accepted)
+    : loop_(state.loop()),
+      core_(std::make_unique<ListenerCore>(type, state, endpoint, settings, std::move(accepted))) {}
+
+RdmaListener::~RdmaListener() {
+  core_->stop();
+  loop_.destroy_later(std::move(core_));
+}
+
+}  // namespace conn::rdma

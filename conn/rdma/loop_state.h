@@ -1,0 +1,111 @@
+#pragma once
+// What rdma keeps for one loop: the rdma_cm channel, a Context for each device in use, the list of
+// connections with something to do, and the keepalive clock. A source of the loop:
+//
+//   process_pending  take completions, end what died, run handlers that are due
+//   flush            post what the iteration wrote, one chain for each connection
+//   arm              ask for completion events, look once more, then sleep
+//
+// Completions and rdma_cm events only record facts; handlers run from the ready list. So pump(),
+// which blocking operations use, can take facts for every connection without running anybody.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "ae/event_loop.h"
+#include "conn/connection_type.h"
+#include "conn/rdma/cm.h"
+#include "conn/rdma/context.h"
+#include "conn/rdma/settings.h"
+#include "conn/ready_list.h"
+
+namespace conn::rdma {
+
+class RdmaConnection;
+
+/// Receives the rdma_cm events of one id, which points at it (id->context).
+class CmUser {
+ public:
+  virtual void on_cm_event(const CmEvent& event) = 0;
+
+ protected:
+  ~CmUser() = default;
+};
+
+struct LoopStatistics {
+  std::uint64_t cm_events = 0, doorbells = 0, work_requests = 0, control_sent = 0;
+  std::uint64_t control_received = 0, protocol_errors = 0, peers_dead = 0, rejected = 0;
+  std::uint64_t windows = 0;
+};
+
+class LoopState final : public ae::LoopLocal, public ae::Source {
+ public:
+  /// The state of `loop`, made at first use. Throws VerbsError where there is no RDMA.
+  static LoopState& of(ae::EventLoop& loop, const ConnectionType& type);
+  /// Null if there is none yet.
+  static LoopState* find(ae::EventLoop& loop, const ConnectionType& type);
+  LoopState(ae::EventLoop& loop, const ConnectionType& type);
+  ~LoopState() override;
+
+  ae::EventLoop& loop() noexcept { return loop_; }
+  CmChannel& cm() noexcept { return cm_; }
+  ReadyList& ready() noexcept { return ready_; }
+  LoopStatistics& statistics() noexcept { return statistics_; }
+  /// Changes with every iteration; read budgets begin anew.
+  std::uint64_t turn() const noexcept { return turn_; }
+  /// The loop's context for the device `id` is bound to. Throws VerbsError.
+  std::shared_ptr<Context> context(rdma_cm_id* id, const Settings& settings);
+  const std::vector<std::shared_ptr<Context>>& contexts() const noexcept { return contexts_; }
+
+  void add(RdmaConnection& connection);
+  void remove(RdmaConnection& connection) noexcept;
+  /// `connection` has something to post; flush() comes to it.
+  void want_flush(RdmaConnection& connection);
+  /// `connection`'s queue pair is to be taken down once no completion is being looked at.
+  void want_reap(RdmaConnection& connection);
+  void on_spin_wish(ae::Duration spin) noexcept { spin_ = std::max(spin_, spin); }
+
+  /// Records facts for every connection until `done` says so or the deadline; runs no handler.
+  void pump(const std::function<bool()>& done, ae::TimePoint deadline);
+  /// Frees contexts nobody uses.
+  void drop_idle_contexts();
+
+  // ae::Source
+  bool has_pending() const override { return !ready_.empty() || poll_more_ || !reap_.empty(); }
+  std::size_t process_pending() override;
+  void flush() override;
+  bool arm() override;
+  ae::Duration spin_budget() const override;
+  bool has_pending_now() override;
+
+ private:
+  void on_cm_readable();
+  void take_completions();
+  void reap();
+  void watch(Context& context);
+  void unwatch(Context& context);
+  void schedule_tick();
+  ae::Duration on_tick();
+
+  ae::EventLoop& loop_;
+  const ConnectionType& type_;
+  CmChannel cm_;
+  std::vector<std::shared_ptr<Context>> contexts_;
+  ReadyList ready_;
+  std::unordered_set<RdmaConnection*> connections_;
+  std::vector<RdmaConnection*> dirty_, flushing_, reap_;
+  bool poll_more_ = false;
+  std::uint64_t turn_ = 0;
+  ae::Duration spin_ = ae::Duration::zero();
+  ae::TimerId tick_ = 0;
+  ae::TimePoint next_tick_;
+  LoopStatistics statistics_;
+};
+
+/// "No RDMA device on this machine: ..." and what to do, for a VerbsError at set-up.
+Error unavailable(const VerbsError& error);
+
+}  // namespace conn::rdma

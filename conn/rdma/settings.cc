@@ -1,0 +1,73 @@
+#include "conn/rdma/settings.h"
+
+#include "conn/error.h"
+
+namespace conn::rdma {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+
+Isolation parse_isolation(const std::string& text) {
+  if (text == "auto") return Isolation::kAuto;
+  if (text == "connection") return Isolation::kConnection;
+  if (text == "window") return Isolation::kWindow;
+  if (text == "none") return Isolation::kNone;
+  throw Error("isolation=" + text + ": use auto, connection, window or none");
+}
+
+std::uint32_t u32(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
+
+}  // namespace
+
+Settings Settings::from(const Options& o) {
+  o.only("rdma",
+         {"window", "max-window", "max-peer-window", "send-buffer", "send-queue", "receive-queue",
+          "shared-receive-queue", "inline", "read-budget", "accept-batch", "backlog",
+          "memory-limit", "keepalive", "connect-timeout", "accept-timeout", "linger", "spin",
+          "isolation", "device", "source", "min-rnr-timer", "ack-timeout", "retry-count"});
+  constexpr std::uint64_t kMaxWindow = 1u << 30;
+  Settings s;
+  s.window = u32(o.bytes("window", s.window, 16, kMaxWindow));
+  // A window named alone is the whole wish: it does not grow beyond a default it did not know.
+  s.max_window = std::max(s.max_window, s.window);
+  s.max_window = u32(o.bytes("max-window", s.max_window, s.window, kMaxWindow));
+  s.max_peer_window = u32(o.bytes("max-peer-window", s.max_peer_window, 4096, kMaxWindow));
+  s.send_buffer = u32(o.bytes("send-buffer", s.send_buffer, 4096, kMaxWindow));
+  s.send_queue = u32(o.number("send-queue", s.send_queue, 8, 16384));
+  s.receive_queue = u32(o.number("receive-queue", s.receive_queue, 16, 16384));
+  s.shared_receive_queue =
+      u32(o.number("shared-receive-queue", s.shared_receive_queue, 64, 16384));
+  s.inline_data = u32(o.bytes("inline", s.inline_data, 0, 1024));
+  s.read_budget = u32(o.bytes("read-budget", s.read_budget, 4096, kMaxWindow));
+  s.accept_batch = u32(o.number("accept-batch", s.accept_batch, 1, 10000));
+  s.backlog = u32(o.number("backlog", s.backlog, 1, 65535));
+  s.memory_limit = o.bytes("memory-limit", 0, 0, std::uint64_t{1} << 50);
+  s.keepalive = o.duration("keepalive", s.keepalive, ae::Duration::zero(), hours(24));
+  s.connect_timeout = o.duration("connect-timeout", s.connect_timeout, milliseconds(1), hours(1));
+  s.accept_timeout = o.duration("accept-timeout", s.accept_timeout, milliseconds(1), hours(1));
+  s.linger = o.duration("linger", s.linger, ae::Duration::zero(), hours(1));
+  s.spin = o.duration("spin", s.spin, ae::Duration::zero(), milliseconds(100));
+  s.isolation = parse_isolation(o.text("isolation", "auto"));
+  s.device = o.text("device", "");
+  s.source = o.text("source", "");
+  s.timeouts.min_rnr_timer =
+      static_cast<std::uint8_t>(o.number("min-rnr-timer", s.timeouts.min_rnr_timer, 1, 31));
+  s.timeouts.ack_timeout =
+      static_cast<std::uint8_t>(o.number("ack-timeout", s.timeouts.ack_timeout, 1, 31));
+  s.timeouts.retry_count =
+      static_cast<std::uint8_t>(o.number("retry-count", s.timeouts.retry_count, 0, 7));
+  return s;
+}
+
+StreamConfig Settings::stream(Role role) const {
+  StreamConfig config;
+  config.role = role;
+  config.window = window;
+  config.max_window = max_window;
+  config.max_peer_window = max_peer_window;
+  config.keepalive = keepalive;
+  return config;
+}
+
+}  // namespace conn::rdma

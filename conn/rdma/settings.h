@@ -1,0 +1,50 @@
+#pragma once
+// The options of rdma:// in one place: names, defaults, ranges.
+
+#include <cstdint>
+#include <string>
+
+#include "ae/event_loop.h"
+#include "conn/options.h"
+#include "conn/rdma/cm.h"
+#include "conn/rdma/stream.h"
+
+namespace conn::rdma {
+
+/// Who may reach whose receive windows with a guessed key.
+enum class Isolation : std::uint8_t {
+  kAuto,        ///< kWindow where the device can, else kConnection
+  kConnection,  ///< a protection domain and a receive queue for each connection
+  kWindow,      ///< one domain and a shared receive queue; keys are bound to one queue pair
+  kNone,        ///< one domain and a shared receive queue; peers trust each other
+};
+
+struct Settings {
+  std::uint32_t window = 64 * 1024;
+  std::uint32_t max_window = 1024 * 1024;
+  std::uint32_t max_peer_window = 16u << 20;
+  std::uint32_t send_buffer = 256 * 1024;     ///< bytes accepted and not yet confirmed
+  std::uint32_t send_queue = 32;              ///< work requests on one connection's send queue
+  std::uint32_t receive_queue = 256;          ///< receives of a connection without an SRQ
+  std::uint32_t shared_receive_queue = 4096;  ///< receives in a loop's SRQ
+  std::uint32_t inline_data = 64;             ///< bytes copied into the work request itself
+  std::uint32_t read_budget = 1024 * 1024;    ///< bytes one connection may read in one iteration
+  std::uint32_t accept_batch = 64;
+  std::uint32_t backlog = 511;
+  std::uint64_t memory_limit = 0;             ///< registered bytes of the process; 0: no limit
+  ae::Duration keepalive = std::chrono::seconds(3);
+  ae::Duration connect_timeout = std::chrono::seconds(5);
+  ae::Duration accept_timeout = std::chrono::seconds(10);
+  ae::Duration linger = std::chrono::seconds(3);
+  ae::Duration spin = ae::Duration::zero();   ///< busy-poll this long before each sleep
+  Isolation isolation = Isolation::kAuto;
+  std::string device;                         ///< name of the only device to use; "" any
+  std::string source;                         ///< address to connect from; "" the route's
+  QpTimeouts timeouts;
+
+  /// Throws Error for an unknown key or a bad value.
+  static Settings from(const Options& options);
+  StreamConfig stream(Role role) const;
+};
+
+}  // namespace conn::rdma

@@ -1,0 +1,199 @@
+#pragma once
+// The byte stream of one RDMA connection, without RDMA: windows given and received, the peer's
+// receive credits, keepalive, end of stream, and every rule about what a peer may claim.
+// No verbs, no descriptors, no clock, no allocation: the connection feeds in what completed and
+// what time it is, and carries out what take_control() and the write plan say.
+//
+// What the peer sends is never trusted and never asserted on: a bad value sets failure(), after
+// which the stream takes no more input. Asserts here are for our own mistakes.
+//
+// Receiving. At most two windows exist. The peer fills the offered one; when its last byte has
+// come, the other is offered at once, before the first is read, so that a transfer never waits
+// for the reader as long as it keeps up with one window:
+//
+//     peer writes ->  [ offered: filled ....... length )     [ spare, or full and being read )
+//     user reads  ->  [ read .. filled )
+//
+// Sending. Bytes go into the peer's window, in order, to its very last byte; then we wait for
+// the next one. Each message (a control SEND or a WRITE_WITH_IMM) takes one of the peer's posted
+// receives, which nobody announces: so we count messages the peer has not provably handled.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "ae/event_loop.h"
+#include "conn/rdma/wire.h"
+
+namespace conn::rdma {
+
+enum class Role : std::uint8_t { kClient, kServer };
+
+/// Memory of ours that the peer may write once it is offered. The stream borrows it from
+/// provide_window() until take_discarded() or take_any() returns it. The peer may claim bytes that
+/// it never wrote: what is in there before must be zeros, never the bytes of another connection.
+struct WindowBuffer {
+  std::byte* data = nullptr;
+  std::uint32_t length = 0;
+  std::uint64_t address = 0;  ///< as the peer names it
+  std::uint32_t key = 0;      ///< rkey
+  void* owner = nullptr;      ///< whatever the provider needs to know it again
+  explicit operator bool() const noexcept { return data != nullptr; }
+};
+
+struct StreamConfig {
+  Role role = Role::kServer;
+  std::uint32_t window = 64 * 1024;              ///< length of the first window we offer
+  std::uint32_t max_window = 1024 * 1024;        ///< they double up to this, where they may change
+  std::uint32_t max_peer_window = 16u << 20;     ///< a longer one is refused
+  std::uint32_t peer_receives = 1024;            ///< receives a peer keeps posted
+  double control_rate = 1000, control_burst = 2048;  ///< unearned control messages, per second
+  ae::Duration keepalive = std::chrono::seconds(3);  ///< 0: none
+};
+
+class Stream {
+ public:
+  Stream(const StreamConfig& config, ae::TimePoint now);
+
+  /// The peer's hello, before anything else arrives.
+  void on_hello(const Hello& hello);
+  Hello hello() const;  ///< ours
+
+  // --- receiving ---------------------------------------------------------------------------------
+  /// The length of the window the stream would like to have now, or 0. The answer is
+  /// provide_window() with exactly that length, or no_window() if there is no memory.
+  /// Ask after on_data(), read() and tick(), each time after take_discarded(), which makes room.
+  std::uint32_t wanted_window() const noexcept;
+  void provide_window(const WindowBuffer& buffer);
+  /// The stream goes on with the windows it has, and asks again after the next tick(); without any
+  /// window it fails.
+  void no_window();
+  /// A window to free: spare and of no more use. Empty `data` if there is none.
+  WindowBuffer take_discarded() noexcept;
+  /// All windows, for the end of the connection, one at a time; empty `data` after the last. From
+  /// the first call on the stream wants no others and offers none.
+  WindowBuffer take_any() noexcept;
+
+  /// A WRITE_WITH_IMM arrived; `length` is its immediate in host order.
+  void on_data(std::uint32_t length, ae::TimePoint now);
+  /// A SEND arrived. `bytes` is a private copy of the receive buffer, as long as the SEND was.
+  void on_control(std::span<const std::byte> bytes, ae::TimePoint now);
+  /// The peer closed; what has arrived, or is still handed in, stays readable. Nothing is sent.
+  void on_peer_closed() noexcept { peer_closed_ = true; }
+
+  bool has_unread() const noexcept;
+  bool at_end() const noexcept { return peer_closed_ && !has_unread(); }
+  /// Copies out up to `size` bytes. 0 if there are none now.
+  std::size_t read(std::byte* into, std::size_t size, ae::TimePoint now);
+  std::uint64_t unread_bytes() const noexcept;
+
+  // --- sending -----------------------------------------------------------------------------------
+  /// How many of `staged` bytes may leave as one message now.
+  std::uint32_t sendable(std::size_t staged, ae::TimePoint now) const noexcept;
+  std::uint64_t remote_address() const noexcept { return peer_.address + peer_.used; }
+  std::uint32_t remote_key() const noexcept { return peer_.key; }
+  /// `length` bytes were posted, ending in one WRITE_WITH_IMM.
+  void on_write_posted(std::uint32_t length, ae::TimePoint now);
+  /// The control message to send next, or none. It stays until on_control_posted().
+  std::optional<ControlMessage> next_control(ae::TimePoint now) const noexcept;
+  void on_control_posted(const ControlMessage& message, ae::TimePoint now);
+  bool has_peer_window() const noexcept { return peer_.length != 0; }
+  std::uint32_t peer_window_left() const noexcept { return peer_.length - peer_.used; }
+  /// With bytes staged: the stream holds them back for want of the peer's receives, and asks to be
+  /// tried again at this time even if nothing arrives.
+  std::optional<ae::TimePoint> retry_at(std::size_t staged) const noexcept;
+
+  // --- time --------------------------------------------------------------------------------------
+  /// Call every now and then (a third of the keepalive interval): queues keepalives, notices a
+  /// peer that promised to speak and does not, lets spare memory go. `loop_was_stopped`: this call
+  /// comes much later than planned, so silence proves nothing yet.
+  void tick(ae::TimePoint now, bool loop_was_stopped);
+  /// A keepalive is due but the peer may have no receive for it: prove the path with a write of
+  /// no bytes instead, which takes none.
+  bool wants_silent_probe() const noexcept { return silent_probe_; }
+  void on_silent_probe_posted() noexcept { silent_probe_ = false; }
+
+  // --- facts -------------------------------------------------------------------------------------
+  /// Why the peer broke the protocol (or died), or null.
+  const char* failure() const noexcept { return failure_; }
+  bool peer_is_aeconn() const noexcept { return peer_hello_.has_value(); }
+  bool heard_from_peer() const noexcept { return heard_; }
+  std::uint32_t peer_window_length() const noexcept { return peer_.length; }
+  std::uint32_t window_length() const noexcept { return desired_; }
+  std::uint64_t pinned_bytes() const noexcept;
+  std::uint64_t unproven_messages() const noexcept { return sent_ - proven_; }
+  std::uint64_t messages_sent() const noexcept { return sent_; }
+  std::uint64_t messages_received() const noexcept { return received_; }
+
+  /// Asserts the invariants; tests and the fuzzer call it after every step.
+  void check() const;
+
+ private:
+  struct Window {
+    WindowBuffer buffer;           // no data: the slot is free
+    std::uint32_t filled = 0, read = 0;
+    bool full() const noexcept { return filled == buffer.length; }
+  };
+  struct PeerWindow {
+    std::uint64_t address = 0;
+    std::uint32_t length = 0, key = 0, used = 0;
+  };
+  static constexpr std::size_t kNone = 2;
+  static constexpr std::size_t kMaxReplies = 64;
+
+  void fail(const char* why) noexcept;
+  bool spend_control(ae::TimePoint now) noexcept;
+  void heard(ae::TimePoint now) noexcept;
+  void on_register(const ControlMessage& message, ae::TimePoint now);
+  void on_feature(const ControlMessage& message, ae::TimePoint now);
+  void offer_next() noexcept;
+  void offer(std::size_t slot) noexcept;
+  bool window_may_change() const noexcept;
+  bool can_probe() const noexcept;
+  std::uint64_t reserve() const noexcept;
+  bool few_receives() const noexcept;
+  bool starved(ae::TimePoint now) const noexcept;
+  bool is_spare(std::size_t slot) const noexcept;  // empty, and not the one the peer writes
+  std::size_t spare_slot() const noexcept;
+  std::size_t free_slot() const noexcept;
+
+  StreamConfig config_;
+  std::optional<Hello> peer_hello_;
+  const char* failure_ = nullptr;
+
+  // receiving
+  std::array<Window, 2> windows_;
+  std::size_t offered_ = kNone;    // the one the peer writes
+  std::size_t front_ = kNone;      // the one the user reads: oldest with unread bytes
+  bool register_due_ = false;      // the offer has still to be sent
+  bool window_failed_ = false;     // no memory for another window, until the next tick
+  bool drop_spare_ = false;        // nothing has filled a window for a while
+  std::uint32_t desired_;          // length of the next window
+  std::uint64_t offer_sent_ = 0;   // sent_ when the offer had left: what bytes in it prove
+  ae::TimePoint offered_at_, last_full_at_;
+  double tokens_;
+  ae::TimePoint tokens_at_;
+  bool peer_closed_ = false;
+  bool released_ = false;          // take_any() was called
+  bool heard_ = false;
+  ae::TimePoint heard_at_;
+
+  // sending
+  PeerWindow peer_;
+  std::uint64_t sent_ = 0;         // messages posted, each takes a receive of the peer
+  std::uint64_t proven_ = 0;       // of these, provably handled by the peer's software
+  std::uint64_t sent_at_full_ = 0; // sent_ when the window was exhausted
+  ae::TimePoint last_write_at_;
+  std::uint64_t received_ = 0;
+  bool keepalive_due_ = false, silent_probe_ = false;
+  ae::TimePoint keepalive_at_;
+  bool probe_outstanding_ = false;
+  std::uint16_t probe_select_ = 0;
+  std::uint64_t probe_covers_ = 0;
+  std::array<std::uint16_t, kMaxReplies> replies_{};  // selects to answer, a ring
+  std::size_t reply_head_ = 0, reply_count_ = 0;
+};
+
+}  // namespace conn::rdma

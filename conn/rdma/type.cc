@@ -1,0 +1,92 @@
+#include "conn/rdma/type.h"
+
+#include "conn/rdma/connection.h"
+#include "conn/rdma/listener.h"
+#include "conn/rdma/loop_state.h"
+#include "conn/rdma/settings.h"
+
+namespace conn::rdma {
+
+void RdmaType::configure(const Options& options) {
+  (void)Settings::from(options);
+  const std::lock_guard lock(mutex_);
+  options_ = options;
+}
+
+Options RdmaType::options_for(const Endpoint& endpoint) const {
+  const std::lock_guard lock(mutex_);
+  return options_.merged_with(endpoint.options);
+}
+
+void RdmaType::check(const Endpoint& endpoint) const {
+  if (endpoint.hosts.empty() || endpoint.no_port)
+    throw Error(endpoint.to_string() +
+                ": an rdma URL needs an address and a port, as in rdma://10.0.0.1:6379");
+  (void)Settings::from(options_for(endpoint));
+}
+
+ListenerPtr RdmaType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                             AcceptHandler accepted) const {
+  check(endpoint);
+  try {
+    return std::make_unique<RdmaListener>(*this, LoopState::of(loop, *this), endpoint,
+                                          Settings::from(options_for(endpoint)),
+                                          std::move(accepted));
+  } catch (const VerbsError& error) {
+    throw unavailable(error);
+  }
+}
+
+ConnectionPtr RdmaType::create(ae::EventLoop& loop) const {
+  try {
+    return ConnectionPtr(
+        new RdmaConnection(*this, LoopState::of(loop, *this), Settings::from(options_for({}))));
+  } catch (const VerbsError& error) {
+    throw unavailable(error);
+  }
+}
+
+bool RdmaType::has_pending_data(ae::EventLoop& loop) const {
+  const LoopState* state = LoopState::find(loop, *this);
+  return state != nullptr && state->has_pending();
+}
+
+std::size_t RdmaType::process_pending_data(ae::EventLoop& loop) const {
+  LoopState* state = LoopState::find(loop, *this);
+  return state != nullptr ? state->process_pending() : 0;
+}
+
+void RdmaType::cleanup(ae::EventLoop& loop) const {
+  if (LoopState* state = LoopState::find(loop, *this)) state->drop_idle_contexts();
+}
+
+Statistics RdmaType::statistics(ae::EventLoop& loop) const {
+  Statistics all = ConnectionType::statistics(loop);
+  all.emplace_back("registered_bytes", registered_bytes());
+  all.emplace_back("teardown_failures", teardown_failures());
+  LoopState* state = LoopState::find(loop, *this);
+  if (state == nullptr) return all;
+  const LoopStatistics& s = state->statistics();
+  all.insert(all.end(), {{"cm_events", s.cm_events},
+                         {"doorbells", s.doorbells},
+                         {"work_requests", s.work_requests},
+                         {"control_sent", s.control_sent},
+                         {"control_received", s.control_received},
+                         {"windows", s.windows},
+                         {"protocol_errors", s.protocol_errors},
+                         {"peers_dead", s.peers_dead},
+                         {"rejected", s.rejected}});
+  for (const auto& context : state->contexts()) {
+    const Context::Counters& c = context->counters();
+    const std::string& name = context->name();
+    all.insert(all.end(), {{name + "_queue_pairs", context->queue_pairs()},
+                           {name + "_completions", c.completions},
+                           {name + "_completion_events", c.completion_events},
+                           {name + "_arms", c.arms},
+                           {name + "_async_events", c.async_events},
+                           {name + "_receive_shortages", c.receive_shortages}});
+  }
+  return all;
+}
+
+}  // namespace conn::rdma

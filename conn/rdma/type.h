@@ -1,0 +1,34 @@
+#pragma once
+// rdma://host:port: a byte stream over RDMA verbs that speaks Valkey Over RDMA.
+// Options: docs/options.md or RdmaType::configure's error sentence.
+
+#include <mutex>
+
+#include "conn/connection_type.h"
+
+namespace conn::rdma {
+
+class RdmaType final : public ConnectionType {
+ public:
+  std::string_view name() const noexcept override { return "rdma"; }
+  Capabilities capabilities() const noexcept override { return {}; }
+  void configure(const Options& options) override;
+  void check(const Endpoint& endpoint) const override;
+  ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                     AcceptHandler accepted) const override;
+  /// Throws Error with one sentence where the machine has no RDMA.
+  ConnectionPtr create(ae::EventLoop& loop) const override;
+  bool has_pending_data(ae::EventLoop& loop) const override;
+  std::size_t process_pending_data(ae::EventLoop& loop) const override;
+  void cleanup(ae::EventLoop& loop) const override;
+  Statistics statistics(ae::EventLoop& loop) const override;
+
+  /// The type's options with the endpoint's over them.
+  Options options_for(const Endpoint& endpoint) const;
+
+ private:
+  mutable std::mutex mutex_;  // configure() may come while other loops create connections
+  Options options_;
+};
+
+}  // namespace conn::rdma

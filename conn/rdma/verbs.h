@@ -1,0 +1,141 @@
+#pragma once
+// Owners for verbs objects. Each destroys what it holds and looks at the return code: EBUSY there
+// means that an owner went before its user, our bug, and is asserted on; anything else is the
+// world's (a device that was pulled out) and is counted in teardown_failures().
+// Creation throws VerbsError, which the set-up paths turn into a Failure or an Error.
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "conn/error.h"
+
+namespace conn::rdma {
+
+/// A verbs or rdma_cm call that failed.
+class VerbsError : public std::exception {
+ public:
+  VerbsError(std::string what_failed, int err);
+  const char* what() const noexcept override { return failure_.text.c_str(); }
+  const Failure& failure() const noexcept { return failure_; }
+
+ private:
+  Failure failure_;
+};
+
+/// Destroys that did not succeed since the process began. Any thread.
+std::uint64_t teardown_failures() noexcept;
+void note_teardown_failure(const char* call, int err) noexcept;
+
+namespace detail {
+template <auto Destroy>
+struct Deleter {
+  template <class T>
+  void operator()(T* object) const noexcept {
+    if (const int err = Destroy(object); err != 0) note_teardown_failure(name(object), err);
+  }
+  static const char* name(ibv_pd*) { return "ibv_dealloc_pd"; }
+  static const char* name(ibv_mr*) { return "ibv_dereg_mr"; }
+  static const char* name(ibv_mw*) { return "ibv_dealloc_mw"; }
+  static const char* name(ibv_comp_channel*) { return "ibv_destroy_comp_channel"; }
+  static const char* name(ibv_cq*) { return "ibv_destroy_cq"; }
+  static const char* name(ibv_srq*) { return "ibv_destroy_srq"; }
+  static const char* name(ibv_qp*) { return "ibv_destroy_qp"; }
+  static const char* name(ibv_context*) { return "ibv_close_device"; }
+};
+inline int dealloc_mw(ibv_mw* mw) { return ibv_dealloc_mw(mw); }
+inline int dereg_mr(ibv_mr* mr) { return ibv_dereg_mr(mr); }
+}  // namespace detail
+
+using DeviceHandle = std::unique_ptr<ibv_context, detail::Deleter<ibv_close_device>>;
+using Pd = std::unique_ptr<ibv_pd, detail::Deleter<ibv_dealloc_pd>>;
+using Mr = std::unique_ptr<ibv_mr, detail::Deleter<detail::dereg_mr>>;
+using Mw = std::unique_ptr<ibv_mw, detail::Deleter<detail::dealloc_mw>>;
+using CompChannel = std::unique_ptr<ibv_comp_channel, detail::Deleter<ibv_destroy_comp_channel>>;
+using Srq = std::unique_ptr<ibv_srq, detail::Deleter<ibv_destroy_srq>>;
+using Qp = std::unique_ptr<ibv_qp, detail::Deleter<ibv_destroy_qp>>;
+
+DeviceHandle open_device(ibv_device* device);
+Pd alloc_pd(ibv_context* device);
+CompChannel create_comp_channel(ibv_context* device);
+Srq create_srq(ibv_pd* pd, std::uint32_t depth);
+Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
+/// A type 2 memory window: an rkey that works on one queue pair only. Null if the device has none.
+Mw alloc_mw(ibv_pd* pd) noexcept;
+
+/// A completion queue that counts what it owes: ibv_destroy_cq() waits until every event taken from
+/// the channel was acknowledged, and each acknowledgement takes a mutex, so they go in batches.
+class Cq {
+ public:
+  Cq(ibv_context* device, int entries, ibv_comp_channel* channel);
+  Cq(const Cq&) = delete;
+  Cq& operator=(const Cq&) = delete;
+  ~Cq() { acknowledge(); }
+
+  ibv_cq* get() const noexcept { return cq_.get(); }
+  int entries() const noexcept { return cq_->cqe; }
+  /// False if the device cannot.
+  bool resize(int entries) noexcept;
+  /// One event was taken from the channel for this queue; it has to be armed again.
+  void on_event() noexcept;
+  bool armed() const noexcept { return armed_; }
+  /// Asks for an event at the next completion. Poll once more afterwards, before sleeping.
+  bool arm() noexcept;
+
+ private:
+  void acknowledge() noexcept;
+  std::unique_ptr<ibv_cq, detail::Deleter<ibv_destroy_cq>> cq_;
+  unsigned unacknowledged_ = 0;
+  bool armed_ = false;
+};
+
+/// Anonymous memory on pages of its own, with a page that traps on either side, kept out of core
+/// dumps: what a device writes shares no page with anything else.
+class PageMemory {
+ public:
+  PageMemory() = default;
+  /// Throws VerbsError (ENOMEM). The size is rounded up to whole pages.
+  explicit PageMemory(std::size_t size);
+  PageMemory(PageMemory&& other) noexcept
+      : base_(std::exchange(other.base_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  PageMemory& operator=(PageMemory&& other) noexcept {
+    std::swap(base_, other.base_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~PageMemory();
+
+  std::byte* data() const noexcept { return base_; }
+  std::size_t size() const noexcept { return size_; }
+
+ private:
+  std::byte* base_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// Memory and its registration; the registration goes first.
+struct RegisteredMemory {
+  PageMemory memory;
+  Mr mr;
+
+  RegisteredMemory() = default;
+  ~RegisteredMemory() { unregister(); }
+  void unregister() noexcept;
+  /// Throws VerbsError; ENOMEM names the locked-memory limit.
+  RegisteredMemory(ibv_pd* pd, std::size_t size, unsigned access);
+  RegisteredMemory(RegisteredMemory&&) = default;
+  RegisteredMemory& operator=(RegisteredMemory&& other) noexcept {
+    std::swap(memory, other.memory);
+    std::swap(mr, other.mr);
+    return *this;
+  }
+};
+
+/// Bytes this process has registered through us (an estimate of what is pinned). Any thread.
+std::uint64_t registered_bytes() noexcept;
+
+}  // namespace conn::rdma

@@ -1,0 +1,90 @@
+#include "conn/rdma/wire.h"
+
+#include <algorithm>
+
+namespace conn::rdma {
+namespace {
+
+template <class Unsigned>
+void put(std::span<std::byte> at, Unsigned value) {
+  for (std::size_t i = 0; i < sizeof value; ++i)
+    at[i] = static_cast<std::byte>((value >> (8 * (sizeof value - 1 - i))) & 0xff);
+}
+
+template <class Unsigned>
+Unsigned get(std::span<const std::byte> at) {
+  Unsigned value = 0;
+  for (std::size_t i = 0; i < sizeof value; ++i)
+    value = static_cast<Unsigned>((std::uint64_t{value} << 8) | std::to_integer<unsigned>(at[i]));
+  return value;
+}
+
+// "AECN", then the version of the hello.
+constexpr std::uint32_t kMagic = 0x4145434e;
+constexpr std::uint8_t kVersion = 1;
+
+}  // namespace
+
+ControlBytes encode(const ControlMessage& message) {
+  ControlBytes bytes{};
+  const std::span<std::byte> at(bytes);
+  put(at, static_cast<std::uint16_t>(message.opcode));
+  switch (message.opcode) {
+    case Opcode::kGetServerFeature:
+    case Opcode::kSetClientFeature:
+      put(at.subspan(2), message.select);
+      put(at.subspan(24), message.features);
+      break;
+    case Opcode::kKeepalive:
+      break;
+    case Opcode::kRegisterXferMemory:
+      put(at.subspan(16), message.address);
+      put(at.subspan(24), message.length);
+      put(at.subspan(28), message.key);
+      break;
+  }
+  return bytes;
+}
+
+std::optional<ControlMessage> decode(std::span<const std::byte> bytes) {
+  if (bytes.size() != kControlSize) return std::nullopt;
+  const auto opcode = get<std::uint16_t>(bytes);
+  if (opcode > static_cast<std::uint16_t>(Opcode::kRegisterXferMemory)) return std::nullopt;
+  ControlMessage message;
+  message.opcode = static_cast<Opcode>(opcode);
+  switch (message.opcode) {
+    case Opcode::kGetServerFeature:
+    case Opcode::kSetClientFeature:
+      message.select = get<std::uint16_t>(bytes.subspan(2));
+      message.features = get<std::uint64_t>(bytes.subspan(24));
+      break;
+    case Opcode::kKeepalive:
+      break;
+    case Opcode::kRegisterXferMemory:
+      message.address = get<std::uint64_t>(bytes.subspan(16));
+      message.length = get<std::uint32_t>(bytes.subspan(24));
+      message.key = get<std::uint32_t>(bytes.subspan(28));
+      break;
+  }
+  return message;
+}
+
+std::array<std::byte, Hello::kSize> encode(const Hello& hello) {
+  std::array<std::byte, Hello::kSize> bytes{};
+  const std::span<std::byte> at(bytes);
+  put(at, kMagic);
+  put(at.subspan(4), kVersion);
+  put(at.subspan(8), hello.flags);
+  put(at.subspan(12), hello.keepalive_ms);
+  return bytes;
+}
+
+std::optional<Hello> decode_hello(std::span<const std::byte> private_data) {
+  if (private_data.size() < Hello::kSize) return std::nullopt;
+  if (get<std::uint32_t>(private_data) != kMagic) return std::nullopt;
+  if (get<std::uint8_t>(private_data.subspan(4)) != kVersion) return std::nullopt;
+  return Hello{get<std::uint32_t>(private_data.subspan(8)),
+               get<std::uint32_t>(private_data.subspan(12))};
+}
+
+}  // namespace conn::rdma

@@ -1,0 +1,54 @@
+#pragma once
+// Valkey Over RDMA on the wire: the 32-byte control messages, and the hello that two aeconn peers
+// exchange in the private data of rdma_cm (which others neither send nor look at).
+// Byte order lives here and nowhere else. Layouts: docs/valkey-over-rdma.md.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace conn::rdma {
+
+inline constexpr std::size_t kControlSize = 32;
+using ControlBytes = std::array<std::byte, kControlSize>;
+
+enum class Opcode : std::uint16_t {
+  kGetServerFeature = 0,     ///< client asks; the server answers with the same opcode and select
+  kSetClientFeature = 1,     ///< client tells; no answer
+  kKeepalive = 2,            ///< proves that the path works; no answer
+  kRegisterXferMemory = 3,   ///< here is my receive window; its first byte is the next one you send
+};
+
+struct ControlMessage {
+  Opcode opcode{};
+  std::uint16_t select = 0;    ///< opcodes 0 and 1: feature page
+  std::uint64_t features = 0;  ///< opcodes 0 and 1: bit mask
+  std::uint64_t address = 0;   ///< opcode 3: where the window starts in its owner's memory
+  std::uint32_t length = 0;    ///< opcode 3: bytes in it
+  std::uint32_t key = 0;       ///< opcode 3: its rkey
+
+  friend bool operator==(const ControlMessage&, const ControlMessage&) = default;
+};
+
+ControlBytes encode(const ControlMessage& message);
+/// No value if the size is not kControlSize or the opcode is unknown. Reserved bytes are ignored.
+std::optional<ControlMessage> decode(std::span<const std::byte> bytes);
+
+/// What an aeconn peer says of itself at set-up. Never needed: without it, plain protocol.
+struct Hello {
+  static constexpr std::size_t kSize = 16;
+  static constexpr std::uint32_t kWindowMayChange = 1;  ///< accepts windows of changing length
+  static constexpr std::uint32_t kAnswersProbes = 2;    ///< answers GetServerFeature in both roles
+  static constexpr std::uint32_t kSendsKeepalives = 4;  ///< every keepalive_ms; silence means dead
+  std::uint32_t flags = 0;
+  std::uint32_t keepalive_ms = 0;
+
+  friend bool operator==(const Hello&, const Hello&) = default;
+};
+std::array<std::byte, Hello::kSize> encode(const Hello& hello);
+/// No value unless the bytes begin with a hello. What follows it (rdma_cm pads) is ignored.
+std::optional<Hello> decode_hello(std::span<const std::byte> private_data);
+
+}  // namespace conn::rdma

@@ -1,0 +1,221 @@
+#include "conn/tcp/dial.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+namespace conn::tcp {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A Unix socket whose backlog is full says EAGAIN at once instead of letting the caller wait.
+constexpr ae::Duration kFirstRetry = 1ms, kLastRetry = 50ms;
+
+Failure connect_failure(const SocketAddress& to, int err) {
+  return errno_failure(err, "connect to " + to.to_string());
+}
+
+Failure timed_out(const std::string& what) { return errno_failure(ETIMEDOUT, what); }
+
+/// Of what is left, the part that one address may use: half while others wait behind it.
+ae::Duration share(ae::Duration left, bool others) {
+  left = std::max(left, ae::Duration::zero());
+  return others ? left / 2 : left;
+}
+
+/// Tries one address, waiting. Returns 0 or an errno.
+int try_now(const Settings& settings, const SocketAddress& to, ae::TimePoint deadline, Fd& fd) {
+  ae::Duration delay = kFirstRetry;
+  for (;;) {
+    fd = open_socket(to.family());
+    if (!fd) return errno;
+    apply(settings, fd.get(), to.family());
+    const int err = start_connect(fd.get(), to, settings);
+    if (err == EINPROGRESS) {
+      return poll_until(fd.get(), POLLOUT, deadline) ? connect_result(fd.get()) : ETIMEDOUT;
+    }
+    if (err != EAGAIN || to.family() != AF_UNIX) return err;
+    const ae::TimePoint now = std::chrono::steady_clock::now();
+    if (now >= deadline) return ETIMEDOUT;
+    std::this_thread::sleep_for(std::min(delay, ae::Duration(deadline - now)));
+    delay = std::min(delay * 2, kLastRetry);
+  }
+}
+
+}  // namespace
+
+Dial::Dial(ae::EventLoop& loop, std::shared_ptr<const Settings> settings, const Endpoint& to,
+           std::function<void(Dialed)> done)
+    : loop_(loop), settings_(std::move(settings)), to_(to), done_(std::move(done)),
+      deadline_(std::chrono::steady_clock::now() + settings_->connect_timeout) {
+  deadline_timer_ = loop_.add_time_event(settings_->connect_timeout, [this] {
+    deadline_timer_ = 0;
+    out_of_time();
+    return ae::kNoMore;
+  });
+  if (to_.path.empty()) {
+    next_host();
+    return;
+  }
+  addresses_.push_back(unix_address(to_.path));
+  retry_timer_ = loop_.add_time_event(0s, [this] {
+    retry_timer_ = 0;
+    try_address();
+    return ae::kNoMore;
+  });
+}
+
+Dial::~Dial() {
+  stop_watching();
+  if (deadline_timer_ != 0) loop_.remove_time_event(deadline_timer_);
+}
+
+void Dial::stop_watching() {
+  if (fd_) loop_.remove_file_event(fd_.get(), ae::kWritable);
+  fd_.reset();
+  if (attempt_timer_ != 0) loop_.remove_time_event(attempt_timer_);
+  if (retry_timer_ != 0) loop_.remove_time_event(retry_timer_);
+  attempt_timer_ = retry_timer_ = 0;
+}
+
+void Dial::finish(Dialed result) {
+  stop_watching();
+  lookup_.reset();
+  if (deadline_timer_ != 0) loop_.remove_time_event(deadline_timer_);
+  deadline_timer_ = 0;
+  const std::function<void(Dialed)> done = std::move(done_);
+  done(std::move(result));  // may destroy this
+}
+
+void Dial::next_host() {
+  if (host_ == to_.hosts.size()) {
+    finish({{}, {}, std::move(last_failure_)});
+    return;
+  }
+  lookup_ = resolve_async(loop_, to_.hosts[host_++].name, to_.port,
+                          [this](Resolved answer) { resolved(std::move(answer)); });
+}
+
+void Dial::resolved(Resolved answer) {
+  lookup_.reset();
+  if (answer.failure) {
+    last_failure_ = std::move(answer.failure);
+    next_host();
+    return;
+  }
+  addresses_ = std::move(answer.addresses);
+  address_ = 0;
+  try_address();
+}
+
+void Dial::next_address() {
+  stop_watching();
+  retry_delay_ = ae::Duration::zero();
+  if (++address_ < addresses_.size()) {
+    try_address();
+  } else {
+    next_host();
+  }
+}
+
+ae::Duration Dial::share_of_time() const {
+  const bool others = address_ + 1 < addresses_.size() || host_ < to_.hosts.size();
+  return share(deadline_ - std::chrono::steady_clock::now(), others);
+}
+
+void Dial::try_address() {
+  const SocketAddress& to = addresses_[address_];
+  fd_ = open_socket(to.family());
+  if (!fd_) {
+    attempt_failed(errno);
+    return;
+  }
+  apply(*settings_, fd_.get(), to.family());
+  const int err = start_connect(fd_.get(), to, *settings_);
+  if (err == 0) {
+    finish({std::move(fd_), to, {}});
+  } else if (err == EINPROGRESS) {
+    loop_.add_file_event(fd_.get(), ae::kWritable, [this](int, ae::Mask) { writable(); });
+    if (attempt_timer_ != 0) return;
+    attempt_timer_ = loop_.add_time_event(share_of_time(), [this] {
+      attempt_timer_ = 0;
+      attempt_failed(ETIMEDOUT);
+      return ae::kNoMore;
+    });
+  } else if (err == EAGAIN && to.family() == AF_UNIX) {
+    retry_later();
+  } else {
+    attempt_failed(err);
+  }
+}
+
+void Dial::retry_later() {
+  fd_.reset();
+  retry_delay_ = std::clamp(retry_delay_ * 2, kFirstRetry, kLastRetry);
+  retry_timer_ = loop_.add_time_event(retry_delay_, [this] {
+    retry_timer_ = 0;
+    try_address();
+    return ae::kNoMore;
+  });
+}
+
+void Dial::writable() {
+  const int err = connect_result(fd_.get());
+  if (err != 0) {
+    attempt_failed(err);
+    return;
+  }
+  loop_.remove_file_event(fd_.get(), ae::kWritable);
+  finish({std::move(fd_), addresses_[address_], {}});
+}
+
+void Dial::attempt_failed(int err) {
+  last_failure_ = connect_failure(addresses_[address_], err);
+  next_address();
+}
+
+void Dial::out_of_time() {
+  if (lookup_ != nullptr) {
+    finish({{}, {}, timed_out("resolve " + to_.hosts[host_ - 1].name)});
+  } else {
+    finish({{}, {}, connect_failure(addresses_[address_], ETIMEDOUT)});
+  }
+}
+
+Dialed Dial::wait(const Settings& settings, const Endpoint& to, ae::TimePoint deadline) {
+  Dialed result;
+  const auto try_all = [&](const std::vector<SocketAddress>& addresses, bool more_hosts) {
+    for (const SocketAddress& address : addresses) {
+      const ae::TimePoint now = std::chrono::steady_clock::now();
+      const bool others = more_hosts || &address != &addresses.back();
+      const int err = try_now(settings, address, now + share(deadline - now, others), result.fd);
+      if (err == 0) {
+        result.peer = address;
+        result.failure = {};
+        return true;
+      }
+      result.fd.reset();
+      result.failure = connect_failure(address, err);
+    }
+    return false;
+  };
+  if (!to.path.empty()) {
+    try_all({unix_address(to.path)}, false);
+    return result;
+  }
+  for (const Endpoint::Host& host : to.hosts) {
+    Resolved answer = resolve(host.name, to.port, false);
+    if (answer.failure) {
+      result.failure = std::move(answer.failure);
+    } else if (try_all(answer.addresses, &host != &to.hosts.back())) {
+      break;
+    }
+  }
+  return result;
+}
+
+}  // namespace conn::tcp

@@ -1,0 +1,66 @@
+#pragma once
+// One outgoing connect: looks the host up, then tries every address in turn until one answers or
+// the time is over.
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ae/event_loop.h"
+#include "conn/endpoint.h"
+#include "conn/error.h"
+#include "conn/resolver.h"
+#include "conn/tcp/settings.h"
+#include "conn/tcp/socket.h"
+
+namespace conn::tcp {
+
+struct Dialed {
+  Fd fd;               ///< connected, or empty
+  SocketAddress peer;
+  Failure failure;     ///< of the last address, in words that name it
+};
+
+class Dial {
+ public:
+  /// Begins. `done` runs once, from the loop, never before the constructor returns; it may destroy
+  /// the Dial. Destroying it earlier cancels.
+  Dial(ae::EventLoop& loop, std::shared_ptr<const Settings> settings, const Endpoint& to,
+       std::function<void(Dialed)> done);
+  ~Dial();
+  Dial(const Dial&) = delete;
+  Dial& operator=(const Dial&) = delete;
+
+  /// The same, waiting here.
+  static Dialed wait(const Settings& settings, const Endpoint& to, ae::TimePoint deadline);
+
+ private:
+  void next_host();
+  void resolved(Resolved answer);
+  void next_address();
+  void try_address();
+  void writable();
+  void retry_later();
+  void attempt_failed(int err);
+  void out_of_time();
+  void stop_watching();
+  void finish(Dialed result);
+  ae::Duration share_of_time() const;
+
+  ae::EventLoop& loop_;
+  std::shared_ptr<const Settings> settings_;
+  Endpoint to_;
+  std::function<void(Dialed)> done_;
+  ae::TimePoint deadline_;
+
+  std::size_t host_ = 0;                   // next of to_.hosts to look up
+  std::unique_ptr<Resolution> lookup_;
+  std::vector<SocketAddress> addresses_;   // of the host looked up last
+  std::size_t address_ = 0;                // the one being tried
+  Fd fd_;                                  // its socket; watched for writing while it connects
+  Failure last_failure_;
+  ae::Duration retry_delay_{0};
+  ae::TimerId deadline_timer_ = 0, attempt_timer_ = 0, retry_timer_ = 0;
+};
+
+}  // namespace conn::tcp

@@ -1,0 +1,99 @@
+#include "conn/tcp/linger.h"
+
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+namespace conn::tcp {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr ae::Duration kFirstLook = 10ms, kLastLook = 160ms;
+// A peer that was still sending gets this long a pause before its silence counts as the end.
+constexpr ae::Duration kQuiet = 100ms;
+// Thrown away in one iteration, so that a peer that never stops does not hold up the loop.
+constexpr std::size_t kDiscardBudget = std::size_t{4} << 20;
+
+int unread_bytes(int fd) noexcept {
+  int bytes = 0;
+  return ioctl(fd, FIONREAD, &bytes) == 0 ? bytes : 0;
+}
+
+}  // namespace
+
+bool closes_clean(int fd) noexcept { return unsent_bytes(fd) == 0 && unread_bytes(fd) == 0; }
+
+void close_unix(Fd fd) noexcept {
+  if (!fd) return;
+  // From here on the peer cannot add to what is unread, so the loop below ends.
+  ::shutdown(fd.get(), SHUT_RDWR);
+  char discarded[16 * 1024];
+  ssize_t n;
+  do {
+    n = ::recv(fd.get(), discarded, sizeof discarded, MSG_DONTWAIT);
+  } while (n > 0 || (n < 0 && errno == EINTR));
+}
+
+Linger::Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, std::function<void()> done)
+    : loop_(loop), fd_(std::move(fd)), deadline_(std::chrono::steady_clock::now() + limit),
+      done_(std::move(done)), delay_(std::min(kFirstLook, limit)),
+      peer_sends_(unread_bytes(fd_.get()) > 0), last_arrival_(std::chrono::steady_clock::now()) {
+  ::shutdown(fd_.get(), SHUT_WR);
+  loop_.add_file_event(fd_.get(), ae::kReadable, [this](int, ae::Mask) { readable(); });
+  timer_ = loop_.add_time_event(delay_, [this] { return tick(); });
+}
+
+Linger::~Linger() { stop(); }
+
+void Linger::stop() {
+  if (fd_) loop_.remove_file_event(fd_.get(), ae::kReadable | ae::kWritable);
+  fd_.reset();
+  if (timer_ != 0) loop_.remove_time_event(timer_);
+  timer_ = 0;
+}
+
+void Linger::finish() {
+  stop();
+  const std::function<void()> done = std::move(done_);
+  done();  // may destroy this
+}
+
+void Linger::readable() {
+  for (std::size_t discarded = 0; discarded < kDiscardBudget;) {
+    // MSG_TRUNC: TCP drops the bytes without copying them.
+    const ssize_t n = ::recv(fd_.get(), nullptr, kDiscardBudget, MSG_TRUNC | MSG_DONTWAIT);
+    if (n > 0) {
+      discarded += static_cast<std::size_t>(n);
+      peer_sends_ = true;
+      last_arrival_ = std::chrono::steady_clock::now();
+    } else if (n < 0 && errno == EINTR) {
+      continue;
+    } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      return;
+    } else {
+      // End of stream: nothing can arrive any more that would call for a reset, so the kernel
+      // finishes the delivery by itself. An error: there is nobody to deliver to.
+      finish();
+      return;
+    }
+  }
+}
+
+ae::Duration Linger::tick() {
+  const ae::TimePoint now = std::chrono::steady_clock::now();
+  const bool delivered = unsent_bytes(fd_.get()) == 0;
+  const bool quiet = !peer_sends_ || now - last_arrival_ >= kQuiet;
+  if ((delivered && quiet) || now >= deadline_) {
+    timer_ = 0;
+    finish();
+    return ae::kNoMore;
+  }
+  delay_ = std::min({delay_ * 2, kLastLook, ae::Duration(deadline_ - now)});
+  return delay_;
+}
+
+}  // namespace conn::tcp

@@ -1,0 +1,46 @@
+#pragma once
+// What happens to a socket after close(). Closing one that has unread bytes, or is sent more, makes
+// the kernel answer with a reset, and the peer's end of stream becomes an error (on some systems
+// it even loses what it had not read yet). So the write side is closed first, and what still
+// arrives is read and thrown away until the peer has everything.
+
+#include <functional>
+
+#include "ae/event_loop.h"
+#include "conn/tcp/socket.h"
+
+namespace conn::tcp {
+
+/// True if a plain close() leaves nothing behind: all acknowledged, nothing unread.
+bool closes_clean(int fd) noexcept;
+
+/// Empties a Unix socket so that its peer sees end of stream. All that was written is with the peer
+/// already: a Unix socket never lingers.
+void close_unix(Fd fd) noexcept;
+
+/// Delivers what a TCP socket still has to send, within `limit`, without blocking. `done` runs once
+/// from the loop and may destroy the Linger; destroying it earlier closes the socket at once.
+class Linger {
+ public:
+  Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, std::function<void()> done);
+  ~Linger();
+  Linger(const Linger&) = delete;
+  Linger& operator=(const Linger&) = delete;
+
+ private:
+  void readable();
+  ae::Duration tick();
+  void finish();
+  void stop();
+
+  ae::EventLoop& loop_;
+  Fd fd_;
+  ae::TimePoint deadline_;
+  std::function<void()> done_;
+  ae::Duration delay_;
+  ae::TimerId timer_ = 0;
+  bool peer_sends_ = false;      // something had to be thrown away
+  ae::TimePoint last_arrival_;   // of such bytes
+};
+
+}  // namespace conn::tcp

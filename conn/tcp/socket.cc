@@ -1,0 +1,139 @@
+#include "conn/tcp/socket.h"
+
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+
+#include "conn/error.h"
+
+namespace conn::tcp {
+namespace {
+
+// A refusal costs nothing but the option: a buffer size beyond the kernel's limit is cut by it.
+void set_option(int fd, int level, int name, int value) noexcept {
+  (void)setsockopt(fd, level, name, &value, sizeof value);
+}
+
+int seconds(ae::Duration time) noexcept {
+  return static_cast<int>(std::chrono::ceil<std::chrono::seconds>(time).count());
+}
+
+/// A connect to a port of this host's own ephemeral range, with nobody listening there, can be
+/// given that very port and then connects to itself.
+bool connected_to_itself(int fd, const SocketAddress& to) noexcept {
+  if (to.family() == AF_UNIX) return false;
+  const SocketAddress local = local_address_of(fd);
+  return local.port() == to.port() && local.same_host(to);
+}
+
+}  // namespace
+
+Fd open_socket(int family) noexcept {
+  return Fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+void apply(const Settings& settings, int fd, int family) noexcept {
+  if (settings.send_buffer > 0) set_option(fd, SOL_SOCKET, SO_SNDBUF, settings.send_buffer);
+  if (settings.receive_buffer > 0) set_option(fd, SOL_SOCKET, SO_RCVBUF, settings.receive_buffer);
+  if (family == AF_UNIX) return;
+  if (settings.nodelay) set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  if (settings.keepalive > ae::Duration::zero()) {
+    // As Redis does: with 300 s a dead peer is noticed after 600 s at most.
+    const int idle = std::min(seconds(settings.keepalive), 32767);  // MAX_TCP_KEEPIDLE
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, std::max(idle / 3, 1));
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  }
+  if (settings.user_timeout > ae::Duration::zero()) {
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(settings.user_timeout).count();
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(ms));
+  }
+}
+
+int start_connect(int fd, const SocketAddress& to, const Settings& settings) noexcept {
+  if (to.family() != AF_UNIX && settings.source.size != 0) {
+    // The port is left to connect(), which can share it between destinations.
+    set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+    if (to.family() != settings.source.family()) return EAFNOSUPPORT;
+    if (::bind(fd, settings.source.get(), settings.source.size) != 0) return errno;
+  }
+  if (::connect(fd, to.get(), to.size) == 0) {
+    return connected_to_itself(fd, to) ? ECONNREFUSED : 0;
+  }
+  // An interrupted connect() goes on by itself.
+  return errno == EINTR ? EINPROGRESS : errno;
+}
+
+int connect_result(int fd) noexcept {
+  int err = 0;
+  socklen_t size = sizeof err;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &size) != 0) return errno;
+  if (err != 0) return err;
+  const SocketAddress peer = peer_address_of(fd);
+  if (peer.size == 0) return ENOTCONN;
+  return connected_to_itself(fd, peer) ? ECONNREFUSED : 0;
+}
+
+bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept {
+  for (;;) {
+    const ae::Duration left =
+        std::max(ae::Duration(deadline - std::chrono::steady_clock::now()), ae::Duration::zero());
+    const auto whole = std::chrono::floor<std::chrono::seconds>(left);
+    timespec timeout{};
+    timeout.tv_sec = static_cast<time_t>(whole.count());
+    timeout.tv_nsec = static_cast<long>((left - whole).count());
+    pollfd entry{fd, events, 0};
+    const int rc = ppoll(&entry, 1, &timeout, nullptr);
+    if (rc > 0) return true;
+    if (rc == 0) return false;
+    if (errno != EINTR) return true;  // the operation that follows tells what is wrong
+  }
+}
+
+SocketAddress local_address_of(int fd) noexcept {
+  SocketAddress address;
+  socklen_t size = sizeof address.storage;
+  if (getsockname(fd, address.get(), &size) == 0) address.size = size;
+  return address;
+}
+
+SocketAddress peer_address_of(int fd) noexcept {
+  SocketAddress address;
+  socklen_t size = sizeof address.storage;
+  if (getpeername(fd, address.get(), &size) == 0) address.size = size;
+  return address;
+}
+
+SocketAddress unix_address(const std::string& path) {
+  SocketAddress address;
+  auto* local = reinterpret_cast<sockaddr_un*>(address.get());
+  if (path.empty()) throw Error("a unix endpoint needs the path of its socket");
+  if (path.find('\0') != std::string::npos) throw Error("a socket's path cannot hold a NUL byte");
+  if (path.size() >= sizeof local->sun_path) {
+    throw Error("the path " + path + " is too long for a Unix socket: " +
+                std::to_string(path.size()) + " bytes, and " +
+                std::to_string(sizeof local->sun_path - 1) + " is the limit");
+  }
+  local->sun_family = AF_UNIX;
+  std::memcpy(local->sun_path, path.c_str(), path.size() + 1);
+  address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + 1);
+  return address;
+}
+
+int unsent_bytes(int fd) noexcept {
+  int bytes = 0;
+  return ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
+
+}  // namespace conn::tcp

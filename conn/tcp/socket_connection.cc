@@ -1,0 +1,308 @@
+#include "conn/tcp/socket_connection.h"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+#include "conn/endpoint.h"
+#include "conn/tcp/socket_type.h"
+
+namespace conn::tcp {
+
+SocketConnection::SocketConnection(const SocketType& type, ae::EventLoop& loop,
+                                   std::shared_ptr<const Settings> settings)
+    : Connection(type, loop), settings_(std::move(settings)) {}
+
+void SocketConnection::adopt(Fd fd, const SocketAddress& peer) {
+  fd_ = std::move(fd);
+  set_peer(peer);
+  move_to(State::kConnected);
+}
+
+// --- connecting ----------------------------------------------------------------------------------
+
+void SocketConnection::do_connect(const Endpoint& to) {
+  const auto& type = static_cast<const SocketType&>(this->type());
+  try {
+    type.check(to);
+    settings_ = type.settings_for(to.options);
+  } catch (const Error& error) {
+    // Not a mistake that may throw here: connect() reports through its handler.
+    fail({std::make_error_code(std::errc::invalid_argument), error.what()});
+    error_timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
+      error_timer_ = 0;
+      (void)dispatch_connect();
+      return ae::kNoMore;
+    });
+    return;
+  }
+  dial_ = std::make_unique<Dial>(*loop(), settings_, to,
+                                 [this](Dialed result) { dialed(std::move(result)); });
+}
+
+void SocketConnection::dialed(Dialed result) {
+  const std::unique_ptr<Dial> dial = std::move(dial_);  // it is on the stack: until we return
+  if (result.fd) {
+    fd_ = std::move(result.fd);
+    set_peer(result.peer);
+    move_to(State::kConnected);
+  } else {
+    fail(std::move(result.failure));
+  }
+  if (dispatch_connect() == Alive::kGone) return;
+  handlers_changed();  // for those set before
+}
+
+void SocketConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
+  const auto& type = static_cast<const SocketType&>(this->type());
+  try {
+    type.check(to);
+    settings_ = type.settings_for(to.options);
+  } catch (const Error& error) {
+    fail({std::make_error_code(std::errc::invalid_argument), error.what()});
+    return;
+  }
+  Dialed result = Dial::wait(*settings_, to, deadline);
+  if (!result.fd) {
+    fail(std::move(result.failure));
+    return;
+  }
+  fd_ = std::move(result.fd);
+  set_peer(result.peer);
+  move_to(State::kConnected);
+  handlers_changed();
+}
+
+// --- data ----------------------------------------------------------------------------------------
+
+ssize_t SocketConnection::do_read(void* buffer, std::size_t size) {
+  ssize_t n;
+  do {
+    n = ::recv(fd_.get(), buffer, size, 0);
+  } while (n < 0 && errno == EINTR);
+  if (n > 0) return n;
+  if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : failed(errno, "read from ");
+  read_ended_ = true;
+  if (write_ended_) move_to(State::kClosed);
+  return 0;
+}
+
+/// One system call. As sendmsg(2), without SIGPIPE.
+ssize_t SocketConnection::send_some(const iovec* vectors, int count) {
+  ssize_t n;
+  do {
+    if (count == 1) {
+      n = ::send(fd_.get(), vectors->iov_base, vectors->iov_len, MSG_NOSIGNAL);
+    } else {
+      msghdr message{};
+      message.msg_iov = const_cast<iovec*>(vectors);
+      message.msg_iovlen = static_cast<std::size_t>(count);
+      n = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+    }
+  } while (n < 0 && errno == EINTR);
+  return n;
+}
+
+ssize_t SocketConnection::do_writev(const iovec* vectors, int count) {
+  ssize_t total = 0;
+  while (count > 0) {
+    const int chunk = std::min(count, IOV_MAX);
+    const ssize_t n = send_some(vectors, chunk);
+    if (n < 0) {
+      const int err = errno;
+      if (err == EAGAIN || err == EWOULDBLOCK) return total > 0 ? total : -1;
+      if (err == EPIPE && write_ended_) return total > 0 ? total : -1;  // the caller's mistake
+      failed(err, "write to ");
+      return total > 0 ? total : -1;  // after a part: the next call tells
+    }
+    total += n;
+    if (chunk == count) break;
+    std::size_t asked = 0;
+    for (int i = 0; i < chunk; ++i) asked += vectors[i].iov_len;
+    if (static_cast<std::size_t>(n) < asked) break;
+    vectors += chunk;
+    count -= chunk;
+  }
+  return total;
+}
+
+/// The connection is dead. -1 with `err` in errno.
+ssize_t SocketConnection::failed(int err, const char* what) {
+  fail(errno_failure(err, what + peer_address()));
+  announce_error();
+  errno = err;
+  return -1;
+}
+
+int SocketConnection::do_shutdown() {
+  if (::shutdown(fd_.get(), SHUT_WR) != 0) {
+    const int err = errno;
+    if (err != ENOTCONN) return -1;
+    // The peer's reset came first.
+    return static_cast<int>(failed(ECONNRESET, "shutdown towards "));
+  }
+  write_ended_ = true;
+  if (read_ended_) move_to(State::kClosed);
+  return 0;
+}
+
+void SocketConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
+  poll_until(fd_.get(), direction == ae::kReadable ? POLLIN : POLLOUT, deadline);
+}
+
+// --- events --------------------------------------------------------------------------------------
+
+void SocketConnection::handlers_changed() {
+  switch (state()) {
+    case State::kConnected:
+    case State::kClosed: {
+      ae::Mask wanted = ae::kNone;
+      if (on_read_) wanted = wanted | ae::kReadable;
+      if (on_write_) wanted = wanted | ae::kWritable;
+      if (on_write_ && barrier_ == Barrier::kYes) wanted = wanted | ae::kBarrier;
+      watch(wanted);
+      break;
+    }
+    case State::kError: announce_error(); break;
+    default: break;  // dialed() comes back here
+  }
+}
+
+void SocketConnection::watch(ae::Mask wanted) {
+  constexpr ae::Mask kWriting = ae::kWritable | ae::kBarrier;
+  if (wanted == watched_) return;
+  const auto handler = [this](int, ae::Mask direction) { ready(direction); };
+  if ((wanted & ae::kReadable) != (watched_ & ae::kReadable)) {
+    if ((wanted & ae::kReadable) != 0) {
+      loop()->add_file_event(fd_.get(), ae::kReadable, handler);
+    } else {
+      loop()->remove_file_event(fd_.get(), ae::kReadable);
+    }
+  }
+  if ((wanted & kWriting) != (watched_ & kWriting)) {
+    if ((watched_ & ae::kWritable) != 0) loop()->remove_file_event(fd_.get(), kWriting);
+    if ((wanted & ae::kWritable) != 0) {
+      loop()->add_file_event(fd_.get(), wanted & kWriting, handler);
+    }
+  }
+  watched_ = wanted;
+}
+
+void SocketConnection::ready(ae::Mask direction) {
+  (void)dispatch((direction & ae::kWritable) != 0 ? on_write_ : on_read_);
+}
+
+void SocketConnection::stop_watching() {
+  if (loop() == nullptr) return;
+  if (watched_ != ae::kNone) loop()->remove_file_event(fd_.get(), ae::kReadable | ae::kWritable);
+  watched_ = ae::kNone;
+  if (error_timer_ != 0) loop()->remove_time_event(error_timer_);
+  error_timer_ = 0;
+}
+
+/// A dead socket is readable and writable for ever. Its handlers are called without it, only until
+/// they have collected the error, so that a host that is slow to close does not spin.
+void SocketConnection::announce_error() {
+  if (watched_ != ae::kNone) loop()->remove_file_event(fd_.get(), ae::kReadable | ae::kWritable);
+  watched_ = ae::kNone;
+  if (error_timer_ != 0) return;
+  error_timer_ = loop()->add_time_event(ae::Duration::zero(), [this] { return tell_error(); });
+}
+
+ae::Duration SocketConnection::tell_error() {
+  const ae::TimerId timer = std::exchange(error_timer_, 0);
+  if (on_read_ && error_unread() && dispatch(on_read_) == Alive::kGone) return ae::kNoMore;
+  if (on_write_ && error_unwritten() && dispatch(on_write_) == Alive::kGone) return ae::kNoMore;
+  const bool due = (on_read_ && error_unread()) || (on_write_ && error_unwritten());
+  if (!due || error_timer_ != 0 || loop() == nullptr) return ae::kNoMore;
+  error_timer_ = timer;
+  return ae::Duration::zero();
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void SocketConnection::do_close() noexcept {
+  dial_.reset();
+  stop_watching();
+  if (is_unix()) {
+    close_unix(std::move(fd_));
+  } else if (fd_ && state() == State::kConnected && !read_ended_ &&
+             settings_->linger > ae::Duration::zero() && !closes_clean(fd_.get())) {
+    linger_ = std::make_unique<Linger>(*loop(), std::move(fd_), settings_->linger,
+                                       [this] { release(); });
+    return;
+  }
+  // After the peer's end of stream nothing can provoke a reset: the kernel delivers the rest.
+  fd_.reset();
+  release();
+}
+
+void SocketConnection::do_abandon() noexcept {
+  dial_.reset();
+  linger_.reset();
+  stop_watching();
+  if (is_unix()) close_unix(std::move(fd_));
+  fd_.reset();
+}
+
+bool SocketConnection::do_rebind(ae::EventLoop& to) {
+  stop_watching();
+  move_to_loop(to);
+  return true;
+}
+
+// --- facts ---------------------------------------------------------------------------------------
+
+void SocketConnection::set_peer(const SocketAddress& peer) noexcept {
+  // Of a Unix peer the family is kept, and the name asked for when somebody wants it.
+  std::memcpy(&peer_, &peer.storage, std::min<std::size_t>(peer.size, sizeof peer_));
+}
+
+SocketAddress SocketConnection::peer() const noexcept {
+  SocketAddress address;
+  if (peer_.sin6_family != AF_INET && peer_.sin6_family != AF_INET6) return address;
+  address.size = peer_.sin6_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  std::memcpy(&address.storage, &peer_, address.size);
+  return address;
+}
+
+std::string SocketConnection::local_address() const {
+  return fd_ ? local_address_of(fd_.get()).to_string() : std::string();
+}
+
+std::string SocketConnection::peer_address() const {
+  if (!is_unix()) return peer().to_string();
+  if (!fd_) return {};
+  // A client's socket has no name as a rule: the listener's path then says where it came in.
+  std::string name = peer_address_of(fd_.get()).to_string();
+  return name.empty() ? local_address_of(fd_.get()).to_string() : name;
+}
+
+std::optional<bool> SocketConnection::is_local() const {
+  if (is_unix()) return true;
+  const SocketAddress remote = peer();
+  if (remote.size == 0) return std::nullopt;
+  if (is_loopback(remote)) return true;
+  if (!fd_) return std::nullopt;
+  return local_address_of(fd_.get()).same_host(remote);
+}
+
+std::vector<std::pair<std::string, std::string>> SocketConnection::info() const {
+  if (!fd_) return {};
+  std::vector<std::pair<std::string, std::string>> facts{{"fd", std::to_string(fd_.get())}};
+  facts.emplace_back("unsent", std::to_string(unsent_bytes(fd_.get())));
+  if (is_unix()) return facts;
+  int nodelay = 0;
+  socklen_t size = sizeof nodelay;
+  if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &nodelay, &size) == 0) {
+    facts.emplace_back("nodelay", nodelay != 0 ? "yes" : "no");
+  }
+  return facts;
+}
+
+}  // namespace conn::tcp

@@ -1,0 +1,71 @@
+#pragma once
+// A Connection over a stream socket; tcp and unix share it. Its readiness is the descriptor's, and
+// the loop watches it only while a handler wants to know.
+
+#include <netinet/in.h>
+
+#include <memory>
+
+#include "conn/connection.h"
+#include "conn/tcp/dial.h"
+#include "conn/tcp/linger.h"
+#include "conn/tcp/settings.h"
+#include "conn/tcp/socket.h"
+
+namespace conn::tcp {
+
+class SocketType;
+
+class SocketConnection final : public Connection {
+ public:
+  SocketConnection(const SocketType& type, ae::EventLoop& loop,
+                   std::shared_ptr<const Settings> settings);
+  ~SocketConnection() override = default;
+
+  /// Takes an accepted socket: kConnected from here on. Makes no system call.
+  void adopt(Fd fd, const SocketAddress& peer);
+
+  int fd() const noexcept override { return fd_.get(); }
+  std::string local_address() const override;
+  std::string peer_address() const override;
+  std::optional<bool> is_local() const override;
+  std::vector<std::pair<std::string, std::string>> info() const override;
+
+ protected:
+  void do_connect(const Endpoint& to) override;
+  void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
+  ssize_t do_read(void* buffer, std::size_t size) override;
+  ssize_t do_writev(const iovec* vectors, int count) override;
+  void handlers_changed() override;
+  int do_shutdown() override;
+  void do_close() noexcept override;
+  void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
+  void do_abandon() noexcept override;
+  bool do_rebind(ae::EventLoop& loop) override;
+
+ private:
+  bool is_unix() const noexcept { return peer_.sin6_family == AF_UNIX; }
+  void set_peer(const SocketAddress& peer) noexcept;
+  SocketAddress peer() const noexcept;
+  void dialed(Dialed result);
+  void ready(ae::Mask direction);
+  void watch(ae::Mask wanted);
+  void stop_watching();
+  void announce_error();
+  ae::Duration tell_error();
+  ssize_t failed(int err, const char* what);
+  ssize_t send_some(const iovec* vectors, int count);
+
+  std::shared_ptr<const Settings> settings_;
+  Fd fd_;
+  // As much of a sockaddr as a peer needs, of any family: ten thousand connections notice the rest.
+  sockaddr_in6 peer_{};
+  ae::Mask watched_ = ae::kNone;
+  bool read_ended_ = false;   // the peer's end of stream has been read
+  bool write_ended_ = false;  // shutdown() was called
+  ae::TimerId error_timer_ = 0;
+  std::unique_ptr<Dial> dial_;      // while connecting
+  std::unique_ptr<Linger> linger_;  // after close(), while there is something to deliver
+};
+
+}  // namespace conn::tcp

@@ -1,0 +1,210 @@
+#include "conn/tcp/socket_listener.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include "ae/handler_slot.h"
+#include "conn/tcp/socket_connection.h"
+
+namespace conn::tcp {
+namespace {
+
+using namespace std::chrono_literals;
+
+// While descriptors or memory are short the listener looks again this often. The arrivals wait in
+// the backlog; watching them would only spin, since accept() does not take them from there.
+constexpr ae::Duration kFirstRetry = 100ms, kLastRetry = 1s;
+
+enum class After { kNextOne, kNothingLeft, kRetryLater };
+
+After after_error(int err) noexcept {
+  switch (err) {
+    case EAGAIN:
+#if EWOULDBLOCK != EAGAIN
+    case EWOULDBLOCK:
+#endif
+      return After::kNothingLeft;
+    // accept(2): errors of the connection that was about to be accepted, not of the listener.
+    case EINTR:
+    case ECONNABORTED:
+    case EPROTO:
+    case EPERM:
+    case ENETDOWN:
+    case ENOPROTOOPT:
+    case EHOSTDOWN:
+    case ENONET:
+    case EHOSTUNREACH:
+    case EOPNOTSUPP:
+    case ENETUNREACH:
+    case ETIMEDOUT:
+      return After::kNextOne;
+    default:  // EMFILE, ENFILE, ENOBUFS, ENOMEM; and whatever else there is must not spin either
+      return After::kRetryLater;
+  }
+}
+
+}  // namespace
+
+/// The part of a listener that may be on the stack while the listener is destroyed.
+class SocketListener::Acceptor final : public ae::Deferred {
+ public:
+  Acceptor(const SocketType& type, ae::EventLoop& loop, std::shared_ptr<const Settings> settings,
+           std::vector<SocketType::Bound> sockets, AcceptHandler accepted);
+
+  /// Ends listening; nothing runs any more.
+  void stop() noexcept;
+  void pause() { set_paused(true); }
+  void resume() { set_paused(false); }
+  ae::EventLoop* loop() const noexcept { return loop_; }
+  const std::vector<SocketType::Bound>& sockets() const noexcept { return sockets_; }
+
+ private:
+  friend class ListenerSet;
+
+  void set_paused(bool paused);
+  void watch(bool wanted);
+  void accept_batch(std::size_t index);
+  void retry_later();
+
+  const SocketType& type_;
+  ae::EventLoop* loop_;  // null once stopped
+  LoopCounters& counters_;
+  std::shared_ptr<const Settings> settings_;
+  std::vector<SocketType::Bound> sockets_;
+  ae::HandlerSlot<void(ConnectionPtr)> accepted_;
+  bool paused_ = false, watched_ = false;
+  ae::Duration retry_delay_ = kFirstRetry;
+  ae::TimerId retry_timer_ = 0;
+  Acceptor* set_next_ = nullptr;
+  Acceptor** set_link_ = nullptr;
+};
+
+/// The listeners of one loop, for its end: a listener may outlive it, and then stops.
+class ListenerSet final : public ae::LoopLocal {
+ public:
+  static ListenerSet& of(ae::EventLoop& loop) {
+    static const char key = 0;
+    std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
+    if (!slot) slot = std::make_unique<ListenerSet>();
+    return static_cast<ListenerSet&>(*slot);
+  }
+  ~ListenerSet() override {
+    while (head_ != nullptr) head_->stop();
+  }
+  void add(SocketListener::Acceptor& acceptor) noexcept {
+    acceptor.set_next_ = head_;
+    acceptor.set_link_ = &head_;
+    if (head_ != nullptr) head_->set_link_ = &acceptor.set_next_;
+    head_ = &acceptor;
+  }
+  static void remove(SocketListener::Acceptor& acceptor) noexcept {
+    *acceptor.set_link_ = acceptor.set_next_;
+    if (acceptor.set_next_ != nullptr) acceptor.set_next_->set_link_ = acceptor.set_link_;
+  }
+
+ private:
+  SocketListener::Acceptor* head_ = nullptr;
+};
+
+SocketListener::Acceptor::Acceptor(const SocketType& type, ae::EventLoop& loop,
+                                   std::shared_ptr<const Settings> settings,
+                                   std::vector<SocketType::Bound> sockets, AcceptHandler accepted)
+    : type_(type), loop_(&loop), counters_(type.counters(loop)), settings_(std::move(settings)),
+      sockets_(std::move(sockets)) {
+  accepted_.set(std::move(accepted));
+  ListenerSet::of(loop).add(*this);
+  watch(true);
+}
+
+void SocketListener::Acceptor::stop() noexcept {
+  if (loop_ == nullptr) return;
+  watch(false);
+  if (retry_timer_ != 0) loop_->remove_time_event(retry_timer_);
+  retry_timer_ = 0;
+  for (SocketType::Bound& socket : sockets_) {
+    if (socket.remove) socket.remove();
+    socket.fd.reset();
+  }
+  ListenerSet::remove(*this);
+  loop_ = nullptr;
+  accepted_.clear();  // last: what it holds may be anything
+}
+
+void SocketListener::Acceptor::set_paused(bool paused) {
+  paused_ = paused;
+  if (loop_ != nullptr) watch(!paused_ && retry_timer_ == 0);
+}
+
+void SocketListener::Acceptor::watch(bool wanted) {
+  if (wanted == watched_) return;
+  watched_ = wanted;
+  for (std::size_t i = 0; i < sockets_.size(); ++i) {
+    const int fd = sockets_[i].fd.get();
+    if (wanted) {
+      loop_->add_file_event(fd, ae::kReadable, [this, i](int, ae::Mask) { accept_batch(i); });
+    } else {
+      loop_->remove_file_event(fd, ae::kReadable);
+    }
+  }
+}
+
+void SocketListener::Acceptor::accept_batch(std::size_t index) {
+  for (unsigned n = 0; n < settings_->accept_batch; ++n) {
+    SocketAddress peer;
+    socklen_t size = sizeof peer.storage;
+    Fd fd(accept4(sockets_[index].fd.get(), peer.get(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) {
+      const int err = errno;
+      const After next = after_error(err);
+      if (next == After::kNothingLeft) return;
+      if (err != EINTR) ++counters_.accept_errors;
+      if (next == After::kNextOne) continue;
+      retry_later();
+      return;
+    }
+    peer.size = std::min<socklen_t>(size, sizeof peer.storage);
+    retry_delay_ = kFirstRetry;
+    auto* connection = new SocketConnection(type_, *loop_, settings_);
+    ConnectionPtr owner(connection);
+    connection->adopt(std::move(fd), peer);
+    accepted_.run(std::move(owner));
+    // The handler may have stopped or paused this listener.
+    if (loop_ == nullptr || !watched_) return;
+  }
+}
+
+void SocketListener::Acceptor::retry_later() {
+  watch(false);
+  retry_timer_ = loop_->add_time_event(retry_delay_, [this] {
+    retry_timer_ = 0;
+    watch(!paused_);
+    return ae::kNoMore;
+  });
+  retry_delay_ = std::min(retry_delay_ * 2, kLastRetry);
+}
+
+SocketListener::SocketListener(const SocketType& type, ae::EventLoop& loop,
+                               std::shared_ptr<const Settings> settings,
+                               std::vector<SocketType::Bound> sockets, AcceptHandler accepted)
+    : type_(type), acceptor_(std::make_unique<Acceptor>(type, loop, std::move(settings),
+                                                        std::move(sockets), std::move(accepted))) {}
+
+SocketListener::~SocketListener() {
+  ae::EventLoop* const loop = acceptor_->loop();
+  acceptor_->stop();
+  if (loop != nullptr) loop->destroy_later(std::move(acceptor_));
+}
+
+std::vector<Endpoint> SocketListener::endpoints() const {
+  std::vector<Endpoint> all;
+  for (const SocketType::Bound& socket : acceptor_->sockets()) all.push_back(socket.endpoint);
+  return all;
+}
+
+void SocketListener::pause() { acceptor_->pause(); }
+void SocketListener::resume() { acceptor_->resume(); }
+
+}  // namespace conn::tcp

@@ -1,0 +1,45 @@
+#pragma once
+// What tcp and unix have in common as ConnectionTypes.
+
+#include <memory>
+
+#include "conn/connection_type.h"
+#include "conn/tcp/settings.h"
+#include "conn/tcp/socket.h"
+
+namespace conn::tcp {
+
+class SocketType : public ConnectionType {
+ public:
+  Capabilities capabilities() const noexcept final {
+    return {.half_close = true, .rebind = true, .descriptor = true, .integrity = false};
+  }
+  /// Replaces what an earlier call set.
+  void configure(const Options& options) final;
+  void check(const Endpoint& endpoint) const final;
+  ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                     AcceptHandler accepted) const final;
+  ConnectionPtr create(ae::EventLoop& loop) const final;
+
+  /// The type's own, or new ones where the endpoint brings options. Throws Error.
+  std::shared_ptr<const Settings> settings_for(const Options& endpoint) const;
+
+ protected:
+  /// A socket that listens, and what cleans up behind it.
+  struct Bound {
+    Fd fd;
+    Endpoint endpoint;
+    std::function<void()> remove;  ///< run when listening ends; may be empty
+  };
+  virtual Settings parse(const Options& options) const = 0;
+  virtual void check_address(const Endpoint& endpoint) const = 0;
+  /// Throws Error. Never empty.
+  virtual std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const = 0;
+
+ private:
+  friend class SocketListener;
+  Options options_;
+  std::shared_ptr<const Settings> settings_ = std::make_shared<Settings>();
+};
+
+}  // namespace conn::tcp

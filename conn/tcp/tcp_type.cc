@@ -1,0 +1,102 @@
+#include "conn/tcp/tcp_type.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "conn/error.h"
+#include "conn/resolver.h"
+
+namespace conn::tcp {
+namespace {
+
+/// What "this machine does not have that address" looks like; an optional host is then left out.
+bool address_missing(int err) noexcept {
+  return err == EADDRNOTAVAIL || err == EAFNOSUPPORT || err == ENOPROTOOPT ||
+         err == EPROTONOSUPPORT || err == ESOCKTNOSUPPORT || err == EPFNOSUPPORT;
+}
+
+/// 0, or why `address` cannot be listened on.
+int listen_on(const SocketAddress& address, const Settings& settings, Fd& out) {
+  Fd fd = open_socket(address.family());
+  if (!fd) return errno;
+  const int yes = 1;
+  // A restart must not wait for the old connections' TIME_WAIT.
+  if (setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0) return errno;
+  if (settings.reuseport &&
+      setsockopt(fd.get(), SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) != 0) {
+    return errno;
+  }
+  // Each family by itself, so that "*" and "::" can be listened on together.
+  if (address.family() == AF_INET6 &&
+      setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes) != 0) {
+    return errno;
+  }
+  apply(settings, fd.get(), address.family());
+  if (::bind(fd.get(), address.get(), address.size) != 0) return errno;
+  if (::listen(fd.get(), settings.backlog) != 0) return errno;
+  out = std::move(fd);
+  return 0;
+}
+
+}  // namespace
+
+void TcpType::check_address(const Endpoint& endpoint) const {
+  if (!endpoint.path.empty() || endpoint.hosts.empty()) {
+    throw Error("a tcp URL needs a host, as in tcp://127.0.0.1:6379");
+  }
+  if (endpoint.no_port) throw Error("a tcp URL needs a port, as in tcp://127.0.0.1:6379");
+}
+
+std::vector<SocketType::Bound> TcpType::bind(const Endpoint& endpoint,
+                                             const Settings& settings) const {
+  // With port 0 the kernel chooses for the first address, and the others follow; where one of them
+  // finds that port taken, everything begins again with another.
+  constexpr int kTries = 16;
+  for (int attempt = 1;; ++attempt) {
+    std::vector<Bound> sockets;
+    std::uint16_t port = endpoint.port;
+    Failure last;
+    bool again = false;
+    for (const Endpoint::Host& host : endpoint.hosts) {
+      const Resolved found = resolve(host.name, port, true);
+      if (found.failure) {
+        last = found.failure;
+        if (host.optional) continue;
+        throw Error(endpoint.to_string() + ": " + last.text);
+      }
+      bool any = false;
+      for (SocketAddress address : found.addresses) {
+        address.set_port(port);
+        Fd fd;
+        const int err = listen_on(address, settings, fd);
+        if (err != 0) {
+          last = errno_failure(err, "listen on " + address.to_string());
+          if (err == EADDRINUSE && endpoint.port == 0 && port != 0 && attempt < kTries) {
+            again = true;
+            break;
+          }
+          // A name may stand for addresses of both families on a machine that has one.
+          if (address_missing(err)) continue;
+          throw Error(endpoint.to_string() + ": " + last.text);
+        }
+        any = true;
+        const SocketAddress local = local_address_of(fd.get());
+        port = local.port();
+        Endpoint real;
+        real.scheme = endpoint.scheme;
+        real.hosts.push_back({local.host(), false});
+        real.port = port;
+        sockets.push_back({std::move(fd), std::move(real), nullptr});
+      }
+      if (again) break;
+      if (!any && !host.optional) throw Error(endpoint.to_string() + ": " + last.text);
+    }
+    if (again) continue;
+    if (sockets.empty()) throw Error(endpoint.to_string() + ": " + last.text);
+    return sockets;
+  }
+}
+
+}  // namespace conn::tcp

@@ -1,0 +1,21 @@
+#pragma once
+// tcp://host:port. IPv4, IPv6, names; several addresses to listen on.
+//
+// Options: backlog, accept-batch, reuseport (listening); source, connect-timeout (connecting);
+// nodelay, keepalive, user-timeout, send-buffer, receive-buffer, linger (both).
+
+#include "conn/tcp/socket_type.h"
+
+namespace conn::tcp {
+
+class TcpType final : public SocketType {
+ public:
+  std::string_view name() const noexcept override { return "tcp"; }
+
+ protected:
+  Settings parse(const Options& options) const override { return tcp_settings(options); }
+  void check_address(const Endpoint& endpoint) const override;
+  std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
+};
+
+}  // namespace conn::tcp

@@ -1,0 +1,122 @@
+#include "conn/tcp/unix_type.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "conn/error.h"
+
+namespace conn::tcp {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Two servers that start at once must not take each other's new socket for a stale one. Both hold
+/// the folder's lock from the look at the old socket until theirs listens. A folder that cannot be
+/// locked is used without.
+Fd lock_folder(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (int tries = 0; fd && flock(fd.get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
+    if ((errno != EWOULDBLOCK && errno != EINTR) || tries == 200) return {};
+    std::this_thread::sleep_for(5ms);
+  }
+  return fd;
+}
+
+/// Why the existing `path` cannot be replaced; empty if it is a socket on which nobody listens.
+std::string why_not_stale(const std::string& path, const SocketAddress& address) {
+  struct stat info{};
+  if (lstat(path.c_str(), &info) != 0) return errno == ENOENT ? "" : errno_text(errno);
+  if (!S_ISSOCK(info.st_mode)) return "the path exists and is not a socket";
+  const Fd probe = open_socket(AF_UNIX);
+  if (!probe) return errno_text(errno);
+  if (::connect(probe.get(), address.get(), address.size) == 0) {
+    return "another process listens on this socket";
+  }
+  switch (errno) {
+    case ECONNREFUSED: return "";  // nobody does
+    case ENOENT: return "";        // gone meanwhile
+    case EAGAIN: return "another process listens on this socket";  // with a full backlog
+    case EPROTOTYPE: return "another process uses this socket (for datagrams)";
+    default: return errno_text(errno);
+  }
+}
+
+void set_mode(const std::string& path, int mode) {
+  // Not chmod(): in a folder of others the path may by now be a link to somewhere else.
+  if (fchmodat(AT_FDCWD, path.c_str(), static_cast<mode_t>(mode), AT_SYMLINK_NOFOLLOW) == 0) return;
+  if (errno == EOPNOTSUPP && ::chmod(path.c_str(), static_cast<mode_t>(mode)) == 0) return;
+  const int err = errno;
+  ::unlink(path.c_str());
+  throw Error("set the mode of " + path + ": " + errno_text(err));
+}
+
+/// Removes the socket file when listening ends, if it still is ours. A forked child leaves it
+/// alone: its parent listens on.
+std::function<void()> remover(const std::string& path) {
+  struct stat made{};
+  if (lstat(path.c_str(), &made) != 0) return nullptr;
+  return [path, device = made.st_dev, inode = made.st_ino, owner = getpid()] {
+    struct stat now{};
+    if (getpid() != owner || lstat(path.c_str(), &now) != 0) return;
+    if (S_ISSOCK(now.st_mode) && now.st_dev == device && now.st_ino == inode) {
+      ::unlink(path.c_str());
+    }
+  };
+}
+
+}  // namespace
+
+void UnixType::check_address(const Endpoint& endpoint) const {
+  if (!endpoint.hosts.empty()) throw Error("a unix endpoint has a path and no host");
+  (void)unix_address(endpoint.path);
+}
+
+std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
+                                              const Settings& settings) const {
+  const std::string& path = endpoint.path;
+  const auto fail = [&](const std::string& why) {
+    throw Error(endpoint.to_string() + ": listen on " + path + ": " + why);
+  };
+  const SocketAddress address = unix_address(path);
+  Fd fd = open_socket(AF_UNIX);
+  if (!fd) fail(errno_text(errno));
+  apply(settings, fd.get(), AF_UNIX);
+  // The file is made with the socket's own mode, less the umask: never wider than asked for, not
+  // even for the moment before set_mode().
+  if (settings.mode >= 0) (void)fchmod(fd.get(), static_cast<mode_t>(settings.mode));
+
+  const Fd lock = lock_folder(path);
+  int err = ::bind(fd.get(), address.get(), address.size) == 0 ? 0 : errno;
+  if (err == EADDRINUSE) {
+    const std::string why = why_not_stale(path, address);
+    if (!why.empty()) fail(why);
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail(errno_text(errno));
+    err = ::bind(fd.get(), address.get(), address.size) == 0 ? 0 : errno;
+  }
+  if (err != 0) fail(errno_text(err));
+  if (settings.mode >= 0) set_mode(path, settings.mode);
+  std::function<void()> remove = remover(path);
+  if (::listen(fd.get(), settings.backlog) != 0) {
+    err = errno;
+    if (remove) remove();
+    fail(errno_text(err));
+  }
+
+  Endpoint real;
+  real.scheme = endpoint.scheme;
+  real.path = path;
+  std::vector<Bound> sockets;
+  sockets.push_back({std::move(fd), std::move(real), std::move(remove)});
+  return sockets;
+}
+
+}  // namespace conn::tcp

@@ -1,0 +1,22 @@
+#pragma once
+// unix:///path/of/the.sock
+//
+// Options: mode (octal permissions of the socket file), backlog, accept-batch (listening);
+// connect-timeout (connecting); send-buffer, receive-buffer, linger (both; a Unix socket has
+// delivered what it took, so linger changes nothing).
+
+#include "conn/tcp/socket_type.h"
+
+namespace conn::tcp {
+
+class UnixType final : public SocketType {
+ public:
+  std::string_view name() const noexcept override { return "unix"; }
+
+ protected:
+  Settings parse(const Options& options) const override { return unix_settings(options); }
+  void check_address(const Endpoint& endpoint) const override;
+  std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
+};
+
+}  // namespace conn::tcp

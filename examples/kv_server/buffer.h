@@ -1,0 +1,81 @@
+#pragma once
+// A byte queue: bytes are appended at the end and consumed at the front. One per direction and
+// session. Not zero-initialised, and counted in a meter that --maxmemory looks at.
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <span>
+#include <string_view>
+
+namespace kv {
+
+class Buffer {
+ public:
+  /// `meter` (may be null) gets the capacity added and must outlive the buffer.
+  explicit Buffer(std::size_t* meter = nullptr) noexcept : meter_(meter) {}
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { release(); }
+
+  std::string_view view() const noexcept { return {data_ + begin_, end_ - begin_}; }
+  std::size_t size() const noexcept { return end_ - begin_; }
+  bool empty() const noexcept { return begin_ == end_; }
+  std::size_t capacity() const noexcept { return capacity_; }
+
+  /// At least `size` bytes to write into; commit() what was written. May move the contents.
+  /// Throws std::bad_alloc and then leaves everything as it was.
+  std::span<char> prepare(std::size_t size) {
+    if (capacity_ - end_ < size) make_room(size);
+    return {data_ + end_, capacity_ - end_};
+  }
+  void commit(std::size_t size) noexcept { end_ += size; }
+  void consume(std::size_t size) noexcept {
+    begin_ += size;
+    if (begin_ == end_) begin_ = end_ = 0;
+  }
+  void append(std::string_view bytes) {
+    if (bytes.empty()) return;  // memcpy from null is undefined, even for no bytes
+    std::memcpy(prepare(bytes.size()).data(), bytes.data(), bytes.size());
+    end_ += bytes.size();
+  }
+  /// Drops everything after the first `size` bytes.
+  void truncate(std::size_t size) noexcept { end_ = begin_ + size; }
+  void clear() noexcept { begin_ = end_ = 0; }
+  /// Gives the memory back if there are no bytes in it.
+  void shrink() noexcept {
+    if (empty()) release();
+  }
+
+ private:
+  void make_room(std::size_t size) {
+    const std::size_t used = end_ - begin_;
+    if (used + size <= capacity_ && begin_ >= used) {  // moving costs less than what was consumed
+      if (used != 0) std::memcpy(data_, data_ + begin_, used);
+      begin_ = 0;
+      end_ = used;
+      return;
+    }
+    if (size > static_cast<std::size_t>(-1) / 4 - end_) throw std::bad_alloc();
+    std::size_t wanted = capacity_ < 256 ? 256 : capacity_;
+    while (wanted < end_ + size) wanted *= 2;
+    void* moved = std::realloc(data_, wanted);
+    if (moved == nullptr) throw std::bad_alloc();
+    data_ = static_cast<char*>(moved);
+    if (meter_ != nullptr) *meter_ += wanted - capacity_;
+    capacity_ = wanted;
+  }
+  void release() noexcept {
+    std::free(data_);
+    if (meter_ != nullptr) *meter_ -= capacity_;
+    data_ = nullptr;
+    begin_ = end_ = capacity_ = 0;
+  }
+
+  char* data_ = nullptr;
+  std::size_t begin_ = 0, end_ = 0, capacity_ = 0;
+  std::size_t* meter_;
+};
+
+}  // namespace kv

@@ -1,0 +1,102 @@
+#include "cli_client.h"
+
+#include <cerrno>
+#include <chrono>
+
+#include "conn/connection_type.h"
+#include "conn/endpoint.h"
+
+namespace kv {
+
+CliClient::CliClient(ae::EventLoop& loop, const conn::Registry& registry, const std::string& url)
+    : loop_(loop), url_(url) {
+  const conn::Endpoint endpoint = conn::Endpoint::parse(url);
+  registry.require(endpoint.scheme).check(endpoint);
+  connection_ = registry.create(loop, endpoint);
+  if (!connection_->connect_blocking(endpoint, std::chrono::seconds(5))) {
+    throw conn::Error("Could not connect to " + url + ": " + connection_->last_error());
+  }
+  connection_->set_read_handler([this](conn::Connection&) { read(); });
+}
+
+void CliClient::send(std::string_view bytes) {
+  output_ += bytes;
+  if (!connection_->has_write_handler()) write();
+}
+
+void CliClient::write() {
+  while (unsent() > 0 && !ended_) {
+    const ssize_t size = connection_->write(output_.data() + sent_, unsent());
+    if (size >= 0) {
+      sent_ += static_cast<std::size_t>(size);
+    } else if (errno == EAGAIN) {
+      break;
+    } else {
+      // What the server said before it closed is still to be read; the reader finds the end.
+      failure_ = conn::errno_text(errno);
+      sent_ = output_.size();
+    }
+  }
+  if (unsent() == 0) {
+    output_.clear();
+    sent_ = 0;
+    connection_->set_write_handler(nullptr);
+  } else if (!connection_->has_write_handler()) {
+    connection_->set_write_handler([this](conn::Connection&) { write(); });
+  }
+}
+
+void CliClient::read() {
+  constexpr std::size_t kReadSize = 64 * 1024;
+  input_.erase(0, parsed_);
+  parsed_ = 0;
+  const std::size_t before = input_.size();
+  input_.resize(before + kReadSize);
+  const ssize_t size = connection_->read(input_.data() + before, kReadSize);
+  const int error = errno;
+  input_.resize(before + (size > 0 ? static_cast<std::size_t>(size) : 0));
+  if (size > 0 || (size < 0 && error == EAGAIN)) return;
+  ended_ = true;
+  if (size < 0 && failure_.empty()) failure_ = conn::errno_text(error);
+  connection_->set_read_handler(nullptr);
+  connection_->set_write_handler(nullptr);
+}
+
+void CliClient::step(bool wait) {
+  const auto flags = ae::kFullIteration;
+  loop_.process_events(wait ? flags : flags | ae::kDontWait);
+}
+
+conn::Error CliClient::connection_ended() const {
+  return conn::Error("The server at " + url_ + " closed the connection" +
+                     (failure_.empty() ? "" : ": " + failure_));
+}
+
+bool CliClient::poll(Reply& reply) {
+  std::size_t used = 0;
+  const auto result = parser_.next(std::string_view(input_).substr(parsed_), used);
+  parsed_ += used;
+  if (result == ReplyParser::Result::kError) throw conn::Error("Bad reply: " + parser_.error());
+  if (result == ReplyParser::Result::kReply) reply = std::move(parser_.reply());
+  return result == ReplyParser::Result::kReply;
+}
+
+Reply CliClient::receive() {
+  Reply reply;
+  while (!poll(reply)) {
+    if (ended_) throw connection_ended();
+    step(true);
+  }
+  return reply;
+}
+
+Reply CliClient::call(const std::vector<std::string>& arguments) {
+  std::string request;
+  append_request(request, arguments);
+  send(request);
+  Reply reply = receive();
+  while (reply.type == Reply::Type::kPush) reply = receive();
+  return reply;
+}
+
+}  // namespace kv

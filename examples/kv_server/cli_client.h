@@ -1,0 +1,50 @@
+#pragma once
+// A client on one connection: requests go out, replies come in order. Written against the same
+// Connection as the server; runs its loop only while it waits.
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ae/event_loop.h"
+#include "conn/registry.h"
+#include "resp_reply_parser.h"
+
+namespace kv {
+
+class CliClient {
+ public:
+  /// Borrows `loop`. Throws conn::Error if nobody answers at `url` in five seconds.
+  CliClient(ae::EventLoop& loop, const conn::Registry& registry, const std::string& url);
+
+  /// Queues bytes; what the connection takes at once leaves at once.
+  void send(std::string_view bytes);
+  /// Waits for the next reply. Throws conn::Error when the connection ends before it.
+  Reply receive();
+  /// send() and receive().
+  Reply call(const std::vector<std::string>& arguments);
+
+  /// One iteration of the loop; waits only if `wait`.
+  void step(bool wait);
+  /// The next reply if it has arrived. Throws conn::Error for bytes that are no reply.
+  bool poll(Reply& reply);
+  std::size_t unsent() const noexcept { return output_.size() - sent_; }
+  bool ended() const noexcept { return ended_; }
+
+ private:
+  void read();
+  void write();
+  conn::Error connection_ended() const;
+
+  ae::EventLoop& loop_;
+  std::string url_;
+  conn::ConnectionPtr connection_;
+  std::string output_, input_;
+  std::size_t sent_ = 0, parsed_ = 0;
+  ReplyParser parser_;
+  bool ended_ = false;
+  std::string failure_;
+};
+
+}  // namespace kv

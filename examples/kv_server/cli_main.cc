@@ -1,0 +1,153 @@
+// kv-cli: a client for every transport of the library, with redis-cli's manners.
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "ae/libev_loop.h"
+#include "cli_client.h"
+#include "cli_modes.h"
+#include "conn/transports/transports.h"
+#include "resp_text.h"
+
+namespace {
+
+struct Options {
+  std::string url = "tcp://127.0.0.1:6379";
+  std::string password, user = "default";
+  std::int64_t repeat = 1;
+  std::size_t database = 0, bench = 0;
+  bool raw = false, no_raw = false, pipe = false, fail_on_error = false, resp3 = false;
+  std::vector<std::string> command;
+};
+
+/// Runs commands and prints what they answer.
+class Shell {
+ public:
+  Shell(kv::CliClient& client, const Options& options)
+      : client_(client),
+        raw_(options.raw || (!options.no_raw && isatty(STDOUT_FILENO) == 0)) {}
+
+  /// False if the reply was an error.
+  bool run(const std::vector<std::string>& command) {
+    const kv::Reply reply = client_.call(command);
+    const bool text = raw_ || is_report(command);
+    std::string out = text ? kv::format_reply_raw(reply) : kv::format_reply(reply);
+    if (text && !(out.ends_with('\n') && is_report(command))) out += '\n';
+    std::cout << out << std::flush;
+    return reply.type != kv::Reply::Type::kError;
+  }
+
+  /// A line typed or read; false to end.
+  bool run_line(const std::string& line, bool& failed) {
+    std::string storage;
+    std::vector<kv::TextSpan> spans;
+    if (!kv::split_arguments(line, storage, spans)) {
+      std::cout << "Invalid argument(s)" << std::endl;
+      failed = true;
+      return true;
+    }
+    if (spans.empty()) return true;
+    std::vector<std::string> command;
+    for (const auto& span : spans) command.push_back(storage.substr(span.offset, span.size));
+    if (command.size() == 1 && (kv::equals_ignore_case(command[0], "quit") ||
+                                kv::equals_ignore_case(command[0], "exit"))) {
+      return false;
+    }
+    failed |= !run(command);
+    return true;
+  }
+
+ private:
+  /// Commands whose one text is for people, whatever the terminal.
+  static bool is_report(const std::vector<std::string>& command) {
+    const auto is = [&](std::size_t i, std::string_view word) {
+      return i < command.size() && kv::equals_ignore_case(command[i], word);
+    };
+    return is(0, "info") || (is(0, "client") && (is(1, "list") || is(1, "info")));
+  }
+
+  kv::CliClient& client_;
+  bool raw_;
+};
+
+/// Throws conn::Error if the server refuses.
+void demand(kv::CliClient& client, const std::vector<std::string>& command) {
+  const kv::Reply reply = client.call(command);
+  if (reply.type == kv::Reply::Type::kError) throw conn::Error(command[0] + ": " + reply.text);
+}
+
+bool run_input(Shell& shell, const Options& options) {
+  const bool prompt = isatty(STDIN_FILENO) != 0;
+  bool failed = false;
+  for (std::string line;;) {
+    if (prompt) std::cout << options.url << "> " << std::flush;
+    if (!std::getline(std::cin, line)) break;
+    if (!shell.run_line(line, failed)) break;
+    if (failed && options.fail_on_error && !prompt) break;
+  }
+  return !failed;
+}
+
+bool run(const Options& options) {
+  ae::LibevLoop loop;
+  const conn::Registry registry = conn::all_transports();
+  kv::CliClient client(loop, registry, options.url);
+  if (!options.password.empty()) demand(client, {"AUTH", options.user, options.password});
+  if (options.resp3) demand(client, {"HELLO", "3"});
+  if (options.database != 0) demand(client, {"SELECT", std::to_string(options.database)});
+
+  if (options.pipe) return kv::run_pipe(client);
+  if (options.bench != 0) {
+    kv::run_bench(client, options.bench, options.command);
+    return true;
+  }
+  Shell shell(client, options);
+  bool good = true;
+  if (options.command.empty()) {
+    good = run_input(shell, options);
+  } else {
+    for (std::int64_t i = 0; i < options.repeat || options.repeat < 0; ++i) {
+      good = shell.run(options.command) && good;
+      if (!good && options.fail_on_error) break;
+    }
+  }
+  return good || !options.fail_on_error;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Talks RESP to a key-value server over any transport of aeconn.", "kv-cli");
+  app.add_option("-u,--url", options.url, "The server's URL")->capture_default_str();
+  app.add_option("-a,--pass", options.password, "Password for AUTH");
+  app.add_option("--user", options.user, "User for AUTH")->capture_default_str();
+  app.add_option("-n", options.database, "Database to SELECT");
+  app.add_option("-r", options.repeat, "Run the command so many times (-1: forever)");
+  app.add_option("--bench", options.bench, "Measure so many round trips of the command (PING)");
+  app.add_flag("--pipe", options.pipe, "Send RESP from standard input and count replies");
+  app.add_flag("--raw", options.raw, "Print replies plainly, as into a pipe");
+  app.add_flag("--no-raw", options.no_raw, "Print replies as on a terminal");
+  app.add_flag("-e", options.fail_on_error, "Exit with 1 if a command gets an error");
+  app.add_flag("-3", options.resp3, "Speak RESP3");
+  app.add_option("command", options.command, "A command; without one, lines of standard input");
+  app.set_version_flag("--version", "kv-cli 0.1.0");
+  app.positionals_at_end();
+  app.prefix_command();  // what follows the command's name is the command's, dashes and all
+  try {
+    app.parse(argc, argv);
+    // Everything from the first word that is no option.
+    const std::vector<std::string> rest = app.remaining();
+    options.command.insert(options.command.end(), rest.begin(), rest.end());
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  try {
+    return run(options) ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::cerr << "kv-cli: " << error.what() << '\n';
+    return 1;
+  }
+}

@@ -1,0 +1,92 @@
+#include "cli_modes.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <random>
+
+namespace kv {
+namespace {
+
+struct PipeCount {
+  std::size_t replies = 0, errors = 0;
+  std::string last;  ///< the mark that follows everything else
+  bool finished = false;
+
+  void take(CliClient& client) {
+    for (Reply reply; !finished && client.poll(reply);) {
+      if (reply.type == Reply::Type::kBulk && reply.text == last) {
+        finished = true;
+        return;
+      }
+      ++replies;
+      if (reply.type != Reply::Type::kError) continue;
+      ++errors;
+      std::cout << reply.text << '\n';
+    }
+  }
+};
+
+}  // namespace
+
+bool run_pipe(CliClient& client) {
+  constexpr std::size_t kMostUnsent = 1 << 20;
+  PipeCount count;
+  // Random, so that no value in the data is taken for it.
+  std::random_device random;
+  for (int i = 0; i < 5; ++i) count.last += fmt::format("{:08x}", random());
+
+  std::vector<char> chunk(64 * 1024);
+  for (ssize_t size = 0; (size = ::read(STDIN_FILENO, chunk.data(), chunk.size())) > 0;) {
+    client.send({chunk.data(), static_cast<std::size_t>(size)});
+    do {
+      client.step(client.unsent() > kMostUnsent);
+      count.take(client);
+    } while (client.unsent() > kMostUnsent && !client.ended());
+    if (client.ended()) break;
+  }
+  // A line end first, as redis-cli does: it finishes an inline command without one.
+  std::string mark = "\r\n";
+  append_request(mark, {"ECHO", count.last});
+  client.send(mark);
+  while (client.unsent() > 0 && !client.ended()) {
+    client.step(true);
+    count.take(client);
+  }
+  std::cout << "All data transferred. Waiting for the last reply...\n";
+  while (!count.finished && !client.ended()) {
+    client.step(true);
+    count.take(client);
+  }
+  if (count.finished) std::cout << "Last reply received from server.\n";
+  else std::cerr << "kv-cli: the server closed the connection\n";
+  std::cout << fmt::format("errors: {}, replies: {}\n", count.errors, count.replies);
+  return count.finished && count.errors == 0;
+}
+
+void run_bench(CliClient& client, std::size_t count, std::vector<std::string> command) {
+  using Clock = std::chrono::steady_clock;
+  if (command.empty()) command = {"PING"};
+  for (std::size_t i = 0; i < std::min<std::size_t>(count / 10, 1000); ++i) client.call(command);
+
+  std::vector<double> microseconds(count);
+  const auto start = Clock::now();
+  for (double& time : microseconds) {
+    const auto sent = Clock::now();
+    client.call(command);
+    time = std::chrono::duration<double, std::micro>(Clock::now() - sent).count();
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  std::sort(microseconds.begin(), microseconds.end());
+  const auto at = [&](double part) {
+    return microseconds[static_cast<std::size_t>(part * static_cast<double>(count - 1))];
+  };
+  fmt::print("{} round trips, {:.0f} per second, latency us: mean {:.1f}, p50 {:.1f}, p99 {:.1f}\n",
+             count, static_cast<double>(count) / seconds,
+             seconds * 1e6 / static_cast<double>(count), at(0.5), at(0.99));
+}
+
+}  // namespace kv

@@ -1,0 +1,189 @@
+// CONFIG: one table of parameters.
+
+#include <fmt/format.h>
+
+#include "command.h"
+
+namespace kv {
+namespace {
+
+/// The reason a value is refused; empty if it was taken.
+using Setter = std::string (*)(Server&, std::string_view);
+using Getter = std::string (*)(const Server&);
+
+std::string set_number(std::string_view text, std::int64_t& target, std::int64_t low,
+                       std::int64_t high) {
+  const auto value = parse_integer(text);
+  if (!value) return "argument couldn't be parsed into an integer";
+  if (*value < low || *value > high) {
+    return fmt::format("argument must be between {} and {} inclusive", low, high);
+  }
+  target = *value;
+  return {};
+}
+
+std::string set_memory(std::string_view text, std::uint64_t& target) {
+  const auto value = parse_memory(text);
+  if (!value) return "argument must be a memory value";
+  target = *value;
+  return {};
+}
+
+/// "normal <hard> <soft> <seconds>", other classes ignored, or one size.
+std::string set_output_limit(Server& server, std::string_view text) {
+  std::string storage;
+  std::vector<TextSpan> spans;
+  if (!split_arguments(text, storage, spans)) return "unbalanced quotes";
+  const auto word = [&](std::size_t i) {
+    return std::string_view(storage).substr(spans[i].offset, spans[i].size);
+  };
+  if (spans.size() == 1) return set_memory(word(0), server.config.client_output_limit);
+  if (spans.empty() || spans.size() % 4 != 0) return "Wrong number of arguments in buffer limit";
+  for (std::size_t i = 0; i < spans.size(); i += 4) {
+    if (!is_word(word(i), "normal")) continue;
+    std::uint64_t limit = 0;
+    std::string reason = set_memory(word(i + 1), limit);
+    if (!reason.empty()) return reason;
+    server.config.client_output_limit = limit;
+  }
+  return {};
+}
+
+struct Parameter {
+  std::string_view name;
+  Getter get;
+  Setter set;  ///< null: cannot be changed
+};
+
+// What this server has, then what clients and tools ask for and get a true answer to.
+constexpr Parameter kParameters[] = {
+    {"maxclients", [](const Server& s) { return fmt::format("{}", s.config.maxclients); },
+     [](Server& s, std::string_view v) {
+       return set_number(v, s.config.maxclients, 1, UINT32_MAX);
+     }},
+    {"maxmemory", [](const Server& s) { return fmt::format("{}", s.config.maxmemory); },
+     [](Server& s, std::string_view v) { return set_memory(v, s.config.maxmemory); }},
+    {"proto-max-bulk-len", [](const Server& s) { return fmt::format("{}", s.config.parser.bulk); },
+     [](Server& s, std::string_view v) {
+       std::uint64_t size = 0;
+       std::string reason = set_memory(v, size);
+       if (!reason.empty()) return reason;
+       if (size < (1 << 20) || size > (std::uint64_t{2} << 30)) {
+         return fmt::format("argument must be between {} and {} inclusive", 1 << 20,
+                            std::uint64_t{2} << 30);
+       }
+       s.config.parser.bulk = static_cast<std::int64_t>(size);
+       return std::string();
+     }},
+    {"requirepass", [](const Server& s) { return s.config.requirepass; },
+     [](Server& s, std::string_view v) {
+       s.config.requirepass = v;
+       return std::string();
+     }},
+    {"timeout", [](const Server& s) { return fmt::format("{}", s.config.timeout_seconds); },
+     [](Server& s, std::string_view v) {
+       return set_number(v, s.config.timeout_seconds, 0, INT32_MAX);
+     }},
+    {"client-output-buffer-limit",
+     [](const Server& s) {
+       return fmt::format("normal {} 0 0 slave 0 0 0 pubsub 0 0 0", s.config.client_output_limit);
+     },
+     set_output_limit},
+    {"databases", [](const Server& s) { return fmt::format("{}", s.store.database_count()); },
+     nullptr},
+    {"bind",
+     [](const Server& s) { return fmt::format("{}", fmt::join(s.config.listen, " ")); }, nullptr},
+    {"save", [](const Server&) { return std::string(); }, nullptr},
+    {"appendonly", [](const Server&) { return std::string("no"); }, nullptr},
+    {"maxmemory-policy", [](const Server&) { return std::string("noeviction"); }, nullptr},
+    {"hz", [](const Server&) { return std::string("10"); }, nullptr},
+    {"io-threads", [](const Server&) { return std::string("1"); }, nullptr},
+    {"cluster-enabled", [](const Server&) { return std::string("no"); }, nullptr},
+};
+
+const Parameter* find_parameter(std::string_view name) {
+  for (const Parameter& parameter : kParameters) {
+    if (is_word(name, parameter.name)) return &parameter;
+  }
+  return nullptr;
+}
+
+bool is_pattern(std::string_view text) {
+  return text.find_first_of("*?[") != std::string_view::npos;
+}
+
+}  // namespace
+
+std::string configure(Server& server, std::string_view name, std::string_view value) {
+  const Parameter* parameter = find_parameter(name);
+  if (parameter == nullptr) return "there is no such parameter";
+  if (parameter->set == nullptr) return "can't set immutable config";
+  return parameter->set(server, value);
+}
+
+void config_get_command(Call& call) {
+  std::vector<std::pair<std::string_view, const Parameter*>> found;  // under the name asked for
+  for (const Parameter& parameter : kParameters) {
+    for (const std::string_view pattern : call.argv.subspan(2)) {
+      if (is_pattern(pattern) ? glob_match(pattern, parameter.name, true)
+                              : is_word(pattern, parameter.name)) {
+        found.emplace_back(is_pattern(pattern) ? parameter.name : pattern, &parameter);
+        break;
+      }
+    }
+  }
+  call.reply.map(found.size());
+  for (const auto& [name, parameter] : found) {
+    call.reply.bulk(name);
+    call.reply.bulk(parameter->get(call.server));
+  }
+}
+
+void config_set_command(Call& call) {
+  if (call.argv.size() % 2 != 0) return call.reply.error(kSyntaxError);
+  const auto fail = [&call](std::string_view name, std::string_view reason) {
+    call.reply.error(fmt::format(
+        "ERR CONFIG SET failed (possibly related to argument '{}') - {}", name, reason));
+  };
+  for (std::size_t i = 2; i < call.argv.size(); i += 2) {
+    const Parameter* parameter = find_parameter(call.argv[i]);
+    if (parameter == nullptr) {
+      return call.reply.error(
+          fmt::format("ERR Unknown option or number of arguments for CONFIG SET - '{}'",
+                      call.argv[i].substr(0, call.argv[i].find('\0'))));
+    }
+    if (parameter->set == nullptr) return fail(parameter->name, "can't set immutable config");
+    for (std::size_t j = 2; j < i; j += 2) {
+      if (is_word(call.argv[j], parameter->name)) {
+        return fail(parameter->name, "duplicate parameter");
+      }
+    }
+  }
+  const Config before = call.server.config;
+  for (std::size_t i = 2; i < call.argv.size(); i += 2) {
+    const std::string reason = configure(call.server, call.argv[i], call.argv[i + 1]);
+    if (reason.empty()) continue;
+    call.server.config = before;  // all or nothing
+    return fail(find_parameter(call.argv[i])->name, reason);
+  }
+  call.reply.ok();
+}
+
+void config_resetstat_command(Call& call) {
+  call.server.reset_statistics();
+  call.reply.ok();
+}
+
+void config_help_command(Call& call) {
+  static constexpr std::string_view kLines[] = {
+      "GET <pattern>",
+      "    Return parameters matching the glob-like <pattern> and their values.",
+      "SET <directive> <value>",
+      "    Set the configuration <directive> to <value>.",
+      "RESETSTAT",
+      "    Reset statistics reported by the INFO command.",
+  };
+  reply_help(call, kLines);
+}
+
+}  // namespace kv

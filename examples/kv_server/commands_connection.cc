@@ -1,0 +1,106 @@
+// Commands on the connection itself, except CLIENT.
+
+#include <fmt/format.h>
+
+#include "command.h"
+
+namespace kv {
+
+void ping_command(Call& call) {
+  if (call.argv.size() > 2) return wrong_arity(call.reply, call.command);
+  if (call.argv.size() == 2) call.reply.bulk(call.argv[1]);
+  else call.reply.simple("PONG");
+}
+
+void echo_command(Call& call) { call.reply.bulk(call.argv[1]); }
+
+void auth_command(Call& call) {
+  if (call.argv.size() > 3) return call.reply.error(kSyntaxError);
+  if (call.argv.size() == 2 && !call.server.password_needed()) {
+    return call.reply.error(
+        "ERR AUTH <password> called without any password configured for the default user. "
+        "Are you sure your configuration is correct?");
+  }
+  const std::string_view user = call.argv.size() == 3 ? call.argv[1] : "default";
+  if (!call.session.log_in(user, call.argv.back())) {
+    return call.reply.error("WRONGPASS invalid username-password pair or user is disabled.");
+  }
+  call.reply.ok();
+}
+
+void hello_command(Call& call) {
+  std::int64_t version = call.session.resp_version();
+  if (call.argv.size() > 1) {
+    const auto asked = integer_argument(
+        call, call.argv[1], "ERR Protocol version is not an integer or out of range");
+    if (!asked) return;
+    version = *asked;
+    if (version < 2 || version > 3) return call.reply.error("NOPROTO unsupported protocol version");
+  }
+  std::optional<std::string_view> name;
+  for (std::size_t i = 2; i < call.argv.size(); ++i) {
+    const std::size_t more = call.argv.size() - 1 - i;
+    if (is_word(call.argv[i], "auth") && more >= 2) {
+      if (!call.session.log_in(call.argv[i + 1], call.argv[i + 2])) {
+        return call.reply.error("WRONGPASS invalid username-password pair or user is disabled.");
+      }
+      i += 2;
+    } else if (is_word(call.argv[i], "setname") && more >= 1) {
+      name = call.argv[++i];
+      if (!valid_client_name(*name)) {
+        return call.reply.error(
+            "ERR Client names cannot contain spaces, newlines or special characters.");
+      }
+    } else {
+      return call.reply.error(fmt::format("ERR Syntax error in HELLO option '{}'",
+                                          call.argv[i].substr(0, call.argv[i].find('\0'))));
+    }
+  }
+  if (!call.session.authenticated()) {
+    return call.reply.error(
+        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO "
+        "<proto> AUTH <user> <pass> option can be used to authenticate the client and select the "
+        "RESP protocol version at the same time");
+  }
+  if (name) call.session.set_name(*name);
+  call.session.set_resp_version(static_cast<int>(version));
+  ReplyWriter& reply = call.reply;
+  reply.map(7);
+  reply.bulk("server");
+  reply.bulk("redis");  // what clients compare with; INFO has our own name
+  reply.bulk("version");
+  reply.bulk(kRedisVersion);
+  reply.bulk("proto");
+  reply.integer(version);
+  reply.bulk("id");
+  reply.integer(static_cast<std::int64_t>(call.session.id()));
+  reply.bulk("mode");
+  reply.bulk("standalone");
+  reply.bulk("role");
+  reply.bulk("master");
+  reply.bulk("modules");
+  reply.array(0);
+}
+
+void select_command(Call& call) {
+  const auto index = integer_argument(call, call.argv[1]);
+  if (!index) return;
+  if (*index < INT32_MIN || *index > INT32_MAX) {
+    return call.reply.error(fmt::format(
+        "ERR value is out of range, value must between {} and {}", INT32_MIN, INT32_MAX));
+  }
+  if (!call.session.select(*index)) return call.reply.error("ERR DB index is out of range");
+  call.reply.ok();
+}
+
+void quit_command(Call& call) {
+  call.reply.ok();
+  call.session.close_after_reply();
+}
+
+void reset_command(Call& call) {
+  call.session.reset();
+  call.reply.simple("RESET");
+}
+
+}  // namespace kv

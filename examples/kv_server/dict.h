@@ -1,0 +1,152 @@
+#pragma once
+// The hash table below a database. Chained, sizes are powers of two, and resizing is incremental:
+// every operation moves a bucket from the old table to the new one, so none takes long.
+//
+// An entry is one block: header, key, value with spare room. Finding and reading a value touches
+// one bucket and one block; a value that fits is replaced without an allocation.
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "siphash.h"
+
+namespace kv {
+
+inline constexpr std::int64_t kNoExpiry = std::numeric_limits<std::int64_t>::max();
+
+struct Entry {
+  Entry* next;
+  std::uint64_t hash;
+  std::int64_t expire_ms;    ///< absolute Unix time, or kNoExpiry
+  std::uint32_t key_size, value_size, value_capacity;
+  std::uint32_t heap_index;  ///< place in the database's expiry heap; only with an expiry
+
+  char* bytes() noexcept { return reinterpret_cast<char*>(this + 1); }
+  const char* bytes() const noexcept { return reinterpret_cast<const char*>(this + 1); }
+  std::string_view key() const noexcept { return {bytes(), key_size}; }
+  std::string_view value() const noexcept { return {bytes() + key_size, value_size}; }
+  char* value_bytes() noexcept { return bytes() + key_size; }
+};
+
+/// Links entries; owns the tables but not the entries.
+class Dict {
+ public:
+  Dict() = default;
+  Dict(const Dict&) = delete;
+  Dict& operator=(const Dict&) = delete;
+  ~Dict();
+
+  std::size_t size() const noexcept { return tables_[0].used + tables_[1].used; }
+  bool rehashing() const noexcept { return rehash_next_ != kNotRehashing; }
+  std::size_t table_bytes() const noexcept {
+    return (tables_[0].buckets() + tables_[1].buckets()) * sizeof(Entry*);
+  }
+  std::size_t buckets() const noexcept { return tables_[0].buckets() + tables_[1].buckets(); }
+
+  /// The link that points to the key's entry (valid until the next call), or null.
+  Entry** find(std::string_view key, std::uint64_t hash) noexcept {
+    if (rehashing()) rehash(1);
+    for (Table& table : tables_) {
+      if (table.used == 0) continue;
+      for (Entry** link = table.bucket(hash); *link != nullptr; link = &(*link)->next) {
+        if ((*link)->hash == hash && (*link)->key() == key) return link;
+      }
+    }
+    return nullptr;
+  }
+  /// The link that points to `entry`, which is in the table.
+  Entry** link_of(const Entry* entry) noexcept;
+  /// The key must not be in the table. Throws std::bad_alloc with nothing changed.
+  void insert(Entry* entry);
+  /// Takes the entry out of its chain. The caller frees it.
+  Entry* remove(Entry** link) noexcept;
+
+  /// Moves up to `buckets` buckets. True while there are more.
+  bool rehash(std::size_t buckets) noexcept;
+
+  /// One step of SCAN: `visit(Entry*)` for the entries at `cursor`; returns the next cursor, 0 at
+  /// the end. An entry that is there during the whole scan is visited at least once, whatever
+  /// resizing happens between steps: the cursor counts with its bits reversed, so that the buckets
+  /// a bucket splits into (or merges with) are its neighbours. `visit` must not change the table.
+  template <class Visit>
+  std::uint64_t scan(std::uint64_t cursor, Visit visit) const {
+    if (size() == 0) return 0;
+    const auto walk = [&visit](Entry* entry) {
+      while (entry != nullptr) {
+        Entry* next = entry->next;
+        visit(entry);
+        entry = next;
+      }
+    };
+    const Table* small = &tables_[0];
+    if (!rehashing()) {
+      walk(small->heads[cursor & small->mask]);
+      return next_cursor(cursor, small->mask);
+    }
+    const Table* large = &tables_[1];
+    if (small->mask > large->mask) std::swap(small, large);
+    walk(small->heads[cursor & small->mask]);
+    do {
+      walk(large->heads[cursor & large->mask]);
+      cursor = next_cursor(cursor, large->mask);
+    } while ((cursor & (small->mask ^ large->mask)) != 0);
+    return cursor;
+  }
+
+  /// Every entry once; `visit` may free the entry (and then forget_all() must follow).
+  template <class Visit>
+  void each(Visit visit) const {
+    for (const Table& table : tables_) {
+      for (std::size_t i = 0; i < table.buckets(); ++i) {
+        for (Entry *entry = table.heads[i], *next; entry != nullptr; entry = next) {
+          next = entry->next;
+          visit(entry);
+        }
+      }
+    }
+  }
+  /// Empties the tables without looking at entries.
+  void forget_all() noexcept;
+  /// An entry of a random bucket; `random()` gives 64 random bits. The table is not empty.
+  template <class Random>
+  Entry* random_entry(Random random) noexcept {
+    if (rehashing()) rehash(1);
+    for (;;) {
+      const std::uint64_t bits = random() % buckets();
+      const Table& table = tables_[bits < tables_[0].buckets() ? 0 : 1];
+      Entry* head = table.heads[(&table == &tables_[0] ? bits : bits - tables_[0].buckets())];
+      if (head == nullptr) continue;
+      std::size_t length = 0;
+      for (const Entry* entry = head; entry != nullptr; entry = entry->next) ++length;
+      for (std::size_t skip = random() % length; skip > 0; --skip) head = head->next;
+      return head;
+    }
+  }
+  /// Takes one entry out, any one; null when empty. For emptying in small steps.
+  Entry* pop_any() noexcept;
+
+ private:
+  struct Table {
+    Entry** heads = nullptr;
+    std::size_t mask = 0;
+    std::size_t used = 0;
+    std::size_t buckets() const noexcept { return heads == nullptr ? 0 : mask + 1; }
+    Entry** bucket(std::uint64_t hash) const noexcept { return &heads[hash & mask]; }
+  };
+  static constexpr std::size_t kNotRehashing = static_cast<std::size_t>(-1);
+  static constexpr std::size_t kSmallest = 16;
+
+  static std::uint64_t next_cursor(std::uint64_t cursor, std::uint64_t mask) noexcept;
+  static Table make_table(std::size_t buckets);
+  void resize(std::size_t buckets);
+  void shrink_if_sparse() noexcept;
+
+  Table tables_[2];
+  std::size_t rehash_next_ = kNotRehashing;  ///< bucket of tables_[0] to move next
+  std::size_t pop_next_ = 0;
+};
+
+}  // namespace kv

@@ -1,0 +1,68 @@
+#pragma once
+// Appends replies to an output buffer, in RESP2 or RESP3. Aggregates are written as a header
+// followed by that many elements (pairs for maps).
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "buffer.h"
+#include "resp_text.h"
+
+namespace kv {
+
+class ReplyWriter {
+ public:
+  explicit ReplyWriter(Buffer& out) noexcept : out_(out) {}
+
+  int version() const noexcept { return version_; }
+  void set_version(int version) noexcept { version_ = version; }
+  /// Errors written since the beginning, and the last one's text.
+  std::uint64_t errors() const noexcept { return errors_; }
+  const std::string& last_error() const noexcept { return last_error_; }
+
+  void ok() { out_.append("+OK\r\n"); }
+  void simple(std::string_view text);
+  /// `text` starts with a code: "ERR syntax error". Line ends in it become blanks.
+  void error(std::string_view text);
+  void integer(std::int64_t value) { header(':', value); }
+  void bulk(std::string_view bytes) {
+    char* const start = out_.prepare(bytes.size() + 25).data();
+    char* at = start;
+    *at++ = '$';
+    at += format_integer(at, static_cast<std::int64_t>(bytes.size()));
+    *at++ = '\r';
+    *at++ = '\n';
+    if (!bytes.empty()) std::memcpy(at, bytes.data(), bytes.size());
+    at += bytes.size();
+    *at++ = '\r';
+    *at++ = '\n';
+    out_.commit(static_cast<std::size_t>(at - start));
+  }
+  void null() { out_.append(version_ >= 3 ? "_\r\n" : "$-1\r\n"); }
+  void array(std::size_t size) { header('*', static_cast<std::int64_t>(size)); }
+  void map(std::size_t pairs) {
+    header(version_ >= 3 ? '%' : '*', static_cast<std::int64_t>(version_ >= 3 ? pairs : 2 * pairs));
+  }
+  void set(std::size_t size) { header(version_ >= 3 ? '~' : '*', static_cast<std::int64_t>(size)); }
+  void null_array() { out_.append(version_ >= 3 ? "_\r\n" : "*-1\r\n"); }
+  /// Text for people: RESP3 marks it as such.
+  void verbatim(std::string_view text);
+
+ private:
+  void header(char type, std::int64_t value) {
+    char* const start = out_.prepare(24).data();
+    *start = type;
+    std::size_t size = 1 + format_integer(start + 1, value);
+    start[size++] = '\r';
+    start[size++] = '\n';
+    out_.commit(size);
+  }
+
+  Buffer& out_;
+  int version_ = 2;
+  std::uint64_t errors_ = 0;
+  std::string last_error_;
+};
+
+}  // namespace kv

@@ -1,0 +1,143 @@
+#include "resp_parser.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace kv {
+
+void RequestParser::restart() noexcept {
+  step_ = Step::kStart;
+  done_ = false;
+  position_ = scanned_ = missing_ = 0;
+  spans_.clear();
+  arguments_.clear();
+}
+
+RequestParser::Result RequestParser::fail(std::string text) {
+  error_ = "Protocol error: " + std::move(text);
+  done_ = true;
+  return Result::kError;
+}
+
+RequestParser::Result RequestParser::next(std::string_view input, const ParserLimits& limits,
+                                          bool authenticated) {
+  if (done_) restart();
+  if (step_ == Step::kStart) {
+    if (input.empty()) return Result::kNeedMore;
+    step_ = input[0] == '*' ? Step::kCount : Step::kInline;
+  }
+  const Result result = step_ == Step::kInline ? parse_inline(input, limits)
+                                               : parse_multibulk(input, limits, authenticated);
+  if (result == Result::kRequest) done_ = true;
+  return result;
+}
+
+RequestParser::Result RequestParser::parse_inline(std::string_view input,
+                                                  const ParserLimits& limits) {
+  const std::size_t end = input.find('\n', scanned_);
+  // The same answer whether the line came in one piece or not: the limit is on the line.
+  if ((end == std::string_view::npos ? input.size() : end) > limits.line) {
+    return fail("too big inline request");
+  }
+  if (end == std::string_view::npos) {
+    scanned_ = input.size();
+    return Result::kNeedMore;
+  }
+  std::string_view line = input.substr(0, end);
+  if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+  if (!split_arguments(line, inline_text_, spans_)) return fail("unbalanced quotes in request");
+  for (const TextSpan& span : spans_) {
+    arguments_.emplace_back(inline_text_.data() + span.offset, span.size);
+  }
+  position_ = end + 1;
+  return Result::kRequest;
+}
+
+RequestParser::Line RequestParser::take_line(std::string_view input, std::size_t limit,
+                                             std::string_view& line) {
+  const std::size_t from = scanned_ > position_ ? scanned_ : position_;
+  const auto* found = static_cast<const char*>(
+      from < input.size() ? std::memchr(input.data() + from, '\r', input.size() - from) : nullptr);
+  const std::size_t end =
+      found != nullptr ? static_cast<std::size_t>(found - input.data()) : input.size();
+  if (end - position_ > limit) return Line::kTooLong;
+  scanned_ = end;
+  if (found == nullptr || end + 1 >= input.size()) return Line::kNeedMore;
+  if (input[end + 1] != '\n') return Line::kBadEnd;
+  line = input.substr(position_, end - position_);
+  position_ = end + 2;
+  return Line::kReady;
+}
+
+RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
+                                                     const ParserLimits& limits,
+                                                     bool authenticated) {
+  std::string_view line;
+  if (step_ == Step::kCount) {
+    switch (take_line(input, limits.line, line)) {
+      case Line::kNeedMore: return Result::kNeedMore;
+      case Line::kTooLong: return fail("too big mbulk count string");
+      case Line::kBadEnd: return fail("expected CR LF after the multibulk length");
+      case Line::kReady: break;
+    }
+    const auto count = parse_integer(line.substr(1));
+    if (!count || *count > limits.arguments) return fail("invalid multibulk length");
+    if (!authenticated && *count > kUnauthenticatedLimits.arguments) {
+      return fail("unauthenticated multibulk length");
+    }
+    remaining_ = *count;
+    if (remaining_ <= 0) return Result::kRequest;  // nothing to do and nothing to answer
+    step_ = Step::kBulk;
+  }
+  while (remaining_ > 0) {
+    if (step_ == Step::kBulk) {
+      if (position_ >= input.size()) return Result::kNeedMore;
+      if (input[position_] != '$') {
+        return fail(fmt::format("expected '$', got '{}'", input[position_]));
+      }
+      switch (take_line(input, limits.line, line)) {
+        case Line::kNeedMore: return Result::kNeedMore;
+        case Line::kTooLong: return fail("too big bulk count string");
+        case Line::kBadEnd: return fail("expected CR LF after the bulk length");
+        case Line::kReady: break;
+      }
+      const auto size = parse_integer(line.substr(1));
+      if (!size || *size < 0 || *size > limits.bulk) return fail("invalid bulk length");
+      if (!authenticated && *size > kUnauthenticatedLimits.bulk) {
+        return fail("unauthenticated bulk length");
+      }
+      bulk_size_ = static_cast<std::size_t>(*size);
+      step_ = Step::kData;
+    }
+    const std::size_t have = input.size() - position_;
+    // The end is checked as soon as its first byte is there, so that no split changes the outcome.
+    const std::size_t end = position_ + bulk_size_;
+    if (have > bulk_size_ && (input[end] != '\r' ||
+                              (end + 1 < input.size() && input[end + 1] != '\n'))) {
+      return fail("expected CR LF after the bulk data");
+    }
+    if (have < bulk_size_ + 2) {
+      missing_ = bulk_size_ + 2 - have;
+      return Result::kNeedMore;
+    }
+    missing_ = 0;
+    spans_.push_back({position_, bulk_size_});
+    position_ += bulk_size_ + 2;
+    step_ = Step::kBulk;
+    --remaining_;
+  }
+  for (const TextSpan& span : spans_) {
+    arguments_.emplace_back(input.data() + span.offset, span.size);
+  }
+  return Result::kRequest;
+}
+
+void RequestParser::shrink() {
+  if (!done_) return;
+  spans_ = {};
+  arguments_ = {};
+  inline_text_ = {};
+}
+
+}  // namespace kv

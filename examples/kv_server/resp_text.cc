@@ -1,0 +1,271 @@
+#include "resp_text.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+namespace kv {
+namespace {
+
+bool is_space(char c) noexcept {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f';
+}
+
+int hex_digit(char c) noexcept {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char l = lower(c);
+  return l >= 'a' && l <= 'f' ? l - 'a' + 10 : -1;
+}
+
+char unescape(char c) noexcept {
+  switch (c) {
+    case 'n': return '\n';
+    case 'r': return '\r';
+    case 't': return '\t';
+    case 'b': return '\b';
+    case 'a': return '\a';
+    default: return c;
+  }
+}
+
+/// Matches one character against the class that starts after '['; `p` ends on its last character.
+bool match_class(std::string_view pattern, std::size_t& p, char c, bool ignore_case) {
+  const bool negated = p < pattern.size() && pattern[p] == '^';
+  if (negated) ++p;
+  bool match = false;
+  const auto fold = [ignore_case](char x) { return ignore_case ? lower(x) : x; };
+  for (;; ++p) {
+    if (p >= pattern.size()) {  // an unclosed class ends with the pattern
+      --p;
+      break;
+    }
+    if (pattern[p] == '\\' && p + 1 < pattern.size()) {
+      ++p;
+      if (pattern[p] == c) match = true;
+    } else if (pattern[p] == ']') {
+      break;
+    } else if (p + 2 < pattern.size() && pattern[p + 1] == '-') {
+      auto low = static_cast<unsigned char>(fold(pattern[p]));
+      auto high = static_cast<unsigned char>(fold(pattern[p + 2]));
+      if (low > high) std::swap(low, high);
+      const auto byte = static_cast<unsigned char>(fold(c));
+      p += 2;
+      if (byte >= low && byte <= high) match = true;
+    } else if (fold(pattern[p]) == fold(c)) {
+      match = true;
+    }
+  }
+  return match != negated;
+}
+
+}  // namespace
+
+char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+
+bool equals_ignore_case(std::string_view a, std::string_view b) noexcept {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (lower(a[i]) != lower(b[i])) return false;
+  }
+  return true;
+}
+
+std::string to_lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = lower(c);
+  return result;
+}
+
+std::string to_upper(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
+  return result;
+}
+
+std::optional<std::int64_t> parse_integer(std::string_view text) noexcept {
+  if (text.empty()) return std::nullopt;
+  const bool negative = text[0] == '-';
+  const std::size_t first = negative ? 1 : 0;
+  if (text == "0") return 0;
+  if (first == text.size() || text[first] < '1' || text[first] > '9') return std::nullopt;
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<long double> parse_float(std::string_view text) {
+  if (text.empty() || text.size() >= 5 * 1024 || is_space(text[0])) return std::nullopt;
+  const std::string copy(text);
+  char* end = nullptr;
+  errno = 0;
+  const long double value = std::strtold(copy.c_str(), &end);
+  if (end != copy.c_str() + copy.size() || std::isnan(value)) return std::nullopt;
+  if (errno == ERANGE && (std::isinf(value) || value == 0)) return std::nullopt;
+  return value;
+}
+
+std::string format_float(long double value) {
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  char text[5 * 1024];
+  const int length = std::snprintf(text, sizeof text, "%.17Lf", value);
+  std::string result(text, static_cast<std::size_t>(length));
+  if (result.find('.') != std::string::npos) {
+    result.erase(result.find_last_not_of('0') + 1);
+    if (result.back() == '.') result.pop_back();
+  }
+  return result == "-0" ? "0" : result;
+}
+
+std::size_t format_integer(char* out, std::int64_t value) noexcept {
+  return static_cast<std::size_t>(std::to_chars(out, out + 20, value).ptr - out);
+}
+
+std::optional<std::uint64_t> parse_memory(std::string_view text) noexcept {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return std::nullopt;
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  static constexpr struct {
+    std::string_view name;
+    std::uint64_t factor;
+  } kUnits[] = {{"", 1},           {"b", 1},           {"k", 1000},
+                {"kb", 1u << 10},  {"m", 1000 * 1000}, {"mb", 1u << 20},
+                {"g", 1000000000}, {"gb", 1u << 30}};
+  for (const auto& known : kUnits) {
+    if (!equals_ignore_case(unit, known.name)) continue;
+    if (value > UINT64_MAX / known.factor) return std::nullopt;
+    return value * known.factor;
+  }
+  return std::nullopt;
+}
+
+std::string format_memory(std::uint64_t bytes) {
+  static constexpr char kUnits[] = {'K', 'M', 'G', 'T', 'P'};
+  if (bytes < 1024) return fmt::format("{}B", bytes);
+  double value = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < sizeof kUnits; ++unit) value /= 1024;
+  return fmt::format("{:.2f}{}", value, kUnits[unit]);
+}
+
+bool glob_match(std::string_view pattern, std::string_view text, bool ignore_case) {
+  const auto fold = [ignore_case](char c) { return ignore_case ? lower(c) : c; };
+  std::size_t p = 0, t = 0;
+  // Only the last star can need another try: an earlier one matching more never helps.
+  std::size_t star = std::string_view::npos, star_text = 0;
+  while (t < text.size()) {
+    bool match = false;
+    std::size_t next = p;
+    if (p < pattern.size()) {
+      switch (pattern[p]) {
+        case '*':
+          star = ++p;
+          star_text = t;
+          continue;
+        case '?':
+          match = true;
+          break;
+        case '[':
+          next = p + 1;
+          match = match_class(pattern, next, text[t], ignore_case);
+          break;
+        case '\\':
+          if (p + 1 < pattern.size()) next = p + 1;
+          [[fallthrough]];
+        default:
+          match = fold(pattern[next]) == fold(text[t]);
+      }
+    }
+    if (match) {
+      p = next + 1;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star;
+      t = ++star_text;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool split_arguments(std::string_view line, std::string& storage, std::vector<TextSpan>& spans) {
+  storage.clear();
+  spans.clear();
+  std::size_t i = 0;
+  const auto ends_here = [&](std::size_t at) { return at >= line.size() || is_space(line[at]); };
+  for (;;) {
+    while (i < line.size() && is_space(line[i])) ++i;
+    if (i >= line.size()) return true;
+    const std::size_t start = storage.size();
+    char quoted = 0;
+    for (;; ++i) {
+      if (i >= line.size()) {
+        if (quoted != 0) return false;
+        break;
+      }
+      const char c = line[i];
+      if (quoted == 0) {
+        if (is_space(c) || c == '\0') {
+          if (c == '\0') i = line.size();  // Redis reads the line as a C string
+          break;
+        }
+        if (c == '"' || c == '\'') quoted = c;
+        else storage += c;
+      } else if (c == quoted) {
+        if (!ends_here(i + 1)) return false;
+        ++i;
+        break;
+      } else if (quoted == '"' && c == '\\' && i + 3 < line.size() && line[i + 1] == 'x' &&
+                 hex_digit(line[i + 2]) >= 0 && hex_digit(line[i + 3]) >= 0) {
+        storage += static_cast<char>(hex_digit(line[i + 2]) * 16 + hex_digit(line[i + 3]));
+        i += 3;
+      } else if (quoted == '"' && c == '\\' && i + 1 < line.size()) {
+        storage += unescape(line[++i]);
+      } else if (quoted == '\'' && c == '\\' && i + 1 < line.size() && line[i + 1] == '\'') {
+        storage += line[++i];
+      } else {
+        storage += c;
+      }
+    }
+    spans.push_back({start, storage.size() - start});
+  }
+}
+
+std::string quote(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    switch (c) {
+      case '\\': result += "\\\\"; break;
+      case '"': result += "\\\""; break;
+      case '\n': result += "\\n"; break;
+      case '\r': result += "\\r"; break;
+      case '\t': result += "\\t"; break;
+      case '\a': result += "\\a"; break;
+      case '\b': result += "\\b"; break;
+      default:
+        if (c >= 0x20 && c < 0x7f) result += c;
+        else result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+  }
+  return result + '"';
+}
+
+bool equals_constant_time(std::string_view a, std::string_view b) noexcept {
+  // Reads as many bytes as `a` (what the client sent) has, whatever `b` is.
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const char other = b.empty() ? '\0' : b[i % b.size()];
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(other);
+  }
+  volatile unsigned result = difference;
+  return result == 0;
+}
+
+}  // namespace kv

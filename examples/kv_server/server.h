@@ -1,0 +1,64 @@
+#pragma once
+// The network part: connections on one side, sessions on the other. It names no transport; what
+// --listen says decides.
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ae/event_loop.h"
+#include "conn/registry.h"
+#include "server_state.h"
+#include "session.h"
+
+namespace kv {
+
+class NetworkServer : private ae::Source {
+ public:
+  /// Borrows all three.
+  NetworkServer(ae::EventLoop& loop, const conn::Registry& registry, Server& server);
+  ~NetworkServer() override;
+
+  /// Throws conn::Error.
+  void listen(const std::string& url);
+  /// The URLs that are served, with the ports that were chosen for port 0.
+  std::vector<std::string> urls() const;
+
+ private:
+  struct Client {
+    Client(conn::ConnectionPtr from, Server& server);
+    conn::ConnectionPtr connection;
+    Session session;
+    bool queued = false;  ///< in dirty_
+    bool busy = false;    ///< requests wait for their turn
+    bool ended = false;   ///< the peer sends no more
+    bool failed = false;  ///< the connection is dead
+  };
+
+  void accept(conn::ConnectionPtr connection);
+  void watch(Client& client);
+  void read(Client& client);
+  void run(Client& client);
+  /// Its output is sent, or the client dropped, before the loop sleeps: one write for all replies
+  /// of an iteration, and one place where clients end.
+  void queue(Client& client);
+  void flush_clients();
+  void send(Client& client);
+  static bool finished(const Client& client);
+  void drop(Client& client);
+
+  bool has_pending() const override { return !busy_.empty(); }
+  std::size_t process_pending() override;
+
+  ae::EventLoop& loop_;
+  const conn::Registry& registry_;
+  Server& server_;
+  std::vector<conn::ListenerPtr> listeners_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;  ///< by session id
+  std::vector<Client*> dirty_, flushing_, busy_, running_;
+  ae::HookId before_sleep_;
+  ae::TimerId ticker_;
+};
+
+}  // namespace kv

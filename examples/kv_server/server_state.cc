@@ -1,0 +1,65 @@
+#include "server_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "command.h"
+#include "session.h"
+
+namespace kv {
+namespace {
+
+std::int64_t system_clock_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Server::Server(Clock clock, std::size_t databases)
+    : store(databases),
+      clock_(clock != nullptr ? clock : system_clock_us),
+      started_us_(clock_()) {
+  statistics.commands.resize(command_count());
+  for (int i = 0; i < 5; ++i) run_id_ += fmt::format("{:08x}", store.random() & 0xffffffffu);
+}
+
+std::size_t Server::peak_memory() noexcept {
+  peak_memory_ = std::max(peak_memory_, used_memory());
+  return peak_memory_;
+}
+
+void Server::reset_statistics() {
+  statistics = Statistics{};
+  statistics.commands.resize(command_count());
+  store.reset_statistics();
+}
+
+void Server::log_limited(std::string_view text) {
+  const std::int64_t second = now_us() / 1'000'000;
+  if (second != log_second_) logged_ = 0;
+  log_second_ = second;
+  if (++logged_ <= 5 && log) log(text);
+}
+
+bool Server::tick() {
+  const std::int64_t now = now_us();
+  peak_memory();
+  const bool more = store.maintain(now / 1000, 1000);
+  if (now - tended_us_ < 1'000'000 && now >= tended_us_) return more;
+  tended_us_ = now;
+  for (const auto& [id, session] : sessions) {
+    const std::int64_t idle_s = (now - session->last_interaction_us()) / 1'000'000;
+    if (idle_s >= 2) session->shrink();
+    if (config.timeout_seconds > 0 && idle_s > config.timeout_seconds && !session->killed()) {
+      ++statistics.timed_out;
+      session->kill();
+    }
+  }
+  return more;
+}
+
+}  // namespace kv

@@ -1,0 +1,104 @@
+#pragma once
+// What all sessions share: configuration, data, statistics, the list of sessions, and the few
+// things only the network part can do, as functions it sets.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "resp_parser.h"
+#include "store.h"
+
+namespace kv {
+
+class Session;
+struct Command;
+
+inline constexpr std::string_view kVersion = "0.1.0";
+/// The Redis whose commands and error texts these are; clients look at it.
+inline constexpr std::string_view kRedisVersion = "7.0.15";
+
+struct Config {
+  std::string requirepass;
+  std::int64_t maxclients = 10000;
+  std::uint64_t maxmemory = 0;                   ///< 0: no limit
+  std::uint64_t client_output_limit = 64 << 20;  ///< unsent bytes of one client; 0: no limit
+  std::int64_t timeout_seconds = 0;              ///< idle clients are closed after it; 0: never
+  ParserLimits parser;
+  std::vector<std::string> listen;               ///< for CONFIG GET bind
+};
+
+struct Statistics {
+  std::uint64_t connections_received = 0, connections_rejected = 0;
+  std::uint64_t commands_processed = 0, commands_rejected = 0;
+  std::uint64_t error_replies = 0;
+  std::uint64_t keyspace_hits = 0, keyspace_misses = 0;
+  std::uint64_t bytes_in = 0, bytes_out = 0;
+  std::uint64_t output_limit_closed = 0, timed_out = 0, protocol_errors = 0, auth_failures = 0;
+  std::map<std::string, std::uint64_t, std::less<>> errors;  ///< by code; codes are ours, so few
+  struct PerCommand {
+    std::uint64_t calls = 0, rejected = 0, failed = 0;
+  };
+  std::vector<PerCommand> commands;  ///< by Command::index
+};
+
+struct InfoSection {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> fields;
+};
+
+class Server {
+ public:
+  using Clock = std::int64_t (*)();  ///< microseconds since 1970
+  explicit Server(Clock clock = nullptr, std::size_t databases = 16);
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  Config config;
+  Store store;
+  Statistics statistics;
+  /// By id, which is the order of arrival.
+  std::map<std::uint64_t, Session*> sessions;
+  std::size_t buffer_bytes = 0;   ///< of all sessions' buffers
+
+  // Set by the network part; empty ones are skipped.
+  std::function<void(bool now)> request_shutdown;
+  std::function<void(Session&)> session_killed;  ///< close it soon; not from inside this call
+  std::function<std::vector<InfoSection>()> transport_sections;
+  std::function<void(std::string_view)> log;
+
+  std::int64_t now_us() const { return clock_(); }
+  std::int64_t started_us() const noexcept { return started_us_; }
+  std::uint64_t next_session_id() noexcept { return ++last_session_id_; }
+  /// 40 hex digits, new for each start.
+  const std::string& run_id() const noexcept { return run_id_; }
+  std::size_t used_memory() const noexcept { return store.memory() + buffer_bytes; }
+  std::size_t peak_memory() noexcept;
+  bool out_of_memory() const noexcept {
+    return config.maxmemory != 0 && used_memory() > config.maxmemory;
+  }
+  bool password_needed() const noexcept { return !config.requirepass.empty(); }
+  void reset_statistics();
+  /// Logs at most a few lines a second, so that no peer can fill a disk.
+  void log_limited(std::string_view text);
+
+  /// The regular work, ten times a second: expiry, resizing, idle buffers, idle clients.
+  /// True if there is more to do at once.
+  bool tick();
+
+ private:
+  Clock clock_;
+  std::int64_t started_us_;
+  std::uint64_t last_session_id_ = 0;
+  std::string run_id_;
+  std::size_t peak_memory_ = 0;
+  std::int64_t log_second_ = 0;
+  int logged_ = 0;
+  std::int64_t tended_us_ = 0;
+};
+
+}  // namespace kv

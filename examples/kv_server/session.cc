@@ -1,0 +1,267 @@
+#include "session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include "command.h"
+
+namespace kv {
+namespace {
+
+constexpr std::size_t kReadSize = 16 * 1024;
+constexpr std::size_t kLargestRead = 1 << 20;
+/// A batch whose replies pass this ends, so that one client's large values do not stall others.
+constexpr std::size_t kBatchOutput = 1 << 20;
+
+}  // namespace
+
+Session::Session(Server& server, SessionInfo info)
+    : server_(server),
+      info_(std::move(info)),
+      id_(server.next_session_id()),
+      input_(&server.buffer_bytes),
+      output_(&server.buffer_bytes),
+      reply_(output_),
+      now_us_(server.now_us()),
+      created_us_(now_us_),
+      last_interaction_us_(now_us_) {
+  authenticated_ = !server.password_needed();
+  server_.sessions.emplace_hint(server_.sessions.end(), id_, this);
+  ++server_.statistics.connections_received;
+}
+
+Session::~Session() { server_.sessions.erase(id_); }
+
+// --- bytes ---------------------------------------------------------------------------------------
+
+std::span<char> Session::prepare(std::size_t at_least) {
+  const std::size_t missing = std::min(parser_.missing(), kLargestRead);
+  return input_.prepare(std::max({at_least, missing, kReadSize}));
+}
+
+void Session::commit(std::size_t size) {
+  input_.commit(size);
+  bytes_in_ += size;
+  server_.statistics.bytes_in += size;
+}
+
+void Session::feed(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const std::span<char> room = prepare();
+    const std::size_t size = std::min(room.size(), bytes.size());
+    std::copy_n(bytes.data(), size, room.data());
+    commit(size);
+    bytes.remove_prefix(size);
+  }
+}
+
+void Session::consume_output(std::size_t size) noexcept {
+  output_.consume(size);
+  bytes_out_ += size;
+  server_.statistics.bytes_out += size;
+}
+
+void Session::shrink() {
+  input_.shrink();
+  output_.shrink();
+  parser_.shrink();
+}
+
+// --- running -------------------------------------------------------------------------------------
+
+Session::Progress Session::execute(std::size_t limit) {
+  if (closing_ || killed_) return Progress::kDone;
+  now_us_ = server_.now_us();
+  if (now_us_ < held_until_us_) return Progress::kHeld;
+  if (!input_.empty()) last_interaction_us_ = now_us_;
+  const std::size_t output_limit = output_.size() + kBatchOutput;
+  Progress progress = Progress::kIdle;
+  try {
+    for (std::size_t done = 0; !input_.empty();) {
+      const auto result = parser_.next(input_.view(), server_.config.parser, authenticated());
+      if (result == RequestParser::Result::kNeedMore) break;
+      if (result == RequestParser::Result::kError) {
+        protocol_error();
+      } else {
+        if (over_output_limit()) break;
+        if (!parser_.arguments().empty()) run(parser_.arguments());
+        input_.consume(parser_.size());
+      }
+      if (closing_ || killed_) break;
+      if (held_until_us_ > now_us_) {
+        progress = Progress::kHeld;
+        break;
+      }
+      if (++done >= limit || output_.size() >= output_limit) {
+        if (!input_.empty()) progress = Progress::kMore;
+        break;
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    // Even an error reply may find no room. This client goes, everybody else is served on.
+    server_.log_limited(fmt::format("client {} closed: out of memory", id_));
+    killed_ = true;
+  }
+  if (closing_) {
+    input_.clear();
+    return Progress::kDone;
+  }
+  return killed_ ? Progress::kDone : progress;
+}
+
+/// The limit is for replies that pile up: a single reply of any size goes out, but a client that
+/// asks for more while so much is unsent is not reading.
+bool Session::over_output_limit() noexcept {
+  const std::uint64_t limit = server_.config.client_output_limit;
+  if (limit == 0 || output_.size() <= limit) return false;
+  ++server_.statistics.output_limit_closed;
+  killed_ = true;
+  return true;
+}
+
+void Session::run(Arguments arguments) {
+  const std::size_t output_before = output_.size();
+  dispatch(arguments);
+  ++commands_;
+  if (replies_off_ || skip_this_) output_.truncate(output_before);
+  skip_this_ = skip_next_;
+  skip_next_ = false;
+}
+
+void Session::dispatch(Arguments arguments) {
+  const Command* command = find_command(arguments);
+  if (command == nullptr) {
+    if (is_word(arguments[0], "host:") || is_word(arguments[0], "post")) {
+      return suspect("Possible SECURITY ATTACK detected: an HTTP request came from");
+    }
+    return reject(nullptr, unknown_command(arguments));
+  }
+  const auto count = static_cast<std::int64_t>(arguments.size());
+  if (command->arity > 0 ? count != command->arity : count < -command->arity) {
+    return reject(command, fmt::format("ERR wrong number of arguments for '{}' command",
+                                       command->name));
+  }
+  if (!authenticated() && (command->flags & kNoAuth) == 0) {
+    return reject(command, "NOAUTH Authentication required.");
+  }
+  if ((command->flags & kDenyOom) != 0 && server_.out_of_memory()) {
+    return reject(command, "OOM command not allowed when used memory > 'maxmemory'.");
+  }
+  last_command_ = command;
+  const std::uint64_t errors_before = reply_.errors();
+  const std::size_t output_before = output_.size();
+  Call call{server_, *this, server_.store.database(database_), *command,
+            arguments, reply_, now_us_ / 1000};
+  try {
+    command->handler(call);
+  } catch (const std::bad_alloc&) {
+    output_.truncate(output_before);  // half a reply would confuse the stream
+    reply_.error("OOM out of memory");
+  }
+  ++server_.statistics.commands_processed;
+  ++server_.statistics.commands[command->index].calls;
+  if (reply_.errors() != errors_before) count_errors(errors_before, command);
+}
+
+void Session::reject(const Command* command, std::string_view error) {
+  const std::uint64_t before = reply_.errors();
+  reply_.error(error);
+  ++server_.statistics.commands_rejected;
+  if (command != nullptr) ++server_.statistics.commands[command->index].rejected;
+  count_errors(before, nullptr);
+}
+
+void Session::count_errors(std::uint64_t before, const Command* command) {
+  server_.statistics.error_replies += reply_.errors() - before;
+  if (command != nullptr) ++server_.statistics.commands[command->index].failed;
+  const std::string_view text = reply_.last_error();
+  const std::string_view code = text.substr(0, text.find(' '));
+  const auto found = server_.statistics.errors.find(code);
+  if (found != server_.statistics.errors.end()) ++found->second;
+  else server_.statistics.errors.emplace(code, 1);
+}
+
+void Session::protocol_error() {
+  const std::uint64_t before = reply_.errors();
+  reply_.error("ERR " + parser_.error());
+  count_errors(before, nullptr);
+  ++server_.statistics.protocol_errors;
+  server_.log_limited(fmt::format("client {} ({} {}) closed: {}", id_, info_.transport, info_.peer,
+                                  parser_.error()));
+  closing_ = true;
+}
+
+// --- what commands and the server do to it -------------------------------------------------------
+
+void Session::suspect(std::string_view why) {
+  server_.log_limited(fmt::format("{} {} {}. The connection is closed.", why, info_.transport,
+                                  info_.peer));
+  kill();
+}
+
+void Session::kill() {
+  if (killed_) return;
+  killed_ = true;
+  if (server_.session_killed) server_.session_killed(*this);
+}
+
+void Session::close_by_command(const Session& requester) {
+  if (this == &requester) closing_ = true;
+  else kill();
+}
+
+bool Session::log_in(std::string_view user, std::string_view password) {
+  // Both comparisons always run: the time tells nothing about either.
+  const bool user_fits = equals_constant_time(user, "default");
+  const bool password_fits =
+      !server_.password_needed() || equals_constant_time(password, server_.config.requirepass);
+  if (user_fits && password_fits) {
+    failed_logins_ = 0;
+    authenticated_ = true;
+    return true;
+  }
+  ++server_.statistics.auth_failures;
+  // A mistyped password or two cost nothing; guessing costs 100 ms, 200 ms ... 3.2 s a guess.
+  if (++failed_logins_ >= 3) {
+    held_until_us_ = now_us_ + (std::int64_t{100'000} << std::min(failed_logins_ - 3, 5));
+  }
+  return false;
+}
+
+bool Session::select(std::int64_t index) noexcept {
+  if (index < 0 || static_cast<std::size_t>(index) >= server_.store.database_count()) return false;
+  database_ = static_cast<std::size_t>(index);
+  return true;
+}
+
+void Session::reset() {
+  database_ = 0;
+  reply_.set_version(2);
+  authenticated_ = !server_.password_needed();
+  set_replies(true);
+  name_.clear();
+}
+
+void Session::set_replies(bool on) noexcept {
+  replies_off_ = !on;
+  if (on) skip_this_ = skip_next_ = false;
+}
+
+std::string Session::describe() const {
+  const std::int64_t now = server_.now_us();
+  return fmt::format(
+      "id={} addr={} laddr={} fd={} name={} age={} idle={} flags=N db={} sub=0 psub=0 ssub=0 "
+      "multi=-1 qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs={} rbp=0 obl={} oll=0 omem={} "
+      "tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} "
+      "tot-net-in={} tot-net-out={} tot-cmds={} transport={}",
+      id_, info_.peer, info_.local, info_.fd, name_, (now - created_us_) / 1'000'000,
+      (now - last_interaction_us_) / 1'000'000, database_, input_.size(),
+      input_.capacity() - input_.size(), output_.capacity(), output_.size(), output_.capacity(),
+      input_.capacity() + output_.capacity() + sizeof(Session),
+      last_command_ != nullptr ? last_command_->name : "NULL", reply_.version(), library_name_,
+      library_version_, bytes_in_, bytes_out_, commands_, info_.transport);
+}
+
+}  // namespace kv

@@ -1,0 +1,116 @@
+#pragma once
+// One client, without I/O. The network part puts what it reads into prepare()/commit(), calls
+// execute(), and writes pending_output(); the session knows nothing else of the connection.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "buffer.h"
+#include "reply_writer.h"
+#include "resp_parser.h"
+#include "server_state.h"
+
+namespace kv {
+
+/// What CLIENT LIST shows of the connection below.
+struct SessionInfo {
+  std::string transport, peer, local;
+  int fd = -1;
+};
+
+class Session {
+ public:
+  Session(Server& server, SessionInfo info);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session();
+
+  // --- bytes -------------------------------------------------------------------------------------
+  /// Room for a read; more of it while a large argument arrives. Throws std::bad_alloc.
+  std::span<char> prepare(std::size_t at_least = 0);
+  void commit(std::size_t size);
+  /// prepare(), copy and commit().
+  void feed(std::string_view bytes);
+
+  enum class Progress {
+    kIdle,  ///< nothing to do before more bytes come
+    kMore,  ///< complete requests may be waiting: call again, after other sessions had their turn
+    kHeld,  ///< waits after failed AUTHs: call again a little later
+    kDone,  ///< close once the output is sent (see wants_close())
+  };
+  /// Runs at most `limit` requests, fewer if their replies get long.
+  Progress execute(std::size_t limit = 1000);
+
+  std::string_view pending_output() const noexcept { return output_.view(); }
+  void consume_output(std::size_t size) noexcept;
+
+  /// Close the connection once pending_output() is empty.
+  bool wants_close() const noexcept { return closing_; }
+  /// Close it at once, whatever is pending.
+  bool killed() const noexcept { return killed_; }
+  void kill();
+  /// Like kill() if someone else asks; the session that is running gets its reply first.
+  void close_by_command(const Session& requester);
+  /// Frees the buffers if nothing is in them.
+  void shrink();
+
+  // --- facts -------------------------------------------------------------------------------------
+  Server& server() noexcept { return server_; }
+  std::uint64_t id() const noexcept { return id_; }
+  const SessionInfo& info() const noexcept { return info_; }
+  std::int64_t last_interaction_us() const noexcept { return last_interaction_us_; }
+  /// The line of CLIENT LIST, without its end.
+  std::string describe() const;
+  int resp_version() const noexcept { return reply_.version(); }
+  /// Who came in while there was no password stays in, as in Redis.
+  bool authenticated() const noexcept { return authenticated_ || !server_.password_needed(); }
+
+  // --- for command handlers ----------------------------------------------------------------------
+  void close_after_reply() noexcept { closing_ = true; }
+  void set_resp_version(int version) noexcept { reply_.set_version(version); }
+  bool log_in(std::string_view user, std::string_view password);
+  bool select(std::int64_t index) noexcept;
+  std::size_t database_index() const noexcept { return database_; }
+  const std::string& name() const noexcept { return name_; }
+  void set_name(std::string_view name) { name_ = name; }
+  void set_library(std::string_view name) { library_name_ = name; }
+  void set_library_version(std::string_view version) { library_version_ = version; }
+  /// CLIENT REPLY.
+  void set_replies(bool on) noexcept;
+  void skip_next_reply() noexcept { skip_next_ = !replies_off_; }
+  /// Back to a new connection's state (RESET).
+  void reset();
+  /// Aborts: the peer is not speaking our protocol.
+  void suspect(std::string_view why);
+
+ private:
+  void run(std::span<const std::string_view> arguments);
+  void dispatch(std::span<const std::string_view> arguments);
+  void reject(const Command* command, std::string_view error);
+  void count_errors(std::uint64_t before, const Command* command);
+  void protocol_error();
+  bool over_output_limit() noexcept;
+
+  Server& server_;
+  SessionInfo info_;
+  const std::uint64_t id_;
+  Buffer input_, output_;
+  RequestParser parser_;
+  ReplyWriter reply_;
+  std::size_t database_ = 0;
+  const Command* last_command_ = nullptr;
+  std::int64_t now_us_;  ///< time of the batch that is running
+  bool authenticated_ = false, closing_ = false, killed_ = false;
+  bool replies_off_ = false, skip_this_ = false, skip_next_ = false;
+  std::string name_, library_name_, library_version_;
+  const std::int64_t created_us_;
+  std::int64_t last_interaction_us_;
+  std::int64_t held_until_us_ = 0;
+  int failed_logins_ = 0;
+  std::uint64_t bytes_in_ = 0, bytes_out_ = 0, commands_ = 0;
+};
+
+}  // namespace kv

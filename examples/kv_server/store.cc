@@ -1,0 +1,279 @@
+#include "store.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace kv {
+namespace {
+
+/// What malloc takes for `size` bytes, near enough: multiples of 16 with 8 of its own.
+std::size_t block_bytes(std::size_t size) noexcept { return (size + 8 + 15) / 16 * 16; }
+std::size_t block_bytes(const Entry* entry) noexcept {
+  return block_bytes(sizeof(Entry) + entry->key_size + entry->value_capacity);
+}
+/// The value capacity that fills the block which `value_size` needs.
+std::size_t full_capacity(std::size_t key_size, std::size_t value_size) noexcept {
+  const std::size_t head = sizeof(Entry) + key_size;
+  return block_bytes(head + value_size) - 8 - head;
+}
+
+}  // namespace
+
+std::uint64_t StoreShared::random() noexcept {  // splitmix64
+  std::uint64_t z = (random_state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// --- entries -------------------------------------------------------------------------------------
+
+Entry* Database::allocate(std::string_view key, std::uint64_t hash, std::size_t value_size) {
+  const std::size_t capacity = full_capacity(key.size(), value_size);
+  if (key.size() > UINT32_MAX || capacity > UINT32_MAX) throw std::bad_alloc();
+  void* block = std::malloc(sizeof(Entry) + key.size() + capacity);
+  if (block == nullptr) throw std::bad_alloc();
+  auto* entry = new (block) Entry{nullptr,
+                                  hash,
+                                  kNoExpiry,
+                                  static_cast<std::uint32_t>(key.size()),
+                                  static_cast<std::uint32_t>(value_size),
+                                  static_cast<std::uint32_t>(capacity),
+                                  0};
+  if (!key.empty()) std::memcpy(entry->bytes(), key.data(), key.size());
+  shared_.memory += block_bytes(entry);
+  return entry;
+}
+
+Entry* Database::reallocate(Entry* entry, std::size_t value_capacity) {
+  if (value_capacity > UINT32_MAX) throw std::bad_alloc();
+  Entry** link = dict_.link_of(entry);
+  const std::size_t before = block_bytes(entry);
+  void* block = std::realloc(entry, sizeof(Entry) + entry->key_size + value_capacity);
+  if (block == nullptr) throw std::bad_alloc();
+  auto* moved = static_cast<Entry*>(block);
+  moved->value_capacity = static_cast<std::uint32_t>(value_capacity);
+  *link = moved;
+  if (moved->expire_ms != kNoExpiry) heap_[moved->heap_index] = moved;
+  shared_.memory += block_bytes(moved) - before;
+  return moved;
+}
+
+void Database::release(Entry* entry) noexcept {
+  shared_.memory -= block_bytes(entry);
+  std::free(entry);
+}
+
+void Database::account_tables() noexcept {
+  const std::size_t bytes = dict_.table_bytes() + heap_.capacity() * sizeof(Entry*);
+  shared_.memory += bytes - accounted_;
+  accounted_ = bytes;
+}
+
+// --- keys ----------------------------------------------------------------------------------------
+
+Entry* Database::find(std::string_view key, std::int64_t now_ms) noexcept {
+  Entry** link = dict_.find(key, siphash13(key, shared_.seed));
+  if (link == nullptr) return nullptr;
+  if ((*link)->expire_ms >= now_ms) return *link;
+  erase(*link);
+  ++shared_.expired;
+  return nullptr;
+}
+
+Entry* Database::set(std::string_view key, std::string_view value, std::int64_t now_ms,
+                     bool keep_expiry) {
+  return set_found(find(key, now_ms), key, value, keep_expiry);
+}
+
+Entry* Database::set_found(Entry* existing, std::string_view key, std::string_view value,
+                           bool keep_expiry) {
+  if (existing == nullptr) {
+    Entry* entry = allocate(key, siphash13(key, shared_.seed), value.size());
+    if (!value.empty()) std::memcpy(entry->value_bytes(), value.data(), value.size());
+    try {
+      dict_.insert(entry);
+    } catch (...) {
+      release(entry);
+      throw;
+    }
+    account_tables();
+    return entry;
+  }
+  // A small value in a block that once held a large one gives the memory back.
+  const bool wasteful =
+      existing->value_capacity > 1024 && existing->value_capacity / 4 > value.size();
+  Entry* entry = existing;
+  if (value.size() > existing->value_capacity || wasteful) {
+    entry = reallocate(existing, full_capacity(existing->key_size, value.size()));
+  }
+  if (!value.empty()) std::memcpy(entry->value_bytes(), value.data(), value.size());
+  entry->value_size = static_cast<std::uint32_t>(value.size());
+  if (!keep_expiry && entry->expire_ms != kNoExpiry) heap_remove(entry);
+  return entry;
+}
+
+Entry* Database::resize(Entry* entry, std::size_t value_size, bool spare) {
+  if (value_size > entry->value_capacity) {
+    constexpr std::size_t kMostSpare = 1 << 20;
+    const std::size_t extra = !spare ? 0 : value_size < kMostSpare ? value_size : kMostSpare;
+    entry = reallocate(entry, full_capacity(entry->key_size, value_size + extra));
+  }
+  entry->value_size = static_cast<std::uint32_t>(value_size);
+  return entry;
+}
+
+void Database::erase(Entry* entry) noexcept {
+  if (entry->expire_ms != kNoExpiry) heap_remove(entry);
+  release(dict_.remove(dict_.link_of(entry)));
+  account_tables();
+}
+
+void Database::rename(Entry* entry, std::string_view to) {
+  Entry* renamed = allocate(to, siphash13(to, shared_.seed), entry->value_size);
+  std::memcpy(renamed->value_bytes(), entry->value_bytes(), entry->value_size);
+  const std::int64_t expiry = entry->expire_ms;
+  try {
+    dict_.insert(renamed);
+  } catch (...) {
+    release(renamed);
+    throw;
+  }
+  erase(entry);  // first: its place in the heap is room enough for the new one
+  expire_at(renamed, expiry);
+}
+
+void Database::clear() noexcept {
+  dict_.each([this](Entry* entry) { release(entry); });
+  dict_.forget_all();
+  heap_ = {};
+  account_tables();
+}
+
+Entry* Database::random(std::int64_t now_ms) noexcept {
+  while (size() > 0) {
+    Entry* entry = dict_.random_entry([this] { return shared_.random(); });
+    if (entry->expire_ms >= now_ms) return entry;
+    erase(entry);
+    ++shared_.expired;
+  }
+  return nullptr;
+}
+
+std::size_t Database::expire_some(std::int64_t now_ms, std::size_t budget) noexcept {
+  std::size_t removed = 0;
+  while (removed < budget && !heap_.empty() && heap_[0]->expire_ms < now_ms) {
+    erase(heap_[0]);
+    ++removed;
+  }
+  shared_.expired += removed;
+  return removed;
+}
+
+bool Database::rehash_some(std::size_t buckets) noexcept {
+  if (!dict_.rehashing()) return false;
+  const bool more = dict_.rehash(buckets);
+  account_tables();
+  return more;
+}
+
+bool Database::destroy_some(std::size_t budget) noexcept {
+  heap_ = {};
+  for (; budget > 0; --budget) {
+    Entry* entry = dict_.pop_any();
+    if (entry == nullptr) return false;
+    release(entry);
+  }
+  return true;
+}
+
+// --- expiry heap ---------------------------------------------------------------------------------
+
+void Database::expire_at(Entry* entry, std::int64_t when_ms) {
+  if (when_ms == kNoExpiry) {
+    if (entry->expire_ms != kNoExpiry) heap_remove(entry);
+    return;
+  }
+  if (entry->expire_ms == kNoExpiry) {
+    heap_.push_back(entry);
+    entry->heap_index = static_cast<std::uint32_t>(heap_.size() - 1);
+    account_tables();
+  }
+  const bool earlier = when_ms < entry->expire_ms;
+  entry->expire_ms = when_ms;
+  if (earlier) heap_up(entry->heap_index, entry);
+  else heap_down(entry->heap_index, entry);
+}
+
+void Database::heap_place(std::size_t index, Entry* entry) noexcept {
+  heap_[index] = entry;
+  entry->heap_index = static_cast<std::uint32_t>(index);
+}
+
+void Database::heap_up(std::size_t index, Entry* entry) noexcept {
+  while (index > 0 && heap_[(index - 1) / 2]->expire_ms > entry->expire_ms) {
+    heap_place(index, heap_[(index - 1) / 2]);
+    index = (index - 1) / 2;
+  }
+  heap_place(index, entry);
+}
+
+void Database::heap_down(std::size_t index, Entry* entry) noexcept {
+  for (;;) {
+    std::size_t child = 2 * index + 1;
+    if (child >= heap_.size()) break;
+    if (child + 1 < heap_.size() && heap_[child + 1]->expire_ms < heap_[child]->expire_ms) ++child;
+    if (heap_[child]->expire_ms >= entry->expire_ms) break;
+    heap_place(index, heap_[child]);
+    index = child;
+  }
+  heap_place(index, entry);
+}
+
+void Database::heap_remove(Entry* entry) noexcept {
+  const std::size_t index = entry->heap_index;
+  Entry* last = heap_.back();
+  heap_.pop_back();
+  entry->expire_ms = kNoExpiry;
+  if (last == entry) return;
+  if (index > 0 && heap_[(index - 1) / 2]->expire_ms > last->expire_ms) heap_up(index, last);
+  else heap_down(index, last);
+}
+
+// --- the store -----------------------------------------------------------------------------------
+
+Store::Store(std::size_t databases, HashSeed seed) {
+  shared_.seed = seed;
+  shared_.random_state = seed.k0 ^ seed.k1;
+  for (std::size_t i = 0; i < databases; ++i) {
+    databases_.push_back(std::make_unique<Database>(shared_));
+  }
+}
+
+void Store::flush(std::size_t index, bool lazily) {
+  if (databases_[index]->size() == 0) return;
+  auto fresh = std::make_unique<Database>(shared_);
+  fresh.swap(databases_[index]);
+  if (lazily) doomed_.push_back(std::move(fresh));
+}
+
+std::size_t Store::expire_some(std::int64_t now_ms, std::size_t budget) noexcept {
+  std::size_t removed = 0;
+  for (auto& database : databases_) {
+    if (removed < budget) removed += database->expire_some(now_ms, budget - removed);
+  }
+  return removed;
+}
+
+bool Store::maintain(std::int64_t now_ms, std::size_t budget) noexcept {
+  bool more = expire_some(now_ms, budget) == budget;
+  for (auto& database : databases_) more |= database->rehash_some(budget);
+  if (!doomed_.empty()) {
+    if (!doomed_.back()->destroy_some(budget)) doomed_.pop_back();
+    more |= !doomed_.empty();
+  }
+  return more;
+}
+
+}  // namespace kv

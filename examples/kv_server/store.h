@@ -1,0 +1,118 @@
+#pragma once
+// The data: numbered databases of binary strings with expiry times. No I/O, no clock: every
+// operation that cares gets the time in milliseconds since 1970.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "dict.h"
+
+namespace kv {
+
+struct StoreShared {
+  HashSeed seed;
+  std::size_t memory = 0;          ///< entries, tables and heaps of all databases
+  std::uint64_t expired = 0;       ///< keys removed because their time came
+  std::uint64_t random_state = 1;
+  std::uint64_t random() noexcept;
+};
+
+class Database {
+ public:
+  explicit Database(StoreShared& shared) noexcept : shared_(shared) {}
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+  ~Database() { clear(); }
+
+  std::size_t size() const noexcept { return dict_.size(); }
+  std::size_t volatile_size() const noexcept { return heap_.size(); }
+  const Dict& dict() const noexcept { return dict_; }
+
+  // Entries stay where they are until the next call that is not const; set() and resize() may move
+  // the one they return. Calls that allocate throw std::bad_alloc and then change nothing.
+
+  /// Null if there is none. A key whose time has come is removed on the way.
+  Entry* find(std::string_view key, std::int64_t now_ms) noexcept;
+  /// Creates the key or replaces its value, and removes its expiry unless `keep_expiry`.
+  /// `value` must not point into this database.
+  Entry* set(std::string_view key, std::string_view value, std::int64_t now_ms,
+             bool keep_expiry = false);
+  /// The same where the caller just found `existing` (null: the key is not there).
+  Entry* set_found(Entry* existing, std::string_view key, std::string_view value,
+                   bool keep_expiry = false);
+  /// Changes the value's length: bytes beyond the old length are not initialised. With `spare`,
+  /// room is left for further growth.
+  Entry* resize(Entry* entry, std::size_t value_size, bool spare);
+  void erase(Entry* entry) noexcept;
+  /// kNoExpiry removes the expiry.
+  void expire_at(Entry* entry, std::int64_t when_ms);
+  /// A key's value and expiry under a new name, which must not be there.
+  void rename(Entry* entry, std::string_view to);
+
+  void clear() noexcept;
+  /// A key that is not expired, at random; null if there is none.
+  Entry* random(std::int64_t now_ms) noexcept;
+  /// Dict::scan() over entries that are not expired.
+  template <class Visit>
+  std::uint64_t scan(std::uint64_t cursor, std::int64_t now_ms, Visit visit) const {
+    return dict_.scan(cursor, [&](Entry* entry) {
+      if (entry->expire_ms >= now_ms) visit(entry);
+    });
+  }
+  template <class Visit>
+  void each(std::int64_t now_ms, Visit visit) const {
+    dict_.each([&](Entry* entry) {
+      if (entry->expire_ms >= now_ms) visit(entry);
+    });
+  }
+  /// Removes up to `budget` keys whose time has come, the oldest first. Returns how many.
+  std::size_t expire_some(std::int64_t now_ms, std::size_t budget) noexcept;
+  /// Goes on with resizing. True while there is more to do.
+  bool rehash_some(std::size_t buckets) noexcept;
+  /// Frees up to `budget` entries of a database nobody uses any more. False once it is empty.
+  bool destroy_some(std::size_t budget) noexcept;
+
+ private:
+  Entry* allocate(std::string_view key, std::uint64_t hash, std::size_t value_size);
+  Entry* reallocate(Entry* entry, std::size_t value_capacity);
+  void release(Entry* entry) noexcept;
+  void account_tables() noexcept;
+  void heap_place(std::size_t index, Entry* entry) noexcept;
+  void heap_up(std::size_t index, Entry* entry) noexcept;
+  void heap_down(std::size_t index, Entry* entry) noexcept;
+  void heap_remove(Entry* entry) noexcept;
+
+  StoreShared& shared_;
+  Dict dict_;
+  std::vector<Entry*> heap_;  ///< entries with an expiry, a binary heap with the earliest on top
+  std::size_t accounted_ = 0;
+};
+
+class Store {
+ public:
+  explicit Store(std::size_t databases = 16, HashSeed seed = HashSeed::random());
+
+  std::size_t database_count() const noexcept { return databases_.size(); }
+  Database& database(std::size_t index) noexcept { return *databases_[index]; }
+  std::size_t memory() const noexcept { return shared_.memory; }
+  std::uint64_t expired() const noexcept { return shared_.expired; }
+  void reset_statistics() noexcept { shared_.expired = 0; }
+  std::uint64_t random() noexcept { return shared_.random(); }
+
+  /// Empties a database. `lazily`: in small steps of maintain(), so that nobody waits.
+  void flush(std::size_t index, bool lazily);
+  /// The background work, bounded: removes up to `budget` expired keys, frees flushed ones, moves
+  /// buckets. Call it some times a second. True if there is more to do at once.
+  bool maintain(std::int64_t now_ms, std::size_t budget) noexcept;
+  std::size_t expire_some(std::int64_t now_ms, std::size_t budget) noexcept;
+
+ private:
+  StoreShared shared_;
+  std::vector<std::unique_ptr<Database>> databases_;
+  std::vector<std::unique_ptr<Database>> doomed_;
+};
+
+}  // namespace kv

@@ -1,0 +1,124 @@
+// Endpoint: URLs that say where to listen or connect.
+
+#include "conn/endpoint.h"
+
+#include "conn/error.h"
+#include "tests/support/catch.h"
+
+using conn::Endpoint;
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+
+TEST_CASE("endpoint: host, port and options are taken apart", "[conn][endpoint]") {
+  const Endpoint endpoint = Endpoint::parse("rdma://10.0.0.1:6379?window=256k&keepalive=3s");
+  REQUIRE(endpoint.scheme == "rdma");
+  REQUIRE(endpoint.hosts.size() == 1);
+  REQUIRE(endpoint.hosts[0].name == "10.0.0.1");
+  REQUIRE_FALSE(endpoint.hosts[0].optional);
+  REQUIRE(endpoint.port == 6379);
+  REQUIRE_FALSE(endpoint.no_port);
+  REQUIRE(endpoint.path.empty());
+  REQUIRE(endpoint.options.to_string() == "keepalive=3s&window=256k");
+}
+
+TEST_CASE("endpoint: several hosts share one port, and '-' makes one optional",
+          "[conn][endpoint]") {
+  const Endpoint endpoint = Endpoint::parse("tcp://*,-[::],-[fe80::1%eth0],my-host_1.example:80");
+  REQUIRE(endpoint.hosts.size() == 4);
+  REQUIRE(endpoint.hosts[0].name == "*");
+  REQUIRE_FALSE(endpoint.hosts[0].optional);
+  REQUIRE(endpoint.hosts[1].name == "::");
+  REQUIRE(endpoint.hosts[1].optional);
+  REQUIRE(endpoint.hosts[2].name == "fe80::1%eth0");
+  REQUIRE(endpoint.hosts[3].name == "my-host_1.example");
+  REQUIRE(endpoint.port == 80);
+}
+
+TEST_CASE("endpoint: a unix scheme carries a path", "[conn][endpoint]") {
+  REQUIRE(Endpoint::parse("unix:///run/kv.sock").path == "/run/kv.sock");
+  REQUIRE(Endpoint::parse("unix:/run/kv.sock").path == "/run/kv.sock");
+  REQUIRE(Endpoint::parse("unix:kv.sock").path == "kv.sock");
+  const Endpoint layered = Endpoint::parse("tls+unix:///a b,c:1?mode=770");
+  REQUIRE(layered.scheme == "tls+unix");
+  REQUIRE(layered.path == "/a b,c:1");
+  REQUIRE(layered.hosts.empty());
+  REQUIRE(layered.options.text("mode", "") == "770");
+}
+
+TEST_CASE("endpoint: a missing port is remembered as missing, unlike port 0", "[conn][endpoint]") {
+  REQUIRE(Endpoint::parse("tcp://127.0.0.1").no_port);
+  REQUIRE_FALSE(Endpoint::parse("tcp://127.0.0.1:0").no_port);
+  REQUIRE(Endpoint::parse("tcp://127.0.0.1").port == 0);
+}
+
+TEST_CASE("endpoint: what is printed parses to the same", "[conn][endpoint]") {
+  for (const char* url : {"tcp://127.0.0.1:6379", "tcp://*,-[::]:6379", "tcp://[::1]:0",
+                          "unix:///run/kv.sock", "unix:kv.sock", "memory://name",
+                          "rdma://10.0.0.1:6379?keepalive=3s&window=256k",
+                          "tcp://[fe80::1%eth0],-b:65535", "tls+unix:///x?mode=770"}) {
+    REQUIRE(Endpoint::parse(url).to_string() == url);
+  }
+  REQUIRE(Endpoint::parse("TCP://LocalHost:1").to_string() == "tcp://LocalHost:1");
+  REQUIRE(Endpoint::parse("unix:/a").to_string() == "unix:///a");
+}
+
+TEST_CASE("endpoint: ports run from 0 to 65535", "[conn][endpoint]") {
+  REQUIRE(Endpoint::parse("tcp://h:0").port == 0);
+  REQUIRE(Endpoint::parse("tcp://h:65535").port == 65535);
+  REQUIRE(Endpoint::parse("tcp://h:00080").port == 80);
+  for (const char* port : {"65536", "-1", "+1", "", "http", "1 ", "000080", "99999999999", "0x50"}) {
+    CAPTURE(port);
+    REQUIRE_THROWS_WITH(Endpoint::parse("tcp://h:" + std::string(port)),
+                        Contains("is not a port (0 to 65535)"));
+  }
+}
+
+TEST_CASE("endpoint: every complaint begins with the URL and says what is wrong",
+          "[conn][endpoint]") {
+  const auto refused = [](const std::string& url, const std::string& why) {
+    CAPTURE(url);
+    REQUIRE_THROWS_WITH(Endpoint::parse(url), StartsWith(url + ": ") && Contains(why));
+  };
+  refused("", "not a URL");
+  refused("127.0.0.1:6379", "not a URL");
+  refused("localhost", "not a URL");
+  refused("://h:1", "not a URL");
+  refused("t cp://h:1", "not a URL");
+  refused("tcp:127.0.0.1:1", "'//' must follow");
+  refused("tcp://", "a host is missing");
+  refused("tcp://:6379", "a host is missing");
+  refused("tcp://a,:1", "a host is missing");
+  refused("tcp://-:1", "a host is missing");
+  refused("tcp://a,", "a host is missing");
+  refused("tcp://--a:1", "cannot start with '-'");
+  refused("tcp://a:1/", "is not a port");
+  refused("tcp://a/b", "ends with its port");
+  refused("tcp://user@a:1", "'@' cannot stand in a host name");
+  refused("tcp://a b:1", "' ' cannot stand in a host name");
+  refused("tcp://a*:1", "'*' stands alone");
+  refused("tcp://::1:6379", "a host is missing");
+  refused("tcp://fe80::1:6379", "stands in brackets");
+  refused("tcp://a:1,b:2", "one port serves all hosts");
+  refused("tcp://[::1:80", "']' is missing");
+  refused("tcp://[]:80", "is not an IPv6 address");
+  refused("tcp://[127.0.0.1]:80", "is not an IPv6 address");
+  refused("tcp://[::1%]:80", "is not an IPv6 address");
+  refused("tcp://[::1]80", "follows ']'");
+  refused("tcp://a:1?x=1&x=2", "option x is given twice");
+  refused("tcp://a:1?=2", "an option has no name");
+  refused("unix:", "the path of the socket is missing");
+  refused("unix:///", "the path of the socket is missing");
+  refused("unix://run/kv.sock", "starts with '/'");
+}
+
+TEST_CASE("endpoint: control characters do not garble the complaint", "[conn][endpoint]") {
+  REQUIRE_THROWS_WITH(Endpoint::parse(std::string("unix:///a\0b", 11)),
+                      "unix:///a?b: a path cannot hold a NUL byte");
+  REQUIRE_THROWS_WITH(Endpoint::parse(std::string("tcp://a\0b:1", 11)),
+                      StartsWith("tcp://a?b:1: "));
+}
+
+TEST_CASE("endpoint: IPv6 hosts get brackets beside a port", "[conn][endpoint]") {
+  REQUIRE(conn::host_port("127.0.0.1", 80) == "127.0.0.1:80");
+  REQUIRE(conn::host_port("::1", 80) == "[::1]:80");
+}

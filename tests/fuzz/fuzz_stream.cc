@@ -1,0 +1,289 @@
+// Goal: no peer, however hostile, makes the stream crash, assert, allocate, hand out bytes that
+// were not claimed, or send where it was not allowed to.
+// Method: the bytes of the input are the moves of the peer, the user, the memory and the clock. The
+// peer may claim anything at any time and send control messages of any bytes and length; check()
+// runs after every move, and what the stream says is compared with plain sums kept here.
+//   clang++ -std=c++20 -O1 -g -UNDEBUG -I. -fsanitize=fuzzer,address,undefined
+//     tests/fuzz/fuzz_stream.cc conn/rdma/stream.cc conn/rdma/wire.cc -o /tmp/fuzz_stream
+//   /tmp/fuzz_stream -max_total_time=180 /tmp/corpus tests/fuzz/corpus/stream
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ae/event_loop.h"
+#include "conn/rdma/stream.h"
+
+namespace {
+
+using namespace conn::rdma;
+using std::chrono::nanoseconds;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+// What the input still holds; zeros after its end.
+class Input {
+ public:
+  Input(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
+  bool empty() const { return left_ == 0; }
+  std::uint8_t byte() {
+    if (left_ == 0) return 0;
+    --left_;
+    return *data_++;
+  }
+  // 1 to 8 bytes, as the first of them says: small and huge values are equally near.
+  std::uint64_t number() {
+    const std::uint8_t first = byte();
+    if (first < 0xe0) return first;
+    std::uint64_t value = 0;
+    for (int i = (first & 7) + 1; i > 0; --i) value = value << 8 | byte();
+    return (first & 8) != 0 ? ~value : value;
+  }
+
+ private:
+  const std::uint8_t* data_;
+  std::size_t left_;
+};
+
+constexpr std::size_t kMaxWindow = 4096;
+
+class Run {
+ public:
+  explicit Run(Input& input) : in_(input), config_(configure(input)), stream_(config_, now_) {
+    if (in_.byte() % 2 != 0)
+      stream_.on_hello({in_.byte(), static_cast<std::uint32_t>(in_.number())});
+    after();
+  }
+
+  void run() {
+    while (!in_.empty()) {
+      move(in_.byte());
+      after();
+    }
+    // The end of the connection: all that was claimed can be read, all memory comes back.
+    stream_.on_peer_closed();
+    after();
+    while (read(1 + in_.byte()) != 0) after();
+    require(stream_.at_end() && claimed_ == read_);
+    for (WindowBuffer window = stream_.take_any(); window.data != nullptr;
+         window = stream_.take_any()) {
+      release(window);
+      after();
+    }
+    require(memory_.empty() && stream_.wanted_window() == 0);
+  }
+
+ private:
+  static StreamConfig configure(Input& in) {
+    StreamConfig config;
+    const std::uint8_t bits = in.byte();
+    config.role = (bits & 1) != 0 ? Role::kClient : Role::kServer;
+    config.window = 1 + in.byte() % 64;
+    config.max_window = (bits & 2) != 0 ? kMaxWindow : config.window;
+    config.max_peer_window = (bits & 4) != 0 ? 1000 : 16u << 20;
+    config.peer_receives = (bits & 8) != 0 ? 16 : 1024;
+    config.control_burst = (bits & 16) != 0 ? 20 : 2048;
+    if ((bits & 32) != 0) config.keepalive = nanoseconds::zero();
+    return config;
+  }
+
+  void move(std::uint8_t what) {
+    switch (what % 24) {
+      case 0: case 1: return claim(static_cast<std::uint32_t>(in_.number()));
+      case 2: {  // exactly what is left, or nearly
+        const std::uint32_t room = announced_ ? announced_->length - filled_ : 0;
+        return claim(room + (in_.byte() % 3) - 1);
+      }
+      case 3: case 4: return control(Opcode::kRegisterXferMemory);
+      case 5: return control(Opcode::kGetServerFeature);
+      case 6: return control(static_cast<Opcode>(in_.byte() % 5));
+      case 7: return garbage();
+      case 8: {  // the right answer
+        ControlMessage message;
+        message.select = probe_;
+        return send(message);
+      }
+      case 9: case 10: case 11: (void)read(in_.number() % 10000); return;
+      case 12: (void)read(2 * kMaxWindow); return;
+      case 13: case 14: return post_control();
+      case 15: case 16: return write();
+      case 17: return windows(true);
+      case 18: return windows(false);
+      case 19: now_ += nanoseconds(in_.number() % 1000) * 1000; return;
+      case 20: now_ += std::chrono::milliseconds(in_.number() % 100000); return;
+      case 21: stream_.tick(now_, in_.byte() % 4 == 0); return;
+      case 22:
+        if (stream_.wants_silent_probe()) stream_.on_silent_probe_posted();
+        return;
+      case 23:  // many at once: floods are long, inputs short
+        for (int n = in_.byte() * 8, kind = in_.byte() % 4; n > 0; --n) {
+          if (kind == 0) claim(0);
+          if (kind == 1) send({.opcode = Opcode::kKeepalive});
+          if (kind == 2) write_bytes(1);
+          if (kind == 3) claim(1);
+          after();
+        }
+        if (in_.byte() % 16 == 0) stream_.on_peer_closed();
+        return;
+    }
+  }
+
+  void claim(std::uint32_t length) {
+    const bool failed = stream_.failure() != nullptr;
+    const std::uint32_t room = announced_ ? announced_->length - filled_ : 0;
+    stream_.on_data(length, now_);
+    if (failed) return;
+    // Nothing beyond the window that was announced, and everything within it.
+    if (length > room) require(stream_.failure() != nullptr);
+    if (length == 0 || length > room) return;
+    require(stream_.failure() == nullptr);
+    claimed_ += length;
+    filled_ += length;
+    if (filled_ == announced_->length) announced_.reset();
+  }
+
+  void control(Opcode opcode) {
+    ControlMessage message;
+    message.opcode = opcode;
+    message.select = static_cast<std::uint16_t>(in_.number());
+    message.address = in_.number();
+    message.length = static_cast<std::uint32_t>(in_.number());
+    message.key = in_.byte();
+    send(message);
+  }
+
+  void send(const ControlMessage& message) {
+    const ControlBytes bytes = encode(message);
+    const bool failed = stream_.failure() != nullptr;
+    stream_.on_control(bytes, now_);
+    if (failed || stream_.failure() != nullptr) return;
+    if (message.opcode == Opcode::kRegisterXferMemory) {
+      require(message.length != 0 && message.length <= config_.max_peer_window);
+      peer_ = message;
+      used_ = 0;
+    }
+  }
+
+  void garbage() {
+    std::vector<std::byte> bytes(in_.byte() % 66);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(in_.byte());
+    // Exactly as long as it is, so that ASan sees a step beyond.
+    const auto exact = std::make_unique<std::byte[]>(bytes.size());
+    std::copy(bytes.begin(), bytes.end(), exact.get());
+    const auto message = decode(bytes);
+    const bool failed = stream_.failure() != nullptr;
+    stream_.on_control({exact.get(), bytes.size()}, now_);
+    if (!message) return require(stream_.failure() != nullptr);
+    if (failed || stream_.failure() != nullptr) return;
+    if (message->opcode != Opcode::kRegisterXferMemory) return;
+    peer_ = *message;
+    used_ = 0;
+  }
+
+  std::size_t read(std::size_t size) {
+    const auto into = std::make_unique<std::byte[]>(size);
+    const std::uint64_t unread = stream_.unread_bytes();
+    const std::size_t got = stream_.read(into.get(), size, now_);
+    require(got == std::min<std::uint64_t>(size, unread));
+    read_ += got;
+    return got;
+  }
+
+  void post_control() {
+    const auto message = stream_.next_control(now_);
+    if (!message) return;
+    require(stream_.failure() == nullptr);
+    if (message->opcode == Opcode::kRegisterXferMemory) {
+      require(!announced_ && memory_.count(message->key) == 1);
+      require(memory_.at(message->key).second == message->length);
+      announced_ = message;
+      filled_ = 0;
+    }
+    if (message->opcode == Opcode::kGetServerFeature) probe_ = message->select;
+    stream_.on_control_posted(*message, now_);
+  }
+
+  void write() { write_bytes(in_.number()); }
+
+  void write_bytes(std::size_t staged) {
+    const std::uint32_t length = stream_.sendable(staged, now_);
+    if (length == 0) return;
+    require(length <= staged && peer_ && used_ + length <= peer_->length);
+    require(stream_.remote_address() == peer_->address + used_);
+    require(stream_.remote_key() == peer_->key);
+    stream_.on_write_posted(length, now_);
+    used_ += length;
+  }
+
+  // As the connection does it: free, then provide or refuse.
+  void windows(bool memory) {
+    for (;;) {
+      if (const WindowBuffer old = stream_.take_discarded(); old.data != nullptr) {
+        release(old);
+      } else if (const std::uint32_t length = stream_.wanted_window(); length != 0) {
+        if (!memory && (stream_.pinned_bytes() != 0 || in_.byte() % 8 == 0)) {
+          stream_.no_window();
+        } else {
+          auto bytes = std::make_unique<std::byte[]>(length);
+          WindowBuffer buffer;
+          buffer.data = bytes.get();
+          buffer.length = length;
+          buffer.address = reinterpret_cast<std::uint64_t>(bytes.get());
+          buffer.key = next_key_++;
+          memory_[buffer.key] = {std::move(bytes), length};
+          stream_.provide_window(buffer);
+        }
+      } else {
+        return;
+      }
+      after();
+    }
+  }
+
+  void release(const WindowBuffer& window) {
+    require(!announced_ || announced_->key != window.key || stream_.pinned_bytes() == 0 ||
+            stream_.at_end());
+    require(memory_.erase(window.key) == 1);
+  }
+
+  void after() {
+    stream_.check();
+    require(memory_.size() <= 2);
+    std::uint64_t pinned = 0;
+    for (const auto& [key, memory] : memory_) pinned += memory.second;
+    require(pinned == stream_.pinned_bytes() && pinned <= 2 * kMaxWindow);
+    require(claimed_ >= read_);
+    // take_any() ends the reading.
+    if (memory_.size() != 0) require(stream_.unread_bytes() == claimed_ - read_);
+    require(stream_.unproven_messages() <= stream_.messages_sent());
+  }
+
+  Input& in_;
+  ae::TimePoint now_{std::chrono::hours(1)};
+  StreamConfig config_;
+  Stream stream_;
+  std::map<std::uint32_t, std::pair<std::unique_ptr<std::byte[]>, std::uint32_t>> memory_;
+  std::uint32_t next_key_ = 1, filled_ = 0;
+  std::optional<ControlMessage> announced_;  // our window, as the peer knows it
+  std::optional<ControlMessage> peer_;       // its window, as it told us
+  std::uint64_t used_ = 0;
+  std::uint16_t probe_ = 0;
+  std::uint64_t claimed_ = 0, read_ = 0;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  Input input(data, size);
+  Run(input).run();
+  return 0;
+}

@@ -1,0 +1,39 @@
+// Goal: no bytes make the decoders read beyond their input or return what encode() would not give.
+// Method: the input is a received message and, the same bytes, a peer's private data.
+//   clang++ -std=c++20 -O1 -g -UNDEBUG -I. -fsanitize=fuzzer,address,undefined
+//     tests/fuzz/fuzz_wire.cc conn/rdma/wire.cc -o /tmp/fuzz_wire
+//   /tmp/fuzz_wire -max_total_time=180 /tmp/corpus tests/fuzz/corpus/wire
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+
+#include "conn/rdma/wire.h"
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace conn::rdma;
+  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
+  const auto message = decode(bytes);
+  require(!message || size == kControlSize);
+  if (message) {
+    const ControlBytes clean = encode(*message);
+    require(clean[0] == bytes[0] && clean[1] == bytes[1]);
+    require(decode(clean) == message);
+    require(encode(*decode(clean)) == clean);
+  }
+  if (const auto hello = decode_hello(bytes)) {
+    require(size >= Hello::kSize);
+    require(decode_hello(encode(*hello)) == hello);
+  }
+  return 0;
+}

@@ -1,0 +1,199 @@
+// Resolver: names to addresses, on the spot or beside the loop.
+
+#include "conn/resolver.h"
+
+#include <netinet/in.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "conn/tcp/socket.h"
+#include "tests/support/catch.h"
+#include "tests/support/testing.h"
+
+using conn::Resolved;
+using conn::SocketAddress;
+using namespace std::chrono_literals;
+
+namespace {
+
+SocketAddress address(const char* host, std::uint16_t port = 1) {
+  SocketAddress out;
+  REQUIRE(conn::numeric_address(host, port, out));
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("resolver: numeric addresses need no lookup", "[conn][resolver]") {
+  const Resolved four = conn::resolve("10.1.2.3", 6379, false);
+  REQUIRE(four.addresses.size() == 1);
+  REQUIRE(four.addresses[0].to_string() == "10.1.2.3:6379");
+  REQUIRE_FALSE(four.failure);
+  const Resolved six = conn::resolve("fd00::1", 80, true);
+  REQUIRE(six.addresses.at(0).to_string() == "[fd00::1]:80");
+  REQUIRE(six.addresses[0].host() == "fd00::1");
+  REQUIRE(six.addresses[0].port() == 80);
+}
+
+TEST_CASE("resolver: wildcards are addresses to listen on", "[conn][resolver]") {
+  REQUIRE(conn::resolve("*", 5, true).addresses.at(0).to_string() == "0.0.0.0:5");
+  REQUIRE(conn::resolve("::", 5, true).addresses.at(0).to_string() == "[::]:5");
+  const Resolved refused = conn::resolve("*", 5, false);
+  REQUIRE(refused.addresses.empty());
+  REQUIRE(refused.failure);
+}
+
+TEST_CASE("resolver: an unknown name fails in words", "[conn][resolver]") {
+  const Resolved failed = conn::resolve("no-such-host.invalid", 80, false);
+  REQUIRE(failed.addresses.empty());
+  REQUIRE_THAT(failed.failure.text, Catch::Matchers::StartsWith("resolve no-such-host.invalid: "));
+  REQUIRE(conn::resolve("", 80, false).failure);
+}
+
+TEST_CASE("resolver: localhost is a loopback address, listed once", "[conn][resolver]") {
+  const Resolved found = conn::resolve("localhost", 80, false);
+  REQUIRE_FALSE(found.addresses.empty());
+  for (const SocketAddress& one : found.addresses) {
+    REQUIRE(conn::is_loopback(one));
+    REQUIRE(std::count_if(found.addresses.begin(), found.addresses.end(), [&](const auto& other) {
+              return other.to_string() == one.to_string();
+            }) == 1);
+  }
+}
+
+TEST_CASE("resolver: an IPv4 address in IPv6 clothes is the same host", "[conn][resolver]") {
+  REQUIRE(address("127.0.0.1", 1).same_host(address("127.0.0.1", 2)));
+  REQUIRE(address("127.0.0.1").same_host(address("::ffff:127.0.0.1")));
+  REQUIRE(address("::ffff:10.0.0.1").same_host(address("10.0.0.1")));
+  REQUIRE_FALSE(address("127.0.0.1").same_host(address("127.0.0.2")));
+  REQUIRE_FALSE(address("127.0.0.1").same_host(address("::1")));
+  REQUIRE_FALSE(address("::1").same_host(address("fd00::1")));
+  REQUIRE_FALSE(SocketAddress{}.same_host(SocketAddress{}));
+  REQUIRE(conn::is_loopback(address("127.9.9.9")));
+  REQUIRE(conn::is_loopback(address("::1")));
+  REQUIRE(conn::is_loopback(address("::ffff:127.0.0.1")));
+  REQUIRE_FALSE(conn::is_loopback(address("10.0.0.1")));
+}
+
+TEST_CASE("resolver: addresses of Unix sockets print their path", "[conn][resolver]") {
+  REQUIRE(conn::tcp::unix_address("/run/kv.sock").to_string() == "/run/kv.sock");
+  REQUIRE(conn::tcp::unix_address("/run/kv.sock").port() == 0);
+  REQUIRE(SocketAddress{}.to_string().empty());
+  SocketAddress unnamed;
+  unnamed.storage.ss_family = AF_UNIX;
+  unnamed.size = sizeof(sa_family_t);
+  REQUIRE(unnamed.to_string().empty());
+}
+
+TEST_CASE("resolver: answers come from the loop, never before the call returns",
+          "[conn][resolver]") {
+  const std::string host = GENERATE("127.0.0.1", "localhost", "no-such-host.invalid", "*");
+  CAPTURE(host);
+  ae::LibevLoop loop;
+  bool answered = false;
+  Resolved result;
+  const auto resolution = conn::resolve_async(loop, host, 80, [&](Resolved r) {
+    result = std::move(r);
+    answered = true;
+  });
+  REQUIRE_FALSE(answered);
+  RUN_UNTIL(loop, answered);
+  REQUIRE(result.addresses.empty() == static_cast<bool>(result.failure));
+  if (host == "127.0.0.1") REQUIRE(result.addresses.at(0).to_string() == "127.0.0.1:80");
+}
+
+TEST_CASE("resolver: the callback may drop its own resolution", "[conn][resolver]") {
+  const std::string host = GENERATE("127.0.0.1", "localhost");
+  ae::LibevLoop loop;
+  std::unique_ptr<conn::Resolution> resolution;
+  bool answered = false;
+  resolution = conn::resolve_async(loop, host, 80, [&](Resolved) {
+    resolution.reset();
+    answered = true;
+  });
+  RUN_UNTIL(loop, answered);
+}
+
+TEST_CASE("resolver: a dropped resolution calls nobody", "[conn][resolver]") {
+  ae::LibevLoop loop;
+  int calls = 0;
+  for (int i = 0; i < 50; ++i) {
+    for (const char* host : {"127.0.0.1", "localhost"}) {
+      const auto dropped = conn::resolve_async(loop, host, 80, [&](Resolved) { ++calls; });
+      if (i % 2 == 0) testing::turns(loop, 1);  // some are dropped with the answer under way
+      calls = 0;
+    }
+    calls = 0;
+  }
+  bool last = false;
+  const auto kept = conn::resolve_async(loop, "localhost", 80, [&](Resolved) { last = true; });
+  RUN_UNTIL(loop, last);
+  REQUIRE(calls == 0);
+}
+
+TEST_CASE("resolver: more names than threads are all answered", "[conn][resolver]") {
+  ae::LibevLoop loop;
+  std::vector<std::unique_ptr<conn::Resolution>> lookups;
+  int answers = 0;
+  for (int i = 0; i < 100; ++i) {
+    lookups.push_back(conn::resolve_async(loop, "localhost", 80, [&](Resolved) { ++answers; }));
+  }
+  RUN_UNTIL(loop, answers == 100);
+}
+
+TEST_CASE("resolver: several loops look names up at once", "[conn][resolver]") {
+  std::vector<std::thread> threads;
+  std::atomic<int> answers{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&answers] {
+      ae::LibevLoop loop;
+      std::vector<std::unique_ptr<conn::Resolution>> lookups;
+      int mine = 0;
+      for (int i = 0; i < 20; ++i) {
+        lookups.push_back(conn::resolve_async(loop, "localhost", 80, [&](Resolved) { ++mine; }));
+      }
+      while (mine < 20) loop.process_events(ae::kFullIteration);
+      answers += mine;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(answers == 80);
+}
+
+TEST_CASE("resolver: a loop may go while lookups run for it", "[conn][resolver]") {
+  for (int i = 0; i < 20; ++i) {
+    int calls = 0;
+    auto loop = std::make_unique<ae::LibevLoop>();
+    auto lookup = conn::resolve_async(*loop, "localhost", 80, [&](Resolved) { ++calls; });
+    lookup.reset();
+    loop.reset();
+    REQUIRE(calls == 0);
+  }
+}
+
+TEST_CASE("resolver: a forked child can look names up", "[conn][resolver]") {
+  {  // so that the parent has threads, or had
+    ae::LibevLoop loop;
+    bool done = false;
+    const auto lookup = conn::resolve_async(loop, "localhost", 80, [&](Resolved) { done = true; });
+    RUN_UNTIL(loop, done);
+  }
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(20);
+    bool done = false;
+    ae::LibevLoop loop;
+    const auto lookup = conn::resolve_async(loop, "localhost", 80, [&](Resolved) { done = true; });
+    while (!done) loop.process_events(ae::kFullIteration);
+    _exit(0);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+}

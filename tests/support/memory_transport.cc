@@ -1,0 +1,414 @@
+#include "tests/support/memory_transport.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <random>
+#include <span>
+#include <thread>
+
+#include "conn/connection_set.h"
+#include "conn/queued_connection.h"
+
+namespace conn::memory {
+namespace {
+
+constexpr int kAcceptsInOneTurn = 16;  // a flood of arrivals starves nobody
+constexpr unsigned kLongestDelay = 8;  // iterations
+
+class MemoryConnection;
+class MemoryListener;
+
+/// What the type keeps for one loop.
+struct MemoryLoop final : ae::LoopLocal {
+  // The set of connections is there first, so it goes last: this destructor can still use it.
+  MemoryLoop(const MemoryType& its_type, ae::EventLoop& its_loop)
+      : set(ConnectionSet::of(its_loop)),
+        type(its_type),
+        loop(its_loop),
+        config(type.config()),
+        random(config.seed) {
+    loop.add_source(ready);
+  }
+  ~MemoryLoop() override;
+  static MemoryLoop& of(const MemoryType& type, ae::EventLoop& loop) {
+    std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
+    if (!slot) slot = std::make_unique<MemoryLoop>(type, loop);
+    return static_cast<MemoryLoop&>(*slot);
+  }
+
+  bool fault(double probability) {
+    if (probability <= 0 || std::uniform_real_distribution<>()(random) >= probability) return false;
+    ++faults;
+    return true;
+  }
+  std::size_t one_to(std::size_t most) { return 1 + random() % most; }
+
+  ConnectionSet& set;
+  const MemoryType& type;
+  ae::EventLoop& loop;
+  const Config config;
+  std::mt19937_64 random;
+  std::uint64_t faults = 0;
+  std::uint64_t links = 0;
+  ReadyList ready;
+  std::map<std::string, MemoryListener*, std::less<>> listeners;
+};
+
+/// One direction of a link: a ring of bytes. The reader sees them once they are revealed.
+class Pipe {
+ public:
+  explicit Pipe(std::size_t capacity) : bytes_(capacity) {}
+
+  std::size_t room() const { return bytes_.size() - size_; }
+  std::size_t visible() const { return visible_; }
+  bool at_end() const { return finished && size_ == 0; }
+  void reveal() { visible_ = size_; }
+  /// Takes what fits.
+  std::size_t write(const char* from, std::size_t size) {
+    size = std::min(size, room());
+    const std::size_t tail = (head_ + size_) % bytes_.size();
+    const std::size_t straight = std::min(size, bytes_.size() - tail);
+    std::copy_n(from, straight, bytes_.data() + tail);
+    std::copy_n(from + straight, size - straight, bytes_.data());
+    size_ += size;
+    return size;
+  }
+  std::size_t read(char* into, std::size_t size) {
+    size = std::min(size, visible_);
+    const std::size_t straight = std::min(size, bytes_.size() - head_);
+    std::copy_n(bytes_.data() + head_, straight, into);
+    std::copy_n(bytes_.data(), size - straight, into + straight);
+    head_ = (head_ + size) % bytes_.size();
+    size_ -= size;
+    visible_ -= size;
+    return size;
+  }
+
+  bool finished = false;   // the writer will write no more
+  bool abandoned = false;  // the reader will read no more
+
+ private:
+  std::vector<char> bytes_;
+  std::size_t head_ = 0, size_ = 0, visible_ = 0;
+};
+
+/// What joins two ends. It belongs to both, so the bytes survive the end that wrote them: that is
+/// all the linger this transport needs.
+struct Link {
+  Link(std::size_t pipe_size, std::string listener, std::uint64_t number)
+      : pipes{Pipe(pipe_size), Pipe(pipe_size)},
+        names{listener + "#" + std::to_string(number), listener} {}
+  void reset(const char* why) noexcept;
+
+  std::array<Pipe, 2> pipes;                  // [i]: what end i writes
+  std::array<MemoryConnection*, 2> ends{};    // client and server; null before accept, after close
+  std::array<std::string, 2> names;
+  bool broken = false;
+};
+
+class MemoryConnection final : public QueuedConnection {
+ public:
+  MemoryConnection(const MemoryType& type, MemoryLoop& shared)
+      : QueuedConnection(type, shared.loop, shared.ready), shared_(&shared), arrival_(*this) {}
+
+  /// The server's end of a link that waited in a backlog.
+  void accept(std::shared_ptr<Link> link) {
+    move_to(State::kAccepting);
+    join(std::move(link), 1);
+  }
+  void on_reset(const char* why) {
+    fail(errno_failure(ECONNRESET, why));
+    update_ready();
+  }
+
+  std::string local_address() const override { return link_ ? link_->names[side_] : ""; }
+  std::string peer_address() const override { return link_ ? link_->names[1 - side_] : ""; }
+  std::optional<bool> is_local() const override { return true; }
+
+ private:
+  /// What is on its way to this connection, counted in iterations.
+  struct Arrival final : ReadyItem {
+    explicit Arrival(MemoryConnection& connection) : to(connection) {}
+    std::size_t run_ready() override {
+      if (--iterations > 0) {
+        to.shared_->ready.push(*this);
+      } else {
+        to.arrive();
+      }
+      return 0;
+    }
+    MemoryConnection& to;
+    std::size_t iterations = 0;
+  };
+
+  Pipe& in() const { return link_->pipes[1 - side_]; }
+  Pipe& out() const { return link_->pipes[side_]; }
+  MemoryConnection* peer() const { return link_->ends[1 - side_]; }
+  const Faults& faults() const { return shared_->config.faults; }
+
+  // --- connecting ----------------------------------------------------------------------------------
+  void do_connect(const Endpoint& to) override {
+    target_ = to;
+    if (!delayed()) arrive();
+  }
+  void do_connect_blocking(const Endpoint& to, ae::TimePoint) override {
+    target_ = to;
+    arrive();
+  }
+  void establish();
+  void join(std::shared_ptr<Link> link, std::size_t side) {
+    link_ = std::move(link);
+    side_ = side;
+    link_->ends[side_] = this;
+    in().reveal();
+    move_to(State::kConnected);
+  }
+
+  // --- delays --------------------------------------------------------------------------------------
+  /// Draws whether what is sent to this connection now arrives later; then so does what follows.
+  bool delayed() {
+    if (arrival_.queued()) return true;
+    if (!shared_->fault(faults().delay)) return false;
+    arrival_.iterations = shared_->one_to(kLongestDelay);
+    shared_->ready.push(arrival_);
+    return true;
+  }
+  void arrive() {
+    arrival_.unqueue();
+    if (state() == State::kConnecting) {
+      establish();
+    } else if (link_) {
+      in().reveal();
+    }
+    update_ready();
+  }
+
+  // --- data ----------------------------------------------------------------------------------------
+  bool readable() const override {
+    return in().visible() > 0 || in().at_end();
+  }
+  bool writable() const override {
+    return out().room() > 0 || out().finished || out().abandoned;
+  }
+  ssize_t do_read(void* buffer, std::size_t size) override {
+    if (broken_by(faults().read_error, "read")) return -1;
+    if (in().at_end()) return end_of_stream();
+    if (in().visible() == 0 || shared_->fault(faults().again)) return no(EAGAIN);
+    if (shared_->fault(faults().short_read)) size = shared_->one_to(size);
+    const std::size_t n = in().read(static_cast<char*>(buffer), size);
+    if (peer() != nullptr) peer()->update_ready();  // there is room
+    update_ready();
+    return static_cast<ssize_t>(n);
+  }
+  ssize_t do_writev(const iovec* vectors, int count) override {
+    if (out().finished) return no(EPIPE);
+    if (broken_by(faults().write_error, "write")) return -1;
+    if (out().abandoned) {
+      fail(errno_failure(EPIPE, "write"));
+      update_ready();
+      return no(EPIPE);
+    }
+    if (out().room() == 0 || shared_->fault(faults().again)) return no(EAGAIN);
+    std::size_t left = out().room();
+    if (shared_->fault(faults().short_write)) left = shared_->one_to(left);
+    std::size_t written = 0;
+    for (const iovec& vector : std::span(vectors, static_cast<std::size_t>(count))) {
+      const std::size_t n = std::min(vector.iov_len, left - written);
+      written += out().write(static_cast<const char*>(vector.iov_base), n);
+    }
+    if (peer() == nullptr || !peer()->delayed()) out().reveal();
+    if (peer() != nullptr) peer()->update_ready();
+    update_ready();
+    return static_cast<ssize_t>(written);
+  }
+  static ssize_t no(int error) {
+    errno = error;
+    return -1;
+  }
+  bool broken_by(double probability, const char* call) {
+    if (!shared_->fault(probability) && !shared_->fault(faults().reset)) return false;
+    link_->reset(call);
+    errno = ECONNRESET;
+    return true;
+  }
+  /// Both ends are on this thread: what is delayed can still come, everything else cannot.
+  void wait_for(ae::Mask direction, ae::TimePoint deadline) override {
+    if (direction == ae::kReadable && arrival_.queued()) arrive();
+    if (direction == ae::kReadable ? readable() : writable()) return;
+    std::this_thread::sleep_until(deadline);
+  }
+
+  // --- ends ----------------------------------------------------------------------------------------
+  ssize_t end_of_stream() {
+    end_was_read_ = true;
+    if (out().finished && state() == State::kConnected) move_to(State::kClosed);
+    return 0;
+  }
+  int do_shutdown() override {
+    out().finished = true;
+    if (end_was_read_) move_to(State::kClosed);
+    if (peer() != nullptr) peer()->update_ready();
+    update_ready();
+    return 0;
+  }
+  void leave() noexcept {
+    arrival_.unqueue();
+    if (!link_) return;
+    link_->ends[side_] = nullptr;
+    out().finished = true;
+    in().abandoned = true;
+    if (peer() != nullptr) peer()->update_ready();
+    link_.reset();
+  }
+  void do_close() noexcept override {
+    leave();
+    release();
+  }
+  void do_abandon() noexcept override {
+    leave();
+    detach_list();
+    shared_ = nullptr;
+  }
+
+  MemoryLoop* shared_;
+  Arrival arrival_;
+  Endpoint target_;
+  std::shared_ptr<Link> link_;
+  std::size_t side_ = 0;
+  bool end_was_read_ = false;
+};
+
+void Link::reset(const char* why) noexcept {
+  broken = true;
+  for (MemoryConnection* end : ends) {
+    if (end != nullptr) end->on_reset(why);
+  }
+}
+
+class MemoryListener final : public Listener, public ReadyItem {
+ public:
+  MemoryListener(const MemoryType& type, MemoryLoop& shared, const Endpoint& endpoint,
+                 AcceptHandler accepted)
+      : type_(type),
+        shared_(&shared),
+        endpoint_(endpoint),
+        accepted_(std::make_shared<AcceptHandler>(std::move(accepted))) {
+    if (!shared.listeners.emplace(name(), this).second) {
+      throw Error("listen on " + endpoint.to_string() + ": " + errno_text(EADDRINUSE));
+    }
+  }
+  ~MemoryListener() override {
+    if (shared_ != nullptr) shared_->listeners.erase(name());
+    for (const auto& link : backlog_) link->reset("the listener is gone");
+  }
+
+  const ConnectionType& type() const noexcept override { return type_; }
+  std::vector<Endpoint> endpoints() const override { return {endpoint_}; }
+  void pause() override { paused_ = true; }
+  void resume() override {
+    paused_ = false;
+    if (shared_ != nullptr && !backlog_.empty()) shared_->ready.push(*this);
+  }
+
+  bool full() const { return backlog_.size() >= shared_->config.backlog; }
+  void arrive(std::shared_ptr<Link> link) {
+    backlog_.push_back(std::move(link));
+    if (!paused_) shared_->ready.push(*this);
+  }
+  void on_loop_end() { shared_ = nullptr; }
+
+ private:
+  const std::string& name() const { return endpoint_.hosts.front().name; }
+
+  std::size_t run_ready() override {
+    // The handler may destroy this listener; then the copy is the only one left.
+    const std::shared_ptr<AcceptHandler> accepted = accepted_;
+    std::size_t ran = 0;
+    for (int i = 0; i < kAcceptsInOneTurn && !paused_ && !backlog_.empty(); ++i) {
+      const std::shared_ptr<Link> link = std::move(backlog_.front());
+      backlog_.pop_front();
+      if (shared_->fault(shared_->config.faults.accept_error)) link->reset("accept");
+      if (link->broken) {
+        ++type_.counters(shared_->loop).accept_errors;
+        continue;
+      }
+      auto* connection = new MemoryConnection(type_, *shared_);
+      ConnectionPtr owner(connection);
+      connection->accept(link);
+      (*accepted)(std::move(owner));
+      ++ran;
+      if (accepted.use_count() == 1) return ran;
+    }
+    if (!paused_ && !backlog_.empty()) shared_->ready.push(*this);
+    return ran;
+  }
+
+  const MemoryType& type_;
+  MemoryLoop* shared_;
+  const Endpoint endpoint_;
+  const std::shared_ptr<AcceptHandler> accepted_;
+  std::deque<std::shared_ptr<Link>> backlog_;
+  bool paused_ = false;
+};
+
+void MemoryConnection::establish() {
+  try {
+    type().check(target_);
+  } catch (const Error& error) {  // connect() tells it through its handler
+    return fail({std::make_error_code(std::errc::invalid_argument), error.what()});
+  }
+  const std::string& name = target_.hosts.front().name;
+  const std::string what = "connect to " + target_.to_string();
+  if (shared_->fault(faults().connect_error)) return fail(errno_failure(ENETUNREACH, what));
+  const auto found = shared_->listeners.find(name);
+  if (found == shared_->listeners.end() || found->second->full()) {
+    return fail(errno_failure(ECONNREFUSED, what));
+  }
+  join(std::make_shared<Link>(shared_->config.pipe_size, name, ++shared_->links), 0);
+  found->second->arrive(link_);
+}
+
+MemoryLoop::~MemoryLoop() {
+  set.abandon(type);
+  for (const auto& [name, listener] : listeners) listener->on_loop_end();
+  loop.remove_source(ready);
+}
+
+}  // namespace
+
+void MemoryType::configure(const Options& options) {
+  options.only("memory", {"pipe", "backlog"});
+  Config next = config_;
+  next.pipe_size = options.bytes("pipe", next.pipe_size, 1, std::size_t{1} << 30);
+  next.backlog = options.number("backlog", next.backlog, 1, 65535);
+  config_ = next;
+}
+
+void MemoryType::check(const Endpoint& endpoint) const {
+  if (endpoint.hosts.size() != 1 || !endpoint.no_port || !endpoint.options.empty()) {
+    throw Error(endpoint.to_string() + ": a memory address is one name, as in memory://name");
+  }
+}
+
+ListenerPtr MemoryType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                               AcceptHandler accepted) const {
+  check(endpoint);
+  return std::make_unique<MemoryListener>(*this, MemoryLoop::of(*this, loop), endpoint,
+                                          std::move(accepted));
+}
+
+ConnectionPtr MemoryType::create(ae::EventLoop& loop) const {
+  return ConnectionPtr(new MemoryConnection(*this, MemoryLoop::of(*this, loop)));
+}
+
+Statistics MemoryType::statistics(ae::EventLoop& loop) const {
+  Statistics all = ConnectionType::statistics(loop);
+  all.emplace_back("faults", MemoryLoop::of(*this, loop).faults);
+  return all;
+}
+
+}  // namespace conn::memory

@@ -1,0 +1,154 @@
+#pragma once
+// A link between two ends of an RDMA byte stream, simulated: the hardware's rules and no more.
+//
+//     software            | hardware, network                   | software
+//     send() ------------>| wire: in order -> deliver() ------->| completions -> handle()
+//                         |   takes one posted receive,         |   the receive is posted
+//                         |   a write lands in the window       |   again when it returns
+//
+// Nothing moves by itself: tests deliver and handle when they like, so that each end can be slow,
+// asleep, or behind a slow network. What real hardware would punish (a write outside the window, a
+// receive queue run dry where that ends the connection) goes to fault().
+//
+// Ends: StreamNode drives a Stream as the connection does; PlainNode behaves as Valkey's programs.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ae/event_loop.h"
+#include "conn/rdma/stream.h"
+#include "conn/rdma/wire.h"
+
+namespace conn::rdma::test {
+
+/// Byte `index` of stream `stream`. They have no period: one lost, doubled or moved shows at once.
+std::byte pattern(std::uint64_t stream, std::uint64_t index);
+
+struct Message {
+  bool is_write = false;           ///< WRITE_WITH_IMM, else SEND
+  std::uint64_t address = 0;
+  std::uint32_t key = 0;
+  std::uint32_t immediate = 0;
+  std::vector<std::byte> bytes;
+};
+
+class Node {
+ public:
+  explicit Node(std::uint32_t receives) : receives_(receives) {}
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  virtual ~Node() = default;
+  static void join(Node& a, Node& b);
+
+  /// The network brings the oldest message that is under way to this end. False if there is none
+  /// or no receive is posted.
+  bool deliver();
+  /// This end's software handles the oldest completion. False if there is none.
+  bool handle(ae::TimePoint now);
+  /// Sends what can be sent, registers and frees windows, and the like. True if it sent anything.
+  virtual bool work(ae::TimePoint now) = 0;
+  /// The user takes up to `size` bytes, which are checked. Returns how many there were.
+  virtual std::size_t take(std::size_t size, ae::TimePoint now) = 0;
+
+  /// The user has this many more bytes to send.
+  void stage(std::size_t size) { staged_ += size; }
+  std::size_t staged() const { return staged_; }
+  std::uint64_t bytes_sent() const { return bytes_sent_; }
+  std::uint64_t bytes_taken() const { return bytes_taken_; }
+  std::size_t on_the_wire() const { return wire_.size(); }        ///< towards this end
+  std::size_t unhandled() const { return completions_.size(); }
+  std::uint32_t receives() const { return receives_; }
+  std::uint32_t fewest_receives() const { return fewest_receives_; }
+  const std::string& fault() const { return fault_; }
+
+  /// The peer's queue pair does not wait for receives: if ours run out, the connection is dead.
+  bool must_not_run_dry = false;
+  /// Work requests that may be under way from this end.
+  std::size_t send_depth = 64;
+  std::uint64_t stream_id = 0;     ///< of the bytes this end sends
+
+ protected:
+  void send(Message message);
+  bool can_send() const { return peer_->wire_.size() < send_depth; }
+  void blame(const std::string& what) { if (fault_.empty()) fault_ = what; }
+  /// Registers memory with this end's device.
+  WindowBuffer add_memory(std::uint32_t length);
+  void remove_memory(const WindowBuffer& buffer);
+  std::vector<std::byte> next_bytes(std::size_t size);   // of those staged
+  void check_bytes(const std::byte* bytes, std::size_t size);  // those taken
+  Node& peer() { return *peer_; }
+  const Node& peer() const { return *peer_; }
+
+ private:
+  virtual void on_message(const Message& message, ae::TimePoint now) = 0;
+
+  Node* peer_ = nullptr;
+  std::deque<Message> wire_, completions_;
+  std::uint32_t receives_, fewest_receives_ = ~0u;
+  // By key: length and bytes, each its own allocation so that ASan sees its ends.
+  std::map<std::uint32_t, std::pair<std::uint32_t, std::unique_ptr<std::byte[]>>> memory_;
+  std::uint32_t next_key_ = 0x100;
+  std::size_t staged_ = 0;
+  std::uint64_t bytes_sent_ = 0, bytes_taken_ = 0;
+  std::string fault_;
+};
+
+/// Drives a Stream.
+class StreamNode final : public Node {
+ public:
+  StreamNode(const StreamConfig& config, std::uint32_t receives, ae::TimePoint now)
+      : Node(receives), stream(config, now) {}
+  bool work(ae::TimePoint now) override;
+  std::size_t take(std::size_t size, ae::TimePoint now) override;
+  /// Messages sent that the peer's software has not handled: what the stream must not forget.
+  std::uint64_t truly_unproven() const { return peer().on_the_wire() + peer().unhandled(); }
+
+  Stream stream;
+  bool counts_exactly = false;     ///< it asks for proof, and does not guess
+  unsigned refuse_windows = 0;     ///< per cent; never the only one
+  std::mt19937* random = nullptr;  ///< for the above
+  std::size_t silent_probes = 0;
+  std::size_t windows_provided = 0, windows_refused = 0, windows_discarded = 0;
+  std::map<Opcode, std::size_t> controls_sent;
+
+ private:
+  void on_message(const Message& message, ae::TimePoint now) override;
+};
+
+/// Valkey's server or client, as far as the protocol shows: one window, offered again when it is
+/// full and consumed; the server answers GetServerFeature and dies of a changed length; the client
+/// dies of any feature message.
+class PlainNode final : public Node {
+ public:
+  PlainNode(Role role, std::uint32_t window, std::uint32_t receives);
+  bool work(ae::TimePoint now) override;
+  std::size_t take(std::size_t size, ae::TimePoint now) override;
+  /// Offers a window of `length` bytes now, whatever became of the old one. Only right if the peer
+  /// writes nothing before it has handled this.
+  void register_early(std::uint32_t length);
+  bool can_register_early() const;
+
+  std::size_t controls_received = 0;
+
+ private:
+  void on_message(const Message& message, ae::TimePoint now) override;
+  void send_register();
+
+  Role role_;
+  WindowBuffer window_;
+  std::uint32_t filled_ = 0, consumed_ = 0;
+  bool register_due_ = true;
+  std::uint32_t new_length_;       // of the window to be registered
+  std::uint64_t peer_address_ = 0;
+  std::uint32_t peer_length_ = 0, peer_key_ = 0, peer_used_ = 0, first_length_ = 0;
+  std::deque<std::uint16_t> answers_;
+};
+
+}  // namespace conn::rdma::test

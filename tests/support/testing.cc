@@ -1,0 +1,358 @@
+#include "tests/support/testing.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <future>
+#include <random>
+#include <sstream>
+
+#include "conn/transports/transports.h"
+#include "tests/support/catch.h"
+#include "tests/support/memory_transport.h"
+
+namespace testing {
+namespace {
+
+const char* rdma_address() {
+  const char* address = std::getenv("AECONN_RDMA_ADDRESS");
+  return address != nullptr && *address != '\0' ? address : nullptr;
+}
+
+bool asked_for(const std::string& name) {
+  const char* list = std::getenv("AECONN_TRANSPORTS");
+  if (list == nullptr || *list == '\0') return true;
+  std::istringstream names(list);
+  for (std::string one; std::getline(names, one, ',');) {
+    if (one == name) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// --- transports ----------------------------------------------------------------------------------
+
+std::ostream& operator<<(std::ostream& out, const Transport& transport) {
+  return out << transport.name;
+}
+
+std::vector<Transport> transports() {
+  std::vector<Transport> all{{.name = "tcp"}, {.name = "unix"}};
+  all.push_back({.name = "memory", .reaches_far = false});
+  // Emulated, a connection costs 10 ms.
+  if (rdma_address() != nullptr) all.push_back({.name = "rdma", .crowd = 200});
+  std::erase_if(all, [](const Transport& one) { return !asked_for(one.name); });
+  if (all.empty()) throw std::runtime_error("AECONN_TRANSPORTS leaves nothing to test");
+  return all;
+}
+
+conn::Registry test_registry() {
+  conn::Registry registry = conn::all_transports();
+  registry.add(std::make_unique<conn::memory::MemoryType>());
+  return registry;
+}
+
+TempFolder::TempFolder() : path_(std::filesystem::temp_directory_path() / "aeconn-test-XXXXXX") {
+  if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error("mkdtemp " + path_);
+}
+
+TempFolder::~TempFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+// --- loops ---------------------------------------------------------------------------------------
+
+ae::Duration patience() { return rdma_address() != nullptr ? 120s : 10s; }
+
+void run_until(ae::EventLoop& loop, const std::function<bool()>& condition, std::string_view what,
+               ae::Duration deadline) {
+  bool late = false;
+  const ae::TimerId timer = loop.add_time_event(deadline, [&] {
+    late = true;
+    return ae::kNoMore;
+  });
+  // Looked at before each sleep, since handlers run in more places than one.
+  bool met = false;
+  const ae::HookId hook = loop.add_before_sleep([&] {
+    met = condition();
+    if (met || late) loop.stop();
+  });
+  struct Undo {
+    ae::EventLoop& loop;
+    ae::TimerId timer;
+    ae::HookId hook;
+    ~Undo() {
+      loop.remove_time_event(timer);
+      loop.remove_hook(hook);
+    }
+  } undo{loop, timer, hook};
+  loop.run();
+  // The timer's own iteration may do what no event did: that is a lost event, not success.
+  if (late) FAIL("waited " << deadline / 1ms << " ms in vain for: " << what);
+  REQUIRE(met);
+}
+
+void turns(ae::EventLoop& loop, int count) {
+  for (int i = 0; i < count; ++i) loop.process_events(ae::kFullIteration | ae::kDontWait);
+}
+
+IterationCounter::IterationCounter(ae::EventLoop& loop)
+    : loop_(loop), hook_(loop.add_before_sleep([this] { ++count_; })) {}
+
+int IterationCounter::during(ae::Duration span) {
+  bool over = false;
+  loop_.add_time_event(span, [&] {
+    over = true;
+    return ae::kNoMore;
+  });
+  const int before = count_;
+  while (!over) loop_.process_events(ae::kFullIteration);
+  return count_ - before - 1;
+}
+
+// --- connections ---------------------------------------------------------------------------------
+
+Site::Site(const Transport& its_transport)
+    : transport(its_transport),
+      registry(test_registry()),
+      type(registry.require(transport.name)) {}
+
+conn::Endpoint Site::fresh() {
+  const std::string name = "x" + std::to_string(++names);
+  std::string url = transport.name;
+  if (transport.name == "unix") {
+    url += "://" + folder.path() + "/" + name;
+  } else if (transport.name == "memory") {
+    url += "://" + name;
+  } else {
+    url += std::string("://") + (transport.name == "rdma" ? rdma_address() : "127.0.0.1") + ":0";
+  }
+  return conn::Endpoint::parse(url);
+}
+
+conn::ConnectionPtr Site::connect(const conn::Endpoint& to, conn::Connection::Handler done) {
+  conn::ConnectionPtr connection = type.create(loop);
+  connection->connect(to, std::move(done));
+  return connection;
+}
+
+conn::Endpoint Site::deserted() { return address_of(*listen([](conn::ConnectionPtr) {})); }
+
+Pair::Pair(const Transport& its_transport) : Site(its_transport) {
+  listener = listen([this](conn::ConnectionPtr accepted) { server = std::move(accepted); });
+  client = connect(address_of(*listener));
+  RUN_UNTIL(loop, server && client->state() != conn::State::kConnecting);
+  INFO("connect: " << client->last_error());
+  REQUIRE(client->state() == conn::State::kConnected);
+  REQUIRE(server->state() == conn::State::kConnected);
+}
+
+void send(ae::EventLoop& loop, conn::Connection& connection, std::string_view bytes) {
+  int error = 0;
+  const auto go_on = [&](conn::Connection& c) {
+    const ssize_t n = c.write(bytes.data(), bytes.size());
+    if (n > 0) bytes.remove_prefix(static_cast<std::size_t>(n));
+    if (n < 0 && errno != EAGAIN) error = errno;
+    if (bytes.empty() || error != 0) c.set_write_handler(nullptr);
+  };
+  connection.set_write_handler(go_on);
+  RUN_UNTIL(loop, bytes.empty() || error != 0);
+  INFO("write: " << std::strerror(error));
+  REQUIRE(error == 0);
+}
+
+std::string receive(ae::EventLoop& loop, conn::Connection& connection, std::size_t size) {
+  std::string bytes(size, '\0');
+  std::size_t got = 0;
+  bool ended = false;
+  connection.set_read_handler([&](conn::Connection& c) {
+    const ssize_t n = c.read(bytes.data() + got, size - got);
+    if (n > 0) got += static_cast<std::size_t>(n);
+    ended = n == 0 || (n < 0 && errno != EAGAIN);
+    if (ended || got == size) c.set_read_handler(nullptr);
+  });
+  run_until(loop, [&] { return got == size || ended; }, std::to_string(size) + " bytes");
+  INFO("the stream ended after " << got << " bytes: " << connection.last_error());
+  REQUIRE(got == size);
+  return bytes;
+}
+
+Collector::Collector(conn::Connection& connection, std::size_t chunk) : buffer_(chunk) {
+  connection.set_read_handler([this](conn::Connection& c) {
+    ++calls;
+    const ssize_t n = c.read(buffer_.data(), buffer_.size());
+    if (n > 0) bytes.append(buffer_.data(), static_cast<std::size_t>(n));
+    if (n == 0) ended = true;
+    if (n < 0 && errno != EAGAIN) error = errno;
+    if (over()) c.set_read_handler(nullptr);
+  });
+}
+
+// --- much data -----------------------------------------------------------------------------------
+
+Pattern::Pattern(std::uint64_t seed) : period_(1'000'003, '\0') {
+  std::mt19937_64 random(seed);
+  for (char& byte : period_) byte = static_cast<char>(random());
+}
+
+std::string_view Pattern::at(std::uint64_t at) const noexcept {
+  return std::string_view(period_).substr(at % period_.size());
+}
+
+bool Pattern::matches(std::uint64_t from, std::string_view bytes) const noexcept {
+  while (!bytes.empty()) {
+    const std::string_view expected = at(from).substr(0, bytes.size());
+    if (!bytes.starts_with(expected)) return false;
+    bytes.remove_prefix(expected.size());
+    from += expected.size();
+  }
+  return true;
+}
+
+Sender::Sender(conn::Connection& connection, std::uint64_t seed, std::uint64_t total,
+               std::size_t chunk)
+    : pattern_(seed), total_(total) {
+  connection.set_write_handler([this, chunk](conn::Connection& c) {
+    const std::string_view next = pattern_.at(sent).substr(
+        0, static_cast<std::size_t>(std::min<std::uint64_t>(chunk, total_ - sent)));
+    const ssize_t n = c.write(next.data(), next.size());
+    if (n > 0) sent += static_cast<std::uint64_t>(n);
+    if (n < 0 && errno != EAGAIN) error = errno;
+    if (done() || error != 0) c.set_write_handler(nullptr);
+  });
+}
+
+Receiver::Receiver(conn::Connection& connection, std::uint64_t seed, std::size_t chunk)
+    : pattern_(seed), buffer_(chunk) {
+  connection.set_read_handler([this](conn::Connection& c) {
+    const ssize_t n = c.read(buffer_.data(), buffer_.size());
+    if (n > 0) {
+      const std::string_view bytes(buffer_.data(), static_cast<std::size_t>(n));
+      intact = intact && pattern_.matches(received, bytes);
+      received += bytes.size();
+    }
+    if (n == 0) ended = true;
+    if (n < 0 && errno != EAGAIN) error = errno;
+    if (ended || error != 0) c.set_read_handler(nullptr);
+  });
+}
+
+// --- peers ---------------------------------------------------------------------------------------
+
+conn::AcceptHandler EchoServer::handler() {
+  return [this](conn::ConnectionPtr accepted) {
+    conn::Connection& connection = *accepted;
+    clients_[&connection].connection = std::move(accepted);
+    connection.set_read_handler([this](conn::Connection& c) { on_readable(c); });
+  };
+}
+
+void EchoServer::on_readable(conn::Connection& connection) {
+  Client& client = clients_[&connection];
+  char buffer[16 << 10];
+  const ssize_t n = connection.read(buffer, sizeof buffer);
+  if (n < 0 && errno == EAGAIN) return;
+  if (n <= 0) {
+    clients_.erase(&connection);
+    return;
+  }
+  client.backlog.append(buffer, static_cast<std::size_t>(n));
+  connection.set_read_handler(nullptr);  // until this is sent
+  on_writable(connection);
+}
+
+void EchoServer::on_writable(conn::Connection& connection) {
+  std::string& backlog = clients_[&connection].backlog;
+  const ssize_t n = connection.write(backlog.data(), backlog.size());
+  if (n < 0 && errno != EAGAIN) {
+    clients_.erase(&connection);
+    return;
+  }
+  if (n > 0) backlog.erase(0, static_cast<std::size_t>(n));
+  if (backlog.empty()) {
+    connection.set_write_handler(nullptr);
+    connection.set_read_handler([this](conn::Connection& c) { on_readable(c); });
+  } else if (!connection.has_write_handler()) {
+    connection.set_write_handler([this](conn::Connection& c) { on_writable(c); });
+  }
+}
+
+EchoThread::EchoThread(const Transport& transport) {
+  std::promise<conn::Endpoint> listening;
+  std::future<conn::Endpoint> address = listening.get_future();
+  thread_ = std::thread([this, transport, listening = std::move(listening)]() mutable {
+    try {
+      Site site(transport);
+      EchoServer echo;
+      const conn::ListenerPtr listener = site.listen(echo.handler());
+      loop_ = &site.loop;
+      poster_ = site.loop.poster();
+      listening.set_value(address_of(*listener));
+      site.loop.run();
+    } catch (...) {
+      listening.set_exception(std::current_exception());
+    }
+  });
+  try {
+    address_ = address.get();
+  } catch (...) {
+    thread_.join();
+    throw;
+  }
+}
+
+EchoThread::~EchoThread() {
+  poster_.post([this] { loop_->stop(); });
+  thread_.join();
+}
+
+ClientProcess::ClientProcess(const Transport& transport) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  orders_ = ends[1];
+  pid_ = fork();
+  REQUIRE(pid_ >= 0);
+  if (pid_ > 0) {
+    ::close(ends[0]);
+    return;
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::close(ends[1]);
+  std::string url;
+  for (char c; ::read(ends[0], &c, 1) == 1 && c != '\n';) url += c;
+  try {
+    Site site(transport);
+    const conn::ConnectionPtr connection =
+        site.connect(conn::Endpoint::parse(url), [](conn::Connection& c) { c.write("hello", 5); });
+    site.loop.run();
+  } catch (...) {
+  }
+  _exit(1);
+}
+
+ClientProcess::~ClientProcess() {
+  if (pid_ > 0) kill();
+  ::close(orders_);
+}
+
+void ClientProcess::connect(const conn::Endpoint& to) {
+  const std::string line = to.to_string() + "\n";
+  REQUIRE(::write(orders_, line.data(), line.size()) == static_cast<ssize_t>(line.size()));
+}
+
+void ClientProcess::kill() {
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+  pid_ = -1;
+}
+
+}  // namespace testing

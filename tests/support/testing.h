@@ -1,0 +1,242 @@
+#pragma once
+// What the tests of connections share: the transports there are, a loop with a place to listen, a
+// connected pair, peers on other threads and in other processes, and waiting for conditions.
+//
+//   AECONN_TRANSPORTS=tcp,memory   narrows the transports
+//   AECONN_RDMA_ADDRESS=10.0.0.1   adds rdma, on a device with this address
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "ae/libev_loop.h"
+#include "conn/registry.h"
+
+namespace testing {
+
+using namespace std::chrono_literals;
+
+// --- transports ----------------------------------------------------------------------------------
+
+struct Transport {
+  std::string name;
+  bool reaches_far = true;  ///< the peer may live on another thread or in another process
+  std::size_t crowd = 1000;  ///< how many connections are many
+};
+std::ostream& operator<<(std::ostream& out, const Transport& transport);
+
+/// Those to test here and now.
+std::vector<Transport> transports();
+/// In a test case: runs the block that follows for each of them.
+#define FOR_EVERY_TRANSPORT(transport)                               \
+  const auto transport = GENERATE(from_range(testing::transports())); \
+  DYNAMIC_SECTION(transport.name)
+/// All of the library and memory.
+conn::Registry test_registry();
+
+/// A folder of its own, removed with all that is in it.
+class TempFolder {
+ public:
+  TempFolder();
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  ~TempFolder();
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// --- loops ---------------------------------------------------------------------------------------
+
+/// How long a condition may take: generous, since nothing waits for it to pass.
+ae::Duration patience();
+
+/// Runs the loop until the condition holds. Fails the test, with `what` was waited for, if it does
+/// not, or does only after an event that came too late.
+void run_until(ae::EventLoop& loop, const std::function<bool()>& condition, std::string_view what,
+               ae::Duration deadline = patience());
+#define RUN_UNTIL(loop, ...) ::testing::run_until(loop, [&] { return (__VA_ARGS__); }, #__VA_ARGS__)
+
+/// Iterations that do not sleep.
+void turns(ae::EventLoop& loop, int count);
+
+/// Counts the iterations of a loop.
+class IterationCounter {
+ public:
+  explicit IterationCounter(ae::EventLoop& loop);
+  ~IterationCounter() { loop_.remove_hook(hook_); }
+  IterationCounter(const IterationCounter&) = delete;
+  IterationCounter& operator=(const IterationCounter&) = delete;
+  /// How many iterations the loop makes in `span` if nobody disturbs it, the one that ends the
+  /// span not counted.
+  int during(ae::Duration span);
+
+ private:
+  ae::EventLoop& loop_;
+  int count_ = 0;
+  ae::HookId hook_;
+};
+
+// --- connections ---------------------------------------------------------------------------------
+
+/// One loop with all transports, and a place to listen on one of them.
+struct Site {
+  explicit Site(const Transport& transport);
+
+  /// A fresh address: port 0, a new path, a new name.
+  conn::Endpoint fresh();
+  conn::ListenerPtr listen(conn::AcceptHandler accepted) {
+    return type.listen(loop, fresh(), std::move(accepted));
+  }
+  conn::ConnectionPtr connect(const conn::Endpoint& to, conn::Connection::Handler done = {});
+  /// Where nobody listens (any more).
+  conn::Endpoint deserted();
+
+  const Transport transport;
+  TempFolder folder;
+  conn::Registry registry;
+  conn::ConnectionType& type;
+  ae::LibevLoop loop;
+  int names = 0;
+};
+
+inline conn::Endpoint address_of(const conn::Listener& listener) {
+  return listener.endpoints().front();
+}
+
+/// Two ends of one connection on one loop.
+struct Pair : Site {
+  explicit Pair(const Transport& transport);
+
+  conn::ListenerPtr listener;
+  conn::ConnectionPtr client, server;
+};
+
+/// Sends everything, running the loop where there is no room. Takes over the write handler.
+void send(ae::EventLoop& loop, conn::Connection& connection, std::string_view bytes);
+/// Reads exactly `size` bytes, running the loop. Takes over the read handler.
+std::string receive(ae::EventLoop& loop, conn::Connection& connection, std::size_t size);
+
+/// Reads whatever comes, with a read handler that goes at the end of the stream.
+class Collector {
+ public:
+  /// Reads `chunk` bytes in each call of the handler.
+  explicit Collector(conn::Connection& connection, std::size_t chunk = 64 << 10);
+  Collector(const Collector&) = delete;
+  Collector& operator=(const Collector&) = delete;
+
+  std::string bytes;
+  bool ended = false;
+  int error = 0;   ///< errno, once read() failed
+  int calls = 0;   ///< of the handler
+  bool over() const noexcept { return ended || error != 0; }
+
+ private:
+  std::vector<char> buffer_;
+};
+
+// --- much data -----------------------------------------------------------------------------------
+
+/// An endless stream of bytes that differs at every offset (its period is a prime).
+class Pattern {
+ public:
+  explicit Pattern(std::uint64_t seed);
+  /// Bytes from offset `at` on: at least one, at most as many as lie together.
+  std::string_view at(std::uint64_t at) const noexcept;
+  bool matches(std::uint64_t at, std::string_view bytes) const noexcept;
+
+ private:
+  std::string period_;
+};
+
+/// Writes `total` bytes of a pattern with a write handler, which goes when all is written.
+class Sender {
+ public:
+  Sender(conn::Connection& connection, std::uint64_t seed, std::uint64_t total,
+         std::size_t chunk = 256 << 10);
+  Sender(const Sender&) = delete;
+  Sender& operator=(const Sender&) = delete;
+  bool done() const noexcept { return sent == total_; }
+
+  std::uint64_t sent = 0;
+  int error = 0;
+
+ private:
+  const Pattern pattern_;
+  const std::uint64_t total_;
+};
+
+/// Reads and compares with the pattern.
+class Receiver {
+ public:
+  Receiver(conn::Connection& connection, std::uint64_t seed, std::size_t chunk = 256 << 10);
+  Receiver(const Receiver&) = delete;
+  Receiver& operator=(const Receiver&) = delete;
+
+  std::uint64_t received = 0;
+  bool intact = true;
+  bool ended = false;
+  int error = 0;
+
+ private:
+  const Pattern pattern_;
+  std::vector<char> buffer_;
+};
+
+// --- peers ---------------------------------------------------------------------------------------
+
+/// Sends back what it gets, until the end of the stream.
+class EchoServer {
+ public:
+  conn::AcceptHandler handler();
+  std::size_t open() const noexcept { return clients_.size(); }
+
+ private:
+  struct Client {
+    conn::ConnectionPtr connection;
+    std::string backlog;
+  };
+  void on_readable(conn::Connection& connection);
+  void on_writable(conn::Connection& connection);
+  std::unordered_map<conn::Connection*, Client> clients_;
+};
+
+/// An echo server on a thread and a loop of its own.
+class EchoThread {
+ public:
+  explicit EchoThread(const Transport& transport);
+  ~EchoThread();
+  const conn::Endpoint& address() const noexcept { return address_; }
+
+ private:
+  conn::Endpoint address_;
+  ae::Poster poster_;
+  ae::LibevLoop* loop_ = nullptr;
+  std::thread thread_;
+};
+
+/// A process that connects, sends "hello" and then only waits for its end. It forks at once and
+/// makes its own loop after that; create it before the test has anything of its own.
+class ClientProcess {
+ public:
+  explicit ClientProcess(const Transport& transport);
+  ~ClientProcess();
+  ClientProcess(const ClientProcess&) = delete;
+  ClientProcess& operator=(const ClientProcess&) = delete;
+  void connect(const conn::Endpoint& to);
+  void kill();
+
+ private:
+  pid_t pid_ = -1;
+  int orders_ = -1;
+};
+
+}  // namespace testing
