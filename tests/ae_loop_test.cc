@@ -1092,6 +1092,7 @@ struct Oops {
 
 TEST_CASE("event loop: what a handler throws leaves through run(), and the loop stays usable",
           "[ae]") {
+  const bool by_run = GENERATE(true, false);
   LibevLoop loop;
   Sockets s;
   TestSource source(nullptr);
@@ -1127,7 +1128,6 @@ TEST_CASE("event loop: what a handler throws leaves through run(), and the loop 
     source.on_arm = oops;
     loop.add_source(source);
   }
-  const bool by_run = GENERATE(true, false);
   if (by_run) {
     CHECK_THROWS_AS(loop.run(), Oops);
   } else {

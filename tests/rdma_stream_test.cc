@@ -593,6 +593,8 @@ TEST_CASE("rdma stream: the hello says what the configuration means", "[rdma][st
   CHECK(Stream(config, {}).hello() == Hello{kAll | Hello::kSendsKeepalives, 1500});
   config.keepalive = 0s;
   CHECK(Stream(config, {}).hello() == Hello{kAll, 0});
+  config.keepalive = 1us;  // sent as often as there are ticks, but not to be counted on
+  CHECK(Stream(config, {}).hello() == Hello{kAll | Hello::kSendsKeepalives, 100});
 }
 
 // --- sending -------------------------------------------------------------------------------------
@@ -1003,6 +1005,46 @@ TEST_CASE("rdma stream: a peer that promised keepalives and is silent is dead af
   }
 }
 
+TEST_CASE("rdma stream: the time before the connection stood is no silence", "[rdma][stream]") {
+  Bench bench(Role::kClient);
+  bench.now += 1h;  // created early, connected late
+  bench.stream.on_hello({kAll | Hello::kSendsKeepalives, 1000});
+  bench.tick();
+  CHECK_FALSE(bench.failed());
+  bench.now += 3500ms;
+  bench.tick();
+  CHECK_FALSE(bench.failed());
+  bench.now += 1ms;
+  bench.tick();
+  CHECK(bench.failed());
+}
+
+TEST_CASE("rdma stream: two idle peers keep each other alive", "[rdma][stream]") {
+  const milliseconds interval = GENERATE(as<milliseconds>{}, 100, 3000);
+  const bool busy = GENERATE(false, true);  // one side sends now and then
+  CAPTURE(interval.count(), busy);
+  StreamConfig config = config_of(Role::kServer);
+  config.keepalive = interval;
+  Bench server(config);
+  config.role = Role::kClient;
+  Bench client(config);
+  server.stream.on_hello(client.stream.hello());
+  client.stream.on_hello(server.stream.hello());
+  server.peer_registers(1000000);
+  client.peer_registers(1000000);
+  for (int i = 0; i < 10000; ++i) {
+    for (auto [from, to] : {std::pair{&server, &client}, std::pair{&client, &server}}) {
+      from->now += interval / 3 + 1ms;
+      from->tick();
+      while (const auto message = from->post()) to->control(*message);
+      if (busy && from == &server && i % 4 == 0 && from->write()) to->claim(0);
+      REQUIRE_FALSE(from->failed());
+    }
+  }
+  CHECK(server.stream.unproven_messages() < 300);
+  CHECK(client.stream.unproven_messages() < 300);
+}
+
 TEST_CASE("rdma stream: a peer that promised nothing may be silent for ever", "[rdma][stream]") {
   const auto hello = GENERATE(std::optional<Hello>{}, std::optional(Hello{kAll, 0}),
                               std::optional(Hello{kAll | Hello::kSendsKeepalives, 0}),
@@ -1020,6 +1062,7 @@ TEST_CASE("rdma stream: the longest interval a hello can name does not overflow"
           "[rdma][stream][hostile]") {
   Bench bench(Role::kServer);
   bench.stream.on_hello({~0u, ~0u});
+  bench.tick();
   bench.now += std::chrono::hours(24 * 100);
   bench.tick();
   CHECK_FALSE(bench.failed());

@@ -3,7 +3,6 @@
 
 #include "conn/rdma/connection.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,9 +17,8 @@ namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
-// Work requests in one chain, and of these the slots kept free for control messages.
-constexpr std::size_t kChain = 16;
-constexpr std::uint32_t kControlSlots = 3;
+// Slots of the send queue that data leaves free, so that control messages always find one.
+constexpr std::size_t kControlSlots = 3;
 
 }  // namespace
 
@@ -215,154 +213,132 @@ void RdmaConnection::post_due() {
 // One chain of work requests with one doorbell: keys to bind, control messages, then the bytes the
 // peer's window takes. True if another chain may follow.
 bool RdmaConnection::post_chain() {
-  const ae::TimePoint now = state_->loop().now();
-  const auto depth = static_cast<std::uint32_t>(settings_.send_queue);
-  const auto mask = static_cast<std::uint32_t>(ring_.size() - 1);
-  const std::uint32_t free = depth - (posted_ - done_);
-  std::array<ibv_send_wr, kChain> requests;
-  std::array<ibv_sge, kChain> pieces;
-  std::array<ControlBytes, kChain> messages;
-  std::array<std::uint32_t, kChain> bytes{};
-  std::size_t count = 0;
-  bool signal_last = phase_ == Phase::kClosing;
-  bool has_control = false;
-  const auto full = [&] { return count == kChain || count >= free; };
-  const auto add = [&](ibv_wr_opcode opcode) -> ibv_send_wr& {
-    ibv_send_wr& request = requests[count];
-    request = {};
-    request.opcode = opcode;
-    request.wr_id = posted_ + static_cast<std::uint32_t>(count) + 1;
-    if (count != 0) requests[count - 1].next = &request;
-    ++count;
-    return request;
-  };
-
-  for (const auto& window : windows_) {
-    if (!window->window || window->bound || full()) continue;
-    ibv_send_wr& request = add(IBV_WR_BIND_MW);
-    request.bind_mw.mw = window->window.get();
-    request.bind_mw.rkey = ibv_inc_rkey(window->window->rkey);
-    request.bind_mw.bind_info.mr = window->memory.mr.get();
-    request.bind_mw.bind_info.addr = reinterpret_cast<std::uintptr_t>(window->memory.memory.data());
-    request.bind_mw.bind_info.length = window->length;
-    request.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
-  }
-  const std::size_t binds = count;
-
-  // The copy is taken only for control messages, which are rare; data is committed after the post.
-  Stream before = stream_;
-  while (!full()) {
-    const std::optional<ControlMessage> message = stream_.next_control(now);
-    if (!message) break;
-    const bool in_line = inline_limit_ >= kControlSize;
-    messages[count] = encode(*message);
-    pieces[count] = {reinterpret_cast<std::uintptr_t>(messages[count].data()), kControlSize, 0};
-    if (!in_line) {
-      const std::uint32_t slot = (posted_ + static_cast<std::uint32_t>(count) + 1) & mask;
-      std::byte* at = control_->data + slot * kControlSize;
-      std::copy(messages[count].begin(), messages[count].end(), at);
-      pieces[count] = {reinterpret_cast<std::uintptr_t>(at), kControlSize, control_->lkey};
-    }
-    ibv_send_wr& request = add(IBV_WR_SEND);
-    request.sg_list = &pieces[count - 1];
-    request.num_sge = 1;
-    if (in_line) request.send_flags = IBV_SEND_INLINE;
-    if (message->opcode == Opcode::kKeepalive) signal_last = true;
-    stream_.on_control_posted(*message, now);
-    has_control = true;
-  }
-  const std::size_t controls_end = count;
-
-  std::array<TxQueue::Segment, kChain> segments;
-  std::size_t total = 0;
-  if (const std::uint32_t n = stream_.sendable(tx_.staged(), now);
-      n != 0 && free > count + kControlSlots) {
-    const std::size_t most = std::min<std::size_t>(kChain - count, free - count - kControlSlots);
-    const std::size_t cuts = tx_.segments(n, segments.data(), most);
-    for (std::size_t i = 0; i < cuts; ++i) {
-      ibv_send_wr& request =
-          add(i + 1 == cuts ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE);
-      pieces[count - 1] = {reinterpret_cast<std::uintptr_t>(segments[i].data), segments[i].length,
-                           segments[i].lkey};
-      request.sg_list = &pieces[count - 1];
-      request.num_sge = 1;
-      request.wr.rdma.remote_addr = stream_.remote_address() + total;
-      request.wr.rdma.rkey = stream_.remote_key();
-      if (segments[i].length <= inline_limit_) request.send_flags = IBV_SEND_INLINE;
-      bytes[count - 1] = segments[i].length;
-      total += segments[i].length;
-      if (i + 1 == cuts) request.imm_data = htonl(static_cast<std::uint32_t>(total));
-    }
-  }
-
-  const std::size_t data_end = count;
-
-  // A write of no bytes takes no receive and needs no key: it proves the path, and that everything
-  // before it was delivered.
-  const bool prove_delivery = phase_ == Phase::kClosing && count == 0 && tx_.staged() == 0 &&
-                              posted_ != done_ && last_signaled_ != posted_;
-  if ((stream_.wants_silent_probe() || prove_delivery) && !full()) {
-    ibv_send_wr& request = add(IBV_WR_RDMA_WRITE);
-    request.wr.rdma.remote_addr = stream_.remote_address();
-    request.wr.rdma.rkey = stream_.remote_key();
-    signal_last = true;
-    stream_.on_silent_probe_posted();
-  }
-  if (count == 0) return false;
-
-  // Signal one in many, but always enough to learn when slots and staging memory come back.
-  const std::size_t held = tx_.held();
-  if (held > settings_.send_buffer / 2 || tx_.staged() > total) signal_last = true;
-  std::uint32_t signaled = last_signaled_;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;
-    const bool last = i + 1 == count;
-    if (sequence - signaled < depth / 2 && !(last && signal_last)) continue;
-    requests[i].send_flags |= IBV_SEND_SIGNALED;
-    signaled = sequence;
-  }
-
-  ibv_send_wr* bad = nullptr;
-  const int err = ibv_post_send(qp_.get(), requests.data(), &bad);
-  const std::size_t posted =
-      err == 0 ? count : static_cast<std::size_t>(bad - requests.data());
+  SendChain chain(settings_.send_queue - (posted_ - done_), posted_);
+  // Copied back if the device takes less than we counted on; only control messages change it here.
+  std::optional<Stream> before;
+  ChainPlan plan;
+  plan_binds(chain, plan);
+  if (stream_.next_control(state_->loop().now())) before = stream_;
+  plan_control(chain, plan);
+  plan_data(chain, plan);
+  plan_probe(chain, plan);
+  if (chain.size() == 0) return false;
+  const std::uint32_t last_signaled = plan_signals(chain, plan);
+  const SendChain::Result result = chain.post(qp_.get());
   ++state_->statistics().doorbells;
-  state_->statistics().work_requests += posted;
-  if (err != 0 && err != ENOMEM) {
-    end_with(errno_failure(err, "posting to the send queue"));
+  state_->statistics().work_requests += result.posted;
+  if (result.error != 0 && result.error != ENOMEM) {
+    end_with(errno_failure(result.error, "posting to the send queue"));
     return false;
   }
-  if (posted < count) {
-    // The device's queue is fuller than our count says: take back what did not go.
-    if (has_control) {
-      stream_ = before;
-      for (std::size_t i = binds; i < std::min(posted, controls_end); ++i)
-        if (const auto message = stream_.next_control(now)) stream_.on_control_posted(*message, now);
-    }
-    if (posted < data_end) total = 0;
-  }
-  for (std::size_t i = 0, left = std::min(binds, posted); i < windows_.size() && left != 0; ++i)
-    if (windows_[i]->window && !windows_[i]->bound) {
-      windows_[i]->bound = true;
-      --left;
-    }
-  state_->statistics().control_sent += std::min(posted, controls_end) - std::min(posted, binds);
+  if (result.posted < plan.control_end && before) take_back_control(*before, plan, result.posted);
+  if (result.posted < plan.data_end) plan.bytes = 0;  // a write without its immediate says nothing
+  commit(plan, result.posted);
+  // Where some were not posted, their signals were not either: count from what is known.
+  last_signaled_ = result.posted == chain.size() ? last_signaled : last_signaled_;
+  return result.error == 0 && chain.size() == SendChain::kLimit;
+}
 
-  if (total != 0) {
-    const bool was_idle = tx_.in_flight() == 0;
-    stream_.on_write_posted(static_cast<std::uint32_t>(total), now);
-    tx_.on_posted(total);
-    // Copied into the work request, so the staging memory is free already; only in order, though.
-    if (was_idle && total <= inline_limit_ && controls_end + 1 == data_end) {
-      tx_.on_completed(total);
-      bytes[controls_end] = 0;
+void RdmaConnection::plan_binds(SendChain& chain, ChainPlan& plan) {
+  for (const auto& window : windows_)
+    if (window->window && !window->bound && !chain.full()) chain.bind(*window);
+  plan.binds_end = chain.size();
+}
+
+void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
+  const ae::TimePoint now = state_->loop().now();
+  while (!chain.full()) {
+    const std::optional<ControlMessage> message = stream_.next_control(now);
+    if (!message) break;
+    const ControlBytes bytes = encode(*message);
+    if (control_ == nullptr) {
+      chain.send_inline(bytes);
+    } else {
+      const std::size_t slot = chain.next_sequence() & (ring_.size() - 1);
+      std::byte* at = control_->data + slot * kControlSize;
+      std::copy(bytes.begin(), bytes.end(), at);
+      chain.send(at, control_->lkey);
+    }
+    if (message->opcode == Opcode::kKeepalive) plan.signal_last = true;
+    stream_.on_control_posted(*message, now);
+  }
+  plan.control_end = chain.size();
+}
+
+void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
+  plan.data_end = chain.size();
+  const std::uint32_t n = stream_.sendable(tx_.staged(), state_->loop().now());
+  if (n == 0 || chain.room() <= kControlSlots) return;
+  std::array<TxQueue::Segment, SendChain::kLimit> segments;
+  const std::size_t count = tx_.segments(n, segments.data(), chain.room() - kControlSlots);
+  for (std::size_t i = 0; i < count; ++i) {
+    chain.write(segments[i], stream_.remote_address() + plan.bytes, stream_.remote_key(),
+                segments[i].length <= inline_limit_);
+    plan.piece[chain.size() - 1] = segments[i].length;
+    plan.bytes += segments[i].length;
+  }
+  chain.with_immediate(plan.bytes);
+  plan.data_end = chain.size();
+}
+
+// A write of no bytes proves the path, and that everything before it was delivered.
+void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
+  const bool prove_delivery = phase_ == Phase::kClosing && chain.size() == 0 &&
+                              tx_.staged() == 0 && posted_ != done_ && last_signaled_ != posted_;
+  if (!(stream_.wants_silent_probe() || prove_delivery) || chain.full()) return;
+  chain.write_nothing(stream_.remote_address(), stream_.remote_key());
+  plan.signal_last = true;
+  stream_.on_silent_probe_posted();
+}
+
+// One in many asks for a completion, but always enough to learn when slots and staging memory come
+// back. Returns the sequence number of the last that does.
+std::uint32_t RdmaConnection::plan_signals(SendChain& chain, const ChainPlan& plan) {
+  const bool signal_last = plan.signal_last || phase_ == Phase::kClosing ||
+                           tx_.held() > settings_.send_buffer / 2 || tx_.staged() > plan.bytes;
+  std::uint32_t signaled = last_signaled_;
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;
+    const bool last = i + 1 == chain.size();
+    if (sequence - signaled < settings_.send_queue / 2 && !(last && signal_last)) continue;
+    chain.signal(i);
+    signaled = sequence;
+  }
+  return signaled;
+}
+
+void RdmaConnection::take_back_control(const Stream& before, const ChainPlan& plan,
+                                       std::size_t posted) {
+  const ae::TimePoint now = state_->loop().now();
+  stream_ = before;
+  for (std::size_t i = plan.binds_end; i < posted; ++i)
+    if (const auto message = stream_.next_control(now)) stream_.on_control_posted(*message, now);
+}
+
+void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
+  std::size_t bound = std::min(plan.binds_end, posted);
+  for (const auto& window : windows_)
+    if (bound != 0 && window->window && !window->bound) {
+      window->bound = true;
+      --bound;
+    }
+  state_->statistics().control_sent +=
+      std::min(posted, plan.control_end) - std::min(posted, plan.binds_end);
+  if (plan.bytes != 0) {
+    const bool nothing_in_flight = tx_.in_flight() == 0;
+    stream_.on_write_posted(plan.bytes, state_->loop().now());
+    tx_.on_posted(plan.bytes);
+    // One inline write is copied into its request: the staging memory is free at once, provided
+    // that nothing older is in flight, since it comes back in order.
+    const bool one_piece = plan.data_end - plan.control_end == 1;
+    if (nothing_in_flight && one_piece && plan.bytes <= inline_limit_) {
+      tx_.on_completed(plan.bytes);
+      plan.piece[plan.control_end] = 0;
     }
   }
-  for (std::size_t i = 0; i < posted; ++i) {
-    ring_[++posted_ & mask].bytes = total != 0 ? bytes[i] : 0;
-    if ((requests[i].send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = posted_;
-  }
-  return err == 0 && count == kChain;
+  const std::size_t mask = ring_.size() - 1;
+  for (std::size_t i = 0; i < posted; ++i)
+    ring_[++posted_ & mask].bytes = plan.bytes != 0 ? plan.piece[i] : 0;
 }
 
 // --- facts ---------------------------------------------------------------------------------------------

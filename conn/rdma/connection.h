@@ -1,6 +1,7 @@
 #pragma once
 // One RDMA connection: carries out what Stream decides, over a queue pair, behind conn::Connection.
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "conn/queued_connection.h"
 #include "conn/rdma/loop_state.h"
 #include "conn/rdma/phase.h"
+#include "conn/rdma/send_chain.h"
 #include "conn/rdma/staging.h"
 #include "conn/rdma/stream.h"
 #include "conn/resolver.h"
@@ -92,8 +94,23 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   void after_input();
   void manage_windows();
   void free_window(void* owner) noexcept;
-  bool post_chain();
   std::size_t room() const noexcept;
+
+  // posting (connection.cc)
+  struct ChainPlan {  // what a chain holds: keys to bind, control messages, one batch of bytes
+    std::size_t binds_end = 0, control_end = 0, data_end = 0;
+    std::array<std::uint32_t, SendChain::kLimit> piece{};  // staged bytes in each request
+    std::uint32_t bytes = 0;                               // their sum
+    bool signal_last = false;
+  };
+  bool post_chain();
+  void plan_binds(SendChain& chain, ChainPlan& plan);
+  void plan_control(SendChain& chain, ChainPlan& plan);
+  void plan_data(SendChain& chain, ChainPlan& plan);
+  void plan_probe(SendChain& chain, ChainPlan& plan);
+  std::uint32_t plan_signals(SendChain& chain, const ChainPlan& plan);
+  void take_back_control(const Stream& before, const ChainPlan& plan, std::size_t posted);
+  void commit(ChainPlan& plan, std::size_t posted);
 
   // the end (connection_close.cc)
   void move_phase(Phase next);

@@ -108,7 +108,8 @@ void LoopState::remove(RdmaConnection& connection) noexcept {
   if (!connection.flush_queued) return;
   connection.flush_queued = false;
   std::erase(dirty_, &connection);
-  std::replace(flushing_.begin(), flushing_.end(), &connection, static_cast<RdmaConnection*>(nullptr));
+  std::replace(flushing_.begin(), flushing_.end(), &connection,
+               static_cast<RdmaConnection*>(nullptr));
 }
 
 void LoopState::want_flush(RdmaConnection& connection) {

@@ -18,6 +18,9 @@ constexpr std::uint64_t kProbeAt = 256;
 constexpr ae::Duration kPace = std::chrono::milliseconds(10);
 // A window that filled within this time was too small.
 constexpr ae::Duration kFastFill = std::chrono::milliseconds(5);
+// Keepalives may be sent more often, but the peer is not told to count on it: no loop is that
+// punctual.
+constexpr ae::Duration kShortestPromise = std::chrono::milliseconds(100);
 // Our probes as a server carry this bit, so that answer and question cannot be mixed up.
 constexpr std::uint16_t kServerProbe = 0x8000;
 // What a data message adds to the peer's budget of control messages: a fast sender of small
@@ -46,8 +49,9 @@ Hello Stream::hello() const {
   mine.flags = Hello::kWindowMayChange | Hello::kAnswersProbes;
   if (config_.keepalive > ae::Duration::zero()) {
     mine.flags |= Hello::kSendsKeepalives;
+    const ae::Duration promise = std::max(config_.keepalive, kShortestPromise);
     mine.keepalive_ms = static_cast<std::uint32_t>(
-        std::chrono::duration_cast<std::chrono::milliseconds>(config_.keepalive).count());
+        std::chrono::duration_cast<std::chrono::milliseconds>(promise).count());
   }
   return mine;
 }
@@ -381,7 +385,9 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
 
 void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   if (failure_ != nullptr || peer_closed_) return;
-  if (loop_was_stopped) heard_at_ = now;
+  // Before the first tick there may have been no connection for the peer to speak on.
+  const bool first = !std::exchange(ticked_, true);
+  if (loop_was_stopped || (first && !heard_)) heard_at_ = now;
   const bool promised = peer_hello_ && (peer_hello_->flags & Hello::kSendsKeepalives) != 0 &&
                         peer_hello_->keepalive_ms != 0;
   if (promised) {

@@ -106,9 +106,9 @@ class Stream {
   std::optional<ae::TimePoint> retry_at(std::size_t staged) const noexcept;
 
   // --- time --------------------------------------------------------------------------------------
-  /// Call every now and then (a third of the keepalive interval): queues keepalives, notices a
-  /// peer that promised to speak and does not, lets spare memory go. `loop_was_stopped`: this call
-  /// comes much later than planned, so silence proves nothing yet.
+  /// Call every now and then while connected (a third of the keepalive interval): queues
+  /// keepalives, notices a peer that promised to speak and does not, lets spare memory go.
+  /// `loop_was_stopped`: this call comes much later than planned, so silence proves nothing yet.
   void tick(ae::TimePoint now, bool loop_was_stopped);
   /// A keepalive is due but the peer may have no receive for it: prove the path with a write of
   /// no bytes instead, which takes none.
@@ -177,7 +177,7 @@ class Stream {
   ae::TimePoint tokens_at_;
   bool peer_closed_ = false;
   bool released_ = false;          // take_any() was called
-  bool heard_ = false;
+  bool heard_ = false, ticked_ = false;
   ae::TimePoint heard_at_;
 
   // sending

@@ -24,19 +24,19 @@ class MemoryListener;
 
 /// What the type keeps for one loop.
 struct MemoryLoop final : ae::LoopLocal {
-  // The set of connections is there first, so it goes last: this destructor can still use it.
-  MemoryLoop(const MemoryType& its_type, ae::EventLoop& its_loop)
-      : set(ConnectionSet::of(its_loop)),
-        type(its_type),
+  MemoryLoop(const MemoryType& its_type, ae::EventLoop& its_loop, ConnectionSet& its_set)
+      : type(its_type),
         loop(its_loop),
+        set(its_set),
         config(type.config()),
         random(config.seed) {
     loop.add_source(ready);
   }
   ~MemoryLoop() override;
   static MemoryLoop& of(const MemoryType& type, ae::EventLoop& loop) {
+    ConnectionSet& set = ConnectionSet::of(loop);  // there first, so it goes last: we still use it
     std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
-    if (!slot) slot = std::make_unique<MemoryLoop>(type, loop);
+    if (!slot) slot = std::make_unique<MemoryLoop>(type, loop, set);
     return static_cast<MemoryLoop&>(*slot);
   }
 
@@ -47,9 +47,9 @@ struct MemoryLoop final : ae::LoopLocal {
   }
   std::size_t one_to(std::size_t most) { return 1 + random() % most; }
 
-  ConnectionSet& set;
   const MemoryType& type;
   ae::EventLoop& loop;
+  ConnectionSet& set;
   const Config config;
   std::mt19937_64 random;
   std::uint64_t faults = 0;

@@ -1,0 +1,74 @@
+#include "conn/rdma/send_chain.h"
+
+#include <arpa/inet.h>
+
+namespace conn::rdma {
+
+ibv_send_wr& SendChain::add(ibv_wr_opcode opcode) {
+  ibv_send_wr& request = requests_[size_];
+  request = {};
+  request.opcode = opcode;
+  request.wr_id = next_sequence();
+  if (size_ != 0) requests_[size_ - 1].next = &request;
+  ++size_;
+  return request;
+}
+
+void SendChain::attach(ibv_send_wr& request, const std::byte* data, std::uint32_t length,
+                       std::uint32_t lkey) {
+  ibv_sge& piece = pieces_[size_ - 1];
+  piece = {reinterpret_cast<std::uintptr_t>(data), length, lkey};
+  request.sg_list = &piece;
+  request.num_sge = 1;
+}
+
+void SendChain::bind(const ReceiveWindow& window) {
+  ibv_send_wr& request = add(IBV_WR_BIND_MW);
+  request.bind_mw.mw = window.window.get();
+  request.bind_mw.rkey = ibv_inc_rkey(window.window->rkey);
+  request.bind_mw.bind_info.mr = window.memory.mr.get();
+  request.bind_mw.bind_info.addr = reinterpret_cast<std::uintptr_t>(window.memory.memory.data());
+  request.bind_mw.bind_info.length = window.length;
+  request.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+}
+
+void SendChain::send_inline(const ControlBytes& message) {
+  messages_[size_] = message;
+  ibv_send_wr& request = add(IBV_WR_SEND);
+  attach(request, messages_[size_ - 1].data(), kControlSize, 0);
+  request.send_flags = IBV_SEND_INLINE;
+}
+
+void SendChain::send(const std::byte* message, std::uint32_t lkey) {
+  attach(add(IBV_WR_SEND), message, kControlSize, lkey);
+}
+
+void SendChain::write(const TxQueue::Segment& from, std::uint64_t to, std::uint32_t rkey,
+                      bool fits_inline) {
+  ibv_send_wr& request = add(IBV_WR_RDMA_WRITE);
+  attach(request, from.data, from.length, from.lkey);
+  request.wr.rdma.remote_addr = to;
+  request.wr.rdma.rkey = rkey;
+  if (fits_inline) request.send_flags = IBV_SEND_INLINE;
+}
+
+void SendChain::with_immediate(std::uint32_t value) {
+  requests_[size_ - 1].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  requests_[size_ - 1].imm_data = htonl(value);
+}
+
+void SendChain::write_nothing(std::uint64_t to, std::uint32_t rkey) {
+  ibv_send_wr& request = add(IBV_WR_RDMA_WRITE);
+  request.wr.rdma.remote_addr = to;
+  request.wr.rdma.rkey = rkey;
+}
+
+void SendChain::signal(std::size_t index) { requests_[index].send_flags |= IBV_SEND_SIGNALED; }
+
+SendChain::Result SendChain::post(ibv_qp* qp) {
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(qp, requests_.data(), &bad);
+  return {error == 0 ? size_ : static_cast<std::size_t>(bad - requests_.data()), error};
+}
+
+}  // namespace conn::rdma

@@ -1,0 +1,65 @@
+#pragma once
+// Work requests that leave with one doorbell. Built on the stack, posted once; what has to be
+// remembered of them afterwards is the connection's business.
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "conn/rdma/domain.h"
+#include "conn/rdma/staging.h"
+#include "conn/rdma/verbs.h"
+#include "conn/rdma/wire.h"
+
+namespace conn::rdma {
+
+class SendChain {
+ public:
+  static constexpr std::size_t kLimit = 16;
+
+  /// Room for `room` requests at most; the first gets the sequence number after `posted`.
+  SendChain(std::size_t room, std::uint32_t posted)
+      : room_(room < kLimit ? room : kLimit), next_(posted + 1) {}
+  SendChain(const SendChain&) = delete;
+  SendChain& operator=(const SendChain&) = delete;
+
+  std::size_t size() const noexcept { return size_; }
+  bool full() const noexcept { return size_ == room_; }
+  std::size_t room() const noexcept { return room_ - size_; }
+  std::uint32_t next_sequence() const noexcept {
+    return next_ + static_cast<std::uint32_t>(size_);
+  }
+
+  /// Makes the window's key valid, for this queue pair alone.
+  void bind(const ReceiveWindow& window);
+  /// Copies the message into the request.
+  void send_inline(const ControlBytes& message);
+  /// Sends from registered memory, which must stay until completion.
+  void send(const std::byte* message, std::uint32_t lkey);
+  void write(const TxQueue::Segment& from, std::uint64_t to, std::uint32_t rkey,
+             bool fits_inline);
+  /// Turns the last write() into a WRITE_WITH_IMM.
+  void with_immediate(std::uint32_t value);
+  /// A write of no bytes: takes no receive of the peer and needs no key.
+  void write_nothing(std::uint64_t to, std::uint32_t rkey);
+  void signal(std::size_t index);
+
+  struct Result {
+    std::size_t posted;
+    int error;  ///< errno of the first that was not posted
+  };
+  Result post(ibv_qp* qp);
+
+ private:
+  ibv_send_wr& add(ibv_wr_opcode opcode);
+  void attach(ibv_send_wr& request, const std::byte* data, std::uint32_t length,
+              std::uint32_t lkey);
+
+  std::size_t room_, size_ = 0;
+  std::uint32_t next_;
+  std::array<ibv_send_wr, kLimit> requests_;
+  std::array<ibv_sge, kLimit> pieces_;
+  std::array<ControlBytes, kLimit> messages_;
+};
+
+}  // namespace conn::rdma
