@@ -32,6 +32,10 @@ void QueuedConnection::update_ready() noexcept {
 }
 
 std::size_t QueuedConnection::run_ready() {
+  struct Requeue {  // also after a handler that throws
+    QueuedConnection& connection;
+    ~Requeue() { connection.update_ready(); }
+  } requeue{*this};
   std::size_t ran = 0;
   if (connect_due()) {
     ++ran;
@@ -43,7 +47,6 @@ std::size_t QueuedConnection::run_ready() {
     ++ran;
     if (dispatch(writing ? on_write_ : on_read_) == Alive::kGone) return ran;
   }
-  update_ready();
   return ran;
 }
 

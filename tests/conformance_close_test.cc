@@ -21,7 +21,7 @@ std::uint64_t open(Site& site) { return site.type.counters(site.loop).open; }
 
 }  // namespace
 
-// --- inside handlers -----------------------------------------------------------------------------
+// --- inside handlers ----------------------------------------------------------------------------
 
 TEST_CASE("close: inside the read handler", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
@@ -202,7 +202,7 @@ TEST_CASE("close: of the peer inside a handler", "[conformance]") {
   }
 }
 
-// --- crowds --------------------------------------------------------------------------------------
+// --- crowds -------------------------------------------------------------------------------------
 
 TEST_CASE("close: of a crowd in one turn", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
@@ -231,7 +231,7 @@ TEST_CASE("close: of a crowd in one turn", "[conformance]") {
   }
 }
 
-// --- half-close and end of stream ----------------------------------------------------------------
+// --- half-close and end of stream ---------------------------------------------------------------
 
 TEST_CASE("shutdown: half-close works exactly where the type says so", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
@@ -312,7 +312,7 @@ TEST_CASE("end of stream: it comes after the last byte, and stays", "[conformanc
   }
 }
 
-// --- delivery ------------------------------------------------------------------------------------
+// --- delivery -----------------------------------------------------------------------------------
 
 TEST_CASE("close: what write() took is delivered to a slow reader", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
@@ -385,7 +385,7 @@ TEST_CASE("write: after the peer closed it fails, without a signal", "[conforman
   }
 }
 
-// --- killed peers, cancelled connects, loops that go ------------------------------------------------
+// --- killed peers, cancelled connects, loops that go --------------------------------------------
 
 TEST_CASE("peer: one that is killed is noticed, also by a connection that only waits",
           "[conformance]") {

@@ -10,28 +10,9 @@ using conn::Barrier;
 using conn::Connection;
 using conn::ConnectionPtr;
 using conn::State;
+using testing::await_readable;
 using testing::Pair;
-
-namespace {
-
-/// Waits until something can be read, without reading it.
-void await_readable(ae::EventLoop& loop, Connection& connection) {
-  bool readable = false;
-  connection.set_read_handler([&](Connection& c) {
-    readable = true;
-    c.set_read_handler(nullptr);
-  });
-  RUN_UNTIL(loop, readable);
-}
-
-std::string read_some(Connection& connection, std::size_t size) {
-  std::string bytes(size, '\0');
-  const ssize_t n = connection.read(bytes.data(), size);
-  bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-  return bytes;
-}
-
-}  // namespace
+using testing::read_some;
 
 TEST_CASE("read handler: it is called again while there is unread data, and then no more",
           "[conformance]") {

@@ -212,19 +212,19 @@ TEST_CASE("connection: two hundred at once each get back what they sent", "[conf
     std::vector<ConnectionPtr> clients;
     std::deque<Sender> senders;
     std::deque<Receiver> receivers;
-    std::size_t refused = 0;
+    std::string refused;
     for (std::uint64_t i = 0; i < kConnections; ++i) {
       clients.push_back(site.connect(testing::address_of(*listener), [&, i](Connection& c) {
         if (c.state() != conn::State::kConnected) {
-          ++refused;
+          refused += std::to_string(i) + ": " + c.last_error() + "\n";
           return;
         }
         receivers.emplace_back(c, i, 4096);
         senders.emplace_back(c, i, kSize, 3000);
       }));
     }
-    RUN_UNTIL(site.loop, senders.size() + refused == kConnections);
-    REQUIRE(refused == 0);
+    RUN_UNTIL(site.loop, senders.size() == kConnections || !refused.empty());
+    REQUIRE(refused.empty());
     RUN_UNTIL(site.loop, std::all_of(receivers.begin(), receivers.end(), [](const Receiver& r) {
                 return r.received >= kSize || r.error != 0;
               }));
@@ -259,11 +259,12 @@ TEST_CASE("connection: a writer whose reader is slow sleeps until there is room"
     }
     REQUIRE(sent > 0);
     const int calls_when_full = calls;
-    REQUIRE(iterations.during(100ms) <= 10);
-    REQUIRE(calls - calls_when_full <= 2);
+    REQUIRE(iterations.during(100ms) <= 10);  // not none: a kernel may find room late
+    REQUIRE(calls - calls_when_full <= 10);
 
+    const std::uint64_t sent_when_full = sent;
     Receiver receiver(*pair.server, 13);
-    RUN_UNTIL(pair.loop, calls > calls_when_full + 2 && receiver.received > sent / 2);
+    RUN_UNTIL(pair.loop, sent > sent_when_full && receiver.received > sent_when_full);
     pair.client->set_write_handler(nullptr);
     RUN_UNTIL(pair.loop, receiver.received == sent);
     REQUIRE(receiver.intact);

@@ -66,7 +66,8 @@ TEST_CASE("endpoint: ports run from 0 to 65535", "[conn][endpoint]") {
   REQUIRE(Endpoint::parse("tcp://h:0").port == 0);
   REQUIRE(Endpoint::parse("tcp://h:65535").port == 65535);
   REQUIRE(Endpoint::parse("tcp://h:00080").port == 80);
-  for (const char* port : {"65536", "-1", "+1", "", "http", "1 ", "000080", "99999999999", "0x50"}) {
+  for (const char* port :
+       {"65536", "-1", "+1", "", "http", "1 ", "000080", "99999999999", "0x50"}) {
     CAPTURE(port);
     REQUIRE_THROWS_WITH(Endpoint::parse("tcp://h:" + std::string(port)),
                         Contains("is not a port (0 to 65535)"));

@@ -108,10 +108,8 @@ struct Bench {
     stream.check();
   }
   void peer_registers(std::uint32_t length, std::uint64_t address = 0x1000, std::uint32_t key = 7) {
-    control({.opcode = Opcode::kRegisterXferMemory,
-             .address = address,
-             .length = length,
-             .key = key});
+    control(
+        {.opcode = Opcode::kRegisterXferMemory, .address = address, .length = length, .key = key});
   }
   void feature(Opcode opcode, std::uint16_t select) {
     control({.opcode = opcode, .select = select});
@@ -155,10 +153,9 @@ TEST_CASE("rdma stream: the first thing wanted and said is a window of the confi
   CHECK(bench.stream.pinned_bytes() == 64);
   const auto message = bench.stream.next_control(bench.now);
   REQUIRE(message);
-  CHECK(*message == ControlMessage{.opcode = Opcode::kRegisterXferMemory,
-                                   .address = 0x10000,
-                                   .length = 64,
-                                   .key = 1});
+  CHECK(*message ==
+        ControlMessage{
+            .opcode = Opcode::kRegisterXferMemory, .address = 0x10000, .length = 64, .key = 1});
   CHECK(bench.stream.next_control(bench.now) == message);  // it stays until it is posted
   bench.stream.on_control_posted(*message, bench.now);
   CHECK_FALSE(bench.post());
@@ -426,10 +423,14 @@ TEST_CASE("rdma stream: unearned messages are limited by rate and burst",
   CAPTURE(kind);
   const auto flood = [&] {
     switch (kind) {
-      case 0: return bench.claim(0);
-      case 1: return bench.keepalive();
-      case 2: return bench.feature(Opcode::kSetClientFeature, 3);
-      default: return bench.peer_registers(1000);
+      case 0:
+        return bench.claim(0);
+      case 1:
+        return bench.keepalive();
+      case 2:
+        return bench.feature(Opcode::kSetClientFeature, 3);
+      default:
+        return bench.peer_registers(1000);
     }
   };
   for (int i = 0; i < 49; ++i) flood();
@@ -517,8 +518,7 @@ TEST_CASE("rdma stream: a server answers GetServerFeature with the same page and
   Bench bench(Role::kServer);
   const std::vector<std::uint16_t> pages = {0, 77, 0x8000, 0xffff};
   for (const std::uint16_t select : pages) bench.feature(Opcode::kGetServerFeature, select);
-  for (const std::uint16_t select : pages)
-    CHECK(bench.post() == feature_message(select));
+  for (const std::uint16_t select : pages) CHECK(bench.post() == feature_message(select));
   CHECK_FALSE(bench.post());
   bench.feature(Opcode::kSetClientFeature, 9);
   CHECK_FALSE(bench.post());  // no answer to this
@@ -793,15 +793,14 @@ TEST_CASE("rdma stream: the speed of a window is measured from its announcement"
   CHECK(bench.stream.wanted_window() == 16);
 }
 
-TEST_CASE("rdma stream: lengths change only where the peer is known to bear it",
-          "[rdma][stream]") {
+TEST_CASE("rdma stream: lengths change only where the peer is known to bear it", "[rdma][stream]") {
   struct Row {
     Role role;
     std::optional<std::uint32_t> hello;
     bool grows;
   };
-  const Row row = GENERATE(Row{Role::kServer, {}, true},    // Valkey's clients do
-                           Row{Role::kClient, {}, false},   // Valkey's server does not
+  const Row row = GENERATE(Row{Role::kServer, {}, true},   // Valkey's clients do
+                           Row{Role::kClient, {}, false},  // Valkey's server does not
                            Row{Role::kClient, kAll, true}, Row{Role::kServer, kAll, true},
                            Row{Role::kClient, Hello::kAnswersProbes, false},
                            Row{Role::kServer, Hello::kAnswersProbes, false});
@@ -1151,7 +1150,8 @@ TEST_CASE("rdma stream: a client never runs a sleeping server's receives dry", "
     now += 10ms;
     sender.stream.tick(now, true);
     sender.work(now);
-    while (pair.server->deliver() || pair.client->deliver() || pair.client->handle(now)) {}
+    while (pair.server->deliver() || pair.client->deliver() || pair.client->handle(now)) {
+    }
     pair.client->take(100, now);
     if (turn % 2000 > 1900)  // awake a twentieth of the time
       while (pair.server->handle(now)) pair.server->work(now);
@@ -1173,7 +1173,8 @@ TEST_CASE("rdma stream: a transfer goes on while the reader has one window to re
   const auto settle = [&] {
     for (int i = 0; i < 10; ++i)
       for (Node* node : pair.ends) {
-        while (node->deliver() || node->handle(now)) {}
+        while (node->deliver() || node->handle(now)) {
+        }
         node->work(now);
       }
     pair.check();
@@ -1274,7 +1275,8 @@ void run_model(std::uint32_t seed, Reached& reached) {
         if (!node.deliver() && waiting) ++reached.dry;
       }
       if (percent(h.handle))
-        for (std::uint32_t n = upto(4); n > 0 && node.handle(now); --n) {}
+        for (std::uint32_t n = upto(4); n > 0 && node.handle(now); --n) {
+        }
       if (percent(h.take)) node.take(1 + upto(percent(80) ? 50 : 5000), now);
       pair.check();
     }
@@ -1289,15 +1291,16 @@ void run_model(std::uint32_t seed, Reached& reached) {
         if (*retry <= now && node->stream.sendable(1, now) == 0) FAIL("retry_at() came to nothing");
       }
       if (node->counts_exactly &&
-          node->stream.unproven_messages() > (node == pair.client.get() ? server_receives
-                                                                        : client_receives))
+          node->stream.unproven_messages() >
+              (node == pair.client.get() ? server_receives : client_receives))
         FAIL("more messages are unproven than the peer has receives");
     }
     if (plain != nullptr && percent(2) && plain->can_register_early()) {
       plain->register_early(length());
       // Only right if the other end writes nothing before it knows.
       Node& other = plain == pair.client.get() ? *pair.server : *pair.client;
-      while (other.deliver() || other.handle(now)) {}
+      while (other.deliver() || other.handle(now)) {
+      }
       ++reached.early;
     }
     now += std::chrono::microseconds(percent(1) ? upto(1'500'000) : upto(1500));
@@ -1346,10 +1349,10 @@ TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both 
   }
   std::ostringstream text;
   text << "grown " << reached.grown << " refused " << reached.refused << " discarded "
-                << reached.discarded << " silent " << reached.silent << " probes "
-                << reached.probes << " keepalives " << reached.keepalives << " answered "
-                << reached.answered_as_client << " early " << reached.early << " held "
-                << reached.held << " paced " << reached.paced << " dry " << reached.dry;
+       << reached.discarded << " silent " << reached.silent << " probes " << reached.probes
+       << " keepalives " << reached.keepalives << " answered " << reached.answered_as_client
+       << " early " << reached.early << " held " << reached.held << " paced " << reached.paced
+       << " dry " << reached.dry;
   INFO(text.str());
   if (std::getenv("AECONN_RUNS") != nullptr) WARN("reached: " << text.str());
   CHECK(reached.grown > 0);

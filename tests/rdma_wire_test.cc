@@ -149,15 +149,28 @@ TEST_CASE("rdma wire: any message survives encode and decode", "[rdma][wire][ran
 TEST_CASE("rdma wire: a hello comes back, whatever follows it", "[rdma][wire]") {
   const Hello hello{Hello::kWindowMayChange | Hello::kSendsKeepalives, 3000};
   const auto bytes = encode(hello);
-  const std::array<std::byte, Hello::kSize> expected = {
-      std::byte{'A'}, std::byte{'E'}, std::byte{'C'}, std::byte{'N'}, std::byte{1}, {}, {}, {},
-      {}, {}, {}, std::byte{5}, {}, {}, std::byte{0x0b}, std::byte{0xb8}};
+  const std::array<std::byte, Hello::kSize> expected = {std::byte{'A'},
+                                                        std::byte{'E'},
+                                                        std::byte{'C'},
+                                                        std::byte{'N'},
+                                                        std::byte{1},
+                                                        {},
+                                                        {},
+                                                        {},
+                                                        {},
+                                                        {},
+                                                        {},
+                                                        std::byte{5},
+                                                        {},
+                                                        {},
+                                                        std::byte{0x0b},
+                                                        std::byte{0xb8}};
   CHECK(bytes == expected);
   CHECK(decode_hello(bytes) == hello);
 
   // rdma_cm hands out 56 bytes of a request's private data, 196 of a reply's, and 255 at most.
-  for (const std::size_t size : {std::size_t{17}, std::size_t{56}, std::size_t{196},
-                                 std::size_t{255}}) {
+  for (const std::size_t size :
+       {std::size_t{17}, std::size_t{56}, std::size_t{196}, std::size_t{255}}) {
     for (const int padding : {0, 0xff}) {
       std::vector<std::byte> padded(size, static_cast<std::byte>(padding));
       std::copy(bytes.begin(), bytes.end(), padded.begin());

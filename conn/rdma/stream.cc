@@ -244,8 +244,8 @@ void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
   if (!spend_control(now)) return;
   // Everything else is an answer nobody waits for: were it answered, two peers might never stop.
   const bool servers = (message.select & kServerProbe) != 0;
-  const bool question = config_.role == Role::kServer ? !servers || !peer_hello_
-                                                      : servers && peer_hello_;
+  const bool question =
+      config_.role == Role::kServer ? !servers || !peer_hello_ : servers && peer_hello_;
   if (!question) return;
   if (reply_count_ == kMaxReplies) return fail("the peer asks for features faster than it listens");
   replies_[(reply_head_ + reply_count_) % kMaxReplies] = message.select;

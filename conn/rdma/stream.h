@@ -45,10 +45,10 @@ struct WindowBuffer {
 
 struct StreamConfig {
   Role role = Role::kServer;
-  std::uint32_t window = 64 * 1024;              ///< length of the first window we offer
-  std::uint32_t max_window = 1024 * 1024;        ///< they double up to this, where they may change
-  std::uint32_t max_peer_window = 16u << 20;     ///< a longer one is refused
-  std::uint32_t peer_receives = 1024;            ///< receives a peer keeps posted
+  std::uint32_t window = 64 * 1024;           ///< length of the first window we offer
+  std::uint32_t max_window = 1024 * 1024;     ///< they double up to this, where they may change
+  std::uint32_t max_peer_window = 16u << 20;  ///< a longer one is refused
+  std::uint32_t peer_receives = 1024;         ///< receives a peer keeps posted
   double control_rate = 1000, control_burst = 2048;  ///< unearned control messages, per second
   ae::Duration keepalive = std::chrono::seconds(3);  ///< 0: none
 };
@@ -132,7 +132,7 @@ class Stream {
 
  private:
   struct Window {
-    WindowBuffer buffer;           // no data: the slot is free
+    WindowBuffer buffer;  // no data: the slot is free
     std::uint32_t filled = 0, read = 0;
     bool full() const noexcept { return filled == buffer.length; }
   };
@@ -165,26 +165,26 @@ class Stream {
 
   // receiving
   std::array<Window, 2> windows_;
-  std::size_t offered_ = kNone;    // the one the peer writes
-  std::size_t front_ = kNone;      // the one the user reads: oldest with unread bytes
-  bool register_due_ = false;      // the offer has still to be sent
-  bool window_failed_ = false;     // no memory for another window, until the next tick
-  bool drop_spare_ = false;        // nothing has filled a window for a while
-  std::uint32_t desired_;          // length of the next window
-  std::uint64_t offer_sent_ = 0;   // sent_ when the offer had left: what bytes in it prove
+  std::size_t offered_ = kNone;   // the one the peer writes
+  std::size_t front_ = kNone;     // the one the user reads: oldest with unread bytes
+  bool register_due_ = false;     // the offer has still to be sent
+  bool window_failed_ = false;    // no memory for another window, until the next tick
+  bool drop_spare_ = false;       // nothing has filled a window for a while
+  std::uint32_t desired_;         // length of the next window
+  std::uint64_t offer_sent_ = 0;  // sent_ when the offer had left: what bytes in it prove
   ae::TimePoint offered_at_, last_full_at_;
   double tokens_;
   ae::TimePoint tokens_at_;
   bool peer_closed_ = false;
-  bool released_ = false;          // take_any() was called
+  bool released_ = false;  // take_any() was called
   bool heard_ = false, ticked_ = false;
   ae::TimePoint heard_at_;
 
   // sending
   PeerWindow peer_;
-  std::uint64_t sent_ = 0;         // messages posted, each takes a receive of the peer
-  std::uint64_t proven_ = 0;       // of these, provably handled by the peer's software
-  std::uint64_t sent_at_full_ = 0; // sent_ when the window was exhausted
+  std::uint64_t sent_ = 0;          // messages posted, each takes a receive of the peer
+  std::uint64_t proven_ = 0;        // of these, provably handled by the peer's software
+  std::uint64_t sent_at_full_ = 0;  // sent_ when the window was exhausted
   ae::TimePoint last_write_at_;
   std::uint64_t received_ = 0;
   bool keepalive_due_ = false, silent_probe_ = false;

@@ -54,8 +54,13 @@ void SocketConnection::dialed(Dialed result) {
   } else {
     fail(std::move(result.failure));
   }
-  if (dispatch_connect() == Alive::kGone) return;
-  handlers_changed();  // for those set before
+  struct Then {  // for handlers set before; also if this one throws
+    SocketConnection& connection;
+    ~Then() {
+      if (!connection.closing()) connection.handlers_changed();
+    }
+  } then{*this};
+  (void)dispatch_connect();
 }
 
 void SocketConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
@@ -205,23 +210,32 @@ void SocketConnection::stop_watching() {
   error_timer_ = 0;
 }
 
+bool SocketConnection::error_due() const {
+  return (on_read_ && error_unread()) || (on_write_ && error_unwritten());
+}
+
 /// A dead socket is readable and writable for ever. Its handlers are called without it, only until
 /// they have collected the error, so that a host that is slow to close does not spin.
 void SocketConnection::announce_error() {
   if (watched_ != ae::kNone) loop()->remove_file_event(fd_.get(), ae::kReadable | ae::kWritable);
   watched_ = ae::kNone;
-  if (error_timer_ != 0) return;
-  error_timer_ = loop()->add_time_event(ae::Duration::zero(), [this] { return tell_error(); });
+  if (error_timer_ != 0 || !error_due()) return;
+  error_timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
+    error_timer_ = 0;
+    tell_error();
+    return ae::kNoMore;
+  });
 }
 
-ae::Duration SocketConnection::tell_error() {
-  const ae::TimerId timer = std::exchange(error_timer_, 0);
-  if (on_read_ && error_unread() && dispatch(on_read_) == Alive::kGone) return ae::kNoMore;
-  if (on_write_ && error_unwritten() && dispatch(on_write_) == Alive::kGone) return ae::kNoMore;
-  const bool due = (on_read_ && error_unread()) || (on_write_ && error_unwritten());
-  if (!due || error_timer_ != 0 || loop() == nullptr) return ae::kNoMore;
-  error_timer_ = timer;
-  return ae::Duration::zero();
+void SocketConnection::tell_error() {
+  struct Then {  // also if a handler throws
+    SocketConnection& connection;
+    ~Then() {
+      if (!connection.closing()) connection.announce_error();
+    }
+  } then{*this};
+  if (on_read_ && error_unread() && dispatch(on_read_) == Alive::kGone) return;
+  if (on_write_ && error_unwritten()) (void)dispatch(on_write_);
 }
 
 // --- the end -------------------------------------------------------------------------------------

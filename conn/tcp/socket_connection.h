@@ -51,8 +51,9 @@ class SocketConnection final : public Connection {
   void ready(ae::Mask direction);
   void watch(ae::Mask wanted);
   void stop_watching();
+  bool error_due() const;
   void announce_error();
-  ae::Duration tell_error();
+  void tell_error();
   ssize_t failed(int err, const char* what);
   ssize_t send_some(const iovec* vectors, int count);
 

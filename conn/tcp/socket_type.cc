@@ -1,5 +1,7 @@
 #include "conn/tcp/socket_type.h"
 
+#include <algorithm>
+
 #include "conn/error.h"
 #include "conn/tcp/socket_connection.h"
 #include "conn/tcp/socket_listener.h"
@@ -25,7 +27,9 @@ void SocketType::check(const Endpoint& endpoint) const {
     check_address(endpoint);
     if (!endpoint.options.empty()) (void)parse(endpoint.options);
   } catch (const Error& error) {
-    throw Error(endpoint.to_string() + ": " + error.what());
+    std::string where = endpoint.to_string();
+    std::replace(where.begin(), where.end(), '\0', '?');  // or it would end the sentence
+    throw Error(where + ": " + error.what());
   }
 }
 

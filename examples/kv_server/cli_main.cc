@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
     const std::vector<std::string> rest = app.remaining();
     options.command.insert(options.command.end(), rest.begin(), rest.end());
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    return app.exit(error) == 0 ? 0 : 1;
   }
   try {
     return run(options) ? 0 : 1;

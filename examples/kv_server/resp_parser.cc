@@ -135,9 +135,10 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
 
 void RequestParser::shrink() {
   if (!done_) return;
-  spans_ = {};
-  arguments_ = {};
-  inline_text_ = {};
+  // Not "= {}", which keeps the capacity.
+  std::vector<TextSpan>().swap(spans_);
+  std::vector<std::string_view>().swap(arguments_);
+  std::string().swap(inline_text_);
 }
 
 }  // namespace kv

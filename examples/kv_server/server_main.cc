@@ -78,7 +78,11 @@ int main(int argc, char** argv) {
           "Unsent replies after which a client is closed (64mb)");
   setting("--timeout", "timeout", "Close clients idle for so many seconds (0: never)");
   app.set_version_flag("--version", "kv-server " + std::string(kv::kVersion));
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 1;
+  }
 
   try {
     serve(server, urls);

@@ -147,7 +147,7 @@ void Database::rename(Entry* entry, std::string_view to) {
 void Database::clear() noexcept {
   dict_.each([this](Entry* entry) { release(entry); });
   dict_.forget_all();
-  heap_ = {};
+  std::vector<Entry*>().swap(heap_);
   account_tables();
 }
 
@@ -179,7 +179,7 @@ bool Database::rehash_some(std::size_t buckets) noexcept {
 }
 
 bool Database::destroy_some(std::size_t budget) noexcept {
-  heap_ = {};
+  std::vector<Entry*>().swap(heap_);
   for (; budget > 0; --budget) {
     Entry* entry = dict_.pop_any();
     if (entry == nullptr) return false;

@@ -3,9 +3,7 @@
 // Method: the bytes of the input are the moves of the peer, the user, the memory and the clock. The
 // peer may claim anything at any time and send control messages of any bytes and length; check()
 // runs after every move, and what the stream says is compared with plain sums kept here.
-//   clang++ -std=c++20 -O1 -g -UNDEBUG -I. -fsanitize=fuzzer,address,undefined
-//     tests/fuzz/fuzz_stream.cc conn/rdma/stream.cc conn/rdma/wire.cc -o /tmp/fuzz_stream
-//   /tmp/fuzz_stream -max_total_time=180 /tmp/corpus tests/fuzz/corpus/stream
+// `make fuzz` runs it, from the seeds in corpus/stream.
 
 #include <algorithm>
 #include <array>
@@ -74,6 +72,7 @@ class Run {
     after();
     while (read(1 + in_.byte()) != 0) after();
     require(stream_.at_end() && claimed_ == read_);
+    ended_ = true;
     for (WindowBuffer window = stream_.take_any(); window.data != nullptr;
          window = stream_.take_any()) {
       release(window);
@@ -98,29 +97,54 @@ class Run {
 
   void move(std::uint8_t what) {
     switch (what % 24) {
-      case 0: case 1: return claim(static_cast<std::uint32_t>(in_.number()));
+      case 0:
+      case 1:
+        return claim(static_cast<std::uint32_t>(in_.number()));
       case 2: {  // exactly what is left, or nearly
         const std::uint32_t room = announced_ ? announced_->length - filled_ : 0;
         return claim(room + (in_.byte() % 3) - 1);
       }
-      case 3: case 4: return control(Opcode::kRegisterXferMemory);
-      case 5: return control(Opcode::kGetServerFeature);
-      case 6: return control(static_cast<Opcode>(in_.byte() % 5));
-      case 7: return garbage();
+      case 3:
+      case 4:
+        return control(Opcode::kRegisterXferMemory);
+      case 5:
+        return control(Opcode::kGetServerFeature);
+      case 6:
+        return control(static_cast<Opcode>(in_.byte() % 5));
+      case 7:
+        return garbage();
       case 8: {  // the right answer
         ControlMessage message;
         message.select = probe_;
         return send(message);
       }
-      case 9: case 10: case 11: (void)read(in_.number() % 10000); return;
-      case 12: (void)read(2 * kMaxWindow); return;
-      case 13: case 14: return post_control();
-      case 15: case 16: return write();
-      case 17: return windows(true);
-      case 18: return windows(false);
-      case 19: now_ += nanoseconds(in_.number() % 1000) * 1000; return;
-      case 20: now_ += std::chrono::milliseconds(in_.number() % 100000); return;
-      case 21: stream_.tick(now_, in_.byte() % 4 == 0); return;
+      case 9:
+      case 10:
+      case 11:
+        (void)read(in_.number() % 10000);
+        return;
+      case 12:
+        (void)read(2 * kMaxWindow);
+        return;
+      case 13:
+      case 14:
+        return post_control();
+      case 15:
+      case 16:
+        return write();
+      case 17:
+        return windows(true);
+      case 18:
+        return windows(false);
+      case 19:
+        now_ += nanoseconds(in_.number() % 1000) * 1000;
+        return;
+      case 20:
+        now_ += std::chrono::milliseconds(in_.number() % 100000);
+        return;
+      case 21:
+        stream_.tick(now_, in_.byte() % 4 == 0);
+        return;
       case 22:
         if (stream_.wants_silent_probe()) stream_.on_silent_probe_posted();
         return;
@@ -258,12 +282,14 @@ class Run {
   void after() {
     stream_.check();
     require(memory_.size() <= 2);
+    // The last window is never let go before there is another.
+    require(next_key_ == 1 || ended_ || !memory_.empty());
     std::uint64_t pinned = 0;
     for (const auto& [key, memory] : memory_) pinned += memory.second;
     require(pinned == stream_.pinned_bytes() && pinned <= 2 * kMaxWindow);
     require(claimed_ >= read_);
     // take_any() ends the reading.
-    if (memory_.size() != 0) require(stream_.unread_bytes() == claimed_ - read_);
+    if (!memory_.empty()) require(stream_.unread_bytes() == claimed_ - read_);
     require(stream_.unproven_messages() <= stream_.messages_sent());
   }
 
@@ -277,6 +303,7 @@ class Run {
   std::optional<ControlMessage> peer_;       // its window, as it told us
   std::uint64_t used_ = 0;
   std::uint16_t probe_ = 0;
+  bool ended_ = false;
   std::uint64_t claimed_ = 0, read_ = 0;
 };
 

@@ -1,8 +1,6 @@
 // Goal: no bytes make the decoders read beyond their input or return what encode() would not give.
 // Method: the input is a received message and, the same bytes, a peer's private data.
-//   clang++ -std=c++20 -O1 -g -UNDEBUG -I. -fsanitize=fuzzer,address,undefined
-//     tests/fuzz/fuzz_wire.cc conn/rdma/wire.cc -o /tmp/fuzz_wire
-//   /tmp/fuzz_wire -max_total_time=180 /tmp/corpus tests/fuzz/corpus/wire
+// `make fuzz` runs it, from the seeds in corpus/wire.
 
 #include <cstddef>
 #include <cstdint>

@@ -150,7 +150,7 @@ class MemoryConnection final : public QueuedConnection {
   MemoryConnection* peer() const { return link_->ends[1 - side_]; }
   const Faults& faults() const { return shared_->config.faults; }
 
-  // --- connecting ----------------------------------------------------------------------------------
+  // --- connecting -------------------------------------------------------------------------------
   void do_connect(const Endpoint& to) override {
     target_ = to;
     if (!delayed()) arrive();
@@ -168,7 +168,7 @@ class MemoryConnection final : public QueuedConnection {
     move_to(State::kConnected);
   }
 
-  // --- delays --------------------------------------------------------------------------------------
+  // --- delays -----------------------------------------------------------------------------------
   /// Draws whether what is sent to this connection now arrives later; then so does what follows.
   bool delayed() {
     if (arrival_.queued()) return true;
@@ -187,7 +187,7 @@ class MemoryConnection final : public QueuedConnection {
     update_ready();
   }
 
-  // --- data ----------------------------------------------------------------------------------------
+  // --- data -------------------------------------------------------------------------------------
   bool readable() const override {
     return in().visible() > 0 || in().at_end();
   }
@@ -242,7 +242,7 @@ class MemoryConnection final : public QueuedConnection {
     std::this_thread::sleep_until(deadline);
   }
 
-  // --- ends ----------------------------------------------------------------------------------------
+  // --- ends -------------------------------------------------------------------------------------
   ssize_t end_of_stream() {
     end_was_read_ = true;
     if (out().finished && state() == State::kConnected) move_to(State::kClosed);

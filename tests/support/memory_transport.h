@@ -24,7 +24,7 @@ struct Faults {
 
 struct Config {
   std::uint64_t seed = 1;  ///< with the same calls in the same order, the same faults
-  Faults faults;
+  Faults faults = {};
   std::size_t pipe_size = 64 << 10;  ///< bytes under way in each direction (option pipe)
   std::size_t backlog = 511;         ///< arrivals that wait for accept (option backlog)
 };

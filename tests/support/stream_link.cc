@@ -226,8 +226,8 @@ bool PlainNode::work(ae::TimePoint) {
       const ControlBytes bytes = encode(message);
       send({false, 0, 0, 0, {bytes.begin(), bytes.end()}});
     } else if (staged() != 0 && peer_used_ < peer_length_) {
-      const auto size = static_cast<std::uint32_t>(
-          std::min<std::size_t>(staged(), peer_length_ - peer_used_));
+      const auto size =
+          static_cast<std::uint32_t>(std::min<std::size_t>(staged(), peer_length_ - peer_used_));
       send({true, peer_address_ + peer_used_, peer_key_, size, next_bytes(size)});
       peer_used_ += size;
     } else {

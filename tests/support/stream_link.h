@@ -32,7 +32,7 @@ namespace conn::rdma::test {
 std::byte pattern(std::uint64_t stream, std::uint64_t index);
 
 struct Message {
-  bool is_write = false;           ///< WRITE_WITH_IMM, else SEND
+  bool is_write = false;  ///< WRITE_WITH_IMM, else SEND
   std::uint64_t address = 0;
   std::uint32_t key = 0;
   std::uint32_t immediate = 0;
@@ -62,7 +62,7 @@ class Node {
   std::size_t staged() const { return staged_; }
   std::uint64_t bytes_sent() const { return bytes_sent_; }
   std::uint64_t bytes_taken() const { return bytes_taken_; }
-  std::size_t on_the_wire() const { return wire_.size(); }        ///< towards this end
+  std::size_t on_the_wire() const { return wire_.size(); }  ///< towards this end
   std::size_t unhandled() const { return completions_.size(); }
   std::uint32_t receives() const { return receives_; }
   std::uint32_t fewest_receives() const { return fewest_receives_; }
@@ -72,16 +72,18 @@ class Node {
   bool must_not_run_dry = false;
   /// Work requests that may be under way from this end.
   std::size_t send_depth = 64;
-  std::uint64_t stream_id = 0;     ///< of the bytes this end sends
+  std::uint64_t stream_id = 0;  ///< of the bytes this end sends
 
  protected:
   void send(Message message);
   bool can_send() const { return peer_->wire_.size() < send_depth; }
-  void blame(const std::string& what) { if (fault_.empty()) fault_ = what; }
+  void blame(const std::string& what) {
+    if (fault_.empty()) fault_ = what;
+  }
   /// Registers memory with this end's device.
   WindowBuffer add_memory(std::uint32_t length);
   void remove_memory(const WindowBuffer& buffer);
-  std::vector<std::byte> next_bytes(std::size_t size);   // of those staged
+  std::vector<std::byte> next_bytes(std::size_t size);         // of those staged
   void check_bytes(const std::byte* bytes, std::size_t size);  // those taken
   Node& peer() { return *peer_; }
   const Node& peer() const { return *peer_; }
@@ -145,7 +147,7 @@ class PlainNode final : public Node {
   WindowBuffer window_;
   std::uint32_t filled_ = 0, consumed_ = 0;
   bool register_due_ = true;
-  std::uint32_t new_length_;       // of the window to be registered
+  std::uint32_t new_length_;  // of the window to be registered
   std::uint64_t peer_address_ = 0;
   std::uint32_t peer_length_ = 0, peer_key_ = 0, peer_used_ = 0, first_length_ = 0;
   std::deque<std::uint16_t> answers_;

@@ -186,6 +186,22 @@ std::string receive(ae::EventLoop& loop, conn::Connection& connection, std::size
   return bytes;
 }
 
+void await_readable(ae::EventLoop& loop, conn::Connection& connection) {
+  bool readable = false;
+  connection.set_read_handler([&](conn::Connection& c) {
+    readable = true;
+    c.set_read_handler(nullptr);
+  });
+  RUN_UNTIL(loop, readable);
+}
+
+std::string read_some(conn::Connection& connection, std::size_t size) {
+  std::string bytes(size, '\0');
+  const ssize_t n = connection.read(bytes.data(), size);
+  bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  return bytes;
+}
+
 Collector::Collector(conn::Connection& connection, std::size_t chunk) : buffer_(chunk) {
   connection.set_read_handler([this](conn::Connection& c) {
     ++calls;
@@ -199,13 +215,14 @@ Collector::Collector(conn::Connection& connection, std::size_t chunk) : buffer_(
 
 // --- much data -----------------------------------------------------------------------------------
 
-Pattern::Pattern(std::uint64_t seed) : period_(1'000'003, '\0') {
-  std::mt19937_64 random(seed);
-  for (char& byte : period_) byte = static_cast<char>(random());
-}
-
 std::string_view Pattern::at(std::uint64_t at) const noexcept {
-  return std::string_view(period_).substr(at % period_.size());
+  static const std::string period = [] {
+    std::string bytes(1'000'003, '\0');
+    std::mt19937 random(1);
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    return bytes;
+  }();
+  return std::string_view(period).substr((at + shift_) % period.size());
 }
 
 bool Pattern::matches(std::uint64_t from, std::string_view bytes) const noexcept {
@@ -257,16 +274,14 @@ conn::AcceptHandler EchoServer::handler() {
 }
 
 void EchoServer::on_readable(conn::Connection& connection) {
-  Client& client = clients_[&connection];
-  char buffer[16 << 10];
+  char buffer[64 << 10];
   const ssize_t n = connection.read(buffer, sizeof buffer);
   if (n < 0 && errno == EAGAIN) return;
   if (n <= 0) {
     clients_.erase(&connection);
     return;
   }
-  client.backlog.append(buffer, static_cast<std::size_t>(n));
-  connection.set_read_handler(nullptr);  // until this is sent
+  clients_[&connection].backlog.append(buffer, static_cast<std::size_t>(n));
   on_writable(connection);
 }
 
@@ -280,7 +295,6 @@ void EchoServer::on_writable(conn::Connection& connection) {
   if (n > 0) backlog.erase(0, static_cast<std::size_t>(n));
   if (backlog.empty()) {
     connection.set_write_handler(nullptr);
-    connection.set_read_handler([this](conn::Connection& c) { on_readable(c); });
   } else if (!connection.has_write_handler()) {
     connection.set_write_handler([this](conn::Connection& c) { on_writable(c); });
   }

@@ -125,6 +125,11 @@ void send(ae::EventLoop& loop, conn::Connection& connection, std::string_view by
 /// Reads exactly `size` bytes, running the loop. Takes over the read handler.
 std::string receive(ae::EventLoop& loop, conn::Connection& connection, std::size_t size);
 
+/// Runs the loop until something can be read, without reading it. Takes over the read handler.
+void await_readable(ae::EventLoop& loop, conn::Connection& connection);
+/// One read of at most `size` bytes; empty where there are none.
+std::string read_some(conn::Connection& connection, std::size_t size);
+
 /// Reads whatever comes, with a read handler that goes at the end of the stream.
 class Collector {
  public:
@@ -148,13 +153,13 @@ class Collector {
 /// An endless stream of bytes that differs at every offset (its period is a prime).
 class Pattern {
  public:
-  explicit Pattern(std::uint64_t seed);
+  explicit Pattern(std::uint64_t seed) : shift_(seed * 7919) {}
   /// Bytes from offset `at` on: at least one, at most as many as lie together.
   std::string_view at(std::uint64_t at) const noexcept;
   bool matches(std::uint64_t at, std::string_view bytes) const noexcept;
 
  private:
-  std::string period_;
+  std::uint64_t shift_;
 };
 
 /// Writes `total` bytes of a pattern with a write handler, which goes when all is written.
@@ -193,7 +198,8 @@ class Receiver {
 
 // --- peers ---------------------------------------------------------------------------------------
 
-/// Sends back what it gets, until the end of the stream.
+/// Sends back what it gets, until the end of the stream. It never stops reading, so its clients may
+/// send as much as they like before they read.
 class EchoServer {
  public:
   conn::AcceptHandler handler();

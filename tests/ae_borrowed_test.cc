@@ -1,0 +1,280 @@
+// ae/libev_loop.h on the loop of a host program, and a host's watchers on ours.
+
+#include "ae/libev_loop.h"
+
+#include <ev.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tests/support/catch.h"
+#include "tests/support/loop_kit.h"
+
+using namespace loop_kit;
+
+namespace {
+
+/// The loop of a host program, and a deadline in case it does not end by itself.
+struct Host {
+  Host() : loop(ev_loop_new(EVFLAG_NOENV)) {}
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+  ~Host() { ev_loop_destroy(loop); }
+  /// True if ev_run() ended since nothing was left to wait for.
+  bool runs_dry() {
+    ev_timer deadline;
+    ev_timer_init(
+        &deadline,
+        [](struct ev_loop* its_loop, ev_timer* w, int) {
+          *static_cast<bool*>(w->data) = true;
+          ev_break(its_loop, EVBREAK_ALL);
+        },
+        20.0, 0.0);
+    bool late = false;
+    deadline.data = &late;
+    ev_timer_start(loop, &deadline);
+    ev_unref(loop);
+    ev_run(loop, 0);
+    ev_ref(loop);
+    ev_timer_stop(loop, &deadline);
+    return !late;
+  }
+  struct ev_loop* loop;
+};
+
+}  // namespace
+
+TEST_CASE("borrowed loop: the host's ev_run() serves our events beside its own", "[ae]") {
+  Host host;
+  LibevLoop loop(host.loop);
+  CHECK(loop.native() == host.loop);
+  Sockets ours;
+  Sockets theirs;
+  ours.send();
+  theirs.send();
+  int host_reads = 0;
+  ev_io io;
+  ev_io_init(
+      &io,
+      [](struct ev_loop* its_loop, ev_io* w, int) {
+        ++*static_cast<int*>(w->data);
+        ev_io_stop(its_loop, w);
+      },
+      theirs.near, EV_READ);
+  io.data = &host_reads;
+  ev_io_start(host.loop, &io);
+  std::string journal;
+  TestSource source(&journal);
+  loop.add_source(source);
+  int reads = 0;
+  int ticks = 0;
+  int posted = 0;
+  loop.add_file_event(ours.near, kReadable, [&](int fd, Mask) {
+    if (++reads == 3) loop.remove_file_event(fd, kReadable);
+  });
+  loop.add_time_event(1ms, [&]() -> ae::Duration { return ++ticks < 3 ? 1ms : kNoMore; });
+  loop.post([&] { ++posted; });
+  CHECK(host.runs_dry());
+  CHECK(host_reads == 1);
+  CHECK(reads == 3);
+  CHECK(ticks == 3);
+  CHECK(posted == 1);
+  CHECK(journal.find("sa") != std::string::npos);
+  loop.remove_source(source);
+}
+
+TEST_CASE("borrowed loop: it keeps the host's ev_run() only while there is something of ours",
+          "[ae]") {
+  Host host;
+  LibevLoop loop(host.loop);
+  Sockets s;
+  SECTION("nothing") {}
+  SECTION("an event that is added and removed") {
+    loop.add_file_event(s.near, kReadable, [](int, Mask) {});
+    loop.remove_file_event(s.near, kReadable);
+  }
+  SECTION("a handler that moves its interest to another file") {
+    // For a moment no watcher is active.
+    auto other = std::make_shared<Sockets>();
+    auto moved = std::make_shared<bool>(false);
+    s.send();
+    other->send();
+    loop.add_file_event(s.near, kReadable, [&loop, other, moved](int fd, Mask) {
+      loop.remove_file_event(fd, kReadable);
+      loop.add_file_event(other->near, kReadable, [&loop, moved](int its_fd, Mask) {
+        *moved = true;
+        loop.remove_file_event(its_fd, kReadable);
+      });
+    });
+    CHECK(host.runs_dry());
+    CHECK(*moved);
+  }
+  SECTION("more timers at once than an iteration runs") {
+    int fired = 0;
+    for (int i = 0; i < 5000; ++i) loop.add_time_event(0ms, [&] { return ++fired, kNoMore; });
+    CHECK(host.runs_dry());
+    CHECK(fired == 5000);
+  }
+  SECTION("more posts than an iteration runs") {
+    int ran = 0;
+    for (int i = 0; i < 5000; ++i) loop.post([&] { ++ran; });
+    CHECK(host.runs_dry());
+    CHECK(ran == 5000);
+  }
+  SECTION("what the last handler left to flush and to destroy") {
+    std::string journal;
+    TestSource source(&journal);
+    bool dead = false;
+    loop.add_source(source);
+    loop.add_time_event(0ms, [&] {
+      journal.clear();
+      loop.destroy_later(thing([&] { dead = true; }));
+      return kNoMore;
+    });
+    CHECK(host.runs_dry());
+    CHECK(dead);
+    CHECK(journal.substr(0, 6) == "sp sf ");
+    loop.remove_source(source);
+  }
+  SECTION("pending work of a source") {
+    TestSource source(nullptr);
+    source.pending = 10;
+    loop.add_source(source);
+    CHECK(host.runs_dry());
+    CHECK(source.pending == 0);
+    loop.remove_source(source);
+  }
+  CHECK(host.runs_dry());
+}
+
+TEST_CASE("borrowed loop: what a handler throws ends ev_run() and waits in take_exception()",
+          "[ae]") {
+  Host host;
+  LibevLoop loop(host.loop);
+  int after = 0;
+  loop.add_time_event(0ms, []() -> ae::Duration { throw Oops{5}; });
+  loop.add_time_event(0ms, [&] { return ++after, kNoMore; });
+  loop.add_time_event(1h, [] { return kNoMore; });
+  ev_run(host.loop, 0);  // returns, though the last timer is far away
+  CHECK(after == 0);
+  const auto error = loop.take_exception();
+  REQUIRE(error);
+  CHECK_THROWS_AS(std::rethrow_exception(error), Oops);
+  CHECK_FALSE(loop.take_exception());
+  ev_run(host.loop, EVRUN_NOWAIT);
+  CHECK(after == 1);
+}
+
+TEST_CASE("borrowed loop: run() and process_events() work on it too, not from the host's handlers",
+          "[ae]") {
+  Host host;
+  LibevLoop loop(host.loop);
+  int ticks = 0;
+  loop.add_time_event(0ms, [&] { return ++ticks, kNoMore; });
+  CHECK(loop.process_events(kFullIteration) == 1);
+  loop.add_time_event(1ms, [&] { return loop.stop(), kNoMore; });
+  loop.run();
+  struct Nested {
+    LibevLoop* loop;
+    int refused;
+  } nested{&loop, 0};
+  ev_timer timer;
+  ev_timer_init(
+      &timer,
+      [](struct ev_loop*, ev_timer* w, int) {
+        auto& self = *static_cast<Nested*>(w->data);
+        try {
+          self.loop->run();
+        } catch (const ae::LoopError&) {
+          ++self.refused;
+        }
+      },
+      0.0, 0.0);
+  timer.data = &nested;
+  ev_timer_start(host.loop, &timer);
+  CHECK(host.runs_dry());
+  CHECK(nested.refused == 1);
+}
+
+TEST_CASE("borrowed loop: a loop on it leaves no trace", "[ae][lifetime]") {
+  Host host;
+  Sockets s;
+  for (int i = 0; i < 3; ++i) {
+    LibevLoop loop(host.loop);
+    loop.add_file_event(s.near, kReadable | kWritable, [](int, Mask) {});
+    loop.add_time_event(1h, [] { return kNoMore; });
+    loop.add_time_event(0ms, [] { return kNoMore; });
+    TestSource source(nullptr);
+    source.pending = 100;
+    loop.add_source(source);
+    if (i == 1) loop.process_events(kPoll);
+    if (i == 2) ev_run(host.loop, EVRUN_NOWAIT);
+    loop.remove_source(source);
+  }
+  // If a reference was lost or left, this would not wait for the timer, or wait for ever.
+  bool fired = false;
+  ev_timer timer;
+  ev_timer_init(
+      &timer, [](struct ev_loop*, ev_timer* w, int) { *static_cast<bool*>(w->data) = true; }, 0.01,
+      0.0);
+  timer.data = &fired;
+  ev_timer_start(host.loop, &timer);
+  CHECK(host.runs_dry());
+  CHECK(fired);
+}
+
+TEST_CASE("borrowed loop: the host's idle watchers run while our sources have no work", "[ae]") {
+  Host host;
+  LibevLoop loop(host.loop);
+  TestSource source(nullptr);
+  source.pending = 3;
+  loop.add_source(source);
+  ev_idle idle;
+  int calls = 0;
+  ev_idle_init(&idle, [](struct ev_loop* its_loop, ev_idle* w, int) {
+    if (++*static_cast<int*>(w->data) == 5) ev_idle_stop(its_loop, w);
+  });
+  idle.data = &calls;
+  ev_idle_start(host.loop, &idle);
+  CHECK(host.runs_dry());
+  CHECK(calls == 5);
+  CHECK(source.pending == 0);
+  loop.remove_source(source);
+}
+
+TEST_CASE("borrowed loop: two of our loops may share one of the host's", "[ae]") {
+  Host host;
+  LibevLoop one(host.loop);
+  std::optional<LibevLoop> two(std::in_place, host.loop);
+  int ticks = 0;
+  one.add_time_event(0ms, [&] { return ++ticks, kNoMore; });
+  two->add_time_event(0ms, [&] { return ++ticks, kNoMore; });
+  CHECK(host.runs_dry());
+  CHECK(ticks == 2);
+  two.reset();
+  one.add_time_event(0ms, [&] { return ++ticks, kNoMore; });
+  CHECK(host.runs_dry());
+  CHECK(ticks == 3);
+}
+
+TEST_CASE("event loop: a program may put watchers of its own on our loop", "[ae]") {
+  LibevLoop loop;
+  ev_timer timer;
+  ev_timer_init(
+      &timer, [](struct ev_loop*, ev_timer* w, int) { static_cast<LibevLoop*>(w->data)->stop(); },
+      0.001, 0.0);
+  timer.data = &loop;
+  ev_timer_start(loop.native(), &timer);
+  loop.run();
+  // Also just before the sleep, when our own part of the iteration is over.
+  ev_prepare prepare;
+  ev_prepare_init(&prepare, [](struct ev_loop*, ev_prepare* w, int) {
+    static_cast<LibevLoop*>(w->data)->stop();
+  });
+  prepare.data = &loop;
+  ev_set_priority(&prepare, EV_MINPRI);
+  ev_prepare_start(loop.native(), &prepare);
+  loop.run();
+  ev_prepare_stop(loop.native(), &prepare);
+}

@@ -1,0 +1,218 @@
+// What an iteration of the loop costs, counted and not timed: allocations and system calls.
+
+#include "ae/libev_loop.h"
+
+#include <ev.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/loop_kit.h"
+
+namespace {
+
+thread_local std::size_t g_allocations = 0;
+
+void* counted(std::size_t size) noexcept {
+  ++g_allocations;
+  return std::malloc(size != 0 ? size : 1);
+}
+
+void* counted_or_throw(std::size_t size) {
+  void* const memory = counted(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+// TSan must see the epoll calls itself.
+#if defined(__SANITIZE_THREAD__)
+#define AECONN_COUNTS_EPOLL 0
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define AECONN_COUNTS_EPOLL 0
+#endif
+#endif
+#ifndef AECONN_COUNTS_EPOLL
+#define AECONN_COUNTS_EPOLL 1
+#endif
+
+#if AECONN_COUNTS_EPOLL
+struct EpollCalls {
+  int waits = 0;
+  int events = 0;
+  int controls = 0;
+  int fail_controls_with = 0;  // an errno, or 0
+};
+thread_local EpollCalls g_epoll;
+#endif
+
+}  // namespace
+
+void* operator new(std::size_t size) { return counted_or_throw(size); }
+void* operator new[](std::size_t size) { return counted_or_throw(size); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return counted(size); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return counted(size); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+
+#if AECONN_COUNTS_EPOLL
+// These stand before the C library's for libev too.
+extern "C" int epoll_wait(int epoll, epoll_event* events, int size, int timeout) {
+  ++g_epoll.waits;
+  const auto count = syscall(SYS_epoll_pwait, epoll, events, size, timeout, nullptr, 8);
+  if (count > 0) g_epoll.events += static_cast<int>(count);
+  return static_cast<int>(count);
+}
+extern "C" int epoll_ctl(int epoll, int what, int fd, epoll_event* event) noexcept {
+  ++g_epoll.controls;
+  if (g_epoll.fail_controls_with != 0) {
+    errno = g_epoll.fail_controls_with;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_epoll_ctl, epoll, what, fd, event));
+}
+#endif
+
+using namespace loop_kit;
+
+TEST_CASE("event loop: events that fire allocate nothing", "[ae]") {
+  LibevLoop loop;
+  Sockets s;
+  s.send();
+  std::size_t calls = 0;
+  struct Large {  // more than a std::function keeps inside
+    std::array<char, 64> bytes;
+  } large{};
+  TestSource source(nullptr);
+  loop.add_source(source);
+  loop.add_before_sleep([&, large] { calls += large.bytes.size() != 0; });
+  loop.add_file_event(s.near, kReadable,
+                      [&, large](int, Mask) { calls += large.bytes.size() != 0; });
+  loop.add_file_event(s.near, kWritable | kBarrier, [&](int, Mask) { ++calls; });
+  loop.add_time_event(0ms, [&, large] {
+    calls += large.bytes.size() != 0;
+    return ae::Duration::zero();
+  });
+  const auto post = [&] { ++calls; };  // small enough for std::function itself
+  const auto fire = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      loop.post(post);
+      loop.process_events(kPoll);
+    }
+  };
+  fire(10);  // the tables reach their size
+  calls = 0;
+  const auto before = g_allocations;
+  fire(100);
+  CHECK(g_allocations - before == 0);
+  CHECK(calls >= 450);
+}
+
+TEST_CASE("event loop: taking back interest and asking for it again allocates nothing", "[ae]") {
+  LibevLoop loop;
+  Sockets s;
+  loop.add_file_event(s.near, kReadable, [](int, Mask) {});
+  turns(loop, 2);
+  const auto before = g_allocations;
+  for (int i = 0; i < 100; ++i) {
+    loop.add_file_event(s.near, kWritable, [](int, Mask) {});
+    loop.process_events(kPoll);
+    loop.remove_file_event(s.near, kWritable);
+    loop.process_events(kPoll);
+  }
+  CHECK(g_allocations - before == 0);
+}
+
+#if AECONN_COUNTS_EPOLL
+TEST_CASE("event loop: an iteration costs the same with one idle connection and with a thousand",
+          "[ae]") {
+  const auto cost = [](std::size_t idle) {
+    LibevLoop loop;
+    Sockets busy;
+    busy.send();
+    loop.add_file_event(busy.near, kReadable, [](int, Mask) {});
+    std::vector<std::unique_ptr<Sockets>> quiet;
+    for (std::size_t i = 0; i < idle; ++i) {
+      quiet.push_back(std::make_unique<Sockets>());
+      loop.add_file_event(quiet.back()->near, kReadable, [](int, Mask) {});
+      loop.add_time_event(1h, [] { return kNoMore; });
+    }
+    turns(loop, 2);
+    g_epoll = {};
+    const auto allocations = g_allocations;
+    const auto handlers = loop.process_events(kFullIteration);
+    return std::array<std::size_t, 5>{
+        handlers, static_cast<std::size_t>(g_epoll.waits), static_cast<std::size_t>(g_epoll.events),
+        static_cast<std::size_t>(g_epoll.controls), g_allocations - allocations};
+  };
+  const std::array<std::size_t, 5> one_wait_one_event{1, 1, 1, 0, 0};
+  CHECK(cost(0) == one_wait_one_event);
+  CHECK(cost(1) == one_wait_one_event);
+  CHECK(cost(400) == one_wait_one_event);
+}
+
+TEST_CASE("event loop: interest that comes and goes within an iteration costs no system call",
+          "[ae]") {
+  LibevLoop loop;
+  Sockets s;
+  loop.add_file_event(s.near, kReadable, [](int, Mask) {});
+  turns(loop, 2);
+  g_epoll = {};
+  for (int i = 0; i < 10; ++i) {
+    loop.add_file_event(s.near, kWritable, [](int, Mask) {});
+    loop.remove_file_event(s.near, kWritable);
+    loop.process_events(kPoll);
+  }
+  CHECK(g_epoll.controls == 0);
+  loop.add_file_event(s.near, kWritable, [](int, Mask) {});
+  turns(loop, 3);
+  CHECK(g_epoll.controls == 1);
+}
+
+TEST_CASE("event loop: an idle loop does nothing", "[ae]") {
+  LibevLoop loop;
+  Sockets s;
+  TestSource source(nullptr);
+  loop.add_source(source);
+  loop.add_file_event(s.near, kReadable, [](int, Mask) {});
+  bool over = false;
+  loop.add_time_event(100ms, [&] {
+    over = true;
+    return kNoMore;
+  });
+  g_epoll = {};
+  while (!over) loop.process_events(kFullIteration);
+  CHECK(g_epoll.waits <= 3);  // the timer's own wake-up, which the kernel rounds to milliseconds
+}
+
+TEST_CASE("event loop: a descriptor that the kernel has no room for is tried again, not lost",
+          "[ae][hostile]") {
+  LibevLoop loop;
+  Sockets s;
+  s.send();
+  int calls = 0;
+  turns(loop, 1);
+  loop.add_file_event(s.near, kReadable, [&](int, Mask) { ++calls; });
+  g_epoll = {};
+  g_epoll.fail_controls_with = ENOSPC;
+  turns(loop, 5);
+  g_epoll.fail_controls_with = 0;
+  CHECK(calls == 1);  // told once; no spinning
+  CHECK(g_epoll.controls == 1);
+  CHECK(loop.file_events(s.near) == kReadable);
+  REQUIRE(
+      runs_until(loop, [&] { return calls > 5; }));  // soon known to the kernel: level-triggered
+}
+#endif

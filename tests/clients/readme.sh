@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# What the README shows is what a reader gets: its programs compile against the library that was
+# built, its echo server is docs/echo_server.cc and sends bytes back, docs/options.md names exactly
+# the options there are, and no link leads nowhere.
+#
+#   tests/clients/readme.sh          AECONN_BUILD (default build): the folder with libaeconn.a
+#                                    AECONN_RDMA_ADDRESS: echo over rdma on this address too
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+build=${AECONN_BUILD:-build} passed=0 failed=0 server=
+work=$(mktemp -d) || exit 1
+finish() { [ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$work"; }
+trap finish EXIT
+
+check() {  # NAME COMMAND...
+  if "${@:2}" >"$work/log" 2>&1; then passed=$((passed + 1)); else
+    failed=$((failed + 1)); echo "failed: $1"; tail -n 20 "$work/log" | sed 's/^/  | /'; fi
+}
+
+# The compiler and the flags that this library was made with.
+made_with=$(cat "$build/flags" 2>/dev/null)
+cxx=${CXX:-${made_with%% *}} cxx=${cxx:-g++}
+sanitize=$(grep -o -e '-fsanitize=[a-z,]*' <<<"$made_with" | sort -u | tr '\n' ' ')
+rdma='-lrdmacm -libverbs' tls=
+case $made_with in *-DAECONN_RDMA=0*) rdma= ;; esac
+case $made_with in *-DAECONN_TLS=1*) tls='-lssl -lcrypto' ;; esac
+compile() {  # SOURCE PROGRAM
+  # shellcheck disable=SC2086
+  $cxx -std=c++20 -O1 -Wall -Wextra -Werror $sanitize -I. "$1" -o "$2" "$build/libaeconn.a" \
+    $tls $rdma -lev -lfmt -pthread
+}
+
+# ---- the programs -------------------------------------------------------------------------------
+awk -v folder="$work" '/^```cpp$/ {inside = 1; n++; next} /^```$/ {inside = 0}
+                       inside {print >(folder "/block" n ".cc")}' README.md
+mv "$work/block1.cc" "$work/echo.cc"
+check 'the README has an echo server, and it is docs/echo_server.cc' \
+  diff docs/echo_server.cc "$work/echo.cc"
+check 'the echo server compiles' compile "$work/echo.cc" "$work/echo"
+for block in "$work"/block*.cc; do
+  check "the README's program $(basename "$block" .cc) compiles" compile "$block" "$work/other"
+done
+
+# Writes faster than it reads, so that the server meets short writes.
+cat >"$work/client.cc" <<'END'
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include "ae/libev_loop.h"
+#include "conn/transports/transports.h"
+
+int main(int, char** argv) try {
+  constexpr std::size_t kTotal = 4 << 20;
+  std::string sent, got;
+  while (sent.size() < kTotal) sent += std::to_string(sent.size()) + " bottles of beer\n";
+  sent.resize(kTotal);
+  const conn::Registry registry = conn::all_transports();
+  ae::LibevLoop loop;
+  std::size_t written = 0;
+  const auto connected = [&](conn::Connection& c) {
+    if (c.state() != conn::State::kConnected) return loop.stop();
+    c.set_write_handler([&](conn::Connection& peer) {
+      const ssize_t n = peer.write(sent.data() + written, sent.size() - written);
+      if (n > 0) written += static_cast<std::size_t>(n);
+      if (written == sent.size()) peer.set_write_handler(nullptr);
+    });
+    c.set_read_handler([&](conn::Connection& peer) {
+      char buffer[4096];
+      const ssize_t n = peer.read(buffer, sizeof buffer);
+      if (n > 0) got.append(buffer, static_cast<std::size_t>(n));
+      if (n == 0 || (n < 0 && errno != EAGAIN) || got.size() >= sent.size()) loop.stop();
+    });
+  };
+  const conn::ConnectionPtr connection = registry.connect(loop, argv[1], connected);
+  loop.run();
+  if (got == sent) return 0;
+  std::fprintf(stderr, "%zu of %zu bytes came back; %s\n", got.size(), sent.size(),
+               connection->last_error().c_str());
+  return 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
+}
+END
+check 'a client for it compiles' compile "$work/client.cc" "$work/client"
+
+urls=(tcp://127.0.0.1:0 "unix://$work/echo.sock")
+[ -n "$rdma" ] && [ -n "${AECONN_RDMA_ADDRESS-}" ] && urls+=("rdma://$AECONN_RDMA_ADDRESS:0")
+if [ -x "$work/echo" ] && [ -x "$work/client" ]; then
+  "$work/echo" "${urls[@]}" >"$work/listening" 2>"$work/complaints" &
+  server=$!
+  for ((i = 0; i < 200; i++)); do
+    [ "$(wc -l <"$work/listening")" = ${#urls[@]} ] && break
+    kill -0 $server 2>/dev/null || break
+    sleep 0.1
+  done
+  check 'the echo server listens on every URL' test "$(wc -l <"$work/listening")" = ${#urls[@]}
+  while read -r url; do
+    check "4 MiB come back over ${url%%:*}" timeout 60 "$work/client" "$url"
+  done <"$work/listening"
+  check 'the echo server is still there' kill -0 $server
+  sed 's/^/  | /' "$work/complaints"
+fi
+check 'a bad URL is one sentence and status 1' \
+  bash -c '"$1" nonsense 2>"$2"; [ $? = 1 ] && [ "$(wc -l <"$2")" = 1 ]' - "$work/echo" "$work/bad"
+
+# ---- the pages ----------------------------------------------------------------------------------
+# options FILE FUNCTION-TEXT: the names that a call of Options::only() in FILE lists
+options() { tr '\n' ' ' <"$1" | grep -o "only(\"$2\"[^}]*}" | grep -o '"[a-z-]*"' | tr -d '"' | tail -n +2; }
+documented() { awk -v title="## $1" 'index($0, title) == 1 {on = 1; next} /^## / {on = 0}
+                                     on && /^\| `/' docs/options.md | grep -o '^| `[a-z-]*' | cut -c4-; }
+same_options() { diff <(options "$2" "$1" | sort) <(documented "$1" | sort); }
+check 'docs/options.md names the options of tcp' same_options tcp conn/tcp/settings.cc
+check 'docs/options.md names the options of unix' same_options unix conn/tcp/settings.cc
+check 'docs/options.md names the options of rdma' same_options rdma conn/rdma/settings.cc
+
+links() {  # every relative link of every page leads to a file or folder
+  local page target bad=0
+  for page in README.md CHANGELOG.md docs/*.md; do
+    while read -r target; do
+      case $target in http*|'#'*) continue ;; esac
+      [ -e "$(dirname "$page")/${target%%#*}" ] || { echo "$page: $target"; bad=1; }
+    done < <(grep -o '](\([^)]*\))' "$page" | sed 's/^](//; s/)$//')
+  done
+  return $bad
+}
+check 'every link leads somewhere' links
+check 'no line is longer than 100 columns' \
+  bash -c '! LC_ALL=C.UTF-8 awk "length > 100 {print FILENAME \": \" FNR; bad = 1} END {exit !bad}" "$@"' \
+  - README.md CHANGELOG.md docs/*
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

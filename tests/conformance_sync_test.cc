@@ -1,0 +1,313 @@
+// The blocking operations, for every transport alike.
+
+#include <cerrno>
+#include <cstring>
+
+#include "tests/support/catch.h"
+#include "tests/support/testing.h"
+
+using conn::Connection;
+using conn::ConnectionPtr;
+using conn::State;
+using testing::await_readable;
+using testing::Pair;
+using testing::Site;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Something that listens while this thread blocks: on a thread of its own where the transport
+/// reaches that far, on this loop otherwise.
+struct FarEcho {
+  explicit FarEcho(Site& site) {
+    if (site.transport.reaches_far) {
+      thread = std::make_unique<testing::EchoThread>(site.transport);
+      address = thread->address();
+    } else {
+      listener = site.listen(echo.handler());
+      address = testing::address_of(*listener);
+    }
+  }
+  testing::EchoServer echo;
+  conn::ListenerPtr listener;
+  std::unique_ptr<testing::EchoThread> thread;
+  conn::Endpoint address;
+};
+
+std::string sync_read(Connection& connection, std::size_t size, ae::Duration timeout = 5s) {
+  std::string bytes(size, '\0');
+  const ssize_t n = connection.sync_read(bytes.data(), size, timeout);
+  INFO("sync_read: " << std::strerror(errno));
+  REQUIRE(n >= 0);
+  bytes.resize(static_cast<std::size_t>(n));
+  return bytes;
+}
+
+/// The connected end that reads, with `bytes` already there.
+void deliver(Pair& pair, std::string_view bytes) {
+  testing::send(pair.loop, *pair.server, bytes);
+  await_readable(pair.loop, *pair.client);
+}
+
+}  // namespace
+
+TEST_CASE("sync_read: it reads exactly what it is asked for", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    deliver(pair, "abcdef");
+    REQUIRE(sync_read(*pair.client, 4) == "abcd");
+    REQUIRE(sync_read(*pair.client, 2) == "ef");
+    char byte;
+    REQUIRE(pair.client->sync_read(&byte, 0, 0s) == 0);
+  }
+}
+
+TEST_CASE("sync_read: with no time it takes what is there", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    deliver(pair, "abc");
+    REQUIRE(sync_read(*pair.client, 3, 0s) == "abc");
+    char byte;
+    errno = 0;
+    REQUIRE(pair.client->sync_read(&byte, 1, 0s) == -1);
+    REQUIRE(errno == ETIMEDOUT);
+  }
+}
+
+TEST_CASE("sync_read: it times out when too little comes, and the connection lives on",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    deliver(pair, "abc");
+    char buffer[4];
+    const auto before = std::chrono::steady_clock::now();
+    errno = 0;
+    REQUIRE(pair.client->sync_read(buffer, 4, 50ms) == -1);
+    REQUIRE(errno == ETIMEDOUT);
+    REQUIRE(std::chrono::steady_clock::now() - before >= 50ms);
+    REQUIRE(pair.client->state() == State::kConnected);
+    deliver(pair, "next");
+    REQUIRE(sync_read(*pair.client, 4) == "next");
+  }
+}
+
+TEST_CASE("sync_read: at the end of the stream it returns what there was", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    deliver(pair, "abc");
+    pair.server.reset();
+    testing::Collector nobody(*pair.client, 1);  // until the end is there too
+    RUN_UNTIL(pair.loop, nobody.over());
+    REQUIRE(nobody.bytes == "abc");
+    REQUIRE(sync_read(*pair.client, 10) == "");
+  }
+}
+
+TEST_CASE("sync_read: fewer bytes than asked for mean that the stream ended", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    testing::send(pair.loop, *pair.server, "abc");
+    pair.server.reset();
+    await_readable(pair.loop, *pair.client);
+    REQUIRE(sync_read(*pair.client, 10) == "abc");
+    REQUIRE(sync_read(*pair.client, 10) == "");
+  }
+}
+
+TEST_CASE("sync_readline: it takes one line at a time, without its end", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    deliver(pair, "first\r\n\nsecond\n\r\n\rthird\nrest");
+    char line[32];
+    for (const std::string expected : {"first", "", "second", "", "\rthird"}) {
+      REQUIRE(pair.client->sync_readline(line, sizeof line, 5s) ==
+              static_cast<ssize_t>(expected.size()));
+      REQUIRE(std::string(line) == expected);
+    }
+    REQUIRE(sync_read(*pair.client, 4) == "rest");
+  }
+}
+
+TEST_CASE("sync_readline: a line that is too long, late or cut off is an error", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    char line[8];
+    deliver(pair, "1234567890");
+    REQUIRE(pair.client->sync_readline(line, sizeof line, 5s) == -1);
+    REQUIRE(errno == EMSGSIZE);
+    REQUIRE(std::string(line) == "1234567");
+    REQUIRE(pair.client->sync_readline(line, sizeof line, 30ms) == -1);
+    REQUIRE(errno == ETIMEDOUT);
+    deliver(pair, "fit in\n");  // six and the end are just what eight bytes hold
+    REQUIRE(pair.client->sync_readline(line, sizeof line, 5s) == 6);
+    testing::send(pair.loop, *pair.server, "cut");
+    pair.server.reset();
+    await_readable(pair.loop, *pair.client);
+    REQUIRE(pair.client->sync_readline(line, sizeof line, 5s) == -1);
+    REQUIRE(errno == ECONNRESET);
+  }
+}
+
+TEST_CASE("sync_write: it times out when the peer does not read", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    const std::string much(64 << 20, 'x');
+    errno = 0;
+    REQUIRE(pair.client->sync_write(much.data(), much.size(), 200ms) == -1);
+    REQUIRE(errno == ETIMEDOUT);
+    REQUIRE(pair.client->state() == State::kConnected);
+    REQUIRE(pair.client->sync_write("", 0, 0s) == 0);
+  }
+}
+
+TEST_CASE("sync_write: an error ends it", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    pair.server.reset();
+    testing::Collector end(*pair.client);
+    RUN_UNTIL(pair.loop, end.over());
+    const std::string much(64 << 20, 'x');
+    errno = 0;
+    REQUIRE(pair.client->sync_write(much.data(), much.size(), 5s) == -1);
+    REQUIRE(errno != ETIMEDOUT);
+    REQUIRE(pair.client->state() == State::kError);
+  }
+}
+
+TEST_CASE("sync operations: a request and its reply, both larger than any buffer",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    if (!transport.reaches_far) return;  // the peer has to read meanwhile
+    Site site(transport);
+    FarEcho far(site);
+    const ConnectionPtr client = site.type.create(site.loop);
+    REQUIRE(client->connect_blocking(far.address, 5s));
+    const testing::Pattern pattern(31);
+    constexpr std::size_t kSize = 8 << 20;
+    std::string request;
+    while (request.size() < kSize) request += pattern.at(request.size());
+    REQUIRE(client->sync_write(request.data(), request.size(), testing::patience()) ==
+            static_cast<ssize_t>(request.size()));
+    REQUIRE(sync_read(*client, request.size(), testing::patience()) == request);
+  }
+}
+
+TEST_CASE("sync operations: handlers do not run meanwhile, and afterwards nothing is lost",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Site site(transport);
+    FarEcho far(site);
+    bool inside = false;
+    std::string got_by_other, got_by_own;
+    int timers = 0;
+    const ConnectionPtr other = site.connect(far.address), own = site.connect(far.address);
+    RUN_UNTIL(site.loop, other->state() == State::kConnected && own->state() == State::kConnected);
+    other->set_read_handler([&](Connection& c) {
+      REQUIRE_FALSE(inside);
+      got_by_other += testing::read_some(c, 100);
+    });
+    own->set_read_handler([&](Connection& c) {
+      REQUIRE_FALSE(inside);
+      got_by_own += testing::read_some(c, 100);
+    });
+    site.loop.add_time_event(0s, [&] {
+      REQUIRE_FALSE(inside);
+      ++timers;
+      return ae::kNoMore;
+    });
+    testing::send(site.loop, *other, "for the other");
+    testing::send(site.loop, *own, "for this one");
+    if (!transport.reaches_far) RUN_UNTIL(site.loop, far.echo.open() == 2);
+    // While this one waits for bytes that never come, the other's arrive.
+    got_by_own.clear();
+    inside = true;
+    char buffer[1000];
+    REQUIRE(own->sync_read(buffer, sizeof buffer, 200ms) == -1);
+    REQUIRE(errno == ETIMEDOUT);
+    inside = false;
+    testing::send(site.loop, *own, "more");
+    RUN_UNTIL(site.loop, got_by_other == "for the other" && got_by_own.ends_with("more") &&
+                             timers == 1);
+  }
+}
+
+TEST_CASE("sync operations: they work inside a handler", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    std::string got;
+    pair.client->set_read_handler([&](Connection& c) {
+      char line[32];
+      REQUIRE(c.sync_readline(line, sizeof line, 5s) == 5);
+      got = std::string(line) + "+" + sync_read(c, 4);
+      REQUIRE(c.sync_write("done", 4, 5s) == 4);
+      c.set_read_handler(nullptr);
+    });
+    testing::send(pair.loop, *pair.server, "hello\nabcd");
+    RUN_UNTIL(pair.loop, !got.empty());
+    REQUIRE(got == "hello+abcd");
+    REQUIRE(testing::receive(pair.loop, *pair.server, 4) == "done");
+  }
+}
+
+TEST_CASE("connect_blocking: it returns with a connection that works", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Site site(transport);
+    FarEcho far(site);
+    const ConnectionPtr client = site.type.create(site.loop);
+    REQUIRE(client->connect_blocking(far.address, 5s));
+    REQUIRE(client->state() == State::kConnected);
+    testing::send(site.loop, *client, "hello");
+    REQUIRE(testing::receive(site.loop, *client, 5) == "hello");
+    errno = 0;
+    REQUIRE_FALSE(client->connect_blocking(far.address, 5s));
+    REQUIRE(errno == EISCONN);
+    REQUIRE(client->state() == State::kConnected);
+  }
+}
+
+TEST_CASE("connect_blocking: where nobody listens it says so at once", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Site site(transport);
+    const ConnectionPtr client = site.type.create(site.loop);
+    const auto before = std::chrono::steady_clock::now();
+    REQUIRE_FALSE(client->connect_blocking(site.deserted(), 5s));
+    REQUIRE(std::chrono::steady_clock::now() - before < 4s);
+    REQUIRE(client->state() == State::kError);
+    REQUIRE(client->last_error().find(' ') != std::string::npos);
+  }
+}
+
+TEST_CASE("connect_blocking: a listener that does not answer costs the time-out, no more",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    if (!transport.reaches_far) return;
+    Site site(transport);
+    ae::LibevLoop stopped;  // its listener answers nobody; only a kernel's backlog does
+    conn::Endpoint at = site.fresh();
+    at.options.set("backlog", "1");
+    const conn::ListenerPtr listener = site.type.listen(stopped, at, [](ConnectionPtr) {});
+    std::vector<ConnectionPtr> clients;
+    bool connected = true;
+    while (connected && clients.size() < 10) {
+      clients.push_back(site.type.create(site.loop));
+      const auto before = std::chrono::steady_clock::now();
+      connected = clients.back()->connect_blocking(testing::address_of(*listener), 200ms);
+      const auto took = std::chrono::steady_clock::now() - before;
+      REQUIRE((connected || took >= 200ms));
+      REQUIRE(took < 3s);
+    }
+    REQUIRE_FALSE(connected);
+    REQUIRE(clients.back()->error_code() == std::errc::timed_out);
+    REQUIRE(clients.back()->last_error().find(' ') != std::string::npos);
+
+    // The same without blocking, by the option of the endpoint.
+    conn::Endpoint to = testing::address_of(*listener);
+    to.options.set("connect-timeout", "200ms");
+    int calls = 0;
+    const ConnectionPtr late = site.connect(to, [&](Connection&) { ++calls; });
+    RUN_UNTIL(site.loop, calls > 0);
+    REQUIRE(late->state() == State::kError);
+    REQUIRE(late->error_code() == std::errc::timed_out);
+    REQUIRE(calls == 1);
+  }
+}

@@ -1,0 +1,76 @@
+// The client's side: parsing replies and showing them.
+
+#include <string>
+
+#include "examples/kv_server/resp_reply_parser.h"
+#include "tests/support/catch.h"
+
+using kv::Reply;
+using kv::ReplyParser;
+using Result = kv::ReplyParser::Result;
+
+namespace {
+
+/// Shows every reply in `input`, which arrives `piece` bytes at a time.
+std::string show(const std::string& input, std::size_t piece) {
+  ReplyParser parser;
+  std::string unread, out;
+  for (std::size_t at = 0; at < input.size(); at += piece) {
+    unread += input.substr(at, piece);
+    for (;;) {
+      std::size_t used = 0;
+      const Result result = parser.next(unread, used);
+      unread.erase(0, used);
+      if (result == Result::kError) return out + "error: " + parser.error();
+      if (result == Result::kNeedMore) break;
+      out += kv::format_reply(parser.reply());
+    }
+  }
+  return out;
+}
+
+std::string show(const std::string& input) {
+  const std::string whole = show(input, input.size());
+  for (std::size_t piece = 1; piece < input.size(); ++piece) REQUIRE(show(input, piece) == whole);
+  return whole;
+}
+
+}  // namespace
+
+TEST_CASE("replies look as in redis-cli", "[kv]") {
+  REQUIRE(show("+OK\r\n") == "OK\n");
+  REQUIRE(show("-ERR no\r\n") == "(error) ERR no\n");
+  REQUIRE(show(":-42\r\n") == "(integer) -42\n");
+  REQUIRE(show("$5\r\na\r\n\"\x01\r\n") == "\"a\\r\\n\\\"\\x01\"\n");
+  REQUIRE(show("$-1\r\n*-1\r\n_\r\n") == "(nil)\n(nil)\n(nil)\n");
+  REQUIRE(show("*0\r\n%0\r\n~0\r\n") == "(empty array)\n(empty hash)\n(empty set)\n");
+  REQUIRE(show("*2\r\n$1\r\na\r\n:1\r\n") == "1) \"a\"\n2) (integer) 1\n");
+  REQUIRE(show("*2\r\n*2\r\n:1\r\n:2\r\n*1\r\n$1\r\nx\r\n") ==
+          "1) 1) (integer) 1\n   2) (integer) 2\n2) 1) \"x\"\n");
+  REQUIRE(show("%2\r\n+a\r\n:1\r\n+b\r\n*1\r\n#t\r\n") ==
+          "1# a => (integer) 1\n2# b => 1) (true)\n");
+  REQUIRE(show("~1\r\n,1.5\r\n") == "1~ (double) 1.5\n");
+  REQUIRE(show("=7\r\ntxt:abc\r\n(123456789012345678901\r\n") == "abc\n123456789012345678901\n");
+  REQUIRE(show("!6\r\nERR no\r\n#f\r\n") == "(error) ERR no\n(false)\n");
+  REQUIRE(show("|1\r\n+ttl\r\n:1\r\n*1\r\n|1\r\n+a\r\n*1\r\n:2\r\n$1\r\nx\r\n") == "1) \"x\"\n");
+}
+
+TEST_CASE("replies in a pipe are plain", "[kv]") {
+  ReplyParser parser;
+  std::size_t used = 0;
+  REQUIRE(parser.next("*4\r\n$1\r\na\r\n:1\r\n$-1\r\n*2\r\n+x\r\n+y\r\n", used) == Result::kReply);
+  REQUIRE(kv::format_reply_raw(parser.reply()) == "a\n1\n\nx\ny");
+}
+
+TEST_CASE("a server that does not speak RESP is refused", "[kv][hostile]") {
+  REQUIRE(show("HTTP/1.1 400\r\n").starts_with("error: "));
+  REQUIRE(show(":1x\r\n").starts_with("error: "));
+  REQUIRE(show("$3\r\nabcde\r\n").starts_with("error: "));
+  REQUIRE(show("$99999999999999999999\r\n").starts_with("error: "));
+  REQUIRE(show("*-2\r\n").starts_with("error: "));
+  std::string deep;
+  for (int i = 0; i < 1000; ++i) deep += "*1\r\n";
+  REQUIRE(show(deep, deep.size()).starts_with("error: "));
+  // A count allocates nothing.
+  REQUIRE(show("*1000000000\r\n:1\r\n").empty());
+}

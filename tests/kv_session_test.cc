@@ -1,0 +1,275 @@
+// Sessions: whole conversations without I/O.
+
+#include <string>
+#include <vector>
+
+#include "examples/kv_server/session.h"
+#include "tests/support/catch.h"
+
+using kv::Server;
+using kv::Session;
+using Progress = kv::Session::Progress;
+
+namespace {
+
+std::int64_t clock_us = 1'700'000'000'000'000;
+std::int64_t test_clock() { return clock_us; }
+
+kv::SessionInfo info(int number = 1) {
+  return {"tcp", "10.0.0.1:" + std::to_string(number), "10.0.0.9:6379", number};
+}
+
+std::string request(const std::vector<std::string>& arguments) {
+  std::string out = "*" + std::to_string(arguments.size()) + "\r\n";
+  for (const auto& argument : arguments) {
+    out += "$" + std::to_string(argument.size()) + "\r\n" + argument + "\r\n";
+  }
+  return out;
+}
+
+std::string take(Session& session) {
+  std::string out(session.pending_output());
+  session.consume_output(out.size());
+  return out;
+}
+
+std::string call(Session& session, const std::vector<std::string>& arguments) {
+  session.feed(request(arguments));
+  session.execute();
+  return take(session);
+}
+
+}  // namespace
+
+TEST_CASE("session: every request split at every byte gets identical replies", "[kv]") {
+  const std::string input = request({"SET", "k", std::string("a\0\r\nb", 5)}) +
+                            request({"GET", "k"}) +
+                            "PING\r\n" + request({"INCR", "n"}) + request({"FOO", "bar"}) +
+                            "SET q \"x y\"\r\n" + request({"MGET", "k", "q", "none"}) +
+                            request({"GET"}) + "*1\r\n$-5\r\n";
+  const auto converse = [&](std::size_t first, std::size_t then) {
+    Server server(test_clock);
+    Session session(server, info());
+    for (std::size_t at = 0, size = first; at < input.size(); at += size, size = then) {
+      session.feed(input.substr(at, size));
+      session.execute();
+    }
+    REQUIRE(session.wants_close());
+    return take(session);
+  };
+  const std::string whole = converse(input.size(), input.size());
+  REQUIRE(whole.ends_with("-ERR Protocol error: invalid bulk length\r\n"));
+  REQUIRE(converse(1, 1) == whole);
+  for (std::size_t cut = 1; cut < input.size(); ++cut) {
+    REQUIRE(converse(cut, input.size()) == whole);
+  }
+}
+
+TEST_CASE("session: a million pipelined PINGs run in bounded turns", "[kv][hostile]") {
+  Server server(test_clock);
+  Session session(server, info());
+  std::size_t replies = 0, sent = 0;
+  const std::string batch = "PING\r\nPING\r\nPING\r\nPING\r\n";
+  while (replies < 1'000'000) {
+    // What a server does: it reads only when nothing waits.
+    while (sent < 1'000'000 && session.prepare().size() >= 16384 && sent - replies < 2000) {
+      session.feed(batch);
+      sent += 4;
+    }
+    const Progress progress = session.execute(1000);
+    const std::size_t count = take(session).size() / 7;
+    REQUIRE(count <= 1000);
+    REQUIRE((progress == Progress::kMore || replies + count == sent));
+    replies += count;
+    REQUIRE(server.buffer_bytes < 256 * 1024);
+  }
+  REQUIRE(replies == 1'000'000);
+}
+
+TEST_CASE("session: announcing much allocates nothing", "[kv][hostile]") {
+  Server server(test_clock);
+  std::vector<std::unique_ptr<Session>> sessions;
+  for (int i = 0; i < 1000; ++i) {
+    sessions.push_back(std::make_unique<Session>(server, info(i)));
+    sessions.back()->feed(i % 2 == 0 ? "*1000000\r\n" : "*1\r\n$536870912\r\nabc");
+    sessions.back()->execute();
+  }
+  REQUIRE(server.buffer_bytes <= 1000 * 16384);
+}
+
+TEST_CASE("session: a client that does not read its replies is given up", "[kv][hostile]") {
+  Server server(test_clock);
+  server.config.client_output_limit = 1 << 20;
+  Session session(server, info());
+  call(session, {"SET", "big", std::string(300'000, 'x')});
+  for (int i = 0; i < 4; ++i) {
+    session.feed(request({"GET", "big"}));
+    session.execute();
+    REQUIRE_FALSE(session.killed());
+  }
+  session.feed(request({"GET", "big"}));
+  REQUIRE(session.execute() == Progress::kDone);
+  REQUIRE(session.killed());
+  REQUIRE(server.statistics.output_limit_closed == 1);
+  // A single reply of any size is no crime.
+  Session other(server, info(2));
+  call(other, {"SET", "huge", std::string(3'000'000, 'x')});
+  REQUIRE(call(other, {"GET", "huge"}).size() > 3'000'000);
+}
+
+TEST_CASE("session: writes fail above maxmemory, reads and deletes go on", "[kv]") {
+  Server server(test_clock);
+  Session session(server, info());
+  server.config.maxmemory = 400'000;
+  const std::string oom = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+  std::string reply;
+  int stored = 0;
+  while ((reply = call(session, {"SET", "k" + std::to_string(stored), std::string(1000, 'x')})) ==
+         "+OK\r\n") {
+    REQUIRE(++stored < 1000);
+  }
+  REQUIRE(reply == oom);
+  REQUIRE(stored > 200);
+  REQUIRE(call(session, {"APPEND", "k0", "x"}) == oom);
+  REQUIRE(call(session, {"STRLEN", "k0"}) == ":1000\r\n");
+  for (int i = 0; i < 50; ++i) call(session, {"DEL", "k" + std::to_string(i)});
+  REQUIRE(call(session, {"SET", "again", "x"}) == "+OK\r\n");
+}
+
+TEST_CASE("session: without the password nothing but AUTH, HELLO, QUIT and RESET works", "[kv]") {
+  Server server(test_clock);
+  server.config.requirepass = "secret";
+  Session session(server, info());
+  REQUIRE(call(session, {"GET", "a"}) == "-NOAUTH Authentication required.\r\n");
+  REQUIRE(call(session, {"PING"}) == "-NOAUTH Authentication required.\r\n");
+  REQUIRE(call(session, {"HELLO", "3"}).starts_with("-NOAUTH HELLO must be called"));
+  REQUIRE(call(session, {"AUTH", "wrong"}).starts_with("-WRONGPASS"));
+  REQUIRE(call(session, {"AUTH", "root", "secret"}).starts_with("-WRONGPASS"));
+  REQUIRE(call(session, {"AUTH", "default", "secret"}) == "+OK\r\n");
+  REQUIRE(call(session, {"PING"}) == "+PONG\r\n");
+  REQUIRE(call(session, {"RESET"}) == "+RESET\r\n");
+  REQUIRE(call(session, {"PING"}) == "-NOAUTH Authentication required.\r\n");
+  REQUIRE(call(session, {"HELLO", "3", "AUTH", "default", "secret"}).starts_with("%7\r\n"));
+}
+
+TEST_CASE("session: guessing passwords is slowed down", "[kv][hostile]") {
+  Server server(test_clock);
+  server.config.requirepass = "secret";
+  Session session(server, info());
+  session.feed(request({"AUTH", "a"}) + request({"AUTH", "b"}) + request({"AUTH", "c"}) +
+               request({"AUTH", "secret"}));
+  REQUIRE(session.execute() == Progress::kHeld);
+  REQUIRE(take(session).find("+OK") == std::string::npos);
+  REQUIRE(session.execute() == Progress::kHeld);
+  clock_us += 100'000;
+  REQUIRE(session.execute() == Progress::kIdle);
+  REQUIRE(take(session) == "+OK\r\n");
+}
+
+TEST_CASE("session: a browser's request closes the connection without a reply", "[kv][hostile]") {
+  Server server(test_clock);
+  std::string logged;
+  server.log = [&](std::string_view text) { logged = text; };
+  for (const char* line : {"POST / HTTP/1.1\r\n", "Host: localhost\r\n"}) {
+    Session session(server, info());
+    session.feed(line);
+    REQUIRE(session.execute() == Progress::kDone);
+    REQUIRE(session.killed());
+    REQUIRE(session.pending_output().empty());
+    REQUIRE(logged.find("SECURITY ATTACK") != std::string::npos);
+  }
+}
+
+TEST_CASE("session: log lines are limited", "[kv][hostile]") {
+  Server server(test_clock);
+  int lines = 0;
+  server.log = [&](std::string_view) { ++lines; };
+  for (int i = 0; i < 1000; ++i) {
+    Session session(server, info());
+    session.feed("*1\r\n$-1\r\n");
+    session.execute();
+  }
+  REQUIRE(lines < 10);
+}
+
+TEST_CASE("session: CLIENT LIST and INFO name transports, CLIENT KILL ends others", "[kv]") {
+  Server server(test_clock);
+  Session a(server, {"tcp", "10.0.0.1:1", "10.0.0.9:6379", 7});
+  Session b(server, {"rdma", "10.0.0.2:2", "10.0.0.9:6379", -1});
+  server.transport_sections = [] {
+    return std::vector<kv::InfoSection>{{"Transport_rdma", {{"accepted", "1"}}}};
+  };
+  std::vector<const Session*> killed;
+  server.session_killed = [&](Session& session) { killed.push_back(&session); };
+  const std::string list = call(a, {"CLIENT", "LIST"});
+  REQUIRE(list.find("id=1 addr=10.0.0.1:1 laddr=10.0.0.9:6379 fd=7 ") != std::string::npos);
+  REQUIRE(list.find("transport=tcp\nid=2 ") != std::string::npos);
+  REQUIRE(list.find("transport=rdma\n") != std::string::npos);
+  const std::string report = call(a, {"INFO"});
+  REQUIRE(report.find("connected_clients:2\r\n") != std::string::npos);
+  REQUIRE(report.find("# Transport_rdma\r\naccepted:1\r\n") != std::string::npos);
+  REQUIRE(call(a, {"CLIENT", "KILL", "ID", "2"}) == ":1\r\n");
+  REQUIRE(killed == std::vector<const Session*>{&b});
+  REQUIRE(b.killed());
+  // Itself only when asked for: the reply still goes out.
+  REQUIRE(call(a, {"CLIENT", "KILL", "TYPE", "normal"}) == ":0\r\n");
+  REQUIRE(call(a, {"CLIENT", "KILL", "10.0.0.1:1"}) == "+OK\r\n");
+  REQUIRE(a.wants_close());
+  REQUIRE_FALSE(a.killed());
+}
+
+TEST_CASE("session: CLIENT REPLY switches replies off and on", "[kv]") {
+  Server server(test_clock);
+  Session session(server, info());
+  REQUIRE(call(session, {"CLIENT", "REPLY", "SKIP"}).empty());
+  REQUIRE(call(session, {"PING"}).empty());
+  REQUIRE(call(session, {"PING"}) == "+PONG\r\n");
+  REQUIRE(call(session, {"CLIENT", "REPLY", "OFF"}).empty());
+  REQUIRE(call(session, {"PING"}).empty());
+  REQUIRE(call(session, {"FOO"}).empty());
+  REQUIRE(call(session, {"CLIENT", "REPLY", "ON"}) == "+OK\r\n");
+}
+
+TEST_CASE("session: QUIT answers, and nothing after it runs", "[kv]") {
+  Server server(test_clock);
+  Session session(server, info());
+  session.feed(request({"QUIT"}) + request({"SET", "a", "b"}));
+  REQUIRE(session.execute() == Progress::kDone);
+  REQUIRE(take(session) == "+OK\r\n");
+  REQUIRE(server.store.database(0).size() == 0);
+}
+
+TEST_CASE("session: RESP3 has its own nulls, maps and sets", "[kv]") {
+  Server server(test_clock);
+  Session session(server, info());
+  REQUIRE(call(session, {"HELLO", "3"}).starts_with("%7\r\n$6\r\nserver\r\n"));
+  REQUIRE(call(session, {"GET", "none"}) == "_\r\n");
+  REQUIRE(call(session, {"CONFIG", "GET", "save"}) == "%1\r\n$4\r\nsave\r\n$0\r\n\r\n");
+  REQUIRE(call(session, {"INFO", "cluster"}) ==
+          "=34\r\ntxt:# Cluster\r\ncluster_enabled:0\r\n\r\n");
+}
+
+TEST_CASE("session: idle clients are closed after the time-out and give memory back", "[kv]") {
+  Server server(test_clock);
+  Session session(server, info());
+  call(session, {"PING"});
+  REQUIRE(server.buffer_bytes > 0);
+  clock_us += 3'000'000;
+  server.tick();
+  REQUIRE(server.buffer_bytes == 0);
+  server.config.timeout_seconds = 10;
+  clock_us += 20'000'000;
+  server.tick();
+  REQUIRE(session.killed());
+}
+
+TEST_CASE("session: expiry follows the clock", "[kv]") {
+  Server server(test_clock);
+  Session session(server, info());
+  call(session, {"SET", "a", "b", "PX", "1500"});
+  REQUIRE(call(session, {"PTTL", "a"}) == ":1500\r\n");
+  REQUIRE(call(session, {"TTL", "a"}) == ":2\r\n");
+  clock_us += 1'501'000;
+  REQUIRE(call(session, {"GET", "a"}) == "$-1\r\n");
+  REQUIRE(call(session, {"DBSIZE"}) == ":0\r\n");
+}
