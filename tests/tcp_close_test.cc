@@ -257,24 +257,17 @@ TEST_CASE("tcp: lingering ends with its time, for a peer that never reads", "[tc
 
 TEST_CASE("tcp: lingering ends with its time, for a peer that never stops sending", "[tcp]") {
   Half half({{"linger", "200ms"}});
-  std::atomic<bool> stop{false};
   half.client.send(std::string(1000, 'x'));
   std::this_thread::sleep_for(5ms);
-  std::thread sender([&] {
+  const std::jthread sender([&](const std::stop_token& stop) {
     const std::string chunk(64 << 10, 'x');
     try {
-      while (!stop) half.client.send(chunk);
+      while (!stop.stop_requested()) half.client.send(chunk);
     } catch (const std::system_error&) {  // the reset that ends it
     }
   });
   half.server.reset();
-  const auto begin = std::chrono::steady_clock::now();
-  while (half.open() != 0 && std::chrono::steady_clock::now() - begin < 10s) {
-    half.loop.process_events(ae::kFullIteration);
-  }
-  stop = true;
-  sender.join();
-  REQUIRE(half.open() == 0);
+  RUN_UNTIL(half.loop, half.open() == 0);
 }
 
 TEST_CASE("tcp: linger=0 closes at once", "[tcp]") {

@@ -94,10 +94,7 @@ bool RdmaConnection::writable() const {
 }
 
 ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
-  if (phase_ != Phase::kOpen || pending_failure_) {
-    errno = EPIPE;
-    return -1;
-  }
+  if (phase_ != Phase::kOpen || pending_failure_) return refuse_write();
   std::size_t left = room();
   std::size_t done = 0;
   for (int i = 0; i < count && left != 0; ++i) {
@@ -119,6 +116,19 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
   }
   state_->want_flush(*this);
   return static_cast<ssize_t>(done);
+}
+
+// Writing has ended. What arrived can still be read, so the connection fails only without that.
+ssize_t RdmaConnection::refuse_write() {
+  if (!stream_.has_unread()) {
+    if (pending_failure_)
+      fail(std::exchange(pending_failure_, {}));
+    else
+      fail(errno_failure(EPIPE, fmt::format("rdma {}: write after the peer closed",
+                                            peer_.to_string())));
+  }
+  errno = EPIPE;
+  return -1;
 }
 
 int RdmaConnection::do_shutdown() {
@@ -204,9 +214,14 @@ void RdmaConnection::post_due() {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
   while (post_chain()) {
   }
-  if (phase_ == Phase::kOpen && timer_ == 0) {
-    if (const auto at = stream_.retry_at(tx_.staged()))
-      set_deadline(*at - clock_now(), &RdmaConnection::pace_expired);
+  if (pace_timer_ != 0) return;
+  if (const auto at = stream_.retry_at(tx_.staged())) {
+    const ae::Duration delay = std::max(*at - clock_now(), ae::Duration::zero());
+    pace_timer_ = state_->loop().add_time_event(delay, [this] {
+      pace_timer_ = 0;
+      state_->want_flush(*this);
+      return ae::kNoMore;
+    });
   }
 }
 

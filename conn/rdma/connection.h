@@ -92,6 +92,7 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
 
   // data (connection.cc)
   void after_input();
+  ssize_t refuse_write();
   void manage_windows();
   void free_window(void* owner) noexcept;
   std::size_t room() const noexcept;
@@ -118,7 +119,6 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   void clear_deadline() noexcept;
   void address_expired();
   void accept_expired();
-  void pace_expired();
   void linger_expired();
   void disconnect_expired();
   void end_with(Failure failure);
@@ -141,7 +141,8 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   std::size_t next_address_ = 0;
   ae::TimePoint connect_deadline_{};
   Failure last_failure_;              // of the address tried last
-  ae::TimerId timer_ = 0;
+  ae::TimerId timer_ = 0;             // the deadline of this phase
+  ae::TimerId pace_timer_ = 0;        // when a peer that cannot be asked may get one more message
   SocketAddress local_, peer_;
 
   // Verbs objects, destroyed bottom to top: queue pair, room in the completion queue, receives and

@@ -93,8 +93,6 @@ void RdmaConnection::accept_expired() {
                                         : "the peer connected but never offered a window"});
 }
 
-void RdmaConnection::pace_expired() { state_->want_flush(*this); }
-
 void RdmaConnection::linger_expired() { begin_disconnect(kFailurePatience); }
 
 void RdmaConnection::disconnect_expired() { die(); }
@@ -224,6 +222,8 @@ void RdmaConnection::reap() {
 }
 
 void RdmaConnection::tear_down() noexcept {
+  if (pace_timer_ != 0 && loop() != nullptr) loop()->remove_time_event(pace_timer_);
+  pace_timer_ = 0;
   if (qp_ && context_) context_->detach(qp_->qp_num);
   // A key bound to a queue pair holds on to it: rxe waits for it in ibv_destroy_qp().
   for (const auto& window : windows_) window->window.reset();
@@ -274,7 +274,7 @@ void RdmaConnection::do_abandon() noexcept {
   }
   clear_deadline();
   resolution_.reset();
-  state_->remove(*this);
+  state_->forget(*this);
   detach_list();
   phase_ = Phase::kDead;
   tear_down();

@@ -91,6 +91,7 @@ ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const E
     if (!host.optional) throw Error(fmt::format("{}: {}", endpoint.to_string(), why));
   }
   if (ports_.empty()) throw Error(fmt::format("{}: {}", endpoint.to_string(), why_none));
+  state_->add(*this);
 }
 
 ListenerCore::~ListenerCore() { stop(); }
@@ -98,6 +99,7 @@ ListenerCore::~ListenerCore() { stop(); }
 void ListenerCore::stop() noexcept {
   if (stopped_) return;
   stopped_ = true;
+  state_->remove(*this);
   unqueue();
   if (retry_ != 0) state_->loop().remove_time_event(retry_);
   for (const auto& port : ports_) port->close();  // a Port may be on the stack: it goes with us
@@ -107,6 +109,11 @@ void ListenerCore::stop() noexcept {
     connection->leave_listener();
     connection->close();
   }
+}
+
+void ListenerCore::loop_gone() noexcept {
+  stop();
+  state_ = nullptr;
 }
 
 std::vector<Endpoint> ListenerCore::endpoints() const {
@@ -160,6 +167,8 @@ void ListenerCore::on_request(const CmEvent& event) {
 
 void ListenerCore::resume() {
   paused_ = false;
+  if (stopped_) return;
+  if (!established_.empty()) state_->ready().push(*this);
   while (!paused_ && !requests_.empty()) {
     Request request = std::move(requests_.front());
     requests_.pop_front();
@@ -204,7 +213,7 @@ void ListenerCore::on_lost(RdmaConnection& connection) noexcept {
 
 std::size_t ListenerCore::run_ready() {
   std::size_t handed_over = 0;
-  while (!established_.empty() && handed_over < settings_.accept_batch && !stopped_) {
+  while (!established_.empty() && handed_over < settings_.accept_batch && !stopped_ && !paused_) {
     RdmaConnection* connection = established_.front();
     established_.pop_front();
     if (connection->state() != State::kConnected) {
@@ -216,18 +225,18 @@ std::size_t ListenerCore::run_ready() {
     ++handed_over;
     accepted_(ConnectionPtr(connection));
   }
-  if (!established_.empty() && !stopped_) state_->ready().push(*this);
+  if (!established_.empty() && !stopped_ && !paused_) state_->ready().push(*this);
   return handed_over;
 }
 
 RdmaListener::RdmaListener(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
                            const Settings& settings, AcceptHandler accepted)
-    : loop_(state.loop()),
-      core_(std::make_unique<ListenerCore>(type, state, endpoint, settings, std::move(accepted))) {}
+    : core_(std::make_unique<ListenerCore>(type, state, endpoint, settings, std::move(accepted))) {}
 
 RdmaListener::~RdmaListener() {
   core_->stop();
-  loop_.destroy_later(std::move(core_));
+  // Its accept handler may be what destroys us.
+  if (ae::EventLoop* loop = core_->loop()) loop->destroy_later(std::move(core_));
 }
 
 }  // namespace conn::rdma

@@ -22,6 +22,9 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
                const Settings& settings, AcceptHandler accepted);
   ~ListenerCore() override;
   void stop() noexcept;
+  /// Stops; afterwards nothing here touches the loop.
+  void loop_gone() noexcept;
+  ae::EventLoop* loop() const noexcept { return state_ != nullptr ? &state_->loop() : nullptr; }
 
   const ConnectionType& type() const noexcept { return type_; }
   std::vector<Endpoint> endpoints() const;
@@ -71,7 +74,6 @@ class RdmaListener final : public Listener {
   void resume() override { core_->resume(); }
 
  private:
-  ae::EventLoop& loop_;
   std::unique_ptr<ListenerCore> core_;
 };
 

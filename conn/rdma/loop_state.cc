@@ -8,6 +8,7 @@
 
 #include "conn/connection_set.h"
 #include "conn/rdma/connection.h"
+#include "conn/rdma/listener.h"
 
 namespace conn::rdma {
 namespace {
@@ -51,8 +52,9 @@ LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(lo
 }
 
 LoopState::~LoopState() {
-  ConnectionSet::of(loop_).abandon(type_);
+  for (ListenerCore* listener : std::exchange(listeners_, {})) listener->loop_gone();
   reap();
+  ConnectionSet::of(loop_).abandon(type_);
   if (tick_ != 0) loop_.remove_time_event(tick_);
   loop_.remove_source(*this);
   loop_.remove_file_event(cm_.fd(), ae::kReadable);
@@ -122,6 +124,11 @@ void LoopState::want_reap(RdmaConnection& connection) {
   if (connection.reap_queued) return;
   connection.reap_queued = true;
   reap_.push_back(&connection);
+}
+
+void LoopState::forget(RdmaConnection& connection) noexcept {
+  remove(connection);
+  if (std::exchange(connection.reap_queued, false)) std::erase(reap_, &connection);
 }
 
 void LoopState::reap() {
@@ -236,8 +243,10 @@ ae::Duration LoopState::on_tick() {
     return ae::kNoMore;
   }
   const ae::TimePoint now = std::chrono::steady_clock::now();
+  // Later than planned by as much as the plan was: our own loop stood still, and what the peers
+  // sent meanwhile may not have been looked at.
+  const bool late = now - next_tick_ > tick_interval_;
   ae::Duration interval = std::chrono::seconds(1);
-  const bool late = now - next_tick_ > interval;
   const std::vector<RdmaConnection*> all(connections_.begin(), connections_.end());
   for (RdmaConnection* connection : all) {
     if (connections_.count(connection) == 0) continue;
@@ -246,6 +255,7 @@ ae::Duration LoopState::on_tick() {
       interval = std::min(interval, std::max<ae::Duration>(connection->keepalive() / 3,
                                                            std::chrono::milliseconds(5)));
   }
+  tick_interval_ = interval;
   next_tick_ = now + interval;
   return interval;
 }

@@ -24,6 +24,7 @@
 
 namespace conn::rdma {
 
+class ListenerCore;
 class RdmaConnection;
 
 /// Receives the rdma_cm events of one id, which points at it (id->context).
@@ -66,6 +67,10 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void want_flush(RdmaConnection& connection);
   /// `connection`'s queue pair is to be taken down once no completion is being looked at.
   void want_reap(RdmaConnection& connection);
+  /// `connection` is going at once, with the loop.
+  void forget(RdmaConnection& connection) noexcept;
+  void add(ListenerCore& listener) { listeners_.insert(&listener); }
+  void remove(ListenerCore& listener) noexcept { listeners_.erase(&listener); }
   void on_spin_wish(ae::Duration spin) noexcept { spin_ = std::max(spin_, spin); }
 
   /// Records facts for every connection until `done` says so or the deadline; runs no handler.
@@ -96,12 +101,14 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::vector<std::shared_ptr<Context>> contexts_;
   ReadyList ready_;
   std::unordered_set<RdmaConnection*> connections_;
+  std::unordered_set<ListenerCore*> listeners_;
   std::vector<RdmaConnection*> dirty_, flushing_, reap_;
   bool poll_more_ = false;
   std::uint64_t turn_ = 0;
   ae::Duration spin_ = ae::Duration::zero();
   ae::TimerId tick_ = 0;
   ae::TimePoint next_tick_;
+  ae::Duration tick_interval_ = std::chrono::seconds(1);
   LoopStatistics statistics_;
 };
 
