@@ -43,9 +43,8 @@ RDMA_LIBS    := $(if $(filter 1,$(HAVE_RDMA)),-lrdmacm -libverbs)
 LIBS         := $(TLS_LIBS) $(RDMA_LIBS) -lev -lfmt -pthread
 
 # ---- what is built from what --------------------------------------------------------------------
-LIB_SRC := $(wildcard ae/*.cc conn/*.cc conn/tcp/*.cc conn/transports/*.cc)
-LIB_SRC += $(if $(filter 1,$(HAVE_RDMA)),$(wildcard conn/rdma/*.cc))
-LIB_SRC += $(if $(filter 1,$(HAVE_TLS)),$(wildcard conn/tls/*.cc))
+LIB_SRC := $(wildcard ae/*.cc conn/*.cc conn/*/*.cc)
+LIB_SRC := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(LIB_SRC))
 KV_SRC      := $(wildcard examples/kv_server/*.cc)
 SERVER_SRC  := $(filter-out examples/kv_server/cli_%,$(KV_SRC))
 CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_SRC))
@@ -53,7 +52,7 @@ SINGLE_SRC  := $(wildcard examples/*.cc)# each a program of its own
 TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(filter-out %_main.cc,$(KV_SRC))
 FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.cc)
 # What a program that uses the library may include; the rest of a transport's folder is its own.
-PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/transports/*.h conn/*/type.h conn/*/*_type.h)
+PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h)
 PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
 
 obj = $(patsubst %.cc,$(OUT)/obj/%.o,$(1))

@@ -33,8 +33,11 @@ class HookList {
     return true;
   }
 
+  bool empty() const noexcept { return hooks_.empty(); }
+
   /// Hooks that are added meanwhile wait for the next call; removed ones do not run any more.
   void run() {
+    if (empty()) return;
     const Running guard(*this);
     const std::size_t count = hooks_.size();
     for (std::size_t i = 0; i < count; ++i) hooks_[i]->slot.run();

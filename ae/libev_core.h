@@ -21,7 +21,8 @@ class LibevCore {
   struct ev_loop* const loop;
   const bool owned;
   Process allowed = kFullIteration;  // what this process_events() may do
-  std::size_t ran = 0;               // handlers that ran, for process_events()
+  std::size_t ran = 0;               // handlers that ever ran, and what sources did
+  ev_check tail;                     // runs posts and due timers, after the file handlers
 
   bool in_handler() const noexcept { return depth_ != 0; }
   bool allows(Process what) const noexcept { return (allowed & what) != 0; }
@@ -29,6 +30,16 @@ class LibevCore {
   bool may_run(Process what) const noexcept { return !aborting_ && allows(what); }
   bool aborting() const noexcept { return aborting_; }
   void begin_iteration() noexcept { aborting_ = false; }
+
+  void count_handler() noexcept {
+    ++ran;
+    come_back();
+  }
+  /// The tail runs at the end of this iteration.
+  void queue_tail() noexcept {
+    if (!ev_is_pending(&tail)) ev_feed_event(loop, &tail, EV_CHECK);
+    come_back();
+  }
 
   /// Runs `body` as a handler. What it throws leaves through run() or take_exception().
   template <class Body>
@@ -58,15 +69,16 @@ class LibevCore {
     ev_unref(loop);
   }
 
-  /// Start and stop for watchers that must not keep a borrowed loop running.
+  /// Start and stop for watchers that must not keep a borrowed loop running. Any number of times.
   template <class Watcher>
   void start_unreferenced(void (*start)(struct ev_loop*, Watcher*), Watcher& watcher) noexcept {
+    if (ev_is_active(&watcher)) return;
     start(loop, &watcher);
     if (!owned) ev_unref(loop);
   }
   template <class Watcher>
   void stop_unreferenced(void (*stop)(struct ev_loop*, Watcher*), Watcher& watcher) noexcept {
-    if (!owned) ev_ref(loop);
+    if (!owned && ev_is_active(&watcher)) ev_ref(loop);
     stop(loop, &watcher);
   }
 

@@ -79,7 +79,7 @@ Mask LibevFiles::events(int fd) const {
          (file->barrier ? kBarrier : kNone);
 }
 
-void LibevFiles::sync() {
+void LibevFiles::sync_dirty() {
   for (File* file = std::exchange(dirty_, nullptr); file != nullptr;) {
     File* const next = std::exchange(file->next_dirty, nullptr);
     file->dirty = false;
@@ -201,12 +201,12 @@ void LibevFiles::run_handlers(File& file, int revents) {
   const auto write_removals = file.write_removals;
   const auto run_read = [&] {
     if ((revents & EV_READ) == 0 || !file.read || file.read_removals != read_removals) return;
-    ++core_.ran;
+    core_.count_handler();
     file.read.run(fd, kReadable);
   };
   const auto run_write = [&] {
     if ((revents & EV_WRITE) == 0 || !file.write || file.write_removals != write_removals) return;
-    ++core_.ran;
+    core_.count_handler();
     file.write.run(fd, kWritable);
   };
   if (file.barrier) {

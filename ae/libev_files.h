@@ -31,7 +31,9 @@ class LibevFiles {
   Mask events(int fd) const;
 
   /// Writes what changed to libev; before each sleep.
-  void sync();
+  void sync() {
+    if (dirty_ != nullptr) sync_dirty();
+  }
   /// True while descriptors that sync() found bad wait for run_broken().
   bool has_broken() const noexcept { return broken_ != nullptr; }
   /// Tells the handlers of bad descriptors, once: their next read or write fails.
@@ -63,6 +65,7 @@ class LibevFiles {
   File* find(int fd) const noexcept;
   File& get(int fd);
   void mark_dirty(File& file) noexcept;
+  void sync_dirty();
   void sync(File& file);
   void stop(File& file) noexcept;
   void dispatch(File& file, int revents);

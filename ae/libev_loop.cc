@@ -5,8 +5,9 @@
 //   (libev sleeps, or polls while the veto's ev_idle is active)
 //   ev_check, highest priority    after_sleep hooks
 //   ev_io                         file handlers
-//   ev_check, lowest priority     posted functions and due timers, a bounded number of each
+//   the tail, lowest priority     posted functions and due timers, a bounded number of each
 //
+// Only ev_prepare is always there; the others are there when there is something for them.
 // stop() takes effect at the end of the ev_prepare part, so what the last handlers wrote is
 // flushed.
 
@@ -91,13 +92,13 @@ struct LibevLoop::Impl {
   bool serve_sources(bool after_events);
   bool work_waiting();
   bool spin(Duration budget);
-  void veto() noexcept;
-  void lift_veto() noexcept;
+  void set_sleep(bool allowed) noexcept;
   void after_sleep();
-  void after_files();
+  void run_tail();
   void run_posts(std::size_t limit);
   void recycle_posts() noexcept;
 
+  bool posts_waiting() const noexcept { return next_post < posts.size() || queue->pending(); }
   bool stopping() const noexcept { return stop_requested && running; }
   TimePoint now() const;
   std::unique_ptr<LoopLocal>& local(const void* key);
@@ -119,9 +120,8 @@ struct LibevLoop::Impl {
   std::deque<Local> locals;  // in order of creation; references stay valid
 
   ev_prepare prepare;
-  ev_check check;
-  ev_check tail;
-  ev_idle no_sleep;  // active from a veto to the next check
+  ev_check check;    // active while there are hooks or broken descriptors
+  ev_idle no_sleep;  // active from a veto to the next before_sleep()
   ev_async wake;
 
   std::shared_ptr<Poster::Queue> queue;
@@ -131,9 +131,8 @@ struct LibevLoop::Impl {
   bool running = false;         // inside our run()
   bool stop_requested = false;  // for the run() that is, or comes
   bool serving = false;         // inside before_sleep()
-  bool about_to_sleep = false;  // between before_sleep() and after_sleep()
-  std::size_t ran_before = 0;   // core.ran at the start of the handlers of this iteration
-  bool had_events = false;      // handlers ran in this iteration
+  unsigned sleep_number = ~0u;  // libev's number of the iteration that before_sleep() ended last
+  std::size_t ran_before = 0;   // core.ran at the end of before_sleep()
   mutable TimePoint time;
   mutable bool time_known = false;
 };
@@ -152,14 +151,16 @@ void LibevLoop::Impl::start() {
           [](struct ev_loop*, ev_prepare* w, int) { static_cast<Impl*>(w->data)->before_sleep(); });
   ev_init(&check,
           [](struct ev_loop*, ev_check* w, int) { static_cast<Impl*>(w->data)->after_sleep(); });
-  ev_init(&tail,
-          [](struct ev_loop*, ev_check* w, int) { static_cast<Impl*>(w->data)->after_files(); });
+  ev_init(&core.tail,
+          [](struct ev_loop*, ev_check* w, int) { static_cast<Impl*>(w->data)->run_tail(); });
   ev_init(&no_sleep, [](struct ev_loop*, ev_idle*, int) {});
-  ev_init(&wake, [](struct ev_loop*, ev_async*, int) {});  // after_files() looks at the queue
-  prepare.data = check.data = tail.data = this;
+  ev_init(&wake, [](struct ev_loop*, ev_async* w, int) {
+    static_cast<Impl*>(w->data)->core.queue_tail();
+  });
+  prepare.data = check.data = core.tail.data = wake.data = this;
   ev_set_priority(&prepare, EV_MINPRI);
   ev_set_priority(&check, EV_MAXPRI);
-  ev_set_priority(&tail, EV_MINPRI);
+  ev_set_priority(&core.tail, EV_MINPRI);
   ev_set_priority(&no_sleep, EV_MINPRI);  // the host's idle watchers run all the same
   queue = std::make_shared<Poster::Queue>(
       [](void* self) {
@@ -168,16 +169,14 @@ void LibevLoop::Impl::start() {
       },
       this);
   core.start_unreferenced(ev_prepare_start, prepare);
-  core.start_unreferenced(ev_check_start, check);
-  core.start_unreferenced(ev_check_start, tail);
   core.start_unreferenced(ev_async_start, wake);
 }
 
 LibevLoop::Impl::~Impl() {
-  lift_veto();
   core.release();
   core.stop_unreferenced(ev_async_stop, wake);
-  core.stop_unreferenced(ev_check_stop, tail);
+  core.stop_unreferenced(ev_idle_stop, no_sleep);
+  core.stop_unreferenced(ev_check_stop, core.tail);
   core.stop_unreferenced(ev_check_stop, check);
   core.stop_unreferenced(ev_prepare_stop, prepare);
 }
@@ -232,19 +231,19 @@ void LibevLoop::Impl::run() {
 std::size_t LibevLoop::Impl::process_events(Process flags) {
   refuse_reentry("process_events()");
   core.allowed = (flags & kAllEvents) == 0 ? flags | kDontWait : flags;
-  core.ran = 0;
+  const std::size_t ran = core.ran;
   if (!core.owned) ev_ref(core.loop);
   ev_run(core.loop, core.allows(kDontWait) ? EVRUN_NOWAIT : EVRUN_ONCE);
   if (!core.owned) ev_unref(core.loop);
   core.allowed = kFullIteration;
   rethrow();
-  return core.ran;
+  return core.ran - ran;
 }
 
 void LibevLoop::Impl::stop() noexcept {
   stop_requested = true;
   // Too late for before_sleep() to see it: a watcher of the host's called us just before the sleep.
-  if (running && about_to_sleep) ev_break(core.loop, EVBREAK_ONE);
+  if (running && sleep_number == ev_iteration(core.loop)) ev_break(core.loop, EVBREAK_ONE);
 }
 
 // --- before the sleep ----------------------------------------------------------------------------
@@ -252,25 +251,27 @@ void LibevLoop::Impl::stop() noexcept {
 void LibevLoop::Impl::before_sleep() {
   if (serving) {  // the host runs its loop from inside one of our phases: keep it awake, no more
     files.sync();
-    veto();
+    set_sleep(false);
     return;
   }
   core.begin_iteration();
-  about_to_sleep = false;
   time_known = false;
   if (!core.in_handler()) deferred.destroy_all();
-  serving = true;
+  const bool after_events = core.ran != ran_before;
   bool may_sleep = false;
-  core.guarded([&] { may_sleep = serve_sources(std::exchange(had_events, false)); });
+  serving = true;
+  core.guarded([&] { may_sleep = serve_sources(after_events); });
   serving = false;
   files.sync();
-  core.release();
-  about_to_sleep = true;
-  if (stopping()) {
-    ev_break(core.loop, EVBREAK_ONE);
-  } else if (!may_sleep || files.has_broken()) {
-    veto();
+  if (files.has_broken()) {
+    core.start_unreferenced(ev_check_start, check);
+    may_sleep = false;
   }
+  set_sleep(may_sleep);
+  time_known = false;
+  ran_before = core.ran;
+  sleep_number = ev_iteration(core.loop);
+  if (stopping()) ev_break(core.loop, EVBREAK_ONE);
 }
 
 // Returns whether the loop may sleep; every source is armed then.
@@ -279,6 +280,7 @@ bool LibevLoop::Impl::serve_sources(bool after_events) {
   if (core.allows(kCallBeforeSleep)) before_hooks.run();
   sources.flush();
   if (core.allows(kDontWait) || stopping() || work_waiting()) return false;
+  if (sources.empty()) return true;
   if (const Duration budget = sources.spin_budget(); budget > Duration::zero()) {
     // While descriptors are busy they are asked first: a spin would only delay them.
     if (after_events || spin(budget)) return false;
@@ -287,8 +289,8 @@ bool LibevLoop::Impl::serve_sources(bool after_events) {
 }
 
 bool LibevLoop::Impl::work_waiting() {
-  return sources.has_pending() || queue->pending() || next_post < posts.size() ||
-         !deferred.empty() || (timers.has_due() && core.allows(kTimeEvents));
+  return sources.has_pending() || posts_waiting() || !deferred.empty() ||
+         (timers.has_due() && core.allows(kTimeEvents));
 }
 
 // True if work came.
@@ -300,33 +302,39 @@ bool LibevLoop::Impl::spin(Duration budget) {
   return false;
 }
 
-void LibevLoop::Impl::veto() noexcept {
-  if (!ev_is_active(&no_sleep)) core.start_unreferenced(ev_idle_start, no_sleep);
-}
-
-void LibevLoop::Impl::lift_veto() noexcept {
-  if (ev_is_active(&no_sleep)) core.stop_unreferenced(ev_idle_stop, no_sleep);
+// libev polls without sleeping while an idle watcher is active. A borrowed loop also comes back
+// then.
+void LibevLoop::Impl::set_sleep(bool allowed) noexcept {
+  if (allowed) {
+    if (ev_is_active(&no_sleep)) core.stop_unreferenced(ev_idle_stop, no_sleep);
+    core.release();
+  } else {
+    core.start_unreferenced(ev_idle_start, no_sleep);
+    core.come_back();
+  }
 }
 
 // --- after the sleep -----------------------------------------------------------------------------
 
 void LibevLoop::Impl::after_sleep() {
-  about_to_sleep = false;
-  lift_veto();
-  time_known = false;
-  ran_before = core.ran;
   if (core.may_run(kCallAfterSleep)) core.guarded([this] { after_hooks.run(); });
   if (files.has_broken()) files.run_broken();
+  if (after_hooks.empty()) core.stop_unreferenced(ev_check_stop, check);
 }
 
-void LibevLoop::Impl::after_files() {
+void LibevLoop::Impl::run_tail() {
   if (!core.aborting()) core.guarded([this] { run_posts(kPostsPerIteration); });
   if (core.may_run(kTimeEvents) && timers.has_due()) {
     core.guarded([this] { timers.run_due(kTimersPerIteration); });
   }
-  had_events = core.ran != ran_before;
-  // What the handlers left to be flushed, destroyed or continued needs one more before_sleep().
-  if (!core.owned && (had_events || work_waiting())) core.come_back();
+  // While something is left the tail belongs to every iteration: a queue that is not empty wakes
+  // nobody again, and a timer expires once.
+  if (posts_waiting() || timers.has_due()) {
+    core.start_unreferenced(ev_check_start, core.tail);
+    core.come_back();
+  } else {
+    core.stop_unreferenced(ev_check_stop, core.tail);
+  }
 }
 
 // Functions that are posted meanwhile wait for the next call.
@@ -338,7 +346,7 @@ void LibevLoop::Impl::run_posts(std::size_t limit) {
   }
   for (; limit != 0 && next_post < posts.size(); --limit) {
     const auto fn = std::move(posts[next_post++]);
-    ++core.ran;
+    core.count_handler();
     if (fn) fn();
   }
   if (next_post == posts.size()) recycle_posts();
@@ -389,6 +397,7 @@ HookId LibevLoop::add_before_sleep(std::function<void()> hook) {
 HookId LibevLoop::add_after_sleep(std::function<void()> hook) {
   if (!hook) throw LoopError("a hook needs a function");
   impl_->after_hooks.add(++impl_->last_hook, std::move(hook));
+  impl_->core.start_unreferenced(ev_check_start, impl_->check);
   return impl_->last_hook;
 }
 void LibevLoop::remove_hook(HookId id) {

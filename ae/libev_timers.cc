@@ -56,7 +56,7 @@ void LibevTimers::on_expiry(struct ev_loop*, ev_timer* timer, int) {
   event.next = &due;
   due.prev->next = &event;
   due.prev = &event;
-  event.owner->core_.come_back();
+  event.owner->core_.queue_tail();
 }
 
 void LibevTimers::unlink(Event& event) noexcept {
@@ -74,7 +74,7 @@ void LibevTimers::arm(Event& event, Duration delay) noexcept {
 }
 
 void LibevTimers::fire(Event& event) {
-  ++core_.ran;
+  core_.count_handler();
   event.running = true;
   Duration next = kNoMore;
   try {

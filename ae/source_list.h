@@ -31,6 +31,8 @@ class SourceList {
     }
   }
 
+  bool empty() const noexcept { return sources_.empty(); }
+
   bool has_pending() {
     return visit_until([](Source& source) { return source.has_pending(); });
   }
@@ -82,6 +84,7 @@ class SourceList {
   // Visits those that are added meanwhile too: one that came during arm() must not sleep unarmed.
   template <class Visit>
   bool visit_until(Visit visit) {
+    if (empty()) return false;
     const Visiting guard(*this);
     for (std::size_t i = 0; i < sources_.size(); ++i) {  // NOLINT(modernize-loop-convert): it grows
       if (sources_[i] != nullptr && visit(*sources_[i])) return true;

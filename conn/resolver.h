@@ -1,6 +1,6 @@
 #pragma once
 // Host names to addresses, without stopping the loop. Numeric addresses never leave the thread;
-// names are looked up by getaddrinfo(3) on a thread of its own, since libc has no other way that
+// names are looked up by getaddrinfo(3) on threads of their own (four at most), since libc has no other way that
 // honours nsswitch.conf.
 
 #include <sys/socket.h>

@@ -148,6 +148,19 @@ TEST_CASE("post: a flood of posts leaves room for files and timers", "[ae]") {
   CHECK(longest <= 1000);
 }
 
+TEST_CASE("post: posts that come while a part of older ones is left are not forgotten", "[ae]") {
+  LibevLoop loop;
+  int ran = 0;
+  for (int i = 0; i < 1500; ++i) loop.post([&] { ++ran; });
+  loop.process_events(kFullIteration);
+  REQUIRE(ran == 1000);
+  loop.post([&] { ++ran; });  // its wake-up is used up by an iteration that runs the older ones
+  loop.process_events(kFullIteration);
+  CHECK(ran == 1500);
+  CHECK(loop.process_events(kFullIteration) == 1);
+  CHECK(ran == 1501);
+}
+
 TEST_CASE("post: a post runs whatever the flags of process_events() say", "[ae]") {
   LibevLoop loop;
   int ran = 0;

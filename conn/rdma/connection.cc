@@ -170,8 +170,7 @@ void RdmaConnection::on_message(std::span<const std::byte> bytes) {
   on_communication_established();
   ++state_->statistics().control_received;
   stream_.on_control(bytes, state_->loop().now());
-  if (role_ == Role::kServer && phase_ == Phase::kOpen && stream_.has_peer_window())
-    clear_deadline();
+  if (phase_ == Phase::kOpen && stream_.has_peer_window()) clear_deadline();
   after_input();
 }
 

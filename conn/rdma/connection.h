@@ -78,7 +78,8 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
 
   // set-up (connection_setup.cc)
   bool begin_connect(const Endpoint& to, ae::Duration limit);
-  void start(Resolved resolved);
+  void look_up_next();
+  void keep(Resolved resolved);
   void try_next_address();
   void try_address(const SocketAddress& address);
   void on_address_failed(Failure why);
@@ -140,6 +141,9 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   std::vector<SocketAddress> addresses_;
   std::size_t next_address_ = 0;
   ae::TimePoint connect_deadline_{};
+  ae::TimePoint close_deadline_{};
+  std::vector<std::string> hosts_;    // still to be looked up
+  std::uint16_t port_ = 0;
   Failure last_failure_;              // of the address tried last
   ae::TimerId timer_ = 0;             // the deadline of this phase
   ae::TimerId pace_timer_ = 0;        // when a peer that cannot be asked may get one more message

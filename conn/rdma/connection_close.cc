@@ -202,7 +202,7 @@ void RdmaConnection::begin_disconnect(ae::Duration patience) {
 
 void RdmaConnection::continue_close() {
   if (phase_ == Phase::kClosing && tx_.held() == 0 && posted_ == done_)
-    begin_disconnect(settings_.linger);
+    begin_disconnect(std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));
 }
 
 void RdmaConnection::die() {
@@ -254,6 +254,7 @@ void RdmaConnection::do_close() noexcept {
     case Phase::kOpen:
       if (settings_.linger == ae::Duration::zero()) return begin_disconnect(kFailurePatience);
       move_phase(Phase::kClosing);
+      close_deadline_ = std::chrono::steady_clock::now() + settings_.linger;
       set_deadline(settings_.linger, &RdmaConnection::linger_expired);
       state_->want_flush(*this);
       return continue_close();

@@ -40,6 +40,8 @@ bool RdmaConnection::begin_connect(const Endpoint& to, ae::Duration limit) {
   const ae::TimePoint now = std::chrono::steady_clock::now();
   stream_ = Stream(settings_.stream(Role::kClient), now);
   connect_deadline_ = now + std::min(limit, settings_.connect_timeout);
+  for (auto host = to.hosts.rbegin(); host != to.hosts.rend(); ++host) hosts_.push_back(host->name);
+  port_ = to.port;
   state_->on_spin_wish(settings_.spin);
   return true;
 }
@@ -47,13 +49,30 @@ bool RdmaConnection::begin_connect(const Endpoint& to, ae::Duration limit) {
 void RdmaConnection::do_connect(const Endpoint& to) {
   if (!begin_connect(to, ae::Duration::max())) return;
   set_deadline(time_left(), &RdmaConnection::address_expired);
-  resolution_ = resolve_async(state_->loop(), to.hosts.front().name, to.port,
-                              [this](Resolved resolved) { start(std::move(resolved)); });
+  look_up_next();
+}
+
+// The names one after the other; then their addresses are tried in this order.
+void RdmaConnection::look_up_next() {
+  if (hosts_.empty()) return try_next_address();
+  const std::string host = std::move(hosts_.back());
+  hosts_.pop_back();
+  resolution_ = resolve_async(state_->loop(), host, port_, [this](Resolved resolved) {
+    resolution_.reset();
+    keep(std::move(resolved));
+    look_up_next();
+  });
+}
+
+void RdmaConnection::keep(Resolved resolved) {
+  if (resolved.failure) last_failure_ = std::move(resolved.failure);
+  addresses_.insert(addresses_.end(), resolved.addresses.begin(), resolved.addresses.end());
 }
 
 void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   if (!begin_connect(to, deadline - std::chrono::steady_clock::now())) return;
-  start(resolve(to.hosts.front().name, to.port, false));
+  for (; !hosts_.empty(); hosts_.pop_back()) keep(resolve(hosts_.back(), port_, false));
+  try_next_address();
   while (state() == State::kConnecting) {
     state_->pump([this] { return state() != State::kConnecting; }, connect_deadline_);
     // The loop's timers do not run here, so this is where an address runs out of time.
@@ -64,13 +83,6 @@ void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadl
 
 ae::Duration RdmaConnection::time_left() const {
   return connect_deadline_ - std::chrono::steady_clock::now();
-}
-
-void RdmaConnection::start(Resolved resolved) {
-  resolution_.reset();
-  if (resolved.failure) return end_with(std::move(resolved.failure));
-  addresses_ = std::move(resolved.addresses);
-  try_next_address();
 }
 
 void RdmaConnection::try_next_address() {
@@ -97,9 +109,8 @@ void RdmaConnection::try_address(const SocketAddress& address) {
   set_deadline(share, &RdmaConnection::address_expired);
   SocketAddress source;
   if (!settings_.source.empty()) {
-    Resolved resolved = resolve(settings_.source, 0, false);
-    if (resolved.failure) throw VerbsError("source=" + settings_.source, EADDRNOTAVAIL);
-    source = resolved.addresses.front();
+    if (!numeric_address(settings_.source, 0, source))
+      throw VerbsError("source=" + settings_.source + " is not an address", EINVAL);
   }
   SocketAddress target = address;
   if (rdma_resolve_addr(id_.get(), source.size != 0 ? source.get() : nullptr, target.get(),
@@ -251,6 +262,9 @@ void RdmaConnection::established() {
   move_to(State::kConnected);
   state_->add(*this);
   state_->want_flush(*this);
+  // The accepting side has had this deadline since the request.
+  if (role_ == Role::kClient && !stream_.has_peer_window())
+    set_deadline(settings_.accept_timeout, &RdmaConnection::accept_expired);
   if (listener_ != nullptr) listener_->on_established(*this);
   update_ready();
 }

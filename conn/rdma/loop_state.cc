@@ -47,6 +47,10 @@ LoopState& LoopState::of(ae::EventLoop& loop, const ConnectionType& type) {
 }
 
 LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(loop), type_(type) {
+  // Older kernels would let a forked child take registered pages away from us (ibv_fork_init(3));
+  // newer ones copy them, and then this costs nothing.
+  static const int fork_safe = ibv_fork_init();
+  (void)fork_safe;
   loop_.add_file_event(cm_.fd(), ae::kReadable, [this](int, ae::Mask) { on_cm_readable(); });
   loop_.add_source(*this);
 }

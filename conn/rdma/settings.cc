@@ -29,7 +29,6 @@ Settings Settings::from(const Options& o) {
   constexpr std::uint64_t kMaxWindow = 1u << 30;
   Settings s;
   s.window = u32(o.bytes("window", s.window, 16, kMaxWindow));
-  // A window named alone is the whole wish: it does not grow beyond a default it did not know.
   s.max_window = std::max(s.max_window, s.window);
   s.max_window = u32(o.bytes("max-window", s.max_window, s.window, kMaxWindow));
   s.max_peer_window = u32(o.bytes("max-peer-window", s.max_peer_window, 4096, kMaxWindow));

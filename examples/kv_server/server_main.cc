@@ -40,9 +40,9 @@ class StopSignals {
 };
 
 void serve(kv::Server& server, const std::vector<std::string>& urls) {
+  const conn::Registry registry = conn::all_transports();  // outlives what is made of it
   ae::LibevLoop loop;
   const StopSignals signals(loop);
-  const conn::Registry registry = conn::all_transports();
   kv::NetworkServer network(loop, registry, server);
   for (const std::string& url : urls) network.listen(url);
   for (const std::string& url : network.urls()) std::cout << "listening on " << url << std::endl;
