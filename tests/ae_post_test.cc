@@ -245,7 +245,7 @@ TEST_CASE("post: posts during stop() and between two runs are kept", "[ae]") {
     for (std::uint32_t i = 0; i < kEach; ++i) {
       loop.post([&, thread, i] {
         ledger.ran(thread, i);
-        if (i % 100 == 0) loop.stop();
+        if (i % 100 == 0 || ledger.total == kEach * kThreads) loop.stop();
       });
     }
   });

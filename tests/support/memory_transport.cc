@@ -25,11 +25,7 @@ class MemoryListener;
 /// What the type keeps for one loop.
 struct MemoryLoop final : ae::LoopLocal {
   MemoryLoop(const MemoryType& its_type, ae::EventLoop& its_loop, ConnectionSet& its_set)
-      : type(its_type),
-        loop(its_loop),
-        set(its_set),
-        config(type.config()),
-        random(config.seed) {
+      : type(its_type), loop(its_loop), set(its_set), config(type.config()), random(config.seed) {
     loop.add_source(ready);
   }
   ~MemoryLoop() override;
@@ -104,8 +100,8 @@ struct Link {
         names{listener + "#" + std::to_string(number), listener} {}
   void reset(const char* why) noexcept;
 
-  std::array<Pipe, 2> pipes;                  // [i]: what end i writes
-  std::array<MemoryConnection*, 2> ends{};    // client and server; null before accept, after close
+  std::array<Pipe, 2> pipes;                // [i]: what end i writes
+  std::array<MemoryConnection*, 2> ends{};  // client and server; null before accept, after close
   std::array<std::string, 2> names;
   bool broken = false;
 };
@@ -188,12 +184,8 @@ class MemoryConnection final : public QueuedConnection {
   }
 
   // --- data -------------------------------------------------------------------------------------
-  bool readable() const override {
-    return in().visible() > 0 || in().at_end();
-  }
-  bool writable() const override {
-    return out().room() > 0 || out().finished || out().abandoned;
-  }
+  bool readable() const override { return in().visible() > 0 || in().at_end(); }
+  bool writable() const override { return out().room() > 0 || out().finished || out().abandoned; }
   ssize_t do_read(void* buffer, std::size_t size) override {
     if (broken_by(faults().read_error, "read")) return -1;
     if (in().at_end()) return end_of_stream();

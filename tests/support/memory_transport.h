@@ -19,7 +19,7 @@ struct Faults {
   double again = 0;        ///< read() or write() says EAGAIN without need
   double delay = 0;        ///< what a connect or a write sends arrives some iterations later
   double connect_error = 0, accept_error = 0, read_error = 0, write_error = 0;
-  double reset = 0;        ///< a read or write finds the connection reset, at both ends
+  double reset = 0;  ///< a read or write finds the connection reset, at both ends
 };
 
 struct Config {

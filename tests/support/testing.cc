@@ -122,9 +122,7 @@ int IterationCounter::during(ae::Duration span) {
 // --- connections ---------------------------------------------------------------------------------
 
 Site::Site(const Transport& its_transport)
-    : transport(its_transport),
-      registry(test_registry()),
-      type(registry.require(transport.name)) {}
+    : transport(its_transport), registry(test_registry()), type(registry.require(transport.name)) {}
 
 conn::Endpoint Site::fresh() {
   const std::string name = "x" + std::to_string(++names);
@@ -145,7 +143,9 @@ conn::ConnectionPtr Site::connect(const conn::Endpoint& to, conn::Connection::Ha
   return connection;
 }
 
-conn::Endpoint Site::deserted() { return address_of(*listen([](conn::ConnectionPtr) {})); }
+conn::Endpoint Site::deserted() {
+  return address_of(*listen([](conn::ConnectionPtr) {}));
+}
 
 Pair::Pair(const Transport& its_transport) : Site(its_transport) {
   listener = listen([this](conn::ConnectionPtr accepted) { server = std::move(accepted); });
@@ -180,7 +180,8 @@ std::string receive(ae::EventLoop& loop, conn::Connection& connection, std::size
     ended = n == 0 || (n < 0 && errno != EAGAIN);
     if (ended || got == size) c.set_read_handler(nullptr);
   });
-  run_until(loop, [&] { return got == size || ended; }, std::to_string(size) + " bytes");
+  run_until(
+      loop, [&] { return got == size || ended; }, std::to_string(size) + " bytes");
   INFO("the stream ended after " << got << " bytes: " << connection.last_error());
   REQUIRE(got == size);
   return bytes;

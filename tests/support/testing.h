@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 
 struct Transport {
   std::string name;
-  bool reaches_far = true;  ///< the peer may live on another thread or in another process
+  bool reaches_far = true;   ///< the peer may live on another thread or in another process
   std::size_t crowd = 1000;  ///< how many connections are many
 };
 std::ostream& operator<<(std::ostream& out, const Transport& transport);
@@ -35,7 +35,7 @@ std::ostream& operator<<(std::ostream& out, const Transport& transport);
 /// Those to test here and now.
 std::vector<Transport> transports();
 /// In a test case: runs the block that follows for each of them.
-#define FOR_EVERY_TRANSPORT(transport)                               \
+#define FOR_EVERY_TRANSPORT(transport)                                \
   const auto transport = GENERATE(from_range(testing::transports())); \
   DYNAMIC_SECTION(transport.name)
 /// All of the library and memory.
@@ -63,7 +63,9 @@ ae::Duration patience();
 /// not, or does only after an event that came too late.
 void run_until(ae::EventLoop& loop, const std::function<bool()>& condition, std::string_view what,
                ae::Duration deadline = patience());
-#define RUN_UNTIL(loop, ...) ::testing::run_until(loop, [&] { return (__VA_ARGS__); }, #__VA_ARGS__)
+#define RUN_UNTIL(loop, ...) \
+  ::testing::run_until(      \
+      loop, [&] { return (__VA_ARGS__); }, #__VA_ARGS__)
 
 /// Iterations that do not sleep.
 void turns(ae::EventLoop& loop, int count);
@@ -140,8 +142,8 @@ class Collector {
 
   std::string bytes;
   bool ended = false;
-  int error = 0;   ///< errno, once read() failed
-  int calls = 0;   ///< of the handler
+  int error = 0;  ///< errno, once read() failed
+  int calls = 0;  ///< of the handler
   bool over() const noexcept { return ended || error != 0; }
 
  private:

@@ -1,0 +1,236 @@
+// The loop as event_loop.h describes it: hooks and sources.
+
+#include "ae/libev_loop.h"
+
+#include <ev.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/loop_kit.h"
+
+using namespace loop_kit;
+// --- hooks ---------------------------------------------------------------------------------------
+
+TEST_CASE("event loop: an iteration has the order that the header says", "[ae]") {
+  LibevLoop loop;
+  std::string journal;
+  Sockets s;
+  s.send();
+  TestSource one(&journal, '1');
+  TestSource two(&journal, '2');
+  loop.add_source(one);
+  loop.add_source(two);
+  loop.add_before_sleep([&] { journal += "b1 "; });
+  loop.add_before_sleep([&] { journal += "b2 "; });
+  loop.add_after_sleep([&] { journal += "A1 "; });
+  loop.add_after_sleep([&] { journal += "A2 "; });
+  loop.add_file_event(s.near, kReadable, [&](int fd, Mask) {
+    journal += "file ";
+    take_byte(fd);
+  });
+  loop.process_events(kFullIteration);
+  CHECK(journal == "1p 2p b1 b2 1f 2f 1a 2a A1 A2 file ");
+}
+
+TEST_CASE("event loop: hooks may remove themselves, others, and add new ones", "[ae][lifetime]") {
+  LibevLoop loop;
+  std::string journal;
+  ae::HookId first = 0;
+  ae::HookId second = 0;
+  ae::HookId third = 0;
+  const bool before = GENERATE(true, false);
+  const auto add = [&](std::function<void()> hook) {
+    return before ? loop.add_before_sleep(std::move(hook)) : loop.add_after_sleep(std::move(hook));
+  };
+  first = add([&, owned = std::make_shared<int>(1)] {
+    journal += '1';
+    loop.remove_hook(first);
+    loop.remove_hook(second);
+    add([&] { journal += '4'; });
+    journal += static_cast<char>('0' + *owned);
+  });
+  second = add([&] { journal += '2'; });
+  third = add([&] { journal += '3'; });
+  turns(loop, 1);
+  CHECK(journal == "113");
+  turns(loop, 1);
+  CHECK(journal == "11334");
+  loop.remove_hook(third);
+  loop.remove_hook(third);
+  turns(loop, 1);
+  CHECK(journal == "113344");
+}
+
+// --- sources -------------------------------------------------------------------------------------
+
+TEST_CASE("event loop: it does not sleep while a source has pending work", "[ae]") {
+  LibevLoop loop;
+  std::string journal;
+  TestSource source(&journal);
+  source.pending = 3;
+  loop.add_source(source);
+  loop.add_source(source);  // no-op
+  // Nothing else could end these: each would sleep for ever if the source did not veto.
+  CHECK(loop.process_events(kFullIteration) == 1);
+  CHECK(loop.process_events(kFullIteration) == 1);
+  CHECK(journal == "sp sf sp sf ");
+  bool timer = false;
+  loop.add_time_event(1ms, [&] {
+    timer = true;
+    return kNoMore;
+  });
+  REQUIRE(runs_until(loop, [&] { return timer; }));
+  CHECK(journal.substr(0, 15) == "sp sf sp sf sp ");
+  CHECK(source.pending == 0);
+  loop.remove_source(source);
+  loop.remove_source(source);  // no-op
+}
+
+TEST_CASE("event loop: sources are served in an iteration that does not wait, but not armed",
+          "[ae]") {
+  LibevLoop loop;
+  std::string journal;
+  TestSource source(&journal);
+  loop.add_source(source);
+  loop.process_events(kPoll);
+  loop.process_events(kDontWait);
+  loop.process_events(static_cast<ae::Process>(0));  // waits for nothing, so it does not wait
+  CHECK(journal == "sp sf sp sf sp sf ");
+}
+
+TEST_CASE("event loop: a source that arms and finds work vetoes the sleep", "[ae]") {
+  LibevLoop loop;
+  std::string journal;
+  TestSource source(&journal);
+  source.vetoes = 2;
+  loop.add_source(source);
+  loop.process_events(kFullIteration);
+  loop.process_events(kFullIteration);
+  CHECK(journal == "sp sf sa sp sf sa ");
+}
+
+TEST_CASE("event loop: what comes up while sources are armed vetoes the sleep", "[ae]") {
+  LibevLoop loop;
+  TestSource source(nullptr);
+  TestSource late(nullptr, 'l');
+  loop.add_source(source);
+  SECTION("pending work of a source that was asked before") {
+    loop.add_source(late);
+    late.on_arm = [&] { source.pending = 1; };
+  }
+  SECTION("a new source with work") {
+    late.pending = 1;
+    source.on_arm = [&] { loop.add_source(late); };
+  }
+  SECTION("a post") {
+    source.on_arm = [&] { loop.post([] {}); };
+  }
+  SECTION("an object to destroy") {
+    source.on_arm = [&] { loop.destroy_later(thing([] {})); };
+  }
+  loop.process_events(kFullIteration);  // returns
+}
+
+TEST_CASE("event loop: sources may come and go inside each of their functions", "[ae][lifetime]") {
+  LibevLoop loop;
+  std::string journal;
+  TestSource first(&journal, '1');
+  auto second = std::make_unique<TestSource>(&journal, '2');
+  TestSource third(&journal, '3');
+  loop.add_source(first);
+  loop.add_source(*second);
+  loop.add_source(third);
+  loop.add_time_event(0ms, [] { return kNoMore; });
+  const auto leave = [&] {
+    loop.remove_source(first);
+    if (second) loop.remove_source(*second);
+    second.reset();
+  };
+  SECTION("in process_pending") {
+    first.on_process = leave;
+    loop.process_events(kFullIteration);
+    CHECK(journal == "1p 3p 3f 3a ");
+  }
+  SECTION("in flush") {
+    first.on_flush = leave;
+    loop.process_events(kFullIteration);
+    CHECK(journal == "1p 2p 3p 1f 3f 3a ");
+  }
+  SECTION("in arm") {
+    first.on_arm = leave;
+    loop.process_events(kFullIteration);
+    CHECK(journal == "1p 2p 3p 1f 2f 3f 1a 3a ");
+  }
+  SECTION("while spinning") {
+    first.budget = 10us;
+    first.on_poll = leave;
+    loop.process_events(kFullIteration);
+    CHECK(journal == "1p 2p 3p 1f 2f 3f 3a ");
+  }
+}
+
+TEST_CASE("event loop: it spins for the budget before it arms, and work ends the spin", "[ae]") {
+  LibevLoop loop;
+  std::string journal;
+  TestSource source(&journal);
+  loop.add_source(source);
+  SECTION("work comes") {
+    source.budget = 1h;
+    source.on_poll = [&] {
+      if (source.polls == 1000) source.pending = 1;
+    };
+    loop.process_events(kFullIteration);
+    CHECK(source.polls == 1000);
+    CHECK(loop.process_events(kPoll) == 1);
+    CHECK(journal == "sp sf sp sf ");
+  }
+  SECTION("a post comes") {
+    source.budget = 1h;
+    int posted = 0;
+    source.on_poll = [&] {
+      if (source.polls == 10) loop.post([&] { ++posted; });
+    };
+    loop.process_events(kFullIteration);
+    CHECK(posted == 1);
+  }
+  SECTION("nothing comes") {
+    source.budget = 2ms;
+    loop.add_time_event(5ms, [] { return kNoMore; });
+    const auto start = steady_clock::now();
+    steady_clock::time_point armed;
+    source.on_arm = [&] { armed = steady_clock::now(); };
+    loop.process_events(kFullIteration);
+    CHECK(source.polls > 1);
+    CHECK(armed - start >= 2ms);
+    CHECK(journal == "sp sf sa ");
+  }
+  SECTION("there is no budget") {
+    loop.add_time_event(0ms, [] { return kNoMore; });
+    loop.process_events(kFullIteration);
+    CHECK(source.polls == 0);
+  }
+  SECTION("descriptors are busy: they are asked before it spins") {
+    Sockets s;
+    s.send();
+    loop.add_file_event(s.near, kReadable, [](int, Mask) {});
+    loop.process_events(kPoll);
+    source.budget = 1h;
+    CHECK(loop.process_events(kFullIteration) == 1);
+    CHECK(source.polls == 0);
+  }
+}

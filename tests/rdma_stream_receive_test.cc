@@ -1,0 +1,399 @@
+// The RDMA byte stream: receiving, and what a peer may not claim.
+
+#include "conn/rdma/stream.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/stream_bench.h"
+
+namespace conn::rdma {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace test;
+using std::chrono::milliseconds;
+
+// --- receiving -----------------------------------------------------------------------------------
+
+TEST_CASE("rdma stream: the first thing wanted and said is a window of the configured length",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer, 64);
+  CHECK_FALSE(bench.post());
+  CHECK(bench.stream.wanted_window() == 64);
+  bench.provide();
+  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.stream.pinned_bytes() == 64);
+  const auto message = bench.stream.next_control(bench.now);
+  REQUIRE(message);
+  CHECK(*message ==
+        ControlMessage{
+            .opcode = Opcode::kRegisterXferMemory, .address = 0x10000, .length = 64, .key = 1});
+  CHECK(bench.stream.next_control(bench.now) == message);  // it stays until it is posted
+  bench.stream.on_control_posted(*message, bench.now);
+  CHECK_FALSE(bench.post());
+  CHECK(bench.stream.messages_sent() == 1);
+}
+
+TEST_CASE("rdma stream: bytes come out in order, in pieces of any size", "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.offer();
+  bench.data("abc");
+  CHECK(bench.stream.has_unread());
+  CHECK(bench.stream.unread_bytes() == 3);
+  CHECK(bench.read(0).empty());
+  CHECK(bench.read(1) == "a");
+  bench.data("de");
+  CHECK(bench.read(3) == "bcd");
+  CHECK(bench.read() == "e");
+  CHECK(bench.read().empty());
+  CHECK_FALSE(bench.stream.has_unread());
+  CHECK_FALSE(bench.stream.at_end());
+  CHECK(bench.stream.messages_received() == 2);
+}
+
+TEST_CASE("rdma stream: the second window is offered when the first is full, before it is read",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  const ControlMessage first = bench.offer();
+  bench.data("1234567");
+  CHECK(bench.stream.wanted_window() == 0);  // not before the last byte
+  bench.data("8");
+  CHECK(bench.stream.wanted_window() == 8);
+  const ControlMessage second = bench.offer();
+  CHECK(second.key != first.key);
+  CHECK(bench.stream.unread_bytes() == 8);
+  bench.data("abc");
+  CHECK(bench.read() == "12345678abc");  // one read crosses from window to window
+  CHECK_FALSE(bench.post());             // the offer in force has room
+  bench.data("defgh");
+  CHECK(bench.offer().key == first.key);  // and then the first is there at once, without asking
+  CHECK(bench.memory.size() == 2);
+  CHECK(bench.read() == "defgh");
+}
+
+TEST_CASE("rdma stream: with both windows full there is no offer until one is read to its end",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  const ControlMessage first = bench.offer();
+  bench.data("12345678");
+  bench.offer();
+  bench.data("abcdefgh");
+  CHECK(bench.stream.wanted_window() == 0);
+  CHECK_FALSE(bench.post());
+  CHECK(bench.read(7) == "1234567");
+  CHECK_FALSE(bench.post());
+  CHECK(bench.read(1) == "8");
+  CHECK(bench.offer().key == first.key);
+  CHECK_FALSE(bench.post());  // once
+  CHECK(bench.read() == "abcdefgh");
+  CHECK_FALSE(bench.post());
+}
+
+TEST_CASE("rdma stream: without memory for a second window the first serves alone",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.offer();
+  bench.data("12345678");
+  bench.stream.no_window();
+  CHECK(bench.stream.wanted_window() == 0);  // not asked again and again
+  CHECK_FALSE(bench.post());
+  CHECK(bench.read() == "12345678");
+  CHECK(bench.offer().key == 1);
+  bench.data("abcdefgh");
+  CHECK(bench.stream.wanted_window() == 0);
+  bench.tick();
+  CHECK(bench.stream.wanted_window() == 8);  // but after a while
+  CHECK_FALSE(bench.failed());
+}
+
+TEST_CASE("rdma stream: without memory for any window the stream fails", "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.stream.no_window();
+  CHECK(bench.failed());
+  CHECK(bench.stream.wanted_window() == 0);
+}
+
+TEST_CASE("rdma stream: bytes that arrived before the close are read before the end",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.offer();
+  bench.data("12345678");
+  bench.offer();
+  bench.stream.on_peer_closed();
+  CHECK_FALSE(bench.stream.at_end());
+  bench.data("abc");  // handed in after the close was seen, as completions may be
+  CHECK(bench.read(8) == "12345678");
+  CHECK_FALSE(bench.stream.at_end());
+  CHECK(bench.read() == "abc");
+  CHECK(bench.stream.at_end());
+  bench.data("defgh");
+  CHECK(bench.read() == "defgh");
+  CHECK(bench.stream.wanted_window() == 0);
+}
+
+TEST_CASE("rdma stream: nothing is sent to a peer that closed", "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.provide();
+  bench.peer_registers(100);
+  REQUIRE(bench.stream.sendable(5, bench.now) == 5);
+  bench.stream.on_peer_closed();
+  CHECK(bench.stream.sendable(5, bench.now) == 0);
+  CHECK_FALSE(bench.post());
+  CHECK_FALSE(bench.stream.retry_at(5));
+  bench.now += 100s;
+  bench.tick();
+  CHECK_FALSE(bench.stream.wants_silent_probe());
+  CHECK_FALSE(bench.failed());
+}
+
+TEST_CASE("rdma stream: all windows come back in the end, and no offer is left", "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.offer();
+  bench.data("12345678");
+  bench.provide();
+  CHECK(bench.stream.take_any().data != nullptr);
+  bench.stream.check();
+  CHECK_FALSE(bench.post());  // the second window's announcement went with it
+  CHECK(bench.stream.take_any().data != nullptr);
+  CHECK(bench.stream.take_any().data == nullptr);
+  CHECK(bench.stream.pinned_bytes() == 0);
+  CHECK(bench.stream.wanted_window() == 0);
+  bench.tick();
+  CHECK(bench.stream.wanted_window() == 0);
+}
+
+// --- what a peer may not claim -------------------------------------------------------------------
+
+TEST_CASE("rdma stream: a length beyond the window fails the stream, not the process",
+          "[rdma][stream][hostile]") {
+  const auto length = GENERATE(9u, 0x7fffffffu, 0x80000000u, 0xffffffffu);
+  Bench bench(Role::kServer);
+  bench.offer();
+  bench.claim(length);
+  CHECK(bench.failed());
+  CHECK(bench.stream.unread_bytes() == 0);
+  CHECK(bench.read().empty());
+}
+
+TEST_CASE("rdma stream: a length that wraps the sum fails the stream", "[rdma][stream][hostile]") {
+  const auto length = GENERATE(4u, 0xfffffffbu, 0xfffffffcu, 0xfffffffdu, 0xffffffffu);
+  Bench bench(Role::kServer);
+  bench.offer();
+  bench.data("12345");
+  bench.claim(length);
+  CHECK(bench.failed());
+  CHECK(bench.read() == "12345");  // what came before is still there
+  bench.claim(1);
+  CHECK(bench.read().empty());  // and nothing after
+}
+
+TEST_CASE("rdma stream: a write before any offer fails the stream", "[rdma][stream][hostile]") {
+  Bench bench(Role::kServer);
+  bench.claim(1);
+  CHECK(bench.failed());
+}
+
+TEST_CASE("rdma stream: a write into a window whose offer has not left fails the stream",
+          "[rdma][stream][hostile]") {
+  Bench bench(Role::kServer);
+  bench.provide();
+  bench.claim(1);
+  CHECK(bench.failed());
+}
+
+TEST_CASE("rdma stream: a write into a window read empty but not offered again fails the stream",
+          "[rdma][stream][hostile]") {
+  Bench bench(Role::kServer);
+  bench.offer();
+  bench.data("12345678");
+  CHECK(bench.read() == "12345678");
+  bench.claim(1);
+  CHECK(bench.failed());
+}
+
+TEST_CASE("rdma stream: a write with both windows full fails the stream",
+          "[rdma][stream][hostile]") {
+  Bench bench(Role::kServer);
+  bench.offer();
+  bench.data("12345678");
+  bench.offer();
+  bench.data("abcdefgh");
+  bench.claim(1);
+  CHECK(bench.failed());
+  CHECK(bench.read() == "12345678abcdefgh");
+  CHECK_FALSE(bench.post());
+}
+
+TEST_CASE("rdma stream: a window of no bytes, beyond the maximum or around the end of memory fails",
+          "[rdma][stream][hostile]") {
+  StreamConfig config = config_of(Role::kServer);
+  config.max_peer_window = 1000;
+  struct Row {
+    std::uint32_t length;
+    std::uint64_t address;
+    bool good;
+  };
+  const Row row = GENERATE(Row{0, 1, false}, Row{1, 1, true}, Row{1000, 1, true},
+                           Row{1001, 1, false}, Row{~0u, 1, false}, Row{10, ~0ull - 9, false},
+                           Row{10, ~0ull - 10, true}, Row{10, ~0ull, false}, Row{10, 0, true});
+  CAPTURE(row.length, row.address);
+  Bench bench(config);
+  bench.peer_registers(row.length, row.address);
+  CHECK(bench.failed() != row.good);
+  CHECK(bench.stream.has_peer_window() == row.good);
+  CHECK(bench.stream.sendable(5000, bench.now) == (row.good ? row.length : 0));
+}
+
+TEST_CASE("rdma stream: a control message of wrong size or unknown opcode fails the stream",
+          "[rdma][stream][hostile]") {
+  const std::size_t size = GENERATE(0u, 2u, 31u, 32u, 33u, 64u);
+  CAPTURE(size);
+  Bench bench(Role::kClient);
+  std::vector<std::byte> bytes(size);
+  if (size == 32) bytes[1] = std::byte{4};
+  bench.stream.on_control(bytes, bench.now);
+  CHECK(bench.failed());
+}
+
+TEST_CASE("rdma stream: after a failure nothing is taken in, sent or wanted",
+          "[rdma][stream][hostile]") {
+  Bench bench(Role::kServer);
+  bench.offer();
+  bench.data("12345678");
+  bench.settle();
+  bench.peer_registers(100);
+  bench.peer_registers(0);
+  REQUIRE(bench.failed());
+  const char* const why = bench.stream.failure();
+  const std::uint64_t received = bench.stream.messages_received();
+  bench.claim(1);
+  bench.keepalive();
+  bench.peer_registers(200);
+  bench.now += 1h;
+  bench.tick();
+  CHECK(bench.stream.failure() == why);
+  CHECK(bench.stream.messages_received() == received);
+  CHECK(bench.stream.sendable(5, bench.now) == 0);
+  CHECK_FALSE(bench.stream.retry_at(5));
+  CHECK_FALSE(bench.post());
+  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.read() == "12345678");
+  CHECK_FALSE(bench.post());
+}
+
+// --- budget of control messages ------------------------------------------------------------------
+
+TEST_CASE("rdma stream: unearned messages are limited by rate and burst",
+          "[rdma][stream][hostile]") {
+  StreamConfig config = config_of(Role::kServer);
+  config.control_rate = 100;
+  config.control_burst = 50;
+  Bench bench(config);
+  bench.offer();
+  bench.peer_registers(1000);  // the first costs one, too: 49 are left
+  const int kind = GENERATE(0, 1, 2, 3);
+  CAPTURE(kind);
+  const auto flood = [&] {
+    switch (kind) {
+      case 0:
+        return bench.claim(0);
+      case 1:
+        return bench.keepalive();
+      case 2:
+        return bench.feature(Opcode::kSetClientFeature, 3);
+      default:
+        return bench.peer_registers(1000);
+    }
+  };
+  for (int i = 0; i < 49; ++i) flood();
+  CHECK_FALSE(bench.failed());
+  bench.now += 100ms;
+  for (int i = 0; i < 10; ++i) flood();
+  CHECK_FALSE(bench.failed());
+  SECTION("one more fails the stream") {
+    flood();
+    CHECK(bench.failed());
+  }
+  SECTION("a long pause brings back one burst and no more") {
+    bench.now += 1h;
+    for (int i = 0; i < 50; ++i) flood();
+    CHECK_FALSE(bench.failed());
+    flood();
+    CHECK(bench.failed());
+  }
+}
+
+TEST_CASE("rdma stream: immediates of zero add nothing and are not the end", "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.claim(0);  // even before any window
+  bench.offer();
+  bench.data("ab");
+  bench.claim(0);
+  CHECK(bench.stream.unread_bytes() == 2);
+  CHECK(bench.read() == "ab");
+  CHECK_FALSE(bench.failed());
+  CHECK_FALSE(bench.stream.at_end());
+}
+
+TEST_CASE("rdma stream: a flood of feature questions fails by budget, or by unsent answers",
+          "[rdma][stream][hostile]") {
+  Bench bench(Role::kServer);
+  int asked = 0;
+  SECTION("answers leave") {
+    for (; !bench.failed(); ++asked) {
+      bench.feature(Opcode::kGetServerFeature, 5);
+      bench.post();
+    }
+    CHECK(asked == 2049);
+  }
+  SECTION("the peer takes no answers") {
+    for (; !bench.failed(); ++asked) bench.feature(Opcode::kGetServerFeature, 5);
+    CHECK(asked == 65);
+  }
+}
+
+TEST_CASE("rdma stream: a window that we filled earns the peer the next, however often",
+          "[rdma][stream]") {
+  StreamConfig config = config_of(Role::kServer);
+  config.control_rate = 0;
+  config.control_burst = 1;
+  Bench bench(config);
+  for (int i = 0; i < 10000; ++i) {
+    bench.peer_registers(2);
+    REQUIRE(bench.write(2));
+  }
+  CHECK_FALSE(bench.failed());
+  bench.peer_registers(2);
+  CHECK_FALSE(bench.failed());
+  bench.peer_registers(2);  // nobody wrote
+  CHECK(bench.failed());
+}
+
+TEST_CASE("rdma stream: a fast sender of small messages may ask as often as its sends need proof",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer, 1u << 20);
+  bench.offer();
+  for (int i = 0; i < 1'000'000; ++i) {  // in no time at all
+    bench.claim(1);
+    if (i % 256 != 0) continue;
+    bench.feature(Opcode::kGetServerFeature, static_cast<std::uint16_t>(i & 0x7fff));
+    bench.post();
+    bench.read();
+  }
+  CHECK_FALSE(bench.failed());
+}
+
+}  // namespace
+}  // namespace conn::rdma

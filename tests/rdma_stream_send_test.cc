@@ -1,0 +1,429 @@
+// The RDMA byte stream: features, sending, window lengths.
+
+#include "conn/rdma/stream.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/stream_bench.h"
+
+namespace conn::rdma {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace test;
+using std::chrono::milliseconds;
+
+// --- features ------------------------------------------------------------------------------------
+
+TEST_CASE("rdma stream: a server answers GetServerFeature with the same page and no features",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  const std::vector<std::uint16_t> pages = {0, 77, 0x8000, 0xffff};
+  for (const std::uint16_t select : pages) bench.feature(Opcode::kGetServerFeature, select);
+  for (const std::uint16_t select : pages) CHECK(bench.post() == feature_message(select));
+  CHECK_FALSE(bench.post());
+  bench.feature(Opcode::kSetClientFeature, 9);
+  CHECK_FALSE(bench.post());  // no answer to this
+  CHECK_FALSE(bench.failed());
+}
+
+TEST_CASE("rdma stream: a client answers no plain server, whatever it says",
+          "[rdma][stream][hostile]") {
+  Bench bench(Role::kClient);
+  for (const std::uint16_t select : std::vector<std::uint16_t>{0, 1, 0x7fff, 0x8000, 0xffff}) {
+    bench.feature(Opcode::kGetServerFeature, select);
+    bench.feature(Opcode::kSetClientFeature, select);
+  }
+  CHECK_FALSE(bench.post());
+  CHECK_FALSE(bench.failed());
+}
+
+TEST_CASE("rdma stream: a server sends no feature message that a plain client did not ask for",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.peer_registers(1u << 20);
+  for (int i = 0; i < 5000; ++i) {
+    bench.write();
+    bench.now += 10ms;
+    if (i % 100 == 0) bench.tick();
+    if (const auto message = bench.post()) REQUIRE(message->opcode == Opcode::kKeepalive);
+  }
+  CHECK(bench.stream.messages_sent() > 4900);
+}
+
+TEST_CASE("rdma stream: a question of a client of ours is told from the answer to the server's",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.stream.on_hello({kAll, 0});
+  bench.peer_registers(1u << 20);
+  for (int i = 0; i < 300; ++i) REQUIRE(bench.write());
+  const auto probe = bench.post();
+  REQUIRE(probe);
+  CHECK(probe->opcode == Opcode::kGetServerFeature);
+  CHECK((probe->select & 0x8000) != 0);
+  bench.feature(Opcode::kGetServerFeature, probe->select & 0x7fff);  // its own question
+  CHECK(bench.stream.unproven_messages() == 301);
+  CHECK(bench.post()->select == (probe->select & 0x7fff));
+  bench.feature(Opcode::kGetServerFeature, probe->select);  // its answer
+  CHECK(bench.stream.unproven_messages() == 1);
+  bench.feature(Opcode::kGetServerFeature, probe->select);  // once more: nobody waits for it
+  CHECK_FALSE(bench.post());
+}
+
+TEST_CASE("rdma stream: two aeconn peers never answer answers", "[rdma][stream]") {
+  Bench server(Role::kServer), client(Role::kClient);
+  server.stream.on_hello(client.stream.hello());
+  client.stream.on_hello(server.stream.hello());
+  const std::uint16_t select = GENERATE(as<std::uint16_t>{}, 0, 1, 0x8000, 0xffff);
+  CAPTURE(select);
+  server.feature(Opcode::kGetServerFeature, select);
+  client.feature(Opcode::kGetServerFeature, select);
+  int answers = 0;
+  for (int i = 0; i < 20; ++i) {
+    for (auto [from, to] : {std::pair{&server, &client}, std::pair{&client, &server}})
+      if (const auto message = from->post()) {
+        ++answers;
+        to->control(*message);
+      }
+  }
+  CHECK(answers <= 2);
+}
+
+TEST_CASE("rdma stream: the hello says what the configuration means", "[rdma][stream]") {
+  StreamConfig config = config_of(Role::kServer);
+  config.keepalive = 1500ms;
+  CHECK(Stream(config, {}).hello() == Hello{kAll | Hello::kSendsKeepalives, 1500});
+  config.keepalive = 0s;
+  CHECK(Stream(config, {}).hello() == Hello{kAll, 0});
+  config.keepalive = 1us;  // sent as often as there are ticks, but not to be counted on
+  CHECK(Stream(config, {}).hello() == Hello{kAll | Hello::kSendsKeepalives, 100});
+}
+
+// --- sending -------------------------------------------------------------------------------------
+
+TEST_CASE("rdma stream: the peer's window is filled to its last byte, then the next one is awaited",
+          "[rdma][stream]") {
+  Bench bench(Role::kClient);
+  CHECK(bench.stream.sendable(100, bench.now) == 0);
+  CHECK_FALSE(bench.stream.has_peer_window());
+  bench.peer_registers(10, 0x5000, 42);
+  CHECK(bench.stream.has_peer_window());
+  CHECK(bench.stream.sendable(0, bench.now) == 0);
+  CHECK(bench.stream.sendable(3, bench.now) == 3);
+  CHECK(bench.stream.remote_address() == 0x5000);
+  CHECK(bench.stream.remote_key() == 42);
+  bench.stream.on_write_posted(3, bench.now);
+  CHECK(bench.stream.remote_address() == 0x5003);
+  CHECK(bench.stream.peer_window_left() == 7);
+  CHECK(bench.stream.sendable(std::size_t{1} << 40, bench.now) == 7);
+  bench.stream.on_write_posted(7, bench.now);
+  CHECK(bench.stream.sendable(1, bench.now) == 0);
+  bench.peer_registers(4, 0x9000, 43);
+  CHECK(bench.stream.remote_address() == 0x9000);
+  CHECK(bench.stream.remote_key() == 43);
+  CHECK(bench.stream.peer_window_length() == 4);
+  CHECK(bench.stream.sendable(100, bench.now) == 4);
+}
+
+TEST_CASE("rdma stream: a window that comes before the old one is full replaces it",
+          "[rdma][stream]") {
+  Bench bench(Role::kClient);
+  bench.peer_registers(10, 0x5000, 42);
+  bench.write(3);
+  bench.peer_registers(20, 0x7000, 44);
+  CHECK(bench.stream.remote_address() == 0x7000);
+  CHECK(bench.stream.sendable(100, bench.now) == 20);
+  CHECK_FALSE(bench.failed());
+}
+
+TEST_CASE("rdma stream: a client asks for proof early and holds data back without it",
+          "[rdma][stream]") {
+  Bench bench(Role::kClient);
+  bench.peer_registers(1u << 20);
+  for (int i = 0; i < 255; ++i) REQUIRE(bench.write());
+  CHECK_FALSE(bench.post());
+  REQUIRE(bench.write());
+  const auto probe = bench.post();
+  REQUIRE(probe);
+  CHECK(probe->opcode == Opcode::kGetServerFeature);
+  CHECK_FALSE(bench.post());  // one question at a time
+  bench.write_until_held();
+  CHECK(bench.stream.unproven_messages() == 1024 - 32);
+  bench.now += 1h;  // time proves nothing to one that answers
+  CHECK_FALSE(bench.write());
+  CHECK_FALSE(bench.stream.retry_at(1));
+
+  bench.feature(Opcode::kGetServerFeature, static_cast<std::uint16_t>(probe->select + 1));
+  CHECK_FALSE(bench.write());  // not the answer
+  bench.feature(Opcode::kSetClientFeature, 0);
+  bench.keepalive();  // nor this: the server speaks, but may have handled nothing
+  CHECK_FALSE(bench.write());
+
+  bench.feature(Opcode::kGetServerFeature, probe->select);
+  CHECK(bench.stream.unproven_messages() == 1024 - 32 - 257);
+  CHECK(bench.write());
+  const auto next = bench.post();
+  REQUIRE(next);
+  CHECK(next->select != probe->select);
+}
+
+TEST_CASE("rdma stream: control messages pass when data is held back", "[rdma][stream]") {
+  Bench bench(Role::kClient);
+  bench.peer_registers(1u << 20);
+  bench.write_until_held();
+  bench.offer();
+  CHECK(bench.post()->opcode == Opcode::kGetServerFeature);
+  CHECK_FALSE(bench.post());
+  CHECK(bench.stream.unproven_messages() < 1024);
+}
+
+TEST_CASE("rdma stream: the next window proves that all which filled the last was handled",
+          "[rdma][stream]") {
+  Bench bench(Role::kClient);
+  bench.peer_registers(100);
+  for (int i = 0; i < 100; ++i) REQUIRE(bench.write());
+  bench.offer();
+  CHECK(bench.stream.unproven_messages() == 101);
+  bench.peer_registers(100);
+  CHECK(bench.stream.unproven_messages() == 1);  // our own announcement came after
+  for (int i = 0; i < 10; ++i) bench.write();
+  bench.peer_registers(100);  // early: it may have crossed with these
+  CHECK(bench.stream.unproven_messages() == 11);
+}
+
+TEST_CASE("rdma stream: bytes in our window prove that its announcement was handled",
+          "[rdma][stream]") {
+  Bench bench(Role::kClient);
+  bench.peer_registers(100);
+  for (int i = 0; i < 10; ++i) REQUIRE(bench.write());
+  bench.offer();
+  for (int i = 0; i < 5; ++i) REQUIRE(bench.write());
+  bench.claim(0);  // says nothing about the window
+  CHECK(bench.stream.unproven_messages() == 16);
+  bench.data("a");
+  CHECK(bench.stream.unproven_messages() == 5);
+  bench.data("b");
+  CHECK(bench.stream.unproven_messages() == 5);
+}
+
+TEST_CASE("rdma stream: a peer of few receives is asked earlier", "[rdma][stream]") {
+  const std::uint32_t receives = GENERATE(16u, 64u, 128u, 300u);
+  CAPTURE(receives);
+  StreamConfig config = config_of(Role::kClient);
+  config.peer_receives = receives;
+  Bench bench(config);
+  bench.peer_registers(1u << 20);
+  for (int i = 0; i < 10; ++i) {
+    bench.write_until_held();
+    const auto probe = bench.post();
+    REQUIRE(probe);
+    CHECK(bench.stream.unproven_messages() < receives);
+    bench.feature(Opcode::kGetServerFeature, probe->select);
+  }
+  bench.now += 3s;
+  bench.tick();
+  CHECK(bench.post()->opcode == Opcode::kKeepalive);  // and is still kept informed
+}
+
+TEST_CASE("rdma stream: a peer that cannot be asked is sent one message in ten milliseconds",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.peer_registers(1u << 20);
+  CHECK(bench.write_until_held() == 1024 - 32);
+  REQUIRE(bench.stream.retry_at(1));
+  CHECK_FALSE(bench.stream.retry_at(0));  // nothing to send, nothing to try
+  for (int i = 0; i < 10; ++i) {
+    const ae::TimePoint when = *bench.stream.retry_at(1);
+    CHECK(when == bench.now + 10ms);
+    bench.now = when - 1ns;
+    CHECK_FALSE(bench.write());
+    bench.now = when;
+    CHECK(bench.write_until_held() == 1);
+  }
+  bench.keepalive();  // it lives, so it has handled what it got
+  CHECK(bench.write_until_held() == 1024 - 32);
+}
+
+TEST_CASE("rdma stream: the peer's silence does not time out a held write that has no window",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.peer_registers(992);
+  CHECK(bench.write_until_held() == 992);
+  CHECK_FALSE(bench.stream.retry_at(1));  // only a new window helps
+}
+
+// --- window lengths ------------------------------------------------------------------------------
+
+StreamConfig growing(Role role) {
+  StreamConfig config = config_of(role, 8);
+  config.max_window = 50;
+  return config;
+}
+
+// The lengths of the windows offered while the peer fills each `pause` after its offer.
+std::vector<std::uint32_t> lengths(Bench& bench, ae::Duration pause, int windows) {
+  std::vector<std::uint32_t> all;
+  for (int i = 0; i < windows; ++i) {
+    all.push_back(bench.offer().length);
+    bench.now += pause;
+    bench.data(std::string(all.back(), 'x'));
+    bench.settle();
+    bench.read();
+  }
+  return all;
+}
+
+TEST_CASE("rdma stream: windows that fill fast double up to the maximum", "[rdma][stream]") {
+  Bench bench(growing(Role::kServer));
+  CHECK(lengths(bench, 1ms, 6) == std::vector<std::uint32_t>{8, 16, 32, 50, 50, 50});
+  CHECK(bench.stream.pinned_bytes() <= 100);
+}
+
+TEST_CASE("rdma stream: windows that fill slowly keep their length", "[rdma][stream]") {
+  Bench bench(growing(Role::kServer));
+  bench.now += 5ms;  // the time before the announcement does not count for it
+  CHECK(lengths(bench, 5ms, 4) == std::vector<std::uint32_t>{8, 8, 8, 8});
+}
+
+TEST_CASE("rdma stream: the speed of a window is measured from its announcement",
+          "[rdma][stream]") {
+  Bench bench(growing(Role::kServer));
+  bench.provide();
+  bench.now += 1s;  // accepted, but the announcement waits for the send queue
+  bench.offer();
+  bench.data("12345678");
+  CHECK(bench.stream.wanted_window() == 16);
+}
+
+TEST_CASE("rdma stream: lengths change only where the peer is known to bear it", "[rdma][stream]") {
+  struct Row {
+    Role role;
+    std::optional<std::uint32_t> hello;
+    bool grows;
+  };
+  const Row row = GENERATE(Row{Role::kServer, {}, true},   // Valkey's clients do
+                           Row{Role::kClient, {}, false},  // Valkey's server does not
+                           Row{Role::kClient, kAll, true}, Row{Role::kServer, kAll, true},
+                           Row{Role::kClient, Hello::kAnswersProbes, false},
+                           Row{Role::kServer, Hello::kAnswersProbes, false});
+  Bench bench(growing(row.role));
+  if (row.hello) bench.stream.on_hello({*row.hello, 0});
+  CHECK(bench.stream.peer_is_aeconn() == row.hello.has_value());
+  const auto all = lengths(bench, 0ms, 5);
+  CHECK((all.back() > 8) == row.grows);
+  if (row.grows) return;
+  CHECK(all == std::vector<std::uint32_t>(5, 8));
+  bench.now += 2s;
+  bench.tick();
+  bench.settle();
+  CHECK(lengths(bench, 0ms, 3) == std::vector<std::uint32_t>(3, 8));
+}
+
+TEST_CASE("rdma stream: quiet streams let the spare window go and return to the first length",
+          "[rdma][stream]") {
+  Bench bench(growing(Role::kServer));
+  lengths(bench, 1ms, 6);
+  bench.offer();
+  REQUIRE(bench.stream.pinned_bytes() == 100);
+  bench.tick();
+  CHECK(bench.stream.take_discarded().data == nullptr);  // not quiet yet
+  bench.now += 1100ms;
+  bench.tick();
+  CHECK(bench.stream.take_discarded().data != nullptr);
+  CHECK(bench.stream.take_discarded().data == nullptr);
+  CHECK(bench.stream.pinned_bytes() == 50);
+  CHECK(bench.stream.window_length() == 8);
+  bench.data(std::string(50, 'x'));
+  CHECK(bench.stream.wanted_window() == 8);
+  CHECK(bench.offer().length == 8);
+  CHECK(bench.read().size() == 50);
+  CHECK(bench.stream.take_discarded().length == 50);
+  CHECK(bench.stream.pinned_bytes() == 8);
+}
+
+TEST_CASE("rdma stream: a spare window that is needed again before it was let go stays",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.offer();
+  bench.data("12345678");
+  bench.offer();
+  CHECK(bench.read() == "12345678");
+  bench.now += 2s;
+  bench.tick();  // quiet, but nobody takes the spare one
+  bench.data("12345678");
+  bench.offer();
+  CHECK(bench.read() == "12345678");
+  CHECK(bench.stream.take_discarded().data == nullptr);
+}
+
+TEST_CASE("rdma stream: a window that is refused its successor is offered again itself",
+          "[rdma][stream]") {
+  Bench bench(growing(Role::kServer));
+  bench.offer();
+  bench.data("12345678");
+  REQUIRE(bench.stream.window_length() == 16);
+  SECTION("read, then refused") {
+    CHECK(bench.read() == "12345678");
+    CHECK(bench.stream.take_discarded().data == nullptr);  // it is the last one
+    CHECK(bench.stream.wanted_window() == 16);
+    bench.stream.no_window();
+  }
+  SECTION("refused, then read") {
+    CHECK(bench.stream.wanted_window() == 16);
+    bench.stream.no_window();
+    CHECK(bench.read() == "12345678");
+  }
+  CHECK_FALSE(bench.failed());
+  CHECK(bench.offer().length == 8);
+  bench.data("12345678");
+  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.read() == "12345678");
+  CHECK(bench.offer().length == 8);
+}
+
+TEST_CASE("rdma stream: two spare windows of old lengths both make way", "[rdma][stream]") {
+  Bench bench(growing(Role::kServer));
+  bench.offer();
+  bench.now += 1s;  // slow, so the second is of the same length
+  bench.data("12345678");
+  bench.offer();
+  bench.data("12345678");  // fast, so the next is not
+  CHECK(bench.read().size() == 16);
+  CHECK(bench.stream.wanted_window() == 0);  // no room yet
+  CHECK(bench.stream.take_discarded().length == 8);
+  CHECK(bench.stream.take_discarded().data == nullptr);
+  CHECK(bench.provide() == 16);
+  CHECK(bench.stream.take_discarded().length == 8);
+  CHECK(bench.offer().length == 16);
+}
+
+TEST_CASE("rdma stream: a spare that waited for a longer one is offered if quiet comes first",
+          "[rdma][stream]") {
+  Bench bench(growing(Role::kServer));
+  bench.offer();
+  bench.now += 1s;
+  bench.data("12345678");
+  bench.offer();
+  bench.data("12345678");
+  CHECK(bench.read().size() == 16);  // two spare ones of 8, and 16 desired
+  bench.now += 2s;
+  bench.tick();  // 8 desired
+  const auto message = bench.post();
+  REQUIRE(message);
+  CHECK(message->length == 8);
+}
+
+}  // namespace
+}  // namespace conn::rdma

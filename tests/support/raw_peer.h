@@ -1,0 +1,155 @@
+#pragma once
+// A peer on bare verbs and rdma_cm, written against docs/valkey-over-rdma.md alone, in both roles. It
+// keeps the protocol when left to itself and breaks it in any way it is told to. It has no thread:
+// the test's loop watches its descriptors.
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ae/event_loop.h"
+#include "conn/endpoint.h"
+
+namespace testing {
+
+class RawNet;
+
+struct RawOptions {
+  unsigned receives = 1024;       ///< posted before connect or accept
+  bool reposts = true;            ///< receives are posted again after use
+  bool announce = true;           ///< RegisterXferMemory at ESTABLISHED, and when a window is full
+  bool answers_features = true;   ///< as a server: GetServerFeature gets its reply
+  std::uint32_t window = 65536;
+  std::uint8_t rnr_retry = 7;     ///< what the other side is told; Valkey's server says 0
+  std::string private_data;
+  std::string source;             ///< address to connect from
+};
+
+/// Control messages as the page lays them out.
+std::string raw_register(std::uint64_t address, std::uint32_t length, std::uint32_t key);
+std::string raw_feature(std::uint16_t opcode, std::uint16_t select, std::uint64_t features);
+std::string raw_control(std::uint16_t opcode);
+inline std::string raw_keepalive() { return raw_control(2); }
+
+class RawPeer {
+ public:
+  struct Offer {
+    std::uint64_t address;
+    std::uint32_t length, key;
+  };
+  RawPeer(RawNet& net, RawOptions options);
+  ~RawPeer();
+  RawPeer(const RawPeer&) = delete;
+  RawPeer& operator=(const RawPeer&) = delete;
+
+  // --- what it does ---
+  /// One SEND of any bytes.
+  void send(std::string_view bytes);
+  /// RDMA WRITE of `bytes`; with an immediate where one is given.
+  void write(std::string_view bytes, std::uint64_t address, std::uint32_t key,
+             std::optional<std::uint32_t> immediate = {});
+  /// WRITE_WITH_IMM of no bytes.
+  void immediate(std::uint32_t value);
+  /// Bytes of the stream, as the protocol has them: split where the window ends.
+  void stream(std::string_view bytes);
+  /// Registers another window of this length and offers it.
+  void announce_new(std::uint32_t length);
+  void announce();  ///< offers the window it has, from its start
+  void stop_polling();
+  void poll_again();
+  void post_receives(unsigned count);
+  void answer_features();  ///< those that were not answered yet
+  void disconnect();
+  /// Its send queue has room for another `count`.
+  bool can_post(unsigned count = 1) const { return outstanding_ + count <= kSends; }
+  bool idle() const { return outstanding_ == 0 && pending_.empty(); }
+
+  // --- what it has seen ---
+  bool established = false, disconnected = false, failed = false;
+  int reject_status = -1;
+  std::string private_data;          ///< of the answer or the rejection
+  std::string received;              ///< the stream
+  bool overrun = false;              ///< an immediate went past the window
+  std::vector<std::uint32_t> immediates;
+  std::vector<Offer> offers;         ///< windows of the other side
+  unsigned keepalives = 0, messages = 0, set_features = 0, renewals = 0;
+  std::deque<std::uint16_t> unanswered;           ///< selects of GetServerFeature
+  std::vector<std::pair<std::uint16_t, std::uint64_t>> answers;  ///< the same, as a client
+  std::vector<ibv_wc_status> errors;
+  bool over() const { return disconnected || failed; }
+  const Offer& offer() const { return offers.back(); }
+  std::uint32_t offer_used = 0;
+  Offer own_window() const;
+  int port() const;
+
+ private:
+  friend class RawNet;
+  static constexpr unsigned kSends = 2048;
+  struct Memory {
+    std::byte* data = nullptr;
+    std::size_t size = 0;
+    ibv_mr* mr = nullptr;
+  };
+  void resolve(const std::string& host, std::uint16_t port);
+  void accept(rdma_cm_id* id);
+  void on_event(const rdma_cm_event& event);
+  void make_queue_pair();
+  void on_established();
+  void take_completions();
+  void drain();
+  void on_receive(const ibv_wc& wc);
+  void on_message(std::string_view bytes);
+  void push();
+  void post(ibv_send_wr& request, std::string_view bytes);
+  void post_receive(unsigned slot);
+  Memory make_memory(std::size_t size, int access);
+
+  RawNet& net_;
+  RawOptions options_;
+  bool server_ = false, polls_ = false;
+  rdma_cm_id* id_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+  std::vector<Memory> memory_;
+  Memory window_, receives_, sends_;
+  std::size_t window_used_ = 0, sends_used_ = 0;
+  unsigned outstanding_ = 0;
+  std::vector<unsigned> spare_receives_;
+  std::string pending_;
+};
+
+/// The rdma_cm events of raw peers on one loop, and a place where they listen.
+class RawNet {
+ public:
+  explicit RawNet(ae::EventLoop& loop);
+  ~RawNet();
+  RawNet(const RawNet&) = delete;
+  RawNet& operator=(const RawNet&) = delete;
+
+  std::unique_ptr<RawPeer> connect(const conn::Endpoint& to, RawOptions options = {});
+  /// What rdma_connect sends, and then silence: CONNECT_REQUESTs that are never completed.
+  enum class Answer { kAccept, kIgnore, kReject };
+  conn::Endpoint listen(RawOptions options = {}, Answer answer = Answer::kAccept);
+  std::vector<std::unique_ptr<RawPeer>> accepted;
+  std::size_t requests = 0;
+
+ private:
+  friend class RawPeer;
+  void on_readable();
+  ae::EventLoop& loop_;
+  rdma_event_channel* channel_;
+  rdma_cm_id* listener_ = nullptr;
+  std::vector<rdma_cm_id*> ignored_;
+  RawOptions accept_options_;
+  Answer answer_ = Answer::kAccept;
+};
+
+}  // namespace testing

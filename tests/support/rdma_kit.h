@@ -1,0 +1,85 @@
+#pragma once
+// For the tests that need an RDMA device (tag [rdma-device]): a site on it, an echo server that
+// remembers how its connections ended, what the device and the process hold.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/raw_peer.h"
+#include "tests/support/testing.h"
+
+namespace testing {
+
+Transport rdma_transport();
+/// rdma://the device's address:0 with options, as in "linger=1s&window=64k".
+conn::Endpoint rdma_endpoint(const std::string& options = {});
+conn::Endpoint with_options(const conn::Endpoint& endpoint, const std::string& options);
+
+/// Kernel objects on all RDMA devices: {"qp", 3}, ... as `rdma resource show` counts them.
+using DeviceObjects = std::map<std::string, int>;
+DeviceObjects device_objects();
+std::size_t open_descriptors();
+/// One of the counters of the type on this loop.
+std::uint64_t counter(const conn::ConnectionType& type, ae::EventLoop& loop, const std::string& name);
+
+/// Promised is a second; an emulated machine among others gets more.
+inline constexpr ae::Duration kPromptly = 2500ms;
+ae::TimePoint now();
+
+/// Echoes, and writes down how each connection ended: its error, or "end of stream".
+class EchoLog {
+ public:
+  conn::AcceptHandler handler();
+  std::size_t open() const noexcept { return clients_.size(); }
+  std::vector<std::string> endings;
+  std::size_t accepted = 0;
+  conn::Connection* newest = nullptr;
+  void close_all() { clients_.clear(); }
+
+ private:
+  struct Client {
+    conn::ConnectionPtr connection;
+    std::string backlog;
+  };
+  void on_readable(conn::Connection& connection);
+  void on_writable(conn::Connection& connection);
+  std::unordered_map<conn::Connection*, Client> clients_;
+};
+
+/// An echo server of ours, an innocent client beside whatever happens, and raw peers.
+struct Scene : Site {
+  explicit Scene(const std::string& options = {});
+  ~Scene();
+  /// The innocent's connection still echoes, byte for byte.
+  void innocent_echoes(std::size_t size = 3000);
+  /// A raw client that is connected and has our window.
+  std::unique_ptr<RawPeer> raw_client(RawOptions options = {});
+
+  EchoLog log;
+  RawNet net{loop};
+  conn::ListenerPtr listener;
+  conn::Endpoint address;
+  conn::ConnectionPtr innocent;
+  unsigned round = 0;
+};
+
+/// A child process that runs `body` on its own; killed and collected at the end.
+class Child {
+ public:
+  explicit Child(const std::function<void()>& body);
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  void signal(int number) const;
+  /// Waits for its end; its exit status.
+  int wait();
+
+ private:
+  pid_t pid_;
+};
+
+}  // namespace testing

@@ -1,0 +1,134 @@
+#pragma once
+// One Stream on a bench: the test plays its peer, its memory and its clock.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conn/rdma/stream.h"
+#include "tests/support/catch.h"
+
+namespace conn::rdma::test {
+
+inline constexpr std::uint32_t kAll = Hello::kWindowMayChange | Hello::kAnswersProbes;
+
+inline StreamConfig config_of(Role role, std::uint32_t window = 8) {
+  StreamConfig config;
+  config.role = role;
+  config.window = window;
+  config.max_window = window;
+  return config;
+}
+
+inline ControlMessage feature_message(std::uint16_t select) {
+  return {.opcode = Opcode::kGetServerFeature, .select = select};
+}
+
+// One Stream, whose peer is the test.
+struct Bench {
+  explicit Bench(const StreamConfig& config) : stream(config, now) {}
+  explicit Bench(Role role, std::uint32_t window = 8) : Bench(config_of(role, window)) {}
+  ~Bench() { stream.check(); }
+
+  // Gives the stream the window it wants, if it wants one.
+  std::uint32_t provide() {
+    const std::uint32_t length = stream.wanted_window();
+    if (length == 0) return 0;
+    memory.push_back(std::make_unique<std::byte[]>(length));
+    WindowBuffer buffer;
+    buffer.data = memory.back().get();
+    buffer.length = length;
+    buffer.address = 0x10000 * memory.size();
+    buffer.key = static_cast<std::uint32_t>(memory.size());
+    stream.provide_window(buffer);
+    windows[buffer.key] = buffer;
+    stream.check();
+    return length;
+  }
+  // As the connection: frees and provides until all is settled. Returns how many were freed.
+  int settle() {
+    int freed = 0;
+    while (stream.take_discarded().data != nullptr || provide() != 0) {
+      stream.check();
+      ++freed;
+    }
+    return freed;
+  }
+  // Posts the next control message, or none.
+  std::optional<ControlMessage> post() {
+    const auto message = stream.next_control(now);
+    if (message) stream.on_control_posted(*message, now);
+    stream.check();
+    return message;
+  }
+  // Provides and announces a window; the announcement.
+  ControlMessage offer() {
+    settle();
+    const auto message = post();
+    REQUIRE(message);
+    REQUIRE(message->opcode == Opcode::kRegisterXferMemory);
+    offered = *message;
+    filled = 0;
+    return *message;
+  }
+  // The peer writes into the window announced last.
+  void data(const std::string& text) {
+    std::memcpy(windows.at(offered.key).data + filled, text.data(), text.size());
+    filled += text.size();
+    claim(static_cast<std::uint32_t>(text.size()));
+  }
+  void claim(std::uint32_t length) {
+    stream.on_data(length, now);
+    stream.check();
+  }
+  std::string read(std::size_t size = 1000) {
+    std::string text(size, '?');
+    text.resize(stream.read(reinterpret_cast<std::byte*>(text.data()), size, now));
+    stream.check();
+    return text;
+  }
+  void control(const ControlMessage& message) {
+    stream.on_control(encode(message), now);
+    stream.check();
+  }
+  void peer_registers(std::uint32_t length, std::uint64_t address = 0x1000, std::uint32_t key = 7) {
+    control(
+        {.opcode = Opcode::kRegisterXferMemory, .address = address, .length = length, .key = key});
+  }
+  void feature(Opcode opcode, std::uint16_t select) {
+    control({.opcode = opcode, .select = select});
+  }
+  void keepalive() { control({.opcode = Opcode::kKeepalive}); }
+  // Sends `size` bytes as one message if the stream lets it.
+  bool write(std::uint32_t size = 1) {
+    if (stream.sendable(size, now) < size) return false;
+    stream.on_write_posted(size, now);
+    stream.check();
+    return true;
+  }
+  int write_until_held() {
+    int count = 0;
+    while (write()) ++count;
+    return count;
+  }
+  bool failed() const { return stream.failure() != nullptr; }
+  void tick(bool loop_was_stopped = false) {
+    stream.tick(now, loop_was_stopped);
+    stream.check();
+  }
+
+  ae::TimePoint now{std::chrono::hours(1)};
+  Stream stream;
+  std::vector<std::unique_ptr<std::byte[]>> memory;
+  std::map<std::uint32_t, WindowBuffer> windows;
+  ControlMessage offered;
+  std::size_t filled = 0;
+};
+
+}  // namespace conn::rdma::test
