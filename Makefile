@@ -64,7 +64,7 @@ PROGRAMS := $(if $(filter %/server_main.cc,$(KV_SRC)),$(OUT)/kv-server) \
             $(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC))
 FUZZERS  := $(patsubst tests/fuzz/%.cc,$(OUT)/%,$(FUZZ_SRC))
 
-.PHONY: all help demo test unit-tests install uninstall clean format tidy fuzz fuzzers check-valkey headers
+.PHONY: all help demo test unit-tests install uninstall clean format tidy fuzz fuzzers check-valkey bench-redis headers
 .DELETE_ON_ERROR:
 
 all: $(STATIC) $(SHARED) $(PROGRAMS)  ## the library and the examples, into build/
@@ -132,6 +132,9 @@ $(FUZZERS): $(OUT)/%: $(OUT)/obj/tests/fuzz/%.o $(call obj,$(filter-out %_main.c
 
 check-valkey: all  ## tests against a Valkey built with RDMA: VALKEY=folder of its binaries
 	@tests/valkey/run $(or $(VALKEY),$(error VALKEY= the folder with valkey-server, valkey-cli, valkey-benchmark))
+
+bench-redis: all  ## redis-benchmark against kv-server and redis-server in turn, with ratios
+	@AECONN_BUILD=$(OUT) bench/redis_ratio
 
 headers: $(PUBLIC_HEADERS:%=$(OUT)/headers/%.ok)  ## each public header compiles alone
 $(OUT)/headers/%.ok: % $(wildcard ae/*.h conn/*.h conn/*/*.h) $(OUT)/flags

@@ -174,7 +174,8 @@ class EventLoop {
   virtual void run() = 0;
   /// Ends run() after the current iteration. Before run(): that run() returns at once.
   virtual void stop() noexcept = 0;
-  /// One iteration, as Redis's aeProcessEvents. Returns the number of handlers that ran.
+  /// One iteration, as Redis's aeProcessEvents. Returns the number of handlers that ran; it does not
+  /// sleep after serving a source, whose work may be what the caller waits for.
   virtual std::size_t process_events(Process flags) = 0;
 
   // --- other threads -----------------------------------------------------------------------------

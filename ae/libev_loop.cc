@@ -129,6 +129,7 @@ struct LibevLoop::Impl {
   std::size_t next_post = 0;
 
   bool running = false;         // inside our run()
+  bool single = false;          // inside process_events()
   bool stop_requested = false;  // for the run() that is, or comes
   bool serving = false;         // inside before_sleep()
   unsigned sleep_number = ~0u;  // libev's number of the iteration that before_sleep() ended last
@@ -233,7 +234,9 @@ std::size_t LibevLoop::Impl::process_events(Process flags) {
   core.allowed = (flags & kAllEvents) == 0 ? flags | kDontWait : flags;
   const std::size_t ran = core.ran;
   if (!core.owned) ev_ref(core.loop);
+  single = true;
   ev_run(core.loop, core.allows(kDontWait) ? EVRUN_NOWAIT : EVRUN_ONCE);
+  single = false;
   if (!core.owned) ev_unref(core.loop);
   core.allowed = kFullIteration;
   rethrow();
@@ -276,10 +279,13 @@ void LibevLoop::Impl::before_sleep() {
 
 // Returns whether the loop may sleep; every source is armed then.
 bool LibevLoop::Impl::serve_sources(bool after_events) {
-  core.ran += sources.process_pending();
+  const std::size_t served = sources.process_pending();
+  core.ran += served;
   if (core.allows(kCallBeforeSleep)) before_hooks.run();
   sources.flush();
   if (core.allows(kDontWait) || stopping() || work_waiting()) return false;
+  // The caller of one iteration may have waited for just what was served.
+  if (single && served != 0) return false;
   if (sources.empty()) return true;
   if (const Duration budget = sources.spin_budget(); budget > Duration::zero()) {
     // While descriptors are busy they are asked first: a spin would only delay them.

@@ -24,6 +24,7 @@
 #include "tests/support/loop_kit.h"
 
 using namespace loop_kit;
+
 // --- file events ---------------------------------------------------------------------------------
 
 TEST_CASE("event loop: a file handler is called again in each iteration while its file is ready",

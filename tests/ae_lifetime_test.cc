@@ -24,6 +24,7 @@
 #include "tests/support/loop_kit.h"
 
 using namespace loop_kit;
+
 // --- lifetime ------------------------------------------------------------------------------------
 
 TEST_CASE("event loop: a deferred object dies when no handler is on the stack", "[ae][lifetime]") {

@@ -24,6 +24,7 @@
 #include "tests/support/loop_kit.h"
 
 using namespace loop_kit;
+
 // --- running -------------------------------------------------------------------------------------
 
 TEST_CASE("event loop: run() goes on until stop(), with nothing to wait for too", "[ae]") {

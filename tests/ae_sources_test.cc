@@ -24,6 +24,7 @@
 #include "tests/support/loop_kit.h"
 
 using namespace loop_kit;
+
 // --- hooks ---------------------------------------------------------------------------------------
 
 TEST_CASE("event loop: an iteration has the order that the header says", "[ae]") {
@@ -233,4 +234,19 @@ TEST_CASE("event loop: it spins for the budget before it arms, and work ends the
     CHECK(loop.process_events(kFullIteration) == 1);
     CHECK(source.polls == 0);
   }
+}
+
+TEST_CASE("event loop: one iteration does not sleep after it has served a source", "[ae]") {
+  LibevLoop loop;
+  TestSource source(nullptr);
+  loop.add_source(source);
+  bool slept = false;
+  loop.add_time_event(5s, [&] {
+    slept = true;
+    return ae::kNoMore;
+  });
+  source.pending = 1;
+  CHECK(loop.process_events(kFullIteration) == 1);
+  CHECK_FALSE(slept);
+  loop.remove_source(source);
 }

@@ -24,6 +24,7 @@
 #include "tests/support/loop_kit.h"
 
 using namespace loop_kit;
+
 // --- time events ---------------------------------------------------------------------------------
 
 TEST_CASE("event loop: a timer is never early and runs as often as it says", "[ae]") {

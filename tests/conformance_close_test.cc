@@ -401,7 +401,8 @@ TEST_CASE("peer: one that is killed is noticed, also by a connection that only w
     REQUIRE(testing::receive(site.loop, *server, 5) == "hello");
     Collector collector(*server);
     peer.kill();
-    testing::run_until(site.loop, [&] { return collector.over(); }, "the end of a killed peer", 5s);
+    testing::run_until(
+        site.loop, [&] { return collector.over(); }, "the end of a killed peer", 5s);
     REQUIRE(collector.bytes.empty());
   }
 }
@@ -424,8 +425,7 @@ TEST_CASE("close: while it connects cancels the connect handler", "[conformance]
   }
 }
 
-TEST_CASE("loop: destroyed under live connections, it leaves them dead but safe",
-          "[conformance]") {
+TEST_CASE("loop: destroyed under live connections, it leaves them dead but safe", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     Site site(transport);  // for its transports only
     auto loop = std::make_unique<ae::LibevLoop>();

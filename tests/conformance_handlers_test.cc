@@ -231,8 +231,8 @@ TEST_CASE("connect handler: it runs before read and write handlers that were set
     testing::turns(site.loop, 3);
     REQUIRE(order.empty());
     client->connect(testing::address_of(*listener), [&](Connection&) { order += 'c'; });
-    RUN_UNTIL(site.loop, order.find('r') != std::string::npos &&
-                             order.find('w') != std::string::npos);
+    RUN_UNTIL(site.loop,
+              order.find('r') != std::string::npos && order.find('w') != std::string::npos);
     REQUIRE(order.find_last_of('c') == 0);
   }
 }
@@ -243,11 +243,10 @@ TEST_CASE("connect handler: it may write at once and set handlers", "[conformanc
     testing::EchoServer echo;
     const conn::ListenerPtr listener = site.listen(echo.handler());
     std::string answer;
-    const ConnectionPtr client =
-        site.connect(testing::address_of(*listener), [&](Connection& c) {
-          REQUIRE(c.write("hello", 5) == 5);
-          c.set_read_handler([&](Connection& again) { answer += read_some(again, 100); });
-        });
+    const ConnectionPtr client = site.connect(testing::address_of(*listener), [&](Connection& c) {
+      REQUIRE(c.write("hello", 5) == 5);
+      c.set_read_handler([&](Connection& again) { answer += read_some(again, 100); });
+    });
     RUN_UNTIL(site.loop, answer == "hello");
   }
 }

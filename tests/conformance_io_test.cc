@@ -94,7 +94,7 @@ TEST_CASE("connection: sizes around 64 KiB and 1 MiB arrive whole", "[conformanc
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
     std::uint64_t seed = 1;
-    for (const std::size_t base : {64 << 10, 1 << 20}) {
+    for (const std::size_t base : {std::size_t{64} << 10, std::size_t{1} << 20}) {
       for (const std::size_t size : {base - 1, base, base + 1}) {
         CAPTURE(size);
         Receiver receiver(*pair.server, seed);
@@ -238,8 +238,7 @@ TEST_CASE("connection: two hundred at once each get back what they sent", "[conf
   }
 }
 
-TEST_CASE("connection: a writer whose reader is slow sleeps until there is room",
-          "[conformance]") {
+TEST_CASE("connection: a writer whose reader is slow sleeps until there is room", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
     const testing::Pattern pattern(13);

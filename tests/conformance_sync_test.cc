@@ -49,6 +49,12 @@ void deliver(Pair& pair, std::string_view bytes) {
   await_readable(pair.loop, *pair.client);
 }
 
+/// Closes the other end for good: it shares our loop, so nothing lingers while we block.
+void close_server(Pair& pair) {
+  pair.server.reset();
+  RUN_UNTIL(pair.loop, pair.type.counters(pair.loop).open == 1);
+}
+
 }  // namespace
 
 TEST_CASE("sync_read: it reads exactly what it is asked for", "[conformance]") {
@@ -107,7 +113,7 @@ TEST_CASE("sync_read: fewer bytes than asked for mean that the stream ended", "[
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
     testing::send(pair.loop, *pair.server, "abc");
-    pair.server.reset();
+    close_server(pair);
     await_readable(pair.loop, *pair.client);
     REQUIRE(sync_read(*pair.client, 10) == "abc");
     REQUIRE(sync_read(*pair.client, 10) == "");
@@ -141,7 +147,7 @@ TEST_CASE("sync_readline: a line that is too long, late or cut off is an error",
     deliver(pair, "fit in\n");  // six and the end are just what eight bytes hold
     REQUIRE(pair.client->sync_readline(line, sizeof line, 5s) == 6);
     testing::send(pair.loop, *pair.server, "cut");
-    pair.server.reset();
+    close_server(pair);
     await_readable(pair.loop, *pair.client);
     REQUIRE(pair.client->sync_readline(line, sizeof line, 5s) == -1);
     REQUIRE(errno == ECONNRESET);
@@ -228,8 +234,8 @@ TEST_CASE("sync operations: handlers do not run meanwhile, and afterwards nothin
     REQUIRE(errno == ETIMEDOUT);
     inside = false;
     testing::send(site.loop, *own, "more");
-    RUN_UNTIL(site.loop, got_by_other == "for the other" && got_by_own.ends_with("more") &&
-                             timers == 1);
+    RUN_UNTIL(site.loop,
+              got_by_other == "for the other" && got_by_own.ends_with("more") && timers == 1);
   }
 }
 

@@ -28,8 +28,8 @@ struct MemoryPair {
   const conn::Endpoint name = conn::Endpoint::parse("memory://pair");
   ae::LibevLoop loop;
   ConnectionPtr server;
-  conn::ListenerPtr listener = type.listen(
-      loop, name, [this](ConnectionPtr accepted) { server = std::move(accepted); });
+  conn::ListenerPtr listener =
+      type.listen(loop, name, [this](ConnectionPtr accepted) { server = std::move(accepted); });
   ConnectionPtr client = type.create(loop);
   bool settled = false;
 };
@@ -52,8 +52,8 @@ class Talker {
 
  private:
   void write(Connection& c) {
-    const std::string_view next = out_.at(sent).substr(
-        0, std::min<std::uint64_t>(share_ - sent, 1 + random_() % 20'000));
+    const std::string_view next =
+        out_.at(sent).substr(0, std::min<std::uint64_t>(share_ - sent, 1 + random_() % 20'000));
     const ssize_t n = c.write(next.data(), next.size());
     if (n > 0) sent += static_cast<std::uint64_t>(n);
     if (n < 0 && errno != EAGAIN) return fail(c);
@@ -96,9 +96,15 @@ struct Conversation {
 std::string talk(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto rate = [&](double most) { return std::uniform_real_distribution<>(0, most)(random); };
-  const Faults faults{.short_read = rate(1), .short_write = rate(1), .again = rate(0.5),
-                      .delay = rate(0.3), .connect_error = rate(0.1), .accept_error = rate(0.1),
-                      .read_error = rate(0.002), .write_error = rate(0.002), .reset = rate(0.002)};
+  const Faults faults{.short_read = rate(1),
+                      .short_write = rate(1),
+                      .again = rate(0.5),
+                      .delay = rate(0.3),
+                      .connect_error = rate(0.1),
+                      .accept_error = rate(0.1),
+                      .read_error = rate(0.002),
+                      .write_error = rate(0.002),
+                      .reset = rate(0.002)};
   MemoryType type(Config{.seed = seed, .faults = faults, .pipe_size = 1 + random() % 100'000});
   ae::LibevLoop loop;
   std::vector<Conversation> all(10);
@@ -143,7 +149,9 @@ std::string talk(std::uint64_t seed) {
       if (end->ended) REQUIRE((peer != nullptr && end->received == peer->sent));
       if (peer != nullptr) REQUIRE(end->received <= peer->sent);
       story += std::to_string(end->sent) + "/" + std::to_string(end->received) +
-               (end->failed ? "! " : end->ended ? ". " : "? ");
+               (end->failed  ? "! "
+                : end->ended ? ". "
+                             : "? ");
     }
     story += one.client->last_error() + "\n";
   }
@@ -183,10 +191,9 @@ TEST_CASE("memory: a seed repeats its faults", "[memory][random]") {
 }
 
 TEST_CASE("memory: short, late and refused calls change nothing in the stream", "[memory]") {
-  const Faults faults = GENERATE(Faults{.short_read = 1}, Faults{.short_write = 1},
-                                 Faults{.again = 0.7}, Faults{.delay = 0.7},
-                                 Faults{.short_read = 0.5, .short_write = 0.5, .again = 0.5,
-                                        .delay = 0.5});
+  const Faults faults = GENERATE(
+      Faults{.short_read = 1}, Faults{.short_write = 1}, Faults{.again = 0.7}, Faults{.delay = 0.7},
+      Faults{.short_read = 0.5, .short_write = 0.5, .again = 0.5, .delay = 0.5});
   const std::size_t pipe_size = GENERATE(1u, 1000u);
   MemoryPair pair(Config{.faults = faults, .pipe_size = pipe_size});
   pair.connect();
@@ -199,8 +206,8 @@ TEST_CASE("memory: short, late and refused calls change nothing in the stream", 
 }
 
 TEST_CASE("memory: sync operations get through spurious EAGAIN and delays", "[memory]") {
-  MemoryPair pair(Config{.faults = {.short_read = 0.5, .short_write = 0.5, .again = 0.5,
-                                    .delay = 0.5}});
+  MemoryPair pair(
+      Config{.faults = {.short_read = 0.5, .short_write = 0.5, .again = 0.5, .delay = 0.5}});
   pair.connect();
   using namespace std::chrono_literals;
   for (int i = 0; i < 100; ++i) {
@@ -227,8 +234,8 @@ TEST_CASE("memory: an error at accept is counted, and the client hears of it", "
 }
 
 TEST_CASE("memory: an error at read or write ends both ends", "[memory]") {
-  const Faults faults = GENERATE(Faults{.read_error = 1}, Faults{.write_error = 1},
-                                 Faults{.reset = 1});
+  const Faults faults =
+      GENERATE(Faults{.read_error = 1}, Faults{.write_error = 1}, Faults{.reset = 1});
   MemoryPair pair(Config{.faults = faults});
   pair.connect();
   int errors = 0;

@@ -44,7 +44,7 @@ class Shell {
     std::string storage;
     std::vector<kv::TextSpan> spans;
     if (!kv::split_arguments(line, storage, spans)) {
-      std::cout << "Invalid argument(s)" << std::endl;
+      std::cout << "(error) unbalanced quotes" << std::endl;
       failed = true;
       return true;
     }

@@ -56,12 +56,12 @@ bool run_pipe(CliClient& client) {
     client.step(true);
     count.take(client);
   }
-  std::cout << "All data transferred. Waiting for the last reply...\n";
+  std::cout << "Everything is sent; the last reply is awaited.\n";
   while (!count.finished && !client.ended()) {
     client.step(true);
     count.take(client);
   }
-  if (count.finished) std::cout << "Last reply received from server.\n";
+  if (count.finished) std::cout << "The last reply is here.\n";
   else std::cerr << "kv-cli: the server closed the connection\n";
   std::cout << fmt::format("errors: {}, replies: {}\n", count.errors, count.replies);
   return count.finished && count.errors == 0;

@@ -138,11 +138,11 @@ std::optional<std::int64_t> integer_argument(Call& call, std::string_view text,
 void reply_help(Call& call, std::span<const std::string_view> lines) {
   const std::string_view name = call.command.name;
   call.reply.array(lines.size() + 3);
-  call.reply.simple(fmt::format("{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+  call.reply.simple(fmt::format("{} takes one of these subcommands:",
                                 to_upper(name.substr(0, name.find('|')))));
   for (const std::string_view line : lines) call.reply.simple(line);
   call.reply.simple("HELP");
-  call.reply.simple("    Print this help.");
+  call.reply.simple("    These lines.");
 }
 
 }  // namespace kv

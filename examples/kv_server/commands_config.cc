@@ -176,12 +176,12 @@ void config_resetstat_command(Call& call) {
 
 void config_help_command(Call& call) {
   static constexpr std::string_view kLines[] = {
-      "GET <pattern>",
-      "    Return parameters matching the glob-like <pattern> and their values.",
-      "SET <directive> <value>",
-      "    Set the configuration <directive> to <value>.",
+      "GET <pattern> [<pattern> ...]",
+      "    Names and values of the settings whose names match.",
+      "SET <name> <value> [<name> <value> ...]",
+      "    Change all of them, or none if one is refused.",
       "RESETSTAT",
-      "    Reset statistics reported by the INFO command.",
+      "    Count from zero again what INFO counts.",
   };
   reply_help(call, kLines);
 }

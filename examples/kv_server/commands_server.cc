@@ -182,17 +182,15 @@ void command_list_command(Call& call) {
 void command_help_command(Call& call) {
   static constexpr std::string_view kLines[] = {
       "(no subcommand)",
-      "    Return details about all commands.",
+      "    What INFO says, of every command.",
       "COUNT",
-      "    Return the total number of commands in this server.",
-      "LIST [FILTERBY (MODULE <module-name>|ACLCAT <category>|PATTERN <pattern>)]",
-      "    Return a list of all commands in this server.",
-      "INFO [<command-name> ...]",
-      "    Return details about multiple commands.",
-      "    If no command names are given, details are returned for all commands.",
-      "DOCS [<command-name> ...]",
-      "    Return documentation details about multiple commands.",
-      "    If no command names are given, documentation details for all commands are returned.",
+      "    How many commands there are.",
+      "LIST [FILTERBY (MODULE <name>|ACLCAT <category>|PATTERN <pattern>)]",
+      "    Their names.",
+      "INFO [<command> ...]",
+      "    Arity, flags and key positions of these commands, or of all.",
+      "DOCS [<command> ...]",
+      "    Summary, version and group of these commands, or of all.",
   };
   reply_help(call, kLines);
 }

@@ -134,7 +134,7 @@ void Session::dispatch(Arguments arguments) {
   const Command* command = find_command(arguments);
   if (command == nullptr) {
     if (is_word(arguments[0], "host:") || is_word(arguments[0], "post")) {
-      return suspect("Possible SECURITY ATTACK detected: an HTTP request came from");
+      return suspect("An HTTP request, perhaps forged in a browser, came from");
     }
     return reject(nullptr, unknown_command(arguments));
   }

@@ -153,8 +153,9 @@ void RawPeer::on_event(const rdma_cm_event& event) {
       check(rdma_resolve_route(id_, 2000) == 0, "rdma_resolve_route");
       return;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: {
-      make_queue_pair();
       rdma_conn_param parameters{};
+      parameters.qp_num = 77;  // without a queue pair it is only a number, and nobody says "ready"
+      if (options_.completes) make_queue_pair();
       parameters.responder_resources = parameters.initiator_depth = 1;
       parameters.retry_count = 6;
       parameters.rnr_retry_count = options_.rnr_retry;
@@ -163,6 +164,9 @@ void RawPeer::on_event(const rdma_cm_event& event) {
       check(rdma_connect(id_, &parameters) == 0, "rdma_connect");
       return;
     }
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      answered = true;
+      return;
     case RDMA_CM_EVENT_ESTABLISHED:
       return on_established();
     case RDMA_CM_EVENT_DISCONNECTED:

@@ -27,6 +27,7 @@ struct RawOptions {
   bool announce = true;           ///< RegisterXferMemory at ESTABLISHED, and when a window is full
   bool answers_features = true;   ///< as a server: GetServerFeature gets its reply
   std::uint32_t window = 65536;
+  bool completes = true;          ///< as a client: finishes the handshake
   std::uint8_t rnr_retry = 7;     ///< what the other side is told; Valkey's server says 0
   std::string private_data;
   std::string source;             ///< address to connect from
@@ -72,7 +73,7 @@ class RawPeer {
   bool idle() const { return outstanding_ == 0 && pending_.empty(); }
 
   // --- what it has seen ---
-  bool established = false, disconnected = false, failed = false;
+  bool answered = false, established = false, disconnected = false, failed = false;
   int reject_status = -1;
   std::string private_data;          ///< of the answer or the rejection
   std::string received;              ///< the stream

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# kv-cli against kv-server: a command, commands from standard input, --pipe, --bench, what it says
+# when something is wrong.
+set -u
+# shellcheck source=tests/clients/kit
+. "$(dirname "$0")/kit"
+
+start --listen tcp://127.0.0.1:0 --listen "unix://$work/kv.sock" || { total; exit; }
+for url in "${urls[@]}"; do
+  k() { timeout 20 "$kv_cli" -u "$url" "$@" 2>&1; }
+  t() { echo "${url%%:*}: $1"; }
+  k FLUSHALL >/dev/null
+  is "$(t 'a command')" $'PONG\n0' "$(k PING; echo $?)"
+  is "$(t 'SET and GET')" $'OK\nhello world' "$(k SET greeting 'hello world'; k GET greeting)"
+  is "$(t 'as on a terminal')" $'"hello world"\n(nil)\n(integer) 1' \
+    "$(k --no-raw GET greeting; k --no-raw GET missing; k --no-raw INCR n)"
+  is "$(t 'arguments with dashes')" $'OK\n-u' "$(k SET dash -u; k GET dash)"
+  is "$(t 'commands from standard input')" $'OK\n8\n8' "$(printf 'SET i 7\n\nINCR i\nGET i\nquit\nGET n\n' | k)"
+  is "$(t 'an error')" "ERR unknown command 'NOPE', with args beginning with: " "$(k NOPE)"
+  is "$(t 'an error with -e')" 1 "$(k -e NOPE >/dev/null; echo $?)"
+  is "$(t '-n, -r')" $'OK\nOK\n\n1' "$(k -n 2 -r 2 SET there 1; k GET there; k -n 2 GET there)"
+  has "$(t 'RESP3')" '"proto" => \(integer\) 3' "$(k -3 --no-raw HELLO 3)"
+  has "$(t 'CLIENT LIST names the transport')" "transport=${url%%:*}" "$(k CLIENT LIST)"
+  is "$(t '3 MB there and back')" ok "$(
+    head -c 2250000 /dev/urandom | base64 -w 0 >"$work/big"
+    { printf '*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n$%d\r\n' "$(wc -c <"$work/big")"; cat "$work/big"; printf '\r\n'; } |
+      k --pipe >"$work/out"
+    k GET big | head -c -1 | cmp - "$work/big" && echo ok)"
+  has "$(t '--pipe')" 'errors: 0, replies: 5000' \
+    "$(for ((i = 0; i < 5000; i++)); do printf '*2\r\n$4\r\nINCR\r\n$4\r\npipe\r\n'; done | k --pipe)"
+  is "$(t '--pipe did all of it')" 5000 "$(k GET pipe)"
+  has "$(t '--pipe with errors')" $'unknown command \'NOPE\'\nerrors: 1, replies: 2' "$(printf 'NOPE\r\nPING\r\n' | k --pipe)"
+  is "$(t '--pipe with errors: status')" 1 "$(printf 'NOPE\r\n' | k --pipe >/dev/null; echo $?)"
+  has "$(t '--bench')" '^200 round trips, [1-9][0-9]* per second, latency us: mean ' "$(k --bench 200 GET greeting)"
+  printf '*1\r\n$4\r\nPING\r\n*1\r\nbad' >"$work/bad"
+  is "$(t '--pipe with bytes that are no RESP: status')" 1 "$(k --pipe <"$work/bad" >/dev/null; echo $?)"
+done
+port=${urls[0]##*:}
+"$kv_cli" -u "${urls[0]}" SHUTDOWN >"$work/out" 2>&1
+ended "$server"
+is 'SHUTDOWN ends the server' 0 "$status"
+
+refuses 'nobody listens' "tcp://127.0.0.1:$port.*refused" "$kv_cli" -u "tcp://127.0.0.1:$port" PING
+refuses 'no such socket' "unix:///nowhere/kv.sock" "$kv_cli" -u unix:///nowhere/kv.sock PING
+refuses 'a bad URL' 'nonsense' "$kv_cli" -u nonsense PING
+refuses 'an unknown transport' 'carrier' "$kv_cli" -u carrier://127.0.0.1:1 PING
+refuses 'an unknown option' 'wings' "$kv_cli" -u "tcp://127.0.0.1:$port?wings=2" PING
+[ -n "$(ls /sys/class/infiniband 2>/dev/null)" ] ||
+  refuses 'rdma:// without RDMA' '(RDMA|rdma)' "$kv_cli" -u rdma://127.0.0.1:1 PING
+
+if start --listen tcp://127.0.0.1:0 --requirepass sesame; then
+  is '-a' PONG "$("$kv_cli" -u "${urls[0]}" -a sesame PING 2>&1)"
+  refuses 'a wrong password' 'WRONGPASS' "$kv_cli" -u "${urls[0]}" -a wrong PING
+  is 'no password' 'NOAUTH Authentication required.' "$("$kv_cli" -u "${urls[0]}" PING 2>&1)"
+  {  # the shell's own word on killed jobs is left out
+    kill -STOP "$server"
+    { sleep 0.3; kill -KILL "$server"; } &
+    refuses 'the server dies' 'closed the connection' "$kv_cli" -u "${urls[0]}" PING
+    wait "$server"
+  } 2>/dev/null
+fi
+total

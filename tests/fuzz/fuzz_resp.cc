@@ -1,0 +1,169 @@
+// Goal: no bytes of a client make the server crash, hang, lose its way in the stream or hold memory
+// that nobody sent; and how the bytes are cut into pieces changes nothing.
+// Method: the input is what a client sends, after a few bytes that choose limits and the cuts. The
+// same bytes go to a session in pieces and to another in one; both must answer alike. What the
+// answers are made of is checked with the client's parser, as are all requests with the parser
+// alone. `make fuzz` runs it, from the seeds in corpus/resp.
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "examples/kv_server/resp_parser.h"
+#include "examples/kv_server/resp_reply_parser.h"
+#include "examples/kv_server/session.h"
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+std::int64_t g_now = 0;
+std::int64_t fixed_clock() { return g_now; }
+
+struct Setup {
+  bool password = false, memory = false, small = false;
+  std::uint32_t cuts = 1;  ///< where the stream is cut, as a seed; 0: byte by byte
+};
+
+/// 1 to 64 bytes, mostly few, from a seed of the input's.
+std::size_t next_cut(std::uint32_t& state) {
+  if (state == 0) return 1;
+  state = state * 1664525u + 1013904223u;
+  return state >> 30 == 0 ? 1 + (state >> 8) % 64 : 1 + (state >> 8) % 7;
+}
+
+/// Replies whose text depends on time, chance or the session: only their shape is compared.
+bool comparable(std::string_view input) {
+  std::string lower(input);
+  for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  for (const char* word :
+       {"info", "client", "random", "scan", "keys", "config", "hello", "reset"}) {
+    if (lower.find(word) != std::string::npos) return false;
+  }
+  return true;
+}
+
+std::string serve(std::string_view input, Setup setup, bool cut, bool& ended) {
+  g_now = 1'700'000'000'000'000;
+  kv::Server server(fixed_clock, 2);
+  if (setup.password) server.config.requirepass = "pw";
+  if (setup.memory) server.config.maxmemory = 40'000;
+  server.config.parser.bulk = 20'000;  // SETRANGE makes such values of a few bytes, MGET copies
+  if (setup.small) {
+    server.config.parser.bulk = 1000;
+    server.config.parser.line = 100;
+    server.config.parser.arguments = 50;
+  }
+  server.config.client_output_limit = 0;  // what is unsent at which moment depends on the cuts
+  bool stopped = false;
+  server.request_shutdown = [&](bool) { stopped = true; };
+
+  std::string output;
+  kv::Session other(server, {"tcp", "127.0.0.1:2", "127.0.0.1:1", 9});
+  kv::Session session(server, {"tcp", "127.0.0.1:3", "127.0.0.1:1", 10});
+  std::size_t fed = 0;
+  while (!session.wants_close() && !session.killed()) {
+    if (fed < input.size()) {
+      const std::size_t size =
+          cut ? std::min(next_cut(setup.cuts), input.size() - fed) : input.size();
+      session.feed(input.substr(fed, size));
+      fed += size;
+    }
+    kv::Session::Progress progress;
+    do {
+      progress = session.execute(cut ? 3 : 1000);
+      if (progress == kv::Session::Progress::kHeld) g_now += 5'000'000;
+      const std::string_view pending = session.pending_output();
+      const std::size_t taken = cut && pending.size() > 1 ? pending.size() / 2 : pending.size();
+      output += pending.substr(0, taken);
+      session.consume_output(taken);
+    } while (progress == kv::Session::Progress::kMore || progress == kv::Session::Progress::kHeld);
+    if (fed == input.size()) break;
+  }
+  output += session.pending_output();
+  session.consume_output(session.pending_output().size());
+  ended = session.wants_close() || session.killed();
+  // Memory follows what was sent; the few values that commands make longer are bounded by options.
+  require(server.buffer_bytes <= 8 * input.size() + 4 * output.size() + (4 << 20));
+  require(!session.describe().empty());
+  session.shrink();
+  g_now += 3600'000'000;
+  server.tick();
+  return output;
+}
+
+/// The server must speak RESP: every byte of its output belongs to a reply.
+void check_replies(std::string_view output, bool complete) {
+  kv::ReplyParser parser;
+  while (!output.empty()) {
+    std::size_t used = 0;
+    const auto result = parser.next(output, used);
+    require(result != kv::ReplyParser::Result::kError);
+    output.remove_prefix(used);
+    if (result == kv::ReplyParser::Result::kNeedMore) {
+      require(!complete);
+      return;
+    }
+    (void)kv::format_reply(parser.reply());
+    (void)kv::format_reply_raw(parser.reply());
+  }
+}
+
+/// The parser alone, on a buffer that moves between calls and ends where its bytes end.
+std::string parse(std::string_view input, Setup setup, bool cut) {
+  kv::ParserLimits limits;
+  if (setup.small) limits = {1000, 50, 100};
+  kv::RequestParser parser;
+  std::string out;
+  std::size_t begin = 0, end = cut ? 0 : input.size();
+  for (;;) {
+    const std::vector<char> exact(input.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  input.begin() + static_cast<std::ptrdiff_t>(end));
+    const std::string_view view(exact.data(), exact.size());
+    const auto result = parser.next(view, limits, !setup.password);
+    if (result == kv::RequestParser::Result::kError) return out + parser.error();
+    if (result == kv::RequestParser::Result::kRequest) {
+      require(parser.size() >= 1 && parser.size() <= view.size());
+      for (const std::string_view argument : parser.arguments()) {
+        require(argument.size() <= view.size());
+        out += '[' + std::string(argument) + ']';
+      }
+      out += '\n';
+      begin += parser.size();
+    } else if (end == input.size()) {
+      return out;
+    } else {
+      end = std::min(input.size(), end + next_cut(setup.cuts));
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 2) return 0;
+  Setup setup;
+  setup.password = (data[0] & 1) != 0;
+  setup.memory = (data[0] & 2) != 0;
+  setup.small = (data[0] & 4) != 0;
+  setup.cuts = data[1];
+  const std::string_view input(reinterpret_cast<const char*>(data) + 2, size - 2);
+
+  require(parse(input, setup, true) == parse(input, setup, false));
+
+  bool ended_cut = false, ended_whole = false;
+  const std::string cut = serve(input, setup, true, ended_cut);
+  const std::string whole = serve(input, setup, false, ended_whole);
+  check_replies(whole, true);
+  check_replies(cut, true);
+  // Memory limits look at buffers, which pieces change.
+  if (!setup.memory && comparable(input)) {
+    require(cut == whole);
+    require(ended_cut == ended_whole);
+  }
+  return 0;
+}
