@@ -4,6 +4,10 @@
 
 namespace conn {
 
+ConnectionPtr ConnectionType::adopt(ae::EventLoop&, int) const {
+  throw Error(std::string(name()) + " connections have no descriptor that could be taken over");
+}
+
 LoopCounters& ConnectionType::counters(ae::EventLoop& loop) const {
   return ConnectionSet::of(loop).counters(*this);
 }

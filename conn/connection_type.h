@@ -56,6 +56,12 @@ class ConnectionType {
   /// A connection in state kNone.
   [[nodiscard]] virtual ConnectionPtr create(ae::EventLoop& loop) const = 0;
 
+  /// Makes a connected socket of the host's own a connection, which owns it from now on: accepted
+  /// elsewhere, inherited, from socketpair(2). It becomes non-blocking and close-on-exec. Throws
+  /// Error where the type has no descriptors (Capabilities::descriptor) or `fd` is not a connected
+  /// stream socket of the type's family; `fd` is then still the caller's.
+  [[nodiscard]] virtual ConnectionPtr adopt(ae::EventLoop& loop, int fd) const;
+
   // Redis's pending-data calls, for a host that drives them itself. On our own loop they are
   // sources and run without being called.
   virtual bool has_pending_data(ae::EventLoop&) const { return false; }

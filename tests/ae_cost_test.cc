@@ -1,5 +1,18 @@
 // What an iteration of the loop costs, counted and not timed: allocations and system calls.
 
+// TSan allocates and watches epoll itself.
+#if defined(__SANITIZE_THREAD__)
+#define AECONN_COUNTS 0
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define AECONN_COUNTS 0
+#endif
+#endif
+#ifndef AECONN_COUNTS
+#define AECONN_COUNTS 1
+#endif
+
+#if AECONN_COUNTS
 #include "ae/libev_loop.h"
 
 #include <ev.h>
@@ -32,19 +45,6 @@ void* counted_or_throw(std::size_t size) {
   return memory;
 }
 
-// TSan must see the epoll calls itself.
-#if defined(__SANITIZE_THREAD__)
-#define AECONN_COUNTS_EPOLL 0
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define AECONN_COUNTS_EPOLL 0
-#endif
-#endif
-#ifndef AECONN_COUNTS_EPOLL
-#define AECONN_COUNTS_EPOLL 1
-#endif
-
-#if AECONN_COUNTS_EPOLL
 struct EpollCalls {
   int waits = 0;
   int events = 0;
@@ -52,7 +52,6 @@ struct EpollCalls {
   int fail_controls_with = 0;  // an errno, or 0
 };
 thread_local EpollCalls g_epoll;
-#endif
 
 }  // namespace
 
@@ -67,7 +66,6 @@ void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); 
 void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 
-#if AECONN_COUNTS_EPOLL
 // These stand before the C library's for libev too.
 extern "C" int epoll_wait(int epoll, epoll_event* events, int size, int timeout) {
   ++g_epoll.waits;
@@ -83,7 +81,6 @@ extern "C" int epoll_ctl(int epoll, int what, int fd, epoll_event* event) noexce
   }
   return static_cast<int>(syscall(SYS_epoll_ctl, epoll, what, fd, event));
 }
-#endif
 
 using namespace loop_kit;
 
@@ -135,7 +132,6 @@ TEST_CASE("event loop: taking back interest and asking for it again allocates no
   CHECK(g_allocations - before == 0);
 }
 
-#if AECONN_COUNTS_EPOLL
 TEST_CASE("event loop: an iteration costs the same with one idle connection and with a thousand",
           "[ae]") {
   const auto cost = [](std::size_t idle) {
@@ -215,4 +211,4 @@ TEST_CASE("event loop: a descriptor that the kernel has no room for is tried aga
   REQUIRE(
       runs_until(loop, [&] { return calls > 5; }));  // soon known to the kernel: level-triggered
 }
-#endif
+#endif  // AECONN_COUNTS

@@ -7,6 +7,8 @@
 #include <future>
 #include <thread>
 
+#include "ae/libev_loop.h"
+#include "conn/transports/transports.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"
@@ -109,7 +111,8 @@ TEST_CASE("sync_readline: lines come without their ends, and no byte beyond is t
   REQUIRE(testing::receive(pair.loop, *pair.server, 4) == "rest");
 }
 
-TEST_CASE("a socket's sync_readline: a line that is too long, late or cut off is an error", "[conn][tcp]") {
+TEST_CASE("a socket's sync_readline: a line that is too long, late or cut off is an error",
+          "[conn][tcp]") {
   Pair pair(kTcp);
   char line[8];
   REQUIRE(pair.client->sync_write("123456\n1234567\nab", 17, 1s) == 17);
@@ -261,4 +264,40 @@ TEST_CASE("rebind: accepted here, served on another thread", "[conn][tcp]") {
   });
   worker.join();
   REQUIRE(site.type.counters(site.loop).open == 0);
+}
+
+// --- descriptors of the host's -------------------------------------------------------------------
+
+TEST_CASE("adopt: a connected socket becomes a connection that owns it", "[conn][tcp][unix]") {
+  ae::LibevLoop loop;
+  const conn::Registry registry = conn::all_transports();
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+  const testing::RawSocket far(fds[1]);
+  const conn::ConnectionType& type = registry.require("unix");
+  ConnectionPtr near = type.adopt(loop, fds[0]);
+  REQUIRE(near->state() == State::kConnected);
+  REQUIRE(near->fd() == fds[0]);
+  char byte = 0;
+  REQUIRE(near->read(&byte, 1) == -1);
+  REQUIRE(errno == EAGAIN);
+  REQUIRE(near->write("x", 1) == 1);
+  REQUIRE(::recv(fds[1], &byte, 1, 0) == 1);
+  near.reset();
+  loop.process_events(ae::kFullIteration | ae::kDontWait);
+  REQUIRE(::recv(fds[1], &byte, 1, 0) == 0);
+}
+
+TEST_CASE("adopt: what is not a connected socket of the family is refused and stays the caller's",
+          "[conn][tcp][unix]") {
+  ae::LibevLoop loop;
+  const conn::Registry registry = conn::all_transports();
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+  const testing::RawSocket one(fds[0]), other(fds[1]);
+  REQUIRE_THROWS_AS(registry.require("tcp").adopt(loop, fds[0]), conn::Error);
+  REQUIRE_THROWS_AS(registry.require("unix").adopt(loop, -1), conn::Error);
+  REQUIRE(::send(fds[0], "x", 1, MSG_NOSIGNAL) == 1);  // still open
+  const testing::RawSocket fresh(::socket(AF_INET, SOCK_STREAM, 0));
+  REQUIRE_THROWS_AS(registry.require("tcp").adopt(loop, fresh.fd()), conn::Error);
 }

@@ -1,6 +1,10 @@
 #include "conn/tcp/socket_type.h"
 
+#include <fcntl.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include "conn/error.h"
 #include "conn/tcp/socket_connection.h"
@@ -40,6 +44,30 @@ ListenerPtr SocketType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
   std::vector<Bound> sockets = bind(endpoint, *settings);
   return std::make_unique<SocketListener>(*this, loop, std::move(settings), std::move(sockets),
                                           std::move(accepted));
+}
+
+ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
+  const auto refuse = [&](const std::string& why) {
+    throw Error("descriptor " + std::to_string(fd) + " cannot be taken over: " + why);
+  };
+  int kind = 0;
+  socklen_t size = sizeof kind;
+  SocketAddress peer;
+  peer.size = sizeof peer.storage;
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &size) != 0 ||
+      getpeername(fd, peer.get(), &peer.size) != 0)
+    refuse(errno_text(errno));
+  if (kind != SOCK_STREAM) refuse("it is not a stream socket");
+  if ((peer.family() == AF_UNIX) != (name() == "unix"))
+    refuse("it is not a " + std::string(name()) + " socket");
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+      fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+    refuse(errno_text(errno));
+  auto* connection = new SocketConnection(*this, loop, settings_);
+  ConnectionPtr owner(connection);
+  connection->adopt(Fd(fd), peer);
+  return owner;
 }
 
 ConnectionPtr SocketType::create(ae::EventLoop& loop) const {

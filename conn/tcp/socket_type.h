@@ -20,6 +20,7 @@ class SocketType : public ConnectionType {
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const final;
   ConnectionPtr create(ae::EventLoop& loop) const final;
+  ConnectionPtr adopt(ae::EventLoop& loop, int fd) const final;
 
   /// The type's own, or new ones where the endpoint brings options. Throws Error.
   std::shared_ptr<const Settings> settings_for(const Options& endpoint) const;

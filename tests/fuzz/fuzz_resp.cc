@@ -5,6 +5,7 @@
 // answers are made of is checked with the client's parser, as are all requests with the parser
 // alone. `make fuzz` runs it, from the seeds in corpus/resp.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string>

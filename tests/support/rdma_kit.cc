@@ -65,6 +65,7 @@ conn::AcceptHandler EchoLog::handler() {
   return [this](conn::ConnectionPtr accepted_now) {
     ++accepted;
     newest = accepted_now.get();
+    if (first == nullptr) first = newest;
     newest->set_read_handler([this](conn::Connection& c) { on_readable(c); });
     clients_[newest].connection = std::move(accepted_now);
   };
@@ -93,6 +94,10 @@ void EchoLog::on_writable(conn::Connection& connection) {
   } else if (!connection.has_write_handler()) {
     connection.set_write_handler([this](conn::Connection& c) { on_writable(c); });
   }
+}
+
+void EchoLog::close_all_but_first() {
+  std::erase_if(clients_, [this](const auto& each) { return each.first != first; });
 }
 
 // --- Scene -----------------------------------------------------------------------------------------

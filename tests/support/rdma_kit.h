@@ -2,6 +2,7 @@
 // For the tests that need an RDMA device (tag [rdma-device]): a site on it, an echo server that
 // remembers how its connections ended, what the device and the process hold.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -38,7 +39,11 @@ class EchoLog {
   std::vector<std::string> endings;
   std::size_t accepted = 0;
   conn::Connection* newest = nullptr;
+  conn::Connection* first = nullptr;
+  void close(conn::Connection& connection) { clients_.erase(&connection); }
   void close_all() { clients_.clear(); }
+  /// The first that came is the innocent's.
+  void close_all_but_first();
 
  private:
   struct Client {

@@ -1,0 +1,456 @@
+// Deadlines, options, other processes and threads, and that nothing is left behind.
+#if AECONN_RDMA
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <thread>
+
+#include "conn/rdma/verbs.h"
+#include "tests/support/rdma_kit.h"
+
+using conn::Connection;
+using conn::ConnectionPtr;
+using conn::Endpoint;
+using conn::State;
+using conn::rdma::registered_bytes;
+using testing::Child;
+using testing::RawNet;
+using testing::RawOptions;
+using testing::RawPeer;
+using testing::Scene;
+using testing::Site;
+using testing::with_options;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct DeviceSite : Site {
+  DeviceSite() : Site(testing::rdma_transport()) {}
+  conn::ListenerPtr listen_with(const std::string& options, conn::AcceptHandler accepted = {}) {
+    if (!accepted) accepted = echo.handler();
+    return type.listen(loop, testing::rdma_endpoint(options), std::move(accepted));
+  }
+  testing::EchoLog echo;
+};
+
+/// How a connection attempt ends, and how long that took.
+struct Attempt {
+  std::string error;
+  ae::Duration took;
+};
+Attempt attempt(Site& site, const Endpoint& to) {
+  const ae::TimePoint begin = testing::now();
+  const ConnectionPtr client = site.connect(to);
+  RUN_UNTIL(site.loop, client->state() != State::kConnecting);
+  REQUIRE(client->state() == State::kError);
+  return {client->last_error(), testing::now() - begin};
+}
+
+void echo_once(ae::EventLoop& loop, Connection& connection, const std::string& bytes) {
+  testing::send(loop, connection, bytes);
+  REQUIRE(testing::receive(loop, connection, bytes.size()) == bytes);
+}
+
+std::string listen_error(DeviceSite& site, const std::string& url) {
+  try {
+    const auto listener = site.type.listen(site.loop, Endpoint::parse(url), site.echo.handler());
+  } catch (const conn::Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+// --- deadlines -------------------------------------------------------------------------------------
+
+TEST_CASE("rdma limits: connecting where nobody listens fails at once", "[rdma-device]") {
+  DeviceSite site;
+  const Attempt refused = attempt(site, site.deserted());
+  INFO(refused.error);
+  CHECK(refused.error.find("refused") != std::string::npos);
+  CHECK(refused.took < testing::kPromptly);
+}
+
+TEST_CASE("rdma limits: an address that nobody answers for is given up after connect-timeout",
+          "[rdma-device]") {
+  DeviceSite site;
+  // In the network of the device, so that it has to be asked for.
+  std::string host = testing::rdma_endpoint().hosts.front().name;
+  host = host.substr(0, host.rfind('.')) + ".213";
+  const Attempt lost = attempt(site, Endpoint::parse("rdma://" + host + ":7000?connect-timeout=1s"));
+  INFO(lost.error);
+  CHECK_FALSE(lost.error.empty());
+  CHECK(lost.took < 1s + testing::kPromptly);
+}
+
+TEST_CASE("rdma limits: a server that ignores the request is given up after connect-timeout",
+          "[rdma-device]") {
+  DeviceSite site;
+  RawNet servers(site.loop);
+  const Endpoint to = servers.listen({}, RawNet::Answer::kIgnore);
+  const std::uint64_t held = registered_bytes();
+  const Attempt ignored = attempt(site, with_options(to, "connect-timeout=1s"));
+  INFO(ignored.error);
+  CHECK(ignored.error.find("in time") != std::string::npos);
+  CHECK(ignored.took >= 1s);
+  CHECK(ignored.took < 1s + testing::kPromptly);
+  REQUIRE(servers.requests == 1);
+  RUN_UNTIL(site.loop, registered_bytes() <= held && site.type.counters(site.loop).open == 0);
+
+  const ConnectionPtr blocking = site.type.create(site.loop);
+  const ae::TimePoint begin = testing::now();
+  CHECK_FALSE(blocking->connect_blocking(to, 1s));
+  CHECK(testing::now() - begin < 1s + testing::kPromptly);
+  CHECK_FALSE(blocking->last_error().empty());
+}
+
+TEST_CASE("rdma limits: a server that says no is one sentence", "[rdma-device]") {
+  DeviceSite site;
+  RawNet servers(site.loop);
+  const Attempt rejected = attempt(site, servers.listen({}, RawNet::Answer::kReject));
+  INFO(rejected.error);
+  CHECK(rejected.error.find("refused by the server") != std::string::npos);
+  CHECK(rejected.took < testing::kPromptly);
+}
+
+TEST_CASE("rdma limits: a server that never offers a window is given up after accept-timeout",
+          "[rdma-device]") {
+  DeviceSite site;
+  RawNet servers(site.loop);
+  RawOptions raw;
+  raw.announce = false;
+  const ConnectionPtr client = site.connect(with_options(servers.listen(raw), "accept-timeout=500ms"));
+  testing::Collector collector(*client);
+  RUN_UNTIL(site.loop, collector.over());
+  INFO(client->last_error());
+  CHECK(client->last_error().find("never offered a window") != std::string::npos);
+}
+
+TEST_CASE("rdma limits: close waits for a peer that never reads no longer than linger",
+          "[rdma-device]") {
+  Scene scene("linger=500ms");
+  const std::uint64_t held = registered_bytes();
+  RawOptions options;
+  options.announce = false;
+  options.window = 4096;
+  const auto peer = scene.raw_client(options);
+  peer->announce();  // 4 KiB and never more
+  Connection* ours = scene.log.newest;
+  const std::string much(100000, 'm');
+  REQUIRE(ours->write(much.data(), much.size()) == static_cast<ssize_t>(much.size()));
+  RUN_UNTIL(scene.loop, peer->received.size() == 4096);
+  const ae::TimePoint begin = testing::now();
+  const auto& counters = scene.type.counters(scene.loop);
+  const std::uint64_t open = counters.open;
+  scene.log.close(*ours);
+  RUN_UNTIL(scene.loop, peer->over() && counters.open == open - 1);
+  CHECK(testing::now() - begin >= 500ms);
+  CHECK(testing::now() - begin < 500ms + testing::kPromptly);
+  CHECK(registered_bytes() <= held + (2 << 20));
+  scene.innocent_echoes();
+}
+
+// --- other processes -------------------------------------------------------------------------------
+
+namespace {
+
+/// A process whose loop keeps a connection open and echoing to a place that it is told.
+struct EchoingChild {
+  EchoingChild()
+      : orders([] {
+          std::array<int, 2> ends{};
+          REQUIRE(pipe(ends.data()) == 0);
+          return ends;
+        }()),
+        child([this] {
+          ::close(orders[1]);
+          std::string url;
+          for (char c; ::read(orders[0], &c, 1) == 1 && c != '\n';) url += c;
+          Site site(testing::rdma_transport());
+          testing::EchoServer echo;
+          ConnectionPtr connection = site.type.create(site.loop);
+          if (!connection->connect_blocking(Endpoint::parse(url), 60s)) _exit(3);
+          echo.handler()(std::move(connection));
+          while (echo.open() != 0) site.loop.process_events(ae::kFullIteration);
+        }) {
+    ::close(orders[0]);
+  }
+  ~EchoingChild() { ::close(orders[1]); }
+  void connect(const Endpoint& to) {
+    const std::string line = to.to_string() + "\n";
+    REQUIRE(::write(orders[1], line.data(), line.size()) == static_cast<ssize_t>(line.size()));
+  }
+  std::array<int, 2> orders;
+  Child child;
+};
+
+/// A listener that keeps what it accepts, and one child connected to it.
+struct WithChild {
+  explicit WithChild(const std::string& options) {
+    listener = site.listen_with(options, [this](ConnectionPtr c) { ours = std::move(c); });
+    child.connect(with_options(testing::address_of(*listener), options));
+    RUN_UNTIL(site.loop, ours != nullptr);
+    echo_once(site.loop, *ours, "hello");
+  }
+  EchoingChild child;  // forks before there is anything of ours
+  DeviceSite site;
+  conn::ListenerPtr listener;
+  ConnectionPtr ours;
+};
+
+}  // namespace
+
+TEST_CASE("rdma limits: the death of the peer's process is noticed at once", "[rdma-device]") {
+  WithChild with("");
+  testing::Collector collector(*with.ours);
+  const ae::TimePoint begin = testing::now();
+  with.child.child.signal(SIGKILL);
+  RUN_UNTIL(with.site.loop, collector.over());
+  CHECK(testing::now() - begin < testing::kPromptly);
+}
+
+TEST_CASE("rdma limits: a peer that is stopped is noticed by its silence", "[rdma-device]") {
+  WithChild with("keepalive=300ms");
+  testing::Collector collector(*with.ours);
+  with.child.child.signal(SIGSTOP);
+  const ae::TimePoint begin = testing::now();
+  RUN_UNTIL(with.site.loop, collector.over());
+  CHECK(testing::now() - begin < 1050ms + testing::kPromptly);
+  CHECK(with.ours->last_error().find("silent") != std::string::npos);
+  with.ours.reset();
+  RUN_UNTIL(with.site.loop, with.site.type.counters(with.site.loop).open == 0);
+}
+
+TEST_CASE("rdma limits: a peer that is stopped for a short while stays connected", "[rdma-device]") {
+  WithChild with("keepalive=2s");
+  with.child.child.signal(SIGSTOP);
+  testing::send(with.site.loop, *with.ours, "to a sleeper");
+  std::this_thread::sleep_for(700ms);  // the length of its sleep, not a wait for something
+  with.child.child.signal(SIGCONT);
+  CHECK(testing::receive(with.site.loop, *with.ours, 12) == "to a sleeper");
+}
+
+TEST_CASE("rdma limits: a child that was forked beside connections and exits disturbs none",
+          "[rdma-device]") {
+  Scene scene;
+  for (const bool with_exec : {false, true}) {
+    Child child([&] {
+      if (with_exec) execlp("true", "true", nullptr);
+      // Writes to what it inherited: its own copies, not the parent's.
+      scene.loop.process_events(ae::kDontWait);
+      _exit(7);
+    });
+    scene.innocent_echoes(100000);
+    CHECK(child.wait() == (with_exec ? 0 : 7));
+    scene.innocent_echoes(100000);
+  }
+}
+
+// --- options ---------------------------------------------------------------------------------------
+
+TEST_CASE("rdma limits: short queues, no inline and every isolation carry the same bytes",
+          "[rdma-device]") {
+  const std::string options =
+      GENERATE("send-queue=8", "receive-queue=16&isolation=connection", "inline=0",
+               "isolation=window", "isolation=none", "window=4k&max-window=4k", "window=16",
+               "send-queue=8&receive-queue=16&inline=0&isolation=connection&window=100&max-window=1000",
+               "shared-receive-queue=64", "send-buffer=4096", "keepalive=0", "spin=1ms");
+  INFO(options);
+  DeviceSite site;
+  const auto listener = site.listen_with(options);
+  const ConnectionPtr client =
+      site.connect(with_options(testing::address_of(*listener), options));
+  RUN_UNTIL(site.loop, client->state() != State::kConnecting);
+  INFO(client->last_error());
+  REQUIRE(client->state() == State::kConnected);
+  const std::size_t size = options == "window=16" ? 5000 : 300000;
+  testing::Sender sender(*client, 5, size);
+  testing::Receiver receiver(*client, 5);
+  RUN_UNTIL(site.loop, receiver.received == size || receiver.error != 0);
+  CHECK(receiver.error == 0);
+  CHECK(receiver.intact);
+  for (int i = 0; i < 50; ++i) echo_once(site.loop, *client, "small " + std::to_string(i));
+}
+
+TEST_CASE("rdma limits: an option that is wrong is one sentence that names it", "[rdma-device]") {
+  DeviceSite site;
+  const std::string here = testing::rdma_endpoint().hosts.front().name;
+  const auto error = [&](const std::string& options) {
+    const std::string listening = listen_error(site, "rdma://" + here + ":0?" + options);
+    INFO(listening);
+    CHECK(listening.find('\n') == std::string::npos);
+    return listening;
+  };
+  CHECK(error("wnidow=4k").find("wnidow") != std::string::npos);
+  CHECK(error("isolation=some").find("isolation=some") != std::string::npos);
+  CHECK(error("send-queue=1").find("send-queue") != std::string::npos);
+  CHECK(error("device=mlx5_77").find("mlx5_77") != std::string::npos);
+  CHECK(listen_error(site, "rdma://192.0.2.1:0").find("192.0.2.1") != std::string::npos);
+
+  const auto listener = site.listen_with("");
+  const Endpoint to = testing::address_of(*listener);
+  const Attempt no_device = attempt(site, with_options(to, "device=mlx5_77"));
+  INFO(no_device.error);
+  CHECK(no_device.error.find("mlx5_77") != std::string::npos);
+  CHECK(no_device.took < testing::kPromptly);
+  for (const std::string options : {"source=nonsense", "source=192.0.2.1", "bogus=1"}) {
+    const Attempt bad = attempt(site, with_options(to, options));
+    INFO(bad.error);
+    CHECK(bad.error.find(options.substr(options.find('=') + 1)) != std::string::npos);
+  }
+  const ConnectionPtr client = site.connect(with_options(to, "source=" + here));
+  RUN_UNTIL(site.loop, client->state() != State::kConnecting);
+  CHECK(client->state() == State::kConnected);
+  CHECK(client->local_address().find(here) == 0);
+}
+
+TEST_CASE("rdma limits: beyond memory-limit connections are turned away with the reason",
+          "[rdma-device]") {
+  DeviceSite site;
+  const std::uint64_t limit = registered_bytes() + (3 << 20);
+  const auto listener =
+      site.listen_with("isolation=connection&memory-limit=" + std::to_string(limit));
+  std::vector<ConnectionPtr> clients;
+  std::string refusal;
+  while (refusal.empty() && clients.size() < 50) {
+    clients.push_back(site.connect(with_options(testing::address_of(*listener), "isolation=none")));
+    RUN_UNTIL(site.loop, clients.back()->state() != State::kConnecting);
+    refusal = clients.back()->last_error();
+  }
+  INFO(refusal << " after " << clients.size());
+  CHECK(refusal.find("memory-limit") != std::string::npos);
+  CHECK(registered_bytes() < limit + (4 << 20));
+  REQUIRE(clients.size() > 1);
+  echo_once(site.loop, *clients.front(), "the first goes on");
+  // Room comes back with what is closed.
+  clients.clear();
+  RUN_UNTIL(site.loop, site.type.counters(site.loop).open == 0);
+  const ConnectionPtr next = site.connect(testing::address_of(*listener));
+  RUN_UNTIL(site.loop, next->state() != State::kConnecting);
+  INFO(next->last_error());
+  CHECK(next->state() == State::kConnected);
+}
+
+TEST_CASE("rdma limits: two listeners on one port are one sentence", "[rdma-device]") {
+  DeviceSite site;
+  const auto first = site.listen_with("");
+  const std::string error = listen_error(site, testing::address_of(*first).to_string());
+  INFO(error);
+  CHECK(error.find("in use") != std::string::npos);
+}
+
+TEST_CASE("rdma limits: IPv6", "[rdma-device]") {
+  const char* address = std::getenv("AECONN_RDMA_ADDRESS6");
+  if (address == nullptr) {
+    WARN("no AECONN_RDMA_ADDRESS6");
+    return;
+  }
+  DeviceSite site;
+  const auto listener = site.type.listen(
+      site.loop, Endpoint::parse("rdma://[" + std::string(address) + "]:0"), site.echo.handler());
+  const ConnectionPtr client = site.connect(testing::address_of(*listener));
+  RUN_UNTIL(site.loop, client->state() != State::kConnecting);
+  INFO(client->last_error());
+  REQUIRE(client->state() == State::kConnected);
+  echo_once(site.loop, *client, "over IPv6");
+  CHECK(client->peer_address().find(address) == 1);
+  CHECK(client->is_local() == true);
+}
+
+TEST_CASE("rdma limits: two loops on two threads share a device", "[rdma-device]") {
+  std::vector<std::thread> threads;
+  std::array<int, 2> done{};
+  for (int& each : done)
+    threads.emplace_back([&each] {
+      DeviceSite site;
+      const auto listener = site.listen_with("");
+      for (int round = 0; round < 20; ++round) {
+        const ConnectionPtr client = site.connect(testing::address_of(*listener));
+        std::string got;
+        client->set_read_handler([&](Connection& c) { got += testing::read_some(c, 100); });
+        bool sent = false;
+        const ae::TimePoint limit = testing::now() + 30s;
+        while (got != "thread" && testing::now() < limit) {  // Catch's macros are for one thread
+          if (!sent && client->state() == State::kConnected) sent = client->write("thread", 6) == 6;
+          site.loop.process_events(sent ? ae::kFullIteration : ae::kFullIteration | ae::kDontWait);
+        }
+        each += got == "thread";
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(done == std::array<int, 2>{20, 20});
+}
+
+// --- nothing is left behind ------------------------------------------------------------------------
+
+TEST_CASE("rdma limits: thousands of connections, however they end, leave nothing behind",
+          "[rdma-device]") {
+  std::optional<Scene> scene(std::in_place);
+  ae::EventLoop& loop = scene->loop;
+  const auto& counters = scene->type.counters(loop);
+  scene->raw_client();
+  RUN_UNTIL(loop, counters.open == 2);
+  const testing::DeviceObjects objects = testing::device_objects();
+  const std::uint64_t held = registered_bytes();
+  const std::size_t descriptors = testing::open_descriptors();
+  const std::uint64_t before = scene->log.accepted;
+  const ae::TimePoint begin = testing::now();
+  const auto left_behind = [&] {
+    RUN_UNTIL(loop, counters.open == 2);
+    CHECK(testing::device_objects() == objects);
+    CHECK(testing::open_descriptors() == descriptors);
+    CHECK(registered_bytes() <= held + (4 << 20));  // staging memory is kept for the next
+    scene->innocent_echoes();
+  };
+  // One after the other.
+  for (int i = 0; i < 300; ++i) {
+    const ConnectionPtr client = scene->connect(scene->address);
+    RUN_UNTIL(loop, client->state() == State::kConnected);
+    if (i % 3 == 0) echo_once(loop, *client, "x");
+  }
+  left_behind();
+  // A hundred at a time, closed by them, by us, by both at once, with bytes under way, by an error.
+  for (int round = 0; round < 17 && testing::now() - begin < 60s; ++round) {
+    std::vector<ConnectionPtr> clients(100);
+    for (ConnectionPtr& client : clients) client = scene->connect(scene->address);
+    RUN_UNTIL(loop, std::all_of(clients.begin(), clients.end(), [](const ConnectionPtr& c) {
+                return c->state() != State::kConnecting;
+              }) && scene->log.open() == 101);
+    for (const ConnectionPtr& client : clients) REQUIRE(client->state() == State::kConnected);
+    if (round % 2 == 0)
+      for (const ConnectionPtr& client : clients) client->write("under way", 9);
+    if (round % 4 == 1 || round % 4 == 2) scene->log.close_all_but_first();
+    if (round % 4 == 3) {
+      // Each second one from the one end, the others from the other.
+      for (std::size_t i = 0; i < clients.size(); i += 2) clients[i].reset();
+      scene->log.close_all_but_first();
+    }
+    if (round % 4 == 1) {
+      const auto ended = [](const ConnectionPtr& c) { return c->state() != State::kConnected; };
+      for (const ConnectionPtr& c : clients)
+        c->set_read_handler([](Connection& each) { testing::read_some(each, 100); });
+      RUN_UNTIL(loop, std::all_of(clients.begin(), clients.end(), ended));
+    }
+    clients.clear();
+    RUN_UNTIL(loop, counters.open == 2);
+  }
+  left_behind();
+  // By errors.
+  for (int i = 0; i < 50; ++i) {
+    const auto peer = scene->raw_client();
+    peer->send("?");
+    RUN_UNTIL(loop, peer->over());
+  }
+  left_behind();
+  WARN(scene->log.accepted - before << " connections in " << (testing::now() - begin) / 1ms << " ms");
+  CHECK(conn::rdma::teardown_failures() == 0);
+  scene.reset();
+  CHECK(registered_bytes() == 0);
+}
+
+#endif
