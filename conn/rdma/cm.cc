@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <ifaddrs.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -46,7 +47,27 @@ void CmId::Destroy::operator()(rdma_cm_id* id) const noexcept {
 SocketAddress CmId::local() const { return copy_address(rdma_get_local_addr(id_.get())); }
 SocketAddress CmId::peer() const { return copy_address(rdma_get_peer_addr(id_.get())); }
 
-CmChannel::CmChannel() : channel_(rdma_create_event_channel()) {
+std::vector<SocketAddress> local_addresses() {
+  std::vector<SocketAddress> present;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return present;
+  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next)
+    if (each->ifa_addr != nullptr)
+      if (const SocketAddress address = copy_address(each->ifa_addr); address.size != 0)
+        present.push_back(address);
+  freeifaddrs(all);
+  return present;
+}
+
+// Older kernels would let a forked child take registered pages away from us (ibv_fork_init(3));
+// newer ones copy them, and then this costs nothing. It has to come before anything is registered.
+static rdma_event_channel* create_channel() {
+  static const int fork_safe = ibv_fork_init();
+  (void)fork_safe;
+  return rdma_create_event_channel();
+}
+
+CmChannel::CmChannel() : channel_(create_channel()) {
   if (!channel_) throw VerbsError("rdma_create_event_channel", errno);
   const int flags = fcntl(channel_->fd, F_GETFL);
   if (flags < 0 || fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0)

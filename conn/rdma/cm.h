@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "conn/rdma/verbs.h"
 #include "conn/resolver.h"
@@ -23,7 +24,7 @@ namespace conn::rdma {
 /// A copy of an rdma_cm event, acknowledged already: nothing of it hangs on the channel.
 struct CmEvent {
   rdma_cm_event_type type;
-  rdma_cm_id* id;         ///< null if it was destroyed meanwhile
+  rdma_cm_id* id;
   rdma_cm_id* listen_id;  ///< CONNECT_REQUEST: where it arrived
   int status;             ///< -errno, or a reject reason
   std::array<std::byte, 256> private_data;
@@ -86,6 +87,8 @@ void qp_to_ready_to_send(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts)
 /// Ends all traffic: what is posted comes back flushed.
 void qp_to_error(ibv_qp* qp) noexcept;
 
+/// Every address this machine has now; empty if it cannot be known.
+std::vector<SocketAddress> local_addresses();
 /// rdma_cm's word for an event, in ours: "nobody listens there", "the route ...".
 std::string describe(const CmEvent& event);
 

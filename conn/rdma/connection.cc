@@ -19,6 +19,8 @@ ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
 // Slots of the send queue that data leaves free, so that control messages always find one.
 constexpr std::size_t kControlSlots = 3;
+// When a device's send queue is fuller than our count says.
+constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -90,7 +92,7 @@ std::size_t RdmaConnection::room() const noexcept {
 bool RdmaConnection::writable() const {
   // A quarter of the buffer at least, so that a waiting writer does not trickle; when writing has
   // become impossible, the handler is to find that out.
-  return phase_ != Phase::kOpen || room() >= std::max(1u, settings_.send_buffer / 4);
+  return phase_ != Phase::kOpen || (!starved_ && room() >= std::max(1u, settings_.send_buffer / 4));
 }
 
 ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
@@ -105,6 +107,11 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
     left -= taken;
     if (taken < wanted) {
       if (done != 0) break;
+      if (tx_.held() != 0) {  // ours come back soon
+        starved_ = true;
+        errno = EAGAIN;
+        return -1;
+      }
       end_with(errno_failure(ENOMEM, "no memory the device could send from"));
       errno = ENOMEM;
       return -1;
@@ -153,7 +160,10 @@ void RdmaConnection::on_sends_done(std::uint32_t sequence) {
   std::size_t bytes = 0;
   const auto mask = static_cast<std::uint32_t>(ring_.size() - 1);
   while (done_ != sequence) bytes += std::exchange(ring_[++done_ & mask].bytes, 0u);
-  if (bytes != 0) tx_.on_completed(bytes);
+  if (bytes != 0) {
+    tx_.on_completed(bytes);
+    starved_ = false;
+  }
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
   state_->want_flush(*this);  // what waited for a slot
   if (phase_ == Phase::kClosing) return continue_close();
@@ -162,14 +172,14 @@ void RdmaConnection::on_sends_done(std::uint32_t sequence) {
 
 void RdmaConnection::on_immediate(std::uint32_t length) {
   on_communication_established();
-  stream_.on_data(length, state_->loop().now());
+  stream_.on_data(length, state_->now());
   after_input();
 }
 
 void RdmaConnection::on_message(std::span<const std::byte> bytes) {
   on_communication_established();
   ++state_->statistics().control_received;
-  stream_.on_control(bytes, state_->loop().now());
+  stream_.on_control(bytes, state_->now());
   if (phase_ == Phase::kOpen && stream_.has_peer_window()) clear_deadline();
   after_input();
 }
@@ -179,11 +189,13 @@ void RdmaConnection::after_input() {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return update_ready();
   if (const char* why = stream_.failure(); why != nullptr) {
     ++state_->statistics().protocol_errors;
-    return end_with({std::make_error_code(std::errc::protocol_error), why});
+    return end_with({std::make_error_code(std::errc::protocol_error), why}, Unread::kDrop);
   }
   manage_windows();
+  if (const char* why = stream_.failure(); why != nullptr)
+    return end_with({std::make_error_code(std::errc::not_enough_memory), why});
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
-  if (tx_.staged() != 0 || stream_.next_control(state_->loop().now())) state_->want_flush(*this);
+  if (tx_.staged() != 0 || stream_.next_control(state_->now())) state_->want_flush(*this);
   update_ready();
 }
 
@@ -197,8 +209,6 @@ void RdmaConnection::manage_windows() {
       stream_.provide_window(windows_.back()->buffer());
     } catch (const std::exception&) {
       stream_.no_window();
-      if (const char* why = stream_.failure(); why != nullptr)
-        end_with({std::make_error_code(std::errc::not_enough_memory), why});
     }
   }
 }
@@ -213,15 +223,15 @@ void RdmaConnection::post_due() {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
   while (post_chain()) {
   }
-  if (pace_timer_ != 0) return;
-  if (const auto at = stream_.retry_at(tx_.staged())) {
-    const ae::Duration delay = std::max(*at - clock_now(), ae::Duration::zero());
-    pace_timer_ = state_->loop().add_time_event(delay, [this] {
-      pace_timer_ = 0;
-      state_->want_flush(*this);
-      return ae::kNoMore;
-    });
-  }
+  pace_at_ = stream_.retry_at(tx_.staged());
+  if (post_again_) pace_at_ = clock_now() + kFullQueueRetry;
+  if (!pace_at_ || pace_timer_ != 0) return;
+  const ae::Duration delay = std::max(*pace_at_ - clock_now(), ae::Duration::zero());
+  pace_timer_ = state_->loop().add_time_event(delay, [this] {
+    pace_timer_ = 0;
+    state_->want_flush(*this);
+    return ae::kNoMore;
+  });
 }
 
 // One chain of work requests with one doorbell: keys to bind, control messages, then the bytes the
@@ -232,16 +242,17 @@ bool RdmaConnection::post_chain() {
   std::optional<Stream> before;
   ChainPlan plan;
   plan_binds(chain, plan);
-  if (stream_.next_control(state_->loop().now())) before = stream_;
+  if (stream_.next_control(state_->now())) before = stream_;
   plan_control(chain, plan);
   plan_data(chain, plan);
   plan_probe(chain, plan);
   if (chain.size() == 0) return false;
   const std::uint32_t last_signaled = plan_signals(chain, plan);
   const SendChain::Result result = chain.post(qp_.get());
+  post_again_ = result.error == ENOMEM;
   ++state_->statistics().doorbells;
   state_->statistics().work_requests += result.posted;
-  if (result.error != 0 && result.error != ENOMEM) {
+  if (result.error != 0 && (result.error != ENOMEM || !result.known)) {
     end_with(errno_failure(result.error, "posting to the send queue"));
     return false;
   }
@@ -260,18 +271,18 @@ void RdmaConnection::plan_binds(SendChain& chain, ChainPlan& plan) {
 }
 
 void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
-  const ae::TimePoint now = state_->loop().now();
+  const ae::TimePoint now = state_->now();
   while (!chain.full()) {
     const std::optional<ControlMessage> message = stream_.next_control(now);
     if (!message) break;
     const ControlBytes bytes = encode(*message);
-    if (control_ == nullptr) {
+    if (!control_.mr) {
       chain.send_inline(bytes);
     } else {
       const std::size_t slot = chain.next_sequence() & (ring_.size() - 1);
-      std::byte* at = control_->data + slot * kControlSize;
+      std::byte* at = control_.memory.data() + slot * kControlSize;
       std::copy(bytes.begin(), bytes.end(), at);
-      chain.send(at, control_->lkey);
+      chain.send(at, control_.mr->lkey);
     }
     if (message->opcode == Opcode::kKeepalive) plan.signal_last = true;
     stream_.on_control_posted(*message, now);
@@ -281,7 +292,7 @@ void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
 
 void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
-  const std::uint32_t n = stream_.sendable(tx_.staged(), state_->loop().now());
+  const std::uint32_t n = stream_.sendable(tx_.staged(), state_->now());
   if (n == 0 || chain.room() <= kControlSlots) return;
   std::array<TxQueue::Segment, SendChain::kLimit> segments;
   const std::size_t count = tx_.segments(n, segments.data(), chain.room() - kControlSlots);
@@ -323,7 +334,7 @@ std::uint32_t RdmaConnection::plan_signals(SendChain& chain, const ChainPlan& pl
 
 void RdmaConnection::take_back_control(const Stream& before, const ChainPlan& plan,
                                        std::size_t posted) {
-  const ae::TimePoint now = state_->loop().now();
+  const ae::TimePoint now = state_->now();
   stream_ = before;
   for (std::size_t i = plan.binds_end; i < posted; ++i)
     if (const auto message = stream_.next_control(now)) stream_.on_control_posted(*message, now);
@@ -340,7 +351,7 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
       std::min(posted, plan.control_end) - std::min(posted, plan.binds_end);
   if (plan.bytes != 0) {
     const bool nothing_in_flight = tx_.in_flight() == 0;
-    stream_.on_write_posted(plan.bytes, state_->loop().now());
+    stream_.on_write_posted(plan.bytes, state_->now());
     tx_.on_posted(plan.bytes);
     // One inline write is copied into its request: the staging memory is free at once, provided
     // that nothing older is in flight, since it comes back in order.

@@ -46,6 +46,8 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   void reap();
   bool flush_queued = false, reap_queued = false;  ///< stands in LoopState's lists
   ae::Duration keepalive() const noexcept { return settings_.keepalive; }
+  /// When post_due() is to be called again although nothing happened.
+  std::optional<ae::TimePoint> pace_at() const noexcept { return pace_at_; }
 
  private:
   friend class ListenerCore;
@@ -73,7 +75,8 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   void on_work_failed(ibv_wc_status status, bool was_send) override;
   void on_device_event(const std::string& what) override;
   void on_communication_established() override;
-  void on_address_change() override;
+  void on_port_error(int port, const std::string& what) override;
+  void on_address_change(const std::vector<SocketAddress>& present) override;
   ReceiveQueue* own_receives() noexcept override { return receives_.get(); }
 
   // set-up (connection_setup.cc)
@@ -122,7 +125,9 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   void accept_expired();
   void linger_expired();
   void disconnect_expired();
-  void end_with(Failure failure);
+  enum class Unread : bool { kKeep, kDrop };  // what arrived before: still to be read, or not
+  void end_with(Failure failure, Unread unread = Unread::kKeep);
+  void clear_pace() noexcept;
   void peer_closed();
   void begin_disconnect(ae::Duration patience);
   void continue_close();
@@ -141,11 +146,13 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   std::vector<SocketAddress> addresses_;
   std::size_t next_address_ = 0;
   ae::TimePoint connect_deadline_{};
+  ae::TimePoint address_deadline_{};  // of the address that is being tried
   ae::TimePoint close_deadline_{};
   std::vector<std::string> hosts_;    // still to be looked up
   std::uint16_t port_ = 0;
   Failure last_failure_;              // of the address tried last
   ae::TimerId timer_ = 0;             // the deadline of this phase
+  std::optional<ae::TimePoint> pace_at_;
   ae::TimerId pace_timer_ = 0;        // when a peer that cannot be asked may get one more message
   SocketAddress local_, peer_;
 
@@ -161,10 +168,12 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
 
   Stream stream_;
   TxQueue tx_;
-  StagingBlock* control_ = nullptr;   // memory for control messages where none fits inline
+  RegisteredMemory control_;          // of control messages, where none fits inline
   std::uint32_t inline_limit_ = 0;
   std::vector<Sent> ring_;            // by sequence modulo its size
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
+  bool post_again_ = false;           // the device's send queue was full
+  bool starved_ = false;              // no staging memory until some of ours comes back
   bool peer_gone_ = false;            // DISCONNECTED came
   Failure pending_failure_;           // to report once what arrived has been read
   std::uint64_t read_turn_ = 0;

@@ -1,12 +1,10 @@
 // How a connection ends: by its user, by its peer, by a deadline, by the device.
 
 #include <fmt/format.h>
-#include <ifaddrs.h>
 
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
-#include <cstring>
 
 #include "conn/rdma/connection.h"
 #include "conn/rdma/listener.h"
@@ -38,21 +36,6 @@ Failure describe(ibv_wc_status status, bool was_send) {
   }
 }
 
-bool address_exists(const SocketAddress& address) {
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return true;  // unknown: the data path will tell
-  bool found = false;
-  for (const ifaddrs* each = all; each != nullptr && !found; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != address.family()) continue;
-    SocketAddress other;
-    other.size = address.size;
-    std::memcpy(&other.storage, each->ifa_addr, address.size);
-    found = other.same_host(address);
-  }
-  freeifaddrs(all);
-  return found;
-}
-
 }  // namespace
 
 void RdmaConnection::move_phase(Phase next) {
@@ -75,6 +58,12 @@ void RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*exp
 void RdmaConnection::clear_deadline() noexcept {
   if (timer_ != 0 && loop() != nullptr) loop()->remove_time_event(timer_);
   timer_ = 0;
+}
+
+void RdmaConnection::clear_pace() noexcept {
+  if (pace_timer_ != 0 && loop() != nullptr) loop()->remove_time_event(pace_timer_);
+  pace_timer_ = 0;
+  pace_at_.reset();
 }
 
 void RdmaConnection::address_expired() {
@@ -143,20 +132,25 @@ void RdmaConnection::on_device_event(const std::string& what) {
   if (context_ && context_->lost()) die();
 }
 
-void RdmaConnection::on_address_change() {
-  if (local_.size != 0 && !address_exists(local_))
+void RdmaConnection::on_port_error(int port, const std::string& what) {
+  if (id_ && id_->port_num == port) on_device_event(what);
+}
+
+void RdmaConnection::on_address_change(const std::vector<SocketAddress>& present) {
+  const auto is_ours = [&](const SocketAddress& each) { return each.same_host(local_); };
+  if (local_.size != 0 && std::none_of(present.begin(), present.end(), is_ours))
     end_with({std::make_error_code(std::errc::address_not_available),
               "the address " + local_.host() + " is no longer on this machine"});
 }
 
 // The first failure counts. Bytes that arrived before it can still be read; then it is reported.
-void RdmaConnection::end_with(Failure failure) {
+void RdmaConnection::end_with(Failure failure, Unread unread) {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   const bool was_open = phase_ == Phase::kOpen || phase_ == Phase::kClosing;
   if (!closing()) {
     if (was_open && !peer_.to_string().empty())
       failure.text = fmt::format("rdma {}: {}", peer_.to_string(), failure.text);
-    if (was_open && stream_.failure() == nullptr && stream_.has_unread())
+    if (was_open && unread == Unread::kKeep && stream_.has_unread())
       pending_failure_ = std::move(failure);
     else
       fail(std::move(failure));
@@ -171,10 +165,11 @@ void RdmaConnection::end_with(Failure failure) {
 void RdmaConnection::peer_closed() {
   peer_gone_ = true;
   if (phase_ == Phase::kDisconnecting) return die();
+  // What came before the close is in the queue already: the peer had its acknowledgements. It may
+  // also be the first sign that the connection stands.
+  if (phase_ == Phase::kOpen || phase_ == Phase::kAccepting) context_->drain();
+  if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   if (phase_ == Phase::kOpen) {
-    // What came before the close is in the queue already: the peer had its acknowledgements.
-    context_->drain();
-    if (phase_ != Phase::kOpen) return;
     stream_.on_peer_closed();
     if (tx_.staged() != 0 && !closing())
       pending_failure_ = {std::make_error_code(std::errc::connection_reset),
@@ -191,6 +186,7 @@ void RdmaConnection::peer_closed() {
 
 void RdmaConnection::begin_disconnect(ae::Duration patience) {
   clear_deadline();
+  clear_pace();
   move_phase(Phase::kDisconnecting);
   state_->remove(*this);
   if (qp_) qp_to_error(qp_.get());
@@ -208,6 +204,7 @@ void RdmaConnection::continue_close() {
 void RdmaConnection::die() {
   if (phase_ == Phase::kDead) return;
   clear_deadline();
+  clear_pace();
   state_->remove(*this);
   move_phase(Phase::kDead);
   state_->want_reap(*this);
@@ -218,12 +215,12 @@ void RdmaConnection::reap() {
   // Completions that still name this queue pair must not find it gone halfway.
   if (context_ && qp_) context_->drain();
   tear_down();
+  state_->forget(*this);
   if (closing()) release();
 }
 
 void RdmaConnection::tear_down() noexcept {
-  if (pace_timer_ != 0 && loop() != nullptr) loop()->remove_time_event(pace_timer_);
-  pace_timer_ = 0;
+  clear_pace();
   if (qp_ && context_) context_->detach(qp_->qp_num);
   // A key bound to a queue pair holds on to it: rxe waits for it in ibv_destroy_qp().
   for (const auto& window : windows_) window->window.reset();
@@ -233,7 +230,7 @@ void RdmaConnection::tear_down() noexcept {
   for (const auto& window : windows_) window->unregister();
   if (phase_ != Phase::kDead || !stream_.has_unread()) windows_.clear();
   tx_.clear();
-  if (control_ != nullptr) domain_->staging().release(std::exchange(control_, nullptr));
+  control_ = {};
   tx_.use(nullptr);
   lease_ = {};
   domain_.reset();

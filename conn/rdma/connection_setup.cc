@@ -74,10 +74,11 @@ void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadl
   for (; !hosts_.empty(); hosts_.pop_back()) keep(resolve(hosts_.back(), port_, false));
   try_next_address();
   while (state() == State::kConnecting) {
-    state_->pump([this] { return state() != State::kConnecting; }, connect_deadline_);
-    // The loop's timers do not run here, so this is where an address runs out of time.
-    if (state() == State::kConnecting) address_expired();
-    if (time_left() <= ae::Duration::zero()) break;
+    // The loop's timers do not run here, so this is where an address runs out of its time.
+    const auto expired = [this] { return std::chrono::steady_clock::now() >= address_deadline_; };
+    state_->pump([&] { return state() != State::kConnecting || expired(); },
+                 std::min(connect_deadline_, address_deadline_));
+    if (state() == State::kConnecting && expired()) address_expired();
   }
 }
 
@@ -106,6 +107,7 @@ void RdmaConnection::try_address(const SocketAddress& address) {
   // Others that wait get a share of the time.
   const bool last = next_address_ == addresses_.size();
   const ae::Duration share = last ? time_left() : time_left() / 2;
+  address_deadline_ = std::chrono::steady_clock::now() + share;
   set_deadline(share, &RdmaConnection::address_expired);
   SocketAddress source;
   if (!settings_.source.empty()) {
@@ -148,6 +150,8 @@ void RdmaConnection::on_set_up_event(const CmEvent& event) {
     }
   } catch (const VerbsError& error) {
     on_address_failed(error.failure());
+  } catch (const std::exception& error) {
+    on_address_failed({std::make_error_code(std::errc::not_enough_memory), error.what()});
   }
 }
 
@@ -240,9 +244,7 @@ void RdmaConnection::make_queue_pair() {
   posted_ = done_ = last_signaled_ = 0;
   tx_.use(&domain_->staging());
   if (inline_limit_ < kControlSize) {
-    control_ = domain_->staging().acquire(ring_.size() * kControlSize);
-    if (control_ == nullptr || control_->size < ring_.size() * kControlSize)
-      throw VerbsError("memory for control messages", ENOMEM);
+    control_ = RegisteredMemory(domain_->pd(), ring_.size() * kControlSize, 0);
   }
   context_->attach(qp_->qp_num, this);
   qp_to_init(id_.get(), qp_.get());

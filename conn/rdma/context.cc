@@ -62,12 +62,13 @@ std::shared_ptr<Domain> Context::domain(const Settings& settings) {
     config.shared_receives = std::min(settings.shared_receive_queue,
                                       static_cast<std::uint32_t>(attributes_.max_srq_wr));
   config.bind_keys = bind;
-  auto made = std::make_shared<Domain>(device_.get(), config);
-  if (!shared_) {
-    shared_ = made;
-    arm_srq_limit();
+  if (shared_) {
+    if (!second_) second_ = std::make_shared<Domain>(device_.get(), config);
+    return second_;
   }
-  return made;
+  shared_ = std::make_shared<Domain>(device_.get(), config);
+  arm_srq_limit();
+  return shared_;
 }
 
 std::uint32_t Context::shared_depth() const noexcept {
@@ -118,10 +119,16 @@ void Context::arm_srq_limit() noexcept {
 
 // --- completions -------------------------------------------------------------------------------------
 
-std::size_t Context::poll(std::size_t budget) {
+std::size_t Context::poll(std::size_t budget, bool* more) {
+  // Each queue has its share, so that a busy one does not starve the others.
+  const std::size_t share =
+      std::max<std::size_t>(budget / std::max<std::size_t>(queues_.size(), 1), kPollBatch);
   std::size_t total = 0;
-  for (Queue& queue : queues_)
-    if (total < budget) total += poll_queue(queue, budget - total);
+  for (Queue& queue : queues_) {
+    const std::size_t taken = poll_queue(queue, share);
+    if (more != nullptr && taken >= share) *more = true;
+    total += taken;
+  }
   return total;
 }
 
@@ -131,7 +138,15 @@ std::size_t Context::poll_queue(Queue& queue, std::size_t budget) {
   while (total < budget) {
     const int count = ibv_poll_cq(queue.cq->get(), kPollBatch, completions.data());
     if (count <= 0) break;
-    for (int i = 0; i < count; ++i) dispatch(completions[static_cast<std::size_t>(i)]);
+    for (int i = 0; i < count; ++i) {
+      const ibv_wc& completion = completions[static_cast<std::size_t>(i)];
+      try {
+        dispatch(completion);
+      } catch (const std::exception&) {  // no memory: that connection ends, the others lose nothing
+        if (const auto found = users_.find(completion.qp_num); found != users_.end())
+          found->second->on_device_event("no memory to go on");
+      }
+    }
     total += static_cast<std::size_t>(count);
     // Before anybody looks at what came: the peer's next message needs a receive.
     if (shared_ && shared_->srq() != nullptr && shared_->shared_receives()->missing() != 0)
@@ -143,7 +158,7 @@ std::size_t Context::poll_queue(Queue& queue, std::size_t budget) {
 }
 
 void Context::drain() {
-  while (poll(1024) != 0) {
+  for (int rounds = 64; rounds != 0 && poll(1024) != 0; --rounds) {
   }
 }
 
@@ -161,8 +176,9 @@ void Context::dispatch(const ibv_wc& completion) {
 
 void Context::on_receive(const ibv_wc& completion, QueuePairUser* user) {
   const auto slot = static_cast<std::uint32_t>(completion.wr_id);
-  ReceiveQueue* receives = user != nullptr ? user->own_receives() : nullptr;
-  const bool own = receives != nullptr;
+  const bool own = (completion.wr_id & kOwnReceiveId) != 0;
+  ReceiveQueue* receives = nullptr;
+  if (own) receives = user != nullptr ? user->own_receives() : nullptr;
   if (!own && shared_) receives = shared_->shared_receives();
   if (receives == nullptr || !receives->owns(slot)) return;
   if (completion.status != IBV_WC_SUCCESS) {
@@ -212,8 +228,14 @@ bool Context::arm() {
     if (!queue.cq->arm()) return true;  // the device is gone; its events tell the rest
     changed = true;
   }
+  if (!changed) return true;
   // What completed between the last poll and the arming raised no event.
-  return !changed || poll(256) == 0;
+  constexpr std::size_t kBudget = 256;
+  bool more = false;
+  const std::size_t taken = poll(kBudget, &more);
+  if (more)  // and more of the kind may lie there: look again before relying on events
+    for (Queue& queue : queues_) queue.cq->forget_armed();
+  return taken == 0;
 }
 
 // --- asynchronous events -----------------------------------------------------------------------------
@@ -244,6 +266,7 @@ void Context::on_async_event() {
       default:
         break;
     }
+    const int port = event.element.port_num;  // of port events
     // Destroying an object waits for its unacknowledged events, so this comes first.
     ibv_ack_async_event(&event);
     const std::string text = fmt::format("{}: {}", name_, ibv_event_type_str(type));
@@ -264,11 +287,14 @@ void Context::on_async_event() {
         for_each_user([&](QueuePairUser& each) { each.on_device_event(text); });
         break;
       case IBV_EVENT_PORT_ERR:
-        for_each_user([&](QueuePairUser& each) { each.on_device_event(text); });
+        for_each_user([&](QueuePairUser& each) { each.on_port_error(port, text); });
         break;
-      case IBV_EVENT_GID_CHANGE:
-        for_each_user([](QueuePairUser& each) { each.on_address_change(); });
+      case IBV_EVENT_GID_CHANGE: {
+        const std::vector<SocketAddress> present = local_addresses();
+        if (!present.empty())
+          for_each_user([&](QueuePairUser& each) { each.on_address_change(present); });
         break;
+      }
       case IBV_EVENT_SRQ_LIMIT_REACHED:
         ++counters_.receive_shortages;
         if (shared_ && shared_->srq() != nullptr) {

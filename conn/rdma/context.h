@@ -13,6 +13,7 @@
 #include "conn/rdma/domain.h"
 #include "conn/rdma/settings.h"
 #include "conn/rdma/verbs.h"
+#include "conn/resolver.h"
 
 namespace conn::rdma {
 
@@ -33,8 +34,10 @@ class QueuePairUser {
   virtual void on_device_event(const std::string& what) = 0;
   /// The peer was heard before rdma_cm said so.
   virtual void on_communication_established() = 0;
-  /// GID table of the device changed: look whether your address is still there.
-  virtual void on_address_change() = 0;
+  /// A port of the device went down.
+  virtual void on_port_error(int port, const std::string& what) = 0;
+  /// GID table of the device changed; these addresses the machine has now.
+  virtual void on_address_change(const std::vector<SocketAddress>& present) = 0;
   /// Receives of the queue pair's own; null with a shared receive queue.
   virtual ReceiveQueue* own_receives() noexcept = 0;
 
@@ -94,7 +97,8 @@ class Context {
   std::size_t queue_pairs() const noexcept { return users_.size(); }
 
   /// Takes up to `budget` completions and tells their owners. Returns how many it took.
-  std::size_t poll(std::size_t budget);
+  /// `more` is set if a queue had as much as its share.
+  std::size_t poll(std::size_t budget, bool* more = nullptr);
   /// Polls until nothing is left (bounded by what can be posted).
   void drain();
   /// True if a completion queue is not armed, so that only polling would see its completions.
@@ -133,6 +137,7 @@ class Context {
   bool can_bind_keys_ = false;
   bool lost_ = false;
   std::shared_ptr<Domain> shared_;
+  std::shared_ptr<Domain> second_;  // for connections that wish the other kind; without an SRQ
   CompChannel channel_;
   std::vector<Queue> queues_;
   std::unordered_map<std::uint32_t, QueuePairUser*> users_;

@@ -28,7 +28,7 @@ int ReceiveQueue::replenish() noexcept {
       const auto* at = memory_.memory.data() + std::size_t{slot} * kControlSize;
       buffers[i] = {reinterpret_cast<std::uintptr_t>(at), kControlSize, memory_.mr->lkey};
       requests[i] = {};
-      requests[i].wr_id = kReceiveId | slot;
+      requests[i].wr_id = kReceiveId | (qp_ != nullptr ? kOwnReceiveId : 0) | slot;
       requests[i].sg_list = &buffers[i];
       requests[i].num_sge = 1;
       requests[i].next = i + 1 < count ? &requests[i + 1] : nullptr;
@@ -36,7 +36,9 @@ int ReceiveQueue::replenish() noexcept {
     ibv_recv_wr* bad = nullptr;
     const int err = srq_ != nullptr ? ibv_post_srq_recv(srq_, requests.data(), &bad)
                                     : ibv_post_recv(qp_, requests.data(), &bad);
-    const auto posted = err == 0 ? count : static_cast<std::size_t>(bad - requests.data());
+    const auto posted = err == 0 ? count
+                        : bad == nullptr ? 0  // a driver that does not say
+                                         : static_cast<std::size_t>(bad - requests.data());
     free_.resize(free_.size() - posted);
     if (err != 0) return err;
   }

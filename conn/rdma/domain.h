@@ -41,6 +41,8 @@ class ReceiveQueue {
 
 /// wr_id of a receive; sends have this bit clear.
 inline constexpr std::uint64_t kReceiveId = std::uint64_t{1} << 63;
+/// Set besides for receives of one queue pair's own, whose completions may outlive it.
+inline constexpr std::uint64_t kOwnReceiveId = std::uint64_t{1} << 62;
 
 /// Memory the peer writes into, and the key that lets it.
 struct ReceiveWindow {

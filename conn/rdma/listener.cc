@@ -140,7 +140,7 @@ ae::Duration ListenerCore::retry_down() {
     if (!port->down()) continue;
     try {
       port->open();
-    } catch (const VerbsError&) {
+    } catch (const std::exception&) {
       any_down = true;
     }
   }
@@ -163,6 +163,10 @@ void ListenerCore::on_request(const CmEvent& event) {
     requests_.push_back(std::move(request));
   else
     accept(std::move(request));
+}
+
+void ListenerCore::drop_request(const rdma_cm_id* id) noexcept {
+  std::erase_if(requests_, [&](const Request& request) { return request.id.get() == id; });
 }
 
 void ListenerCore::resume() {
@@ -191,8 +195,8 @@ void ListenerCore::accept(Request request) {
   try {
     connection->accept(request.private_data);
     young_.insert(connection);
-  } catch (const VerbsError& error) {
-    reject(connection->id_.get(), error.failure().text);
+  } catch (const std::exception& error) {
+    if (connection->id_) reject(connection->id_.get(), error.what());
     connection->leave_listener();
     connection->close();
   }
@@ -212,6 +216,13 @@ void ListenerCore::on_lost(RdmaConnection& connection) noexcept {
 }
 
 std::size_t ListenerCore::run_ready() {
+  struct Requeue {  // also if the handler throws
+    ListenerCore& core;
+    ~Requeue() {
+      if (!core.established_.empty() && !core.stopped_ && !core.paused_)
+        core.state_->ready().push(core);
+    }
+  } requeue{*this};
   std::size_t handed_over = 0;
   while (!established_.empty() && handed_over < settings_.accept_batch && !stopped_ && !paused_) {
     RdmaConnection* connection = established_.front();
@@ -225,7 +236,6 @@ std::size_t ListenerCore::run_ready() {
     ++handed_over;
     accepted_(ConnectionPtr(connection));
   }
-  if (!established_.empty() && !stopped_ && !paused_) state_->ready().push(*this);
   return handed_over;
 }
 

@@ -34,6 +34,8 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   /// From a connection of ours: it is ready for data; or it died before it was handed over.
   void on_established(RdmaConnection& connection);
   void on_lost(RdmaConnection& connection) noexcept;
+  /// A request that waits here has lost its sender or its device.
+  void drop_request(const rdma_cm_id* id) noexcept;
 
  private:
   class Port;  // one bind address

@@ -18,6 +18,13 @@ constexpr std::size_t kPollBudget = 256;
 // rdma_cm events taken in one iteration.
 constexpr int kCmBudget = 64;
 
+// A third of the keepalive interval, a second at most.
+ae::Duration tick_for(ae::Duration keepalive) {
+  constexpr ae::Duration kLongest = std::chrono::seconds(1);
+  if (keepalive <= ae::Duration::zero()) return kLongest;
+  return std::clamp<ae::Duration>(keepalive / 3, std::chrono::milliseconds(5), kLongest);
+}
+
 bool nothing_there(int err) { return err == ENODEV || err == ENOENT || err == ENXIO; }
 
 }  // namespace
@@ -47,10 +54,6 @@ LoopState& LoopState::of(ae::EventLoop& loop, const ConnectionType& type) {
 }
 
 LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(loop), type_(type) {
-  // Older kernels would let a forked child take registered pages away from us (ibv_fork_init(3));
-  // newer ones copy them, and then this costs nothing.
-  static const int fork_safe = ibv_fork_init();
-  (void)fork_safe;
   loop_.add_file_event(cm_.fd(), ae::kReadable, [this](int, ae::Mask) { on_cm_readable(); });
   loop_.add_source(*this);
 }
@@ -77,8 +80,9 @@ std::shared_ptr<Context> LoopState::context(rdma_cm_id* id, const Settings& sett
   for (const auto& context : contexts_)
     if (!context->lost() && context->name() == name) return context;
   auto made = std::make_shared<Context>(id->verbs->device, settings);
-  contexts_.push_back(made);
+  contexts_.reserve(contexts_.size() + 1);
   watch(*made);
+  contexts_.push_back(made);
   return made;
 }
 
@@ -106,7 +110,7 @@ void LoopState::drop_idle_contexts() {
 
 void LoopState::add(RdmaConnection& connection) {
   connections_.insert(&connection);
-  schedule_tick();
+  schedule_tick(connection.keepalive());
 }
 
 void LoopState::remove(RdmaConnection& connection) noexcept {
@@ -161,16 +165,18 @@ void LoopState::on_cm_readable() {
     if (!event) return;
     ++statistics_.cm_events;
     rdma_cm_id* owner = event->type == RDMA_CM_EVENT_CONNECT_REQUEST ? event->listen_id : event->id;
-    if (owner != nullptr && owner->context != nullptr)
+    if (owner == nullptr) continue;
+    if (owner->context != nullptr)
       static_cast<CmUser*>(owner->context)->on_cm_event(*event);
+    else  // a request that a paused listener keeps, and whose sender or device went away
+      for (ListenerCore* listener : listeners_) listener->drop_request(owner);
   }
 }
 
 void LoopState::take_completions() {
   poll_more_ = false;
   for (std::size_t i = 0; i < contexts_.size(); ++i)
-    if (contexts_[i]->needs_poll() && contexts_[i]->poll(kPollBudget) >= kPollBudget)
-      poll_more_ = true;
+    if (contexts_[i]->needs_poll()) (void)contexts_[i]->poll(kPollBudget, &poll_more_);
 }
 
 std::size_t LoopState::process_pending() {
@@ -183,7 +189,7 @@ std::size_t LoopState::process_pending() {
 void LoopState::flush() {
   flushing_.swap(dirty_);
   for (std::size_t i = 0; i < flushing_.size(); ++i) {
-    RdmaConnection* connection = flushing_[i];
+    RdmaConnection* connection = std::exchange(flushing_[i], nullptr);
     if (connection == nullptr) continue;
     connection->flush_queued = false;
     connection->post_due();
@@ -207,7 +213,16 @@ bool LoopState::has_pending_now() {
   return taken != 0 || has_pending();
 }
 
+ae::TimePoint LoopState::now() const {
+  return pumping_ ? std::chrono::steady_clock::now() : loop_.now();
+}
+
 void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) {
+  struct Pumping {
+    bool& flag;
+    const bool before = std::exchange(flag, true);
+    ~Pumping() { flag = before; }
+  } pumping{pumping_};
   for (;;) {
     on_cm_readable();
     take_completions();
@@ -216,48 +231,70 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     flush();
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (now >= deadline) return;
-    if (poll_more_ || !arm()) continue;
-    std::vector<pollfd> fds{{cm_.fd(), POLLIN, 0}};
-    for (const auto& context : contexts_) {
-      fds.push_back({context->completion_fd(), POLLIN, 0});
-      fds.push_back({context->event_fd(), POLLIN, 0});
-    }
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
-    const int ms = static_cast<int>(std::clamp<long long>(left + 1, 1, 3600 * 1000));
-    if (::poll(fds.data(), fds.size(), ms) <= 0) continue;
-    for (std::size_t i = 0; i < contexts_.size() && 2 + 2 * i < fds.size(); ++i) {
-      if (fds[1 + 2 * i].revents != 0) contexts_[i]->on_completion_event();
-      if (fds[2 + 2 * i].revents != 0) contexts_[i]->on_async_event();
-    }
+    // The loop's timers do not run here, and other peers still want to hear from us.
+    if (tick_ != 0 && now >= next_tick_) (void)on_tick();
+    // Connections whose handlers are due do not keep us awake: they are not run here.
+    bool quiet = !poll_more_ && reap_.empty();
+    for (std::size_t i = 0; i < contexts_.size(); ++i) quiet = contexts_[i]->arm() && quiet;
+    quiet = quiet && reap_.empty() && dirty_.empty();
+    ae::TimePoint wake = deadline;
+    if (tick_ != 0) wake = std::min(wake, next_tick_);
+    for (RdmaConnection* connection : connections_)
+      if (const auto at = connection->pace_at()) wake = std::min(wake, *at);
+    wait_for_descriptors(quiet ? wake - now : ae::Duration::zero());
+    for (RdmaConnection* connection : connections_)
+      if (const auto at = connection->pace_at();
+          at && *at <= std::chrono::steady_clock::now())
+        want_flush(*connection);
+  }
+}
+
+void LoopState::wait_for_descriptors(ae::Duration limit) {
+  std::vector<pollfd> fds{{cm_.fd(), POLLIN, 0}};
+  for (const auto& context : contexts_) {
+    fds.push_back({context->completion_fd(), POLLIN, 0});
+    fds.push_back({context->event_fd(), POLLIN, 0});
+  }
+  // Rounded up, so that a deadline has passed when we wake for it.
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
+  const int ms = static_cast<int>(std::clamp<long long>(left, 0, 3600 * 1000));
+  if (::poll(fds.data(), fds.size(), ms) <= 0) return;
+  for (std::size_t i = 0; i < contexts_.size() && 2 + 2 * i < fds.size(); ++i) {
+    if (fds[1 + 2 * i].revents != 0) contexts_[i]->on_completion_event();
+    if (fds[2 + 2 * i].revents != 0) contexts_[i]->on_async_event();
   }
 }
 
 // --- the clock -----------------------------------------------------------------------------------------
 
-void LoopState::schedule_tick() {
-  if (tick_ != 0) return;
-  tick_ = loop_.add_time_event(std::chrono::seconds(1), [this] { return on_tick(); });
-  next_tick_ = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+void LoopState::schedule_tick(ae::Duration keepalive) {
+  const ae::Duration wanted = tick_for(keepalive);
+  if (tick_ != 0) {
+    if (wanted >= tick_interval_) return;
+    loop_.remove_time_event(tick_);
+  }
+  tick_interval_ = wanted;
+  next_tick_ = std::chrono::steady_clock::now() + wanted;
+  tick_ = loop_.add_time_event(wanted, [this] {
+    const ae::Duration next = on_tick();
+    if (next == ae::kNoMore) tick_ = 0;
+    return next;
+  });
 }
 
 // One timer for all connections: a third of the shortest keepalive interval, a second at most.
 ae::Duration LoopState::on_tick() {
-  if (connections_.empty()) {
-    tick_ = 0;
-    return ae::kNoMore;
-  }
+  if (connections_.empty()) return ae::kNoMore;
   const ae::TimePoint now = std::chrono::steady_clock::now();
   // Later than planned by as much as the plan was: our own loop stood still, and what the peers
   // sent meanwhile may not have been looked at.
   const bool late = now - next_tick_ > tick_interval_;
-  ae::Duration interval = std::chrono::seconds(1);
+  ae::Duration interval = tick_for(ae::Duration::zero());
   const std::vector<RdmaConnection*> all(connections_.begin(), connections_.end());
   for (RdmaConnection* connection : all) {
     if (connections_.count(connection) == 0) continue;
     connection->on_tick(now, late);
-    if (connection->keepalive() > ae::Duration::zero())
-      interval = std::min(interval, std::max<ae::Duration>(connection->keepalive() / 3,
-                                                           std::chrono::milliseconds(5)));
+    interval = std::min(interval, tick_for(connection->keepalive()));
   }
   tick_interval_ = interval;
   next_tick_ = now + interval;

@@ -55,6 +55,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   CmChannel& cm() noexcept { return cm_; }
   ReadyList& ready() noexcept { return ready_; }
   LoopStatistics& statistics() noexcept { return statistics_; }
+  /// The time of this iteration; inside pump(), of this moment.
+  ae::TimePoint now() const;
   /// Changes with every iteration; read budgets begin anew.
   std::uint64_t turn() const noexcept { return turn_; }
   /// The loop's context for the device `id` is bound to. Throws VerbsError.
@@ -92,7 +94,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void reap();
   void watch(Context& context);
   void unwatch(Context& context);
-  void schedule_tick();
+  void schedule_tick(ae::Duration keepalive);
+  void wait_for_descriptors(ae::Duration limit);
   ae::Duration on_tick();
 
   ae::EventLoop& loop_;
@@ -104,6 +107,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::unordered_set<ListenerCore*> listeners_;
   std::vector<RdmaConnection*> dirty_, flushing_, reap_;
   bool poll_more_ = false;
+  bool pumping_ = false;
   std::uint64_t turn_ = 0;
   ae::Duration spin_ = ae::Duration::zero();
   ae::TimerId tick_ = 0;

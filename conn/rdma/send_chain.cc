@@ -68,7 +68,9 @@ void SendChain::signal(std::size_t index) { requests_[index].send_flags |= IBV_S
 SendChain::Result SendChain::post(ibv_qp* qp) {
   ibv_send_wr* bad = nullptr;
   const int error = ibv_post_send(qp, requests_.data(), &bad);
-  return {error == 0 ? size_ : static_cast<std::size_t>(bad - requests_.data()), error};
+  if (error == 0) return {size_, 0, true};
+  if (bad == nullptr) return {0, error, false};
+  return {static_cast<std::size_t>(bad - requests_.data()), error, true};
 }
 
 }  // namespace conn::rdma

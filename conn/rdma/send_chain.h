@@ -46,7 +46,8 @@ class SendChain {
 
   struct Result {
     std::size_t posted;
-    int error;  ///< errno of the first that was not posted
+    int error;   ///< errno of the first that was not posted
+    bool known;  ///< `posted` is what the driver says, not a guess
   };
   Result post(ibv_qp* qp);
 

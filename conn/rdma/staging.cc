@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 namespace conn::rdma {
 
-StagingBlock* StagingPool::acquire(std::size_t hint) noexcept try {
+StagingBlock* StagingPool::acquire(std::size_t hint) noexcept {
   std::size_t kind = 0;
   while (kind + 1 < kSizes.size() && kSizes[kind] < hint && kSizes[kind + 1] <= slab_) ++kind;
   if (StagingBlock* block = free_[kind]; block != nullptr) {
@@ -15,6 +16,17 @@ StagingBlock* StagingPool::acquire(std::size_t hint) noexcept try {
     return block;
   }
   const std::uint32_t size = kSizes[kind];
+  try {
+    return carve(kind, size);
+  } catch (const std::exception&) {
+    // No memory for another slab: any free block will do.
+    for (StagingBlock*& list : free_)
+      if (list != nullptr) return std::exchange(list, std::exchange(list->next, nullptr));
+    return nullptr;
+  }
+}
+
+StagingBlock* StagingPool::carve(std::size_t kind, std::uint32_t size) {
   blocks_.reserve(blocks_.size() + 1);
   if (slabs_.empty() || slabs_.back().memory.size() - used_in_last_ < size) {
     slabs_.reserve(slabs_.size() + 1);
@@ -30,8 +42,6 @@ StagingBlock* StagingPool::acquire(std::size_t hint) noexcept try {
   used_in_last_ += size;
   blocks_.push_back(std::move(block));
   return blocks_.back().get();
-} catch (const std::exception&) {
-  return nullptr;
 }
 
 void StagingPool::release(StagingBlock* block) noexcept {

@@ -35,6 +35,7 @@ class StagingPool {
   std::size_t bytes() const noexcept { return bytes_; }
 
  private:
+  StagingBlock* carve(std::size_t kind, std::uint32_t size);
   ibv_pd* pd_;
   std::size_t slab_;
   std::size_t bytes_ = 0, used_in_last_ = 0;

@@ -83,6 +83,8 @@ class Cq {
   /// One event was taken from the channel for this queue; it has to be armed again.
   void on_event() noexcept;
   bool armed() const noexcept { return armed_; }
+  /// To be polled again although armed; one event too many does no harm.
+  void forget_armed() noexcept { armed_ = false; }
   /// Asks for an event at the next completion. Poll once more afterwards, before sleeping.
   bool arm() noexcept;
 
