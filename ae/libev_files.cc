@@ -61,7 +61,7 @@ void LibevFiles::remove(int fd, Mask mask) {
   if ((gone & EV_WRITE) != 0) ++file->write_removals;
   if (left == 0) {
     file->barrier = false;
-    stop(*file);
+    ev_io_stop(core_.loop, &file->io);
   } else {
     const int due = ev_clear_pending(core_.loop, &file->io) & left;
     if (due != 0) ev_feed_event(core_.loop, &file->io, due);
@@ -102,7 +102,7 @@ void LibevFiles::run_broken() {
 void LibevFiles::after_fork() {
   for (const auto& file : files_) {
     if (!file || wanted(*file) == 0) continue;
-    stop(*file);
+    ev_io_stop(core_.loop, &file->io);
     mark_dirty(*file);
   }
 }
@@ -165,30 +165,20 @@ void LibevFiles::sync(File& file) {
   const int have = ev_is_active(&file.io) ? file.io.events & kBoth : 0;
   if (want == have || want == 0) return;  // without interest remove() has stopped it
   const int fd = file.io.fd;
+  ev_io_stop(core_.loop, &file.io);
   if (!is_open(fd)) {
-    stop(file);
     if (!std::exchange(file.broken, true)) file.next_broken = std::exchange(broken_, &file);
     return;
   }
-  ev_io_stop(core_.loop, &file.io);
-  if (std::exchange(file.fresh, false)) {
-    ev_io_set(&file.io, fd, want);
-  } else {
-    ev_io_modify(&file.io, want);  // libev may skip epoll_ctl if it knows this interest already
-  }
+  ev_io_set(&file.io, fd, want);
   ev_io_start(core_.loop, &file.io);
-}
-
-void LibevFiles::stop(File& file) noexcept {
-  ev_io_stop(core_.loop, &file.io);
-  file.fresh = true;
 }
 
 void LibevFiles::dispatch(File& file, int revents) {
   if (core_.may_run(kFileEvents)) {
     core_.guarded([&] { run_handlers(file, revents); });
   } else if ((revents & EV_ERROR) != 0) {
-    stop(file);
+    ev_io_stop(core_.loop, &file.io);
     mark_dirty(file);  // it comes again from there
     return;
   }
@@ -223,7 +213,6 @@ void LibevFiles::run_handlers(File& file, int revents) {
 // that is tried again later, with a call of the handlers each time.
 void LibevFiles::after_error(File& file) {
   if (ev_is_active(&file.io) || file.dirty || wanted(file) == 0) return;
-  file.fresh = true;
   if (!is_open(file.io.fd)) {
     remove(file.io.fd, kReadable | kWritable);
   } else if (!ev_is_active(&retry_)) {

@@ -50,7 +50,6 @@ class LibevFiles {
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
     bool barrier = false;
-    bool fresh = true;    // the number may stand for another file than libev knows
     bool dirty = false;   // true exactly while it stands in the list of dirty_
     bool broken = false;  // true exactly while it stands in the list of broken_
     LibevFiles* owner = nullptr;
@@ -67,7 +66,6 @@ class LibevFiles {
   void mark_dirty(File& file) noexcept;
   void sync_dirty();
   void sync(File& file);
-  void stop(File& file) noexcept;
   void dispatch(File& file, int revents);
   void run_handlers(File& file, int revents);
   void after_error(File& file);

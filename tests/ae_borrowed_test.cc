@@ -224,22 +224,26 @@ TEST_CASE("borrowed loop: a loop on it leaves no trace", "[ae][lifetime]") {
   CHECK(fired);
 }
 
-TEST_CASE("borrowed loop: the host's idle watchers run while our sources have no work", "[ae]") {
+TEST_CASE("borrowed loop: the host's idle watchers run even while our sources have work", "[ae]") {
   Host host;
   LibevLoop loop(host.loop);
   TestSource source(nullptr);
-  source.pending = 3;
+  source.pending = 1'000'000'000;
   loop.add_source(source);
+  struct Idle {
+    TestSource* source;
+    int calls;
+  } state{&source, 0};
   ev_idle idle;
-  int calls = 0;
   ev_idle_init(&idle, [](struct ev_loop* its_loop, ev_idle* w, int) {
-    if (++*static_cast<int*>(w->data) == 5) ev_idle_stop(its_loop, w);
+    auto& self = *static_cast<Idle*>(w->data);
+    if (++self.calls == 5) self.source->pending = 0;
+    if (self.calls == 10) ev_idle_stop(its_loop, w);
   });
-  idle.data = &calls;
+  idle.data = &state;
   ev_idle_start(host.loop, &idle);
   CHECK(host.runs_dry());
-  CHECK(calls == 5);
-  CHECK(source.pending == 0);
+  CHECK(state.calls == 10);
   loop.remove_source(source);
 }
 
@@ -267,14 +271,19 @@ TEST_CASE("event loop: a program may put watchers of its own on our loop", "[ae]
   timer.data = &loop;
   ev_timer_start(loop.native(), &timer);
   loop.run();
-  // Also just before the sleep, when our own part of the iteration is over.
-  ev_prepare prepare;
+}
+
+TEST_CASE("borrowed loop: stop() is heard even between our part of the iteration and the sleep",
+          "[ae]") {
+  Host host;
+  ev_prepare prepare;  // older and of the lowest priority: it runs after ours
   ev_prepare_init(&prepare, [](struct ev_loop*, ev_prepare* w, int) {
     static_cast<LibevLoop*>(w->data)->stop();
   });
-  prepare.data = &loop;
   ev_set_priority(&prepare, EV_MINPRI);
-  ev_prepare_start(loop.native(), &prepare);
-  loop.run();
-  ev_prepare_stop(loop.native(), &prepare);
+  ev_prepare_start(host.loop, &prepare);
+  LibevLoop loop(host.loop);
+  prepare.data = &loop;
+  loop.run();  // nothing else would ever end it
+  ev_prepare_stop(host.loop, &prepare);
 }

@@ -110,6 +110,13 @@ TEST_CASE("event loop: a barrier runs the write handler before the read handler"
     loop.remove_file_event(s.near, kWritable);
     CHECK(loop.file_events(s.near) == kReadable);
   }
+  SECTION("it goes with the last handler") {
+    loop.remove_file_event(s.near, kWritable);
+    loop.add_file_event(s.near, kReadable | kBarrier, [](int, Mask) {});
+    CHECK(loop.file_events(s.near) == (kReadable | kBarrier));
+    loop.remove_file_event(s.near, kReadable);
+    CHECK(loop.file_events(s.near) == ae::kNone);
+  }
   SECTION("it stays when the read handler is replaced") {
     loop.add_file_event(s.near, kReadable, [&](int, Mask) { calls += 'R'; });
     turns(loop, 1);
@@ -147,6 +154,8 @@ TEST_CASE("event loop: the handler of a closed descriptor is told once, and then
     loop.add_file_event(fd, kWritable, [&](int, Mask) {});  // so that libev looks at it again
   }
   s.reset();  // against the rule: the events are still there
+  for (int i = 0; i < 3; ++i) loop.process_events(kTimeEvents | kDontWait);
+  CHECK(calls == 0);
   REQUIRE(runs_until(loop, [&] { return calls > 0; }));
   CHECK(error == EBADF);
   CHECK(loop.file_events(fd) == ae::kNone);
@@ -280,28 +289,32 @@ TEST_CASE("event loop: an event does not reach the new owner of a descriptor tha
   CHECK(fresh_events == 1);
 }
 
-TEST_CASE("event loop: a write event does not survive its read handler closing and reopening",
+TEST_CASE("event loop: the second event does not survive the first handler closing and reopening",
           "[ae][lifetime]") {
+  const bool barrier = GENERATE(false, true);
+  const Mask first = barrier ? kWritable | kBarrier : kReadable;
+  const Mask second = barrier ? kReadable : kWritable;
   LibevLoop loop;
   Sockets s;
   Sockets other;
   s.send();
+  other.send();
   int turn = 0;
-  int read_turn = 0;
-  int write_turn = 0;
+  int first_turn = 0;
+  int second_turn = 0;
   loop.add_after_sleep([&] { ++turn; });
-  loop.add_file_event(s.near, kWritable, [](int, Mask) { FAIL("it was removed"); });
-  loop.add_file_event(s.near, kReadable, [&](int fd, Mask) {
-    read_turn = turn;
+  loop.add_file_event(s.near, second, [](int, Mask) { FAIL("it was removed"); });
+  loop.add_file_event(s.near, first, [&](int fd, Mask) {
+    first_turn = turn;
     loop.remove_file_event(fd, kReadable | kWritable);
     REQUIRE(::dup2(other.near, fd) == fd);
-    loop.add_file_event(fd, kWritable, [&](int, Mask) {
-      if (write_turn == 0) write_turn = turn;
+    loop.add_file_event(fd, second | (barrier ? kBarrier : ae::kNone), [&](int, Mask) {
+      if (second_turn == 0) second_turn = turn;
     });
   });
   turns(loop, 3);
-  CHECK(read_turn == 1);
-  CHECK(write_turn == 2);
+  CHECK(first_turn == 1);
+  CHECK(second_turn == 2);
 }
 
 TEST_CASE("event loop: interest that changes in every iteration starves nobody", "[ae]") {

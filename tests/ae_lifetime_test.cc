@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
@@ -161,6 +163,18 @@ TEST_CASE("event loop: now() stands still inside an iteration and never goes bac
   for (std::size_t i = 1; i < seen.size(); ++i) CHECK(seen[i] > seen[i - 1]);
 }
 
+TEST_CASE("event loop: a handler's now() is of after the sleep, whoever asked before it", "[ae]") {
+  LibevLoop loop;
+  ae::TimePoint before;
+  ae::TimePoint after;
+  loop.add_before_sleep([&] { before = loop.now(); });
+  loop.add_time_event(5ms, [&] { return after = loop.now(), kNoMore; });
+  const auto start = steady_clock::now();
+  while (after == ae::TimePoint()) loop.process_events(kFullIteration);
+  CHECK(after - start >= 5ms);
+  CHECK(after > before);
+}
+
 TEST_CASE("event loop: in_handler() is true in handlers, hooks and sources, and nowhere else",
           "[ae]") {
   LibevLoop loop;
@@ -190,6 +204,8 @@ TEST_CASE("event loop: without descriptors it throws and leaves nothing behind",
   const auto before = open_descriptors();
   const int next = ::dup(0);  // the lowest number that is free
   ::close(next);
+  // UBSan needs descriptors to look at a type for the first time; here it has them.
+  CHECK_THROWS_AS(throw std::system_error(EMFILE, std::generic_category(), "x"), std::system_error);
   for (rlim_t spare : {0u, 1u}) {
     rlimit low = limit;
     low.rlim_cur = static_cast<rlim_t>(next) + spare;
@@ -198,7 +214,7 @@ TEST_CASE("event loop: without descriptors it throws and leaves nothing behind",
     try {
       LibevLoop loop;
     } catch (...) {
-      error = std::current_exception();  // UBSan itself needs a descriptor to look at it
+      error = std::current_exception();
     }
     ::setrlimit(RLIMIT_NOFILE, &limit);
     REQUIRE(error);
@@ -217,6 +233,21 @@ TEST_CASE("event loop: libev's environment variables do not reach it", "[ae][hos
   ::unsetenv("LIBEV_FLAGS");
   CHECK(ev_backend(loop.native()) == (ev_recommended_backends() & EVBACKEND_EPOLL));
 }
+
+namespace {
+
+/// How many descriptors the epoll instances of a process look at.
+std::size_t watched_descriptors(pid_t process) {
+  std::size_t count = 0;
+  const std::string folder = "/proc/" + std::to_string(process) + "/fdinfo";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream info(entry.path());
+    for (std::string line; std::getline(info, line);) count += line.starts_with("tfd:") ? 1 : 0;
+  }
+  return count;
+}
+
+}  // namespace
 
 TEST_CASE("event loop: after fork() the child has a loop of its own, and the parent its old one",
           "[ae]") {
@@ -239,12 +270,16 @@ TEST_CASE("event loop: after fork() the child has a loop of its own, and the par
   if (child == 0) {
     bool fine = true;
     if (reuse) {
+      const auto of_parent = watched_descriptors(::getppid());
       loop.after_fork();
       loop.remove_file_event(s.near, kReadable);
+      Sockets own;
+      loop.add_file_event(own.near, kReadable, [](int, Mask) {});
       int posted = 0;
       loop.post([&] { ++posted; });
       write_byte(kept.far);
-      fine = runs_until(loop, [&] { return reads == 10 && posted == 1; });
+      fine = runs_until(loop, [&] { return reads == 10 && posted == 1; }) &&
+             watched_descriptors(::getppid()) == of_parent && of_parent != 0;
     } else {
       loop.~LibevLoop();
       new (&loop) LibevLoop();

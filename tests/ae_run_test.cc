@@ -53,9 +53,13 @@ TEST_CASE("event loop: stop() before run() ends that run() at once, and only tha
     loop.stop();
     return kNoMore;
   });
+  int hooks = 0;
+  const ae::HookId hook = loop.add_before_sleep([&] { ++hooks; });
   loop.stop();
   loop.run();
   CHECK(calls == 0);
+  CHECK(hooks == 0);
+  loop.remove_hook(hook);
   loop.run();
   CHECK(calls == 1);
 }
@@ -163,6 +167,27 @@ TEST_CASE("event loop: process_events() does only what its flags say", "[ae]") {
   CHECK(journal.empty());
   CHECK(loop.process_events(kFullIteration) == 1);
   CHECK(journal == "baf");
+}
+
+TEST_CASE("event loop: timers that are due do not keep it awake when only files are asked for",
+          "[ae]") {
+  LibevLoop loop;
+  Sockets s;
+  bool fired = false;
+  loop.add_file_event(s.near, kReadable, [](int fd, Mask) { take_byte(fd); });
+  loop.add_time_event(0ms, [&] { return fired = true, kNoMore; });
+  while (loop.process_events(kFileEvents | kDontWait) != 0) {
+  }
+  std::string journal;
+  TestSource source(&journal);
+  source.on_arm = [&] { s.send(); };  // it is about to sleep: let it
+  loop.add_source(source);
+  CHECK(loop.process_events(kFileEvents) == 1);
+  CHECK(journal == "sp sf sa ");
+  CHECK_FALSE(fired);
+  loop.remove_source(source);
+  CHECK(loop.process_events(kTimeEvents) == 1);
+  CHECK(fired);
 }
 
 TEST_CASE("event loop: process_events() counts file, time and posted handlers and sources' work",

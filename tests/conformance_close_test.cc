@@ -339,6 +339,30 @@ TEST_CASE("close: what write() took is delivered to a slow reader", "[conformanc
   }
 }
 
+TEST_CASE("close: what write() took is delivered, though the end that closes left bytes unread",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    testing::send(pair.loop, *pair.server, std::string(40'000, 'x'));
+    testing::await_readable(pair.loop, *pair.client);
+    const testing::Pattern pattern(23);
+    std::uint64_t sent = 0;
+    while (sent < 500'000) {
+      const std::string_view next = pattern.at(sent).substr(0, 50'000);
+      const ssize_t n = pair.client->write(next.data(), next.size());
+      if (n < 0) break;
+      sent += static_cast<std::uint64_t>(n);
+    }
+    pair.client.reset();
+    testing::Receiver server(*pair.server, 23, 1024);
+    RUN_UNTIL(pair.loop, server.ended || server.error != 0);
+    INFO(pair.server->last_error());
+    REQUIRE(server.ended);
+    REQUIRE(server.received == sent);
+    REQUIRE(server.intact);
+  }
+}
+
 TEST_CASE("close: it never waits, and lingering is bounded", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);

@@ -1,6 +1,7 @@
 // Listeners, addresses, states and other facts, for every transport alike.
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -262,6 +263,18 @@ TEST_CASE("connection: it belongs to its type and loop, and has an id and a desc
   }
 }
 
+TEST_CASE("type: what is no socket of its kind it does not adopt", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Site site(transport);
+    REQUIRE_THROWS_AS((void)site.type.adopt(site.loop, -1), conn::Error);
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    REQUIRE_THROWS_AS((void)site.type.adopt(site.loop, ends[0]), conn::Error);
+    REQUIRE(close(ends[0]) == 0);  // it is still ours
+    REQUIRE(close(ends[1]) == 0);
+  }
+}
+
 TEST_CASE("connection: the host's private pointer is kept and left alone", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
@@ -317,6 +330,12 @@ TEST_CASE("connection: it moves to another loop exactly where the type says so",
       REQUIRE(pair.server->loop() == &pair.loop);
       return;
     }
+    bool refused = false;
+    pair.server->set_write_handler([&](Connection& c) {
+      refused = !c.rebind(other) && errno == EBUSY;  // not inside a handler of its own
+      c.set_write_handler(nullptr);
+    });
+    RUN_UNTIL(pair.loop, refused);
     std::string got;
     pair.server->set_read_handler([&](Connection& c) {
       REQUIRE(other.in_handler());

@@ -13,6 +13,7 @@ using conn::State;
 using testing::await_readable;
 using testing::Pair;
 using testing::read_some;
+using namespace std::chrono_literals;
 
 TEST_CASE("read handler: it is called again while there is unread data, and then no more",
           "[conformance]") {
@@ -318,5 +319,37 @@ TEST_CASE("handlers: what they hold is let go when they are removed or the conne
     REQUIRE(resource.use_count() == others + 1);
     pair.client.reset();
     REQUIRE(resource.use_count() == others);
+  }
+}
+
+TEST_CASE("handlers: a dead connection tells each direction once, and then lets the loop sleep",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    pair.server.reset();
+    int failed_writes = 0, failed_reads = 0, calls = 0;
+    pair.client->set_write_handler([&](Connection& c) {
+      ++calls;
+      if (c.write("x", 1) == -1 && errno != EAGAIN) ++failed_writes;
+    });
+    RUN_UNTIL(pair.loop, failed_writes > 0);
+    REQUIRE(pair.client->state() == State::kError);
+    pair.client->set_read_handler([&](Connection& c) {
+      ++calls;
+      char byte;
+      if (c.read(&byte, 1) == -1 && errno != EAGAIN) ++failed_reads;
+    });
+    RUN_UNTIL(pair.loop, failed_reads > 0);
+    const int calls_until_told = calls;
+    testing::IterationCounter iterations(pair.loop);
+    REQUIRE(iterations.during(50ms) <= 10);
+    REQUIRE(calls == calls_until_told);
+    REQUIRE(failed_writes == 1);
+    REQUIRE(failed_reads == 1);
+    char byte;
+    REQUIRE(pair.client->read(&byte, 1) == -1);
+    REQUIRE(errno == ENOTCONN);
+    REQUIRE(pair.client->write("x", 1) == -1);
+    REQUIRE(errno == ENOTCONN);
   }
 }

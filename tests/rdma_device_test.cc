@@ -35,7 +35,7 @@ struct RawServer : Site {
     INFO(client->last_error());
     REQUIRE(client->state() == State::kConnected);
     server = net.accepted.front().get();
-    RUN_UNTIL(loop, !server->offers.empty());
+    RUN_UNTIL(loop, server->established && !server->offers.empty());
   }
   RawNet net{loop};
   ConnectionPtr client;

@@ -234,12 +234,12 @@ TEST_CASE("rdma hostile: requests that are never completed are bounded in number
   RawOptions options;
   options.completes = false;  // it gets our answer and never says that it did
   std::vector<std::unique_ptr<RawPeer>> stuck;
-  for (int i = 0; i < 40; ++i) stuck.push_back(scene.net.connect(scene.address, options));
+  for (int i = 0; i < 24; ++i) stuck.push_back(scene.net.connect(scene.address, options));
   const auto count = [&](auto what) { return std::count_if(stuck.begin(), stuck.end(), what); };
   RUN_UNTIL(scene.loop, count([](const auto& p) { return p->answered; }) >= 16);
   CHECK(registered_bytes() <= held + 17 * 65536);
   scene.innocent_echoes();
-  RUN_UNTIL(scene.loop, count([](const auto& p) { return p->over(); }) == 40);
+  RUN_UNTIL(scene.loop, count([](const auto& p) { return p->over(); }) == 24);
   CHECK(testing::counter(scene.type, scene.loop, "rejected") > 0);
   RUN_UNTIL(scene.loop, registered_bytes() == held && scene.type.counters(scene.loop).open == 2);
   CHECK(scene.log.accepted == 1);

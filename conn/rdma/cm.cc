@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +18,17 @@ SocketAddress copy_address(const sockaddr* from) {
   address.size = from->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
   std::memcpy(&address.storage, from, address.size);
   return address;
+}
+
+// What a server of ours says when it refuses. Anything may be in there: only plain text is shown.
+std::string reason_in(std::span<const std::byte> data) {
+  std::string text;
+  for (const std::byte each : data) {
+    const auto c = static_cast<char>(each);
+    if (c < ' ' || c > '~') break;
+    text += c;
+  }
+  return text.empty() ? text : ": " + text;
 }
 
 void modify_qp(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const QpTimeouts* timeouts,
@@ -118,6 +130,22 @@ void qp_to_error(ibv_qp* qp) noexcept {
   (void)ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
 }
 
+void let_go_of_device(ibv_context* its_handle) noexcept {
+  // Looking for devices again is what makes it forget those that are gone ...
+  int count = 0;
+  ibv_context** all = rdma_get_devices(&count);
+  const bool forgotten = all != nullptr && std::find(all, all + count, its_handle) == all + count;
+  if (all != nullptr) rdma_free_devices(all);
+  if (forgotten) return;
+  // ... unless none is left: it then looks no further and keeps the handle, open. The kernel's side
+  // of it can go all the same; librdmacm closes what stands in for it when there is a device again.
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (nothing < 0) return;
+  (void)dup3(nothing, its_handle->cmd_fd, O_CLOEXEC);
+  (void)dup3(nothing, its_handle->async_fd, O_CLOEXEC);
+  close(nothing);
+}
+
 std::string describe(const CmEvent& event) {
   const std::string reason = event.status < 0 ? errno_text(-event.status)
                                               : fmt::format("status {}", event.status);
@@ -134,7 +162,7 @@ std::string describe(const CmEvent& event) {
     case RDMA_CM_EVENT_REJECTED:
       // IB CM reason 8: no such service; 28: the consumer (the application) says no.
       if (event.status == 8) return "Connection refused: nobody listens there";
-      if (event.status == 28) return "Connection refused by the server";
+      if (event.status == 28) return "Connection refused by the server" + reason_in(event.data());
       return "Connection refused: reject reason " + std::to_string(event.status);
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       return "the RDMA device was removed";

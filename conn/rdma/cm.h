@@ -89,6 +89,11 @@ void qp_to_error(ibv_qp* qp) noexcept;
 
 /// Every address this machine has now; empty if it cannot be known.
 std::vector<SocketAddress> local_addresses();
+/// Makes librdmacm let go of a device that is being removed: it keeps a handle of its own on every
+/// device it has met, and for some (rxe) the kernel waits until the last handle is closed.
+/// `its_handle` is the `verbs` of an id that still exists.
+void let_go_of_device(ibv_context* its_handle) noexcept;
+
 /// rdma_cm's word for an event, in ours: "nobody listens there", "the route ...".
 std::string describe(const CmEvent& event);
 

@@ -91,6 +91,7 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   void finish_request(const CmEvent& event);
   void make_queue_pair();
   void established();
+  void on_first_message();
   rdma_conn_param parameters(std::span<const std::byte> hello) const;
   ae::Duration time_left() const;
 

@@ -50,6 +50,9 @@ void RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*exp
   timer_ = state_->loop().add_time_event(std::max(delay, ae::Duration::zero()),
                                          [this, expired]() -> ae::Duration {
                                            timer_ = 0;
+                                           // The loop may have stood still: what was waited for
+                                           // may be here and only not looked at yet.
+                                           state_->catch_up();
                                            (this->*expired)();
                                            return ae::kNoMore;
                                          });
@@ -77,14 +80,19 @@ void RdmaConnection::address_expired() {
 }
 
 void RdmaConnection::accept_expired() {
+  if (phase_ != Phase::kAccepting && (phase_ != Phase::kOpen || stream_.has_peer_window())) return;
   end_with({std::make_error_code(std::errc::timed_out),
             phase_ == Phase::kAccepting ? "the peer did not finish setting up the connection"
                                         : "the peer connected but never offered a window"});
 }
 
-void RdmaConnection::linger_expired() { begin_disconnect(kFailurePatience); }
+void RdmaConnection::linger_expired() {
+  if (phase_ == Phase::kClosing) begin_disconnect(kFailurePatience);
+}
 
-void RdmaConnection::disconnect_expired() { die(); }
+void RdmaConnection::disconnect_expired() {
+  if (phase_ == Phase::kDisconnecting) die();
+}
 
 void RdmaConnection::on_tick(ae::TimePoint now, bool loop_was_stopped) {
   if (phase_ != Phase::kOpen) return;

@@ -211,6 +211,13 @@ void RdmaConnection::on_communication_established() {
   if (phase_ == Phase::kAccepting) established();
 }
 
+// Tells rdma_cm, too: until it knows, a close would not be sent to the peer.
+void RdmaConnection::on_first_message() {
+  if (phase_ != Phase::kAccepting) return;
+  (void)rdma_notify(id_.get(), IBV_EVENT_COMM_EST);  // fails if it has just heard of it
+  established();
+}
+
 // --- both ------------------------------------------------------------------------------------------
 
 void RdmaConnection::make_queue_pair() {

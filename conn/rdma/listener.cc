@@ -38,6 +38,13 @@ class ListenerCore::Port final : private CmUser {
       throw VerbsError(fmt::format("{} {}", what, address_.to_string()), err);
     };
     if (rdma_bind_addr(id_.get(), address_.get()) != 0) failed("bind to");
+    // Bound to one address, the device is known; with "*" each request is looked at.
+    const std::string& device = core_.settings_.device;
+    if (!device.empty() && id_->verbs != nullptr &&
+        device != ibv_get_device_name(id_->verbs->device)) {
+      errno = EADDRNOTAVAIL;
+      failed(fmt::format("device={} does not have", device).c_str());
+    }
     if (rdma_listen(id_.get(), static_cast<int>(core_.settings_.backlog)) != 0) failed("listen on");
     address_ = id_.local();
   }

@@ -80,6 +80,7 @@ std::shared_ptr<Context> LoopState::context(rdma_cm_id* id, const Settings& sett
   for (const auto& context : contexts_)
     if (!context->lost() && context->name() == name) return context;
   auto made = std::make_shared<Context>(id->verbs->device, settings);
+  removed_ = nullptr;  // that address may be another device's by now
   contexts_.reserve(contexts_.size() + 1);
   watch(*made);
   contexts_.push_back(made);
@@ -146,15 +147,24 @@ void LoopState::reap() {
     connection->reap_queued = false;
     connection->reap();
   }
-  const bool any_lost = std::any_of(contexts_.begin(), contexts_.end(), [](const auto& context) {
-    return context->lost() && context.use_count() == 1;
+  drop_lost_contexts();
+}
+
+void LoopState::drop_lost_contexts() {
+  std::erase_if(contexts_, [this](const std::shared_ptr<Context>& context) {
+    if (!context->lost() || context.use_count() != 1) return false;
+    unwatch(*context);
+    return true;
   });
-  if (any_lost)
-    std::erase_if(contexts_, [this](const std::shared_ptr<Context>& context) {
-      if (!context->lost() || context.use_count() != 1) return false;
-      unwatch(*context);
-      return true;
-    });
+}
+
+// The removal waits until everything on the device is closed, also what stands unused.
+void LoopState::on_device_removed(ibv_context* cm_handle) {
+  if (cm_handle == nullptr || cm_handle == removed_) return;
+  removed_ = cm_handle;
+  for (const auto& context : contexts_)
+    if (context->name() == ibv_get_device_name(cm_handle->device)) context->set_lost();
+  let_go_of_device(cm_handle);
 }
 
 // --- the loop's side -----------------------------------------------------------------------------------
@@ -164,12 +174,15 @@ void LoopState::on_cm_readable() {
     const std::optional<CmEvent> event = cm_.next();
     if (!event) return;
     ++statistics_.cm_events;
+    const bool removal = event->type == RDMA_CM_EVENT_DEVICE_REMOVAL && event->id != nullptr;
+    if (removal) on_device_removed(event->id->verbs);
     rdma_cm_id* owner = event->type == RDMA_CM_EVENT_CONNECT_REQUEST ? event->listen_id : event->id;
     if (owner == nullptr) continue;
     if (owner->context != nullptr)
       static_cast<CmUser*>(owner->context)->on_cm_event(*event);
     else  // a request that a paused listener keeps, and whose sender or device went away
       for (ListenerCore* listener : listeners_) listener->drop_request(owner);
+    if (removal) drop_lost_contexts();
   }
 }
 
@@ -211,6 +224,11 @@ bool LoopState::has_pending_now() {
   std::size_t taken = 0;
   for (std::size_t i = 0; i < contexts_.size(); ++i) taken += contexts_[i]->poll(kPollBudget);
   return taken != 0 || has_pending();
+}
+
+void LoopState::catch_up() {
+  on_cm_readable();
+  for (std::size_t i = 0; i < contexts_.size(); ++i) contexts_[i]->drain();
 }
 
 ae::TimePoint LoopState::now() const {
@@ -284,7 +302,11 @@ void LoopState::schedule_tick(ae::Duration keepalive) {
 
 // One timer for all connections: a third of the shortest keepalive interval, a second at most.
 ae::Duration LoopState::on_tick() {
-  if (connections_.empty()) return ae::kNoMore;
+  if (connections_.empty()) {
+    // Without an id nobody tells us that the device is to be removed, and it would wait for us.
+    if (listeners_.empty()) drop_idle_contexts();
+    return ae::kNoMore;
+  }
   const ae::TimePoint now = std::chrono::steady_clock::now();
   // Later than planned by as much as the plan was: our own loop stood still, and what the peers
   // sent meanwhile may not have been looked at.

@@ -77,6 +77,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
 
   /// Records facts for every connection until `done` says so or the deadline; runs no handler.
   void pump(const std::function<bool()>& done, ae::TimePoint deadline);
+  /// Takes what has come for any connection, without waiting; runs no handler.
+  void catch_up();
   /// Frees contexts nobody uses.
   void drop_idle_contexts();
 
@@ -92,6 +94,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void on_cm_readable();
   void take_completions();
   void reap();
+  void on_device_removed(ibv_context* cm_handle);
+  void drop_lost_contexts();
   void watch(Context& context);
   void unwatch(Context& context);
   void schedule_tick(ae::Duration keepalive);
@@ -102,6 +106,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   const ConnectionType& type_;
   CmChannel cm_;
   std::vector<std::shared_ptr<Context>> contexts_;
+  ibv_context* removed_ = nullptr;  // librdmacm's handle of the device that was removed last
   ReadyList ready_;
   std::unordered_set<RdmaConnection*> connections_;
   std::unordered_set<ListenerCore*> listeners_;

@@ -13,7 +13,8 @@ using namespace std::chrono_literals;
 SessionInfo describe(const conn::Connection& connection) {
   SessionInfo info{std::string(connection.type().name()), connection.peer_address(),
                    connection.local_address(), connection.fd()};
-  if (info.peer.empty()) info.peer = info.local + ":0";  // a Unix client, as Redis shows it
+  // A path has no port; clients expect one, as Redis shows it.
+  if (info.peer.find(':') == std::string::npos) info.peer += ":0";
   return info;
 }
 

@@ -154,7 +154,9 @@ void RawPeer::on_event(const rdma_cm_event& event) {
       return;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: {
       rdma_conn_param parameters{};
-      parameters.qp_num = 77;  // without a queue pair it is only a number, and nobody says "ready"
+      // Without a queue pair it is only a number, but one of its own, and nobody says "ready".
+      static std::uint32_t number = 0x700000;
+      parameters.qp_num = ++number;
       if (options_.completes) make_queue_pair();
       parameters.responder_resources = parameters.initiator_depth = 1;
       parameters.retry_count = 6;

@@ -1,0 +1,164 @@
+// The device or its network goes away under live connections. Needs root and Soft-RoCE: rxe0 on
+// dummy0, as tests/softroce/run makes it.
+#if AECONN_RDMA
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "conn/rdma/verbs.h"
+#include "tests/support/rdma_kit.h"
+
+using conn::ConnectionPtr;
+using conn::State;
+using testing::Scene;
+using namespace std::chrono_literals;
+
+namespace {
+
+void command(const std::string& line) {
+  INFO(line);
+  REQUIRE(std::system((line + " >/dev/null 2>&1").c_str()) == 0);
+}
+
+/// Starts a command that may wait for us to let go of something; its end is a file.
+class Background {
+ public:
+  explicit Background(const std::string& line) : done_(folder_.path() + "/done") {
+    command("( " + line + "; echo $? >" + done_ + ".new; mv " + done_ + ".new " + done_ + " ) &");
+  }
+  bool ended() const { return access(done_.c_str(), F_OK) == 0; }
+
+ private:
+  testing::TempFolder folder_;
+  std::string done_;
+};
+
+bool here() {
+  const bool ours = std::getenv("AECONN_SOFTROCE") != nullptr &&
+                    access("/sys/class/infiniband/rxe0", F_OK) == 0 &&
+                    access("/sys/class/net/dummy0", F_OK) == 0;
+  if (!ours) WARN("skipped: this is for rxe0 on dummy0 in the microVM");
+  return ours;
+}
+
+/// The loop turns on timers too, so that a condition of the outside is looked at.
+void look_often(Scene& scene) {
+  scene.loop.add_time_event(20ms, [] { return ae::Duration(20ms); });
+}
+
+struct Crowd {
+  explicit Crowd(Scene& scene) : clients(20) {
+    for (ConnectionPtr& client : clients) client = scene.connect(scene.address);
+    RUN_UNTIL(scene.loop, scene.log.open() == 21);
+    for (ConnectionPtr& client : clients) {
+      collectors.push_back(std::make_unique<testing::Collector>(*client));
+      REQUIRE(client->write("busy", 4) == 4);
+    }
+  }
+  bool over() const {
+    for (const auto& each : collectors)
+      if (!each->over()) return false;
+    return true;
+  }
+  std::vector<ConnectionPtr> clients;
+  std::vector<std::unique_ptr<testing::Collector>> collectors;
+};
+
+/// A new client gets through, perhaps only after some tries.
+void serves_again(Scene& scene) {
+  const ae::TimePoint limit = testing::now() + 30s;
+  for (bool served = false; !served;) {
+    REQUIRE(testing::now() < limit);
+    const ConnectionPtr client = scene.connect(scene.address);
+    testing::Collector collector(*client);
+    RUN_UNTIL(scene.loop, client->state() != State::kConnecting);
+    INFO(client->last_error());
+    if (client->state() != State::kConnected) {
+      testing::turns(scene.loop, 1);
+      std::system("sleep 0.1");
+      continue;
+    }
+    REQUIRE(client->write("again", 5) == 5);
+    RUN_UNTIL(scene.loop, collector.bytes == "again" || collector.over());
+    served = collector.bytes == "again";
+  }
+}
+
+}  // namespace
+
+TEST_CASE("rdma removal: a device that is deleted fails all its connections at once, and is used again "
+          "when it returns",
+          "[rdma-device]") {
+  if (!here()) return;
+  {
+    Scene scene;
+    look_often(scene);
+    for (int round = 0; round < 2; ++round) {
+      INFO("round " << round);
+      Crowd crowd(scene);
+      const std::size_t endings = scene.log.endings.size();
+      testing::Collector innocent(*scene.innocent);
+      const ae::TimePoint begin = testing::now();
+      const Background removal("rdma link delete rxe0");
+      RUN_UNTIL(scene.loop, crowd.over() && scene.log.endings.size() >= endings + 21);
+      CHECK(testing::now() - begin < testing::kPromptly);
+      // The kernel waits for all we hold on the device: handles and memory, too.
+      RUN_UNTIL(scene.loop, removal.ended());
+      CHECK(testing::now() - begin < testing::kPromptly + 1s);
+      for (const ConnectionPtr& client : crowd.clients) {
+        INFO(client->last_error());
+        CHECK(client->state() == State::kError);
+        CHECK_FALSE(client->last_error().empty());
+      }
+      for (const std::string& ending : scene.log.endings) CHECK_FALSE(ending.empty());
+      CHECK(conn::rdma::registered_bytes() == 0);
+
+      const ConnectionPtr meanwhile = scene.connect(scene.address);
+      RUN_UNTIL(scene.loop, meanwhile->state() != State::kConnecting);
+      CHECK(meanwhile->state() == State::kError);
+      CHECK_FALSE(meanwhile->last_error().empty());
+
+      command("rdma link add rxe0 type rxe netdev dummy0");
+      serves_again(scene);
+      scene.innocent = scene.connect(scene.address);
+      RUN_UNTIL(scene.loop, scene.innocent->state() == State::kConnected);
+      scene.innocent_echoes();
+      RUN_UNTIL(scene.loop, scene.log.open() == 1);
+    }
+  }
+  CHECK(conn::rdma::registered_bytes() == 0);
+}
+
+TEST_CASE("rdma removal: an address that is taken away ends the connections that use it",
+          "[rdma-device]") {
+  if (!here()) return;
+  Scene scene;
+  look_often(scene);
+  Crowd crowd(scene);
+  const ae::TimePoint begin = testing::now();
+  command("ip addr del 10.77.0.1/24 dev dummy0");
+  RUN_UNTIL(scene.loop, crowd.over());
+  CHECK(testing::now() - begin < testing::kPromptly + 1s);
+  for (const ConnectionPtr& client : crowd.clients) CHECK_FALSE(client->last_error().empty());
+  command("ip addr add 10.77.0.1/24 dev dummy0");
+  serves_again(scene);
+}
+
+TEST_CASE("rdma removal: a link that goes down ends its connections, and up again serves",
+          "[rdma-device]") {
+  if (!here()) return;
+  Scene scene;
+  look_often(scene);
+  Crowd crowd(scene);
+  const ae::TimePoint begin = testing::now();
+  command("ip link set dummy0 down");
+  RUN_UNTIL(scene.loop, crowd.over());
+  CHECK(testing::now() - begin < testing::kPromptly + 1s);
+  for (const ConnectionPtr& client : crowd.clients) CHECK_FALSE(client->last_error().empty());
+  command("ip link set dummy0 up");
+  command("ip addr replace fd77:ae::1/64 dev dummy0 nodad");
+  serves_again(scene);
+}
+
+#endif
