@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 namespace ae {
 
@@ -43,9 +44,9 @@ constexpr Mask operator~(Mask a) { return static_cast<Mask>(~static_cast<unsigne
 enum Process : unsigned {
   kFileEvents = 1,
   kTimeEvents = 2,
-  kDontWait = 4,          ///< Poll: return at once when nothing is ready.
-  kCallBeforeSleep = 8,   ///< Run before_sleep hooks (sources are always served).
-  kCallAfterSleep = 16,   ///< Run after_sleep hooks.
+  kDontWait = 4,         ///< Poll: return at once when nothing is ready.
+  kCallBeforeSleep = 8,  ///< Run before_sleep hooks (sources are always served).
+  kCallAfterSleep = 16,  ///< Run after_sleep hooks.
   kAllEvents = kFileEvents | kTimeEvents,
   kFullIteration = kAllEvents | kCallBeforeSleep | kCallAfterSleep,
 };
@@ -147,7 +148,9 @@ class EventLoop {
   // --- file events -------------------------------------------------------------------------------
   /// Sets `handler` for each direction in `mask` (kReadable, kWritable, either with kBarrier) and
   /// leaves the other direction alone. Borrows `fd`: remove the events before closing it.
-  /// Throws LoopError for a negative fd or an empty mask.
+  /// Throws LoopError for a negative fd, an empty mask or an empty handler. The handlers of a
+  /// descriptor that turns out to be closed run once, so that their next call fails, and are
+  /// removed.
   virtual void add_file_event(int fd, Mask mask, FileHandler handler) = 0;
   /// Removes the directions in `mask`. No-op where none is set. A handler that is already due in
   /// this iteration does not run.
@@ -155,13 +158,14 @@ class EventLoop {
   virtual Mask file_events(int fd) const = 0;
 
   // --- time events -------------------------------------------------------------------------------
-  /// Calls `handler` not earlier than `delay` from now, by the monotonic clock.
+  /// Calls `handler` not earlier than `delay` from now, by the monotonic clock: from the real now,
+  /// which in a slow handler is later than now(). A handler that throws is not called again.
   virtual TimerId add_time_event(Duration delay, TimeHandler handler) = 0;
   /// False if there is no such event (any more). From inside its own handler: it is not re-armed.
   virtual bool remove_time_event(TimerId id) = 0;
 
   // --- hooks and sources -------------------------------------------------------------------------
-  /// Hooks run in the order they were added.
+  /// Hooks run in the order they were added; one that is added by a hook, from the next time on.
   virtual HookId add_before_sleep(std::function<void()> hook) = 0;
   virtual HookId add_after_sleep(std::function<void()> hook) = 0;
   virtual void remove_hook(HookId id) = 0;
@@ -169,17 +173,20 @@ class EventLoop {
   virtual void remove_source(Source& source) = 0;
 
   // --- running -----------------------------------------------------------------------------------
-  /// Runs iterations until stop(). Rethrows what a handler threw, with the loop still usable.
+  /// Runs iterations until stop(). Rethrows what a handler threw, with the loop still usable: the
+  /// other handlers that were due run when it is run again.
   /// Throws LoopError when called from inside a handler.
   virtual void run() = 0;
-  /// Ends run() after the current iteration. Before run(): that run() returns at once.
+  /// Ends run() after the current iteration, with what its handlers wrote flushed. Before run():
+  /// that run() returns at once.
   virtual void stop() noexcept = 0;
-  /// One iteration, as Redis's aeProcessEvents. Returns the number of handlers that ran; it does not
-  /// sleep after serving a source, whose work may be what the caller waits for.
+  /// One iteration, as Redis's aeProcessEvents. Returns the number of handlers that ran; it does
+  /// not sleep after serving a source, whose work may be what the caller waits for.
   virtual std::size_t process_events(Process flags) = 0;
 
   // --- other threads -----------------------------------------------------------------------------
-  /// Any thread, as long as the loop lives; see Poster for the case where it may not.
+  /// Any thread, as long as the loop lives; see Poster for the case where it may not. What a posted
+  /// function posts runs in a later iteration.
   virtual void post(std::function<void()> fn) = 0;
   virtual Poster poster() = 0;
 
@@ -187,10 +194,11 @@ class EventLoop {
   /// Destroys `object` once no handler is on the stack (at the latest with the loop).
   virtual void destroy_later(std::unique_ptr<Deferred> object) noexcept = 0;
   /// The slot for `key`'s per-loop state; empty at first. The reference stays valid until the loop
-  /// dies. Several objects share the loop without globals this way.
+  /// dies. Several objects share the loop without globals this way. State that needs other state in
+  /// its destructor asks for that slot before its own: the order of asking is that of creation.
   virtual std::unique_ptr<LoopLocal>& local(const void* key) = 0;
 
-  /// The time of this iteration, cheap, monotonic.
+  /// The time of this iteration, cheap, monotonic; outside handlers simply the time.
   virtual TimePoint now() const = 0;
   /// True on the loop's thread while a handler, hook or source of this loop is running.
   virtual bool in_handler() const noexcept = 0;

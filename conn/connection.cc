@@ -55,12 +55,18 @@ ae::TimePoint deadline_after(ae::Duration timeout) noexcept {
 
 std::string_view to_string(State state) noexcept {
   switch (state) {
-    case State::kNone: return "none";
-    case State::kConnecting: return "connecting";
-    case State::kAccepting: return "accepting";
-    case State::kConnected: return "connected";
-    case State::kClosed: return "closed";
-    case State::kError: return "error";
+    case State::kNone:
+      return "none";
+    case State::kConnecting:
+      return "connecting";
+    case State::kAccepting:
+      return "accepting";
+    case State::kConnected:
+      return "connected";
+    case State::kClosed:
+      return "closed";
+    case State::kError:
+      return "error";
   }
   return "?";
 }
@@ -156,11 +162,19 @@ void Connection::connect(const Endpoint& to, Handler done) {
 bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
   if (closing_ || loop_ == nullptr || state_ != State::kNone) {
     switch (state_) {
-      case State::kConnected: errno = EISCONN; break;
+      case State::kConnected:
+        errno = EISCONN;
+        break;
       case State::kConnecting:
-      case State::kAccepting: errno = EALREADY; break;
-      case State::kError: errno = errno_of(failure_.code); break;
-      default: errno = ENOTCONN; break;
+      case State::kAccepting:
+        errno = EALREADY;
+        break;
+      case State::kError:
+        errno = errno_of(failure_.code);
+        break;
+      default:
+        errno = ENOTCONN;
+        break;
     }
     return false;
   }

@@ -4,7 +4,8 @@
 // Thread rule: everything on the thread of its loop. I/O never throws.
 // Handlers run from the loop only, never from inside a call of yours, and they may close, replace
 // or remove anything, this connection included. They are level-triggered: called again in the next
-// iteration while there is unread data (or end of stream, or an error to collect), or room to write.
+// iteration while there is unread data (or end of stream, or an error to collect), or room to
+// write.
 
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -58,8 +59,8 @@ class Connection : public ae::Deferred {
   bool connect_blocking(const Endpoint& to, ae::Duration timeout);
 
   // --- data --------------------------------------------------------------------------------------
-  /// As read(2): bytes; 0 at end of stream, after the last byte; -1 with errno, EAGAIN: nothing now.
-  /// size 0 returns 0 and tells nothing.
+  /// As read(2): bytes; 0 at end of stream, after the last byte; -1 with errno, EAGAIN: nothing
+  /// now. size 0 returns 0 and tells nothing.
   ssize_t read(void* buffer, std::size_t size);
   /// As write(2): may be short, -1 with EAGAIN when nothing fits. What it took will be delivered in
   /// order, or the connection reports an error. The buffer is free again on return.
@@ -149,7 +150,7 @@ class Connection : public ae::Deferred {
   virtual bool do_rebind(ae::EventLoop& loop);
 
   // --- what the base gives a transport -----------------------------------------------------------
-  enum class [[nodiscard]] Alive : bool { kGone, kYes };
+  enum class [[nodiscard]] Alive : bool{kGone, kYes};
   /// Runs a handler. After kGone the connection is closed: return without touching it.
   template <class Slot>
   Alive dispatch(Slot& slot) {
@@ -195,7 +196,7 @@ class Connection : public ae::Deferred {
 
   const ConnectionType& type_;
   ae::EventLoop* loop_;
-  LoopCounters* counters_;    // null on the way to another loop and after the loop's end
+  LoopCounters* counters_;  // null on the way to another loop and after the loop's end
   State state_ = State::kNone;
   std::uint8_t running_ = 0;  // handlers on the stack
   bool closing_ = false;      // close() was called

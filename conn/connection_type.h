@@ -16,10 +16,10 @@ namespace conn {
 
 /// What a transport cannot promise is said here, never by a missing operation.
 struct Capabilities {
-  bool half_close = false;   ///< shutdown() works, and the peer's end of stream leaves writing open
-  bool rebind = false;       ///< rebind() works
-  bool descriptor = false;   ///< fd() is a descriptor of the connection's own
-  bool integrity = false;    ///< the transport protects the bytes against change (TLS)
+  bool half_close = false;  ///< shutdown() works, and the peer's end of stream leaves writing open
+  bool rebind = false;      ///< rebind() works
+  bool descriptor = false;  ///< fd() is a descriptor of the connection's own
+  bool integrity = false;   ///< the transport protects the bytes against change (TLS)
 };
 
 /// What the base counts for each type on each loop.

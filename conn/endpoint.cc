@@ -53,10 +53,10 @@ class Parser {
   void scheme() {
     const std::size_t colon = url_.find(':');
     const std::string_view name = url_.substr(0, colon);
-    const bool fits = !name.empty() && is_letter(name[0]) &&
-                      std::all_of(name.begin(), name.end(), [](char c) {
-                        return is_letter(c) || is_digit(c) || c == '+' || c == '-' || c == '.';
-                      });
+    const bool fits =
+        !name.empty() && is_letter(name[0]) && std::all_of(name.begin(), name.end(), [](char c) {
+          return is_letter(c) || is_digit(c) || c == '+' || c == '-' || c == '.';
+        });
     if (colon == std::string_view::npos || !fits) {
       fail("not a URL; write the transport first, as in tcp://127.0.0.1:6379 or unix:///run/kv");
     }

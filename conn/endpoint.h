@@ -22,7 +22,7 @@ struct Endpoint {
   std::uint16_t port = 0;   ///< 0 asks the listener for a free port
   std::string path;         ///< Unix socket; set for schemes that end in "unix"
   Options options;
-  bool no_port = false;     ///< the URL named none; transports that need one refuse it in check()
+  bool no_port = false;  ///< the URL named none; transports that need one refuse it in check()
 
   /// Throws Error with a sentence that names the URL and what is wrong.
   static Endpoint parse(std::string_view url);

@@ -20,12 +20,16 @@ struct Unit {
 constexpr std::uint64_t kKiB = 1024, kMiB = kKiB * 1024, kGiB = kMiB * 1024, kTiB = kGiB * 1024;
 // The first name of each size is the one that messages use; largest first for describe().
 constexpr std::array kByteUnits{
-    Unit{"t", kTiB}, Unit{"tb", kTiB}, Unit{"tib", kTiB}, Unit{"g", kGiB}, Unit{"gb", kGiB},
-    Unit{"gib", kGiB}, Unit{"m", kMiB}, Unit{"mb", kMiB}, Unit{"mib", kMiB}, Unit{"k", kKiB},
-    Unit{"kb", kKiB}, Unit{"kib", kKiB}, Unit{"", 1}, Unit{"b", 1}};
-constexpr std::array kTimeUnits{Unit{"h", 3'600'000'000'000}, Unit{"m", 60'000'000'000},
-                                Unit{"s", 1'000'000'000}, Unit{"", 1'000'000'000},
-                                Unit{"ms", 1'000'000}, Unit{"us", 1'000}, Unit{"ns", 1}};
+    Unit{"t", kTiB},   Unit{"tb", kTiB},  Unit{"tib", kTiB}, Unit{"g", kGiB},   Unit{"gb", kGiB},
+    Unit{"gib", kGiB}, Unit{"m", kMiB},   Unit{"mb", kMiB},  Unit{"mib", kMiB}, Unit{"k", kKiB},
+    Unit{"kb", kKiB},  Unit{"kib", kKiB}, Unit{"", 1},       Unit{"b", 1}};
+constexpr std::array kTimeUnits{Unit{"h", 3'600'000'000'000},
+                                Unit{"m", 60'000'000'000},
+                                Unit{"s", 1'000'000'000},
+                                Unit{"", 1'000'000'000},
+                                Unit{"ms", 1'000'000},
+                                Unit{"us", 1'000},
+                                Unit{"ns", 1}};
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -137,8 +141,9 @@ std::uint64_t Options::bytes(std::string_view key, std::uint64_t fallback, std::
   if (value == nullptr) return fallback;
   const auto parsed = scaled(*value, kByteUnits);
   if (!parsed || *parsed < min || *parsed > max) {
-    bad(key, *value, "a size from " + describe(min, kByteUnits) + " to " +
-                         describe(max, kByteUnits) + ", as in 65536, 64k or 1m");
+    bad(key, *value,
+        "a size from " + describe(min, kByteUnits) + " to " + describe(max, kByteUnits) +
+            ", as in 65536, 64k or 1m");
   }
   return *parsed;
 }

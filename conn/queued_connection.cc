@@ -10,9 +10,12 @@ bool QueuedConnection::read_due() const {
   if (!on_read_ || on_connect_) return false;
   switch (state()) {
     case State::kConnected:
-    case State::kClosed: return readable();
-    case State::kError: return error_unread();  // until a read has told it: no spinning for ever
-    default: return false;
+    case State::kClosed:
+      return readable();
+    case State::kError:
+      return error_unread();  // until a read has told it: no spinning for ever
+    default:
+      return false;
   }
 }
 
@@ -20,9 +23,12 @@ bool QueuedConnection::write_due() const {
   if (!on_write_ || on_connect_) return false;
   switch (state()) {
     case State::kConnected:
-    case State::kClosed: return writable();
-    case State::kError: return error_unwritten();
-    default: return false;
+    case State::kClosed:
+      return writable();
+    case State::kError:
+      return error_unwritten();
+    default:
+      return false;
   }
 }
 

@@ -36,7 +36,9 @@ ConnectionType& Registry::require(std::string_view name) const {
     known += type->name();
   }
   throw Error("there is no transport " + std::string(name) + "; there " +
-              (known.empty() ? "is none" : types_.size() == 1 ? "is " + known : "are " + known));
+              (known.empty()        ? "is none"
+               : types_.size() == 1 ? "is " + known
+                                    : "are " + known));
 }
 
 ListenerPtr Registry::listen(ae::EventLoop& loop, const Endpoint& endpoint,

@@ -104,8 +104,7 @@ Resolved look_up(const std::string& host, std::uint16_t port, int flags) {
 }
 
 /// What needs no lookup: wildcards, numbers, and what is wrong with them. Empty for a name.
-std::optional<Resolved> resolve_at_once(const std::string& host, std::uint16_t port,
-                                        bool passive) {
+std::optional<Resolved> resolve_at_once(const std::string& host, std::uint16_t port, bool passive) {
   if (host == "*") {
     Resolved result;
     if (passive) {
@@ -269,9 +268,12 @@ class Immediate final : public Resolution {
 
 std::uint16_t SocketAddress::port() const noexcept {
   switch (family()) {
-    case AF_INET: return ntohs(reinterpret_cast<const sockaddr_in*>(get())->sin_port);
-    case AF_INET6: return ntohs(reinterpret_cast<const sockaddr_in6*>(get())->sin6_port);
-    default: return 0;
+    case AF_INET:
+      return ntohs(reinterpret_cast<const sockaddr_in*>(get())->sin_port);
+    case AF_INET6:
+      return ntohs(reinterpret_cast<const sockaddr_in6*>(get())->sin6_port);
+    default:
+      return 0;
   }
 }
 
@@ -333,8 +335,8 @@ Resolved resolve(const std::string& host, std::uint16_t port, bool passive) {
   return look_up(host, port, passive ? AI_PASSIVE : 0);
 }
 
-std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, std::string host,
-                                          std::uint16_t port, std::function<void(Resolved)> done) {
+std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, std::string host, std::uint16_t port,
+                                          std::function<void(Resolved)> done) {
   assert(done);
   if (std::optional<Resolved> result = resolve_at_once(host, port, false)) {
     return std::make_unique<Immediate>(loop, std::move(*result), std::move(done));

@@ -1,7 +1,7 @@
 #pragma once
 // Host names to addresses, without stopping the loop. Numeric addresses never leave the thread;
-// names are looked up by getaddrinfo(3) on threads of their own (four at most), since libc has no other way that
-// honours nsswitch.conf.
+// names are looked up by getaddrinfo(3) on threads of their own (four at most), since libc has no
+// other way that honours nsswitch.conf.
 
 #include <sys/socket.h>
 
@@ -50,7 +50,7 @@ class Resolution {
   virtual ~Resolution() = default;
 };
 /// Calls `done` on the loop's thread, never before it returns. Drop the result before the loop.
-std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, std::string host,
-                                          std::uint16_t port, std::function<void(Resolved)> done);
+std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, std::string host, std::uint16_t port,
+                                          std::function<void(Resolved)> done);
 
 }  // namespace conn

@@ -1,4 +1,5 @@
-// What an iteration of the loop costs, counted and not timed: allocations and system calls.
+// What an iteration of the loop costs, counted and not timed: allocations and system calls; and
+// what the loop does when a system call fails.
 
 // TSan allocates and watches epoll itself.
 #if defined(__SANITIZE_THREAD__)
@@ -17,6 +18,7 @@
 
 #include <ev.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,6 +27,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <system_error>
 #include <vector>
 
 #include "tests/support/catch.h"
@@ -45,13 +48,15 @@ void* counted_or_throw(std::size_t size) {
   return memory;
 }
 
-struct EpollCalls {
+struct KernelCalls {
   int waits = 0;
   int events = 0;
   int controls = 0;
   int fail_controls_with = 0;  // an errno, or 0
+  int fail_epoll_with = 0;
+  int fail_eventfd_with = 0;
 };
-thread_local EpollCalls g_epoll;
+thread_local KernelCalls g_kernel;
 
 }  // namespace
 
@@ -68,15 +73,23 @@ void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free
 
 // These stand before the C library's for libev too.
 extern "C" int epoll_wait(int epoll, epoll_event* events, int size, int timeout) {
-  ++g_epoll.waits;
+  ++g_kernel.waits;
   const auto count = syscall(SYS_epoll_pwait, epoll, events, size, timeout, nullptr, 8);
-  if (count > 0) g_epoll.events += static_cast<int>(count);
+  if (count > 0) g_kernel.events += static_cast<int>(count);
   return static_cast<int>(count);
 }
+extern "C" int epoll_create1(int flags) noexcept {
+  errno = g_kernel.fail_epoll_with;
+  return errno != 0 ? -1 : static_cast<int>(syscall(SYS_epoll_create1, flags));
+}
+extern "C" int eventfd(unsigned count, int flags) noexcept {
+  errno = g_kernel.fail_eventfd_with;
+  return errno != 0 ? -1 : static_cast<int>(syscall(SYS_eventfd2, count, flags));
+}
 extern "C" int epoll_ctl(int epoll, int what, int fd, epoll_event* event) noexcept {
-  ++g_epoll.controls;
-  if (g_epoll.fail_controls_with != 0) {
-    errno = g_epoll.fail_controls_with;
+  ++g_kernel.controls;
+  if (g_kernel.fail_controls_with != 0) {
+    errno = g_kernel.fail_controls_with;
     return -1;
   }
   return static_cast<int>(syscall(SYS_epoll_ctl, epoll, what, fd, event));
@@ -146,12 +159,13 @@ TEST_CASE("event loop: an iteration costs the same with one idle connection and 
       loop.add_time_event(1h, [] { return kNoMore; });
     }
     turns(loop, 2);
-    g_epoll = {};
+    g_kernel = {};
     const auto allocations = g_allocations;
     const auto handlers = loop.process_events(kFullIteration);
-    return std::array<std::size_t, 5>{
-        handlers, static_cast<std::size_t>(g_epoll.waits), static_cast<std::size_t>(g_epoll.events),
-        static_cast<std::size_t>(g_epoll.controls), g_allocations - allocations};
+    return std::array<std::size_t, 5>{handlers, static_cast<std::size_t>(g_kernel.waits),
+                                      static_cast<std::size_t>(g_kernel.events),
+                                      static_cast<std::size_t>(g_kernel.controls),
+                                      g_allocations - allocations};
   };
   const std::array<std::size_t, 5> one_wait_one_event{1, 1, 1, 0, 0};
   CHECK(cost(0) == one_wait_one_event);
@@ -165,16 +179,16 @@ TEST_CASE("event loop: interest that comes and goes within an iteration costs no
   Sockets s;
   loop.add_file_event(s.near, kReadable, [](int, Mask) {});
   turns(loop, 2);
-  g_epoll = {};
+  g_kernel = {};
   for (int i = 0; i < 10; ++i) {
     loop.add_file_event(s.near, kWritable, [](int, Mask) {});
     loop.remove_file_event(s.near, kWritable);
     loop.process_events(kPoll);
   }
-  CHECK(g_epoll.controls == 0);
+  CHECK(g_kernel.controls == 0);
   loop.add_file_event(s.near, kWritable, [](int, Mask) {});
   turns(loop, 3);
-  CHECK(g_epoll.controls == 1);
+  CHECK(g_kernel.controls == 1);
 }
 
 TEST_CASE("event loop: an idle loop does nothing", "[ae]") {
@@ -188,9 +202,25 @@ TEST_CASE("event loop: an idle loop does nothing", "[ae]") {
     over = true;
     return kNoMore;
   });
-  g_epoll = {};
+  g_kernel = {};
   while (!over) loop.process_events(kFullIteration);
-  CHECK(g_epoll.waits <= 3);  // the timer's own wake-up, which the kernel rounds to milliseconds
+  CHECK(g_kernel.waits <= 3);  // the timer's own wake-up, which the kernel rounds to milliseconds
+}
+
+TEST_CASE("event loop: without descriptors it throws and leaves nothing behind", "[ae][hostile]") {
+  const bool no_epoll = GENERATE(true, false);
+  const auto before = open_descriptors();
+  g_kernel = {};
+  (no_epoll ? g_kernel.fail_epoll_with : g_kernel.fail_eventfd_with) = EMFILE;
+  int error = 0;
+  try {
+    LibevLoop loop;
+  } catch (const std::system_error& caught) {
+    error = caught.code().value();
+  }
+  g_kernel = {};
+  CHECK(error == EMFILE);
+  CHECK(open_descriptors() == before);
 }
 
 TEST_CASE("event loop: a descriptor that the kernel has no room for is tried again, not lost",
@@ -201,12 +231,12 @@ TEST_CASE("event loop: a descriptor that the kernel has no room for is tried aga
   int calls = 0;
   turns(loop, 1);
   loop.add_file_event(s.near, kReadable, [&](int, Mask) { ++calls; });
-  g_epoll = {};
-  g_epoll.fail_controls_with = ENOSPC;
+  g_kernel = {};
+  g_kernel.fail_controls_with = ENOSPC;
   turns(loop, 5);
-  g_epoll.fail_controls_with = 0;
+  g_kernel.fail_controls_with = 0;
   CHECK(calls == 1);  // told once; no spinning
-  CHECK(g_epoll.controls == 1);
+  CHECK(g_kernel.controls == 1);
   CHECK(loop.file_events(s.near) == kReadable);
   REQUIRE(
       runs_until(loop, [&] { return calls > 5; }));  // soon known to the kernel: level-triggered

@@ -4,7 +4,6 @@
 
 #include <ev.h>
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -197,35 +196,6 @@ TEST_CASE("event loop: in_handler() is true in handlers, hooks and sources, and 
 }
 
 // --- limits and faults ---------------------------------------------------------------------------
-
-TEST_CASE("event loop: without descriptors it throws and leaves nothing behind", "[ae][hostile]") {
-  rlimit limit{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  const auto before = open_descriptors();
-  const int next = ::dup(0);  // the lowest number that is free
-  ::close(next);
-  // UBSan needs descriptors to look at a type for the first time; here it has them.
-  CHECK_THROWS_AS(throw std::system_error(EMFILE, std::generic_category(), "x"), std::system_error);
-  for (rlim_t spare : {0u, 1u}) {
-    rlimit low = limit;
-    low.rlim_cur = static_cast<rlim_t>(next) + spare;
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
-    std::exception_ptr error;
-    try {
-      LibevLoop loop;
-    } catch (...) {
-      error = std::current_exception();
-    }
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-    REQUIRE(error);
-    try {
-      std::rethrow_exception(error);
-    } catch (const std::system_error& caught) {
-      CHECK(caught.code().value() == EMFILE);
-    }
-  }
-  CHECK(open_descriptors() == before);
-}
 
 TEST_CASE("event loop: libev's environment variables do not reach it", "[ae][hostile]") {
   ::setenv("LIBEV_FLAGS", "1", 1);  // select

@@ -5,9 +5,9 @@
 #include "conn/error.h"
 #include "tests/support/catch.h"
 
-using conn::Endpoint;
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
+using conn::Endpoint;
 
 TEST_CASE("endpoint: host, port and options are taken apart", "[conn][endpoint]") {
   const Endpoint endpoint = Endpoint::parse("rdma://10.0.0.1:6379?window=256k&keepalive=3s");
@@ -52,10 +52,10 @@ TEST_CASE("endpoint: a missing port is remembered as missing, unlike port 0", "[
 }
 
 TEST_CASE("endpoint: what is printed parses to the same", "[conn][endpoint]") {
-  for (const char* url : {"tcp://127.0.0.1:6379", "tcp://*,-[::]:6379", "tcp://[::1]:0",
-                          "unix:///run/kv.sock", "unix:kv.sock", "memory://name",
-                          "rdma://10.0.0.1:6379?keepalive=3s&window=256k",
-                          "tcp://[fe80::1%eth0],-b:65535", "tls+unix:///x?mode=770"}) {
+  for (const char* url :
+       {"tcp://127.0.0.1:6379", "tcp://*,-[::]:6379", "tcp://[::1]:0", "unix:///run/kv.sock",
+        "unix:kv.sock", "memory://name", "rdma://10.0.0.1:6379?keepalive=3s&window=256k",
+        "tcp://[fe80::1%eth0],-b:65535", "tls+unix:///x?mode=770"}) {
     REQUIRE(Endpoint::parse(url).to_string() == url);
   }
   REQUIRE(Endpoint::parse("TCP://LocalHost:1").to_string() == "tcp://LocalHost:1");

@@ -26,8 +26,11 @@ std::pair<std::vector<Request>, std::string> parse(const std::string& input, Nex
     fed += size;
     for (bool more = true; more && !unread.empty();) {
       switch (parser.next(unread, kv::ParserLimits{}, authenticated)) {
-        case Result::kNeedMore: more = false; break;
-        case Result::kError: return {requests, parser.error()};
+        case Result::kNeedMore:
+          more = false;
+          break;
+        case Result::kError:
+          return {requests, parser.error()};
         case Result::kRequest:
           requests.emplace_back(parser.arguments().begin(), parser.arguments().end());
           unread.erase(0, parser.size());
@@ -39,7 +42,8 @@ std::pair<std::vector<Request>, std::string> parse(const std::string& input, Nex
 
 std::pair<std::vector<Request>, std::string> parse_whole(const std::string& input,
                                                          bool authenticated = true) {
-  return parse(input, [&] { return input.size(); }, authenticated);
+  return parse(
+      input, [&] { return input.size(); }, authenticated);
 }
 
 std::string error_of(const std::string& input) { return parse_whole(input).second; }
@@ -47,16 +51,13 @@ std::string error_of(const std::string& input) { return parse_whole(input).secon
 }  // namespace
 
 TEST_CASE("request parser: multibulk and inline requests follow each other", "[kv]") {
-  const auto [requests, error] =
-      parse_whole("*2\r\n$3\r\nGET\r\n$1\r\na\r\nPING\r\n\r\n*0\r\n*-1\r\n"
-                  "set k \"a\\x00b\\n\" 'it\\'s'\n");
+  const auto [requests, error] = parse_whole(
+      "*2\r\n$3\r\nGET\r\n$1\r\na\r\nPING\r\n\r\n*0\r\n*-1\r\n"
+      "set k \"a\\x00b\\n\" 'it\\'s'\n");
   REQUIRE(error.empty());
-  REQUIRE(requests == std::vector<Request>{{"GET", "a"},
-                                           {"PING"},
-                                           {},
-                                           {},
-                                           {},
-                                           {"set", "k", std::string("a\0b\n", 4), "it's"}});
+  REQUIRE(requests ==
+          std::vector<Request>{
+              {"GET", "a"}, {"PING"}, {}, {}, {}, {"set", "k", std::string("a\0b\n", 4), "it's"}});
 }
 
 TEST_CASE("request parser: an argument may hold any bytes", "[kv]") {
@@ -74,11 +75,23 @@ TEST_CASE("request parser: any split of any input gives the same requests", "[kv
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
-  static const std::string kFragments[] = {
-      "*1\r\n$4\r\nPING\r\n", "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nv\r\nxx\r\n", "PING\r\n", "\r\n",
-      "*2\r\n$0\r\n\r\n$2\r\n\r\n\r\n", "ECHO \"a b\" 'c'\r\n", "*0\r\n", "*-5\r\n", "ECHO \"x\n",
-      "*1\r\n$-1\r\n", "*1\r\n:1\r\n", "*01\r\n", "*1\r\n$4\r\nPINGxx", "*1\r\n$4\nPING\r\n",
-      "*1\r$", "*1048577\r\n", "*2\r\n$3\r\nGET\r\n$600000000\r\n"};
+  static const std::string kFragments[] = {"*1\r\n$4\r\nPING\r\n",
+                                           "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nv\r\nxx\r\n",
+                                           "PING\r\n",
+                                           "\r\n",
+                                           "*2\r\n$0\r\n\r\n$2\r\n\r\n\r\n",
+                                           "ECHO \"a b\" 'c'\r\n",
+                                           "*0\r\n",
+                                           "*-5\r\n",
+                                           "ECHO \"x\n",
+                                           "*1\r\n$-1\r\n",
+                                           "*1\r\n:1\r\n",
+                                           "*01\r\n",
+                                           "*1\r\n$4\r\nPINGxx",
+                                           "*1\r\n$4\nPING\r\n",
+                                           "*1\r$",
+                                           "*1048577\r\n",
+                                           "*2\r\n$3\r\nGET\r\n$600000000\r\n"};
   for (int round = 0; round < 500; ++round) {
     std::string input;
     for (auto count = random() % 6; count > 0; --count) {
@@ -100,8 +113,8 @@ TEST_CASE("request parser: bad lengths end the stream with Redis's words", "[kv]
     CAPTURE(length);
     REQUIRE(error_of(std::string("*1\r\n$") + length + "\r\n") == bulk);
   }
-  for (const char* length : {"1048577", "+5", "007", "x", "", "9223372036854775808",
-                             "99999999999999999999999"}) {
+  for (const char* length :
+       {"1048577", "+5", "007", "x", "", "9223372036854775808", "99999999999999999999999"}) {
     CAPTURE(length);
     REQUIRE(error_of(std::string("*") + length + "\r\n") == multibulk);
   }

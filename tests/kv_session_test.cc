@@ -42,11 +42,10 @@ std::string call(Session& session, const std::vector<std::string>& arguments) {
 }  // namespace
 
 TEST_CASE("session: every request split at every byte gets identical replies", "[kv]") {
-  const std::string input = request({"SET", "k", std::string("a\0\r\nb", 5)}) +
-                            request({"GET", "k"}) +
-                            "PING\r\n" + request({"INCR", "n"}) + request({"FOO", "bar"}) +
-                            "SET q \"x y\"\r\n" + request({"MGET", "k", "q", "none"}) +
-                            request({"GET"}) + "*1\r\n$-5\r\n";
+  const std::string input =
+      request({"SET", "k", std::string("a\0\r\nb", 5)}) + request({"GET", "k"}) + "PING\r\n" +
+      request({"INCR", "n"}) + request({"FOO", "bar"}) + "SET q \"x y\"\r\n" +
+      request({"MGET", "k", "q", "none"}) + request({"GET"}) + "*1\r\n$-5\r\n";
   const auto converse = [&](std::size_t first, std::size_t then) {
     Server server(test_clock);
     Session session(server, info());

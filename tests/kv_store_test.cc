@@ -73,7 +73,9 @@ TEST_CASE("store: any sequence of operations leaves what a map would hold", "[kv
           model[key].text += '!';
         }
         break;
-      case 5: now += static_cast<std::int64_t>(random() % 3); break;
+      case 5:
+        now += static_cast<std::int64_t>(random() % 3);
+        break;
       case 6:
         if (entry != nullptr && db.find("renamed", now) == nullptr) {
           db.rename(db.find(key, now), "renamed");
@@ -120,8 +122,8 @@ TEST_CASE("store: SCAN visits every key that stays, whatever grows and shrinks",
     std::uint64_t cursor = 0;
     int steps = 0;
     do {
-      cursor = db.scan(
-          cursor, 0, [&](const Entry* entry) { missing.erase(std::string(entry->key())); });
+      cursor =
+          db.scan(cursor, 0, [&](const Entry* entry) { missing.erase(std::string(entry->key())); });
       for (auto count = random() % 200; count > 0; --count) {
         if (grows && other < 5000) {
           db.set("other" + std::to_string(other++), "v", 0);

@@ -100,8 +100,8 @@ TEST_CASE("options: times have units, and a plain number counts seconds", "[conn
   REQUIRE(time("1h") == 1h);
   REQUIRE(time("0") == 0s);
   REQUIRE(Options{}.duration("t", 9s, 0s, 1h) == 9s);
-  for (const char* bad : {"61m", "1d", "-1s", "s", "1.5s", "", "9223372036854775807s",
-                          "18446744073709551615ns"}) {
+  for (const char* bad :
+       {"61m", "1d", "-1s", "s", "1.5s", "", "9223372036854775807s", "18446744073709551615ns"}) {
     CAPTURE(bad);
     REQUIRE_THROWS_AS(time(bad), conn::Error);
   }

@@ -50,8 +50,9 @@ std::string info_of(const conn::Connection& connection, const std::string& name)
 
 }  // namespace
 
-TEST_CASE("rdma device: a server without hello sees one window length for the life of the connection",
-          "[rdma-device]") {
+TEST_CASE(
+    "rdma device: a server without hello sees one window length for the life of the connection",
+    "[rdma-device]") {
   RawServer site;
   testing::Receiver receiver(*site.client, 1);
   // Many windows as fast as they go: where lengths may change, this makes them grow.
@@ -175,8 +176,9 @@ TEST_CASE("rdma device: the peer's windows may change their address, key and len
   CHECK_FALSE(site.server->overrun);
 }
 
-TEST_CASE("rdma device: a busy server that allows no retries is sent fewer messages than it receives",
-          "[rdma-device]") {
+TEST_CASE(
+    "rdma device: a busy server that allows no retries is sent fewer messages than it receives",
+    "[rdma-device]") {
   RawServer site;
   site.server->stop_polling();
   // One message for each: a turn of the loop between the writes.
@@ -205,8 +207,9 @@ TEST_CASE("rdma device: a server that answers probes late is waited for", "[rdma
   CHECK(site.client->state() == State::kConnected);
 }
 
-TEST_CASE("rdma device: a client that posts few receives and does not poll is served when it returns",
-          "[rdma-device]") {
+TEST_CASE(
+    "rdma device: a client that posts few receives and does not poll is served when it returns",
+    "[rdma-device]") {
   Scene scene;
   RawOptions options;
   options.receives = 4;
@@ -235,7 +238,8 @@ TEST_CASE("rdma device: what was written before close arrives before the end", "
   CHECK(site.server->received == bytes);
 }
 
-TEST_CASE("rdma device: what arrived before the peer's close can be read after it", "[rdma-device]") {
+TEST_CASE("rdma device: what arrived before the peer's close can be read after it",
+          "[rdma-device]") {
   RawServer site;
   const std::string bytes = pattern_bytes(10, 60000);
   site.server->stream(bytes);

@@ -66,7 +66,8 @@ std::string listen_error(DeviceSite& site, const std::string& url) {
 
 }  // namespace
 
-// --- deadlines -------------------------------------------------------------------------------------
+// --- deadlines
+// -------------------------------------------------------------------------------------
 
 TEST_CASE("rdma limits: connecting where nobody listens fails at once", "[rdma-device]") {
   DeviceSite site;
@@ -82,7 +83,8 @@ TEST_CASE("rdma limits: an address that nobody answers for is given up after con
   // In the network of the device, so that it has to be asked for.
   std::string host = testing::rdma_endpoint().hosts.front().name;
   host = host.substr(0, host.rfind('.')) + ".213";
-  const Attempt lost = attempt(site, Endpoint::parse("rdma://" + host + ":7000?connect-timeout=1s"));
+  const Attempt lost =
+      attempt(site, Endpoint::parse("rdma://" + host + ":7000?connect-timeout=1s"));
   INFO(lost.error);
   CHECK_FALSE(lost.error.empty());
   CHECK(lost.took < 1s + testing::kPromptly);
@@ -126,7 +128,8 @@ TEST_CASE("rdma limits: a server that never offers a window is given up after ac
   RawNet servers(site.loop);
   RawOptions raw;
   raw.announce = false;
-  const ConnectionPtr client = site.connect(with_options(servers.listen(raw), "accept-timeout=500ms"));
+  const ConnectionPtr client =
+      site.connect(with_options(servers.listen(raw), "accept-timeout=500ms"));
   testing::Collector collector(*client);
   RUN_UNTIL(site.loop, collector.over());
   INFO(client->last_error());
@@ -157,7 +160,8 @@ TEST_CASE("rdma limits: close waits for a peer that never reads no longer than l
   scene.innocent_echoes();
 }
 
-// --- other processes -------------------------------------------------------------------------------
+// --- other processes
+// -------------------------------------------------------------------------------
 
 namespace {
 
@@ -228,7 +232,8 @@ TEST_CASE("rdma limits: a peer that is stopped is noticed by its silence", "[rdm
   RUN_UNTIL(with.site.loop, with.site.type.counters(with.site.loop).open == 0);
 }
 
-TEST_CASE("rdma limits: a peer that is stopped for a short while stays connected", "[rdma-device]") {
+TEST_CASE("rdma limits: a peer that is stopped for a short while stays connected",
+          "[rdma-device]") {
   WithChild with("keepalive=2s");
   with.child.child.signal(SIGSTOP);
   testing::send(with.site.loop, *with.ours, "to a sleeper");
@@ -253,20 +258,20 @@ TEST_CASE("rdma limits: a child that was forked beside connections and exits dis
   }
 }
 
-// --- options ---------------------------------------------------------------------------------------
+// --- options
+// ---------------------------------------------------------------------------------------
 
 TEST_CASE("rdma limits: short queues, no inline and every isolation carry the same bytes",
           "[rdma-device]") {
-  const std::string options =
-      GENERATE("send-queue=8", "receive-queue=16&isolation=connection", "inline=0",
-               "isolation=window", "isolation=none", "window=4k&max-window=4k", "window=16",
-               "send-queue=8&receive-queue=16&inline=0&isolation=connection&window=100&max-window=1000",
-               "shared-receive-queue=64", "send-buffer=4096", "keepalive=0", "spin=1ms");
+  const std::string options = GENERATE(
+      "send-queue=8", "receive-queue=16&isolation=connection", "inline=0", "isolation=window",
+      "isolation=none", "window=4k&max-window=4k", "window=16",
+      "send-queue=8&receive-queue=16&inline=0&isolation=connection&window=100&max-window=1000",
+      "shared-receive-queue=64", "send-buffer=4096", "keepalive=0", "spin=1ms");
   INFO(options);
   DeviceSite site;
   const auto listener = site.listen_with(options);
-  const ConnectionPtr client =
-      site.connect(with_options(testing::address_of(*listener), options));
+  const ConnectionPtr client = site.connect(with_options(testing::address_of(*listener), options));
   RUN_UNTIL(site.loop, client->state() != State::kConnecting);
   INFO(client->last_error());
   REQUIRE(client->state() == State::kConnected);
@@ -303,7 +308,8 @@ TEST_CASE("rdma limits: an option that is wrong is one sentence that names it", 
   for (const std::string options : {"source=nonsense", "source=192.0.2.1", "bogus=1"}) {
     const Attempt bad = attempt(site, with_options(to, options));
     INFO(bad.error);
-    CHECK(bad.error.find(options == "bogus=1" ? "bogus" : options.substr(options.find('=') + 1)) != std::string::npos);
+    CHECK(bad.error.find(options == "bogus=1" ? "bogus" : options.substr(options.find('=') + 1)) !=
+          std::string::npos);
   }
   const ConnectionPtr client = site.connect(with_options(to, "source=" + here));
   RUN_UNTIL(site.loop, client->state() != State::kConnecting);
@@ -405,7 +411,8 @@ TEST_CASE("rdma limits: a server that closes in its accept handler is an end of 
   }
 }
 
-// --- nothing is left behind ------------------------------------------------------------------------
+// --- nothing is left behind
+// ------------------------------------------------------------------------
 
 TEST_CASE("rdma limits: thousands of connections, however they end, leave nothing behind",
           "[rdma-device]") {
@@ -437,9 +444,10 @@ TEST_CASE("rdma limits: thousands of connections, however they end, leave nothin
   for (int round = 0; round < 17 && testing::now() - begin < 60s; ++round) {
     std::vector<ConnectionPtr> clients(100);
     for (ConnectionPtr& client : clients) client = scene->connect(scene->address);
-    RUN_UNTIL(loop, std::all_of(clients.begin(), clients.end(), [](const ConnectionPtr& c) {
-                return c->state() != State::kConnecting;
-              }) && scene->log.open() == 101);
+    RUN_UNTIL(loop, std::all_of(
+                        clients.begin(), clients.end(),
+                        [](const ConnectionPtr& c) { return c->state() != State::kConnecting; }) &&
+                        scene->log.open() == 101);
     for (const ConnectionPtr& client : clients) REQUIRE(client->state() == State::kConnected);
     if (round % 2 == 0)
       for (const ConnectionPtr& client : clients) client->write("under way", 9);
@@ -466,7 +474,8 @@ TEST_CASE("rdma limits: thousands of connections, however they end, leave nothin
     RUN_UNTIL(loop, peer->over());
   }
   left_behind();
-  WARN(scene->log.accepted - before << " connections in " << (testing::now() - begin) / 1ms << " ms");
+  WARN(scene->log.accepted - before << " connections in " << (testing::now() - begin) / 1ms
+                                    << " ms");
   CHECK(conn::rdma::teardown_failures() == 0);
   scene.reset();
   CHECK(registered_bytes() == 0);

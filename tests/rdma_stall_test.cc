@@ -13,8 +13,8 @@ TEST_CASE("rdma: a loop that stood still longer than a deadline looks before it 
           "[rdma][rdma-device]") {
   testing::Site site(testing::rdma_transport());
   testing::EchoLog echo;
-  const auto listener = site.type.listen(
-      site.loop, testing::rdma_endpoint("accept-timeout=200ms"), echo.handler());
+  const auto listener =
+      site.type.listen(site.loop, testing::rdma_endpoint("accept-timeout=200ms"), echo.handler());
   const ConnectionPtr client = site.type.create(site.loop);
   REQUIRE(client->connect_blocking(
       testing::with_options(listener->endpoints().front(), "accept-timeout=200ms"), 10s));

@@ -8,8 +8,8 @@
 #include "conn/tcp/unix_type.h"
 #include "tests/support/catch.h"
 
-using conn::Registry;
 using Catch::Matchers::Contains;
+using conn::Registry;
 
 TEST_CASE("registry: types are found by their name", "[conn][registry]") {
   Registry registry;
@@ -42,8 +42,7 @@ TEST_CASE("registry: an unavailable transport says why", "[conn][registry]") {
   Registry registry;
   registry.add_unavailable("tcp", "this machine has no network");
   REQUIRE(registry.find("tcp") == nullptr);
-  REQUIRE_THROWS_WITH(registry.require("tcp"),
-                      "tcp is not available: this machine has no network");
+  REQUIRE_THROWS_WITH(registry.require("tcp"), "tcp is not available: this machine has no network");
   registry.add(std::make_unique<conn::tcp::TcpType>());
   REQUIRE_NOTHROW(registry.require("tcp"));
 }

@@ -139,8 +139,7 @@ TEST_CASE("tcp: a paused listener leaves arrivals in the backlog", "[tcp]") {
 TEST_CASE("tcp: out of descriptors, accepting waits without spinning and recovers", "[tcp]") {
   Site site(kTcp);
   std::vector<ConnectionPtr> accepted;
-  const auto listener =
-      site.listen([&](ConnectionPtr c) { accepted.push_back(std::move(c)); });
+  const auto listener = site.listen([&](ConnectionPtr c) { accepted.push_back(std::move(c)); });
   const RawSocket first = RawSocket::connect(testing::address_of(*listener));
   RUN_UNTIL(site.loop, accepted.size() == 1);
   testing::Collector served(*accepted[0]);
@@ -193,8 +192,7 @@ TEST_CASE("tcp: a listener that waits for descriptors may be paused, resumed and
 TEST_CASE("tcp: arrivals that are reset before they are accepted disturb nobody", "[tcp]") {
   Site site(kTcp);
   std::vector<ConnectionPtr> accepted;
-  const auto listener =
-      site.listen([&](ConnectionPtr c) { accepted.push_back(std::move(c)); });
+  const auto listener = site.listen([&](ConnectionPtr c) { accepted.push_back(std::move(c)); });
   for (int i = 0; i < 20; ++i) {
     RawSocket gone = RawSocket::connect(testing::address_of(*listener));
     gone.reset();
@@ -203,10 +201,9 @@ TEST_CASE("tcp: arrivals that are reset before they are accepted disturb nobody"
   good.send("here");
   std::string got;
   // Linux hands the dead ones out as well; reading them says ECONNRESET.
-  RUN_UNTIL(site.loop, !accepted.empty() &&
-                           accepted.back()->peer_address() ==
-                               good.endpoint().hosts[0].name + ":" +
-                                   std::to_string(good.endpoint().port));
+  RUN_UNTIL(site.loop, !accepted.empty() && accepted.back()->peer_address() ==
+                                                good.endpoint().hosts[0].name + ":" +
+                                                    std::to_string(good.endpoint().port));
   REQUIRE(testing::receive(site.loop, *accepted.back(), 4) == "here");
   for (std::size_t i = 0; i + 1 < accepted.size(); ++i) {
     char byte;

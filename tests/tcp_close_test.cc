@@ -132,16 +132,16 @@ TEST_CASE("tcp: a connect handler that throws leaves the others in place", "[tcp
   Site site(kTcp);
   const RawSocket listener = RawSocket::listening();
   int writable = 0;
-  const ConnectionPtr client = site.connect(listener.endpoint(), [](Connection&) {
-    throw std::runtime_error("host");
-  });
+  const ConnectionPtr client =
+      site.connect(listener.endpoint(), [](Connection&) { throw std::runtime_error("host"); });
   client->set_write_handler([&](Connection&) { ++writable; });
   REQUIRE_THROWS_WITH([&] { RUN_UNTIL(site.loop, writable > 0); }(), "host");
   RUN_UNTIL(site.loop, writable > 0);
 }
 
 TEST_CASE("tcp: a write to a closed peer says EPIPE or ECONNRESET and raises no signal", "[tcp]") {
-  struct sigaction plain{}, before{};
+  struct sigaction plain {
+  }, before{};
   plain.sa_handler = SIG_DFL;
   sigaction(SIGPIPE, &plain, &before);
   {

@@ -69,8 +69,7 @@ TEST_CASE("tcp: port 0 is replaced by the port that the kernel chose", "[tcp]") 
   const auto listener = site.type.listen(site.loop, at("tcp://127.0.0.1:0"), [](auto) {});
   REQUIRE(listener->endpoints().size() == 1);
   REQUIRE(listener->endpoints()[0].port != 0);
-  REQUIRE(listener->endpoints()[0].to_string() ==
-          url("127.0.0.1", listener->endpoints()[0].port));
+  REQUIRE(listener->endpoints()[0].to_string() == url("127.0.0.1", listener->endpoints()[0].port));
   REQUIRE(&listener->type() == &site.type);
 }
 
@@ -179,8 +178,8 @@ TEST_CASE("tcp: options reach both ends' sockets", "[tcp]") {
   REQUIRE(fcntl(client->fd(), F_GETFD) == FD_CLOEXEC);
 
   const auto info = client->info();
-  REQUIRE(std::count(info.begin(), info.end(), std::pair<std::string, std::string>{
-                                                   "nodelay", "no"}) == 1);
+  REQUIRE(std::count(info.begin(), info.end(),
+                     std::pair<std::string, std::string>{"nodelay", "no"}) == 1);
 }
 
 TEST_CASE("tcp: keepalive=0 leaves keepalive off", "[tcp]") {
@@ -325,8 +324,8 @@ TEST_CASE("tcp: an address that does not answer costs its share of the time only
 
 TEST_CASE("tcp: an endpoint that is not fit fails through the handler", "[tcp]") {
   Site site(kTcp);
-  for (const char* text : {"tcp://127.0.0.1", "unix:///x", "tcp://127.0.0.1:1?colour=red",
-                           "tcp://*:1"}) {
+  for (const char* text :
+       {"tcp://127.0.0.1", "unix:///x", "tcp://127.0.0.1:1?colour=red", "tcp://*:1"}) {
     const ConnectionPtr failed = connect_to(site, at(text));
     REQUIRE(failed->state() == State::kError);
     REQUIRE(failed->error_code() == std::errc::invalid_argument);

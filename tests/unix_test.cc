@@ -36,7 +36,9 @@ const testing::Transport kUnix{.name = "unix"};
 /// A folder, a path in it and a type to listen with.
 struct Place : Site {
   Place()
-      : Site(kUnix), path(folder.path() + "/kv.sock"), endpoint(Endpoint::parse("unix://" + path)) {}
+      : Site(kUnix),
+        path(folder.path() + "/kv.sock"),
+        endpoint(Endpoint::parse("unix://" + path)) {}
   conn::ListenerPtr listen_here(const std::string& options = {}) {
     Endpoint at = endpoint;
     at.options = conn::Options::parse(options);
@@ -65,7 +67,7 @@ void leave_stale(const std::string& path) {
 }
 
 mode_t mode_of(const std::string& path) {
-  struct stat info{};
+  struct stat info {};
   REQUIRE(lstat(path.c_str(), &info) == 0);
   return info.st_mode & 07777;
 }
@@ -285,9 +287,8 @@ TEST_CASE("unix: a connect waits for room in a full backlog, within its time", "
   REQUIRE(errno == ETIMEDOUT);
 
   bool connected = false;
-  const ConnectionPtr patient = place.connect(place.endpoint, [&](Connection& c) {
-    connected = c.state() == State::kConnected;
-  });
+  const ConnectionPtr patient = place.connect(
+      place.endpoint, [&](Connection& c) { connected = c.state() == State::kConnected; });
   testing::turns(place.loop, 3);
   REQUIRE_FALSE(connected);
   listener->resume();

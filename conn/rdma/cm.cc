@@ -147,8 +147,8 @@ void let_go_of_device(ibv_context* its_handle) noexcept {
 }
 
 std::string describe(const CmEvent& event) {
-  const std::string reason = event.status < 0 ? errno_text(-event.status)
-                                              : fmt::format("status {}", event.status);
+  const std::string reason =
+      event.status < 0 ? errno_text(-event.status) : fmt::format("status {}", event.status);
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_ERROR:
       return event.status == -ETIMEDOUT ? "no answer from the address (ARP or ND)"

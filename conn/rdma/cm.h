@@ -74,7 +74,8 @@ class CmChannel {
 struct QpTimeouts {
   /// How long the peer waits after we had no receive: code of ibv_modify_qp(3); 12 is 0.64 ms.
   std::uint8_t min_rnr_timer = 12;
-  /// ACK time-out 4.096 us * 2^n; 14 is 67 ms. With 6 retries a dead path shows after about 0.5-1 s.
+  /// ACK time-out 4.096 us * 2^n; 14 is 67 ms. With 6 retries a dead path shows after about 0.5-1
+  /// s.
   std::uint8_t ack_timeout = 14;
   std::uint8_t retry_count = 6;      ///< not 7: some drivers take it for "for ever"
   std::uint8_t rnr_retry_count = 7;  ///< for ever; our own clocks decide who is dead

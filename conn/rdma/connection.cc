@@ -49,7 +49,8 @@ RdmaConnection::~RdmaConnection() {
   tear_down();
 }
 
-// --- reading -----------------------------------------------------------------------------------------
+// --- reading
+// -----------------------------------------------------------------------------------------
 
 bool RdmaConnection::readable() const {
   return stream_.has_unread() || stream_.at_end() || pending_failure_;
@@ -83,7 +84,8 @@ ssize_t RdmaConnection::do_read(void* buffer, std::size_t size) {
   return -1;
 }
 
-// --- writing -----------------------------------------------------------------------------------------
+// --- writing
+// -----------------------------------------------------------------------------------------
 
 std::size_t RdmaConnection::room() const noexcept {
   return settings_.send_buffer - std::min<std::size_t>(tx_.held(), settings_.send_buffer);
@@ -131,8 +133,8 @@ ssize_t RdmaConnection::refuse_write() {
     if (pending_failure_)
       fail(std::exchange(pending_failure_, {}));
     else
-      fail(errno_failure(EPIPE, fmt::format("rdma {}: write after the peer closed",
-                                            peer_.to_string())));
+      fail(errno_failure(EPIPE,
+                         fmt::format("rdma {}: write after the peer closed", peer_.to_string())));
   }
   errno = EPIPE;
   return -1;
@@ -154,7 +156,8 @@ void RdmaConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
       deadline);
 }
 
-// --- what completed ------------------------------------------------------------------------------------
+// --- what completed
+// ------------------------------------------------------------------------------------
 
 void RdmaConnection::on_sends_done(std::uint32_t sequence) {
   std::size_t bytes = 0;
@@ -217,7 +220,8 @@ void RdmaConnection::free_window(void* owner) noexcept {
   std::erase_if(windows_, [&](const auto& window) { return window.get() == owner; });
 }
 
-// --- posting -------------------------------------------------------------------------------------------
+// --- posting
+// -------------------------------------------------------------------------------------------
 
 void RdmaConnection::post_due() {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
@@ -308,8 +312,8 @@ void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
 
 // A write of no bytes proves the path, and that everything before it was delivered.
 void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
-  const bool prove_delivery = phase_ == Phase::kClosing && chain.size() == 0 &&
-                              tx_.staged() == 0 && posted_ != done_ && last_signaled_ != posted_;
+  const bool prove_delivery = phase_ == Phase::kClosing && chain.size() == 0 && tx_.staged() == 0 &&
+                              posted_ != done_ && last_signaled_ != posted_;
   if (!(stream_.wants_silent_probe() || prove_delivery) || chain.full()) return;
   chain.write_nothing(stream_.remote_address(), stream_.remote_key());
   plan.signal_last = true;
@@ -366,7 +370,8 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
     ring_[++posted_ & mask].bytes = plan.bytes != 0 ? plan.piece[i] : 0;
 }
 
-// --- facts ---------------------------------------------------------------------------------------------
+// --- facts
+// ---------------------------------------------------------------------------------------------
 
 std::optional<bool> RdmaConnection::is_local() const {
   if (peer_.size == 0) return std::nullopt;

@@ -51,7 +51,7 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
 
  private:
   friend class ListenerCore;
-  struct Sent {  // one work request on the send queue
+  struct Sent {               // one work request on the send queue
     std::uint32_t bytes = 0;  // staged bytes it holds until it completes
   };
 
@@ -131,6 +131,7 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   void clear_pace() noexcept;
   void peer_closed();
   void begin_disconnect(ae::Duration patience);
+  bool can_say_goodbye() const noexcept;
   void continue_close();
   void tear_down() noexcept;
   void die();
@@ -149,12 +150,12 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   ae::TimePoint connect_deadline_{};
   ae::TimePoint address_deadline_{};  // of the address that is being tried
   ae::TimePoint close_deadline_{};
-  std::vector<std::string> hosts_;    // still to be looked up
+  std::vector<std::string> hosts_;  // still to be looked up
   std::uint16_t port_ = 0;
-  Failure last_failure_;              // of the address tried last
-  ae::TimerId timer_ = 0;             // the deadline of this phase
+  Failure last_failure_;   // of the address tried last
+  ae::TimerId timer_ = 0;  // the deadline of this phase
   std::optional<ae::TimePoint> pace_at_;
-  ae::TimerId pace_timer_ = 0;        // when a peer that cannot be asked may get one more message
+  ae::TimerId pace_timer_ = 0;  // when a peer that cannot be asked may get one more message
   SocketAddress local_, peer_;
 
   // Verbs objects, destroyed bottom to top: queue pair, room in the completion queue, receives and
@@ -169,14 +170,14 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
 
   Stream stream_;
   TxQueue tx_;
-  RegisteredMemory control_;          // of control messages, where none fits inline
+  RegisteredMemory control_;  // of control messages, where none fits inline
   std::uint32_t inline_limit_ = 0;
-  std::vector<Sent> ring_;            // by sequence modulo its size
+  std::vector<Sent> ring_;  // by sequence modulo its size
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
-  bool post_again_ = false;           // the device's send queue was full
-  bool starved_ = false;              // no staging memory until some of ours comes back
-  bool peer_gone_ = false;            // DISCONNECTED came
-  Failure pending_failure_;           // to report once what arrived has been read
+  bool post_again_ = false;  // the device's send queue was full
+  bool starved_ = false;     // no staging memory until some of ours comes back
+  bool peer_gone_ = false;   // DISCONNECTED came
+  Failure pending_failure_;  // to report once what arrived has been read
   std::uint64_t read_turn_ = 0;
   std::size_t read_left_ = 0;
 };

@@ -21,8 +21,9 @@ Failure describe(ibv_wc_status status, bool was_send) {
   };
   switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
-      return made(std::errc::timed_out, "the peer does not answer any more (transport retries "
-                                        "exhausted)");
+      return made(std::errc::timed_out,
+                  "the peer does not answer any more (transport retries "
+                  "exhausted)");
     case IBV_WC_RNR_RETRY_EXC_ERR:
       return made(std::errc::timed_out, "the peer posts no receives any more");
     case IBV_WC_REM_ACCESS_ERR:
@@ -43,7 +44,8 @@ void RdmaConnection::move_phase(Phase next) {
   phase_ = next;
 }
 
-// --- deadlines -------------------------------------------------------------------------------------
+// --- deadlines
+// -------------------------------------------------------------------------------------
 
 void RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*expired)()) {
   clear_deadline();
@@ -105,7 +107,8 @@ void RdmaConnection::on_tick(ae::TimePoint now, bool loop_was_stopped) {
   after_input();
 }
 
-// --- bad news --------------------------------------------------------------------------------------
+// --- bad news
+// --------------------------------------------------------------------------------------
 
 void RdmaConnection::on_cm_event(const CmEvent& event) {
   if (phase_ == Phase::kDead) return;
@@ -123,8 +126,8 @@ void RdmaConnection::on_cm_event(const CmEvent& event) {
       return die();  // nothing will answer, and the kernel waits for us to let go
     default:
       peer_gone_ = event.type != RDMA_CM_EVENT_ADDR_CHANGE;
-      return end_with({std::make_error_code(std::errc::connection_reset),
-                       conn::rdma::describe(event)});
+      return end_with(
+          {std::make_error_code(std::errc::connection_reset), conn::rdma::describe(event)});
   }
 }
 
@@ -155,6 +158,7 @@ void RdmaConnection::on_address_change(const std::vector<SocketAddress>& present
 void RdmaConnection::end_with(Failure failure, Unread unread) {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   const bool was_open = phase_ == Phase::kOpen || phase_ == Phase::kClosing;
+  if (id_ && context_) context_->look_at_port(id_->port_num);
   if (!closing()) {
     if (was_open && !peer_.to_string().empty())
       failure.text = fmt::format("rdma {}: {}", peer_.to_string(), failure.text);
@@ -190,7 +194,8 @@ void RdmaConnection::peer_closed() {
   update_ready();
 }
 
-// --- the way out -----------------------------------------------------------------------------------
+// --- the way out
+// -----------------------------------------------------------------------------------
 
 void RdmaConnection::begin_disconnect(ae::Duration patience) {
   clear_deadline();
@@ -199,14 +204,19 @@ void RdmaConnection::begin_disconnect(ae::Duration patience) {
   state_->remove(*this);
   if (qp_) qp_to_error(qp_.get());
   // Asks the peer to close, or answers that it did. Where nothing is left to tell, nobody answers.
-  const bool told = id_ && rdma_disconnect(id_.get()) == 0;
+  const bool told = id_ && can_say_goodbye() && rdma_disconnect(id_.get()) == 0;
   if (peer_gone_ || !told) return die();
   set_deadline(patience, &RdmaConnection::disconnect_expired);
 }
 
+bool RdmaConnection::can_say_goodbye() const noexcept {
+  return !context_ || !context_->port_down(id_->port_num);
+}
+
 void RdmaConnection::continue_close() {
   if (phase_ == Phase::kClosing && tx_.held() == 0 && posted_ == done_)
-    begin_disconnect(std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));
+    begin_disconnect(
+        std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));
 }
 
 void RdmaConnection::die() {
@@ -242,6 +252,10 @@ void RdmaConnection::tear_down() noexcept {
   tx_.use(nullptr);
   lease_ = {};
   domain_.reset();
+  if (id_ && !can_say_goodbye()) {
+    id_->context = nullptr;
+    context_->park(std::move(id_));
+  }
   context_.reset();
   id_.reset();
 }
@@ -276,7 +290,7 @@ void RdmaConnection::do_close() noexcept {
 void RdmaConnection::do_abandon() noexcept {
   if (id_ && (phase_ == Phase::kOpen || phase_ == Phase::kClosing || phase_ == Phase::kAccepting)) {
     if (qp_) qp_to_error(qp_.get());
-    (void)rdma_disconnect(id_.get());  // a courtesy; nobody waits for the answer
+    if (can_say_goodbye()) (void)rdma_disconnect(id_.get());  // a courtesy; nobody waits for the answer
   }
   clear_deadline();
   resolution_.reset();

@@ -24,7 +24,8 @@ int milliseconds(ae::Duration duration) {
 
 }  // namespace
 
-// --- the connecting side ---------------------------------------------------------------------------
+// --- the connecting side
+// ---------------------------------------------------------------------------
 
 bool RdmaConnection::begin_connect(const Endpoint& to, ae::Duration limit) {
   target_ = to.to_string();
@@ -144,8 +145,7 @@ void RdmaConnection::on_set_up_event(const CmEvent& event) {
       default: {
         int err = event.status < 0 ? -event.status : ECONNREFUSED;
         if (event.type == RDMA_CM_EVENT_UNREACHABLE) err = ETIMEDOUT;
-        return on_address_failed(
-            {std::error_code(err, std::generic_category()), describe(event)});
+        return on_address_failed({std::error_code(err, std::generic_category()), describe(event)});
       }
     }
   } catch (const VerbsError& error) {
@@ -188,7 +188,8 @@ void RdmaConnection::finish_request(const CmEvent& event) {
   established();
 }
 
-// --- the accepting side ----------------------------------------------------------------------------
+// --- the accepting side
+// ----------------------------------------------------------------------------
 
 void RdmaConnection::accept(std::span<const std::byte> private_data) {
   local_ = id_.local();
@@ -218,7 +219,8 @@ void RdmaConnection::on_first_message() {
   established();
 }
 
-// --- both ------------------------------------------------------------------------------------------
+// --- both
+// ------------------------------------------------------------------------------------------
 
 void RdmaConnection::make_queue_pair() {
   context_ = state_->context(id_.get(), settings_);

@@ -44,7 +44,8 @@ std::uint32_t Context::max_send_queue() const noexcept {
   return static_cast<std::uint32_t>(std::max(attributes_.max_qp_wr, 1));
 }
 
-// --- domains and completion queues -------------------------------------------------------------------
+// --- domains and completion queues
+// -------------------------------------------------------------------
 
 std::shared_ptr<Domain> Context::domain(const Settings& settings) {
   const bool bind = can_bind_keys_ && (settings.isolation == Isolation::kAuto ||
@@ -57,10 +58,11 @@ std::shared_ptr<Domain> Context::domain(const Settings& settings) {
     return std::make_shared<Domain>(device_.get(), config);
   }
   if (shared_ && shared_->bind_keys() == bind) return shared_;
-  // Mixed wishes are rare: the first keeps the shared receive queue, the other gets its own receives.
+  // Mixed wishes are rare: the first keeps the shared receive queue, the other gets its own
+  // receives.
   if (attributes_.max_srq > 0 && attributes_.max_srq_wr > 0 && !shared_)
-    config.shared_receives = std::min(settings.shared_receive_queue,
-                                      static_cast<std::uint32_t>(attributes_.max_srq_wr));
+    config.shared_receives =
+        std::min(settings.shared_receive_queue, static_cast<std::uint32_t>(attributes_.max_srq_wr));
   config.bind_keys = bind;
   if (shared_) {
     if (!second_) second_ = std::make_shared<Domain>(device_.get(), config);
@@ -99,9 +101,9 @@ CqLease Context::lease(std::uint32_t entries) {
   }
   const std::uint32_t needed = entries + shared_depth();
   if (needed > limit)
-    throw VerbsError(fmt::format("a completion queue of {} entries on {} (it allows {})", needed,
-                                 name_, limit),
-                     EINVAL);
+    throw VerbsError(
+        fmt::format("a completion queue of {} entries on {} (it allows {})", needed, name_, limit),
+        EINVAL);
   const std::uint32_t wanted = std::min(std::max(needed, kFirstEntries + shared_depth()), limit);
   Queue queue;
   queue.cq = std::make_unique<Cq>(device_.get(), static_cast<int>(wanted), channel_.get());
@@ -117,7 +119,8 @@ void Context::arm_srq_limit() noexcept {
   if (limit.srq_limit != 0) (void)ibv_modify_srq(shared_->srq(), &limit, IBV_SRQ_LIMIT);
 }
 
-// --- completions -------------------------------------------------------------------------------------
+// --- completions
+// -------------------------------------------------------------------------------------
 
 std::size_t Context::poll(std::size_t budget, bool* more) {
   // Each queue has its share, so that a busy one does not starve the others.
@@ -209,7 +212,8 @@ bool Context::needs_poll() const noexcept {
 }
 
 void Context::on_completion_event() {
-  // One event at most for each armed queue, so no further read is needed to learn that none is left.
+  // One event at most for each armed queue, so no further read is needed to learn that none is
+  // left.
   for (std::size_t left = queues_.size(); left != 0; --left) {
     ibv_cq* cq = nullptr;
     void* unused = nullptr;
@@ -238,13 +242,21 @@ bool Context::arm() {
   return taken == 0;
 }
 
-// --- asynchronous events -----------------------------------------------------------------------------
+// --- asynchronous events
+// -----------------------------------------------------------------------------
 
 void Context::for_each_user(const std::function<void(QueuePairUser&)>& visit) {
   std::vector<QueuePairUser*> users;
   users.reserve(users_.size());
   for (const auto& [number, user] : users_) users.push_back(user);
   for (QueuePairUser* user : users) visit(*user);
+}
+
+void Context::look_at_port(int port) noexcept {
+  ibv_port_attr attributes{};
+  if (ibv_query_port(device_.get(), static_cast<std::uint8_t>(port), &attributes) == 0 &&
+      attributes.state != IBV_PORT_ACTIVE)
+    down_ports_ |= std::uint64_t{1} << (port & 63);
 }
 
 void Context::on_async_event() {
@@ -286,7 +298,12 @@ void Context::on_async_event() {
         lost_ = true;
         for_each_user([&](QueuePairUser& each) { each.on_device_event(text); });
         break;
+      case IBV_EVENT_PORT_ACTIVE:
+        down_ports_ &= ~(std::uint64_t{1} << (port & 63));
+        if (down_ports_ == 0) release_parked();
+        break;
       case IBV_EVENT_PORT_ERR:
+        down_ports_ |= std::uint64_t{1} << (port & 63);
         for_each_user([&](QueuePairUser& each) { each.on_port_error(port, text); });
         break;
       case IBV_EVENT_GID_CHANGE: {
@@ -304,7 +321,7 @@ void Context::on_async_event() {
         }
         break;
       default:
-        break;  // port active, LID, SM, client re-register, path migrated: nothing of ours ends
+        break;  // LID, SM, client re-register, path migrated: nothing of ours ends
     }
   }
 }

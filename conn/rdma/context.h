@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "conn/rdma/cm.h"
 #include "conn/rdma/domain.h"
 #include "conn/rdma/settings.h"
 #include "conn/rdma/verbs.h"
@@ -82,6 +83,15 @@ class Context {
   /// The device was removed or died: no new connections here.
   bool lost() const noexcept { return lost_; }
   void set_lost() noexcept { lost_ = true; }
+  /// The port has no link. rdma_cm must send nothing through it: its goodbye waits in the kernel,
+  /// rdma_destroy_id() with it, and on rxe for ever.
+  bool port_down(int port) const noexcept { return ((down_ports_ >> (port & 63)) & 1) != 0; }
+  /// Asks the device, whose event about it may come later than what it broke.
+  void look_at_port(int port) noexcept;
+  /// Keeps an id until its port is up again, or release_parked().
+  void park(CmId id) { parked_.push_back(std::move(id)); }
+  bool has_parked() const noexcept { return !parked_.empty(); }
+  void release_parked() noexcept { parked_.clear(); }
 
   /// The domain a new connection belongs to. Throws VerbsError.
   std::shared_ptr<Domain> domain(const Settings& settings);
@@ -136,6 +146,8 @@ class Context {
   ibv_device_attr attributes_{};
   bool can_bind_keys_ = false;
   bool lost_ = false;
+  std::uint64_t down_ports_ = 0;  // a bit for each port
+  std::vector<CmId> parked_;
   std::shared_ptr<Domain> shared_;
   std::shared_ptr<Domain> second_;  // for connections that wish the other kind; without an SRQ
   CompChannel channel_;

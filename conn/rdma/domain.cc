@@ -36,7 +36,7 @@ int ReceiveQueue::replenish() noexcept {
     ibv_recv_wr* bad = nullptr;
     const int err = srq_ != nullptr ? ibv_post_srq_recv(srq_, requests.data(), &bad)
                                     : ibv_post_recv(qp_, requests.data(), &bad);
-    const auto posted = err == 0 ? count
+    const auto posted = err == 0         ? count
                         : bad == nullptr ? 0  // a driver that does not say
                                          : static_cast<std::size_t>(bad - requests.data());
     free_.resize(free_.size() - posted);

@@ -16,7 +16,8 @@ constexpr ae::Duration kRetry = std::chrono::milliseconds(500);
 
 }  // namespace
 
-// --- one address -------------------------------------------------------------------------------------
+// --- one address
+// -------------------------------------------------------------------------------------
 
 class ListenerCore::Port final : private CmUser {
  public:
@@ -65,7 +66,8 @@ class ListenerCore::Port final : private CmUser {
   CmId id_;
 };
 
-// --- the listener --------------------------------------------------------------------------------------
+// --- the listener
+// --------------------------------------------------------------------------------------
 
 ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
                            const Settings& settings, AcceptHandler accepted)
@@ -156,7 +158,8 @@ ae::Duration ListenerCore::retry_down() {
   return ae::kNoMore;
 }
 
-// --- arrivals --------------------------------------------------------------------------------------------
+// --- arrivals
+// --------------------------------------------------------------------------------------------
 
 void ListenerCore::on_request(const CmEvent& event) {
   Request request{CmId(event.id), {event.data().begin(), event.data().end()}};
@@ -194,11 +197,9 @@ void ListenerCore::accept(Request request) {
     why.resize(std::min<std::size_t>(why.size(), 100));
     (void)rdma_reject(id, why.data(), static_cast<std::uint8_t>(why.size()));
   };
-  if (settings_.memory_limit != 0 &&
-      registered_bytes() + settings_.window > settings_.memory_limit)
+  if (settings_.memory_limit != 0 && registered_bytes() + settings_.window > settings_.memory_limit)
     return reject(request.id.get(), "memory-limit reached");
-  auto* connection =
-      new RdmaConnection(type_, *state_, settings_, std::move(request.id), *this);
+  auto* connection = new RdmaConnection(type_, *state_, settings_, std::move(request.id), *this);
   try {
     connection->accept(request.private_data);
     young_.insert(connection);

@@ -35,7 +35,8 @@ Error unavailable(const VerbsError& error) {
     return Error(
         "no RDMA device on this machine: load the driver of one, or for a trial without hardware "
         "run `modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV` and "
-        "`modprobe rdma_ucm` (" + error.failure().text + ")");
+        "`modprobe rdma_ucm` (" +
+        error.failure().text + ")");
   if (err == EACCES || err == EPERM)
     return Error("this user may not use RDMA: give it access to /dev/infiniband (" +
                  error.failure().text + ")");
@@ -68,15 +69,16 @@ LoopState::~LoopState() {
   for (const auto& context : contexts_) unwatch(*context);
 }
 
-// --- devices -----------------------------------------------------------------------------------------
+// --- devices
+// -----------------------------------------------------------------------------------------
 
 std::shared_ptr<Context> LoopState::context(rdma_cm_id* id, const Settings& settings) {
   if (id->verbs == nullptr) throw VerbsError("the address is bound to no RDMA device", ENODEV);
   const char* name = ibv_get_device_name(id->verbs->device);
   if (!settings.device.empty() && settings.device != name)
-    throw VerbsError(fmt::format("the address belongs to {}, not to device={}", name,
-                                 settings.device),
-                     EADDRNOTAVAIL);
+    throw VerbsError(
+        fmt::format("the address belongs to {}, not to device={}", name, settings.device),
+        EADDRNOTAVAIL);
   for (const auto& context : contexts_)
     if (!context->lost() && context->name() == name) return context;
   auto made = std::make_shared<Context>(id->verbs->device, settings);
@@ -101,13 +103,14 @@ void LoopState::unwatch(Context& context) {
 
 void LoopState::drop_idle_contexts() {
   std::erase_if(contexts_, [this](const std::shared_ptr<Context>& context) {
-    if (context.use_count() != 1) return false;
+    if (context.use_count() != 1 || context->has_parked()) return false;
     unwatch(*context);
     return true;
   });
 }
 
-// --- connections -------------------------------------------------------------------------------------
+// --- connections
+// -------------------------------------------------------------------------------------
 
 void LoopState::add(RdmaConnection& connection) {
   connections_.insert(&connection);
@@ -152,7 +155,9 @@ void LoopState::reap() {
 
 void LoopState::drop_lost_contexts() {
   std::erase_if(contexts_, [this](const std::shared_ptr<Context>& context) {
-    if (!context->lost() || context.use_count() != 1) return false;
+    if (!context->lost()) return false;
+    context->release_parked();
+    if (context.use_count() != 1) return false;
     unwatch(*context);
     return true;
   });
@@ -167,7 +172,8 @@ void LoopState::on_device_removed(ibv_context* cm_handle) {
   let_go_of_device(cm_handle);
 }
 
-// --- the loop's side -----------------------------------------------------------------------------------
+// --- the loop's side
+// -----------------------------------------------------------------------------------
 
 void LoopState::on_cm_readable() {
   for (int left = kCmBudget; left != 0; --left) {
@@ -261,8 +267,7 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
       if (const auto at = connection->pace_at()) wake = std::min(wake, *at);
     wait_for_descriptors(quiet ? wake - now : ae::Duration::zero());
     for (RdmaConnection* connection : connections_)
-      if (const auto at = connection->pace_at();
-          at && *at <= std::chrono::steady_clock::now())
+      if (const auto at = connection->pace_at(); at && *at <= std::chrono::steady_clock::now())
         want_flush(*connection);
   }
 }
@@ -283,7 +288,8 @@ void LoopState::wait_for_descriptors(ae::Duration limit) {
   }
 }
 
-// --- the clock -----------------------------------------------------------------------------------------
+// --- the clock
+// -----------------------------------------------------------------------------------------
 
 void LoopState::schedule_tick(ae::Duration keepalive) {
   const ae::Duration wanted = tick_for(keepalive);

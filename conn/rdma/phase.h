@@ -28,21 +28,35 @@
 namespace conn::rdma {
 
 enum class Phase : std::uint8_t {
-  kIdle, kResolving, kConnecting, kAccepting, kOpen, kClosing, kDisconnecting, kDead
+  kIdle,
+  kResolving,
+  kConnecting,
+  kAccepting,
+  kOpen,
+  kClosing,
+  kDisconnecting,
+  kDead
 };
 
 constexpr bool allowed(Phase from, Phase to) {
   using enum Phase;
   switch (from) {  // no default: the compiler names a phase somebody forgot
-    case kIdle: return to == kResolving || to == kAccepting || to == kDead;
-    case kResolving: return to == kConnecting || to == kDead;
+    case kIdle:
+      return to == kResolving || to == kAccepting || to == kDead;
+    case kResolving:
+      return to == kConnecting || to == kDead;
     case kConnecting:
       return to == kResolving || to == kOpen || to == kDisconnecting || to == kDead;
-    case kAccepting: return to == kOpen || to == kDisconnecting || to == kDead;
-    case kOpen: return to == kClosing || to == kDisconnecting || to == kDead;
-    case kClosing: return to == kDisconnecting || to == kDead;
-    case kDisconnecting: return to == kDead;
-    case kDead: return false;
+    case kAccepting:
+      return to == kOpen || to == kDisconnecting || to == kDead;
+    case kOpen:
+      return to == kClosing || to == kDisconnecting || to == kDead;
+    case kClosing:
+      return to == kDisconnecting || to == kDead;
+    case kDisconnecting:
+      return to == kDead;
+    case kDead:
+      return false;
   }
   return false;
 }
@@ -51,14 +65,22 @@ static_assert(!allowed(Phase::kDead, Phase::kOpen), "death is final");
 constexpr const char* to_string(Phase phase) {
   using enum Phase;
   switch (phase) {
-    case kIdle: return "idle";
-    case kResolving: return "resolving";
-    case kConnecting: return "connecting";
-    case kAccepting: return "accepting";
-    case kOpen: return "open";
-    case kClosing: return "closing";
-    case kDisconnecting: return "disconnecting";
-    case kDead: return "dead";
+    case kIdle:
+      return "idle";
+    case kResolving:
+      return "resolving";
+    case kConnecting:
+      return "connecting";
+    case kAccepting:
+      return "accepting";
+    case kOpen:
+      return "open";
+    case kClosing:
+      return "closing";
+    case kDisconnecting:
+      return "disconnecting";
+    case kDead:
+      return "dead";
   }
   return "?";
 }

@@ -26,9 +26,7 @@ class SendChain {
   std::size_t size() const noexcept { return size_; }
   bool full() const noexcept { return size_ == room_; }
   std::size_t room() const noexcept { return room_ - size_; }
-  std::uint32_t next_sequence() const noexcept {
-    return next_ + static_cast<std::uint32_t>(size_);
-  }
+  std::uint32_t next_sequence() const noexcept { return next_ + static_cast<std::uint32_t>(size_); }
 
   /// Makes the window's key valid, for this queue pair alone.
   void bind(const ReceiveWindow& window);
@@ -36,8 +34,7 @@ class SendChain {
   void send_inline(const ControlBytes& message);
   /// Sends from registered memory, which must stay until completion.
   void send(const std::byte* message, std::uint32_t lkey);
-  void write(const TxQueue::Segment& from, std::uint64_t to, std::uint32_t rkey,
-             bool fits_inline);
+  void write(const TxQueue::Segment& from, std::uint64_t to, std::uint32_t rkey, bool fits_inline);
   /// Turns the last write() into a WRITE_WITH_IMM.
   void with_immediate(std::uint32_t value);
   /// A write of no bytes: takes no receive of the peer and needs no key.

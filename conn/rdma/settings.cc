@@ -21,11 +21,29 @@ std::uint32_t u32(std::uint64_t value) { return static_cast<std::uint32_t>(value
 }  // namespace
 
 Settings Settings::from(const Options& o) {
-  o.only("rdma",
-         {"window", "max-window", "max-peer-window", "send-buffer", "send-queue", "receive-queue",
-          "shared-receive-queue", "inline", "read-budget", "accept-batch", "backlog",
-          "memory-limit", "keepalive", "connect-timeout", "accept-timeout", "linger", "spin",
-          "isolation", "device", "source", "min-rnr-timer", "ack-timeout", "retry-count"});
+  o.only("rdma", {"window",
+                  "max-window",
+                  "max-peer-window",
+                  "send-buffer",
+                  "send-queue",
+                  "receive-queue",
+                  "shared-receive-queue",
+                  "inline",
+                  "read-budget",
+                  "accept-batch",
+                  "backlog",
+                  "memory-limit",
+                  "keepalive",
+                  "connect-timeout",
+                  "accept-timeout",
+                  "linger",
+                  "spin",
+                  "isolation",
+                  "device",
+                  "source",
+                  "min-rnr-timer",
+                  "ack-timeout",
+                  "retry-count"});
   constexpr std::uint64_t kMaxWindow = 1u << 30;
   Settings s;
   s.window = u32(o.bytes("window", s.window, 16, kMaxWindow));
@@ -35,8 +53,7 @@ Settings Settings::from(const Options& o) {
   s.send_buffer = u32(o.bytes("send-buffer", s.send_buffer, 4096, kMaxWindow));
   s.send_queue = u32(o.number("send-queue", s.send_queue, 8, 16384));
   s.receive_queue = u32(o.number("receive-queue", s.receive_queue, 16, 16384));
-  s.shared_receive_queue =
-      u32(o.number("shared-receive-queue", s.shared_receive_queue, 64, 16384));
+  s.shared_receive_queue = u32(o.number("shared-receive-queue", s.shared_receive_queue, 64, 16384));
   s.inline_data = u32(o.bytes("inline", s.inline_data, 0, 1024));
   s.read_budget = u32(o.bytes("read-budget", s.read_budget, 4096, kMaxWindow));
   s.accept_batch = u32(o.number("accept-batch", s.accept_batch, 1, 10000));

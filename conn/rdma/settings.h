@@ -31,15 +31,15 @@ struct Settings {
   std::uint32_t read_budget = 1024 * 1024;    ///< bytes one connection may read in one iteration
   std::uint32_t accept_batch = 64;
   std::uint32_t backlog = 511;
-  std::uint64_t memory_limit = 0;             ///< registered bytes of the process; 0: no limit
+  std::uint64_t memory_limit = 0;  ///< registered bytes of the process; 0: no limit
   ae::Duration keepalive = std::chrono::seconds(3);
   ae::Duration connect_timeout = std::chrono::seconds(5);
   ae::Duration accept_timeout = std::chrono::seconds(10);
   ae::Duration linger = std::chrono::seconds(3);
-  ae::Duration spin = ae::Duration::zero();   ///< busy-poll this long before each sleep
+  ae::Duration spin = ae::Duration::zero();  ///< busy-poll this long before each sleep
   Isolation isolation = Isolation::kAuto;
-  std::string device;                         ///< name of the only device to use; "" any
-  std::string source;                         ///< address to connect from; "" the route's
+  std::string device;  ///< name of the only device to use; "" any
+  std::string source;  ///< address to connect from; "" the route's
   QpTimeouts timeouts;
 
   /// Throws Error for an unknown key or a bad value.

@@ -60,7 +60,7 @@ class TxQueue {
 
   /// Copies bytes in. Fewer than `size` only if the pool has no memory.
   std::size_t append(const std::byte* from, std::size_t size) noexcept;
-  std::size_t staged() const noexcept { return staged_; }     ///< not yet posted
+  std::size_t staged() const noexcept { return staged_; }        ///< not yet posted
   std::size_t in_flight() const noexcept { return in_flight_; }  ///< posted, not yet completed
   std::size_t held() const noexcept { return staged_ + in_flight_; }
 

@@ -74,7 +74,8 @@ Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
 }
 Mw alloc_mw(ibv_pd* pd) noexcept { return Mw(ibv_alloc_mw(pd, IBV_MW_TYPE_2)); }
 
-// --- Cq --------------------------------------------------------------------------------------------
+// --- Cq
+// --------------------------------------------------------------------------------------------
 
 Cq::Cq(ibv_context* device, int entries, ibv_comp_channel* channel)
     : cq_(ibv_create_cq(device, entries, nullptr, channel, 0)) {
@@ -97,7 +98,8 @@ void Cq::acknowledge() noexcept {
   if (unacknowledged_ != 0) ibv_ack_cq_events(cq_.get(), std::exchange(unacknowledged_, 0u));
 }
 
-// --- memory ----------------------------------------------------------------------------------------
+// --- memory
+// ----------------------------------------------------------------------------------------
 
 PageMemory::PageMemory(std::size_t size) : size_(round_to_pages(size)) {
   const std::size_t page = page_size();

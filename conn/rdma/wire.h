@@ -15,10 +15,10 @@ inline constexpr std::size_t kControlSize = 32;
 using ControlBytes = std::array<std::byte, kControlSize>;
 
 enum class Opcode : std::uint16_t {
-  kGetServerFeature = 0,     ///< client asks; the server answers with the same opcode and select
-  kSetClientFeature = 1,     ///< client tells; no answer
-  kKeepalive = 2,            ///< proves that the path works; no answer
-  kRegisterXferMemory = 3,   ///< here is my receive window; its first byte is the next one you send
+  kGetServerFeature = 0,    ///< client asks; the server answers with the same opcode and select
+  kSetClientFeature = 1,    ///< client tells; no answer
+  kKeepalive = 2,           ///< proves that the path works; no answer
+  kRegisterXferMemory = 3,  ///< here is my receive window; its first byte is the next one you send
 };
 
 struct ControlMessage {

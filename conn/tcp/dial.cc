@@ -50,7 +50,10 @@ int try_now(const Settings& settings, const SocketAddress& to, ae::TimePoint dea
 
 Dial::Dial(ae::EventLoop& loop, std::shared_ptr<const Settings> settings, const Endpoint& to,
            std::function<void(Dialed)> done)
-    : loop_(loop), settings_(std::move(settings)), to_(to), done_(std::move(done)),
+    : loop_(loop),
+      settings_(std::move(settings)),
+      to_(to),
+      done_(std::move(done)),
       deadline_(std::chrono::steady_clock::now() + settings_->connect_timeout) {
   deadline_timer_ = loop_.add_time_event(settings_->connect_timeout, [this] {
     deadline_timer_ = 0;

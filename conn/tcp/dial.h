@@ -16,9 +16,9 @@
 namespace conn::tcp {
 
 struct Dialed {
-  Fd fd;               ///< connected, or empty
+  Fd fd;  ///< connected, or empty
   SocketAddress peer;
-  Failure failure;     ///< of the last address, in words that name it
+  Failure failure;  ///< of the last address, in words that name it
 };
 
 class Dial {
@@ -53,11 +53,11 @@ class Dial {
   std::function<void(Dialed)> done_;
   ae::TimePoint deadline_;
 
-  std::size_t host_ = 0;                   // next of to_.hosts to look up
+  std::size_t host_ = 0;  // next of to_.hosts to look up
   std::unique_ptr<Resolution> lookup_;
-  std::vector<SocketAddress> addresses_;   // of the host looked up last
-  std::size_t address_ = 0;                // the one being tried
-  Fd fd_;                                  // its socket; watched for writing while it connects
+  std::vector<SocketAddress> addresses_;  // of the host looked up last
+  std::size_t address_ = 0;               // the one being tried
+  Fd fd_;                                 // its socket; watched for writing while it connects
   Failure last_failure_;
   ae::Duration retry_delay_{0};
   ae::TimerId deadline_timer_ = 0, attempt_timer_ = 0, retry_timer_ = 0;

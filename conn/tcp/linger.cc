@@ -39,9 +39,13 @@ void close_unix(Fd fd) noexcept {
 }
 
 Linger::Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, std::function<void()> done)
-    : loop_(loop), fd_(std::move(fd)), deadline_(std::chrono::steady_clock::now() + limit),
-      done_(std::move(done)), delay_(std::min(kFirstLook, limit)),
-      peer_sends_(unread_bytes(fd_.get()) > 0), last_arrival_(std::chrono::steady_clock::now()) {
+    : loop_(loop),
+      fd_(std::move(fd)),
+      deadline_(std::chrono::steady_clock::now() + limit),
+      done_(std::move(done)),
+      delay_(std::min(kFirstLook, limit)),
+      peer_sends_(unread_bytes(fd_.get()) > 0),
+      last_arrival_(std::chrono::steady_clock::now()) {
   ::shutdown(fd_.get(), SHUT_WR);
   loop_.add_file_event(fd_.get(), ae::kReadable, [this](int, ae::Mask) { readable(); });
   timer_ = loop_.add_time_event(delay_, [this] { return tick(); });

@@ -39,8 +39,8 @@ class Linger {
   std::function<void()> done_;
   ae::Duration delay_;
   ae::TimerId timer_ = 0;
-  bool peer_sends_ = false;      // something had to be thrown away
-  ae::TimePoint last_arrival_;   // of such bytes
+  bool peer_sends_ = false;     // something had to be thrown away
+  ae::TimePoint last_arrival_;  // of such bytes
 };
 
 }  // namespace conn::tcp

@@ -22,8 +22,8 @@ void parse_common(const Options& options, Settings& s) {
 int parse_mode(const Options& options) {
   if (!options.has("mode")) return -1;
   const std::string text = options.text("mode", "");
-  const bool octal = !text.empty() && text.size() <= 4 &&
-                     text.find_first_not_of("01234567") == std::string::npos;
+  const bool octal =
+      !text.empty() && text.size() <= 4 && text.find_first_not_of("01234567") == std::string::npos;
   const int mode = octal ? std::stoi(text, nullptr, 8) : -1;
   if (mode < 0 || mode > 0777) {
     throw Error("option mode=" + text + ": must be octal permissions, as in 770");
@@ -45,9 +45,9 @@ SocketAddress parse_source(const Options& options) {
 }  // namespace
 
 Settings tcp_settings(const Options& options) {
-  options.only("tcp", {"accept-batch", "backlog", "connect-timeout", "keepalive", "linger",
-                       "nodelay", "receive-buffer", "reuseport", "send-buffer", "source",
-                       "user-timeout"});
+  options.only("tcp",
+               {"accept-batch", "backlog", "connect-timeout", "keepalive", "linger", "nodelay",
+                "receive-buffer", "reuseport", "send-buffer", "source", "user-timeout"});
   Settings s;
   parse_common(options, s);
   s.nodelay = options.flag("nodelay", true);

@@ -11,19 +11,19 @@ namespace conn::tcp {
 
 struct Settings {
   // Both.
-  int backlog = 511;                           ///< as Redis; the kernel caps it at somaxconn
-  unsigned accept_batch = 64;                  ///< connections accepted in one iteration
+  int backlog = 511;           ///< as Redis; the kernel caps it at somaxconn
+  unsigned accept_batch = 64;  ///< connections accepted in one iteration
   ae::Duration connect_timeout = std::chrono::seconds(5);
   ae::Duration linger = std::chrono::seconds(3);  ///< how long close() may go on delivering
-  int send_buffer = 0, receive_buffer = 0;     ///< bytes; 0: the kernel decides (and adapts)
+  int send_buffer = 0, receive_buffer = 0;        ///< bytes; 0: the kernel decides (and adapts)
   // tcp
   bool nodelay = true;
   bool reuseport = false;
   ae::Duration keepalive = std::chrono::seconds(300);  ///< idle time before probes; 0: off
   ae::Duration user_timeout{0};  ///< unacknowledged data kills after this; 0: the kernel's
-  SocketAddress source;                        ///< address to connect from; size 0: the kernel's
+  SocketAddress source;          ///< address to connect from; size 0: the kernel's
   // unix
-  int mode = -1;                               ///< permissions of the socket file; -1: the umask's
+  int mode = -1;  ///< permissions of the socket file; -1: the umask's
 };
 
 /// Both throw Error for an unknown key or a bad value.

@@ -121,8 +121,8 @@ SocketAddress unix_address(const std::string& path) {
   if (path.empty()) throw Error("a unix endpoint needs the path of its socket");
   if (path.find('\0') != std::string::npos) throw Error("a socket's path cannot hold a NUL byte");
   if (path.size() >= sizeof local->sun_path) {
-    throw Error("the path " + path + " is too long for a Unix socket: " +
-                std::to_string(path.size()) + " bytes, and " +
+    throw Error("the path " + path +
+                " is too long for a Unix socket: " + std::to_string(path.size()) + " bytes, and " +
                 std::to_string(sizeof local->sun_path - 1) + " is the limit");
   }
   local->sun_family = AF_UNIX;

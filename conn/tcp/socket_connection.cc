@@ -173,8 +173,11 @@ void SocketConnection::handlers_changed() {
       watch(wanted);
       break;
     }
-    case State::kError: announce_error(); break;
-    default: break;  // dialed() comes back here
+    case State::kError:
+      announce_error();
+      break;
+    default:
+      break;  // dialed() comes back here
   }
 }
 
@@ -247,8 +250,8 @@ void SocketConnection::do_close() noexcept {
     close_unix(std::move(fd_));
   } else if (fd_ && state() == State::kConnected && !read_ended_ &&
              settings_->linger > ae::Duration::zero() && !closes_clean(fd_.get())) {
-    linger_ = std::make_unique<Linger>(*loop(), std::move(fd_), settings_->linger,
-                                       [this] { release(); });
+    linger_ =
+        std::make_unique<Linger>(*loop(), std::move(fd_), settings_->linger, [this] { release(); });
     return;
   }
   // After the peer's end of stream nothing can provoke a reset: the kernel delivers the rest.

@@ -112,7 +112,10 @@ class ListenerSet final : public ae::LoopLocal {
 SocketListener::Acceptor::Acceptor(const SocketType& type, ae::EventLoop& loop,
                                    std::shared_ptr<const Settings> settings,
                                    std::vector<SocketType::Bound> sockets, AcceptHandler accepted)
-    : type_(type), loop_(&loop), counters_(type.counters(loop)), settings_(std::move(settings)),
+    : type_(type),
+      loop_(&loop),
+      counters_(type.counters(loop)),
+      settings_(std::move(settings)),
       sockets_(std::move(sockets)) {
   accepted_.set(std::move(accepted));
   ListenerSet::of(loop).add(*this);
@@ -189,8 +192,9 @@ void SocketListener::Acceptor::retry_later() {
 SocketListener::SocketListener(const SocketType& type, ae::EventLoop& loop,
                                std::shared_ptr<const Settings> settings,
                                std::vector<SocketType::Bound> sockets, AcceptHandler accepted)
-    : type_(type), acceptor_(std::make_unique<Acceptor>(type, loop, std::move(settings),
-                                                        std::move(sockets), std::move(accepted))) {}
+    : type_(type),
+      acceptor_(std::make_unique<Acceptor>(type, loop, std::move(settings), std::move(sockets),
+                                           std::move(accepted))) {}
 
 SocketListener::~SocketListener() {
   ae::EventLoop* const loop = acceptor_->loop();

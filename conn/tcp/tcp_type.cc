@@ -24,8 +24,7 @@ int listen_on(const SocketAddress& address, const Settings& settings, Fd& out) {
   const int yes = 1;
   // A restart must not wait for the old connections' TIME_WAIT.
   if (setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0) return errno;
-  if (settings.reuseport &&
-      setsockopt(fd.get(), SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) != 0) {
+  if (settings.reuseport && setsockopt(fd.get(), SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) != 0) {
     return errno;
   }
   // Each family by itself, so that "*" and "::" can be listened on together.

@@ -33,7 +33,7 @@ Fd lock_folder(const std::string& path) {
 
 /// Why the existing `path` cannot be replaced; empty if it is a socket on which nobody listens.
 std::string why_not_stale(const std::string& path, const SocketAddress& address) {
-  struct stat info{};
+  struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return errno == ENOENT ? "" : errno_text(errno);
   if (!S_ISSOCK(info.st_mode)) return "the path exists and is not a socket";
   const Fd probe = open_socket(AF_UNIX);
@@ -42,11 +42,16 @@ std::string why_not_stale(const std::string& path, const SocketAddress& address)
     return "another process listens on this socket";
   }
   switch (errno) {
-    case ECONNREFUSED: return "";  // nobody does
-    case ENOENT: return "";        // gone meanwhile
-    case EAGAIN: return "another process listens on this socket";  // with a full backlog
-    case EPROTOTYPE: return "another process uses this socket (for datagrams)";
-    default: return errno_text(errno);
+    case ECONNREFUSED:
+      return "";  // nobody does
+    case ENOENT:
+      return "";  // gone meanwhile
+    case EAGAIN:
+      return "another process listens on this socket";  // with a full backlog
+    case EPROTOTYPE:
+      return "another process uses this socket (for datagrams)";
+    default:
+      return errno_text(errno);
   }
 }
 
@@ -62,10 +67,10 @@ void set_mode(const std::string& path, int mode) {
 /// Removes the socket file when listening ends, if it still is ours. A forked child leaves it
 /// alone: its parent listens on.
 std::function<void()> remover(const std::string& path) {
-  struct stat made{};
+  struct stat made {};
   if (lstat(path.c_str(), &made) != 0) return nullptr;
   return [path, device = made.st_dev, inode = made.st_ino, owner = getpid()] {
-    struct stat now{};
+    struct stat now {};
     if (getpid() != owner || lstat(path.c_str(), &now) != 0) return;
     if (S_ISSOCK(now.st_mode) && now.st_dev == device && now.st_ino == inode) {
       ::unlink(path.c_str());

@@ -26,8 +26,7 @@ struct Options {
 class Shell {
  public:
   Shell(kv::CliClient& client, const Options& options)
-      : client_(client),
-        raw_(options.raw || (!options.no_raw && isatty(STDOUT_FILENO) == 0)) {}
+      : client_(client), raw_(options.raw || (!options.no_raw && isatty(STDOUT_FILENO) == 0)) {}
 
   /// False if the reply was an error.
   bool run(const std::vector<std::string>& command) {

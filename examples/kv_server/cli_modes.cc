@@ -61,8 +61,10 @@ bool run_pipe(CliClient& client) {
     client.step(true);
     count.take(client);
   }
-  if (count.finished) std::cout << "The last reply is here.\n";
-  else std::cerr << "kv-cli: the server closed the connection\n";
+  if (count.finished)
+    std::cout << "The last reply is here.\n";
+  else
+    std::cerr << "kv-cli: the server closed the connection\n";
   std::cout << fmt::format("errors: {}, replies: {}\n", count.errors, count.replies);
   return count.finished && count.errors == 0;
 }

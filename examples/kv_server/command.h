@@ -43,7 +43,7 @@ enum CommandFlag : std::uint32_t {
   kLoading = 1 << 5,
   kStale = 1 << 6,
   kFast = 1 << 7,
-  kNoAuth = 1 << 8,   ///< allowed before AUTH
+  kNoAuth = 1 << 8,  ///< allowed before AUTH
   kDangerous = 1 << 9,
   kBlocking = 1 << 10,
   kAllowBusy = 1 << 11,
@@ -51,16 +51,16 @@ enum CommandFlag : std::uint32_t {
 };
 
 struct Command {
-  std::string_view name;       ///< lower case; "client|list" for a subcommand
-  int arity;                   ///< as Redis: with the name; negative: at least
+  std::string_view name;  ///< lower case; "client|list" for a subcommand
+  int arity;              ///< as Redis: with the name; negative: at least
   std::uint32_t flags;
-  Handler handler;             ///< null for a container that does nothing alone
-  std::string_view group;      ///< "string", "generic", "connection", "server"
+  Handler handler;         ///< null for a container that does nothing alone
+  std::string_view group;  ///< "string", "generic", "connection", "server"
   std::string_view since;
   std::string_view summary;
   int first_key = 0, last_key = 0, key_step = 0;
-  std::size_t index = 0;       ///< place in Statistics::commands; set once at start
-  bool container = false;      ///< has subcommands
+  std::size_t index = 0;   ///< place in Statistics::commands; set once at start
+  bool container = false;  ///< has subcommands
   std::string_view own_name() const noexcept {
     const auto bar = name.find('|');
     return bar == std::string_view::npos ? name : name.substr(bar + 1);

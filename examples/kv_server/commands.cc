@@ -40,9 +40,8 @@ class Index {
   std::span<const Command> all() const noexcept { return commands_; }
 
   const Command* find(std::string_view name) const noexcept {
-    return probe(name_hash(name), [name](const Command& command) {
-      return equals_ignore_case(command.name, name);
-    });
+    return probe(name_hash(name),
+                 [name](const Command& command) { return equals_ignore_case(command.name, name); });
   }
   const Command* find(std::string_view name, std::string_view subcommand) const noexcept {
     const std::size_t hash = name_hash(subcommand, name_hash("|", name_hash(name)));
@@ -138,8 +137,8 @@ std::optional<std::int64_t> integer_argument(Call& call, std::string_view text,
 void reply_help(Call& call, std::span<const std::string_view> lines) {
   const std::string_view name = call.command.name;
   call.reply.array(lines.size() + 3);
-  call.reply.simple(fmt::format("{} takes one of these subcommands:",
-                                to_upper(name.substr(0, name.find('|')))));
+  call.reply.simple(
+      fmt::format("{} takes one of these subcommands:", to_upper(name.substr(0, name.find('|')))));
   for (const std::string_view line : lines) call.reply.simple(line);
   call.reply.simple("HELP");
   call.reply.simple("    These lines.");

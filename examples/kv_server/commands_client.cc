@@ -95,8 +95,10 @@ void client_id_command(Call& call) {
 }
 
 void client_getname_command(Call& call) {
-  if (call.session.name().empty()) call.reply.null();
-  else call.reply.bulk(call.session.name());
+  if (call.session.name().empty())
+    call.reply.null();
+  else
+    call.reply.bulk(call.session.name());
 }
 
 void client_setname_command(Call& call) {
@@ -112,12 +114,14 @@ void client_setinfo_command(Call& call) {
     return call.reply.error(fmt::format("ERR Unrecognized option '{}'", c_string(option)));
   }
   if (!valid_client_name(value)) {
-    return call.reply.error(fmt::format(
-        "ERR {} cannot contain spaces, newlines or special characters.",
-        name ? "lib-name" : "lib-ver"));
+    return call.reply.error(
+        fmt::format("ERR {} cannot contain spaces, newlines or special characters.",
+                    name ? "lib-name" : "lib-ver"));
   }
-  if (name) call.session.set_library(value);
-  else call.session.set_library_version(value);
+  if (name)
+    call.session.set_library(value);
+  else
+    call.session.set_library_version(value);
   call.reply.ok();
 }
 
@@ -176,8 +180,10 @@ void client_reply_command(Call& call) {
 
 /// NO-EVICT and NO-TOUCH: nothing is evicted and no access time is kept, so both are true anyway.
 void client_switch_command(Call& call) {
-  if (is_word(call.argv[2], "on") || is_word(call.argv[2], "off")) call.reply.ok();
-  else call.reply.error(kSyntaxError);
+  if (is_word(call.argv[2], "on") || is_word(call.argv[2], "off"))
+    call.reply.ok();
+  else
+    call.reply.error(kSyntaxError);
 }
 
 void client_help_command(Call& call) {

@@ -91,8 +91,8 @@ constexpr Parameter kParameters[] = {
      set_output_limit},
     {"databases", [](const Server& s) { return fmt::format("{}", s.store.database_count()); },
      nullptr},
-    {"bind",
-     [](const Server& s) { return fmt::format("{}", fmt::join(s.config.listen, " ")); }, nullptr},
+    {"bind", [](const Server& s) { return fmt::format("{}", fmt::join(s.config.listen, " ")); },
+     nullptr},
     {"save", [](const Server&) { return std::string(); }, nullptr},
     {"appendonly", [](const Server&) { return std::string("no"); }, nullptr},
     {"maxmemory-policy", [](const Server&) { return std::string("noeviction"); }, nullptr},
@@ -142,8 +142,8 @@ void config_get_command(Call& call) {
 void config_set_command(Call& call) {
   if (call.argv.size() % 2 != 0) return call.reply.error(kSyntaxError);
   const auto fail = [&call](std::string_view name, std::string_view reason) {
-    call.reply.error(fmt::format(
-        "ERR CONFIG SET failed (possibly related to argument '{}') - {}", name, reason));
+    call.reply.error(fmt::format("ERR CONFIG SET failed (possibly related to argument '{}') - {}",
+                                 name, reason));
   };
   for (std::size_t i = 2; i < call.argv.size(); i += 2) {
     const Parameter* parameter = find_parameter(call.argv[i]);

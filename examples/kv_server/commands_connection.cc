@@ -8,8 +8,10 @@ namespace kv {
 
 void ping_command(Call& call) {
   if (call.argv.size() > 2) return wrong_arity(call.reply, call.command);
-  if (call.argv.size() == 2) call.reply.bulk(call.argv[1]);
-  else call.reply.simple("PONG");
+  if (call.argv.size() == 2)
+    call.reply.bulk(call.argv[1]);
+  else
+    call.reply.simple("PONG");
 }
 
 void echo_command(Call& call) { call.reply.bulk(call.argv[1]); }
@@ -31,8 +33,8 @@ void auth_command(Call& call) {
 void hello_command(Call& call) {
   std::int64_t version = call.session.resp_version();
   if (call.argv.size() > 1) {
-    const auto asked = integer_argument(
-        call, call.argv[1], "ERR Protocol version is not an integer or out of range");
+    const auto asked = integer_argument(call, call.argv[1],
+                                        "ERR Protocol version is not an integer or out of range");
     if (!asked) return;
     version = *asked;
     if (version < 2 || version > 3) return call.reply.error("NOPROTO unsupported protocol version");
@@ -86,8 +88,8 @@ void select_command(Call& call) {
   const auto index = integer_argument(call, call.argv[1]);
   if (!index) return;
   if (*index < INT32_MIN || *index > INT32_MAX) {
-    return call.reply.error(fmt::format(
-        "ERR value is out of range, value must between {} and {}", INT32_MIN, INT32_MAX));
+    return call.reply.error(fmt::format("ERR value is out of range, value must between {} and {}",
+                                        INT32_MIN, INT32_MAX));
   }
   if (!call.session.select(*index)) return call.reply.error("ERR DB index is out of range");
   call.reply.ok();

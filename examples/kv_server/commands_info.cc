@@ -139,12 +139,17 @@ constexpr struct {
   void (*fill)(Server&, Fields&);
   bool by_default;
 } kSections[] = {
-    {"Server", server_section, true},           {"Clients", clients_section, true},
-    {"Memory", memory_section, true},           {"Persistence", persistence_section, true},
-    {"Stats", stats_section, true},             {"Replication", replication_section, true},
-    {"CPU", cpu_section, true},                 {"Modules", modules_section, true},
+    {"Server", server_section, true},
+    {"Clients", clients_section, true},
+    {"Memory", memory_section, true},
+    {"Persistence", persistence_section, true},
+    {"Stats", stats_section, true},
+    {"Replication", replication_section, true},
+    {"CPU", cpu_section, true},
+    {"Modules", modules_section, true},
     {"Commandstats", commandstats_section, false},
-    {"Errorstats", errorstats_section, true},   {"Cluster", cluster_section, true},
+    {"Errorstats", errorstats_section, true},
+    {"Cluster", cluster_section, true},
     {"Keyspace", keyspace_section, true},
 };
 

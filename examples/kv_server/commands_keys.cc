@@ -19,10 +19,14 @@ struct ExpireOptions {
 
 bool parse_expire_options(Call& call, ExpireOptions& options) {
   for (const std::string_view word : call.argv.subspan(3)) {
-    if (is_word(word, "nx")) options.nx = true;
-    else if (is_word(word, "xx")) options.xx = true;
-    else if (is_word(word, "gt")) options.gt = true;
-    else if (is_word(word, "lt")) options.lt = true;
+    if (is_word(word, "nx"))
+      options.nx = true;
+    else if (is_word(word, "xx"))
+      options.xx = true;
+    else if (is_word(word, "gt"))
+      options.gt = true;
+    else if (is_word(word, "lt"))
+      options.lt = true;
     else {
       call.reply.error(fmt::format("ERR Unsupported option {}", word.substr(0, word.find('\0'))));
       return false;
@@ -58,8 +62,10 @@ void expire(Call& call, std::int64_t base_ms, Unit unit) {
       (options.gt && when <= entry->expire_ms) || (options.lt && when >= entry->expire_ms)) {
     return call.reply.integer(0);  // no expiry counts as the latest one
   }
-  if (when <= call.now_ms) call.db.erase(entry);
-  else call.db.expire_at(entry, when);
+  if (when <= call.now_ms)
+    call.db.erase(entry);
+  else
+    call.db.expire_at(entry, when);
   call.reply.integer(1);
 }
 
@@ -167,8 +173,10 @@ void scan_command(Call& call) {
 
 void randomkey_command(Call& call) {
   const Entry* entry = call.db.random(call.now_ms);
-  if (entry == nullptr) call.reply.null();
-  else call.reply.bulk(entry->key());
+  if (entry == nullptr)
+    call.reply.null();
+  else
+    call.reply.bulk(entry->key());
 }
 
 void rename_command(Call& call) {

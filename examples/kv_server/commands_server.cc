@@ -21,11 +21,10 @@ std::vector<std::string> flag_words(const Command& command) {
   static constexpr struct {
     std::uint32_t flag;
     std::string_view word;
-  } kWords[] = {{kWrite, "write"},         {kReadOnly, "readonly"},
-                {kDenyOom, "denyoom"},     {kAdmin, "admin"},
-                {kNoScript, "noscript"},   {kLoading, "loading"},
-                {kStale, "stale"},         {kFast, "fast"},
-                {kNoAuth, "no_auth"},      {kAllowBusy, "allow_busy"}};
+  } kWords[] = {{kWrite, "write"},         {kReadOnly, "readonly"}, {kDenyOom, "denyoom"},
+                {kAdmin, "admin"},         {kNoScript, "noscript"}, {kLoading, "loading"},
+                {kStale, "stale"},         {kFast, "fast"},         {kNoAuth, "no_auth"},
+                {kAllowBusy, "allow_busy"}};
   std::vector<std::string> words;
   for (const auto& known : kWords) {
     if ((command.flags & known.flag) != 0) words.emplace_back(known.word);
@@ -112,12 +111,18 @@ void time_command(Call& call) {
 void shutdown_command(Call& call) {
   bool save = false, no_save = false, now = false, force = false, abort = false;
   for (const std::string_view word : call.argv.subspan(1)) {
-    if (is_word(word, "save")) save = true;
-    else if (is_word(word, "nosave")) no_save = true;
-    else if (is_word(word, "now")) now = true;
-    else if (is_word(word, "force")) force = true;
-    else if (is_word(word, "abort")) abort = true;
-    else return call.reply.error(kSyntaxError);
+    if (is_word(word, "save"))
+      save = true;
+    else if (is_word(word, "nosave"))
+      no_save = true;
+    else if (is_word(word, "now"))
+      now = true;
+    else if (is_word(word, "force"))
+      force = true;
+    else if (is_word(word, "abort"))
+      abort = true;
+    else
+      return call.reply.error(kSyntaxError);
   }
   if ((save && no_save) || (abort && (save || no_save || now || force))) {
     return call.reply.error(kSyntaxError);

@@ -100,8 +100,10 @@ bool fits(Call& call, std::uint64_t size, std::uint64_t more) {
 }
 
 void reply_value(Call& call, const Entry* entry) {
-  if (entry == nullptr) call.reply.null();
-  else call.reply.bulk(entry->value());
+  if (entry == nullptr)
+    call.reply.null();
+  else
+    call.reply.bulk(entry->value());
 }
 
 void set_with_expiry(Call& call, Unit unit) {
@@ -164,8 +166,10 @@ void getex_command(Call& call) {
     when = *time;
   }
   call.reply.bulk(entry->value());
-  if (when < call.now_ms) call.db.erase(entry);
-  else if (options.expiry != nullptr || options.persist) call.db.expire_at(entry, when);
+  if (when < call.now_ms)
+    call.db.erase(entry);
+  else if (options.expiry != nullptr || options.persist)
+    call.db.expire_at(entry, when);
 }
 
 void setnx_command(Call& call) {

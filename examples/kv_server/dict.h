@@ -20,7 +20,7 @@ inline constexpr std::int64_t kNoExpiry = std::numeric_limits<std::int64_t>::max
 struct Entry {
   Entry* next;
   std::uint64_t hash;
-  std::int64_t expire_ms;    ///< absolute Unix time, or kNoExpiry
+  std::int64_t expire_ms;  ///< absolute Unix time, or kNoExpiry
   std::uint32_t key_size, value_size, value_capacity;
   std::uint32_t heap_index;  ///< place in the database's expiry heap; only with an expiry
 

@@ -76,10 +76,14 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
   std::string_view line;
   if (step_ == Step::kCount) {
     switch (take_line(input, limits.line, line)) {
-      case Line::kNeedMore: return Result::kNeedMore;
-      case Line::kTooLong: return fail("too big mbulk count string");
-      case Line::kBadEnd: return fail("expected CR LF after the multibulk length");
-      case Line::kReady: break;
+      case Line::kNeedMore:
+        return Result::kNeedMore;
+      case Line::kTooLong:
+        return fail("too big mbulk count string");
+      case Line::kBadEnd:
+        return fail("expected CR LF after the multibulk length");
+      case Line::kReady:
+        break;
     }
     const auto count = parse_integer(line.substr(1));
     if (!count || *count > limits.arguments) return fail("invalid multibulk length");
@@ -97,10 +101,14 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
         return fail(fmt::format("expected '$', got '{}'", input[position_]));
       }
       switch (take_line(input, limits.line, line)) {
-        case Line::kNeedMore: return Result::kNeedMore;
-        case Line::kTooLong: return fail("too big bulk count string");
-        case Line::kBadEnd: return fail("expected CR LF after the bulk length");
-        case Line::kReady: break;
+        case Line::kNeedMore:
+          return Result::kNeedMore;
+        case Line::kTooLong:
+          return fail("too big bulk count string");
+        case Line::kBadEnd:
+          return fail("expected CR LF after the bulk length");
+        case Line::kReady:
+          break;
       }
       const auto size = parse_integer(line.substr(1));
       if (!size || *size < 0 || *size > limits.bulk) return fail("invalid bulk length");
@@ -113,8 +121,8 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
     const std::size_t have = input.size() - position_;
     // The end is checked as soon as its first byte is there, so that no split changes the outcome.
     const std::size_t end = position_ + bulk_size_;
-    if (have > bulk_size_ && (input[end] != '\r' ||
-                              (end + 1 < input.size() && input[end + 1] != '\n'))) {
+    if (have > bulk_size_ &&
+        (input[end] != '\r' || (end + 1 < input.size() && input[end + 1] != '\n'))) {
       return fail("expected CR LF after the bulk data");
     }
     if (have < bulk_size_ + 2) {

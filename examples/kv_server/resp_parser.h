@@ -18,9 +18,9 @@
 namespace kv {
 
 struct ParserLimits {
-  std::int64_t bulk = 512 << 20;             ///< proto-max-bulk-len
+  std::int64_t bulk = 512 << 20;  ///< proto-max-bulk-len
   std::int64_t arguments = 1024 * 1024;
-  std::size_t line = 64 * 1024;              ///< an inline request, or a length line
+  std::size_t line = 64 * 1024;  ///< an inline request, or a length line
 };
 /// What a client may send before AUTH where a password is set.
 inline constexpr ParserLimits kUnauthenticatedLimits{16384, 10, 64 * 1024};

@@ -12,10 +12,14 @@ using Type = Reply::Type;
 
 std::string_view empty_text(Type type) {
   switch (type) {
-    case Type::kMap: return "(empty hash)\n";
-    case Type::kSet: return "(empty set)\n";
-    case Type::kPush: return "(empty push)\n";
-    default: return "(empty array)\n";
+    case Type::kMap:
+      return "(empty hash)\n";
+    case Type::kSet:
+      return "(empty set)\n";
+    case Type::kPush:
+      return "(empty push)\n";
+    default:
+      return "(empty array)\n";
   }
 }
 
@@ -47,14 +51,22 @@ std::string format(const Reply& reply, const std::string& prefix) {
   switch (reply.type) {
     case Type::kStatus:
     case Type::kVerbatim:
-    case Type::kBigNumber: return reply.text + '\n';
-    case Type::kError: return fmt::format("(error) {}\n", reply.text);
-    case Type::kInteger: return fmt::format("(integer) {}\n", reply.integer);
-    case Type::kDouble: return fmt::format("(double) {}\n", reply.text);
-    case Type::kBoolean: return reply.integer != 0 ? "(true)\n" : "(false)\n";
-    case Type::kNull: return "(nil)\n";
-    case Type::kBulk: return quote(reply.text) + '\n';
-    default: return format_elements(reply, prefix);
+    case Type::kBigNumber:
+      return reply.text + '\n';
+    case Type::kError:
+      return fmt::format("(error) {}\n", reply.text);
+    case Type::kInteger:
+      return fmt::format("(integer) {}\n", reply.integer);
+    case Type::kDouble:
+      return fmt::format("(double) {}\n", reply.text);
+    case Type::kBoolean:
+      return reply.integer != 0 ? "(true)\n" : "(false)\n";
+    case Type::kNull:
+      return "(nil)\n";
+    case Type::kBulk:
+      return quote(reply.text) + '\n';
+    default:
+      return format_elements(reply, prefix);
   }
 }
 
@@ -64,9 +76,12 @@ std::string format_reply(const Reply& reply) { return format(reply, ""); }
 
 std::string format_reply_raw(const Reply& reply) {
   switch (reply.type) {
-    case Type::kNull: return {};
-    case Type::kInteger: return fmt::format("{}", reply.integer);
-    case Type::kBoolean: return reply.integer != 0 ? "(true)" : "(false)";
+    case Type::kNull:
+      return {};
+    case Type::kInteger:
+      return fmt::format("{}", reply.integer);
+    case Type::kBoolean:
+      return reply.integer != 0 ? "(true)" : "(false)";
     case Type::kArray:
     case Type::kSet:
     case Type::kPush:
@@ -78,7 +93,8 @@ std::string format_reply_raw(const Reply& reply) {
       }
       return out;
     }
-    default: return reply.text;
+    default:
+      return reply.text;
   }
 }
 

@@ -75,8 +75,10 @@ bool ReplyParser::begin_aggregate(Type type, std::int64_t size) {
   if (stack_.size() >= kDeepest) return false;
   Reply& node = slot();
   node.type = type;
-  if (size == 0) complete();
-  else stack_.push_back({&node, static_cast<std::uint64_t>(size)});
+  if (size == 0)
+    complete();
+  else
+    stack_.push_back({&node, static_cast<std::uint64_t>(size)});
   return true;
 }
 
@@ -92,11 +94,16 @@ ReplyParser::Result ReplyParser::take_line(std::string_view line) {
   };
   std::int64_t number = 0;
   switch (kind) {
-    case '+': return scalar(Type::kStatus);
-    case '-': return scalar(Type::kError);
-    case ',': return scalar(Type::kDouble);
-    case '(': return scalar(Type::kBigNumber);
-    case '_': return scalar(Type::kNull);
+    case '+':
+      return scalar(Type::kStatus);
+    case '-':
+      return scalar(Type::kError);
+    case ',':
+      return scalar(Type::kDouble);
+    case '(':
+      return scalar(Type::kBigNumber);
+    case '_':
+      return scalar(Type::kNull);
     case ':':
     case '#': {
       if (kind == '#' && text != "t" && text != "f") return fail("a boolean is neither t nor f");
@@ -107,7 +114,8 @@ ReplyParser::Result ReplyParser::take_line(std::string_view line) {
       complete();
       return Result::kReply;
     }
-    default: break;
+    default:
+      break;
   }
   static constexpr std::string_view kSized = "$=!*~>%|";
   if (kSized.find(kind) == std::string_view::npos) {

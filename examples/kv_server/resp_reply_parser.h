@@ -11,8 +11,19 @@ namespace kv {
 
 struct Reply {
   enum class Type {
-    kStatus, kError, kInteger, kBulk, kNull, kArray, kMap, kSet, kPush, kDouble, kBoolean,
-    kBigNumber, kVerbatim,
+    kStatus,
+    kError,
+    kInteger,
+    kBulk,
+    kNull,
+    kArray,
+    kMap,
+    kSet,
+    kPush,
+    kDouble,
+    kBoolean,
+    kBigNumber,
+    kVerbatim,
   };
   Type type = Type::kNull;
   std::string text;             ///< every type that is a text; doubles as they were sent
@@ -47,7 +58,7 @@ class ReplyParser {
 
   Reply root_, attribute_;
   std::vector<Frame> stack_;
-  Reply* bulk_ = nullptr;         ///< waits for bulk_size_ bytes and CR LF
+  Reply* bulk_ = nullptr;  ///< waits for bulk_size_ bytes and CR LF
   std::size_t bulk_size_ = 0;
   std::size_t scanned_ = 0;
   std::size_t attribute_depth_ = 0;  ///< stack size at which an attribute began, plus one

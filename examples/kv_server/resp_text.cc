@@ -23,12 +23,18 @@ int hex_digit(char c) noexcept {
 
 char unescape(char c) noexcept {
   switch (c) {
-    case 'n': return '\n';
-    case 'r': return '\r';
-    case 't': return '\t';
-    case 'b': return '\b';
-    case 'a': return '\a';
-    default: return c;
+    case 'n':
+      return '\n';
+    case 'r':
+      return '\r';
+    case 't':
+      return '\t';
+    case 'b':
+      return '\b';
+    case 'a':
+      return '\a';
+    default:
+      return c;
   }
 }
 
@@ -216,8 +222,10 @@ bool split_arguments(std::string_view line, std::string& storage, std::vector<Te
           if (c == '\0') i = line.size();  // Redis reads the line as a C string
           break;
         }
-        if (c == '"' || c == '\'') quoted = c;
-        else storage += c;
+        if (c == '"' || c == '\'')
+          quoted = c;
+        else
+          storage += c;
       } else if (c == quoted) {
         if (!ends_here(i + 1)) return false;
         ++i;
@@ -242,16 +250,32 @@ std::string quote(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
     switch (c) {
-      case '\\': result += "\\\\"; break;
-      case '"': result += "\\\""; break;
-      case '\n': result += "\\n"; break;
-      case '\r': result += "\\r"; break;
-      case '\t': result += "\\t"; break;
-      case '\a': result += "\\a"; break;
-      case '\b': result += "\\b"; break;
+      case '\\':
+        result += "\\\\";
+        break;
+      case '"':
+        result += "\\\"";
+        break;
+      case '\n':
+        result += "\\n";
+        break;
+      case '\r':
+        result += "\\r";
+        break;
+      case '\t':
+        result += "\\t";
+        break;
+      case '\a':
+        result += "\\a";
+        break;
+      case '\b':
+        result += "\\b";
+        break;
       default:
-        if (c >= 0x20 && c < 0x7f) result += c;
-        else result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+        if (c >= 0x20 && c < 0x7f)
+          result += c;
+        else
+          result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
     }
   }
   return result + '"';

@@ -156,8 +156,10 @@ void NetworkServer::send(Client& client) {
   const std::string_view output = client.session.pending_output();
   if (!output.empty()) {
     const ssize_t size = client.connection->write(output.data(), output.size());
-    if (size >= 0) client.session.consume_output(static_cast<std::size_t>(size));
-    else if (errno != EAGAIN) client.failed = true;
+    if (size >= 0)
+      client.session.consume_output(static_cast<std::size_t>(size));
+    else if (errno != EAGAIN)
+      client.failed = true;
   }
   const bool wait = !client.session.pending_output().empty();
   if (wait == client.connection->has_write_handler()) return;

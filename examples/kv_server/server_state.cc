@@ -20,9 +20,7 @@ std::int64_t system_clock_us() {
 }  // namespace
 
 Server::Server(Clock clock, std::size_t databases)
-    : store(databases),
-      clock_(clock != nullptr ? clock : system_clock_us),
-      started_us_(clock_()) {
+    : store(databases), clock_(clock != nullptr ? clock : system_clock_us), started_us_(clock_()) {
   statistics.commands.resize(command_count());
   for (int i = 0; i < 5; ++i) run_id_ += fmt::format("{:08x}", store.random() & 0xffffffffu);
 }

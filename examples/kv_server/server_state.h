@@ -29,7 +29,7 @@ struct Config {
   std::uint64_t client_output_limit = 64 << 20;  ///< unsent bytes of one client; 0: no limit
   std::int64_t timeout_seconds = 0;              ///< idle clients are closed after it; 0: never
   ParserLimits parser;
-  std::vector<std::string> listen;               ///< for CONFIG GET bind
+  std::vector<std::string> listen;  ///< for CONFIG GET bind
 };
 
 struct Statistics {
@@ -63,7 +63,7 @@ class Server {
   Statistics statistics;
   /// By id, which is the order of arrival.
   std::map<std::uint64_t, Session*> sessions;
-  std::size_t buffer_bytes = 0;   ///< of all sessions' buffers
+  std::size_t buffer_bytes = 0;  ///< of all sessions' buffers
 
   // Set by the network part; empty ones are skipped.
   std::function<void(bool now)> request_shutdown;

@@ -140,8 +140,8 @@ void Session::dispatch(Arguments arguments) {
   }
   const auto count = static_cast<std::int64_t>(arguments.size());
   if (command->arity > 0 ? count != command->arity : count < -command->arity) {
-    return reject(command, fmt::format("ERR wrong number of arguments for '{}' command",
-                                       command->name));
+    return reject(command,
+                  fmt::format("ERR wrong number of arguments for '{}' command", command->name));
   }
   if (!authenticated() && (command->flags & kNoAuth) == 0) {
     return reject(command, "NOAUTH Authentication required.");
@@ -152,8 +152,8 @@ void Session::dispatch(Arguments arguments) {
   last_command_ = command;
   const std::uint64_t errors_before = reply_.errors();
   const std::size_t output_before = output_.size();
-  Call call{server_, *this, server_.store.database(database_), *command,
-            arguments, reply_, now_us_ / 1000};
+  Call call{server_, *this,         server_.store.database(database_), *command, arguments,
+            reply_,  now_us_ / 1000};
   try {
     command->handler(call);
   } catch (const std::bad_alloc&) {
@@ -179,8 +179,10 @@ void Session::count_errors(std::uint64_t before, const Command* command) {
   const std::string_view text = reply_.last_error();
   const std::string_view code = text.substr(0, text.find(' '));
   const auto found = server_.statistics.errors.find(code);
-  if (found != server_.statistics.errors.end()) ++found->second;
-  else server_.statistics.errors.emplace(code, 1);
+  if (found != server_.statistics.errors.end())
+    ++found->second;
+  else
+    server_.statistics.errors.emplace(code, 1);
 }
 
 void Session::protocol_error() {
@@ -196,8 +198,8 @@ void Session::protocol_error() {
 // --- what commands and the server do to it -------------------------------------------------------
 
 void Session::suspect(std::string_view why) {
-  server_.log_limited(fmt::format("{} {} {}. The connection is closed.", why, info_.transport,
-                                  info_.peer));
+  server_.log_limited(
+      fmt::format("{} {} {}. The connection is closed.", why, info_.transport, info_.peer));
   kill();
 }
 
@@ -208,8 +210,10 @@ void Session::kill() {
 }
 
 void Session::close_by_command(const Session& requester) {
-  if (this == &requester) closing_ = true;
-  else kill();
+  if (this == &requester)
+    closing_ = true;
+  else
+    kill();
 }
 
 bool Session::log_in(std::string_view user, std::string_view password) {

@@ -18,10 +18,20 @@ inline std::uint64_t siphash13(std::string_view bytes, const HashSeed& seed) noe
   std::uint64_t v2 = seed.k0 ^ 0x6c7967656e657261u, v3 = seed.k1 ^ 0x7465646279746573u;
   const auto rotate = [](std::uint64_t x, int by) { return (x << by) | (x >> (64 - by)); };
   const auto round = [&] {
-    v0 += v1; v1 = rotate(v1, 13); v1 ^= v0; v0 = rotate(v0, 32);
-    v2 += v3; v3 = rotate(v3, 16); v3 ^= v2;
-    v0 += v3; v3 = rotate(v3, 21); v3 ^= v0;
-    v2 += v1; v1 = rotate(v1, 17); v1 ^= v2; v2 = rotate(v2, 32);
+    v0 += v1;
+    v1 = rotate(v1, 13);
+    v1 ^= v0;
+    v0 = rotate(v0, 32);
+    v2 += v3;
+    v3 = rotate(v3, 16);
+    v3 ^= v2;
+    v0 += v3;
+    v3 = rotate(v3, 21);
+    v3 ^= v0;
+    v2 += v1;
+    v1 = rotate(v1, 17);
+    v1 ^= v2;
+    v2 = rotate(v2, 32);
   };
   const char* at = bytes.data();
   std::size_t left = bytes.size();

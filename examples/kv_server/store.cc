@@ -202,8 +202,10 @@ void Database::expire_at(Entry* entry, std::int64_t when_ms) {
   }
   const bool earlier = when_ms < entry->expire_ms;
   entry->expire_ms = when_ms;
-  if (earlier) heap_up(entry->heap_index, entry);
-  else heap_down(entry->heap_index, entry);
+  if (earlier)
+    heap_up(entry->heap_index, entry);
+  else
+    heap_down(entry->heap_index, entry);
 }
 
 void Database::heap_place(std::size_t index, Entry* entry) noexcept {
@@ -237,8 +239,10 @@ void Database::heap_remove(Entry* entry) noexcept {
   heap_.pop_back();
   entry->expire_ms = kNoExpiry;
   if (last == entry) return;
-  if (index > 0 && heap_[(index - 1) / 2]->expire_ms > last->expire_ms) heap_up(index, last);
-  else heap_down(index, last);
+  if (index > 0 && heap_[(index - 1) / 2]->expire_ms > last->expire_ms)
+    heap_up(index, last);
+  else
+    heap_down(index, last);
 }
 
 // --- the store -----------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ namespace kv {
 
 struct StoreShared {
   HashSeed seed;
-  std::size_t memory = 0;          ///< entries, tables and heaps of all databases
-  std::uint64_t expired = 0;       ///< keys removed because their time came
+  std::size_t memory = 0;     ///< entries, tables and heaps of all databases
+  std::uint64_t expired = 0;  ///< keys removed because their time came
   std::uint64_t random_state = 1;
   std::uint64_t random() noexcept;
 };

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -23,7 +23,8 @@ constexpr std::size_t kReceiveSize = 32;
 constexpr std::size_t kSendMemory = 4 << 20;
 
 void check(bool good, const char* what) {
-  if (!good) throw std::runtime_error(std::string("raw peer: ") + what + ": " + std::strerror(errno));
+  if (!good)
+    throw std::runtime_error(std::string("raw peer: ") + what + ": " + std::strerror(errno));
 }
 
 template <class Number>
@@ -70,7 +71,8 @@ std::string raw_feature(std::uint16_t opcode, std::uint16_t select, std::uint64_
   return bytes;
 }
 
-// --- set-up and end --------------------------------------------------------------------------------
+// --- set-up and end
+// --------------------------------------------------------------------------------
 
 RawPeer::RawPeer(RawNet& net, RawOptions options) : net_(net), options_(std::move(options)) {}
 
@@ -115,7 +117,8 @@ void RawPeer::make_queue_pair() {
   check((channel_ = ibv_create_comp_channel(id_->verbs)) != nullptr, "ibv_create_comp_channel");
   set_nonblocking(channel_->fd);
   const int entries = static_cast<int>(kSends + options_.receives);
-  check((cq_ = ibv_create_cq(id_->verbs, entries, nullptr, channel_, 0)) != nullptr, "ibv_create_cq");
+  check((cq_ = ibv_create_cq(id_->verbs, entries, nullptr, channel_, 0)) != nullptr,
+        "ibv_create_cq");
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = cq_;
   attributes.qp_type = IBV_QPT_RC;
@@ -200,7 +203,8 @@ void RawPeer::disconnect() { rdma_disconnect(id_); }
 
 int RawPeer::port() const { return ntohs(rdma_get_src_port(id_)); }
 
-// --- sending ---------------------------------------------------------------------------------------
+// --- sending
+// ---------------------------------------------------------------------------------------
 
 void RawPeer::post(ibv_send_wr& request, std::string_view bytes) {
   ibv_sge piece{};
@@ -274,11 +278,12 @@ void RawPeer::answer_features() {
   for (; !unanswered.empty(); unanswered.pop_front()) send(raw_feature(0, unanswered.front(), 0));
 }
 
-// --- receiving -------------------------------------------------------------------------------------
+// --- receiving
+// -------------------------------------------------------------------------------------
 
 void RawPeer::post_receive(unsigned slot) {
-  ibv_sge piece{reinterpret_cast<std::uintptr_t>(receives_.data + slot * kReceiveSize), kReceiveSize,
-                receives_.mr->lkey};
+  ibv_sge piece{reinterpret_cast<std::uintptr_t>(receives_.data + slot * kReceiveSize),
+                kReceiveSize, receives_.mr->lkey};
   ibv_recv_wr request{};
   request.wr_id = std::uint64_t{1} << 63 | slot;
   request.sg_list = &piece;
@@ -301,7 +306,8 @@ void RawPeer::stop_polling() {
 
 void RawPeer::poll_again() {
   if (std::exchange(polls_, true)) return;
-  net_.loop_.add_file_event(channel_->fd, ae::kReadable, [this](int, ae::Mask) { take_completions(); });
+  net_.loop_.add_file_event(channel_->fd, ae::kReadable,
+                            [this](int, ae::Mask) { take_completions(); });
   take_completions();
 }
 
@@ -383,7 +389,8 @@ void RawPeer::on_message(std::string_view bytes) {
   }
 }
 
-// --- RawNet ----------------------------------------------------------------------------------------
+// --- RawNet
+// ----------------------------------------------------------------------------------------
 
 RawNet::RawNet(ae::EventLoop& loop) : loop_(loop), channel_(rdma_create_event_channel()) {
   check(channel_ != nullptr, "rdma_create_event_channel");

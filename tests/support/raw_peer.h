@@ -1,7 +1,7 @@
 #pragma once
-// A peer on bare verbs and rdma_cm, written against docs/valkey-over-rdma.md alone, in both roles. It
-// keeps the protocol when left to itself and breaks it in any way it is told to. It has no thread:
-// the test's loop watches its descriptors.
+// A peer on bare verbs and rdma_cm, written against docs/valkey-over-rdma.md alone, in both roles.
+// It keeps the protocol when left to itself and breaks it in any way it is told to. It has no
+// thread: the test's loop watches its descriptors.
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -22,15 +22,15 @@ namespace testing {
 class RawNet;
 
 struct RawOptions {
-  unsigned receives = 1024;       ///< posted before connect or accept
-  bool reposts = true;            ///< receives are posted again after use
-  bool announce = true;           ///< RegisterXferMemory at ESTABLISHED, and when a window is full
-  bool answers_features = true;   ///< as a server: GetServerFeature gets its reply
+  unsigned receives = 1024;      ///< posted before connect or accept
+  bool reposts = true;           ///< receives are posted again after use
+  bool announce = true;          ///< RegisterXferMemory at ESTABLISHED, and when a window is full
+  bool answers_features = true;  ///< as a server: GetServerFeature gets its reply
   std::uint32_t window = 65536;
-  bool completes = true;          ///< as a client: finishes the handshake
-  std::uint8_t rnr_retry = 7;     ///< what the other side is told; Valkey's server says 0
+  bool completes = true;       ///< as a client: finishes the handshake
+  std::uint8_t rnr_retry = 7;  ///< what the other side is told; Valkey's server says 0
   std::string private_data;
-  std::string source;             ///< address to connect from
+  std::string source;  ///< address to connect from
 };
 
 /// Control messages as the page lays them out.
@@ -75,13 +75,13 @@ class RawPeer {
   // --- what it has seen ---
   bool answered = false, established = false, disconnected = false, failed = false;
   int reject_status = -1;
-  std::string private_data;          ///< of the answer or the rejection
-  std::string received;              ///< the stream
-  bool overrun = false;              ///< an immediate went past the window
+  std::string private_data;  ///< of the answer or the rejection
+  std::string received;      ///< the stream
+  bool overrun = false;      ///< an immediate went past the window
   std::vector<std::uint32_t> immediates;
-  std::vector<Offer> offers;         ///< windows of the other side
+  std::vector<Offer> offers;  ///< windows of the other side
   unsigned keepalives = 0, messages = 0, set_features = 0, renewals = 0;
-  std::deque<std::uint16_t> unanswered;           ///< selects of GetServerFeature
+  std::deque<std::uint16_t> unanswered;                          ///< selects of GetServerFeature
   std::vector<std::pair<std::uint16_t, std::uint64_t>> answers;  ///< the same, as a client
   std::vector<ibv_wc_status> errors;
   bool over() const { return disconnected || failed; }

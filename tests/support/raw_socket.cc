@@ -74,8 +74,8 @@ void RawSocket::send(std::string_view bytes) const {
 std::size_t RawSocket::send_what_fits(std::string_view bytes) const {
   std::size_t sent = 0;
   while (sent < bytes.size()) {
-    const ssize_t n = ::send(fd_, bytes.data() + sent, bytes.size() - sent,
-                             MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n =
+        ::send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0) break;
     sent += static_cast<std::size_t>(n);
   }

@@ -20,13 +20,15 @@ Transport rdma_transport() { return {.name = "rdma", .reaches_far = true, .crowd
 
 conn::Endpoint rdma_endpoint(const std::string& options) {
   const char* address = std::getenv("AECONN_RDMA_ADDRESS");
-  if (address == nullptr) throw std::runtime_error("AECONN_RDMA_ADDRESS is not set: no RDMA device");
+  if (address == nullptr)
+    throw std::runtime_error("AECONN_RDMA_ADDRESS is not set: no RDMA device");
   return conn::Endpoint::parse("rdma://" + std::string(address) + ":0" +
                                (options.empty() ? "" : "?" + options));
 }
 
 conn::Endpoint with_options(const conn::Endpoint& endpoint, const std::string& options) {
-  const std::string url = "rdma://" + endpoint.hosts.front().name + ":" + std::to_string(endpoint.port);
+  const std::string url =
+      "rdma://" + endpoint.hosts.front().name + ":" + std::to_string(endpoint.port);
   return conn::Endpoint::parse(options.empty() ? url : url + "?" + options);
 }
 
@@ -59,7 +61,8 @@ std::uint64_t counter(const conn::ConnectionType& type, ae::EventLoop& loop,
 
 ae::TimePoint now() { return std::chrono::steady_clock::now(); }
 
-// --- EchoLog ---------------------------------------------------------------------------------------
+// --- EchoLog
+// ---------------------------------------------------------------------------------------
 
 conn::AcceptHandler EchoLog::handler() {
   return [this](conn::ConnectionPtr accepted_now) {
@@ -100,7 +103,8 @@ void EchoLog::close_all_but_first() {
   std::erase_if(clients_, [this](const auto& each) { return each.first != first; });
 }
 
-// --- Scene -----------------------------------------------------------------------------------------
+// --- Scene
+// -----------------------------------------------------------------------------------------
 
 Scene::Scene(const std::string& options) : Site(rdma_transport()) {
   listener = type.listen(loop, rdma_endpoint(options), log.handler());
@@ -129,7 +133,8 @@ std::unique_ptr<RawPeer> Scene::raw_client(RawOptions options) {
   return peer;
 }
 
-// --- Child -----------------------------------------------------------------------------------------
+// --- Child
+// -----------------------------------------------------------------------------------------
 
 Child::Child(const std::function<void()>& body) : pid_(fork()) {
   if (pid_ != 0) return;

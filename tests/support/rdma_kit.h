@@ -25,7 +25,8 @@ using DeviceObjects = std::map<std::string, int>;
 DeviceObjects device_objects();
 std::size_t open_descriptors();
 /// One of the counters of the type on this loop.
-std::uint64_t counter(const conn::ConnectionType& type, ae::EventLoop& loop, const std::string& name);
+std::uint64_t counter(const conn::ConnectionType& type, ae::EventLoop& loop,
+                      const std::string& name);
 
 /// Promised is a second; an emulated machine among others gets more.
 inline constexpr ae::Duration kPromptly = 2500ms;
