@@ -91,7 +91,7 @@ void serves_again(Scene& scene) {
 
 TEST_CASE("rdma removal: a device that is deleted fails all its connections at once, and is used again "
           "when it returns",
-          "[.rdma-removal]") {
+          "[rdma-device]") {
   if (!here()) return;
   {
     Scene scene;
@@ -148,7 +148,7 @@ TEST_CASE("rdma removal: an address that is taken away ends the connections that
 }
 
 TEST_CASE("rdma removal: a link that goes down ends its connections, and up again serves",
-          "[.rdma-removal]") {
+          "[rdma-device]") {
   if (!here()) return;
   Scene scene;
   look_often(scene);

@@ -174,13 +174,13 @@ void RdmaConnection::on_sends_done(std::uint32_t sequence) {
 }
 
 void RdmaConnection::on_immediate(std::uint32_t length) {
-  on_first_message();
+  on_communication_established();
   stream_.on_data(length, state_->now());
   after_input();
 }
 
 void RdmaConnection::on_message(std::span<const std::byte> bytes) {
-  on_first_message();
+  on_communication_established();
   ++state_->statistics().control_received;
   stream_.on_control(bytes, state_->now());
   if (phase_ == Phase::kOpen && stream_.has_peer_window()) clear_deadline();

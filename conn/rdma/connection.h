@@ -91,7 +91,6 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   void finish_request(const CmEvent& event);
   void make_queue_pair();
   void established();
-  void on_first_message();
   rdma_conn_param parameters(std::span<const std::byte> hello) const;
   ae::Duration time_left() const;
 
@@ -132,6 +131,7 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   void peer_closed();
   void begin_disconnect(ae::Duration patience);
   bool can_say_goodbye() const noexcept;
+  void say_goodbye();
   void continue_close();
   void tear_down() noexcept;
   void die();
@@ -177,6 +177,7 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   bool post_again_ = false;  // the device's send queue was full
   bool starved_ = false;     // no staging memory until some of ours comes back
   bool peer_gone_ = false;   // DISCONNECTED came
+  bool cm_knows_ = false;    // that the connection stands; the peer's first message may be faster
   Failure pending_failure_;  // to report once what arrived has been read
   std::uint64_t read_turn_ = 0;
   std::size_t read_left_ = 0;

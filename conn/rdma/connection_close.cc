@@ -115,6 +115,8 @@ void RdmaConnection::on_cm_event(const CmEvent& event) {
   if (phase_ == Phase::kResolving || phase_ == Phase::kConnecting) return on_set_up_event(event);
   switch (event.type) {
     case RDMA_CM_EVENT_ESTABLISHED:
+      cm_knows_ = true;
+      if (phase_ == Phase::kDisconnecting) return say_goodbye();
       return on_communication_established();
     case RDMA_CM_EVENT_DISCONNECTED:
       return peer_closed();
@@ -203,14 +205,21 @@ void RdmaConnection::begin_disconnect(ae::Duration patience) {
   move_phase(Phase::kDisconnecting);
   state_->remove(*this);
   if (qp_) qp_to_error(qp_.get());
-  // Asks the peer to close, or answers that it did. Where nothing is left to tell, nobody answers.
-  const bool told = id_ && can_say_goodbye() && rdma_disconnect(id_.get()) == 0;
-  if (peer_gone_ || !told) return die();
   set_deadline(patience, &RdmaConnection::disconnect_expired);
+  // Before rdma_cm knows of the connection it would send nothing and report success. (To tell it with
+  // rdma_notify() is no way: Linux then repeats its answer to the request for a minute, and
+  // rdma_destroy_id() waits for the end of that.) ESTABLISHED comes, or the deadline.
+  if (cm_knows_ || peer_gone_ || !can_say_goodbye()) say_goodbye();
+}
+
+// Asks the peer to close, or answers that it did. Where nothing is left to tell, nobody answers.
+void RdmaConnection::say_goodbye() {
+  const bool told = id_ && can_say_goodbye() && rdma_disconnect(id_.get()) == 0;
+  if (peer_gone_ || !told) die();
 }
 
 bool RdmaConnection::can_say_goodbye() const noexcept {
-  return !context_ || !context_->port_down(id_->port_num);
+  return !id_ || !context_ || !context_->port_down(id_->port_num);
 }
 
 void RdmaConnection::continue_close() {

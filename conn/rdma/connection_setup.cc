@@ -184,6 +184,7 @@ void RdmaConnection::finish_request(const CmEvent& event) {
   qp_to_ready_to_send(id_.get(), qp_.get(), settings_.timeouts);
   if (event.type == RDMA_CM_EVENT_CONNECT_RESPONSE && rdma_establish(id_.get()) != 0)
     throw VerbsError("rdma_establish", errno);
+  cm_knows_ = true;
   clear_deadline();
   established();
 }
@@ -210,13 +211,6 @@ void RdmaConnection::accept(std::span<const std::byte> private_data) {
 // Data may arrive before rdma_cm has read the peer's last handshake message.
 void RdmaConnection::on_communication_established() {
   if (phase_ == Phase::kAccepting) established();
-}
-
-// Tells rdma_cm, too: until it knows, a close would not be sent to the peer.
-void RdmaConnection::on_first_message() {
-  if (phase_ != Phase::kAccepting) return;
-  (void)rdma_notify(id_.get(), IBV_EVENT_COMM_EST);  // fails if it has just heard of it
-  established();
 }
 
 // --- both
