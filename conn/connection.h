@@ -148,6 +148,10 @@ class Connection : public ae::Deferred {
   /// after release().
   virtual void do_abandon() noexcept = 0;
   virtual bool do_rebind(ae::EventLoop& loop);
+  /// For layers: wait_for() of the connection below.
+  static void wait_for(Connection& below, ae::Mask direction, ae::TimePoint deadline) {
+    below.wait_for(direction, deadline);
+  }
 
   // --- what the base gives a transport -----------------------------------------------------------
   enum class [[nodiscard]] Alive : bool{kGone, kYes};

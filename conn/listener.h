@@ -8,11 +8,14 @@
 
 #include "conn/connection.h"
 #include "conn/endpoint.h"
+#include "conn/error.h"
 
 namespace conn {
 
 /// Gets each connection once it is ready for data. Dropping it refuses it.
 using AcceptHandler = std::function<void(ConnectionPtr)>;
+/// Is told of an arrival that did not become a connection, in a sentence that names the peer.
+using RefusedHandler = std::function<void(const Failure&)>;
 
 class Listener {
  public:
@@ -29,6 +32,9 @@ class Listener {
   /// Leaves arrivals in the backlog until resume(). Both may be repeated.
   virtual void pause() = 0;
   virtual void resume() = 0;
+  /// Transports with a handshake of their own (tls) tell of each one that failed; the others have
+  /// nothing to tell. Null removes. The handler may do what an accept handler may.
+  virtual void on_refused(RefusedHandler) {}
 };
 
 using ListenerPtr = std::unique_ptr<Listener>;

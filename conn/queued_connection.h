@@ -24,7 +24,8 @@ class QueuedConnection : public Connection, public ReadyItem {
   void update_ready() noexcept;
   void handlers_changed() override { update_ready(); }
   std::size_t run_ready() override;
-  void detach_list() noexcept;  ///< The list is going (the loop dies).
+  void detach_list() noexcept;  ///< The list is going (the loop dies), or the connection is.
+  void attach_list(ReadyList& list) noexcept { list_ = &list; }  ///< It came to another loop.
 
  private:
   bool connect_due() const noexcept;

@@ -5,16 +5,37 @@
 #if AECONN_RDMA
 #include "conn/rdma/type.h"
 #endif
+#if AECONN_TLS
+#include "conn/tls/type.h"
+#endif
 
 namespace conn {
+namespace {
+
+void add_tls([[maybe_unused]] Registry& registry, [[maybe_unused]] const ConnectionType& below) {
+#if AECONN_TLS
+  registry.add(std::make_unique<tls::TlsType>(below));
+#endif
+}
+
+}  // namespace
 
 void add_all_transports(Registry& registry) {
-  registry.add(std::make_unique<tcp::TcpType>());
-  registry.add(std::make_unique<tcp::UnixType>());
+  const ConnectionType& tcp = registry.add(std::make_unique<tcp::TcpType>());
+  const ConnectionType& local = registry.add(std::make_unique<tcp::UnixType>());
+  add_tls(registry, tcp);
+  add_tls(registry, local);
 #if AECONN_RDMA
-  registry.add(std::make_unique<rdma::RdmaType>());
+  add_tls(registry, registry.add(std::make_unique<rdma::RdmaType>()));
 #else
-  registry.add_unavailable("rdma", "this build of aeconn leaves RDMA out (make RDMA=yes)");
+  for (const char* name : {"rdma", "tls+rdma"}) {
+    registry.add_unavailable(name, "this build of aeconn leaves RDMA out (make RDMA=yes)");
+  }
+#endif
+#if !AECONN_TLS
+  for (const char* name : {"tls", "tls+unix", "tls+rdma"}) {
+    registry.add_unavailable(name, "this build of aeconn leaves TLS out (make TLS=yes)");
+  }
 #endif
 }
 

@@ -15,7 +15,11 @@
 #include <sstream>
 
 #include "conn/transports/transports.h"
+#if AECONN_TLS
+#include "conn/tls/type.h"
+#endif
 #include "tests/support/catch.h"
+#include "tests/support/certificates.h"
 #include "tests/support/memory_transport.h"
 
 namespace testing {
@@ -49,6 +53,13 @@ std::vector<Transport> transports() {
   all.push_back({.name = "memory", .reaches_far = false});
   // Emulated, a connection costs 10 ms.
   if (rdma_address() != nullptr) all.push_back({.name = "rdma", .crowd = 200});
+#if AECONN_TLS
+  for (Transport over : std::vector(all)) {
+    over.name = over.name == "tcp" ? "tls" : "tls+" + over.name;
+    over.crowd = std::min<std::size_t>(over.crowd, 200);  // a handshake costs a millisecond
+    all.push_back(std::move(over));
+  }
+#endif
   std::erase_if(all, [](const Transport& one) { return !asked_for(one.name); });
   if (all.empty()) throw std::runtime_error("AECONN_TRANSPORTS leaves nothing to test");
   return all;
@@ -56,7 +67,16 @@ std::vector<Transport> transports() {
 
 conn::Registry test_registry() {
   conn::Registry registry = conn::all_transports();
-  registry.add(std::make_unique<conn::memory::MemoryType>());
+  [[maybe_unused]] const conn::ConnectionType& memory =
+      registry.add(std::make_unique<conn::memory::MemoryType>());
+#if AECONN_TLS
+  registry.add(std::make_unique<conn::tls::TlsType>(memory));
+  for (const auto& type : registry.types()) {
+    if (!type->name().starts_with("tls")) continue;
+    // Names of memory are no host names.
+    type->configure(test_tls_options(type->name() == "tls+memory" ? "localhost" : ""));
+  }
+#endif
   return registry;
 }
 
@@ -127,12 +147,13 @@ Site::Site(const Transport& its_transport)
 conn::Endpoint Site::fresh() {
   const std::string name = "x" + std::to_string(++names);
   std::string url = transport.name;
-  if (transport.name == "unix") {
+  if (transport.name.ends_with("unix")) {
     url += "://" + folder.path() + "/" + name;
-  } else if (transport.name == "memory") {
+  } else if (transport.name.ends_with("memory")) {
     url += "://" + name;
   } else {
-    url += std::string("://") + (transport.name == "rdma" ? rdma_address() : "127.0.0.1") + ":0";
+    url += std::string("://") + (transport.name.ends_with("rdma") ? rdma_address() : "127.0.0.1") +
+           ":0";
   }
   return conn::Endpoint::parse(url);
 }

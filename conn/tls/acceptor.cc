@@ -1,0 +1,158 @@
+#include "conn/tls/acceptor.h"
+
+#include <algorithm>
+
+#include "conn/tls/connection.h"
+
+namespace conn::tls {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kAcceptsInOneTurn = 16;
+// Where max-handshakes are running, the oldest makes room for the next, but not before it has had
+// this long: honest clients need milliseconds, those that hang have the rest of their time-out only
+// while nobody else needs it.
+constexpr ae::Duration kGrace = 1s;
+
+}  // namespace
+
+Acceptor::Acceptor(const TlsType& type, LoopState& shared,
+                   std::shared_ptr<const ContextSource> contexts, AcceptHandler accepted)
+    : type_(type), shared_(&shared), contexts_(std::move(contexts)) {
+  accepted_.set(std::move(accepted));
+  shared.add(*this);
+}
+
+void Acceptor::stop() noexcept {
+  if (shared_ == nullptr) return;
+  if (room_timer_ != 0) shared_->loop().remove_time_event(room_timer_);
+  room_timer_ = 0;
+  *set_link_ = set_next_;
+  if (set_next_ != nullptr) set_next_->set_link_ = set_link_;
+  shared_ = nullptr;
+  unqueue();
+  below_.reset();
+  for (const ConnectionPtr& one : handshakes_) {
+    static_cast<TlsConnection&>(*one).forget_acceptor();
+  }
+  handshakes_.clear();
+  done_.clear();
+  refused_.clear();
+  accepted_.clear();  // last: what it holds may be anything
+}
+
+// --- handshakes ----------------------------------------------------------------------------------
+
+void Acceptor::arrived(ConnectionPtr below) {
+  const std::shared_ptr<const Context> context = contexts_->get();
+  max_handshakes_ = context->settings().max_handshakes;
+  auto* connection = new TlsConnection(type_, *shared_);
+  handshakes_.emplace_back(connection);
+  connection->place = std::prev(handshakes_.end());
+  try {
+    connection->begin(std::move(below), Role::kServer, context, "", {}, this);
+  } catch (const Error& error) {
+    const Failure failure{std::make_error_code(std::errc::invalid_argument), error.what()};
+    const ConnectionPtr gone = take(*connection);
+    ++type_.counters(shared_->loop()).accept_errors;
+    refused_.run(failure);
+    return;
+  }
+  check_room();
+}
+
+bool Acceptor::full() const { return handshakes_.size() >= max_handshakes_; }
+
+/// Leaves further arrivals in the backlog while there are handshakes enough.
+void Acceptor::check_room() {
+  if (!full()) {
+    if (room_timer_ != 0) shared_->loop().remove_time_event(room_timer_);
+    room_timer_ = 0;
+    if (std::exchange(waiting_, false) && !paused_) below_->resume();
+    return;
+  }
+  if (!std::exchange(waiting_, true)) below_->pause();
+  if (room_timer_ != 0) return;
+  const auto& oldest = static_cast<TlsConnection&>(*handshakes_.front());
+  const ae::Duration left = oldest.began() + kGrace - std::chrono::steady_clock::now();
+  room_timer_ = shared_->loop().add_time_event(std::max(left, ae::Duration::zero()), [this] {
+    room_timer_ = 0;
+    // Its end comes back here through failed().
+    if (full()) static_cast<TlsConnection&>(*handshakes_.front()).evict();
+    return ae::kNoMore;
+  });
+}
+
+ConnectionPtr Acceptor::take(TlsConnection& connection) {
+  ConnectionPtr owner = std::move(*connection.place);
+  handshakes_.erase(connection.place);
+  connection.forget_acceptor();
+  return owner;
+}
+
+void Acceptor::finished(TlsConnection& connection) {
+  ConnectionPtr owner = take(connection);
+  check_room();
+  if (paused_ || !done_.empty()) {
+    done_.push_back(std::move(owner));
+  } else {
+    accepted_.run(std::move(owner));
+  }
+}
+
+void Acceptor::failed(TlsConnection& connection, const Failure& failure) {
+  const ConnectionPtr owner = take(connection);  // its close delivers the alert
+  ++type_.counters(shared_->loop()).accept_errors;
+  check_room();
+  refused_.run(failure);
+}
+
+// --- pausing -------------------------------------------------------------------------------------
+
+void Acceptor::pause() {
+  paused_ = true;
+  if (shared_ != nullptr) below_->pause();
+}
+
+void Acceptor::resume() {
+  paused_ = false;
+  if (shared_ == nullptr) return;
+  if (!waiting_) below_->resume();
+  if (!done_.empty()) shared_->ready().push(*this);
+}
+
+std::size_t Acceptor::run_ready() {
+  std::size_t ran = 0;
+  for (int i = 0; i < kAcceptsInOneTurn && !paused_ && !done_.empty(); ++i) {
+    ConnectionPtr owner = std::move(done_.front());
+    done_.pop_front();
+    accepted_.run(std::move(owner));
+    ++ran;
+    if (shared_ == nullptr) return ran;  // the handler ended the listening
+  }
+  if (!paused_ && !done_.empty()) shared_->ready().push(*this);
+  return ran;
+}
+
+// --- the listener --------------------------------------------------------------------------------
+
+TlsListener::TlsListener(const TlsType& type, std::unique_ptr<Acceptor> acceptor)
+    : type_(type), acceptor_(std::move(acceptor)) {}
+
+TlsListener::~TlsListener() {
+  LoopState* const shared = acceptor_->shared();
+  if (shared == nullptr) return;
+  ae::EventLoop& loop = shared->loop();
+  acceptor_->stop();
+  loop.destroy_later(std::move(acceptor_));
+}
+
+std::vector<Endpoint> TlsListener::endpoints() const {
+  std::vector<Endpoint> all;
+  if (acceptor_->below() != nullptr) all = acceptor_->below()->endpoints();
+  for (Endpoint& endpoint : all) endpoint.scheme = type_.name();
+  return all;
+}
+
+}  // namespace conn::tls

@@ -1,0 +1,77 @@
+#pragma once
+// The listening side: takes connections from a listener below, runs their handshakes, and hands on
+// those that are through.
+
+#include <list>
+#include <memory>
+
+#include "ae/handler_slot.h"
+#include "conn/listener.h"
+#include "conn/ready_list.h"
+#include "conn/tls/context_source.h"
+#include "conn/tls/loop_state.h"
+
+namespace conn::tls {
+
+class TlsConnection;
+
+/// The part of a listener that may be on the stack while the listener is destroyed.
+class Acceptor final : public ae::Deferred, public ReadyItem {
+ public:
+  Acceptor(const TlsType& type, LoopState& shared, std::shared_ptr<const ContextSource> contexts,
+           AcceptHandler accepted);
+  /// Begins; `below` gives its connections to arrived().
+  void start(ListenerPtr below) { below_ = std::move(below); }
+  /// Ends listening and all handshakes; nothing runs any more.
+  void stop() noexcept;
+
+  void arrived(ConnectionPtr below);
+  void finished(TlsConnection& connection);
+  void failed(TlsConnection& connection, const Failure& failure);
+
+  void pause();
+  void resume();
+  void on_refused(RefusedHandler handler) { refused_.set(std::move(handler)); }
+  LoopState* shared() const noexcept { return shared_; }
+  const Listener* below() const noexcept { return below_.get(); }
+
+ private:
+  friend class LoopState;
+  std::size_t run_ready() override;
+  ConnectionPtr take(TlsConnection& connection);
+  bool full() const;
+  void check_room();
+
+  const TlsType& type_;
+  LoopState* shared_;  // null once stopped
+  const std::shared_ptr<const ContextSource> contexts_;
+  ListenerPtr below_;
+  ae::HandlerSlot<void(ConnectionPtr)> accepted_;
+  ae::HandlerSlot<void(const Failure&)> refused_;
+  std::list<ConnectionPtr> handshakes_;  // the oldest first
+  std::list<ConnectionPtr> done_;        // while paused
+  unsigned max_handshakes_ = 1;
+  bool paused_ = false;
+  bool waiting_ = false;  // for room: the listener below is paused
+  ae::TimerId room_timer_ = 0;
+  Acceptor* set_next_ = nullptr;
+  Acceptor** set_link_ = nullptr;
+};
+
+class TlsListener final : public Listener {
+ public:
+  TlsListener(const TlsType& type, std::unique_ptr<Acceptor> acceptor);
+  ~TlsListener() override;
+
+  const ConnectionType& type() const noexcept override { return type_; }
+  std::vector<Endpoint> endpoints() const override;
+  void pause() override { acceptor_->pause(); }
+  void resume() override { acceptor_->resume(); }
+  void on_refused(RefusedHandler handler) override { acceptor_->on_refused(std::move(handler)); }
+
+ private:
+  const ConnectionType& type_;
+  std::unique_ptr<Acceptor> acceptor_;
+};
+
+}  // namespace conn::tls

@@ -1,0 +1,403 @@
+#include "conn/tls/connection.h"
+
+#include <linux/tls.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "conn/tls/acceptor.h"
+
+#ifndef SOL_TLS
+#define SOL_TLS 282  // linux/socket.h, which libc's headers do not repeat
+#endif
+
+namespace conn::tls {
+namespace {
+
+// Beside a record of ours, answers of the protocol's own (to KeyUpdate) that the peer may leave
+// unread before we stop reading from it: a read then needs a write first.
+constexpr std::size_t kMostUnsent = 2 * Engine::kRecord;
+
+}  // namespace
+
+TlsConnection::TlsConnection(const TlsType& type, LoopState& shared)
+    : QueuedConnection(type, shared.loop(), shared.ready()), shared_(&shared) {}
+
+const TlsType& TlsConnection::tls_type() const noexcept {
+  return static_cast<const TlsType&>(type());
+}
+
+// --- the wire ------------------------------------------------------------------------------------
+
+ssize_t TlsConnection::receive(void* buffer, std::size_t size) {
+  return below_->read(buffer, size);
+}
+
+ssize_t TlsConnection::transmit(const void* buffer, std::size_t size) {
+  return below_->write(buffer, size);
+}
+
+/// Linux, Documentation/networking/tls.rst: "Sending TLS control messages".
+ssize_t TlsConnection::transmit_record(std::uint8_t type, const void* buffer, std::size_t size) {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof type)> control{};
+  iovec vector{const_cast<void*>(buffer), size};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_TLS;
+  header->cmsg_type = TLS_SET_RECORD_TYPE;
+  header->cmsg_len = CMSG_LEN(sizeof type);
+  std::memcpy(CMSG_DATA(header), &type, sizeof type);
+  return ::sendmsg(below_->fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void TlsConnection::touch() {
+  if (shared_ != nullptr) shared_->warm(*this);
+}
+
+// --- readiness -----------------------------------------------------------------------------------
+
+bool TlsConnection::readable() const { return read_ended_ || engine_->readable(); }
+
+bool TlsConnection::writable() const {
+  return write_ended_ || (engine_->unsent() == 0 && !below_full_);
+}
+
+/// Whether reading must wait until the peer has read more.
+bool TlsConnection::stalled() { return engine_->unsent() >= kMostUnsent && !engine_->flush(); }
+
+void TlsConnection::handlers_changed() {
+  if (shared_ == nullptr) {  // arrived on another loop
+    shared_ = &LoopState::of(tls_type(), *loop());
+    attach_list(shared_->ready());
+  }
+  watch_below();
+  update_ready();
+}
+
+/// Asks the connection below for the events that can make a difference.
+void TlsConnection::watch_below() {
+  if (!below_) return;
+  ae::Mask wanted = ae::kNone;
+  if (handshaking()) {
+    if (!step_.queued()) wanted = wanted | ae::kReadable;
+    if (engine_->unsent() > 0) wanted = wanted | ae::kWritable;
+  } else if (engine_ && !engine_->failed()) {
+    const bool reads = state() == State::kConnected && !closing() && on_read_;
+    if (reads && !engine_->ended() && engine_->unsent() < kMostUnsent) {
+      wanted = wanted | ae::kReadable;
+    }
+    if (engine_->unsent() > 0 || (below_full_ && on_write_)) wanted = wanted | ae::kWritable;
+  }
+  const ae::Mask changed =
+      wanted == watched_ ? ae::kNone : (wanted | watched_) & ~(wanted & watched_);
+  watched_ = wanted;
+  if ((changed & ae::kReadable) != 0) {
+    below_->set_read_handler((wanted & ae::kReadable) != 0
+                                 ? Handler([this](Connection&) { below_readable(); })
+                                 : Handler());
+  }
+  if ((changed & ae::kWritable) != 0) {
+    below_->set_write_handler((wanted & ae::kWritable) != 0
+                                  ? Handler([this](Connection&) { below_writable(); })
+                                  : Handler());
+  }
+}
+
+void TlsConnection::below_readable() {
+  if (handshaking()) {
+    shared_->steps().push(step_);
+    watch_below();
+    return;
+  }
+  if (state() != State::kConnected || closing()) return;
+  touch();
+  struct Then {  // also if the handler throws
+    TlsConnection& connection;
+    ~Then() {
+      if (connection.closing()) return;
+      connection.watch_below();
+      connection.update_ready();
+    }
+  } then{*this};
+  // Straight to the handler, past the list: the common case costs no second look at the loop. With
+  // a barrier the list keeps the order.
+  const bool straight = on_read_ && !(on_write_ && barrier_ == Barrier::kYes);
+  if (!stalled() && engine_->look(true) && straight) (void)dispatch(on_read_);
+}
+
+void TlsConnection::below_writable() {
+  below_full_ = false;
+  const bool flushed = engine_->flush();
+  if (closing()) {
+    if (flushed) finish_close();
+    return;
+  }
+  if (engine_->failed() && state() == State::kConnected) (void)die("write to ");
+  watch_below();
+  update_ready();
+}
+
+// --- data ----------------------------------------------------------------------------------------
+
+ssize_t TlsConnection::do_read(void* buffer, std::size_t size) {
+  if (stalled()) {
+    watch_below();
+    errno = EAGAIN;
+    return -1;
+  }
+  touch();
+  const ssize_t n = engine_->read(buffer, size);
+  int err = errno;
+  if (n == 0) {
+    read_ended_ = true;
+    if (write_ended_ && state() == State::kConnected) move_to(State::kClosed);
+  } else if (n < 0 && engine_->failed()) {
+    err = die("read from ");
+  }
+  watch_below();
+  update_ready();
+  errno = err;
+  return n;
+}
+
+ssize_t TlsConnection::do_writev(const iovec* vectors, int count) {
+  if (write_ended_) {
+    errno = EPIPE;
+    return -1;
+  }
+  touch();
+  ssize_t n;
+  if (engine_->kernel_sends()) {
+    n = pass_to_kernel(vectors, count);
+  } else if (count == 1) {
+    n = encrypt(static_cast<const char*>(vectors->iov_base), vectors->iov_len);
+  } else {
+    n = encrypt_gathered(vectors, count);
+  }
+  if (n > 0 && engine_->unsent() == 0 && !below_full_) return n;
+  int err = errno;
+  if (n < 0 && engine_->failed()) err = die("write to ");
+  watch_below();
+  update_ready();
+  errno = err;
+  return n;
+}
+
+/// Record by record, until all is taken or the connection below takes no more.
+ssize_t TlsConnection::encrypt(const char* bytes, std::size_t size) {
+  std::size_t taken = 0;
+  do {
+    const ssize_t n = engine_->write(bytes + taken, size - taken);
+    if (n < 0) return taken > 0 ? static_cast<ssize_t>(taken) : -1;
+    taken += static_cast<std::size_t>(n);
+  } while (taken < size && engine_->unsent() == 0);
+  return static_cast<ssize_t>(taken);
+}
+
+/// Small pieces share a record: each costs its peer and us as much as a full one.
+ssize_t TlsConnection::encrypt_gathered(const iovec* vectors, int count) {
+  auto& scratch = shared_->scratch();
+  std::size_t taken = 0;
+  std::size_t offset = 0;  // into the first of the vectors
+  while (count > 0) {
+    std::size_t gathered = 0;
+    const char* record = scratch.data();
+    int used = 0;  // vectors that are in the record as a whole
+    std::size_t left = offset;
+    if (vectors->iov_len - offset >= scratch.size() || count == 1) {
+      record = static_cast<const char*>(vectors->iov_base) + offset;
+      gathered = std::min(vectors->iov_len - offset, scratch.size());
+      left = offset + gathered;
+    } else {
+      while (used < count && gathered < scratch.size()) {
+        const std::size_t piece = std::min(vectors[used].iov_len - left, scratch.size() - gathered);
+        if (piece > 0) {
+          std::memcpy(scratch.data() + gathered,
+                      static_cast<const char*>(vectors[used].iov_base) + left, piece);
+        }
+        gathered += piece;
+        left += piece;
+        if (left < vectors[used].iov_len) break;
+        ++used;
+        left = 0;
+      }
+    }
+    if (gathered > 0) {
+      const ssize_t n = engine_->write(record, gathered);
+      if (n < 0) return taken > 0 ? static_cast<ssize_t>(taken) : -1;
+      taken += static_cast<std::size_t>(n);
+    }
+    if (record != scratch.data() && left == vectors->iov_len) {
+      used = 1;
+      left = 0;
+    }
+    vectors += used;
+    count -= used;
+    offset = left;
+    if (engine_->unsent() != 0) break;
+  }
+  return static_cast<ssize_t>(taken);
+}
+
+/// The kernel encrypts what is written to the socket.
+ssize_t TlsConnection::pass_to_kernel(const iovec* vectors, int count) {
+  if (!engine_->flush()) {
+    errno = EAGAIN;
+    return -1;
+  }
+  const ssize_t n = below_->writev(vectors, count);
+  std::size_t asked = 0;
+  for (int i = 0; i < count; ++i) asked += vectors[i].iov_len;
+  below_full_ = n < 0 ? errno == EAGAIN : static_cast<std::size_t>(n) < asked;
+  if (n < 0 && errno != EAGAIN) engine_->on_wire_failure();
+  return n;
+}
+
+/// The connection is dead: -1's errno.
+int TlsConnection::die(const char* what) {
+  if (engine_->wire_failed() && below_->error_code()) {
+    fail({below_->error_code(), below_->last_error()});
+  } else {
+    fail({engine_->failure().code, what + peer_address() + ": " + engine_->failure().text});
+  }
+  const std::error_condition condition = error_code().default_error_condition();
+  return condition.category() == std::generic_category() ? condition.value() : EIO;
+}
+
+int TlsConnection::do_shutdown() {
+  if (!write_ended_) {
+    write_ended_ = true;
+    engine_->close_notify();
+  }
+  if (read_ended_) move_to(State::kClosed);
+  watch_below();
+  update_ready();
+  return 0;
+}
+
+void TlsConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
+  const auto satisfied = [&] {
+    if (direction == ae::kWritable) return engine_->flush() && !below_full_;
+    return !stalled() && engine_->look(true);
+  };
+  while (!satisfied() && !engine_->failed()) {
+    const bool writing = direction == ae::kWritable || engine_->unsent() >= kMostUnsent;
+    const bool last = std::chrono::steady_clock::now() >= deadline;
+    Connection::wait_for(*below_, writing ? ae::kWritable : ae::kReadable, deadline);
+    if (writing) below_full_ = false;
+    if (last) {
+      (void)satisfied();
+      break;
+    }
+  }
+  watch_below();
+  update_ready();
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void TlsConnection::leave_loop() noexcept {
+  end_handshake();
+  unqueue();
+  step_.unqueue();
+  Warm::unlink();
+  if (timer_ != 0) loop()->remove_time_event(timer_);
+  timer_ = 0;
+}
+
+void TlsConnection::do_close() noexcept {
+  leave_loop();
+  if (engine_ && state() == State::kConnected && !write_ended_) engine_->close_notify();
+  const bool worth_waiting = engine_ && !engine_->wire_failed() && context_ &&
+                             settings().linger > ae::Duration::zero() && shared_ != nullptr;
+  if (worth_waiting && !engine_->flush()) {
+    watch_below();
+    timer_ = loop()->add_time_event(settings().linger, [this] {
+      timer_ = 0;
+      finish_close();
+      return ae::kNoMore;
+    });
+    return;
+  }
+  finish_close();
+}
+
+void TlsConnection::finish_close() noexcept {
+  if (timer_ != 0) loop()->remove_time_event(timer_);
+  timer_ = 0;
+  below_.reset();  // which delivers in its turn
+  release();
+}
+
+void TlsConnection::do_abandon() noexcept {
+  leave_loop();
+  detach_list();
+  shared_ = nullptr;
+}
+
+bool TlsConnection::do_rebind(ae::EventLoop& to) {
+  below_->set_read_handler(nullptr);
+  below_->set_write_handler(nullptr);
+  watched_ = ae::kNone;
+  if (!below_->rebind(to)) {
+    const int err = errno;
+    watch_below();
+    errno = err;
+    return false;
+  }
+  leave_loop();
+  detach_list();
+  shared_ = nullptr;
+  move_to_loop(to);
+  return true;
+}
+
+// --- facts ---------------------------------------------------------------------------------------
+
+std::optional<bool> TlsConnection::is_local() const {
+  return below_ ? below_->is_local() : std::nullopt;
+}
+
+std::vector<std::pair<std::string, std::string>> TlsConnection::info() const {
+  std::vector<std::pair<std::string, std::string>> facts;
+  const auto add = [&](const char* key, const char* value) {
+    if (value != nullptr && *value != '\0') facts.emplace_back(key, value);
+  };
+  if (engine_ && (state() == State::kConnected || state() == State::kClosed)) {
+    SSL* const ssl = engine_->ssl();
+    add("tls", SSL_get_version(ssl));
+    add("cipher", SSL_get_cipher_name(ssl));
+    add("group", SSL_group_to_name(ssl, static_cast<int>(SSL_get_negotiated_group(ssl))));
+    add("resumed", SSL_session_reused(ssl) == 1 ? "yes" : "no");
+    add("server-name", SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name));
+    const unsigned char* alpn = nullptr;
+    unsigned size = 0;
+    SSL_get0_alpn_selected(ssl, &alpn, &size);
+    add("alpn", std::string(reinterpret_cast<const char*>(alpn), size).c_str());
+    add("ktls", engine_->kernel_sends()      ? engine_->kernel_receives() ? "send,receive" : "send"
+                : engine_->kernel_receives() ? "receive"
+                                             : "no");
+  }
+  if (below_) {
+    for (auto& fact : below_->info()) facts.push_back(std::move(fact));
+  }
+  return facts;
+}
+
+std::string TlsConnection::peer_certificate() const {
+  X509* certificate = engine_ ? SSL_get0_peer_certificate(engine_->ssl()) : nullptr;
+  return certificate == nullptr ? std::string() : to_pem(certificate);
+}
+
+std::string TlsConnection::peer_user() const {
+  return engine_ ? peer_user_of(engine_->ssl(), settings().peer_user) : std::string();
+}
+
+}  // namespace conn::tls

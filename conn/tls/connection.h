@@ -1,0 +1,114 @@
+#pragma once
+// TLS on a connection of any other transport.
+
+#include <list>
+#include <memory>
+#include <optional>
+
+#include "conn/endpoint.h"
+#include "conn/queued_connection.h"
+#include "conn/tls/context.h"
+#include "conn/tls/engine.h"
+#include "conn/tls/loop_state.h"
+
+namespace conn::tls {
+
+class Acceptor;
+
+class TlsConnection final : public QueuedConnection, private Wire, private Warm {
+ public:
+  TlsConnection(const TlsType& type, LoopState& shared);
+  ~TlsConnection() override = default;
+
+  /// Begins the handshake on `below`, which is connected. Ends in `done` or, where there is an
+  /// acceptor, in its finished() or failed(). Throws Error where the context cannot serve the role.
+  void begin(ConnectionPtr below, Role role, std::shared_ptr<const Context> context,
+             const std::string& name, Handler done, Acceptor* acceptor);
+  /// The acceptor has given this connection away, or is gone.
+  void forget_acceptor() noexcept { acceptor_ = nullptr; }
+  ae::TimePoint began() const noexcept { return began_; }
+  /// It makes room for another (max-handshakes).
+  void evict();
+  std::list<ConnectionPtr>::iterator place;  ///< in the acceptor's list
+
+  int fd() const noexcept override { return below_ ? below_->fd() : -1; }
+  std::string local_address() const override { return below_ ? below_->local_address() : ""; }
+  std::string peer_address() const override { return below_ ? below_->peer_address() : ""; }
+  std::optional<bool> is_local() const override;
+  std::vector<std::pair<std::string, std::string>> info() const override;
+  std::string peer_certificate() const override;
+  std::string peer_user() const override;
+
+ protected:
+  void do_connect(const Endpoint& to) override;
+  void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
+  ssize_t do_read(void* buffer, std::size_t size) override;
+  ssize_t do_writev(const iovec* vectors, int count) override;
+  void handlers_changed() override;
+  int do_shutdown() override;
+  void do_close() noexcept override;
+  void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
+  void do_abandon() noexcept override;
+  bool do_rebind(ae::EventLoop& loop) override;
+
+ private:
+  /// Stands in the loop's list of handshakes that can go on.
+  struct Step final : ReadyItem {
+    explicit Step(TlsConnection& its) : connection(its) {}
+    std::size_t run_ready() override;
+    TlsConnection& connection;
+  };
+
+  const TlsType& tls_type() const noexcept;
+  const Settings& settings() const noexcept { return context_->settings(); }
+
+  // --- the handshake: connection_handshake.cc ---
+  bool handshaking() const noexcept { return began_ != ae::TimePoint{}; }
+  bool prepare(const Endpoint& to);
+  void below_connected();
+  void make_engine(Role role);
+  void begin_clock(ae::Duration timeout);
+  void start_handshake();
+  void step();
+  void succeed();
+  void fail_handshake(Failure failure);
+  Failure handshake_failure() const;
+  Failure timeout_failure() const;
+  void end_handshake() noexcept;
+
+  // --- data ---
+  ssize_t receive(void* buffer, std::size_t size) override;
+  ssize_t transmit(const void* buffer, std::size_t size) override;
+  ssize_t transmit_record(std::uint8_t type, const void* buffer, std::size_t size) override;
+  void touch();
+  void cool() override { engine_->release_buffers(); }
+  bool readable() const override;
+  bool writable() const override;
+  bool stalled();
+  void below_readable();
+  void below_writable();
+  void watch_below();
+  int die(const char* what);
+  ssize_t encrypt(const char* bytes, std::size_t size);
+  ssize_t encrypt_gathered(const iovec* vectors, int count);
+  ssize_t pass_to_kernel(const iovec* vectors, int count);
+  void finish_close() noexcept;
+  void leave_loop() noexcept;
+
+  LoopState* shared_;                       // null on the way to another loop and after the end
+  std::shared_ptr<const Context> context_;  // outlives the engine
+  ConnectionPtr below_;
+  std::unique_ptr<Engine> engine_;
+  Acceptor* acceptor_ = nullptr;
+  Step step_{*this};
+  ae::TimePoint began_{};         // when the handshake did; zero when none runs
+  ae::TimerId timer_ = 0;         // of the handshake; after close(), of the linger
+  Endpoint target_;               // of connect(), below
+  std::string peer_name_;         // whom a client checks the certificate against
+  ae::Mask watched_ = ae::kNone;  // of the connection below
+  bool read_ended_ = false;       // the peer's close_notify has been read
+  bool write_ended_ = false;      // ours is sent
+  bool below_full_ = false;       // kernel TLS: what fits is the socket's to say
+};
+
+}  // namespace conn::tls

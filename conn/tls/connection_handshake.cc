@@ -1,0 +1,225 @@
+// How a TLS connection comes to be: below first, then the handshake, in the loop or blocking.
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "conn/tls/acceptor.h"
+#include "conn/tls/connection.h"
+
+namespace conn::tls {
+namespace {
+
+/// Kernel TLS is for TCP sockets only.
+bool is_tcp_socket(int fd) {
+  int protocol = 0;
+  socklen_t size = sizeof protocol;
+  return fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 &&
+         protocol == IPPROTO_TCP;
+}
+
+Failure mistake(const Error& error) {
+  return {std::make_error_code(std::errc::invalid_argument), error.what()};
+}
+
+}  // namespace
+
+// --- beginning -----------------------------------------------------------------------------------
+
+void TlsConnection::begin(ConnectionPtr below, Role role, std::shared_ptr<const Context> context,
+                          const std::string& name, Handler done, Acceptor* acceptor) {
+  context_ = std::move(context);
+  below_ = std::move(below);
+  peer_name_ = name;
+  make_engine(role);
+  on_connect_.set(std::move(done));
+  acceptor_ = acceptor;
+  move_to(role == Role::kServer ? State::kAccepting : State::kConnecting);
+  begin_clock(settings().handshake_timeout);
+  start_handshake();
+}
+
+/// What connect() needs before it connects below. False: it has failed.
+bool TlsConnection::prepare(const Endpoint& to) {
+  try {
+    tls_type().check(to);
+    target_ = tls_type().below_endpoint(to);
+    context_ = tls_type().context_for(to.options);
+    // A path names no host, and who may connect there is the file system's to say.
+    peer_name_ = to.hosts.empty() ? "localhost" : to.hosts.front().name;
+    below_ = tls_type().below_.create(*loop());
+    return true;
+  } catch (const Error& error) {
+    fail(mistake(error));
+    return false;
+  }
+}
+
+void TlsConnection::do_connect(const Endpoint& to) {
+  if (!prepare(to)) {
+    update_ready();
+    return;
+  }
+  begin_clock(settings().connect_timeout);
+  below_->connect(target_, [this](Connection&) { below_connected(); });
+}
+
+void TlsConnection::below_connected() {
+  if (below_->state() != State::kConnected) {
+    end_handshake();
+    fail({below_->error_code(), below_->last_error()});
+    update_ready();
+    return;
+  }
+  try {
+    make_engine(Role::kClient);
+  } catch (const Error& error) {
+    end_handshake();
+    fail(mistake(error));
+    update_ready();
+    return;
+  }
+  start_handshake();
+}
+
+void TlsConnection::make_engine(Role role) {
+  SSL_CTX* const context = role == Role::kServer ? context_->server() : context_->client();
+  const int socket = settings().ktls && is_tcp_socket(below_->fd()) ? below_->fd() : -1;
+  engine_ = std::make_unique<Engine>(context, role, static_cast<Wire&>(*this), socket);
+  if (role == Role::kClient) context_->prepare_client(*engine_, peer_name_, below_->peer_address());
+}
+
+void TlsConnection::begin_clock(ae::Duration timeout) {
+  timer_ = loop()->add_time_event(timeout, [this] {
+    timer_ = 0;
+    ++shared_->counters.handshake_timeouts;
+    fail_handshake(timeout_failure());
+    return ae::kNoMore;
+  });
+}
+
+void TlsConnection::start_handshake() {
+  began_ = std::chrono::steady_clock::now();
+  ++shared_->counters.handshaking;
+  if (SSL_is_server(engine_->ssl()) == 0) shared_->steps().push(step_);  // the client speaks first
+  watch_below();
+}
+
+// --- going on ------------------------------------------------------------------------------------
+
+std::size_t TlsConnection::Step::run_ready() {
+  if (!connection.shared_->another_step()) {
+    connection.shared_->steps().push(*this);
+    return 0;
+  }
+  connection.step();
+  return 1;
+}
+
+void TlsConnection::step() {
+  switch (engine_->handshake()) {
+    case Engine::Step::kDone:
+      succeed();
+      break;
+    case Engine::Step::kWantRead:
+      watch_below();
+      break;
+    case Engine::Step::kFailed:
+      fail_handshake(handshake_failure());
+      break;
+  }
+}
+
+void TlsConnection::succeed() {
+  end_handshake();
+  move_to(State::kConnected);
+  ++shared_->counters.handshakes;
+  if (SSL_session_reused(engine_->ssl()) == 1) ++shared_->counters.resumed;
+  touch();
+  // The first request may have come with the last message of the handshake.
+  (void)engine_->look(false);
+  if (acceptor_ != nullptr) {
+    acceptor_->finished(*this);
+    if (closing()) return;
+  }
+  watch_below();
+  update_ready();
+}
+
+void TlsConnection::fail_handshake(Failure failure) {
+  end_handshake();
+  ++shared_->counters.handshake_failures;
+  fail(failure);
+  if (acceptor_ != nullptr) {
+    acceptor_->failed(*this, failure);
+    return;
+  }
+  watch_below();
+  update_ready();
+}
+
+void TlsConnection::evict() {
+  ++shared_->counters.evicted;
+  fail_handshake({Errc::kTimeout, "TLS handshake with " + peer_address() +
+                                      ": it gave way to newer ones (max-handshakes)"});
+}
+
+Failure TlsConnection::handshake_failure() const {
+  const std::string with = "TLS handshake with " + peer_address() + ": ";
+  if (engine_->wire_failed() && below_->error_code()) {
+    return {below_->error_code(), with + below_->last_error()};
+  }
+  return {engine_->failure().code, with + engine_->failure().text};
+}
+
+Failure TlsConnection::timeout_failure() const {
+  return {Errc::kTimeout, engine_ ? "TLS handshake with " + peer_address() + ": not over in time"
+                                  : "connect to " + target_.to_string() + ": no answer in time"};
+}
+
+void TlsConnection::end_handshake() noexcept {
+  if (handshaking() && shared_ != nullptr) --shared_->counters.handshaking;
+  began_ = {};
+  step_.unqueue();
+  if (timer_ != 0) loop()->remove_time_event(timer_);
+  timer_ = 0;
+}
+
+// --- blocking ------------------------------------------------------------------------------------
+
+void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
+  if (!prepare(to)) return;
+  const auto left = [&] { return deadline - std::chrono::steady_clock::now(); };
+  if (!below_->connect_blocking(target_, left())) {
+    fail({below_->error_code(), below_->last_error()});
+    return;
+  }
+  try {
+    make_engine(Role::kClient);
+  } catch (const Error& error) {
+    fail(mistake(error));
+    return;
+  }
+  for (;;) {
+    const Engine::Step result = engine_->handshake();
+    if (result == Engine::Step::kDone) break;
+    if (result == Engine::Step::kFailed) {
+      fail(handshake_failure());
+      return;
+    }
+    if (std::chrono::steady_clock::now() >= deadline) {
+      fail(timeout_failure());
+      return;
+    }
+    const bool writing = !engine_->flush();
+    Connection::wait_for(*below_, writing ? ae::kWritable : ae::kReadable, deadline);
+  }
+  move_to(State::kConnected);
+  ++shared_->counters.handshakes;
+  if (SSL_session_reused(engine_->ssl()) == 1) ++shared_->counters.resumed;
+  (void)engine_->look(false);
+  handlers_changed();
+}
+
+}  // namespace conn::tls

@@ -1,0 +1,529 @@
+#include "conn/tls/context.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "conn/error.h"
+#include "conn/tls/engine.h"
+
+namespace conn::tls {
+namespace {
+
+// TLS 1.2: forward secrecy and authenticated encryption only. DHE needs dh-params.
+constexpr const char* kCiphers = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20";
+constexpr std::size_t kLongestPassPhrase = 1024;
+
+[[noreturn]] void fail(const std::string& what) {
+  throw Error(what + ": " + take_errors("OpenSSL does not say why"));
+}
+
+/// Opens for reading. The sentence says why a file cannot be read in errno's words.
+BioPtr open_file(const std::string& path, const std::string& what) {
+  ERR_clear_error();
+  BioPtr file(BIO_new_file(path.c_str(), "r"));
+  struct stat info {};
+  if (file && stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+    throw Error("read " + what + " " + path + ": it is a folder");
+  }
+  if (!file) fail("read " + what + " " + path);
+  return file;
+}
+
+/// After a PEM function found nothing: not an error where the file simply ended.
+bool at_end_of_pem() {
+  const unsigned long error = ERR_peek_last_error();
+  if (ERR_GET_LIB(error) != ERR_LIB_PEM || ERR_GET_REASON(error) != PEM_R_NO_START_LINE) {
+    return false;
+  }
+  ERR_clear_error();
+  return true;
+}
+
+Secret read_pass_phrase(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw Error("read the pass phrase " + path + ": " + errno_text(errno));
+  Secret text(kLongestPassPhrase);
+  std::size_t size = 0;
+  ssize_t n = 1;
+  while (n > 0 && size < kLongestPassPhrase) {
+    n = ::read(fd, text.data() + size, kLongestPassPhrase - size);
+    if (n > 0) size += static_cast<std::size_t>(n);
+  }
+  const int err = n < 0 ? errno : 0;
+  ::close(fd);
+  if (err != 0) throw Error("read the pass phrase " + path + ": " + errno_text(err));
+  const std::string_view all = text.view().substr(0, size);
+  text.shrink(std::min(all.find_first_of("\r\n"), all.size()));  // its first line
+  return text;
+}
+
+struct Password {
+  std::string_view phrase;
+  bool asked = false;
+};
+
+int give_password(char* buffer, int size, int, void* argument) {
+  auto& password = *static_cast<Password*>(argument);
+  password.asked = true;
+  if (password.phrase.size() > static_cast<std::size_t>(size)) return -1;
+  std::memcpy(buffer, password.phrase.data(), password.phrase.size());
+  return static_cast<int>(password.phrase.size());
+}
+
+KeyPtr read_key(const std::string& path, std::string_view phrase) {
+  const BioPtr file = open_file(path, "the key");
+  Password password{phrase};
+  KeyPtr key(PEM_read_bio_PrivateKey(file.get(), nullptr, give_password, &password));
+  if (key) return key;
+  ERR_clear_error();
+  if (password.asked && phrase.empty()) {
+    throw Error("the key " + path + " is encrypted: give its pass phrase, in key-pass-file=FILE");
+  }
+  if (password.asked) throw Error("the key " + path + " cannot be decrypted with this pass phrase");
+  throw Error("the key " + path + " holds no private key in PEM form");
+}
+
+int on_verified(int ok, X509_STORE_CTX* store) {
+  if (ok != 1) {
+    const int index = SSL_get_ex_data_X509_STORE_CTX_idx();
+    const auto* ssl = static_cast<const SSL*>(X509_STORE_CTX_get_ex_data(store, index));
+    Engine::of(ssl).on_bad_certificate(store);
+  }
+  return ok;
+}
+
+void on_message(int outgoing, int, int content_type, const void*, std::size_t, SSL*, void* engine) {
+  if (engine != nullptr) static_cast<Engine*>(engine)->on_message(outgoing != 0, content_type);
+}
+
+/// Each line whole, whoever else writes; the file is for the owner alone.
+void append_key(const SSL* ssl, const char* line);
+
+int index_of_context() {
+  static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
+  return index;
+}
+
+const Context& context_of(const SSL_CTX* context) {
+  return *static_cast<const Context*>(SSL_CTX_get_ex_data(context, index_of_context()));
+}
+
+void append_key(const SSL* ssl, const char* line) {
+  const std::string& path = context_of(SSL_get_SSL_CTX(ssl)).settings().keylog;
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (fd < 0) return;
+  const std::string text = std::string(line) + "\n";
+  (void)!::write(fd, text.data(), text.size());
+  ::close(fd);
+}
+
+std::string alpn_wire(const std::vector<std::string>& names) {
+  std::string wire;
+  for (const std::string& name : names) {
+    wire += static_cast<char>(name.size());
+    wire += name;
+  }
+  return wire;
+}
+
+bool is_address(const std::string& name) {
+  in6_addr address;
+  const std::string digits = name.substr(0, name.find('%'));
+  return inet_pton(AF_INET, digits.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, digits.c_str(), &address) == 1;
+}
+
+}  // namespace
+
+// --- the server's part ---------------------------------------------------------------------------
+
+struct Context::Server {
+  Server(const Settings& settings)
+      : tickets(settings.ticket_rotation), alpn(alpn_wire(settings.alpn)) {}
+  TicketKeys tickets;
+  const std::string alpn;
+  std::vector<ContextPtr> contexts;  // one for each certificate; the first is the default
+};
+
+struct ServerCallbacks {
+  static const Context::Server& of(SSL* ssl) { return *context_of(SSL_get_SSL_CTX(ssl)).server_; }
+
+  /// Chooses the certificate by the name the client asks for (RFC 6066 3).
+  static int choose(SSL* ssl, int*, void* argument) {
+    const char* name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+    if (name == nullptr) return SSL_TLSEXT_ERR_NOACK;
+    const auto& server = *static_cast<const Context::Server*>(argument);
+    for (const ContextPtr& context : server.contexts) {
+      X509* certificate = SSL_CTX_get0_certificate(context.get());
+      if (X509_check_host(certificate, name, 0, 0, nullptr) != 1) continue;
+      SSL_set_SSL_CTX(ssl, context.get());
+      return SSL_TLSEXT_ERR_OK;
+    }
+    return SSL_TLSEXT_ERR_NOACK;  // the default; the client decides whether it will do
+  }
+
+  /// The first of ours that the client offers, in our order (RFC 7301 3.2).
+  static int agree(SSL*, const unsigned char** out, unsigned char* size, const unsigned char* in,
+                   unsigned in_size, void* argument) {
+    const auto& server = *static_cast<const Context::Server*>(argument);
+    unsigned char* chosen = nullptr;
+    const int result = SSL_select_next_proto(
+        &chosen, size, reinterpret_cast<const unsigned char*>(server.alpn.data()),
+        static_cast<unsigned>(server.alpn.size()), in, in_size);
+    *out = chosen;
+    return result == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+  }
+
+  static int ticket(SSL* ssl, unsigned char* name, unsigned char* iv, EVP_CIPHER_CTX* cipher,
+                    EVP_MAC_CTX* mac, int sealing) {
+    TicketKeys& keys = const_cast<Context::Server&>(of(ssl)).tickets;
+    return sealing != 0 ? keys.seal(name, iv, cipher, mac) : keys.open(name, iv, cipher, mac);
+  }
+
+  static int on_client_session(SSL* ssl, SSL_SESSION* session) {
+    const Engine& engine = Engine::of(ssl);
+    if (engine.session_name.empty()) return 0;
+    context_of(SSL_get_SSL_CTX(ssl)).sessions_.put(engine.session_name, SessionPtr(session));
+    return 1;  // it is the store's now
+  }
+};
+
+Context::Context(Settings settings, Secret pass_phrase)
+    : settings_(std::move(settings)), pass_phrase_(std::move(pass_phrase)) {}
+Context::~Context() = default;
+
+SSL_CTX* Context::server() const {
+  const std::lock_guard lock(mutex_);
+  if (!server_) server_ = make_server();
+  return server_->contexts.front().get();
+}
+
+SSL_CTX* Context::client() const {
+  const std::lock_guard lock(mutex_);
+  if (!client_) client_ = make_client();
+  return client_.get();
+}
+
+void Context::load() const {
+  if (!settings_.identities.empty()) (void)server();
+  // The system's own trust takes long to read and is nobody's mistake: when a client comes.
+  if (!settings_.ca.empty() || !settings_.ca_dir.empty() || !settings_.crl.empty()) (void)client();
+}
+
+// --- both ----------------------------------------------------------------------------------------
+
+ContextPtr Context::make_base(const SSL_METHOD* method) const {
+  ERR_clear_error();
+  ContextPtr context(SSL_CTX_new(method));
+  if (!context ||
+      SSL_CTX_set_ex_data(context.get(), index_of_context(), const_cast<Context*>(this)) != 1) {
+    fail("make a TLS context");
+  }
+  SSL_CTX* const c = context.get();
+  if (SSL_CTX_set_min_proto_version(c, settings_.min_version) != 1 ||
+      SSL_CTX_set_max_proto_version(c, settings_.max_version) != 1) {
+    fail("set the versions of TLS");
+  }
+  SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_clear_options(c, SSL_OP_ENABLE_KTLS);  // on request, for one connection
+  if (settings_.prefer_server_ciphers) {
+    SSL_CTX_set_options(c, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
+  }
+  // Partial writes and moving buffers: what read(2) and write(2) have as a matter of course.
+  // Without AUTO_RETRY a peer that sends no data cannot keep us inside one call.
+  SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_clear_mode(c, SSL_MODE_AUTO_RETRY);
+  SSL_CTX_set_read_ahead(c, 1);  // one system call for a record's header and body
+  SSL_CTX_set_msg_callback(c, on_message);
+  const std::string& ciphers = settings_.ciphers;
+  if (SSL_CTX_set_cipher_list(c, ciphers.empty() ? kCiphers : ciphers.c_str()) != 1) {
+    ERR_clear_error();
+    throw Error("option ciphers=" + ciphers + ": OpenSSL knows none of these for TLS 1.2");
+  }
+  if (!settings_.ciphersuites.empty() &&
+      SSL_CTX_set_ciphersuites(c, settings_.ciphersuites.c_str()) != 1) {
+    ERR_clear_error();
+    throw Error("option ciphersuites=" + settings_.ciphersuites +
+                ": OpenSSL does not know all of these for TLS 1.3");
+  }
+  if (!settings_.groups.empty() && SSL_CTX_set1_groups_list(c, settings_.groups.c_str()) != 1) {
+    ERR_clear_error();
+    throw Error("option groups=" + settings_.groups + ": OpenSSL does not know all of these");
+  }
+  if (!settings_.keylog.empty()) SSL_CTX_set_keylog_callback(c, append_key);
+  return context;
+}
+
+void Context::load_identity(SSL_CTX* context, const Settings::Identity& identity) const {
+  (void)open_file(identity.cert, "the certificate");  // for a sentence with errno's words
+  if (SSL_CTX_use_certificate_chain_file(context, identity.cert.c_str()) != 1) {
+    if (at_end_of_pem()) {
+      throw Error("the certificate " + identity.cert + " holds no certificate in PEM form");
+    }
+    fail("the certificate " + identity.cert + " cannot be used");
+  }
+  Secret from_file;
+  if (!settings_.key_pass_file.empty()) from_file = read_pass_phrase(settings_.key_pass_file);
+  const Secret& phrase = settings_.key_pass_file.empty() ? pass_phrase_ : from_file;
+  const KeyPtr key = read_key(identity.key, phrase.view());
+  if (X509_check_private_key(SSL_CTX_get0_certificate(context), key.get()) != 1) {
+    ERR_clear_error();
+    throw Error("the key " + identity.key + " does not belong to the certificate " + identity.cert);
+  }
+  if (SSL_CTX_use_PrivateKey(context, key.get()) != 1) {
+    fail("the key " + identity.key + " cannot be used");
+  }
+}
+
+void Context::load_trust(SSL_CTX* context) const {
+  if (settings_.ca.empty() && settings_.ca_dir.empty()) {
+    if (SSL_CTX_set_default_verify_paths(context) != 1) fail("read the system's certificates");
+  }
+  if (!settings_.ca.empty()) {
+    (void)open_file(settings_.ca, "the CA certificates");
+    if (SSL_CTX_load_verify_file(context, settings_.ca.c_str()) != 1) {
+      ERR_clear_error();
+      throw Error("the CA file " + settings_.ca + " holds no certificate in PEM form");
+    }
+  }
+  if (!settings_.ca_dir.empty()) {
+    struct stat info {};
+    if (stat(settings_.ca_dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+      throw Error("the CA folder " + settings_.ca_dir + " is not a folder");
+    }
+    if (SSL_CTX_load_verify_dir(context, settings_.ca_dir.c_str()) != 1) {
+      fail("the CA folder " + settings_.ca_dir + " cannot be used");
+    }
+  }
+  load_revocations(context);
+}
+
+void Context::load_revocations(SSL_CTX* context) const {
+  if (settings_.crl.empty()) return;
+  X509_STORE* const store = SSL_CTX_get_cert_store(context);
+  const BioPtr file = open_file(settings_.crl, "the revocation list");
+  std::size_t count = 0;
+  while (const CrlPtr crl{PEM_read_bio_X509_CRL(file.get(), nullptr, nullptr, nullptr)}) {
+    if (X509_STORE_add_crl(store, crl.get()) != 1) {
+      fail("the revocation list " + settings_.crl + " cannot be used");
+    }
+    ++count;
+  }
+  if (!at_end_of_pem() || count == 0) {
+    ERR_clear_error();
+    throw Error("the revocation list " + settings_.crl + " holds no CRL in PEM form");
+  }
+  unsigned long flags = X509_V_FLAG_CRL_CHECK;
+  if (settings_.crl_check == Settings::CrlCheck::kChain) flags |= X509_V_FLAG_CRL_CHECK_ALL;
+  X509_STORE_set_flags(store, flags);
+}
+
+// --- server --------------------------------------------------------------------------------------
+
+std::unique_ptr<Context::Server> Context::make_server() const {
+  if (settings_.identities.empty()) {
+    throw Error("a TLS server needs a certificate and its key: give cert=FILE and key=FILE");
+  }
+  auto server = std::make_unique<Server>(settings_);
+  EVP_MD_CTX* digest = EVP_MD_CTX_new();
+  const std::unique_ptr<EVP_MD_CTX, FreeWith<EVP_MD_CTX_free>> owner(digest);
+  if (digest == nullptr || EVP_DigestInit_ex(digest, EVP_sha256(), nullptr) != 1) {
+    fail("make a TLS context");
+  }
+  for (const Settings::Identity& identity : settings_.identities) {
+    ContextPtr context = make_base(TLS_server_method());
+    SSL_CTX* const c = context.get();
+    load_identity(c, identity);
+    unsigned char print[EVP_MAX_MD_SIZE];
+    unsigned size = 0;
+    X509_digest(SSL_CTX_get0_certificate(c), EVP_sha256(), print, &size);
+    EVP_DigestUpdate(digest, print, size);
+    if (settings_.auth_clients != Settings::ClientAuth::kNo) {
+      load_trust(c);
+      int mode = SSL_VERIFY_PEER;
+      if (settings_.auth_clients == Settings::ClientAuth::kRequired) {
+        mode |= SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
+      }
+      SSL_CTX_set_verify(c, mode, on_verified);
+      if (!settings_.ca.empty()) {
+        SSL_CTX_set_client_CA_list(c, SSL_load_client_CA_file(settings_.ca.c_str()));
+      }
+    }
+    load_dh_params(c);
+    SSL_CTX_set_tlsext_servername_callback(c, ServerCallbacks::choose);
+    SSL_CTX_set_tlsext_servername_arg(c, server.get());
+    if (!settings_.alpn.empty())
+      SSL_CTX_set_alpn_select_cb(c, ServerCallbacks::agree, server.get());
+    set_resumption(c);
+    server->contexts.push_back(std::move(context));
+  }
+  // Sessions of another context, with other certificates or other trust, are not resumed: what was
+  // checked then may not hold now.
+  EVP_DigestUpdate(digest, &settings_.auth_clients, sizeof settings_.auth_clients);
+  EVP_DigestUpdate(digest, settings_.ca.data(), settings_.ca.size());
+  EVP_DigestUpdate(digest, settings_.ca_dir.data(), settings_.ca_dir.size());
+  unsigned char id[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  EVP_DigestFinal_ex(digest, id, &size);
+  for (const ContextPtr& context : server->contexts) {
+    SSL_CTX_set_session_id_context(context.get(), id,
+                                   std::min<unsigned>(size, SSL_MAX_SID_CTX_LENGTH));
+  }
+  return server;
+}
+
+void Context::load_dh_params(SSL_CTX* context) const {
+  if (settings_.dh_params.empty()) return;
+  const BioPtr file = open_file(settings_.dh_params, "the DH parameters");
+  KeyPtr params(PEM_read_bio_Parameters(file.get(), nullptr));
+  if (!params) {
+    ERR_clear_error();
+    throw Error("the DH parameters " + settings_.dh_params + " are not in PEM form");
+  }
+  if (SSL_CTX_set0_tmp_dh_pkey(context, params.get()) != 1) {
+    fail("the DH parameters " + settings_.dh_params + " cannot be used");
+  }
+  (void)params.release();
+}
+
+void Context::set_resumption(SSL_CTX* context) const {
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(settings_.session_timeout).count();
+  SSL_CTX_set_timeout(context, static_cast<long>(seconds));
+  switch (settings_.resumption) {
+    case Settings::Resumption::kNo:
+      SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+      SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+      SSL_CTX_set_num_tickets(context, 0);
+      break;
+    case Settings::Resumption::kTickets:
+      SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+      SSL_CTX_set_tlsext_ticket_key_evp_cb(context, ServerCallbacks::ticket);
+      SSL_CTX_set_num_tickets(context, settings_.tickets);
+      break;
+    case Settings::Resumption::kCache:
+      // TLS 1.3 then sends the number of a session in the place of a ticket.
+      SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+      SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_SERVER);
+      SSL_CTX_sess_set_cache_size(context, static_cast<long>(settings_.session_cache));
+      SSL_CTX_set_num_tickets(context, settings_.tickets);
+      break;
+  }
+}
+
+// --- client --------------------------------------------------------------------------------------
+
+ContextPtr Context::make_client() const {
+  ContextPtr context = make_base(TLS_client_method());
+  SSL_CTX* const c = context.get();
+  if (!settings_.identities.empty()) load_identity(c, settings_.identities.front());
+  if (settings_.verify != Settings::Verify::kNo) {
+    load_trust(c);
+    SSL_CTX_set_verify(c, SSL_VERIFY_PEER, on_verified);
+  }
+  if (!settings_.alpn.empty()) {
+    const std::string wire = alpn_wire(settings_.alpn);
+    if (SSL_CTX_set_alpn_protos(c, reinterpret_cast<const unsigned char*>(wire.data()),
+                                static_cast<unsigned>(wire.size())) != 0) {
+      fail("set the ALPN protocols");
+    }
+  }
+  if (settings_.resumption != Settings::Resumption::kNo) {
+    SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+    SSL_CTX_sess_set_new_cb(c, ServerCallbacks::on_client_session);
+  } else {
+    SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
+  }
+  return context;
+}
+
+void Context::prepare_client(Engine& engine, const std::string& name,
+                             const std::string& peer) const {
+  SSL* const ssl = engine.ssl();
+  const std::string& wanted = settings_.server_name.empty() ? name : settings_.server_name;
+  engine.wanted_name = wanted;
+  const bool address = is_address(wanted);
+  // RFC 6066: SNI carries names, not addresses.
+  if (!wanted.empty() && !address) SSL_set_tlsext_host_name(ssl, wanted.c_str());
+  if (settings_.verify == Settings::Verify::kFull) {
+    X509_VERIFY_PARAM* const param = SSL_get0_param(ssl);
+    X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    const int set =
+        address ? X509_VERIFY_PARAM_set1_ip_asc(param, wanted.substr(0, wanted.find('%')).c_str())
+                : X509_VERIFY_PARAM_set1_host(param, wanted.data(), wanted.size());
+    if (set != 1 || wanted.empty()) {
+      throw Error("check the certificate against \"" + wanted + "\": give server-name=NAME");
+    }
+  }
+  if (settings_.resumption == Settings::Resumption::kNo) return;
+  engine.session_name = peer + '|' + wanted;
+  if (const SessionPtr session = sessions_.take(engine.session_name)) {
+    SSL_set_session(ssl, session.get());
+  }
+}
+
+// --- the peer ------------------------------------------------------------------------------------
+
+namespace {
+
+std::string text_of(const ASN1_STRING* string) {
+  unsigned char* utf8 = nullptr;
+  const int size = string == nullptr ? -1 : ASN1_STRING_to_UTF8(&utf8, string);
+  if (size < 0) return {};
+  std::string text(reinterpret_cast<char*>(utf8), static_cast<std::size_t>(size));
+  OPENSSL_free(utf8);
+  // "admin\0.evil.example" must not pass for admin anywhere.
+  return text.find('\0') == std::string::npos ? text : std::string();
+}
+
+std::string common_name_of(const X509* certificate) {
+  const X509_NAME* subject = X509_get_subject_name(certificate);
+  const int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+  return at < 0 ? "" : text_of(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
+}
+
+std::string alternative_name_of(const X509* certificate, int kind) {
+  auto* names = static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
+  std::string found;
+  for (int i = 0; found.empty() && i < sk_GENERAL_NAME_num(names); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names, i);
+    if (name->type == kind) found = text_of(name->d.ia5);
+  }
+  GENERAL_NAMES_free(names);
+  return found;
+}
+
+}  // namespace
+
+std::string peer_user_of(SSL* ssl, Settings::PeerUser kind) {
+  const X509* certificate = SSL_get0_peer_certificate(ssl);
+  if (certificate == nullptr || SSL_get_verify_result(ssl) != X509_V_OK ||
+      (SSL_get_verify_mode(ssl) & SSL_VERIFY_PEER) == 0) {
+    return {};
+  }
+  switch (kind) {
+    case Settings::PeerUser::kNo:
+      return {};
+    case Settings::PeerUser::kCommonName:
+      return common_name_of(certificate);
+    case Settings::PeerUser::kUri:
+      return alternative_name_of(certificate, GEN_URI);
+    case Settings::PeerUser::kDns:
+      return alternative_name_of(certificate, GEN_DNS);
+    case Settings::PeerUser::kEmail:
+      return alternative_name_of(certificate, GEN_EMAIL);
+  }
+  return {};
+}
+
+}  // namespace conn::tls

@@ -1,0 +1,64 @@
+#pragma once
+// What one set of options gives: OpenSSL's contexts for both roles, with the certificates, keys and
+// trust they name. Constant once made; connections share it and keep it alive, so that a reload
+// leaves them alone.
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "conn/tls/openssl.h"
+#include "conn/tls/secret.h"
+#include "conn/tls/session_store.h"
+#include "conn/tls/settings.h"
+#include "conn/tls/ticket_keys.h"
+
+namespace conn::tls {
+
+class Engine;
+
+class Context {
+ public:
+  /// Reads nothing yet.
+  Context(Settings settings, Secret pass_phrase);
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context();
+
+  const Settings& settings() const noexcept { return settings_; }
+  // Each is made at its first use and reads its files then. They throw Error if that fails, and may
+  // be asked again. Any thread.
+  SSL_CTX* server() const;
+  SSL_CTX* client() const;
+  /// Makes what the options name files for, to find mistakes now.
+  void load() const;
+
+  /// Sets what a client sends and checks: SNI and the name in the certificate (`name`, unless
+  /// server-name wins), ALPN, a session to resume. `peer` tells servers of one name apart.
+  void prepare_client(Engine& engine, const std::string& name, const std::string& peer) const;
+
+ private:
+  struct Server;
+  friend struct ServerCallbacks;
+  ContextPtr make_base(const SSL_METHOD* method) const;
+  void load_identity(SSL_CTX* context, const Settings::Identity& identity) const;
+  void load_trust(SSL_CTX* context) const;
+  void load_revocations(SSL_CTX* context) const;
+  void load_dh_params(SSL_CTX* context) const;
+  void set_resumption(SSL_CTX* context) const;
+  std::unique_ptr<Server> make_server() const;
+  ContextPtr make_client() const;
+
+  const Settings settings_;
+  const Secret pass_phrase_;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<Server> server_;
+  mutable ContextPtr client_;
+  mutable SessionStore sessions_;
+};
+
+/// Who the peer is, by its verified certificate; empty if it has none of that kind.
+std::string peer_user_of(SSL* ssl, Settings::PeerUser kind);
+
+}  // namespace conn::tls

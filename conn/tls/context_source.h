@@ -1,0 +1,41 @@
+#pragma once
+// The contexts of a type, by the options that endpoints add to the type's own. Any thread.
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "conn/tls/context.h"
+
+namespace conn::tls {
+
+/// Where a listener finds the context of the day: a reload replaces it.
+class ContextSource {
+ public:
+  virtual ~ContextSource() = default;
+  virtual std::shared_ptr<const Context> get() const = 0;
+};
+
+class ContextTable {
+ public:
+  /// Sets the type's options and reads all files again. Throws Error and changes nothing if one of
+  /// the contexts that listeners use, or the one without options of an endpoint, cannot be made.
+  void configure(const Options& options);
+  void set_pass_phrase(std::string_view phrase);
+  /// The type's options with an endpoint's; both without those of the layer below.
+  Options merged(const Options& endpoint) const;
+  /// The source for an endpoint's options; the same for the same.
+  std::shared_ptr<const ContextSource> source(const Options& endpoint);
+
+ private:
+  struct Slot;
+  std::shared_ptr<const Context> make(const Options& type, const Options& endpoint) const;
+  void forget_unused();
+
+  mutable std::mutex mutex_;
+  Options options_;
+  Secret pass_phrase_;
+  std::map<std::string, std::shared_ptr<Slot>> slots_;  // by the endpoint's options as text
+};
+
+}  // namespace conn::tls

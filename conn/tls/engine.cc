@@ -1,0 +1,433 @@
+#include "conn/tls/engine.h"
+
+#include <openssl/x509_vfy.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+namespace conn::tls {
+namespace {
+
+// A record that carries no data for us leads to another look at the next; so many in a row give
+// others their turn.
+constexpr int kLooks = 16;
+// RFC 8446 lets a peer send KeyUpdate and tickets whenever it likes. Who sends more of them than
+// this for each MiB of data only wants our time.
+constexpr std::uint64_t kMessages = 64, kMessagesPer = 1 << 20;
+
+// bio.h gives these numbers in a comment: what OpenSSL asks of the BIO of a kernel TLS socket.
+constexpr int kSetKeys = 72, kNextIsControl = 74, kControlIsOver = 75;
+
+int index_of_engine() {
+  static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
+  return index;
+}
+
+/// Alerts that tell what the peer thinks of our certificate.
+bool is_about_certificates(unsigned long error) {
+  if (ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
+  switch (ERR_GET_REASON(error) - SSL_AD_REASON_OFFSET) {
+    case SSL_AD_BAD_CERTIFICATE:
+    case SSL_AD_UNSUPPORTED_CERTIFICATE:
+    case SSL_AD_CERTIFICATE_REVOKED:
+    case SSL_AD_CERTIFICATE_EXPIRED:
+    case SSL_AD_CERTIFICATE_UNKNOWN:
+    case SSL_AD_UNKNOWN_CA:
+    case SSL_AD_ACCESS_DENIED:
+    case SSL_AD_CERTIFICATE_REQUIRED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// What a first record that is none looks like.
+bool is_plain_text(unsigned long error) {
+  if (ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
+  switch (ERR_GET_REASON(error)) {
+    case SSL_R_WRONG_VERSION_NUMBER:
+    case SSL_R_HTTP_REQUEST:
+    case SSL_R_HTTPS_PROXY_REQUEST:
+    case SSL_R_PACKET_LENGTH_TOO_LONG:
+    case SSL_R_BAD_RECORD_TYPE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+// --- the BIO between OpenSSL and the wire --------------------------------------------------------
+
+/// BIO_meth_new(3). A BIO's data is its Engine.
+class EngineBio {
+ public:
+  static BIO* make(Engine& engine) {
+    static const BioMethodPtr method = make_method();
+    BIO* bio = BIO_new(method.get());
+    if (bio == nullptr) throw std::bad_alloc();
+    BIO_set_data(bio, &engine);
+    BIO_set_init(bio, 1);
+    return bio;
+  }
+
+ private:
+  static BioMethodPtr make_method() {
+    BioMethodPtr method(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "aeconn"));
+    if (!method) throw std::bad_alloc();
+    BIO_meth_set_write(method.get(), &EngineBio::write);
+    BIO_meth_set_read(method.get(), &EngineBio::read);
+    BIO_meth_set_ctrl(method.get(), &EngineBio::control);
+    return method;
+  }
+
+  static Engine& engine_of(BIO* bio) { return *static_cast<Engine*>(BIO_get_data(bio)); }
+
+  static int read(BIO* bio, char* buffer, int size) {
+    BIO_clear_retry_flags(bio);
+    if (size <= 0) return 0;
+    Engine& engine = engine_of(bio);
+    const long n = engine.wire_read(buffer, static_cast<std::size_t>(size));
+    if (n < 0 && !engine.wire_failed_) BIO_set_retry_read(bio);
+    return static_cast<int>(n);
+  }
+
+  static int write(BIO* bio, const char* bytes, int size) {
+    BIO_clear_retry_flags(bio);
+    if (size <= 0) return 0;
+    Engine& engine = engine_of(bio);
+    const std::size_t n = engine.wire_write(bytes, static_cast<std::size_t>(size));
+    if (n != 0) return static_cast<int>(n);
+    if (!engine.wire_failed_) BIO_set_retry_write(bio);
+    return -1;
+  }
+
+  static long control(BIO* bio, int command, long number, void* pointer) {
+    Engine& engine = engine_of(bio);
+    switch (command) {
+      case BIO_CTRL_FLUSH:
+      case BIO_CTRL_DUP:
+        return 1;
+      case BIO_CTRL_EOF:
+        return engine.wire_ended_ ? 1 : 0;
+      case kSetKeys:
+        // Bytes that are encrypted already must not pass through the kernel's encryption.
+        if (engine.socket_ == nullptr || engine.jammed()) return 0;
+        return BIO_ctrl(engine.socket_, command, number, pointer);
+      case BIO_CTRL_GET_KTLS_SEND:
+      case BIO_CTRL_GET_KTLS_RECV:
+        return engine.socket_ == nullptr ? 0 : BIO_ctrl(engine.socket_, command, number, pointer);
+      case kNextIsControl:
+        engine.record_type_ = static_cast<std::uint8_t>(number);
+        return 1;
+      case kControlIsOver:
+        engine.record_type_ = 0;
+        return 1;
+      default:
+        return 0;
+    }
+  }
+};
+
+/// As BIO_read(3): 0 at the end, -1 for nothing now and for a failure.
+long Engine::wire_read(char* buffer, std::size_t size) {
+  if (dry_) {
+    starved_ = true;
+    return -1;
+  }
+  if (socket_ != nullptr && BIO_get_ktls_recv(socket_)) {
+    // The kernel hands out one record at a time, with a header made for OpenSSL.
+    const int n = BIO_read(socket_, buffer, static_cast<int>(std::min<std::size_t>(size, INT_MAX)));
+    if (n > 0) return n;
+    if (BIO_should_retry(socket_)) {
+      starved_ = true;
+      return -1;
+    }
+    (n == 0 ? wire_ended_ : wire_failed_) = true;
+    return n == 0 ? 0 : -1;
+  }
+  const ssize_t n = wire_.receive(buffer, size);
+  if (n > 0) {
+    // Asking again would cost a system call to learn that there is nothing.
+    dry_ = static_cast<std::size_t>(n) < size;
+    return n;
+  }
+  if (n == 0) {
+    wire_ended_ = true;
+    return 0;
+  }
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
+    starved_ = true;
+  } else {
+    wire_failed_ = true;
+  }
+  return -1;
+}
+
+ssize_t Engine::offer(std::uint8_t type, const char* bytes, std::size_t size) {
+  const ssize_t n =
+      type != 0 ? wire_.transmit_record(type, bytes, size) : wire_.transmit(bytes, size);
+  if (n >= 0) return n;
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
+  wire_failed_ = true;
+  return -1;
+}
+
+/// All of it, or 0.
+std::size_t Engine::wire_write(const char* bytes, std::size_t size) {
+  if (wire_failed_) return 0;
+  ssize_t n = 0;
+  if (!jammed()) {
+    n = offer(record_type_, bytes, size);
+    if (n < 0) return 0;
+    if (static_cast<std::size_t>(n) == size) return size;
+    unsent_type_ = record_type_;
+  } else if (unsent_type_ != record_type_ || unsent_type_ != 0) {
+    return 0;  // records for the kernel go one by one: OpenSSL comes again
+  }
+  unsent_.insert(unsent_.end(), bytes + n, bytes + size);
+  return size;
+}
+
+bool Engine::flush() {
+  while (jammed()) {
+    const ssize_t n = offer(unsent_type_, unsent_.data() + sent_, unsent());
+    if (n < 0) {
+      unsent_.clear();
+      sent_ = 0;
+      fail(-1, !established_);
+      return true;
+    }
+    if (n == 0) return false;
+    sent_ += static_cast<std::size_t>(n);
+  }
+  unsent_.clear();
+  sent_ = 0;
+  return true;
+}
+
+// --- birth and death -----------------------------------------------------------------------------
+
+Engine::Engine(SSL_CTX* context, Role role, Wire& wire, int socket)
+    : wire_(wire), ssl_(SSL_new(context)) {
+  if (!ssl_ || SSL_set_ex_data(ssl_.get(), index_of_engine(), this) != 1) throw std::bad_alloc();
+  SSL_set_msg_callback_arg(ssl_.get(), this);
+  BIO* bio = EngineBio::make(*this);
+  SSL_set_bio(ssl_.get(), bio, bio);
+  if (socket >= 0) {
+    socket_ = BIO_new_socket(socket, BIO_NOCLOSE);
+    if (socket_ == nullptr) throw std::bad_alloc();
+    SSL_set_options(ssl_.get(), SSL_OP_ENABLE_KTLS);
+    // The kernel takes over at a record's boundary, so nothing may have been read beyond it.
+    SSL_set_read_ahead(ssl_.get(), 0);
+  }
+  if (role == Role::kServer) {
+    SSL_set_accept_state(ssl_.get());
+  } else {
+    SSL_set_connect_state(ssl_.get());
+  }
+}
+
+Engine::~Engine() {
+  ssl_.reset();
+  BIO_free(socket_);
+}
+
+Engine& Engine::of(const SSL* ssl) {
+  return *static_cast<Engine*>(SSL_get_ex_data(ssl, index_of_engine()));
+}
+
+// --- handshake -----------------------------------------------------------------------------------
+
+Engine::Step Engine::handshake() {
+  if (failed()) return Step::kFailed;
+  dry_ = false;
+  ERR_clear_error();  // what another connection left must not be taken for ours
+  const int result = SSL_do_handshake(ssl_.get());
+  if (result == 1) {
+    established_ = true;
+    kernel_sends_ = socket_ != nullptr && BIO_get_ktls_send(socket_);
+    kernel_receives_ = socket_ != nullptr && BIO_get_ktls_recv(socket_);
+    if (socket_ != nullptr && !kernel_receives_) SSL_set_read_ahead(ssl_.get(), 1);
+    return Step::kDone;
+  }
+  switch (SSL_get_error(ssl_.get(), result)) {
+    case SSL_ERROR_WANT_READ:
+    case SSL_ERROR_WANT_WRITE:
+      return Step::kWantRead;
+    default:
+      fail(result, true);
+      return Step::kFailed;
+  }
+}
+
+// --- data ----------------------------------------------------------------------------------------
+
+ssize_t Engine::read(void* buffer, std::size_t size) {
+  maybe_more_ = false;
+  std::size_t got = 0;
+  dry_ = false;
+  for (int looks = 0; got < size && !failed() && !ended_;) {
+    starved_ = false;
+    ERR_clear_error();
+    const int n = SSL_read(ssl_.get(), static_cast<char*>(buffer) + got,
+                           static_cast<int>(std::min<std::size_t>(size - got, INT_MAX)));
+    if (n > 0) {
+      got += static_cast<std::size_t>(n);
+      received_ += static_cast<std::uint64_t>(n);
+      if (SSL_has_pending(ssl_.get()) == 0) break;
+      continue;
+    }
+    if (!goes_on(n)) break;
+    if (++looks == kLooks) {
+      maybe_more_ = true;
+      break;
+    }
+  }
+  // What remains may be a whole record, which no event will announce, or the beginning of one.
+  if (!starved_ && !readable() && SSL_has_pending(ssl_.get()) != 0) (void)look(false);
+  if (got > 0) return static_cast<ssize_t>(got);
+  if (failed()) return -1;
+  if (ended_) return 0;
+  errno = EAGAIN;
+  return -1;
+}
+
+/// After a read that gave nothing: whether another may.
+bool Engine::goes_on(int result) {
+  switch (SSL_get_error(ssl_.get(), result)) {
+    case SSL_ERROR_WANT_READ:
+    case SSL_ERROR_WANT_WRITE:
+      if (flooded_) {
+        failure_ = {Errc::kTooManyMessages,
+                    "the peer sends handshake messages (KeyUpdate, tickets) without end"};
+        return false;
+      }
+      return !starved_ && !jammed();
+    case SSL_ERROR_ZERO_RETURN:
+      ended_ = true;
+      return false;
+    default:
+      fail(result, false);
+      return false;
+  }
+}
+
+bool Engine::readable() const {
+  return failed() || ended_ || maybe_more_ || SSL_pending(ssl_.get()) > 0;
+}
+
+bool Engine::look(bool ask_wire) {
+  if (readable()) return true;
+  dry_ = !ask_wire;
+  for (int looks = 0; looks < kLooks; ++looks) {
+    starved_ = false;
+    ERR_clear_error();
+    char byte;
+    const int n = SSL_peek(ssl_.get(), &byte, 1);
+    if (n > 0) return true;
+    if (!goes_on(n)) return readable();
+  }
+  maybe_more_ = true;
+  return true;
+}
+
+ssize_t Engine::write(const void* buffer, std::size_t size) {
+  if (failed()) return -1;
+  if (!flush()) {
+    errno = EAGAIN;
+    return -1;
+  }
+  if (failed()) return -1;
+  ERR_clear_error();
+  const int n =
+      SSL_write(ssl_.get(), buffer, static_cast<int>(std::min<std::size_t>(size, kRecord)));
+  if (n > 0) return n;
+  switch (SSL_get_error(ssl_.get(), n)) {
+    case SSL_ERROR_WANT_READ:
+    case SSL_ERROR_WANT_WRITE:
+      errno = EAGAIN;
+      return -1;
+    default:
+      fail(n, false);
+      return -1;
+  }
+}
+
+void Engine::close_notify() {
+  if (failed() || !established_ || SSL_in_init(ssl_.get()) != 0) return;
+  ERR_clear_error();
+  (void)SSL_shutdown(ssl_.get());
+  ERR_clear_error();
+}
+
+void Engine::on_wire_failure() {
+  wire_failed_ = true;
+  fail(-1, false);
+}
+
+void Engine::release_buffers() {
+  (void)SSL_free_buffers(ssl_.get());
+  if (!jammed()) std::vector<char>().swap(unsent_);
+}
+
+// --- failures ------------------------------------------------------------------------------------
+
+void Engine::on_bad_certificate(X509_STORE_CTX* store) {
+  if (!bad_certificate_.empty()) return;
+  const int error = X509_STORE_CTX_get_error(store);
+  const int depth = X509_STORE_CTX_get_error_depth(store);
+  const X509* certificate = X509_STORE_CTX_get_current_cert(store);
+  bad_certificate_ = depth == 0 ? "the peer's certificate" : "a certificate of the peer's chain";
+  if (certificate != nullptr) bad_certificate_ += " \"" + subject_of(certificate) + '"';
+  bad_certificate_ += std::string(": ") + X509_verify_cert_error_string(error);
+  if (error == X509_V_ERR_HOSTNAME_MISMATCH || error == X509_V_ERR_IP_ADDRESS_MISMATCH) {
+    const std::string names = certificate == nullptr ? "" : names_of(certificate, 4);
+    bad_certificate_ += " (wanted " + wanted_name +
+                        (names.empty() ? "; it names none)" : "; it names " + names + ")");
+  }
+}
+
+void Engine::on_message(bool outgoing, int content_type) {
+  if (outgoing || content_type != SSL3_RT_HANDSHAKE || !established_) return;
+  if (received_ - messages_from_ >= kMessagesPer) {
+    messages_ = 0;
+    messages_from_ = received_;
+  }
+  if (++messages_ > kMessages) flooded_ = true;
+}
+
+void Engine::fail(int result, bool in_handshake) {
+  if (failed()) return;
+  const unsigned long error = ERR_peek_error();
+  const bool verification = !bad_certificate_.empty() || is_about_certificates(error);
+  Errc code = verification   ? Errc::kVerification
+              : in_handshake ? Errc::kHandshake
+                             : Errc::kProtocol;
+  std::string text;
+  if (wire_failed_) {
+    failure_ = {std::make_error_code(std::errc::connection_reset), "the connection below failed"};
+    ERR_clear_error();
+    return;
+  }
+  if (!bad_certificate_.empty()) {
+    text = bad_certificate_;
+  } else if (wire_ended_ && in_handshake) {
+    text = "the peer closed the connection in the middle of it";
+  } else if (wire_ended_) {
+    code = Errc::kTruncated;
+    text = "the peer ended the stream without close_notify, so it may have been cut short";
+  } else if (in_handshake && is_plain_text(error)) {
+    text = reason_text(error) + ": the peer does not speak TLS here";
+  } else {
+    text = error != 0 ? reason_text(error)
+                      : "OpenSSL gives no reason (" +
+                            std::to_string(SSL_get_error(ssl_.get(), result)) + ")";
+  }
+  ERR_clear_error();
+  failure_ = {code, std::move(text)};
+}
+
+}  // namespace conn::tls

@@ -1,0 +1,115 @@
+#pragma once
+// One TLS connection as a machine without a descriptor: ciphertext comes from and goes to a Wire,
+// which never blocks; plain text goes in and out by calls. It knows no loop, no clock and no
+// connection, so tests and fuzzers drive it over memory.
+//
+// What the wire does not take is kept here (at most one record and a few messages), so OpenSSL
+// never has a half-written record to be retried: what write() took is as good as sent.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conn/error.h"
+#include "conn/tls/openssl.h"
+#include "conn/tls/type.h"
+
+namespace conn::tls {
+
+/// Where the ciphertext goes. Both mean what read(2) and write(2) on a non-blocking socket mean.
+class Wire {
+ public:
+  virtual ssize_t receive(void* buffer, std::size_t size) = 0;
+  virtual ssize_t transmit(const void* buffer, std::size_t size) = 0;
+  /// Only with kernel TLS: a record that is not data, for the kernel to encrypt.
+  virtual ssize_t transmit_record(std::uint8_t type, const void* buffer, std::size_t size) = 0;
+
+ protected:
+  ~Wire() = default;
+};
+
+class Engine {
+ public:
+  static constexpr std::size_t kRecord = 16384;  ///< plain bytes of the largest record
+
+  /// For kernel TLS `socket` is the descriptor under the wire, else -1. Throws std::bad_alloc.
+  Engine(SSL_CTX* context, Role role, Wire& wire, int socket = -1);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  ~Engine();
+
+  // --- handshake ---------------------------------------------------------------------------------
+  enum class Step { kDone, kWantRead, kFailed };
+  Step handshake();
+
+  // --- data --------------------------------------------------------------------------------------
+  /// As read(2): bytes; 0 after close_notify; -1 with EAGAIN, or with failed() true.
+  ssize_t read(void* buffer, std::size_t size);
+  /// Encrypts one record, of the first kRecord bytes at most, and hands it to the wire. The bytes
+  /// it took; -1 with EAGAIN while unsent() is not 0, or with failed() true.
+  ssize_t write(const void* buffer, std::size_t size);
+  /// Whether read() would not say EAGAIN. With `ask_wire` the wire is read if need be.
+  bool look(bool ask_wire);
+  /// The same, as far as it is known without looking.
+  bool readable() const;
+  /// Sends close_notify; write() is over then.
+  void close_notify();
+  /// Offers the wire what it did not take before. True if nothing is left.
+  bool flush();
+  std::size_t unsent() const noexcept { return unsent_.size() - sent_; }
+  /// Somebody else wrote to the wire (kernel TLS) and failed.
+  void on_wire_failure();
+  /// Gives the buffers back that an idle connection does not need.
+  void release_buffers();
+
+  // --- facts -------------------------------------------------------------------------------------
+  bool failed() const noexcept { return static_cast<bool>(failure_); }
+  /// The wire failed: it knows why.
+  bool wire_failed() const noexcept { return wire_failed_; }
+  const Failure& failure() const noexcept { return failure_; }
+  bool ended() const noexcept { return ended_; }  ///< close_notify has come
+  bool kernel_sends() const noexcept { return kernel_sends_; }
+  bool kernel_receives() const noexcept { return kernel_receives_; }
+  SSL* ssl() const noexcept { return ssl_.get(); }
+  static Engine& of(const SSL* ssl);
+
+  // --- from OpenSSL's callbacks ------------------------------------------------------------------
+  void on_bad_certificate(X509_STORE_CTX* store);
+  void on_message(bool outgoing, int content_type);
+  std::string wanted_name;   ///< whom a client expects, for sentences
+  std::string session_name;  ///< what a client's sessions are kept under
+
+ private:
+  friend class EngineBio;
+  void fail(int result, bool in_handshake);
+  bool goes_on(int result);
+  bool jammed() const noexcept { return unsent() != 0; }
+  long wire_read(char* buffer, std::size_t size);
+  std::size_t wire_write(const char* bytes, std::size_t size);
+  ssize_t offer(std::uint8_t type, const char* bytes, std::size_t size);
+
+  Wire& wire_;
+  BIO* socket_ = nullptr;  // knows how to give the keys to the kernel
+  SslPtr ssl_;
+  std::vector<char> unsent_;
+  std::size_t sent_ = 0;          // of unsent_
+  std::uint8_t record_type_ = 0;  // not 0: the next write is this record, for the kernel to wrap
+  std::uint8_t unsent_type_ = 0;  // the same for unsent_
+  bool dry_ = false;              // the wire has nothing more for now
+  bool starved_ = false;          // OpenSSL asked in vain since this was cleared
+  bool wire_ended_ = false, wire_failed_ = false;
+  bool ended_ = false;
+  bool maybe_more_ = false;  // we stopped looking, for others' sake
+  bool established_ = false;
+  bool kernel_sends_ = false, kernel_receives_ = false;
+  std::uint64_t messages_ = 0;       // of the handshake protocol, since messages_from_
+  std::uint64_t received_ = 0;       // plain bytes
+  std::uint64_t messages_from_ = 0;  // received_ when messages_ was 0
+  bool flooded_ = false;
+  std::string bad_certificate_;
+  Failure failure_;
+};
+
+}  // namespace conn::tls

@@ -1,0 +1,73 @@
+#include "conn/tls/loop_state.h"
+
+#include "conn/tls/acceptor.h"
+
+namespace conn::tls {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr ae::Duration kStepsTime = 1ms;  // of each iteration, for handshakes
+constexpr ae::Duration kIdleAfter = 1s;   // without reads and writes buffers go
+
+}  // namespace
+
+LoopState& LoopState::of(const TlsType& type, ae::EventLoop& loop) {
+  ConnectionSet& set = ConnectionSet::of(loop);  // there first, so it goes last: we still use it
+  std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
+  if (!slot) slot = std::make_unique<LoopState>(type, loop, set);
+  return static_cast<LoopState&>(*slot);
+}
+
+LoopState::LoopState(const TlsType& type, ae::EventLoop& loop, ConnectionSet& set)
+    : type_(type), loop_(loop), set_(set) {
+  loop_.add_source(*this);
+}
+
+LoopState::~LoopState() {
+  while (acceptors_ != nullptr) acceptors_->stop();
+  set_.abandon(type_);
+  if (sweeper_ != 0) loop_.remove_time_event(sweeper_);
+  loop_.remove_source(*this);
+}
+
+void LoopState::add(Acceptor& acceptor) noexcept {
+  acceptor.set_next_ = acceptors_;
+  acceptor.set_link_ = &acceptors_;
+  if (acceptors_ != nullptr) acceptors_->set_link_ = &acceptor.set_next_;
+  acceptors_ = &acceptor;
+}
+
+std::size_t LoopState::process_pending() {
+  steps_end_ = {};
+  return steps_.process_pending() + ready_.process_pending();
+}
+
+bool LoopState::another_step() noexcept {
+  const ae::TimePoint now = std::chrono::steady_clock::now();
+  if (steps_end_ == ae::TimePoint{}) steps_end_ = now + kStepsTime;
+  return now < steps_end_;
+}
+
+void LoopState::start_sweeping(Warm& connection) {
+  connection.link_before(warm_);
+  if (sweeper_ == 0) sweeper_ = loop_.add_time_event(kIdleAfter, [this] { return sweep(); });
+}
+
+/// Looks only at connections that were in use since the last sweep or the one before.
+ae::Duration LoopState::sweep() {
+  for (Warm* one = warm_.next(); one != &warm_;) {
+    Warm* const next = one->next();
+    if (!one->in_use) {
+      one->unlink();
+      one->cool();
+    }
+    one->in_use = false;
+    one = next;
+  }
+  if (warm_.linked()) return kIdleAfter;
+  sweeper_ = 0;
+  return ae::kNoMore;
+}
+
+}  // namespace conn::tls

@@ -1,0 +1,45 @@
+#pragma once
+// OpenSSL's handles as owners, and its errors as sentences.
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
+#include <memory>
+#include <string>
+
+namespace conn::tls {
+
+template <auto Free>
+struct FreeWith {
+  template <class T>
+  void operator()(T* object) const noexcept {
+    Free(object);
+  }
+};
+using ContextPtr = std::unique_ptr<SSL_CTX, FreeWith<SSL_CTX_free>>;
+using SslPtr = std::unique_ptr<SSL, FreeWith<SSL_free>>;
+using SessionPtr = std::unique_ptr<SSL_SESSION, FreeWith<SSL_SESSION_free>>;
+using BioPtr = std::unique_ptr<BIO, FreeWith<BIO_free_all>>;
+using BioMethodPtr = std::unique_ptr<BIO_METHOD, FreeWith<BIO_meth_free>>;
+using CertificatePtr = std::unique_ptr<X509, FreeWith<X509_free>>;
+using CrlPtr = std::unique_ptr<X509_CRL, FreeWith<X509_CRL_free>>;
+using KeyPtr = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
+using CipherPtr = std::unique_ptr<EVP_CIPHER, FreeWith<EVP_CIPHER_free>>;
+
+/// What a bare error of OpenSSL means, without its numbers; an alert of the peer's is named so.
+std::string reason_text(unsigned long error);
+/// Takes the thread's error queue: the text of its first entry, or `otherwise` if it is empty.
+std::string take_errors(const std::string& otherwise);
+
+/// "CN=server, O=Example", for sentences; control characters are shown as '?'.
+std::string subject_of(const X509* certificate);
+/// "DNS:localhost, IP:127.0.0.1", at most `limit` names; empty where there is none.
+std::string names_of(const X509* certificate, std::size_t limit);
+std::string to_pem(X509* certificate);
+/// What a memory BIO holds.
+std::string contents_of(BIO* memory);
+
+}  // namespace conn::tls

@@ -1,0 +1,40 @@
+#pragma once
+// A pass phrase in memory that is cleansed when it goes.
+
+#include <openssl/crypto.h>
+
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace conn::tls {
+
+class Secret {
+ public:
+  Secret() = default;
+  explicit Secret(std::string_view text) : bytes_(text.begin(), text.end()) {}
+  Secret(const Secret&) = default;
+  Secret(Secret&& other) noexcept : bytes_(std::move(other.bytes_)) {}
+  Secret& operator=(Secret other) noexcept {
+    bytes_.swap(other.bytes_);
+    return *this;
+  }
+  ~Secret() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
+
+  /// A secret of `size` bytes to be filled.
+  explicit Secret(std::size_t size) : bytes_(size) {}
+  char* data() noexcept { return bytes_.data(); }
+  /// Keeps the first `size` bytes.
+  void shrink(std::size_t size) {
+    OPENSSL_cleanse(bytes_.data() + size, bytes_.size() - size);
+    bytes_.resize(size);
+  }
+  std::string_view view() const noexcept { return {bytes_.data(), bytes_.size()}; }
+  bool empty() const noexcept { return bytes_.empty(); }
+
+ private:
+  std::vector<char> bytes_;  // never grown, so no copy of it is left behind
+};
+
+}  // namespace conn::tls

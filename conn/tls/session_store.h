@@ -1,0 +1,36 @@
+#pragma once
+// The sessions that a client may resume, by peer. Bounded; threads may share it.
+
+#include <cstddef>
+#include <list>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "conn/tls/openssl.h"
+
+namespace conn::tls {
+
+class SessionStore {
+ public:
+  explicit SessionStore(std::size_t peers = 1024) : limit_(peers) {}
+
+  /// Keeps the newest for each peer; the peer asked for least recently goes first.
+  void put(std::string_view peer, SessionPtr session);
+  /// A session of TLS 1.3 is given away once (RFC 8446 C.4: who watches must not link them).
+  /// Null if there is none.
+  SessionPtr take(std::string_view peer);
+
+ private:
+  struct Entry {
+    std::string peer;
+    SessionPtr session;
+  };
+  const std::size_t limit_;
+  std::mutex mutex_;
+  std::list<Entry> entries_;  // the most recent first
+  std::map<std::string_view, std::list<Entry>::iterator> by_peer_;
+};
+
+}  // namespace conn::tls

@@ -1,0 +1,58 @@
+#pragma once
+// The options of TLS, parsed once for each set of them. docs/options.md explains each.
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "ae/event_loop.h"
+#include "conn/options.h"
+
+namespace conn::tls {
+
+struct Settings {
+  struct Identity {
+    std::string cert, key;  ///< PEM files: the certificate and its chain; its private key
+  };
+  enum class ClientAuth { kNo, kOptional, kRequired };
+  enum class Verify { kNo, kChain, kFull };  ///< nothing; the chain; the chain and the name
+  enum class CrlCheck { kLeaf, kChain };
+  enum class Resumption { kNo, kTickets, kCache };
+  enum class PeerUser { kNo, kCommonName, kUri, kDns, kEmail };
+
+  std::vector<Identity> identities;  ///< the first serves whoever asks for no name we have
+  std::string key_pass_file;
+  std::string ca, ca_dir, crl;
+  CrlCheck crl_check = CrlCheck::kLeaf;
+  int min_version = 0, max_version = 0;  ///< OpenSSL's numbers; max 0: the newest
+  std::string ciphers, ciphersuites, groups, dh_params;
+  bool prefer_server_ciphers = true;
+  ClientAuth auth_clients = ClientAuth::kNo;
+  Verify verify = Verify::kFull;
+  std::string server_name;
+  std::vector<std::string> alpn;
+  Resumption resumption = Resumption::kTickets;
+  unsigned tickets = 1;  ///< sent after each full TLS 1.3 handshake
+  ae::Duration ticket_rotation = std::chrono::hours(1);
+  ae::Duration session_timeout = std::chrono::minutes(5);
+  unsigned session_cache = 20480;  ///< sessions a server keeps with Resumption::kCache
+  PeerUser peer_user = PeerUser::kCommonName;
+  std::string keylog;
+  bool ktls = false;
+  ae::Duration handshake_timeout = std::chrono::seconds(10);
+  unsigned max_handshakes = 512;
+  // Options of the layer below as well.
+  ae::Duration connect_timeout = std::chrono::seconds(5);  ///< for both layers together
+  ae::Duration linger = std::chrono::seconds(3);
+};
+
+/// Throws Error for a bad value. Keys that are not TLS's are not looked at.
+Settings parse_settings(const Options& options);
+
+/// Options of both layers, told apart.
+struct SplitOptions {
+  Options tls, below;
+};
+SplitOptions split_options(const Options& options);
+
+}  // namespace conn::tls

@@ -1,0 +1,48 @@
+#pragma once
+// The keys that seal a server's session tickets (RFC 5077, RFC 8446 4.6.1). They change with time,
+// so that who steals one reads little; the one before still opens its tickets.
+
+#include <openssl/ssl.h>
+
+#include <array>
+#include <chrono>
+#include <mutex>
+
+#include "ae/event_loop.h"
+#include "conn/tls/openssl.h"
+
+namespace conn::tls {
+
+/// One for each server context; threads may share it.
+class TicketKeys {
+ public:
+  /// Throws Error where OpenSSL lacks AES-256-CBC or randomness.
+  explicit TicketKeys(ae::Duration rotation);
+
+  /// SSL_CTX_set_tlsext_ticket_key_evp_cb(3): what it returns goes back to OpenSSL.
+  int seal(unsigned char* name, unsigned char* iv, EVP_CIPHER_CTX* cipher, EVP_MAC_CTX* mac);
+  int open(const unsigned char* name, const unsigned char* iv, EVP_CIPHER_CTX* cipher,
+           EVP_MAC_CTX* mac);
+
+ private:
+  struct Key {
+    Key() = default;
+    Key(const Key&) = default;
+    Key& operator=(const Key&) = default;
+    ~Key();
+    std::array<unsigned char, 16> name{};
+    std::array<unsigned char, 32> cipher{}, mac{};
+    ae::TimePoint made{};
+    bool valid = false;
+  };
+  bool refill(Key& key) const;
+  bool rotate();
+  static bool start_mac(EVP_MAC_CTX* mac, const Key& key);
+
+  const ae::Duration rotation_;
+  const CipherPtr cipher_;
+  std::mutex mutex_;
+  Key now_, before_;
+};
+
+}  // namespace conn::tls

@@ -1,0 +1,195 @@
+#include "conn/tls/type.h"
+
+#include <algorithm>
+
+#include "conn/tls/acceptor.h"
+#include "conn/tls/connection.h"
+#include "conn/tls/context_source.h"
+
+namespace conn::tls {
+namespace {
+
+class Category final : public std::error_category {
+ public:
+  const char* name() const noexcept override { return "tls"; }
+  std::string message(int code) const override {
+    switch (static_cast<Errc>(code)) {
+      case Errc::kHandshake:
+        return "the TLS handshake failed";
+      case Errc::kVerification:
+        return "a certificate was not accepted";
+      case Errc::kTimeout:
+        return "the TLS handshake took too long";
+      case Errc::kTruncated:
+        return "the TLS stream was cut short";
+      case Errc::kProtocol:
+        return "the peer broke the TLS protocol";
+      case Errc::kTooManyMessages:
+        return "too many TLS handshake messages";
+    }
+    return "unknown TLS error";
+  }
+  std::error_condition default_error_condition(int code) const noexcept override {
+    switch (static_cast<Errc>(code)) {
+      case Errc::kVerification:
+        return std::errc::permission_denied;
+      case Errc::kTimeout:
+        return std::errc::timed_out;
+      case Errc::kTruncated:
+        return std::errc::connection_reset;
+      default:
+        return std::errc::protocol_error;
+    }
+  }
+};
+
+}  // namespace
+
+const std::error_category& category() noexcept {
+  static const Category one;
+  return one;
+}
+
+/// The contexts, and the type's own options for the layer below.
+class TlsType::Contexts {
+ public:
+  ContextTable table;
+  Options below() const {
+    const std::lock_guard lock(mutex_);
+    return below_;
+  }
+  void set_below(Options options) {
+    const std::lock_guard lock(mutex_);
+    below_ = std::move(options);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Options below_;
+};
+
+TlsType::TlsType(const ConnectionType& below)
+    : below_(below),
+      name_(below.name() == "tcp" ? "tls" : "tls+" + std::string(below.name())),
+      contexts_(std::make_unique<Contexts>()) {}
+TlsType::~TlsType() = default;
+
+Capabilities TlsType::capabilities() const noexcept {
+  Capabilities all = below_.capabilities();
+  all.half_close = true;  // by close_notify, whatever is below
+  all.integrity = true;
+  return all;
+}
+
+void TlsType::configure(const Options& options) {
+  SplitOptions split = split_options(options);
+  if (!split.below.empty()) {  // the layer below tells whether it knows them
+    Endpoint probe;
+    probe.scheme = below_.name();
+    if (probe.scheme.ends_with("unix")) {
+      probe.path = "/";
+    } else {
+      probe.hosts.push_back({"localhost", false});
+      probe.port = 1;
+    }
+    probe.options = split.below;
+    below_.check(probe);
+  }
+  contexts_->table.configure(split.tls);
+  contexts_->set_below(std::move(split.below));
+}
+
+void TlsType::set_pass_phrase(std::string_view phrase) { contexts_->table.set_pass_phrase(phrase); }
+
+Endpoint TlsType::below_endpoint(const Endpoint& endpoint) const {
+  Endpoint below = endpoint;
+  below.scheme = below_.name();
+  below.options = contexts_->below().merged_with(split_options(endpoint.options).below);
+  return below;
+}
+
+std::shared_ptr<const Context> TlsType::context_for(const Options& endpoint) const {
+  return contexts_->table.source(split_options(endpoint).tls)->get();
+}
+
+void TlsType::check(const Endpoint& endpoint) const {
+  std::string where = endpoint.to_string();
+  std::replace(where.begin(), where.end(), '\0', '?');  // or it would end the sentence
+  where += ": ";
+  if (endpoint.scheme != name_) throw Error(where + "this is not a " + name_ + " endpoint");
+  try {
+    (void)parse_settings(contexts_->table.merged(split_options(endpoint.options).tls));
+  } catch (const Error& error) {
+    throw Error(where + error.what());
+  }
+  const Endpoint below = below_endpoint(endpoint);
+  try {
+    below_.check(below);
+  } catch (const Error& error) {
+    // In the words of the layer below, about the URL the user wrote.
+    std::string text = error.what();
+    std::string prefix = below.to_string() + ": ";
+    std::replace(prefix.begin(), prefix.end(), '\0', '?');
+    if (text.starts_with(prefix)) text.erase(0, prefix.size());
+    if (text.find(" has no option ") != std::string::npos) text += ", and those of tls";
+    throw Error(where + text);
+  }
+}
+
+ListenerPtr TlsType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                            AcceptHandler accepted) const {
+  check(endpoint);
+  std::shared_ptr<const ContextSource> contexts =
+      contexts_->table.source(split_options(endpoint.options).tls);
+  try {
+    (void)contexts->get()->server();
+  } catch (const Error& error) {
+    throw Error(endpoint.to_string() + ": " + error.what());
+  }
+  auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
+                                             std::move(accepted));
+  Acceptor* const inner = acceptor.get();
+  auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
+  inner->start(below_.listen(loop, below_endpoint(endpoint), [inner](ConnectionPtr arrival) {
+    inner->arrived(std::move(arrival));
+  }));
+  return listener;
+}
+
+ConnectionPtr TlsType::create(ae::EventLoop& loop) const {
+  return ConnectionPtr(new TlsConnection(*this, LoopState::of(*this, loop)));
+}
+
+ConnectionPtr TlsType::adopt(ae::EventLoop&, int fd) const {
+  throw Error("descriptor " + std::to_string(fd) + " cannot become a " + name_ +
+              " connection at once: adopt it as " + std::string(below_.name()) +
+              " and give that to wrap()");
+}
+
+ConnectionPtr TlsType::wrap(ConnectionPtr below, Role role, const std::string& name,
+                            Connection::Handler done, const Options& options) const {
+  if (!below || &below->type() != &below_ || below->state() != State::kConnected ||
+      below->loop() == nullptr) {
+    throw Error(name_ + ": wrap() takes a connected " + std::string(below_.name()) + " connection");
+  }
+  auto* connection = new TlsConnection(*this, LoopState::of(*this, *below->loop()));
+  ConnectionPtr owner(connection);
+  below->set_read_handler(nullptr);
+  below->set_write_handler(nullptr);
+  connection->begin(std::move(below), role, context_for(options), name, std::move(done), nullptr);
+  return owner;
+}
+
+Statistics TlsType::statistics(ae::EventLoop& loop) const {
+  Statistics all = ConnectionType::statistics(loop);
+  const Counters& counters = LoopState::of(*this, loop).counters;
+  all.emplace_back("handshakes", counters.handshakes);
+  all.emplace_back("resumed", counters.resumed);
+  all.emplace_back("handshaking", counters.handshaking);
+  all.emplace_back("handshake_failures", counters.handshake_failures);
+  all.emplace_back("handshake_timeouts", counters.handshake_timeouts);
+  all.emplace_back("handshakes_evicted", counters.evicted);
+  return all;
+}
+
+}  // namespace conn::tls

@@ -1,0 +1,82 @@
+#pragma once
+// tls, tls+unix, tls+rdma: TLS 1.2 and 1.3 (RFC 5246, RFC 8446) over any other transport. A URL
+// carries the options of both layers: tls+rdma://10.0.0.1:6379?ca=/etc/ca.pem&window=256k.
+//
+//   auto& tcp = registry.add(std::make_unique<conn::tcp::TcpType>());
+//   auto& tls = registry.add(std::make_unique<conn::tls::TlsType>(tcp));
+//   tls.configure({{"cert", "server.pem"}, {"key", "server.key"}});
+
+#include <memory>
+#include <string>
+
+#include "conn/connection_type.h"
+
+namespace conn::tls {
+
+class Context;
+
+enum class Role : bool { kClient, kServer };
+
+/// Why a TLS connection failed; Failure::code of those that the layer below did not cause.
+enum class Errc {
+  kHandshake = 1,   ///< no agreement: protocol, cipher, certificate of our own, plain text
+  kVerification,    ///< a certificate was not accepted, by us or (an alert says so) by the peer
+  kTimeout,         ///< the handshake took longer than handshake-timeout
+  kTruncated,       ///< the stream ended without close_notify: it may have been cut short
+  kProtocol,        ///< a record or message that may not be there, or does not decrypt
+  kTooManyMessages  ///< handshake messages (KeyUpdate, tickets) without data between them
+};
+const std::error_category& category() noexcept;
+inline std::error_code make_error_code(Errc code) noexcept {
+  return {static_cast<int>(code), category()};
+}
+
+/// Unlike other types it may be configured at any time and from any thread: what exists keeps what
+/// it has, new connections of listeners that exist already take the new certificates and settings.
+class TlsType final : public ConnectionType {
+ public:
+  /// TLS over `below`, which must outlive it. It is called "tls" over tcp, else "tls+" and the
+  /// name.
+  explicit TlsType(const ConnectionType& below);
+  ~TlsType() override;
+
+  std::string_view name() const noexcept override { return name_; }
+  Capabilities capabilities() const noexcept override;
+  /// Options of this layer and of the one below (for what is made through this type). Reads the
+  /// files again, also when the options are what they were. An Error (a certificate that cannot be
+  /// read, a key that does not fit) changes nothing: all goes on with what was there.
+  void configure(const Options& options) override;
+  void check(const Endpoint& endpoint) const override;
+  ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                     AcceptHandler accepted) const override;
+  ConnectionPtr create(ae::EventLoop& loop) const override;
+  ConnectionPtr adopt(ae::EventLoop& loop, int fd) const override;
+  Statistics statistics(ae::EventLoop& loop) const override;
+
+  /// The pass phrase for encrypted keys that come without key-pass-file. Takes effect with the next
+  /// configure(). Kept in memory that is cleansed; the caller's copy is the caller's.
+  void set_pass_phrase(std::string_view phrase);
+
+  /// Begins TLS on a connection that is connected below (STARTTLS, an adopted socket). `done` runs
+  /// once, as connect()'s; close() cancels it. `below` must be of the type this one is over, with
+  /// nothing of its own unread or unwritten, and not be in one of its own handlers. `name` is what
+  /// a client sends as SNI and checks the certificate against, unless option server-name says
+  /// otherwise. Throws Error as listen() would; `below` is closed then.
+  [[nodiscard]] ConnectionPtr wrap(ConnectionPtr below, Role role, const std::string& name,
+                                   Connection::Handler done, const Options& options = {}) const;
+
+ private:
+  friend class TlsConnection;
+  class Contexts;
+  /// Where `endpoint` leads below, with the options of that layer.
+  Endpoint below_endpoint(const Endpoint& endpoint) const;
+  std::shared_ptr<const Context> context_for(const Options& endpoint) const;
+  const ConnectionType& below_;
+  const std::string name_;
+  const std::unique_ptr<Contexts> contexts_;
+};
+
+}  // namespace conn::tls
+
+template <>
+struct std::is_error_code_enum<conn::tls::Errc> : std::true_type {};
