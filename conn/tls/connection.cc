@@ -89,10 +89,9 @@ void TlsConnection::watch_below() {
     if (!step_.queued()) wanted = wanted | ae::kReadable;
     if (engine_->unsent() > 0) wanted = wanted | ae::kWritable;
   } else if (engine_ && !engine_->failed()) {
-    const bool reads = state() == State::kConnected && !closing() && on_read_;
-    if (reads && !engine_->ended() && engine_->unsent() < kMostUnsent) {
-      wanted = wanted | ae::kReadable;
-    }
+    const bool reads = state() == State::kConnected && on_read_ && !engine_->ended() &&
+                       engine_->unsent() < kMostUnsent;
+    if (closing() ? !deaf_ : reads) wanted = wanted | ae::kReadable;
     if (engine_->unsent() > 0 || (below_full_ && on_write_)) wanted = wanted | ae::kWritable;
   }
   const ae::Mask changed =
@@ -116,7 +115,11 @@ void TlsConnection::below_readable() {
     watch_below();
     return;
   }
-  if (state() != State::kConnected || closing()) return;
+  if (closing()) {
+    discard();
+    return;
+  }
+  if (state() != State::kConnected) return;
   touch();
   struct Then {  // also if the handler throws
     TlsConnection& connection;
@@ -130,6 +133,19 @@ void TlsConnection::below_readable() {
   // a barrier the list keeps the order.
   const bool straight = on_read_ && !(on_write_ && barrier_ == Barrier::kYes);
   if (!stalled() && engine_->look(true) && straight) (void)dispatch(on_read_);
+}
+
+/// While what we wrote lingers: a peer that lingers as well must get rid of what it wrote.
+void TlsConnection::discard() {
+  auto& scratch = shared_->scratch();
+  for (int i = 0; i < 16; ++i) {
+    const ssize_t n = below_->read(scratch.data(), scratch.size());
+    if (n > 0) continue;
+    if (n < 0 && errno == EAGAIN) return;
+    deaf_ = true;  // the end, or an error that the next flush() finds as well
+    watch_below();
+    return;
+  }
 }
 
 void TlsConnection::below_writable() {

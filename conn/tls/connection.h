@@ -87,6 +87,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   bool stalled();
   void below_readable();
   void below_writable();
+  void discard();
   void watch_below();
   int die(const char* what);
   ssize_t encrypt(const char* bytes, std::size_t size);
@@ -108,6 +109,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   ae::Mask watched_ = ae::kNone;  // of the connection below
   bool read_ended_ = false;       // the peer's close_notify has been read
   bool write_ended_ = false;      // ours is sent
+  bool deaf_ = false;             // nothing more can arrive while we linger
   bool below_full_ = false;       // kernel TLS: what fits is the socket's to say
 };
 

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "cli_tls.h"
 #include "conn/connection_type.h"
 #include "conn/endpoint.h"
 
@@ -12,6 +13,7 @@ CliClient::CliClient(ae::EventLoop& loop, const conn::Registry& registry, const 
     : loop_(loop), url_(url) {
   const conn::Endpoint endpoint = conn::Endpoint::parse(url);
   registry.require(endpoint.scheme).check(endpoint);
+  scheme_ = endpoint.scheme;
   connection_ = registry.create(loop, endpoint);
   if (!connection_->connect_blocking(endpoint, std::chrono::seconds(5))) {
     throw conn::Error("Could not connect to " + url + ": " + connection_->last_error());
@@ -33,7 +35,7 @@ void CliClient::write() {
       break;
     } else {
       // What the server said before it closed is still to be read; the reader finds the end.
-      failure_ = conn::errno_text(errno);
+      failure_ = explain(errno);
       sent_ = output_.size();
     }
   }
@@ -57,7 +59,7 @@ void CliClient::read() {
   input_.resize(before + (size > 0 ? static_cast<std::size_t>(size) : 0));
   if (size > 0 || (size < 0 && error == EAGAIN)) return;
   ended_ = true;
-  if (size < 0 && failure_.empty()) failure_ = conn::errno_text(error);
+  if (size < 0 && failure_.empty()) failure_ = explain(error);
   connection_->set_read_handler(nullptr);
   connection_->set_write_handler(nullptr);
 }
@@ -67,15 +69,30 @@ void CliClient::step(bool wait) {
   loop_.process_events(wait ? flags : flags | ae::kDontWait);
 }
 
+/// What the transport says, such as that the server did not take our certificate.
+std::string CliClient::explain(int error) const {
+  const std::string& text = connection_->last_error();
+  return text.empty() ? conn::errno_text(error) : text;
+}
+
 conn::Error CliClient::connection_ended() const {
   return conn::Error("The server at " + url_ + " closed the connection" +
                      (failure_.empty() ? "" : ": " + failure_));
 }
 
+/// A TLS server that is spoken to in the clear answers with an alert.
+void CliClient::refuse_tls_alert() const {
+  if (answered_ || is_tls_scheme(scheme_) || !input_.starts_with("\x15\x03")) return;
+  throw conn::Error("the server at " + url_ + " answered with TLS: use " + tls_scheme(scheme_) +
+                    "://");
+}
+
 bool CliClient::poll(Reply& reply) {
+  refuse_tls_alert();
   std::size_t used = 0;
   const auto result = parser_.next(std::string_view(input_).substr(parsed_), used);
   parsed_ += used;
+  answered_ = answered_ || used > 0;
   if (result == ReplyParser::Result::kError) throw conn::Error("Bad reply: " + parser_.error());
   if (result == ReplyParser::Result::kReply) reply = std::move(parser_.reply());
   return result == ReplyParser::Result::kReply;

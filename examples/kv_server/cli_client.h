@@ -35,15 +35,17 @@ class CliClient {
  private:
   void read();
   void write();
+  std::string explain(int error) const;
   conn::Error connection_ended() const;
+  void refuse_tls_alert() const;
 
   ae::EventLoop& loop_;
-  std::string url_;
+  std::string url_, scheme_;
   conn::ConnectionPtr connection_;
   std::string output_, input_;
   std::size_t sent_ = 0, parsed_ = 0;
   ReplyParser parser_;
-  bool ended_ = false;
+  bool ended_ = false, answered_ = false;
   std::string failure_;
 };
 

@@ -8,6 +8,7 @@
 #include "ae/libev_loop.h"
 #include "cli_client.h"
 #include "cli_modes.h"
+#include "cli_tls.h"
 #include "conn/transports/transports.h"
 #include "resp_text.h"
 
@@ -20,6 +21,7 @@ struct Options {
   std::size_t database = 0, bench = 0;
   bool raw = false, no_raw = false, pipe = false, fail_on_error = false, resp3 = false;
   std::vector<std::string> command;
+  kv::CliTls tls;
 };
 
 /// Runs commands and prints what they answer.
@@ -89,9 +91,10 @@ bool run_input(Shell& shell, const Options& options) {
   return !failed;
 }
 
-bool run(const Options& options) {
-  ae::LibevLoop loop;
+bool run(Options& options) {
   const conn::Registry registry = conn::all_transports();
+  options.url = kv::use_tls(registry, options.tls, options.url);
+  ae::LibevLoop loop;
   kv::CliClient client(loop, registry, options.url);
   if (!options.password.empty()) demand(client, {"AUTH", options.user, options.password});
   if (options.resp3) demand(client, {"HELLO", "3"});
@@ -115,6 +118,23 @@ bool run(const Options& options) {
   return good || !options.fail_on_error;
 }
 
+void add_tls_options(CLI::App& app, kv::CliTls& tls) {
+  const auto text = [&app](const char* flags, std::string& value, const char* description) {
+    app.add_option(flags, value, description)->group("TLS");
+  };
+  app.add_flag("--tls", tls.on, "TLS over the URL's transport: tcp://... becomes tls://...")
+      ->group("TLS");
+  text("--cacert,--tls-ca", tls.ca, "Whose certificates count, PEM (the system's authorities)");
+  text("--cacertdir,--tls-ca-dir", tls.ca_folder, "The same as a folder (openssl rehash)");
+  text("--cert,--tls-cert", tls.cert, "Our certificate and its chain, PEM");
+  text("--key,--tls-key", tls.key, "Its private key, PEM");
+  text("--sni", tls.name, "The server's name to ask for and to check (the URL's host)");
+  app.add_flag("--insecure", tls.insecure, "Take whatever certificate the server shows")
+      ->group("TLS");
+  text("--tls-ciphers", tls.ciphers, "Ciphers of TLS 1.2");
+  text("--tls-ciphersuites", tls.ciphersuites, "Ciphers of TLS 1.3");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -131,6 +151,7 @@ int main(int argc, char** argv) {
   app.add_flag("--no-raw", options.no_raw, "Print replies as on a terminal");
   app.add_flag("-e", options.fail_on_error, "Exit with 1 if a command gets an error");
   app.add_flag("-3", options.resp3, "Speak RESP3");
+  add_tls_options(app, options.tls);
   app.add_option("command", options.command, "A command; without one, lines of standard input");
   app.set_version_flag("--version", "kv-cli 0.1.0");
   app.positionals_at_end();

@@ -1,6 +1,7 @@
 // CONFIG: one table of parameters.
 
 #include <fmt/format.h>
+#include <string.h>
 
 #include "command.h"
 
@@ -112,6 +113,65 @@ bool is_pattern(std::string_view text) {
   return text.find_first_of("*?[") != std::string_view::npos;
 }
 
+/// One of Server::more_parameters, under its own name; empty if there is none.
+std::string_view find_more(const Server& server, std::string_view name) {
+  if (server.more_parameters == nullptr) return {};
+  for (const std::string_view known : server.more_parameters->names()) {
+    if (is_word(name, known)) return known;
+  }
+  return {};
+}
+
+/// A request's memory is used again, not freed: what was a password does not stay in it.
+void forget_passwords(Arguments argv) {
+  for (std::size_t i = 2; i + 1 < argv.size(); i += 2) {
+    if (!to_lower(argv[i]).ends_with("pass")) continue;
+    explicit_bzero(const_cast<char*>(argv[i + 1].data()), argv[i + 1].size());
+  }
+}
+
+void set_parameters(Call& call) {
+  if (call.argv.size() % 2 != 0) return call.reply.error(kSyntaxError);
+  const auto fail = [&call](std::string_view name, std::string_view reason) {
+    call.reply.error(fmt::format("ERR CONFIG SET failed (possibly related to argument '{}') - {}",
+                                 name, reason));
+  };
+  MoreParameters::Values more;
+  for (std::size_t i = 2; i < call.argv.size(); i += 2) {
+    const Parameter* parameter = find_parameter(call.argv[i]);
+    const std::string_view name =
+        parameter != nullptr ? parameter->name : find_more(call.server, call.argv[i]);
+    if (name.empty()) {
+      return call.reply.error(
+          fmt::format("ERR Unknown option or number of arguments for CONFIG SET - '{}'",
+                      call.argv[i].substr(0, call.argv[i].find('\0'))));
+    }
+    if (parameter != nullptr && parameter->set == nullptr) {
+      return fail(name, "can't set immutable config");
+    }
+    for (std::size_t j = 2; j < i; j += 2) {
+      if (is_word(call.argv[j], name)) return fail(name, "duplicate parameter");
+    }
+    if (parameter == nullptr) more.emplace_back(name, call.argv[i + 1]);
+  }
+  const Config before = call.server.config;
+  for (std::size_t i = 2; i < call.argv.size(); i += 2) {
+    const Parameter* parameter = find_parameter(call.argv[i]);
+    if (parameter == nullptr) continue;
+    const std::string reason = parameter->set(call.server, call.argv[i + 1]);
+    if (reason.empty()) continue;
+    call.server.config = before;  // all or nothing
+    return fail(parameter->name, reason);
+  }
+  if (!more.empty()) {
+    if (const auto refusal = call.server.more_parameters->set(more)) {
+      call.server.config = before;
+      return fail(refusal->name, refusal->reason);
+    }
+  }
+  call.reply.ok();
+}
+
 }  // namespace
 
 std::string configure(Server& server, std::string_view name, std::string_view value) {
@@ -122,51 +182,34 @@ std::string configure(Server& server, std::string_view name, std::string_view va
 }
 
 void config_get_command(Call& call) {
-  std::vector<std::pair<std::string_view, const Parameter*>> found;  // under the name asked for
-  for (const Parameter& parameter : kParameters) {
+  std::vector<std::pair<std::string_view, std::string>> found;  // under the name asked for
+  const auto wanted = [&call](std::string_view name) -> std::string_view {
     for (const std::string_view pattern : call.argv.subspan(2)) {
-      if (is_pattern(pattern) ? glob_match(pattern, parameter.name, true)
-                              : is_word(pattern, parameter.name)) {
-        found.emplace_back(is_pattern(pattern) ? parameter.name : pattern, &parameter);
-        break;
-      }
+      if (is_pattern(pattern) && glob_match(pattern, name, true)) return name;
+      if (!is_pattern(pattern) && is_word(pattern, name)) return pattern;
+    }
+    return {};
+  };
+  for (const Parameter& parameter : kParameters) {
+    const std::string_view name = wanted(parameter.name);
+    if (!name.empty()) found.emplace_back(name, parameter.get(call.server));
+  }
+  if (const MoreParameters* more = call.server.more_parameters) {
+    for (const std::string_view parameter : more->names()) {
+      const std::string_view name = wanted(parameter);
+      if (!name.empty()) found.emplace_back(name, more->get(parameter));
     }
   }
   call.reply.map(found.size());
-  for (const auto& [name, parameter] : found) {
+  for (const auto& [name, value] : found) {
     call.reply.bulk(name);
-    call.reply.bulk(parameter->get(call.server));
+    call.reply.bulk(value);
   }
 }
 
 void config_set_command(Call& call) {
-  if (call.argv.size() % 2 != 0) return call.reply.error(kSyntaxError);
-  const auto fail = [&call](std::string_view name, std::string_view reason) {
-    call.reply.error(fmt::format("ERR CONFIG SET failed (possibly related to argument '{}') - {}",
-                                 name, reason));
-  };
-  for (std::size_t i = 2; i < call.argv.size(); i += 2) {
-    const Parameter* parameter = find_parameter(call.argv[i]);
-    if (parameter == nullptr) {
-      return call.reply.error(
-          fmt::format("ERR Unknown option or number of arguments for CONFIG SET - '{}'",
-                      call.argv[i].substr(0, call.argv[i].find('\0'))));
-    }
-    if (parameter->set == nullptr) return fail(parameter->name, "can't set immutable config");
-    for (std::size_t j = 2; j < i; j += 2) {
-      if (is_word(call.argv[j], parameter->name)) {
-        return fail(parameter->name, "duplicate parameter");
-      }
-    }
-  }
-  const Config before = call.server.config;
-  for (std::size_t i = 2; i < call.argv.size(); i += 2) {
-    const std::string reason = configure(call.server, call.argv[i], call.argv[i + 1]);
-    if (reason.empty()) continue;
-    call.server.config = before;  // all or nothing
-    return fail(find_parameter(call.argv[i])->name, reason);
-  }
-  call.reply.ok();
+  set_parameters(call);
+  forget_passwords(call.argv);
 }
 
 void config_resetstat_command(Call& call) {

@@ -61,6 +61,8 @@ NetworkServer::~NetworkServer() {
 void NetworkServer::listen(const std::string& url) {
   listeners_.push_back(registry_.listen(
       loop_, url, [this](conn::ConnectionPtr connection) { accept(std::move(connection)); }));
+  listeners_.back()->on_refused(
+      [this](const conn::Failure& failure) { server_.log_refused(failure.text); });
   server_.config.listen = urls();
 }
 

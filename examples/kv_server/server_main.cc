@@ -5,44 +5,68 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <iostream>
 
 #include "ae/libev_loop.h"
 #include "command.h"
 #include "conn/transports/transports.h"
 #include "server.h"
+#include "tls_settings.h"
 
 namespace {
 
-/// SIGINT and SIGTERM end the loop, from inside the loop.
-class StopSignals {
+/// SIGINT and SIGTERM end the loop, from inside the loop; SIGHUP runs a function there.
+class Signals {
  public:
-  explicit StopSignals(ae::EventLoop& loop) : loop_(loop) {
+  Signals(ae::EventLoop& loop, std::function<void()> hung_up)
+      : loop_(loop), hung_up_(std::move(hung_up)) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, nullptr);
     fd_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (fd_ < 0) throw conn::Error("signalfd: " + conn::errno_text(errno));
-    loop_.add_file_event(fd_, ae::kReadable, [this](int, ae::Mask) { loop_.stop(); });
+    loop_.add_file_event(fd_, ae::kReadable, [this](int, ae::Mask) { take(); });
   }
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
-  ~StopSignals() {
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+  ~Signals() {
     loop_.remove_file_event(fd_, ae::kReadable);
     close(fd_);
   }
 
  private:
+  void take() {
+    signalfd_siginfo info;
+    while (read(fd_, &info, sizeof info) == sizeof info) {
+      if (info.ssi_signo == SIGHUP)
+        hung_up_();
+      else
+        loop_.stop();
+    }
+  }
+
   ae::EventLoop& loop_;
+  std::function<void()> hung_up_;
   int fd_ = -1;
 };
 
-void serve(kv::Server& server, const std::vector<std::string>& urls) {
+void reload_certificates(const kv::Server& server, kv::TlsSettings& tls) {
+  if (!tls.attached()) return;
+  const std::string reason = tls.reload();
+  server.log(reason.empty() ? "TLS certificates reloaded"
+                            : "TLS certificates not reloaded, the old ones stay: " + reason);
+}
+
+void serve(kv::Server& server, kv::TlsSettings& tls, const std::vector<std::string>& urls) {
   const conn::Registry registry = conn::all_transports();  // outlives what is made of it
+  tls.attach(registry);
+  server.more_parameters = &tls;
   ae::LibevLoop loop;
-  const StopSignals signals(loop);
+  const Signals signals(loop, [&] { reload_certificates(server, tls); });
   kv::NetworkServer network(loop, registry, server);
   for (const std::string& url : urls) network.listen(url);
   for (const std::string& url : network.urls()) std::cout << "listening on " << url << std::endl;
@@ -52,6 +76,8 @@ void serve(kv::Server& server, const std::vector<std::string>& urls) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  kv::TlsSettings tls;
+  const std::vector<const char*> arguments = tls.take_pass_phrase(argc, argv);
   kv::Server server;
   server.log = [](std::string_view text) { std::cerr << "kv-server: " << text << std::endl; };
 
@@ -77,15 +103,25 @@ int main(int argc, char** argv) {
   setting("--client-output-limit", "client-output-buffer-limit",
           "Unsent replies after which a client is closed (64mb)");
   setting("--timeout", "timeout", "Close clients idle for so many seconds (0: never)");
+  for (const auto& [flags, parameter, description] : kv::TlsSettings::options()) {
+    app.add_option_function<std::string>(
+           flags,
+           [&tls, flag = flags, name = parameter](const std::string& value) {
+             const std::string reason = tls.store(name, value);
+             if (!reason.empty()) throw CLI::ValidationError(flag, reason);
+           },
+           description)
+        ->group("TLS, for tls:// and other tls URLs; SIGHUP reads the files again");
+  }
   app.set_version_flag("--version", "kv-server " + std::string(kv::kVersion));
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 1;
   }
 
   try {
-    serve(server, urls);
+    serve(server, tls, urls);
   } catch (const std::exception& error) {
     std::cerr << "kv-server: " << error.what() << '\n';
     return 1;

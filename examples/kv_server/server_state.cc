@@ -11,6 +11,8 @@
 namespace kv {
 namespace {
 
+constexpr std::uint64_t kRefusedLines = 10;  // in a second
+
 std::int64_t system_clock_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::system_clock::now().time_since_epoch())
@@ -43,8 +45,22 @@ void Server::log_limited(std::string_view text) {
   if (++logged_ <= 5 && log) log(text);
 }
 
+void Server::log_refused(std::string_view why) {
+  sum_up_refused(now_us() / 1'000'000);
+  if (++refused_ <= kRefusedLines && log) log(fmt::format("refused: {}", why));
+}
+
+void Server::sum_up_refused(std::int64_t second) {
+  if (second == refused_second_) return;
+  refused_second_ = second;
+  if (refused_ > kRefusedLines && log)
+    log(fmt::format("{} more refused", refused_ - kRefusedLines));
+  refused_ = 0;
+}
+
 bool Server::tick() {
   const std::int64_t now = now_us();
+  sum_up_refused(now / 1'000'000);
   peak_memory();
   const bool more = store.maintain(now / 1000, 1000);
   if (now - tended_us_ < 1'000'000 && now >= tended_us_) return more;

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,6 +53,20 @@ struct InfoSection {
   std::vector<std::pair<std::string, std::string>> fields;
 };
 
+/// Parameters of CONFIG that somebody else keeps, such as a transport's certificates.
+class MoreParameters {
+ public:
+  struct Refusal {
+    std::string name, reason;
+  };
+  using Values = std::vector<std::pair<std::string_view, std::string_view>>;  ///< name, value
+  virtual ~MoreParameters() = default;
+  virtual std::vector<std::string_view> names() const = 0;
+  virtual std::string get(std::string_view name) const = 0;
+  /// Takes all of them, or none.
+  virtual std::optional<Refusal> set(const Values& values) = 0;
+};
+
 class Server {
  public:
   using Clock = std::int64_t (*)();  ///< microseconds since 1970
@@ -65,11 +81,12 @@ class Server {
   std::map<std::uint64_t, Session*> sessions;
   std::size_t buffer_bytes = 0;  ///< of all sessions' buffers
 
-  // Set by the network part; empty ones are skipped.
+  // Set by the network part and by main(); empty ones are skipped.
   std::function<void(bool now)> request_shutdown;
   std::function<void(Session&)> session_killed;  ///< close it soon; not from inside this call
   std::function<std::vector<InfoSection>()> transport_sections;
   std::function<void(std::string_view)> log;
+  MoreParameters* more_parameters = nullptr;
 
   std::int64_t now_us() const { return clock_(); }
   std::int64_t started_us() const noexcept { return started_us_; }
@@ -85,12 +102,16 @@ class Server {
   void reset_statistics();
   /// Logs at most a few lines a second, so that no peer can fill a disk.
   void log_limited(std::string_view text);
+  /// An arrival that did not become a client: ten lines a second, then how many more there were.
+  void log_refused(std::string_view why);
 
   /// The regular work, ten times a second: expiry, resizing, idle buffers, idle clients.
   /// True if there is more to do at once.
   bool tick();
 
  private:
+  void sum_up_refused(std::int64_t second);
+
   Clock clock_;
   std::int64_t started_us_;
   std::uint64_t last_session_id_ = 0;
@@ -98,6 +119,8 @@ class Server {
   std::size_t peak_memory_ = 0;
   std::int64_t log_second_ = 0;
   int logged_ = 0;
+  std::int64_t refused_second_ = 0;
+  std::uint64_t refused_ = 0;
   std::int64_t tended_us_ = 0;
 };
 

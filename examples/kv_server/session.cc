@@ -76,6 +76,13 @@ Session::Progress Session::execute(std::size_t limit) {
   now_us_ = server_.now_us();
   if (now_us_ < held_until_us_) return Progress::kHeld;
   if (!input_.empty()) last_interaction_us_ = now_us_;
+  if (begins_with_tls()) {
+    server_.log_limited(fmt::format("{} {} speaks TLS; this port is plain: use a tls:// one",
+                                    info_.transport, info_.peer));
+    ++server_.statistics.protocol_errors;
+    kill();
+    return Progress::kDone;
+  }
   const std::size_t output_limit = output_.size() + kBatchOutput;
   Progress progress = Progress::kIdle;
   try {
@@ -119,6 +126,11 @@ bool Session::over_output_limit() noexcept {
   ++server_.statistics.output_limit_closed;
   killed_ = true;
   return true;
+}
+
+/// The first bytes of a ClientHello: a handshake record, of SSL 3.0 or TLS.
+bool Session::begins_with_tls() const noexcept {
+  return bytes_in_ == input_.size() && input_.view().starts_with("\x16\x03");
 }
 
 void Session::run(Arguments arguments) {

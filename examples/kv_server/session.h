@@ -93,6 +93,7 @@ class Session {
   void count_errors(std::uint64_t before, const Command* command);
   void protocol_error();
   bool over_output_limit() noexcept;
+  bool begins_with_tls() const noexcept;
 
   Server& server_;
   SessionInfo info_;
