@@ -34,7 +34,7 @@ class Listener {
   virtual void resume() = 0;
   /// Transports with a handshake of their own (tls) tell of each one that failed; the others have
   /// nothing to tell. Null removes. The handler may do what an accept handler may.
-  virtual void on_refused(RefusedHandler) {}
+  virtual void on_refused(const RefusedHandler&) {}
 };
 
 using ListenerPtr = std::unique_ptr<Listener>;

@@ -31,7 +31,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
 
   void pause();
   void resume();
-  void on_refused(RefusedHandler handler) { refused_.set(std::move(handler)); }
+  void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
   LoopState* shared() const noexcept { return shared_; }
   const Listener* below() const noexcept { return below_.get(); }
 
@@ -67,7 +67,7 @@ class TlsListener final : public Listener {
   std::vector<Endpoint> endpoints() const override;
   void pause() override { acceptor_->pause(); }
   void resume() override { acceptor_->resume(); }
-  void on_refused(RefusedHandler handler) override { acceptor_->on_refused(std::move(handler)); }
+  void on_refused(const RefusedHandler& handler) override { acceptor_->on_refused(handler); }
 
  private:
   const ConnectionType& type_;

@@ -75,7 +75,7 @@ int give_password(char* buffer, int size, int, void* argument) {
   auto& password = *static_cast<Password*>(argument);
   password.asked = true;
   if (password.phrase.size() > static_cast<std::size_t>(size)) return -1;
-  std::memcpy(buffer, password.phrase.data(), password.phrase.size());
+  std::copy(password.phrase.begin(), password.phrase.end(), buffer);
   return static_cast<int>(password.phrase.size());
 }
 

@@ -145,8 +145,12 @@ long Engine::wire_read(char* buffer, std::size_t size) {
       starved_ = true;
       return -1;
     }
-    (n == 0 ? wire_ended_ : wire_failed_) = true;
-    return n == 0 ? 0 : -1;
+    if (n == 0) {
+      wire_ended_ = true;
+      return 0;
+    }
+    wire_failed(errno);
+    return -1;
   }
   const ssize_t n = wire_.receive(buffer, size);
   if (n > 0) {
@@ -161,7 +165,7 @@ long Engine::wire_read(char* buffer, std::size_t size) {
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
     starved_ = true;
   } else {
-    wire_failed_ = true;
+    wire_failed(errno);
   }
   return -1;
 }
@@ -171,7 +175,7 @@ ssize_t Engine::offer(std::uint8_t type, const char* bytes, std::size_t size) {
       type != 0 ? wire_.transmit_record(type, bytes, size) : wire_.transmit(bytes, size);
   if (n >= 0) return n;
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
-  wire_failed_ = true;
+  wire_failed(errno);
   return -1;
 }
 
@@ -364,8 +368,13 @@ void Engine::close_notify() {
 }
 
 void Engine::on_wire_failure() {
-  wire_failed_ = true;
+  wire_failed(errno);
   fail(-1, false);
+}
+
+void Engine::wire_failed(int err) noexcept {
+  wire_failed_ = true;
+  wire_errno_ = err != 0 ? err : EIO;
 }
 
 void Engine::release_buffers() {
@@ -408,7 +417,7 @@ void Engine::fail(int result, bool in_handshake) {
                              : Errc::kProtocol;
   std::string text;
   if (wire_failed_) {
-    failure_ = {std::make_error_code(std::errc::connection_reset), "the connection below failed"};
+    failure_ = {std::error_code(wire_errno_, std::generic_category()), errno_text(wire_errno_)};
     ERR_clear_error();
     return;
   }

@@ -85,6 +85,7 @@ class Engine {
   friend class EngineBio;
   void fail(int result, bool in_handshake);
   bool goes_on(int result);
+  void wire_failed(int err) noexcept;
   bool jammed() const noexcept { return unsent() != 0; }
   long wire_read(char* buffer, std::size_t size);
   std::size_t wire_write(const char* bytes, std::size_t size);
@@ -100,6 +101,7 @@ class Engine {
   bool dry_ = false;              // the wire has nothing more for now
   bool starved_ = false;          // OpenSSL asked in vain since this was cleared
   bool wire_ended_ = false, wire_failed_ = false;
+  int wire_errno_ = 0;
   bool ended_ = false;
   bool maybe_more_ = false;  // we stopped looking, for others' sake
   bool established_ = false;

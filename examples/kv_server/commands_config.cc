@@ -1,7 +1,8 @@
 // CONFIG: one table of parameters.
 
 #include <fmt/format.h>
-#include <string.h>
+
+#include <cstring>
 
 #include "command.h"
 

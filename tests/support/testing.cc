@@ -74,7 +74,15 @@ conn::Registry test_registry() {
   for (const auto& type : registry.types()) {
     if (!type->name().starts_with("tls")) continue;
     // Names of memory are no host names.
-    type->configure(test_tls_options(type->name() == "tls+memory" ? "localhost" : ""));
+    conn::Options options = test_tls_options(type->name() == "tls+memory" ? "localhost" : "");
+    // Emulated, hundreds of handshakes at once take longer than the five seconds of the default.
+    if (rdma_address() != nullptr && type->name() != "tls+memory") {
+      options.set("connect-timeout", "60s");
+    }
+    if (const char* more = std::getenv("AECONN_TLS_OPTIONS")) {
+      options = options.merged_with(conn::Options::parse(more));
+    }
+    type->configure(options);
   }
 #endif
   return registry;

@@ -116,7 +116,7 @@ void Held::require_same() {
   RUN_UNTIL(site.loop, site.server.counters(site.loop).open == servers);
   RUN_UNTIL(site.loop, site.client.counters(site.loop).open == clients);
   RUN_UNTIL(site.loop, site.tcp.counters(site.loop).open == below);
-  RUN_UNTIL(site.loop, loop_kit::open_descriptors() == descriptors);
+  LOOK_UNTIL(site.loop, loop_kit::open_descriptors() == descriptors);
 }
 
 // --- work beside the loop ------------------------------------------------------------------------
@@ -143,6 +143,19 @@ void run_aside(ae::EventLoop& loop, const std::function<void()>& work) {
         loop, [&] { return *done; }, "a peer on a thread", patience() + 5s);
   }
   if (error) std::rethrow_exception(error);
+}
+
+void look_until(ae::EventLoop& loop, const std::function<bool()>& condition,
+                std::string_view what) {
+  struct Ticks {
+    explicit Ticks(ae::EventLoop& its_loop)
+        : loop(its_loop), timer(loop.add_time_event(1ms, [] { return ae::Duration(1ms); })) {}
+    ~Ticks() { loop.remove_time_event(timer); }
+    ae::EventLoop& loop;
+    ae::TimerId timer;
+  };
+  const Ticks ticks(loop);
+  run_until(loop, condition, what);
 }
 
 // --- peers on bare OpenSSL -----------------------------------------------------------------------
@@ -223,10 +236,15 @@ RawTls::RawTls(RawTls&& other) noexcept
       cut_(other.cut_),
       failed_(other.failed_),
       alert_(std::move(other.alert_)) {
-  SSL_set_app_data(ssl_, this);
+  if (ssl_ != nullptr) SSL_set_app_data(ssl_, this);
 }
 
-RawTls::~RawTls() { SSL_free(ssl_); }
+RawTls::~RawTls() {
+  if (ssl_ == nullptr) return;
+  // Else OpenSSL makes the session worthless to whoever has kept it.
+  SSL_set_shutdown(ssl_, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
+  SSL_free(ssl_);
+}
 
 void RawTls::on_info(const SSL* ssl, int where, int value) {
   if ((where & SSL_CB_READ_ALERT) != SSL_CB_READ_ALERT) return;
@@ -279,12 +297,13 @@ bool RawTls::goes_on(int result) {
   }
 }
 
-bool RawTls::handshake(int flights) {
+bool RawTls::handshake(int flights, std::string_view with_last) {
   for (int sent = 0;;) {
     ERR_clear_error();
     const int result = SSL_do_handshake(ssl_);
     if (BIO_pending(SSL_get_wbio(ssl_)) > 0 && sent++ == flights) return false;
     if (result == 1) {
+      if (!with_last.empty()) SSL_write(ssl_, with_last.data(), static_cast<int>(with_last.size()));
       flush();
       return true;
     }

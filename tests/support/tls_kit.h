@@ -105,6 +105,12 @@ auto aside(ae::EventLoop& loop, Work work) {
   }
 }
 
+/// As RUN_UNTIL, for conditions of which no event of this loop tells.
+void look_until(ae::EventLoop& loop, const std::function<bool()>& condition, std::string_view what);
+#define LOOK_UNTIL(loop, ...) \
+  ::testing::look_until(      \
+      loop, [&] { return (__VA_ARGS__); }, #__VA_ARGS__)
+
 // --- peers on bare OpenSSL -----------------------------------------------------------------------
 
 /// Security level 0 and all versions from 1.2 on: what is weak or wrong is up to the test.
@@ -133,8 +139,9 @@ class RawTls {
   RawTls& operator=(RawTls&&) = delete;
   ~RawTls();
 
-  /// True once it is done; false if it failed, or after this many flights of ours.
-  bool handshake(int flights = 1000);
+  /// True once it is done; false if it failed, or after this many flights of ours. `with_last` is
+  /// data that goes out together with the last one.
+  bool handshake(int flights = 1000, std::string_view with_last = {});
   /// All of it; false if TLS failed.
   bool send(std::string_view bytes);
   /// Exactly `size` bytes, or fewer at the end; then ended_cleanly() and failed() say which.

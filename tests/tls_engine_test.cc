@@ -1,0 +1,290 @@
+// The TLS engine on memory: no socket, no loop; a wire that takes and gives as little as the test
+// says.
+#if AECONN_TLS
+
+#include "conn/tls/engine.h"
+
+#include <cerrno>
+#include <cstring>
+#include <deque>
+
+#include "conn/tls/context.h"
+#include "tests/support/catch.h"
+#include "tests/support/certificates.h"
+
+using conn::tls::Context;
+using conn::tls::Engine;
+using conn::tls::Errc;
+using conn::tls::Role;
+
+namespace {
+
+/// One direction's bytes under way, of which each call moves `step` at most; `room` is what fits.
+struct Pipe {
+  std::deque<char> bytes;
+  std::size_t step = SIZE_MAX, room = SIZE_MAX;
+  bool ended = false;
+  int error = 0;
+};
+
+class PipeWire final : public conn::tls::Wire {
+ public:
+  PipeWire(Pipe& in, Pipe& out) : in_(in), out_(out) {}
+  ssize_t receive(void* buffer, std::size_t size) override {
+    ++receives;
+    if (in_.error != 0) return no(in_.error);
+    if (in_.bytes.empty()) return in_.ended ? 0 : no(EAGAIN);
+    const std::size_t n = std::min({size, in_.step, in_.bytes.size()});
+    std::copy_n(in_.bytes.begin(), n, static_cast<char*>(buffer));
+    in_.bytes.erase(in_.bytes.begin(), in_.bytes.begin() + static_cast<std::ptrdiff_t>(n));
+    return static_cast<ssize_t>(n);
+  }
+  ssize_t transmit(const void* buffer, std::size_t size) override {
+    ++transmits;
+    if (out_.error != 0) return no(out_.error);
+    const std::size_t free = out_.room - std::min(out_.room, out_.bytes.size());
+    const std::size_t n = std::min({size, out_.step, free});
+    if (n == 0) return no(EAGAIN);
+    const char* from = static_cast<const char*>(buffer);
+    out_.bytes.insert(out_.bytes.end(), from, from + n);
+    return static_cast<ssize_t>(n);
+  }
+  ssize_t transmit_record(std::uint8_t, const void*, std::size_t) override { return no(EIO); }
+  int receives = 0, transmits = 0;
+
+ private:
+  static ssize_t no(int error) {
+    errno = error;
+    return -1;
+  }
+  Pipe& in_;
+  Pipe& out_;
+};
+
+struct Engines {
+  explicit Engines(const conn::Options& more = {})
+      : context(std::make_shared<Context>(
+            conn::tls::parse_settings(testing::test_tls_options("localhost").merged_with(more)),
+            conn::tls::Secret())) {
+    context->prepare_client(client, "localhost", "memory");
+  }
+  /// Both take turns until both are through or one fails.
+  bool handshake() {
+    for (int turn = 0; turn < 100'000; ++turn) {
+      const Engine::Step a = client.handshake();
+      const Engine::Step b = server.handshake();
+      client.flush();
+      server.flush();
+      if (a == Engine::Step::kFailed || b == Engine::Step::kFailed) return false;
+      if (a == Engine::Step::kDone && b == Engine::Step::kDone) return true;
+    }
+    return false;
+  }
+  /// `bytes` through both, however small the steps.
+  static std::string carry(Engine& from, Engine& to, const std::string& bytes) {
+    std::string got;
+    std::size_t sent = 0;
+    for (int turn = 0; turn < 1'000'000 && got.size() < bytes.size(); ++turn) {
+      from.flush();
+      if (sent < bytes.size()) {
+        const ssize_t n = from.write(bytes.data() + sent, bytes.size() - sent);
+        if (n > 0) sent += static_cast<std::size_t>(n);
+      }
+      char buffer[5000];
+      const ssize_t n = to.read(buffer, sizeof buffer);
+      if (n > 0) got.append(buffer, static_cast<std::size_t>(n));
+      if (from.failed() || to.failed()) return "failed: " + from.failure().text + to.failure().text;
+    }
+    return got;
+  }
+
+  Pipe up, down;  // client to server, server to client
+  PipeWire client_wire{down, up}, server_wire{up, down};
+  std::shared_ptr<const Context> context;
+  Engine client{context->client(), Role::kClient, client_wire};
+  Engine server{context->server(), Role::kServer, server_wire};
+};
+
+std::string text_of(std::size_t size) {
+  std::string text(size, '\0');
+  for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>('a' + i % 23);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("tls engine: bytes arrive whole and in order over a wire of single bytes", "[tls]") {
+  const std::size_t step = GENERATE(1, 2, 7, 1000, SIZE_MAX);
+  const std::string version = GENERATE("1.2", "1.3");
+  Engines both({{"max-version", version}});
+  both.up.step = both.down.step = step;
+  REQUIRE(both.handshake());
+  const std::string bytes = text_of(step == 1 ? 40'000 : 100'000);
+  REQUIRE(Engines::carry(both.client, both.server, bytes) == bytes);
+  REQUIRE(Engines::carry(both.server, both.client, bytes) == bytes);
+}
+
+TEST_CASE("tls engine: what write() took is delivered though the wire was full", "[tls]") {
+  Engines both;
+  REQUIRE(both.handshake());
+  char nothing[10];
+  REQUIRE(both.client.read(nothing, sizeof nothing) == -1);  // the ticket
+  both.up.room = 1000;
+  const std::string first = text_of(5000);
+  REQUIRE(both.client.write(first.data(), first.size()) == 5000);
+  REQUIRE(both.client.unsent() > 4000);
+  errno = 0;
+  REQUIRE(both.client.write("x", 1) == -1);  // not taken: it may be something else next time
+  REQUIRE(errno == EAGAIN);
+  std::string got;
+  for (int i = 0; i < 100 && got.size() < first.size() + 5; ++i) {
+    if (both.client.flush() && got.size() == first.size()) {
+      REQUIRE(both.client.write("other", 5) == 5);
+    }
+    char buffer[9000];
+    const ssize_t n = both.server.read(buffer, sizeof buffer);
+    if (n > 0) got.append(buffer, static_cast<std::size_t>(n));
+  }
+  REQUIRE(got == first + "other");
+}
+
+TEST_CASE("tls engine: one look at the wire for a request, none to learn that there is no more",
+          "[tls]") {
+  Engines both;
+  REQUIRE(both.handshake());
+  REQUIRE(both.client.write("request", 7) == 7);
+  both.server_wire.receives = 0;
+  char buffer[100];
+  REQUIRE(both.server.read(buffer, sizeof buffer) == 7);
+  REQUIRE(both.server_wire.receives == 1);
+  both.server_wire.transmits = 0;
+  REQUIRE(both.server.write("reply", 5) == 5);
+  REQUIRE(both.server_wire.transmits == 1);
+}
+
+TEST_CASE("tls engine: it knows what it holds: whole records, parts of them, nothing", "[tls]") {
+  Engines both;
+  REQUIRE(both.handshake());
+  for (int i = 0; i < 3; ++i) REQUIRE(both.client.write("abc", 3) == 3);
+  char byte;
+  for (int i = 0; i < 9; ++i) {
+    REQUIRE(both.server.read(&byte, 1) == 1);
+    REQUIRE(both.server.readable() == (i < 8));  // no event would announce the others
+  }
+  REQUIRE(both.client.write("later", 5) == 5);
+  const std::deque<char> record = std::exchange(both.up.bytes, {});
+  both.up.bytes.assign(record.begin(), record.begin() + 10);
+  REQUIRE_FALSE(both.server.look(true));
+  REQUIRE_FALSE(both.server.readable());  // a part is nothing to read yet
+  REQUIRE(both.server.read(&byte, 1) == -1);
+  REQUIRE(errno == EAGAIN);
+  both.up.bytes.assign(record.begin() + 10, record.end());
+  REQUIRE_FALSE(both.server.look(false));  // not asked for
+  REQUIRE(both.server.look(true));
+  REQUIRE(both.server.readable());
+}
+
+TEST_CASE("tls engine: the end comes after the last byte, and only close_notify is an end",
+          "[tls]") {
+  Engines both;
+  REQUIRE(both.handshake());
+  REQUIRE(both.client.write("last", 4) == 4);
+  const bool orderly = GENERATE(true, false);
+  if (orderly) both.client.close_notify();
+  both.up.ended = true;
+  char buffer[100];
+  REQUIRE(both.server.read(buffer, sizeof buffer) == 4);
+  REQUIRE(both.server.readable() == orderly);  // the wire's end is the wire's event
+  REQUIRE(both.server.look(true));
+  if (orderly) {
+    REQUIRE(both.server.read(buffer, sizeof buffer) == 0);
+    REQUIRE(both.server.read(buffer, sizeof buffer) == 0);
+    REQUIRE(both.server.write("still open", 10) == 10);
+    REQUIRE(both.client.read(buffer, sizeof buffer) == 10);
+  } else {
+    REQUIRE(both.server.read(buffer, sizeof buffer) == -1);
+    REQUIRE(both.server.failure().code == Errc::kTruncated);
+  }
+}
+
+TEST_CASE("tls engine: a flipped bit anywhere in the handshake or the data is found", "[tls]") {
+  // Every byte of the first flight of either side, then of a record of data.
+  int failed = 0, tried = 0;
+  for (std::size_t at = 0; at < 3000; at += 7) {
+    Engines both;
+    Pipe& pipe = at % 2 == 0 ? both.up : both.down;
+    bool flipped = false;
+    bool through = false;
+    for (int turn = 0; turn < 20 && !through; ++turn) {
+      const Engine::Step a = both.client.handshake();
+      if (!flipped && pipe.bytes.size() > at) {
+        pipe.bytes[at] = static_cast<char>(pipe.bytes[at] ^ 4);
+        flipped = true;
+      }
+      const Engine::Step b = both.server.handshake();
+      if (!flipped && pipe.bytes.size() > at) {
+        pipe.bytes[at] = static_cast<char>(pipe.bytes[at] ^ 4);
+        flipped = true;
+      }
+      if (a == Engine::Step::kFailed || b == Engine::Step::kFailed) break;
+      through = a == Engine::Step::kDone && b == Engine::Step::kDone;
+    }
+    if (!flipped) continue;
+    ++tried;
+    // What is not found in the handshake's own bytes is found in its Finished at the latest.
+    const bool found = both.client.failed() || both.server.failed();
+    failed += found || !through;
+  }
+  REQUIRE(tried > 20);
+  REQUIRE(failed == tried);
+  Engines both;
+  REQUIRE(both.handshake());
+  REQUIRE(both.client.write("secret", 6) == 6);
+  both.up.bytes.back() = static_cast<char>(both.up.bytes.back() ^ 1);
+  char buffer[100];
+  REQUIRE(both.server.read(buffer, sizeof buffer) == -1);
+  REQUIRE(both.server.failure().code == Errc::kProtocol);
+}
+
+TEST_CASE("tls engine: a failure of the wire is told with its errno", "[tls]") {
+  Engines both;
+  REQUIRE(both.handshake());
+  char buffer[100];
+  const bool reading = GENERATE(true, false);
+  if (reading) {
+    both.up.error = ECONNRESET;
+    REQUIRE(both.server.read(buffer, sizeof buffer) == -1);
+  } else {
+    both.down.error = ECONNRESET;
+    REQUIRE(both.server.write("x", 1) == -1);
+  }
+  REQUIRE(both.server.wire_failed());
+  REQUIRE(both.server.failure().code == std::errc::connection_reset);
+}
+
+TEST_CASE("tls engine: buffers that are given back come again", "[tls]") {
+  Engines both;
+  REQUIRE(both.handshake());
+  for (int i = 0; i < 3; ++i) {
+    both.client.release_buffers();
+    both.server.release_buffers();
+    REQUIRE(Engines::carry(both.client, both.server, "there") == "there");
+    REQUIRE(Engines::carry(both.server, both.client, "back") == "back");
+  }
+}
+
+TEST_CASE("tls engine: an error that another connection left behind is not taken for its own",
+          "[tls]") {
+  Engines both;
+  ERR_raise(ERR_LIB_SSL, SSL_R_BAD_RECORD_TYPE);
+  REQUIRE(both.handshake());
+  ERR_raise(ERR_LIB_SSL, SSL_R_BAD_RECORD_TYPE);
+  char buffer[10];
+  REQUIRE(both.server.read(buffer, sizeof buffer) == -1);
+  REQUIRE_FALSE(both.server.failed());
+  ERR_raise(ERR_LIB_SSL, SSL_R_BAD_RECORD_TYPE);
+  REQUIRE(both.client.write("x", 1) == 1);
+  REQUIRE(both.server.read(buffer, sizeof buffer) == 1);
+}
+
+#endif  // AECONN_TLS
