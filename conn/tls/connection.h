@@ -102,7 +102,8 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   std::unique_ptr<Engine> engine_;
   Acceptor* acceptor_ = nullptr;
   Step step_{*this};
-  ae::TimePoint began_{};         // when the handshake did; zero when none runs
+  ae::TimePoint connect_by_ = ae::TimePoint::max();  // both layers
+  ae::TimePoint began_{};                            // when the handshake did; zero when none runs
   ae::TimerId timer_ = 0;         // of the handshake; after close(), of the linger
   Endpoint target_;               // of connect(), below
   std::string peer_name_;         // whom a client checks the certificate against

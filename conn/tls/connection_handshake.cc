@@ -61,6 +61,7 @@ void TlsConnection::do_connect(const Endpoint& to) {
     update_ready();
     return;
   }
+  connect_by_ = std::chrono::steady_clock::now() + settings().connect_timeout;
   begin_clock(settings().connect_timeout);
   below_->connect(target_, [this](Connection&) { below_connected(); });
 }
@@ -80,6 +81,9 @@ void TlsConnection::below_connected() {
     update_ready();
     return;
   }
+  loop()->remove_time_event(timer_);
+  const ae::Duration left = connect_by_ - std::chrono::steady_clock::now();
+  begin_clock(std::clamp(left, ae::Duration::zero(), settings().handshake_timeout));
   start_handshake();
 }
 
@@ -200,6 +204,9 @@ void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadli
   } catch (const Error& error) {
     fail(mistake(error));
     return;
+  }
+  if (left() > settings().handshake_timeout) {
+    deadline = std::chrono::steady_clock::now() + settings().handshake_timeout;
   }
   for (;;) {
     const Engine::Step result = engine_->handshake();

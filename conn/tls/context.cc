@@ -40,7 +40,7 @@ BioPtr open_file(const std::string& path, const std::string& what) {
 
 /// After a PEM function found nothing: not an error where the file simply ended.
 bool at_end_of_pem() {
-  const unsigned long error = ERR_peek_last_error();
+  const unsigned long error = ERR_peek_error();
   if (ERR_GET_LIB(error) != ERR_LIB_PEM || ERR_GET_REASON(error) != PEM_R_NO_START_LINE) {
     return false;
   }
@@ -151,11 +151,32 @@ struct Context::Server {
       : tickets(settings.ticket_rotation), alpn(alpn_wire(settings.alpn)) {}
   TicketKeys tickets;
   const std::string alpn;
+  std::string id;                    // of the certificates and of whose clients count
   std::vector<ContextPtr> contexts;  // one for each certificate; the first is the default
 };
 
 struct ServerCallbacks {
   static const Context::Server& of(SSL* ssl) { return *context_of(SSL_get_SSL_CTX(ssl)).server_; }
+
+  /// A session belongs to the name it was made for: under another it must not be resumed (RFC 6066
+  /// 3), and OpenSSL looks for it before it looks at the name.
+  static int bind_sessions(SSL* ssl, int*, void* argument) {
+    const auto& server = *static_cast<const Context::Server*>(argument);
+    std::string bound = server.id;
+    const unsigned char* name = nullptr;
+    std::size_t size = 0;
+    if (SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_server_name, &name, &size) == 1) {
+      bound.append(reinterpret_cast<const char*>(name), size);
+    }
+    unsigned char id[EVP_MAX_MD_SIZE];
+    unsigned length = 0;
+    if (EVP_Digest(bound.data(), bound.size(), id, &length, EVP_sha256(), nullptr) != 1 ||
+        SSL_set_session_id_context(ssl, id, std::min<unsigned>(length, SSL_MAX_SID_CTX_LENGTH)) !=
+            1) {
+      return SSL_CLIENT_HELLO_ERROR;
+    }
+    return SSL_CLIENT_HELLO_SUCCESS;
+  }
 
   /// Chooses the certificate by the name the client asks for (RFC 6066 3).
   static int choose(SSL* ssl, int*, void* argument) {
@@ -186,7 +207,10 @@ struct ServerCallbacks {
   static int ticket(SSL* ssl, unsigned char* name, unsigned char* iv, EVP_CIPHER_CTX* cipher,
                     EVP_MAC_CTX* mac, int sealing) {
     TicketKeys& keys = const_cast<Context::Server&>(of(ssl)).tickets;
-    return sealing != 0 ? keys.seal(name, iv, cipher, mac) : keys.open(name, iv, cipher, mac);
+    if (sealing != 0) return keys.seal(name, iv, cipher, mac);
+    const int opened = keys.open(name, iv, cipher, mac);
+    // 2 asks for a fresh one: in TLS 1.3 none should serve twice (RFC 8446 C.4).
+    return opened == 1 && SSL_version(ssl) == TLS1_3_VERSION ? 2 : opened;
   }
 
   static int on_client_session(SSL* ssl, SSL_SESSION* session) {
@@ -359,6 +383,7 @@ std::unique_ptr<Context::Server> Context::make_server() const {
       }
     }
     load_dh_params(c);
+    SSL_CTX_set_client_hello_cb(c, ServerCallbacks::bind_sessions, server.get());
     SSL_CTX_set_tlsext_servername_callback(c, ServerCallbacks::choose);
     SSL_CTX_set_tlsext_servername_arg(c, server.get());
     if (!settings_.alpn.empty())
@@ -374,10 +399,7 @@ std::unique_ptr<Context::Server> Context::make_server() const {
   unsigned char id[EVP_MAX_MD_SIZE];
   unsigned size = 0;
   EVP_DigestFinal_ex(digest, id, &size);
-  for (const ContextPtr& context : server->contexts) {
-    SSL_CTX_set_session_id_context(context.get(), id,
-                                   std::min<unsigned>(size, SSL_MAX_SID_CTX_LENGTH));
-  }
+  server->id.assign(reinterpret_cast<const char*>(id), size);
   return server;
 }
 

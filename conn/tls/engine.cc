@@ -24,9 +24,10 @@ int index_of_engine() {
   return index;
 }
 
-/// Alerts that tell what the peer thinks of our certificate.
+/// What tells that a certificate is missing or, as an alert, what the peer thinks of ours.
 bool is_about_certificates(unsigned long error) {
   if (ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
+  if (ERR_GET_REASON(error) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) return true;
   switch (ERR_GET_REASON(error) - SSL_AD_REASON_OFFSET) {
     case SSL_AD_BAD_CERTIFICATE:
     case SSL_AD_UNSUPPORTED_CERTIFICATE:

@@ -42,6 +42,19 @@ std::string name_text(const GENERAL_NAME& name) {
   }
 }
 
+std::string alert_text(int alert) {
+  switch (alert) {  // those that OpenSSL 3.0 calls "unknown"
+    case SSL_AD_CERTIFICATE_REQUIRED:
+      return "certificate required";
+    case SSL_AD_MISSING_EXTENSION:
+      return "missing extension";
+    case SSL_AD_NO_APPLICATION_PROTOCOL:
+      return "no application protocol";
+    default:
+      return SSL_alert_desc_string_long(alert);
+  }
+}
+
 }  // namespace
 
 std::string reason_text(unsigned long error) {
@@ -51,8 +64,7 @@ std::string reason_text(unsigned long error) {
   const int reason = ERR_GET_REASON(error);
   if (ERR_GET_LIB(error) == ERR_LIB_SSL && reason > SSL_AD_REASON_OFFSET &&
       reason < SSL_AD_REASON_OFFSET + 256) {
-    return std::string("the peer answered with the alert \"") +
-           SSL_alert_desc_string_long(reason - SSL_AD_REASON_OFFSET) + '"';
+    return "the peer answered with the alert \"" + alert_text(reason - SSL_AD_REASON_OFFSET) + '"';
   }
   if (const char* text = ERR_reason_error_string(error)) return text;
   std::array<char, 256> text{};

@@ -75,7 +75,7 @@ int TicketKeys::open(const unsigned char* name, const unsigned char* iv, EVP_CIP
       EVP_DecryptInit_ex(cipher, cipher_.get(), nullptr, key->cipher.data(), iv) != 1) {
     return -1;
   }
-  // 2 asks for a fresh ticket. In TLS 1.3 every resumption gets one, so that none serves twice.
+  // 2 asks for a fresh ticket.
   return key == &now_ ? 1 : 2;
 }
 

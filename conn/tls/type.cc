@@ -113,7 +113,9 @@ std::shared_ptr<const Context> TlsType::context_for(const Options& endpoint) con
 }
 
 void TlsType::check(const Endpoint& endpoint) const {
-  std::string where = endpoint.to_string();
+  Endpoint shown = endpoint;
+  if (shown.options.has("key-pass")) shown.options.set("key-pass", "...");  // not into logs
+  std::string where = shown.to_string();
   std::replace(where.begin(), where.end(), '\0', '?');  // or it would end the sentence
   where += ": ";
   if (endpoint.scheme != name_) throw Error(where + "this is not a " + name_ + " endpoint");
