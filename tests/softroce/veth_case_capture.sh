@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# What passes over the wire: packets of RoCE (UDP 4791) are captured while kv-cli stores a value. Over
+# rdma:// the value is found in them, which shows that the capture sees it; over tls+rdma:// it is not.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+work=$(mktemp -d) || exit 1
+passed=0 failed=0 pids=()
+finish() { kill "${pids[@]}" 2>/dev/null; rm -rf "$work"; }
+trap finish EXIT
+check() {  # NAME COMMAND...
+  local name=$1; shift
+  if "$@"; then passed=$((passed + 1)); echo "ok $name"; else failed=$((failed + 1)); echo "FAIL $name"; fi
+}
+soon() { for ((i = 0; i < 600; i++)); do "$@" && return 0; sleep 0.1; done; return 1; }
+not() { ! "$@"; }
+
+if ! build/kv-server --listen tls+rdma://127.0.0.1:1 2>&1 | grep -q 'needs a certificate'; then
+  echo 'SKIPPED: this build has no TLS'
+  echo '0 passed, 0 failed'
+  exit
+fi
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=capture \
+  -addext "subjectAltName=IP:$AECONN_RDMA_ADDRESS" -keyout "$work/key.pem" -out "$work/cert.pem" \
+  2>"$work/openssl.log" || { cat "$work/openssl.log"; echo '0 passed, 1 failed'; exit 1; }
+build/kv-server --listen "rdma://$AECONN_RDMA_ADDRESS:7001" --tls-cert "$work/cert.pem" \
+  --tls-key "$work/key.pem" --listen "tls+rdma://$AECONN_RDMA_ADDRESS:7002" >"$work/server.log" 2>&1 &
+pids+=($!)
+listening() { [ "$(grep -c '^listening on' "$work/server.log")" = 2 ]; }
+soon listening || { cat "$work/server.log"; echo '0 passed, 1 failed'; exit 1; }
+
+record() {  # FILE: captures until `stop_recording`
+  tcpdump -i any -U -w "$1" udp port 4791 2>"$work/tcpdump.log" &
+  recorder=$!; pids+=($!)
+  grabs() { grep -q 'listening on' "$work/tcpdump.log"; }
+  soon grabs
+}
+stop_recording() { kill -INT "$recorder"; wait "$recorder" 2>/dev/null; }
+has_text() { grep -aq "$2" "$1"; }
+packets() { tcpdump -r "$1" 2>/dev/null | wc -l; }
+
+source="source=$AECONN_RDMA_ADDRESS2"
+record "$work/plain.pcap"
+check 'SET over rdma' [ "$(build/kv-cli -u "rdma://$AECONN_RDMA_ADDRESS:7001?$source" SET openkey plainvalue1234)" = OK ]
+soon has_text "$work/plain.pcap" plainvalue1234
+stop_recording
+check "its packets were captured ($(packets "$work/plain.pcap"))" [ "$(packets "$work/plain.pcap")" -gt 10 ]
+check 'its packets show the key' has_text "$work/plain.pcap" openkey
+check 'its packets show the value' has_text "$work/plain.pcap" plainvalue1234
+
+record "$work/tls.pcap"
+url="tls+rdma://$AECONN_RDMA_ADDRESS:7002?$source&ca=$work/cert.pem"
+check 'SET over tls+rdma' [ "$(build/kv-cli -u "$url" SET hiddenkey secretvalue5678)" = OK ]
+check 'GET over tls+rdma' [ "$(build/kv-cli -u "$url" GET hiddenkey)" = secretvalue5678 ]
+enough() { [ "$(packets "$work/tls.pcap")" -gt 20 ]; }
+soon enough
+stop_recording
+check "its packets were captured ($(packets "$work/tls.pcap"))" enough
+check 'its packets do not show the key' not has_text "$work/tls.pcap" hiddenkey
+check 'its packets do not show the value' not has_text "$work/tls.pcap" secretvalue5678
+check 'nor a word of the protocol' not has_text "$work/tls.pcap" 'SET'
+[ $failed = 0 ] || cat "$work/server.log" "$work/tcpdump.log"
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

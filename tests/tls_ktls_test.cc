@@ -1,0 +1,71 @@
+// Kernel TLS where the kernel has it: in the microVM, whose kernel has the tls module.
+#if AECONN_TLS
+
+#include <fstream>
+
+#include "tests/support/catch.h"
+#include "tests/support/tls_kit.h"
+
+using testing::TlsPair;
+using namespace std::chrono_literals;
+
+namespace {
+
+bool kernel_has_tls() {
+  std::ifstream file("/proc/sys/net/ipv4/tcp_available_ulp");
+  for (std::string word; file >> word;) {
+    if (word == "tls") return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("tls: the kernel encrypts, and everything goes on as without it", "[tls][rdma-device]") {
+  if (!kernel_has_tls()) FAIL("this kernel has no tls module; the microVM's has");
+  const std::string version = GENERATE("1.2", "1.3");
+  CAPTURE(version);
+  TlsPair pair({{"ktls", "yes"}, {"max-version", version}},
+               {{"ktls", "yes"}, {"connect-timeout", "60s"}});
+  // OpenSSL 3.0 gives the kernel both directions of TLS 1.2, of TLS 1.3 only the sender's; newer
+  // ones both.
+  const std::string does = testing::info_of(*pair.b, "ktls");
+  if (version == "1.2") REQUIRE(does == "send,receive");
+  if (version == "1.3") REQUIRE((does == "send" || does == "send,receive"));
+  constexpr std::uint64_t kSize = 8 << 20;
+  {
+    testing::Receiver at_server(*pair.b, 1), at_client(*pair.a, 2);
+    testing::Sender from_client(*pair.a, 1, kSize), from_server(*pair.b, 2, kSize);
+    RUN_UNTIL(pair.loop, (at_server.received == kSize && at_client.received == kSize) ||
+                             at_server.error != 0 || at_client.error != 0);
+    INFO(pair.a->last_error() << " / " << pair.b->last_error());
+    REQUIRE(at_server.error == 0);
+    REQUIRE(at_client.error == 0);
+    REQUIRE(at_server.intact);
+    REQUIRE(at_client.intact);
+  }
+  SECTION("half-close is close_notify, sent through the kernel") {
+    REQUIRE(pair.a->write("last words", 10) == 10);
+    REQUIRE(pair.a->shutdown() == 0);
+    REQUIRE(testing::receive(pair.loop, *pair.b, 10) == "last words");
+    REQUIRE(testing::read_event(pair.loop, *pair.b) == "(end)");
+    REQUIRE(pair.b->write("reply", 5) == 5);
+    REQUIRE(testing::receive(pair.loop, *pair.a, 5) == "reply");
+  }
+  SECTION("close delivers what write took, then the end") {
+    const std::string bytes(300'000, 'x');
+    const ssize_t taken = pair.a->write(bytes.data(), bytes.size());
+    REQUIRE(taken > 0);
+    pair.a.reset();
+    const auto size = static_cast<std::size_t>(taken);
+    REQUIRE(testing::receive(pair.loop, *pair.b, size) == bytes.substr(0, size));
+    REQUIRE(testing::read_event(pair.loop, *pair.b) == "(end)");
+  }
+  SECTION("a gathered write arrives in order") {
+    const iovec vectors[] = {{const_cast<char*>("one "), 4}, {const_cast<char*>("two"), 3}};
+    REQUIRE(pair.a->writev(vectors, 2) == 7);
+    REQUIRE(testing::receive(pair.loop, *pair.b, 7) == "one two");
+  }
+}
+
+#endif  // AECONN_TLS

@@ -1,0 +1,372 @@
+// conn/tls: messages after the handshake, records that were tampered with, and OpenSSL's own state
+// that connections must not share.
+#if AECONN_TLS
+
+#include <openssl/err.h>
+
+#include <cerrno>
+
+#include "tests/support/catch.h"
+#include "tests/support/tls_kit.h"
+
+using conn::Connection;
+using conn::ConnectionPtr;
+using conn::Options;
+using conn::State;
+using conn::tls::Errc;
+using testing::RawContext;
+using testing::RawSocket;
+using testing::RawTls;
+using testing::TlsPair;
+using testing::TlsSite;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// A connection of ours that echoes, in either role, and bare OpenSSL at its other end.
+struct EchoHalf : TlsSite {
+  EchoHalf(bool we_serve, int version) {
+    RawContext context = we_serve ? RawContext::client() : RawContext::server(identity);
+    context.set_versions(version, version);
+    if (we_serve) {
+      listener = listen();
+      peer.emplace(testing::aside(loop, [&] {
+        RawTls made(context, RawSocket::connect(testing::address_of(*listener)));
+        (void)made.handshake();
+        return made;
+      }));
+      ours = next_accepted();
+    } else {
+      const RawSocket listening = RawSocket::listening();
+      ours = start(listening.endpoint());
+      peer.emplace(testing::aside(loop, [&] {
+        RawTls made(context, listening.accept());
+        (void)made.handshake();
+        return made;
+      }));
+      RUN_UNTIL(loop, ours->state() != State::kConnecting);
+    }
+    REQUIRE(ours->state() == State::kConnected);
+    ours->set_read_handler([this](Connection& c) { on_readable(c); });
+  }
+  void on_readable(Connection& c) {
+    char buffer[16 << 10];
+    const ssize_t n = c.read(buffer, sizeof buffer);
+    if (n < 0 && errno == EAGAIN) return;
+    if (n <= 0) {
+      over = true;
+      c.set_read_handler(nullptr);
+      return;
+    }
+    received.append(buffer, static_cast<std::size_t>(n));
+    backlog.append(buffer, static_cast<std::size_t>(n));
+    c.set_write_handler([this](Connection& w) {
+      const ssize_t sent = w.write(backlog.data(), backlog.size());
+      if (sent > 0) backlog.erase(0, static_cast<std::size_t>(sent));
+      if (backlog.empty() || (sent < 0 && errno != EAGAIN)) w.set_write_handler(nullptr);
+    });
+  }
+  conn::ListenerPtr listener;
+  std::optional<RawTls> peer;
+  ConnectionPtr ours;
+  std::string received, backlog;
+  bool over = false;
+};
+
+}  // namespace
+
+// --- renegotiation -------------------------------------------------------------------------------
+
+TEST_CASE("tls: nobody renegotiates with us in TLS 1.2", "[tls][messages]") {
+  const bool we_serve = GENERATE(true, false);
+  CAPTURE(we_serve);
+  EchoHalf half(we_serve, TLS1_2_VERSION);
+  const auto handshakes = [&] {
+    const conn::tls::TlsType& type = we_serve ? half.server : half.client;
+    for (const auto& [key, value] : type.statistics(half.loop)) {
+      if (key == "handshakes") return value;
+    }
+    return std::uint64_t{0};
+  };
+  const std::string before = testing::info_of(*half.ours, "cipher");
+  SSL* const ssl = half.peer->ssl();
+  std::string echoed;
+  bool asked = false;
+  testing::aside(half.loop, [&] {
+    if (half.peer->send("before")) echoed = half.peer->receive(6);
+    asked = SSL_renegotiate(ssl) == 1;
+    SSL_do_handshake(ssl);  // sends the request; what comes back is for the next read
+    half.peer->flush();
+    (void)half.peer->handshake();
+  });
+  REQUIRE(echoed == "before");
+  REQUIRE(asked);
+  REQUIRE(SSL_num_renegotiations(ssl) <= 1);  // asked for, if it counts that
+  REQUIRE(SSL_total_renegotiations(ssl) <= 1);
+  REQUIRE(handshakes() == 1);
+  // Whether the connection goes on is up to who asked; ours has not been harmed.
+  if (half.ours->state() == State::kConnected) {
+    REQUIRE(testing::info_of(*half.ours, "cipher") == before);
+  }
+  REQUIRE(half.received == "before");
+}
+
+TEST_CASE("tls: after a refused renegotiation a connection still carries data", "[tls][messages]") {
+  // A ClientHello inside a connection, by hand: OpenSSL as a client gives up at once when it hears
+  // no_renegotiation, so its server asks, and its HelloRequest may be ignored.
+  EchoHalf half(false, TLS1_2_VERSION);
+  SSL* const ssl = half.peer->ssl();
+  SSL_renegotiate(ssl);
+  SSL_do_handshake(ssl);
+  half.peer->flush();
+  std::string answer(100, '\0');
+  const ssize_t n = testing::aside(
+      half.loop, [&] { return ::recv(half.peer->socket().fd(), answer.data(), 100, 0); });
+  // An alert, in a record of its own.
+  REQUIRE(n > 5);
+  REQUIRE(answer[0] == SSL3_RT_ALERT);
+  REQUIRE(half.ours->state() == State::kConnected);
+  REQUIRE_FALSE(half.over);
+}
+
+// --- KeyUpdate -----------------------------------------------------------------------------------
+
+TEST_CASE("tls: keys may change at any time in TLS 1.3", "[tls][messages]") {
+  const bool we_serve = GENERATE(true, false);
+  const int kind = GENERATE(SSL_KEY_UPDATE_NOT_REQUESTED, SSL_KEY_UPDATE_REQUESTED);
+  CAPTURE(we_serve, kind);
+  EchoHalf half(we_serve, TLS1_3_VERSION);
+  std::string sent, back;
+  testing::aside(half.loop, [&] {
+    for (int i = 0; i < 20; ++i) {
+      if (SSL_key_update(half.peer->ssl(), kind) != 1) return;
+      const std::string piece(1000, static_cast<char>('a' + i));
+      if (!half.peer->send(piece)) return;
+      sent += piece;
+      back += half.peer->receive(piece.size());
+    }
+  });
+  REQUIRE(sent.size() == 20'000);
+  REQUIRE(back == sent);
+  REQUIRE(half.ours->state() == State::kConnected);
+}
+
+TEST_CASE("tls: keys that change in the middle of much data lose nothing", "[tls][messages]") {
+  EchoHalf half(true, TLS1_3_VERSION);
+  constexpr int kPieces = 30;
+  const std::string piece(50'000, 'p');
+  std::size_t back = 0;
+  std::thread reader;
+  testing::aside(half.loop, [&] {
+    for (int i = 0; i < kPieces; ++i) {
+      (void)SSL_key_update(half.peer->ssl(), SSL_KEY_UPDATE_REQUESTED);
+      if (!half.peer->send(piece)) return;
+      back += half.peer->receive(piece.size()).size();
+    }
+  });
+  REQUIRE(back == kPieces * piece.size());
+  REQUIRE(half.received.size() == kPieces * piece.size());
+}
+
+TEST_CASE("tls: KeyUpdates without end are an error, and answers do not pile up",
+          "[tls][messages]") {
+  const bool we_serve = GENERATE(true, false);
+  const int kind = GENERATE(SSL_KEY_UPDATE_NOT_REQUESTED, SSL_KEY_UPDATE_REQUESTED);
+  CAPTURE(we_serve, kind);
+  EchoHalf half(we_serve, TLS1_3_VERSION);
+  testing::aside(half.loop, [&] {
+    try {
+      for (int i = 0; i < 20'000; ++i) {
+        if (SSL_key_update(half.peer->ssl(), kind) != 1) return;
+        if (SSL_do_handshake(half.peer->ssl()) != 1) return;
+        half.peer->flush();
+        if (half.over) return;
+      }
+    } catch (const std::system_error&) {  // it has had enough
+    }
+  });
+  RUN_UNTIL(half.loop, half.over);
+  CAPTURE(half.ours->last_error());
+  REQUIRE(half.ours->state() == State::kError);
+  REQUIRE(half.ours->error_code() == Errc::kTooManyMessages);
+  REQUIRE_THAT(half.ours->last_error(), Contains("KeyUpdate"));
+  REQUIRE(half.received.empty());
+}
+
+// --- early data ----------------------------------------------------------------------------------
+
+TEST_CASE("tls: data in a client's first flight is ignored, and the handshake goes on",
+          "[tls][messages]") {
+  TlsSite site;
+  const conn::ListenerPtr listener = site.listen();
+  RawContext context = RawContext::client();
+  const auto sessions = context.keep_sessions();
+  const auto visit = [&](bool early) {
+    std::optional<RawTls> peer;
+    const bool connected = testing::aside(site.loop, [&] {
+      peer.emplace(context, RawSocket::connect(testing::address_of(*listener)));
+      if (early) {
+        // The server has not offered it; a client that does not care sends it all the same.
+        SSL_SESSION* const session = sessions->back().get();
+        SSL_SESSION_set_max_early_data(session, 16384);
+        SSL_set_session(peer->ssl(), session);
+        std::size_t written = 0;
+        SSL_write_early_data(peer->ssl(), "too early", 9, &written);
+        peer->flush();
+      }
+      return peer->handshake() && peer->send("in time");
+    });
+    REQUIRE(connected);
+    const ConnectionPtr server = site.next_accepted();
+    REQUIRE(testing::receive(site.loop, *server, 7) == "in time");
+    server->write("x", 1);
+    REQUIRE(testing::aside(site.loop, [&] { return peer->receive(1); }) == "x");
+    char byte;
+    REQUIRE(server->read(&byte, 1) == -1);
+    REQUIRE(errno == EAGAIN);
+    REQUIRE(server->bytes_read() == 7);
+    return SSL_get_early_data_status(peer->ssl());
+  };
+  REQUIRE(visit(false) == SSL_EARLY_DATA_NOT_SENT);
+  REQUIRE(sessions->size() == 1);
+  REQUIRE(SSL_SESSION_get_max_early_data(sessions->back().get()) == 0);
+  REQUIRE(visit(true) == SSL_EARLY_DATA_REJECTED);
+}
+
+// --- tampering -----------------------------------------------------------------------------------
+
+TEST_CASE("tls: a bit that changes on the way ends the connection before any of it is read",
+          "[tls][messages]") {
+  const std::string version = GENERATE(as<std::string>{}, "1.2", "1.3");
+  const bool from_client = GENERATE(true, false);
+  CAPTURE(version, from_client);
+  TlsSite site({{"max-version", version}});
+  const conn::ListenerPtr listener = site.listen();
+  testing::Relay relay(testing::address_of(*listener));
+  const ConnectionPtr a = site.connect(relay.endpoint());
+  REQUIRE(a->state() == State::kConnected);
+  const ConnectionPtr b = site.next_accepted();
+  site.require_echo(*a, *b);
+  REQUIRE_THAT(relay.seen_from_client(), !Contains("ping"));
+  Connection& sender = from_client ? *a : *b;
+  Connection& receiver = from_client ? *b : *a;
+  if (from_client) {
+    relay.flip_from_client();
+  } else {
+    relay.flip_from_server();
+  }
+  testing::Collector at_receiver(receiver), at_sender(sender);
+  REQUIRE(sender.write("a secret", 8) == 8);
+  RUN_UNTIL(site.loop, at_receiver.over());
+  CAPTURE(receiver.last_error());
+  REQUIRE(receiver.error_code() == Errc::kProtocol);
+  REQUIRE(at_receiver.bytes.empty());
+  REQUIRE(receiver.bytes_read() == 4);  // of the echo
+  // The other side hears why.
+  RUN_UNTIL(site.loop, at_sender.over());
+  CAPTURE(sender.last_error());
+  REQUIRE(sender.error_code() == Errc::kProtocol);
+  REQUIRE_THAT(sender.last_error(), Contains("alert \"bad record mac\""));
+}
+
+TEST_CASE("tls: records that may not be there end the connection", "[tls][messages]") {
+  const int version = GENERATE(TLS1_2_VERSION, TLS1_3_VERSION);
+  const std::string record = GENERATE(
+      std::string("\x17\x03\x03\x41\x01", 5) + std::string(0x4101, 'x'),  // longer than any may be
+      std::string("\x63\x03\x03\x00\x05hello", 10),                       // of no type
+      std::string("\x17\x05\x00\x00\x05hello", 10),                       // of no version
+      std::string("\x16\x03\x03\x00\x04\x00\x00\x00\x00", 9),             // plain, after the keys
+      std::string("\x17\x03\x03\x00\x05hello", 10));                      // plain data
+  CAPTURE(version, record.substr(0, 5));
+  EchoHalf half(true, version);
+  half.peer->socket().send(record);
+  RUN_UNTIL(half.loop, half.over);
+  CAPTURE(half.ours->last_error());
+  REQUIRE(half.ours->error_code() == Errc::kProtocol);
+  REQUIRE(half.received.empty());
+}
+
+// --- OpenSSL's error queue -----------------------------------------------------------------------
+
+TEST_CASE("tls: errors that others left in OpenSSL's queue are not taken for ours",
+          "[tls][messages]") {
+  TlsSite site;
+  const conn::ListenerPtr listener = site.listen();
+  const auto soil = [] { ERR_raise(ERR_LIB_SSL, SSL_R_BAD_LENGTH); };
+  // Before everything the loop does.
+  const ae::HookId before = site.loop.add_before_sleep(soil);
+  const ae::HookId after = site.loop.add_after_sleep(soil);
+  const ConnectionPtr a = site.connect(*listener);
+  INFO(a->last_error());
+  REQUIRE(a->state() == State::kConnected);
+  const ConnectionPtr b = site.next_accepted();
+  site.require_echo(*a, *b);
+  char buffer[100];
+  soil();
+  REQUIRE(a->read(buffer, sizeof buffer) == -1);
+  REQUIRE(errno == EAGAIN);
+  REQUIRE(a->state() == State::kConnected);
+  soil();
+  REQUIRE(a->write("x", 1) == 1);
+  const std::string much(1 << 20, 'm');
+  ssize_t n = 0;
+  do {
+    soil();
+    n = b->write(much.data(), much.size());
+  } while (n > 0);
+  REQUIRE(errno == EAGAIN);
+  REQUIRE(b->state() == State::kConnected);
+  soil();
+  REQUIRE(b->read(buffer, sizeof buffer) <= 1);
+  soil();
+  REQUIRE(a->shutdown() == 0);
+  REQUIRE(testing::read_event(site.loop, *b).substr(0, 1) != "(error");
+  // And a failure is told by its own name.
+  const RawSocket bad = RawSocket::connect(testing::address_of(*listener));
+  bad.send("PING\r\n");
+  REQUIRE_THAT(site.next_refused().text, !Contains("bad length"));
+  site.loop.remove_hook(before);
+  site.loop.remove_hook(after);
+  ERR_clear_error();
+}
+
+TEST_CASE("tls: a connection that fails leaves nothing in OpenSSL's queue", "[tls][messages]") {
+  TlsSite site;
+  ERR_clear_error();
+  const conn::ListenerPtr listener = site.listen();
+  {
+    const RawSocket bad = RawSocket::connect(testing::address_of(*listener));
+    bad.send("PING\r\n");
+    (void)site.next_refused();
+  }
+  REQUIRE(ERR_peek_error() == 0);
+  {
+    const ConnectionPtr wrong = site.connect(*listener, {{"server-name", "other.example"}});
+    REQUIRE(wrong->error_code() == Errc::kVerification);
+  }
+  (void)site.next_refused();
+  REQUIRE(ERR_peek_error() == 0);
+  REQUIRE_THROWS(site.listen({{"cert", "/nowhere"}}));
+  REQUIRE_THROWS(site.listen({{"ciphers", "NONSENSE"}}));
+  REQUIRE(ERR_peek_error() == 0);
+}
+
+TEST_CASE("tls: a connection that dies in its peer's handler leaves the others alone",
+          "[tls][messages]") {
+  TlsPair pair;
+  const ConnectionPtr c = pair.connect(*pair.listener);
+  const ConnectionPtr d = pair.next_accepted();
+  // In one iteration: a record that does not decrypt on one, data on the other.
+  testing::Collector at_b(*pair.b), at_d(*d);
+  const int fd = pair.a->fd();
+  REQUIRE(fd >= 0);
+  REQUIRE(::send(fd, "\x17\x03\x03\x00\x14xxxxxxxxxxxxxxxxxxxx", 25, MSG_NOSIGNAL) == 25);
+  REQUIRE(c->write("fine", 4) == 4);
+  RUN_UNTIL(pair.loop, at_b.over() && at_d.bytes == "fine");
+  REQUIRE(pair.b->error_code() == Errc::kProtocol);
+  REQUIRE(d->state() == State::kConnected);
+  REQUIRE_FALSE(at_d.over());
+}
+
+#endif  // AECONN_TLS
