@@ -1,4 +1,5 @@
 // The RDMA byte stream: whole streams at random, over a simulated link.
+#if AECONN_RDMA
 
 #include "conn/rdma/stream.h"
 
@@ -324,3 +325,5 @@ TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both 
 
 }  // namespace
 }  // namespace conn::rdma
+
+#endif  // AECONN_RDMA

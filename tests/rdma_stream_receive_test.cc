@@ -1,4 +1,5 @@
 // The RDMA byte stream: receiving, and what a peer may not claim.
+#if AECONN_RDMA
 
 #include "conn/rdma/stream.h"
 
@@ -397,3 +398,5 @@ TEST_CASE("rdma stream: a fast sender of small messages may ask as often as its 
 
 }  // namespace
 }  // namespace conn::rdma
+
+#endif  // AECONN_RDMA

@@ -1,4 +1,5 @@
 // The RDMA byte stream: features, sending, window lengths.
+#if AECONN_RDMA
 
 #include "conn/rdma/stream.h"
 
@@ -427,3 +428,5 @@ TEST_CASE("rdma stream: a spare that waited for a longer one is offered if quiet
 
 }  // namespace
 }  // namespace conn::rdma
+
+#endif  // AECONN_RDMA

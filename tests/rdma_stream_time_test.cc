@@ -1,4 +1,5 @@
 // The RDMA byte stream: keepalives and silence.
+#if AECONN_RDMA
 
 #include "conn/rdma/stream.h"
 
@@ -186,3 +187,5 @@ TEST_CASE("rdma stream: the longest interval a hello can name does not overflow"
 
 }  // namespace
 }  // namespace conn::rdma
+
+#endif  // AECONN_RDMA

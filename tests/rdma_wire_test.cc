@@ -1,4 +1,5 @@
 // The 32-byte control messages and the hello, against the byte tables of docs/valkey-over-rdma.md.
+#if AECONN_RDMA
 
 #include "conn/rdma/wire.h"
 
@@ -202,3 +203,5 @@ TEST_CASE("rdma wire: private data that is no hello is a plain peer's", "[rdma][
 
 }  // namespace
 }  // namespace conn::rdma
+
+#endif  // AECONN_RDMA

@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::array<std::string_view, 27> kKeys{"alpn",
+constexpr std::array<std::string_view, 28> kKeys{"alpn",
                                                  "auth-clients",
                                                  "ca",
                                                  "ca-dir",
@@ -38,11 +38,11 @@ constexpr std::array<std::string_view, 27> kKeys{"alpn",
                                                  "session-cache",
                                                  "session-timeout",
                                                  "ticket-rotation",
-                                                 "tickets"};
-constexpr std::string_view kVerifyKey = "verify";
+                                                 "tickets",
+                                                 "verify"};
 
 bool is_ours(std::string_view key) {
-  return key == kVerifyKey || std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
+  return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
 }
 
 std::vector<std::string> parse_list(const Options& options, std::string_view key) {
@@ -146,7 +146,7 @@ Settings parse_settings(const Options& options) {
                                           {{{"no", Settings::ClientAuth::kNo},
                                             {"optional", Settings::ClientAuth::kOptional},
                                             {"yes", Settings::ClientAuth::kRequired}}});
-  s.verify = parse_word<Settings::Verify, 3>(options, kVerifyKey, s.verify,
+  s.verify = parse_word<Settings::Verify, 3>(options, "verify", s.verify,
                                              {{{"yes", Settings::Verify::kFull},
                                                {"chain", Settings::Verify::kChain},
                                                {"no", Settings::Verify::kNo}}});

@@ -118,6 +118,10 @@ check 'docs/options.md names the options of tcp' same_options tcp conn/tcp/setti
 check 'docs/options.md names the options of unix' same_options unix conn/tcp/settings.cc
 check 'docs/options.md names the options of rdma' same_options rdma conn/rdma/settings.cc
 
+tls_options() { sed -n '/kKeys{/,/};/p' conn/tls/settings.cc | grep -o '"[a-z-]*"' | tr -d '"'; }
+check 'docs/options.md names the options of tls' \
+  bash -c 'diff <(sort <<<"$1") <(echo "$2")' - "$(tls_options)" "$(documented tls)"
+
 links() {  # every relative link of every page leads to a file or folder
   local page target bad=0
   for page in README.md CHANGELOG.md docs/*.md; do

@@ -1,3 +1,4 @@
+#if AECONN_RDMA
 #include "tests/support/stream_link.h"
 
 #include <algorithm>
@@ -247,3 +248,5 @@ std::size_t PlainNode::take(std::size_t size, ae::TimePoint) {
 }
 
 }  // namespace conn::rdma::test
+
+#endif  // AECONN_RDMA

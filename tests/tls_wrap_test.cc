@@ -1,0 +1,237 @@
+// conn/tls: TLS that begins on a connection that is there already (STARTTLS).
+#if AECONN_TLS
+
+#include <sys/socket.h>
+
+#include <array>
+
+#include "conn/error.h"
+#include "conn/tcp/unix_type.h"
+#include "tests/support/catch.h"
+#include "tests/support/tls_kit.h"
+
+using conn::Connection;
+using conn::ConnectionPtr;
+using conn::Endpoint;
+using conn::State;
+using conn::tls::Errc;
+using conn::tls::Role;
+using testing::Held;
+using testing::info_of;
+using testing::RawContext;
+using testing::RawSocket;
+using testing::RawTls;
+using testing::TlsSite;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// Two ends of a plain tcp connection.
+struct PlainPair : TlsSite {
+  PlainPair() {
+    listener = tcp.listen(loop, Endpoint::parse("tcp://127.0.0.1:0"),
+                          [this](ConnectionPtr one) { b = std::move(one); });
+    a = tcp.create(loop);
+    a->connect(testing::address_of(*listener), {});
+    RUN_UNTIL(loop, b != nullptr && a->state() == State::kConnected);
+  }
+  conn::ListenerPtr listener;
+  ConnectionPtr a, b;
+};
+
+}  // namespace
+
+TEST_CASE("tls: an established tcp connection becomes a TLS one, in both roles", "[tls][wrap]") {
+  PlainPair site;
+  testing::send(site.loop, *site.a, "STARTTLS\r\n");
+  REQUIRE(testing::receive(site.loop, *site.b, 10) == "STARTTLS\r\n");
+  testing::send(site.loop, *site.b, "+OK\r\n");
+  REQUIRE(testing::receive(site.loop, *site.a, 5) == "+OK\r\n");
+  const std::string peer = site.a->peer_address();
+  int client_calls = 0, server_calls = 0;
+  const ConnectionPtr server =
+      site.server.wrap(std::move(site.b), Role::kServer, "", [&](Connection&) { ++server_calls; });
+  const ConnectionPtr client = site.client.wrap(std::move(site.a), Role::kClient, "localhost",
+                                                [&](Connection&) { ++client_calls; });
+  REQUIRE(client_calls + server_calls == 0);  // handlers run from the loop
+  REQUIRE(client->state() == State::kConnecting);
+  REQUIRE(server->state() == State::kAccepting);
+  RUN_UNTIL(site.loop, client_calls == 1 && server_calls == 1);
+  INFO(client->last_error() << server->last_error());
+  REQUIRE(client->state() == State::kConnected);
+  REQUIRE(server->state() == State::kConnected);
+  REQUIRE(&client->type() == &site.client);
+  REQUIRE(client->peer_address() == peer);
+  REQUIRE(info_of(*server, "server-name") == "localhost");
+  REQUIRE(client->peer_user() == "server");
+  site.require_echo(*client, *server);
+  REQUIRE(client_calls == 1);
+  REQUIRE(server_calls == 1);
+}
+
+TEST_CASE("tls: a handshake that comes right behind the last plain byte is not lost",
+          "[tls][wrap]") {
+  TlsSite site;
+  ConnectionPtr plain;
+  const conn::ListenerPtr listener =
+      site.tcp.listen(site.loop, Endpoint::parse("tcp://127.0.0.1:0"),
+                      [&](ConnectionPtr one) { plain = std::move(one); });
+  RawContext context = RawContext::client();
+  RawTls peer(context, RawSocket::connect(testing::address_of(*listener)));
+  SSL_do_handshake(peer.ssl());
+  peer.socket().send("STARTTLS\r\n" + peer.take_outgoing());
+  RUN_UNTIL(site.loop, plain != nullptr);
+  REQUIRE(testing::receive(site.loop, *plain, 10) == "STARTTLS\r\n");
+  bool done = false;
+  const ConnectionPtr server =
+      site.server.wrap(std::move(plain), Role::kServer, "", [&](Connection&) { done = true; });
+  const bool connected = testing::aside(site.loop, [&] { return peer.handshake(); });
+  REQUIRE(connected);
+  RUN_UNTIL(site.loop, done);
+  REQUIRE(server->state() == State::kConnected);
+}
+
+TEST_CASE("tls: wrap() checks the name it is given, unless server-name says otherwise",
+          "[tls][wrap]") {
+  PlainPair site;
+  const bool overridden = GENERATE(false, true);
+  bool done = false;
+  const ConnectionPtr server =
+      site.server.wrap(std::move(site.b), Role::kServer, "", [](Connection&) {});
+  const ConnectionPtr client = site.client.wrap(
+      std::move(site.a), Role::kClient, "other.example", [&](Connection&) { done = true; },
+      overridden ? conn::Options{{"server-name", "localhost"}} : conn::Options{});
+  RUN_UNTIL(site.loop, done && server->state() != State::kAccepting);
+  if (overridden) {
+    REQUIRE(client->state() == State::kConnected);
+    return;
+  }
+  REQUIRE(client->state() == State::kError);
+  REQUIRE(client->error_code() == Errc::kVerification);
+  REQUIRE_THAT(client->last_error(), Contains("wanted other.example"));
+  REQUIRE(server->state() == State::kError);
+  REQUIRE(server->error_code() == Errc::kVerification);
+}
+
+TEST_CASE("tls: wrap() in the server's role asks clients for certificates as a listener does",
+          "[tls][wrap]") {
+  PlainPair site;
+  bool done = false;
+  const ConnectionPtr server =
+      site.server.wrap(std::move(site.b), Role::kServer, "", [&](Connection&) { done = true; },
+                       {{"auth-clients", "yes"}, {"ca", site.ca.cert()}});
+  const ConnectionPtr client =
+      site.client.wrap(std::move(site.a), Role::kClient, "localhost", [](Connection&) {});
+  RUN_UNTIL(site.loop, done);
+  REQUIRE(server->state() == State::kError);
+  REQUIRE_THAT(server->last_error(), Contains("did not return a certificate"));
+}
+
+TEST_CASE("tls: wrap() takes connected connections of the type below and no other", "[tls][wrap]") {
+  PlainPair site;
+  Held held(site);
+  const auto nothing = [](Connection&) {};
+  conn::tcp::UnixType unix_type;
+  std::array<int, 2> ends{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) == 0);
+  const RawSocket far(ends[1]);
+  REQUIRE_THROWS_WITH(
+      site.client.wrap(unix_type.adopt(site.loop, ends[0]), Role::kClient, "localhost", nothing),
+      Contains("tls") && Contains("tcp"));
+  char byte;
+  LOOK_UNTIL(site.loop, ::recv(far.fd(), &byte, 1, MSG_DONTWAIT) == 0);  // it was closed
+  REQUIRE_THROWS_AS(
+      site.client.wrap(site.tcp.create(site.loop), Role::kClient, "localhost", nothing),
+      conn::Error);
+  REQUIRE_THROWS_AS(site.client.wrap(nullptr, Role::kClient, "localhost", nothing), conn::Error);
+  // Nor twice.
+  ConnectionPtr once = site.client.wrap(std::move(site.a), Role::kClient, "localhost", nothing);
+  REQUIRE_THROWS_AS(site.client.wrap(std::move(once), Role::kClient, "localhost", nothing),
+                    conn::Error);
+  REQUIRE(testing::read_event(site.loop, *site.b).substr(0, 7) != "(error:");
+}
+
+TEST_CASE("tls: wrap() that throws for its options closes what it was given", "[tls][wrap]") {
+  PlainPair site;
+  const auto nothing = [](Connection&) {};
+  SECTION("a server without a certificate") {
+    REQUIRE_THROWS_WITH(site.client.wrap(std::move(site.a), Role::kServer, "", nothing),
+                        Contains("cert=FILE"));
+  }
+  SECTION("a file that is not there") {
+    REQUIRE_THROWS_WITH(site.client.wrap(std::move(site.a), Role::kClient, "localhost", nothing,
+                                         {{"ca", "/nowhere"}}),
+                        Contains("/nowhere"));
+  }
+  SECTION("a bad value") {
+    REQUIRE_THROWS_WITH(site.client.wrap(std::move(site.a), Role::kClient, "localhost", nothing,
+                                         {{"verify", "perhaps"}}),
+                        Contains("verify=perhaps"));
+  }
+  SECTION("an option that nobody has") {
+    REQUIRE_THROWS_WITH(site.client.wrap(std::move(site.a), Role::kClient, "localhost", nothing,
+                                         {{"colour", "blue"}}),
+                        Contains("colour"));
+  }
+  SECTION("nobody to check") {
+    REQUIRE_THROWS_WITH(site.client.wrap(std::move(site.a), Role::kClient, "", nothing),
+                        Contains("server-name"));
+  }
+  REQUIRE(testing::read_event(site.loop, *site.b) == "(end)");
+  LOOK_UNTIL(site.loop, site.client.counters(site.loop).open == 0);
+  REQUIRE(site.tcp.counters(site.loop).open == 1);
+}
+
+TEST_CASE("tls: close() of a wrapped connection cancels its handler and closes what is below",
+          "[tls][wrap]") {
+  PlainPair site;
+  bool called = false;
+  ConnectionPtr client = site.client.wrap(std::move(site.a), Role::kClient, "localhost",
+                                          [&](Connection&) { called = true; });
+  testing::turns(site.loop, 5);
+  client.reset();
+  testing::Collector rest(*site.b);
+  RUN_UNTIL(site.loop, rest.over());
+  REQUIRE_FALSE(called);
+  LOOK_UNTIL(site.loop, site.tcp.counters(site.loop).open == 1);
+}
+
+TEST_CASE("tls: a wrapped handshake has its time too, in both roles", "[tls][wrap]") {
+  PlainPair site;
+  const Role role = GENERATE(Role::kServer, Role::kClient);
+  bool done = false;
+  const ConnectionPtr stuck =
+      site.server.wrap(std::move(site.a), role, "localhost", [&](Connection&) { done = true; },
+                       {{"handshake-timeout", "100ms"}});
+  RUN_UNTIL(site.loop, done);
+  REQUIRE(stuck->state() == State::kError);
+  REQUIRE(stuck->error_code() == Errc::kTimeout);
+}
+
+TEST_CASE("tls: an inherited socket becomes TLS by adopting it below", "[tls][wrap]") {
+  TlsSite site;
+  conn::tcp::UnixType unix_type;
+  ae::LibevLoop loop;  // its connections go before unix_type does
+  conn::tls::TlsType over_unix(unix_type);
+  REQUIRE(over_unix.name() == "tls+unix");
+  over_unix.configure(
+      site.options_of(site.identity).merged_with(conn::Options{{"ca", site.ca.cert()}}));
+  std::array<int, 2> ends{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) == 0);
+  int done = 0;
+  ConnectionPtr a = over_unix.wrap(unix_type.adopt(loop, ends[0]), Role::kServer, "",
+                                   [&](Connection&) { ++done; });
+  ConnectionPtr b = over_unix.wrap(unix_type.adopt(loop, ends[1]), Role::kClient, "localhost",
+                                   [&](Connection&) { ++done; });
+  RUN_UNTIL(loop, done == 2);
+  REQUIRE(a->state() == State::kConnected);
+  REQUIRE(b->state() == State::kConnected);
+  testing::send(loop, *a, "over a pair of sockets");
+  REQUIRE(testing::receive(loop, *b, 22) == "over a pair of sockets");
+  a.reset();
+  b.reset();
+  REQUIRE_THROWS_WITH(over_unix.adopt(loop, 0), Contains("wrap()"));
+}
+
+#endif  // AECONN_TLS
