@@ -287,4 +287,72 @@ TEST_CASE("tls engine: an error that another connection left behind is not taken
   REQUIRE(both.server.read(buffer, sizeof buffer) == 1);
 }
 
+TEST_CASE("tls engine: messages that carry no data end a connection, however they are padded",
+          "[tls][hostile]") {
+  const std::size_t padding = GENERATE(1, 64);  // 64: a part of the next record is always there
+  Engines both({{"min-version", "1.3"}});
+  REQUIRE(both.handshake());
+  SSL* const peer = both.client.ssl();
+  REQUIRE(SSL_set_block_padding(peer, padding) == 1);
+  for (int i = 0; i < 20'000; ++i) {
+    REQUIRE(SSL_key_update(peer, SSL_KEY_UPDATE_REQUESTED) == 1);
+    REQUIRE(SSL_do_handshake(peer) == 1);
+  }
+  both.down.room = 0;  // and it does not read the answers
+  char buffer[100];
+  for (int i = 0; i < 100 && !both.server.failed(); ++i) {
+    REQUIRE(both.server.read(buffer, sizeof buffer) == -1);
+    REQUIRE(both.server.unsent() < Engine::kMostUnsent + Engine::kRecord);
+  }
+  REQUIRE(both.server.failure().code == Errc::kTooManyMessages);
+  REQUIRE(both.up.bytes.size() > 400'000);  // most was not even looked at
+}
+
+TEST_CASE("tls engine: in the middle of a message it can send nothing, says so, and goes on after",
+          "[tls]") {
+  Engines both({{"min-version", "1.3"}, {"auth-clients", "yes"}});
+  // A ticket that holds a client's certificate is longer than the records it comes in.
+  REQUIRE(SSL_set_max_send_fragment(both.server.ssl(), 512) == 1);
+  REQUIRE(both.handshake());
+  REQUIRE(both.down.bytes.size() > 600);
+  const std::deque<char> ticket = std::exchange(both.down.bytes, {});
+  const std::size_t first =
+      5 + (static_cast<std::size_t>(static_cast<unsigned char>(ticket[3])) << 8 |
+           static_cast<unsigned char>(ticket[4]));
+  REQUIRE(first < ticket.size());
+  const auto middle = ticket.begin() + static_cast<std::ptrdiff_t>(first);
+  both.down.bytes.assign(ticket.begin(), middle);
+  char buffer[100];
+  REQUIRE(both.client.read(buffer, sizeof buffer) == -1);
+  REQUIRE(errno == EAGAIN);
+  REQUIRE(both.client.write("x", 1) == -1);
+  REQUIRE(errno == EAGAIN);
+  REQUIRE(both.client.write_needs_read());
+  const bool closes = GENERATE(false, true);
+  if (closes) both.client.close_notify();
+  both.down.bytes.assign(middle, ticket.end());
+  REQUIRE_FALSE(both.client.look(true));
+  REQUIRE_FALSE(both.client.write_needs_read());
+  if (closes) {
+    REQUIRE(both.server.read(buffer, sizeof buffer) == 0);
+  } else {
+    REQUIRE(both.client.write("x", 1) == 1);
+    REQUIRE(both.server.read(buffer, sizeof buffer) == 1);
+  }
+}
+
+TEST_CASE("tls engine: a peer that wants small records gets small writes", "[tls]") {
+  Engines both;
+  REQUIRE(SSL_set_tlsext_max_fragment_length(both.client.ssl(), TLSEXT_max_fragment_length_512) ==
+          1);
+  REQUIRE(both.handshake());
+  const std::string bytes = text_of(20'000);
+  REQUIRE(both.server.write(bytes.data(), bytes.size()) == 512);
+  Engines again;
+  REQUIRE(SSL_set_tlsext_max_fragment_length(again.client.ssl(), TLSEXT_max_fragment_length_512) ==
+          1);
+  REQUIRE(again.handshake());
+  REQUIRE(Engines::carry(again.server, again.client, bytes) == bytes);
+}
+
 #endif  // AECONN_TLS

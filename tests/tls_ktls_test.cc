@@ -21,7 +21,7 @@ bool kernel_has_tls() {
 
 }  // namespace
 
-TEST_CASE("tls: the kernel encrypts, and everything goes on as without it", "[tls][rdma-device]") {
+TEST_CASE("tls: the kernel encrypts, and everything goes on as without it", "[ktls][rdma-device]") {
   if (!kernel_has_tls()) FAIL("this kernel has no tls module; the microVM's has");
   const std::string version = GENERATE("1.2", "1.3");
   CAPTURE(version);

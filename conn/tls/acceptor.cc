@@ -10,9 +10,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kAcceptsInOneTurn = 16;
-// Where max-handshakes are running, the oldest makes room for the next, but not before it has had
-// this long: honest clients need milliseconds, those that hang have the rest of their time-out only
-// while nobody else needs it.
+// Where max-handshakes are running, arrivals wait in the backlog until one is over or the oldest
+// has had this long; then the next arrival takes its place. Honest clients need milliseconds.
 constexpr ae::Duration kGrace = 1s;
 
 }  // namespace
@@ -47,12 +46,14 @@ void Acceptor::stop() noexcept {
 void Acceptor::arrived(ConnectionPtr below) {
   const std::shared_ptr<const Context> context = contexts_->get();
   max_handshakes_ = context->settings().max_handshakes;
+  if (full()) static_cast<TlsConnection&>(*handshakes_.front()).evict();
+  if (shared_ == nullptr) return;  // whoever was told of it ended the listening
   auto* connection = new TlsConnection(type_, *shared_);
   handshakes_.emplace_back(connection);
   connection->place = std::prev(handshakes_.end());
   try {
     connection->begin(std::move(below), Role::kServer, context, "", {}, this);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     const Failure failure{std::make_error_code(std::errc::invalid_argument), error.what()};
     const ConnectionPtr gone = take(*connection);
     ++type_.counters(shared_->loop()).accept_errors;
@@ -67,9 +68,7 @@ bool Acceptor::full() const { return handshakes_.size() >= max_handshakes_; }
 /// Leaves further arrivals in the backlog while there are handshakes enough.
 void Acceptor::check_room() {
   if (!full()) {
-    if (room_timer_ != 0) shared_->loop().remove_time_event(room_timer_);
-    room_timer_ = 0;
-    if (std::exchange(waiting_, false) && !paused_) below_->resume();
+    let_in();
     return;
   }
   if (!std::exchange(waiting_, true)) below_->pause();
@@ -78,10 +77,15 @@ void Acceptor::check_room() {
   const ae::Duration left = oldest.began() + kGrace - std::chrono::steady_clock::now();
   room_timer_ = shared_->loop().add_time_event(std::max(left, ae::Duration::zero()), [this] {
     room_timer_ = 0;
-    // Its end comes back here through failed().
-    if (full()) static_cast<TlsConnection&>(*handshakes_.front()).evict();
+    let_in();
     return ae::kNoMore;
   });
+}
+
+void Acceptor::let_in() {
+  if (room_timer_ != 0) shared_->loop().remove_time_event(room_timer_);
+  room_timer_ = 0;
+  if (std::exchange(waiting_, false) && !paused_) below_->resume();
 }
 
 ConnectionPtr Acceptor::take(TlsConnection& connection) {
@@ -96,6 +100,7 @@ void Acceptor::finished(TlsConnection& connection) {
   check_room();
   if (paused_ || !done_.empty()) {
     done_.push_back(std::move(owner));
+    if (!paused_) shared_->ready().push(*this);
   } else {
     accepted_.run(std::move(owner));
   }
@@ -123,6 +128,13 @@ void Acceptor::resume() {
 }
 
 std::size_t Acceptor::run_ready() {
+  struct Requeue {  // also after a handler that throws
+    Acceptor& acceptor;
+    ~Requeue() {
+      const bool more = acceptor.shared_ != nullptr && !acceptor.paused_ && !acceptor.done_.empty();
+      if (more) acceptor.shared_->ready().push(acceptor);
+    }
+  } requeue{*this};
   std::size_t ran = 0;
   for (int i = 0; i < kAcceptsInOneTurn && !paused_ && !done_.empty(); ++i) {
     ConnectionPtr owner = std::move(done_.front());
@@ -131,7 +143,6 @@ std::size_t Acceptor::run_ready() {
     ++ran;
     if (shared_ == nullptr) return ran;  // the handler ended the listening
   }
-  if (!paused_ && !done_.empty()) shared_->ready().push(*this);
   return ran;
 }
 

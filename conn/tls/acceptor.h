@@ -41,6 +41,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
   ConnectionPtr take(TlsConnection& connection);
   bool full() const;
   void check_room();
+  void let_in();
 
   const TlsType& type_;
   LoopState* shared_;  // null once stopped

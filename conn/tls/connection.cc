@@ -17,9 +17,9 @@
 namespace conn::tls {
 namespace {
 
-// Beside a record of ours, answers of the protocol's own (to KeyUpdate) that the peer may leave
-// unread before we stop reading from it: a read then needs a write first.
-constexpr std::size_t kMostUnsent = 2 * Engine::kRecord;
+// While bytes wait to go out and others to come in, a transport without a descriptor is asked for
+// either in turns of this length.
+constexpr ae::Duration kTurn = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -57,26 +57,36 @@ ssize_t TlsConnection::transmit_record(std::uint8_t type, const void* buffer, st
   return ::sendmsg(below_->fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/// The loop's state; looked up again after a move to another loop.
+LoopState& TlsConnection::shared() {
+  if (shared_ == nullptr) {
+    shared_ = &LoopState::of(tls_type(), *loop());
+    attach_list(shared_->ready());
+  }
+  return *shared_;
+}
+
 void TlsConnection::touch() {
   if (shared_ != nullptr) shared_->warm(*this);
 }
 
 // --- readiness -----------------------------------------------------------------------------------
 
-bool TlsConnection::readable() const { return read_ended_ || engine_->readable(); }
+bool TlsConnection::readable() const {
+  return read_ended_ || (engine_->readable() && engine_->unsent() < Engine::kMostUnsent);
+}
 
 bool TlsConnection::writable() const {
-  return write_ended_ || (engine_->unsent() == 0 && !below_full_);
+  return write_ended_ || (engine_->unsent() == 0 && !below_full_ && !engine_->write_needs_read());
 }
 
 /// Whether reading must wait until the peer has read more.
-bool TlsConnection::stalled() { return engine_->unsent() >= kMostUnsent && !engine_->flush(); }
+bool TlsConnection::stalled() {
+  return engine_->unsent() >= Engine::kMostUnsent && !engine_->flush();
+}
 
 void TlsConnection::handlers_changed() {
-  if (shared_ == nullptr) {  // arrived on another loop
-    shared_ = &LoopState::of(tls_type(), *loop());
-    attach_list(shared_->ready());
-  }
+  (void)shared();
   watch_below();
   update_ready();
 }
@@ -88,9 +98,10 @@ void TlsConnection::watch_below() {
   if (handshaking()) {
     if (!step_.queued()) wanted = wanted | ae::kReadable;
     if (engine_->unsent() > 0) wanted = wanted | ae::kWritable;
-  } else if (engine_ && !engine_->failed()) {
-    const bool reads = state() == State::kConnected && on_read_ && !engine_->ended() &&
-                       engine_->unsent() < kMostUnsent;
+  } else if (engine_ && !(closing() ? engine_->wire_failed() : engine_->failed())) {
+    const bool reads = state() == State::kConnected && !engine_->ended() &&
+                       (on_read_ || engine_->write_needs_read()) &&
+                       engine_->unsent() < Engine::kMostUnsent;
     if (closing() ? !deaf_ : reads) wanted = wanted | ae::kReadable;
     if (engine_->unsent() > 0 || (below_full_ && on_write_)) wanted = wanted | ae::kWritable;
   }
@@ -131,13 +142,13 @@ void TlsConnection::below_readable() {
   } then{*this};
   // Straight to the handler, past the list: the common case costs no second look at the loop. With
   // a barrier the list keeps the order.
-  const bool straight = on_read_ && !(on_write_ && barrier_ == Barrier::kYes);
+  const bool straight = on_read_ && !on_connect_ && !(on_write_ && barrier_ == Barrier::kYes);
   if (!stalled() && engine_->look(true) && straight) (void)dispatch(on_read_);
 }
 
 /// While what we wrote lingers: a peer that lingers as well must get rid of what it wrote.
 void TlsConnection::discard() {
-  auto& scratch = shared_->scratch();
+  auto& scratch = shared().scratch();
   for (int i = 0; i < 16; ++i) {
     const ssize_t n = below_->read(scratch.data(), scratch.size());
     if (n > 0) continue;
@@ -155,7 +166,13 @@ void TlsConnection::below_writable() {
     if (flushed) finish_close();
     return;
   }
-  if (engine_->failed() && state() == State::kConnected) (void)die("write to ");
+  if (handshaking()) {
+    shared().steps().push(step_);  // it may have stopped at what was written now
+  } else if (engine_->failed() && state() == State::kConnected) {
+    (void)die("write to ");
+  } else if (flushed && state() == State::kConnected) {
+    (void)engine_->look(false);  // reading may have stopped for what was unsent
+  }
   watch_below();
   update_ready();
 }
@@ -219,44 +236,34 @@ ssize_t TlsConnection::encrypt(const char* bytes, std::size_t size) {
 
 /// Small pieces share a record: each costs its peer and us as much as a full one.
 ssize_t TlsConnection::encrypt_gathered(const iovec* vectors, int count) {
-  auto& scratch = shared_->scratch();
+  auto& scratch = shared().scratch();
   std::size_t taken = 0;
   std::size_t offset = 0;  // into the first of the vectors
-  while (count > 0) {
-    std::size_t gathered = 0;
-    const char* record = scratch.data();
-    int used = 0;  // vectors that are in the record as a whole
-    std::size_t left = offset;
-    if (vectors->iov_len - offset >= scratch.size() || count == 1) {
-      record = static_cast<const char*>(vectors->iov_base) + offset;
-      gathered = std::min(vectors->iov_len - offset, scratch.size());
-      left = offset + gathered;
-    } else {
-      while (used < count && gathered < scratch.size()) {
-        const std::size_t piece = std::min(vectors[used].iov_len - left, scratch.size() - gathered);
-        if (piece > 0) {
-          std::memcpy(scratch.data() + gathered,
-                      static_cast<const char*>(vectors[used].iov_base) + left, piece);
-        }
-        gathered += piece;
-        left += piece;
-        if (left < vectors[used].iov_len) break;
-        ++used;
-        left = 0;
+  const auto advance = [&](std::size_t size) {
+    while (count > 0 && size >= vectors->iov_len - offset) {
+      size -= vectors->iov_len - offset;
+      ++vectors;
+      --count;
+      offset = 0;
+    }
+    offset += size;
+  };
+  for (advance(0); count > 0;) {  // empty ones are passed by
+    const char* record = static_cast<const char*>(vectors->iov_base) + offset;
+    std::size_t size = std::min(vectors->iov_len - offset, scratch.size());
+    if (count > 1 && size < scratch.size()) {
+      std::memcpy(scratch.data(), record, size);
+      for (int i = 1; i < count && size < scratch.size(); ++i) {
+        const std::size_t piece = std::min(vectors[i].iov_len, scratch.size() - size);
+        if (piece > 0) std::memcpy(scratch.data() + size, vectors[i].iov_base, piece);
+        size += piece;
       }
+      record = scratch.data();
     }
-    if (gathered > 0) {
-      const ssize_t n = engine_->write(record, gathered);
-      if (n < 0) return taken > 0 ? static_cast<ssize_t>(taken) : -1;
-      taken += static_cast<std::size_t>(n);
-    }
-    if (record != scratch.data() && left == vectors->iov_len) {
-      used = 1;
-      left = 0;
-    }
-    vectors += used;
-    count -= used;
-    offset = left;
+    const ssize_t n = engine_->write(record, size);
+    if (n < 0) return taken > 0 ? static_cast<ssize_t>(taken) : -1;
+    taken += static_cast<std::size_t>(n);
+    advance(static_cast<std::size_t>(n));
     if (engine_->unsent() != 0) break;
   }
   return static_cast<ssize_t>(taken);
@@ -300,14 +307,16 @@ int TlsConnection::do_shutdown() {
 
 void TlsConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   const auto satisfied = [&] {
-    if (direction == ae::kWritable) return engine_->flush() && !below_full_;
-    return !stalled() && engine_->look(true);
+    const bool flushed = engine_->flush();
+    if (direction == ae::kReadable) return !stalled() && engine_->look(true);
+    if (engine_->write_needs_read()) (void)engine_->look(true);
+    return flushed && !below_full_ && !engine_->write_needs_read();
   };
   while (!satisfied() && !engine_->failed()) {
-    const bool writing = direction == ae::kWritable || engine_->unsent() >= kMostUnsent;
     const bool last = std::chrono::steady_clock::now() >= deadline;
-    Connection::wait_for(*below_, writing ? ae::kWritable : ae::kReadable, deadline);
-    if (writing) below_full_ = false;
+    const bool reading = direction == ae::kReadable || engine_->write_needs_read();
+    wait_below(reading, engine_->unsent() > 0 || below_full_, deadline);
+    below_full_ = false;
     if (last) {
       (void)satisfied();
       break;
@@ -315,6 +324,19 @@ void TlsConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   }
   watch_below();
   update_ready();
+}
+
+/// Until the connection below can do one of what is asked for. The peer may have to get what is
+/// unsent before it answers, and to send before it reads.
+void TlsConnection::wait_below(bool reading, bool writing, ae::TimePoint deadline) {
+  if (!reading || !writing) {
+    Connection::wait_for(*below_, reading ? ae::kReadable : ae::kWritable, deadline);
+    return;
+  }
+  const ae::TimePoint soon = std::min(deadline, std::chrono::steady_clock::now() + kTurn);
+  Connection::wait_for(*below_, ae::kReadable, soon);
+  Connection::wait_for(*below_, ae::kWritable,
+                       std::min(deadline, std::chrono::steady_clock::now() + kTurn));
 }
 
 // --- the end -------------------------------------------------------------------------------------
@@ -331,9 +353,8 @@ void TlsConnection::leave_loop() noexcept {
 void TlsConnection::do_close() noexcept {
   leave_loop();
   if (engine_ && state() == State::kConnected && !write_ended_) engine_->close_notify();
-  const bool worth_waiting = engine_ && !engine_->wire_failed() && context_ &&
-                             settings().linger > ae::Duration::zero() && shared_ != nullptr;
-  if (worth_waiting && !engine_->flush()) {
+  const bool all_sent = !engine_ || engine_->wire_failed() || engine_->flush();
+  if (!all_sent && settings().linger > ae::Duration::zero()) {
     watch_below();
     timer_ = loop()->add_time_event(settings().linger, [this] {
       timer_ = 0;
@@ -359,14 +380,16 @@ void TlsConnection::do_abandon() noexcept {
 }
 
 bool TlsConnection::do_rebind(ae::EventLoop& to) {
-  below_->set_read_handler(nullptr);
-  below_->set_write_handler(nullptr);
-  watched_ = ae::kNone;
-  if (!below_->rebind(to)) {
-    const int err = errno;
-    watch_below();
-    errno = err;
-    return false;
+  if (below_) {
+    below_->set_read_handler(nullptr);
+    below_->set_write_handler(nullptr);
+    watched_ = ae::kNone;
+    if (!below_->rebind(to)) {
+      const int err = errno;
+      watch_below();
+      errno = err;
+      return false;
+    }
   }
   leave_loop();
   detach_list();

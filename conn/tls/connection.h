@@ -60,6 +60,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   };
 
   const TlsType& tls_type() const noexcept;
+  LoopState& shared();
   const Settings& settings() const noexcept { return context_->settings(); }
 
   // --- the handshake: connection_handshake.cc ---
@@ -72,6 +73,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   void step();
   void succeed();
   void fail_handshake(Failure failure);
+  std::string why_not_resumed() const;
   Failure handshake_failure() const;
   Failure timeout_failure() const;
   void end_handshake() noexcept;
@@ -85,6 +87,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   bool readable() const override;
   bool writable() const override;
   bool stalled();
+  void wait_below(bool reading, bool writing, ae::TimePoint deadline);
   void below_readable();
   void below_writable();
   void discard();

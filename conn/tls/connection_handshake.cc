@@ -67,6 +67,7 @@ void TlsConnection::do_connect(const Endpoint& to) {
 }
 
 void TlsConnection::below_connected() {
+  if (state() != State::kConnecting) return;  // it was too late
   if (below_->state() != State::kConnected) {
     end_handshake();
     fail({below_->error_code(), below_->last_error()});
@@ -97,7 +98,7 @@ void TlsConnection::make_engine(Role role) {
 void TlsConnection::begin_clock(ae::Duration timeout) {
   timer_ = loop()->add_time_event(timeout, [this] {
     timer_ = 0;
-    ++shared_->counters.handshake_timeouts;
+    if (handshaking()) ++shared_->counters.handshake_timeouts;
     fail_handshake(timeout_failure());
     return ae::kNoMore;
   });
@@ -105,8 +106,8 @@ void TlsConnection::begin_clock(ae::Duration timeout) {
 
 void TlsConnection::start_handshake() {
   began_ = std::chrono::steady_clock::now();
-  ++shared_->counters.handshaking;
-  if (SSL_is_server(engine_->ssl()) == 0) shared_->steps().push(step_);  // the client speaks first
+  ++shared().counters.handshaking;
+  if (SSL_is_server(engine_->ssl()) == 0) shared().steps().push(step_);  // the client speaks first
   watch_below();
 }
 
@@ -136,6 +137,10 @@ void TlsConnection::step() {
 }
 
 void TlsConnection::succeed() {
+  if (const std::string expired = why_not_resumed(); !expired.empty()) {
+    fail_handshake({Errc::kVerification, "TLS handshake with " + peer_address() + ": " + expired});
+    return;
+  }
   end_handshake();
   move_to(State::kConnected);
   ++shared_->counters.handshakes;
@@ -143,18 +148,28 @@ void TlsConnection::succeed() {
   touch();
   // The first request may have come with the last message of the handshake.
   (void)engine_->look(false);
-  if (acceptor_ != nullptr) {
-    acceptor_->finished(*this);
-    if (closing()) return;
-  }
   watch_below();
   update_ready();
+  // Last: the accept handler may have closed this, or given it to another thread.
+  if (acceptor_ != nullptr) acceptor_->finished(*this);
+}
+
+/// What was true in the full handshake may not be now: a session must not outlive the certificate.
+std::string TlsConnection::why_not_resumed() const {
+  SSL* const ssl = engine_->ssl();
+  if (SSL_session_reused(ssl) != 1 || (SSL_get_verify_mode(ssl) & SSL_VERIFY_PEER) == 0) return {};
+  const X509* certificate = SSL_get0_peer_certificate(ssl);
+  if (certificate == nullptr || X509_cmp_current_time(X509_get0_notAfter(certificate)) >= 0)
+    return {};
+  return "the peer's certificate \"" + subject_of(certificate) +
+         "\": certificate has expired, after the session that it resumes began";
 }
 
 void TlsConnection::fail_handshake(Failure failure) {
+  if (handshaking()) ++shared_->counters.handshake_failures;
   end_handshake();
-  ++shared_->counters.handshake_failures;
   fail(failure);
+  if (!engine_) below_.reset();  // it need not go on connecting
   if (acceptor_ != nullptr) {
     acceptor_->failed(*this, failure);
     return;
@@ -171,15 +186,19 @@ void TlsConnection::evict() {
 
 Failure TlsConnection::handshake_failure() const {
   const std::string with = "TLS handshake with " + peer_address() + ": ";
-  if (engine_->wire_failed() && below_->error_code()) {
+  const bool below_knows = engine_->wire_failed() && below_->error_code();
+  if (below_knows && engine_->failure().code != Errc::kVerification) {
     return {below_->error_code(), with + below_->last_error()};
   }
   return {engine_->failure().code, with + engine_->failure().text};
 }
 
 Failure TlsConnection::timeout_failure() const {
+  Endpoint to = target_;  // as the user wrote it
+  to.scheme = type().name();
+  to.options = {};
   return {Errc::kTimeout, engine_ ? "TLS handshake with " + peer_address() + ": not over in time"
-                                  : "connect to " + target_.to_string() + ": no answer in time"};
+                                  : "connect to " + to.to_string() + ": no answer in time"};
 }
 
 void TlsConnection::end_handshake() noexcept {
@@ -222,9 +241,13 @@ void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadli
     const bool writing = !engine_->flush();
     Connection::wait_for(*below_, writing ? ae::kWritable : ae::kReadable, deadline);
   }
+  if (const std::string expired = why_not_resumed(); !expired.empty()) {
+    fail({Errc::kVerification, "TLS handshake with " + peer_address() + ": " + expired});
+    return;
+  }
   move_to(State::kConnected);
-  ++shared_->counters.handshakes;
-  if (SSL_session_reused(engine_->ssl()) == 1) ++shared_->counters.resumed;
+  ++shared().counters.handshakes;
+  if (SSL_session_reused(engine_->ssl()) == 1) ++shared().counters.resumed;
   (void)engine_->look(false);
   handlers_changed();
 }

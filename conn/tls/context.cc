@@ -5,12 +5,15 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <ctime>
 
 #include "conn/error.h"
 #include "conn/tls/engine.h"
@@ -92,17 +95,33 @@ KeyPtr read_key(const std::string& path, std::string_view phrase) {
   throw Error("the key " + path + " holds no private key in PEM form");
 }
 
+/// OpenSSL's callbacks run on its frames, through which no exception may pass; what can be thrown
+/// here is that memory ran out. False if something was.
+template <class Work>
+bool without_throwing(Work work) noexcept {
+  try {
+    work();
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 int on_verified(int ok, X509_STORE_CTX* store) {
   if (ok != 1) {
     const int index = SSL_get_ex_data_X509_STORE_CTX_idx();
     const auto* ssl = static_cast<const SSL*>(X509_STORE_CTX_get_ex_data(store, index));
-    Engine::of(ssl).on_bad_certificate(store);
+    without_throwing([&] { Engine::of(ssl).on_bad_certificate(store); });
   }
   return ok;
 }
 
-void on_message(int outgoing, int, int content_type, const void*, std::size_t, SSL*, void* engine) {
-  if (engine != nullptr) static_cast<Engine*>(engine)->on_message(outgoing != 0, content_type);
+void on_message(int outgoing, int, int content_type, const void* bytes, std::size_t size, SSL*,
+                void* engine) {
+  if (engine == nullptr || size == 0) return;
+  const int message = *static_cast<const unsigned char*>(bytes);
+  without_throwing(
+      [&] { static_cast<Engine*>(engine)->on_message(outgoing != 0, content_type, message); });
 }
 
 /// Each line whole, whoever else writes; the file is for the owner alone.
@@ -121,8 +140,10 @@ void append_key(const SSL* ssl, const char* line) {
   const std::string& path = context_of(SSL_get_SSL_CTX(ssl)).settings().keylog;
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fd < 0) return;
-  const std::string text = std::string(line) + "\n";
-  (void)!::write(fd, text.data(), text.size());
+  char newline = '\n';
+  const std::array<iovec, 2> parts{iovec{const_cast<char*>(line), std::strlen(line)},
+                                   iovec{&newline, 1}};
+  (void)!::writev(fd, parts.data(), static_cast<int>(parts.size()));
   ::close(fd);
 }
 
@@ -162,12 +183,16 @@ struct ServerCallbacks {
   /// 3), and OpenSSL looks for it before it looks at the name.
   static int bind_sessions(SSL* ssl, int*, void* argument) {
     const auto& server = *static_cast<const Context::Server*>(argument);
-    std::string bound = server.id;
-    const unsigned char* name = nullptr;
-    std::size_t size = 0;
-    if (SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_server_name, &name, &size) == 1) {
-      bound.append(reinterpret_cast<const char*>(name), size);
-    }
+    std::string bound;
+    const bool there = without_throwing([&] {
+      bound = server.id;
+      const unsigned char* name = nullptr;
+      std::size_t size = 0;
+      if (SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_server_name, &name, &size) == 1) {
+        bound.append(reinterpret_cast<const char*>(name), size);
+      }
+    });
+    if (!there) return SSL_CLIENT_HELLO_ERROR;
     unsigned char id[EVP_MAX_MD_SIZE];
     unsigned length = 0;
     if (EVP_Digest(bound.data(), bound.size(), id, &length, EVP_sha256(), nullptr) != 1 ||
@@ -213,11 +238,45 @@ struct ServerCallbacks {
     return opened == 1 && SSL_version(ssl) == TLS1_3_VERSION ? 2 : opened;
   }
 
+  // Each ticket of TLS 1.3 begins its time anew, and a client could go on for ever with what was
+  // checked once. So a ticket carries the time of the full handshake.
+  static int write_birth(SSL* ssl, void*) {
+    SSL_SESSION* const session = SSL_get_session(ssl);
+    void* data = nullptr;
+    std::size_t size = 0;
+    if (SSL_SESSION_get0_ticket_appdata(session, &data, &size) == 1 &&
+        size == sizeof(std::int64_t)) {
+      return 1;  // resumed: it has its time
+    }
+    const std::int64_t now = std::time(nullptr);
+    return SSL_SESSION_set1_ticket_appdata(session, &now, sizeof now);
+  }
+  static SSL_TICKET_RETURN check_birth(SSL* ssl, SSL_SESSION* session, const unsigned char*,
+                                       std::size_t, SSL_TICKET_STATUS status, void*) {
+    const bool renew = status == SSL_TICKET_SUCCESS_RENEW;
+    if (status != SSL_TICKET_SUCCESS && !renew) return SSL_TICKET_RETURN_IGNORE_RENEW;
+    void* data = nullptr;
+    std::size_t size = 0;
+    std::int64_t birth = 0;
+    if (SSL_SESSION_get0_ticket_appdata(session, &data, &size) != 1 || size != sizeof birth) {
+      return SSL_TICKET_RETURN_IGNORE_RENEW;
+    }
+    std::memcpy(&birth, data, sizeof birth);
+    const std::chrono::seconds age(std::time(nullptr) - birth);
+    if (age > context_of(SSL_get_SSL_CTX(ssl)).settings().session_timeout) {
+      return SSL_TICKET_RETURN_IGNORE_RENEW;
+    }
+    return renew ? SSL_TICKET_RETURN_USE_RENEW : SSL_TICKET_RETURN_USE;
+  }
+
   static int on_client_session(SSL* ssl, SSL_SESSION* session) {
     const Engine& engine = Engine::of(ssl);
     if (engine.session_name.empty()) return 0;
-    context_of(SSL_get_SSL_CTX(ssl)).sessions_.put(engine.session_name, SessionPtr(session));
-    return 1;  // it is the store's now
+    SessionPtr owned(session);
+    without_throwing([&] {
+      context_of(SSL_get_SSL_CTX(ssl)).sessions_.put(engine.session_name, std::move(owned));
+    });
+    return 1;  // it is ours now
   }
 };
 
@@ -262,8 +321,8 @@ ContextPtr Context::make_base(const SSL_METHOD* method) const {
   if (settings_.prefer_server_ciphers) {
     SSL_CTX_set_options(c, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
   }
-  // Partial writes and moving buffers: what read(2) and write(2) have as a matter of course.
-  // Without AUTO_RETRY a peer that sends no data cannot keep us inside one call.
+  // Partial writes and moving buffers: what write(2) has as a matter of course. Without AUTO_RETRY
+  // OpenSSL comes back after a message that carries no data.
   SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_clear_mode(c, SSL_MODE_AUTO_RETRY);
   SSL_CTX_set_read_ahead(c, 1);  // one system call for a record's header and body
@@ -430,6 +489,8 @@ void Context::set_resumption(SSL_CTX* context) const {
     case Settings::Resumption::kTickets:
       SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
       SSL_CTX_set_tlsext_ticket_key_evp_cb(context, ServerCallbacks::ticket);
+      SSL_CTX_set_session_ticket_cb(context, ServerCallbacks::write_birth,
+                                    ServerCallbacks::check_birth, nullptr);
       SSL_CTX_set_num_tickets(context, settings_.tickets);
       break;
     case Settings::Resumption::kCache:
@@ -472,6 +533,8 @@ void Context::prepare_client(Engine& engine, const std::string& name,
                              const std::string& peer) const {
   SSL* const ssl = engine.ssl();
   const std::string& wanted = settings_.server_name.empty() ? name : settings_.server_name;
+  // A leading dot would ask OpenSSL for any name below it.
+  if (wanted.starts_with('.')) throw Error("\"" + wanted + "\" is no host's name");
   engine.wanted_name = wanted;
   const bool address = is_address(wanted);
   // RFC 6066: SNI carries names, not addresses.

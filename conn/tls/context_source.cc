@@ -19,6 +19,7 @@ struct ContextTable::Slot final : ContextSource {
     return context;
   }
   const Options options;
+  bool serves = false;  // the table's lock guards it
   mutable std::mutex mutex;
   std::shared_ptr<const Context> context;
 };
@@ -34,17 +35,16 @@ void ContextTable::configure(const Options& options) {
   plain->load();
   std::vector<std::pair<std::shared_ptr<Slot>, std::shared_ptr<const Context>>> renewed;
   for (const auto& [key, slot] : slots_) {
-    if (slot->options.empty()) {
-      renewed.emplace_back(slot, plain);
-    } else if (slot.use_count() > 1) {  // a listener has it
-      renewed.emplace_back(slot, make(options, slot->options));
-      renewed.back().second->load();
-    }
+    const bool held = slot.use_count() > 1;
+    if (!slot->options.empty() && !held) continue;  // a client's, of some time ago
+    renewed.emplace_back(slot, slot->options.empty() ? plain : make(options, slot->options));
+    renewed.back().second->load();
+    if (held && slot->serves) (void)renewed.back().second->server();
   }
   options_ = options;
   slots_.clear();
   for (auto& [slot, context] : renewed) {
-    slots_.emplace(slot->options.to_string(), slot);
+    slots_.emplace(slot->options.values(), slot);
     const std::lock_guard slot_lock(slot->mutex);
     slot->context = std::move(context);
   }
@@ -60,14 +60,21 @@ Options ContextTable::merged(const Options& endpoint) const {
   return options_.merged_with(endpoint);
 }
 
-std::shared_ptr<const ContextSource> ContextTable::source(const Options& endpoint) {
+std::shared_ptr<const ContextSource> ContextTable::source(const Options& endpoint, bool serves) {
   const std::lock_guard lock(mutex_);
-  const std::string key = endpoint.to_string();
-  if (const auto found = slots_.find(key); found != slots_.end()) return found->second;
-  auto slot = std::make_shared<Slot>(endpoint);
-  slot->context = make(options_, endpoint);
-  if (slots_.size() >= kMostSlots) forget_unused();
-  slots_.emplace(key, slot);
+  std::shared_ptr<Slot> slot;
+  if (const auto found = slots_.find(endpoint.values()); found != slots_.end()) {
+    slot = found->second;
+  } else {
+    slot = std::make_shared<Slot>(endpoint);
+    slot->context = make(options_, endpoint);
+    if (slots_.size() >= kMostSlots) forget_unused();
+    slots_.emplace(endpoint.values(), slot);
+  }
+  if (serves) {
+    (void)slot->get()->server();
+    slot->serves = true;
+  }
   return slot;
 }
 

@@ -24,8 +24,9 @@ class ContextTable {
   void set_pass_phrase(std::string_view phrase);
   /// The type's options with an endpoint's; both without those of the layer below.
   Options merged(const Options& endpoint) const;
-  /// The source for an endpoint's options; the same for the same.
-  std::shared_ptr<const ContextSource> source(const Options& endpoint);
+  /// The source for an endpoint's options; the same for the same. With `serves` for a listener,
+  /// which needs a server's context now and after each configure().
+  std::shared_ptr<const ContextSource> source(const Options& endpoint, bool serves);
 
  private:
   struct Slot;
@@ -35,7 +36,7 @@ class ContextTable {
   mutable std::mutex mutex_;
   Options options_;
   Secret pass_phrase_;
-  std::map<std::string, std::shared_ptr<Slot>> slots_;  // by the endpoint's options as text
+  std::map<std::map<std::string, std::string, std::less<>>, std::shared_ptr<Slot>> slots_;
 };
 
 }  // namespace conn::tls

@@ -9,9 +9,11 @@
 namespace conn::tls {
 namespace {
 
-// A record that carries no data for us leads to another look at the next; so many in a row give
-// others their turn.
+// One call reads so many records, and so many bytes of the wire beyond what it was asked for: a
+// peer that sends messages, or records of single bytes, must not keep us in it.
+constexpr int kReads = 256;
 constexpr int kLooks = 16;
+constexpr std::size_t kBudget = 4 * Engine::kRecord;
 // RFC 8446 lets a peer send KeyUpdate and tickets whenever it likes. Who sends more of them than
 // this for each MiB of data only wants our time.
 constexpr std::uint64_t kMessages = 64, kMessagesPer = 1 << 20;
@@ -66,8 +68,8 @@ bool is_plain_text(unsigned long error) {
 class EngineBio {
  public:
   static BIO* make(Engine& engine) {
-    static const BioMethodPtr method = make_method();
-    BIO* bio = BIO_new(method.get());
+    static BIO_METHOD* const method = make_method();  // for ever: connections may outlive main()
+    BIO* bio = BIO_new(method);
     if (bio == nullptr) throw std::bad_alloc();
     BIO_set_data(bio, &engine);
     BIO_set_init(bio, 1);
@@ -75,13 +77,13 @@ class EngineBio {
   }
 
  private:
-  static BioMethodPtr make_method() {
+  static BIO_METHOD* make_method() {
     BioMethodPtr method(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "aeconn"));
     if (!method) throw std::bad_alloc();
     BIO_meth_set_write(method.get(), &EngineBio::write);
     BIO_meth_set_read(method.get(), &EngineBio::read);
     BIO_meth_set_ctrl(method.get(), &EngineBio::control);
-    return method;
+    return method.release();
   }
 
   static Engine& engine_of(BIO* bio) { return *static_cast<Engine*>(BIO_get_data(bio)); }
@@ -138,10 +140,17 @@ long Engine::wire_read(char* buffer, std::size_t size) {
     starved_ = true;
     return -1;
   }
+  if (objection_ || budget_ == 0 || unsent() >= kMostUnsent) {
+    paused_ = true;
+    return -1;
+  }
   if (socket_ != nullptr && BIO_get_ktls_recv(socket_)) {
     // The kernel hands out one record at a time, with a header made for OpenSSL.
     const int n = BIO_read(socket_, buffer, static_cast<int>(std::min<std::size_t>(size, INT_MAX)));
-    if (n > 0) return n;
+    if (n > 0) {
+      budget_ -= std::min(budget_, static_cast<std::size_t>(n));
+      return n;
+    }
     if (BIO_should_retry(socket_)) {
       starved_ = true;
       return -1;
@@ -155,6 +164,7 @@ long Engine::wire_read(char* buffer, std::size_t size) {
   }
   const ssize_t n = wire_.receive(buffer, size);
   if (n > 0) {
+    budget_ -= std::min(budget_, static_cast<std::size_t>(n));
     // Asking again would cost a system call to learn that there is nothing.
     dry_ = static_cast<std::size_t>(n) < size;
     return n;
@@ -187,12 +197,17 @@ std::size_t Engine::wire_write(const char* bytes, std::size_t size) {
   if (!jammed()) {
     n = offer(record_type_, bytes, size);
     if (n < 0) return 0;
-    if (static_cast<std::size_t>(n) == size) return size;
     unsent_type_ = record_type_;
   } else if (unsent_type_ != record_type_ || unsent_type_ != 0) {
     return 0;  // records for the kernel go one by one: OpenSSL comes again
   }
-  unsent_.insert(unsent_.end(), bytes + n, bytes + size);
+  record_type_ = 0;  // it holds for one write, as with OpenSSL's own socket BIO
+  try {
+    unsent_.insert(unsent_.end(), bytes + n, bytes + size);
+  } catch (const std::bad_alloc&) {  // OpenSSL's frames are no place for it
+    wire_failed(ENOMEM);
+    return 0;
+  }
   return size;
 }
 
@@ -210,7 +225,8 @@ bool Engine::flush() {
   }
   unsent_.clear();
   sent_ = 0;
-  return true;
+  pay_close_notify();
+  return !jammed();
 }
 
 // --- birth and death -----------------------------------------------------------------------------
@@ -248,7 +264,7 @@ Engine& Engine::of(const SSL* ssl) {
 
 Engine::Step Engine::handshake() {
   if (failed()) return Step::kFailed;
-  dry_ = false;
+  begin_reading(0);
   ERR_clear_error();  // what another connection left must not be taken for ours
   const int result = SSL_do_handshake(ssl_.get());
   if (result == 1) {
@@ -271,26 +287,26 @@ Engine::Step Engine::handshake() {
 // --- data ----------------------------------------------------------------------------------------
 
 ssize_t Engine::read(void* buffer, std::size_t size) {
-  maybe_more_ = false;
   std::size_t got = 0;
-  dry_ = false;
-  for (int looks = 0; got < size && !failed() && !ended_;) {
-    starved_ = false;
+  begin_reading(size);
+  for (int reads = 0; got < size && !failed() && !ended_; ++reads) {
+    if (reads == kReads) {
+      maybe_more_ = true;
+      break;
+    }
+    starved_ = paused_ = false;
     ERR_clear_error();
     const int n = SSL_read(ssl_.get(), static_cast<char*>(buffer) + got,
                            static_cast<int>(std::min<std::size_t>(size - got, INT_MAX)));
     if (n > 0) {
       got += static_cast<std::size_t>(n);
-      received_ += static_cast<std::uint64_t>(n);
+      carried_ += static_cast<std::uint64_t>(n);
       if (SSL_has_pending(ssl_.get()) == 0) break;
       continue;
     }
     if (!goes_on(n)) break;
-    if (++looks == kLooks) {
-      maybe_more_ = true;
-      break;
-    }
   }
+  pay_close_notify();
   // What remains may be a whole record, which no event will announce, or the beginning of one.
   if (!starved_ && !readable() && SSL_has_pending(ssl_.get()) != 0) (void)look(false);
   if (got > 0) return static_cast<ssize_t>(got);
@@ -305,12 +321,12 @@ bool Engine::goes_on(int result) {
   switch (SSL_get_error(ssl_.get(), result)) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:
-      if (flooded_) {
-        failure_ = {Errc::kTooManyMessages,
-                    "the peer sends handshake messages (KeyUpdate, tickets) without end"};
+      if (objection_) {
+        failure_ = std::move(objection_);
         return false;
       }
-      return !starved_ && !jammed();
+      if (paused_) maybe_more_ = true;
+      return !starved_ && !paused_ && !jammed();
     case SSL_ERROR_ZERO_RETURN:
       ended_ = true;
       return false;
@@ -326,17 +342,26 @@ bool Engine::readable() const {
 
 bool Engine::look(bool ask_wire) {
   if (readable()) return true;
+  begin_reading(0);
   dry_ = !ask_wire;
   for (int looks = 0; looks < kLooks; ++looks) {
-    starved_ = false;
+    starved_ = paused_ = false;
     ERR_clear_error();
     char byte;
     const int n = SSL_peek(ssl_.get(), &byte, 1);
     if (n > 0) return true;
-    if (!goes_on(n)) return readable();
+    if (!goes_on(n)) {
+      pay_close_notify();
+      return readable();
+    }
   }
   maybe_more_ = true;
   return true;
+}
+
+void Engine::begin_reading(std::size_t size) {
+  maybe_more_ = dry_ = starved_ = paused_ = false;
+  budget_ = kBudget + size;
 }
 
 ssize_t Engine::write(const void* buffer, std::size_t size) {
@@ -346,13 +371,18 @@ ssize_t Engine::write(const void* buffer, std::size_t size) {
     return -1;
   }
   if (failed()) return -1;
+  begin_reading(0);
   ERR_clear_error();
   const int n =
       SSL_write(ssl_.get(), buffer, static_cast<int>(std::min<std::size_t>(size, kRecord)));
-  if (n > 0) return n;
+  if (n > 0) {
+    carried_ += static_cast<std::uint64_t>(n);
+    return n;
+  }
   switch (SSL_get_error(ssl_.get(), n)) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:
+      write_blocked_ = true;
       errno = EAGAIN;
       return -1;
     default:
@@ -361,11 +391,23 @@ ssize_t Engine::write(const void* buffer, std::size_t size) {
   }
 }
 
+bool Engine::write_needs_read() const {
+  return (write_blocked_ || close_owed_) && !failed() && SSL_in_init(ssl_.get()) != 0;
+}
+
 void Engine::close_notify() {
-  if (failed() || !established_ || SSL_in_init(ssl_.get()) != 0) return;
+  if (failed() || !established_) return;
+  close_owed_ = true;
+  pay_close_notify();
+}
+
+void Engine::pay_close_notify() {
+  if (SSL_in_init(ssl_.get()) == 0) write_blocked_ = false;
+  if (!close_owed_ || failed() || SSL_in_init(ssl_.get()) != 0) return;
   ERR_clear_error();
   (void)SSL_shutdown(ssl_.get());
   ERR_clear_error();
+  if ((SSL_get_shutdown(ssl_.get()) & SSL_SENT_SHUTDOWN) != 0) close_owed_ = false;
 }
 
 void Engine::on_wire_failure() {
@@ -400,13 +442,19 @@ void Engine::on_bad_certificate(X509_STORE_CTX* store) {
   }
 }
 
-void Engine::on_message(bool outgoing, int content_type) {
-  if (outgoing || content_type != SSL3_RT_HANDSHAKE || !established_) return;
-  if (received_ - messages_from_ >= kMessagesPer) {
+void Engine::on_message(bool outgoing, int content_type, int message) {
+  if (outgoing || content_type != SSL3_RT_HANDSHAKE || !established_ || objection_) return;
+  if (carried_ - messages_from_ >= kMessagesPer) {
     messages_ = 0;
-    messages_from_ = received_;
+    messages_from_ = carried_;
   }
-  if (++messages_ > kMessages) flooded_ = true;
+  if (++messages_ > kMessages) {
+    objection_ = {Errc::kTooManyMessages,
+                  "the peer sends handshake messages (KeyUpdate, tickets) without end"};
+  } else if (message == SSL3_MT_KEY_UPDATE && (kernel_sends_ || kernel_receives_)) {
+    // OpenSSL 3.0 would change its own key and not the kernel's.
+    objection_ = {Errc::kProtocol, "the peer changes its keys, which ktls=yes cannot follow"};
+  }
 }
 
 void Engine::fail(int result, bool in_handshake) {
@@ -417,7 +465,7 @@ void Engine::fail(int result, bool in_handshake) {
               : in_handshake ? Errc::kHandshake
                              : Errc::kProtocol;
   std::string text;
-  if (wire_failed_) {
+  if (wire_failed_ && bad_certificate_.empty()) {
     failure_ = {std::error_code(wire_errno_, std::generic_category()), errno_text(wire_errno_)};
     ERR_clear_error();
     return;

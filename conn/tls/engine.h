@@ -3,8 +3,9 @@
 // which never blocks; plain text goes in and out by calls. It knows no loop, no clock and no
 // connection, so tests and fuzzers drive it over memory.
 //
-// What the wire does not take is kept here (at most one record and a few messages), so OpenSSL
-// never has a half-written record to be retried: what write() took is as good as sent.
+// What the wire does not take is kept here (one record, and answers of the protocol's own up to
+// kMostUnsent), so OpenSSL never has a half-written record to be retried: what write() took is as
+// good as sent.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,8 @@ class Wire {
 class Engine {
  public:
   static constexpr std::size_t kRecord = 16384;  ///< plain bytes of the largest record
+  /// With this much unsent nothing more is read: it would only call for more answers.
+  static constexpr std::size_t kMostUnsent = 2 * kRecord;
 
   /// For kernel TLS `socket` is the descriptor under the wire, else -1. Throws std::bad_alloc.
   Engine(SSL_CTX* context, Role role, Wire& wire, int socket = -1);
@@ -48,13 +51,16 @@ class Engine {
   /// As read(2): bytes; 0 after close_notify; -1 with EAGAIN, or with failed() true.
   ssize_t read(void* buffer, std::size_t size);
   /// Encrypts one record, of the first kRecord bytes at most, and hands it to the wire. The bytes
-  /// it took; -1 with EAGAIN while unsent() is not 0, or with failed() true.
+  /// it took, fewer if the peer asked for small records; -1 with EAGAIN while unsent() is not 0 or
+  /// write_needs_read(), or with failed() true.
   ssize_t write(const void* buffer, std::size_t size);
   /// Whether read() would not say EAGAIN. With `ask_wire` the wire is read if need be.
   bool look(bool ask_wire);
   /// The same, as far as it is known without looking.
   bool readable() const;
-  /// Sends close_notify; write() is over then.
+  /// In the middle of a message of the peer's (a ticket, a KeyUpdate) TLS can send nothing.
+  bool write_needs_read() const;
+  /// Sends close_notify, as soon as that is possible; write() is over then.
   void close_notify();
   /// Offers the wire what it did not take before. True if nothing is left.
   bool flush();
@@ -77,7 +83,7 @@ class Engine {
 
   // --- from OpenSSL's callbacks ------------------------------------------------------------------
   void on_bad_certificate(X509_STORE_CTX* store);
-  void on_message(bool outgoing, int content_type);
+  void on_message(bool outgoing, int content_type, int message);
   std::string wanted_name;   ///< whom a client expects, for sentences
   std::string session_name;  ///< what a client's sessions are kept under
 
@@ -85,6 +91,8 @@ class Engine {
   friend class EngineBio;
   void fail(int result, bool in_handshake);
   bool goes_on(int result);
+  void begin_reading(std::size_t size);
+  void pay_close_notify();
   void wire_failed(int err) noexcept;
   bool jammed() const noexcept { return unsent() != 0; }
   long wire_read(char* buffer, std::size_t size);
@@ -98,8 +106,10 @@ class Engine {
   std::size_t sent_ = 0;          // of unsent_
   std::uint8_t record_type_ = 0;  // not 0: the next write is this record, for the kernel to wrap
   std::uint8_t unsent_type_ = 0;  // the same for unsent_
+  std::size_t budget_ = 0;        // bytes that this call may still take from the wire
   bool dry_ = false;              // the wire has nothing more for now
   bool starved_ = false;          // OpenSSL asked in vain since this was cleared
+  bool paused_ = false;           // so it did, but of our own will
   bool wire_ended_ = false, wire_failed_ = false;
   int wire_errno_ = 0;
   bool ended_ = false;
@@ -107,9 +117,11 @@ class Engine {
   bool established_ = false;
   bool kernel_sends_ = false, kernel_receives_ = false;
   std::uint64_t messages_ = 0;       // of the handshake protocol, since messages_from_
-  std::uint64_t received_ = 0;       // plain bytes
-  std::uint64_t messages_from_ = 0;  // received_ when messages_ was 0
-  bool flooded_ = false;
+  std::uint64_t carried_ = 0;        // plain bytes, both ways
+  std::uint64_t messages_from_ = 0;  // carried_ when messages_ was 0
+  Failure objection_;                // to what a message says; ends the connection
+  bool write_blocked_ = false;       // write() found a message unfinished
+  bool close_owed_ = false;          // so did close_notify()
   std::string bad_certificate_;
   Failure failure_;
 };

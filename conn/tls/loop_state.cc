@@ -40,7 +40,8 @@ void LoopState::add(Acceptor& acceptor) noexcept {
 
 std::size_t LoopState::process_pending() {
   steps_end_ = {};
-  return steps_.process_pending() + ready_.process_pending();
+  const std::size_t stepped = steps_.process_pending();
+  return stepped + ready_.process_pending();
 }
 
 bool LoopState::another_step() noexcept {

@@ -109,7 +109,7 @@ Endpoint TlsType::below_endpoint(const Endpoint& endpoint) const {
 }
 
 std::shared_ptr<const Context> TlsType::context_for(const Options& endpoint) const {
-  return contexts_->table.source(split_options(endpoint).tls)->get();
+  return contexts_->table.source(split_options(endpoint).tls, false)->get();
 }
 
 void TlsType::check(const Endpoint& endpoint) const {
@@ -141,10 +141,9 @@ void TlsType::check(const Endpoint& endpoint) const {
 ListenerPtr TlsType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                             AcceptHandler accepted) const {
   check(endpoint);
-  std::shared_ptr<const ContextSource> contexts =
-      contexts_->table.source(split_options(endpoint.options).tls);
+  std::shared_ptr<const ContextSource> contexts;
   try {
-    (void)contexts->get()->server();
+    contexts = contexts_->table.source(split_options(endpoint.options).tls, true);
   } catch (const Error& error) {
     throw Error(endpoint.to_string() + ": " + error.what());
   }
@@ -173,6 +172,12 @@ ConnectionPtr TlsType::wrap(ConnectionPtr below, Role role, const std::string& n
   if (!below || &below->type() != &below_ || below->state() != State::kConnected ||
       below->loop() == nullptr) {
     throw Error(name_ + ": wrap() takes a connected " + std::string(below_.name()) + " connection");
+  }
+  const SplitOptions split = split_options(options);
+  for (const auto& [key, value] : split.below.values()) {
+    if (key != "linger" && key != "connect-timeout") {
+      throw Error(name_ + " has no option " + key + " that wrap() could take");
+    }
   }
   auto* connection = new TlsConnection(*this, LoopState::of(*this, *below->loop()));
   ConnectionPtr owner(connection);

@@ -21,7 +21,7 @@ enum class Role : bool { kClient, kServer };
 enum class Errc {
   kHandshake = 1,   ///< no agreement: protocol, cipher, certificate of our own, plain text
   kVerification,    ///< a certificate was not accepted, by us or (an alert says so) by the peer
-  kTimeout,         ///< the handshake took longer than handshake-timeout
+  kTimeout,         ///< longer than handshake-timeout or connect-timeout, or max-handshakes ran
   kTruncated,       ///< the stream ended without close_notify: it may have been cut short
   kProtocol,        ///< a record or message that may not be there, or does not decrypt
   kTooManyMessages  ///< handshake messages (KeyUpdate, tickets) without data between them
