@@ -89,9 +89,10 @@ void serves_again(Scene& scene) {
 
 }  // namespace
 
-TEST_CASE("rdma removal: a device that is deleted fails all its connections at once, and is used again "
-          "when it returns",
-          "[rdma-device]") {
+TEST_CASE(
+    "rdma removal: a device that is deleted fails all its connections at once, and is used again "
+    "when it returns",
+    "[rdma-device]") {
   if (!here()) return;
   {
     Scene scene;

@@ -126,6 +126,37 @@ TEST_CASE("tls: a session is not resumed with another name or another port", "[t
   REQUIRE(visit(site, where) == "yes");
 }
 
+TEST_CASE("tls: a client offers a session to the name it got it from, whatever the server takes",
+          "[tls][resumption]") {
+  const int version = GENERATE(TLS1_2_VERSION, TLS1_3_VERSION);
+  CAPTURE(version);
+  TlsSite site;
+  // OpenSSL's server resumes for any name.
+  RawContext context = RawContext::server(site.identity);
+  context.set_versions(version, version);
+  const RawSocket listening = RawSocket::listening();
+  const auto visited = [&](const std::string& name) {
+    conn::Endpoint where = listening.endpoint();
+    where.hosts.front().name = name;
+    const ConnectionPtr client = site.start(where);
+    const bool resumed = testing::aside(site.loop, [&] {
+      RawTls peer(context, listening.accept());
+      (void)peer.handshake();
+      (void)peer.send("x");
+      return peer.resumed();
+    });
+    RUN_UNTIL(site.loop, client->state() != State::kConnecting);
+    INFO(client->last_error());
+    REQUIRE(client->state() == State::kConnected);
+    REQUIRE(testing::receive(site.loop, *client, 1) == "x");  // and a ticket before it
+    return resumed;
+  };
+  REQUIRE_FALSE(visited("127.0.0.1"));
+  REQUIRE_FALSE(visited("localhost"));
+  REQUIRE(visited("localhost"));
+  REQUIRE(visited("127.0.0.1"));
+}
+
 TEST_CASE("tls: a client that trusts another CA from now on does not resume past it",
           "[tls][resumption]") {
   const std::string version = GENERATE(as<std::string>{}, "1.2", "1.3");

@@ -206,8 +206,8 @@ void RdmaConnection::begin_disconnect(ae::Duration patience) {
   state_->remove(*this);
   if (qp_) qp_to_error(qp_.get());
   set_deadline(patience, &RdmaConnection::disconnect_expired);
-  // Before rdma_cm knows of the connection it would send nothing and report success. (To tell it with
-  // rdma_notify() is no way: Linux then repeats its answer to the request for a minute, and
+  // Before rdma_cm knows of the connection it would send nothing and report success. (To tell it
+  // with rdma_notify() is no way: Linux then repeats its answer to the request for a minute, and
   // rdma_destroy_id() waits for the end of that.) ESTABLISHED comes, or the deadline.
   if (cm_knows_ || peer_gone_ || !can_say_goodbye()) say_goodbye();
 }
@@ -299,7 +299,8 @@ void RdmaConnection::do_close() noexcept {
 void RdmaConnection::do_abandon() noexcept {
   if (id_ && (phase_ == Phase::kOpen || phase_ == Phase::kClosing || phase_ == Phase::kAccepting)) {
     if (qp_) qp_to_error(qp_.get());
-    if (can_say_goodbye()) (void)rdma_disconnect(id_.get());  // a courtesy; nobody waits for the answer
+    if (can_say_goodbye())
+      (void)rdma_disconnect(id_.get());  // a courtesy; nobody waits for the answer
   }
   clear_deadline();
   resolution_.reset();

@@ -162,7 +162,10 @@ TlsListener::~TlsListener() {
 std::vector<Endpoint> TlsListener::endpoints() const {
   std::vector<Endpoint> all;
   if (acceptor_->below() != nullptr) all = acceptor_->below()->endpoints();
-  for (Endpoint& endpoint : all) endpoint.scheme = type_.name();
+  for (Endpoint& endpoint : all) {
+    endpoint.scheme = type_.name();
+    endpoint.options = {};  // those of the layer below say nothing without ours
+  }
   return all;
 }
 

@@ -49,7 +49,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   void do_close() noexcept override;
   void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
   void do_abandon() noexcept override;
-  bool do_rebind(ae::EventLoop& loop) override;
+  bool do_rebind(ae::EventLoop& to) override;
 
  private:
   /// Stands in the loop's list of handshakes that can go on.
@@ -72,7 +72,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   void start_handshake();
   void step();
   void succeed();
-  void fail_handshake(Failure failure);
+  void fail_handshake(const Failure& failure);
   std::string why_not_resumed() const;
   Failure handshake_failure() const;
   Failure timeout_failure() const;

@@ -165,7 +165,7 @@ std::string TlsConnection::why_not_resumed() const {
          "\": certificate has expired, after the session that it resumes began";
 }
 
-void TlsConnection::fail_handshake(Failure failure) {
+void TlsConnection::fail_handshake(const Failure& failure) {
   if (handshaking()) ++shared_->counters.handshake_failures;
   end_handshake();
   fail(failure);

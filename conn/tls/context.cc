@@ -168,7 +168,7 @@ bool is_address(const std::string& name) {
 // --- the server's part ---------------------------------------------------------------------------
 
 struct Context::Server {
-  Server(const Settings& settings)
+  explicit Server(const Settings& settings)
       : tickets(settings.ticket_rotation), alpn(alpn_wire(settings.alpn)) {}
   TicketKeys tickets;
   const std::string alpn;

@@ -1,10 +1,10 @@
 // kv-server: a key-value server over any transport of the library.
 
-#include <signal.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <functional>
 #include <iostream>
 
@@ -75,7 +75,7 @@ void serve(kv::Server& server, kv::TlsSettings& tls, const std::vector<std::stri
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   kv::TlsSettings tls;
   const std::vector<const char*> arguments = tls.take_pass_phrase(argc, argv);
   kv::Server server;
@@ -120,11 +120,9 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 1;
   }
 
-  try {
-    serve(server, tls, urls);
-  } catch (const std::exception& error) {
-    std::cerr << "kv-server: " << error.what() << '\n';
-    return 1;
-  }
+  serve(server, tls, urls);
   return 0;
+} catch (const std::exception& error) {
+  std::cerr << "kv-server: " << error.what() << '\n';
+  return 1;
 }
