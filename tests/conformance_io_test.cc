@@ -229,6 +229,7 @@ TEST_CASE("connection: two hundred at once each get back what they sent", "[conf
                 return r.received >= kSize || r.error != 0;
               }));
     for (const Receiver& receiver : receivers) {
+      CAPTURE(receiver.error);
       REQUIRE(receiver.received == kSize);
       REQUIRE(receiver.intact);
     }

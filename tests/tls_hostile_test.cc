@@ -101,6 +101,9 @@ TEST_CASE("tls: plain text on a TLS port is called that", "[tls][hostile]") {
   const RawSocket peer = RawSocket::connect(testing::address_of(*listener));
   peer.send(text);
   REQUIRE_THAT(site.next_refused().text, Contains("does not speak TLS here"));
+  // An alert, unexpected_message, and nothing else.
+  REQUIRE(testing::aside(site.loop, [&] { return peer.receive(8); }) ==
+          std::string("\x15\x03\x01\x00\x02\x02\x0a", 7));
 }
 
 TEST_CASE("tls: a client at a plain port says so", "[tls][hostile]") {

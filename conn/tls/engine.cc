@@ -457,6 +457,14 @@ void Engine::on_message(bool outgoing, int content_type, int message) {
   }
 }
 
+/// OpenSSL sends no alert to who does not speak TLS. A client that speaks a protocol of its own can
+/// tell its user by this one what it has met.
+void Engine::refuse_plain_text() {
+  constexpr char kUnexpectedMessage[] = "\x15\x03\x01\x00\x02\x02\x0a";  // RFC 8446 6
+  if (SSL_is_server(ssl_.get()) == 0 || SSL_get_state(ssl_.get()) != TLS_ST_BEFORE) return;
+  (void)wire_write(kUnexpectedMessage, sizeof kUnexpectedMessage - 1);
+}
+
 void Engine::fail(int result, bool in_handshake) {
   if (failed()) return;
   const unsigned long error = ERR_peek_error();
@@ -478,6 +486,7 @@ void Engine::fail(int result, bool in_handshake) {
     code = Errc::kTruncated;
     text = "the peer ended the stream without close_notify, so it may have been cut short";
   } else if (in_handshake && is_plain_text(error)) {
+    refuse_plain_text();
     text = reason_text(error) + ": the peer does not speak TLS here";
   } else {
     text = error != 0 ? reason_text(error)

@@ -91,6 +91,7 @@ class Engine {
   friend class EngineBio;
   void fail(int result, bool in_handshake);
   bool goes_on(int result);
+  void refuse_plain_text();
   void begin_reading(std::size_t size);
   void pay_close_notify();
   void wire_failed(int err) noexcept;

@@ -138,17 +138,19 @@ raw() {  # TEXT: what the TLS port answers
   printf '%b' "$1" >text
   exec 7<>"/dev/tcp/127.0.0.1/$port"
   cat text >&7  # in one piece, which the shell's printf does not do
-  answer=$(over cat <&7)
+  answer=$(over od -An -tx1 <&7)
   exec 7>&-
   echo "$answer"
 }
 not_tls=': the peer does not speak TLS here'
-both 'PING in the clear to tls' "wrong version number$not_tls" '^in a second$' raw 'PING\r\n'
-both 'RESP in the clear to tls' "wrong version number$not_tls" '^in a second$' raw "*1\r\n\$4\r\nPING\r\n"
-both 'HTTP to tls' "http request$not_tls" '^in a second$' raw 'GET / HTTP/1.1\r\nHost: x\r\n\r\n'
-both 'redis-cli in the clear to tls' "wrong version number$not_tls" '^Error: Server closed the connection
+alert='^ 15 03 01 00 02 02 0a
+in a second$'
+both 'PING in the clear to tls' "wrong version number$not_tls" "$alert" raw 'PING\r\n'
+both 'RESP in the clear to tls' "wrong version number$not_tls" "$alert" raw "*1\r\n\$4\r\nPING\r\n"
+both 'HTTP to tls' "http request$not_tls" "$alert" raw 'GET / HTTP/1.1\r\nHost: x\r\n\r\n'
+both 'redis-cli in the clear to tls' "wrong version number$not_tls" '^Error: Protocol error, got ".x15" as reply type byte
 in a second$' over redis-cli -p "$port" PING
-both_kv 'kv-cli in the clear to tls' "wrong version number$not_tls" "The server at tcp://.* closed the connection" \
+both_kv 'kv-cli in the clear to tls' "wrong version number$not_tls" 'answered with TLS: use tls://' \
   -u "tcp://127.0.0.1:$port" PING
 connections=2 both 'redis-cli, unknown CA (it tries twice)' 'the peer answered with the alert "unknown CA"' \
   '^Could not connect to Redis at 127.0.0.1:[0-9]+: SSL_connect failed: certificate verify failed$' \

@@ -99,12 +99,17 @@ struct Ends {
     wires[0].in += std::exchange(wires[1].out, {});
   }
   void shake_hands() {
-    for (int i = 0; i < 6; ++i) {
-      (void)client.handshake();
+    bool over = false;
+    for (int i = 0; i < 20'000 && !over; ++i) {
+      const Engine::Step there = client.handshake();
+      (void)client.flush();
       carry();
-      (void)server.handshake();
+      const Engine::Step here = server.handshake();
+      (void)server.flush();
       carry();
+      over = there == Engine::Step::kDone && here == Engine::Step::kDone;
     }
+    require(over);
   }
 };
 

@@ -78,9 +78,10 @@ conn::Registry test_registry() {
     if (!type->name().starts_with("tls")) continue;
     // Names of memory are no host names.
     conn::Options options = test_tls_options(type->name() == "tls+memory" ? "localhost" : "");
-    // Emulated, hundreds of handshakes at once take longer than the five seconds of the default.
+    // Emulated, hundreds of handshakes at once take longer than the defaults allow.
     if (rdma_address() != nullptr && type->name() != "tls+memory") {
       options.set("connect-timeout", "60s");
+      options.set("handshake-timeout", "60s");
     }
     if (const char* more = std::getenv("AECONN_TLS_OPTIONS")) {
       options = options.merged_with(conn::Options::parse(more));
