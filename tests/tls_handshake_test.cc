@@ -39,11 +39,14 @@ std::uint64_t statistic(TlsSite& site, const conn::ConnectionType& type, std::st
   return 0;
 }
 
-/// Has it been closed at the other end?
+/// Has it been closed at the other end? What it said before, an alert, is thrown away.
 bool is_over(const RawSocket& socket) {
-  char byte;
-  const ssize_t n = ::recv(socket.fd(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
-  return n == 0 || (n < 0 && errno != EAGAIN);
+  char bytes[256];
+  ssize_t n = 0;
+  do {
+    n = ::recv(socket.fd(), bytes, sizeof bytes, MSG_DONTWAIT);
+  } while (n > 0);
+  return n == 0 || errno != EAGAIN;
 }
 
 }  // namespace
