@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "conn/tls/acceptor.h"
+#include "conn/tls/peer_user.h"
 
 #ifndef SOL_TLS
 #define SOL_TLS 282  // linux/socket.h, which libc's headers do not repeat

@@ -17,83 +17,13 @@
 
 #include "conn/error.h"
 #include "conn/tls/engine.h"
+#include "conn/tls/files.h"
 
 namespace conn::tls {
 namespace {
 
 // TLS 1.2: forward secrecy and authenticated encryption only. DHE needs dh-params.
 constexpr const char* kCiphers = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20";
-constexpr std::size_t kLongestPassPhrase = 1024;
-
-[[noreturn]] void fail(const std::string& what) {
-  throw Error(what + ": " + take_errors("OpenSSL does not say why"));
-}
-
-/// Opens for reading. The sentence says why a file cannot be read in errno's words.
-BioPtr open_file(const std::string& path, const std::string& what) {
-  ERR_clear_error();
-  BioPtr file(BIO_new_file(path.c_str(), "r"));
-  struct stat info {};
-  if (file && stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
-    throw Error("read " + what + " " + path + ": it is a folder");
-  }
-  if (!file) fail("read " + what + " " + path);
-  return file;
-}
-
-/// After a PEM function found nothing: not an error where the file simply ended.
-bool at_end_of_pem() {
-  const unsigned long error = ERR_peek_error();
-  if (ERR_GET_LIB(error) != ERR_LIB_PEM || ERR_GET_REASON(error) != PEM_R_NO_START_LINE) {
-    return false;
-  }
-  ERR_clear_error();
-  return true;
-}
-
-Secret read_pass_phrase(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) throw Error("read the pass phrase " + path + ": " + errno_text(errno));
-  Secret text(kLongestPassPhrase);
-  std::size_t size = 0;
-  ssize_t n = 1;
-  while (n > 0 && size < kLongestPassPhrase) {
-    n = ::read(fd, text.data() + size, kLongestPassPhrase - size);
-    if (n > 0) size += static_cast<std::size_t>(n);
-  }
-  const int err = n < 0 ? errno : 0;
-  ::close(fd);
-  if (err != 0) throw Error("read the pass phrase " + path + ": " + errno_text(err));
-  const std::string_view all = text.view().substr(0, size);
-  text.shrink(std::min(all.find_first_of("\r\n"), all.size()));  // its first line
-  return text;
-}
-
-struct Password {
-  std::string_view phrase;
-  bool asked = false;
-};
-
-int give_password(char* buffer, int size, int, void* argument) {
-  auto& password = *static_cast<Password*>(argument);
-  password.asked = true;
-  if (password.phrase.size() > static_cast<std::size_t>(size)) return -1;
-  std::copy(password.phrase.begin(), password.phrase.end(), buffer);
-  return static_cast<int>(password.phrase.size());
-}
-
-KeyPtr read_key(const std::string& path, std::string_view phrase) {
-  const BioPtr file = open_file(path, "the key");
-  Password password{phrase};
-  KeyPtr key(PEM_read_bio_PrivateKey(file.get(), nullptr, give_password, &password));
-  if (key) return key;
-  ERR_clear_error();
-  if (password.asked && phrase.empty()) {
-    throw Error("the key " + path + " is encrypted: give its pass phrase, in key-pass-file=FILE");
-  }
-  if (password.asked) throw Error("the key " + path + " cannot be decrypted with this pass phrase");
-  throw Error("the key " + path + " holds no private key in PEM form");
-}
 
 /// OpenSSL's callbacks run on its frames, through which no exception may pass; what can be thrown
 /// here is that memory ran out. False if something was.
@@ -554,61 +484,6 @@ void Context::prepare_client(Engine& engine, const std::string& name,
   if (const SessionPtr session = sessions_.take(engine.session_name)) {
     SSL_set_session(ssl, session.get());
   }
-}
-
-// --- the peer ------------------------------------------------------------------------------------
-
-namespace {
-
-std::string text_of(const ASN1_STRING* string) {
-  unsigned char* utf8 = nullptr;
-  const int size = string == nullptr ? -1 : ASN1_STRING_to_UTF8(&utf8, string);
-  if (size < 0) return {};
-  std::string text(reinterpret_cast<char*>(utf8), static_cast<std::size_t>(size));
-  OPENSSL_free(utf8);
-  // "admin\0.evil.example" must not pass for admin anywhere.
-  return text.find('\0') == std::string::npos ? text : std::string();
-}
-
-std::string common_name_of(const X509* certificate) {
-  const X509_NAME* subject = X509_get_subject_name(certificate);
-  const int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
-  return at < 0 ? "" : text_of(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
-}
-
-std::string alternative_name_of(const X509* certificate, int kind) {
-  auto* names = static_cast<GENERAL_NAMES*>(
-      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
-  std::string found;
-  for (int i = 0; found.empty() && i < sk_GENERAL_NAME_num(names); ++i) {
-    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names, i);
-    if (name->type == kind) found = text_of(name->d.ia5);
-  }
-  GENERAL_NAMES_free(names);
-  return found;
-}
-
-}  // namespace
-
-std::string peer_user_of(SSL* ssl, Settings::PeerUser kind) {
-  const X509* certificate = SSL_get0_peer_certificate(ssl);
-  if (certificate == nullptr || SSL_get_verify_result(ssl) != X509_V_OK ||
-      (SSL_get_verify_mode(ssl) & SSL_VERIFY_PEER) == 0) {
-    return {};
-  }
-  switch (kind) {
-    case Settings::PeerUser::kNo:
-      return {};
-    case Settings::PeerUser::kCommonName:
-      return common_name_of(certificate);
-    case Settings::PeerUser::kUri:
-      return alternative_name_of(certificate, GEN_URI);
-    case Settings::PeerUser::kDns:
-      return alternative_name_of(certificate, GEN_DNS);
-    case Settings::PeerUser::kEmail:
-      return alternative_name_of(certificate, GEN_EMAIL);
-  }
-  return {};
 }
 
 }  // namespace conn::tls

@@ -58,7 +58,4 @@ class Context {
   mutable SessionStore sessions_;
 };
 
-/// Who the peer is, by its verified certificate; empty if it has none of that kind.
-std::string peer_user_of(SSL* ssl, Settings::PeerUser kind);
-
 }  // namespace conn::tls

@@ -1,0 +1,14 @@
+#pragma once
+// Who the peer is, by its certificate.
+
+#include <string>
+
+#include "conn/tls/openssl.h"
+#include "conn/tls/settings.h"
+
+namespace conn::tls {
+
+/// What the peer's certificate names it; empty if it is not verified or has no name of that kind.
+std::string peer_user_of(SSL* ssl, Settings::PeerUser kind);
+
+}  // namespace conn::tls
