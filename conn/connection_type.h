@@ -59,8 +59,8 @@ class ConnectionType {
   /// Makes a connected socket of the host's own a connection, which owns it from now on: accepted
   /// elsewhere, inherited, from socketpair(2). It becomes non-blocking and close-on-exec. Throws
   /// Error where the type has no descriptors (Capabilities::descriptor), where a handshake has to
-  /// come first (tls: adopt it below and TlsType::wrap() that), or if `fd` is not a connected stream
-  /// socket of the type's family; `fd` is then still the caller's.
+  /// come first (tls: adopt it below and TlsType::wrap() that), or if `fd` is not a connected
+  /// stream socket of the type's family; `fd` is then still the caller's.
   [[nodiscard]] virtual ConnectionPtr adopt(ae::EventLoop& loop, int fd) const;
 
   // Redis's pending-data calls, for a host that drives them itself. On our own loop they are
