@@ -151,6 +151,18 @@ $(OUT)/tidy/%.ok: %.cc .clang-tidy
 	clang-tidy --quiet --warnings-as-errors='*' $< -- $(ALL_CPPFLAGS) -std=c++20
 	@touch $@
 
+# ---- measuring: limits and load -----------------------------------------------------------------
+# bench/limits/ knows nothing of the library; --as-needed keeps its libraries out as well.
+LEAN := -Wl,--as-needed
+BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo)
+.PHONY: bench-programs
+bench-programs: $(BENCH_PROGRAMS)  ## what benchmarks compare with and drive load with, into build/bench/
+$(BENCH_PROGRAMS): | $(OUT)/bench/
+$(OUT)/bench/:
+	@mkdir -p $@
+$(OUT)/bench/epoll-echo: $(call obj,$(addprefix bench/limits/,epoll_echo.cc sockets.cc))
+	$(call LINK,$(LEAN))
+
 # ---- installing ---------------------------------------------------------------------------------
 D := $(DESTDIR)
 fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@VERSION@|$(VERSION)|g' \
