@@ -48,8 +48,9 @@ LIB_SRC := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter
 KV_SRC      := $(wildcard examples/kv_server/*.cc)
 SERVER_SRC  := $(filter-out examples/kv_server/cli_%,$(KV_SRC))
 CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_SRC))
+PERF_SRC    := $(wildcard examples/conn_perf/*.cc)
 SINGLE_SRC  := $(wildcard examples/*.cc)# each a program of its own
-TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(filter-out %_main.cc,$(KV_SRC))
+TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC))
 FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.cc)
 # What a program that uses the library may include; the rest of a transport's folder is its own.
 PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h)
@@ -61,6 +62,7 @@ SONAME   := libaeconn.so.$(SOVERSION)
 SHARED   := $(OUT)/libaeconn.so.$(VERSION)
 PROGRAMS := $(if $(filter %/server_main.cc,$(KV_SRC)),$(OUT)/kv-server) \
             $(if $(filter %/cli_main.cc,$(KV_SRC)),$(OUT)/kv-cli) \
+            $(if $(filter %/perf_main.cc,$(PERF_SRC)),$(OUT)/conn-perf) \
             $(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC))
 FUZZERS  := $(patsubst tests/fuzz/%.cc,$(OUT)/%,$(FUZZ_SRC))
 
@@ -83,6 +85,8 @@ LINK = @echo "  LD   $@"; $(if $(V),set -x;) $(CXX) $(ALL_LDFLAGS) $(1) -o $@ $^
 $(OUT)/kv-server: $(call obj,$(SERVER_SRC)) $(STATIC)
 	$(call LINK)
 $(OUT)/kv-cli: $(call obj,$(CLI_SRC)) $(STATIC)
+	$(call LINK)
+$(OUT)/conn-perf: $(call obj,$(PERF_SRC)) $(STATIC)
 	$(call LINK)
 $(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC)): $(OUT)/%: $(OUT)/obj/examples/%.o $(STATIC)
 	$(call LINK)
@@ -145,7 +149,7 @@ $(OUT)/headers/%.ok: % $(wildcard ae/*.h conn/*.h conn/*/*.h) $(OUT)/flags
 OUR_CODE = $(shell find ae conn examples tests bench -name '*.cc' -o -name '*.h' 2>/dev/null)
 format:  ## clang-format on all our code
 	clang-format -i $(OUR_CODE)
-tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(KV_SRC) $(SINGLE_SRC))  ## clang-tidy
+tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(KV_SRC) $(PERF_SRC) $(SINGLE_SRC))  ## clang-tidy
 $(OUT)/tidy/%.ok: %.cc .clang-tidy
 	@mkdir -p $(@D)
 	clang-tidy --quiet --warnings-as-errors='*' $< -- $(ALL_CPPFLAGS) -std=c++20
