@@ -140,6 +140,22 @@ check-valkey: all  ## tests against a Valkey built with RDMA: VALKEY=folder of i
 bench-redis: all  ## redis-benchmark against kv-server and redis-server in turn, with ratios
 	@AECONN_BUILD=$(OUT) bench/redis_ratio
 
+# ---- measuring ----------------------------------------------------------------------------------
+$(OUT)/bench/micro: $(call obj,$(wildcard bench/micro/*.cc) $(filter-out %_main.cc,$(KV_SRC))) $(STATIC)
+	@mkdir -p $(@D)
+	$(call LINK,,-lbenchmark)
+$(OUT)/bench/loop-bench: $(call obj,bench/ae_loop_bench.cc) $(STATIC)
+	@mkdir -p $(@D)
+	$(call LINK)
+
+bench-micro: $(OUT)/bench/micro  ## times of small parts, by Google Benchmark
+	@$<
+bench-instructions: $(OUT)/bench/micro  ## the same parts counted in instructions, under valgrind
+	@bench/instructions $<
+bench-loop: $(OUT)/bench/loop-bench  ## the event loop against bare libev and bare epoll
+	@$<
+.PHONY: bench-micro bench-instructions bench-loop
+
 headers: $(PUBLIC_HEADERS:%=$(OUT)/headers/%.ok)  ## each public header compiles alone
 $(OUT)/headers/%.ok: % $(wildcard ae/*.h conn/*.h conn/*/*.h) $(OUT)/flags
 	@mkdir -p $(@D)

@@ -1,0 +1,108 @@
+// The loop and connections over a Unix socket. Counted are our instructions and libev's, not the
+// kernel's: build/bench/loop-bench measures whole events.
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "ae/libev_loop.h"
+#include "bench/micro/cases.h"
+#include "conn/tcp/unix_type.h"
+
+namespace micro {
+namespace {
+
+constexpr ae::Process kPoll = ae::kFullIteration | ae::kDontWait;
+
+std::array<int, 2> socket_pair() {
+  std::array<int, 2> ends{};
+  require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()) == 0, "socketpair");
+  return ends;
+}
+
+struct Files {
+  explicit Files(std::size_t ready) {
+    for (std::size_t i = 0; i < ready; ++i) {
+      pairs.push_back(socket_pair());
+      require(::write(pairs.back()[1], "x", 1) == 1, "write");
+      loop.add_file_event(pairs.back()[0], ae::kReadable, [this](int, ae::Mask) { ++events; });
+    }
+  }
+  Files(const Files&) = delete;
+  Files& operator=(const Files&) = delete;
+  ~Files() {
+    for (const auto& pair : pairs) {
+      loop.remove_file_event(pair[0], ae::kReadable);
+      for (const int fd : pair) ::close(fd);
+    }
+  }
+  ae::LibevLoop loop;
+  std::vector<std::array<int, 2>> pairs;
+  std::uint64_t events = 0;
+};
+
+auto iterate(std::size_t ready) {
+  return [ready] {
+    return [files = std::make_unique<Files>(ready), ready] {
+      files->events = 0;
+      files->loop.process_events(kPoll);
+      require(files->events == ready, "not every file had its event");
+    };
+  };
+}
+
+/// Two connections; the far one echoes what the near one sends.
+struct Echo {
+  explicit Echo(std::size_t its_size) : size(its_size), message(its_size, 'x'), buffer(its_size) {
+    const auto ends = socket_pair();
+    near = type.adopt(loop, ends[0]);
+    far = type.adopt(loop, ends[1]);
+    far->set_read_handler([this](conn::Connection& connection) {
+      const ssize_t n = connection.read(buffer.data(), buffer.size());
+      if (n > 0) connection.write(buffer.data(), static_cast<std::size_t>(n));
+    });
+    near->set_read_handler([this](conn::Connection& connection) {
+      const ssize_t n = connection.read(buffer.data(), buffer.size());
+      if (n > 0) received += static_cast<std::size_t>(n);
+    });
+  }
+  void operator()() {
+    received = 0;
+    near->write(message.data(), size);
+    while (received < size) loop.process_events(kPoll);
+  }
+  conn::tcp::UnixType type;
+  ae::LibevLoop loop;
+  conn::ConnectionPtr near, far;
+  std::size_t size, received = 0;
+  std::string message;
+  std::vector<char> buffer;
+};
+
+}  // namespace
+
+void add_loop_cases(Cases& cases) {
+  cases.add("loop/iteration without events", iterate(0));
+  cases.add("loop/1 ready file", iterate(1));
+  cases.add("loop/64 ready files", iterate(64));
+  cases.add("loop/timer added and removed", [] {
+    return [loop = std::make_unique<ae::LibevLoop>()] {
+      const auto id = loop->add_time_event(std::chrono::hours(1), [] { return ae::kNoMore; });
+      loop->remove_time_event(id);
+    };
+  });
+  cases.add("loop/post and run", [] {
+    return [loop = std::make_unique<ae::LibevLoop>()] {
+      bool ran = false;
+      loop->post([&ran] { ran = true; });
+      loop->process_events(kPoll);
+      require(ran, "a posted function did not run");
+    };
+  });
+  cases.add("connection/echo of 64 B, both ends",
+            [] { return [echo = std::make_unique<Echo>(64)] { (*echo)(); }; });
+}
+
+}  // namespace micro

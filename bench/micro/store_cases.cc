@@ -1,0 +1,63 @@
+// The hash table of kv-server: 10,000 keys, of which each call takes the next.
+
+#include <string>
+#include <string_view>
+
+#include "bench/micro/cases.h"
+#include "examples/kv_server/siphash.h"
+#include "examples/kv_server/store.h"
+
+namespace micro {
+namespace {
+
+constexpr std::size_t kKeys = 10'000;
+constexpr kv::HashSeed kSeed{1, 2};
+
+struct Data {
+  Data() : store(1, kSeed), database(store.database(0)) {
+    for (std::size_t i = 0; i < kKeys; ++i) {
+      keys.push_back("key:" + std::to_string(100'000'000'000 + i));
+      database.set(keys.back(), value, 0);
+    }
+    while (database.rehash_some(1000)) continue;
+  }
+  std::string_view next() {
+    at = at + 1 < kKeys ? at + 1 : 0;
+    return keys[at];
+  }
+  kv::Store store;
+  kv::Database& database;
+  std::vector<std::string> keys;
+  std::string value = std::string(64, 'v');
+  std::size_t at = 0;
+};
+
+template <class Call>
+auto with_data(Call call) {
+  return [call] { return [data = std::make_unique<Data>(), call] { call(*data); }; };
+}
+
+}  // namespace
+
+void add_store_cases(Cases& cases) {
+  cases.add("siphash/16 B", [] {
+    return [key = std::string_view("key:000000000001")] {
+      keep(key);
+      keep(kv::siphash13(key, kSeed));
+    };
+  });
+  // Not 1000 calls: chains differ in length, and all of them belong to the figure.
+  cases.add("store/find one of 10,000 keys",
+            with_data([](Data& data) { keep(*data.database.find(data.next(), 0)); }), kKeys);
+  cases.add("store/find a key that is not there",
+            with_data([](Data& data) { keep(data.database.find("none", 0)); }));
+  cases.add("store/set a value of the same size",
+            with_data([](Data& data) { keep(*data.database.set(data.next(), data.value, 0)); }),
+            kKeys);
+  cases.add("store/set and expire", with_data([](Data& data) {
+              data.database.expire_at(data.database.set(data.next(), data.value, 0), 1000);
+            }),
+            kKeys);
+}
+
+}  // namespace micro
