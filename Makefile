@@ -174,7 +174,8 @@ $(OUT)/tidy/%.ok: %.cc .clang-tidy
 # ---- measuring: limits and load -----------------------------------------------------------------
 # bench/limits/ knows nothing of the library; --as-needed keeps its libraries out as well.
 LEAN := -Wl,--as-needed
-BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo request-load)
+HISTOGRAM := $(call obj,examples/conn_perf/histogram.cc)
+BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo request-load $(if $(RDMA_LIBS),verbs-echo))
 .PHONY: bench-programs
 bench-programs: $(BENCH_PROGRAMS)  ## what benchmarks compare with and drive load with, into build/bench/
 $(BENCH_PROGRAMS): | $(OUT)/bench/
@@ -182,7 +183,9 @@ $(OUT)/bench/:
 	@mkdir -p $@
 $(OUT)/bench/epoll-echo: $(call obj,$(addprefix bench/limits/,epoll_echo.cc sockets.cc))
 	$(call LINK,$(LEAN))
-$(OUT)/bench/request-load: $(call obj,$(wildcard bench/request_load*.cc) examples/conn_perf/histogram.cc $(filter examples/kv_server/resp%,$(KV_SRC))) $(STATIC)
+$(OUT)/bench/verbs-echo: $(call obj,$(wildcard bench/limits/verbs_*.cc) bench/limits/sockets.cc) $(HISTOGRAM)
+	$(call LINK,$(LEAN))
+$(OUT)/bench/request-load: $(call obj,$(wildcard bench/request_load*.cc) $(filter examples/kv_server/resp%,$(KV_SRC))) $(HISTOGRAM) $(STATIC)
 	$(call LINK)
 
 # ---- installing ---------------------------------------------------------------------------------
