@@ -1,0 +1,210 @@
+#include "client.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+
+#include "ae/libev_loop.h"
+#include "conn/transports/transports.h"
+#include "control.h"
+#include "limits.h"
+#include "load.h"
+#include "report.h"
+#include "signals.h"
+
+namespace perf {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A line on the terminal that says how far it is; nothing where there is none.
+class Progress {
+ public:
+  Progress(ae::EventLoop& loop, const Load& load) : loop_(loop), load_(load), since_(loop.now()) {
+    if (isatty(STDERR_FILENO) == 0) return;
+    timer_ = loop_.add_time_event(500ms, [this]() -> ae::Duration { return show(), 500ms; });
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() {
+    if (timer_ == 0) return;
+    loop_.remove_time_event(timer_);
+    std::cerr << "\r\x1b[K" << std::flush;
+  }
+
+ private:
+  void show() {
+    const Plan& plan = load_.plan();
+    const double time = std::chrono::duration<double>(loop_.now() - since_).count();
+    std::cerr << fmt::format(
+                     "\r{} over {}, connections {} of {}, depth {}, size {}: {} requests, "
+                     "{:.1f} s\x1b[K",
+                     to_string(plan.mode), plan.endpoint.scheme, load_.opened(), plan.connections,
+                     plan.depth, plan.size, load_.begun(), time)
+              << std::flush;
+  }
+
+  ae::EventLoop& loop_;
+  const Load& load_;
+  ae::TimePoint since_;
+  ae::TimerId timer_ = 0;
+};
+
+/// Lets the loop run for a time.
+void pass(ae::EventLoop& loop, ae::Duration time, const bool& asked_to_end) {
+  bool over = false;
+  const ae::TimerId timer = loop.add_time_event(time, [&] {
+    over = true;
+    loop.stop();
+    return ae::kNoMore;
+  });
+  while (!over && !asked_to_end) loop.run();
+  loop.remove_time_event(timer);
+}
+
+class Client {
+ public:
+  Client(ClientShared& shared, ClientOptions& options) : shared_(shared), options_(options) {
+    Plan& plan = options_.plan;
+    if (!plan.echo) control_ = std::make_unique<Control>(shared_, plan.endpoint, plan.patience);
+    if (options_.json != "-" && options_.csv != "-") reports_.push_back(make_table(std::cout));
+    if (!options_.json.empty()) reports_.push_back(make_json(options_.json));
+    if (!options_.csv.empty()) reports_.push_back(make_csv(options_.csv));
+  }
+
+  void run() {
+    for (const std::size_t connections : options_.connections) {
+      for (const std::size_t size : options_.sizes) {
+        for (const std::size_t depth : options_.depths) {
+          Plan plan = options_.plan;
+          plan.connections = connections;
+          plan.size = size;
+          plan.depth = depth;
+          plan.reply_size = options_.reply_size != 0 ? options_.reply_size : size;
+          measure(plan);
+        }
+      }
+    }
+    for (const auto& report : reports_) report->end();
+  }
+
+ private:
+  void measure(const Plan& plan) {
+    const bool idle = plan.mode == Mode::kIdle;
+    Result result;
+    result.plan = plan;
+    Load load(shared_, plan);
+    const Progress progress(shared_.loop, load);
+    std::optional<Usage> server_before;
+    Usage client_before;
+    const auto snapshot = [&] {  // the cheap one last: the other's cost is then not measured
+      if (control_) server_before = idle ? control_->everything() : control_->work();
+      client_before = idle ? meter_.everything() : meter_.work();
+    };
+    if (idle) snapshot();
+    if (plan.mode != Mode::kConnect) load.open();
+    if (!begun_) begin(plan, load.sample());
+    if (idle) {
+      // Transports give buffers of idle connections back after a second.
+      pass(shared_.loop, 2s, asked_to_end_);
+    } else {
+      if (plan.warmup > 0s) load.run(0, plan.warmup);
+      snapshot();
+      load.run(plan.requests, plan.seconds);
+    }
+    result.client = (idle ? meter_.everything() : meter_.work()).since(client_before);
+    if (control_)
+      result.server = (idle ? control_->everything() : control_->work()).since(*server_before);
+    result.requests = load.requests();
+    result.bytes = load.bytes();
+    result.elapsed = load.elapsed();
+    result.latency = load.latency();
+    for (const auto& report : reports_) report->result(result);
+    if (idle && options_.hold > 0s) hold();
+  }
+
+  void begin(const Plan& plan, const conn::Connection* sample) {
+    begun_ = true;
+    Sides sides;
+    sides.client = Facts::of_process(options_.command);
+    if (control_) {
+      sides.client.add_way(control_->connection());
+      sides.server = control_->facts();
+      if (!control_->why_no_calls().empty())
+        sides.notes.push_back("server: " + control_->why_no_calls());
+    } else if (sample != nullptr) {
+      sides.client.add_way(*sample);
+    }
+    if (!meter_.why_no_calls().empty()) sides.notes.push_back("client: " + meter_.why_no_calls());
+    if (!plan.verify) sides.notes.push_back("payloads are NOT verified (--no-verify)");
+    for (const auto& report : reports_) report->begin(sides, plan);
+  }
+
+  void hold() {
+    const Signals signals(shared_.loop, [this] {
+      asked_to_end_ = true;
+      shared_.loop.stop();
+    });
+    pass(shared_.loop, options_.hold, asked_to_end_);
+  }
+
+  ClientShared& shared_;
+  ClientOptions& options_;
+  Meter meter_;
+  std::unique_ptr<Control> control_;
+  std::vector<std::unique_ptr<Report>> reports_;
+  bool begun_ = false, asked_to_end_ = false;
+};
+
+void demand(bool good, const char* sentence) {
+  if (!good) throw UsageError(sentence);
+}
+
+void check(const ClientOptions& options) {
+  const Plan& plan = options.plan;
+  const bool request = plan.mode == Mode::kRequestResponse, stream = plan.mode == Mode::kStream;
+  demand(request || options.depths == std::vector<std::size_t>{1},
+         "--depths is for --mode request-response: elsewhere nothing is queued");
+  demand(!plan.both_ways || stream, "--both-ways is for --mode stream");
+  demand(!plan.echo || !stream,
+         "--echo and --mode stream do not go together: an echo server does not count a stream");
+  demand(!plan.echo || options.reply_size == 0,
+         "--echo and --reply-size do not go together: an echo is as long as what it answers");
+  demand(options.hold == 0s || plan.mode == Mode::kIdle, "--hold is for --mode idle");
+  demand(options.json != "-" || options.csv != "-",
+         "only one of --json and --csv can go to standard output");
+}
+
+}  // namespace
+
+void run_client(ClientOptions options) {
+  check(options);
+  const conn::Registry registry = conn::all_transports();  // outlives what is made of it
+  Plan& plan = options.plan;
+  try {
+    plan.endpoint = conn::Endpoint::parse(options.url);
+    registry.require(plan.endpoint.scheme).check(plan.endpoint);
+  } catch (const conn::Error& error) {
+    throw UsageError(error.what());
+  }
+  // Many handshakes at once on a slow machine take their time.
+  if (!plan.endpoint.options.has("connect-timeout"))
+    plan.endpoint.options.set("connect-timeout", "60s");
+  const std::uint64_t descriptors = allow_descriptors();
+  const bool each_has_one = registry.require(plan.endpoint.scheme).capabilities().descriptor;
+  for (const std::size_t count : options.connections) {
+    if (each_has_one && count + 64 > descriptors) {
+      throw Failed(
+          fmt::format("{} connections do not fit: this process may have {} descriptors "
+                      "(ulimit -n)",
+                      count, descriptors));
+    }
+  }
+  ae::LibevLoop loop;
+  ClientShared shared(loop, registry);
+  Client(shared, options).run();
+}
+
+}  // namespace perf

@@ -1,0 +1,60 @@
+#pragma once
+// What makes a figure repeatable and what it cost: this program, its machine, its use of both.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "conn/connection.h"
+#include "fields.h"
+
+namespace perf {
+
+/// Where a figure comes from. Texts are empty where unknown.
+struct Facts {
+  std::string version, kernel;
+  unsigned processors = 0;
+  std::string device;  ///< the RDMA device, else the network interface
+  std::optional<std::uint64_t> mtu;
+  std::string options;  ///< of the command line
+
+  /// Of this process, without what only a connection tells.
+  static Facts of_process(std::string options);
+  /// Adds what `connection` tells of its way.
+  void add_way(const conn::Connection& connection);
+  void store(Fields& fields) const;
+  static Facts load(const Fields& fields);
+};
+
+/// What this process has used so far. No value where the kernel does not tell.
+struct Usage {
+  std::optional<std::uint64_t> cpu_ns, system_calls;
+  std::optional<std::uint64_t> resident, pinned, descriptors;  ///< bytes, bytes, count
+
+  void store(Fields& fields) const;
+  static Usage load(const Fields& fields);
+  /// What was used since `before`; memory and descriptors may have shrunk, which counts as 0.
+  Usage since(const Usage& before) const;
+};
+
+/// Measures this process; the thread that makes it is the one whose system calls count.
+class Meter {
+ public:
+  Meter();
+  Meter(const Meter&) = delete;
+  Meter& operator=(const Meter&) = delete;
+  ~Meter();
+
+  /// CPU time and system calls.
+  Usage work() const;
+  /// And memory and descriptors, which take reading in /proc.
+  Usage everything() const;
+  /// Why there is no count of system calls; empty if there is one.
+  const std::string& why_no_calls() const noexcept { return why_no_calls_; }
+
+ private:
+  std::string why_no_calls_;  // first: what makes calls_ writes it
+  int calls_ = -1;            // a perf event that counts raw_syscalls:sys_enter
+};
+
+}  // namespace perf

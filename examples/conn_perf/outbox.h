@@ -1,0 +1,93 @@
+#pragma once
+// What a connection has to send: texts, and data messages whose bytes follow from their sequence
+// numbers. So a short write keeps two numbers, not bytes, and many connections share one payload.
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "wire.h"
+
+namespace perf {
+
+/// Bytes that payloads are cut from, each sequence number at a place of its own: a piece of another
+/// message at the same offset would be noticed.
+class Payload {
+ public:
+  /// For messages of up to `size` bytes. Throws std::bad_alloc.
+  void reserve(std::size_t size);
+  std::span<const char> of(std::uint64_t sequence, std::size_t size) const noexcept {
+    return {bytes_.data() + (sequence * 8) % kPlaces, size - kHeaderSize};
+  }
+
+ private:
+  static constexpr std::size_t kPlaces = 64 << 10;
+  std::vector<char> bytes_;
+};
+
+/// The bytes of one write. One for all connections of a loop.
+class Batch {
+ public:
+  static constexpr std::size_t kMost = 256 << 10;
+
+  std::span<const iovec> vectors() const noexcept { return {vectors_.data(), count_}; }
+  std::size_t size() const noexcept { return size_; }
+  void clear() noexcept { count_ = size_ = copied_ = 0; }
+  /// Takes what fits of `bytes`, which must live until the write if there are many; returns its
+  /// size.
+  std::size_t add(std::span<const char> bytes) noexcept;
+
+ private:
+  // Short pieces are copied next to each other: a vector for each would cost more.
+  static constexpr std::size_t kWorthCopying = 8 << 10;
+  std::array<iovec, 64> vectors_;
+  std::size_t count_ = 0, size_ = 0, copied_ = 0;
+  std::vector<char> copies_ = std::vector<char>(kMost);
+};
+
+class Outbox {
+ public:
+  /// What kind of data message is sent, and the sequence number of the first.
+  void set_data(Kind kind, std::size_t size, bool verify, std::uint64_t first);
+  /// More data messages are to go.
+  void add_data(std::uint64_t count) noexcept { end_ += count; }
+  /// No data message begins any more.
+  void end_data() noexcept { end_ = begun(); }
+  /// Goes before the data messages that have not begun.
+  void add_text(Kind kind, std::uint64_t sequence, std::string_view text);
+
+  /// Data messages are allowed up to this sequence number.
+  std::uint64_t end() const noexcept { return end_; }
+  bool empty() const noexcept { return texts_.empty() && next_ == end_; }
+  std::size_t text_bytes() const noexcept { return texts_.size(); }
+  /// The sequence number after the last data message of which a byte was taken.
+  std::uint64_t begun() const noexcept { return next_ + (offset_ != 0 ? 1 : 0); }
+  /// The one after the last that was taken whole.
+  std::uint64_t sent() const noexcept { return next_; }
+
+  /// Adds to `batch` what is next, as much as it takes.
+  void gather(const Payload& payload, Batch& batch);
+  /// So many of these bytes were taken.
+  void advance(std::size_t size) noexcept;
+
+ private:
+  bool add_message(const Payload& payload, Batch& batch, std::uint64_t sequence, std::size_t from);
+
+  std::string texts_;
+  std::size_t texts_sent_ = 0;
+  Kind kind_ = Kind::kData;
+  bool verify_ = true;
+  std::size_t size_ = kHeaderSize;
+  std::uint64_t next_ = 0, end_ = 0;  // sequence numbers: not sent whole yet; where to stop
+  std::size_t offset_ = 0;            // bytes sent of next_
+  std::uint32_t checksum_ = 0;        // of known_
+  std::uint64_t known_ = UINT64_MAX;
+};
+
+}  // namespace perf

@@ -1,0 +1,159 @@
+// conn-perf: measures the transports of aeconn, between two processes or two machines.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+
+#include "client.h"
+#include "conn/options.h"
+#include "server.h"
+#include "wire.h"
+
+namespace {
+
+/// "64", "1k", "64k", "1m", as in the options of a URL. Throws conn::Error.
+std::size_t size_of(const std::string& option, const std::string& text) {
+  return static_cast<std::size_t>(
+      conn::Options{{option, text}}.bytes(option, 0, perf::kHeaderSize, perf::kMostSize));
+}
+
+template <class Convert>
+auto list_of(const std::vector<std::string>& words, Convert convert) {
+  std::vector<std::size_t> values;
+  for (const std::string& word : words) values.push_back(convert(word));
+  return values;
+}
+
+/// The text that a client's options came as, and what they mean.
+struct ClientWords {
+  std::string mode = "request-response", reply_size, seconds, warmup = "1s", hold = "0",
+              patience = "60s";
+  std::vector<std::string> sizes{"64"}, connections{"1"}, depths{"1"};
+  std::uint64_t requests = 0;
+  bool no_verify = false;
+};
+
+perf::Mode mode_of(const std::string& name) {
+  for (const auto mode : {perf::Mode::kRequestResponse, perf::Mode::kStream, perf::Mode::kConnect,
+                          perf::Mode::kIdle}) {
+    if (name == to_string(mode)) return mode;
+  }
+  throw conn::Error("--mode " + name + ": there is request-response, stream, connect, idle");
+}
+
+void translate(const ClientWords& words, perf::ClientOptions& options) {
+  using std::chrono_literals::operator""h;
+  using std::chrono_literals::operator""ms;
+  const auto duration = [](const char* option, const std::string& text, ae::Duration least) {
+    double seconds = 0;  // "0.5" as well, which options of a URL do not know
+    const char* const end = text.data() + text.size();
+    if (const auto [stop, error] = std::from_chars(text.data(), end, seconds);
+        stop == end && error == std::errc() && seconds > 0 && seconds < 86400) {
+      return std::max(least, ae::Duration(static_cast<std::int64_t>(seconds * 1e9)));
+    }
+    return conn::Options{{option, text}}.duration(option, least, least, 24h);
+  };
+  const auto count = [](const char* option, std::uint64_t most) {
+    return [option, most](const std::string& text) {
+      return static_cast<std::size_t>(conn::Options{{option, text}}.number(option, 1, 1, most));
+    };
+  };
+  options.plan.mode = mode_of(words.mode);
+  options.sizes =
+      list_of(words.sizes, [](const std::string& text) { return size_of("--sizes", text); });
+  options.connections = list_of(words.connections, count("--connections", 1'000'000));
+  options.depths = list_of(words.depths, count("--depths", 1'000'000));
+  if (!words.reply_size.empty()) options.reply_size = size_of("--reply-size", words.reply_size);
+  options.plan.requests = words.requests;
+  if (!words.seconds.empty()) options.plan.seconds = duration("--seconds", words.seconds, 1ms);
+  options.plan.warmup = duration("--warmup", words.warmup, ae::Duration::zero());
+  options.plan.patience = duration("--patience", words.patience, 1ms);
+  options.hold = duration("--hold", words.hold, ae::Duration::zero());
+  options.plan.verify = !words.no_verify;
+}
+
+void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& words) {
+  perf::Plan& plan = options.plan;
+  const auto list = [&client](const char* name, std::vector<std::string>& to, const char* text) {
+    client.add_option(name, to, text)->delimiter(',')->capture_default_str();
+  };
+  client.add_option("url", options.url, "The server's URL, with options of its transport")
+      ->required();
+  client
+      .add_option("--mode", words.mode, "request-response, stream, connect (new connections), idle")
+      ->capture_default_str();
+  list("--sizes", words.sizes, "Bytes of a message, 16 to 64m; a list, as 64,1k,64k");
+  list("--connections", words.connections, "How many; a list");
+  list("--depths", words.depths, "Requests under way on each connection; a list");
+  client.add_option("--reply-size", words.reply_size, "Bytes of a reply (as the request)");
+  CLI::Option* const requests = client.add_option("--requests", words.requests, "Measure so many")
+                                    ->check(CLI::PositiveNumber);
+  client.add_option("--seconds", words.seconds, "Measure for so long (3)")->excludes(requests);
+  client.add_option("--warmup", words.warmup, "Before it, for so long, left out of all figures")
+      ->capture_default_str();
+  client.add_flag("--both-ways", plan.both_ways, "A stream in each direction at once");
+  client.add_flag("--echo", plan.echo, "The server is any that sends back what it gets");
+  client.add_flag("--no-verify", words.no_verify, "Without checksums");
+  client.add_option("--hold", words.hold, "Keep idle connections for so long after the figures")
+      ->capture_default_str();
+  client.add_option("--patience", words.patience, "Give up when nothing moves for so long")
+      ->capture_default_str();
+  client.add_option("--json", options.json,
+                    "Write the results to this file too; -: only to stdout");
+  client.add_option("--csv", options.csv, "The same as CSV");
+}
+
+std::string join(int argc, char** argv) {
+  std::string text;
+  for (int i = 2; i < argc; ++i) text.append(i > 2 ? " " : "").append(argv[i]);
+  return text;
+}
+
+int complain(const std::exception& error, int status) {
+  std::cerr << "conn-perf: " << error.what() << '\n';
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Measures connections over any transport of aeconn.", "conn-perf");
+  app.set_version_flag("--version", "conn-perf " AECONN_VERSION);
+  app.require_subcommand(1);
+
+  CLI::App* const server = app.add_subcommand("server", "Answers clients, until SIGTERM");
+  std::vector<std::string> urls;
+  bool echo = false;
+  server->add_option("--listen", urls, "Where to listen, a URL; may be repeated")->required();
+  server->add_flag("--echo", echo, "Send back what comes, and understand nothing");
+
+  CLI::App* const client = app.add_subcommand("client", "Loads a server and says how it did");
+  perf::ClientOptions options;
+  ClientWords words;
+  add_client(*client, options, words);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    return complain(error, 2);
+  }
+  const std::string command = join(argc, argv);
+  try {
+    if (*server) perf::run_server(urls, echo, command);
+    if (!*client) return 0;
+    try {
+      translate(words, options);
+    } catch (const conn::Error& error) {
+      return complain(error, 2);
+    }
+    options.command = command;
+    perf::run_client(options);
+    return 0;
+  } catch (const perf::UsageError& error) {
+    return complain(error, 2);
+  } catch (const std::exception& error) {
+    return complain(error, 1);
+  }
+}

@@ -1,0 +1,61 @@
+#pragma once
+// What is measured, and what came out.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ae/event_loop.h"
+#include "conn/endpoint.h"
+#include "conn/error.h"
+#include "facts.h"
+#include "histogram.h"
+
+namespace perf {
+
+enum class Mode : std::uint8_t { kRequestResponse, kStream, kConnect, kIdle };
+constexpr std::string_view to_string(Mode mode) {
+  switch (mode) {
+    case Mode::kRequestResponse:
+      return "request-response";
+    case Mode::kStream:
+      return "stream";
+    case Mode::kConnect:
+      return "connect";
+    case Mode::kIdle:
+      return "idle";
+  }
+  return "";
+}
+
+/// One measurement: a point of a sweep.
+struct Plan {
+  Mode mode = Mode::kRequestResponse;
+  conn::Endpoint endpoint;
+  std::size_t connections = 1, depth = 1, size = 64, reply_size = 64;
+  std::uint64_t requests = 0;  ///< 0: `seconds` decides
+  ae::Duration seconds = std::chrono::seconds(3), warmup = std::chrono::seconds(1);
+  ae::Duration patience = std::chrono::seconds(60);  ///< without any progress
+  bool verify = true, echo = false, both_ways = false;
+};
+
+struct Result {
+  Plan plan;
+  std::uint64_t requests = 0;  ///< messages, of a stream; of both ways together
+  std::uint64_t bytes = 0;     ///< of messages, both directions together
+  ae::Duration elapsed{};
+  Histogram latency;
+  /// In the time that was measured; for idle: since before the connections.
+  Usage client;
+  std::optional<Usage> server;
+};
+
+/// A measurement that cannot go on, in one sentence.
+class Failed : public conn::Error {
+ public:
+  using conn::Error::Error;
+};
+
+}  // namespace perf

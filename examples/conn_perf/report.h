@@ -1,0 +1,43 @@
+#pragma once
+// Results for people and for programs: a table, JSON, CSV.
+
+#include <fstream>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan.h"
+
+namespace perf {
+
+/// Both sides, for the header. `server` is unknown where a bare echo answers.
+struct Sides {
+  Facts client;
+  std::optional<Facts> server;
+  std::vector<std::string> notes;  ///< what the reader of the figures should know
+};
+
+/// Where results go. begin(), then result() for each, as soon as it is there, then end().
+class Report {
+ public:
+  virtual ~Report() = default;
+  virtual void begin(const Sides& sides, const Plan& plan) = 0;
+  virtual void result(const Result& result) = 0;
+  virtual void end() = 0;
+};
+
+/// One connection's share of what all of an idle measurement took.
+std::optional<std::uint64_t> per_connection(const Result& result,
+                                            std::optional<std::uint64_t> Usage::*what, bool server);
+/// Seconds of CPU per million requests, and system calls per request.
+std::optional<double> cpu_per_million(const Result& result, bool server);
+std::optional<double> calls_per_request(const Result& result, bool server);
+double per_second(const Result& result, std::uint64_t what);
+
+std::unique_ptr<Report> make_table(std::ostream& out);
+/// Into a file, or with "-" to standard output. Throws conn::Error if it cannot be written.
+std::unique_ptr<Report> make_json(const std::string& path);
+std::unique_ptr<Report> make_csv(const std::string& path);
+
+}  // namespace perf

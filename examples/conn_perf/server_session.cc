@@ -1,0 +1,179 @@
+#include "server_session.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+
+namespace perf {
+namespace {
+
+/// Why a connection that a read() or write() ended is over; empty if that is how they end.
+std::string reason_of(const conn::Connection& connection, ssize_t result) {
+  return result == 0 ? std::string() : connection.last_error();
+}
+
+}  // namespace
+
+EchoSession::EchoSession(conn::ConnectionPtr connection, Server& server, ServerShared& shared)
+    : connection_(std::move(connection)), server_(server), shared_(shared) {
+  connection_->set_read_handler([this](conn::Connection&) { readable(); });
+}
+
+void EchoSession::readable() {
+  const ssize_t size = connection_->read(shared_.room.data(), shared_.room.size());
+  if (size < 0 && errno == EAGAIN) return;
+  if (size <= 0) return server_.end(*connection_, reason_of(*connection_, size));
+  ssize_t sent = connection_->write(shared_.room.data(), static_cast<std::size_t>(size));
+  if (sent < 0 && errno != EAGAIN) return server_.end(*connection_, connection_->last_error());
+  if (sent < 0) sent = 0;
+  if (sent == size) return;
+  unsent_.assign(shared_.room.data() + sent, static_cast<std::size_t>(size - sent));
+  connection_->set_read_handler(nullptr);
+  connection_->set_write_handler([this](conn::Connection&) { writable(); });
+}
+
+void EchoSession::writable() {
+  const ssize_t sent = connection_->write(unsent_.data(), unsent_.size());
+  if (sent < 0 && errno == EAGAIN) return;
+  if (sent < 0) return server_.end(*connection_, connection_->last_error());
+  unsent_.erase(0, static_cast<std::size_t>(sent));
+  if (!unsent_.empty()) return;
+  connection_->set_write_handler(nullptr);
+  connection_->set_read_handler([this](conn::Connection&) { readable(); });
+}
+
+ProtocolSession::ProtocolSession(conn::ConnectionPtr connection, Server& server,
+                                 ServerShared& shared)
+    : connection_(std::move(connection)), server_(server), shared_(shared) {
+  connection_->set_read_handler([this](conn::Connection&) { readable(); });
+}
+
+void ProtocolSession::readable() {
+  const ssize_t size = connection_->read(shared_.room.data(), shared_.room.size());
+  if (size < 0 && errno == EAGAIN) return;
+  if (size == 0 && parser_.midway()) return server_.end(*connection_, "ended inside a message");
+  if (size <= 0) return server_.end(*connection_, reason_of(*connection_, size));
+  std::span<const char> bytes(shared_.room.data(), static_cast<std::size_t>(size));
+  std::string wrong;
+  while (wrong.empty()) {
+    const auto message = parser_.next(bytes);
+    if (!message) break;
+    wrong = take(*message);
+  }
+  if (wrong.empty()) wrong = parser_.error();
+  if (wrong.empty()) return pump();
+  std::string last;  // what else was to be sent no longer matters
+  append_text(last, Kind::kError, 0, wrong);
+  if (outbox_.begun() == outbox_.sent()) connection_->write(last.data(), last.size());
+  server_.end(*connection_, wrong);
+}
+
+void ProtocolSession::pump() {
+  // Beyond this many writes in a row the other connections have their turn.
+  for (int i = 0; i < 4; ++i) {
+    if (sending_) outbox_.add_data(outbox_.sent() + 4096 - outbox_.end());
+    if (outbox_.empty()) {
+      if (connection_->has_write_handler()) connection_->set_write_handler(nullptr);
+      return;
+    }
+    outbox_.gather(shared_.payload, shared_.batch);
+    const auto vectors = shared_.batch.vectors();
+    const ssize_t size = connection_->writev(vectors.data(), static_cast<int>(vectors.size()));
+    if (size < 0 && errno != EAGAIN) return server_.end(*connection_, connection_->last_error());
+    outbox_.advance(size < 0 ? 0 : static_cast<std::size_t>(size));
+    if (size < 0 || static_cast<std::size_t>(size) < shared_.batch.size()) break;
+  }
+  if (!outbox_.empty() && !connection_->has_write_handler())
+    connection_->set_write_handler([this](conn::Connection&) { pump(); });
+  else if (outbox_.empty() && connection_->has_write_handler())
+    connection_->set_write_handler(nullptr);
+}
+
+std::string ProtocolSession::take(const Message& message) {
+  if (!greeted_) {
+    return message.kind == Kind::kHello ? take_hello(message)
+                                        : fmt::format("{} before a hello", to_string(message.kind));
+  }
+  // Who asks without reading the answers does not fill our memory.
+  constexpr std::size_t kMostUnsent = 64 << 10;
+  if (outbox_.text_bytes() > kMostUnsent) return "too many queries";
+  switch (message.kind) {
+    case Kind::kRequest:
+    case Kind::kData:
+      return take_data(message);
+    case Kind::kEnd:
+      take_end(message);
+      return {};
+    case Kind::kStats:
+      tell_costs(message);
+      return {};
+    default:
+      return fmt::format("{} is not for a server", to_string(message.kind));
+  }
+}
+
+std::string ProtocolSession::take_hello(const Message& message) {
+  const Fields hello = Fields::parse(message.text);
+  if (hello.number("protocol") != 1) {
+    return fmt::format("the client speaks protocol {}, this server 1", hello.text("protocol"));
+  }
+  const std::uint64_t size = hello.number("reply-size").value_or(0);
+  if (size < kHeaderSize || size > kMostSize)
+    return fmt::format("a reply of {} bytes; it can have {} to {}", size, kHeaderSize, kMostSize);
+  const bool verify = hello.text("verify") != "no";
+  if (!verify) parser_.trust_data();
+  const bool stream = hello.text("mode") == "stream";
+  both_ways_ = hello.flag("both-ways");
+  expected_ = stream ? Kind::kData : Kind::kRequest;
+  next_ = hello.number("first").value_or(0) & kSequenceMask;
+  sent_before_ = next_;
+  shared_.payload.reserve(size);
+  outbox_.set_data(stream ? Kind::kData : Kind::kReply, size, verify, next_);
+  greeted_ = true;
+  outbox_.add_text(Kind::kHelloReply, message.sequence, Fields().to_string());
+  return {};
+}
+
+std::string ProtocolSession::take_data(const Message& message) {
+  if (message.kind != expected_)
+    return fmt::format("{} where {} is expected", to_string(message.kind), to_string(expected_));
+  if (message.sequence != next_)
+    return fmt::format("{} {} where {} is due", to_string(message.kind), message.sequence, next_);
+  next_ = (next_ + 1) & kSequenceMask;
+  if (message.kind == Kind::kRequest) {
+    outbox_.add_data(1);
+    return {};
+  }
+  ++taken_;
+  taken_bytes_ += message.size;
+  sending_ = both_ways_;
+  return {};
+}
+
+void ProtocolSession::take_end(const Message& message) {
+  sending_ = false;
+  outbox_.end_data();
+  Fields ack;
+  ack.set("messages", taken_);
+  ack.set("bytes", taken_bytes_);
+  ack.set("sent", outbox_.begun() - sent_before_);
+  outbox_.add_text(Kind::kAck, message.sequence, ack.to_string());
+  taken_ = taken_bytes_ = 0;
+  sent_before_ = outbox_.begun();
+}
+
+void ProtocolSession::tell_costs(const Message& message) {
+  // What is not asked for is not looked up: that would be part of the next answer's costs.
+  const Fields query = Fields::parse(message.text);
+  Fields answer;
+  (query.flag("memory") ? shared_.meter.everything() : shared_.meter.work()).store(answer);
+  if (query.flag("facts")) {
+    Facts facts = Facts::of_process(shared_.options);
+    facts.add_way(*connection_);
+    facts.store(answer);
+    answer.set("no-system-calls", shared_.meter.why_no_calls());
+  }
+  outbox_.add_text(Kind::kStatsReply, message.sequence, answer.to_string());
+}
+
+}  // namespace perf

@@ -1,0 +1,56 @@
+#pragma once
+// The server's two kinds of connections.
+
+#include <string>
+
+#include "fields.h"
+#include "server.h"
+#include "wire.h"
+
+namespace perf {
+
+/// Sends back what it reads. While some of that is unsent it does not read: a peer that does not
+/// read is slowed down, and one piece is all that is kept.
+class EchoSession final : public Session {
+ public:
+  EchoSession(conn::ConnectionPtr connection, Server& server, ServerShared& shared);
+
+ private:
+  void readable();
+  void writable();
+
+  conn::ConnectionPtr connection_;
+  Server& server_;
+  ServerShared& shared_;
+  std::string unsent_;
+};
+
+/// Speaks the protocol of wire.h.
+class ProtocolSession final : public Session {
+ public:
+  ProtocolSession(conn::ConnectionPtr connection, Server& server, ServerShared& shared);
+
+ private:
+  void readable();
+  void pump();
+  // Each returns what is wrong with the message, "" if nothing is.
+  std::string take(const Message& message);
+  std::string take_hello(const Message& message);
+  std::string take_data(const Message& message);
+  void take_end(const Message& message);
+  void tell_costs(const Message& message);
+
+  conn::ConnectionPtr connection_;
+  Server& server_;
+  ServerShared& shared_;
+  Parser parser_;
+  Outbox outbox_;
+  bool greeted_ = false, both_ways_ = false;
+  bool sending_ = false;                       // our own stream runs
+  Kind expected_ = Kind::kRequest;             // what data messages are here
+  std::uint64_t next_ = 0;                     // sequence number of the next one
+  std::uint64_t taken_ = 0, taken_bytes_ = 0;  // of a stream, since its last end
+  std::uint64_t sent_before_ = 0;              // where our own stream began
+};
+
+}  // namespace perf
