@@ -175,13 +175,15 @@ $(OUT)/tidy/%.ok: %.cc .clang-tidy
 # bench/limits/ knows nothing of the library; --as-needed keeps its libraries out as well.
 LEAN := -Wl,--as-needed
 HISTOGRAM := $(call obj,examples/conn_perf/histogram.cc)
-BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo request-load $(if $(RDMA_LIBS),verbs-echo))
+BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo request-load $(if $(TLS_LIBS),tls-echo) $(if $(RDMA_LIBS),verbs-echo))
 .PHONY: bench-programs
 bench-programs: $(BENCH_PROGRAMS)  ## what benchmarks compare with and drive load with, into build/bench/
 $(BENCH_PROGRAMS): | $(OUT)/bench/
 $(OUT)/bench/:
 	@mkdir -p $@
 $(OUT)/bench/epoll-echo: $(call obj,$(addprefix bench/limits/,epoll_echo.cc sockets.cc))
+	$(call LINK,$(LEAN))
+$(OUT)/bench/tls-echo: $(call obj,$(addprefix bench/limits/,tls_echo.cc sockets.cc))
 	$(call LINK,$(LEAN))
 $(OUT)/bench/verbs-echo: $(call obj,$(wildcard bench/limits/verbs_*.cc) bench/limits/sockets.cc) $(HISTOGRAM)
 	$(call LINK,$(LEAN))
