@@ -1,0 +1,173 @@
+// What a request costs the library in memory, at both ends of a connection: nothing. Libraries
+// below it count too.
+
+#include <cstdlib>
+
+#include "tests/support/allocations.h"
+
+#if AECONN_COUNTS_ALLOCATIONS
+#include <atomic>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#if AECONN_TLS
+#include <openssl/opensslv.h>
+#endif
+
+#include "tests/support/catch.h"
+#include "tests/support/testing.h"
+
+using testing::Allocations;
+
+namespace {
+
+/// Echoes messages that are shorter than its buffer, on a thread and a loop of its own.
+class EchoThread {
+ public:
+  explicit EchoThread(const testing::Transport& transport) {
+    std::promise<conn::Endpoint> listening;
+    auto where = listening.get_future();
+    thread_ = std::thread([this, transport, &listening] {
+      testing::Site site(transport);
+      conn::ConnectionPtr client;
+      std::vector<char> buffer(64 << 10);
+      const auto echo = [&buffer](conn::Connection& connection) {
+        const ssize_t n = connection.read(buffer.data(), buffer.size());
+        if (n > 0) connection.write(buffer.data(), static_cast<std::size_t>(n));
+        if (n == 0) connection.set_read_handler(nullptr);
+      };
+      const conn::ListenerPtr listener = site.listen([&](conn::ConnectionPtr accepted) {
+        client = std::move(accepted);
+        client->set_read_handler(echo);
+      });
+      testing::let_libev_grow(site.loop);
+      loop_ = &site.loop;
+      listening.set_value(testing::address_of(*listener));
+      site.loop.run();
+    });
+    address = where.get();
+  }
+  ~EchoThread() {
+    loop_->post([this] { loop_->stop(); });
+    thread_.join();
+  }
+  EchoThread(const EchoThread&) = delete;
+  EchoThread& operator=(const EchoThread&) = delete;
+
+  /// Its allocations so far.
+  Allocations watch(bool on) const {
+    std::promise<Allocations> answer;
+    loop_->post([&answer, on] { answer.set_value(testing::watch_allocations(on)); });
+    return answer.get_future().get();
+  }
+
+  conn::Endpoint address;
+
+ private:
+  ae::LibevLoop* loop_ = nullptr;
+  std::thread thread_;
+};
+
+/// A client that sends a message and runs its loop until the message has come back.
+class Client {
+ public:
+  Client(const testing::Transport& transport, const conn::Endpoint& to)
+      : site_(transport), buffer_(64 << 10) {
+    testing::let_libev_grow(site_.loop);
+    connection_ = site_.connect(to);
+    RUN_UNTIL(site_.loop, connection_->state() != conn::State::kConnecting);
+    INFO(connection_->last_error());
+    REQUIRE(connection_->state() == conn::State::kConnected);
+    connection_->set_read_handler([this](conn::Connection& connection) {
+      const ssize_t n = connection.read(buffer_.data(), buffer_.size());
+      if (n > 0) received_ += static_cast<std::size_t>(n);
+      failed_ = failed_ || n == 0 || (n < 0 && errno != EAGAIN);
+    });
+  }
+  bool echo(std::size_t size, int times) {
+    for (int i = 0; i < times && !failed_; ++i) {
+      received_ = 0;
+      if (connection_->write(buffer_.data(), size) != static_cast<ssize_t>(size)) return false;
+      while (received_ < size && !failed_) site_.loop.process_events(ae::kFullIteration);
+    }
+    return !failed_;
+  }
+
+ private:
+  testing::Site site_;
+  std::vector<char> buffer_;
+  conn::ConnectionPtr connection_;
+  std::size_t received_ = 0;
+  bool failed_ = false;
+};
+
+constexpr int kEchoes = 500;
+
+struct Echoes {
+  Allocations client, server;
+};
+
+Allocations operator-(const Allocations& a, const Allocations& b) {
+  return {a.by_others - b.by_others, a.by_openssl - b.by_openssl};
+}
+
+/// What kEchoes messages of `size` bytes cost each end.
+Echoes count_echoes(const testing::Transport& transport, std::size_t size) {
+  const EchoThread server(transport);
+  Client client(transport, server.address);
+  // Long enough for each end to have offered and emptied both of its windows, on rdma.
+  REQUIRE(client.echo(size, 1200));
+  const Allocations server_before = server.watch(true);
+  const Allocations client_before = testing::watch_allocations(true);
+  const bool echoed = client.echo(size, kEchoes);
+  const Allocations client_after = testing::watch_allocations(false);
+  const Allocations server_after = server.watch(false);
+  REQUIRE(echoed);
+  return {client_after - client_before, server_after - server_before};
+}
+
+}  // namespace
+
+TEST_CASE("connections: an echo allocates nothing at either end", "[conn][allocation]") {
+  const std::string name = GENERATE("tcp", "unix");
+  const std::size_t size = GENERATE(64, 4096);
+  CAPTURE(name, size);
+  const Echoes echoes = count_echoes({.name = name}, size);
+  CHECK(echoes.client.by_others == 0);
+  CHECK(echoes.server.by_others == 0);
+}
+
+#if AECONN_TLS
+TEST_CASE("connections: an echo over TLS allocates nothing outside of OpenSSL",
+          "[conn][tls][allocation]") {
+  const std::size_t size = GENERATE(64, 4096);
+  CAPTURE(size);
+  const Echoes echoes = count_echoes({.name = "tls"}, size);
+  CHECK(echoes.client.by_others == 0);
+  CHECK(echoes.server.by_others == 0);
+  // OpenSSL 3.0 itself: 40 bytes (a WPACKET_SUB) three times for a record that it writes and once
+  // for one that it reads, freed before the call returns.
+  if (OPENSSL_VERSION_NUMBER >> 20 == 0x300) {
+    CHECK(echoes.client.by_openssl == 4 * kEchoes);
+    CHECK(echoes.server.by_openssl == 4 * kEchoes);
+  }
+}
+#endif
+
+#if AECONN_RDMA
+TEST_CASE("connections: an echo over RDMA allocates nothing at either end",
+          "[rdma-device][allocation]") {
+  const std::string name = GENERATE("rdma", "tls+rdma");
+  if (!AECONN_TLS && name != "rdma") return;
+  const std::size_t size = GENERATE(64, 4096);
+  CAPTURE(name, size);
+  const Echoes echoes = count_echoes({.name = name}, size);
+  // A loop's tick, once a second, takes a list of its connections: not for a message.
+  constexpr std::size_t kTicks = kEchoes / 20;
+  CHECK(echoes.client.by_others < kTicks);
+  CHECK(echoes.server.by_others < kTicks);
+}
+#endif
+#endif  // AECONN_COUNTS_ALLOCATIONS

@@ -1,0 +1,116 @@
+// What a request costs kv-server in memory: nothing, once its buffers have their size.
+
+#include <cstdlib>
+
+#include "tests/support/allocations.h"
+
+#if AECONN_COUNTS_ALLOCATIONS
+#include <array>
+#include <future>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "conn/transports/transports.h"
+#include "examples/kv_server/server.h"
+#include "tests/support/catch.h"
+#include "tests/support/raw_socket.h"
+#include "tests/support/testing.h"
+
+namespace {
+
+/// kv-server on a thread of its own, so that only its allocations are its own.
+class ServerThread {
+ public:
+  explicit ServerThread(const std::string& url) {
+    std::promise<std::string> listening;
+    auto where = listening.get_future();
+    thread_ = std::thread([this, url, &listening] {
+      const conn::Registry registry = conn::all_transports();
+      ae::LibevLoop loop;
+      kv::Server server;
+      kv::NetworkServer network(loop, registry, server);
+      network.listen(url);
+      testing::let_libev_grow(loop);
+      loop_ = &loop;
+      listening.set_value(network.urls().front());
+      loop.run();
+    });
+    address = conn::Endpoint::parse(where.get());
+  }
+  ~ServerThread() {
+    loop_->post([this] { loop_->stop(); });
+    thread_.join();
+  }
+  ServerThread(const ServerThread&) = delete;
+  ServerThread& operator=(const ServerThread&) = delete;
+
+  /// Its allocations so far.
+  testing::Allocations watch(bool on) const {
+    std::promise<testing::Allocations> answer;
+    loop_->post([&answer, on] { answer.set_value(testing::watch_allocations(on)); });
+    return answer.get_future().get();
+  }
+
+  conn::Endpoint address;
+
+ private:
+  ae::LibevLoop* loop_ = nullptr;
+  std::thread thread_;
+};
+
+std::string repeat(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+std::string bulk(const std::string& text) {
+  return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
+}
+std::string get(const std::string& key) { return "*2\r\n" + bulk("GET") + bulk(key); }
+std::string set(const std::string& key, const std::string& value) {
+  return "*3\r\n" + bulk("SET") + bulk(key) + bulk(value);
+}
+
+struct Exchange {
+  std::string name, requests, replies;
+};
+
+void require_exchange(const testing::RawSocket& socket, const Exchange& one, int times) {
+  for (int i = 0; i < times; ++i) {
+    socket.send(one.requests);
+    REQUIRE(socket.receive(one.replies.size()) == one.replies);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("kv-server: GET and SET of existing keys allocate nothing", "[kv][allocation]") {
+  const testing::TempFolder folder;
+  const std::string url = GENERATE(as<std::string>(), "tcp://127.0.0.1:0", "unix://");
+  const ServerThread server(url == "unix://" ? url + folder.path() + "/kv" : url);
+  const auto socket = testing::RawSocket::connect(server.address);
+
+  const std::string value(64, 'v'), shorter(40, 's');
+  const std::string same = set("same", value), changing = set("changing", value);
+  const std::string both = changing + set("changing", shorter);
+  const std::string value_reply = bulk(value), ok = "+OK\r\n";
+  const std::array<Exchange, 6> exchanges{{
+      {"GET", get("same"), value_reply},
+      {"SET, the same size", same, ok},
+      {"SET, sizes that change within the room there is", both, ok + ok},
+      {"SET with XX and KEEPTTL",
+       "*5\r\n" + bulk("SET") + bulk("same") + bulk(value) + bulk("XX") + bulk("KEEPTTL"), ok},
+      {"16 GETs in one write", repeat(get("same"), 16), repeat(value_reply, 16)},
+      {"16 SETs in one write", repeat(both, 8), repeat(ok, 16)},
+  }};
+  require_exchange(socket, {"", same + changing, ok + ok}, 1);
+  for (const Exchange& one : exchanges) require_exchange(socket, one, 10);
+  for (const Exchange& one : exchanges) {
+    INFO(one.name << ", " << url);
+    const auto before = server.watch(true);
+    require_exchange(socket, one, 100);
+    CHECK(server.watch(false).by_others - before.by_others == 0);
+  }
+}
+#endif  // AECONN_COUNTS_ALLOCATIONS

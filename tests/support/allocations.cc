@@ -1,0 +1,100 @@
+#include <cstdlib>  // says which C library this is
+
+#include "tests/support/allocations.h"
+
+#if AECONN_COUNTS_ALLOCATIONS
+#include <cerrno>
+#include <vector>
+
+#if AECONN_TLS
+#include <openssl/crypto.h>
+#endif
+
+#include "tests/support/loop_kit.h"
+
+// glibc's own, which stay reachable under these names.
+extern "C" {
+void* __libc_malloc(std::size_t size) noexcept;
+void* __libc_calloc(std::size_t count, std::size_t size) noexcept;
+void* __libc_realloc(void* memory, std::size_t size) noexcept;
+void* __libc_memalign(std::size_t alignment, std::size_t size) noexcept;
+void __libc_free(void* memory) noexcept;
+}
+
+namespace testing {
+namespace {
+
+constinit thread_local Allocations g_count;
+constinit thread_local bool g_watched = false;
+
+}  // namespace
+
+[[gnu::noinline]] void report_allocation() noexcept { asm volatile(""); }
+
+static void count() noexcept {
+  ++g_count.by_others;
+  if (g_watched) report_allocation();
+}
+
+#if AECONN_TLS
+// OpenSSL takes these before its first allocation only.
+[[maybe_unused]] static const int g_openssl_takes_them = CRYPTO_set_mem_functions(
+    [](std::size_t size, const char*, int) {
+      ++g_count.by_openssl;
+      return __libc_malloc(size);
+    },
+    [](void* memory, std::size_t size, const char*, int) {
+      ++g_count.by_openssl;
+      return __libc_realloc(memory, size);
+    },
+    [](void* memory, const char*, int) { __libc_free(memory); });
+#endif
+
+Allocations watch_allocations(bool on) noexcept {
+  g_watched = on;
+  return g_count;
+}
+
+void let_libev_grow(ae::EventLoop& loop) {
+  const std::vector<loop_kit::Sockets> many(16);
+  for (const loop_kit::Sockets& one : many) {
+    one.send();
+    loop.add_file_event(one.near, ae::kReadable, [](int, ae::Mask) {});
+    loop.add_time_event(ae::Duration::zero(), [] { return ae::kNoMore; });
+  }
+  loop_kit::turns(loop, 2);
+  for (const loop_kit::Sockets& one : many) loop.remove_file_event(one.near, ae::kReadable);
+}
+
+}  // namespace testing
+
+extern "C" {
+void* malloc(std::size_t size) noexcept {
+  testing::count();
+  return __libc_malloc(size);
+}
+void* calloc(std::size_t count, std::size_t size) noexcept {
+  testing::count();
+  return __libc_calloc(count, size);
+}
+void* realloc(void* memory, std::size_t size) noexcept {
+  testing::count();
+  return __libc_realloc(memory, size);
+}
+void* memalign(std::size_t alignment, std::size_t size) noexcept {
+  testing::count();
+  return __libc_memalign(alignment, size);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
+  return memalign(alignment, size);
+}
+int posix_memalign(void** memory, std::size_t alignment, std::size_t size) noexcept {
+  const int before = errno;
+  void* const result = memalign(alignment, size);
+  errno = before;
+  if (result == nullptr) return ENOMEM;
+  *memory = result;
+  return 0;
+}
+}
+#endif
