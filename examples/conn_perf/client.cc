@@ -9,7 +9,7 @@
 #include "ae/libev_loop.h"
 #include "conn/transports/transports.h"
 #include "control.h"
-#include "limits.h"
+#include "descriptors.h"
 #include "load.h"
 #include "report.h"
 #include "signals.h"

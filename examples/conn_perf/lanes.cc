@@ -116,7 +116,7 @@ class StreamLane final : public Lane {
     if (!ended_ && queued < some) outbox_.add_data(load_.begin(some - queued));
     if (!ended_ && load_.ending() && outbox_.sent() == outbox_.end()) {
       ended_ = true;
-      outbox_.add_text(Kind::kEnd, 0, "");
+      outbox_.add_text(Kind::kEnd, 0, load_.cut_short() ? "" : "as-many=yes\n");
     }
     return !outbox_.empty();
   }

@@ -1,6 +1,5 @@
 #include "outbox.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace perf {

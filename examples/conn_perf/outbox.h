@@ -4,6 +4,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -57,14 +58,16 @@ class Outbox {
   void set_data(Kind kind, std::size_t size, bool verify, std::uint64_t first);
   /// More data messages are to go.
   void add_data(std::uint64_t count) noexcept { end_ += count; }
-  /// No data message begins any more.
-  void end_data() noexcept { end_ = begun(); }
+  /// The last data message is the one before `sequence`, or one that has begun.
+  void end_data(std::uint64_t sequence = 0) noexcept { end_ = std::max(begun(), sequence); }
   /// Goes before the data messages that have not begun.
   void add_text(Kind kind, std::uint64_t sequence, std::string_view text);
 
   /// Data messages are allowed up to this sequence number.
   std::uint64_t end() const noexcept { return end_; }
   bool empty() const noexcept { return texts_.empty() && next_ == end_; }
+  /// The peer has whole messages only.
+  bool between_messages() const noexcept { return offset_ == 0 && texts_sent_ == 0; }
   std::size_t text_bytes() const noexcept { return texts_.size(); }
   /// The sequence number after the last data message of which a byte was taken.
   std::uint64_t begun() const noexcept { return next_ + (offset_ != 0 ? 1 : 0); }

@@ -7,6 +7,7 @@
 
 #include "client.h"
 #include "conn/options.h"
+#include "plot.h"
 #include "server.h"
 #include "wire.h"
 
@@ -133,6 +134,12 @@ int main(int argc, char** argv) {
   ClientWords words;
   add_client(*client, options, words);
 
+  CLI::App* const plot = app.add_subcommand("plot", "Draws what --json wrote, as PNG and SVG");
+  std::vector<std::string> files;
+  std::string folder = ".";
+  plot->add_option("file", files, "Results of request-response, written by --json")->required();
+  plot->add_option("--out", folder, "Where the pictures go")->capture_default_str();
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -142,6 +149,7 @@ int main(int argc, char** argv) {
   const std::string command = join(argc, argv);
   try {
     if (*server) perf::run_server(urls, echo, command);
+    if (*plot) perf::run_plot(files, folder);
     if (!*client) return 0;
     try {
       translate(words, options);

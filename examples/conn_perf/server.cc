@@ -6,7 +6,7 @@
 
 #include "ae/libev_loop.h"
 #include "conn/transports/transports.h"
-#include "limits.h"
+#include "descriptors.h"
 #include "server_session.h"
 #include "signals.h"
 

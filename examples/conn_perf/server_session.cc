@@ -64,7 +64,7 @@ void ProtocolSession::readable() {
   if (wrong.empty()) return pump();
   std::string last;  // what else was to be sent no longer matters
   append_text(last, Kind::kError, 0, wrong);
-  if (outbox_.begun() == outbox_.sent()) connection_->write(last.data(), last.size());
+  if (outbox_.between_messages()) connection_->write(last.data(), last.size());
   server_.end(*connection_, wrong);
 }
 
@@ -72,6 +72,7 @@ void ProtocolSession::pump() {
   // Beyond this many writes in a row the other connections have their turn.
   for (int i = 0; i < 4; ++i) {
     if (sending_) outbox_.add_data(outbox_.sent() + 4096 - outbox_.end());
+    if (ending_ && outbox_.sent() == outbox_.end()) acknowledge();
     if (outbox_.empty()) {
       if (connection_->has_write_handler()) connection_->set_write_handler(nullptr);
       return;
@@ -144,22 +145,32 @@ std::string ProtocolSession::take_data(const Message& message) {
     outbox_.add_data(1);
     return {};
   }
+  if (ending_) return "data after the end";
   ++taken_;
   taken_bytes_ += message.size;
   sending_ = both_ways_;
   return {};
 }
 
-void ProtocolSession::take_end(const Message& message) {
+std::string ProtocolSession::take_end(const Message& message) {
+  if (ending_) return "an end after the end";
+  ending_ = true;
   sending_ = false;
-  outbox_.end_data();
+  // A stream of a certain count has it both ways.
+  const bool as_many = both_ways_ && Fields::parse(message.text).flag("as-many");
+  outbox_.end_data(as_many ? sent_before_ + taken_ : 0);
+  return {};
+}
+
+void ProtocolSession::acknowledge() {
   Fields ack;
   ack.set("messages", taken_);
   ack.set("bytes", taken_bytes_);
-  ack.set("sent", outbox_.begun() - sent_before_);
-  outbox_.add_text(Kind::kAck, message.sequence, ack.to_string());
+  ack.set("sent", outbox_.sent() - sent_before_);
+  outbox_.add_text(Kind::kAck, 0, ack.to_string());
   taken_ = taken_bytes_ = 0;
-  sent_before_ = outbox_.begun();
+  sent_before_ = outbox_.sent();
+  ending_ = false;
 }
 
 void ProtocolSession::tell_costs(const Message& message) {

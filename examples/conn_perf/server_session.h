@@ -33,11 +33,12 @@ class ProtocolSession final : public Session {
  private:
   void readable();
   void pump();
-  // Each returns what is wrong with the message, "" if nothing is.
+  // What is wrong with the message, "" if nothing is.
   std::string take(const Message& message);
   std::string take_hello(const Message& message);
   std::string take_data(const Message& message);
-  void take_end(const Message& message);
+  std::string take_end(const Message& message);
+  void acknowledge();
   void tell_costs(const Message& message);
 
   conn::ConnectionPtr connection_;
@@ -46,9 +47,10 @@ class ProtocolSession final : public Session {
   Parser parser_;
   Outbox outbox_;
   bool greeted_ = false, both_ways_ = false;
-  bool sending_ = false;                       // our own stream runs
-  Kind expected_ = Kind::kRequest;             // what data messages are here
-  std::uint64_t next_ = 0;                     // sequence number of the next one
+  bool sending_ = false;            // our own stream runs
+  bool ending_ = false;             // the peer's has ended, and the acknowledgement is due
+  Kind expected_ = Kind::kRequest;  // what data messages are here
+  std::uint64_t next_ = 0;          // sequence number of the next one
   std::uint64_t taken_ = 0, taken_bytes_ = 0;  // of a stream, since its last end
   std::uint64_t sent_before_ = 0;              // where our own stream began
 };

@@ -1,0 +1,197 @@
+#include "plot.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "conn/error.h"
+#include "output_file.h"
+
+namespace perf {
+namespace {
+
+/// As gnuplot takes a text without looking for anything in it.
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') out += '\'';
+    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  }
+  return out + "'";
+}
+
+/// Colours that are told apart in grey and by people who see no red.
+std::string color(std::size_t line) {
+  constexpr std::array kColors = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                  "#e69f00", "#56b4e9", "#000000", "#999933"};
+  return fmt::format("lc rgb '{}'", kColors[line % kColors.size()]);
+}
+
+/// Columns: depth, requests/s, p50, p99.
+std::string depth_data(std::size_t line, const Series& series) {
+  std::string out = fmt::format("$depth{} << END\n", line);
+  for (const auto& point : series.points)
+    out +=
+        fmt::format("{} {} {} {}\n", point.depth, point.requests_per_s, point.p50_us, point.p99_us);
+  return out + "END\n";
+}
+
+/// Columns: 1 / (1 - part of the requests that were this fast), us. A logarithm of the first
+/// spreads the tail: each step to the right is ten times as rare.
+std::string distribution_data(std::size_t line, const Series::Point& point) {
+  std::string out = fmt::format("$distribution{} << END\n", line);
+  double total = 0, seen = 0;
+  for (const auto& [us, count] : point.buckets) total += count;
+  for (const auto& [us, count] : point.buckets) {
+    out += fmt::format("{} {}\n", 1 / (1 - seen / total), us);
+    seen += count;
+    out += fmt::format("{} {}\n", 1 / (1 - (seen - 0.5) / total), us);
+  }
+  return out + "END\n";
+}
+
+std::string both_formats(const std::string& folder, const std::string& name,
+                         const std::string& plot) {
+  const auto file = [&](const char* end) {
+    return quoted((std::filesystem::path(folder) / (name + end)).string());
+  };
+  return fmt::format(
+      "if (strstrt(GPVAL_TERMINALS, 'pngcairo')) {{\n"
+      "  set terminal pngcairo noenhanced size 1000,600 font 'Sans,11'\n"
+      "}} else {{\n"
+      "  set terminal png noenhanced size 1000,600\n"
+      "}}\n"
+      "set output {}\n{}\nset output\n"
+      "set terminal svg noenhanced size 1000,600 font 'Sans,13' background '#ffffff'\n"
+      "set output {}\nreplot\nset output\n",
+      file(".png"), plot, file(".svg"));
+}
+
+/// "plot" and one item for each line, which `item` writes.
+template <class Item>
+std::string plot_of(const std::vector<Series>& all, Item item) {
+  std::string out;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    out += (i == 0 ? "plot " : ", \\\n     ") + item(i, all[i]);
+  return out;
+}
+
+std::string depth_tics(const std::vector<Series>& all) {
+  std::set<std::size_t> depths;
+  for (const Series& line : all)
+    for (const auto& point : line.points) depths.insert(point.depth);
+  std::string tics;
+  for (const std::size_t depth : depths)
+    tics += fmt::format("{}{}", tics.empty() ? "" : ",", depth);
+  return fmt::format("set xtics ({})\nset xrange [{}:{}]\n", tics,
+                     static_cast<double>(*depths.begin()) / 1.2,
+                     static_cast<double>(*depths.rbegin()) * 1.2);
+}
+
+void run_gnuplot(const std::string& script) {
+  const char* const arguments[] = {"gnuplot", script.c_str(), nullptr};
+  pid_t child = 0;
+  const int error = posix_spawnp(&child, "gnuplot", nullptr, nullptr,
+                                 const_cast<char* const*>(arguments), environ);
+  if (error == ENOENT) throw conn::Error("gnuplot is not installed (package gnuplot-nox)");
+  if (error != 0) throw conn::Error("gnuplot: " + conn::errno_text(error));
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    throw conn::Error("gnuplot could not draw it; see above");
+}
+
+/// A folder that goes with its contents.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "conn-perf.XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr)
+      throw conn::Error("cannot make a temporary folder: " + conn::errno_text(errno));
+    path = name;
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::filesystem::path path;
+};
+
+}  // namespace
+
+std::string plot_script(const std::vector<Series>& all, const std::string& folder) {
+  std::string script;
+  bool several_depths = false;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    script += depth_data(i, all[i]) + distribution_data(i, all[i].points.front());
+    several_depths |= all[i].points.front().depth != all[0].points.front().depth;
+  }
+  script +=
+      "set grid lt 1 lw 1 lc rgb '#dddddd'\nset border lc rgb '#666666'\nset key outside right "
+      "top\n"
+      "set pointsize 0.8\nset logscale x 2\nset xlabel 'depth: requests under way on a "
+      "connection'\n" +
+      depth_tics(all);
+
+  script +=
+      "set ylabel 'requests per second'\nset format y '%.1s%c'\nset yrange [0:*]\n"
+      "set title 'Throughput against depth'\n";
+  script +=
+      both_formats(folder, "throughput-depth", plot_of(all, [](std::size_t i, const Series& line) {
+                     return fmt::format("$depth{} using 1:2 with linespoints pt 7 lw 2 {} title {}",
+                                        i, color(i), quoted(line.name));
+                   }));
+
+  script +=
+      "set ylabel 'latency, microseconds'\nset format y '%g'\nset yrange [*:*]\nset logscale y\n"
+      "set title 'Latency against depth: p50, and dashed p99'\n";
+  script +=
+      both_formats(folder, "latency-depth", plot_of(all, [](std::size_t i, const Series& line) {
+                     return fmt::format(
+                         "$depth{0} using 1:3 with linespoints pt 7 lw 2 {1} title {2}, "
+                         "$depth{0} using 1:4 with linespoints pt 6 lw 2 dt 2 {1} title {3}",
+                         i, color(i), quoted(line.name + ", p50"), quoted(line.name + ", p99"));
+                   }));
+
+  script +=
+      "set logscale x 10\nset xrange [1:*]\n"
+      "set xlabel 'percent of the requests that were at least this fast'\n"
+      "set xtics ('0' 1, '50' 2, '90' 10, '99' 100, '99.9' 1e3, '99.99' 1e4, '99.999' 1e5, "
+      "'99.9999' 1e6, '99.99999' 1e7)\n";
+  script += several_depths ? "set title 'Latency distribution, each at its least depth'\n"
+                           : fmt::format("set title 'Latency distribution at depth {}'\n",
+                                         all[0].points.front().depth);
+  script += both_formats(
+      folder, "latency-distribution", plot_of(all, [](std::size_t i, const Series& line) {
+        return fmt::format("$distribution{} using 1:2 with lines lw 2 {} title {}", i, color(i),
+                           quoted(line.name));
+      }));
+  return script;
+}
+
+void run_plot(const std::vector<std::string>& files, const std::string& folder) {
+  const std::vector<Series> all = load_series(files);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw conn::Error("cannot make the folder " + folder + ": " + error.message());
+  const TemporaryFolder temporary;
+  const std::string script = (temporary.path / "plot.gnuplot").string();
+  OutputFile file(script);
+  file.stream() << plot_script(all, folder);
+  file.finish();
+  run_gnuplot(script);
+}
+
+}  // namespace perf

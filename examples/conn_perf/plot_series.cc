@@ -1,0 +1,84 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+
+#include "conn/error.h"
+#include "plot.h"
+
+namespace perf {
+namespace {
+
+using Json = nlohmann::json;
+
+/// What results of one line have in common.
+struct Key {
+  std::string file, transport;
+  std::size_t connections = 0, size = 0;
+  auto operator<=>(const Key&) const = default;
+};
+
+Series::Point point_of(const Json& result) {
+  Series::Point point;
+  point.depth = result.at("depth");
+  point.requests_per_s = result.at("requests_per_s");
+  point.p50_us = result.at("latency_us").at("p50");
+  point.p99_us = result.at("latency_us").at("p99");
+  for (const Json& bucket : result.at("histogram"))
+    point.buckets.emplace_back(bucket.at(0), bucket.at(1));
+  return point;
+}
+
+void add_file(const std::string& path, std::map<Key, Series>& all) {
+  std::ifstream file(path);
+  if (!file) throw conn::Error(fmt::format("cannot read {}: {}", path, conn::errno_text(errno)));
+  try {
+    const Json json = Json::parse(file);
+    if (json.at("tool") != "conn-perf") throw conn::Error(path + " is not of conn-perf");
+    for (const Json& result : json.at("results")) {
+      if (result.at("mode") != "request-response" || result.at("latency_us").is_null()) continue;
+      const Key key{std::filesystem::path(path).stem(), result.at("transport"),
+                    result.at("connections"), result.at("size")};
+      all[key].points.push_back(point_of(result));
+    }
+  } catch (const Json::exception& error) {
+    throw conn::Error(
+        fmt::format("{} is not what conn-perf --json writes: {}", path, error.what()));
+  }
+}
+
+}  // namespace
+
+std::vector<Series> load_series(const std::vector<std::string>& files) {
+  std::map<Key, Series> all;
+  for (const std::string& path : files) add_file(path, all);
+  if (all.empty())
+    throw conn::Error("nothing to plot: no file has results of --mode request-response");
+
+  // A name says only what tells its line from the others.
+  std::set<std::size_t> connections, sizes;
+  std::map<std::tuple<std::string, std::size_t, std::size_t>, int> alike;
+  for (const auto& [key, line] : all) {
+    connections.insert(key.connections);
+    sizes.insert(key.size);
+    ++alike[{key.transport, key.connections, key.size}];
+  }
+  std::vector<Series> lines;
+  for (auto& [key, line] : all) {
+    line.name = key.transport;
+    if (alike[{key.transport, key.connections, key.size}] > 1) line.name += " " + key.file;
+    if (connections.size() > 1) line.name += fmt::format(", {} connections", key.connections);
+    if (sizes.size() > 1) line.name += fmt::format(", {} bytes", key.size);
+    std::sort(line.points.begin(), line.points.end(),
+              [](const auto& a, const auto& b) { return a.depth < b.depth; });
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+}  // namespace perf

@@ -1,0 +1,206 @@
+#!/usr/bin/env bash
+# conn-perf: each mode over each transport, sweeps, what it writes, what it says of a wrong peer and
+# of a user's mistake.
+set -u
+# shellcheck source=tests/clients/kit
+. "$(dirname "$0")/kit"
+conn_perf=$build/conn-perf
+kv=$kv_server kv_server=$conn_perf  # what `start` starts
+
+p() { timeout 30 "$conn_perf" client "$@" 2>&1; }
+quick=(--warmup 0 --requests 200)
+# The cell of a column, by its name in the CSV, of the last line.
+cell() {  # FILE COLUMN
+  awk -F, -v name="$2" 'NR == 1 {for (i = 1; i <= NF; ++i) if ($i == name) at = i} END {print $at}' "$1"
+}
+wrong_use() {  # NAME REGEX ARGUMENTS...: status 2, one line
+  local out code
+  out=$(timeout 20 "$conn_perf" "${@:3}" 2>&1 </dev/null)
+  code=$?
+  if [ $code != 2 ] || [ "$(wc -l <<<"$out")" != 1 ]; then fail "$1" "status $code: ${out:0:400}"
+  else has "$1" "$2" "$out"; fi
+}
+
+urls_of=(tcp://127.0.0.1:0 "unix://$work/perf.sock")
+query=''
+if "$conn_perf" server --listen 'tls://127.0.0.1:0' 2>&1 | grep -q 'tls is not available'; then
+  echo 'No test over TLS: this build is without it.'
+elif openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=perf \
+       -addext subjectAltName=IP:127.0.0.1 -keyout "$work/key.pem" -out "$work/cert.pem" 2>"$work/openssl"; then
+  urls_of+=("tls://127.0.0.1:0?cert=$work/cert.pem&key=$work/key.pem")
+  query="?ca=$work/cert.pem"
+else
+  fail 'a certificate' "$(cat "$work/openssl")"
+fi
+listen=()
+for url in "${urls_of[@]}"; do listen+=(--listen "$url"); done
+
+start server "${listen[@]}" || { total; exit; }
+protocol=$server protocol_log=$log protocol_urls=("${urls[@]%%\?*}")
+start server --echo "${listen[@]/perf.sock/echo.sock}" || { total; exit; }
+echoing=$server echo_urls=("${urls[@]%%\?*}")
+
+# ---- modes, over each transport -------------------------------------------------------------------
+for i in "${!protocol_urls[@]}"; do
+  url=${protocol_urls[i]} echo_url=${echo_urls[i]} scheme=${protocol_urls[i]%%:*}
+  [ "$scheme" != tls ] || { url+=$query; echo_url+=$query; }
+  csv=$work/$scheme.csv
+  t() { echo "$scheme: $1"; }
+  got() {  # NAME CSV-COLUMN=VALUE...: of what the last measurement wrote
+    local pair
+    for pair in "${@:2}"; do
+      [ "$(cell "$csv" "${pair%%=*}")" = "${pair#*=}" ] && continue
+      fail "$1" "no ${pair} in $(tail -n 1 "$csv"); $out"
+      return
+    done
+    ok "$1"
+  }
+  out=$(p "$url" "${quick[@]}" --connections 3 --depths 4 --reply-size 1k --csv "$csv")
+  got "$(t 'request-response')" transport=$scheme mode=request-response verify=yes connections=3 \
+    depth=4 size=64 reply_size=1024 requests=200
+  has "$(t 'the table says whose figures they are')" $'client: aeconn [0-9.]+, Linux .*MTU\nserver: aeconn [0-9.]+, Linux .*--listen tcp' "$out"
+  [[ $(cell "$csv" p50_us) =~ ^[0-9.]+$ && $(cell "$csv" server_cpu_s_per_million) =~ ^[0-9.]+$ ]] &&
+    ok "$(t 'latency and the CPU of both sides')" || fail "$(t 'latency and the CPU of both sides')" "$(cat "$csv")"
+  out=$(p "$echo_url" --echo "${quick[@]}" --depths 4 --sizes 100k --csv "$csv")
+  got "$(t 'request-response with a bare echo')" requests=200 size=102400 server_cpu_s_per_million=
+  has "$(t 'whose own figures are unknown')" 'server: any echo server, unknown' "$out"
+  out=$(p "$url" "${quick[@]}" --mode stream --sizes 64k --connections 2 --csv "$csv")
+  got "$(t 'a stream')" mode=stream requests=200 size=65536 depth= p50_us=
+  out=$(p "$url" "${quick[@]}" --mode stream --both-ways --csv "$csv")
+  got "$(t 'a stream both ways')" mode=stream reply_size=64
+  [ "$(cell "$csv" requests)" -ge 400 ] && ok "$(t 'both ways count')" || fail "$(t 'both ways count')" "$out"
+  out=$(p "$url" --warmup 0.1 --requests 100 --mode connect --connections 4 --csv "$csv")
+  got "$(t 'new connections')" mode=connect requests=100
+  out=$(p "$echo_url" --echo --warmup 0 --requests 50 --mode connect --csv "$csv")
+  got "$(t 'new connections to a bare echo')" mode=connect requests=50
+  out=$(p "$url" --mode idle --connections 100 --csv "$csv")
+  got "$(t 'idle connections have a descriptor each')" mode=idle connections=100 server_descriptors=1 client_descriptors=1
+  [[ $(cell "$csv" server_rss_bytes),$(cell "$csv" client_rss_bytes) =~ ^[0-9]+,[1-9][0-9]+$ ]] && ok "$(t 'and memory')" || fail "$(t 'and memory')" "$out"
+done
+url=${protocol_urls[0]} echo_url=${echo_urls[0]}
+
+# ---- time, sweeps, what is written ------------------------------------------------------------------
+is 'progress is for terminals only' '' "$(timeout 30 "$conn_perf" client "$url" --seconds 1 --warmup 0 2>&1 >/dev/null)"
+out=$(p "$url" --seconds 0.3 --warmup 0.2 --sizes 16,1k --connections 1,2 --depths 1,8 --csv -)
+is 'a sweep has a line for each of its points' '1,1,16 1,8,16 1,1,1024 1,8,1024 2,1,16 2,8,16 2,1,1024 2,8,1024' \
+  "$(awk -F, 'NR > 1 {printf "%s%s,%s,%s", s, $4, $5, $6; s = " "}' <<<"$out")"
+is 'the warm-up is left out of the time' yes \
+  "$(awk -F, 'NR > 1 && ($9 < 0.29 || $9 > 0.45) {bad = 1} END {print bad ? $9 : "yes"}' <<<"$out")"
+out=$(p "$url" "${quick[@]}" --json -)
+has 'JSON' '^\{"tool":"conn-perf","version":"[0-9.]+","client":\{.*"server":\{.*"verify":true.*"requests":200,.*"latency_us":\{"mean":[0-9.]+,"p50":.*"syscalls_per_request":\{.*"histogram":\[\[[0-9.]+,[0-9]+\]' "$out"
+is 'JSON alone on standard output' 1 "$(wc -l <<<"$out")"
+has 'JSON of an echo: null where nothing is known' '"server":null.*"cpu_s_per_million":\{"client":[0-9.]+,"server":null\}' \
+  "$(p "$echo_url" --echo "${quick[@]}" --json -)"
+has 'JSON of idle connections' '"mode":"idle","connections":10,"per_connection":\{"server_rss_bytes":[0-9]+,.*"server_descriptors":1,' \
+  "$(p "$url" --mode idle --connections 10 --json -)"
+out=$(p "$url" "${quick[@]}" --no-verify --json "$work/unverified.json" --csv "$work/unverified.csv")
+has '--no-verify says so in the table' 'NOT verified' "$out"
+has '--no-verify says so in JSON' '"verify":false' "$(cat "$work/unverified.json")"
+is '--no-verify says so in CSV' no "$(cell "$work/unverified.csv" verify)"
+case $out in
+  *'system calls are not counted'*) has 'uncounted system calls: a dash, and why' ' - +-$' "$(tail -n 1 <<<"$out")" ;;
+  *) has 'system calls are counted' '^[0-9.]+ [0-9.]+$' "$(tail -n 1 <<<"$out" | awk '{print $(NF-1), $NF}')" ;;
+esac
+timeout 30 "$conn_perf" client "$url" --mode idle --connections 5 --hold 1000 >"$work/held" 2>&1 &
+held=$!
+shown() { grep -qs '^ *5 ' "$work/held"; }
+soon shown && kill -0 $held 2>/dev/null && ok '--hold keeps the connections' || fail '--hold keeps the connections' "$(cat "$work/held")"
+kill -TERM $held; wait $held
+is 'SIGTERM ends it' 0 $?
+
+# ---- plot -------------------------------------------------------------------------------------------
+for i in 0 1; do
+  p "${protocol_urls[i]}" --warmup 0 --requests 2000 --depths 1,4,16 --json "$work/plot$i.json" >/dev/null
+done
+if command -v gnuplot >/dev/null; then
+  out=$("$conn_perf" plot "$work/plot0.json" "$work/plot1.json" --out "$work/pictures" 2>&1)
+  is 'plot' '' "$out"
+  for name in throughput-depth latency-depth latency-distribution; do
+    is "$name.png is a picture" PNG "$(head -c 4 "$work/pictures/$name.png" | tail -c 3)"
+    has "$name.svg has a line for each transport" $'>tcp\n>unix' "$(cat "$work/pictures/$name.svg")"
+  done
+else
+  fail 'plot' 'gnuplot is not installed (package gnuplot-nox)'
+fi
+refuses 'plot without gnuplot' 'gnuplot is not installed' env PATH= "$conn_perf" plot "$work/plot0.json" --out "$work"
+refuses 'plot of a file that is not there' 'cannot read /nowhere' "$conn_perf" plot /nowhere
+refuses 'plot of something else' 'is not what conn-perf --json writes' "$conn_perf" plot "$protocol_log"
+p "$url" "${quick[@]}" --mode stream --json "$work/stream.json" >/dev/null
+refuses 'plot without requests' 'nothing to plot' "$conn_perf" plot "$work/stream.json"
+
+# ---- peers that are wrong -----------------------------------------------------------------------------
+# Sends back what it gets; each byte at place 40 of the 100th message on has one bit changed.
+perl -MIO::Socket::INET -e '
+  my $at = IO::Socket::INET->new(Listen => 5, LocalAddr => "127.0.0.1") or die;
+  $| = 1;
+  print $at->sockport, "\n";
+  while (my $peer = $at->accept) {
+    for (my $n = 0; sysread($peer, my $bytes, 64); ++$n) {
+      substr($bytes, 40, 1) ^= "\1" if $n >= 100 && length $bytes > 40;
+      syswrite($peer, $bytes);
+    }
+  }' >"$work/corrupting" 2>&1 &
+servers+=($!)
+disown
+listening() { [ -s "$work/corrupting" ]; }
+soon listening
+wrong=tcp://127.0.0.1:$(cat "$work/corrupting")
+fails() {  # NAME REGEX ARGUMENTS...: status 1, and the reason in the last line
+  local out code
+  out=$(p "${@:3}"); code=$?
+  [ $code = 1 ] || { fail "$1" "status $code: ${out:0:400}"; return; }
+  has "$1" "$2" "$(tail -n 1 <<<"$out")"
+}
+fails 'a changed byte is found' 'conn-perf: connection 0: request [0-9]+ of 64 bytes: the checksum is' \
+  "$wrong" --echo --warmup 0 --requests 1000
+has 'unless nobody looks' 'NOT verified' "$(p "$wrong" --echo --no-verify --warmup 0 --requests 1000)"
+fails 'an echo is no server' 'does not answer as a conn-perf server: hello came' "$echo_url"
+"$kv" --listen tcp://127.0.0.1:0 >"$work/kv" 2>&1 &
+servers+=($!)
+disown
+kv_listens() { grep -q '^listening on' "$work/kv"; }
+soon kv_listens
+fails 'something else is no echo' '^conn-perf: nothing arrived for 1 s; 1 of 1 connections stand, 0 requests' \
+  "$(sed -n 's/^listening on //p' "$work/kv")" --echo --patience 1
+exec 7<>"/dev/tcp/127.0.0.1/${url##*:}"
+printf 'GET / HTTP/1.1\r\n\r\n' >&7
+refused() { grep -q 'tcp connection [0-9]* of 127.0.0.1:[0-9]*: a message of' "$protocol_log"; }
+soon refused && ok 'a stranger is refused, with one line' || fail 'a stranger is refused, with one line' "$(cat "$protocol_log")"
+exec 7>&-
+has 'and the others go on' ' 200 ' "$(p "$url" "${quick[@]}" | tail -n 1)"
+{  # the shell's own word on killed jobs is left out
+  { sleep 0.7; kill -KILL "$echoing"; } &
+  fails 'the server dies' '^conn-perf: connection 0: ' "$echo_url" --echo --seconds 20
+  wait "$echoing"
+} 2>/dev/null
+
+# ---- a user's mistakes ----------------------------------------------------------------------------------
+port=${echo_url##*:}
+refuses 'nobody listens' "127.0.0.1:$port.*refused" "$conn_perf" client "tcp://127.0.0.1:$port"
+refuses 'a file that cannot be written' 'cannot write /nowhere/x' "$conn_perf" client "$url" --json /nowhere/x
+refuses 'an address in use' 'in use' "$conn_perf" server --listen "$url"
+refuses 'more connections than descriptors' '20000 connections do not fit: this process may have 1000 descriptors' \
+  bash -c "ulimit -n 1000 && '$conn_perf' client '$url' --connections 20000"
+wrong_use 'no subcommand' 'ubcommand'
+wrong_use 'no URL' 'url is required' client
+wrong_use 'a bad URL' 'nonsense' client nonsense
+wrong_use 'an unknown transport' 'carrier' client carrier://127.0.0.1:1
+wrong_use 'an unknown option of a URL' 'wings' client "$url?wings=2"
+wrong_use 'an unknown option' 'wings' client "$url" --wings
+wrong_use 'a size below the header' '--sizes=15.*16' client "$url" --sizes 64,15
+wrong_use 'a size above the most' '--sizes=65m' client "$url" --sizes 65m
+wrong_use 'no connections' '--connections=0' client "$url" --connections 0
+wrong_use 'an unknown mode' 'there is request-response, stream, connect, idle' client "$url" --mode fast
+wrong_use 'requests and seconds' 'xclude' client "$url" --requests 5 --seconds 5
+wrong_use 'a time that is none' '--seconds=soon' client "$url" --seconds soon
+wrong_use 'depths of a stream' '--depths is for' client "$url" --mode stream --depths 2
+wrong_use 'both ways of requests' '--both-ways is for' client "$url" --both-ways
+wrong_use 'a stream through an echo' 'do not go together' client "$url" --echo --mode stream
+wrong_use 'a reply size of an echo' 'do not go together' client "$url" --echo --reply-size 5k
+wrong_use 'hold without idle' '--hold is for' client "$url" --hold 5
+wrong_use 'two things on standard output' 'only one of' client "$url" --json - --csv -
+wrong_use 'a server without a URL' '--listen is required' server
+
+stop "$protocol"
+is 'SIGTERM ends the server' 0 "$status"
+total

@@ -1,0 +1,313 @@
+// conn-perf's two sides in one loop: each of them against a peer that is wrong.
+
+#include <functional>
+#include <string>
+
+#include "ae/libev_loop.h"
+#include "conn/transports/transports.h"
+#include "examples/conn_perf/load.h"
+#include "examples/conn_perf/report.h"
+#include "examples/conn_perf/server.h"
+#include "examples/conn_perf/wire.h"
+#include "tests/support/catch.h"
+
+using namespace std::chrono_literals;
+using perf::Kind;
+using perf::Mode;
+
+namespace {
+
+struct Kit {
+  conn::Registry registry = conn::all_transports();
+  ae::LibevLoop loop;
+  perf::ClientShared shared{loop, registry};
+
+  perf::Plan plan(const std::string& url, Mode mode = Mode::kRequestResponse) {
+    perf::Plan plan;
+    plan.mode = mode;
+    plan.endpoint = conn::Endpoint::parse(url);
+    plan.patience = 10s;
+    return plan;
+  }
+};
+
+/// Sends back what it gets, through a function that may change it.
+class WrongEcho {
+ public:
+  WrongEcho(Kit& kit, std::function<void(std::string&)> change)
+      : listener_(kit.registry.listen(
+            kit.loop, "tcp://127.0.0.1:0", [this, change](conn::ConnectionPtr peer) {
+              peers_.push_back(std::move(peer));
+              peers_.back()->set_read_handler([change](conn::Connection& connection) {
+                std::string bytes(100000, '\0');
+                const ssize_t size = connection.read(bytes.data(), bytes.size());
+                if (size <= 0) return connection.set_read_handler(nullptr);
+                bytes.resize(static_cast<std::size_t>(size));
+                change(bytes);
+                if (!bytes.empty()) connection.write(bytes.data(), bytes.size());
+              });
+            })) {}
+  std::string url() const { return listener_->endpoints().front().to_string(); }
+
+ private:
+  std::vector<conn::ConnectionPtr> peers_;
+  conn::ListenerPtr listener_;
+};
+
+/// What the client says of an echo that changes the bytes from its `nth` answer on.
+std::string failure_with(std::function<void(std::string&)> change, bool verify = true,
+                         int nth = 5) {
+  Kit kit;
+  int answers = 0;
+  const WrongEcho echo(kit, [&](std::string& bytes) {
+    if (++answers >= nth) change(bytes);
+  });
+  perf::Plan plan = kit.plan(echo.url());
+  plan.echo = true;
+  plan.verify = verify;
+  plan.patience = 1s;
+  perf::Load load(kit.shared, plan);
+  try {
+    load.open();
+    load.run(20, 0s);
+  } catch (const perf::Failed& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// A perf::Server, and a connection to it on which a test writes what it likes.
+struct RawClient {
+  Kit kit;
+  perf::Server server{kit.loop, kit.registry, false, "test"};
+  conn::ConnectionPtr connection;
+
+  RawClient() {
+    server.listen("tcp://127.0.0.1:0");
+    connection = kit.registry.connect(kit.loop, server.urls().front(), nullptr);
+    turn();
+  }
+  void turn() {
+    for (int i = 0; i < 20; ++i) {
+      const ae::TimerId timer = kit.loop.add_time_event(2ms, [] { return ae::kNoMore; });
+      kit.loop.process_events(ae::kFullIteration);
+      kit.loop.remove_time_event(timer);
+    }
+  }
+  void greet(const std::string& more = "") {
+    std::string bytes;
+    perf::append_text(bytes, Kind::kHello, 0, "protocol=1\nreply-size=64\n" + more);
+    send(bytes);
+    REQUIRE(answer().kind() == Kind::kHelloReply);
+  }
+  void send(const std::string& bytes) {
+    REQUIRE(connection->write(bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+    turn();
+  }
+  perf::Header answer() {
+    text.assign(4096, '\0');
+    char header[perf::kHeaderSize];
+    REQUIRE(connection->read(header, sizeof header) == perf::kHeaderSize);
+    const perf::Header decoded = perf::Header::decode(header);
+    const ssize_t size = connection->read(text.data(), decoded.length - perf::kHeaderSize);
+    text.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+    return decoded;
+  }
+  bool closed() {
+    char byte;
+    return connection->read(&byte, 1) == 0;
+  }
+  std::string text;
+};
+
+std::string data(Kind kind, std::uint64_t sequence, std::size_t size) {
+  perf::Payload payload;
+  payload.reserve(size);
+  perf::Outbox outbox;
+  outbox.set_data(kind, size, true, sequence);
+  outbox.add_data(1);
+  perf::Batch batch;
+  outbox.gather(payload, batch);
+  std::string bytes;
+  for (const iovec& part : batch.vectors())
+    bytes.append(static_cast<char*>(part.iov_base), part.iov_len);
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("perf client: an honest echo passes", "[perf]") {
+  REQUIRE(failure_with([](std::string&) {}) == "");
+}
+
+TEST_CASE("perf client: a changed byte ends it, with the connection and the message",
+          "[perf][hostile]") {
+  const std::string text = failure_with([](std::string& bytes) { bytes[40] ^= 1; });
+  REQUIRE(text.starts_with("connection 0: request 4294967300 of 64 bytes: the checksum is "));
+}
+
+TEST_CASE("perf client: without verification a changed payload passes, a changed number does not",
+          "[perf][hostile]") {
+  REQUIRE(failure_with([](std::string& bytes) { bytes[40] ^= 1; }, false) == "");
+  REQUIRE(failure_with([](std::string& bytes) { bytes[8] ^= 1; }, false) ==
+          "connection 0: request 4294967301 where 4294967300 is due");
+}
+
+TEST_CASE("perf client: messages that are empty, doubled, cut or missing end it",
+          "[perf][hostile]") {
+  // The least message there is, well formed: what a tool that counts only replies would take.
+  const auto empty = [](std::string& bytes) { bytes = data(Kind::kRequest, 4294967300, 16); };
+  REQUIRE(failure_with(empty) == "connection 0: request 4294967300 has 16 bytes, not 64");
+  const auto doubled = [](std::string& bytes) { bytes += bytes; };
+  REQUIRE(failure_with(doubled) == "connection 0: a request that nobody asked for");
+  const auto zeros = [](std::string& bytes) { bytes = std::string(64, '\0'); };
+  REQUIRE(failure_with(zeros) == "connection 0: a message of the unknown kind 0");
+  const auto cut = [](std::string& bytes) { bytes.resize(30); };
+  REQUIRE(failure_with(cut).starts_with("nothing arrived for 1 s;"));
+  const auto missing = [](std::string& bytes) { bytes.clear(); };
+  REQUIRE(failure_with(missing).starts_with("nothing arrived for 1 s;"));
+}
+
+TEST_CASE("perf client: a peer that closes ends it", "[perf]") {
+  Kit kit;
+  std::vector<conn::ConnectionPtr> peers;
+  const auto listener =
+      kit.registry.listen(kit.loop, "tcp://127.0.0.1:0", [&](conn::ConnectionPtr peer) {
+        peers.push_back(std::move(peer));
+        peers.back()->set_read_handler([&](conn::Connection& connection) {
+          char bytes[20];
+          if (connection.read(bytes, sizeof bytes) != 20) return;
+          connection.write(bytes, sizeof bytes);
+          peers.clear();
+        });
+      });
+  perf::Plan plan = kit.plan(listener->endpoints().front().to_string());
+  plan.echo = true;
+  plan.size = 20;
+  const int cut = GENERATE(0, 1);
+  if (cut == 1) plan.size = 24;
+  plan.reply_size = plan.size;
+  perf::Load load(kit.shared, plan);
+  load.open();
+  std::string reason;
+  try {
+    load.run(3, 0s);
+  } catch (const perf::Failed& error) {
+    reason = error.what();
+  }
+  REQUIRE(reason == (cut == 1 ? "connection 0: the server ended it inside a message"
+                              : "connection 0: the server closed it"));
+}
+
+TEST_CASE("perf: client and server count the same, in each mode", "[perf]") {
+  Kit kit;
+  perf::Server server(kit.loop, kit.registry, false, "");
+  server.listen("tcp://127.0.0.1:0");
+  perf::Plan plan = kit.plan(server.urls().front());
+  plan.connections = 5;
+  SECTION("requests") {
+    plan.depth = GENERATE(1, 7);
+    plan.size = GENERATE(16, 100, 300000);
+    plan.reply_size = 50;
+    perf::Load load(kit.shared, plan);
+    load.open();
+    load.run(0, 30ms);
+    REQUIRE(load.requests() > 0);
+    REQUIRE(load.latency().count() == load.requests());
+    load.run(123, 0s);
+    REQUIRE(load.requests() == 123);
+    REQUIRE(load.latency().count() == 123);
+    REQUIRE(load.bytes() == 123 * (plan.size + 50));
+    REQUIRE(load.latency().max() <= static_cast<std::uint64_t>(load.elapsed().count()));
+  }
+  SECTION("a stream") {
+    plan.mode = Mode::kStream;
+    plan.both_ways = GENERATE(false, true);
+    plan.size = GENERATE(16, 300000);
+    plan.reply_size = 1000;
+    perf::Load load(kit.shared, plan);
+    load.open();
+    load.run(0, 30ms);
+    REQUIRE(load.requests() > 0);
+    load.run(200, 0s);
+    if (plan.both_ways) {
+      REQUIRE(load.requests() >= 400);
+      REQUIRE(load.bytes() == 200 * plan.size + (load.requests() - 200) * 1000);
+    } else {
+      REQUIRE(load.requests() == 200);
+      REQUIRE(load.bytes() == 200 * plan.size);
+    }
+  }
+  SECTION("new connections") {
+    plan.mode = Mode::kConnect;
+    perf::Load load(kit.shared, plan);
+    load.run(77, 0s);
+    REQUIRE(load.requests() == 77);
+    REQUIRE(kit.registry.require("tcp").counters(kit.loop).accepted == 77);
+  }
+}
+
+TEST_CASE("perf server: what is wrong is answered with an error, and that connection closes",
+          "[perf][hostile]") {
+  RawClient client;
+  const auto refused = [&](const std::string& bytes, const std::string& reason) {
+    client.send(bytes);
+    REQUIRE(client.answer().kind() == Kind::kError);
+    REQUIRE(client.text.find(reason) != std::string::npos);
+    client.turn();
+    REQUIRE(client.closed());
+  };
+  std::string damaged = data(Kind::kRequest, 0, 64);
+  damaged[50] ^= 1;
+  SECTION("no hello") { refused(data(Kind::kRequest, 0, 64), "request before a hello"); }
+  SECTION("nonsense") { refused("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "a message of"); }
+  SECTION("another protocol") {
+    std::string bytes;
+    perf::append_text(bytes, Kind::kHello, 0, "protocol=2\nreply-size=64\n");
+    refused(bytes, "the client speaks protocol 2, this server 1");
+  }
+  SECTION("a reply that is too large") {
+    std::string bytes;
+    perf::append_text(bytes, Kind::kHello, 0, "protocol=1\nreply-size=67108865\n");
+    refused(bytes, "a reply of 67108865 bytes");
+  }
+  SECTION("a damaged message") {
+    client.greet();
+    refused(damaged, "request 0 of 64 bytes: the checksum is");
+  }
+  SECTION("a number out of order") {
+    client.greet();
+    refused(data(Kind::kRequest, 1, 64), "request 1 where 0 is due");
+  }
+  SECTION("a stream where there is none") {
+    client.greet();
+    refused(data(Kind::kData, 0, 64), "data where request is expected");
+  }
+  // The others go on.
+  client.connection =
+      client.kit.registry.connect(client.kit.loop, client.server.urls().front(), nullptr);
+  client.turn();
+  client.greet();
+  client.send(data(Kind::kRequest, 0, 64));
+  REQUIRE(client.answer().kind() == Kind::kReply);
+}
+
+TEST_CASE("perf report: rates, and none where nothing is known", "[perf]") {
+  perf::Result result;
+  result.requests = 500'000;
+  result.elapsed = 2s;
+  result.client.cpu_ns = 1'000'000'000;
+  result.client.system_calls = 1'000'000;
+  REQUIRE(perf::per_second(result, result.requests) == 250'000);
+  REQUIRE(perf::cpu_per_million(result, false) == 2.0);
+  REQUIRE(perf::calls_per_request(result, false) == 2.0);
+  REQUIRE_FALSE(perf::cpu_per_million(result, true));
+  REQUIRE_FALSE(perf::calls_per_request(result, true));
+  result.plan.mode = Mode::kIdle;
+  result.plan.connections = 10;
+  result.client.resident = 12345;
+  REQUIRE(perf::per_connection(result, &perf::Usage::resident, false) == 1234u);
+  REQUIRE_FALSE(perf::per_connection(result, &perf::Usage::pinned, false));
+  result.requests = 0;
+  REQUIRE_FALSE(perf::cpu_per_million(result, false));
+}
