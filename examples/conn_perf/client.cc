@@ -103,7 +103,10 @@ class Client {
       if (control_) server_before = idle ? control_->everything() : control_->work();
       client_before = idle ? meter_.everything() : meter_.work();
     };
-    if (idle) snapshot();
+    if (idle) {
+      settle();
+      snapshot();
+    }
     if (plan.mode != Mode::kConnect) load.open();
     if (!begun_) begin(plan, load.sample());
     if (idle) {
@@ -123,6 +126,18 @@ class Client {
     result.latency = load.latency();
     for (const auto& report : reports_) report->result(result);
     if (idle && options_.hold > 0s) hold();
+  }
+
+  /// Waits while the server still gives back what earlier connections took.
+  void settle() {
+    if (!control_) return;
+    std::optional<std::uint64_t> last = control_->everything().resident;
+    for (int i = 0; i < 50; ++i) {
+      pass(shared_.loop, 200ms, asked_to_end_);
+      const std::optional<std::uint64_t> now = control_->everything().resident;
+      if (now == last) return;
+      last = now;
+    }
   }
 
   void begin(const Plan& plan, const conn::Connection* sample) {
