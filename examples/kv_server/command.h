@@ -61,6 +61,7 @@ struct Command {
   int first_key = 0, last_key = 0, key_step = 0;
   std::size_t index = 0;   ///< place in Statistics::commands; set once at start
   bool container = false;  ///< has subcommands
+  bool subcommand = false;
   std::string_view own_name() const noexcept {
     const auto bar = name.find('|');
     return bar == std::string_view::npos ? name : name.substr(bar + 1);

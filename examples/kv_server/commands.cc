@@ -26,6 +26,7 @@ class Index {
       command.index = commands_.size() - 1;
       const auto bar = row.name.find('|');
       if (bar != std::string_view::npos) {
+        command.subcommand = true;
         for (Command& other : commands_) {
           if (other.name == row.name.substr(0, bar)) other.container = true;
         }
@@ -101,10 +102,7 @@ const Command* find_command(std::string_view name, std::string_view subcommand) 
 
 const Command* find_command(Arguments argv) {
   const Command* command = index().find(argv[0]);
-  if (command == nullptr) return nullptr;
-  if (command->name.size() != argv[0].size() || argv[0].find('|') != std::string_view::npos) {
-    return nullptr;  // "client|list" is no way to call it
-  }
+  if (command == nullptr || command->subcommand) return nullptr;  // not as "client|list"
   if (!command->container || argv.size() == 1) return command;
   return index().find(argv[0], argv[1]);
 }

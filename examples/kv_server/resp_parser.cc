@@ -2,9 +2,32 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace kv {
+namespace {
+
+/// The length line at `position` as clients send it: a character, one to nine digits without a zero
+/// in front, CR LF. Moves `position` behind it. 0 for every other line: take_length() reads those,
+/// and knows what is wrong with them.
+std::int64_t take_plain_length(std::string_view input, std::size_t& position) noexcept {
+  const std::size_t first = position + 1;
+  const std::size_t most = std::min(input.size(), first + 9);
+  std::int64_t value = 0;
+  std::size_t at = first;
+  for (; at < most; ++at) {
+    const unsigned digit = static_cast<unsigned char>(input[at]) - unsigned{'0'};
+    if (digit > 9) break;
+    value = value * 10 + digit;
+  }
+  if (at == first || input[first] == '0') return 0;
+  if (at + 1 >= input.size() || input[at] != '\r' || input[at + 1] != '\n') return 0;
+  position = at + 2;
+  return value;
+}
+
+}  // namespace
 
 void RequestParser::restart() noexcept {
   step_ = Step::kStart;
@@ -70,27 +93,45 @@ RequestParser::Line RequestParser::take_line(std::string_view input, std::size_t
   return Line::kReady;
 }
 
+std::optional<RequestParser::Result> RequestParser::take_length(std::string_view input,
+                                                                std::size_t limit,
+                                                                const LengthErrors& errors,
+                                                                std::int64_t& length) {
+  std::string_view line;
+  switch (take_line(input, limit, line)) {
+    case Line::kNeedMore:
+      return Result::kNeedMore;
+    case Line::kTooLong:
+      return fail(errors.too_long);
+    case Line::kBadEnd:
+      return fail(errors.bad_end);
+    case Line::kReady:
+      break;
+  }
+  const auto number = parse_integer(line.substr(1));
+  if (!number) return fail(errors.invalid);
+  length = *number;
+  return std::nullopt;
+}
+
 RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
                                                      const ParserLimits& limits,
                                                      bool authenticated) {
-  std::string_view line;
+  static constexpr LengthErrors kCountErrors{"too big mbulk count string",
+                                             "expected CR LF after the multibulk length",
+                                             "invalid multibulk length"};
+  static constexpr LengthErrors kBulkErrors{
+      "too big bulk count string", "expected CR LF after the bulk length", "invalid bulk length"};
   if (step_ == Step::kCount) {
-    switch (take_line(input, limits.line, line)) {
-      case Line::kNeedMore:
-        return Result::kNeedMore;
-      case Line::kTooLong:
-        return fail("too big mbulk count string");
-      case Line::kBadEnd:
-        return fail("expected CR LF after the multibulk length");
-      case Line::kReady:
-        break;
+    std::int64_t count = take_plain_length(input, position_);
+    if (count == 0) {
+      if (const auto stop = take_length(input, limits.line, kCountErrors, count)) return *stop;
     }
-    const auto count = parse_integer(line.substr(1));
-    if (!count || *count > limits.arguments) return fail("invalid multibulk length");
-    if (!authenticated && *count > kUnauthenticatedLimits.arguments) {
+    if (count > limits.arguments) return fail(kCountErrors.invalid);
+    if (!authenticated && count > kUnauthenticatedLimits.arguments) {
       return fail("unauthenticated multibulk length");
     }
-    remaining_ = *count;
+    remaining_ = count;
     if (remaining_ <= 0) return Result::kRequest;  // nothing to do and nothing to answer
     step_ = Step::kBulk;
   }
@@ -100,22 +141,15 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
       if (input[position_] != '$') {
         return fail(fmt::format("expected '$', got '{}'", input[position_]));
       }
-      switch (take_line(input, limits.line, line)) {
-        case Line::kNeedMore:
-          return Result::kNeedMore;
-        case Line::kTooLong:
-          return fail("too big bulk count string");
-        case Line::kBadEnd:
-          return fail("expected CR LF after the bulk length");
-        case Line::kReady:
-          break;
+      std::int64_t size = take_plain_length(input, position_);
+      if (size == 0) {
+        if (const auto stop = take_length(input, limits.line, kBulkErrors, size)) return *stop;
       }
-      const auto size = parse_integer(line.substr(1));
-      if (!size || *size < 0 || *size > limits.bulk) return fail("invalid bulk length");
-      if (!authenticated && *size > kUnauthenticatedLimits.bulk) {
+      if (size < 0 || size > limits.bulk) return fail(kBulkErrors.invalid);
+      if (!authenticated && size > kUnauthenticatedLimits.bulk) {
         return fail("unauthenticated bulk length");
       }
-      bulk_size_ = static_cast<std::size_t>(*size);
+      bulk_size_ = static_cast<std::size_t>(size);
       step_ = Step::kData;
     }
     const std::size_t have = input.size() - position_;
@@ -135,8 +169,9 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
     step_ = Step::kBulk;
     --remaining_;
   }
-  for (const TextSpan& span : spans_) {
-    arguments_.emplace_back(input.data() + span.offset, span.size);
+  arguments_.resize(spans_.size());
+  for (std::size_t i = 0; i < spans_.size(); ++i) {
+    arguments_[i] = {input.data() + spans_[i].offset, spans_[i].size};
   }
   return Result::kRequest;
 }

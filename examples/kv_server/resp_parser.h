@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,6 +56,13 @@ class RequestParser {
   Result fail(std::string text);
   Result parse_inline(std::string_view input, const ParserLimits& limits);
   Result parse_multibulk(std::string_view input, const ParserLimits& limits, bool authenticated);
+  struct LengthErrors {
+    const char *too_long, *bad_end, *invalid;
+  };
+  /// The number in the line at position_, behind its first character. Or the result that ends this
+  /// call.
+  std::optional<Result> take_length(std::string_view input, std::size_t limit,
+                                    const LengthErrors& errors, std::int64_t& length);
   enum class Line { kNeedMore, kReady, kTooLong, kBadEnd };
   /// The line at position_ without its end, which must be CR LF.
   Line take_line(std::string_view input, std::size_t limit, std::string_view& line);

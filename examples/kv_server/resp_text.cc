@@ -70,16 +70,6 @@ bool match_class(std::string_view pattern, std::size_t& p, char c, bool ignore_c
 
 }  // namespace
 
-char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
-
-bool equals_ignore_case(std::string_view a, std::string_view b) noexcept {
-  if (a.size() != b.size()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (lower(a[i]) != lower(b[i])) return false;
-  }
-  return true;
-}
-
 std::string to_lower(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = lower(c);

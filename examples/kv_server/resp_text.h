@@ -1,6 +1,7 @@
 #pragma once
 // Numbers, patterns and quoting by Redis's rules. Pure functions.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,8 +10,14 @@
 
 namespace kv {
 
-char lower(char c) noexcept;
-bool equals_ignore_case(std::string_view a, std::string_view b) noexcept;
+inline char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+inline bool equals_ignore_case(std::string_view a, std::string_view b) noexcept {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (lower(a[i]) != lower(b[i])) return false;
+  }
+  return true;
+}
 std::string to_lower(std::string_view text);
 std::string to_upper(std::string_view text);
 
