@@ -141,7 +141,8 @@ bench-redis: all  ## redis-benchmark against kv-server and redis-server in turn,
 	@AECONN_BUILD=$(OUT) bench/redis_ratio
 
 # ---- measuring ----------------------------------------------------------------------------------
-$(OUT)/bench/micro: $(call obj,$(wildcard bench/micro/*.cc) $(filter-out %_main.cc,$(KV_SRC))) $(STATIC)
+$(OUT)/bench/micro: $(call obj,$(wildcard bench/micro/*.cc) examples/conn_perf/histogram.cc) \
+                    $(call obj,$(filter-out %_main.cc,$(KV_SRC))) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK,,-lbenchmark)
 $(OUT)/bench/loop-bench: $(call obj,bench/ae_loop_bench.cc) $(STATIC)

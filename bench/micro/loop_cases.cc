@@ -86,7 +86,7 @@ struct Echo {
 void add_loop_cases(Cases& cases) {
   cases.add("loop/iteration without events", iterate(0));
   cases.add("loop/1 ready file", iterate(1));
-  cases.add("loop/64 ready files", iterate(64));
+  cases.add("loop/64 ready files", iterate(64), 100);
   cases.add("loop/timer added and removed", [] {
     return [loop = std::make_unique<ae::LibevLoop>()] {
       const auto id = loop->add_time_event(std::chrono::hours(1), [] { return ae::kNoMore; });
