@@ -1,7 +1,7 @@
 #pragma once
 // The cases that bench/micro times and bench/instructions counts: each makes its state once and is
-// then called again and again. None of them depends on random numbers or on earlier cases, so that a
-// count of instructions is the same in every run.
+// then called again and again. None of them depends on random numbers or on earlier cases, so that
+// a count of instructions is the same in every run.
 
 #include <cstdint>
 #include <cstdio>
