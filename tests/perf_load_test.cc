@@ -206,8 +206,8 @@ TEST_CASE("perf: client and server count the same, in each mode", "[perf]") {
   perf::Plan plan = kit.plan(server.urls().front());
   plan.connections = 5;
   SECTION("requests") {
-    plan.depth = GENERATE(1, 7);
-    plan.size = GENERATE(16, 100, 300000);
+    plan.depth = GENERATE(1u, 7u);
+    plan.size = GENERATE(16u, 100u, 300000u);
     plan.reply_size = 50;
     perf::Load load(kit.shared, plan);
     load.open();
@@ -223,7 +223,7 @@ TEST_CASE("perf: client and server count the same, in each mode", "[perf]") {
   SECTION("a stream") {
     plan.mode = Mode::kStream;
     plan.both_ways = GENERATE(false, true);
-    plan.size = GENERATE(16, 300000);
+    plan.size = GENERATE(16u, 300000u);
     plan.reply_size = 1000;
     perf::Load load(kit.shared, plan);
     load.open();

@@ -5,6 +5,7 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "ae/libev_loop.h"
 #include "conn/transports/transports.h"
@@ -31,7 +32,11 @@ class Progress {
   ~Progress() {
     if (timer_ == 0) return;
     loop_.remove_time_event(timer_);
-    std::cerr << "\r\x1b[K" << std::flush;
+    clear();
+  }
+  /// Makes room for other output.
+  void clear() const {
+    if (timer_ != 0) std::cerr << "\r\x1b[K" << std::flush;
   }
 
  private:
@@ -96,7 +101,7 @@ class Client {
     Result result;
     result.plan = plan;
     Load load(shared_, plan);
-    const Progress progress(shared_.loop, load);
+    std::optional<Progress> progress(std::in_place, shared_.loop, load);
     std::optional<Usage> server_before;
     Usage client_before;
     const auto snapshot = [&] {  // the cheap one last: the other's cost is then not measured
@@ -108,6 +113,7 @@ class Client {
       snapshot();
     }
     if (plan.mode != Mode::kConnect) load.open();
+    progress->clear();
     if (!begun_) begin(plan, load.sample());
     if (idle) {
       // Transports give buffers of idle connections back after a second.
@@ -124,6 +130,7 @@ class Client {
     result.bytes = load.bytes();
     result.elapsed = load.elapsed();
     result.latency = load.latency();
+    progress.reset();  // its line makes room
     for (const auto& report : reports_) report->result(result);
     if (idle && options_.hold > 0s) hold();
   }
@@ -153,7 +160,7 @@ class Client {
       sides.client.add_way(*sample);
     }
     if (!meter_.why_no_calls().empty()) sides.notes.push_back("client: " + meter_.why_no_calls());
-    if (!plan.verify) sides.notes.push_back("payloads are NOT verified (--no-verify)");
+    if (!plan.verify) sides.notes.emplace_back("payloads are NOT verified (--no-verify)");
     for (const auto& report : reports_) report->begin(sides, plan);
   }
 

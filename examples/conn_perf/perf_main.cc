@@ -22,6 +22,7 @@ std::size_t size_of(const std::string& option, const std::string& text) {
 template <class Convert>
 auto list_of(const std::vector<std::string>& words, Convert convert) {
   std::vector<std::size_t> values;
+  values.reserve(words.size());
   for (const std::string& word : words) values.push_back(convert(word));
   return values;
 }
@@ -43,7 +44,7 @@ perf::Mode mode_of(const std::string& name) {
   throw conn::Error("--mode " + name + ": there is request-response, stream, connect, idle");
 }
 
-void translate(const ClientWords& words, perf::ClientOptions& options) {
+void translate(const ClientWords& words, perf::ClientOptions& options) try {
   using std::chrono_literals::operator""h;
   using std::chrono_literals::operator""ms;
   const auto duration = [](const char* option, const std::string& text, ae::Duration least) {
@@ -72,6 +73,8 @@ void translate(const ClientWords& words, perf::ClientOptions& options) {
   options.plan.patience = duration("--patience", words.patience, 1ms);
   options.hold = duration("--hold", words.hold, ae::Duration::zero());
   options.plan.verify = !words.no_verify;
+} catch (const conn::Error& error) {
+  throw perf::UsageError(error.what());
 }
 
 void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& words) {
@@ -116,9 +119,7 @@ int complain(const std::exception& error, int status) {
   return status;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("Measures connections over any transport of aeconn.", "conn-perf");
   app.set_version_flag("--version", "conn-perf " AECONN_VERSION);
   app.require_subcommand(1);
@@ -147,21 +148,22 @@ int main(int argc, char** argv) {
     return complain(error, 2);
   }
   const std::string command = join(argc, argv);
-  try {
-    if (*server) perf::run_server(urls, echo, command);
-    if (*plot) perf::run_plot(files, folder);
-    if (!*client) return 0;
-    try {
-      translate(words, options);
-    } catch (const conn::Error& error) {
-      return complain(error, 2);
-    }
+  if (*server) perf::run_server(urls, echo, command);
+  if (*plot) perf::run_plot(files, folder);
+  if (*client) {
+    translate(words, options);
     options.command = command;
     perf::run_client(options);
-    return 0;
-  } catch (const perf::UsageError& error) {
-    return complain(error, 2);
-  } catch (const std::exception& error) {
-    return complain(error, 1);
   }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  return run(argc, argv);
+} catch (const perf::UsageError& error) {
+  return complain(error, 2);
+} catch (const std::exception& error) {
+  return complain(error, 1);
 }

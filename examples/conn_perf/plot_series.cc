@@ -20,7 +20,10 @@ using Json = nlohmann::json;
 struct Key {
   std::string file, transport;
   std::size_t connections = 0, size = 0;
-  auto operator<=>(const Key&) const = default;
+  bool operator<(const Key& other) const {
+    return std::tie(file, transport, connections, size) <
+           std::tie(other.file, other.transport, other.connections, other.size);
+  }
 };
 
 Series::Point point_of(const Json& result) {

@@ -39,7 +39,7 @@ cell() {  # COLUMN: of the last line
 requests() { [ "$(cell requests)" -ge "$1" ]; }
 for i in "${!urls[@]}"; do
   url=${urls[i]}${queries[i]} scheme=${urls[i]%%:*}
-  check "$scheme: request-response" p "$url" --warmup 0.1 --requests 200 --connections 2 --depths 1,4 --sizes 64,100k
+  check "$scheme: request-response" p "$url" --warmup 0.1 --requests 200 --connections 2 --depths 4 --sizes 64,100k
   check "$scheme: all were answered" requests 200
   device_shown() { grep -q '^client: .*device [a-z].*, MTU [0-9]' "$work/out"; }
   check "$scheme: device and MTU" device_shown
