@@ -169,9 +169,8 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
     step_ = Step::kBulk;
     --remaining_;
   }
-  arguments_.resize(spans_.size());
-  for (std::size_t i = 0; i < spans_.size(); ++i) {
-    arguments_[i] = {input.data() + spans_[i].offset, spans_[i].size};
+  for (const TextSpan& span : spans_) {
+    arguments_.emplace_back(input.data() + span.offset, span.size);
   }
   return Result::kRequest;
 }
