@@ -149,6 +149,23 @@ $(OUT)/bench/loop-bench: $(call obj,bench/ae_loop_bench.cc) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK)
 
+# The figures of each suite stay in build/bench/*.jsonl; the report is made of all there are. Whatever
+# they are, and if a suite could not run, the status is 0.
+bench:  ## all on the host and over soft-RoCE beside others; build/bench/report.md (VALKEY=: with Valkey)
+	@tools/packages bench || echo 'What is missing is left out of the benchmarks.'
+	@$(MAKE) all bench-programs bench-programs-loop
+	-@$(BENCH_RUN) host
+	-@$(BENCH_RUN) softroce
+	-@$(BENCH_RUN) report
+bench-exact:  ## instructions for a request over every transport; build/bench/report.md
+	@tools/packages bench || echo 'What is missing is left out of the benchmarks.'
+	@$(MAKE) all bench-programs
+	-@$(BENCH_RUN) exact
+	-@$(BENCH_RUN) report
+bench-programs-loop: $(OUT)/bench/loop-bench
+BENCH_RUN = AECONN_BUILD=$(OUT) VALKEY=$(VALKEY) CXX='$(CXX)' bench/run
+.PHONY: bench bench-exact bench-programs-loop
+
 bench-micro: $(OUT)/bench/micro  ## times of small parts, by Google Benchmark
 	@$<
 bench-instructions: $(OUT)/bench/micro  ## the same parts counted in instructions, under valgrind
