@@ -107,7 +107,9 @@ def targets_part(suites):
 
 # ---- a suite ------------------------------------------------------------------------------------
 def family(row):
-    """Rows of a table: the name without its numbers."""
+    """Rows of a table: the name up to its colon, else without its numbers."""
+    if ": " in row:
+        return row.split(": ")[0]
     return re.sub(r"\s+", " ", re.sub(r"\b[cdP]=\d+|\b\d[\d,.]*( ?[KM]?i?B)?\b(?= |,|$)", "", row)).strip(" ,")
 
 
@@ -247,7 +249,8 @@ def plot_all(suites, folder):
                         "requests/s", series, logy=True)
         for metric, label, name in (("rps", "requests/s of 50 busy connections", "idle-rate"),
                                     ("cpu_us", "server CPU for a request, us", "idle-cpu")):
-            series = {label_: [p for n in IDLE for p in point(host, f"{n:,} idle and 50 busy tcp", who, metric, n)]
+            idle = sorted(int(m.group(1)) for r in host.rows() if (m := re.match(r"scale tcp: (\d+) idle", r)))
+            series = {label_: [p for n in idle if n for p in point(host, f"scale tcp: {n} idle, 50 busy", who, metric, n)]
                       for who, label_ in (("aeconn", "kv-server"), ("redis", "redis-server"))}
             plots.lines(name, "50 busy connections among idle ones, TCP", "idle connections", label, series)
     for suite, figures, depths in (("host", host, ("tcp", "unix", "tls")), ("softroce", guest, ("tcp", "rdma"))):
@@ -257,7 +260,7 @@ def plot_all(suites, folder):
                 for quantile in ("p50", "p99"):
                     series[f"{transport} {quantile}"] = [
                         p for d in (1, 4, 16, 64) for p in point(
-                            figures, f"depth {transport} c=1 d={d}", "aeconn", f"{quantile}_us", d)]
+                            figures, f"echo {transport} c=1 d={d}", "aeconn", f"{quantile}_us", d)]
             where = "the host" if suite == "host" else "the microVM"
             plots.lines(f"latency-depth-{suite}", f"Latency against depth, 1 connection, 64 B, on {where}",
                         "requests under way", "us", series, logy=True)
@@ -285,9 +288,6 @@ def plot_all(suites, folder):
             plots.bars(f"instructions-{depth}", f"Server's instructions for a request, 16 connections, depth {depth}",
                        "thousand instructions", groups, labels)
     return plots
-
-
-IDLE = (0, 100, 1000, 5000, 20000)
 
 
 # ---- all ----------------------------------------------------------------------------------------

@@ -411,8 +411,8 @@ def _(ask):
     ask.show(f"{ask.text(row, 'limit', 'cpu_us')}, without tickets {ask.text(row, 'limit, no tickets', 'cpu_us')}",
              f"redis {ask.text(row, 'redis', 'cpu_us')}",
              f"{ask.text(row, 'aeconn', 'cpu_us')}, without tickets {ask.text(row, 'aeconn, no tickets', 'cpu_us')}")
-    ask.ratio("to limit", (row, "aeconn", "cpu_us"), (row, "limit", "cpu_us"), 1.05)
-    ask.ratio("both without tickets", (row, "aeconn, no tickets", "cpu_us"), (row, "limit, no tickets", "cpu_us"))
+    ask.ratio("to limit, no tickets", (row, "aeconn, no tickets", "cpu_us"), (row, "limit, no tickets", "cpu_us"), 1.05)
+    ask.ratio("to limit, 1 ticket to 2", (row, "aeconn", "cpu_us"), (row, "limit", "cpu_us"))
     ask.ratio("to redis", (row, "aeconn", "cpu_us"), (row, "redis", "cpu_us"), 0.93)
 
 
