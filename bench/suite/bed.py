@@ -47,11 +47,14 @@ class Rows(dict):
 class Bed:
     """Rows are functions of one of these."""
 
+    time_limit = None  # seconds, after which a figure is taken once only
+
     def __init__(self, figures, rounds, quick):
         self.figures, self.rounds, self.quick = figures, rounds, quick
         self._temporary = tempfile.TemporaryDirectory(prefix="aeconn-bench-")
         self.folder = Path(self._temporary.name)
         self._running, self._certificate = {}, None
+        self._begun = time.monotonic()
 
     # --- servers -----------------------------------------------------------------------------------
     def keep(self, name, start):
@@ -93,6 +96,8 @@ class Bed:
         turn, and who is first changes from round to round."""
         failed = {}
         for round_ in range(self.rounds):
+            if round_ and self.time_limit and time.monotonic() - self._begun > self.time_limit:
+                break
             order = measures if round_ % 2 == 0 else list(reversed(measures))
             for who, measure in order:
                 if who in failed:
@@ -168,7 +173,7 @@ def idle_client(url, count, core=1):
                   rf"^ *{count} ", core=core)
 
 
-def main(suite, rows, make, out, rounds, quick, only):
+def main(suite, rows, make, out, rounds, quick, only, at_end=None):
     """Takes the rows of a suite; whatever happens to one, the others are taken."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     unknown = [name for name in only or () if name not in rows]
@@ -192,4 +197,6 @@ def main(suite, rows, make, out, rounds, quick, only):
             print(f"-- {name}: {time.monotonic() - started:.0f} s", flush=True)
     finally:
         bed.close()
+    if at_end:
+        at_end(figures)
     print(f"-- {suite}: {time.monotonic() - begun:.0f} s", flush=True)

@@ -22,6 +22,8 @@ IDLE = (100, 1000, 5000, 20000)
 
 
 class Host(bed.Bed):
+    time_limit = 600
+
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.ports = {}
