@@ -80,7 +80,7 @@ class Ask:
     """What a target asks the figures for, and what it says about them."""
 
     def __init__(self, sources, result, rows):
-        self.figures, self.result, self.rows = sources.figures(result.clock), result, rows
+        self.sources, self.figures, self.result, self.rows = sources, sources.figures(result.clock), result, rows
         self.suite = SUITES[result.clock]
 
     def why(self, row, who):
@@ -460,9 +460,9 @@ def _(ask):
     ask.ratio("CPU", (two, "aeconn", "cpu_us"), (one, "aeconn", "cpu_us"), 1.03)
 
 
-@target("R1", "receiver-not-ready NAKs of the device during all rows", "I", "0")
+@target("R1", "receiver-not-ready NAKs of the device during all rows, of both clocks", "I", "0")
 def _(ask):
-    records = [r for r in ask.figures.records if r["row"] == "receiver not ready"]
+    records = [r for clock in ("I", "M") for r in ask.sources.figures(clock).records if r["row"] == "receiver not ready"]
     if not records:
         ask.value("NAKs", "receiver not ready", "device", "rcvd_rnr_err", 0)
         return

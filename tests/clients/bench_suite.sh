@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# The Python of bench/: a row on this machine gives figures and a report; medians, ratios, spread and
+# verdicts on targets are right for known values.
+set -u
+# shellcheck source=tests/clients/kit
+. "$(dirname "$0")/kit"
+command -v python3 >/dev/null || { echo 'skipped: python3 is not installed'; total; exit; }
+export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=bench
+unset VALKEY
+py() {  # NAME: the program on standard input ends well
+  local out
+  if out=$(timeout 20 python3 - "$work" 2>&1); then ok "$1"; else fail "$1" "${out: -400}"; fi
+}
+
+py 'median and spread' <<'END'
+from suite.figures import Figures
+f = Figures()
+for round_, (mine, theirs) in enumerate(((10, 5), (30, 10), (20, 20), (40, 10))):
+    f.add("row", "aeconn", round_, rps=mine)
+    f.add("row", "redis", round_, rps=theirs)
+assert f.median("row", "aeconn", "rps") == 25
+assert f.spread("row", "aeconn", "rps") == (25, 10, 40)
+assert f.spread("row", "nobody", "rps") is None
+END
+py 'ratios are taken within a round' <<'END'
+from suite.figures import Figures
+f = Figures()
+for round_, (mine, theirs) in enumerate(((10, 5), (30, 10), (20, 20))):
+    f.add("row", "aeconn", round_, rps=mine)
+    f.add("row", "redis", round_, rps=theirs)
+f.add("row", "aeconn", 3, rps=1000)  # a round of one only
+assert f.ratio("row", "aeconn", "redis", "rps") == (2, 1, 3), f.ratio("row", "aeconn", "redis", "rps")
+assert f.ratio("row", "aeconn", "memcached", "rps") is None
+END
+py 'figures are kept and read again' <<'END'
+import sys
+from suite.figures import Figures
+path = sys.argv[1] + "/kept.jsonl"
+f = Figures(path)
+f.add("header", "machine", 0, cores=2)
+f.add("row", "aeconn", 0, rps=1.5, p50_us=None)
+g = Figures.read(path)
+assert g.records == f.records and g.rows() == ["row"] and g.headers()[0]["cores"] == 2
+assert g.median("row", "aeconn", "p50_us") is None
+END
+verdict() {  # OUR-INSTRUCTIONS LIMIT'S: of target P1, at most 1.02
+  timeout 20 python3 - "$@" <<'END'
+import sys
+from suite.figures import Figures
+from suite.targets import Sources, judge
+f = Figures()
+for who, value in zip(("aeconn", "limit"), sys.argv[1:]):
+    f.add("echo tcp c=16 d=1", who, 0, kinsn=float(value))
+print(judge("P1", Sources(exact=f)).verdict)
+END
+}
+is 'a target that is met' met "$(verdict 10.1 10)"
+has 'a target missed by less than the tolerance' '^met within 3 %: to limit is 1\.04' "$(verdict 10.4 10)"
+has 'a target that is not met' '^not met: to limit is 1\.10, not <= 1\.02' "$(verdict 11 10)"
+has 'a figure that is missing' '^not measured: no figure of "echo tcp c=16 d=1" for limit' "$(verdict 10)"
+has 'a suite that did not run' '^not measured: no figures of `make bench-exact`' "$(verdict)"
+py 'a row that failed says why' <<'END'
+from suite.figures import Figures
+from suite.targets import Sources, judge
+f = Figures()
+f.add("missing", "tcp-echo", 0, why="epoll-echo did not start")
+assert judge("P1", Sources(exact=f)).verdict == "not measured: epoll-echo did not start"
+END
+py 'a row that wants Valkey says so' <<'END'
+from suite.figures import Figures
+from suite.targets import Sources, judge
+f = Figures()
+f.add("header", "machine", 0, valkey=False)
+f.add("valkey-benchmark rdma get c=16 P=1", "aeconn", 0, rps=100)
+assert judge("T1a", Sources(exact=f)).verdict == "not measured: VALKEY= names no build of Valkey"
+END
+py 'at least, zero, and what is only reported' <<'END'
+from suite.figures import Figures
+from suite.targets import Sources, judge, judge_all
+f = Figures()
+for who, rps in (("aeconn", 130), ("valkey", 100)):
+    for transport in ("rdma", "tcp"):
+        f.add(f"valkey-benchmark {transport} get c=16 P=1", who, 0, rps=rps)
+        f.add(f"valkey-benchmark {transport} get c=16 P=16", who, 0, rps=rps)
+f.add("receiver not ready", "device", 0, send_rnr_err=0, rcvd_rnr_err=0)
+s = Sources(exact=f)
+assert judge("T1a", s).verdict == "met" and judge("R1", s).verdict == "met"
+assert judge("T2", s).verdict == "measured: within"
+f.add("receiver not ready", "device", 0, send_rnr_err=1)
+assert judge("R1", s).verdict.startswith("not met")
+assert len(judge_all(s)) == 30 and len(judge_all(Sources())) == 30
+END
+
+# ---- a row and a report ---------------------------------------------------------------------------
+config=release
+case $build in */build/*) config=${build##*/} ;; esac
+make bench-programs CONFIG="$config" >"$work/make.log" 2>&1 || fail 'make bench-programs' "$(tail -n 5 "$work/make.log")"
+export AECONN_BUILD=$build
+out=$(timeout 60 bench/run host --quick --only unix-echo --out "$work/bench/host.jsonl" 2>&1)
+is 'bench/run: status' 0 $?
+has 'bench/run: shows the row' 'echo unix c=1 d=1 +limit +rps [0-9.]+
+echo unix c=1 d=1 +aeconn +rps [0-9.]+' "$out"
+py 'bench/run: figures of both' <<'END'
+import sys
+from suite.figures import Figures
+f = Figures.read(sys.argv[1] + "/bench/host.jsonl")
+for metric in ("rps", "p50_us", "p99_us", "cpu_us"):
+    assert f.ratio("echo unix c=1 d=1", "aeconn", "limit", metric)[0] > 0, metric
+END
+out=$(timeout 60 bench/run report --out "$work/bench" 2>&1)
+is 'bench/run report: status' 0 $?
+has 'bench/run report: a line for a target' 'P1 .*not measured: no figures of `make bench-exact`' "$out"
+report=$(cat "$work/bench/report.md")
+has 'report.md: machine, targets, figures' '\| processor \|
+\| R2 \|
+### echo unix
+\| echo unix c=1 d=1 \|' "$report"
+is 'report.md: no name of the host, no path' '' \
+  "$(grep -nE "(^|[ \`|])/(home|root|tmp|work|usr)/|\b$(uname -n | sed 's/[.]/[.]/g')\b" "$work/bench/report.md" |
+     grep -v localhost | head -3)"
+timeout 20 bench/run host --only nothing-such --out "$work/none.jsonl" >"$work/out" 2>&1
+is 'an unknown row is an error' 1 $?
+has 'and the rows there are follow' 'tcp-echo' "$(cat "$work/out")"
+total
