@@ -27,7 +27,7 @@ METRICS = {
     "pinned_kib": "pinned KiB of an idle connection", "calls": "system calls of a request", "reads": "reads of a request",
     "client_rss_kib": "client's resident KiB of an idle connection", "client_kinsn": "client's thousand instructions for a request",
     "connections": "connections", "descriptors": "descriptors", "cqs": "completion queues", "pds": "protection domains",
-    "cpu_ms_10s": "CPU ms in 10 s", "left": "objects left",
+    "cpu_ms_10s": "CPU ms in 10 s", "left": "objects left", "guest_gib": "the machine's memory, GiB", "available_mib": "memory left, MiB",
 }
 LOWER_IS_BETTER = {"p50_us", "p99_us", "cpu_us", "kinsn", "ns", "latency_us", "rss_kib", "pinned_kib", "calls", "reads",
                    "client_cpu_us", "client_rss_kib", "client_kinsn", "cpu_ms_10s"}
@@ -110,7 +110,8 @@ def family(row):
     """Rows of a table: the name up to its colon, else without its numbers."""
     if ": " in row:
         return row.split(": ")[0]
-    return re.sub(r"\s+", " ", re.sub(r"\b[cdP]=\d+|\b\d[\d,.]*( ?[KM]?i?B)?\b(?= |,|$)", "", row)).strip(" ,")
+    text = re.sub(r"\b[cdP]=\d+|\b\d+ (B|KiB|MiB)(?!\w)", "", row)
+    return re.sub(r" +(?=,|$)", "", re.sub(r" +", " ", text)).strip(" ,")
 
 
 def metrics_of(figures, rows):
@@ -179,10 +180,10 @@ class Plots:
 
     def draw(self, name, title, commands, data):
         self.folder.mkdir(parents=True, exist_ok=True)
-        for terminal, ending in (("svg size 760,460 dynamic background 'white'", "svg"),
-                                 ("png size 760,460", "png")):
+        for terminal, ending in (("svg size 900,460 dynamic background 'white'", "svg"),
+                                 ("png size 900,460", "png")):
             script = "\n".join([f"set terminal {terminal}", f"set output {quoted(self.folder / f'{name}.{ending}')}",
-                                f"set title {quoted(title)} noenhanced", "set grid", "set key outside below noenhanced",
+                                f"set title {quoted(title)} noenhanced", "set grid", "set key outside right noenhanced",
                                 "set xtics noenhanced", *data, *commands, ""])
             try:
                 done = subprocess.run(["gnuplot"], input=script, capture_output=True, text=True, timeout=60)
