@@ -35,7 +35,7 @@ HAVE_TLS := $(if $(filter no,$(TLS)),0,$(if $(wildcard conn/tls/*.cc),1,0))
 HAVE_RDMA := $(if $(filter no,$(RDMA)),0,1)
 
 ALL_CPPFLAGS := -I. -DAECONN_TLS=$(HAVE_TLS) -DAECONN_RDMA=$(HAVE_RDMA) -DAECONN_VERSION='"$(VERSION)"' $(CPPFLAGS)
-ALL_CXXFLAGS := -std=c++20 $(FLAGS_$(CONFIG)) -fPIC -Wall -Wextra -Wshadow -Wconversion \
+ALL_CXXFLAGS := -std=c++20 $(FLAGS_$(CONFIG)) -fPIC -fno-semantic-interposition -Wall -Wextra -Wshadow -Wconversion \
                 -Wnon-virtual-dtor -Woverloaded-virtual -MMD -MP $(CXXFLAGS)
 ALL_LDFLAGS  := $(filter -fsanitize=%,$(FLAGS_$(CONFIG))) $(LDFLAGS)
 TLS_LIBS     := $(if $(filter 1,$(HAVE_TLS)),-lssl -lcrypto)

@@ -79,10 +79,10 @@ class Source {
 
   /// True while there is work to do now: the loop then polls instead of sleeping.
   virtual bool has_pending() const = 0;
-  /// Does a bounded piece of the work; called once in every iteration. Returns the number of
-  /// things done (handlers run), for process_events().
+  /// Does a bounded piece of the work; called in every iteration, and again where arm() vetoed the
+  /// sleep. Returns the number of things done (handlers run), for process_events().
   virtual std::size_t process_pending() = 0;
-  /// Called once in every iteration after the before_sleep hooks: send what the iteration wrote.
+  /// Called after each process_pending() and the before_sleep hooks: send what has been written.
   virtual void flush() {}
   /// Called last, only if the loop is about to block: ask to be woken (through a descriptor), then
   /// look once more. False vetoes the sleep.

@@ -40,6 +40,8 @@ namespace {
 // How many of each run before the loop looks at its descriptors again.
 constexpr std::size_t kTimersPerIteration = 1000;
 constexpr std::size_t kPostsPerIteration = 1000;
+// Handlers of sources that run before descriptors are looked at again.
+constexpr std::size_t kServedPerIteration = 64;
 // A batch that grew beyond this gives its memory back.
 constexpr std::size_t kPostsKept = 16384;
 
@@ -90,6 +92,7 @@ struct LibevLoop::Impl {
   // The parts of an iteration, in their order.
   void before_sleep();
   bool serve_sources(bool after_events);
+  bool other_work_waiting();  // than that of sources
   bool work_waiting();
   bool spin(Duration budget);
   void set_sleep(bool allowed) noexcept;
@@ -279,25 +282,31 @@ void LibevLoop::Impl::before_sleep() {
 
 // Returns whether the loop may sleep; every source is armed then.
 bool LibevLoop::Impl::serve_sources(bool after_events) {
-  const std::size_t served = sources.process_pending();
-  core.ran += served;
-  if (core.allows(kCallBeforeSleep)) before_hooks.run();
-  sources.flush();
-  if (core.allows(kDontWait) || stopping() || work_waiting()) return false;
-  // The caller of one iteration may have waited for just what was served.
-  if (single && served != 0) return false;
-  if (sources.empty()) return true;
-  if (const Duration budget = sources.spin_budget(); budget > Duration::zero()) {
-    // While descriptors are busy they are asked first: a spin would only delay them.
-    if (after_events || spin(budget)) return false;
+  for (std::size_t total = 0;;) {
+    const std::size_t served = sources.process_pending();
+    core.ran += served;
+    total += served;
+    if (core.allows(kCallBeforeSleep)) before_hooks.run();
+    sources.flush();
+    if (core.allows(kDontWait) || stopping() || work_waiting()) return false;
+    // The caller of one iteration may have waited for just what was served.
+    if (single && served != 0) return false;
+    if (sources.empty()) return true;
+    if (const Duration budget = sources.spin_budget(); budget > Duration::zero()) {
+      // While descriptors are busy they are asked first: a spin would only delay them.
+      if (after_events || spin(budget)) return false;
+    }
+    if (sources.arm() && !work_waiting()) return true;
+    // What came at the last moment is served at once: a look at the descriptors would cost more.
+    // Not for ever, so that these do not wait.
+    if (single || total >= kServedPerIteration || served == 0 || other_work_waiting()) return false;
   }
-  return sources.arm() && !work_waiting();
 }
 
-bool LibevLoop::Impl::work_waiting() {
-  return sources.has_pending() || posts_waiting() || !deferred.empty() ||
-         (timers.has_due() && core.allows(kTimeEvents));
+bool LibevLoop::Impl::other_work_waiting() {
+  return posts_waiting() || !deferred.empty() || (timers.has_due() && core.allows(kTimeEvents));
 }
+bool LibevLoop::Impl::work_waiting() { return sources.has_pending() || other_work_waiting(); }
 
 // True if work came.
 bool LibevLoop::Impl::spin(Duration budget) {

@@ -125,6 +125,33 @@ TEST_CASE("event loop: a source that arms and finds work vetoes the sleep", "[ae
   CHECK(journal == "sp sf sa sp sf sa ");
 }
 
+TEST_CASE("event loop: what a source finds while it arms is served before descriptors are asked",
+          "[ae]") {
+  LibevLoop loop;
+  TestSource source(nullptr);
+  loop.add_source(source);
+  // Each turn of the source finds more while it arms; a descriptor is readable all the time.
+  int found = 0;
+  source.pending = 1;
+  source.on_arm = [&] {
+    ++found;
+    source.pending = 1;
+  };
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  REQUIRE(::write(ends[1], "x", 1) == 1);
+  int before_first = 0, asked = 0;
+  loop.add_file_event(ends[0], ae::kReadable, [&](int, ae::Mask) {
+    if (asked++ == 0) before_first = found;
+    if (asked == 2) loop.stop();
+  });
+  loop.run();
+  CHECK(before_first > 1);            // more than once before the descriptor is looked at
+  CHECK(found - before_first <= 64);  // and it is looked at again soon
+  loop.remove_file_event(ends[0], ae::kReadable);
+  for (const int end : ends) ::close(end);
+}
+
 TEST_CASE("event loop: what comes up while sources are armed vetoes the sleep", "[ae]") {
   LibevLoop loop;
   TestSource source(nullptr);

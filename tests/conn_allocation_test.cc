@@ -164,10 +164,11 @@ TEST_CASE("connections: an echo over RDMA allocates nothing at either end",
   const std::size_t size = GENERATE(64, 4096);
   CAPTURE(name, size);
   const Echoes echoes = count_echoes({.name = name}, size);
-  // A loop's tick, once a second, takes a list of its connections: not for a message.
-  constexpr std::size_t kTicks = kEchoes / 20;
-  CHECK(echoes.client.by_others < kTicks);
-  CHECK(echoes.server.by_others < kTicks);
+  // A loop's first tick, which may fall into the measurement, makes room for its connections; that
+  // of tls sets a timer now and then. Nothing is for a message.
+  const std::size_t timers = name == "rdma" ? 1 : kEchoes / 20;
+  CHECK(echoes.client.by_others <= timers);
+  CHECK(echoes.server.by_others <= timers);
 }
 #endif
 #endif  // AECONN_COUNTS_ALLOCATIONS

@@ -61,11 +61,12 @@ ssize_t RdmaConnection::do_read(void* buffer, std::size_t size) {
     read_turn_ = state_->turn();
     read_left_ = settings_.read_budget;
   }
+  const std::uint32_t turns = stream_.window_turns();
   const std::size_t n =
-      stream_.read(static_cast<std::byte*>(buffer), std::min(size, read_left_), clock_now());
+      stream_.read(static_cast<std::byte*>(buffer), std::min(size, read_left_), state_->now());
   if (n != 0) {
     read_left_ -= n;
-    after_input();  // a window may have to be offered
+    if (stream_.window_turns() != turns) after_input();  // a window may have to be offered
     return static_cast<ssize_t>(n);
   }
   if (!stream_.has_unread()) {
@@ -175,8 +176,13 @@ void RdmaConnection::on_sends_done(std::uint32_t sequence) {
 
 void RdmaConnection::on_immediate(std::uint32_t length) {
   on_communication_established();
+  const std::uint32_t turns = stream_.window_turns();
   stream_.on_data(length, state_->now());
-  after_input();
+  if (stream_.window_turns() != turns || stream_.failure() != nullptr || phase_ != Phase::kOpen)
+    return after_input();
+  if (tx_.staged() != 0)
+    state_->want_flush(*this);  // it may have waited for this proof of receives
+  update_ready();
 }
 
 void RdmaConnection::on_message(std::span<const std::byte> bytes) {
@@ -246,8 +252,11 @@ bool RdmaConnection::post_chain() {
   std::optional<Stream> before;
   ChainPlan plan;
   plan_binds(chain, plan);
-  if (stream_.next_control(state_->now())) before = stream_;
-  plan_control(chain, plan);
+  plan.control_end = chain.size();
+  if (stream_.next_control(state_->now())) {
+    before = stream_;
+    plan_control(chain, plan);
+  }
   plan_data(chain, plan);
   plan_probe(chain, plan);
   if (chain.size() == 0) return false;
@@ -345,12 +354,12 @@ void RdmaConnection::take_back_control(const Stream& before, const ChainPlan& pl
 }
 
 void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
-  std::size_t bound = std::min(plan.binds_end, posted);
-  for (const auto& window : windows_)
-    if (bound != 0 && window->window && !window->bound) {
-      window->bound = true;
-      --bound;
-    }
+  if (std::size_t bound = std::min(plan.binds_end, posted); bound != 0)
+    for (const auto& window : windows_)
+      if (bound != 0 && window->window && !window->bound) {
+        window->bound = true;
+        --bound;
+      }
   state_->statistics().control_sent +=
       std::min(posted, plan.control_end) - std::min(posted, plan.binds_end);
   if (plan.bytes != 0) {

@@ -13,6 +13,8 @@ namespace conn::rdma {
 namespace {
 
 constexpr int kPollBatch = 32;
+// Shared receives are given back so many at a time; the queue is far longer.
+constexpr std::size_t kReceiveBatch = 64;
 // Completion queue entries to begin with; it grows with the connections.
 constexpr std::uint32_t kFirstEntries = 2048;
 
@@ -151,9 +153,12 @@ std::size_t Context::poll_queue(Queue& queue, std::size_t budget) {
       }
     }
     total += static_cast<std::size_t>(count);
-    // Before anybody looks at what came: the peer's next message needs a receive.
-    if (shared_ && shared_->srq() != nullptr && shared_->shared_receives()->missing() != 0)
-      (void)shared_->shared_receives()->replenish();
+    // Before anybody looks at what came: the peers' next messages need receives.
+    if (shared_ && shared_->srq() != nullptr) {
+      ReceiveQueue& receives = *shared_->shared_receives();
+      const std::size_t batch = std::min<std::size_t>(kReceiveBatch, receives.depth() / 8);
+      if (receives.missing() != 0 && receives.missing() >= batch) (void)receives.replenish();
+    }
     if (count < kPollBatch) break;
   }
   counters_.completions += total;

@@ -15,6 +15,8 @@ namespace {
 
 // Completions taken in one iteration, so that a flood of them leaves room for timers and sockets.
 constexpr std::size_t kPollBudget = 256;
+// After so many looks for answers in vain, only one in so many turns has one.
+constexpr std::uint32_t kLooks = 16;
 // rdma_cm events taken in one iteration.
 constexpr int kCmBudget = 64;
 
@@ -212,11 +214,20 @@ void LoopState::flush() {
     if (connection == nullptr) continue;
     connection->flush_queued = false;
     connection->post_due();
+    posted_ = true;
   }
   flushing_.clear();
 }
 
 bool LoopState::arm() {
+  // A fast peer may have answered what was just posted: then arming and sleeping are for nothing.
+  // Where that is rare the look is, too.
+  if (std::exchange(posted_, false) && (looks_missed_ < kLooks || turn_ % kLooks == 0)) {
+    take_completions();
+    const bool found = poll_more_ || has_pending() || !dirty_.empty();
+    looks_missed_ = found ? 0 : looks_missed_ + 1;
+    if (found) return false;
+  }
   bool quiet = true;
   for (std::size_t i = 0; i < contexts_.size(); ++i) quiet = contexts_[i]->arm() && quiet;
   return quiet && !has_pending() && dirty_.empty();
@@ -318,8 +329,8 @@ ae::Duration LoopState::on_tick() {
   // sent meanwhile may not have been looked at.
   const bool late = now - next_tick_ > tick_interval_;
   ae::Duration interval = tick_for(ae::Duration::zero());
-  const std::vector<RdmaConnection*> all(connections_.begin(), connections_.end());
-  for (RdmaConnection* connection : all) {
+  ticking_.assign(connections_.begin(), connections_.end());
+  for (RdmaConnection* connection : ticking_) {
     if (connections_.count(connection) == 0) continue;
     connection->on_tick(now, late);
     interval = std::min(interval, tick_for(connection->keepalive()));

@@ -110,8 +110,10 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ReadyList ready_;
   std::unordered_set<RdmaConnection*> connections_;
   std::unordered_set<ListenerCore*> listeners_;
-  std::vector<RdmaConnection*> dirty_, flushing_, reap_;
+  std::vector<RdmaConnection*> dirty_, flushing_, reap_, ticking_;
   bool poll_more_ = false;
+  bool posted_ = false;  // since the queues were last looked at
+  std::uint32_t looks_missed_ = 0;
   bool pumping_ = false;
   std::uint64_t turn_ = 0;
   ae::Duration spin_ = ae::Duration::zero();

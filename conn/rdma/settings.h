@@ -27,7 +27,7 @@ struct Settings {
   std::uint32_t send_queue = 32;              ///< work requests on one connection's send queue
   std::uint32_t receive_queue = 256;          ///< receives of a connection without an SRQ
   std::uint32_t shared_receive_queue = 4096;  ///< receives in a loop's SRQ
-  std::uint32_t inline_data = 64;             ///< bytes copied into the work request itself
+  std::uint32_t inline_data = 128;            ///< bytes copied into the work request itself
   std::uint32_t read_budget = 1024 * 1024;    ///< bytes one connection may read in one iteration
   std::uint32_t accept_batch = 64;
   std::uint32_t backlog = 511;

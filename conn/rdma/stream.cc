@@ -190,6 +190,7 @@ void Stream::on_data(std::uint32_t length, ae::TimePoint now) {
   // It knows this window, so it handled the offer and every message before it.
   proven_ = std::max(proven_, offer_sent_);
   if (!window.full()) return;
+  ++window_turns_;
   if (window_may_change() && now - offered_at_ < kFastFill) {
     const std::uint64_t twice = 2 * std::uint64_t{window.buffer.length};
     desired_ = std::max(
@@ -254,10 +255,6 @@ void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
 
 // --- reading -------------------------------------------------------------------------------------
 
-bool Stream::has_unread() const noexcept {
-  return front_ != kNone && windows_[front_].read < windows_[front_].filled;
-}
-
 std::uint64_t Stream::unread_bytes() const noexcept {
   std::uint64_t total = 0;
   for (const Window& window : windows_)
@@ -274,6 +271,7 @@ std::size_t Stream::read(std::byte* into, std::size_t size, ae::TimePoint) {
     window.read += static_cast<std::uint32_t>(chunk);
     done += chunk;
     if (window.read < window.buffer.length) continue;
+    ++window_turns_;
     // This one is spare now. The other may be full too, or the one the peer writes.
     const std::size_t other = 1 - front_;
     front_ = other == offered_ || windows_[other].read < windows_[other].filled ? other : kNone;
@@ -283,11 +281,6 @@ std::size_t Stream::read(std::byte* into, std::size_t size, ae::TimePoint) {
 }
 
 // --- sending -------------------------------------------------------------------------------------
-
-bool Stream::can_probe() const noexcept {
-  if (config_.role == Role::kClient) return true;
-  return peer_hello_ && (peer_hello_->flags & Hello::kAnswersProbes) != 0;
-}
 
 std::uint64_t Stream::reserve() const noexcept {
   return std::min<std::uint64_t>(kReserve, config_.peer_receives / 4);

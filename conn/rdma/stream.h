@@ -83,11 +83,16 @@ class Stream {
   /// The peer closed; what has arrived, or is still handed in, stays readable. Nothing is sent.
   void on_peer_closed() noexcept { peer_closed_ = true; }
 
-  bool has_unread() const noexcept;
+  bool has_unread() const noexcept {
+    return front_ != kNone && windows_[front_].read < windows_[front_].filled;
+  }
   bool at_end() const noexcept { return peer_closed_ && !has_unread(); }
   /// Copies out up to `size` bytes. 0 if there are none now.
   std::size_t read(std::byte* into, std::size_t size, ae::TimePoint now);
   std::uint64_t unread_bytes() const noexcept;
+  /// Counts windows that became full or were read to their end. While it stands still, on_data()
+  /// and read() have changed nothing about wanted_window(), take_discarded() and next_control().
+  std::uint32_t window_turns() const noexcept { return window_turns_; }
 
   // --- sending -----------------------------------------------------------------------------------
   /// How many of `staged` bytes may leave as one message now.
@@ -151,7 +156,10 @@ class Stream {
   void offer_next() noexcept;
   void offer(std::size_t slot) noexcept;
   bool window_may_change() const noexcept;
-  bool can_probe() const noexcept;
+  bool can_probe() const noexcept {
+    return config_.role == Role::kClient ||
+           (peer_hello_ && (peer_hello_->flags & Hello::kAnswersProbes) != 0);
+  }
   std::uint64_t reserve() const noexcept;
   bool few_receives() const noexcept;
   bool starved(ae::TimePoint now) const noexcept;
@@ -165,12 +173,13 @@ class Stream {
 
   // receiving
   std::array<Window, 2> windows_;
-  std::size_t offered_ = kNone;   // the one the peer writes
-  std::size_t front_ = kNone;     // the one the user reads: oldest with unread bytes
-  bool register_due_ = false;     // the offer has still to be sent
-  bool window_failed_ = false;    // no memory for another window, until the next tick
-  bool drop_spare_ = false;       // nothing has filled a window for a while
-  std::uint32_t desired_;         // length of the next window
+  std::size_t offered_ = kNone;  // the one the peer writes
+  std::size_t front_ = kNone;    // the one the user reads: oldest with unread bytes
+  bool register_due_ = false;    // the offer has still to be sent
+  bool window_failed_ = false;   // no memory for another window, until the next tick
+  bool drop_spare_ = false;      // nothing has filled a window for a while
+  std::uint32_t desired_;        // length of the next window
+  std::uint32_t window_turns_ = 0;
   std::uint64_t offer_sent_ = 0;  // sent_ when the offer had left: what bytes in it prove
   ae::TimePoint offered_at_, last_full_at_;
   double tokens_;

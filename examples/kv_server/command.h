@@ -161,6 +161,7 @@ void client_help_command(Call&);
 bool valid_client_name(std::string_view name);
 // commands_server.cc
 void time_command(Call&);
+void debug_sleep_command(Call&);
 void shutdown_command(Call&);
 void info_command(Call&);
 void command_command(Call&);

@@ -1,8 +1,12 @@
-// TIME, SHUTDOWN and COMMAND.
+// TIME, DEBUG, SHUTDOWN and COMMAND.
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <thread>
+
 #include "command.h"
+#include "resp_text.h"
 
 namespace kv {
 namespace {
@@ -106,6 +110,16 @@ void time_command(Call& call) {
   call.reply.array(2);
   call.reply.bulk(fmt::format("{}", now / 1'000'000));
   call.reply.bulk(fmt::format("{}", now % 1'000'000));
+}
+
+// As Redis's: the event loop is blocked, which is what it is for.
+void debug_sleep_command(Call& call) {
+  constexpr long double kLongest = 3600;
+  const auto seconds = parse_float(call.argv[2]);
+  if (!seconds || *seconds < 0 || *seconds > kLongest)
+    return call.reply.error("ERR value is not a valid float");
+  std::this_thread::sleep_for(std::chrono::duration<double>(static_cast<double>(*seconds)));
+  call.reply.simple("OK");
 }
 
 void shutdown_command(Call& call) {

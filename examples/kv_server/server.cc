@@ -21,7 +21,8 @@ SessionInfo describe(const conn::Connection& connection) {
 }  // namespace
 
 NetworkServer::Client::Client(conn::ConnectionPtr from, Server& server)
-    : connection(std::move(from)), session(server, describe(*connection)) {}
+    : connection(std::move(from)),
+      session(server, [&from = *connection] { return describe(from); }) {}
 
 NetworkServer::NetworkServer(ae::EventLoop& loop, const conn::Registry& registry, Server& server)
     : loop_(loop),

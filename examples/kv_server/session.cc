@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "command.h"
 
@@ -18,8 +19,13 @@ constexpr std::size_t kBatchOutput = 1 << 20;
 }  // namespace
 
 Session::Session(Server& server, SessionInfo info)
+    : Session(server, std::function<SessionInfo()>()) {
+  info_ = std::move(info);
+}
+
+Session::Session(Server& server, std::function<SessionInfo()> describe)
     : server_(server),
-      info_(std::move(info)),
+      describe_(std::move(describe)),
       id_(server.next_session_id()),
       input_(&server.buffer_bytes),
       output_(&server.buffer_bytes),
@@ -33,6 +39,11 @@ Session::Session(Server& server, SessionInfo info)
 }
 
 Session::~Session() { server_.sessions.erase(id_); }
+
+const SessionInfo& Session::info() const {
+  if (describe_) info_ = std::exchange(describe_, nullptr)();
+  return info_;
+}
 
 // --- bytes ---------------------------------------------------------------------------------------
 
@@ -78,7 +89,7 @@ Session::Progress Session::execute(std::size_t limit) {
   if (!input_.empty()) last_interaction_us_ = now_us_;
   if (begins_with_tls()) {
     server_.log_limited(fmt::format("{} {} speaks TLS; this port is plain: use a tls:// one",
-                                    info_.transport, info_.peer));
+                                    info().transport, info().peer));
     ++server_.statistics.protocol_errors;
     kill();
     return Progress::kDone;
@@ -202,8 +213,8 @@ void Session::protocol_error() {
   reply_.error("ERR " + parser_.error());
   count_errors(before, nullptr);
   ++server_.statistics.protocol_errors;
-  server_.log_limited(fmt::format("client {} ({} {}) closed: {}", id_, info_.transport, info_.peer,
-                                  parser_.error()));
+  server_.log_limited(fmt::format("client {} ({} {}) closed: {}", id_, info().transport,
+                                  info().peer, parser_.error()));
   closing_ = true;
 }
 
@@ -211,7 +222,7 @@ void Session::protocol_error() {
 
 void Session::suspect(std::string_view why) {
   server_.log_limited(
-      fmt::format("{} {} {}. The connection is closed.", why, info_.transport, info_.peer));
+      fmt::format("{} {} {}. The connection is closed.", why, info().transport, info().peer));
   kill();
 }
 
@@ -272,12 +283,12 @@ std::string Session::describe() const {
       "multi=-1 qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs={} rbp=0 obl={} oll=0 omem={} "
       "tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} "
       "tot-net-in={} tot-net-out={} tot-cmds={} transport={}",
-      id_, info_.peer, info_.local, info_.fd, name_, (now - created_us_) / 1'000'000,
+      id_, info().peer, info().local, info().fd, name_, (now - created_us_) / 1'000'000,
       (now - last_interaction_us_) / 1'000'000, database_, input_.size(),
       input_.capacity() - input_.size(), output_.capacity(), output_.size(), output_.capacity(),
       input_.capacity() + output_.capacity() + sizeof(Session),
       last_command_ != nullptr ? last_command_->name : "NULL", reply_.version(), library_name_,
-      library_version_, bytes_in_, bytes_out_, commands_, info_.transport);
+      library_version_, bytes_in_, bytes_out_, commands_, info().transport);
 }
 
 }  // namespace kv

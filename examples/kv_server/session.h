@@ -3,6 +3,7 @@
 // execute(), and writes pending_output(); the session knows nothing else of the connection.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,6 +24,8 @@ struct SessionInfo {
 
 class Session {
  public:
+  /// `describe` is called once, when somebody first wants to know; most sessions nobody asks about.
+  Session(Server& server, std::function<SessionInfo()> describe);
   Session(Server& server, SessionInfo info);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -60,7 +63,7 @@ class Session {
   // --- facts -------------------------------------------------------------------------------------
   Server& server() noexcept { return server_; }
   std::uint64_t id() const noexcept { return id_; }
-  const SessionInfo& info() const noexcept { return info_; }
+  const SessionInfo& info() const;
   std::int64_t last_interaction_us() const noexcept { return last_interaction_us_; }
   /// The line of CLIENT LIST, without its end.
   std::string describe() const;
@@ -96,7 +99,8 @@ class Session {
   bool begins_with_tls() const noexcept;
 
   Server& server_;
-  SessionInfo info_;
+  mutable SessionInfo info_;
+  mutable std::function<SessionInfo()> describe_;  // until info_ is known
   const std::uint64_t id_;
   Buffer input_, output_;
   RequestParser parser_;
