@@ -168,6 +168,7 @@ def latency(guest):
     guest.turns("rdma echo 64 B c=1, spinning", [
         ("limit", guest.verbs(True, 1, 1, spinning)),
         ("aeconn", guest.echo(lambda: guest.perf("100us"), guest.rdma(7510, "100us"), 1, 1, spinning))])
+    guest.stop("perf 100us")
     guest.turns("rdma echo 64 B c=1, event driven", [
         ("limit", guest.verbs(False, 1, 1, requests)),
         ("aeconn", guest.echo(guest.perf, guest.rdma(7500), 1, 1, requests))])
@@ -176,7 +177,7 @@ def latency(guest):
     guest.turns("tcp echo 64 B c=1", [
         ("limit", guest.echo(guest.bare_tcp, "tcp://127.0.0.1:7400", 1, 1, requests)),
         ("aeconn", guest.echo(guest.perf, "tcp://127.0.0.1:7500", 1, 1, requests))])
-    guest.stop("perf 100us"), guest.stop("perf 20us")
+    guest.stop("perf 20us")
 
 
 @row
