@@ -141,7 +141,9 @@ class Guest:
             after = server.cpu_ns()
             kinsn = ((after - middle) - (middle - before)) / (requests - short) / 1000
             latency = result.get("latency_us") or {}
-            self.figures.add(row_, who, round_, kinsn=kinsn, rps=result["requests_per_s"],
+            client = result.get("client_cpu_s")
+            self.figures.add(row_, who, round_, kinsn=kinsn,
+                             client_kinsn=client and client * 1e6 / result["requests"], rps=result["requests_per_s"],
                              p50_us=latency.get("p50"), p99_us=latency.get("p99"), **more)
         self.show(row_, who)
 
