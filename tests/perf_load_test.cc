@@ -1,15 +1,19 @@
 // conn-perf's two sides in one loop: each of them against a peer that is wrong.
 
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 
 #include "ae/libev_loop.h"
 #include "conn/transports/transports.h"
 #include "examples/conn_perf/load.h"
+#include "examples/conn_perf/plot.h"
 #include "examples/conn_perf/report.h"
 #include "examples/conn_perf/server.h"
 #include "examples/conn_perf/wire.h"
 #include "tests/support/catch.h"
+#include "tests/support/memory_transport.h"
 
 using namespace std::chrono_literals;
 using perf::Kind;
@@ -247,6 +251,109 @@ TEST_CASE("perf: client and server count the same, in each mode", "[perf]") {
   }
 }
 
+TEST_CASE("perf server: a stream's end is acknowledged when its last write takes everything",
+          "[perf]") {
+  Kit kit;
+  kit.registry.add(
+      std::make_unique<conn::memory::MemoryType>(conn::memory::Config{.pipe_size = 8 << 20}));
+  perf::Server server(kit.loop, kit.registry, false, "");
+  server.listen("memory://perf");
+  perf::Plan plan = kit.plan(server.urls().front(), Mode::kStream);
+  plan.patience = 1s;
+  plan.both_ways = true;
+  plan.reply_size = GENERATE(16u, 250u << 10, 512u << 10, 1u << 20, 2u << 20);
+  perf::Load load(kit.shared, plan);
+  load.open();
+  for (const std::uint64_t count : {1, 2, 3, 4, 7}) {
+    load.run(count, 0s);
+    REQUIRE(load.requests() >= 2 * count);
+  }
+  load.run(0, 5ms);
+}
+
+TEST_CASE("perf client: a server that closes idle connections ends the wait", "[perf]") {
+  Kit kit;
+  std::vector<conn::ConnectionPtr> peers;
+  const auto listener =
+      kit.registry.listen(kit.loop, "tcp://127.0.0.1:0",
+                          [&](conn::ConnectionPtr peer) { peers.push_back(std::move(peer)); });
+  perf::Plan plan = kit.plan(listener->endpoints().front().to_string(), Mode::kIdle);
+  plan.echo = true;
+  perf::Load load(kit.shared, plan);
+  load.open();
+  bool over = false;
+  load.pass(20ms, over);
+  const ae::TimerId timer = kit.loop.add_time_event(10ms, [&] {
+    peers.clear();
+    return ae::kNoMore;
+  });
+  std::string reason;
+  try {
+    load.pass(20s, over);
+  } catch (const perf::Failed& error) {
+    reason = error.what();
+  }
+  kit.loop.remove_time_event(timer);
+  REQUIRE(reason == "connection 0: the server closed it");
+}
+
+TEST_CASE("perf plot: files of the same name are lines of their own", "[perf]") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("perf-plot-" + std::to_string(getpid()));
+  std::vector<std::string> files;
+  for (const char* name : {"a/before/tcp.json", "a/after/tcp.json", "a/after/unix.json"}) {
+    const std::filesystem::path file = folder / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << R"({"tool":"conn-perf","results":[{"mode":"request-response",
+        "transport":"tcp","connections":1,"size":64,"depth":1,"requests_per_s":5,
+        "latency_us":{"p50":1,"p99":2},"histogram":[[1,1]]}]})";
+    files.push_back(file.string());
+  }
+  const auto names = [&] {
+    std::vector<std::string> all;
+    for (const perf::Series& line : perf::load_series(files)) {
+      REQUIRE(line.points.size() == 1);
+      all.push_back(line.name);
+    }
+    return all;
+  };
+  REQUIRE(names() == std::vector<std::string>{"tcp before/tcp", "tcp after/tcp", "tcp unix"});
+  std::filesystem::create_directories(folder / "b");
+  std::filesystem::copy(folder / "a/before", folder / "b/before");
+  files = {files[0], (folder / "b/before/tcp.json").string()};
+  REQUIRE(names() == std::vector<std::string>{"tcp " + files[0], "tcp " + files[1]});
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("perf server: who sends on while it is refused still reads why", "[perf][hostile]") {
+  RawClient client;
+  const std::string junk(4 << 20, 'x');
+  std::size_t sent = 0;
+  for (int i = 0; i < 5; ++i) {
+    const ssize_t size = client.connection->write(junk.data(), junk.size());
+    REQUIRE((size > 0 || errno == EAGAIN));  // not ECONNRESET
+    if (size > 0) sent += static_cast<std::size_t>(size);
+    client.turn();
+  }
+  REQUIRE(sent > client.kit.shared.room.size());
+  REQUIRE(client.answer().kind() == Kind::kError);
+  REQUIRE(client.text.find("a message of") != std::string::npos);
+  REQUIRE(client.closed());
+}
+
+TEST_CASE("perf server: a refused peer that stays is closed all the same", "[perf][hostile]") {
+  RawClient client;
+  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  REQUIRE(client.answer().kind() == Kind::kError);
+  REQUIRE(client.closed());
+  ssize_t size = 1;
+  for (int i = 0; i < 100 && size > 0; ++i) {  // it takes what comes for a second, no longer
+    size = client.connection->write("x", 1);
+    client.turn();
+  }
+  REQUIRE(size < 0);
+}
+
 TEST_CASE("perf server: what is wrong is answered with an error, and that connection closes",
           "[perf][hostile]") {
   RawClient client;
@@ -282,6 +389,16 @@ TEST_CASE("perf server: what is wrong is answered with an error, and that connec
   SECTION("a stream where there is none") {
     client.greet();
     refused(data(Kind::kData, 0, 64), "data where request is expected");
+  }
+  std::string end;
+  perf::append_text(end, Kind::kEnd, 0, "");
+  SECTION("an end where there is no stream") {
+    client.greet(GENERATE("", "mode=control\n"));
+    refused(end, "an end where there is no stream");
+  }
+  SECTION("an end after the end") {
+    client.greet("mode=stream\n");
+    refused(end + end, "an end after the end");
   }
   // The others go on.
   client.connection =

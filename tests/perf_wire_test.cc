@@ -67,6 +67,18 @@ std::string header(std::uint32_t length, std::uint32_t sum, std::uint8_t kind) {
 
 }  // namespace
 
+TEST_CASE("perf wire: payloads differ from message to message and from lane to lane", "[perf]") {
+  perf::Payload payload;
+  payload.reserve(4096);
+  const auto text = [&](std::uint64_t lane, std::uint64_t message) {
+    const auto bytes = payload.of((lane << 32) + message, 64);
+    return std::string(bytes.begin(), bytes.end());
+  };
+  for (std::uint64_t lane = 2; lane < 200; ++lane) REQUIRE(text(1, 5) != text(lane, 5));
+  REQUIRE(text(1, 5) != text(1, 6));
+  REQUIRE(text(1, 5) != text(2, 4));
+}
+
 TEST_CASE("perf wire: what is written is read back, cut at every position", "[perf]") {
   std::string bytes;
   perf::append_text(bytes, Kind::kHello, 0, "mode=stream\n");

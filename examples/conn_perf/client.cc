@@ -57,18 +57,6 @@ class Progress {
   ae::TimerId timer_ = 0;
 };
 
-/// Lets the loop run for a time.
-void pass(ae::EventLoop& loop, ae::Duration time, const bool& asked_to_end) {
-  bool over = false;
-  const ae::TimerId timer = loop.add_time_event(time, [&] {
-    over = true;
-    loop.stop();
-    return ae::kNoMore;
-  });
-  while (!over && !asked_to_end) loop.run();
-  loop.remove_time_event(timer);
-}
-
 class Client {
  public:
   Client(ClientShared& shared, ClientOptions& options) : shared_(shared), options_(options) {
@@ -80,6 +68,12 @@ class Client {
   }
 
   void run() {
+    sweep();
+    for (const auto& report : reports_) report->end();
+  }
+
+ private:
+  void sweep() {
     for (const std::size_t connections : options_.connections) {
       for (const std::size_t size : options_.sizes) {
         for (const std::size_t depth : options_.depths) {
@@ -89,13 +83,12 @@ class Client {
           plan.depth = depth;
           plan.reply_size = options_.reply_size != 0 ? options_.reply_size : size;
           measure(plan);
+          if (asked_to_end_) return;
         }
       }
     }
-    for (const auto& report : reports_) report->end();
   }
 
- private:
   void measure(const Plan& plan) {
     const bool idle = plan.mode == Mode::kIdle;
     Result result;
@@ -109,7 +102,7 @@ class Client {
       client_before = idle ? meter_.everything() : meter_.work();
     };
     if (idle) {
-      settle();
+      settle(load);
       snapshot();
     }
     if (plan.mode != Mode::kConnect) load.open();
@@ -117,7 +110,7 @@ class Client {
     if (!begun_) begin(plan, load.sample());
     if (idle) {
       // Transports give buffers of idle connections back after a second.
-      pass(shared_.loop, 2s, asked_to_end_);
+      load.pass(2s, asked_to_end_);
     } else {
       if (plan.warmup > 0s) load.run(0, plan.warmup);
       snapshot();
@@ -132,15 +125,15 @@ class Client {
     result.latency = load.latency();
     progress.reset();  // its line makes room
     for (const auto& report : reports_) report->result(result);
-    if (idle && options_.hold > 0s) hold();
+    if (idle && options_.hold > 0s) hold(load);
   }
 
   /// Waits while the server still gives back what earlier connections took.
-  void settle() {
+  void settle(Load& load) {
     if (!control_) return;
     std::optional<std::uint64_t> last = control_->everything().resident;
     for (int i = 0; i < 50; ++i) {
-      pass(shared_.loop, 200ms, asked_to_end_);
+      load.pass(200ms, asked_to_end_);
       const std::optional<std::uint64_t> now = control_->everything().resident;
       if (now == last) return;
       last = now;
@@ -164,12 +157,12 @@ class Client {
     for (const auto& report : reports_) report->begin(sides, plan);
   }
 
-  void hold() {
+  void hold(Load& load) {
     const Signals signals(shared_.loop, [this] {
       asked_to_end_ = true;
       shared_.loop.stop();
     });
-    pass(shared_.loop, options_.hold, asked_to_end_);
+    load.pass(options_.hold, asked_to_end_);
   }
 
   ClientShared& shared_;

@@ -63,6 +63,18 @@ void Load::run(std::uint64_t requests, ae::Duration time) {
   elapsed_ = ae::Duration(ended_at_ - began);
 }
 
+void Load::pass(ae::Duration time, const bool& over) {
+  bool passed = false;
+  const ae::TimerId timer = shared_.loop.add_time_event(time, [&] {
+    passed = true;
+    shared_.loop.stop();
+    return ae::kNoMore;
+  });
+  while (!passed && !over && failure_.empty()) shared_.loop.run();
+  shared_.loop.remove_time_event(timer);
+  if (!failure_.empty()) throw Failed(failure_);
+}
+
 std::uint64_t Load::begin(std::uint64_t most) noexcept {
   const std::uint64_t count = std::min(most, left_);
   left_ -= count;

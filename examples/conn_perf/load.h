@@ -44,6 +44,8 @@ class Load {
   void open();
   /// Sends `requests`, or for `time` if that is 0, and waits for what is still under way.
   void run(std::uint64_t requests, ae::Duration time);
+  /// Lets the loop run for `time`, or until `over`: the connections have to stand all the while.
+  void pass(ae::Duration time, const bool& over);
 
   /// Of the last run().
   std::uint64_t requests() const noexcept { return requests_; }

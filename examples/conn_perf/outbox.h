@@ -18,13 +18,16 @@
 namespace perf {
 
 /// Bytes that payloads are cut from, each sequence number at a place of its own: a piece of another
-/// message at the same offset would be noticed.
+/// message at the same offset would be noticed, of another connection's too.
 class Payload {
  public:
   /// For messages of up to `size` bytes. Throws std::bad_alloc.
   void reserve(std::size_t size);
   std::span<const char> of(std::uint64_t sequence, std::size_t size) const noexcept {
-    return {bytes_.data() + (sequence * 8) % kPlaces, size - kHeaderSize};
+    // The upper half is the connection's. Its factor is odd, so each has places of its own, and far
+    // from small, so those of neighbours are not the next messages'.
+    const std::uint64_t place = sequence + (sequence >> 32) * 0x9e3779b1u;
+    return {bytes_.data() + (place * 8) % kPlaces, size - kHeaderSize};
   }
 
  private:

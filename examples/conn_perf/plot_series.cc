@@ -18,7 +18,8 @@ using Json = nlohmann::json;
 
 /// What results of one line have in common.
 struct Key {
-  std::string file, transport;
+  std::size_t file = 0;  // which of them, not its name: before/tcp.json and after/tcp.json differ
+  std::string transport;
   std::size_t connections = 0, size = 0;
   bool operator<(const Key& other) const {
     return std::tie(file, transport, connections, size) <
@@ -37,7 +38,7 @@ Series::Point point_of(const Json& result) {
   return point;
 }
 
-void add_file(const std::string& path, std::map<Key, Series>& all) {
+void add_file(const std::string& path, std::size_t index, std::map<Key, Series>& all) {
   std::ifstream file(path);
   if (!file) throw conn::Error(fmt::format("cannot read {}: {}", path, conn::errno_text(errno)));
   try {
@@ -45,8 +46,7 @@ void add_file(const std::string& path, std::map<Key, Series>& all) {
     if (json.at("tool") != "conn-perf") throw conn::Error(path + " is not of conn-perf");
     for (const Json& result : json.at("results")) {
       if (result.at("mode") != "request-response" || result.at("latency_us").is_null()) continue;
-      const Key key{std::filesystem::path(path).stem(), result.at("transport"),
-                    result.at("connections"), result.at("size")};
+      const Key key{index, result.at("transport"), result.at("connections"), result.at("size")};
       all[key].points.push_back(point_of(result));
     }
   } catch (const Json::exception& error) {
@@ -55,11 +55,34 @@ void add_file(const std::string& path, std::map<Key, Series>& all) {
   }
 }
 
+/// The files' stems; where two have the same, the folder's name before it; if need be the path.
+std::vector<std::string> names_of(const std::vector<std::string>& files) {
+  using std::filesystem::path;
+  const auto stem = [](const std::string& file) { return path(file).stem().string(); };
+  const auto with_folder = [](const std::string& file) {
+    const path whole = std::filesystem::absolute(file).lexically_normal();
+    return (whole.parent_path().filename() / whole.stem()).string();
+  };
+  const auto alone = [&](const std::string& file, const auto& name_of) {
+    return std::count_if(files.begin(), files.end(), [&](const std::string& other) {
+             return name_of(other) == name_of(file);
+           }) == 1;
+  };
+  std::vector<std::string> names;
+  names.reserve(files.size());
+  for (const std::string& file : files) {
+    names.push_back(alone(file, stem)          ? stem(file)
+                    : alone(file, with_folder) ? with_folder(file)
+                                               : file);
+  }
+  return names;
+}
+
 }  // namespace
 
 std::vector<Series> load_series(const std::vector<std::string>& files) {
   std::map<Key, Series> all;
-  for (const std::string& path : files) add_file(path, all);
+  for (std::size_t i = 0; i < files.size(); ++i) add_file(files[i], i, all);
   if (all.empty())
     throw conn::Error("nothing to plot: no file has results of --mode request-response");
 
@@ -71,10 +94,11 @@ std::vector<Series> load_series(const std::vector<std::string>& files) {
     sizes.insert(key.size);
     ++alike[{key.transport, key.connections, key.size}];
   }
+  const std::vector<std::string> names = names_of(files);
   std::vector<Series> lines;
   for (auto& [key, line] : all) {
     line.name = key.transport;
-    if (alike[{key.transport, key.connections, key.size}] > 1) line.name += " " + key.file;
+    if (alike[{key.transport, key.connections, key.size}] > 1) line.name += " " + names[key.file];
     if (connections.size() > 1) line.name += fmt::format(", {} connections", key.connections);
     if (sizes.size() > 1) line.name += fmt::format(", {} bytes", key.size);
     std::sort(line.points.begin(), line.points.end(),

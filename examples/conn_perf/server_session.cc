@@ -7,6 +7,12 @@
 namespace perf {
 namespace {
 
+using namespace std::chrono_literals;
+
+// What a refused peer may still send, and for how long: what it sent before it knew.
+constexpr std::size_t kMostDrained = 16 << 20;
+constexpr ae::Duration kDrainTime = 1s;
+
 /// Why a connection that a read() or write() ended is over; empty if that is how they end.
 std::string reason_of(const conn::Connection& connection, ssize_t result) {
   return result == 0 ? std::string() : connection.last_error();
@@ -48,6 +54,10 @@ ProtocolSession::ProtocolSession(conn::ConnectionPtr connection, Server& server,
   connection_->set_read_handler([this](conn::Connection&) { readable(); });
 }
 
+ProtocolSession::~ProtocolSession() {
+  if (drain_timer_ != 0) connection_->loop()->remove_time_event(drain_timer_);
+}
+
 void ProtocolSession::readable() {
   const ssize_t size = connection_->read(shared_.room.data(), shared_.room.size());
   if (size < 0 && errno == EAGAIN) return;
@@ -62,21 +72,38 @@ void ProtocolSession::readable() {
   }
   if (wrong.empty()) wrong = parser_.error();
   if (wrong.empty()) return pump();
+  refuse(wrong);
+}
+
+void ProtocolSession::refuse(const std::string& wrong) {
+  Server::log(*connection_, wrong);
   std::string last;  // what else was to be sent no longer matters
   append_text(last, Kind::kError, 0, wrong);
   if (outbox_.between_messages()) connection_->write(last.data(), last.size());
-  server_.end(*connection_, wrong);
+  connection_->set_write_handler(nullptr);
+  // To close with bytes unread would reset the connection, and the peer may never see the text.
+  if (connection_->shutdown() != 0) return server_.end(*connection_, "");
+  connection_->set_read_handler([this](conn::Connection&) { drain(); });
+  drain_timer_ = connection_->loop()->add_time_event(kDrainTime, [this]() -> ae::Duration {
+    drain_timer_ = 0;
+    server_.end(*connection_, "");
+    return ae::kNoMore;
+  });
+}
+
+void ProtocolSession::drain() {
+  const ssize_t size = connection_->read(shared_.room.data(), shared_.room.size());
+  if (size < 0 && errno == EAGAIN) return;
+  if (size > 0) drained_ += static_cast<std::size_t>(size);
+  if (size <= 0 || drained_ > kMostDrained) server_.end(*connection_, "");
 }
 
 void ProtocolSession::pump() {
   // Beyond this many writes in a row the other connections have their turn.
   for (int i = 0; i < 4; ++i) {
     if (sending_) outbox_.add_data(outbox_.sent() + 4096 - outbox_.end());
-    if (ending_ && outbox_.sent() == outbox_.end()) acknowledge();
-    if (outbox_.empty()) {
-      if (connection_->has_write_handler()) connection_->set_write_handler(nullptr);
-      return;
-    }
+    acknowledge_if_due();
+    if (outbox_.empty()) break;
     outbox_.gather(shared_.payload, shared_.batch);
     const auto vectors = shared_.batch.vectors();
     const ssize_t size = connection_->writev(vectors.data(), static_cast<int>(vectors.size()));
@@ -84,9 +111,14 @@ void ProtocolSession::pump() {
     outbox_.advance(size < 0 ? 0 : static_cast<std::size_t>(size));
     if (size < 0 || static_cast<std::size_t>(size) < shared_.batch.size()) break;
   }
-  if (!outbox_.empty() && !connection_->has_write_handler())
+  // The last of these writes may have taken everything: nobody else would call for what is due
+  // then.
+  acknowledge_if_due();
+  const bool more = sending_ || !outbox_.empty();
+  if (more == connection_->has_write_handler()) return;
+  if (more)
     connection_->set_write_handler([this](conn::Connection&) { pump(); });
-  else if (outbox_.empty() && connection_->has_write_handler())
+  else
     connection_->set_write_handler(nullptr);
 }
 
@@ -103,8 +135,7 @@ std::string ProtocolSession::take(const Message& message) {
     case Kind::kData:
       return take_data(message);
     case Kind::kEnd:
-      take_end(message);
-      return {};
+      return take_end(message);
     case Kind::kStats:
       tell_costs(message);
       return {};
@@ -153,6 +184,7 @@ std::string ProtocolSession::take_data(const Message& message) {
 }
 
 std::string ProtocolSession::take_end(const Message& message) {
+  if (expected_ != Kind::kData) return "an end where there is no stream";
   if (ending_) return "an end after the end";
   ending_ = true;
   sending_ = false;
@@ -162,7 +194,8 @@ std::string ProtocolSession::take_end(const Message& message) {
   return {};
 }
 
-void ProtocolSession::acknowledge() {
+void ProtocolSession::acknowledge_if_due() {
+  if (!ending_ || outbox_.sent() != outbox_.end()) return;
   Fields ack;
   ack.set("messages", taken_);
   ack.set("bytes", taken_bytes_);

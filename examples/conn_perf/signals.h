@@ -22,12 +22,19 @@ class Signals {
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
-    sigprocmask(SIG_BLOCK, &set, nullptr);
+    sigprocmask(SIG_BLOCK, &set, &before_);
     fd_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (fd_ < 0) throw conn::Error("signalfd: " + conn::errno_text(errno));
+    if (fd_ < 0) {
+      const int error = errno;
+      sigprocmask(SIG_SETMASK, &before_, nullptr);
+      throw conn::Error("signalfd: " + conn::errno_text(error));
+    }
     loop_.add_file_event(fd_, ae::kReadable, [this](int, ae::Mask) {
       signalfd_siginfo info;
-      while (read(fd_, &info, sizeof info) == sizeof info) asked_to_end_();
+      while (read(fd_, &info, sizeof info) == sizeof info) {
+        came_ = true;
+        asked_to_end_();
+      }
     });
   }
   Signals(const Signals&) = delete;
@@ -35,12 +42,17 @@ class Signals {
   ~Signals() {
     loop_.remove_file_event(fd_, ae::kReadable);
     close(fd_);
+    // Who was asked once is about to end, and may be asked again: timeout(1) signals the process
+    // and then its group.
+    if (!came_) sigprocmask(SIG_SETMASK, &before_, nullptr);
   }
 
  private:
   ae::EventLoop& loop_;
   std::function<void()> asked_to_end_;
+  sigset_t before_;
   int fd_ = -1;
+  bool came_ = false;
 };
 
 }  // namespace perf

@@ -104,9 +104,19 @@ esac
 timeout 30 "$conn_perf" client "$url" --mode idle --connections 5 --hold 1000 >"$work/held" 2>&1 &
 held=$!
 shown() { grep -qs '^ *5 ' "$work/held"; }
-soon shown && kill -0 $held 2>/dev/null && ok '--hold keeps the connections' || fail '--hold keeps the connections' "$(cat "$work/held")"
+# The wait for a steady server alone may take ten seconds.
+{ soon shown || soon shown; } && kill -0 $held 2>/dev/null && ok '--hold keeps the connections' || fail '--hold keeps the connections' "$(cat "$work/held")"
 kill -TERM $held; wait $held
 is 'SIGTERM ends it' 0 $?
+rm "$work/held"
+timeout 60 "$conn_perf" client "$url" --mode idle --connections 5,6 --hold 60 >"$work/held" 2>&1 &
+held=$!
+soon shown || soon shown
+sleep 0.5  # from the figures to the hold
+SECONDS=0
+kill -TERM $held; wait $held
+is 'SIGTERM ends a sweep that is held' '0, 5, at once' \
+  "$?, $(awk '/^ *[56] / {printf "%s", $1}' "$work/held"), $([ $SECONDS -lt 2 ] && echo at once)"
 
 # ---- plot -------------------------------------------------------------------------------------------
 for i in 0 1; do
@@ -162,6 +172,21 @@ kv_listens() { grep -q '^listening on' "$work/kv"; }
 soon kv_listens
 fails 'something else is no echo' '^conn-perf: nothing arrived for 1 s; 1 of 1 connections stand, 0 requests' \
   "$(sed -n 's/^listening on //p' "$work/kv")" --echo --patience 1
+# An echo that closes idle connections, while they are counted or later.
+perl -MIO::Socket::INET -e '
+  my $at = IO::Socket::INET->new(Listen => 5, LocalAddr => "127.0.0.1") or die;
+  $| = 1;
+  print $at->sockport, "\n";
+  for (my $wait = 0.5; my $peer = $at->accept; $wait = 3) { select undef, undef, undef, $wait }
+  ' >"$work/closing" 2>&1 &
+servers+=($!)
+disown
+closing() { [ -s "$work/closing" ]; }
+soon closing
+for moment in 'while they are counted' 'later'; do
+  fails "a server closes idle connections $moment" '^conn-perf: connection 0: the server closed it' \
+    "tcp://127.0.0.1:$(cat "$work/closing")" --echo --mode idle --hold 20
+done
 exec 7<>"/dev/tcp/127.0.0.1/${url##*:}"
 printf 'GET / HTTP/1.1\r\n\r\n' >&7
 refused() { grep -q 'tcp connection [0-9]* of 127.0.0.1:[0-9]*: a message of' "$protocol_log"; }
