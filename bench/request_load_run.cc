@@ -6,12 +6,14 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 namespace load {
 namespace {
 
 constexpr std::size_t kConnectingAtOnce = 64;
 constexpr double kSecond = 1e9;
+constexpr ae::Duration kPatience = std::chrono::seconds(60);
 
 std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -234,6 +236,11 @@ void Run::begin() {
     measure();
   }
   if (plan_.requests == 0) once(plan_.warm_up + plan_.seconds, &Run::finish);
+  loop_.add_time_event(kPatience, [this]() -> ae::Duration {
+    if (std::exchange(replies_seen_, replies_) == replies_)
+      fail("the server has not answered for a minute");
+    return kPatience;
+  });
   const std::uint64_t now = now_ns();
   for (const auto& client : clients_) {
     const std::size_t granted = grant(plan_.new_connections ? 1 : plan_.depth);
@@ -278,6 +285,7 @@ std::size_t Run::grant(std::size_t wanted) noexcept {
 
 void Run::completed(std::uint64_t ns) noexcept {
   --under_way_;
+  ++replies_;
   if (!measuring_ || over_) return;
   result_.latency.record(ns);
   if (++result_.requests == plan_.requests) finish();

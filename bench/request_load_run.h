@@ -70,6 +70,7 @@ class Run {
   std::size_t started_ = 0, connected_ = 0;
   std::uint64_t budget_ = UINT64_MAX;  // requests that may still be sent
   std::uint64_t under_way_ = 0;
+  std::uint64_t replies_ = 0, replies_seen_ = 0;  // of all, and when patience was last looked at
   bool measuring_ = false, over_ = false;
   std::uint64_t begun_ = 0;
   double cpu_begun_ = 0;

@@ -272,3 +272,28 @@ TEST_CASE("session: expiry follows the clock", "[kv]") {
   REQUIRE(call(session, {"GET", "a"}) == "$-1\r\n");
   REQUIRE(call(session, {"DBSIZE"}) == ":0\r\n");
 }
+
+TEST_CASE("session: DEBUG SLEEP has to be allowed, and refuses what is no time", "[kv]") {
+  Server server(test_clock);
+  Session session(server, info());
+  REQUIRE(call(session, {"DEBUG", "SLEEP", "0"}).starts_with("-ERR DEBUG command not allowed"));
+  server.config.debug_command = true;
+  REQUIRE(call(session, {"DEBUG", "SLEEP", "0"}) == "+OK\r\n");
+  for (const char* wrong : {"-1", "x", "3601", "nan"})
+    REQUIRE(call(session, {"DEBUG", "SLEEP", wrong}) == "-ERR value is not a valid float\r\n");
+}
+
+TEST_CASE("session: addresses are asked for once, when somebody wants to know", "[kv]") {
+  Server server(test_clock);
+  int asked = 0;
+  Session session(server, [&asked] {
+    ++asked;
+    return info(7);
+  });
+  call(session, {"SET", "a", "b"});
+  call(session, {"GET", "a"});
+  REQUIRE(asked == 0);
+  REQUIRE(call(session, {"CLIENT", "INFO"}).find("addr=10.0.0.1:7 ") != std::string::npos);
+  call(session, {"CLIENT", "LIST"});
+  REQUIRE(asked == 1);
+}

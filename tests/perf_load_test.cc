@@ -341,19 +341,6 @@ TEST_CASE("perf server: who sends on while it is refused still reads why", "[per
   REQUIRE(client.closed());
 }
 
-TEST_CASE("perf server: a refused peer that stays is closed all the same", "[perf][hostile]") {
-  RawClient client;
-  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  REQUIRE(client.answer().kind() == Kind::kError);
-  REQUIRE(client.closed());
-  ssize_t size = 1;
-  for (int i = 0; i < 100 && size > 0; ++i) {  // it takes what comes for a second, no longer
-    size = client.connection->write("x", 1);
-    client.turn();
-  }
-  REQUIRE(size < 0);
-}
-
 TEST_CASE("perf server: what is wrong is answered with an error, and that connection closes",
           "[perf][hostile]") {
   RawClient client;

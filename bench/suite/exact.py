@@ -60,7 +60,7 @@ class Guest:
         return f"?cert={self.folder}/cert.pem&key={self.folder}/key.pem"
 
     def _start_kv(self):
-        server = Server([BUILD / "kv-server", "--listen", "tcp://127.0.0.1:7000",
+        server = Server([BUILD / "kv-server", "--enable-debug-command", "--listen", "tcp://127.0.0.1:7000",
                          "--listen", f"unix://{self.folder}/kv.sock", "--listen", f"rdma://{self.address}:7000",
                          "--listen", f"tls://127.0.0.1:7001{self._tls()}"], r"listening on tls")
         self.fill("tcp://127.0.0.1:7000")
@@ -412,17 +412,23 @@ def idle(guest):
         base = (status_kib(server.pid, "VmRSS"), status_kib(server.pid, "VmPin"), descriptors(server.pid),
                 rdma_objects(server.pid))
         client = subprocess.Popen([str(a) for a in load], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-        deadline = time.monotonic() + 200
-        while rdma_objects(server.pid)["qp"] < n and time.monotonic() < deadline and client.poll() is None:
-            time.sleep(0.2)
-        time.sleep(1)
-        now = (status_kib(server.pid, "VmRSS"), status_kib(server.pid, "VmPin"), descriptors(server.pid),
-               rdma_objects(server.pid))
-        before = server.cpu_ns()
-        time.sleep(30)
-        cpu = (server.cpu_ns() - before) / 3 / 1e6
-        client.terminate()
-        client.wait()
+        try:
+            deadline = time.monotonic() + 200
+            while rdma_objects(server.pid)["qp"] - base[3]["qp"] < n:
+                if time.monotonic() > deadline or client.poll() is not None:
+                    raise Failure(f"{n} idle connections to {who} did not come about")
+                time.sleep(0.2)
+            time.sleep(1)
+            now = (status_kib(server.pid, "VmRSS"), status_kib(server.pid, "VmPin"), descriptors(server.pid),
+                   rdma_objects(server.pid))
+            before = server.cpu_ns()
+            time.sleep(30)
+            cpu = (server.cpu_ns() - before) / 3 / 1e6
+            if rdma_objects(server.pid)["qp"] - base[3]["qp"] < n:
+                raise Failure(f"of {n} idle connections to {who} some were lost")
+        finally:
+            client.terminate()
+            client.wait()
         deadline = time.monotonic() + 30
         while rdma_objects(server.pid)["qp"] > base[3]["qp"] and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -457,15 +463,17 @@ def idle_among(guest):
     measure("echo rdma c=16, none idle")
     client = subprocess.Popen([BUILD / "conn-perf", "client", url, "--mode", "idle", "--echo", "--connections", "1000",
                                "--hold", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-    deadline = time.monotonic() + 300
-    while rdma_objects(server.pid)["qp"] < 1000:
-        if time.monotonic() > deadline or client.poll() is not None:
-            raise Failure("1,000 idle connections did not come about")
-        time.sleep(0.5)
-    time.sleep(1)
-    measure("echo rdma c=16, 1000 idle")
-    client.terminate()
-    client.wait()
+    try:
+        deadline = time.monotonic() + 300
+        while rdma_objects(server.pid)["qp"] < 1000:
+            if time.monotonic() > deadline or client.poll() is not None:
+                raise Failure("1,000 idle connections did not come about")
+            time.sleep(0.5)
+        time.sleep(1)
+        measure("echo rdma c=16, 1000 idle")
+    finally:
+        client.terminate()
+        client.wait()
 
 
 @row

@@ -165,6 +165,11 @@ std::size_t Context::poll_queue(Queue& queue, std::size_t budget) {
   return total;
 }
 
+void Context::replenish() noexcept {
+  if (shared_ && shared_->srq() != nullptr && shared_->shared_receives()->missing() != 0)
+    (void)shared_->shared_receives()->replenish();
+}
+
 void Context::drain() {
   for (int rounds = 64; rounds != 0 && poll(1024) != 0; --rounds) {
   }

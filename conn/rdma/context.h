@@ -111,6 +111,8 @@ class Context {
   std::size_t poll(std::size_t budget, bool* more = nullptr);
   /// Polls until nothing is left (bounded by what can be posted).
   void drain();
+  /// Gives back the shared receives that wait for a batch. Call it now and then.
+  void replenish() noexcept;
   /// True if a completion queue is not armed, so that only polling would see its completions.
   bool needs_poll() const noexcept;
   /// Takes events from the completion channel; those queues have to be polled and armed again.

@@ -329,6 +329,7 @@ ae::Duration LoopState::on_tick() {
   // sent meanwhile may not have been looked at.
   const bool late = now - next_tick_ > tick_interval_;
   ae::Duration interval = tick_for(ae::Duration::zero());
+  for (const auto& context : contexts_) context->replenish();
   ticking_.assign(connections_.begin(), connections_.end());
   for (RdmaConnection* connection : ticking_) {
     if (connections_.count(connection) == 0) continue;

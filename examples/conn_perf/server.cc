@@ -41,13 +41,11 @@ void Server::accept(conn::ConnectionPtr connection) {
 }
 
 void Server::end(conn::Connection& connection, const std::string& reason) {
-  if (!reason.empty()) log(connection, reason);
+  if (!reason.empty()) {
+    std::cerr << fmt::format("conn-perf: {} connection {} of {}: {}\n", connection.type().name(),
+                             connection.id(), connection.peer_address(), reason);
+  }
   sessions_.erase(&connection);
-}
-
-void Server::log(const conn::Connection& connection, const std::string& reason) {
-  std::cerr << fmt::format("conn-perf: {} connection {} of {}: {}\n", connection.type().name(),
-                           connection.id(), connection.peer_address(), reason);
 }
 
 void run_server(const std::vector<std::string>& urls, bool echo, const std::string& options) {

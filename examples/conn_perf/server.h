@@ -42,7 +42,6 @@ class Server {
 
   /// For sessions: `connection` is over; a reason is logged.
   void end(conn::Connection& connection, const std::string& reason);
-  static void log(const conn::Connection& connection, const std::string& reason);
 
  private:
   void accept(conn::ConnectionPtr connection);

@@ -7,12 +7,6 @@
 namespace perf {
 namespace {
 
-using namespace std::chrono_literals;
-
-// What a refused peer may still send, and for how long: what it sent before it knew.
-constexpr std::size_t kMostDrained = 16 << 20;
-constexpr ae::Duration kDrainTime = 1s;
-
 /// Why a connection that a read() or write() ended is over; empty if that is how they end.
 std::string reason_of(const conn::Connection& connection, ssize_t result) {
   return result == 0 ? std::string() : connection.last_error();
@@ -54,10 +48,6 @@ ProtocolSession::ProtocolSession(conn::ConnectionPtr connection, Server& server,
   connection_->set_read_handler([this](conn::Connection&) { readable(); });
 }
 
-ProtocolSession::~ProtocolSession() {
-  if (drain_timer_ != 0) connection_->loop()->remove_time_event(drain_timer_);
-}
-
 void ProtocolSession::readable() {
   const ssize_t size = connection_->read(shared_.room.data(), shared_.room.size());
   if (size < 0 && errno == EAGAIN) return;
@@ -72,30 +62,10 @@ void ProtocolSession::readable() {
   }
   if (wrong.empty()) wrong = parser_.error();
   if (wrong.empty()) return pump();
-  refuse(wrong);
-}
-
-void ProtocolSession::refuse(const std::string& wrong) {
-  Server::log(*connection_, wrong);
   std::string last;  // what else was to be sent no longer matters
   append_text(last, Kind::kError, 0, wrong);
   if (outbox_.between_messages()) connection_->write(last.data(), last.size());
-  connection_->set_write_handler(nullptr);
-  // To close with bytes unread would reset the connection, and the peer may never see the text.
-  if (connection_->shutdown() != 0) return server_.end(*connection_, "");
-  connection_->set_read_handler([this](conn::Connection&) { drain(); });
-  drain_timer_ = connection_->loop()->add_time_event(kDrainTime, [this]() -> ae::Duration {
-    drain_timer_ = 0;
-    server_.end(*connection_, "");
-    return ae::kNoMore;
-  });
-}
-
-void ProtocolSession::drain() {
-  const ssize_t size = connection_->read(shared_.room.data(), shared_.room.size());
-  if (size < 0 && errno == EAGAIN) return;
-  if (size > 0) drained_ += static_cast<std::size_t>(size);
-  if (size <= 0 || drained_ > kMostDrained) server_.end(*connection_, "");
+  server_.end(*connection_, wrong);  // close() delivers it, and takes what the peer sends meanwhile
 }
 
 void ProtocolSession::pump() {

@@ -29,14 +29,10 @@ class EchoSession final : public Session {
 class ProtocolSession final : public Session {
  public:
   ProtocolSession(conn::ConnectionPtr connection, Server& server, ServerShared& shared);
-  ~ProtocolSession() override;
 
  private:
   void readable();
   void pump();
-  // Tells the peer, and ends when it has had time to read that.
-  void refuse(const std::string& wrong);
-  void drain();
   // What is wrong with the message, "" if nothing is.
   std::string take(const Message& message);
   std::string take_hello(const Message& message);
@@ -57,8 +53,6 @@ class ProtocolSession final : public Session {
   std::uint64_t next_ = 0;          // sequence number of the next one
   std::uint64_t taken_ = 0, taken_bytes_ = 0;  // of a stream, since its last end
   std::uint64_t sent_before_ = 0;              // where our own stream began
-  std::size_t drained_ = 0;                    // of what came after it was refused
-  ae::TimerId drain_timer_ = 0;
 };
 
 }  // namespace perf

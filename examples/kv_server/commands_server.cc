@@ -112,8 +112,11 @@ void time_command(Call& call) {
   call.reply.bulk(fmt::format("{}", now % 1'000'000));
 }
 
-// As Redis's: the event loop is blocked, which is what it is for.
+// Blocks the event loop, which is what it is for; so it has to be allowed, as in Redis 7.
 void debug_sleep_command(Call& call) {
+  if (!call.server.config.debug_command)
+    return call.reply.error(
+        "ERR DEBUG command not allowed: start the server with --enable-debug-command");
   constexpr long double kLongest = 3600;
   const auto seconds = parse_float(call.argv[2]);
   if (!seconds || *seconds < 0 || *seconds > kLongest)

@@ -103,6 +103,8 @@ int main(int argc, char** argv) try {
   setting("--client-output-limit", "client-output-buffer-limit",
           "Unsent replies after which a client is closed (64mb)");
   setting("--timeout", "timeout", "Close clients idle for so many seconds (0: never)");
+  app.add_flag("--enable-debug-command", server.config.debug_command,
+               "Let clients use DEBUG SLEEP, which stops the server for everybody");
   for (const auto& [flags, parameter, description] : kv::TlsSettings::options()) {
     app.add_option_function<std::string>(
            flags,

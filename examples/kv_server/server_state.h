@@ -30,6 +30,7 @@ struct Config {
   std::uint64_t maxmemory = 0;                   ///< 0: no limit
   std::uint64_t client_output_limit = 64 << 20;  ///< unsent bytes of one client; 0: no limit
   std::int64_t timeout_seconds = 0;              ///< idle clients are closed after it; 0: never
+  bool debug_command = false;                    ///< DEBUG stops the server for everybody
   ParserLimits parser;
   std::vector<std::string> listen;  ///< for CONFIG GET bind
 };
