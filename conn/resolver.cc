@@ -5,7 +5,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <atomic>
 #include <cassert>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <deque>
@@ -299,9 +299,9 @@ std::string SocketAddress::host() const {
 std::string SocketAddress::to_string() const {
   if (family() == AF_UNIX) {
     const auto* local = reinterpret_cast<const sockaddr_un*>(get());
-    constexpr std::size_t offset = offsetof(sockaddr_un, sun_path);
-    if (size <= offset) return {};
-    const std::size_t length = size - offset;
+    constexpr std::size_t kOffset = offsetof(sockaddr_un, sun_path);
+    if (size <= kOffset) return {};
+    const std::size_t length = size - kOffset;
     if (local->sun_path[0] == '\0') return "@" + std::string(local->sun_path + 1, length - 1);
     return {local->sun_path, strnlen(local->sun_path, length)};
   }

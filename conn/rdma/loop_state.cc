@@ -196,6 +196,7 @@ void LoopState::on_cm_readable() {
 
 void LoopState::take_completions() {
   poll_more_ = false;
+  // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
   for (std::size_t i = 0; i < contexts_.size(); ++i)
     if (contexts_[i]->needs_poll()) (void)contexts_[i]->poll(kPollBudget, &poll_more_);
 }
@@ -209,6 +210,7 @@ std::size_t LoopState::process_pending() {
 
 void LoopState::flush() {
   flushing_.swap(dirty_);
+  // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
   for (std::size_t i = 0; i < flushing_.size(); ++i) {
     RdmaConnection* connection = std::exchange(flushing_[i], nullptr);
     if (connection == nullptr) continue;
@@ -229,6 +231,7 @@ bool LoopState::arm() {
     if (found) return false;
   }
   bool quiet = true;
+  // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
   for (std::size_t i = 0; i < contexts_.size(); ++i) quiet = contexts_[i]->arm() && quiet;
   return quiet && !has_pending() && dirty_.empty();
 }
@@ -239,12 +242,14 @@ ae::Duration LoopState::spin_budget() const {
 
 bool LoopState::has_pending_now() {
   std::size_t taken = 0;
+  // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
   for (std::size_t i = 0; i < contexts_.size(); ++i) taken += contexts_[i]->poll(kPollBudget);
   return taken != 0 || has_pending();
 }
 
 void LoopState::catch_up() {
   on_cm_readable();
+  // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
   for (std::size_t i = 0; i < contexts_.size(); ++i) contexts_[i]->drain();
 }
 
@@ -270,6 +275,7 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     if (tick_ != 0 && now >= next_tick_) (void)on_tick();
     // Connections whose handlers are due do not keep us awake: they are not run here.
     bool quiet = !poll_more_ && reap_.empty();
+    // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
     for (std::size_t i = 0; i < contexts_.size(); ++i) quiet = contexts_[i]->arm() && quiet;
     quiet = quiet && reap_.empty() && dirty_.empty();
     ae::TimePoint wake = deadline;
