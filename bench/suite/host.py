@@ -165,6 +165,10 @@ def values(host, transport):
         for (connections, depth), requests in host.few(SHAPES).items():
             requests = min(requests, max(500_000_000 // size // (4 if transport == "tls" else 1), 2000))
             for command in ("get", "set") if size in (16, 16384) and not host.quick else ("get",):
+                # The client's second, small record waits for the acknowledgement of the first: 44 ms for
+                # a request, with redis-server as well.
+                if transport == "tls" and command == "set" and size >= 16384 and depth == 1:
+                    continue
                 host.turns(f"kv {transport} {command} {name} c={connections} P={depth}", [
                     (who, host.benchmark(server, "redis-benchmark", host.at(short, transport), connections, depth,
                                          requests, command, size))
