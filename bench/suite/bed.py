@@ -1,4 +1,4 @@
-"""What the suites in real time share: rows, servers that are started once, turns, loads."""
+"""What the suites share: rows, servers that are started once, turns, loads."""
 
 import json
 import signal

@@ -10,51 +10,29 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
+from .bed import Bed, Rows, answers
 from .figures import Figures
 from .processes import BUILD, Failure, Server, SystemCalls, descriptors, run, status_kib
 
-ROWS = {}
+ROWS = row = Rows()
 
 
-def row(function):
-    ROWS[function.__name__.replace("_", "-")] = function
-    return function
-
-
-class Guest:
+class Guest(Bed):
     """What the rows share: addresses, a certificate, servers that are started when first asked for."""
 
     def __init__(self, figures, rounds, scale):
-        self.figures, self.rounds, self.scale = figures, rounds, scale
-        self.folder = Path(tempfile.mkdtemp(prefix="aeconn-exact-"))
+        super().__init__(figures, rounds, quick=False)
+        self.scale = scale
         self.address = os.environ["AECONN_RDMA_ADDRESS"]
         self.valkey = os.environ.get("VALKEY")
-        self._running = {}
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-             "-days", "2", "-subj", "/CN=localhost", "-addext",
-             f"subjectAltName=DNS:localhost,IP:127.0.0.1,IP:{self.address}",
-             "-keyout", self.folder / "key.pem", "-out", self.folder / "cert.pem"],
-            check=True, capture_output=True)
+        self.certificate(self.address)
 
     # --- servers -----------------------------------------------------------------------------------
     def server(self, name):
-        if name not in self._running:
-            self._running[name] = getattr(self, "_start_" + name.replace("-", "_"))()
-        return self._running[name]
-
-    def stop(self, name):
-        server = self._running.pop(name, None)
-        if server:
-            server.stop()
-
-    def stop_all(self):
-        for name in list(self._running):
-            self.stop(name)
+        return self.keep(name, getattr(self, "_start_" + name.replace("-", "_")))
 
     def _tls(self):
         return f"?cert={self.folder}/cert.pem&key={self.folder}/key.pem"
@@ -87,9 +65,7 @@ class Guest:
         return server
 
     def _start_memcached(self):
-        return Server(["memcached", "-l", "127.0.0.1", "-p", 7300, "-U", 0, "-t", 1, "-u", "root"],
-                        lambda: subprocess.run(["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/7300"],
-                                               capture_output=True).returncode == 0)
+        return Server(["memcached", "-l", "127.0.0.1", "-p", 7300, "-U", 0, "-t", 1, "-u", "root"], answers(7300))
 
     def _start_epoll_echo(self):
         return Server([BUILD / "bench/epoll-echo", "tcp://127.0.0.1:7400"], r"listening on")
@@ -146,16 +122,6 @@ class Guest:
                              client_kinsn=client and client * 1e6 / result["requests"], rps=result["requests_per_s"],
                              p50_us=latency.get("p50"), p99_us=latency.get("p99"), **more)
         self.show(row_, who)
-
-    def show(self, row_, who):
-        parts = []
-        metrics = dict.fromkeys(k for r in self.figures.records if r["row"] == row_ and r["who"] == who
-                                for k in r if k not in ("row", "who", "round"))
-        for metric in metrics:
-            spread = self.figures.spread(row_, who, metric)
-            if spread:
-                parts.append(f"{metric} {spread[0]:.2f} ({spread[1]:.2f}-{spread[2]:.2f})")
-        print(f"{row_:28} {who:10} {'  '.join(parts)}", flush=True)
 
 
 SHAPES = ((1, 1, 2000), (16, 1, 4000), (16, 16, 32000))
@@ -338,7 +304,6 @@ def connection_rate(guest):
         def storm(count):
             guest.stop("valkey")  # it keeps what closed connections held
             guest.server("valkey")
-            started = time.monotonic()
             run([f"{guest.valkey}/valkey-benchmark", "--rdma", "-h", guest.address, "-p", 7200, "-t", "get",
                  "-c", count, "-n", count, "--csv"], timeout=120)
             return time.monotonic() - started
@@ -502,20 +467,15 @@ def main(out, rounds=3, scale=1, only=None):
     figures.add("header", "host", 0, kernel=os.uname().release, rounds=rounds, scale=scale,
                 valkey=bool(os.environ.get("VALKEY")))
     guest = Guest(figures, rounds, scale)
-    missing = []
     try:
         for name, function in ROWS.items():
             if only and name not in only:
                 continue
-            started = time.monotonic()
             try:
                 function(guest)
             except (Failure, subprocess.CalledProcessError) as failure:
-                missing.append((name, str(failure)))
-                figures.add("missing", name, 0, why=str(failure))
-                print(f"{name}: not measured: {failure}", flush=True)
+                guest.missing(name, failure)
                 guest.stop_all()
     finally:
-        guest.stop_all()
+        guest.close()
     guest.note_receivers("device after the burst")
-    return missing

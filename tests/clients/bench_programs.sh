@@ -11,18 +11,6 @@ make bench-programs CONFIG="$config" >"$work/make.log" 2>&1 ||
 bench=$build/bench
 load() { timeout 20 "$bench/request-load" "$@" 2>&1; }
 
-# Starts a program that says where it listens; sets `server` and `at`, its address.
-begin() {  # COMMAND...
-  log=$work/begun${#servers[@]}.log
-  : >"$log"
-  "$@" >"$log" 2>&1 &
-  server=$!
-  servers+=("$server")
-  said_where() { grep -q '^listening on ' "$log" || ! kill -0 "$server" 2>/dev/null; }
-  soon said_where
-  at=$(sed -n 's/^listening on //p' "$log")
-  [ -n "$at" ] || { fail "$1 starts" "$(cat "$log")"; return 1; }
-}
 answers() { load "$@" --requests 1 >/dev/null; }
 # All requests answered; NUMBER comes back in the line of JSON.
 counts() { has "$1" "^\\{\"connections\": .*\"requests\": $2, \"elapsed_s\": .*\\}\$" "$(load "${@:3}")"; }

@@ -7,19 +7,8 @@ set -u
 bench=$build/bench
 [ -x "$bench/verbs-echo" ] || { echo "skipped verbs-echo: it is not built (make bench-programs)"; total; exit; }
 
-client() { timeout 30 "$bench/verbs-echo" client "$at" "$@" 2>&1; }
+client() { timeout 30 "$bench/verbs-echo" client "${at#rdma://}" "$@" 2>&1; }
 same() { has "$1" "^\\{.*\"(requests|connected|messages)\": $2, .*\"errors\": 0\\}\$" "$(client "${@:3}")"; }
-begin() {  # COMMAND...: starts a server; sets `server` and `at`, ADDRESS:PORT
-  log=$work/begun${#servers[@]}.log
-  : >"$log"
-  "$@" >"$log" 2>&1 &
-  server=$!
-  servers+=("$server")
-  said_where() { grep -q '^listening on ' "$log" || ! kill -0 "$server" 2>/dev/null; }
-  soon said_where
-  at=$(sed -n 's/^listening on rdma:..//p' "$log")
-  [ -n "$at" ] || { fail "$1 starts" "$(cat "$log")"; return 1; }
-}
 traffic() {  # NAME: what any echo has to stand
   same "$1: one at a time" 200 --requests 200
   same "$1: 8 connections, 16 under way on each" 3000 --connections 8 --depth 16 --requests 3000
@@ -34,10 +23,10 @@ if begin "$bench/verbs-echo" server "$AECONN_RDMA_ADDRESS:0"; then
   traffic 'verbs-echo'
   for depth in 1 16; do
     has "request-load against verbs-echo, depth $depth" '"requests": 1000, ' "$(timeout 30 "$bench/request-load" \
-      "rdma://$at" --protocol echo --value-size 64 -c 4 -d $depth -n 1000 2>&1)"
+      "$at" --protocol echo --value-size 64 -c 4 -d $depth -n 1000 2>&1)"
   done
   has 'request-load against verbs-echo, 300 kB' '"requests": 10, ' "$(timeout 30 "$bench/request-load" \
-    "rdma://$at" --protocol echo --value-size 300000 -c 2 -d 2 -n 10 2>&1)"
+    "$at" --protocol echo --value-size 300000 -c 2 -d 2 -n 10 2>&1)"
   stop "$server"
   is 'verbs-echo: SIGTERM' 0 "$status"
 fi
@@ -51,9 +40,9 @@ if begin "$kv_server" --listen "rdma://$AECONN_RDMA_ADDRESS:0"; then
   has 'verbs-echo notices other replies' 'replies are not as expected' \
     "$(client --burst 60 --text 'PING\r\n' --reply '+POND\r\n')"
   has 'request-load against kv-server' '"requests": 1000, ' "$(timeout 30 "$bench/request-load" \
-    "rdma://$at" --prepare 'SET key value' --value-size 64 --command 'GET key' -c 4 -d 4 -n 1000 2>&1)"
+    "$at" --prepare 'SET key value' --value-size 64 --command 'GET key' -c 4 -d 4 -n 1000 2>&1)"
   has 'request-load against kv-server: new connections' '"requests": 50, ' "$(timeout 30 "$bench/request-load" \
-    "rdma://$at" --new-connections -c 4 -n 50 2>&1)"
+    "$at" --new-connections -c 4 -n 50 2>&1)"
   stop "$server"
 fi
 if [ -x "$build/conn-perf" ]; then
