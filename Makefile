@@ -145,7 +145,7 @@ $(OUT)/bench/micro: $(call obj,$(wildcard bench/micro/*.cc) examples/conn_perf/h
                     $(call obj,$(filter-out %_main.cc,$(KV_SRC))) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK,,-lbenchmark)
-$(OUT)/bench/loop-bench: $(call obj,bench/ae_loop_bench.cc) $(STATIC)
+$(OUT)/bench/loop-bench: $(call obj,bench/loop/main.cc) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK)
 

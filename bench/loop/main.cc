@@ -1,0 +1,220 @@
+// What ae::LibevLoop costs beside bare libev and bare epoll: events, timers, post(). All in one
+// process and in turns, so that whatever else the machine does meets everybody.
+//
+//   build/bench/loop-bench [--json] [--rounds N]
+//
+// Figures are medians over the rounds, in nanoseconds of processor time for one event. Ratios are
+// taken within each round; printed are their median and, in brackets, the least and the greatest.
+// Bare epoll has no timers but one descriptor for each, so timers are compared with libev alone.
+// Neither has a queue of functions: they get a vector behind a mutex, with an ev_async or an
+// eventfd to wake the loop, as a program would write it.
+
+#include <sys/resource.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/loop/files.h"
+#include "bench/loop/posts.h"
+#include "bench/loop/timers.h"
+
+using namespace loop_bench;
+
+namespace {
+
+struct Row {
+  std::string name;
+  std::size_t events = kEvents;
+  std::unique_ptr<Side> aeconn, libev, epoll;  // epoll: null where it has no such thing
+  clockid_t clock = CLOCK_THREAD_CPUTIME_ID;
+};
+
+double now(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
+}
+
+double nanoseconds(Side& side, const Row& row) {
+  side.prepare();
+  side.count = 0;
+  const double start = now(row.clock);
+  side.run(row.events);
+  return (now(row.clock) - start) / static_cast<double>(row.events);
+}
+
+struct Spread {
+  explicit Spread(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const std::size_t half = values.size() / 2;
+    median = values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
+    least = values.front();
+    greatest = values.back();
+  }
+  double median, least, greatest;
+};
+
+struct Result {
+  explicit Result(const Row& row, int rounds) {
+    const std::array<Side*, 3> sides{row.aeconn.get(), row.libev.get(), row.epoll.get()};
+    std::array<std::vector<double>, 3> times;
+    std::array<std::vector<double>, 3> ratios;
+    for (int round = -1; round < rounds; ++round) {  // the first warms up
+      std::array<double, 3> one{};
+      for (std::size_t turn = 0; turn < 3; ++turn) {
+        const std::size_t i = (turn + static_cast<std::size_t>(round + 1)) % 3;
+        if (sides[i] != nullptr) one[i] = nanoseconds(*sides[i], row);
+      }
+      if (round < 0) continue;
+      for (std::size_t i = 0; i < 3; ++i) {
+        if (sides[i] == nullptr) continue;
+        times[i].push_back(one[i]);
+        ratios[i].push_back(one[0] / one[i]);
+      }
+    }
+    aeconn = Spread(times[0]).median;
+    libev = Spread(times[1]).median;
+    to_libev.emplace(ratios[1]);
+    if (sides[2] == nullptr) return;
+    epoll = Spread(times[2]).median;
+    to_epoll.emplace(ratios[2]);
+  }
+  double aeconn = 0, libev = 0, epoll = 0;
+  std::optional<Spread> to_libev, to_epoll;
+};
+
+void print(const Row& row, const Result& result) {
+  std::printf("%-44s %8.1f %8.1f", row.name.c_str(), result.aeconn, result.libev);
+  if (result.to_epoll) {
+    std::printf(" %8.1f", result.epoll);
+  } else {
+    std::printf(" %8s", "-");
+  }
+  for (const auto* ratio : {&result.to_libev, &result.to_epoll}) {
+    if (ratio->has_value()) {
+      std::printf("   %5.2f (%.2f-%.2f)", (*ratio)->median, (*ratio)->least, (*ratio)->greatest);
+    }
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+void print_json(const Row& row, const Result& result, bool first) {
+  std::printf("%s\n {\"name\": \"%s\", \"unit\": \"ns\", \"aeconn\": %.1f, \"libev\": %.1f",
+              first ? "" : ",", row.name.c_str(), result.aeconn, result.libev);
+  if (result.to_epoll) std::printf(", \"epoll\": %.1f", result.epoll);
+  const auto ratio = [](const char* name, const std::optional<Spread>& of) {
+    if (!of) return;
+    std::printf(", \"%s\": [%.3f, %.3f, %.3f]", name, of->median, of->least, of->greatest);
+  };
+  ratio("ratio_libev", result.to_libev);
+  ratio("ratio_epoll", result.to_epoll);
+  std::printf("}");
+}
+
+Row files(std::string name, Shape shape) {
+  return {std::move(name), kEvents, std::make_unique<OurFiles>(shape),
+          std::make_unique<LibevFiles>(shape), std::make_unique<EpollFiles>(shape)};
+}
+Row timers(std::string name, Work work) {
+  return {std::move(name), kTimers, std::make_unique<OurTimers>(work),
+          std::make_unique<LibevTimers>(work), nullptr};
+}
+Row posts(std::string name, std::size_t batch) {
+  return {std::move(name), kEvents, std::make_unique<PostingItself<OurPosts>>(batch),
+          std::make_unique<PostingItself<LibevPosts>>(batch),
+          std::make_unique<PostingItself<EpollPosts>>(batch)};
+}
+
+/// Made one after the other, so that no row runs beside the descriptors of another.
+const std::vector<std::function<Row()>>& rows() {
+  static const std::vector<std::function<Row()>> all{
+      [] {
+        return files("1 ready file", {1, 0, false});
+      },
+      [] {
+        return files("64 ready files", {64, 0, false});
+      },
+      [] {
+        return files("1 ready file beside 1000 idle ones", {1, kIdle, false});
+      },
+      [] {
+        return files("echo of a byte, 1 socket", {1, 0, true});
+      },
+      [] {
+        return files("echo of a byte, 64 sockets", {64, 0, true});
+      },
+      [] {
+        return files("echo of a byte, 64 beside 1000 idle ones", {64, kIdle, true});
+      },
+      [] {
+        return Row{"write interest on and off", kEvents, std::make_unique<OurToggle>(),
+                   std::make_unique<LibevToggle>(), std::make_unique<EpollToggle>()};
+      },
+      [] { return timers("100,000 timers: add one", Work::kAdd); },
+      [] { return timers("100,000 timers: cancel one", Work::kCancel); },
+      [] { return timers("100,000 timers: fire one, all are due", Work::kFire); },
+      [] { return timers("a timer again and again beside 100,000", Work::kFireBesideOthers); },
+      [] { return posts("post from the loop, 1 an iteration", 1); },
+      [] { return posts("post from the loop, 100 an iteration", 100); },
+      [] {
+        return Row{"post from another thread, both threads' time",
+                   kEvents,
+                   std::make_unique<PostingFromAfar<OurPosts>>(),
+                   std::make_unique<PostingFromAfar<LibevPosts>>(),
+                   std::make_unique<PostingFromAfar<EpollPosts>>(),
+                   CLOCK_PROCESS_CPUTIME_ID};
+      }};
+  return all;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool json = false;
+  int rounds = 15;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--json") == 0) {
+      json = true;
+    } else if (std::strcmp(argv[i], "--rounds") == 0 && i + 1 < argc &&
+               std::atoi(argv[i + 1]) > 0) {
+      rounds = std::atoi(argv[++i]);
+    } else {
+      std::fprintf(stderr, "usage: %s [--json] [--rounds N]\n", argv[0]);
+      return 1;
+    }
+  }
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  if (json) {
+    std::printf("{\"rows\": [");
+  } else {
+    std::printf("%-44s %8s %8s %8s   %-18s   %s\n", "ns for each event", "aeconn", "libev", "epoll",
+                "aeconn / libev", "aeconn / epoll");
+  }
+  bool first = true;
+  for (const auto& make : rows()) {
+    const Row row = make();
+    const Result result(row, rounds);
+    if (json) {
+      print_json(row, result, first);
+    } else {
+      print(row, result);
+    }
+    first = false;
+  }
+  if (json) std::printf("\n]}\n");
+  return 0;
+}
