@@ -124,6 +124,8 @@ $(OUT)/tests/unit-tests: $(call obj,$(TEST_SRC)) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK,,$(if $(CATCH),-lCatch2))
 
+include tests/simulation/rules.mk
+
 fuzz:  ## fuzz each tests/fuzz/fuzz_*.cc for SECONDS=60
 	@$(MAKE) fuzzers-too
 	@tests/fuzz/run build/fuzz $(SECONDS)

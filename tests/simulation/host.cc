@@ -1,0 +1,145 @@
+// The system calls that know the time, and the list of the machine's addresses. Shared libraries
+// (libev, libstdc++) find these definitions before the C library's.
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <vector>
+
+#include "tests/simulation/objects.h"
+
+using simulation::Nanoseconds;
+using simulation::World;
+
+namespace {
+
+// Nothing will ever happen, and the program waits for ever: that is a hang.
+[[noreturn]] void hangs() {
+  std::fputs("simulation: everything sleeps and nothing will wake it\n", stderr);
+  std::abort();
+}
+
+// Asks the system without waiting, then lets simulated time pass until something is there.
+template <class Look>
+int wait_in_simulation(World& world, std::int64_t nanoseconds, Look look) {
+  world.run_due();
+  const bool for_ever = nanoseconds < 0;
+  const Nanoseconds limit =
+      for_ever ? world.now() + std::chrono::hours(24) : world.now() + Nanoseconds(nanoseconds);
+  for (;;) {
+    const int found = look();
+    if (found != 0) return found;
+    if (world.now() >= limit) return 0;
+    if (!world.advance(limit) && for_ever) hangs();
+  }
+}
+
+struct InterfaceList {
+  std::vector<ifaddrs> entries;
+  std::vector<sockaddr_in> addresses;
+  std::vector<char*> names;
+};
+
+}  // namespace
+
+extern "C" {
+
+int clock_gettime(clockid_t clock, timespec* out) noexcept {
+  World* world = World::current();
+  if (world == nullptr || clock == CLOCK_THREAD_CPUTIME_ID || clock == CLOCK_PROCESS_CPUTIME_ID)
+    return static_cast<int>(syscall(SYS_clock_gettime, clock, out));
+  // The date is today's: certificates are looked at.
+  static const std::int64_t today = std::time(nullptr);
+  const bool date = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+  const std::int64_t now = world->look_at_clock().count() + (date ? today * 1000000000 : 0);
+  out->tv_sec = static_cast<time_t>(now / 1000000000);
+  out->tv_nsec = static_cast<long>(now % 1000000000);
+  return 0;
+}
+
+int epoll_wait(int fd, epoll_event* events, int size, int milliseconds) {
+  const auto ask = [&](int limit) {
+    return static_cast<int>(syscall(SYS_epoll_pwait, fd, events, size, limit, nullptr, NSIG / 8));
+  };
+  World* world = World::current();
+  if (world == nullptr) return ask(milliseconds);
+  const std::int64_t limit = milliseconds < 0 ? -1 : std::int64_t{milliseconds} * 1000000;
+  return wait_in_simulation(*world, limit, [&] { return ask(0); });
+}
+
+int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  const auto ask = [&](const timespec* limit) {
+    timespec copy{};
+    if (limit != nullptr) copy = *limit;
+    return static_cast<int>(
+        syscall(SYS_ppoll, fds, count, limit != nullptr ? &copy : nullptr, mask, NSIG / 8));
+  };
+  World* world = World::current();
+  if (world == nullptr) return ask(timeout);
+  const timespec now{};
+  const std::int64_t limit = timeout == nullptr ? -1
+                                                : std::int64_t{timeout->tv_sec} * 1000000000 +
+                                                      timeout->tv_nsec;
+  return wait_in_simulation(*world, limit, [&] { return ask(&now); });
+}
+
+int poll(pollfd* fds, nfds_t count, int milliseconds) {
+  const timespec limit{milliseconds / 1000, milliseconds % 1000 * 1000000L};
+  return ppoll(fds, count, milliseconds < 0 ? nullptr : &limit, nullptr);
+}
+
+// With fortification on, libraries call this name.
+int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask, size_t) {
+  return ppoll(fds, count, timeout, mask);
+}
+
+int nanosleep(const timespec* wanted, timespec* left) {
+  World* world = World::current();
+  if (world == nullptr) return static_cast<int>(syscall(SYS_nanosleep, wanted, left));
+  const Nanoseconds end = world->now() + std::chrono::seconds(wanted->tv_sec) +
+                          Nanoseconds(wanted->tv_nsec);
+  while (world->now() < end) world->advance(end);
+  return 0;
+}
+
+int getifaddrs(ifaddrs** out) noexcept {
+  World* world = World::current();
+  auto* list = new InterfaceList;
+  if (world != nullptr) {
+    for (const auto& device : world->devices) {
+      if (device->removed || !device->address_present) continue;
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      inet_pton(AF_INET, device->address.c_str(), &address.sin_addr);
+      list->addresses.push_back(address);
+      list->names.push_back(device->base.name);
+    }
+  }
+  // The first entry carries the list itself, so that freeifaddrs() finds it.
+  list->entries.resize(list->addresses.size() + 1);
+  list->entries[0].ifa_data = list;
+  for (std::size_t i = 0; i < list->addresses.size(); ++i) {
+    ifaddrs& entry = list->entries[i + 1];
+    entry.ifa_name = list->names[i];
+    entry.ifa_addr = reinterpret_cast<sockaddr*>(&list->addresses[i]);
+    list->entries[i].ifa_next = &entry;
+  }
+  list->entries[0].ifa_name = const_cast<char*>("lo");
+  *out = list->entries.data();
+  return 0;
+}
+
+void freeifaddrs(ifaddrs* list) noexcept { delete static_cast<InterfaceList*>(list->ifa_data); }
+
+}  // extern "C"

@@ -1,0 +1,564 @@
+#include "tests/simulation/walk.h"
+
+#include <fmt/format.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+
+#include "conn/rdma/verbs.h"
+#include "conn/tls/type.h"
+#include "conn/transports/transports.h"
+#include "tests/simulation/objects.h"
+#include "tests/simulation/world.h"
+#include "tests/support/certificates.h"
+#include "tests/support/memory_transport.h"
+#include "tests/support/testing.h"
+
+namespace simulation {
+namespace {
+
+using conn::Connection;
+using conn::State;
+
+// What an end sends is the pattern of its stream's number. A client's first bytes are its number, so
+// that the other end knows which two streams it carries.
+std::uint64_t stream_of(std::uint64_t number, bool client) { return 2 * number + (client ? 1 : 0); }
+
+/// One direction of a connection, known to both ends.
+struct Stream {
+  std::uint64_t accepted = 0;  ///< write() took them
+  std::uint64_t received = 0;
+  bool writer_failed = false;  ///< the writing end was told of an error
+  bool reader_failed = false;
+  bool reader_gone = false;  ///< closed before the end of the stream
+};
+
+class Walk {
+ public:
+  Walk(std::uint64_t seed, const std::string& transport);
+  WalkReport run();
+
+ private:
+  struct End {
+    Walk& walk;
+    std::uint64_t number;
+    bool client;
+    conn::ConnectionPtr connection;
+    std::string header;  // of the number: to be sent, or as far as it has come
+    bool finished = false, shut = false;
+    ae::TimerId timer = 0;
+    Stream* out = nullptr;
+    Stream* in = nullptr;
+  };
+  enum class Over { kNo, kYes };
+
+  void choose_network();
+  void choose_options();
+  void choose_disturbances();
+  void listen();
+  void connect_one();
+  void adopt(conn::ConnectionPtr connection, std::uint64_t number, bool client);
+  void know(End& end, std::uint64_t number);
+  void act(std::uint64_t id);
+  void set_handlers(End& end);
+  void on_readable(std::uint64_t id);
+  void on_writable(std::uint64_t id);
+  Over read_some(End& end);
+  Over write_some(End& end);
+  ssize_t write_bytes(End& end, std::size_t size);
+  void take(End& end, const char* bytes, std::size_t size);
+  void end_of_stream(End& end);
+  void drop(End& end);
+  void finish(End& end);
+  void stop_faults();
+  void run_loop(Nanoseconds span);
+  template <class Condition>
+  void run_until(Condition condition, Nanoseconds span);
+  void complain(std::string what) {
+    if (report_.complaint.empty()) report_.complaint = std::move(what);
+  }
+  void check_what_is_left();
+
+  bool chance(double p) { return std::uniform_real_distribution<>()(random_) < p; }
+  std::uint64_t pick(std::uint64_t least, std::uint64_t most) {
+    return std::uniform_int_distribution<std::uint64_t>(least, most)(random_);
+  }
+  std::size_t some_size() {  // mostly small, now and then large
+    return chance(0.7) ? pick(1, 300) : chance(0.8) ? pick(300, 20000) : pick(20000, 400000);
+  }
+
+  std::mt19937_64 random_;
+  World world_;
+  std::string transport_;
+  bool is_rdma_, is_socket_, calm_;
+  WalkReport report_;
+  Device* near_ = nullptr;
+  Device* far_ = nullptr;
+  std::string options_, client_options_;
+  testing::TempFolder folder_;
+  std::unique_ptr<conn::Registry> registry_;
+  conn::ConnectionType* type_ = nullptr;
+  std::unique_ptr<ae::LibevLoop> loop_;
+  conn::ListenerPtr listener_;
+  conn::Endpoint address_;
+  // By Connection::id(), so that a handler that runs after its connection's end is noticed.
+  std::map<std::uint64_t, std::unique_ptr<End>> ends_;
+  std::map<std::uint64_t, std::array<Stream, 2>> streams_;
+  std::uint64_t numbers_ = 0, to_connect_ = 0;
+  bool finishing_ = false;
+  std::array<char, 1 << 16> buffer_{};
+};
+
+Config world_config(std::uint64_t seed) { return {.seed = seed * 2 + 1}; }
+
+Walk::Walk(std::uint64_t seed, const std::string& transport)
+    : random_(seed), world_(world_config(seed)), transport_(transport) {
+  if (transport_.empty()) {
+    // Every other walk is over bare RDMA.
+    const auto& all = walk_transports();
+    transport_ = chance(0.5) ? "rdma" : all[pick(0, all.size() - 1)];
+  }
+  is_rdma_ = transport_.ends_with("rdma");
+  is_socket_ = !is_rdma_ && !transport_.ends_with("memory");
+  calm_ = chance(0.3);
+  choose_network();
+  choose_options();
+  report_.story = fmt::format("{} {}{}{}", transport_, calm_ ? "calm " : "", options_,
+                              client_options_);
+}
+
+// --- what the seed chooses -----------------------------------------------------------------------
+
+void Walk::choose_network() {
+  Config& config = world_.config;
+  Weather& weather = config.weather;
+  weather.most_delay = 1us * pick(2, chance(0.2) ? 5000 : 50);
+  weather.most_cm_delay = 1us * pick(50, chance(0.2) ? 200000 : 3000);
+  if (!calm_ && chance(0.4)) weather.slow_message = 0.02;
+  weather.iwarp = chance(0.1);
+  config.memory_windows = chance(0.6);
+  config.shared_receives = chance(0.8);
+  config.resizes = chance(0.8);
+  config.max_inline = chance(0.7) ? 256 : 0;
+  if (chance(0.3)) config.max_qp_wr = 64;
+  if (chance(0.3)) config.max_cqe = static_cast<int>(pick(600, 5000));
+  if (is_socket_ && chance(0.7)) config.short_transfers = chance(0.5) ? 0.3 : 0.9;
+  near_ = &world_.add_device("sim0", "10.77.0.1");
+  far_ = &world_.add_device("sim1", "10.77.0.2");
+}
+
+void Walk::choose_options() {
+  if (!is_rdma_) return;
+  const auto add = [this](const std::string& one) {
+    options_ += (options_.empty() ? "?" : "&") + one;
+  };
+  if (chance(0.4)) add(fmt::format("window={}", std::uint64_t{1} << pick(12, 17)));
+  if (chance(0.3)) add(fmt::format("max-window={}", std::uint64_t{1} << pick(17, 20)));
+  if (chance(0.4)) add(fmt::format("send-buffer={}", std::uint64_t{1} << pick(13, 19)));
+  if (chance(0.3)) add(fmt::format("send-queue={}", pick(8, 64)));
+  if (chance(0.3)) add(fmt::format("receive-queue={}", pick(32, 128)));
+  if (chance(0.3)) add(fmt::format("shared-receive-queue={}", pick(512, 4096)));
+  if (chance(0.3)) add(fmt::format("inline={}", pick(0, 200)));
+  if (chance(0.3)) add("read-budget=16k");
+  if (chance(0.3)) add(chance(0.5) ? "isolation=none" : "isolation=connection");
+  if (chance(0.2)) add(fmt::format("keepalive={}ms", pick(100, 5000)));
+}
+
+void Walk::choose_disturbances() {
+  if (calm_) return;
+  if (chance(0.5)) world_.config.failing_calls = chance(0.3) ? 0.01 : 0.001;
+  for (std::uint64_t i = pick(0, 3); i != 0 && is_rdma_; --i) {
+    const Nanoseconds when = 1us * pick(1, 400000);
+    const Nanoseconds until = when + 1us * pick(1000, chance(0.3) ? 8000000 : 300000);
+    Device& device = chance(0.5) ? *near_ : *far_;
+    World* world = &world_;
+    const std::uint64_t kind = pick(0, 5);
+    ++report_.faults;
+    static constexpr std::array<const char*, 6> kNames = {"path", "link", "address",
+                                                          "removal", "event", "stop"};
+    report_.story += fmt::format(" {}@{}ms", kNames[kind], when / 1ms);
+    switch (kind) {
+      case 0:
+        world->after(when, [=, this] { world->set_path(*near_, *far_, false); });
+        world->after(until, [=, this] { world->set_path(*near_, *far_, true); });
+        break;
+      case 1:
+        world->after(when, [=, &device] { world->set_link(device, false); });
+        world->after(until, [=, &device] { world->set_link(device, true); });
+        break;
+      case 2:
+        world->after(when, [=, &device] { world->set_address(device, false); });
+        world->after(until, [=, &device] { world->set_address(device, true); });
+        break;
+      case 3:
+        world->after(when, [=, &device] {
+          if (!device.removed) world->remove_device(device);
+        });
+        break;
+      case 4:
+        world->after(when, [=, &device, type = static_cast<int>(pick(0, 19))] {
+          // Those of a queue pair or a queue name one; the others concern the device.
+          if (type == IBV_EVENT_DEVICE_FATAL || type > IBV_EVENT_PATH_MIG_ERR)
+            world->raise(device, type);
+        });
+        break;
+      default:  // our process is stopped for a while
+        world->after(when, [=] { world->advance(world->now() + (until - when)); });
+    }
+  }
+}
+
+// --- set-up --------------------------------------------------------------------------------------
+
+void Walk::listen() {
+  std::string url = transport_ + "://";
+  if (is_rdma_)
+    url += "10.77.0.1:0" + options_;
+  else if (transport_.ends_with("unix"))
+    url += folder_.path() + "/socket";
+  else if (transport_.ends_with("memory"))
+    url += "walk";
+  else
+    url += "127.0.0.1:0";
+  listener_ = type_->listen(*loop_, conn::Endpoint::parse(url), [this](conn::ConnectionPtr next) {
+    adopt(std::move(next), 0, false);
+  });
+  address_ = listener_->endpoints().front();
+  if (is_rdma_) {
+    client_options_ = fmt::format("source=10.77.0.{}", chance(0.7) ? 2 : 1);
+    address_.options = address_.options.merged_with(conn::Options::parse(client_options_));
+  }
+}
+
+void Walk::connect_one() {
+  --to_connect_;
+  const std::uint64_t number = ++numbers_;
+  conn::ConnectionPtr connection;
+  try {
+    connection = type_->create(*loop_);
+  } catch (const conn::Error&) {
+    return;
+  }
+  ++report_.connections;
+  Connection* raw = connection.get();
+  adopt(std::move(connection), number, true);
+  const std::uint64_t id = raw->id();
+  if (chance(0.05)) {
+    const bool connected = raw->connect_blocking(address_, 3s);
+    if (connected != (raw->state() == State::kConnected)) complain("connect_blocking() and state()");
+    if (!connected) drop(*ends_.at(id));
+    return;
+  }
+  raw->connect(address_, [this, id](Connection& here) {
+    const auto found = ends_.find(id);
+    if (found == ends_.end()) return complain("a connect handler ran after close()");
+    if (here.state() == State::kConnected) return set_handlers(*found->second);
+    if (here.last_error().empty()) complain("a connect failed without a word");
+    if (calm_) complain("connect failed in calm weather: " + here.last_error());
+    drop(*found->second);
+  });
+}
+
+void Walk::adopt(conn::ConnectionPtr connection, std::uint64_t number, bool client) {
+  const std::uint64_t id = connection->id();
+  auto end = std::make_unique<End>(End{*this, number, client, std::move(connection), {}});
+  if (client) {
+    end->header.assign(reinterpret_cast<const char*>(&number), sizeof number);
+    know(*end, number);
+  }
+  end->timer = loop_->add_time_event(1us * pick(1, 3000), [this, id]() -> ae::Duration {
+    act(id);
+    return ends_.count(id) != 0 ? ae::Duration(1us * pick(1, 3000)) : ae::kNoMore;
+  });
+  End& here = *end;
+  ends_[id] = std::move(end);
+  if (!client) set_handlers(here);
+}
+
+void Walk::know(End& end, std::uint64_t number) {
+  end.number = number;
+  std::array<Stream, 2>& both = streams_[number];
+  end.out = &both[end.client ? 1 : 0];
+  end.in = &both[end.client ? 0 : 1];
+}
+
+// --- what an end does ----------------------------------------------------------------------------
+
+void Walk::set_handlers(End& end) {
+  const std::uint64_t id = end.connection->id();
+  if (finishing_ || chance(0.9))
+    end.connection->set_read_handler([this, id](Connection&) { on_readable(id); });
+  else
+    end.connection->set_read_handler(nullptr);
+  if (chance(0.5) || !end.header.empty())
+    end.connection->set_write_handler([this, id](Connection&) { on_writable(id); },
+                                      chance(0.2) ? conn::Barrier::kYes : conn::Barrier::kNo);
+  else
+    end.connection->set_write_handler(nullptr);
+}
+
+void Walk::act(std::uint64_t id) {
+  const auto found = ends_.find(id);
+  if (found == ends_.end()) return;
+  End& end = *found->second;
+  const State state = end.connection->state();
+  if (state == State::kConnecting) {
+    if (chance(0.01) && !finishing_) drop(end);
+    return;
+  }
+  if (finishing_) return finish(end);
+  const double draw = std::uniform_real_distribution<>()(random_);
+  if (draw < 0.02) return drop(end);
+  if (draw < 0.04 && end.client) return finish(end);
+  if (draw < 0.05 && type_->has_pending_data(*loop_)) {
+    (void)type_->process_pending_data(*loop_);
+    return;
+  }
+  if (draw < 0.4) return (void)write_some(end);
+  if (draw < 0.6) return (void)read_some(end);
+  if (draw < 0.62) {
+    // A blocking read of a byte, with others waiting beside it.
+    char byte = 0;
+    if (end.in == nullptr) return;
+    const ssize_t n = end.connection->sync_read(&byte, 1, 2ms);
+    if (n == 1) take(end, &byte, 1);
+    if (n == 0) return end_of_stream(end);
+    if (n < 0 && errno != ETIMEDOUT) return drop(end);
+    return;
+  }
+  set_handlers(end);
+}
+
+void Walk::on_readable(std::uint64_t id) {
+  const auto found = ends_.find(id);
+  if (found == ends_.end()) return complain("a read handler ran after close()");
+  if (chance(0.01) && !finishing_) return drop(*found->second);
+  if (read_some(*found->second) == Over::kYes) return;
+  if (chance(0.1)) set_handlers(*found->second);
+}
+
+void Walk::on_writable(std::uint64_t id) {
+  const auto found = ends_.find(id);
+  if (found == ends_.end()) return complain("a write handler ran after close()");
+  End& end = *found->second;
+  if (finishing_ && end.header.empty()) return end.connection->set_write_handler(nullptr);
+  if (write_some(end) == Over::kYes) return;
+  if (chance(0.3) && (!end.client || end.header.empty())) end.connection->set_write_handler(nullptr);
+}
+
+ssize_t Walk::write_bytes(End& end, std::size_t size) {
+  const testing::Pattern pattern(stream_of(end.number, end.client));
+  std::string_view first = pattern.at(end.out->accepted).substr(0, size);
+  if (chance(0.7)) return end.connection->write(first.data(), first.size());
+  const std::string_view second = pattern.at(end.out->accepted + first.size()).substr(0, size);
+  const std::array<iovec, 3> pieces = {iovec{const_cast<char*>(first.data()), first.size()},
+                                       iovec{nullptr, 0},
+                                       iovec{const_cast<char*>(second.data()), second.size()}};
+  return end.connection->writev(pieces.data(), 3);
+}
+
+Walk::Over Walk::write_some(End& end) {
+  if (end.out == nullptr || end.shut) return Over::kNo;
+  ssize_t n = 0;
+  if (!end.header.empty() && end.client) {
+    n = end.connection->write(end.header.data(), end.header.size());
+    if (n > 0) end.header.erase(0, static_cast<std::size_t>(n));
+  } else {
+    n = write_bytes(end, some_size());
+    if (n > 0) end.out->accepted += static_cast<std::uint64_t>(n);
+  }
+  if (n >= 0 || errno == EAGAIN) return Over::kNo;
+  end.out->writer_failed = true;
+  if (errno == EPIPE && end.connection->state() == State::kConnected) return Over::kNo;
+  if (end.connection->last_error().empty() && end.connection->state() == State::kError)
+    complain("a write failed without a word");
+  drop(end);
+  return Over::kYes;
+}
+
+Walk::Over Walk::read_some(End& end) {
+  const std::size_t size = std::min(some_size(), buffer_.size());
+  const ssize_t n = end.connection->read(buffer_.data(), size);
+  if (n > 0) {
+    take(end, buffer_.data(), static_cast<std::size_t>(n));
+    return Over::kNo;
+  }
+  if (n < 0 && errno == EAGAIN) return Over::kNo;
+  if (n == 0) {
+    end_of_stream(end);
+    return Over::kYes;
+  }
+  if (end.in != nullptr) end.in->reader_failed = true;
+  if (calm_ && !finishing_ && end.out != nullptr && !end.out->reader_gone)
+    complain("a read failed in calm weather: " + end.connection->last_error());
+  if (end.connection->last_error().empty()) complain("a read failed without a word");
+  drop(end);
+  return Over::kYes;
+}
+
+void Walk::take(End& end, const char* bytes, std::size_t size) {
+  report_.bytes += size;
+  if (!end.client && end.in == nullptr) {  // the number comes first
+    const std::size_t part = std::min(size, sizeof(std::uint64_t) - end.header.size());
+    end.header.append(bytes, part);
+    if (end.header.size() < sizeof(std::uint64_t)) return;
+    std::uint64_t number = 0;
+    std::memcpy(&number, end.header.data(), sizeof number);
+    end.header.clear();
+    if (streams_.count(number) == 0) return complain("the first bytes of a stream are wrong");
+    know(end, number);
+    bytes += part;
+    size -= part;
+  }
+  if (size == 0) return;
+  const testing::Pattern pattern(stream_of(end.number, !end.client));
+  if (!pattern.matches(end.in->received, {bytes, size}))
+    complain(fmt::format("stream {} differs from what was written at {}", end.number,
+                         end.in->received));
+  end.in->received += size;
+  if (end.in->received > end.in->accepted) complain("more bytes arrived than were written");
+}
+
+// The peer has said everything. In calm weather that is all it wrote.
+void Walk::end_of_stream(End& end) {
+  if (end.in != nullptr && calm_ && !end.in->writer_failed && !end.out->reader_gone &&
+      end.in->received != end.in->accepted)
+    complain(fmt::format("a stream of {} bytes ended after {}", end.in->accepted,
+                         end.in->received));
+  end.finished = true;
+  drop(end);
+}
+
+void Walk::drop(End& end) {
+  const std::uint64_t id = end.connection->id();
+  if (end.in != nullptr && !end.finished) end.in->reader_gone = true;
+  loop_->remove_time_event(end.timer);
+  const std::unique_ptr<End> gone = std::move(ends_.at(id));
+  ends_.erase(id);
+  gone->connection.reset();
+}
+
+// Says what it has to say and waits for the other's end of stream.
+void Walk::finish(End& end) {
+  const std::uint64_t id = end.connection->id();
+  end.connection->set_read_handler([this, id](Connection&) { on_readable(id); });
+  if (!end.header.empty() && end.client) return (void)write_some(end);
+  if (end.shut) return;
+  if (type_->capabilities().half_close) {
+    end.shut = true;
+    if (end.connection->shutdown() != 0) drop(end);
+    return;
+  }
+  // Without a half-close somebody has to go first: the client does, and what it would still get is
+  // lost to it.
+  if (end.client) drop(end);
+}
+
+// --- running -------------------------------------------------------------------------------------
+
+template <class Condition>
+void Walk::run_until(Condition condition, Nanoseconds span) {
+  const Nanoseconds limit = world_.now() + span;
+  bool alarm = false;
+  const ae::TimerId timer = loop_->add_time_event(span, [&] {
+    alarm = true;
+    return ae::kNoMore;
+  });
+  while (!condition() && !alarm && world_.now() < limit && report_.complaint.empty())
+    (void)loop_->process_events(ae::kFullIteration);
+  loop_->remove_time_event(timer);
+}
+
+void Walk::run_loop(Nanoseconds span) {
+  run_until([] { return false; }, span);
+}
+
+void Walk::stop_faults() {
+  report_.faults += world_.failed_calls();
+  world_.config.failing_calls = 0;
+  world_.config.weather.slow_message = 0;
+  world_.set_path(*near_, *far_, true);
+  for (Device* each : {near_, far_}) {
+    world_.set_link(*each, true);
+    if (!each->address_present) world_.set_address(*each, true);
+  }
+}
+
+WalkReport Walk::run() {
+  registry_ = std::make_unique<conn::Registry>(conn::all_transports());
+  conn::memory::Config memory{.seed = pick(1, 1u << 30)};
+  if (!calm_)
+    memory.faults = {.short_read = 0.2, .short_write = 0.2, .again = 0.1, .delay = 0.1,
+                     .reset = chance(0.3) ? 0.001 : 0};
+  registry_->add(std::make_unique<conn::memory::MemoryType>(memory));
+  registry_->add(std::make_unique<conn::tls::TlsType>(registry_->require("memory")));
+  for (const auto& each : registry_->types())
+    if (each->name().starts_with("tls"))
+      each->configure(
+          testing::test_tls_options(each->name() == "tls+memory" || is_rdma_ ? "localhost" : ""));
+  type_ = &registry_->require(transport_);
+  loop_ = std::make_unique<ae::LibevLoop>();
+  listen();
+  to_connect_ = pick(1, 8);
+  choose_disturbances();
+  loop_->add_time_event(1us, [this]() -> ae::Duration {
+    if (to_connect_ == 0 || finishing_) return ae::kNoMore;
+    connect_one();
+    return 1us * pick(1, 50000);
+  });
+  run_loop(1ms * pick(20, 500));
+
+  stop_faults();
+  finishing_ = true;
+  // Ends that were already waiting are asked again by their timers. The longest that may be left:
+  // a handshake, then a linger; a peer whose machine fell silent shows after three keepalives.
+  run_until([this] { return ends_.empty(); }, 40s);
+  if (!ends_.empty()) {
+    const End& end = *ends_.begin()->second;
+    complain(fmt::format("a {} is still {} after the end of all faults: {}",
+                         end.client ? "client" : "server",
+                         conn::to_string(end.connection->state()), end.connection->last_error()));
+    for (const auto& [key, value] : end.connection->info())
+      report_.story += fmt::format(" {}={}", key, value);
+  }
+  while (!ends_.empty()) drop(*ends_.begin()->second);
+  listener_.reset();
+  run_until([this] { return type_->counters(*loop_).open == 0; }, 20s);
+  if (type_->counters(*loop_).open != 0) complain("closed connections do not go");
+  type_->cleanup(*loop_);
+  loop_.reset();
+  check_what_is_left();
+  return report_;
+}
+
+void Walk::check_what_is_left() {
+  // Goodbyes that are under way reach nobody.
+  world_.advance(world_.now() + 1s);
+  for (const auto& [kind, number] : world_.objects())
+    complain(fmt::format("left behind: {} {}", number, kind));
+  for (const std::string& each : world_.violations()) complain(each);
+  if (conn::rdma::registered_bytes() != 0) complain("registered bytes are counted wrong");
+  if (conn::rdma::teardown_failures() != 0) complain("something could not be destroyed");
+  if (calm_ && world_.receives_missing != 0) complain("a receive queue ran dry");
+}
+
+}  // namespace
+
+const std::vector<std::string>& walk_transports() {
+  static const std::vector<std::string> all = {"rdma",     "tls+rdma", "memory", "tls+memory", "tcp",
+                                               "tls",      "unix",     "tls+unix"};
+  return all;
+}
+
+WalkReport walk(std::uint64_t seed, const std::string& transport) {
+  testing::test_identity();  // made once, before time is simulated
+  return Walk(seed, transport).run();
+}
+
+}  // namespace simulation

@@ -1,0 +1,26 @@
+#pragma once
+// A random walk over the public API: connections of one transport come, write, read, change their
+// handlers, and go, in an order that the seed decides, while the network, the devices and the calls
+// below misbehave. What was accepted has to arrive, in order, or an error has to say so; whatever
+// happened, everything ends in time and nothing is left.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace simulation {
+
+struct WalkReport {
+  std::string complaint;  ///< what was wrong; empty: nothing
+  std::string story;      ///< transport, faults and sizes that the seed chose
+  std::uint64_t connections = 0, bytes = 0, faults = 0;
+};
+
+/// The transports that walks can be made over; a seed picks one unless told.
+const std::vector<std::string>& walk_transports();
+
+/// One walk in this process. The same seed on the same build walks the same way, provided that the
+/// process has done nothing else before and its memory is not randomized (setarch -R).
+WalkReport walk(std::uint64_t seed, const std::string& transport = {});
+
+}  // namespace simulation

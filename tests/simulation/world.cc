@@ -1,0 +1,130 @@
+#include "tests/simulation/world.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "tests/simulation/objects.h"
+
+namespace simulation {
+
+World* World::current_ = nullptr;
+
+World::World(Config its_config) : config(its_config), random(its_config.seed) {
+  if (current_ != nullptr) throw std::logic_error("one simulated world at a time");
+  current_ = this;
+}
+
+World::~World() {
+  // What is left over keeps pointing at devices: it is the test's to see that nothing is.
+  happenings_ = {};
+  devices.clear();
+  current_ = nullptr;
+}
+
+// --- the machines --------------------------------------------------------------------------------
+
+Device& World::add_device(const std::string& name, const std::string& address) {
+  auto device = std::make_unique<Device>();
+  device->base.node_type = IBV_NODE_CA;
+  device->base.transport_type = config.weather.iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+  std::strncpy(device->base.name, name.c_str(), sizeof device->base.name - 1);
+  device->address = address;
+  device->cm_handle = std::make_unique<Handle>(*device);
+  devices.push_back(std::move(device));
+  return *devices.back();
+}
+
+Device* World::find_device(const std::string& name) noexcept {
+  for (const auto& each : devices)
+    if (!each->removed && each->base.name == name) return each.get();
+  return nullptr;
+}
+
+void World::remove_device(Device& device) {
+  device.removed = true;
+  device_removed(*this, device);
+}
+
+void World::raise(Device& device, int type) {
+  ibv_async_event event{};
+  event.event_type = static_cast<ibv_event_type>(type);
+  event.element.port_num = 1;
+  for (Handle* handle : device.handles) handle->raise(event);
+}
+
+void World::set_link(Device& device, bool up) {
+  if (device.link_up == up || device.removed) return;
+  device.link_up = up;
+  raise(device, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+}
+
+void World::set_address(Device& device, bool present) {
+  device.address_present = present;
+  raise(device, IBV_EVENT_GID_CHANGE);
+}
+
+void World::set_path(const Device& one, const Device& other, bool open) {
+  const auto both = std::minmax(&one, &other);
+  std::erase(closed_paths_, std::pair<const Device*, const Device*>(both));
+  if (!open) closed_paths_.emplace_back(both);
+}
+
+bool World::path_open(const Device& from, const Device& to) const {
+  if (!from.alive() || !to.alive()) return false;
+  const std::pair<const Device*, const Device*> both = std::minmax(&from, &to);
+  return std::find(closed_paths_.begin(), closed_paths_.end(), both) == closed_paths_.end();
+}
+
+// --- time ----------------------------------------------------------------------------------------
+
+Nanoseconds World::data_delay() {
+  if (config.weather.slow_message > 0 && chance() < config.weather.slow_message) return 67ms;
+  return between(config.weather.least_delay, config.weather.most_delay);
+}
+
+void World::after(Nanoseconds delay, std::function<void()> what) {
+  happenings_.push({now_ + std::max(delay, Nanoseconds(0)), ++order_, std::move(what)});
+}
+
+void World::run_due() {
+  if (running_) return;
+  running_ = true;
+  while (!happenings_.empty() && happenings_.top().when <= now_) {
+    const std::function<void()> what = std::move(const_cast<Happening&>(happenings_.top()).what);
+    happenings_.pop();
+    what();
+  }
+  running_ = false;
+}
+
+bool World::advance(Nanoseconds limit) {
+  if (happenings_.empty() || happenings_.top().when > limit) {
+    now_ = std::max(now_, limit);
+    return false;
+  }
+  now_ = std::max(now_, happenings_.top().when);
+  run_due();
+  return true;
+}
+
+// --- faults --------------------------------------------------------------------------------------
+
+int World::failing(const char* call, int usual_error) {
+  run_due();
+  ++calls_;
+  const bool chosen = calls_ == fail_at_;
+  if (!chosen && (config.failing_calls <= 0 || chance() >= config.failing_calls)) return 0;
+  ++failed_calls_;
+  last_failed_ = call;
+  return usual_error;
+}
+
+std::map<std::string, int> World::objects() const {
+  std::map<std::string, int> present;
+  for (const auto& [kind, number] : objects_)
+    if (number != 0) present[kind] = number;
+  return present;
+}
+
+}  // namespace simulation

@@ -1,0 +1,156 @@
+#pragma once
+// A simulated machine room: RDMA devices, the network between them, rdma_cm and the clock, in one
+// process and on one thread. This program is linked with tests/simulation/*.cc instead of
+// libibverbs and librdmacm, so what runs above is the library as it is shipped.
+//
+//   World world({.seed = 7});
+//   Device& near = world.add_device("sim0", "10.0.0.1");
+//   Device& far = world.add_device("sim1", "10.0.0.2");
+//
+// While a World lives, clock_gettime(), epoll_wait(), ppoll() and getifaddrs() are the simulation's:
+// time passes only where a program would sleep, and a little with every look at the clock. Without
+// one they are the system's, and the machine has no RDMA. The same seed and the same calls give the
+// same run.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+namespace simulation {
+
+using Nanoseconds = std::chrono::nanoseconds;
+using namespace std::chrono_literals;
+
+struct Device;
+struct QueuePair;
+struct Region;
+struct Window;
+struct CmId;
+
+/// How the network behaves. Messages of one queue pair keep their order, as a reliable connection
+/// promises; everything else may overtake.
+struct Weather {
+  Nanoseconds least_delay = 1us, most_delay = 20us;        ///< of data
+  Nanoseconds least_cm_delay = 20us, most_cm_delay = 2ms;  ///< of rdma_cm's messages
+  double slow_message = 0;  ///< part of the messages that were lost and sent again: 67 ms late
+  bool iwarp = false;       ///< rdma_cm reports ESTABLISHED without CONNECT_RESPONSE
+};
+
+struct Config {
+  std::uint64_t seed = 1;
+  Weather weather = {};
+  double failing_calls = 0;    ///< part of the calls that fail
+  double short_transfers = 0;  ///< part of the socket calls that do less than asked
+  // What the devices can.
+  int max_cqe = 1 << 16, max_qp_wr = 1024, max_srq_wr = 8192;
+  std::uint32_t max_inline = 256;
+  bool memory_windows = true, shared_receives = true, resizes = true;
+};
+
+class World {
+ public:
+  explicit World(Config config = {});
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  /// The one that lives, or null.
+  static World* current() noexcept { return current_; }
+
+  // --- the machines ---
+  Device& add_device(const std::string& name, const std::string& address);
+  /// As `rdma link delete`: every id on it is told, its peers see a disconnect, it answers no more.
+  void remove_device(Device& device);
+  void set_link(Device& device, bool up);
+  /// As `ip addr del`, or back again.
+  void set_address(Device& device, bool present);
+  /// Nothing gets through between the two any more, or everything again.
+  void set_path(const Device& one, const Device& other, bool open);
+  /// Asynchronous event number `type` (ibv_event_type) on every open handle of the device.
+  void raise(Device& device, int type);
+  Device* find_device(const std::string& name) noexcept;
+  bool path_open(const Device& from, const Device& to) const;
+
+  // --- time ---
+  Nanoseconds now() const noexcept { return now_; }
+  /// `what` happens after this long.
+  void after(Nanoseconds delay, std::function<void()> what);
+  /// Does what is due.
+  void run_due();
+  /// Goes on to the next thing that happens, or to `limit`. False: nothing happens before it.
+  bool advance(Nanoseconds limit);
+  Nanoseconds look_at_clock() noexcept { return now_ += 50ns; }
+
+  // --- faults ---
+  Config config;
+  /// 0, or the errno this call is to fail with. Every call of the simulated libraries asks.
+  int failing(const char* call, int usual_error);
+  /// From now on the Nth call fails, once (1: the next); 0: none.
+  void fail_call(std::uint64_t number) noexcept {
+    calls_ = 0;
+    fail_at_ = number;
+  }
+  std::uint64_t calls() const noexcept { return calls_; }
+  std::uint64_t failed_calls() const noexcept { return failed_calls_; }
+  const std::string& last_failed() const noexcept { return last_failed_; }
+
+  // --- what is watched ---
+  /// What exists now: {"qp", 2}, {"mr", 5}, ...; kinds of which none is left are not there.
+  std::map<std::string, int> objects() const;
+  void count(const char* kind, int change) { objects_[kind] += change; }
+  /// Something no correct user of the libraries does: overran a queue, destroyed in wrong order.
+  void violation(std::string what) { violations_.push_back(std::move(what)); }
+  const std::vector<std::string>& violations() const noexcept { return violations_; }
+  std::uint64_t receives_missing = 0;  ///< messages that found no receive posted
+  std::uint64_t messages = 0;          ///< delivered
+
+  double chance() { return std::uniform_real_distribution<>(0, 1)(random); }
+  Nanoseconds between(Nanoseconds least, Nanoseconds most) {
+    return Nanoseconds(std::uniform_int_distribution<std::int64_t>(least.count(),
+                                                                   most.count())(random));
+  }
+  Nanoseconds data_delay();
+  Nanoseconds cm_delay() { return between(config.weather.least_cm_delay,
+                                          config.weather.most_cm_delay); }
+  std::mt19937_64 random;
+
+  // --- for the simulated libraries ---
+  std::vector<std::unique_ptr<Device>> devices;
+  std::map<std::uint32_t, QueuePair*> queue_pairs;
+  std::map<std::uint32_t, Region*> regions;  // by key, local and remote
+  std::map<std::uint32_t, Window*> windows;  // by the key they are bound with
+  std::map<std::uint64_t, CmId*> ids;
+  std::uint32_t next_qp_number = 0x11;
+  std::uint32_t next_key = 0x1000;
+  std::uint64_t next_id = 1;
+  std::uint16_t next_port = 40000;
+
+ private:
+  struct Happening {
+    Nanoseconds when;
+    std::uint64_t order;
+    std::function<void()> what;
+    bool operator<(const Happening& other) const noexcept {
+      return std::tie(other.when, other.order) < std::tie(when, order);
+    }
+  };
+  static World* current_;
+  Nanoseconds now_ = 1000s;
+  std::priority_queue<Happening> happenings_;
+  std::uint64_t order_ = 0;
+  bool running_ = false;
+  std::uint64_t calls_ = 0, fail_at_ = 0, failed_calls_ = 0;
+  std::string last_failed_;
+  std::map<std::string, int> objects_;
+  std::vector<std::string> violations_;
+  std::vector<std::pair<const Device*, const Device*>> closed_paths_;
+};
+
+}  // namespace simulation
