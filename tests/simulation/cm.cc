@@ -367,8 +367,10 @@ int rdma_resolve_addr(rdma_cm_id* base, sockaddr* from, sockaddr* to, int millis
     device = device_at(reinterpret_cast<const sockaddr_in*>(from)->sin_addr);
     if (device == nullptr) return errno = EADDRNOTAVAIL, -1;
   } else {
+    // To itself a machine talks through the device that has the address.
+    device = device_at(destination(id).sin_addr);
     for (const auto& each : world().devices)
-      if (!each->removed && each->address_present) device = each.get();
+      if (device == nullptr && !each->removed && each->address_present) device = each.get();
     if (device == nullptr) return errno = ENODEV, -1;
   }
   bind_to(id, *device);

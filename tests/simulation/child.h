@@ -1,0 +1,57 @@
+#pragma once
+// One run in a process of its own: it starts from the same memory every time, and if it crashes or
+// hangs, only that run is lost.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <system_error>
+
+// Written by the compiler's coverage support, where it is compiled in.
+extern "C" __attribute__((weak)) void __gcov_dump();
+
+namespace simulation {
+
+template <class Sums>
+struct ChildRun {
+  std::string complaint;  ///< what was wrong, or how the process died; empty: nothing
+  Sums sums{};
+};
+
+/// `body` says what was wrong and fills in sums, which are plain numbers. A minute is the most it
+/// gets.
+template <class Sums>
+ChildRun<Sums> run_in_child(const std::function<std::string(Sums&)>& body) {
+  int ends[2];
+  if (pipe(ends) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
+  if (child == 0) {
+    alarm(60);
+    Sums sums{};
+    std::string complaint = body(sums).substr(0, 3000);
+    bool told = write(ends[1], &sums, sizeof sums) == sizeof sums;
+    told = told && write(ends[1], complaint.data(), complaint.size()) >= 0;
+    if (__gcov_dump != nullptr) __gcov_dump();
+    _exit(told ? 0 : 2);
+  }
+  close(ends[1]);
+  ChildRun<Sums> run;
+  if (read(ends[0], &run.sums, sizeof run.sums) != sizeof run.sums) run.sums = {};
+  char text[4096];
+  for (ssize_t n = 0; (n = read(ends[0], text, sizeof text)) > 0;)
+    run.complaint.append(text, static_cast<std::size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) run.complaint = "signal " + std::to_string(WTERMSIG(status));
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
+    run.complaint = "exit status " + std::to_string(WEXITSTATUS(status));
+  return run;
+}
+
+}  // namespace simulation

@@ -1,0 +1,58 @@
+#include "tests/simulation/memory.h"
+
+#include <openssl/crypto.h>
+
+#include <array>
+#include <cstdlib>
+#include <new>
+
+namespace simulation {
+namespace {
+
+std::array<std::uint64_t, 2> countdown{};
+bool failed = false;
+
+bool fails(Allocator kind) noexcept {
+  std::uint64_t& left = countdown[static_cast<std::size_t>(kind)];
+  if (left == 0 || --left != 0) return false;
+  failed = true;
+  return true;
+}
+
+void* openssl_malloc(std::size_t size, const char*, int) {
+  return fails(Allocator::kOpenSsl) ? nullptr : std::malloc(size);
+}
+void* openssl_realloc(void* old, std::size_t size, const char*, int) {
+  return fails(Allocator::kOpenSsl) ? nullptr : std::realloc(old, size);
+}
+void openssl_free(void* memory, const char*, int) { std::free(memory); }
+
+// Before OpenSSL allocates anything.
+const int told = CRYPTO_set_mem_functions(openssl_malloc, openssl_realloc, openssl_free);
+
+}  // namespace
+
+void fail_allocation(Allocator kind, std::uint64_t number) noexcept {
+  countdown = {};
+  failed = false;
+  countdown[static_cast<std::size_t>(kind)] = number;
+}
+
+bool allocation_failed() noexcept { return failed && told == 1; }
+
+}  // namespace simulation
+
+void* operator new(std::size_t size) {
+  if (simulation::fails(simulation::Allocator::kNew)) throw std::bad_alloc();
+  if (void* memory = std::malloc(size != 0 ? size : 1)) return memory;
+  throw std::bad_alloc();
+}
+void* operator new[](std::size_t size) { return operator new(size); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return simulation::fails(simulation::Allocator::kNew) ? nullptr : std::malloc(size);
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }

@@ -1,0 +1,15 @@
+#pragma once
+// Memory that runs out: operator new of this program and OpenSSL's allocations can be made to fail.
+
+#include <cstdint>
+
+namespace simulation {
+
+enum class Allocator { kNew, kOpenSsl };
+
+/// From now on the Nth allocation of this kind fails, once (1: the next); 0: none.
+void fail_allocation(Allocator kind, std::uint64_t number) noexcept;
+/// Whether it has failed.
+bool allocation_failed() noexcept;
+
+}  // namespace simulation

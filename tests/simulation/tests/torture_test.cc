@@ -1,0 +1,248 @@
+// Each call and each allocation failed in turn, for N = 1 until nothing is left to fail: connect,
+// echo both ways, close, beside a connection that has to go on. The Nth failure may be an error on
+// that one connection; it may lose nothing elsewhere, leak nothing, and stop nobody.
+//
+//   AECONN_TORTURE_STRIDE=1   every allocation of OpenSSL (default: every 37th)
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "conn/rdma/verbs.h"
+#include "conn/transports/transports.h"
+#include "tests/simulation/child.h"
+#include "tests/simulation/memory.h"
+#include "tests/simulation/world.h"
+#include "tests/support/catch.h"
+#include "tests/support/certificates.h"
+#include "tests/support/testing.h"
+
+#if AECONN_TLS
+#include "conn/tls/type.h"
+#endif
+
+using namespace simulation;
+
+namespace {
+
+enum class What { kCall, kNew, kOpenSsl };
+
+struct Outcome {
+  std::uint64_t failed = 0;    // the Nth was reached
+  std::uint64_t survived = 0;  // and the connection noticed nothing
+};
+
+std::size_t open_descriptors() {
+  namespace fs = std::filesystem;
+  return static_cast<std::size_t>(
+      std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()));
+}
+
+class Torture {
+ public:
+  explicit Torture(std::string transport) : transport_(std::move(transport)) {
+    world_.add_device("sim0", "10.77.0.1");
+    for (const auto& each : registry_.types())
+      if (each->name().starts_with("tls"))
+        each->configure(testing::test_tls_options(each->name() == "tls+rdma" ? "localhost" : ""));
+  }
+
+  std::string run(What what, std::uint64_t number, Outcome& outcome) {
+    const std::size_t before = open_descriptors();
+    loop_ = std::make_unique<ae::LibevLoop>();
+    bystander_ = connect_to(listen(bystander_echo_));
+    if (!settled(*bystander_) || !echoes(*bystander_, 3000)) return "no connection to begin with";
+    arm(what, number);
+    victim(outcome);
+    outcome.failed = what == What::kCall ? world_.failed_calls() : allocation_failed();
+    arm(what, 0);
+    std::string complaint = complaint_;
+    if (complaint.empty() && !echoes(*bystander_, 5000))
+      complaint = "the bystander lost something: " + bystander_->last_error();
+    // A fresh one works as ever.
+    if (complaint.empty()) {
+      conn::ConnectionPtr next = connect_to(address_);
+      if (!settled(*next) || !echoes(*next, 2000))
+        complaint = "no connection afterwards: " + next->last_error();
+    }
+    bystander_.reset();
+    listeners_.clear();
+    turns_for(200s);
+    if (complaint.empty() && victim_echo_.open() + bystander_echo_.open() != 0)
+      complaint = "a server's end was never told";
+    // What servers hold goes with them.
+    victim_echo_ = {};
+    bystander_echo_ = {};
+    turns_for(20s);
+    loop_.reset();
+    world_.advance(world_.now() + 1s);
+    for (const auto& [kind, count] : world_.objects())
+      if (complaint.empty()) complaint = fmt::format("left behind: {} {}", count, kind);
+    for (const std::string& each : world_.violations())
+      if (complaint.empty()) complaint = each;
+    if (complaint.empty() && conn::rdma::registered_bytes() != 0)
+      complaint = "registered bytes are counted wrong";
+    if (complaint.empty() && open_descriptors() != before) complaint = "descriptors left open";
+    if (!complaint.empty() && what == What::kCall)
+      complaint += " (the call: " + world_.last_failed() + ")";
+    return complaint;
+  }
+
+ private:
+  using Handler = conn::Connection::Handler;
+
+  void arm(What what, std::uint64_t number) {
+    if (what == What::kCall) return world_.fail_call(number);
+    fail_allocation(what == What::kNew ? Allocator::kNew : Allocator::kOpenSsl, number);
+  }
+
+  conn::Endpoint listen(testing::EchoServer& echo) {
+    std::string url = transport_ + "://";
+    if (transport_.ends_with("rdma"))
+      url += "10.77.0.1:0";
+    else if (transport_.ends_with("unix"))
+      url += fmt::format("{}/{}", folder_.path(), ++names_);
+    else
+      url += "127.0.0.1:0";
+    listeners_.push_back(registry_.require(transport_).listen(*loop_, conn::Endpoint::parse(url),
+                                                              echo.handler()));
+    return address_ = listeners_.back()->endpoints().front();
+  }
+
+  conn::ConnectionPtr connect_to(const conn::Endpoint& to) {
+    conn::ConnectionPtr made = registry_.require(transport_).create(*loop_);
+    made->connect(to, [](conn::Connection&) {});
+    return made;
+  }
+
+  // What an application's handler throws comes out of the loop; it goes on.
+  void turn() {
+    try {
+      (void)loop_->process_events(ae::kFullIteration);
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  template <class Condition>
+  bool until(Condition condition, Nanoseconds span = 30s) {
+    const Nanoseconds limit = world_.now() + span;
+    const ae::TimerId tick = loop_->add_time_event(span, [] { return ae::kNoMore; });
+    while (!condition() && world_.now() < limit) turn();
+    loop_->remove_time_event(tick);
+    return condition();
+  }
+  void turns_for(Nanoseconds span) {
+    until([] { return false; }, span);
+  }
+  bool settled(conn::Connection& connection) {
+    until([&] { return connection.state() != conn::State::kConnecting; });
+    return connection.state() == conn::State::kConnected;
+  }
+
+  // Sends and gets back; false at the first error or after too long.
+  bool echoes(conn::Connection& connection, std::size_t size) {
+    const testing::Pattern pattern(7);
+    std::size_t sent = 0, received = 0;
+    bool broken = false;
+    static std::array<char, 1 << 16> buffer;
+    until([&] {
+      while (sent < size) {
+        const std::string_view piece = pattern.at(sent).substr(0, size - sent);
+        const ssize_t n = connection.write(piece.data(), piece.size());
+        if (n < 0 && errno != EAGAIN) broken = true;
+        if (n <= 0) break;
+        sent += static_cast<std::size_t>(n);
+      }
+      for (;;) {
+        const ssize_t n = connection.read(buffer.data(), buffer.size());
+        if (n == 0 || (n < 0 && errno != EAGAIN)) broken = true;
+        if (n <= 0) break;
+        if (!pattern.matches(received, {buffer.data(), static_cast<std::size_t>(n)})) {
+          complaint_ = "wrong bytes";
+          broken = true;
+        }
+        received += static_cast<std::size_t>(n);
+      }
+      return broken || received == size;
+    });
+    return !broken && received == size;
+  }
+
+  void victim(Outcome& outcome) {
+    conn::ConnectionPtr connection;
+    try {
+      const conn::Endpoint there = listen(victim_echo_);
+      connection = connect_to(there);
+      if (!settled(*connection)) {
+        if (connection->state() == conn::State::kConnecting)
+          complaint_ = "connect() never came to an end";
+        else if (connection->last_error().empty())
+          complaint_ = "connect() failed without a word";
+      } else if (echoes(*connection, 150000)) {
+        ++outcome.survived;
+      } else if (connection->state() == conn::State::kConnected && complaint_.empty()) {
+        // The server's side may have been refused something and closed; then it says so.
+        char byte = 0;
+        const ssize_t n = connection->read(&byte, 1);
+        if (n < 0 && errno == EAGAIN) complaint_ = "an echo never came to an end";
+      }
+    } catch (const conn::Error&) {
+    } catch (const std::exception&) {  // no memory
+    }
+    connection.reset();
+    turns_for(10s);
+  }
+
+  std::string transport_;
+  World world_;
+  conn::Registry registry_ = conn::all_transports();
+  testing::TempFolder folder_;
+  int names_ = 0;
+  std::unique_ptr<ae::LibevLoop> loop_;
+  testing::EchoServer bystander_echo_, victim_echo_;
+  std::vector<conn::ListenerPtr> listeners_;
+  conn::Endpoint address_;
+  conn::ConnectionPtr bystander_;
+  std::string complaint_;
+};
+
+void torture(const std::string& transport, What what, std::uint64_t stride = 1) {
+  testing::test_identity();
+  std::uint64_t tried = 0, survived = 0, failed = 0;
+  for (std::uint64_t number = 1;; number += stride) {
+    const ChildRun<Outcome> run = run_in_child<Outcome>(
+        [&](Outcome& outcome) { return Torture(transport).run(what, number, outcome); });
+    if (!run.complaint.empty()) {
+      fmt::print(stderr, "{}, number {}: {}\n", transport, number, run.complaint);
+      if (++failed == 10) break;
+    } else if (run.sums.failed == 0) {
+      break;
+    }
+    ++tried;
+    survived += run.sums.survived;
+  }
+  static constexpr std::array<const char*, 3> kNames = {"calls", "allocations",
+                                                        "allocations of OpenSSL"};
+  fmt::print("{}: {} {} failed in turn, {} went unnoticed\n", transport, tried,
+             kNames[static_cast<std::size_t>(what)], survived);
+  CHECK(failed == 0);
+  CHECK(tried != 0);
+}
+
+}  // namespace
+
+TEST_CASE("torture: each call of verbs, rdma_cm and sockets may fail", "[simulation][torture]") {
+  const char* transport = GENERATE("rdma", "tcp", "unix", "tls+rdma", "tls");
+  torture(transport, What::kCall);
+}
+
+TEST_CASE("torture: each allocation may fail", "[simulation][torture]") {
+  const char* transport = GENERATE("rdma", "tcp", "unix", "tls+rdma", "tls");
+  torture(transport, What::kNew);
+}
+
+TEST_CASE("torture: each allocation of OpenSSL may fail", "[simulation][torture]") {
+  const char* stride = std::getenv("AECONN_TORTURE_STRIDE");
+  const char* transport = GENERATE("tls", "tls+rdma");
+  torture(transport, What::kOpenSsl, stride != nullptr ? std::strtoull(stride, nullptr, 10) : 37);
+}

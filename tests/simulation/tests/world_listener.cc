@@ -1,0 +1,61 @@
+// The conformance tests run here as they are: each finds two simulated devices and afterwards leaves
+// nothing on them.
+
+#ifndef AECONN_CATCH2_V3
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
+#endif
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "tests/simulation/world.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+#ifdef AECONN_CATCH2_V3
+using Listener = Catch::EventListenerBase;
+#else
+using Listener = Catch::TestEventListenerBase;
+#endif
+
+class WorldForConformance : public Listener {
+ public:
+  using Listener::Listener;
+
+  void testCaseStarting(const Catch::TestCaseInfo& test) override {
+    bool conformance = false;
+#ifdef AECONN_CATCH2_V3
+    for (const Catch::Tag& tag : test.tags)
+      conformance = conformance || tag.original == "conformance";
+#else
+    for (const std::string& tag : test.tags) conformance = conformance || tag == "conformance";
+#endif
+    if (!conformance) return;
+    setenv("AECONN_SIMULATED", "1", 1);
+    setenv("AECONN_RDMA_ADDRESS", "10.77.0.1", 1);
+    setenv("AECONN_TRANSPORTS", "rdma,tls+rdma", 0);
+    world_ = std::make_unique<simulation::World>();
+    world_->add_device("sim0", "10.77.0.1");
+    world_->add_device("sim1", "10.77.0.2");
+  }
+
+  void testCaseEnded(const Catch::TestCaseStats&) override {
+    if (!world_) return;
+    world_->advance(world_->now() + std::chrono::seconds(200));
+    bool clean = world_->violations().empty();
+    for (const std::string& each : world_->violations()) std::fprintf(stderr, "%s\n", each.c_str());
+    for (const auto& [kind, number] : world_->objects()) {
+      std::fprintf(stderr, "left behind: %d %s\n", number, kind.c_str());
+      clean = false;
+    }
+    world_.reset();
+    if (!clean) std::abort();  // too late for Catch to count it
+  }
+
+ private:
+  std::unique_ptr<simulation::World> world_;
+};
+CATCH_REGISTER_LISTENER(WorldForConformance)
+
+}  // namespace
