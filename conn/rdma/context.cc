@@ -63,8 +63,10 @@ std::shared_ptr<Domain> Context::domain(const Settings& settings) {
   // Mixed wishes are rare: the first keeps the shared receive queue, the other gets its own
   // receives.
   if (attributes_.max_srq > 0 && attributes_.max_srq_wr > 0 && !shared_)
-    config.shared_receives =
-        std::min(settings.shared_receive_queue, static_cast<std::uint32_t>(attributes_.max_srq_wr));
+    // Each of them may complete on one completion queue, where the sends need room besides.
+    config.shared_receives = std::min({settings.shared_receive_queue,
+                                       static_cast<std::uint32_t>(attributes_.max_srq_wr),
+                                       static_cast<std::uint32_t>(attributes_.max_cqe) / 2});
   config.bind_keys = bind;
   if (shared_) {
     if (!second_) second_ = std::make_shared<Domain>(device_.get(), config);
