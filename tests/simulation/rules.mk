@@ -11,3 +11,8 @@ $(OUT)/tests/sim-tests: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))
 $(OUT)/tests/sim-tests: $(call obj,$(SIM_SRC)) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK,$(SIM_WRAP),$(if $(CATCH),-lCatch2))
+
+# The fuzzer of its schedules. Catch2 is there for what tests/support asks of it.
+FUZZ_SIM := $(OUT)/fuzz_simulation
+$(FUZZ_SIM): LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))
+$(FUZZ_SIM): $(call obj,$(wildcard tests/simulation/*.cc) $(filter-out %/main.cc %/raw_peer.cc %/rdma_kit.cc,$(filter tests/support/%,$(SIM_SRC))))

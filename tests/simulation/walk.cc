@@ -41,7 +41,7 @@ struct Stream {
 
 class Walk {
  public:
-  Walk(std::uint64_t seed, const std::string& transport);
+  Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const std::string& transport);
   WalkReport run();
 
  private:
@@ -93,7 +93,7 @@ class Walk {
     return chance(0.7) ? pick(1, 300) : chance(0.8) ? pick(300, 20000) : pick(20000, 400000);
   }
 
-  std::mt19937_64 random_;
+  Choices random_;
   World world_;
   std::string transport_;
   bool is_rdma_, is_socket_, calm_;
@@ -115,10 +115,15 @@ class Walk {
   std::array<char, 1 << 16> buffer_{};
 };
 
-Config world_config(std::uint64_t seed) { return {.seed = seed * 2 + 1}; }
+// The network decides by bytes of its own, so that the two do not take each other's.
+Config world_config(std::uint64_t seed, std::span<const std::uint8_t> choices) {
+  return {.seed = seed * 2 + 1, .choices = choices};
+}
 
-Walk::Walk(std::uint64_t seed, const std::string& transport)
-    : random_(seed), world_(world_config(seed)), transport_(transport) {
+Walk::Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const std::string& transport)
+    : random_(seed, choices.first(choices.size() / 2)),
+      world_(world_config(seed, choices.subspan(choices.size() / 2))),
+      transport_(transport) {
   if (transport_.empty()) {
     // Every other walk is over bare RDMA.
     const auto& all = walk_transports();
@@ -174,8 +179,8 @@ void Walk::choose_disturbances() {
   if (calm_) return;
   if (chance(0.5)) world_.config.failing_calls = chance(0.3) ? 0.01 : 0.001;
   for (std::uint64_t i = pick(0, 3); i != 0 && is_rdma_; --i) {
-    const Nanoseconds when = 1us * pick(1, 400000);
-    const Nanoseconds until = when + 1us * pick(1000, chance(0.3) ? 8000000 : 300000);
+    const Nanoseconds when = 1us * pick(1, 100000);
+    const Nanoseconds until = when + 1us * pick(1000, chance(0.3) ? 8000000 : 100000);
     Device& device = chance(0.5) ? *near_ : *far_;
     World* world = &world_;
     const std::uint64_t kind = pick(0, 5);
@@ -512,9 +517,9 @@ WalkReport Walk::run() {
   loop_->add_time_event(1us, [this]() -> ae::Duration {
     if (to_connect_ == 0 || finishing_) return ae::kNoMore;
     connect_one();
-    return 1us * pick(1, 50000);
+    return 1us * pick(1, 20000);
   });
-  run_loop(1ms * pick(20, 500));
+  run_loop(1ms * pick(5, 120));
 
   stop_faults();
   finishing_ = true;
@@ -560,7 +565,12 @@ const std::vector<std::string>& walk_transports() {
 
 WalkReport walk(std::uint64_t seed, const std::string& transport) {
   testing::test_identity();  // made once, before time is simulated
-  return Walk(seed, transport).run();
+  return Walk(seed, {}, transport).run();
+}
+
+WalkReport walk(std::span<const std::uint8_t> choices, const std::string& transport) {
+  testing::test_identity();
+  return Walk(choices.size(), choices, transport).run();
 }
 
 }  // namespace simulation

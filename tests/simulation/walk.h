@@ -5,6 +5,7 @@
 // happened, everything ends in time and nothing is left.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,5 +23,8 @@ const std::vector<std::string>& walk_transports();
 /// One walk in this process. The same seed on the same build walks the same way, provided that the
 /// process has done nothing else before and its memory is not randomized (setarch -R).
 WalkReport walk(std::uint64_t seed, const std::string& transport = {});
+
+/// One whose decisions are these bytes, as long as they last.
+WalkReport walk(std::span<const std::uint8_t> choices, const std::string& transport = {});
 
 }  // namespace simulation

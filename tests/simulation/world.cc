@@ -10,7 +10,7 @@ namespace simulation {
 
 World* World::current_ = nullptr;
 
-World::World(Config its_config) : config(its_config), random(its_config.seed) {
+World::World(Config its_config) : config(its_config), random(its_config.seed, its_config.choices) {
   if (current_ != nullptr) throw std::logic_error("one simulated world at a time");
   current_ = this;
 }

@@ -19,10 +19,13 @@
 #include <memory>
 #include <queue>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <vector>
+
+#include "tests/simulation/choices.h"
 
 namespace simulation {
 
@@ -46,6 +49,7 @@ struct Weather {
 
 struct Config {
   std::uint64_t seed = 1;
+  std::span<const std::uint8_t> choices = {};  ///< used up before the seed counts
   Weather weather = {};
   double failing_calls = 0;    ///< part of the calls that fail
   double short_transfers = 0;  ///< part of the socket calls that do less than asked
@@ -119,7 +123,7 @@ class World {
   Nanoseconds data_delay();
   Nanoseconds cm_delay() { return between(config.weather.least_cm_delay,
                                           config.weather.most_cm_delay); }
-  std::mt19937_64 random;
+  Choices random;
 
   // --- for the simulated libraries ---
   std::vector<std::unique_ptr<Device>> devices;
