@@ -505,11 +505,10 @@ WalkReport Walk::run() {
                      .reset = chance(0.3) ? 0.001 : 0};
   registry_->add(std::make_unique<conn::memory::MemoryType>(memory));
   registry_->add(std::make_unique<conn::tls::TlsType>(registry_->require("memory")));
-  for (const auto& each : registry_->types())
-    if (each->name().starts_with("tls"))
-      each->configure(
-          testing::test_tls_options(each->name() == "tls+memory" || is_rdma_ ? "localhost" : ""));
   type_ = &registry_->require(transport_);
+  if (transport_.starts_with("tls"))
+    type_->configure(
+        testing::test_tls_options(transport_ == "tls+memory" || is_rdma_ ? "localhost" : ""));
   loop_ = std::make_unique<ae::LibevLoop>();
   listen();
   to_connect_ = pick(1, 8);
@@ -563,13 +562,18 @@ const std::vector<std::string>& walk_transports() {
   return all;
 }
 
+void prepare_walks() {
+  testing::test_identity();
+  (void)testing::Pattern(0).at(0);
+}
+
 WalkReport walk(std::uint64_t seed, const std::string& transport) {
-  testing::test_identity();  // made once, before time is simulated
+  prepare_walks();
   return Walk(seed, {}, transport).run();
 }
 
 WalkReport walk(std::span<const std::uint8_t> choices, const std::string& transport) {
-  testing::test_identity();
+  prepare_walks();
   return Walk(choices.size(), choices, transport).run();
 }
 

@@ -20,6 +20,9 @@ struct WalkReport {
 /// The transports that walks can be made over; a seed picks one unless told.
 const std::vector<std::string>& walk_transports();
 
+/// Makes what all walks of a process share: the certificates, while time is still the system's.
+void prepare_walks();
+
 /// One walk in this process. The same seed on the same build walks the same way, provided that the
 /// process has done nothing else before and its memory is not randomized (setarch -R).
 WalkReport walk(std::uint64_t seed, const std::string& transport = {});

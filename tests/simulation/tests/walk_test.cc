@@ -11,7 +11,6 @@
 #include "tests/simulation/child.h"
 #include "tests/simulation/walk.h"
 #include "tests/support/catch.h"
-#include "tests/support/certificates.h"
 
 using namespace simulation;
 
@@ -33,7 +32,7 @@ TEST_CASE("simulation: random walks over the API keep every promise", "[simulati
   const std::uint64_t count = number_from("AECONN_SEEDS", 200);
   const char* only = std::getenv("AECONN_WALK");
   const std::string transport = only != nullptr ? only : "";
-  testing::test_identity();
+  prepare_walks();
   if (count == 1) {
     const WalkReport report = walk(first, transport);
     INFO(report.story);
