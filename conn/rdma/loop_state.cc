@@ -272,7 +272,8 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (now >= deadline) return;
     // The loop's timers do not run here, and other peers still want to hear from us.
-    if (tick_ != 0 && now >= next_tick_) (void)on_tick();
+    if (tick_ != 0 && now >= next_tick_ && on_tick() == ae::kNoMore)
+      loop_.remove_time_event(std::exchange(tick_, 0));
     // Connections whose handlers are due do not keep us awake: they are not run here.
     bool quiet = !poll_more_ && reap_.empty();
     // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile

@@ -1,5 +1,5 @@
-// The simulator's schedule: the input decides what every end does, when messages arrive, which calls
-// fail and which devices go (tests/simulation/walk.h).
+// The simulator's schedule: the input decides what every end does, when messages arrive, which
+// calls fail and which devices go (tests/simulation/walk.h).
 
 #include <cstdio>
 #include <cstdlib>

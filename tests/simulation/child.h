@@ -34,7 +34,8 @@ ChildRun<Sums> run_in_child(const std::function<std::string(Sums&)>& body) {
   if (child == 0) {
     alarm(60);
     // Not the test framework's: the child just dies of them.
-    for (const int each : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS, SIGTERM, SIGILL}) signal(each, SIG_DFL);
+    for (const int each : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS, SIGTERM, SIGILL})
+      signal(each, SIG_DFL);
     Sums sums{};
     std::string complaint;
     try {

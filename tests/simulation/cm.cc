@@ -466,9 +466,8 @@ int rdma_accept(rdma_cm_id* base, rdma_conn_param* parameters) {
   id.state = CmState::kAnswered;
   const std::uint32_t qp = id.qp != nullptr ? id.qp->qp_num : parameters->qp_num;
   const auto data = private_data(parameters->private_data, parameters->private_data_len, 196);
-  tell(id, id.peer, [=, rnr = parameters->rnr_retry_count](CmId& peer) {
-    answer_arrives(peer, qp, rnr, data);
-  });
+  tell(id, id.peer,
+       [=, rnr = parameters->rnr_retry_count](CmId& peer) { answer_arrives(peer, qp, rnr, data); });
   return 0;
 }
 
@@ -537,7 +536,7 @@ ibv_context** rdma_get_devices(int* count) {
   std::vector<ibv_context*> present;
   for (const auto& device : world().devices)
     if (!device->removed) present.push_back(device->cm_handle.get());
-  auto** list = new ibv_context*[present.size() + 1]{};
+  auto** list = new ibv_context* [present.size() + 1] {};
   std::copy(present.begin(), present.end(), list);
   if (count != nullptr) *count = static_cast<int>(present.size());
   return list;

@@ -33,6 +33,7 @@ namespace {
 // Asks the system without waiting, then lets simulated time pass until something is there.
 template <class Look>
 int wait_in_simulation(World& world, std::int64_t nanoseconds, Look look) {
+  ++world.waits;
   world.run_due();
   const bool for_ever = nanoseconds < 0;
   const Nanoseconds limit =
@@ -88,9 +89,8 @@ int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* ma
   World* world = World::current();
   if (world == nullptr) return ask(timeout);
   const timespec now{};
-  const std::int64_t limit = timeout == nullptr ? -1
-                                                : std::int64_t{timeout->tv_sec} * 1000000000 +
-                                                      timeout->tv_nsec;
+  const std::int64_t limit =
+      timeout == nullptr ? -1 : std::int64_t{timeout->tv_sec} * 1000000000 + timeout->tv_nsec;
   return wait_in_simulation(*world, limit, [&] { return ask(&now); });
 }
 
@@ -107,8 +107,8 @@ int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset
 int nanosleep(const timespec* wanted, timespec* left) {
   World* world = World::current();
   if (world == nullptr) return static_cast<int>(syscall(SYS_nanosleep, wanted, left));
-  const Nanoseconds end = world->now() + std::chrono::seconds(wanted->tv_sec) +
-                          Nanoseconds(wanted->tv_nsec);
+  const Nanoseconds end =
+      world->now() + std::chrono::seconds(wanted->tv_sec) + Nanoseconds(wanted->tv_nsec);
   while (world->now() < end) world->advance(end);
   return 0;
 }

@@ -54,14 +54,13 @@ std::uint64_t retry_delay(int ack_timeout) { return std::uint64_t{4096} << ack_t
 // Codes of ibv_modify_qp(3), in hundredths of a millisecond.
 Nanoseconds rnr_delay(int code) {
   static constexpr std::array<int, 32> kHundredths = {
-      65536, 1,   2,   3,   4,   6,    8,    12,   16,   24,   32,   48,   64,    96,    128,   192,
-      256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
-      49152};
+      65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+      48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
+      2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
   return 10us * kHundredths[static_cast<std::size_t>(code & 31)];
 }
 
-ibv_wc blank(const QueuePair& qp, std::uint64_t wr_id, ibv_wc_opcode opcode,
-             ibv_wc_status status) {
+ibv_wc blank(const QueuePair& qp, std::uint64_t wr_id, ibv_wc_opcode opcode, ibv_wc_status status) {
   ibv_wc completion{};
   completion.wr_id = wr_id;
   completion.status = status;
@@ -116,9 +115,8 @@ Answer take_receive(QueuePair& to, const Request& request, const std::byte* byte
   }
   if (is_send(opcode) && length != 0)
     std::memcpy(reinterpret_cast<void*>(receive.address), bytes, length);
-  ibv_wc completion = blank(to, receive.wr_id,
-                            is_send(opcode) ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM,
-                            IBV_WC_SUCCESS);
+  ibv_wc completion = blank(
+      to, receive.wr_id, is_send(opcode) ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS);
   completion.byte_len = length;
   if (has_immediate(opcode)) {
     completion.imm_data = request.work.imm_data;
@@ -140,8 +138,8 @@ Answer deliver(QueuePair& from, QueuePair& to, const Request& request, const std
   if ((is_send(opcode) || has_immediate(opcode)) && !has_receive(to)) return Answer::kNoReceive;
   if (!is_send(opcode) && request.piece.length != 0) {
     const auto& rdma = request.work.wr.rdma;
-    const unsigned access = opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ
-                                                       : IBV_ACCESS_REMOTE_WRITE;
+    const unsigned access =
+        opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
     if (!allows(to, rdma.remote_addr, request.piece.length, rdma.rkey, access))
       return Answer::kNoAccess;
     auto* remote = reinterpret_cast<std::byte*>(rdma.remote_addr);

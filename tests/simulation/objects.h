@@ -137,8 +137,18 @@ struct Event : rdma_cm_event {
 };
 
 enum class CmState : std::uint8_t {
-  kIdle, kBound, kResolved, kListening, kRequested, kRequestReceived, kAnswered, kAnswerReceived,
-  kConnected, kDisconnecting, kDisconnectReceived, kOver
+  kIdle,
+  kBound,
+  kResolved,
+  kListening,
+  kRequested,
+  kRequestReceived,
+  kAnswered,
+  kAnswerReceived,
+  kConnected,
+  kDisconnecting,
+  kDisconnectReceived,
+  kOver
 };
 
 struct CmId : rdma_cm_id {

@@ -57,8 +57,7 @@ int poll_cq(ibv_cq* base, int size, ibv_wc* out) {
   int count = 0;
   while (count < size && !queue.entries.empty()) {
     const Completion& next = queue.entries.front();
-    if (const auto qp = world().queue_pairs.find(next.wc.qp_num);
-        qp != world().queue_pairs.end())
+    if (const auto qp = world().queue_pairs.find(next.wc.qp_num); qp != world().queue_pairs.end())
       qp->second->used -= std::min(qp->second->used, next.frees);
     out[count++] = next.wc;
     queue.entries.pop_front();
@@ -268,8 +267,7 @@ int ibv_dealloc_pd(ibv_pd* base) {
   return destroyed(domain, "pd");
 }
 
-ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, std::uint64_t,
-                         unsigned access) {
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, std::uint64_t, unsigned access) {
   if (fails("ibv_reg_mr", device_of(pd->context), ENOMEM)) return nullptr;
   auto* region = new Region{};
   region->context = pd->context;

@@ -26,8 +26,8 @@ namespace {
 using conn::Connection;
 using conn::State;
 
-// What an end sends is the pattern of its stream's number. A client's first bytes are its number, so
-// that the other end knows which two streams it carries.
+// What an end sends is the pattern of its stream's number. A client's first bytes are its number,
+// so that the other end knows which two streams it carries.
 std::uint64_t stream_of(std::uint64_t number, bool client) { return 2 * number + (client ? 1 : 0); }
 
 /// One direction of a connection, known to both ends.
@@ -134,8 +134,8 @@ Walk::Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const std:
   calm_ = chance(0.3);
   choose_network();
   choose_options();
-  report_.story = fmt::format("{} {}{}{}", transport_, calm_ ? "calm " : "", options_,
-                              client_options_);
+  report_.story =
+      fmt::format("{} {}{}{}", transport_, calm_ ? "calm " : "", options_, client_options_);
 }
 
 // --- what the seed chooses -----------------------------------------------------------------------
@@ -185,7 +185,7 @@ void Walk::choose_disturbances() {
     World* world = &world_;
     const std::uint64_t kind = pick(0, 5);
     ++report_.faults;
-    static constexpr std::array<const char*, 6> kNames = {"path", "link", "address",
+    static constexpr std::array<const char*, 6> kNames = {"path",    "link",  "address",
                                                           "removal", "event", "stop"};
     report_.story += fmt::format(" {}@{}ms", kNames[kind], when / 1ms);
     switch (kind) {
@@ -231,9 +231,8 @@ void Walk::listen() {
     url += "walk";
   else
     url += "127.0.0.1:0";
-  listener_ = type_->listen(*loop_, conn::Endpoint::parse(url), [this](conn::ConnectionPtr next) {
-    adopt(std::move(next), 0, false);
-  });
+  listener_ = type_->listen(*loop_, conn::Endpoint::parse(url),
+                            [this](conn::ConnectionPtr next) { adopt(std::move(next), 0, false); });
   address_ = listener_->endpoints().front();
   if (is_rdma_) {
     client_options_ = fmt::format("source=10.77.0.{}", chance(0.7) ? 2 : 1);
@@ -256,7 +255,8 @@ void Walk::connect_one() {
   const std::uint64_t id = raw->id();
   if (chance(0.05)) {
     const bool connected = raw->connect_blocking(address_, 3s);
-    if (connected != (raw->state() == State::kConnected)) complain("connect_blocking() and state()");
+    if (connected != (raw->state() == State::kConnected))
+      complain("connect_blocking() and state()");
     if (!connected) drop(*ends_.at(id));
     return;
   }
@@ -356,7 +356,8 @@ void Walk::on_writable(std::uint64_t id) {
   End& end = *found->second;
   if (finishing_ && end.header.empty()) return end.connection->set_write_handler(nullptr);
   if (write_some(end) == Over::kYes) return;
-  if (chance(0.3) && (!end.client || end.header.empty())) end.connection->set_write_handler(nullptr);
+  if (chance(0.3) && (!end.client || end.header.empty()))
+    end.connection->set_write_handler(nullptr);
 }
 
 ssize_t Walk::write_bytes(End& end, std::size_t size) {
@@ -426,8 +427,8 @@ void Walk::take(End& end, const char* bytes, std::size_t size) {
   if (size == 0) return;
   const testing::Pattern pattern(stream_of(end.number, !end.client));
   if (!pattern.matches(end.in->received, {bytes, size}))
-    complain(fmt::format("stream {} differs from what was written at {}", end.number,
-                         end.in->received));
+    complain(
+        fmt::format("stream {} differs from what was written at {}", end.number, end.in->received));
   end.in->received += size;
   if (end.in->received > end.in->accepted) complain("more bytes arrived than were written");
 }
@@ -436,8 +437,8 @@ void Walk::take(End& end, const char* bytes, std::size_t size) {
 void Walk::end_of_stream(End& end) {
   if (end.in != nullptr && calm_ && !end.in->writer_failed && !end.out->reader_gone &&
       end.in->received != end.in->accepted)
-    complain(fmt::format("a stream of {} bytes ended after {}", end.in->accepted,
-                         end.in->received));
+    complain(
+        fmt::format("a stream of {} bytes ended after {}", end.in->accepted, end.in->received));
   end.finished = true;
   drop(end);
 }
@@ -501,7 +502,10 @@ WalkReport Walk::run() {
   registry_ = std::make_unique<conn::Registry>(conn::all_transports());
   conn::memory::Config memory{.seed = pick(1, 1u << 30)};
   if (!calm_)
-    memory.faults = {.short_read = 0.2, .short_write = 0.2, .again = 0.1, .delay = 0.1,
+    memory.faults = {.short_read = 0.2,
+                     .short_write = 0.2,
+                     .again = 0.1,
+                     .delay = 0.1,
                      .reset = chance(0.3) ? 0.001 : 0};
   registry_->add(std::make_unique<conn::memory::MemoryType>(memory));
   registry_->add(std::make_unique<conn::tls::TlsType>(registry_->require("memory")));
@@ -528,8 +532,8 @@ WalkReport Walk::run() {
   if (!ends_.empty()) {
     const End& end = *ends_.begin()->second;
     complain(fmt::format("a {} is still {} after the end of all faults: {}",
-                         end.client ? "client" : "server",
-                         conn::to_string(end.connection->state()), end.connection->last_error()));
+                         end.client ? "client" : "server", conn::to_string(end.connection->state()),
+                         end.connection->last_error()));
     for (const auto& [key, value] : end.connection->info())
       report_.story += fmt::format(" {}={}", key, value);
   }
@@ -557,8 +561,8 @@ void Walk::check_what_is_left() {
 }  // namespace
 
 const std::vector<std::string>& walk_transports() {
-  static const std::vector<std::string> all = {"rdma",     "tls+rdma", "memory", "tls+memory", "tcp",
-                                               "tls",      "unix",     "tls+unix"};
+  static const std::vector<std::string> all = {"rdma", "tls+rdma", "memory", "tls+memory",
+                                               "tcp",  "tls",      "unix",   "tls+unix"};
   return all;
 }
 

@@ -65,9 +65,9 @@ void World::set_address(Device& device, bool present) {
 }
 
 void World::set_path(const Device& one, const Device& other, bool open) {
-  const auto both = std::minmax(&one, &other);
-  std::erase(closed_paths_, std::pair<const Device*, const Device*>(both));
-  if (!open) closed_paths_.emplace_back(both);
+  const std::pair<const Device*, const Device*> both = std::minmax(&one, &other);
+  std::erase(closed_paths_, both);
+  if (!open) closed_paths_.push_back(both);
 }
 
 bool World::path_open(const Device& from, const Device& to) const {

@@ -7,10 +7,10 @@
 //   Device& near = world.add_device("sim0", "10.0.0.1");
 //   Device& far = world.add_device("sim1", "10.0.0.2");
 //
-// While a World lives, clock_gettime(), epoll_wait(), ppoll() and getifaddrs() are the simulation's:
-// time passes only where a program would sleep, and a little with every look at the clock. Without
-// one they are the system's, and the machine has no RDMA. The same seed and the same calls give the
-// same run.
+// While a World lives, clock_gettime(), epoll_wait(), ppoll() and getifaddrs() are the
+// simulation's: time passes only where a program would sleep, and a little with every look at the
+// clock. Without one they are the system's, and the machine has no RDMA. The same seed and the same
+// calls give the same run.
 
 #include <chrono>
 #include <cstdint>
@@ -114,15 +114,17 @@ class World {
   const std::vector<std::string>& violations() const noexcept { return violations_; }
   std::uint64_t receives_missing = 0;  ///< messages that found no receive posted
   std::uint64_t messages = 0;          ///< delivered
+  std::uint64_t waits = 0;             ///< calls of epoll_wait() and ppoll()
 
   double chance() { return std::uniform_real_distribution<>(0, 1)(random); }
   Nanoseconds between(Nanoseconds least, Nanoseconds most) {
-    return Nanoseconds(std::uniform_int_distribution<std::int64_t>(least.count(),
-                                                                   most.count())(random));
+    return Nanoseconds(
+        std::uniform_int_distribution<std::int64_t>(least.count(), most.count())(random));
   }
   Nanoseconds data_delay();
-  Nanoseconds cm_delay() { return between(config.weather.least_cm_delay,
-                                          config.weather.most_cm_delay); }
+  Nanoseconds cm_delay() {
+    return between(config.weather.least_cm_delay, config.weather.most_cm_delay);
+  }
   Choices random;
 
   // --- for the simulated libraries ---

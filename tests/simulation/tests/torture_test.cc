@@ -152,8 +152,8 @@ class Torture {
       url += fmt::format("{}/{}", folder_.path(), ++names_);
     else
       url += "127.0.0.1:0";
-    listeners_.push_back(registry_.require(transport_).listen(*loop_, conn::Endpoint::parse(url),
-                                                              echo.handler()));
+    listeners_.push_back(
+        registry_.require(transport_).listen(*loop_, conn::Endpoint::parse(url), echo.handler()));
     return address_ = listeners_.back()->endpoints().front();
   }
 

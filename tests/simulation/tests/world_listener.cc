@@ -1,5 +1,5 @@
-// The conformance tests run here as they are: each finds two simulated devices and afterwards leaves
-// nothing on them.
+// The conformance tests run here as they are: each finds two simulated devices and afterwards
+// leaves nothing on them.
 
 #ifndef AECONN_CATCH2_V3
 #define CATCH_CONFIG_EXTERNAL_INTERFACES

@@ -1,0 +1,125 @@
+#pragma once
+// Two simulated machines on one loop: an echo server at 10.77.0.1, clients that come
+// from 10.77.0.2. At its end everything must be free again.
+
+#include <string>
+#include <vector>
+
+#include "conn/rdma/verbs.h"
+#include "conn/transports/transports.h"
+#include "tests/simulation/objects.h"
+#include "tests/simulation/world.h"
+#include "tests/support/catch.h"
+#include "tests/support/testing.h"
+
+namespace simulation {
+
+/// Echoes, and writes down how each connection ended.
+struct EndLog {
+  conn::AcceptHandler handler() {
+    return [this](conn::ConnectionPtr next) {
+      conn::Connection* key = next.get();
+      clients.push_back(std::move(next));
+      key->set_read_handler([this](conn::Connection& here) { on_readable(here); });
+    };
+  }
+  void on_readable(conn::Connection& here) {
+    std::array<char, 4096> bytes;
+    for (;;) {
+      const ssize_t n = here.read(bytes.data(), bytes.size());
+      if (n > 0) {
+        (void)here.write(bytes.data(), static_cast<std::size_t>(n));
+        continue;
+      }
+      if (n < 0 && errno == EAGAIN) return;
+      endings.push_back(n == 0 ? "end of stream" : here.last_error());
+      std::erase_if(clients, [&](const conn::ConnectionPtr& each) { return each.get() == &here; });
+      return;
+    }
+  }
+  std::vector<conn::ConnectionPtr> clients;
+  std::vector<std::string> endings;
+};
+
+struct Room {
+  explicit Room(Config config = {}, const std::string& options = {}) : world(config) {
+    near = &world.add_device("sim0", "10.77.0.1");
+    far = &world.add_device("sim1", "10.77.0.2");
+    listener =
+        type.listen(loop, conn::Endpoint::parse("rdma://10.77.0.1:0" + options), log.handler());
+    address = listener->endpoints().front();
+    address.options = address.options.merged_with(conn::Options::parse("source=10.77.0.2"));
+  }
+  ~Room() {
+    log.clients.clear();
+    listener.reset();
+    run_for(110s);  // what the kernel still waits for
+    loop_holder.reset();
+    for (const auto& [kind, number] : world.objects()) {
+      UNSCOPED_INFO("left behind: " << number << ' ' << kind);
+      CHECK(number == 0);
+    }
+    for (const std::string& each : world.violations()) {
+      UNSCOPED_INFO(each);
+      CHECK(false);
+    }
+    CHECK(conn::rdma::registered_bytes() == 0);
+  }
+
+  conn::ConnectionPtr dial(const std::string& more = {}) {
+    conn::ConnectionPtr client = type.create(loop);
+    conn::Endpoint to = address;
+    to.options = to.options.merged_with(conn::Options::parse(more));
+    client->connect(to, [](conn::Connection&) {});
+    return client;
+  }
+  conn::ConnectionPtr connected(const std::string& more = {}) {
+    conn::ConnectionPtr client = dial(more);
+    RUN_UNTIL(loop, client->state() != conn::State::kConnecting);
+    INFO(client->last_error());
+    REQUIRE(client->state() == conn::State::kConnected);
+    echoes(*client);
+    return client;
+  }
+  void echoes(conn::Connection& client, std::size_t size = 1000) {
+    const std::string bytes(size, 'e');
+    testing::send(loop, client, bytes);
+    REQUIRE(testing::receive(loop, client, size) == bytes);
+  }
+  void run_for(Nanoseconds span) {
+    bool over = false;
+    loop.add_time_event(span, [&] {
+      over = true;
+      return ae::kNoMore;
+    });
+    while (!over) (void)loop.process_events(ae::kFullIteration);
+  }
+  /// Runs until this end has failed; how long that took.
+  Nanoseconds until_failed(conn::Connection& client) {
+    const Nanoseconds begin = world.now();
+    client.set_read_handler([](conn::Connection& here) {
+      char byte = 0;
+      if (here.read(&byte, 1) <= 0 && errno != EAGAIN) here.set_read_handler(nullptr);
+    });
+    testing::run_until(
+        loop,
+        [&] {
+          return client.state() != conn::State::kConnected &&
+                 client.state() != conn::State::kConnecting;
+        },
+        "the connection to fail", 200s);
+    return world.now() - begin;
+  }
+
+  World world;
+  conn::Registry registry = conn::all_transports();
+  conn::ConnectionType& type = registry.require("rdma");
+  std::unique_ptr<ae::LibevLoop> loop_holder = std::make_unique<ae::LibevLoop>();
+  ae::LibevLoop& loop = *loop_holder;
+  EndLog log;
+  Device *near = nullptr, *far = nullptr;
+  conn::ListenerPtr listener;
+  conn::Endpoint address;
+};
+
+}  // namespace simulation

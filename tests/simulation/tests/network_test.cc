@@ -1,0 +1,223 @@
+// Faults of the network and the devices, and how soon they end what they end. Time is simulated, so
+// the bounds that users are promised are looked at exactly.
+
+#include "tests/simulation/room.h"
+
+using namespace simulation;
+using Catch::Matchers::Contains;
+
+TEST_CASE("simulation: connect into a black hole ends after connect-timeout",
+          "[simulation][faults]") {
+  Room room;
+  room.world.set_path(*room.near, *room.far, false);
+  const auto client = room.dial();
+  // Address resolution hears nothing and has two seconds.
+  CHECK(room.until_failed(*client) < 2100ms);
+  CHECK_THAT(client->last_error(), Contains("no answer from the address"));
+}
+
+TEST_CASE("simulation: a path lost after the address was found ends connect in time",
+          "[simulation][faults]") {
+  Config config;
+  config.weather.least_cm_delay = config.weather.most_cm_delay = 10ms;
+  Room room(config);
+  const auto client = room.dial();
+  room.run_for(15ms);  // the address is known, the request is not there
+  room.world.set_path(*room.near, *room.far, false);
+  // The kernel would take 102 s.
+  CHECK(room.until_failed(*client) < 5100ms);
+  CHECK_THAT(client->last_error(), Contains("did not answer in time"));
+}
+
+TEST_CASE("simulation: where nobody listens connect fails at once", "[simulation][faults]") {
+  Room room;
+  room.listener.reset();
+  const auto client = room.dial();
+  CHECK(room.until_failed(*client) < 100ms);
+  CHECK_THAT(client->last_error(), Contains("nobody listens there"));
+}
+
+TEST_CASE("simulation: a black hole under data shows within 3 s", "[simulation][faults]") {
+  Room room;
+  const auto client = room.connected();
+  room.world.set_path(*room.near, *room.far, false);
+  REQUIRE(client->write("lost", 4) == 4);
+  CHECK(room.until_failed(*client) < 3s);
+  CHECK_THAT(client->last_error(), Contains("does not answer any more"));
+}
+
+TEST_CASE("simulation: a machine that fell silent is noticed by who only waits within 10 s",
+          "[simulation][faults]") {
+  Room room;
+  const auto client = room.connected();
+  room.world.set_path(*room.near, *room.far, false);
+  CHECK(room.until_failed(*client) < 10s);
+  RUN_UNTIL(room.loop, room.log.endings.size() == 1);
+  CHECK(room.log.endings[0] != "end of stream");
+}
+
+TEST_CASE("simulation: a path that heals in time costs nothing but time", "[simulation][faults]") {
+  Room room;
+  const auto client = room.connected();
+  room.world.set_path(*room.near, *room.far, false);
+  room.world.after(200ms, [&] { room.world.set_path(*room.near, *room.far, true); });
+  room.echoes(*client, 100000);
+}
+
+TEST_CASE("simulation: a link that goes down ends its connections, and up again serves",
+          "[simulation][faults]") {
+  Room room;
+  const auto client = room.connected();
+  room.world.set_link(*room.near, false);
+  CHECK(room.until_failed(*client) < 10s);
+  RUN_UNTIL(room.loop, room.log.endings.size() == 1);
+  CHECK_THAT(room.log.endings[0], Contains("sim0"));
+  room.world.set_link(*room.near, true);
+  room.run_for(1s);
+  (void)room.connected();
+}
+
+TEST_CASE("simulation: an address that is taken away ends the connections that use it",
+          "[simulation][faults]") {
+  Room room;
+  const auto client = room.connected();
+  room.world.set_address(*room.near, false);
+  RUN_UNTIL(room.loop, room.log.endings.size() == 1);
+  CHECK_THAT(room.log.endings[0], Contains("no longer on this machine"));
+  CHECK(room.until_failed(*client) < 1s);
+}
+
+TEST_CASE("simulation: a device that is removed is let go of within a second, and serves again",
+          "[simulation][faults]") {
+  Room room;
+  const auto client = room.connected();
+  const auto second = room.connected();
+  room.world.remove_device(*room.near);
+  CHECK(room.until_failed(*client) < 1s);
+  CHECK(room.until_failed(*second) < 1s);
+  RUN_UNTIL(room.loop, room.log.endings.size() == 2);
+  CHECK_THAT(room.log.endings[0], Contains("was removed"));
+  room.run_for(1s);
+  CHECK(room.near->handles.empty());  // nothing open on it any more
+  room.near = &room.world.add_device("sim0", "10.77.0.1");
+  room.run_for(1s);  // the listener looks for it twice a second
+  (void)room.connected();
+}
+
+TEST_CASE("simulation: the last device may go, and its like come back", "[simulation][faults]") {
+  Room room;
+  {
+    const auto client = room.connected();
+    room.world.remove_device(*room.near);
+    room.world.remove_device(*room.far);
+    CHECK(room.until_failed(*client) < 1s);
+  }
+  room.run_for(2s);
+  room.near = &room.world.add_device("sim0", "10.77.0.1");
+  room.far = &room.world.add_device("sim1", "10.77.0.2");
+  room.run_for(1s);
+  (void)room.connected();
+}
+
+TEST_CASE("simulation: events of the device end what they concern, and nothing else",
+          "[simulation][faults]") {
+  const int type = GENERATE(range(0, 20));
+  CAPTURE(type);
+  Room room;
+  const auto client = room.connected();
+  const auto other = room.connected();
+  ibv_async_event event{};
+  event.event_type = static_cast<ibv_event_type>(type);
+  event.element.port_num = 1;
+  Handle* handle = room.near->handles.front();
+  const bool of_queue_pair = type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR ||
+                             type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_COMM_EST ||
+                             type == IBV_EVENT_SQ_DRAINED || type == IBV_EVENT_PATH_MIG ||
+                             type == IBV_EVENT_PATH_MIG_ERR ||
+                             type == IBV_EVENT_QP_LAST_WQE_REACHED;
+  if (of_queue_pair) {
+    for (const auto& [number, qp] : room.world.queue_pairs)
+      if (qp->context == handle) {
+        event.element.qp = qp;
+        break;
+      }
+  }
+  handle->raise(event);
+  room.run_for(10ms);
+  const bool ends_one = type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR ||
+                        type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_PATH_MIG_ERR;
+  const bool ends_all = type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_CQ_ERR ||
+                        type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_PORT_ERR;
+  CHECK(room.log.endings.size() == (ends_all ? 2u : ends_one ? 1u : 0u));
+  for (const std::string& each : room.log.endings) CHECK_THAT(each, Contains("sim0"));
+  if (!ends_all) room.echoes(*other);
+}
+
+TEST_CASE("simulation: a completion event without completions, again and again, stops nobody",
+          "[simulation][faults]") {
+  Room room;
+  const auto client = room.connected();
+  for (int i = 0; i < 300; ++i) {
+    for (auto& [number, qp] : room.world.queue_pairs) {
+      auto& queue = *static_cast<Queue*>(qp->recv_cq);
+      auto& channel = *static_cast<Channel*>(queue.channel);
+      if (!channel.events.empty()) continue;
+      queue.armed = false;
+      channel.events.push_back(&queue);
+      channel.bell.set(true);
+    }
+    room.run_for(1ms);
+  }
+  room.echoes(*client);
+}
+
+TEST_CASE("simulation: a send queue that is fuller than counted is back-pressure, no error",
+          "[simulation][faults]") {
+  Room room;
+  const auto client = room.connected();
+  for (auto& [number, qp] : room.world.queue_pairs) qp->used += qp->cap.max_send_wr - 2;
+  room.world.after(50ms, [&] {
+    for (auto& [number, qp] : room.world.queue_pairs) qp->used = 0;
+  });
+  room.echoes(*client, 50000);
+}
+
+TEST_CASE("simulation: without a device there is one clear sentence", "[simulation][faults]") {
+  conn::Registry registry = conn::all_transports();
+  ae::LibevLoop loop;
+  CHECK_THROWS_WITH(registry.require("rdma").listen(loop, conn::Endpoint::parse("rdma://*:0"), {}),
+                    Contains("no RDMA device on this machine"));
+}
+
+TEST_CASE("simulation: iWARP, which has no answer of its own to a request, connects as well",
+          "[simulation]") {
+  Config config;
+  config.weather.iwarp = true;
+  Room room(config);
+  (void)room.connected();
+}
+
+TEST_CASE("simulation: devices without memory windows, inline, shared receives or resizing",
+          "[simulation]") {
+  Config config;
+  config.memory_windows = config.shared_receives = config.resizes = false;
+  config.max_inline = 0;
+  config.max_qp_wr = 64;
+  config.max_cqe = 600;
+  Room room(config);
+  std::vector<conn::ConnectionPtr> crowd;
+  for (int i = 0; i < 20; ++i) crowd.push_back(room.connected());
+  for (const auto& each : crowd) room.echoes(*each, 20000);
+}
+
+TEST_CASE("simulation: a blocking connect sleeps while it waits, whatever went before",
+          "[simulation][faults]") {
+  Room room;
+  room.connected().reset();
+  RUN_UNTIL(room.loop, room.log.endings.size() == 1);
+  room.world.set_path(*room.near, *room.far, false);
+  const std::uint64_t before = room.world.waits;
+  const auto client = room.type.create(room.loop);
+  CHECK_FALSE(client->connect_blocking(room.address, 10s));
+  CHECK(room.world.waits - before < 100);
+}
