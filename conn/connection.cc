@@ -156,7 +156,13 @@ void Connection::connect(const Endpoint& to, Handler done) {
   if (closing_ || loop_ == nullptr || state_ != State::kNone) return;
   on_connect_.set(std::move(done));
   move_to(State::kConnecting);
-  do_connect(to);
+  try {
+    do_connect(to);
+  } catch (const std::bad_alloc&) {
+    on_connect_.clear();
+    fail(out_of_memory());
+    throw;
+  }
 }
 
 bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
@@ -289,14 +295,24 @@ int Connection::shutdown() {
 void Connection::set_read_handler(Handler handler) {
   if (closing_) return;
   on_read_.set(std::move(handler));
-  if (events_wanted()) handlers_changed();
+  tell_transport(on_read_);
 }
 
 void Connection::set_write_handler(Handler handler, Barrier barrier) {
   if (closing_) return;
   barrier_ = barrier;
   on_write_.set(std::move(handler));
-  if (events_wanted()) handlers_changed();
+  tell_transport(on_write_);
+}
+
+void Connection::tell_transport(Slot& changed) {
+  if (!events_wanted()) return;
+  try {
+    handlers_changed();
+  } catch (...) {
+    changed.clear();  // nobody would call it
+    throw;
+  }
 }
 
 // --- moving to another loop ----------------------------------------------------------------------

@@ -54,6 +54,8 @@ class Connection : public ae::Deferred {
   /// Bounded by the transport's connect time-out (option connect-timeout, 5 s).
   /// Only a fresh connection (kNone) can connect. On any other this call does nothing and `done`
   /// never runs; connect_blocking() returns false with errno EISCONN or EALREADY.
+  /// connect() throws std::bad_alloc where there is no memory to begin with: the connection is in
+  /// kError then, and `done` does not run.
   void connect(const Endpoint& to, Handler done);
   /// The same, waiting here for `timeout` at most. True if connected; else last_error() tells.
   bool connect_blocking(const Endpoint& to, ae::Duration timeout);
@@ -68,7 +70,9 @@ class Connection : public ae::Deferred {
   /// As writev(2), without its limits on count (IOV_MAX) and size.
   ssize_t writev(const iovec* vectors, int count);
 
-  /// Null removes. Setting one from inside itself takes effect with the next call.
+  /// Null removes. Setting one from inside itself takes effect with the next call. Setting the
+  /// first throws std::bad_alloc where there is no memory to watch the connection with; none is set
+  /// then.
   void set_read_handler(Handler handler);
   void set_write_handler(Handler handler, Barrier barrier = Barrier::kNo);
   bool has_read_handler() const noexcept { return static_cast<bool>(on_read_); }
@@ -156,8 +160,7 @@ class Connection : public ae::Deferred {
   // --- what the base gives a transport -----------------------------------------------------------
   enum class [[nodiscard]] Alive : bool{kGone, kYes};
   /// Runs a handler. After kGone the connection is closed: return without touching it.
-  template <class Slot>
-  Alive dispatch(Slot& slot) {
+  Alive dispatch(ae::HandlerSlot<void(Connection&)>& slot) {
     Running running{running_};
     slot.run(*this);
     return closing_ ? Alive::kGone : Alive::kYes;
@@ -179,7 +182,8 @@ class Connection : public ae::Deferred {
   /// arrives at `loop` through a post, whose thread then calls handlers_changed().
   void move_to_loop(ae::EventLoop& loop);
 
-  ae::HandlerSlot<void(Connection&)> on_connect_, on_read_, on_write_;
+  using Slot = ae::HandlerSlot<void(Connection&)>;
+  Slot on_connect_, on_read_, on_write_;
   Barrier barrier_ = Barrier::kNo;
 
  private:
@@ -191,6 +195,7 @@ class Connection : public ae::Deferred {
     Running& operator=(const Running&) = delete;
     std::uint8_t& depth;
   };
+  void tell_transport(Slot& changed);
   void abandon() noexcept;
   void leave_set() noexcept;
   void arrive(ae::EventLoop& loop);

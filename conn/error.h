@@ -23,6 +23,8 @@ struct Failure {
 
 /// "what: strerror(err)", for Failures that an errno explains.
 Failure errno_failure(int err, const std::string& what);
+/// Says so without needing any.
+Failure out_of_memory() noexcept;
 /// strerror() that is safe in threads.
 std::string errno_text(int err);
 
