@@ -54,7 +54,9 @@ Dial::Dial(ae::EventLoop& loop, std::shared_ptr<const Settings> settings, const 
       settings_(std::move(settings)),
       to_(to),
       done_(std::move(done)),
-      deadline_(std::chrono::steady_clock::now() + settings_->connect_timeout) {
+      deadline_(std::chrono::steady_clock::now() + settings_->connect_timeout) {}
+
+void Dial::start() {
   deadline_timer_ = loop_.add_time_event(settings_->connect_timeout, [this] {
     deadline_timer_ = 0;
     out_of_time();
@@ -142,6 +144,16 @@ void Dial::try_address() {
   if (err == 0) {
     finish({std::move(fd_), to, {}});
   } else if (err == EINPROGRESS) {
+    watch_attempt();
+  } else if (err == EAGAIN && to.family() == AF_UNIX) {
+    retry_later();
+  } else {
+    attempt_failed(err);
+  }
+}
+
+void Dial::watch_attempt() {
+  try {
     loop_.add_file_event(fd_.get(), ae::kWritable, [this](int, ae::Mask) { writable(); });
     if (attempt_timer_ != 0) return;
     attempt_timer_ = loop_.add_time_event(share_of_time(), [this] {
@@ -149,11 +161,11 @@ void Dial::try_address() {
       attempt_failed(ETIMEDOUT);
       return ae::kNoMore;
     });
-  } else if (err == EAGAIN && to.family() == AF_UNIX) {
-    retry_later();
-  } else {
-    attempt_failed(err);
+    return;
+  } catch (const std::bad_alloc&) {
+    stop_watching();
   }
+  attempt_failed(ENOMEM);  // outside: a handler's own exceptions are not ours
 }
 
 void Dial::retry_later() {

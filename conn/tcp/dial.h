@@ -23,13 +23,14 @@ struct Dialed {
 
 class Dial {
  public:
-  /// Begins. `done` runs once, from the loop, never before the constructor returns; it may destroy
-  /// the Dial. Destroying it earlier cancels.
+  /// `done` runs once, from the loop, never before start() returns; it may destroy the Dial.
+  /// Destroying it earlier cancels.
   Dial(ae::EventLoop& loop, std::shared_ptr<const Settings> settings, const Endpoint& to,
        std::function<void(Dialed)> done);
   ~Dial();
   Dial(const Dial&) = delete;
   Dial& operator=(const Dial&) = delete;
+  void start();
 
   /// The same, waiting here.
   static Dialed wait(const Settings& settings, const Endpoint& to, ae::TimePoint deadline);
@@ -39,6 +40,7 @@ class Dial {
   void resolved(Resolved answer);
   void next_address();
   void try_address();
+  void watch_attempt();
   void writable();
   void retry_later();
   void attempt_failed(int err);

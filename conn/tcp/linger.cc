@@ -45,7 +45,9 @@ Linger::Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, std::function<voi
       done_(std::move(done)),
       delay_(std::min(kFirstLook, limit)),
       peer_sends_(unread_bytes(fd_.get()) > 0),
-      last_arrival_(std::chrono::steady_clock::now()) {
+      last_arrival_(std::chrono::steady_clock::now()) {}
+
+void Linger::start() {
   ::shutdown(fd_.get(), SHUT_WR);
   loop_.add_file_event(fd_.get(), ae::kReadable, [this](int, ae::Mask) { readable(); });
   timer_ = loop_.add_time_event(delay_, [this] { return tick(); });

@@ -23,6 +23,7 @@ void close_unix(Fd fd) noexcept;
 class Linger {
  public:
   Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, std::function<void()> done);
+  void start();
   ~Linger();
   Linger(const Linger&) = delete;
   Linger& operator=(const Linger&) = delete;

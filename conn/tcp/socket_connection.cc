@@ -43,6 +43,7 @@ void SocketConnection::do_connect(const Endpoint& to) {
   }
   dial_ = std::make_unique<Dial>(*loop(), settings_, to,
                                  [this](Dialed result) { dialed(std::move(result)); });
+  dial_->start();
 }
 
 void SocketConnection::dialed(Dialed result) {
@@ -202,7 +203,8 @@ void SocketConnection::watch(ae::Mask wanted) {
 }
 
 void SocketConnection::ready(ae::Mask direction) {
-  (void)dispatch((direction & ae::kWritable) != 0 ? on_write_ : on_read_);
+  const Alive alive = dispatch((direction & ae::kWritable) != 0 ? on_write_ : on_read_);
+  if (alive == Alive::kYes && state() == State::kError) announce_error();
 }
 
 void SocketConnection::stop_watching() {
@@ -220,14 +222,20 @@ bool SocketConnection::error_due() const {
 /// A dead socket is readable and writable for ever. Its handlers are called without it, only until
 /// they have collected the error, so that a host that is slow to close does not spin.
 void SocketConnection::announce_error() {
+  if (error_timer_ == 0 && error_due()) {
+    try {
+      error_timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
+        error_timer_ = 0;
+        tell_error();
+        return ae::kNoMore;
+      });
+    } catch (const std::bad_alloc&) {
+      if (watched_ == ae::kNone) throw;
+      return;  // then the socket calls them, and ready() comes back here
+    }
+  }
   if (watched_ != ae::kNone) loop()->remove_file_event(fd_.get(), ae::kReadable | ae::kWritable);
   watched_ = ae::kNone;
-  if (error_timer_ != 0 || !error_due()) return;
-  error_timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
-    error_timer_ = 0;
-    tell_error();
-    return ae::kNoMore;
-  });
 }
 
 void SocketConnection::tell_error() {
@@ -250,9 +258,14 @@ void SocketConnection::do_close() noexcept {
     close_unix(std::move(fd_));
   } else if (fd_ && state() == State::kConnected && !read_ended_ &&
              settings_->linger > ae::Duration::zero() && !closes_clean(fd_.get())) {
-    linger_ =
-        std::make_unique<Linger>(*loop(), std::move(fd_), settings_->linger, [this] { release(); });
-    return;
+    try {
+      linger_ = std::make_unique<Linger>(*loop(), std::move(fd_), settings_->linger,
+                                         [this] { release(); });
+      linger_->start();
+      return;
+    } catch (const std::bad_alloc&) {  // no memory to wait with
+      linger_.reset();
+    }
   }
   // After the peer's end of stream nothing can provoke a reset: the kernel delivers the rest.
   fd_.reset();

@@ -53,7 +53,10 @@ class SocketListener::Acceptor final : public ae::Deferred {
  public:
   Acceptor(const SocketType& type, ae::EventLoop& loop, std::shared_ptr<const Settings> settings,
            std::vector<SocketType::Bound> sockets, AcceptHandler accepted);
+  ~Acceptor() override { stop(); }
 
+  /// Begins to listen; stop() undoes it, also halfway.
+  void start();
   /// Ends listening; nothing runs any more.
   void stop() noexcept;
   void pause() { set_paused(true); }
@@ -68,6 +71,7 @@ class SocketListener::Acceptor final : public ae::Deferred {
   void watch(bool wanted);
   void accept_batch(std::size_t index);
   void retry_later();
+  SocketConnection* adopt(Fd fd, const SocketAddress& peer);
 
   const SocketType& type_;
   ae::EventLoop* loop_;  // null once stopped
@@ -101,6 +105,7 @@ class ListenerSet final : public ae::LoopLocal {
     head_ = &acceptor;
   }
   static void remove(SocketListener::Acceptor& acceptor) noexcept {
+    if (acceptor.set_link_ == nullptr) return;
     *acceptor.set_link_ = acceptor.set_next_;
     if (acceptor.set_next_ != nullptr) acceptor.set_next_->set_link_ = acceptor.set_link_;
   }
@@ -118,7 +123,10 @@ SocketListener::Acceptor::Acceptor(const SocketType& type, ae::EventLoop& loop,
       settings_(std::move(settings)),
       sockets_(std::move(sockets)) {
   accepted_.set(std::move(accepted));
-  ListenerSet::of(loop).add(*this);
+}
+
+void SocketListener::Acceptor::start() {
+  ListenerSet::of(*loop_).add(*this);
   watch(true);
 }
 
@@ -170,22 +178,33 @@ void SocketListener::Acceptor::accept_batch(std::size_t index) {
     }
     peer.size = std::min<socklen_t>(size, sizeof peer.storage);
     retry_delay_ = kFirstRetry;
-    auto* connection = new SocketConnection(type_, *loop_, settings_);
-    ConnectionPtr owner(connection);
-    connection->adopt(std::move(fd), peer);
+    ConnectionPtr owner(adopt(std::move(fd), peer));
+    if (!owner) continue;
     accepted_.run(std::move(owner));
     // The handler may have stopped or paused this listener.
     if (loop_ == nullptr || !watched_) return;
   }
 }
 
+/// Null if there is no memory for it: then this arrival is lost, and the others lose nothing.
+SocketConnection* SocketListener::Acceptor::adopt(Fd fd, const SocketAddress& peer) {
+  try {
+    auto* connection = new SocketConnection(type_, *loop_, settings_);
+    connection->adopt(std::move(fd), peer);
+    return connection;
+  } catch (const std::bad_alloc&) {
+    ++counters_.accept_errors;
+    return nullptr;
+  }
+}
+
 void SocketListener::Acceptor::retry_later() {
-  watch(false);
   retry_timer_ = loop_->add_time_event(retry_delay_, [this] {
     retry_timer_ = 0;
     watch(!paused_);
     return ae::kNoMore;
   });
+  watch(false);  // after what may throw: nobody else would watch again
   retry_delay_ = std::min(retry_delay_ * 2, kLastRetry);
 }
 
@@ -194,7 +213,9 @@ SocketListener::SocketListener(const SocketType& type, ae::EventLoop& loop,
                                std::vector<SocketType::Bound> sockets, AcceptHandler accepted)
     : type_(type),
       acceptor_(std::make_unique<Acceptor>(type, loop, std::move(settings), std::move(sockets),
-                                           std::move(accepted))) {}
+                                           std::move(accepted))) {
+  acceptor_->start();
+}
 
 SocketListener::~SocketListener() {
   ae::EventLoop* const loop = acceptor_->loop();
