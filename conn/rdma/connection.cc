@@ -30,7 +30,9 @@ RdmaConnection::RdmaConnection(const ConnectionType& type, LoopState& state,
       state_(&state),
       settings_(defaults),
       role_(Role::kClient),
-      stream_(defaults.stream(Role::kClient), clock_now()) {}
+      stream_(defaults.stream(Role::kClient), clock_now()) {
+  state.make_room(type.counters(state.loop()).open);
+}
 
 RdmaConnection::RdmaConnection(const ConnectionType& type, LoopState& state,
                                const Settings& settings, CmId id, ListenerCore& listener)
@@ -41,6 +43,7 @@ RdmaConnection::RdmaConnection(const ConnectionType& type, LoopState& state,
       listener_(&listener),
       id_(std::move(id)),
       stream_(settings.stream(Role::kServer), clock_now()) {
+  state.make_room(type.counters(state.loop()).open);
   id_->context = static_cast<CmUser*>(this);
 }
 
@@ -229,7 +232,11 @@ void RdmaConnection::free_window(void* owner) noexcept {
 // --- posting
 // -------------------------------------------------------------------------------------------
 
-void RdmaConnection::post_due() {
+void RdmaConnection::post_due() noexcept {
+  take([this] { post_chains(); });
+}
+
+void RdmaConnection::post_chains() {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
   while (post_chain()) {
   }

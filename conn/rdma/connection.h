@@ -40,8 +40,8 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
 
   // --- for LoopState ---
   /// Posts what is due, in one chain.
-  void post_due();
-  void on_tick(ae::TimePoint now, bool loop_was_stopped);
+  void post_due() noexcept;
+  void on_tick(ae::TimePoint now, bool loop_was_stopped) noexcept;
   /// Takes the queue pair down; called outside of completion handling.
   void reap();
   bool flush_queued = false, reap_queued = false;  ///< stands in LoopState's lists
@@ -108,6 +108,7 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
     std::uint32_t bytes = 0;                               // their sum
     bool signal_last = false;
   };
+  void post_chains();
   bool post_chain();
   void plan_binds(SendChain& chain, ChainPlan& plan);
   void plan_control(SendChain& chain, ChainPlan& plan);
@@ -119,22 +120,35 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
 
   // the end (connection_close.cc)
   void move_phase(Phase next);
-  void set_deadline(ae::Duration delay, void (RdmaConnection::*expired)());
+  /// What the loop brings in: where there is no memory to take it this connection ends, and nobody
+  /// else notices. No handler of a user runs in `body`.
+  template <class Body>
+  void take(Body&& body) noexcept {
+    try {
+      body();
+    } catch (const std::exception&) {
+      end_with(out_of_memory());
+    }
+  }
+  /// False if there is no memory to wait with.
+  [[nodiscard]] bool set_deadline(ae::Duration delay, void (RdmaConnection::*expired)()) noexcept;
   void clear_deadline() noexcept;
   void address_expired();
   void accept_expired();
   void linger_expired();
   void disconnect_expired();
+  void handle(const CmEvent& event);
+  void name_peer(Failure& failure) const noexcept;
   enum class Unread : bool { kKeep, kDrop };  // what arrived before: still to be read, or not
-  void end_with(Failure failure, Unread unread = Unread::kKeep);
+  void end_with(Failure failure, Unread unread = Unread::kKeep) noexcept;
   void clear_pace() noexcept;
   void peer_closed();
-  void begin_disconnect(ae::Duration patience);
+  void begin_disconnect(ae::Duration patience) noexcept;
   bool can_say_goodbye() const noexcept;
-  void say_goodbye();
-  void continue_close();
+  void say_goodbye() noexcept;
+  void continue_close() noexcept;
   void tear_down() noexcept;
-  void die();
+  void die() noexcept;
 
   LoopState* state_;
   Settings settings_;

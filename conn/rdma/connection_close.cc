@@ -47,17 +47,23 @@ void RdmaConnection::move_phase(Phase next) {
 // --- deadlines
 // -------------------------------------------------------------------------------------
 
-void RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*expired)()) {
+bool RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*expired)()) noexcept {
   clear_deadline();
-  timer_ = state_->loop().add_time_event(std::max(delay, ae::Duration::zero()),
-                                         [this, expired]() -> ae::Duration {
-                                           timer_ = 0;
-                                           // The loop may have stood still: what was waited for
-                                           // may be here and only not looked at yet.
-                                           state_->catch_up();
-                                           (this->*expired)();
-                                           return ae::kNoMore;
-                                         });
+  const auto handler = [this, expired]() -> ae::Duration {
+    timer_ = 0;
+    take([&] {
+      // The loop may have stood still: what was waited for may be here and only not looked at yet.
+      state_->catch_up();
+      (this->*expired)();
+    });
+    return ae::kNoMore;
+  };
+  try {
+    timer_ = state_->loop().add_time_event(std::max(delay, ae::Duration::zero()), handler);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 void RdmaConnection::clear_deadline() noexcept {
@@ -96,21 +102,27 @@ void RdmaConnection::disconnect_expired() {
   if (phase_ == Phase::kDisconnecting) die();
 }
 
-void RdmaConnection::on_tick(ae::TimePoint now, bool loop_was_stopped) {
+void RdmaConnection::on_tick(ae::TimePoint now, bool loop_was_stopped) noexcept {
   if (phase_ != Phase::kOpen) return;
-  stream_.tick(now, loop_was_stopped);
-  if (const char* why = stream_.failure(); why != nullptr) {
-    ++state_->statistics().peers_dead;
-    return end_with({std::make_error_code(std::errc::timed_out), why});
-  }
-  if (stream_.wants_silent_probe()) state_->want_flush(*this);
-  after_input();
+  take([&] {
+    stream_.tick(now, loop_was_stopped);
+    if (const char* why = stream_.failure(); why != nullptr) {
+      ++state_->statistics().peers_dead;
+      return end_with({std::make_error_code(std::errc::timed_out), why});
+    }
+    if (stream_.wants_silent_probe()) state_->want_flush(*this);
+    after_input();
+  });
 }
 
 // --- bad news
 // --------------------------------------------------------------------------------------
 
 void RdmaConnection::on_cm_event(const CmEvent& event) {
+  take([&] { handle(event); });
+}
+
+void RdmaConnection::handle(const CmEvent& event) {
   if (phase_ == Phase::kDead) return;
   if (phase_ == Phase::kResolving || phase_ == Phase::kConnecting) return on_set_up_event(event);
   switch (event.type) {
@@ -157,13 +169,12 @@ void RdmaConnection::on_address_change(const std::vector<SocketAddress>& present
 }
 
 // The first failure counts. Bytes that arrived before it can still be read; then it is reported.
-void RdmaConnection::end_with(Failure failure, Unread unread) {
+void RdmaConnection::end_with(Failure failure, Unread unread) noexcept {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   const bool was_open = phase_ == Phase::kOpen || phase_ == Phase::kClosing;
   if (id_ && context_) context_->look_at_port(id_->port_num);
   if (!closing()) {
-    if (was_open && !peer_.to_string().empty())
-      failure.text = fmt::format("rdma {}: {}", peer_.to_string(), failure.text);
+    if (was_open) name_peer(failure);
     if (was_open && unread == Unread::kKeep && stream_.has_unread())
       pending_failure_ = std::move(failure);
     else
@@ -174,6 +185,14 @@ void RdmaConnection::end_with(Failure failure, Unread unread) {
   else
     begin_disconnect(kFailurePatience);
   update_ready();
+}
+
+void RdmaConnection::name_peer(Failure& failure) const noexcept {
+  try {
+    const std::string peer = peer_.to_string();
+    if (!peer.empty()) failure.text = fmt::format("rdma {}: {}", peer, failure.text);
+  } catch (const std::bad_alloc&) {  // the bare reason then
+  }
 }
 
 void RdmaConnection::peer_closed() {
@@ -199,21 +218,22 @@ void RdmaConnection::peer_closed() {
 // --- the way out
 // -----------------------------------------------------------------------------------
 
-void RdmaConnection::begin_disconnect(ae::Duration patience) {
+void RdmaConnection::begin_disconnect(ae::Duration patience) noexcept {
   clear_deadline();
   clear_pace();
   move_phase(Phase::kDisconnecting);
   state_->remove(*this);
   if (qp_) qp_to_error(qp_.get());
-  set_deadline(patience, &RdmaConnection::disconnect_expired);
+  const bool can_wait = set_deadline(patience, &RdmaConnection::disconnect_expired);
   // Before rdma_cm knows of the connection it would send nothing and report success. (To tell it
   // with rdma_notify() is no way: Linux then repeats its answer to the request for a minute, and
   // rdma_destroy_id() waits for the end of that.) ESTABLISHED comes, or the deadline.
   if (cm_knows_ || peer_gone_ || !can_say_goodbye()) say_goodbye();
+  if (!can_wait) die();
 }
 
 // Asks the peer to close, or answers that it did. Where nothing is left to tell, nobody answers.
-void RdmaConnection::say_goodbye() {
+void RdmaConnection::say_goodbye() noexcept {
   const bool told = id_ && can_say_goodbye() && rdma_disconnect(id_.get()) == 0;
   if (peer_gone_ || !told) die();
 }
@@ -222,13 +242,13 @@ bool RdmaConnection::can_say_goodbye() const noexcept {
   return !id_ || !context_ || !context_->port_down(id_->port_num);
 }
 
-void RdmaConnection::continue_close() {
+void RdmaConnection::continue_close() noexcept {
   if (phase_ == Phase::kClosing && tx_.held() == 0 && posted_ == done_)
     begin_disconnect(
         std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));
 }
 
-void RdmaConnection::die() {
+void RdmaConnection::die() noexcept {
   if (phase_ == Phase::kDead) return;
   clear_deadline();
   clear_pace();
@@ -283,13 +303,15 @@ void RdmaConnection::do_close() noexcept {
       if (settings_.linger == ae::Duration::zero()) return begin_disconnect(kFailurePatience);
       move_phase(Phase::kClosing);
       close_deadline_ = std::chrono::steady_clock::now() + settings_.linger;
-      set_deadline(settings_.linger, &RdmaConnection::linger_expired);
+      if (!set_deadline(settings_.linger, &RdmaConnection::linger_expired))
+        return begin_disconnect(kFailurePatience);
       state_->want_flush(*this);
       return continue_close();
     case Phase::kClosing:
       return;
     case Phase::kDisconnecting:
-      return set_deadline(kFailurePatience, &RdmaConnection::disconnect_expired);
+      if (!set_deadline(kFailurePatience, &RdmaConnection::disconnect_expired)) die();
+      return;
     case Phase::kDead:
       if (!reap_queued) release();
       return;

@@ -49,7 +49,7 @@ bool RdmaConnection::begin_connect(const Endpoint& to, ae::Duration limit) {
 
 void RdmaConnection::do_connect(const Endpoint& to) {
   if (!begin_connect(to, ae::Duration::max())) return;
-  set_deadline(time_left(), &RdmaConnection::address_expired);
+  if (!set_deadline(time_left(), &RdmaConnection::address_expired)) throw std::bad_alloc();
   look_up_next();
 }
 
@@ -59,9 +59,11 @@ void RdmaConnection::look_up_next() {
   const std::string host = std::move(hosts_.back());
   hosts_.pop_back();
   resolution_ = resolve_async(state_->loop(), host, port_, [this](Resolved resolved) {
-    resolution_.reset();
-    keep(std::move(resolved));
-    look_up_next();
+    take([&] {
+      resolution_.reset();
+      keep(std::move(resolved));
+      look_up_next();
+    });
   });
 }
 
@@ -95,6 +97,9 @@ void RdmaConnection::try_next_address() {
     } catch (const VerbsError& error) {
       last_failure_ = error.failure();
       tear_down();
+    } catch (const std::bad_alloc&) {
+      last_failure_ = out_of_memory();
+      tear_down();
     }
   }
   if (phase_ != Phase::kResolving) return;
@@ -109,7 +114,7 @@ void RdmaConnection::try_address(const SocketAddress& address) {
   const bool last = next_address_ == addresses_.size();
   const ae::Duration share = last ? time_left() : time_left() / 2;
   address_deadline_ = std::chrono::steady_clock::now() + share;
-  set_deadline(share, &RdmaConnection::address_expired);
+  if (!set_deadline(share, &RdmaConnection::address_expired)) throw std::bad_alloc();
   SocketAddress source;
   if (!settings_.source.empty()) {
     if (!numeric_address(settings_.source, 0, source))
@@ -205,7 +210,8 @@ void RdmaConnection::accept(std::span<const std::byte> private_data) {
   move_phase(Phase::kAccepting);
   move_to(State::kAccepting);
   state_->on_spin_wish(settings_.spin);
-  set_deadline(settings_.accept_timeout, &RdmaConnection::accept_expired);
+  if (!set_deadline(settings_.accept_timeout, &RdmaConnection::accept_expired))
+    throw std::bad_alloc();
 }
 
 // Data may arrive before rdma_cm has read the peer's last handshake message.
@@ -217,6 +223,7 @@ void RdmaConnection::on_communication_established() {
 // ------------------------------------------------------------------------------------------
 
 void RdmaConnection::make_queue_pair() {
+  state_->add(*this);
   context_ = state_->context(id_.get(), settings_);
   domain_ = context_->domain(settings_);
   const std::uint32_t sends = std::min(settings_.send_queue, context_->max_send_queue());
@@ -265,11 +272,11 @@ void RdmaConnection::established() {
   local_ = id_.local();
   peer_ = id_.peer();
   move_to(State::kConnected);
-  state_->add(*this);
   state_->want_flush(*this);
   // The accepting side has had this deadline since the request.
-  if (role_ == Role::kClient && !stream_.has_peer_window())
-    set_deadline(settings_.accept_timeout, &RdmaConnection::accept_expired);
+  if (role_ == Role::kClient && !stream_.has_peer_window() &&
+      !set_deadline(settings_.accept_timeout, &RdmaConnection::accept_expired))
+    end_with(out_of_memory());
   if (listener_ != nullptr) listener_->on_established(*this);
   update_ready();
 }

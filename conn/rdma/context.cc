@@ -64,9 +64,9 @@ std::shared_ptr<Domain> Context::domain(const Settings& settings) {
   // receives.
   if (attributes_.max_srq > 0 && attributes_.max_srq_wr > 0 && !shared_)
     // Each of them may complete on one completion queue, where the sends need room besides.
-    config.shared_receives = std::min({settings.shared_receive_queue,
-                                       static_cast<std::uint32_t>(attributes_.max_srq_wr),
-                                       static_cast<std::uint32_t>(attributes_.max_cqe) / 2});
+    config.shared_receives =
+        std::min({settings.shared_receive_queue, static_cast<std::uint32_t>(attributes_.max_srq_wr),
+                  static_cast<std::uint32_t>(attributes_.max_cqe) / 2});
   config.bind_keys = bind;
   if (shared_) {
     if (!second_) second_ = std::make_shared<Domain>(device_.get(), config);
@@ -116,6 +116,12 @@ CqLease Context::lease(std::uint32_t entries) {
   return {this, queues_.size() - 1, entries};
 }
 
+void Context::attach(std::uint32_t qp_number, QueuePairUser* user) {
+  const std::size_t ids = parked_.size() + users_.size() + 1;
+  if (parked_.capacity() < ids) parked_.reserve(std::max(ids, 2 * parked_.capacity()));
+  users_[qp_number] = user;
+}
+
 void Context::arm_srq_limit() noexcept {
   ibv_srq_attr limit{};
   limit.srq_limit = shared_depth() / 4;
@@ -151,7 +157,7 @@ std::size_t Context::poll_queue(Queue& queue, std::size_t budget) {
         dispatch(completion);
       } catch (const std::exception&) {  // no memory: that connection ends, the others lose nothing
         if (const auto found = users_.find(completion.qp_num); found != users_.end())
-          found->second->on_device_event("no memory to go on");
+          found->second->on_device_event("out of memory");
       }
     }
     total += static_cast<std::size_t>(count);

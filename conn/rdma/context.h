@@ -89,7 +89,9 @@ class Context {
   /// Asks the device, whose event about it may come later than what it broke.
   void look_at_port(int port) noexcept;
   /// Keeps an id until its port is up again, or release_parked().
-  void park(CmId id) { parked_.push_back(std::move(id)); }
+  void park(CmId id) noexcept {
+    if (parked_.size() < parked_.capacity()) parked_.push_back(std::move(id));
+  }
   bool has_parked() const noexcept { return !parked_.empty(); }
   void release_parked() noexcept { parked_.clear(); }
 
@@ -102,7 +104,8 @@ class Context {
   CqLease lease(std::uint32_t entries);
   std::uint32_t max_send_queue() const noexcept;
 
-  void attach(std::uint32_t qp_number, QueuePairUser* user) { users_[qp_number] = user; }
+  /// Makes room to park its id, too.
+  void attach(std::uint32_t qp_number, QueuePairUser* user);
   void detach(std::uint32_t qp_number) noexcept { users_.erase(qp_number); }
   std::size_t queue_pairs() const noexcept { return users_.size(); }
 

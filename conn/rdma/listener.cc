@@ -150,6 +150,7 @@ ae::Duration ListenerCore::retry_down() {
     try {
       port->open();
     } catch (const std::exception&) {
+      port->close();
       any_down = true;
     }
   }
@@ -162,8 +163,16 @@ ae::Duration ListenerCore::retry_down() {
 // --------------------------------------------------------------------------------------------
 
 void ListenerCore::on_request(const CmEvent& event) {
-  Request request{CmId(event.id), {event.data().begin(), event.data().end()}};
-  request.id->context = nullptr;
+  CmId id(event.id);
+  id->context = nullptr;
+  try {
+    take(Request{std::move(id), {event.data().begin(), event.data().end()}});
+  } catch (const std::bad_alloc&) {  // the request goes with its id, and the sender is told
+    ++state_->statistics().rejected;
+  }
+}
+
+void ListenerCore::take(Request request) {
   if (requests_.size() + young_.size() >= settings_.backlog) {
     ++state_->statistics().rejected;
     (void)rdma_reject(request.id.get(), nullptr, 0);
@@ -191,26 +200,28 @@ void ListenerCore::resume() {
 }
 
 void ListenerCore::accept(Request request) {
-  const auto reject = [&](rdma_cm_id* id, std::string why) {
+  const auto reject = [&](rdma_cm_id* id, std::string_view why) {
     ++state_->statistics().rejected;
     ++type_.counters(state_->loop()).accept_errors;
-    why.resize(std::min<std::size_t>(why.size(), 100));
+    why = why.substr(0, 100);
     (void)rdma_reject(id, why.data(), static_cast<std::uint8_t>(why.size()));
   };
   if (settings_.memory_limit != 0 && registered_bytes() + settings_.window > settings_.memory_limit)
     return reject(request.id.get(), "memory-limit reached");
   auto* connection = new RdmaConnection(type_, *state_, settings_, std::move(request.id), *this);
   try {
-    connection->accept(request.private_data);
     young_.insert(connection);
+    if (established_.capacity() < young_.size()) established_.reserve(2 * young_.size());
+    connection->accept(request.private_data);
   } catch (const std::exception& error) {
+    young_.erase(connection);
     if (connection->id_) reject(connection->id_.get(), error.what());
     connection->leave_listener();
     connection->close();
   }
 }
 
-void ListenerCore::on_established(RdmaConnection& connection) {
+void ListenerCore::on_established(RdmaConnection& connection) noexcept {
   established_.push_back(&connection);
   state_->ready().push(*this);
 }
@@ -234,7 +245,7 @@ std::size_t ListenerCore::run_ready() {
   std::size_t handed_over = 0;
   while (!established_.empty() && handed_over < settings_.accept_batch && !stopped_ && !paused_) {
     RdmaConnection* connection = established_.front();
-    established_.pop_front();
+    established_.erase(established_.begin());
     if (connection->state() != State::kConnected) {
       on_lost(*connection);
       continue;

@@ -32,7 +32,7 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   void resume();
 
   /// From a connection of ours: it is ready for data; or it died before it was handed over.
-  void on_established(RdmaConnection& connection);
+  void on_established(RdmaConnection& connection) noexcept;
   void on_lost(RdmaConnection& connection) noexcept;
   /// A request that waits here has lost its sender or its device.
   void drop_request(const rdma_cm_id* id) noexcept;
@@ -46,6 +46,7 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
 
   std::size_t run_ready() override;
   void on_request(const CmEvent& event);
+  void take(Request request);
   void accept(Request request);
   void schedule_retry();
   ae::Duration retry_down();
@@ -58,7 +59,7 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   std::vector<std::unique_ptr<Port>> ports_;
   std::deque<Request> requests_;               // arrived while paused
   std::unordered_set<RdmaConnection*> young_;  // accepting, or established and not yet handed over
-  std::deque<RdmaConnection*> established_;
+  std::vector<RdmaConnection*> established_;   // with room for all the young
   ae::TimerId retry_ = 0;
   bool paused_ = false, stopped_ = false;
 };

@@ -57,8 +57,13 @@ LoopState& LoopState::of(ae::EventLoop& loop, const ConnectionType& type) {
 }
 
 LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(loop), type_(type) {
-  loop_.add_file_event(cm_.fd(), ae::kReadable, [this](int, ae::Mask) { on_cm_readable(); });
   loop_.add_source(*this);
+  try {
+    loop_.add_file_event(cm_.fd(), ae::kReadable, [this](int, ae::Mask) { on_cm_readable(); });
+  } catch (...) {
+    loop_.remove_source(*this);
+    throw;
+  }
 }
 
 LoopState::~LoopState() {
@@ -92,10 +97,15 @@ std::shared_ptr<Context> LoopState::context(rdma_cm_id* id, const Settings& sett
 }
 
 void LoopState::watch(Context& context) {
-  loop_.add_file_event(context.completion_fd(), ae::kReadable,
-                       [&context](int, ae::Mask) { context.on_completion_event(); });
-  loop_.add_file_event(context.event_fd(), ae::kReadable,
-                       [&context](int, ae::Mask) { context.on_async_event(); });
+  try {
+    loop_.add_file_event(context.completion_fd(), ae::kReadable,
+                         [&context](int, ae::Mask) { context.on_completion_event(); });
+    loop_.add_file_event(context.event_fd(), ae::kReadable,
+                         [&context](int, ae::Mask) { context.on_async_event(); });
+  } catch (...) {
+    unwatch(context);
+    throw;
+  }
 }
 
 void LoopState::unwatch(Context& context) {
@@ -114,9 +124,14 @@ void LoopState::drop_idle_contexts() {
 // --- connections
 // -------------------------------------------------------------------------------------
 
+void LoopState::make_room(std::size_t connections) {
+  for (auto* list : {&dirty_, &flushing_, &reap_, &ticking_})
+    if (list->capacity() < connections) list->reserve(std::max(connections, 2 * list->capacity()));
+}
+
 void LoopState::add(RdmaConnection& connection) {
-  connections_.insert(&connection);
   schedule_tick(connection.keepalive());
+  connections_.insert(&connection);
 }
 
 void LoopState::remove(RdmaConnection& connection) noexcept {
@@ -128,13 +143,13 @@ void LoopState::remove(RdmaConnection& connection) noexcept {
                static_cast<RdmaConnection*>(nullptr));
 }
 
-void LoopState::want_flush(RdmaConnection& connection) {
+void LoopState::want_flush(RdmaConnection& connection) noexcept {
   if (connection.flush_queued) return;
   connection.flush_queued = true;
   dirty_.push_back(&connection);
 }
 
-void LoopState::want_reap(RdmaConnection& connection) {
+void LoopState::want_reap(RdmaConnection& connection) noexcept {
   if (connection.reap_queued) return;
   connection.reap_queued = true;
   reap_.push_back(&connection);
@@ -311,17 +326,16 @@ void LoopState::wait_for_descriptors(ae::Duration limit) {
 
 void LoopState::schedule_tick(ae::Duration keepalive) {
   const ae::Duration wanted = tick_for(keepalive);
-  if (tick_ != 0) {
-    if (wanted >= tick_interval_) return;
-    loop_.remove_time_event(tick_);
-  }
-  tick_interval_ = wanted;
-  next_tick_ = std::chrono::steady_clock::now() + wanted;
+  if (tick_ != 0 && wanted >= tick_interval_) return;
+  const ae::TimerId before = tick_;
   tick_ = loop_.add_time_event(wanted, [this] {
     const ae::Duration next = on_tick();
     if (next == ae::kNoMore) tick_ = 0;
     return next;
   });
+  if (before != 0) loop_.remove_time_event(before);
+  tick_interval_ = wanted;
+  next_tick_ = std::chrono::steady_clock::now() + wanted;
 }
 
 // One timer for all connections: a third of the shortest keepalive interval, a second at most.

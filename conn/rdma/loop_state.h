@@ -63,12 +63,14 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::shared_ptr<Context> context(rdma_cm_id* id, const Settings& settings);
   const std::vector<std::shared_ptr<Context>>& contexts() const noexcept { return contexts_; }
 
+  /// Makes room for so many in every list, so that nothing on a connection's way needs memory.
+  void make_room(std::size_t connections);
   void add(RdmaConnection& connection);
   void remove(RdmaConnection& connection) noexcept;
   /// `connection` has something to post; flush() comes to it.
-  void want_flush(RdmaConnection& connection);
+  void want_flush(RdmaConnection& connection) noexcept;
   /// `connection`'s queue pair is to be taken down once no completion is being looked at.
-  void want_reap(RdmaConnection& connection);
+  void want_reap(RdmaConnection& connection) noexcept;
   /// `connection` is going at once, with the loop.
   void forget(RdmaConnection& connection) noexcept;
   void add(ListenerCore& listener) { listeners_.insert(&listener); }
