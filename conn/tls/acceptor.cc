@@ -49,7 +49,8 @@ void Acceptor::arrived(ConnectionPtr below) {
   if (full()) static_cast<TlsConnection&>(*handshakes_.front()).evict();
   if (shared_ == nullptr) return;  // whoever was told of it ended the listening
   auto* connection = new TlsConnection(type_, *shared_);
-  handshakes_.emplace_back(connection);
+  ConnectionPtr owner(connection);
+  handshakes_.push_back(std::move(owner));
   connection->place = std::prev(handshakes_.end());
   try {
     connection->begin(std::move(below), Role::kServer, context, "", {}, this);

@@ -108,7 +108,6 @@ void TlsConnection::watch_below() {
   }
   const ae::Mask changed =
       wanted == watched_ ? ae::kNone : (wanted | watched_) & ~(wanted & watched_);
-  watched_ = wanted;
   if ((changed & ae::kReadable) != 0) {
     below_->set_read_handler((wanted & ae::kReadable) != 0
                                  ? Handler([this](Connection&) { below_readable(); })
@@ -119,6 +118,7 @@ void TlsConnection::watch_below() {
                                   ? Handler([this](Connection&) { below_writable(); })
                                   : Handler());
   }
+  watched_ = wanted;  // after what may throw
 }
 
 void TlsConnection::below_readable() {
@@ -356,13 +356,16 @@ void TlsConnection::do_close() noexcept {
   if (engine_ && state() == State::kConnected && !write_ended_) engine_->close_notify();
   const bool all_sent = !engine_ || engine_->wire_failed() || engine_->flush();
   if (!all_sent && settings().linger > ae::Duration::zero()) {
-    watch_below();
-    timer_ = loop()->add_time_event(settings().linger, [this] {
-      timer_ = 0;
-      finish_close();
-      return ae::kNoMore;
-    });
-    return;
+    try {
+      watch_below();
+      timer_ = loop()->add_time_event(settings().linger, [this] {
+        timer_ = 0;
+        finish_close();
+        return ae::kNoMore;
+      });
+      return;
+    } catch (const std::bad_alloc&) {  // no memory to wait with
+    }
   }
   finish_close();
 }

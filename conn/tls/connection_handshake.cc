@@ -76,16 +76,18 @@ void TlsConnection::below_connected() {
   }
   try {
     make_engine(Role::kClient);
+    const ae::Duration left = connect_by_ - std::chrono::steady_clock::now();
+    begin_clock(std::clamp(left, ae::Duration::zero(), settings().handshake_timeout));
+    start_handshake();
   } catch (const Error& error) {
     end_handshake();
     fail(mistake(error));
     update_ready();
-    return;
+  } catch (const std::bad_alloc&) {
+    end_handshake();
+    fail(out_of_memory());
+    update_ready();
   }
-  loop()->remove_time_event(timer_);
-  const ae::Duration left = connect_by_ - std::chrono::steady_clock::now();
-  begin_clock(std::clamp(left, ae::Duration::zero(), settings().handshake_timeout));
-  start_handshake();
 }
 
 void TlsConnection::make_engine(Role role) {
@@ -96,12 +98,14 @@ void TlsConnection::make_engine(Role role) {
 }
 
 void TlsConnection::begin_clock(ae::Duration timeout) {
+  const ae::TimerId before = timer_;
   timer_ = loop()->add_time_event(timeout, [this] {
     timer_ = 0;
     if (handshaking()) ++shared_->counters.handshake_timeouts;
     fail_handshake(timeout_failure());
     return ae::kNoMore;
   });
+  if (before != 0) loop()->remove_time_event(before);
 }
 
 void TlsConnection::start_handshake() {

@@ -50,9 +50,13 @@ bool LoopState::another_step() noexcept {
   return now < steps_end_;
 }
 
-void LoopState::start_sweeping(Warm& connection) {
+void LoopState::start_sweeping(Warm& connection) noexcept {
+  try {
+    if (sweeper_ == 0) sweeper_ = loop_.add_time_event(kIdleAfter, [this] { return sweep(); });
+  } catch (const std::bad_alloc&) {
+    return;  // its next use tries again
+  }
   connection.link_before(warm_);
-  if (sweeper_ == 0) sweeper_ = loop_.add_time_event(kIdleAfter, [this] { return sweep(); });
 }
 
 /// Looks only at connections that were in use since the last sweep or the one before.

@@ -63,7 +63,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// connections that are established.
   bool another_step() noexcept;
 
-  void warm(Warm& connection) {
+  void warm(Warm& connection) noexcept {
     connection.in_use = true;
     if (!connection.linked()) start_sweeping(connection);
   }
@@ -79,7 +79,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
 
  private:
   struct Head final : Warm {};
-  void start_sweeping(Warm& connection);
+  void start_sweeping(Warm& connection) noexcept;
   ae::Duration sweep();
 
   const TlsType& type_;
