@@ -44,8 +44,9 @@ bool allocation_failed() noexcept { return failed && told == 1; }
 
 }  // namespace simulation
 
-// What rules.mk compiles with -finstrument-functions tells of each function: these are the simulated
-// libraries and kernel. The real ones take no memory from operator new, so it does not fail there.
+// What rules.mk compiles with -finstrument-functions tells of each function: these are the
+// simulated libraries and kernel. The real ones take no memory from operator new, so it does not
+// fail there.
 extern "C" {
 [[gnu::no_instrument_function]] void __cyg_profile_func_enter(void*, void*) {
   ++simulation::inside_simulation;

@@ -44,7 +44,12 @@ class Echo {
     return [this](conn::ConnectionPtr next) {
       conn::Connection* key = next.get();
       clients_[key].connection = std::move(next);
-      key->set_read_handler([this](conn::Connection& here) { pump(here); });
+      try {
+        key->set_read_handler([this](conn::Connection& here) { pump(here); });
+      } catch (const std::bad_alloc&) {  // refused, and so the client is
+        clients_.erase(key);
+        throw;
+      }
     };
   }
   std::size_t open() const noexcept { return clients_.size(); }
@@ -170,10 +175,17 @@ class Torture {
     } catch (const std::bad_alloc&) {
     }
   }
+  // What an API call threw changed nothing: it is made again.
+  ae::TimerId wake_after(Nanoseconds span) {
+    for (;;) try {
+        return loop_->add_time_event(span, [] { return ae::kNoMore; });
+      } catch (const std::bad_alloc&) {
+      }
+  }
   template <class Condition>
   bool until(Condition condition, Nanoseconds span = 30s) {
     const Nanoseconds limit = world_.now() + span;
-    const ae::TimerId tick = loop_->add_time_event(span, [] { return ae::kNoMore; });
+    const ae::TimerId tick = wake_after(span);
     while (!condition() && world_.now() < limit) turn();
     loop_->remove_time_event(tick);
     return condition();
