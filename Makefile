@@ -1,6 +1,6 @@
 # aeconn. `make help` lists what there is.
 #
-#   CONFIG=release|debug|asan|tsan   release builds into build/, the others into build/CONFIG/
+#   CONFIG=release|debug|asan|tsan|coverage   release builds into build/, the others into build/CONFIG/
 #   TLS=no RDMA=no                   leave that transport out
 #   CXX=clang++                      any C++20 compiler; CPPFLAGS, CXXFLAGS, LDFLAGS are yours; V=1 shows commands
 
@@ -29,7 +29,9 @@ FLAGS_debug   := -O0 -g -D_GLIBCXX_ASSERTIONS
 FLAGS_asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
 FLAGS_tsan    := -O1 -g -fsanitize=thread
 FLAGS_fuzz    := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
-$(if $(FLAGS_$(CONFIG)),,$(error CONFIG=$(CONFIG): there is release, debug, asan, tsan))
+# gcc's: no inlining, so that lines are lines; asserts are left out, since no test can take their branch.
+FLAGS_coverage := -O0 -g --coverage -fprofile-update=atomic -fno-inline -DNDEBUG
+$(if $(FLAGS_$(CONFIG)),,$(error CONFIG=$(CONFIG): there is release, debug, asan, tsan, coverage))
 
 HAVE_TLS := $(if $(filter no,$(TLS)),0,$(if $(wildcard conn/tls/*.cc),1,0))
 HAVE_RDMA := $(if $(filter no,$(RDMA)),0,1)
@@ -37,7 +39,7 @@ HAVE_RDMA := $(if $(filter no,$(RDMA)),0,1)
 ALL_CPPFLAGS := -I. -DAECONN_TLS=$(HAVE_TLS) -DAECONN_RDMA=$(HAVE_RDMA) -DAECONN_VERSION='"$(VERSION)"' $(CPPFLAGS)
 ALL_CXXFLAGS := -std=c++20 $(FLAGS_$(CONFIG)) -fPIC -fno-semantic-interposition -Wall -Wextra -Wshadow -Wconversion \
                 -Wnon-virtual-dtor -Woverloaded-virtual -MMD -MP $(CXXFLAGS)
-ALL_LDFLAGS  := $(filter -fsanitize=%,$(FLAGS_$(CONFIG))) $(LDFLAGS)
+ALL_LDFLAGS  := $(filter -fsanitize=% --coverage,$(FLAGS_$(CONFIG))) $(LDFLAGS)
 TLS_LIBS     := $(if $(filter 1,$(HAVE_TLS)),-lssl -lcrypto)
 RDMA_LIBS    := $(if $(filter 1,$(HAVE_RDMA)),-lrdmacm -libverbs)
 LIBS         := $(TLS_LIBS) $(RDMA_LIBS) -lev -lfmt -pthread
@@ -51,12 +53,21 @@ CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_S
 PERF_SRC    := $(wildcard examples/conn_perf/*.cc)
 SINGLE_SRC  := $(wildcard examples/*.cc)# each a program of its own
 TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC))
+ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
+TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread' tests/*_test.cc)
+endif
 FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.cc)
 # What a program that uses the library may include; the rest of a transport's folder is its own.
 PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h)
 PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
 
 obj = $(patsubst %.cc,$(OUT)/obj/%.o,$(1))
+# Coverage is of the library; whatever uses it is taken from the release, and the library comes first,
+# so that functions of headers are its own.
+ifeq ($(CONFIG),coverage)
+obj = $(foreach source,$(1),$(if $(filter ae/% conn/%,$(source)),$(OUT),build)/obj/$(source:.cc=.o))
+LIBRARY_FIRST := -Wl,--whole-archive $(OUT)/libaeconn.a -Wl,--no-whole-archive
+endif
 STATIC   := $(OUT)/libaeconn.a
 SONAME   := libaeconn.so.$(SOVERSION)
 SHARED   := $(OUT)/libaeconn.so.$(VERSION)
@@ -66,7 +77,7 @@ PROGRAMS := $(if $(filter %/server_main.cc,$(KV_SRC)),$(OUT)/kv-server) \
             $(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC))
 FUZZERS  := $(patsubst tests/fuzz/%.cc,$(OUT)/%,$(FUZZ_SRC))
 
-.PHONY: all help demo test unit-tests install uninstall clean format tidy fuzz fuzzers check-valkey bench-redis headers
+.PHONY: all help demo test test-long unit-tests install uninstall clean format tidy fuzz fuzzers check-valkey bench-redis headers
 .DELETE_ON_ERROR:
 
 all: $(STATIC) $(SHARED) $(PROGRAMS)  ## the library and the examples, into build/
@@ -81,7 +92,7 @@ $(SHARED): $(call obj,$(LIB_SRC))
 	$(Q)$(CXX) -shared -Wl,-soname,$(SONAME) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
 	@ln -sf $(@F) $(OUT)/$(SONAME) && ln -sf $(SONAME) $(OUT)/libaeconn.so
 
-LINK = @echo "  LD   $@"; $(if $(V),set -x;) $(CXX) $(ALL_LDFLAGS) $(1) -o $@ $^ $(2) $(LIBS)
+LINK = @echo "  LD   $@"; $(if $(V),set -x;) $(CXX) $(ALL_LDFLAGS) $(1) -o $@ $(LIBRARY_FIRST) $^ $(2) $(LIBS)
 $(OUT)/kv-server: $(call obj,$(SERVER_SRC)) $(STATIC)
 	$(call LINK)
 $(OUT)/kv-cli: $(call obj,$(CLI_SRC)) $(STATIC)
@@ -115,6 +126,39 @@ test:  ## all tests, inside and outside the microVM
 	@$(MAKE) all unit-tests $(if $(FUZZ_SRC),fuzzers-too)
 	@tests/run $(OUT)
 
+test-long:  ## what takes longer: sanitizers, churn, fuzzing by executions, an hour of soak, ...
+	@tools/packages test
+	@$(MAKE) all unit-tests programs fuzzers-too
+	@tests/long
+
+sanitize: sanitize-builds  ## all tests under ASan+LSan+UBSan, the threads under TSan, memcheck
+	@tests/sanitize all
+sanitize-builds:
+	@tools/packages test
+	@$(MAKE) all unit-tests
+	@$(MAKE) all unit-tests CONFIG=asan
+	@$(MAKE) unit-tests CONFIG=tsan
+
+HOURS ?= 1
+soak: programs  ## mixed transports and faults for HOURS=1: of the microVM's time, or REALTIME=yes
+	@tools/packages test
+	@tests/soak $(if $(REALTIME),real,guest) $(HOURS)
+
+coverage:  ## lines and branches of ae/ and conn/ that the tests run; fails below 95 % and 85 %
+	@tools/packages coverage
+	@$(MAKE) all unit-tests
+	@$(MAKE) build/coverage/kv-server build/coverage/kv-cli build/coverage/conn-perf unit-tests CONFIG=coverage
+	$(if $(SIM_SRC),@$(MAKE) sim-tests CONFIG=coverage)
+	@tests/coverage build/coverage
+.PHONY: sanitize sanitize-builds soak coverage programs
+
+# Programs for tests that are no unit tests, each a file with the parts they share.
+PROGRAM_MAINS := churn soak
+programs: $(PROGRAM_MAINS:%=$(OUT)/tests/%)
+$(PROGRAM_MAINS:%=$(OUT)/tests/%): $(OUT)/tests/%: $(OUT)/obj/tests/programs/%.o $(OUT)/obj/tests/programs/footprint.o $(STATIC)
+	@mkdir -p $(@D)
+	$(call LINK)
+
 # Catch2 3 is a library with other headers; 2 is headers only.
 HASH  := \#
 CATCH := $(shell echo '$(HASH)include <catch2/catch_all.hpp>' | $(CXX) $(CPPFLAGS) -E -x c++ - >/dev/null 2>&1 && echo 3)
@@ -126,14 +170,17 @@ $(OUT)/tests/unit-tests: $(call obj,$(TEST_SRC)) $(STATIC)
 
 include tests/simulation/rules.mk
 
-fuzz:  ## fuzz each tests/fuzz/fuzz_*.cc for SECONDS=60
+fuzz:  ## fuzz each tests/fuzz/fuzz_*.cc for SECONDS=60, or till RUNS=N in all
 	@$(MAKE) fuzzers-too
-	@tests/fuzz/run build/fuzz $(SECONDS)
+	@tests/fuzz/run build/fuzz $(SECONDS) $(RUNS)
 .PHONY: fuzzers-too
 fuzzers-too:
 	@$(MAKE) fuzzers CONFIG=fuzz CXX=$(if $(findstring clang,$(CXX)),$(CXX),clang++)
 fuzzers: $(FUZZERS)
-$(FUZZERS): $(OUT)/%: $(OUT)/obj/tests/fuzz/%.o $(call obj,$(filter-out %_main.cc,$(KV_SRC))) $(STATIC)
+# FUZZ_EXTRA_name: sources beside the library and kv-server's that fuzz_name.cc needs.
+.SECONDEXPANSION:
+$(FUZZERS): $(OUT)/fuzz_%: $(OUT)/obj/tests/fuzz/fuzz_%.o $$(call obj,$$(FUZZ_EXTRA_$$*)) \
+            $(call obj,$(filter-out %_main.cc,$(KV_SRC))) $(STATIC)
 	$(call LINK,-fsanitize=fuzzer)
 
 check-valkey: all  ## tests against a Valkey built with RDMA: VALKEY=folder of its binaries

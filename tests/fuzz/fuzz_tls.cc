@@ -1,7 +1,8 @@
 // Goal: no ciphertext makes the TLS engine crash, hang, or give bytes out that the peer did not
-// send. Method: the first byte chooses the role under attack and how: the input as the peer's
-// handshake; the input after an honest handshake; or an honest peer whose ciphertext the input cuts
-// into pieces, flips bits of, and ends. `make fuzz` runs it, from the seeds in corpus/tls.
+// send. Method: the first byte chooses the role under attack, the newest version that is spoken, and
+// how: the input as the peer's handshake; the input after an honest handshake; or an honest peer
+// whose ciphertext the input cuts into pieces, flips bits of, and ends. `make fuzz` runs it, from the
+// seeds in corpus/tls.
 
 #include <openssl/pem.h>
 #include <openssl/x509.h>
@@ -51,20 +52,33 @@ std::string make_identity() {
   return path;
 }
 
-const conn::tls::Context& context() {
-  static const std::string path = make_identity();
-  static const conn::tls::Context one(
-      conn::tls::parse_settings({{"cert", path}, {"verify", "no"}, {"alpn", "kv,http/1.1"}}),
-      conn::tls::Secret());
-  static const bool loaded = [] {
-    (void)one.server();
-    (void)one.client();
-    std::filesystem::remove_all(std::filesystem::path(path).parent_path());
-    return true;
-  }();
-  require(loaded);
-  return one;
-}
+/// One context for each version.
+class Contexts {
+ public:
+  static const conn::tls::Context& of(bool tls12) {
+    static const Contexts all;
+    return tls12 ? all.tls12_ : all.tls13_;
+  }
+
+ private:
+  Contexts() {
+    for (const auto* context : {&tls12_, &tls13_}) {
+      (void)context->server();
+      (void)context->client();
+    }
+    std::filesystem::remove_all(std::filesystem::path(identity_).parent_path());
+  }
+  conn::tls::Settings settings(const char* version) const {
+    return conn::tls::parse_settings({{"cert", identity_},
+                                      {"verify", "no"},
+                                      {"alpn", "kv,http/1.1"},
+                                      {"max-version", version}});
+  }
+
+  const std::string identity_ = make_identity();
+  const conn::tls::Context tls12_{settings("1.2"), conn::tls::Secret()};
+  const conn::tls::Context tls13_{settings("1.3"), conn::tls::Secret()};
+};
 
 /// Bytes on their way to an engine; what it sends goes to `out`.
 struct Memory final : conn::tls::Wire {
@@ -91,9 +105,11 @@ struct Memory final : conn::tls::Wire {
 };
 
 struct Ends {
+  explicit Ends(bool tls12) : context(Contexts::of(tls12)) {}
+  const conn::tls::Context& context;
   Memory wires[2];
-  Engine client{context().client(), Role::kClient, wires[0]};
-  Engine server{context().server(), Role::kServer, wires[1]};
+  Engine client{context.client(), Role::kClient, wires[0]};
+  Engine server{context.server(), Role::kServer, wires[1]};
   void carry() {
     wires[1].in += std::exchange(wires[0].out, {});
     wires[0].in += std::exchange(wires[1].out, {});
@@ -206,7 +222,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < 2) return 0;
   const bool server = (data[0] & 1) != 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  Ends ends;
+  Ends ends((data[0] & 16) != 0);
   Engine& victim = server ? ends.server : ends.client;
   Memory& wire = ends.wires[server ? 1 : 0];
   wire.step = (data[0] & 8) != 0 ? 1 + data[1] % 7 : SIZE_MAX;

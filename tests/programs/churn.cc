@@ -78,6 +78,12 @@ class Churn {
     if (open() != 0) throw conn::Error(fmt::format("{} connections are left", open()));
   }
 
+  /// With what transports keep for the next connection let go.
+  programs::Footprint footprint() {
+    for (const auto& type : registry_.types()) type->cleanup(loop_);
+    return programs::footprint();
+  }
+
   std::uint64_t both_closed() const { return both_closed_; }
 
  private:
@@ -213,12 +219,12 @@ void run(const Plan& plan) {
   Churn churn(plan);
   // What is made once and kept (caches, pools) is no growth.
   churn.run(std::min<std::uint64_t>(plan.connections, 20 * plan.at_once), plan.at_once);
-  const programs::Footprint before = programs::footprint();
+  const programs::Footprint before = churn.footprint();
   const std::uint64_t both_before = churn.both_closed();
   const auto begin = std::chrono::steady_clock::now();
   churn.run(plan.connections, plan.both_ends);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  const programs::Footprint after = programs::footprint();
+  const programs::Footprint after = churn.footprint();
   fmt::print("churn {}: {} connections in {:.1f} s, {} of them closed from both ends at once; {}\n",
              plan.url.substr(0, plan.url.find(':')), plan.connections, took.count(),
              churn.both_closed() - both_before, programs::comparison(before, after));

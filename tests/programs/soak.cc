@@ -256,6 +256,12 @@ class Soak {
     loop_.remove_time_event(watch);
   }
 
+  /// With what transports keep for the next connection let go.
+  programs::Footprint footprint() {
+    for (const auto& type : registry_.types()) type->cleanup(loop_);
+    return programs::footprint();
+  }
+
   void report() const {
     for (std::size_t i = 0; i < targets_.size(); ++i) {
       const Tally& t = tallies_[i];
@@ -287,10 +293,10 @@ void run(const Plan& plan) {
   Soak soak(plan);
   // What is made once and kept (caches, pools) is no growth.
   soak.run(std::min(30.0, plan.seconds / 4));
-  const programs::Footprint before = programs::footprint();
+  const programs::Footprint before = soak.footprint();
   std::cout << "soak: begins" << std::endl;  // whoever disturbs the network waits for it
   soak.run(plan.seconds);
-  const programs::Footprint after = programs::footprint();
+  const programs::Footprint after = soak.footprint();
   soak.report();
   fmt::print("soak: {:.0f} s; {}\n", plan.seconds, programs::comparison(before, after));
   const std::string left = programs::left_over(before, after, plan.allowance);

@@ -2,7 +2,7 @@
 # conn-perf over rdma and tls+rdma: each mode, with few requests.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-work=$(mktemp -d) || exit 1
+build=${AECONN_BUILD:-build} work=$(mktemp -d) || exit 1
 passed=0 failed=0 pids=()
 finish() { kill "${pids[@]}" 2>/dev/null; rm -rf "$work"; }
 trap finish EXIT
@@ -18,7 +18,7 @@ mount -t tracefs none /sys/kernel/tracing 2>/dev/null
 
 urls=("rdma://$AECONN_RDMA_ADDRESS:7001") queries=('')
 listen=(--listen "${urls[0]}")
-if build/conn-perf server --listen tls+rdma://127.0.0.1:1 2>&1 | grep -q 'leaves TLS out'; then
+if "$build/conn-perf" server --listen tls+rdma://127.0.0.1:1 2>&1 | grep -q 'leaves TLS out'; then
   echo 'No test over TLS: this build is without it.'
 else
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=perf \
@@ -27,12 +27,12 @@ else
   urls+=("tls+rdma://$AECONN_RDMA_ADDRESS:7002") queries+=("?ca=$work/cert.pem")
   listen+=(--listen "${urls[1]}?cert=$work/cert.pem&key=$work/key.pem")
 fi
-build/conn-perf server "${listen[@]}" >"$work/server.log" 2>&1 &
+"$build/conn-perf" server "${listen[@]}" >"$work/server.log" 2>&1 &
 pids+=($!)
 listening() { [ "$(grep -c '^listening on' "$work/server.log")" = ${#urls[@]} ]; }
 soon listening || { cat "$work/server.log"; echo '0 passed, 1 failed'; exit 1; }
 
-p() { timeout 100 build/conn-perf client "$@" --csv "$work/csv" >"$work/out" 2>&1; }
+p() { timeout 100 "$build/conn-perf" client "$@" --csv "$work/csv" >"$work/out" 2>&1; }
 cell() {  # COLUMN: of the last line
   awk -F, -v name="$1" 'NR == 1 {for (i = 1; i <= NF; ++i) if ($i == name) at = i} END {print $at}' "$work/csv"
 }

@@ -3,7 +3,7 @@
 # rdma:// the value is found in them, which shows that the capture sees it; over tls+rdma:// it is not.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-work=$(mktemp -d) || exit 1
+build=${AECONN_BUILD:-build} work=$(mktemp -d) || exit 1
 passed=0 failed=0 pids=()
 finish() { kill "${pids[@]}" 2>/dev/null; rm -rf "$work"; }
 trap finish EXIT
@@ -14,7 +14,7 @@ check() {  # NAME COMMAND...
 soon() { for ((i = 0; i < 600; i++)); do "$@" && return 0; sleep 0.1; done; return 1; }
 not() { ! "$@"; }
 
-if build/kv-server --listen tls+rdma://127.0.0.1:1 2>&1 | grep -q 'leaves TLS out'; then
+if "$build/kv-server" --listen tls+rdma://127.0.0.1:1 2>&1 | grep -q 'leaves TLS out'; then
   echo 'SKIPPED: this build has no TLS'
   echo '0 passed, 0 failed'
   exit
@@ -22,7 +22,7 @@ fi
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=capture \
   -addext "subjectAltName=IP:$AECONN_RDMA_ADDRESS" -keyout "$work/key.pem" -out "$work/cert.pem" \
   2>"$work/openssl.log" || { cat "$work/openssl.log"; echo '0 passed, 1 failed'; exit 1; }
-build/kv-server --listen "rdma://$AECONN_RDMA_ADDRESS:7001" --tls-cert "$work/cert.pem" \
+"$build/kv-server" --listen "rdma://$AECONN_RDMA_ADDRESS:7001" --tls-cert "$work/cert.pem" \
   --tls-key "$work/key.pem" --listen "tls+rdma://$AECONN_RDMA_ADDRESS:7002" >"$work/server.log" 2>&1 &
 pids+=($!)
 listening() { [ "$(grep -c '^listening on' "$work/server.log")" = 2 ]; }
@@ -40,7 +40,7 @@ packets() { tcpdump -r "$1" 2>/dev/null | wc -l; }
 
 source="source=$AECONN_RDMA_ADDRESS2"
 record "$work/plain.pcap"
-check 'SET over rdma' [ "$(build/kv-cli -u "rdma://$AECONN_RDMA_ADDRESS:7001?$source" SET openkey plainvalue1234)" = OK ]
+check 'SET over rdma' [ "$("$build/kv-cli" -u "rdma://$AECONN_RDMA_ADDRESS:7001?$source" SET openkey plainvalue1234)" = OK ]
 soon has_text "$work/plain.pcap" plainvalue1234
 stop_recording
 check "its packets were captured ($(packets "$work/plain.pcap"))" [ "$(packets "$work/plain.pcap")" -gt 10 ]
@@ -49,8 +49,8 @@ check 'its packets show the value' has_text "$work/plain.pcap" plainvalue1234
 
 record "$work/tls.pcap"
 url="tls+rdma://$AECONN_RDMA_ADDRESS:7002?$source&ca=$work/cert.pem"
-check 'SET over tls+rdma' [ "$(build/kv-cli -u "$url" SET hiddenkey secretvalue5678)" = OK ]
-check 'GET over tls+rdma' [ "$(build/kv-cli -u "$url" GET hiddenkey)" = secretvalue5678 ]
+check 'SET over tls+rdma' [ "$("$build/kv-cli" -u "$url" SET hiddenkey secretvalue5678)" = OK ]
+check 'GET over tls+rdma' [ "$("$build/kv-cli" -u "$url" GET hiddenkey)" = secretvalue5678 ]
 enough() { [ "$(packets "$work/tls.pcap")" -gt 20 ]; }
 soon enough
 stop_recording

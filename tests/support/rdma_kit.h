@@ -29,7 +29,7 @@ std::uint64_t counter(const conn::ConnectionType& type, ae::EventLoop& loop,
                       const std::string& name);
 
 /// Promised is a second; an emulated machine among others gets more.
-inline constexpr ae::Duration kPromptly = 2500ms;
+inline const ae::Duration kPromptly = 2500ms * slower();
 ae::TimePoint now();
 
 /// Echoes, and writes down how each connection ended: its error, or "end of stream".

@@ -107,7 +107,12 @@ TempFolder::~TempFolder() {
 
 // --- loops ---------------------------------------------------------------------------------------
 
-ae::Duration patience() { return rdma_address() != nullptr ? 120s : 10s; }
+unsigned slower() {
+  const char* factor = std::getenv("AECONN_SLOWER");
+  return factor != nullptr ? static_cast<unsigned>(std::max(1, std::atoi(factor))) : 1;
+}
+
+ae::Duration patience() { return (rdma_address() != nullptr ? 120s : 10s) * slower(); }
 
 void run_until(ae::EventLoop& loop, const std::function<bool()>& condition, std::string_view what,
                ae::Duration deadline) {

@@ -57,6 +57,8 @@ class TempFolder {
 
 // --- loops ---------------------------------------------------------------------------------------
 
+/// AECONN_SLOWER: how many times as long everything may take (under sanitizers, on emulators).
+unsigned slower();
 /// How long a condition may take: generous, since nothing waits for it to pass.
 ae::Duration patience();
 
