@@ -127,8 +127,8 @@ test:  ## all tests, inside and outside the microVM
 	@tests/run $(OUT)
 
 test-long:  ## what takes longer: sanitizers, churn, fuzzing by executions, an hour of soak, ...
-	@tools/packages test
-	@$(MAKE) all unit-tests programs fuzzers-too
+	@$(MAKE) sanitize-builds
+	@$(MAKE) programs fuzzers-too
 	@tests/long
 
 sanitize: sanitize-builds  ## all tests under ASan+LSan+UBSan, the threads under TSan, memcheck
