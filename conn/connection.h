@@ -23,6 +23,7 @@
 #include "ae/event_loop.h"
 #include "ae/handler_slot.h"
 #include "conn/error.h"
+#include "conn/quota.h"
 
 namespace conn {
 
@@ -170,6 +171,8 @@ class Connection : public ae::Deferred {
   /// The only way states change; the first failure stays.
   void move_to(State next);
   void fail(Failure failure);
+  /// Of the listener that accepted it; free again with the connection's end.
+  void occupy(Quota::Place place) noexcept { place_ = std::move(place); }
   /// Frees the connection once no handler is on the stack. The last thing do_close() leads to.
   void release() noexcept;
 
@@ -217,6 +220,7 @@ class Connection : public ae::Deferred {
   std::uint64_t id_;
   std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
   void* private_data_ = nullptr;
+  Quota::Place place_;
   Connection* set_next_ = nullptr;  // links of the loop's ConnectionSet
   Connection** set_link_ = nullptr;
   std::shared_ptr<Connection*> arrival_;  // set while a rebind's post is under way

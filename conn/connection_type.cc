@@ -20,6 +20,7 @@ Statistics ConnectionType::statistics(ae::EventLoop& loop) const {
           {"failed", c.failed},
           {"closed", c.closed},
           {"accept_errors", c.accept_errors},
+          {"refused", c.refused},
           {"bytes_read", c.bytes_read},
           {"bytes_written", c.bytes_written}};
 }

@@ -32,8 +32,8 @@ class Listener {
   /// Leaves arrivals in the backlog until resume(). Both may be repeated.
   virtual void pause() = 0;
   virtual void resume() = 0;
-  /// Transports with a handshake of their own (tls) tell of each one that failed; the others have
-  /// nothing to tell. Null removes. The handler may do what an accept handler may.
+  /// Tells of each arrival beyond max-connections, and of each handshake that failed where there is
+  /// one (tls). Null removes. The handler may do what an accept handler may.
   virtual void on_refused(const RefusedHandler&) {}
 };
 

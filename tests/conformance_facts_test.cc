@@ -202,6 +202,69 @@ TEST_CASE("listener: a flood of arrivals is taken in batches", "[conformance]") 
   }
 }
 
+TEST_CASE("listener: arrivals beyond max-connections are refused, counted and told of",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Site site(transport);
+    conn::Endpoint where = site.fresh();
+    if (transport.name.ends_with("memory")) {  // its URLs take no options
+      site.registry.require("memory").configure({{"max-connections", "3"}});
+    } else {
+      where.options.set("max-connections", "3");
+    }
+    std::vector<ConnectionPtr> servers, clients;
+    std::vector<std::string> told;
+    const conn::ListenerPtr listener = site.type.listen(
+        site.loop, where, [&](ConnectionPtr accepted) { servers.push_back(std::move(accepted)); });
+    listener->on_refused([&](const conn::Failure& why) { told.push_back(why.text); });
+    const conn::Endpoint to = testing::address_of(*listener);
+    for (int i = 0; i < 3; ++i) clients.push_back(site.connect(to));
+    RUN_UNTIL(site.loop, servers.size() == 3);
+
+    for (int i = 0; i < 4; ++i) {
+      bool over = false;
+      // A refused client finds the end at connect, in the handshake, or when it reads.
+      const ConnectionPtr late = site.connect(to, [&](Connection& c) {
+        over = c.state() == State::kError;
+        if (over) return;
+        c.set_read_handler([&](Connection& reader) {
+          char byte;
+          if (reader.read(&byte, 1) >= 0 || errno != EAGAIN) over = true;
+        });
+      });
+      RUN_UNTIL(site.loop, over);
+    }
+    REQUIRE(servers.size() == 3);
+    REQUIRE(site.type.counters(site.loop).refused == 4);
+    REQUIRE(told.size() == 4);
+    for (const std::string& why : told) {
+      CAPTURE(why);
+      REQUIRE(why.ends_with("3 connections are open (max-connections)"));
+    }
+    for (const auto& [name, value] : site.type.statistics(site.loop)) {
+      if (name == "refused") REQUIRE(value == 4);
+    }
+
+    // Those that have a place go on, and a place that is given up is taken by the next.
+    testing::send(site.loop, *clients[1], "still here");
+    std::size_t heard = 0;
+    for (const ConnectionPtr& server : servers) {
+      server->set_read_handler([&](Connection& c) {
+        char buffer[16];
+        const ssize_t n = c.read(buffer, sizeof buffer);
+        if (n > 0) heard += static_cast<std::size_t>(n);
+      });
+    }
+    RUN_UNTIL(site.loop, heard == 10);
+    servers.clear();
+    clients.clear();
+    RUN_UNTIL(site.loop, site.type.counters(site.loop).open == 0);
+    for (int i = 0; i < 3; ++i) clients.push_back(site.connect(to));
+    RUN_UNTIL(site.loop, servers.size() == 3);
+    REQUIRE(site.type.counters(site.loop).refused == 4);
+  }
+}
+
 // --- facts --------------------------------------------------------------------------------------
 
 TEST_CASE("connection: states follow its life, and errors are empty while all is well",

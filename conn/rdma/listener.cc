@@ -75,6 +75,7 @@ ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const E
       state_(&state),
       endpoint_(endpoint),
       settings_(settings),
+      quota_(settings.max_connections),
       accepted_(std::move(accepted)) {
   std::uint16_t port = endpoint.port;
   std::string why_none = "it names no address";
@@ -206,9 +207,18 @@ void ListenerCore::accept(Request request) {
     why = why.substr(0, 100);
     (void)rdma_reject(id, why.data(), static_cast<std::uint8_t>(why.size()));
   };
+  if (quota_.full()) {
+    ++state_->statistics().rejected;
+    ++type_.counters(state_->loop()).refused;
+    const Failure why = quota_.refusal(request.id.peer().to_string());
+    static constexpr std::string_view kReason = "max-connections reached";
+    (void)rdma_reject(request.id.get(), kReason.data(), static_cast<std::uint8_t>(kReason.size()));
+    return refused_.run(why);
+  }
   if (settings_.memory_limit != 0 && registered_bytes() + settings_.window > settings_.memory_limit)
     return reject(request.id.get(), "memory-limit reached");
   auto* connection = new RdmaConnection(type_, *state_, settings_, std::move(request.id), *this);
+  connection->occupy(quota_.take());
   try {
     young_.insert(connection);
     if (established_.capacity() < young_.size()) established_.reserve(2 * young_.size());

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "ae/handler_slot.h"
 #include "conn/listener.h"
 #include "conn/rdma/connection.h"
 #include "conn/rdma/loop_state.h"
@@ -30,6 +31,7 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   std::vector<Endpoint> endpoints() const;
   void pause() noexcept { paused_ = true; }
   void resume();
+  void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
 
   /// From a connection of ours: it is ready for data; or it died before it was handed over.
   void on_established(RdmaConnection& connection) noexcept;
@@ -55,7 +57,9 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   LoopState* state_;
   Endpoint endpoint_;
   Settings settings_;
+  const Quota quota_;
   AcceptHandler accepted_;
+  ae::HandlerSlot<void(const Failure&)> refused_;
   std::vector<std::unique_ptr<Port>> ports_;
   std::deque<Request> requests_;               // arrived while paused
   std::unordered_set<RdmaConnection*> young_;  // accepting, or established and not yet handed over
@@ -75,6 +79,7 @@ class RdmaListener final : public Listener {
   std::vector<Endpoint> endpoints() const override { return core_->endpoints(); }
   void pause() override { core_->pause(); }
   void resume() override { core_->resume(); }
+  void on_refused(const RefusedHandler& handler) override { core_->on_refused(handler); }
 
  private:
   std::unique_ptr<ListenerCore> core_;

@@ -32,6 +32,7 @@ Settings Settings::from(const Options& o) {
                   "read-budget",
                   "accept-batch",
                   "backlog",
+                  "max-connections",
                   "memory-limit",
                   "keepalive",
                   "connect-timeout",
@@ -58,6 +59,7 @@ Settings Settings::from(const Options& o) {
   s.read_budget = u32(o.bytes("read-budget", s.read_budget, 4096, kMaxWindow));
   s.accept_batch = u32(o.number("accept-batch", s.accept_batch, 1, 10000));
   s.backlog = u32(o.number("backlog", s.backlog, 1, 65535));
+  s.max_connections = Quota::parse(o);
   s.memory_limit = o.bytes("memory-limit", 0, 0, std::uint64_t{1} << 50);
   s.keepalive = o.duration("keepalive", s.keepalive, ae::Duration::zero(), hours(24));
   s.connect_timeout = o.duration("connect-timeout", s.connect_timeout, milliseconds(1), hours(1));

@@ -6,6 +6,7 @@
 
 #include "ae/event_loop.h"
 #include "conn/options.h"
+#include "conn/quota.h"
 #include "conn/rdma/cm.h"
 #include "conn/rdma/stream.h"
 
@@ -31,6 +32,7 @@ struct Settings {
   std::uint32_t read_budget = 1024 * 1024;    ///< bytes one connection may read in one iteration
   std::uint32_t accept_batch = 64;
   std::uint32_t backlog = 511;
+  std::uint64_t max_connections = Quota::kDefault;
   std::uint64_t memory_limit = 0;  ///< registered bytes of the process; 0: no limit
   ae::Duration keepalive = std::chrono::seconds(3);
   ae::Duration connect_timeout = std::chrono::seconds(5);

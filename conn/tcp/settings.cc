@@ -12,6 +12,7 @@ constexpr std::uint64_t kMaxBuffer = std::uint64_t{1} << 30;
 void parse_common(const Options& options, Settings& s) {
   s.backlog = static_cast<int>(options.number("backlog", 511, 1, 65535));
   s.accept_batch = static_cast<unsigned>(options.number("accept-batch", 64, 1, 65535));
+  s.max_connections = Quota::parse(options);
   s.connect_timeout = options.duration("connect-timeout", s.connect_timeout, 1ms, 24h);
   s.linger = options.duration("linger", s.linger, 0s, 1h);
   s.send_buffer = static_cast<int>(options.bytes("send-buffer", 0, 0, kMaxBuffer));
@@ -45,9 +46,9 @@ SocketAddress parse_source(const Options& options) {
 }  // namespace
 
 Settings tcp_settings(const Options& options) {
-  options.only("tcp",
-               {"accept-batch", "backlog", "connect-timeout", "keepalive", "linger", "nodelay",
-                "receive-buffer", "reuseport", "send-buffer", "source", "user-timeout"});
+  options.only("tcp", {"accept-batch", "backlog", "connect-timeout", "keepalive", "linger",
+                       "max-connections", "nodelay", "receive-buffer", "reuseport", "send-buffer",
+                       "source", "user-timeout"});
   Settings s;
   parse_common(options, s);
   s.nodelay = options.flag("nodelay", true);
@@ -59,8 +60,8 @@ Settings tcp_settings(const Options& options) {
 }
 
 Settings unix_settings(const Options& options) {
-  options.only("unix", {"accept-batch", "backlog", "connect-timeout", "linger", "mode",
-                        "receive-buffer", "send-buffer"});
+  options.only("unix", {"accept-batch", "backlog", "connect-timeout", "linger", "max-connections",
+                        "mode", "receive-buffer", "send-buffer"});
   Settings s;
   parse_common(options, s);
   s.mode = parse_mode(options);

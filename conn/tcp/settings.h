@@ -5,6 +5,7 @@
 
 #include "ae/event_loop.h"
 #include "conn/options.h"
+#include "conn/quota.h"
 #include "conn/resolver.h"
 
 namespace conn::tcp {
@@ -13,6 +14,7 @@ struct Settings {
   // Both.
   int backlog = 511;           ///< as Redis; the kernel caps it at somaxconn
   unsigned accept_batch = 64;  ///< connections accepted in one iteration
+  std::uint64_t max_connections = Quota::kDefault;
   ae::Duration connect_timeout = std::chrono::seconds(5);
   ae::Duration linger = std::chrono::seconds(3);  ///< how long close() may go on delivering
   int send_buffer = 0, receive_buffer = 0;        ///< bytes; 0: the kernel decides (and adapts)

@@ -18,7 +18,8 @@ SocketConnection::SocketConnection(const SocketType& type, ae::EventLoop& loop,
                                    std::shared_ptr<const Settings> settings)
     : Connection(type, loop), settings_(std::move(settings)) {}
 
-void SocketConnection::adopt(Fd fd, const SocketAddress& peer) {
+void SocketConnection::adopt(Fd fd, const SocketAddress& peer, Quota::Place place) {
+  occupy(std::move(place));
   fd_ = std::move(fd);
   set_peer(peer);
   move_to(State::kConnected);

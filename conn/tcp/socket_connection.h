@@ -23,7 +23,7 @@ class SocketConnection final : public Connection {
   ~SocketConnection() override = default;
 
   /// Takes an accepted socket: kConnected from here on. Makes no system call.
-  void adopt(Fd fd, const SocketAddress& peer);
+  void adopt(Fd fd, const SocketAddress& peer, Quota::Place place = {});
 
   int fd() const noexcept override { return fd_.get(); }
   std::string local_address() const override;

@@ -61,6 +61,7 @@ class SocketListener::Acceptor final : public ae::Deferred {
   void stop() noexcept;
   void pause() { set_paused(true); }
   void resume() { set_paused(false); }
+  void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
   ae::EventLoop* loop() const noexcept { return loop_; }
   const std::vector<SocketType::Bound>& sockets() const noexcept { return sockets_; }
 
@@ -78,7 +79,9 @@ class SocketListener::Acceptor final : public ae::Deferred {
   LoopCounters& counters_;
   std::shared_ptr<const Settings> settings_;
   std::vector<SocketType::Bound> sockets_;
+  const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
+  ae::HandlerSlot<void(const Failure&)> refused_;
   bool paused_ = false, watched_ = false;
   ae::Duration retry_delay_ = kFirstRetry;
   ae::TimerId retry_timer_ = 0;
@@ -121,7 +124,8 @@ SocketListener::Acceptor::Acceptor(const SocketType& type, ae::EventLoop& loop,
       loop_(&loop),
       counters_(type.counters(loop)),
       settings_(std::move(settings)),
-      sockets_(std::move(sockets)) {
+      sockets_(std::move(sockets)),
+      quota_(settings_->max_connections) {
   accepted_.set(std::move(accepted));
 }
 
@@ -141,6 +145,7 @@ void SocketListener::Acceptor::stop() noexcept {
   }
   ListenerSet::remove(*this);
   loop_ = nullptr;
+  refused_.clear();
   accepted_.clear();  // last: what it holds may be anything
 }
 
@@ -178,9 +183,15 @@ void SocketListener::Acceptor::accept_batch(std::size_t index) {
     }
     peer.size = std::min<socklen_t>(size, sizeof peer.storage);
     retry_delay_ = kFirstRetry;
-    ConnectionPtr owner(adopt(std::move(fd), peer));
-    if (!owner) continue;
-    accepted_.run(std::move(owner));
+    if (quota_.full()) {
+      ++counters_.refused;
+      fd.reset();
+      refused_.run(quota_.refusal(peer.to_string()));
+    } else {
+      ConnectionPtr owner(adopt(std::move(fd), peer));
+      if (!owner) continue;
+      accepted_.run(std::move(owner));
+    }
     // The handler may have stopped or paused this listener.
     if (loop_ == nullptr || !watched_) return;
   }
@@ -190,7 +201,7 @@ void SocketListener::Acceptor::accept_batch(std::size_t index) {
 SocketConnection* SocketListener::Acceptor::adopt(Fd fd, const SocketAddress& peer) {
   try {
     auto* connection = new SocketConnection(type_, *loop_, settings_);
-    connection->adopt(std::move(fd), peer);
+    connection->adopt(std::move(fd), peer, quota_.take());
     return connection;
   } catch (const std::bad_alloc&) {
     ++counters_.accept_errors;
@@ -231,5 +242,6 @@ std::vector<Endpoint> SocketListener::endpoints() const {
 
 void SocketListener::pause() { acceptor_->pause(); }
 void SocketListener::resume() { acceptor_->resume(); }
+void SocketListener::on_refused(const RefusedHandler& handler) { acceptor_->on_refused(handler); }
 
 }  // namespace conn::tcp

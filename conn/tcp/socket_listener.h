@@ -20,6 +20,7 @@ class SocketListener final : public Listener {
   std::vector<Endpoint> endpoints() const override;
   void pause() override;
   void resume() override;
+  void on_refused(const RefusedHandler& handler) override;
 
  private:
   class Acceptor;

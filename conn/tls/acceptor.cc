@@ -23,6 +23,14 @@ Acceptor::Acceptor(const TlsType& type, LoopState& shared,
   shared.add(*this);
 }
 
+void Acceptor::start(ListenerPtr below) {
+  below_ = std::move(below);
+  below_->on_refused([this](const Failure& failure) {
+    ++type_.counters(shared_->loop()).refused;
+    refused_.run(failure);
+  });
+}
+
 void Acceptor::stop() noexcept {
   if (shared_ == nullptr) return;
   if (room_timer_ != 0) shared_->loop().remove_time_event(room_timer_);

@@ -21,7 +21,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
   Acceptor(const TlsType& type, LoopState& shared, std::shared_ptr<const ContextSource> contexts,
            AcceptHandler accepted);
   /// Begins; `below` gives its connections to arrived().
-  void start(ListenerPtr below) { below_ = std::move(below); }
+  void start(ListenerPtr below);
   /// Ends listening and all handshakes; nothing runs any more.
   void stop() noexcept;
 

@@ -289,6 +289,7 @@ int TlsConnection::die(const char* what) {
   if (engine_->wire_failed() && below_->error_code()) {
     fail({below_->error_code(), below_->last_error()});
   } else {
+    if (engine_->failure().code == Errc::kTooManyMessages) ++shared().counters.message_floods;
     fail({engine_->failure().code, what + peer_address() + ": " + engine_->failure().text});
   }
   const std::error_condition condition = error_code().default_error_condition();

@@ -78,6 +78,18 @@ std::shared_ptr<const ContextSource> ContextTable::source(const Options& endpoin
   return slot;
 }
 
+ContextTable::Sessions ContextTable::sessions() const {
+  const std::lock_guard lock(mutex_);
+  Sessions all;
+  for (const auto& [key, slot] : slots_) {
+    if (!slot->serves) continue;
+    SSL_CTX* const server = slot->get()->server();
+    all.kept += static_cast<std::uint64_t>(SSL_CTX_sess_number(server));
+    all.dropped += static_cast<std::uint64_t>(SSL_CTX_sess_cache_full(server));
+  }
+  return all;
+}
+
 void ContextTable::forget_unused() {
   std::erase_if(slots_, [](const auto& entry) { return entry.second.use_count() == 1; });
 }

@@ -28,6 +28,12 @@ class ContextTable {
   /// which needs a server's context now and after each configure().
   std::shared_ptr<const ContextSource> source(const Options& endpoint, bool serves);
 
+  /// Of all listeners with resumption=cache.
+  struct Sessions {
+    std::uint64_t kept = 0, dropped = 0;  ///< now; for want of room (session-cache)
+  };
+  Sessions sessions() const;
+
  private:
   struct Slot;
   std::shared_ptr<const Context> make(const Options& type, const Options& endpoint) const;

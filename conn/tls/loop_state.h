@@ -15,8 +15,9 @@ class Acceptor;
 
 struct Counters {
   std::uint64_t handshakes = 0, resumed = 0, handshake_failures = 0, handshake_timeouts = 0;
-  std::uint64_t evicted = 0;      ///< handshakes that made room for others (max-handshakes)
-  std::uint64_t handshaking = 0;  ///< now
+  std::uint64_t evicted = 0;         ///< handshakes that made room for others (max-handshakes)
+  std::uint64_t handshaking = 0;     ///< now
+  std::uint64_t message_floods = 0;  ///< connections that ended for messages without data
 };
 
 /// A connection with buffers that an idle one does not need stands in this list.

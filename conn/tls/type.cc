@@ -196,6 +196,10 @@ Statistics TlsType::statistics(ae::EventLoop& loop) const {
   all.emplace_back("handshake_failures", counters.handshake_failures);
   all.emplace_back("handshake_timeouts", counters.handshake_timeouts);
   all.emplace_back("handshakes_evicted", counters.evicted);
+  all.emplace_back("message_floods", counters.message_floods);
+  const ContextTable::Sessions sessions = contexts_->table.sessions();
+  all.emplace_back("sessions", sessions.kept);
+  all.emplace_back("sessions_dropped", sessions.dropped);
   return all;
 }
 

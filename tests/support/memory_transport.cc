@@ -112,7 +112,8 @@ class MemoryConnection final : public QueuedConnection {
       : QueuedConnection(type, shared.loop, shared.ready), shared_(&shared), arrival_(*this) {}
 
   /// The server's end of a link that waited in a backlog.
-  void accept(std::shared_ptr<Link> link) {
+  void accept(std::shared_ptr<Link> link, Quota::Place place) {
+    occupy(std::move(place));
     move_to(State::kAccepting);
     join(std::move(link), 1);
   }
@@ -288,6 +289,7 @@ class MemoryListener final : public Listener, public ReadyItem {
       : type_(type),
         shared_(&shared),
         endpoint_(endpoint),
+        quota_(shared.config.max_connections),
         accepted_(std::make_shared<AcceptHandler>(std::move(accepted))) {
     if (!shared.listeners.emplace(name(), this).second) {
       throw Error("listen on " + endpoint.to_string() + ": " + errno_text(EADDRINUSE));
@@ -305,6 +307,8 @@ class MemoryListener final : public Listener, public ReadyItem {
     paused_ = false;
     if (shared_ != nullptr && !backlog_.empty()) shared_->ready.push(*this);
   }
+
+  void on_refused(const RefusedHandler& handler) override { refused_ = handler; }
 
   bool full() const { return backlog_.size() >= shared_->config.backlog; }
   void arrive(std::shared_ptr<Link> link) {
@@ -328,11 +332,18 @@ class MemoryListener final : public Listener, public ReadyItem {
         ++type_.counters(shared_->loop).accept_errors;
         continue;
       }
-      auto* connection = new MemoryConnection(type_, *shared_);
-      ConnectionPtr owner(connection);
-      connection->accept(link);
-      (*accepted)(std::move(owner));
       ++ran;
+      if (quota_.full()) {
+        ++type_.counters(shared_->loop).refused;
+        link->reset("too many connections");
+        const RefusedHandler refused = refused_;  // it may remove itself
+        if (refused) refused(quota_.refusal(link->names[0]));
+      } else {
+        auto* connection = new MemoryConnection(type_, *shared_);
+        ConnectionPtr owner(connection);
+        connection->accept(link, quota_.take());
+        (*accepted)(std::move(owner));
+      }
       if (accepted.use_count() == 1) return ran;
     }
     if (!paused_ && !backlog_.empty()) shared_->ready.push(*this);
@@ -342,7 +353,9 @@ class MemoryListener final : public Listener, public ReadyItem {
   const MemoryType& type_;
   MemoryLoop* shared_;
   const Endpoint endpoint_;
+  const Quota quota_;
   const std::shared_ptr<AcceptHandler> accepted_;
+  RefusedHandler refused_;
   std::deque<std::shared_ptr<Link>> backlog_;
   bool paused_ = false;
 };
@@ -373,10 +386,11 @@ MemoryLoop::~MemoryLoop() {
 }  // namespace
 
 void MemoryType::configure(const Options& options) {
-  options.only("memory", {"pipe", "backlog"});
+  options.only("memory", {"pipe", "backlog", "max-connections"});
   Config next = config_;
   next.pipe_size = options.bytes("pipe", next.pipe_size, 1, std::size_t{1} << 30);
   next.backlog = options.number("backlog", next.backlog, 1, 65535);
+  next.max_connections = options.number("max-connections", next.max_connections, 1, Quota::kMost);
   config_ = next;
 }
 

@@ -27,6 +27,7 @@ struct Config {
   Faults faults = {};
   std::size_t pipe_size = 64 << 10;  ///< bytes under way in each direction (option pipe)
   std::size_t backlog = 511;         ///< arrivals that wait for accept (option backlog)
+  std::uint64_t max_connections = Quota::kDefault;  ///< of a listener (option max-connections)
 };
 
 class MemoryType final : public ConnectionType {

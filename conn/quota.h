@@ -1,0 +1,41 @@
+#pragma once
+// How many connections of one listener may exist at once (option max-connections). Used by
+// transports; host programs do not need it.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "conn/error.h"
+#include "conn/options.h"
+
+namespace conn {
+
+class Quota {
+ public:
+  /// Held by a connection until it is destroyed, which may be on another thread.
+  using Place = std::shared_ptr<const void>;
+  static constexpr std::uint64_t kDefault = 65536, kMost = 100'000'000;
+
+  explicit Quota(std::uint64_t most) : most_(most), places_(std::make_shared<char>()) {}
+  /// The option's value; throws Error.
+  static std::uint64_t parse(const Options& options) {
+    return options.number("max-connections", kDefault, 1, kMost);
+  }
+
+  bool full() const noexcept { return static_cast<std::uint64_t>(places_.use_count()) > most_; }
+  Place take() const noexcept { return places_; }
+  /// What Listener::on_refused() tells of an arrival that found no place.
+  Failure refusal(std::string_view peer) const {
+    return {std::make_error_code(std::errc::connection_refused),
+            std::string(peer.empty() ? "a client" : peer) + ": " + std::to_string(most_) +
+                " connections are open (max-connections)"};
+  }
+
+ private:
+  std::uint64_t most_;
+  std::shared_ptr<const char> places_;  // each copy of it is a place that is taken
+};
+
+}  // namespace conn
