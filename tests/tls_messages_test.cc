@@ -4,6 +4,7 @@
 
 #include <openssl/err.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 
@@ -192,6 +193,9 @@ TEST_CASE("tls: KeyUpdates without end are an error, and answers do not pile up"
   REQUIRE(half.ours->error_code() == Errc::kTooManyMessages);
   REQUIRE_THAT(half.ours->last_error(), Contains("KeyUpdate"));
   REQUIRE(half.received.empty());
+  const auto statistics = half.ours->type().statistics(half.loop);
+  REQUIRE(std::count(statistics.begin(), statistics.end(),
+                     std::pair<std::string, std::uint64_t>{"message_floods", 1}) == 1);
 }
 
 // --- early data ----------------------------------------------------------------------------------

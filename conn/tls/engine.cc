@@ -467,7 +467,9 @@ void Engine::refuse_plain_text() {
 
 void Engine::fail(int result, bool in_handshake) {
   if (failed()) return;
-  const unsigned long error = ERR_peek_error();
+  unsigned long error = ERR_peek_error();
+  // A cipher's own complaint comes before what it means for the connection.
+  if (ERR_GET_LIB(error) == ERR_LIB_PROV) error = ERR_peek_last_error();
   const bool verification = !bad_certificate_.empty() || is_about_certificates(error);
   Errc code = verification   ? Errc::kVerification
               : in_handshake ? Errc::kHandshake
