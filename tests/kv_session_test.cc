@@ -92,8 +92,9 @@ TEST_CASE("session: announcing much allocates nothing", "[kv][hostile]") {
     sessions.push_back(std::make_unique<Session>(server, info(i)));
     sessions.back()->feed(i % 2 == 0 ? "*1000000\r\n" : "*1\r\n$536870912\r\nabc");
     sessions.back()->execute();
+    (void)sessions.back()->prepare();  // as the next read would
   }
-  REQUIRE(server.buffer_bytes <= 1000 * 16384);
+  REQUIRE(server.buffer_bytes <= 1000 * 32768);
 }
 
 TEST_CASE("session: a client that does not read its replies is given up", "[kv][hostile]") {

@@ -65,6 +65,12 @@ constexpr Parameter kParameters[] = {
      }},
     {"maxmemory", [](const Server& s) { return fmt::format("{}", s.config.maxmemory); },
      [](Server& s, std::string_view v) { return set_memory(v, s.config.maxmemory); }},
+    {"maxmemory-clients",
+     [](const Server& s) { return fmt::format("{}", s.config.clients_memory_limit); },
+     [](Server& s, std::string_view v) { return set_memory(v, s.config.clients_memory_limit); }},
+    {"client-query-buffer-limit",
+     [](const Server& s) { return fmt::format("{}", s.config.client_query_limit); },
+     [](Server& s, std::string_view v) { return set_memory(v, s.config.client_query_limit); }},
     {"proto-max-bulk-len", [](const Server& s) { return fmt::format("{}", s.config.parser.bulk); },
      [](Server& s, std::string_view v) {
        std::uint64_t size = 0;

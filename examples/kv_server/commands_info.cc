@@ -60,6 +60,7 @@ void memory_section(Server& server, Fields& fields) {
   add(fields, "used_memory_peak_human", format_memory(peak));
   add(fields, "used_memory_dataset", server.store.memory());
   add(fields, "mem_clients_normal", server.buffer_bytes);
+  add(fields, "maxmemory_clients", server.config.clients_memory_limit);
   add(fields, "maxmemory", server.config.maxmemory);
   add(fields, "maxmemory_human", format_memory(server.config.maxmemory));
   add(fields, "maxmemory_policy", "noeviction");
@@ -87,6 +88,8 @@ void stats_section(Server& server, Fields& fields) {
   add(fields, "protocol_errors", statistics.protocol_errors);
   add(fields, "auth_failures", statistics.auth_failures);
   add(fields, "client_output_buffer_limit_disconnections", statistics.output_limit_closed);
+  add(fields, "client_query_buffer_limit_disconnections", statistics.query_limit_closed);
+  add(fields, "evicted_clients", statistics.clients_evicted);
   add(fields, "timed_out_clients", statistics.timed_out);
 }
 

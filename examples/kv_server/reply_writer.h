@@ -21,12 +21,21 @@ class ReplyWriter {
   std::uint64_t errors() const noexcept { return errors_; }
   const std::string& last_error() const noexcept { return last_error_; }
 
+  /// A bulk that would follow when more than `bytes` are unsent is left out, and overflowed() says
+  /// so: one value of any size passes, a thousand of them in one reply do not.
+  void set_limit(std::size_t bytes) noexcept { limit_ = bytes; }
+  bool overflowed() const noexcept { return overflowed_; }
+
   void ok() { out_.append("+OK\r\n"); }
   void simple(std::string_view text);
   /// `text` starts with a code: "ERR syntax error". Line ends in it become blanks.
   void error(std::string_view text);
   void integer(std::int64_t value) { header(':', value); }
   void bulk(std::string_view bytes) {
+    if (out_.size() > limit_) {
+      overflowed_ = true;
+      return;
+    }
     char* const start = out_.prepare(bytes.size() + 25).data();
     char* at = start;
     *at++ = '$';
@@ -61,6 +70,8 @@ class ReplyWriter {
 
   Buffer& out_;
   int version_ = 2;
+  bool overflowed_ = false;
+  std::size_t limit_ = static_cast<std::size_t>(-1);
   std::uint64_t errors_ = 0;
   std::string last_error_;
 };

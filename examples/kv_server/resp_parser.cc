@@ -175,6 +175,11 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
   return Result::kRequest;
 }
 
+std::size_t RequestParser::memory() const noexcept {
+  return spans_.capacity() * sizeof(spans_[0]) + arguments_.capacity() * sizeof(arguments_[0]) +
+         heap_bytes(inline_text_);
+}
+
 void RequestParser::shrink() {
   if (!done_) return;
   // Not "= {}", which keeps the capacity.

@@ -46,6 +46,8 @@ class RequestParser {
   const std::string& error() const noexcept { return error_; }
   /// How many more bytes the argument that is arriving needs; 0 if that is not known.
   std::size_t missing() const noexcept { return missing_; }
+  /// Bytes that it has allocated.
+  std::size_t memory() const noexcept;
   /// Frees what an unusually long request left behind.
   void shrink();
 

@@ -10,6 +10,11 @@
 
 namespace kv {
 
+/// What a string has allocated; a short one lies within itself.
+inline std::size_t heap_bytes(const std::string& text) noexcept {
+  return text.capacity() > std::string().capacity() ? text.capacity() + 1 : 0;
+}
+
 inline char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 inline bool equals_ignore_case(std::string_view a, std::string_view b) noexcept {
   if (a.size() != b.size()) return false;

@@ -97,6 +97,7 @@ void NetworkServer::watch(Client& client) {
 }
 
 void NetworkServer::read(Client& client) {
+  if (client.session.killed()) return;  // it goes before the loop sleeps
   std::span<char> room;
   try {
     room = client.session.prepare();
@@ -118,6 +119,7 @@ void NetworkServer::read(Client& client) {
 
 void NetworkServer::run(Client& client) {
   const Session::Progress progress = client.session.execute();
+  server_.limit_clients_memory();
   client.busy = progress == Session::Progress::kMore || progress == Session::Progress::kHeld;
   if (progress == Session::Progress::kMore) busy_.push_back(&client);
   if (progress == Session::Progress::kHeld) {

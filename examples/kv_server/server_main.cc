@@ -102,6 +102,10 @@ int main(int argc, char** argv) try {
   setting("--proto-max-bulk-len", "proto-max-bulk-len", "Largest argument (512mb)");
   setting("--client-output-limit", "client-output-buffer-limit",
           "Unsent replies after which a client is closed (64mb)");
+  setting("--client-query-limit", "client-query-buffer-limit",
+          "Longest request; a client that sends more is closed (1gb)");
+  setting("--maxmemory-clients", "maxmemory-clients",
+          "Memory of all clients' requests and replies; the largest are closed beyond it (4gb)");
   setting("--timeout", "timeout", "Close clients idle for so many seconds (0: never)");
   app.add_flag("--enable-debug-command", server.config.debug_command,
                "Let clients use DEBUG SLEEP, which stops the server for everybody");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 
 #include "command.h"
 #include "session.h"
@@ -56,6 +57,30 @@ void Server::sum_up_refused(std::int64_t second) {
   if (refused_ > kRefusedLines && log)
     log(fmt::format("{} more refused", refused_ - kRefusedLines));
   refused_ = 0;
+}
+
+void Server::limit_clients_memory() {
+  if (config.clients_memory_limit == 0 || buffer_bytes <= config.clients_memory_limit) return;
+  std::vector<std::pair<std::size_t, Session*>> largest;
+  for (const auto& [id, session] : sessions) {
+    // Nobody is closed for what an empty buffer holds, or one that is on its way.
+    if (session->killed())
+      session->drop_buffers();
+    else
+      session->shrink();
+    if (!session->killed()) largest.emplace_back(session->memory(), session);
+  }
+  std::sort(largest.begin(), largest.end(), std::greater<>());
+  for (const auto& [size, session] : largest) {
+    if (buffer_bytes <= config.clients_memory_limit) return;
+    ++statistics.clients_evicted;
+    log_limited(
+        fmt::format("client {} closed: it holds {} bytes, and all clients together more "
+                    "than maxmemory-clients",
+                    session->id(), size));
+    session->kill();
+    session->drop_buffers();
+  }
 }
 
 bool Server::tick() {

@@ -29,8 +29,11 @@ struct Config {
   std::int64_t maxclients = 10000;
   std::uint64_t maxmemory = 0;                   ///< 0: no limit
   std::uint64_t client_output_limit = 64 << 20;  ///< unsent bytes of one client; 0: no limit
-  std::int64_t timeout_seconds = 0;              ///< idle clients are closed after it; 0: never
-  bool debug_command = false;                    ///< DEBUG stops the server for everybody
+  std::uint64_t client_query_limit = 1 << 30;    ///< bytes of one request; 0: no limit
+  /// Of all clients' buffers together; beyond it those with the most are closed. 0: no limit.
+  std::uint64_t clients_memory_limit = std::uint64_t{4} << 30;
+  std::int64_t timeout_seconds = 0;  ///< idle clients are closed after it; 0: never
+  bool debug_command = false;        ///< DEBUG stops the server for everybody
   ParserLimits parser;
   std::vector<std::string> listen;  ///< for CONFIG GET bind
 };
@@ -41,7 +44,8 @@ struct Statistics {
   std::uint64_t error_replies = 0;
   std::uint64_t keyspace_hits = 0, keyspace_misses = 0;
   std::uint64_t bytes_in = 0, bytes_out = 0;
-  std::uint64_t output_limit_closed = 0, timed_out = 0, protocol_errors = 0, auth_failures = 0;
+  std::uint64_t output_limit_closed = 0, query_limit_closed = 0, clients_evicted = 0;
+  std::uint64_t timed_out = 0, protocol_errors = 0, auth_failures = 0;
   std::map<std::string, std::uint64_t, std::less<>> errors;  ///< by code; codes are ours, so few
   struct PerCommand {
     std::uint64_t calls = 0, rejected = 0, failed = 0;
@@ -80,7 +84,7 @@ class Server {
   Statistics statistics;
   /// By id, which is the order of arrival.
   std::map<std::uint64_t, Session*> sessions;
-  std::size_t buffer_bytes = 0;  ///< of all sessions' buffers
+  std::size_t buffer_bytes = 0;  ///< what peers made all sessions hold
 
   // Set by the network part and by main(); empty ones are skipped.
   std::function<void(bool now)> request_shutdown;
@@ -105,6 +109,9 @@ class Server {
   void log_limited(std::string_view text);
   /// An arrival that did not become a client: ten lines a second, then how many more there were.
   void log_refused(std::string_view why);
+
+  /// Closes clients, the largest first, until maxmemory-clients is kept. Not from a command.
+  void limit_clients_memory();
 
   /// The regular work, ten times a second: expiry, resizing, idle buffers, idle clients.
   /// True if there is more to do at once.

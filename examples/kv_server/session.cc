@@ -15,6 +15,7 @@ constexpr std::size_t kReadSize = 16 * 1024;
 constexpr std::size_t kLargestRead = 1 << 20;
 /// A batch whose replies pass this ends, so that one client's large values do not stall others.
 constexpr std::size_t kBatchOutput = 1 << 20;
+constexpr std::size_t kSignOfLife = 4096;
 
 }  // namespace
 
@@ -38,7 +39,10 @@ Session::Session(Server& server, std::function<SessionInfo()> describe)
   ++server_.statistics.connections_received;
 }
 
-Session::~Session() { server_.sessions.erase(id_); }
+Session::~Session() {
+  server_.buffer_bytes -= metered_;
+  server_.sessions.erase(id_);
+}
 
 const SessionInfo& Session::info() const {
   if (describe_) info_ = std::exchange(describe_, nullptr)();
@@ -48,8 +52,10 @@ const SessionInfo& Session::info() const {
 // --- bytes ---------------------------------------------------------------------------------------
 
 std::span<char> Session::prepare(std::size_t at_least) {
-  const std::size_t missing = std::min(parser_.missing(), kLargestRead);
-  return input_.prepare(std::max({at_least, missing, kReadSize}));
+  // Larger reads for larger arguments, but no more room than for as much again as has come:
+  // announcing half a gigabyte costs a client nothing.
+  const std::size_t earned = std::min(input_.size(), kLargestRead);
+  return input_.prepare(std::max({at_least, std::min(parser_.missing(), earned), kReadSize}));
 }
 
 void Session::commit(std::size_t size) {
@@ -78,6 +84,29 @@ void Session::shrink() {
   input_.shrink();
   output_.shrink();
   parser_.shrink();
+  meter();
+}
+
+void Session::drop_buffers() noexcept {
+  input_.clear();
+  output_.clear();
+  input_.shrink();
+  output_.shrink();
+}
+
+/// A byte now and then is not enough to count as alive (timeout): a request, or a good part of one.
+void Session::note_progress() noexcept {
+  if (input_.size() < heard_ + kSignOfLife) return;
+  heard_ = input_.size();
+  last_interaction_us_ = now_us_;
+}
+
+/// The buffers count themselves.
+void Session::meter() noexcept {
+  const std::size_t now = parser_.memory() + heap_bytes(name_) + heap_bytes(library_name_) +
+                          heap_bytes(library_version_);
+  server_.buffer_bytes += now - metered_;
+  metered_ = now;
 }
 
 // --- running -------------------------------------------------------------------------------------
@@ -86,7 +115,6 @@ Session::Progress Session::execute(std::size_t limit) {
   if (closing_ || killed_) return Progress::kDone;
   now_us_ = server_.now_us();
   if (now_us_ < held_until_us_) return Progress::kHeld;
-  if (!input_.empty()) last_interaction_us_ = now_us_;
   if (begins_with_tls()) {
     server_.log_limited(fmt::format("{} {} speaks TLS; this port is plain: use a tls:// one",
                                     info().transport, info().peer));
@@ -99,7 +127,13 @@ Session::Progress Session::execute(std::size_t limit) {
   try {
     for (std::size_t done = 0; !input_.empty();) {
       const auto result = parser_.next(input_.view(), server_.config.parser, authenticated());
-      if (result == RequestParser::Result::kNeedMore) break;
+      if (result == RequestParser::Result::kNeedMore) {
+        check_query_limit();
+        note_progress();
+        break;
+      }
+      heard_ = 0;
+      last_interaction_us_ = now_us_;
       if (result == RequestParser::Result::kError) {
         protocol_error();
       } else {
@@ -122,6 +156,7 @@ Session::Progress Session::execute(std::size_t limit) {
     server_.log_limited(fmt::format("client {} closed: out of memory", id_));
     killed_ = true;
   }
+  meter();
   if (closing_) {
     input_.clear();
     return Progress::kDone;
@@ -134,9 +169,23 @@ Session::Progress Session::execute(std::size_t limit) {
 bool Session::over_output_limit() noexcept {
   const std::uint64_t limit = server_.config.client_output_limit;
   if (limit == 0 || output_.size() <= limit) return false;
+  give_up_on_reader();
+  return true;
+}
+
+void Session::give_up_on_reader() noexcept {
   ++server_.statistics.output_limit_closed;
   killed_ = true;
-  return true;
+}
+
+/// One request of many large arguments: each may be within its limit.
+void Session::check_query_limit() {
+  const std::uint64_t limit = server_.config.client_query_limit;
+  if (limit == 0 || input_.size() <= limit) return;
+  ++server_.statistics.query_limit_closed;
+  server_.log_limited(fmt::format("client {} ({} {}) closed: a request of more than {} bytes", id_,
+                                  info().transport, info().peer, limit));
+  killed_ = true;
 }
 
 /// The first bytes of a ClientHello: a handshake record, of SSL 3.0 or TLS.
@@ -146,8 +195,11 @@ bool Session::begins_with_tls() const noexcept {
 
 void Session::run(Arguments arguments) {
   const std::size_t output_before = output_.size();
+  const std::uint64_t limit = server_.config.client_output_limit;
+  reply_.set_limit(limit == 0 ? SIZE_MAX : limit);
   dispatch(arguments);
   ++commands_;
+  if (reply_.overflowed()) return give_up_on_reader();
   if (replies_off_ || skip_this_) output_.truncate(output_before);
   skip_this_ = skip_next_;
   skip_next_ = false;
@@ -286,9 +338,9 @@ std::string Session::describe() const {
       id_, info().peer, info().local, info().fd, name_, (now - created_us_) / 1'000'000,
       (now - last_interaction_us_) / 1'000'000, database_, input_.size(),
       input_.capacity() - input_.size(), output_.capacity(), output_.size(), output_.capacity(),
-      input_.capacity() + output_.capacity() + sizeof(Session),
-      last_command_ != nullptr ? last_command_->name : "NULL", reply_.version(), library_name_,
-      library_version_, bytes_in_, bytes_out_, commands_, info().transport);
+      memory() + sizeof(Session), last_command_ != nullptr ? last_command_->name : "NULL",
+      reply_.version(), library_name_, library_version_, bytes_in_, bytes_out_, commands_,
+      info().transport);
 }
 
 }  // namespace kv

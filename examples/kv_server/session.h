@@ -55,8 +55,12 @@ class Session {
   /// Close it at once, whatever is pending.
   bool killed() const noexcept { return killed_; }
   void kill();
+  /// Of a killed one, at once: the end of its connection may take a turn.
+  void drop_buffers() noexcept;
   /// Like kill() if someone else asks; the session that is running gets its reply first.
   void close_by_command(const Session& requester);
+  /// Bytes that its peer made it hold: input, output, what was parsed of it, names.
+  std::size_t memory() const noexcept { return input_.capacity() + output_.capacity() + metered_; }
   /// Frees the buffers if nothing is in them.
   void shrink();
 
@@ -96,6 +100,10 @@ class Session {
   void count_errors(std::uint64_t before, const Command* command);
   void protocol_error();
   bool over_output_limit() noexcept;
+  void give_up_on_reader() noexcept;
+  void check_query_limit();
+  void note_progress() noexcept;
+  void meter() noexcept;
   bool begins_with_tls() const noexcept;
 
   Server& server_;
@@ -114,6 +122,8 @@ class Session {
   const std::int64_t created_us_;
   std::int64_t last_interaction_us_;
   std::int64_t held_until_us_ = 0;
+  std::size_t heard_ = 0;    ///< bytes of the request under way, at the last interaction
+  std::size_t metered_ = 0;  ///< what server_.buffer_bytes has of the parser and the names
   int failed_logins_ = 0;
   std::uint64_t bytes_in_ = 0, bytes_out_ = 0, commands_ = 0;
 };
