@@ -180,6 +180,21 @@ TEST_CASE("connection: a gather write takes more vectors than IOV_MAX, empty one
   }
 }
 
+TEST_CASE("connection: a gather write of more than 2 GiB takes a part, and that part arrives",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    const std::string piece(64 << 20, 'g');
+    std::vector<iovec> vectors(40, {const_cast<char*>(piece.data()), piece.size()});
+    const ssize_t n = pair.client->writev(vectors.data(), static_cast<int>(vectors.size()));
+    REQUIRE(n > 0);
+    const std::string got = testing::receive(pair.loop, *pair.server, static_cast<std::size_t>(n));
+    REQUIRE(got.find_first_not_of('g') == std::string::npos);
+    testing::send(pair.loop, *pair.client, "!");
+    REQUIRE(testing::receive(pair.loop, *pair.server, 1) == "!");
+  }
+}
+
 TEST_CASE("connection: 64 MiB each way at once arrive intact", "[conformance][large]") {
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
