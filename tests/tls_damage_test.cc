@@ -67,9 +67,9 @@ std::size_t handshake_bytes(const std::shared_ptr<const Context>& context, Way w
 }
 
 /// Handshakes differ in length by the few bytes that signatures do.
-constexpr std::size_t kSignatures = 12;
+constexpr std::size_t kSignatures = 20;
 /// With certificates of clients too a handshake costs so much more that not all bytes are tried.
-std::size_t step_of(bool certificates) { return certificates ? 5 : 1; }
+std::size_t step_of(bool certificates) { return certificates ? 15 : 1; }
 
 /// As the loop does: again, while there is something on the wire.
 void hear_the_end(Engine& engine) {
