@@ -45,7 +45,8 @@ void modify_qp(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const QpTimeouts*
     if ((mask & IBV_QP_RETRY_CNT) != 0) attributes.retry_cnt = timeouts->retry_count;
     if ((mask & IBV_QP_RNR_RETRY) != 0) attributes.rnr_retry = timeouts->rnr_retry_count;
   }
-  if (state == IBV_QPS_INIT) attributes.qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
+  // The protocol has no READ and no atomics, whatever the peer asked for.
+  if (state == IBV_QPS_INIT) attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   if (const int err = ibv_modify_qp(qp, &attributes, mask); err != 0)
     throw VerbsError(fmt::format("ibv_modify_qp ({})", step), err);
 }

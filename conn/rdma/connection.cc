@@ -201,6 +201,8 @@ void RdmaConnection::after_input() {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return update_ready();
   if (const char* why = stream_.failure(); why != nullptr) {
     ++state_->statistics().protocol_errors;
+    if (stream_.excess() == Excess::kMessages) ++state_->statistics().control_floods;
+    if (stream_.excess() == Excess::kWindow) ++state_->statistics().peer_windows_refused;
     return end_with({std::make_error_code(std::errc::protocol_error), why}, Unread::kDrop);
   }
   manage_windows();
@@ -215,6 +217,11 @@ void RdmaConnection::manage_windows() {
   while (const WindowBuffer old = stream_.take_discarded()) free_window(old.owner);
   if (domain_ == nullptr) return;
   if (const std::uint32_t length = stream_.wanted_window(); length != 0) {
+    // The first is the listener's to refuse; without another the stream goes on with what it has.
+    if (!windows_.empty() && settings_.beyond_memory_limit(length)) {
+      ++state_->statistics().memory_refusals;
+      return stream_.no_window();
+    }
     try {
       windows_.push_back(domain_->make_window(length));
       ++state_->statistics().windows;

@@ -215,8 +215,10 @@ void ListenerCore::accept(Request request) {
     (void)rdma_reject(request.id.get(), kReason.data(), static_cast<std::uint8_t>(kReason.size()));
     return refused_.run(why);
   }
-  if (settings_.memory_limit != 0 && registered_bytes() + settings_.window > settings_.memory_limit)
+  if (settings_.beyond_memory_limit(settings_.window)) {
+    ++state_->statistics().memory_refusals;
     return reject(request.id.get(), "memory-limit reached");
+  }
   auto* connection = new RdmaConnection(type_, *state_, settings_, std::move(request.id), *this);
   connection->occupy(quota_.take());
   try {

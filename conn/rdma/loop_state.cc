@@ -17,8 +17,12 @@ namespace {
 constexpr std::size_t kPollBudget = 256;
 // After so many looks for answers in vain, only one in so many turns has one.
 constexpr std::uint32_t kLooks = 16;
-// rdma_cm events taken in one iteration.
+// rdma_cm events taken in one iteration. A request makes a queue pair and registers a window, in
+// calls that block: a flood of them must leave time for those who are connected.
 constexpr int kCmBudget = 64;
+constexpr int kRequestCost = 16;
+// Queue pairs taken down in one iteration, for the same reason.
+constexpr std::size_t kReapBudget = 8;
 
 // A third of the keepalive interval, a second at most.
 ae::Duration tick_for(ae::Duration keepalive) {
@@ -160,10 +164,10 @@ void LoopState::forget(RdmaConnection& connection) noexcept {
   if (std::exchange(connection.reap_queued, false)) std::erase(reap_, &connection);
 }
 
-void LoopState::reap() {
-  while (!reap_.empty()) {
-    RdmaConnection* connection = reap_.back();
-    reap_.pop_back();
+void LoopState::reap(std::size_t budget) {
+  for (; !reap_.empty() && budget != 0; --budget) {
+    RdmaConnection* connection = reap_.front();
+    reap_.pop_front();
     connection->reap_queued = false;
     connection->reap();
   }
@@ -193,9 +197,10 @@ void LoopState::on_device_removed(ibv_context* cm_handle) {
 // -----------------------------------------------------------------------------------
 
 void LoopState::on_cm_readable() {
-  for (int left = kCmBudget; left != 0; --left) {
+  for (int left = kCmBudget; left > 0; --left) {
     const std::optional<CmEvent> event = cm_.next();
     if (!event) return;
+    if (event->type == RDMA_CM_EVENT_CONNECT_REQUEST) left -= kRequestCost - 1;
     ++statistics_.cm_events;
     const bool removal = event->type == RDMA_CM_EVENT_DEVICE_REMOVAL && event->id != nullptr;
     if (removal) on_device_removed(event->id->verbs);
@@ -219,7 +224,7 @@ void LoopState::take_completions() {
 std::size_t LoopState::process_pending() {
   ++turn_;
   take_completions();
-  reap();
+  reap(kReapBudget);
   return ready_.process_pending();
 }
 

@@ -9,7 +9,9 @@
 // Completions and rdma_cm events only record facts; handlers run from the ready list. So pump(),
 // which blocking operations use, can take facts for every connection without running anybody.
 
+#include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <unordered_set>
@@ -40,6 +42,7 @@ struct LoopStatistics {
   std::uint64_t cm_events = 0, doorbells = 0, work_requests = 0, control_sent = 0;
   std::uint64_t control_received = 0, protocol_errors = 0, peers_dead = 0, rejected = 0;
   std::uint64_t windows = 0;
+  std::uint64_t control_floods = 0, peer_windows_refused = 0, memory_refusals = 0;
 };
 
 class LoopState final : public ae::LoopLocal, public ae::Source {
@@ -95,7 +98,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
  private:
   void on_cm_readable();
   void take_completions();
-  void reap();
+  void reap(std::size_t budget = std::numeric_limits<std::size_t>::max());
   void on_device_removed(ibv_context* cm_handle);
   void drop_lost_contexts();
   void watch(Context& context);
@@ -112,7 +115,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ReadyList ready_;
   std::unordered_set<RdmaConnection*> connections_;
   std::unordered_set<ListenerCore*> listeners_;
-  std::vector<RdmaConnection*> dirty_, flushing_, reap_, ticking_;
+  std::vector<RdmaConnection*> dirty_, flushing_, ticking_;
+  std::deque<RdmaConnection*> reap_;
   bool poll_more_ = false;
   bool posted_ = false;  // since the queues were last looked at
   std::uint32_t looks_missed_ = 0;

@@ -1,5 +1,7 @@
 #include "conn/rdma/settings.h"
 
+#include <unistd.h>
+
 #include "conn/error.h"
 
 namespace conn::rdma {
@@ -14,6 +16,12 @@ Isolation parse_isolation(const std::string& text) {
   if (text == "window") return Isolation::kWindow;
   if (text == "none") return Isolation::kNone;
   throw Error("isolation=" + text + ": use auto, connection, window or none");
+}
+
+// What is registered cannot be swapped out: more than half of the memory would starve the rest.
+std::uint64_t half_of_memory() {
+  static const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+  return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(size) / 2;
 }
 
 std::uint32_t u32(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
@@ -34,6 +42,8 @@ Settings Settings::from(const Options& o) {
                   "backlog",
                   "max-connections",
                   "memory-limit",
+                  "control-rate",
+                  "control-burst",
                   "keepalive",
                   "connect-timeout",
                   "accept-timeout",
@@ -60,7 +70,9 @@ Settings Settings::from(const Options& o) {
   s.accept_batch = u32(o.number("accept-batch", s.accept_batch, 1, 10000));
   s.backlog = u32(o.number("backlog", s.backlog, 1, 65535));
   s.max_connections = Quota::parse(o);
-  s.memory_limit = o.bytes("memory-limit", 0, 0, std::uint64_t{1} << 50);
+  s.memory_limit = o.bytes("memory-limit", half_of_memory(), 0, std::uint64_t{1} << 50);
+  s.control_rate = u32(o.number("control-rate", s.control_rate, 1, 1000000000));
+  s.control_burst = u32(o.number("control-burst", s.control_burst, 64, 1000000000));
   s.keepalive = o.duration("keepalive", s.keepalive, ae::Duration::zero(), hours(24));
   s.connect_timeout = o.duration("connect-timeout", s.connect_timeout, milliseconds(1), hours(1));
   s.accept_timeout = o.duration("accept-timeout", s.accept_timeout, milliseconds(1), hours(1));
@@ -84,6 +96,8 @@ StreamConfig Settings::stream(Role role) const {
   config.window = window;
   config.max_window = max_window;
   config.max_peer_window = max_peer_window;
+  config.control_rate = control_rate;
+  config.control_burst = control_burst;
   config.keepalive = keepalive;
   return config;
 }

@@ -9,6 +9,7 @@
 #include "conn/quota.h"
 #include "conn/rdma/cm.h"
 #include "conn/rdma/stream.h"
+#include "conn/rdma/verbs.h"
 
 namespace conn::rdma {
 
@@ -33,7 +34,9 @@ struct Settings {
   std::uint32_t accept_batch = 64;
   std::uint32_t backlog = 511;
   std::uint64_t max_connections = Quota::kDefault;
-  std::uint64_t memory_limit = 0;  ///< registered bytes of the process; 0: no limit
+  std::uint64_t memory_limit = 0;     ///< registered bytes of the process; 0: no limit
+  std::uint32_t control_rate = 1000;  ///< unearned messages a second
+  std::uint32_t control_burst = 2048;
   ae::Duration keepalive = std::chrono::seconds(3);
   ae::Duration connect_timeout = std::chrono::seconds(5);
   ae::Duration accept_timeout = std::chrono::seconds(10);
@@ -47,6 +50,11 @@ struct Settings {
   /// Throws Error for an unknown key or a bad value.
   static Settings from(const Options& options);
   StreamConfig stream(Role role) const;
+  /// Registering so many bytes more would be too much.
+  bool beyond_memory_limit(std::uint64_t more) const noexcept {
+    const std::uint64_t now = registered_bytes();
+    return memory_limit != 0 && (now > memory_limit || more > memory_limit - now);
+  }
 };
 
 }  // namespace conn::rdma

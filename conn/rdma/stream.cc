@@ -56,8 +56,10 @@ Hello Stream::hello() const {
   return mine;
 }
 
-void Stream::fail(const char* why) noexcept {
-  if (failure_ == nullptr) failure_ = why;
+void Stream::fail(const char* why, Excess excess) noexcept {
+  if (failure_ != nullptr) return;
+  failure_ = why;
+  excess_ = excess;
 }
 
 // --- receive windows -----------------------------------------------------------------------------
@@ -165,7 +167,7 @@ bool Stream::spend_control(ae::TimePoint now) noexcept {
   tokens_at_ = now;
   tokens_ = std::min(config_.control_burst, tokens_ + elapsed.count() * config_.control_rate);
   if (tokens_ < 1) {
-    fail("the peer floods us with control messages");
+    fail("the peer floods us with control messages", Excess::kMessages);
     return false;
   }
   tokens_ -= 1;
@@ -228,7 +230,7 @@ void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
   if (peer_.length == 0 && !spend_control(now)) return;
   if (message.length == 0) return fail("the peer offered a window of no bytes");
   if (message.length > config_.max_peer_window)
-    return fail("the peer offered a window beyond max-peer-window");
+    return fail("the peer offered a window beyond max-peer-window", Excess::kWindow);
   if (message.address + message.length < message.address)
     return fail("the peer offered a window that wraps around its memory");
   // It consumed the old window, so it handled every message that filled it.
@@ -248,7 +250,8 @@ void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
   const bool question =
       config_.role == Role::kServer ? !servers || !peer_hello_ : servers && peer_hello_;
   if (!question) return;
-  if (reply_count_ == kMaxReplies) return fail("the peer asks for features faster than it listens");
+  if (reply_count_ == kMaxReplies)
+    return fail("the peer asks for features faster than it listens", Excess::kMessages);
   replies_[(reply_head_ + reply_count_) % kMaxReplies] = message.select;
   ++reply_count_;
 }

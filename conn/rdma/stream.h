@@ -53,6 +53,13 @@ struct StreamConfig {
   ae::Duration keepalive = std::chrono::seconds(3);  ///< 0: none
 };
 
+/// What a peer made too much of, where that is what ended its connection.
+enum class Excess : std::uint8_t {
+  kNone,
+  kMessages,  ///< control_rate and control_burst, or questions that nobody can answer
+  kWindow,    ///< max_peer_window
+};
+
 class Stream {
  public:
   Stream(const StreamConfig& config, ae::TimePoint now);
@@ -123,6 +130,7 @@ class Stream {
   // --- facts -------------------------------------------------------------------------------------
   /// Why the peer broke the protocol (or died), or null.
   const char* failure() const noexcept { return failure_; }
+  Excess excess() const noexcept { return excess_; }
   bool peer_is_aeconn() const noexcept { return peer_hello_.has_value(); }
   bool heard_from_peer() const noexcept { return heard_; }
   std::uint32_t peer_window_length() const noexcept { return peer_.length; }
@@ -148,7 +156,7 @@ class Stream {
   static constexpr std::size_t kNone = 2;
   static constexpr std::size_t kMaxReplies = 64;
 
-  void fail(const char* why) noexcept;
+  void fail(const char* why, Excess excess = Excess::kNone) noexcept;
   bool spend_control(ae::TimePoint now) noexcept;
   void heard(ae::TimePoint now) noexcept;
   void on_register(const ControlMessage& message, ae::TimePoint now);
@@ -170,6 +178,7 @@ class Stream {
   StreamConfig config_;
   std::optional<Hello> peer_hello_;
   const char* failure_ = nullptr;
+  Excess excess_ = Excess::kNone;
 
   // receiving
   std::array<Window, 2> windows_;

@@ -75,7 +75,10 @@ Statistics RdmaType::statistics(ae::EventLoop& loop) const {
                          {"windows", s.windows},
                          {"protocol_errors", s.protocol_errors},
                          {"peers_dead", s.peers_dead},
-                         {"rejected", s.rejected}});
+                         {"rejected", s.rejected},
+                         {"control_floods", s.control_floods},
+                         {"peer_windows_refused", s.peer_windows_refused},
+                         {"memory_refusals", s.memory_refusals}});
   for (const auto& context : state->contexts()) {
     const Context::Counters& c = context->counters();
     const std::string& name = context->name();

@@ -27,12 +27,6 @@ void check(bool good, const char* what) {
     throw std::runtime_error(std::string("raw peer: ") + what + ": " + std::strerror(errno));
 }
 
-template <class Number>
-void put(std::string& into, std::size_t at, Number value) {
-  for (std::size_t i = 0; i < sizeof value; ++i)
-    into[at + i] = static_cast<char>(value >> (8 * (sizeof value - 1 - i)));
-}
-
 std::uint64_t get(std::string_view from, std::size_t at, std::size_t size) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < size; ++i)
@@ -49,27 +43,6 @@ conn::SocketAddress numeric(const std::string& host, std::uint16_t port) {
 }
 
 }  // namespace
-
-std::string raw_control(std::uint16_t opcode) {
-  std::string bytes(32, '\0');
-  put(bytes, 0, opcode);
-  return bytes;
-}
-
-std::string raw_register(std::uint64_t address, std::uint32_t length, std::uint32_t key) {
-  std::string bytes = raw_control(3);
-  put(bytes, 16, address);
-  put(bytes, 24, length);
-  put(bytes, 28, key);
-  return bytes;
-}
-
-std::string raw_feature(std::uint16_t opcode, std::uint16_t select, std::uint64_t features) {
-  std::string bytes = raw_control(opcode);
-  put(bytes, 2, select);
-  put(bytes, 24, features);
-  return bytes;
-}
 
 // --- set-up and end
 // --------------------------------------------------------------------------------
@@ -167,6 +140,7 @@ void RawPeer::on_event(const rdma_cm_event& event) {
       parameters.private_data = options_.private_data.data();
       parameters.private_data_len = static_cast<std::uint8_t>(options_.private_data.size());
       check(rdma_connect(id_, &parameters) == 0, "rdma_connect");
+      requested = true;
       return;
     }
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
@@ -197,86 +171,21 @@ void RawPeer::on_established() {
   ibv_modify_qp(id_->qp, &attributes, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER);
   if (options_.announce) announce();
   push();
+  if (options_.at_established) options_.at_established(*this);
 }
 
 void RawPeer::disconnect() { rdma_disconnect(id_); }
 
+void RawPeer::drop_queue_pair() {
+  stop_polling();
+  rdma_destroy_qp(id_);
+  outstanding_ = kSends;  // nothing can be posted any more
+  pending_.clear();
+}
+
+void RawPeer::reject() { check(rdma_reject(id_, "no", 2) == 0, "rdma_reject"); }
+
 int RawPeer::port() const { return ntohs(rdma_get_src_port(id_)); }
-
-// --- sending
-// ---------------------------------------------------------------------------------------
-
-void RawPeer::post(ibv_send_wr& request, std::string_view bytes) {
-  ibv_sge piece{};
-  if (!bytes.empty()) {
-    if (sends_used_ + bytes.size() > sends_.size) sends_used_ = 0;
-    std::memcpy(sends_.data + sends_used_, bytes.data(), bytes.size());
-    piece = {reinterpret_cast<std::uintptr_t>(sends_.data + sends_used_),
-             static_cast<std::uint32_t>(bytes.size()), sends_.mr->lkey};
-    sends_used_ += bytes.size();
-    request.sg_list = &piece;
-    request.num_sge = 1;
-  }
-  request.send_flags = IBV_SEND_SIGNALED;
-  ibv_send_wr* bad = nullptr;
-  if (ibv_post_send(id_->qp, &request, &bad) == 0) ++outstanding_;
-}
-
-void RawPeer::send(std::string_view bytes) {
-  ibv_send_wr request{};
-  request.opcode = IBV_WR_SEND;
-  post(request, bytes);
-}
-
-void RawPeer::write(std::string_view bytes, std::uint64_t address, std::uint32_t key,
-                    std::optional<std::uint32_t> immediate) {
-  ibv_send_wr request{};
-  request.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
-  request.imm_data = htonl(immediate.value_or(0));
-  request.wr.rdma.remote_addr = address;
-  request.wr.rdma.rkey = key;
-  post(request, bytes);
-}
-
-void RawPeer::immediate(std::uint32_t value) { write({}, 0, 0, value); }
-
-void RawPeer::stream(std::string_view bytes) {
-  pending_ += bytes;
-  push();
-}
-
-void RawPeer::push() {
-  // Small enough pieces that the ring of send memory never overtakes what is in flight.
-  while (!pending_.empty() && !offers.empty() && can_post() && outstanding_ < 16) {
-    const std::size_t left = offer().length - offer_used;
-    const std::size_t size = std::min({pending_.size(), left, kSendMemory / 32});
-    if (size == 0) return;
-    write(std::string_view(pending_).substr(0, size), offer().address + offer_used, offer().key,
-          static_cast<std::uint32_t>(size));
-    offer_used += static_cast<std::uint32_t>(size);
-    pending_.erase(0, size);
-  }
-}
-
-void RawPeer::announce() {
-  window_used_ = 0;
-  const Offer window = own_window();
-  send(raw_register(window.address, window.length, window.key));
-}
-
-void RawPeer::announce_new(std::uint32_t length) {
-  window_ = make_memory(length, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  announce();
-}
-
-RawPeer::Offer RawPeer::own_window() const {
-  return {reinterpret_cast<std::uintptr_t>(window_.data), static_cast<std::uint32_t>(window_.size),
-          window_.mr->rkey};
-}
-
-void RawPeer::answer_features() {
-  for (; !unanswered.empty(); unanswered.pop_front()) send(raw_feature(0, unanswered.front(), 0));
-}
 
 // --- receiving
 // -------------------------------------------------------------------------------------
@@ -443,7 +352,10 @@ void RawNet::on_readable() {
         copy.id->context = nullptr;
         ignored_.push_back(copy.id);
       } else if (answer_ == Answer::kReject) {
-        rdma_reject(copy.id, "no", 2);
+        const std::string& why = accept_options_.private_data;
+        rdma_reject(copy.id, why.data(), static_cast<std::uint8_t>(why.size()));
+        rdma_destroy_id(copy.id);
+      } else if (answer_ == Answer::kVanish) {
         rdma_destroy_id(copy.id);
       } else {
         accepted.push_back(std::make_unique<RawPeer>(*this, accept_options_));

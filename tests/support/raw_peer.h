@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@
 namespace testing {
 
 class RawNet;
+class RawPeer;
 
 struct RawOptions {
   unsigned receives = 1024;      ///< posted before connect or accept
@@ -30,7 +32,8 @@ struct RawOptions {
   bool completes = true;       ///< as a client: finishes the handshake
   std::uint8_t rnr_retry = 7;  ///< what the other side is told; Valkey's server says 0
   std::string private_data;
-  std::string source;  ///< address to connect from
+  std::string source;                            ///< address to connect from
+  std::function<void(RawPeer&)> at_established;  ///< the first thing it does
 };
 
 /// Control messages as the page lays them out.
@@ -38,6 +41,8 @@ std::string raw_register(std::uint64_t address, std::uint32_t length, std::uint3
 std::string raw_feature(std::uint16_t opcode, std::uint16_t select, std::uint64_t features);
 std::string raw_control(std::uint16_t opcode);
 inline std::string raw_keepalive() { return raw_control(2); }
+/// The hello of an aeconn peer.
+std::string raw_hello(std::uint32_t flags, std::uint32_t keepalive_ms);
 
 class RawPeer {
  public:
@@ -68,11 +73,22 @@ class RawPeer {
   void post_receives(unsigned count);
   void answer_features();  ///< those that were not answered yet
   void disconnect();
+  // What the protocol has no use for.
+  void read(std::uint32_t size, std::uint64_t address, std::uint32_t key);
+  void fetch_and_add(std::uint64_t address, std::uint32_t key);
+  void compare_and_swap(std::uint64_t address, std::uint32_t key);
+  void send_with_immediate(std::string_view bytes, std::uint32_t value);
+  void send_and_invalidate(std::string_view bytes, std::uint32_t key);
+  /// Its queue pair goes without a word; it does nothing more.
+  void drop_queue_pair();
+  /// As a client that does not complete: says no to the server's answer.
+  void reject();
   /// Its send queue has room for another `count`.
   bool can_post(unsigned count = 1) const { return outstanding_ + count <= kSends; }
   bool idle() const { return outstanding_ == 0 && pending_.empty(); }
 
   // --- what it has seen ---
+  bool requested = false;  ///< as a client: its request has left
   bool answered = false, established = false, disconnected = false, failed = false;
   int reject_status = -1;
   std::string private_data;  ///< of the answer or the rejection
@@ -88,6 +104,7 @@ class RawPeer {
   const Offer& offer() const { return offers.back(); }
   std::uint32_t offer_used = 0;
   Offer own_window() const;
+  Offer unwritable_memory() const;  ///< its own, and closed to everybody else
   int port() const;
 
  private:
@@ -109,6 +126,7 @@ class RawPeer {
   void on_message(std::string_view bytes);
   void push();
   void post(ibv_send_wr& request, std::string_view bytes);
+  void post_atomic(ibv_wr_opcode opcode, std::uint64_t address, std::uint32_t key);
   void post_receive(unsigned slot);
   Memory make_memory(std::size_t size, int access);
 
@@ -137,7 +155,7 @@ class RawNet {
 
   std::unique_ptr<RawPeer> connect(const conn::Endpoint& to, RawOptions options = {});
   /// What rdma_connect sends, and then silence: CONNECT_REQUESTs that are never completed.
-  enum class Answer { kAccept, kIgnore, kReject };
+  enum class Answer { kAccept, kIgnore, kReject, kVanish };
   conn::Endpoint listen(RawOptions options = {}, Answer answer = Answer::kAccept);
   std::vector<std::unique_ptr<RawPeer>> accepted;
   std::size_t requests = 0;
