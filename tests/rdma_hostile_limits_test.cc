@@ -129,7 +129,9 @@ TEST_CASE("rdma hostile: the key of a window that was taken back is refused",
 
 TEST_CASE("rdma hostile: a peer that invalidates another connection's key harms only itself",
           "[rdma-device][hostile]") {
-  Scene scene("keepalive=200ms&isolation=connection");
+  const std::string isolation = GENERATE("connection", "auto");
+  INFO("isolation=" << isolation);
+  Scene scene("keepalive=200ms&isolation=" + isolation);
   const auto victim = scene.raw_client();
   const auto attacker = scene.raw_client();
   attacker->send_and_invalidate(testing::raw_keepalive(), victim->offer().key);

@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t kPollBudget = 256;
 // After so many looks for answers in vain, only one in so many turns has one.
 constexpr std::uint32_t kLooks = 16;
-// rdma_cm events taken in one iteration. A request makes a queue pair and registers a window, in
-// calls that block: a flood of them must leave time for those who are connected.
+// rdma_cm events taken in one iteration. A request that is taken makes a queue pair and registers
+// a window, in calls that block: a flood of them must leave time for those who are connected.
 constexpr int kCmBudget = 64;
 constexpr int kRequestCost = 16;
 // Queue pairs taken down in one iteration, for the same reason.
@@ -200,16 +200,18 @@ void LoopState::on_cm_readable() {
   for (int left = kCmBudget; left > 0; --left) {
     const std::optional<CmEvent> event = cm_.next();
     if (!event) return;
-    if (event->type == RDMA_CM_EVENT_CONNECT_REQUEST) left -= kRequestCost - 1;
     ++statistics_.cm_events;
     const bool removal = event->type == RDMA_CM_EVENT_DEVICE_REMOVAL && event->id != nullptr;
     if (removal) on_device_removed(event->id->verbs);
     rdma_cm_id* owner = event->type == RDMA_CM_EVENT_CONNECT_REQUEST ? event->listen_id : event->id;
     if (owner == nullptr) continue;
+    const std::uint64_t rejected = statistics_.rejected;
     if (owner->context != nullptr)
       static_cast<CmUser*>(owner->context)->on_cm_event(*event);
     else  // a request that a paused listener keeps, and whose sender or device went away
       for (ListenerCore* listener : listeners_) listener->drop_request(owner);
+    if (event->type == RDMA_CM_EVENT_CONNECT_REQUEST && statistics_.rejected == rejected)
+      left -= kRequestCost - 1;
     if (removal) drop_lost_contexts();
   }
 }

@@ -30,7 +30,9 @@ struct HostileVector {
   RawOptions options = {};
   Culprit culprit = Culprit::kBoth;
   /// When to strike.
-  std::function<bool(const RawPeer&)> ready = [](const RawPeer& p) { return !p.offers.empty(); };
+  std::function<bool(const RawPeer&)> ready = [](const RawPeer& p) {
+    return p.established && !p.offers.empty();
+  };
   bool repeats = false;  ///< strikes until the connection is over, while there is room to post
   RawNet::Answer answer = RawNet::Answer::kAccept;  ///< of a hostile server
   ae::Duration allowance = ae::Duration::zero();    ///< a clock that runs before our side acts

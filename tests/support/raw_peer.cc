@@ -165,6 +165,7 @@ void RawPeer::on_event(const rdma_cm_event& event) {
 
 void RawPeer::on_established() {
   established = true;
+  if (id_->qp == nullptr) return;  // dropped: the other side's first message was faster
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.min_rnr_timer = 12;

@@ -1,0 +1,177 @@
+// Hostile peers on a processor of their own, one after the other without pause: what a neighbour's
+// requests cost meanwhile, and what is left of the loop's shared receives afterwards.
+#if AECONN_RDMA
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+#include "conn/rdma/verbs.h"
+#include "tests/support/neighbour.h"
+#include "tests/support/rdma_kit.h"
+
+using testing::Child;
+using testing::Neighbour;
+using testing::RawNet;
+using testing::RawOptions;
+using testing::RawPeer;
+using testing::Scene;
+
+namespace {
+
+/// What one hostile connection does, called again and again while it stands.
+struct Flood {
+  std::string name;
+  std::function<void(RawPeer&)> strike;
+  RawOptions options = {};
+  std::string sentence;  ///< of the endings it causes; empty where none is seen
+  std::size_t at_once = 1;
+};
+
+/// A process that does nothing but that, to the address it is told.
+class Flooder {
+ public:
+  explicit Flooder(const Flood& flood)
+      : orders_([] {
+          std::array<int, 2> ends{};
+          REQUIRE(pipe(ends.data()) == 0);
+          return ends;
+        }()),
+        child_([this, &flood] {
+          ::close(orders_[1]);
+          std::string url;
+          for (char c; ::read(orders_[0], &c, 1) == 1 && c != '\n';) url += c;
+          run(flood, conn::Endpoint::parse(url));
+        }) {
+    ::close(orders_[0]);
+  }
+  ~Flooder() { ::close(orders_[1]); }
+  void begin(const conn::Endpoint& to) {
+    const std::string line = to.to_string() + "\n";
+    REQUIRE(::write(orders_[1], line.data(), line.size()) == static_cast<ssize_t>(line.size()));
+  }
+
+ private:
+  static constexpr ae::Duration kPause = std::chrono::milliseconds(1);
+  [[noreturn]] static void run(const Flood& flood, const conn::Endpoint& to) {
+    ae::LibevLoop loop;
+    RawNet net(loop);
+    std::vector<std::unique_ptr<RawPeer>> peers(flood.at_once);
+    // It leaves the processor to its victims between its blows: they share a machine.
+    loop.add_time_event(kPause, [&] {
+      for (auto& peer : peers) {
+        if (!peer || peer->over()) peer = net.connect(to, flood.options);
+        if (flood.strike && peer->established && !peer->offers.empty()) flood.strike(*peer);
+      }
+      return kPause;
+    });
+    for (;;) loop.process_events(ae::kFullIteration);
+  }
+  std::array<int, 2> orders_;
+  Child child_;
+};
+
+void each_of_256(RawPeer& peer, const std::function<void()>& one) {
+  for (int i = 0; i < 256 && peer.can_post(); ++i) one();
+}
+
+std::vector<Flood> floods() {
+  RawOptions incomplete, gone;
+  incomplete.completes = false;
+  gone.at_established = [](RawPeer& p) { p.disconnect(); };
+  return {
+      {"keepalives",
+       [](RawPeer& p) { each_of_256(p, [&] { p.send(testing::raw_keepalive()); }); },
+       {},
+       "floods us"},
+      {"windows", [](RawPeer& p) { each_of_256(p, [&] { p.announce(); }); }, {}, "floods us"},
+      {"immediates of 0",
+       [](RawPeer& p) { each_of_256(p, [&] { p.immediate(0); }); },
+       {},
+       "floods us"},
+      {"questions",
+       [](RawPeer& p) { each_of_256(p, [&] { p.send(testing::raw_feature(0, 0, 0)); }); },
+       {},
+       "t"},
+      {"unknown opcodes", [](RawPeer& p) { p.send(testing::raw_control(77)); }, {}, "opcode", 4},
+      {"connections that leave at once", {}, gone, "", 4},
+      {"requests that are never completed", {}, incomplete, "", 64},
+  };
+}
+
+}  // namespace
+
+TEST_CASE("rdma hostile: a neighbour is served throughout every kind of flood",
+          "[rdma-device][hostile]") {
+  constexpr std::size_t kTrips = 300;
+  std::string report;
+  for (const Flood& flood : floods()) {
+    INFO(flood.name);
+    Flooder flooder(flood);  // forks before there is anything of ours
+    // Where nothing is completed, some of the flood has to make room for more of it.
+    Scene scene(flood.options.completes ? "backlog=32" : "backlog=32&accept-timeout=500ms");
+    Neighbour neighbour(scene.loop, *scene.innocent);
+    const auto served = [&](std::size_t trips) {
+      const std::size_t before = neighbour.round_trips;
+      RUN_UNTIL(scene.loop, neighbour.round_trips >= before + trips || !neighbour.trouble.empty());
+      REQUIRE(neighbour.trouble.empty());
+    };
+    served(kTrips);
+    report += "\n" + flood.name + "\n  before: " + neighbour.take_figures();
+    flooder.begin(scene.address);
+    const auto& statistics = [&] { return testing::counter(scene.type, scene.loop, "cm_events"); };
+    const std::uint64_t events = statistics();
+    RUN_UNTIL(scene.loop, statistics() > events);
+    neighbour.times.clear();
+    served(kTrips);
+    // The flood was one: it went on for as long as the neighbour was watched.
+    RUN_UNTIL(scene.loop,
+              flood.sentence.empty() ? statistics() > events + 20 : scene.log.endings.size() >= 2);
+    for (const std::string& each : scene.log.endings) UNSCOPED_INFO("it ended with: " << each);
+    if (!flood.sentence.empty())
+      CHECK(std::any_of(scene.log.endings.begin(), scene.log.endings.end(), [&](const auto& each) {
+        return each.find(flood.sentence) != std::string::npos;
+      }));
+    report += "\n  during: " + neighbour.take_figures() +
+              "; connections ended: " + std::to_string(scene.log.endings.size());
+    scene.log.close_all_but_first();
+  }
+  CHECK(conn::rdma::teardown_failures() == 0);
+  WARN("round trips of a neighbour:" << report);
+}
+
+TEST_CASE("rdma hostile: connections that break the rules use up no shared receives",
+          "[rdma-device][hostile]") {
+  // Were one receive lost with each, the last of the neighbour's requests would find none.
+  constexpr int kReceives = 64;
+  const auto kind = GENERATE(0, 1, 2);
+  INFO("kind " << kind);
+  Scene scene("keepalive=200ms&shared-receive-queue=" + std::to_string(kReceives));
+  Neighbour neighbour(scene.loop, *scene.innocent);
+  for (int i = 0; i < kReceives + 8; ++i) {
+    const std::size_t endings = scene.log.endings.size();
+    const auto peer = scene.raw_client();
+    switch (kind) {
+      case 0:
+        peer->send(std::string(64, 'x'));
+        break;
+      case 1:
+        peer->write("x", peer->offer().address, peer->offer().key + 1, 1);
+        RUN_UNTIL(scene.loop, !peer->errors.empty());
+        peer->disconnect();
+        break;
+      default:  // and then it is gone before anybody looks
+        for (int n = 0; n < 8; ++n) peer->send(testing::raw_keepalive());
+        peer->write(std::string(8000, 'x'), peer->offer().address, peer->offer().key ^ 0x100, 1);
+        peer->disconnect();
+    }
+    RUN_UNTIL(scene.loop, scene.log.endings.size() > endings);
+  }
+  const std::size_t trips = neighbour.round_trips;
+  RUN_UNTIL(scene.loop, neighbour.round_trips >= trips + 50 || !neighbour.trouble.empty());
+  CHECK(neighbour.trouble.empty());
+}
+
+#endif
