@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <cstdlib>
 #include <functional>
 
 #include "conn/rdma/verbs.h"
@@ -30,46 +30,20 @@ struct Flood {
   std::size_t at_once = 1;
 };
 
-/// A process that does nothing but that, to the address it is told.
+/// A process that does nothing but that, to the address it is told. It begins anew with exec: a
+/// child would share librdmacm's device with us, whose memory it cannot use.
 class Flooder {
  public:
-  explicit Flooder(const Flood& flood)
-      : orders_([] {
-          std::array<int, 2> ends{};
-          REQUIRE(pipe(ends.data()) == 0);
-          return ends;
-        }()),
-        child_([this, &flood] {
-          ::close(orders_[1]);
-          std::string url;
-          for (char c; ::read(orders_[0], &c, 1) == 1 && c != '\n';) url += c;
-          run(flood, conn::Endpoint::parse(url));
-        }) {
-    ::close(orders_[0]);
-  }
-  ~Flooder() { ::close(orders_[1]); }
-  void begin(const conn::Endpoint& to) {
-    const std::string line = to.to_string() + "\n";
-    REQUIRE(::write(orders_[1], line.data(), line.size()) == static_cast<ssize_t>(line.size()));
-  }
+  Flooder(std::size_t kind, const conn::Endpoint& to)
+      : child_([&] {
+          setenv("AECONN_FLOOD_KIND", std::to_string(kind).c_str(), 1);
+          setenv("AECONN_FLOOD_URL", to.to_string().c_str(), 1);
+          unsetenv("AECONN_TEST_TALLY");
+          execl("/proc/self/exe", "unit-tests", kTest, "-o", "/dev/null", nullptr);
+        }) {}
+  static constexpr const char* kTest = "rdma hostile: what a flooder does";
 
  private:
-  static constexpr ae::Duration kPause = std::chrono::milliseconds(1);
-  [[noreturn]] static void run(const Flood& flood, const conn::Endpoint& to) {
-    ae::LibevLoop loop;
-    RawNet net(loop);
-    std::vector<std::unique_ptr<RawPeer>> peers(flood.at_once);
-    // It leaves the processor to its victims between its blows: they share a machine.
-    loop.add_time_event(kPause, [&] {
-      for (auto& peer : peers) {
-        if (!peer || peer->over()) peer = net.connect(to, flood.options);
-        if (flood.strike && peer->established && !peer->offers.empty()) flood.strike(*peer);
-      }
-      return kPause;
-    });
-    for (;;) loop.process_events(ae::kFullIteration);
-  }
-  std::array<int, 2> orders_;
   Child child_;
 };
 
@@ -103,13 +77,33 @@ std::vector<Flood> floods() {
 
 }  // namespace
 
+// Run by Flooder alone, in a process of its own, until it is killed.
+TEST_CASE("rdma hostile: what a flooder does", "[.]") {
+  const Flood flood = floods().at(std::stoul(std::getenv("AECONN_FLOOD_KIND")));
+  const conn::Endpoint to = conn::Endpoint::parse(std::getenv("AECONN_FLOOD_URL"));
+  ae::LibevLoop loop;
+  RawNet net(loop);
+  std::vector<std::unique_ptr<RawPeer>> peers(flood.at_once);
+  // It leaves the processor to its victims between its blows: they share a machine.
+  constexpr ae::Duration kPause = std::chrono::milliseconds(1);
+  loop.add_time_event(kPause, [&] {
+    for (auto& peer : peers) {
+      if (!peer || peer->over()) peer = net.connect(to, flood.options);
+      if (flood.strike && peer->established && !peer->offers.empty()) flood.strike(*peer);
+    }
+    return kPause;
+  });
+  for (;;) loop.process_events(ae::kFullIteration);
+}
+
 TEST_CASE("rdma hostile: a neighbour is served throughout every kind of flood",
           "[rdma-device][hostile]") {
   constexpr std::size_t kTrips = 300;
   std::string report;
-  for (const Flood& flood : floods()) {
+  const std::vector<Flood> all = floods();
+  for (std::size_t kind = 0; kind < all.size(); ++kind) {
+    const Flood& flood = all[kind];
     INFO(flood.name);
-    Flooder flooder(flood);  // forks before there is anything of ours
     // Where nothing is completed, some of the flood has to make room for more of it.
     Scene scene(flood.options.completes ? "backlog=32" : "backlog=32&accept-timeout=500ms");
     Neighbour neighbour(scene.loop, *scene.innocent);
@@ -120,9 +114,9 @@ TEST_CASE("rdma hostile: a neighbour is served throughout every kind of flood",
     };
     served(kTrips);
     report += "\n" + flood.name + "\n  before: " + neighbour.take_figures();
-    flooder.begin(scene.address);
     const auto& statistics = [&] { return testing::counter(scene.type, scene.loop, "cm_events"); };
     const std::uint64_t events = statistics();
+    const Flooder flooder(kind, scene.address);
     RUN_UNTIL(scene.loop, statistics() > events);
     neighbour.times.clear();
     served(kTrips);
