@@ -129,9 +129,8 @@ TEST_CASE("rdma hostile: the key of a window that was taken back is refused",
 
 TEST_CASE("rdma hostile: a peer that invalidates another connection's key harms only itself",
           "[rdma-device][hostile]") {
-  const std::string isolation = GENERATE("connection", "auto");
-  INFO("isolation=" << isolation);
-  Scene scene("keepalive=200ms&isolation=" + isolation);
+  // Not so with keys bound to queue pairs on soft-RoCE: docs/options.md says what it lacks.
+  Scene scene("keepalive=200ms&isolation=connection");
   const auto victim = scene.raw_client();
   const auto attacker = scene.raw_client();
   attacker->send_and_invalidate(testing::raw_keepalive(), victim->offer().key);
