@@ -17,12 +17,8 @@ namespace {
 constexpr std::size_t kPollBudget = 256;
 // After so many looks for answers in vain, only one in so many turns has one.
 constexpr std::uint32_t kLooks = 16;
-// rdma_cm events taken in one iteration. A request that is taken makes a queue pair and registers
-// a window, in calls that block: a flood of them must leave time for those who are connected.
+// rdma_cm events taken in one iteration.
 constexpr int kCmBudget = 64;
-constexpr int kRequestCost = 16;
-// Queue pairs taken down in one iteration, for the same reason.
-constexpr std::size_t kReapBudget = 8;
 
 // A third of the keepalive interval, a second at most.
 ae::Duration tick_for(ae::Duration keepalive) {
@@ -164,10 +160,10 @@ void LoopState::forget(RdmaConnection& connection) noexcept {
   if (std::exchange(connection.reap_queued, false)) std::erase(reap_, &connection);
 }
 
-void LoopState::reap(std::size_t budget) {
-  for (; !reap_.empty() && budget != 0; --budget) {
-    RdmaConnection* connection = reap_.front();
-    reap_.pop_front();
+void LoopState::reap() {
+  while (!reap_.empty()) {
+    RdmaConnection* connection = reap_.back();
+    reap_.pop_back();
     connection->reap_queued = false;
     connection->reap();
   }
@@ -197,7 +193,7 @@ void LoopState::on_device_removed(ibv_context* cm_handle) {
 // -----------------------------------------------------------------------------------
 
 void LoopState::on_cm_readable() {
-  for (int left = kCmBudget; left > 0; --left) {
+  for (int left = kCmBudget; left != 0; --left) {
     const std::optional<CmEvent> event = cm_.next();
     if (!event) return;
     ++statistics_.cm_events;
@@ -205,13 +201,10 @@ void LoopState::on_cm_readable() {
     if (removal) on_device_removed(event->id->verbs);
     rdma_cm_id* owner = event->type == RDMA_CM_EVENT_CONNECT_REQUEST ? event->listen_id : event->id;
     if (owner == nullptr) continue;
-    const std::uint64_t rejected = statistics_.rejected;
     if (owner->context != nullptr)
       static_cast<CmUser*>(owner->context)->on_cm_event(*event);
     else  // a request that a paused listener keeps, and whose sender or device went away
       for (ListenerCore* listener : listeners_) listener->drop_request(owner);
-    if (event->type == RDMA_CM_EVENT_CONNECT_REQUEST && statistics_.rejected == rejected)
-      left -= kRequestCost - 1;
     if (removal) drop_lost_contexts();
   }
 }
@@ -226,7 +219,7 @@ void LoopState::take_completions() {
 std::size_t LoopState::process_pending() {
   ++turn_;
   take_completions();
-  reap(kReapBudget);
+  reap();
   return ready_.process_pending();
 }
 

@@ -9,9 +9,7 @@
 // Completions and rdma_cm events only record facts; handlers run from the ready list. So pump(),
 // which blocking operations use, can take facts for every connection without running anybody.
 
-#include <deque>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <string>
 #include <unordered_set>
@@ -98,7 +96,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
  private:
   void on_cm_readable();
   void take_completions();
-  void reap(std::size_t budget = std::numeric_limits<std::size_t>::max());
+  void reap();
   void on_device_removed(ibv_context* cm_handle);
   void drop_lost_contexts();
   void watch(Context& context);
@@ -115,8 +113,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ReadyList ready_;
   std::unordered_set<RdmaConnection*> connections_;
   std::unordered_set<ListenerCore*> listeners_;
-  std::vector<RdmaConnection*> dirty_, flushing_, ticking_;
-  std::deque<RdmaConnection*> reap_;
+  std::vector<RdmaConnection*> dirty_, flushing_, reap_, ticking_;
   bool poll_more_ = false;
   bool posted_ = false;  // since the queues were last looked at
   std::uint32_t looks_missed_ = 0;
