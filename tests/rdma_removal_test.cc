@@ -7,40 +7,16 @@
 #include <cstdlib>
 
 #include "conn/rdma/verbs.h"
-#include "tests/support/rdma_kit.h"
+#include "tests/support/fault_bed.h"
 
 using conn::ConnectionPtr;
 using conn::State;
+using testing::Background;
+using testing::command;
 using testing::Scene;
 using namespace std::chrono_literals;
 
 namespace {
-
-void command(const std::string& line) {
-  INFO(line);
-  REQUIRE(std::system((line + " >/dev/null 2>&1").c_str()) == 0);
-}
-
-/// Starts a command that may wait for us to let go of something; its end is a file.
-class Background {
- public:
-  explicit Background(const std::string& line) : done_(folder_.path() + "/done") {
-    command("( " + line + "; echo $? >" + done_ + ".new; mv " + done_ + ".new " + done_ + " ) &");
-  }
-  bool ended() const { return access(done_.c_str(), F_OK) == 0; }
-
- private:
-  testing::TempFolder folder_;
-  std::string done_;
-};
-
-bool here() {
-  const bool ours = std::getenv("AECONN_SOFTROCE") != nullptr &&
-                    access("/sys/class/infiniband/rxe0", F_OK) == 0 &&
-                    access("/sys/class/net/dummy0", F_OK) == 0;
-  if (!ours) WARN("skipped: this is for rxe0 on dummy0 in the microVM");
-  return ours;
-}
 
 /// The loop turns on timers too, so that a condition of the outside is looked at.
 void look_often(Scene& scene) {
@@ -93,7 +69,7 @@ TEST_CASE(
     "rdma removal: a device that is deleted fails all its connections at once, and is used again "
     "when it returns",
     "[rdma-device]") {
-  if (!here()) return;
+  if (!testing::on_dummy()) return;
   {
     Scene scene;
     look_often(scene);
@@ -135,7 +111,7 @@ TEST_CASE(
 
 TEST_CASE("rdma removal: an address that is taken away ends the connections that use it",
           "[rdma-device]") {
-  if (!here()) return;
+  if (!testing::on_dummy()) return;
   Scene scene;
   look_often(scene);
   Crowd crowd(scene);
@@ -150,7 +126,7 @@ TEST_CASE("rdma removal: an address that is taken away ends the connections that
 
 TEST_CASE("rdma removal: a link that goes down ends its connections, and up again serves",
           "[rdma-device]") {
-  if (!here()) return;
+  if (!testing::on_dummy()) return;
   Scene scene;
   look_often(scene);
   Crowd crowd(scene);

@@ -91,6 +91,7 @@ std::optional<CmEvent> CmChannel::next() {
   rdma_cm_event* raw = nullptr;
   int result;
   do {
+    errno = 0;
     result = rdma_get_cm_event(channel_.get(), &raw);
   } while (result != 0 && errno == EINTR);
   if (result != 0) return std::nullopt;
@@ -98,7 +99,8 @@ std::optional<CmEvent> CmChannel::next() {
   event.type = raw->event;
   event.id = raw->id;
   event.listen_id = raw->listen_id;
-  event.status = raw->status;
+  // librdmacm says -1 where a call of its own failed, and leaves the cause in errno.
+  event.status = raw->status == -1 && errno != 0 ? -errno : raw->status;
   if (raw->param.conn.private_data != nullptr) {
     event.private_data_size =
         std::min<std::size_t>(raw->param.conn.private_data_len, event.private_data.size());

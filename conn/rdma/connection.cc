@@ -207,7 +207,7 @@ void RdmaConnection::after_input() {
   }
   manage_windows();
   if (const char* why = stream_.failure(); why != nullptr)
-    return end_with({std::make_error_code(std::errc::not_enough_memory), why});
+    return end_with({window_failure_.code, fmt::format("{}: {}", why, window_failure_.text)});
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
   if (tx_.staged() != 0 || stream_.next_control(state_->now())) state_->want_flush(*this);
   update_ready();
@@ -226,7 +226,11 @@ void RdmaConnection::manage_windows() {
       windows_.push_back(domain_->make_window(length));
       ++state_->statistics().windows;
       stream_.provide_window(windows_.back()->buffer());
-    } catch (const std::exception&) {
+    } catch (const VerbsError& error) {
+      window_failure_ = error.failure();
+      stream_.no_window();
+    } catch (const std::exception& error) {
+      window_failure_ = {std::make_error_code(std::errc::not_enough_memory), error.what()};
       stream_.no_window();
     }
   }

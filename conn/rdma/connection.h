@@ -192,6 +192,7 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   bool starved_ = false;     // no staging memory until some of ours comes back
   bool peer_gone_ = false;   // DISCONNECTED came
   bool cm_knows_ = false;    // that the connection stands; the peer's first message may be faster
+  Failure window_failure_;   // why there was no memory for another window
   Failure pending_failure_;  // to report once what arrived has been read
   std::uint64_t read_turn_ = 0;
   std::size_t read_left_ = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -27,12 +28,17 @@ ae::Duration tick_for(ae::Duration keepalive) {
   return std::clamp<ae::Duration>(keepalive / 3, std::chrono::milliseconds(5), kLongest);
 }
 
+constexpr const char* kCmDevice = "/dev/infiniband/rdma_cm";
 bool nothing_there(int err) { return err == ENODEV || err == ENOENT || err == ENXIO; }
 
 }  // namespace
 
 Error unavailable(const VerbsError& error) {
-  const int err = error.failure().code.value();
+  int err = error.failure().code.value();
+  // librdmacm looks for another device file where it may not open this one, and reports its
+  // absence.
+  if (nothing_there(err) && access(kCmDevice, F_OK) == 0 && access(kCmDevice, R_OK | W_OK) != 0)
+    err = EACCES;
   if (nothing_there(err))
     return Error(
         "no RDMA device on this machine: load the driver of one, or for a trial without hardware "

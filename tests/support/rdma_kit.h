@@ -83,6 +83,7 @@ class Child {
   void signal(int number) const;
   /// Waits for its end; its exit status.
   int wait();
+  pid_t pid() const noexcept { return pid_; }
 
  private:
   pid_t pid_;
