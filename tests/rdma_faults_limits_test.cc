@@ -2,7 +2,6 @@
 // thing fails, for every n until all works. tests/softroce/faults runs them.
 #if AECONN_RDMA
 
-#include <grp.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -21,13 +20,9 @@ namespace {
 
 constexpr std::uint64_t kUnlimited = RLIM_INFINITY;
 
-void become_nobody() {
-  if (setgroups(0, nullptr) != 0 || setgid(65534) != 0 || setuid(65534) != 0) _exit(4);
-}
-
 /// We, without limits, beside a process that has them.
 struct Bench {
-  explicit Bench(const std::function<void()>& prepare = {}) : subject(prepare) {
+  explicit Bench(Subject::User user = Subject::User::kRoot) : subject(user) {
     site = std::make_unique<testing::Site>(testing::rdma_transport());
     listener = site->type.listen(site->loop, testing::rdma_endpoint(), echo.handler());
   }
@@ -51,7 +46,7 @@ struct Bench {
     return "error " + (collector.ended ? "end of stream" : client->last_error());
   }
 
-  Subject subject;  // forks before there is anything of ours
+  Subject subject;
   std::unique_ptr<testing::Site> site;
   testing::EchoLog echo;
   conn::ListenerPtr listener;
@@ -118,7 +113,7 @@ TEST_CASE("rdma faults: a locked-memory limit of nobody is named, and the listen
   baseline.allow("Unable to pin memory region");  // what the kernel says of the limit
   for (const std::uint64_t limit : {0u, 4096u, 65536u, 1u << 20}) {
     INFO("limit " << limit);
-    Bench bench(become_nobody);
+    Bench bench(Subject::User::kNobody);
     bench.subject.limit(RLIMIT_MEMLOCK, limit);
     const std::string listening =
         bench.ask("listen " + testing::rdma_endpoint("isolation=connection").to_string());
@@ -227,7 +222,7 @@ TEST_CASE("rdma faults: a user that may not use /dev/infiniband is told so, TCP 
     std::string what;
   } permissions(what);
   count_faults();
-  Subject subject(become_nobody);
+  Subject subject(Subject::User::kNobody);
   testing::Site tcp({.name = "tcp"});
   const std::string connected = subject.ask(tcp.loop, "connect rdma://10.77.0.1:7000");
   const std::string listening = subject.ask(tcp.loop, "listen rdma://10.77.0.1:0");

@@ -38,7 +38,9 @@ void disturb(const std::string& how) {
 /// Takes the disturbance away at the end of its scope, whatever happens there.
 struct Calm {
   ~Calm() { now(); }
-  static void now() { (void)std::system("tc qdisc del dev va root; tc qdisc del dev vb root"); }
+  static void now() {
+    (void)std::system("{ tc qdisc del dev va root; tc qdisc del dev vb root; } 2>/dev/null");
+  }
 };
 
 struct Disturbance {

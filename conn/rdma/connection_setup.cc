@@ -264,8 +264,7 @@ void RdmaConnection::make_queue_pair() {
     if (const int err = receives_->replenish(); err != 0) throw VerbsError("ibv_post_recv", err);
   }
   manage_windows();
-  if (const char* why = stream_.failure(); why != nullptr)
-    throw VerbsError({window_failure_.code, fmt::format("{}: {}", why, window_failure_.text)});
+  if (stream_.failure() != nullptr) throw VerbsError(window_failure_);
 }
 
 void RdmaConnection::established() {

@@ -2,6 +2,7 @@
 #include "tests/support/fault_bed.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -352,16 +353,30 @@ class Servant {
   conn::ConnectionPtr client_;
 };
 
+constexpr const char* kOrders = "AECONN_TEST_ORDERS";  // the descriptor they come on
+constexpr const char* kNobody = "AECONN_TEST_NOBODY";
+
 }  // namespace
 
-Subject::Subject(const std::function<void()>& prepare) {
+TEST_CASE("a subject of the tests of faults", "[.subject]") {
+  const char* orders = std::getenv(kOrders);
+  if (orders == nullptr) return;
+  constexpr uid_t kNobodysId = 65534;
+  if (std::getenv(kNobody) != nullptr &&
+      (setgroups(0, nullptr) != 0 || setgid(kNobodysId) != 0 || setuid(kNobodysId) != 0))
+    _exit(4);
+  Servant(std::atoi(orders)).run();
+}
+
+Subject::Subject(User user) {
   int ends[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   child_ = std::make_unique<Child>([&] {
-    ::close(ends[0]);
-    Servant servant(ends[1]);
-    if (prepare) prepare();
-    servant.run();
+    setenv(kOrders, std::to_string(ends[1]).c_str(), 1);
+    if (user == User::kNobody) setenv(kNobody, "1", 1);
+    fcntl(ends[1], F_SETFD, 0);
+    execl("/proc/self/exe", "unit-tests", "[subject]", nullptr);
+    _exit(5);
   });
   ::close(ends[1]);
   fd_ = ends[0];
