@@ -181,7 +181,9 @@ TEST_CASE("rdma faults: each kernel object that cannot be made is one failed con
         CHECK(why.starts_with("error "));
         // Where only the memory to answer from is missing, the server closes.
         CHECK((contains(why, "Resource temporarily unavailable") ||
-               (as_server && why == "error end of stream")));
+               (as_server && why == "error end of stream") ||
+               // librdmacm leaves a device that it may not open out of its list.
+               (kind == "hca_handle" && contains(why, "No such device"))));
       },
       [&](const Subject&) { set_limit("max"); }, as_server);
   WARN(kind << " as " << (as_server ? "server" : "client") << ": " << failures

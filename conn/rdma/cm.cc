@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 namespace conn::rdma {
 namespace {
@@ -72,9 +75,26 @@ std::vector<SocketAddress> local_addresses() {
   return present;
 }
 
+// libibverbs looks for its drivers once: a process that had no descriptors left for that would be
+// without RDMA for as long as it lives.
+static void require_descriptors() {
+  static std::atomic<bool> had_them{false};
+  if (had_them) return;
+  std::array<int, 12> spare{};
+  std::size_t count = 0;
+  int err = 0;
+  for (; count < spare.size() && err == 0; ++count)
+    if ((spare[count] = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0) err = errno;
+  for (const int fd : std::span(spare).first(count))
+    if (fd >= 0) close(fd);
+  if (err != 0) throw VerbsError("rdma_create_event_channel", err);
+  had_them = true;
+}
+
 // Older kernels would let a forked child take registered pages away from us (ibv_fork_init(3));
 // newer ones copy them, and then this costs nothing. It has to come before anything is registered.
 static rdma_event_channel* create_channel() {
+  require_descriptors();
   static const int fork_safe = ibv_fork_init();
   (void)fork_safe;
   return rdma_create_event_channel();

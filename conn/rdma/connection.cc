@@ -262,21 +262,25 @@ void RdmaConnection::post_chains() {
   });
 }
 
-// One chain of work requests with one doorbell: keys to bind, control messages, then the bytes the
-// peer's window takes. True if another chain may follow.
+// One chain of work requests with one doorbell: keys to bind, or control messages and then the
+// bytes the peer's window takes. True if another chain may follow.
 bool RdmaConnection::post_chain() {
+  binding_ = binding_ && posted_ != done_;
+  if (binding_) return false;
   SendChain chain(settings_.send_queue - (posted_ - done_), posted_);
   // Copied back if the device takes less than we counted on; only control messages change it here.
   std::optional<Stream> before;
   ChainPlan plan;
-  plan_binds(chain, plan);
-  plan.control_end = chain.size();
-  if (stream_.next_control(state_->now())) {
-    before = stream_;
-    plan_control(chain, plan);
+  if (has_key_to_bind()) {
+    plan_binds(chain, plan);
+  } else {
+    if (stream_.next_control(state_->now())) {
+      before = stream_;
+      plan_control(chain, plan);
+    }
+    plan_data(chain, plan);
+    plan_probe(chain, plan);
   }
-  plan_data(chain, plan);
-  plan_probe(chain, plan);
   if (chain.size() == 0) return false;
   const std::uint32_t last_signaled = plan_signals(chain, plan);
   const SendChain::Result result = chain.post(qp_.get());
@@ -295,10 +299,25 @@ bool RdmaConnection::post_chain() {
   return result.error == 0 && chain.size() == SendChain::kLimit;
 }
 
+bool RdmaConnection::has_key_to_bind() const noexcept {
+  return std::any_of(windows_.begin(), windows_.end(),
+                     [](const auto& window) { return window->window && !window->bound; });
+}
+
+// Binds have the send queue to themselves: Soft-RoCE, when it sends again what was lost, would
+// carry out a bind again too, fail at it and stand still without a word. So what was posted before
+// is confirmed first, by a write of no bytes if nothing else asks for that.
 void RdmaConnection::plan_binds(SendChain& chain, ChainPlan& plan) {
-  for (const auto& window : windows_)
-    if (window->window && !window->bound && !chain.full()) chain.bind(*window);
-  plan.binds_end = chain.size();
+  plan.signal_last = true;
+  if (posted_ == done_) {
+    for (const auto& window : windows_)
+      if (window->window && !window->bound && !chain.full()) chain.bind(*window);
+    plan.binds_end = chain.size();
+    binding_ = true;
+  } else if (last_signaled_ != posted_ && !chain.full()) {
+    chain.write_nothing(stream_.remote_address(), stream_.remote_key());
+  }
+  plan.control_end = plan.data_end = plan.binds_end;
 }
 
 void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {

@@ -110,6 +110,7 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   };
   void post_chains();
   bool post_chain();
+  bool has_key_to_bind() const noexcept;
   void plan_binds(SendChain& chain, ChainPlan& plan);
   void plan_control(SendChain& chain, ChainPlan& plan);
   void plan_data(SendChain& chain, ChainPlan& plan);
@@ -189,6 +190,7 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   std::vector<Sent> ring_;  // by sequence modulo its size
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
   bool post_again_ = false;  // the device's send queue was full
+  bool binding_ = false;     // a bind was posted and has not completed
   bool starved_ = false;     // no staging memory until some of ours comes back
   bool peer_gone_ = false;   // DISCONNECTED came
   bool cm_knows_ = false;    // that the connection stands; the peer's first message may be faster

@@ -2,6 +2,7 @@
 #include "tests/support/fault_bed.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <grp.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -47,7 +48,7 @@ bool device_on(const char* device, const char* netdev) {
 
 void command(const std::string& line) {
   INFO(line);
-  REQUIRE(std::system(("{ " + line + "; } >/dev/null 2>&1").c_str()) == 0);
+  REQUIRE(std::system(("{ " + line + "\n} >/dev/null 2>&1").c_str()) == 0);
 }
 
 void count_faults(unsigned count) { faults.count += count; }
@@ -243,6 +244,12 @@ std::string Streams::errors() const {
   for (const End& end : ends_)
     if (end.over())
       all += (end.receiver->ended ? "end of stream" : end.connection->last_error()) + "; ";
+  for (const End& end : ends_) {  // and where the others stood
+    if (end.over()) continue;
+    all += fmt::format("\n{} of {} bytes received, {} sent", end.receiver->received, total_,
+                       end.sender->sent);
+    for (const auto& [name, value] : end.connection->info()) all += ", " + name + " " + value;
+  }
   return all;
 }
 
