@@ -43,6 +43,10 @@ struct Calm {
   }
 };
 
+// Where a command of the test lies between two states of the network, or losses come in a row: with
+// the default six retries and keepalives, half a second of that is a peer that is lost.
+const std::string kPatient = "retry-count=7&keepalive=30s";
+
 struct Disturbance {
   std::string how, options;
   std::uint64_t bytes;
@@ -80,8 +84,7 @@ TEST_CASE("rdma faults: over a network that loses 5 % of its packets every byte 
 TEST_CASE("rdma faults: over a network that loses 20 % of its packets every byte arrives",
           "[.rdma-faults-veth-long]") {
   if (!testing::on_veth()) return;
-  // Seven losses in a row happen there; with the default of six retries they count as a black hole.
-  stream_through({"loss 20%", "retry-count=7", 300'000});
+  stream_through({"loss 20%", kPatient, 300'000});
 }
 
 TEST_CASE("rdma faults: over a network that doubles 10 % of its packets every byte arrives once",
@@ -105,7 +108,8 @@ TEST_CASE("rdma faults: over a network that spoils 1 % of its packets bytes arri
 TEST_CASE("rdma faults: over a network that does all of it at once every byte arrives",
           "[.rdma-faults-veth]") {
   if (!testing::on_veth()) return;
-  stream_through({"delay 3ms 2ms loss 1% duplicate 5% reorder 20% corrupt 0.5%", "", 500'000});
+  stream_through(
+      {"delay 3ms 2ms loss 1% duplicate 5% reorder 20% corrupt 0.5%", kPatient, 500'000});
 }
 
 TEST_CASE("rdma faults: over a network with 10 ms of delay bytes take their time and arrive",
@@ -142,7 +146,7 @@ void weather(unsigned changes) {
       "delay 3ms 3ms"};
   std::mt19937 random(seed);
   const Calm calm;
-  FaultBed bed(scheme, "", "", 3);
+  FaultBed bed(scheme, kPatient, kPatient, 3);
   Streams streams(bed);
   streams.go_on();
   for (unsigned i = 0; i < changes; ++i) {
@@ -174,14 +178,14 @@ TEST_CASE("rdma faults: a network whose faults change hundreds of times changes 
   if (testing::on_veth()) weather(150);
 }
 
-TEST_CASE("rdma faults: interruptions shorter than the retries cost time and nothing else",
+TEST_CASE("rdma faults: interruptions that retries bridge cost time and nothing else",
           "[.rdma-faults-veth]") {
   if (!testing::on_veth()) return;
   const Baseline baseline;
   const std::string scheme = GENERATE("rdma", "tls+rdma");
   INFO(scheme);
   const Calm calm;
-  FaultBed bed(scheme, "", "", 2);
+  FaultBed bed(scheme, kPatient, kPatient, 2);
   Streams streams(bed);
   for (int i = 0; i < 5; ++i) {
     streams.go_on();
@@ -215,7 +219,7 @@ TEST_CASE("rdma faults: packets of connections that are gone disturb none that c
   const Baseline baseline;
   const Calm calm;
   disturb("delay 60ms 50ms duplicate 30%");
-  FaultBed bed("rdma", "linger=0", "linger=0", 3);
+  FaultBed bed("rdma", "linger=0&" + kPatient, "linger=0&" + kPatient, 3);
   for (int round = 0; round < 6; ++round) {
     {
       Streams streams(bed);
