@@ -182,7 +182,7 @@ TEST_CASE("rdma faults: an address on the link that nobody has fails before conn
 }
 
 TEST_CASE("tcp faults: a dead peer is noticed by keepalive and by user-timeout",
-          "[.rdma-faults-veth]") {
+          "[.rdma-faults-veth-long]") {
   if (!testing::on_veth()) return;
   const Baseline baseline;
   const Calm finally;
@@ -231,7 +231,7 @@ TEST_CASE("rdma faults: a link that goes down for 3 s ends its connections and s
 }
 
 TEST_CASE("rdma faults: an address that is taken away ends the connections that use it",
-          "[.rdma-faults-veth]") {
+          "[.rdma-faults-veth-long]") {
   if (!testing::on_veth()) return;
   Baseline baseline;
   baseline.allow("Failed allocating skb");  // rxe, when a packet has no address to come from
@@ -255,7 +255,7 @@ TEST_CASE("rdma faults: an address that is taken away ends the connections that 
 }
 
 TEST_CASE("rdma faults: a device or its interface that is deleted under load is let go at once",
-          "[.rdma-faults-veth]") {
+          "[.rdma-faults-veth-long]") {
   if (!testing::on_veth()) return;
   Baseline baseline;
   baseline.allow("ib_query_port failed");  // ib_core and rxe, of an interface that is gone

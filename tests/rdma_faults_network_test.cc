@@ -88,7 +88,7 @@ TEST_CASE("rdma faults: over a network that loses 20 % of its packets every byte
 }
 
 TEST_CASE("rdma faults: over a network that doubles 10 % of its packets every byte arrives once",
-          "[.rdma-faults-veth]") {
+          "[.rdma-faults-veth-long]") {
   if (!testing::on_veth()) return;
   stream_through({"duplicate 10%", "", 2'000'000});
 }
@@ -113,7 +113,7 @@ TEST_CASE("rdma faults: over a network that does all of it at once every byte ar
 }
 
 TEST_CASE("rdma faults: over a network with 10 ms of delay bytes take their time and arrive",
-          "[.rdma-faults-veth]") {
+          "[.rdma-faults-veth-long]") {
   if (!testing::on_veth()) return;
   const Baseline baseline;
   const std::string scheme = GENERATE("rdma", "tls+rdma");
@@ -175,11 +175,11 @@ TEST_CASE("rdma faults: a network whose faults change all the time changes no by
 
 TEST_CASE("rdma faults: a network whose faults change hundreds of times changes no byte",
           "[.rdma-faults-veth-long]") {
-  if (testing::on_veth()) weather(150);
+  if (testing::on_veth()) weather(100);
 }
 
 TEST_CASE("rdma faults: interruptions that retries bridge cost time and nothing else",
-          "[.rdma-faults-veth]") {
+          "[.rdma-faults-veth-long]") {
   if (!testing::on_veth()) return;
   const Baseline baseline;
   const std::string scheme = GENERATE("rdma", "tls+rdma");
@@ -197,7 +197,7 @@ TEST_CASE("rdma faults: interruptions that retries bridge cost time and nothing 
   streams.go_on();
 }
 
-TEST_CASE("rdma faults: packets of other MTUs carry the same bytes", "[.rdma-faults-veth]") {
+TEST_CASE("rdma faults: packets of other MTUs carry the same bytes", "[.rdma-faults-veth-long]") {
   if (!testing::on_veth()) return;
   const Baseline baseline;
   struct Restore {
@@ -214,7 +214,7 @@ TEST_CASE("rdma faults: packets of other MTUs carry the same bytes", "[.rdma-fau
 }
 
 TEST_CASE("rdma faults: packets of connections that are gone disturb none that came after",
-          "[.rdma-faults-veth]") {
+          "[.rdma-faults-veth-long]") {
   if (!testing::on_veth()) return;
   const Baseline baseline;
   const Calm calm;

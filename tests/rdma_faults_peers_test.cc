@@ -192,7 +192,7 @@ TEST_CASE("rdma faults: a server that sleeps is given up after connect-timeout, 
 }
 
 TEST_CASE("rdma faults: both ends close at once, with bytes under way, 500 times",
-          "[.rdma-faults]") {
+          "[.rdma-faults-long]") {
   const Baseline baseline;
   for (int round = 0; round < 10; ++round) {
     INFO("round " << round);
