@@ -24,6 +24,9 @@ if start --listen "$rdma_url"; then
   is 'SIGTERM' 0 "$status"
 fi
 
+# Asked for the device file, the kernel would load the module again.
+loader=$(cat /proc/sys/kernel/modprobe)
+echo /bin/false >/proc/sys/kernel/modprobe
 modprobe -r rdma_ucm 2>/dev/null || rmmod rdma_ucm
 if [ -e /dev/infiniband/rdma_cm ]; then
   echo 'SKIPPED: rdma_ucm cannot be unloaded here'
@@ -34,6 +37,7 @@ else
     is 'no rdma_ucm: TCP works' PONG "$("$kv_cli" -u "${urls[0]}" PING)"
     stop "$server"
   fi
+  echo "$loader" >/proc/sys/kernel/modprobe
   modprobe rdma_ucm || insmod "$(find "/lib/modules/$(uname -r)" -name 'rdma_ucm.ko*')"
   soon test -e /dev/infiniband/rdma_cm
   if start --listen "$rdma_url"; then
