@@ -20,6 +20,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
  public:
   Acceptor(const TlsType& type, LoopState& shared, std::shared_ptr<const ContextSource> contexts,
            AcceptHandler accepted);
+  ~Acceptor() override { stop(); }
   /// Begins; `below` gives its connections to arrived().
   void start(ListenerPtr below);
   /// Ends listening and all handshakes; nothing runs any more.

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tests/simulation/memory.h"
 #include "tests/simulation/objects.h"
 
 #undef ibv_query_port
@@ -270,6 +271,7 @@ extern "C" {
 const char* rdma_event_str(rdma_cm_event_type) { return "simulated rdma_cm event"; }
 
 rdma_event_channel* rdma_create_event_channel() {
+  const Below below;
   if (World::current() == nullptr) {
     errno = ENODEV;
     return nullptr;
@@ -282,6 +284,7 @@ rdma_event_channel* rdma_create_event_channel() {
 }
 
 void rdma_destroy_event_channel(rdma_event_channel* base) {
+  const Below below;
   auto* channel = static_cast<EventChannel*>(base);
   for (Event* event : channel->events) {
     world().count("cm_event", -1);
@@ -294,12 +297,14 @@ void rdma_destroy_event_channel(rdma_event_channel* base) {
 }
 
 int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space) {
+  const Below below;
   if (fails("rdma_create_id", ENOMEM)) return -1;
   *id = new_id(channel, context);
   return 0;
 }
 
 int rdma_destroy_id(rdma_cm_id* base) {
+  const Below below;
   auto* id = static_cast<CmId*>(base);
   world().run_due();
   if (id->owed != 0) world().violation("rdma_destroy_id waits for unacknowledged events");
@@ -330,6 +335,7 @@ __be16 rdma_get_src_port(rdma_cm_id* id) { return source(*id).sin_port; }
 __be16 rdma_get_dst_port(rdma_cm_id* id) { return destination(*id).sin_port; }
 
 int rdma_bind_addr(rdma_cm_id* base, sockaddr* address) {
+  const Below below;
   auto& id = *static_cast<CmId*>(base);
   if (fails("rdma_bind_addr", ENOMEM)) return -1;
   sockaddr_in wish{};
@@ -350,6 +356,7 @@ int rdma_bind_addr(rdma_cm_id* base, sockaddr* address) {
 }
 
 int rdma_listen(rdma_cm_id* base, int backlog) {
+  const Below below;
   auto& id = *static_cast<CmId*>(base);
   if (fails("rdma_listen", ENOMEM)) return -1;
   id.state = CmState::kListening;
@@ -358,6 +365,7 @@ int rdma_listen(rdma_cm_id* base, int backlog) {
 }
 
 int rdma_resolve_addr(rdma_cm_id* base, sockaddr* from, sockaddr* to, int milliseconds) {
+  const Below below;
   auto& id = *static_cast<CmId*>(base);
   if (fails("rdma_resolve_addr", ENODEV)) return -1;
   if (to->sa_family != AF_INET) return errno = EAFNOSUPPORT, -1;
@@ -392,6 +400,7 @@ int rdma_resolve_addr(rdma_cm_id* base, sockaddr* from, sockaddr* to, int millis
 }
 
 int rdma_resolve_route(rdma_cm_id* base, int) {
+  const Below below;
   auto& id = *static_cast<CmId*>(base);
   if (fails("rdma_resolve_route", ENOMEM)) return -1;
   const int err = world().failing("route resolution", EHOSTUNREACH);
@@ -403,6 +412,7 @@ int rdma_resolve_route(rdma_cm_id* base, int) {
 }
 
 int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes) {
+  const Below below;
   id->qp = ibv_create_qp(pd, attributes);
   if (id->qp == nullptr) return -1;
   modify(id, IBV_QPS_INIT);
@@ -410,11 +420,13 @@ int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes) {
 }
 
 void rdma_destroy_qp(rdma_cm_id* id) {
+  const Below below;
   ibv_destroy_qp(id->qp);
   id->qp = nullptr;
 }
 
 int rdma_init_qp_attr(rdma_cm_id* base, ibv_qp_attr* attributes, int* mask) {
+  const Below below;
   const auto& id = *static_cast<CmId*>(base);
   if (fails("rdma_init_qp_attr", EINVAL)) return -1;
   if (id.device == nullptr || id.device->removed) return errno = ENODEV, -1;
@@ -441,6 +453,7 @@ int rdma_init_qp_attr(rdma_cm_id* base, ibv_qp_attr* attributes, int* mask) {
 }
 
 int rdma_connect(rdma_cm_id* base, rdma_conn_param* parameters) {
+  const Below below;
   auto& id = *static_cast<CmId*>(base);
   if (fails("rdma_connect", ENOMEM)) return -1;
   if (id.device == nullptr || id.device->removed) return errno = ENODEV, -1;
@@ -458,6 +471,7 @@ int rdma_connect(rdma_cm_id* base, rdma_conn_param* parameters) {
 }
 
 int rdma_accept(rdma_cm_id* base, rdma_conn_param* parameters) {
+  const Below below;
   auto& id = *static_cast<CmId*>(base);
   if (fails("rdma_accept", ENOMEM)) return -1;
   if (id.state != CmState::kRequestReceived) return errno = EINVAL, -1;
@@ -472,6 +486,7 @@ int rdma_accept(rdma_cm_id* base, rdma_conn_param* parameters) {
 }
 
 int rdma_establish(rdma_cm_id* base) {
+  const Below below;
   auto& id = *static_cast<CmId*>(base);
   if (fails("rdma_establish", EINVAL)) return -1;
   if (id.state != CmState::kAnswerReceived) return errno = EINVAL, -1;
@@ -481,6 +496,7 @@ int rdma_establish(rdma_cm_id* base) {
 }
 
 int rdma_reject(rdma_cm_id* base, const void* data, std::uint8_t size) {
+  const Below below;
   auto& id = *static_cast<CmId*>(base);
   if (fails("rdma_reject", EINVAL)) return -1;
   if (id.state != CmState::kRequestReceived) return errno = EINVAL, -1;
@@ -495,6 +511,7 @@ int rdma_reject(rdma_cm_id* base, const void* data, std::uint8_t size) {
 }
 
 int rdma_disconnect(rdma_cm_id* base) {
+  const Below below;
   auto& id = *static_cast<CmId*>(base);
   if (fails("rdma_disconnect", EINVAL)) return -1;
   if (id.qp != nullptr) fail(*static_cast<QueuePair*>(id.qp));
@@ -510,6 +527,7 @@ int rdma_disconnect(rdma_cm_id* base) {
 }
 
 int rdma_get_cm_event(rdma_event_channel* base, rdma_cm_event** out) {
+  const Below below;
   auto& channel = *static_cast<EventChannel*>(base);
   world().run_due();
   if (channel.events.empty()) {
@@ -525,6 +543,7 @@ int rdma_get_cm_event(rdma_event_channel* base, rdma_cm_event** out) {
 }
 
 int rdma_ack_cm_event(rdma_cm_event* base) {
+  const Below below;
   auto* event = static_cast<Event*>(base);
   if (CmId* owner = find(event->owner)) --owner->owed;
   world().count("cm_event", -1);
@@ -533,6 +552,7 @@ int rdma_ack_cm_event(rdma_cm_event* base) {
 }
 
 ibv_context** rdma_get_devices(int* count) {
+  const Below below;
   std::vector<ibv_context*> present;
   for (const auto& device : world().devices)
     if (!device->removed) present.push_back(device->cm_handle.get());

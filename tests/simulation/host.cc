@@ -17,8 +17,10 @@
 #include <ctime>
 #include <vector>
 
+#include "tests/simulation/memory.h"
 #include "tests/simulation/objects.h"
 
+using simulation::Below;
 using simulation::Nanoseconds;
 using simulation::World;
 
@@ -57,6 +59,7 @@ struct InterfaceList {
 extern "C" {
 
 int clock_gettime(clockid_t clock, timespec* out) noexcept {
+  const Below below;
   World* world = World::current();
   if (world == nullptr || clock == CLOCK_THREAD_CPUTIME_ID || clock == CLOCK_PROCESS_CPUTIME_ID)
     return static_cast<int>(syscall(SYS_clock_gettime, clock, out));
@@ -70,6 +73,7 @@ int clock_gettime(clockid_t clock, timespec* out) noexcept {
 }
 
 int epoll_wait(int fd, epoll_event* events, int size, int milliseconds) {
+  const Below below;
   const auto ask = [&](int limit) {
     return static_cast<int>(syscall(SYS_epoll_pwait, fd, events, size, limit, nullptr, NSIG / 8));
   };
@@ -80,6 +84,7 @@ int epoll_wait(int fd, epoll_event* events, int size, int milliseconds) {
 }
 
 int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  const Below below;
   const auto ask = [&](const timespec* limit) {
     timespec copy{};
     if (limit != nullptr) copy = *limit;
@@ -95,16 +100,19 @@ int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* ma
 }
 
 int poll(pollfd* fds, nfds_t count, int milliseconds) {
+  const Below below;
   const timespec limit{milliseconds / 1000, milliseconds % 1000 * 1000000L};
   return ppoll(fds, count, milliseconds < 0 ? nullptr : &limit, nullptr);
 }
 
 // With fortification on, libraries call this name.
 int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask, size_t) {
+  const Below below;
   return ppoll(fds, count, timeout, mask);
 }
 
 int nanosleep(const timespec* wanted, timespec* left) {
+  const Below below;
   World* world = World::current();
   if (world == nullptr) return static_cast<int>(syscall(SYS_nanosleep, wanted, left));
   const Nanoseconds end =
@@ -114,6 +122,7 @@ int nanosleep(const timespec* wanted, timespec* left) {
 }
 
 int getifaddrs(ifaddrs** out) noexcept {
+  const Below below;
   World* world = World::current();
   auto* list = new InterfaceList;
   if (world != nullptr) {

@@ -40,21 +40,12 @@ void fail_allocation(Allocator kind, std::uint64_t number) noexcept {
   countdown[static_cast<std::size_t>(kind)] = number;
 }
 
+Below::Below() noexcept { ++inside_simulation; }
+Below::~Below() { --inside_simulation; }
+
 bool allocation_failed() noexcept { return failed && told == 1; }
 
 }  // namespace simulation
-
-// What rules.mk compiles with -finstrument-functions tells of each function: these are the
-// simulated libraries and kernel. The real ones take no memory from operator new, so it does not
-// fail there.
-extern "C" {
-[[gnu::no_instrument_function]] void __cyg_profile_func_enter(void*, void*) {
-  ++simulation::inside_simulation;
-}
-[[gnu::no_instrument_function]] void __cyg_profile_func_exit(void*, void*) {
-  --simulation::inside_simulation;
-}
-}
 
 void* operator new(std::size_t size) {
   if (simulation::fails(simulation::Allocator::kNew)) throw std::bad_alloc();

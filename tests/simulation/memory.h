@@ -12,4 +12,13 @@ void fail_allocation(Allocator kind, std::uint64_t number) noexcept;
 /// Whether it has failed.
 bool allocation_failed() noexcept;
 
+/// While one stands on the stack, the simulated libraries and kernel are at work. The real ones
+/// take nothing from operator new, so it does not fail there.
+struct Below {
+  Below() noexcept;
+  ~Below();
+  Below(const Below&) = delete;
+  Below& operator=(const Below&) = delete;
+};
+
 }  // namespace simulation

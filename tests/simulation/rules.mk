@@ -5,9 +5,6 @@ SIM_SRC := $(wildcard tests/simulation/*.cc tests/simulation/tests/*.cc) $(wildc
            $(wildcard tests/conformance_*_test.cc)
 SIM_SRC := $(filter-out tests/support/allocations.cc,$(SIM_SRC))
 SIM_WRAP := $(patsubst %,-Wl$(comma)--wrap=%,recv send sendmsg accept4 socket connect listen bind)
-# Tells tests/simulation/memory.cc when the simulated libraries and kernel are at work.
-SIMULATED := $(patsubst %,$(OUT)/obj/tests/simulation/%.o,verbs cm network world host sockets)
-$(SIMULATED): EXTRA += -finstrument-functions -finstrument-functions-exclude-file-list=/usr/include
 .PHONY: sim-tests
 sim-tests: $(OUT)/tests/sim-tests  ## only build build/tests/sim-tests
 $(OUT)/tests/sim-tests: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))

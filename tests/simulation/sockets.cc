@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "tests/simulation/memory.h"
 #include "tests/simulation/world.h"
 
+using simulation::Below;
 using simulation::World;
 
 extern "C" {
@@ -51,16 +53,19 @@ size_t shortened(size_t size) {
 }  // namespace
 
 ssize_t __wrap_recv(int fd, void* buffer, size_t size, int flags) {
+  const Below below;
   if (transfer_fails("recv")) return -1;
   return __real_recv(fd, buffer, shortened(size), flags);
 }
 
 ssize_t __wrap_send(int fd, const void* buffer, size_t size, int flags) {
+  const Below below;
   if (transfer_fails("send")) return -1;
   return __real_send(fd, buffer, shortened(size), flags);
 }
 
 ssize_t __wrap_sendmsg(int fd, const msghdr* message, int flags) {
+  const Below below;
   if (transfer_fails("sendmsg")) return -1;
   if (message->msg_iovlen == 0 || shortened(2) == 2) return __real_sendmsg(fd, message, flags);
   iovec first = message->msg_iov[0];
@@ -72,26 +77,31 @@ ssize_t __wrap_sendmsg(int fd, const msghdr* message, int flags) {
 }
 
 int __wrap_accept4(int fd, sockaddr* address, socklen_t* size, int flags) {
+  const Below below;
   if (fails("accept4", EMFILE)) return -1;
   return __real_accept4(fd, address, size, flags);
 }
 
 int __wrap_socket(int family, int type, int protocol) {
+  const Below below;
   if (fails("socket", EMFILE)) return -1;
   return __real_socket(family, type, protocol);
 }
 
 int __wrap_connect(int fd, const sockaddr* address, socklen_t size) {
+  const Below below;
   if (fails("connect", ENETUNREACH)) return -1;
   return __real_connect(fd, address, size);
 }
 
 int __wrap_listen(int fd, int backlog) {
+  const Below below;
   if (fails("listen", EADDRINUSE)) return -1;
   return __real_listen(fd, backlog);
 }
 
 int __wrap_bind(int fd, const sockaddr* address, socklen_t size) {
+  const Below below;
   if (fails("bind", EADDRINUSE)) return -1;
   return __real_bind(fd, address, size);
 }

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "tests/simulation/memory.h"
 #include "tests/simulation/objects.h"
 
 // verbs.h hides these names behind macros that call them.
@@ -51,6 +52,7 @@ std::uint32_t new_key() { return (world().next_key += 0x100); }
 // --- the fast path -------------------------------------------------------------------------------
 
 int poll_cq(ibv_cq* base, int size, ibv_wc* out) {
+  const Below below;
   auto& queue = *static_cast<Queue*>(base);
   if (world().failing("ibv_poll_cq", EIO) != 0) return -1;
   if (device_of(base->context).removed) return 0;
@@ -66,12 +68,14 @@ int poll_cq(ibv_cq* base, int size, ibv_wc* out) {
 }
 
 int req_notify_cq(ibv_cq* base, int) {
+  const Below below;
   if (const int err = world().failing("ibv_req_notify_cq", EIO)) return err;
   static_cast<Queue*>(base)->armed = true;
   return 0;
 }
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  const Below below;
   if (fails("ibv_alloc_mw", device_of(pd->context), ENOMEM)) return nullptr;
   auto* window = new Window{};
   window->context = pd->context;
@@ -84,6 +88,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* base) {
+  const Below below;
   auto* window = static_cast<Window*>(base);
   if (window->bound != nullptr) --window->bound->bound_windows;
   if (window->region != nullptr) --window->region->windows;
@@ -105,6 +110,7 @@ int post_receives(ibv_recv_wr* work, ibv_recv_wr** bad, std::size_t room, Post p
 }
 
 int post_recv(ibv_qp* base, ibv_recv_wr* work, ibv_recv_wr** bad) {
+  const Below below;
   auto& qp = *static_cast<QueuePair*>(base);
   if (const int err = world().failing("ibv_post_recv", ENOMEM)) return *bad = work, err;
   return post_receives(work, bad, qp.cap.max_recv_wr - qp.receives.size(),
@@ -112,6 +118,7 @@ int post_recv(ibv_qp* base, ibv_recv_wr* work, ibv_recv_wr** bad) {
 }
 
 int post_srq_recv(ibv_srq* base, ibv_recv_wr* work, ibv_recv_wr** bad) {
+  const Below below;
   auto& shared = *static_cast<SharedReceives*>(base);
   if (const int err = world().failing("ibv_post_srq_recv", ENOMEM)) return *bad = work, err;
   return post_receives(work, bad, shared.depth - shared.posted.size(),
@@ -119,6 +126,7 @@ int post_srq_recv(ibv_srq* base, ibv_recv_wr* work, ibv_recv_wr** bad) {
 }
 
 int post_send(ibv_qp* base, ibv_send_wr* work, ibv_send_wr** bad) {
+  const Below below;
   auto& qp = *static_cast<QueuePair*>(base);
   int err = world().failing("ibv_post_send", ENOMEM);
   if (err == 0 && base->state != IBV_QPS_RTS && base->state != IBV_QPS_ERR) err = EINVAL;
@@ -201,11 +209,13 @@ extern "C" {
 int ibv_fork_init() { return 0; }
 const char* ibv_get_device_name(ibv_device* device) { return device->name; }
 const char* ibv_wc_status_str(ibv_wc_status status) {
+  const Below below;
   return status == IBV_WC_LOC_LEN_ERR ? "local length error" : "simulated failure";
 }
 const char* ibv_event_type_str(ibv_event_type) { return "simulated event"; }
 
 ibv_context* ibv_open_device(ibv_device* base) {
+  const Below below;
   Device& device = Device::of(base);
   if (fails("ibv_open_device", device, ENOMEM)) return nullptr;
   auto* handle = new Handle(device);
@@ -215,12 +225,14 @@ ibv_context* ibv_open_device(ibv_device* base) {
 }
 
 int ibv_close_device(ibv_context* context) {
+  const Below below;
   auto* handle = static_cast<Handle*>(context);
   std::erase(handle->device_of()->handles, handle);
   return destroyed(handle, "context");
 }
 
 int ibv_query_device(ibv_context* context, ibv_device_attr* out) {
+  const Below below;
   if (fails("ibv_query_device", device_of(context), EIO)) return errno;
   const Config& config = world().config;
   *out = {};
@@ -233,6 +245,7 @@ int ibv_query_device(ibv_context* context, ibv_device_attr* out) {
 }
 
 int ibv_query_port(ibv_context* context, std::uint8_t, _compat_ibv_port_attr* out) {
+  const Below below;
   if (fails("ibv_query_port", device_of(context), EIO)) return errno;
   auto* attributes = reinterpret_cast<ibv_port_attr*>(out);
   attributes->state = device_of(context).link_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
@@ -240,6 +253,7 @@ int ibv_query_port(ibv_context* context, std::uint8_t, _compat_ibv_port_attr* ou
 }
 
 int ibv_get_async_event(ibv_context* context, ibv_async_event* out) {
+  const Below below;
   auto& handle = *static_cast<Handle*>(context);
   world().run_due();
   if (handle.events.empty()) {
@@ -254,6 +268,7 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* out) {
 void ibv_ack_async_event(ibv_async_event*) {}
 
 ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  const Below below;
   if (fails("ibv_alloc_pd", device_of(context), ENOMEM)) return nullptr;
   auto* domain = new Domain{};
   domain->context = context;
@@ -262,12 +277,14 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
 }
 
 int ibv_dealloc_pd(ibv_pd* base) {
+  const Below below;
   auto* domain = static_cast<Domain*>(base);
   if (domain->users != 0) return in_use("a protection domain");
   return destroyed(domain, "pd");
 }
 
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, std::uint64_t, unsigned access) {
+  const Below below;
   if (fails("ibv_reg_mr", device_of(pd->context), ENOMEM)) return nullptr;
   auto* region = new Region{};
   region->context = pd->context;
@@ -283,11 +300,13 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, std::uint64_t
 }
 
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
+  const Below below;
   return ibv_reg_mr_iova2(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
                           static_cast<unsigned>(access));
 }
 
 int ibv_dereg_mr(ibv_mr* base) {
+  const Below below;
   auto* region = static_cast<Region*>(base);
   if (region->windows != 0) return in_use("a memory region");
   world().regions.erase(region->lkey);
@@ -296,6 +315,7 @@ int ibv_dereg_mr(ibv_mr* base) {
 }
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+  const Below below;
   if (fails("ibv_create_comp_channel", device_of(context), EMFILE)) return nullptr;
   auto* channel = new Channel{};
   channel->context = context;
@@ -305,12 +325,14 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
 }
 
 int ibv_destroy_comp_channel(ibv_comp_channel* base) {
+  const Below below;
   if (base->refcnt != 0) return in_use("a completion channel");
   return destroyed(static_cast<Channel*>(base), "channel");
 }
 
 ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* user, ibv_comp_channel* channel,
                       int) {
+  const Below below;
   if (fails("ibv_create_cq", device_of(context), ENOMEM)) return nullptr;
   auto* queue = new Queue{};
   queue->context = context;
@@ -323,6 +345,7 @@ ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* user, ibv_comp_ch
 }
 
 int ibv_resize_cq(ibv_cq* base, int entries) {
+  const Below below;
   if (const int err = world().failing("ibv_resize_cq", ENOMEM)) return err;
   if (!world().config.resizes) return EOPNOTSUPP;
   base->cqe = entries;
@@ -330,6 +353,7 @@ int ibv_resize_cq(ibv_cq* base, int entries) {
 }
 
 int ibv_destroy_cq(ibv_cq* base) {
+  const Below below;
   auto* queue = static_cast<Queue*>(base);
   if (queue->users != 0) return in_use("a completion queue");
   if (queue->owed != 0) world().violation("ibv_destroy_cq waits for unacknowledged events");
@@ -342,6 +366,7 @@ int ibv_destroy_cq(ibv_cq* base) {
 }
 
 int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** queue, void** user) {
+  const Below below;
   auto& channel = *static_cast<Channel*>(base);
   world().run_due();
   if (channel.events.empty()) {
@@ -360,6 +385,7 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** queue, void** user) {
 void ibv_ack_cq_events(ibv_cq* base, unsigned count) { static_cast<Queue*>(base)->owed -= count; }
 
 ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
+  const Below below;
   if (fails("ibv_create_srq", device_of(pd->context), ENOMEM)) return nullptr;
   auto* shared = new SharedReceives{};
   shared->context = pd->context;
@@ -371,6 +397,7 @@ ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
 }
 
 int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attributes, int mask) {
+  const Below below;
   if (const int err = world().failing("ibv_modify_srq", EINVAL)) return err;
   if ((mask & IBV_SRQ_LIMIT) != 0)
     static_cast<SharedReceives*>(base)->limit = attributes->srq_limit;
@@ -378,6 +405,7 @@ int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attributes, int mask) {
 }
 
 int ibv_destroy_srq(ibv_srq* base) {
+  const Below below;
   auto* shared = static_cast<SharedReceives*>(base);
   if (shared->users != 0) return in_use("a shared receive queue");
   --static_cast<Domain*>(base->pd)->users;
@@ -385,6 +413,7 @@ int ibv_destroy_srq(ibv_srq* base) {
 }
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* wish) {
+  const Below below;
   if (fails("ibv_create_qp", device_of(pd->context), ENOMEM)) return nullptr;
   const Config& config = world().config;
   if (wish->cap.max_inline_data > config.max_inline) {
@@ -410,6 +439,7 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* wish) {
 }
 
 int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
+  const Below below;
   auto& qp = *static_cast<QueuePair*>(base);
   const bool to_error = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_ERR;
   // Ending works as long as there is a device.
@@ -429,6 +459,7 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
 }
 
 int ibv_destroy_qp(ibv_qp* base) {
+  const Below below;
   auto* qp = static_cast<QueuePair*>(base);
   if (qp->bound_windows != 0)
     world().violation("ibv_destroy_qp waits for the memory windows bound to it");

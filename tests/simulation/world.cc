@@ -4,6 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "tests/simulation/memory.h"
 #include "tests/simulation/objects.h"
 
 namespace simulation {
@@ -88,6 +89,7 @@ void World::after(Nanoseconds delay, std::function<void()> what) {
 }
 
 void World::run_due() {
+  const Below below;
   if (running_) return;
   running_ = true;
   while (!happenings_.empty() && happenings_.top().when <= now_) {
@@ -99,6 +101,7 @@ void World::run_due() {
 }
 
 bool World::advance(Nanoseconds limit) {
+  const Below below;
   if (happenings_.empty() || happenings_.top().when > limit) {
     now_ = std::max(now_, limit);
     return false;
@@ -111,6 +114,7 @@ bool World::advance(Nanoseconds limit) {
 // --- faults --------------------------------------------------------------------------------------
 
 int World::failing(const char* call, int usual_error) {
+  const Below below;
   run_due();
   ++calls_;
   const bool chosen = calls_ == fail_at_;
