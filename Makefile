@@ -57,6 +57,9 @@ ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a hel
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread' tests/*_test.cc)
 endif
 FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.cc)
+# The simulation has tests for TLS over RDMA, so it needs both.
+SIM_TESTS   := $(if $(filter 11,$(HAVE_TLS)$(HAVE_RDMA)),sim-tests)
+FUZZ_SRC    := $(filter-out $(if $(SIM_TESTS),,%_simulation.cc),$(FUZZ_SRC))
 # What a program that uses the library may include; the rest of a transport's folder is its own.
 PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h)
 PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
@@ -123,7 +126,7 @@ demo:  ## kv-server and kv-cli over TCP, Unix sockets and RDMA, with a table at 
 
 test:  ## all tests, inside and outside the microVM
 	@tools/packages test
-	@$(MAKE) all unit-tests $(if $(FUZZ_SRC),fuzzers-too)
+	@$(MAKE) all unit-tests $(SIM_TESTS) $(if $(FUZZ_SRC),fuzzers-too)
 	@tests/run $(OUT)
 
 test-long:  ## what takes longer: sanitizers, churn, fuzzing by executions, an hour of soak, ...
@@ -135,9 +138,13 @@ sanitize: sanitize-builds  ## all tests under ASan+LSan+UBSan, the threads under
 	@tests/sanitize all
 sanitize-builds:
 	@tools/packages test
-	@$(MAKE) all unit-tests
-	@$(MAKE) all unit-tests CONFIG=asan
+	@$(MAKE) all unit-tests $(SIM_TESTS)
+	@$(MAKE) all unit-tests $(SIM_TESTS) CONFIG=asan
 	@$(MAKE) unit-tests CONFIG=tsan
+
+simulate: sim-tests  ## random walks over simulated devices: SEEDS=1000, from FIRST=1
+	@AECONN_BUILD=$(OUT) tests/simulate $(or $(SEEDS),1000) $(or $(FIRST),1)
+.PHONY: simulate
 
 HOURS ?= 1
 soak: programs  ## mixed transports and faults for HOURS=1: of the microVM's time, or REALTIME=yes
@@ -148,7 +155,7 @@ coverage:  ## lines and branches of ae/ and conn/ that the tests run; fails belo
 	@tools/packages coverage
 	@$(MAKE) all unit-tests
 	@$(MAKE) build/coverage/kv-server build/coverage/kv-cli build/coverage/conn-perf unit-tests CONFIG=coverage
-	$(if $(SIM_SRC),@$(MAKE) sim-tests CONFIG=coverage)
+	$(if $(SIM_TESTS),@$(MAKE) $(SIM_TESTS) CONFIG=coverage)
 	@tests/coverage build/coverage
 .PHONY: sanitize sanitize-builds soak coverage programs
 

@@ -1,6 +1,11 @@
 // The simulator's schedule: the input decides what every end does, when messages arrive, which
 // calls fail and which devices go (tests/simulation/walk.h).
 
+#ifndef AECONN_CATCH2_V3
+#define CATCH_CONFIG_RUNNER
+#endif
+#include "tests/support/catch.h"
+
 #include <cstdio>
 #include <cstdlib>
 

@@ -12,7 +12,8 @@ $(OUT)/tests/sim-tests: $(call obj,$(SIM_SRC)) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK,$(SIM_WRAP),$(if $(CATCH),-lCatch2))
 
-# The fuzzer of its schedules. Catch2 is there for what tests/support asks of it.
-FUZZ_SIM := $(OUT)/fuzz_simulation
-$(FUZZ_SIM): LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))
-$(FUZZ_SIM): $(call obj,$(wildcard tests/simulation/*.cc) $(filter-out %/main.cc %/raw_peer.cc %/rdma_kit.cc,$(filter tests/support/%,$(SIM_SRC))))
+# Those of its schedules; fuzz_simulation.cc brings Catch2's implementation, which tests/support asks
+# for.
+FUZZ_EXTRA_simulation := $(wildcard tests/simulation/*.cc) \
+                         $(patsubst %,tests/support/%.cc,testing certificates memory_transport)
+$(OUT)/fuzz_simulation: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))
