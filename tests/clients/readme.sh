@@ -134,22 +134,22 @@ links() {  # every relative link of every page leads to a file or folder
   return $bad
 }
 check 'every link leads somewhere' links
-# The list of faults names tests by their words: a renamed one has to be renamed there.
+# The lists of faults and limits name tests by their words: a renamed one is to be renamed there.
 faults() {
   local name file bad=0
   cat tests/*_test.cc tests/simulation/tests/*.cc | tr -d '\n' | sed 's/" *"//g' >"$work/sources"
   while read -r name; do
-    grep -qF "\"$name\"" "$work/sources" || { echo "docs/faults.md: no test is called \"$name\""; bad=1; }
-  done < <(grep '^|' docs/faults.md | grep -o '"[^"|]*: [^"|]*"' | tr -d '"' | sort -u)
+    grep -qF "\"$name\"" "$work/sources" || { echo "docs: no test is called \"$name\""; bad=1; }
+  done < <(grep -h '^|' docs/faults.md docs/limits.md | grep -o '"[^"|]*: [^"|]*"' | tr -d '"' | sort -u)
   while read -r file; do
     [ -e "$file" ] || { echo "docs/faults.md: $file is missing"; bad=1; }
   done < <(grep -o '`tests/[^`]*`' docs/faults.md | tr -d '`' | sort -u)
   return $bad
 }
-check 'every test that docs/faults.md names exists' faults
+check 'every test that docs/faults.md and docs/limits.md name exists' faults
 columns() { awk 'length > 100 {print FILENAME ": " FNR; bad = 1} END {exit bad}' "$@"; }
-# docs/benchmarks.md and docs/faults.md hold tables as wide as they are.
-mapfile -t pages < <(find docs -maxdepth 1 -type f ! -name benchmarks.md ! -name faults.md)
+# docs/benchmarks.md, faults.md and limits.md hold tables as wide as they are.
+mapfile -t pages < <(find docs -maxdepth 1 -type f ! -name benchmarks.md ! -name faults.md ! -name limits.md)
 check 'no line is longer than 100 columns' columns README.md CHANGELOG.md "${pages[@]}"
 
 echo "$passed passed, $failed failed"
