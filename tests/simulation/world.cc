@@ -11,6 +11,9 @@ namespace simulation {
 
 World* World::current_ = nullptr;
 
+// Between two calls something may happen.
+static constexpr Nanoseconds kCallTakes = 200ns;
+
 World::World(Config its_config) : config(its_config), random(its_config.seed, its_config.choices) {
   if (current_ != nullptr) throw std::logic_error("one simulated world at a time");
   current_ = this;
@@ -115,6 +118,7 @@ bool World::advance(Nanoseconds limit) {
 
 int World::failing(const char* call, int usual_error) {
   const Below below;
+  now_ += kCallTakes;
   run_due();
   ++calls_;
   const bool chosen = calls_ == fail_at_;

@@ -56,7 +56,8 @@ std::vector<Transport> transports() {
   all.push_back({.name = "memory", .reaches_far = false});
   // Emulated, a connection costs 10 ms.
   if (rdma_address() != nullptr)
-    all.push_back({.name = "rdma", .reaches_far = !simulated(), .crowd = 200});
+    all.push_back({.name = "rdma", .reaches_far = !simulated(), .crowd = 200,
+                   .threads = !simulated()});
 #if AECONN_TLS
   for (Transport over : std::vector(all)) {
     over.name = over.name == "tcp" ? "tls" : "tls+" + over.name;

@@ -30,6 +30,7 @@ struct Transport {
   std::string name;
   bool reaches_far = true;   ///< the peer may live on another thread or in another process
   std::size_t crowd = 1000;  ///< how many connections are many
+  bool threads = true;       ///< loops on several threads may use it at once
 };
 std::ostream& operator<<(std::ostream& out, const Transport& transport);
 

@@ -23,6 +23,13 @@ class WorldForConformance : public Listener {
  public:
   using Listener::Listener;
 
+  // Before anybody makes the certificates, which name the address.
+  void testRunStarting(const Catch::TestRunInfo&) override {
+    setenv("AECONN_SIMULATED", "1", 1);
+    setenv("AECONN_RDMA_ADDRESS", "10.77.0.1", 1);
+    setenv("AECONN_TRANSPORTS", "rdma,tls+rdma", 0);
+  }
+
   void testCaseStarting(const Catch::TestCaseInfo& test) override {
     bool conformance = false;
 #ifdef AECONN_CATCH2_V3
@@ -32,9 +39,6 @@ class WorldForConformance : public Listener {
     for (const std::string& tag : test.tags) conformance = conformance || tag == "conformance";
 #endif
     if (!conformance) return;
-    setenv("AECONN_SIMULATED", "1", 1);
-    setenv("AECONN_RDMA_ADDRESS", "10.77.0.1", 1);
-    setenv("AECONN_TRANSPORTS", "rdma,tls+rdma", 0);
     world_ = std::make_unique<simulation::World>();
     world_->add_device("sim0", "10.77.0.1");
     world_->add_device("sim1", "10.77.0.2");
