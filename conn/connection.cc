@@ -185,7 +185,12 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
     return false;
   }
   move_to(State::kConnecting);
-  do_connect_blocking(to, deadline_after(timeout));
+  try {
+    do_connect_blocking(to, deadline_after(timeout));
+  } catch (const std::bad_alloc&) {
+    fail(out_of_memory());
+    throw;
+  }
   if (state_ == State::kConnecting) {
     fail(errno_failure(ETIMEDOUT, "connect to " + to.to_string()));
   }

@@ -218,7 +218,8 @@ void RdmaConnection::manage_windows() {
   if (domain_ == nullptr) return;
   if (const std::uint32_t length = stream_.wanted_window(); length != 0) {
     // The first is the listener's to refuse; without another the stream goes on with what it has.
-    if (!windows_.empty() && settings_.beyond_memory_limit(length)) {
+    // A quarter is left for the first windows of those who come.
+    if (!windows_.empty() && settings_.beyond_memory_limit(length + settings_.memory_limit / 4)) {
       ++state_->statistics().memory_refusals;
       return stream_.no_window();
     }
@@ -251,7 +252,9 @@ void RdmaConnection::post_chains() {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
   while (post_chain()) {
   }
-  pace_at_ = stream_.retry_at(tx_.staged());
+  // A bind holds everything up, and its completion brings us back: no clock is needed.
+  const bool waits_for_bind = binding_ || has_key_to_bind();
+  pace_at_ = waits_for_bind ? std::nullopt : stream_.retry_at(tx_.staged());
   if (post_again_) pace_at_ = clock_now() + kFullQueueRetry;
   if (!pace_at_ || pace_timer_ != 0) return;
   const ae::Duration delay = std::max(*pace_at_ - clock_now(), ae::Duration::zero());

@@ -51,11 +51,9 @@ bool RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*exp
   clear_deadline();
   const auto handler = [this, expired]() -> ae::Duration {
     timer_ = 0;
-    take([&] {
-      // The loop may have stood still: what was waited for may be here and only not looked at yet.
-      state_->catch_up();
-      (this->*expired)();
-    });
+    // The loop may have stood still: what was waited for may be here and only not looked at yet.
+    take([&] { state_->catch_up(); });
+    take([&] { (this->*expired)(); });
     return ae::kNoMore;
   };
   try {

@@ -299,7 +299,11 @@ void Context::on_async_event() {
     const int port = event.element.port_num;  // of port events
     // Destroying an object waits for its unacknowledged events, so this comes first.
     ibv_ack_async_event(&event);
-    const std::string text = fmt::format("{}: {}", name_, ibv_event_type_str(type));
+    std::string text;
+    try {
+      text = fmt::format("{}: {}", name_, ibv_event_type_str(type));
+    } catch (const std::bad_alloc&) {  // it counts without words, too
+    }
     switch (type) {
       case IBV_EVENT_COMM_EST:
         if (user != nullptr) user->on_communication_established();

@@ -114,6 +114,7 @@ void ListenerCore::stop() noexcept {
   if (retry_ != 0) state_->loop().remove_time_event(retry_);
   for (const auto& port : ports_) port->close();  // a Port may be on the stack: it goes with us
   requests_.clear();
+  refusals_.clear();
   established_.clear();
   for (RdmaConnection* connection : std::exchange(young_, {})) {
     connection->leave_listener();
@@ -170,6 +171,7 @@ void ListenerCore::on_request(const CmEvent& event) {
     take(Request{std::move(id), {event.data().begin(), event.data().end()}});
   } catch (const std::bad_alloc&) {  // the request goes with its id, and the sender is told
     ++state_->statistics().rejected;
+    ++type_.counters(state_->loop()).accept_errors;
   }
 }
 
@@ -196,7 +198,12 @@ void ListenerCore::resume() {
   while (!paused_ && !requests_.empty()) {
     Request request = std::move(requests_.front());
     requests_.pop_front();
-    accept(std::move(request));
+    try {
+      accept(std::move(request));
+    } catch (const std::bad_alloc&) {  // those behind it have their turn
+      ++state_->statistics().rejected;
+      ++type_.counters(state_->loop()).accept_errors;
+    }
   }
 }
 
@@ -208,12 +215,16 @@ void ListenerCore::accept(Request request) {
     (void)rdma_reject(id, why.data(), static_cast<std::uint8_t>(why.size()));
   };
   if (quota_.full()) {
-    ++state_->statistics().rejected;
-    ++type_.counters(state_->loop()).refused;
-    const Failure why = quota_.refusal(request.id.peer().to_string());
     static constexpr std::string_view kReason = "max-connections reached";
     (void)rdma_reject(request.id.get(), kReason.data(), static_cast<std::uint8_t>(kReason.size()));
-    return refused_.run(why);
+    ++state_->statistics().rejected;
+    ++type_.counters(state_->loop()).refused;
+    // Requests are also looked at where no handler may run: it is told from the ready list.
+    if (refused_ && refusals_.size() < settings_.backlog) {
+      refusals_.push_back(quota_.refusal(request.id.peer().to_string()));
+      state_->ready().push(*this);
+    }
+    return;
   }
   if (settings_.beyond_memory_limit(settings_.window)) {
     ++state_->statistics().memory_refusals;
@@ -250,11 +261,17 @@ std::size_t ListenerCore::run_ready() {
   struct Requeue {  // also if the handler throws
     ListenerCore& core;
     ~Requeue() {
-      if (!core.established_.empty() && !core.stopped_ && !core.paused_)
-        core.state_->ready().push(core);
+      const bool more = !core.refusals_.empty() || (!core.established_.empty() && !core.paused_);
+      if (more && !core.stopped_) core.state_->ready().push(core);
     }
   } requeue{*this};
-  std::size_t handed_over = 0;
+  std::size_t told = 0, handed_over = 0;
+  while (!refusals_.empty() && told < settings_.accept_batch && !stopped_) {
+    const Failure why = std::move(refusals_.front());
+    refusals_.pop_front();
+    ++told;
+    refused_.run(why);
+  }
   while (!established_.empty() && handed_over < settings_.accept_batch && !stopped_ && !paused_) {
     RdmaConnection* connection = established_.front();
     established_.erase(established_.begin());
@@ -267,7 +284,7 @@ std::size_t ListenerCore::run_ready() {
     ++handed_over;
     accepted_(ConnectionPtr(connection));
   }
-  return handed_over;
+  return told + handed_over;
 }
 
 RdmaListener::RdmaListener(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,

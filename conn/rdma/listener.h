@@ -60,6 +60,7 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   const Quota quota_;
   AcceptHandler accepted_;
   ae::HandlerSlot<void(const Failure&)> refused_;
+  std::deque<Failure> refusals_;  // still to be told, as many as the backlog at most
   std::vector<std::unique_ptr<Port>> ports_;
   std::deque<Request> requests_;               // arrived while paused
   std::unordered_set<RdmaConnection*> young_;  // accepting, or established and not yet handed over

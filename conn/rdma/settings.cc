@@ -21,6 +21,7 @@ Isolation parse_isolation(const std::string& text) {
 // What is registered cannot be swapped out: more than half of the memory would starve the rest.
 std::uint64_t half_of_memory() {
   static const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || size <= 0) return 0;
   return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(size) / 2;
 }
 

@@ -59,7 +59,12 @@ void SocketConnection::dialed(Dialed result) {
   struct Then {  // for handlers set before; also if this one throws
     SocketConnection& connection;
     ~Then() {
-      if (!connection.closing()) connection.handlers_changed();
+      if (connection.closing()) return;
+      try {
+        connection.handlers_changed();
+      } catch (const std::bad_alloc&) {
+        connection.fail(out_of_memory());
+      }
     }
   } then{*this};
   (void)dispatch_connect();
@@ -243,7 +248,11 @@ void SocketConnection::tell_error() {
   struct Then {  // also if a handler throws
     SocketConnection& connection;
     ~Then() {
-      if (!connection.closing()) connection.announce_error();
+      if (connection.closing()) return;
+      try {
+        connection.announce_error();
+      } catch (const std::bad_alloc&) {  // whoever reads or writes is still told
+      }
     }
   } then{*this};
   if (on_read_ && error_unread() && dispatch(on_read_) == Alive::kGone) return;

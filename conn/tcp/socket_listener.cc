@@ -186,7 +186,7 @@ void SocketListener::Acceptor::accept_batch(std::size_t index) {
     if (quota_.full()) {
       ++counters_.refused;
       fd.reset();
-      refused_.run(quota_.refusal(peer.to_string()));
+      if (refused_) refused_.run(quota_.refusal(peer.to_string()));
     } else {
       ConnectionPtr owner(adopt(std::move(fd), peer));
       if (!owner) continue;

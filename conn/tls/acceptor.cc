@@ -56,9 +56,14 @@ void Acceptor::arrived(ConnectionPtr below) {
   max_handshakes_ = context->settings().max_handshakes;
   if (full()) static_cast<TlsConnection&>(*handshakes_.front()).evict();
   if (shared_ == nullptr) return;  // whoever was told of it ended the listening
-  auto* connection = new TlsConnection(type_, *shared_);
-  ConnectionPtr owner(connection);
-  handshakes_.push_back(std::move(owner));
+  TlsConnection* connection = nullptr;
+  try {
+    connection = new TlsConnection(type_, *shared_);
+    handshakes_.push_back(ConnectionPtr(connection));
+  } catch (const std::bad_alloc&) {  // this arrival is lost, the others lose nothing
+    ++type_.counters(shared_->loop()).accept_errors;
+    return;
+  }
   connection->place = std::prev(handshakes_.end());
   try {
     connection->begin(std::move(below), Role::kServer, context, "", {}, this);

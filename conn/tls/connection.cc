@@ -34,11 +34,21 @@ const TlsType& TlsConnection::tls_type() const noexcept {
 // --- the wire ------------------------------------------------------------------------------------
 
 ssize_t TlsConnection::receive(void* buffer, std::size_t size) {
-  return below_->read(buffer, size);
+  try {
+    return below_->read(buffer, size);
+  } catch (const std::bad_alloc&) {  // OpenSSL is between us and whoever could handle it
+    errno = ENOMEM;
+    return -1;
+  }
 }
 
 ssize_t TlsConnection::transmit(const void* buffer, std::size_t size) {
-  return below_->write(buffer, size);
+  try {
+    return below_->write(buffer, size);
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return -1;
+  }
 }
 
 /// Linux, Documentation/networking/tls.rst: "Sending TLS control messages".
@@ -354,10 +364,10 @@ void TlsConnection::leave_loop() noexcept {
 
 void TlsConnection::do_close() noexcept {
   leave_loop();
-  if (engine_ && state() == State::kConnected && !write_ended_) engine_->close_notify();
-  const bool all_sent = !engine_ || engine_->wire_failed() || engine_->flush();
-  if (!all_sent && settings().linger > ae::Duration::zero()) {
-    try {
+  try {
+    if (engine_ && state() == State::kConnected && !write_ended_) engine_->close_notify();
+    const bool all_sent = !engine_ || engine_->wire_failed() || engine_->flush();
+    if (!all_sent && settings().linger > ae::Duration::zero()) {
       watch_below();
       timer_ = loop()->add_time_event(settings().linger, [this] {
         timer_ = 0;
@@ -365,8 +375,8 @@ void TlsConnection::do_close() noexcept {
         return ae::kNoMore;
       });
       return;
-    } catch (const std::bad_alloc&) {  // no memory to wait with
     }
+  } catch (const std::bad_alloc&) {  // no memory to say more, or to wait with
   }
   finish_close();
 }
