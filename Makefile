@@ -188,7 +188,7 @@ fuzzers: $(FUZZERS)
 .SECONDEXPANSION:
 $(FUZZERS): $(OUT)/fuzz_%: $(OUT)/obj/tests/fuzz/fuzz_%.o $$(call obj,$$(FUZZ_EXTRA_$$*)) \
             $(call obj,$(filter-out %_main.cc,$(KV_SRC))) $(STATIC)
-	$(call LINK,-fsanitize=fuzzer)
+	$(call LINK,-fsanitize=fuzzer $(FUZZ_LINK))
 
 check-valkey: all  ## tests against a Valkey built with RDMA: VALKEY=folder of its binaries
 	@tests/valkey/run $(or $(VALKEY),$(error VALKEY= the folder with valkey-server, valkey-cli, valkey-benchmark))

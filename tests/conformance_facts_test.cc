@@ -438,7 +438,7 @@ TEST_CASE("type: two loops on two threads share it", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     if (!transport.threads) {
       WARN("skipped: simulated devices are for one thread");
-      continue;
+      return;
     }
     Site site(transport);
     std::vector<conn::Endpoint> addresses{site.fresh(), site.fresh()};

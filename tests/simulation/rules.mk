@@ -16,4 +16,5 @@ $(OUT)/tests/sim-tests: $(call obj,$(SIM_SRC)) $(STATIC)
 # for.
 FUZZ_EXTRA_simulation := $(wildcard tests/simulation/*.cc) \
                          $(patsubst %,tests/support/%.cc,testing certificates memory_transport)
+$(OUT)/fuzz_simulation: FUZZ_LINK := $(SIM_WRAP)
 $(OUT)/fuzz_simulation: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))
