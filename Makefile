@@ -129,7 +129,7 @@ test:  ## all tests, inside and outside the microVM
 	@$(MAKE) all unit-tests $(SIM_TESTS) $(if $(FUZZ_SRC),fuzzers-too)
 	@tests/run $(OUT)
 
-test-long:  ## what takes longer: sanitizers, churn, fuzzing by executions, an hour of soak, ...
+test-long:  ## what takes longer: sanitizers, churn, fuzzing by executions, soak, ...
 	@$(MAKE) sanitize-builds
 	@$(MAKE) programs fuzzers-too
 	@tests/long
