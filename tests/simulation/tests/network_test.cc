@@ -229,22 +229,20 @@ TEST_CASE("simulation: what completes between the last look and the sleep is not
   config.weather.least_delay = 0us;
   config.weather.most_delay = 3us;
   Room room(config);
-  std::vector<conn::ConnectionPtr> clients;
-  for (int i = 0; i < 4; ++i) clients.push_back(room.connected());
-  // Nothing but events wakes anybody here, save the keepalive clock once a second.
+  const auto client = room.connected();
+  // One question at a time: nothing else wakes anybody, save the keepalive clock once a second.
   Nanoseconds longest{0}, asked = room.world.now();
   int answers = 0;
-  for (const auto& each : clients)
-    each->set_read_handler([&](conn::Connection& here) {
-      std::array<char, 16> bytes;
-      while (here.read(bytes.data(), bytes.size()) > 0) {
-      }
-      longest = std::max(longest, room.world.now() - asked);
-      asked = room.world.now();
-      ++answers;
-      (void)here.write("ping", 4);
-    });
-  for (const auto& each : clients) REQUIRE(each->write("ping", 4) == 4);
+  client->set_read_handler([&](conn::Connection& here) {
+    std::array<char, 16> bytes;
+    while (here.read(bytes.data(), bytes.size()) > 0) {
+    }
+    longest = std::max(longest, room.world.now() - asked);
+    asked = room.world.now();
+    ++answers;
+    (void)here.write("ping", 4);
+  });
+  REQUIRE(client->write("ping", 4) == 4);
   RUN_UNTIL(room.loop, answers >= 2000);
   CHECK(longest < 10ms);
 }
