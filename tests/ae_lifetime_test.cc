@@ -71,7 +71,8 @@ TEST_CASE("event loop: with it die loop locals, newest first, and everything def
   std::string journal;
   const int key_a = 0;
   const int key_b = 0;
-  std::optional<LibevLoop> loop(std::in_place);
+  std::optional<LibevLoop> owner(std::in_place);
+  LibevLoop* const loop = &*owner;  // also while it dies, when the optional is empty already
   Sockets s;
   TestSource source(nullptr);
   auto& a = loop->local(&key_a);
@@ -97,13 +98,14 @@ TEST_CASE("event loop: with it die loop locals, newest first, and everything def
   CHECK(&a == &loop->local(&key_a));
   loop->destroy_later(thing([&] { journal += "deferred "; }));
   loop->post([&] { journal += "post "; });
-  loop.reset();
+  owner.reset();
   CHECK(journal == "post b a deferred deferred-late deferred-last ");
 }
 
 TEST_CASE("event loop: it may die with events, timers and hooks whose handlers own things",
           "[ae][lifetime]") {
-  std::optional<LibevLoop> loop(std::in_place);
+  std::optional<LibevLoop> owner(std::in_place);
+  LibevLoop* const loop = &*owner;  // also while it dies, when the optional is empty already
   Sockets s;
   // Each, as it dies, takes back its own registration and defers an object.
   struct Owner {
@@ -138,7 +140,7 @@ TEST_CASE("event loop: it may die with events, timers and hooks whose handlers o
   hook.reset();
   loop->add_time_event(0ms, [] { return kNoMore; });
   loop->process_events(kFileEvents | kDontWait);  // due, but not run
-  loop.reset();
+  owner.reset();
   CHECK(dead == 3);
   CHECK(destroyed == 2);
 }
