@@ -94,8 +94,12 @@ unsigned raise_until_it_works(const std::function<void(const Subject&, unsigned)
     const std::string second = attempt();
     CHECK(second.starts_with("error"));
     check_sentence(second);
-    CHECK(testing::device_objects() == objects);
-    CHECK(bench.subject.descriptors() == descriptors);
+    // Nothing more than before; less, where what stood unused was let go of meanwhile.
+    for (const auto& [kind, number] : testing::device_objects()) {
+      CAPTURE(kind);
+      CHECK(number <= (objects.count(kind) != 0 ? objects.at(kind) : 0));
+    }
+    CHECK(bench.subject.descriptors() <= descriptors);
     failures += 2;
   }
   count_faults(failures);
