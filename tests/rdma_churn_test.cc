@@ -15,7 +15,7 @@ using testing::Scene;
 using namespace std::chrono_literals;
 
 TEST_CASE("rdma churn: thousands of connections, however they end, leave nothing behind",
-          "[rdma-device]") {
+          "[rdma-device][long]") {
   std::optional<Scene> scene(std::in_place);
   ae::EventLoop& loop = scene->loop;
   const auto& counters = scene->type.counters(loop);

@@ -97,7 +97,7 @@ TEST_CASE("rdma hostile: what a flooder does", "[.]") {
 }
 
 TEST_CASE("rdma hostile: a neighbour is served throughout every kind of flood",
-          "[rdma-device][hostile]") {
+          "[rdma-device][hostile][long]") {
   constexpr std::size_t kTrips = 300;
   std::string report;
   const std::vector<Flood> all = floods();
