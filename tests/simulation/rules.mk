@@ -5,6 +5,7 @@ SIM_SRC := $(wildcard tests/simulation/*.cc tests/simulation/tests/*.cc) $(wildc
            $(wildcard tests/conformance_*_test.cc)
 SIM_SRC := $(filter-out tests/support/allocations.cc,$(SIM_SRC))
 SIM_WRAP := $(patsubst %,-Wl$(comma)--wrap=%,recv send sendmsg accept4 socket connect listen bind)
+$(OUT)/obj/tests/simulation/tests/%.o: EXTRA += $(if $(filter coverage,$(CONFIG)),-DAECONN_COVERAGE)
 .PHONY: sim-tests
 sim-tests: $(OUT)/tests/sim-tests  ## only build build/tests/sim-tests
 $(OUT)/tests/sim-tests: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))
