@@ -221,13 +221,29 @@ class Pool : public std::enable_shared_from_this<Pool> {
       jobs_.pop_front();
       lock.unlock();
       if (!job->cancelled.load(std::memory_order_relaxed)) {
-        job->result = look_up(job->host, job->port, 0);
-        answer(std::move(job));
+        try {
+          job->result = look_up(job->host, job->port, 0);
+        } catch (const std::bad_alloc&) {
+          job->result.addresses.clear();
+          job->result.failure = out_of_memory();
+        }
+        answer_in_the_end(job);
       }
       job.reset();
       lock.lock();
     }
     --threads_;
+  }
+
+  // Somebody waits for it: without memory to say it in, it is said a little later.
+  static void answer_in_the_end(const std::shared_ptr<Job>& job) {
+    for (;;) {
+      try {
+        return answer(job);
+      } catch (const std::bad_alloc&) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    }
   }
 
   static void answer(std::shared_ptr<Job> job) {

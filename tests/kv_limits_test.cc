@@ -8,10 +8,15 @@
 
 #include "examples/kv_server/session.h"
 #include "tests/support/catch.h"
+#include "tests/support/kv_kit.h"
 
 using kv::Server;
 using kv::Session;
 using Progress = kv::Session::Progress;
+using kv_kit::bulk;
+using kv_kit::call;
+using kv_kit::request;
+using kv_kit::take;
 
 namespace {
 
@@ -19,26 +24,6 @@ std::int64_t clock_us = 1'700'000'000'000'000;
 std::int64_t test_clock() { return clock_us; }
 
 kv::SessionInfo info() { return {"tcp", "10.0.0.1:1", "10.0.0.9:6379", 7}; }
-
-std::string bulk(const std::string& text) {
-  return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
-}
-std::string request(const std::vector<std::string>& arguments) {
-  std::string out = "*" + std::to_string(arguments.size()) + "\r\n";
-  for (const auto& argument : arguments) out += bulk(argument);
-  return out;
-}
-
-std::string take(Session& session) {
-  std::string out(session.pending_output());
-  session.consume_output(out.size());
-  return out;
-}
-std::string call(Session& session, const std::vector<std::string>& arguments) {
-  session.feed(request(arguments));
-  session.execute();
-  return take(session);
-}
 
 /// The value that INFO has under `name`.
 std::string counter(Session& session, const std::string& name) {

@@ -10,24 +10,18 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/kv_kit.h"
 #include "tests/support/testing.h"
 
 using conn::Connection;
 using conn::ConnectionPtr;
 using conn::State;
+using kv_kit::bulk;
+using kv_kit::request;
 using testing::Site;
 using namespace std::chrono_literals;
 
 namespace {
-
-std::string bulk(const std::string& text) {
-  return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
-}
-std::string request(const std::vector<std::string>& arguments) {
-  std::string out = "*" + std::to_string(arguments.size()) + "\r\n";
-  for (const std::string& argument : arguments) out += bulk(argument);
-  return out;
-}
 
 struct KvSite : Site {
   explicit KvSite(const testing::Transport& its_transport) : Site(its_transport) {

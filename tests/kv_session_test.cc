@@ -5,10 +5,14 @@
 
 #include "examples/kv_server/session.h"
 #include "tests/support/catch.h"
+#include "tests/support/kv_kit.h"
 
 using kv::Server;
 using kv::Session;
 using Progress = kv::Session::Progress;
+using kv_kit::call;
+using kv_kit::request;
+using kv_kit::take;
 
 namespace {
 
@@ -17,26 +21,6 @@ std::int64_t test_clock() { return clock_us; }
 
 kv::SessionInfo info(int number = 1) {
   return {"tcp", "10.0.0.1:" + std::to_string(number), "10.0.0.9:6379", number};
-}
-
-std::string request(const std::vector<std::string>& arguments) {
-  std::string out = "*" + std::to_string(arguments.size()) + "\r\n";
-  for (const auto& argument : arguments) {
-    out += "$" + std::to_string(argument.size()) + "\r\n" + argument + "\r\n";
-  }
-  return out;
-}
-
-std::string take(Session& session) {
-  std::string out(session.pending_output());
-  session.consume_output(out.size());
-  return out;
-}
-
-std::string call(Session& session, const std::vector<std::string>& arguments) {
-  session.feed(request(arguments));
-  session.execute();
-  return take(session);
 }
 
 }  // namespace

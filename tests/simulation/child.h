@@ -53,7 +53,8 @@ ChildRun<Sums> run_in_child(const std::function<std::string(Sums&)>& body) {
   }
   close(ends[1]);
   ChildRun<Sums> run;
-  if (read(ends[0], &run.sums, sizeof run.sums) != sizeof run.sums) run.sums = {};
+  Sums sums{};
+  if (read(ends[0], &sums, sizeof sums) == sizeof sums) run.sums = sums;
   char text[4096];
   for (ssize_t n = 0; (n = read(ends[0], text, sizeof text)) > 0;)
     run.complaint.append(text, static_cast<std::size_t>(n));

@@ -3,19 +3,20 @@
 #include <openssl/crypto.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
 namespace simulation {
 namespace {
 
-std::array<std::uint64_t, 2> countdown{};
-bool failed = false;
-int inside_simulation = 0;
+std::array<std::atomic<std::uint64_t>, 2> countdown{};  // threads of the resolver count, too
+std::atomic<bool> failed = false;
+thread_local int inside_simulation = 0;
 
 bool fails(Allocator kind) noexcept {
   if (inside_simulation != 0) return false;
-  std::uint64_t& left = countdown[static_cast<std::size_t>(kind)];
+  std::atomic<std::uint64_t>& left = countdown[static_cast<std::size_t>(kind)];
   if (left == 0 || --left != 0) return false;
   failed = true;
   return true;
@@ -35,7 +36,7 @@ const int told = CRYPTO_set_mem_functions(openssl_malloc, openssl_realloc, opens
 }  // namespace
 
 void fail_allocation(Allocator kind, std::uint64_t number) noexcept {
-  countdown = {};
+  for (auto& each : countdown) each = 0;
   failed = false;
   countdown[static_cast<std::size_t>(kind)] = number;
 }

@@ -13,6 +13,7 @@
 #include <map>
 
 #include "conn/rdma/verbs.h"
+#include "conn/resolver.h"
 #include "conn/transports/transports.h"
 #include "tests/simulation/child.h"
 #include "tests/simulation/memory.h"
@@ -305,6 +306,40 @@ TEST_CASE("torture: each call of verbs, rdma_cm and sockets may fail", "[simulat
 TEST_CASE("torture: each allocation may fail", "[simulation][torture]") {
   const char* transport = GENERATE("rdma", "tcp", "unix", "tls+rdma", "tls");
   torture(transport, What::kNew);
+}
+
+TEST_CASE("torture: a name that is looked up is answered, whichever allocation fails",
+          "[simulation][torture]") {
+  std::uint64_t tried = 0, failed = 0;
+  for (std::uint64_t number = 1;; ++number) {
+    const ChildRun<Outcome> run = run_in_child<Outcome>([&](Outcome& outcome) -> std::string {
+      ae::LibevLoop loop;
+      bool answered = false;
+      std::unique_ptr<conn::Resolution> lookup;
+      fail_allocation(Allocator::kNew, number);
+      try {
+        lookup = conn::resolve_async(loop, "localhost", 80,
+                                     [&](const conn::Resolved&) { answered = true; });
+      } catch (const std::bad_alloc&) {  // nothing was begun
+        answered = true;
+      }
+      while (!answered) {
+        try {
+          (void)loop.process_events(ae::kFullIteration);
+        } catch (const std::bad_alloc&) {
+        }
+      }
+      outcome.failed = allocation_failed();
+      return "";
+    });
+    if (!run.complaint.empty()) fmt::print(stderr, "number {}: {}\n", number, run.complaint);
+    failed += run.complaint.empty() ? 0 : 1;
+    if (run.complaint.empty() && run.sums.failed == 0) break;
+    if (++tried == 200) break;
+  }
+  fmt::print("a name: {} allocations failed in turn\n", tried);
+  CHECK(failed == 0);
+  CHECK(tried > 2);
 }
 
 TEST_CASE("torture: each allocation of OpenSSL may fail", "[simulation][torture]") {
