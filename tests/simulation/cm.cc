@@ -499,14 +499,11 @@ int rdma_reject(rdma_cm_id* base, const void* data, std::uint8_t size) {
   const Below below;
   auto& id = *static_cast<CmId*>(base);
   if (fails("rdma_reject", EINVAL)) return -1;
-  if (id.state != CmState::kRequestReceived) return errno = EINVAL, -1;
+  if (id.state != CmState::kRequestReceived && id.state != CmState::kAnswerReceived)
+    return errno = EINVAL, -1;
   id.state = CmState::kOver;
   const auto* from = static_cast<const std::byte*>(data);
-  tell(id, id.peer, [bytes = std::vector(from, from + size)](CmId& peer) {
-    if (peer.state != CmState::kRequested) return;
-    peer.state = CmState::kOver;
-    queue_event(peer, RDMA_CM_EVENT_REJECTED, 28, bytes);
-  });
+  say_reject(id, 28, {from, from + size});
   return 0;
 }
 

@@ -34,6 +34,8 @@ conn::Endpoint with_options(const conn::Endpoint& endpoint, const std::string& o
 
 DeviceObjects device_objects() {
   DeviceObjects all;
+  // Simulated devices are looked at when the test is over (tests/simulation).
+  if (std::getenv("AECONN_SIMULATED") != nullptr) return all;
   std::FILE* pipe = popen("rdma resource show", "r");
   if (pipe == nullptr) throw std::runtime_error("rdma resource show");
   char line[512];

@@ -31,14 +31,14 @@ class WorldForConformance : public Listener {
   }
 
   void testCaseStarting(const Catch::TestCaseInfo& test) override {
-    bool conformance = false;
+    bool wanted = false;
 #ifdef AECONN_CATCH2_V3
     for (const Catch::Tag& tag : test.tags)
-      conformance = conformance || tag.original == "conformance";
+      wanted = wanted || tag.original == "conformance" || tag.original == "rdma-device";
 #else
-    for (const std::string& tag : test.tags) conformance = conformance || tag == "conformance";
+    for (const std::string& tag : test.tags) wanted = wanted || tag == "conformance" || tag == "rdma-device";
 #endif
-    if (!conformance) return;
+    if (!wanted) return;
     world_ = std::make_unique<simulation::World>();
     world_->add_device("sim0", "10.77.0.1");
     world_->add_device("sim1", "10.77.0.2");
