@@ -1,5 +1,6 @@
 // main() of the unit tests, for Catch2 2 and 3. Besides Catch's own report, the counts of test
-// cases go to the file that AECONN_TEST_TALLY names, for tests/run to sum.
+// cases and the names of those that failed go to the file that AECONN_TEST_TALLY names, for tests/run
+// to sum.
 #ifndef AECONN_CATCH2_V3
 #define CATCH_CONFIG_RUNNER
 #endif
@@ -21,14 +22,29 @@ class Tally : public Listener {
  public:
   using Listener::Listener;
 
+  void testCaseEnded(const Catch::TestCaseStats& stats) override {
+#ifdef AECONN_CATCH2_V3
+    const Catch::TestCaseInfo& test = *stats.testInfo;
+#else
+    const Catch::TestCaseInfo& test = stats.testInfo;
+#endif
+    if (stats.totals.testCases.failed != 0) write("FAIL %s\n", test.name.c_str());
+  }
+
   void testRunEnded(const Catch::TestRunStats& stats) override {
+    const auto& cases = stats.totals.testCases;
+    write("%llu passed, %llu failed\n",
+          static_cast<unsigned long long>(cases.passed + cases.failedButOk),
+          static_cast<unsigned long long>(cases.failed));
+  }
+
+ private:
+  template <class... Values>
+  static void write(const char* format, Values... values) {
     const char* path = std::getenv("AECONN_TEST_TALLY");
     std::FILE* file = path != nullptr ? std::fopen(path, "a") : nullptr;
     if (file == nullptr) return;
-    const auto& cases = stats.totals.testCases;
-    std::fprintf(file, "%llu passed, %llu failed\n",
-                 static_cast<unsigned long long>(cases.passed + cases.failedButOk),
-                 static_cast<unsigned long long>(cases.failed));
+    std::fprintf(file, format, values...);
     std::fclose(file);
   }
 };
