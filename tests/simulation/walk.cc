@@ -41,7 +41,7 @@ struct Stream {
 
 class Walk {
  public:
-  Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const std::string& transport);
+  Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const WalkPlan& plan);
   WalkReport run();
 
  private:
@@ -96,6 +96,7 @@ class Walk {
   Choices random_;
   World world_;
   std::string transport_;
+  std::uint64_t crowd_;  // how many connections at once, if that was asked for
   bool is_rdma_, is_socket_, calm_;
   WalkReport report_;
   Device* near_ = nullptr;
@@ -120,10 +121,11 @@ Config world_config(std::uint64_t seed, std::span<const std::uint8_t> choices) {
   return {.seed = seed * 2 + 1, .choices = choices};
 }
 
-Walk::Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const std::string& transport)
+Walk::Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const WalkPlan& plan)
     : random_(seed, choices.first(choices.size() / 2)),
       world_(world_config(seed, choices.subspan(choices.size() / 2))),
-      transport_(transport) {
+      transport_(plan.transport),
+      crowd_(plan.connections) {
   if (transport_.empty()) {
     // Every other walk is over bare RDMA.
     const auto& all = walk_transports();
@@ -163,9 +165,12 @@ void Walk::choose_options() {
   const auto add = [this](const std::string& one) {
     options_ += (options_.empty() ? "?" : "&") + one;
   };
-  if (chance(0.4)) add(fmt::format("window={}", std::uint64_t{1} << pick(12, 17)));
+  if (crowd_ != 0)
+    add(fmt::format("window=4096&send-buffer=8192&backlog={}", crowd_));
+  else if (chance(0.4))
+    add(fmt::format("window={}", std::uint64_t{1} << pick(12, 17)));
   if (chance(0.3)) add(fmt::format("max-window={}", std::uint64_t{1} << pick(17, 20)));
-  if (chance(0.4)) add(fmt::format("send-buffer={}", std::uint64_t{1} << pick(13, 19)));
+  if (crowd_ == 0 && chance(0.4)) add(fmt::format("send-buffer={}", std::uint64_t{1} << pick(13, 19)));
   if (chance(0.3)) add(fmt::format("send-queue={}", pick(8, 64)));
   if (chance(0.3)) add(fmt::format("receive-queue={}", pick(32, 128)));
   if (chance(0.3)) add(fmt::format("shared-receive-queue={}", pick(512, 4096)));
@@ -253,7 +258,7 @@ void Walk::connect_one() {
   Connection* raw = connection.get();
   adopt(std::move(connection), number, true);
   const std::uint64_t id = raw->id();
-  if (chance(0.05)) {
+  if (chance(crowd_ != 0 ? 0.001 : 0.05)) {
     const bool connected = raw->connect_blocking(address_, 3s);
     if (connected != (raw->state() == State::kConnected))
       complain("connect_blocking() and state()");
@@ -277,12 +282,15 @@ void Walk::adopt(conn::ConnectionPtr connection, std::uint64_t number, bool clie
     end->header.assign(reinterpret_cast<const char*>(&number), sizeof number);
     know(*end, number);
   }
-  end->timer = loop_->add_time_event(1us * pick(1, 3000), [this, id]() -> ae::Duration {
+  // In a crowd each acts less often, and all together no less.
+  const std::uint64_t longest = crowd_ != 0 ? 100000 : 3000;
+  end->timer = loop_->add_time_event(1us * pick(1, 3000), [this, id, longest]() -> ae::Duration {
     act(id);
-    return ends_.count(id) != 0 ? ae::Duration(1us * pick(1, 3000)) : ae::kNoMore;
+    return ends_.count(id) != 0 ? ae::Duration(1us * pick(1, longest)) : ae::kNoMore;
   });
   End& here = *end;
   ends_[id] = std::move(end);
+  report_.most_ends = std::max<std::uint64_t>(report_.most_ends, ends_.size());
   if (!client) set_handlers(here);
 }
 
@@ -329,7 +337,7 @@ void Walk::act(std::uint64_t id) {
   }
   if (draw < 0.4) return (void)write_some(end);
   if (draw < 0.6) return (void)read_some(end);
-  if (draw < 0.62) {
+  if (draw < (crowd_ != 0 ? 0.6001 : 0.62)) {
     // A blocking read of a byte, with others waiting beside it.
     char byte = 0;
     if (end.in == nullptr) return;
@@ -515,14 +523,15 @@ WalkReport Walk::run() {
         testing::test_tls_options(transport_ == "tls+memory" || is_rdma_ ? "localhost" : ""));
   loop_ = std::make_unique<ae::LibevLoop>();
   listen();
-  to_connect_ = pick(1, 8);
+  to_connect_ = crowd_ != 0 ? crowd_ : pick(1, 8);
   choose_disturbances();
   loop_->add_time_event(1us, [this]() -> ae::Duration {
     if (to_connect_ == 0 || finishing_) return ae::kNoMore;
     connect_one();
-    return 1us * pick(1, 20000);
+    return 1us * pick(1, crowd_ != 0 ? 100 : 20000);
   });
-  run_loop(1ms * pick(5, 120));
+  // Time for a crowd to come, and to do something.
+  run_loop(1ms * pick(5, 120) + 150us * crowd_);
 
   stop_faults();
   finishing_ = true;
@@ -571,14 +580,14 @@ void prepare_walks() {
   (void)testing::Pattern(0).at(0);
 }
 
-WalkReport walk(std::uint64_t seed, const std::string& transport) {
+WalkReport walk(std::uint64_t seed, const WalkPlan& plan) {
   prepare_walks();
-  return Walk(seed, {}, transport).run();
+  return Walk(seed, {}, plan).run();
 }
 
-WalkReport walk(std::span<const std::uint8_t> choices, const std::string& transport) {
+WalkReport walk(std::span<const std::uint8_t> choices, const WalkPlan& plan) {
   prepare_walks();
-  return Walk(choices.size(), choices, transport).run();
+  return Walk(choices.size(), choices, plan).run();
 }
 
 }  // namespace simulation

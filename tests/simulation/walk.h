@@ -15,6 +15,7 @@ struct WalkReport {
   std::string complaint;  ///< what was wrong; empty: nothing
   std::string story;      ///< transport, faults and sizes that the seed chose
   std::uint64_t connections = 0, bytes = 0, faults = 0;
+  std::uint64_t most_ends = 0;  ///< that were open at once
 };
 
 /// The transports that walks can be made over; a seed picks one unless told.
@@ -23,11 +24,17 @@ const std::vector<std::string>& walk_transports();
 /// Makes what all walks of a process share: the certificates, while time is still the system's.
 void prepare_walks();
 
+/// What is not left to the seed.
+struct WalkPlan {
+  std::string transport = {};     ///< empty: the seed picks one
+  std::uint64_t connections = 0;  ///< 0: the seed picks a few; otherwise so many, at the same time
+};
+
 /// One walk in this process. The same seed on the same build walks the same way, provided that the
 /// process has done nothing else before and its memory is not randomized (setarch -R).
-WalkReport walk(std::uint64_t seed, const std::string& transport = {});
+WalkReport walk(std::uint64_t seed, const WalkPlan& plan = {});
 
 /// One whose decisions are these bytes, as long as they last.
-WalkReport walk(std::span<const std::uint8_t> choices, const std::string& transport = {});
+WalkReport walk(std::span<const std::uint8_t> choices, const WalkPlan& plan = {});
 
 }  // namespace simulation

@@ -3,6 +3,8 @@
 //   AECONN_SEEDS=20000       how many (default 200)
 //   AECONN_FIRST_SEED=17     the first (default 1); with AECONN_SEEDS=1 it runs in this process
 //   AECONN_WALK=tls+rdma     only over this transport
+//   AECONN_CROWD=5000        how many connections the crowds have (default 2000)
+//   AECONN_CROWDS=20         how many crowds (default 4), from the first seed on
 
 #include <fmt/format.h>
 
@@ -34,7 +36,7 @@ TEST_CASE("simulation: random walks over the API keep every promise", "[simulati
   const std::string transport = only != nullptr ? only : "";
   prepare_walks();
   if (count == 1) {
-    const WalkReport report = walk(first, transport);
+    const WalkReport report = walk(first, {.transport = transport});
     INFO(report.story);
     CHECK(report.complaint == "");
     return;
@@ -43,7 +45,7 @@ TEST_CASE("simulation: random walks over the API keep every promise", "[simulati
   std::uint64_t failed = 0, seed = first;
   for (; seed < first + count && failed < 20; ++seed) {
     const ChildRun<Sums> run = run_in_child<Sums>([&](Sums& sums) -> std::string {
-      const WalkReport report = walk(seed, transport);
+      const WalkReport report = walk(seed, {.transport = transport});
       sums = {report.connections, report.bytes, report.faults};
       return report.complaint.empty() ? "" : report.complaint + " (" + report.story + ")";
     });
@@ -57,4 +59,26 @@ TEST_CASE("simulation: random walks over the API keep every promise", "[simulati
   fmt::print("{} walks, {} connections, {} bytes, {} faults, {} failed\n", seed - first,
              all.connections, all.bytes, all.faults, failed);
   CHECK(failed == 0);
+}
+
+TEST_CASE("simulation: a crowd of connections in one world keeps every promise",
+          "[simulation][walk]") {
+  const std::uint64_t first = number_from("AECONN_FIRST_SEED", 1);
+  const std::uint64_t crowds = number_from("AECONN_CROWDS", 4);
+  const WalkPlan plan = {.transport = "rdma", .connections = number_from("AECONN_CROWD", 2000)};
+  prepare_walks();
+  for (std::uint64_t seed = first; seed < first + crowds; ++seed) {
+    struct Counts {
+      std::uint64_t connections, most_ends, bytes, faults;
+    };
+    const ChildRun<Counts> run = run_in_child<Counts>([&](Counts& counts) -> std::string {
+      const WalkReport report = walk(seed, plan);
+      counts = {report.connections, report.most_ends, report.bytes, report.faults};
+      return report.complaint.empty() ? "" : report.complaint + " (" + report.story + ")";
+    });
+    fmt::print("crowd {}: {} connections, {} ends at once, {} bytes, {} faults\n", seed,
+               run.sums.connections, run.sums.most_ends, run.sums.bytes, run.sums.faults);
+    CAPTURE(seed);
+    CHECK(run.complaint == "");
+  }
 }
