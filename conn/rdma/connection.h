@@ -146,6 +146,8 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   void peer_closed();
   void begin_disconnect(ae::Duration patience) noexcept;
   bool can_say_goodbye() const noexcept;
+  /// Stops the queue pair and tells the peer.
+  void part() noexcept;
   void say_goodbye() noexcept;
   void continue_close() noexcept;
   void tear_down() noexcept;

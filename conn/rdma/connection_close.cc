@@ -49,15 +49,24 @@ void RdmaConnection::move_phase(Phase next) {
 
 bool RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*expired)()) noexcept {
   clear_deadline();
-  const auto handler = [this, expired]() -> ae::Duration {
+  delay = std::max(delay, ae::Duration::zero());
+  const auto handler = [this, expired, due = state_->now() + delay]() mutable -> ae::Duration {
+    constexpr ae::Duration kStoodStill = std::chrono::milliseconds(20);
+    constexpr ae::Duration kAgain = std::chrono::milliseconds(1);
+    if (!state_->may_expire()) {
+      due = std::chrono::steady_clock::now() + kAgain;
+      return kAgain;
+    }
     timer_ = 0;
-    // The loop may have stood still: what was waited for may be here and only not looked at yet.
-    take([&] { state_->catch_up(); });
+    const LoopState::Spending spending(*state_);
+    // What was waited for may be here and only not looked at yet, if the loop stood still.
+    const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
+    take([&] { state_->catch_up(late ? LoopState::Most::kAll : LoopState::Most::kShare); });
     take([&] { (this->*expired)(); });
     return ae::kNoMore;
   };
   try {
-    timer_ = state_->loop().add_time_event(std::max(delay, ae::Duration::zero()), handler);
+    timer_ = state_->loop().add_time_event(delay, handler);
     return true;
   } catch (const std::bad_alloc&) {
     return false;
@@ -126,7 +135,7 @@ void RdmaConnection::handle(const CmEvent& event) {
   switch (event.type) {
     case RDMA_CM_EVENT_ESTABLISHED:
       cm_knows_ = true;
-      if (phase_ == Phase::kDisconnecting) return say_goodbye();
+      if (phase_ == Phase::kDisconnecting) return reap_queued ? void() : say_goodbye();
       return on_communication_established();
     case RDMA_CM_EVENT_DISCONNECTED:
       return peer_closed();
@@ -221,13 +230,19 @@ void RdmaConnection::begin_disconnect(ae::Duration patience) noexcept {
   clear_pace();
   move_phase(Phase::kDisconnecting);
   state_->remove(*this);
-  if (qp_) qp_to_error(qp_.get());
   const bool can_wait = set_deadline(patience, &RdmaConnection::disconnect_expired);
+  if (can_wait && !state_->has_share_left()) return state_->want_reap(*this);
+  part();
+  if (!can_wait) die();
+}
+
+void RdmaConnection::part() noexcept {
+  const LoopState::Spending spending(*state_);
+  if (qp_) qp_to_error(qp_.get());
   // Before rdma_cm knows of the connection it would send nothing and report success. (To tell it
   // with rdma_notify() is no way: Linux then repeats its answer to the request for a minute, and
   // rdma_destroy_id() waits for the end of that.) ESTABLISHED comes, or the deadline.
   if (cm_knows_ || peer_gone_ || !can_say_goodbye()) say_goodbye();
-  if (!can_wait) die();
 }
 
 // Asks the peer to close, or answers that it did. Where nothing is left to tell, nobody answers.
@@ -257,6 +272,7 @@ void RdmaConnection::die() noexcept {
 }
 
 void RdmaConnection::reap() {
+  if (phase_ == Phase::kDisconnecting) return part();
   // Completions that still name this queue pair must not find it gone halfway.
   if (context_ && qp_) context_->drain();
   tear_down();
@@ -317,7 +333,9 @@ void RdmaConnection::do_close() noexcept {
 }
 
 void RdmaConnection::do_abandon() noexcept {
-  if (id_ && (phase_ == Phase::kOpen || phase_ == Phase::kClosing || phase_ == Phase::kAccepting)) {
+  const bool waits_to_part = phase_ == Phase::kDisconnecting && reap_queued;
+  if (id_ && (phase_ == Phase::kOpen || phase_ == Phase::kClosing || phase_ == Phase::kAccepting ||
+              waits_to_part)) {
     if (qp_) qp_to_error(qp_.get());
     if (can_say_goodbye())
       (void)rdma_disconnect(id_.get());  // a courtesy; nobody waits for the answer

@@ -3,6 +3,7 @@
 // is in the loop, completion queues as deep as everything that can be posted to them, and the
 // shared domain. It knows queue pairs only through QueuePairUser.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -152,6 +153,8 @@ class Context {
   bool can_bind_keys_ = false;
   bool lost_ = false;
   std::uint64_t down_ports_ = 0;  // a bit for each port
+  int looked_at_port_ = 0;
+  std::chrono::steady_clock::time_point looked_at_;
   std::vector<CmId> parked_;
   std::shared_ptr<Domain> shared_;
   std::shared_ptr<Domain> second_;  // for connections that wish the other kind; without an SRQ

@@ -65,7 +65,8 @@ LoopState& LoopState::of(ae::EventLoop& loop, const ConnectionType& type) {
 LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(loop), type_(type) {
   loop_.add_source(*this);
   try {
-    loop_.add_file_event(cm_.fd(), ae::kReadable, [this](int, ae::Mask) { on_cm_readable(); });
+    loop_.add_file_event(cm_.fd(), ae::kReadable,
+                         [this](int, ae::Mask) { on_cm_readable(Most::kShare); });
   } catch (...) {
     loop_.remove_source(*this);
     throw;
@@ -74,7 +75,7 @@ LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(lo
 
 LoopState::~LoopState() {
   for (ListenerCore* listener : std::exchange(listeners_, {})) listener->loop_gone();
-  reap();
+  reap(Most::kAll);
   ConnectionSet::of(loop_).abandon(type_);
   if (tick_ != 0) loop_.remove_time_event(tick_);
   loop_.remove_source(*this);
@@ -166,10 +167,13 @@ void LoopState::forget(RdmaConnection& connection) noexcept {
   if (std::exchange(connection.reap_queued, false)) std::erase(reap_, &connection);
 }
 
-void LoopState::reap() {
-  while (!reap_.empty()) {
-    RdmaConnection* connection = reap_.back();
-    reap_.pop_back();
+// One at least, so that every iteration brings the end nearer.
+void LoopState::reap(Most most) {
+  for (bool first = true; !reap_.empty(); first = false) {
+    if (!first && most == Most::kShare && !has_share_left()) break;
+    const Spending spending(*this);
+    RdmaConnection* connection = reap_.front();
+    reap_.erase(reap_.begin());
     connection->reap_queued = false;
     connection->reap();
   }
@@ -198,8 +202,10 @@ void LoopState::on_device_removed(ibv_context* cm_handle) {
 // --- the loop's side
 // -----------------------------------------------------------------------------------
 
-void LoopState::on_cm_readable() {
+void LoopState::on_cm_readable(Most most) {
   for (int left = kCmBudget; left != 0; --left) {
+    if (left != kCmBudget && most == Most::kShare && !has_share_left()) return;
+    const Spending spending(*this);
     const std::optional<CmEvent> event = cm_.next();
     if (!event) return;
     ++statistics_.cm_events;
@@ -224,8 +230,9 @@ void LoopState::take_completions() {
 
 std::size_t LoopState::process_pending() {
   ++turn_;
+  spent_ = {};
   take_completions();
-  reap();
+  reap(Most::kShare);
   return ready_.process_pending();
 }
 
@@ -268,8 +275,8 @@ bool LoopState::has_pending_now() {
   return taken != 0 || has_pending();
 }
 
-void LoopState::catch_up() {
-  on_cm_readable();
+void LoopState::catch_up(Most most) {
+  on_cm_readable(most);
   // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
   for (std::size_t i = 0; i < contexts_.size(); ++i) contexts_[i]->drain();
 }
@@ -285,9 +292,10 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     ~Pumping() { flag = before; }
   } pumping{pumping_};
   for (;;) {
-    on_cm_readable();
+    spent_ = {};
+    on_cm_readable(Most::kAll);
     take_completions();
-    reap();
+    reap(Most::kAll);
     if (done()) return;
     flush();
     const ae::TimePoint now = std::chrono::steady_clock::now();

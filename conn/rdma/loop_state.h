@@ -70,7 +70,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void remove(RdmaConnection& connection) noexcept;
   /// `connection` has something to post; flush() comes to it.
   void want_flush(RdmaConnection& connection) noexcept;
-  /// `connection`'s queue pair is to be taken down once no completion is being looked at.
+  /// `connection` goes on with its end when it is its turn: says goodbye, or is taken down, which
+  /// has to be when no completion is being looked at.
   void want_reap(RdmaConnection& connection) noexcept;
   /// `connection` is going at once, with the loop.
   void forget(RdmaConnection& connection) noexcept;
@@ -80,8 +81,37 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
 
   /// Records facts for every connection until `done` says so or the deadline; runs no handler.
   void pump(const std::function<bool()>& done, ae::TimePoint deadline);
-  /// Takes what has come for any connection, without waiting; runs no handler.
-  void catch_up();
+  /// Takes what has come for any connection, without waiting; runs no handler. Of rdma_cm's events
+  /// all, or what is left of the iteration's share.
+  enum class Most { kShare, kAll };
+  void catch_up(Most most);
+  /// System calls that begin and end connections may take a part of each iteration, whichever
+  /// connections they are for: hundreds at once hold up nobody else. Whoever finds none left waits
+  /// in want_reap()'s list.
+  bool has_share_left() const noexcept { return spent_ < kShare; }
+  /// A deadline that has come may be acted on: while there is a share left, and one in every
+  /// iteration, so that no flood puts off the deadlines of others for ever.
+  bool may_expire() noexcept {
+    return std::exchange(expired_turn_, turn_) != turn_ || has_share_left();
+  }
+  /// While one lives its time counts as spent.
+  class Spending {
+   public:
+    explicit Spending(LoopState& state) noexcept
+        : state_(std::exchange(state.spending_, true) ? nullptr : &state),
+          begin_(state_ != nullptr ? std::chrono::steady_clock::now() : ae::TimePoint()) {}
+    ~Spending() {
+      if (state_ == nullptr) return;
+      state_->spent_ += std::chrono::steady_clock::now() - begin_;
+      state_->spending_ = false;
+    }
+    Spending(const Spending&) = delete;
+    Spending& operator=(const Spending&) = delete;
+
+   private:
+    LoopState* state_;  // null inside another
+    ae::TimePoint begin_;
+  };
   /// Frees contexts nobody uses.
   void drop_idle_contexts();
 
@@ -94,9 +124,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool has_pending_now() override;
 
  private:
-  void on_cm_readable();
+  void on_cm_readable(Most most);
   void take_completions();
-  void reap();
+  void reap(Most most);
   void on_device_removed(ibv_context* cm_handle);
   void drop_lost_contexts();
   void watch(Context& context);
@@ -117,8 +147,11 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool poll_more_ = false;
   bool posted_ = false;  // since the queues were last looked at
   std::uint32_t looks_missed_ = 0;
+  static constexpr ae::Duration kShare = std::chrono::milliseconds(1);
+  ae::Duration spent_{};
+  bool spending_ = false;
   bool pumping_ = false;
-  std::uint64_t turn_ = 0;
+  std::uint64_t turn_ = 0, expired_turn_ = 0;
   ae::Duration spin_ = ae::Duration::zero();
   ae::TimerId tick_ = 0;
   ae::TimePoint next_tick_;

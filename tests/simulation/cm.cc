@@ -306,6 +306,7 @@ int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, 
 int rdma_destroy_id(rdma_cm_id* base) {
   const Below below;
   auto* id = static_cast<CmId*>(base);
+  world().spend_call();
   world().run_due();
   if (id->owed != 0) world().violation("rdma_destroy_id waits for unacknowledged events");
   if (id->qp != nullptr) world().violation("rdma_destroy_id before its queue pair");

@@ -37,6 +37,7 @@ const Device& device_of(const ibv_context* context) {
 
 template <class Kind>
 int destroyed(Kind* object, const char* kind) {
+  world().spend_call();
   world().count(kind, -1);
   delete object;
   return 0;

@@ -170,7 +170,8 @@ void Walk::choose_options() {
   else if (chance(0.4))
     add(fmt::format("window={}", std::uint64_t{1} << pick(12, 17)));
   if (chance(0.3)) add(fmt::format("max-window={}", std::uint64_t{1} << pick(17, 20)));
-  if (crowd_ == 0 && chance(0.4)) add(fmt::format("send-buffer={}", std::uint64_t{1} << pick(13, 19)));
+  if (crowd_ == 0 && chance(0.4))
+    add(fmt::format("send-buffer={}", std::uint64_t{1} << pick(13, 19)));
   if (chance(0.3)) add(fmt::format("send-queue={}", pick(8, 64)));
   if (chance(0.3)) add(fmt::format("receive-queue={}", pick(32, 128)));
   if (chance(0.3)) add(fmt::format("shared-receive-queue={}", pick(512, 4096)));

@@ -51,8 +51,9 @@ struct Config {
   std::uint64_t seed = 1;
   std::span<const std::uint8_t> choices = {};  ///< used up before the seed counts
   Weather weather = {};
-  double failing_calls = 0;    ///< part of the calls that fail
-  double short_transfers = 0;  ///< part of the socket calls that do less than asked
+  double failing_calls = 0;       ///< part of the calls that fail
+  Nanoseconds system_call = 0ns;  ///< what each takes, beyond those that post, poll and arm
+  double short_transfers = 0;     ///< part of the socket calls that do less than asked
   // What the devices can.
   int max_cqe = 1 << 16, max_qp_wr = 1024, max_srq_wr = 8192;
   std::uint32_t max_inline = 256;
@@ -96,6 +97,8 @@ class World {
   Config config;
   /// 0, or the errno this call is to fail with. Every call of the simulated libraries asks.
   int failing(const char* call, int usual_error);
+  /// A call that cannot fail, but takes its time.
+  void spend_call() noexcept { now_ += config.system_call; }
   /// From now on the Nth call fails, once (1: the next); 0: none.
   void fail_call(std::uint64_t number) noexcept {
     calls_ = 0;

@@ -1,6 +1,6 @@
 // main() of the unit tests, for Catch2 2 and 3. Besides Catch's own report, the counts of test
-// cases and the names of those that failed go to the file that AECONN_TEST_TALLY names, for tests/run
-// to sum.
+// cases and the names of those that failed go to the file that AECONN_TEST_TALLY names, for
+// tests/run to sum.
 #ifndef AECONN_CATCH2_V3
 #define CATCH_CONFIG_RUNNER
 #endif

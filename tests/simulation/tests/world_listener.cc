@@ -36,7 +36,8 @@ class WorldForConformance : public Listener {
     for (const Catch::Tag& tag : test.tags)
       wanted = wanted || tag.original == "conformance" || tag.original == "rdma-device";
 #else
-    for (const std::string& tag : test.tags) wanted = wanted || tag == "conformance" || tag == "rdma-device";
+    for (const std::string& tag : test.tags)
+      wanted = wanted || tag == "conformance" || tag == "rdma-device";
 #endif
     if (!wanted) return;
     world_ = std::make_unique<simulation::World>();

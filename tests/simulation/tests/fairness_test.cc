@@ -1,0 +1,104 @@
+// What many connections do at once must not hold up the others: no iteration of the loop may take
+// longer than some system calls of them, however many they are. Here a call takes a hundred
+// microseconds, as on a slow device; without a bound a thousand connections would be a second.
+
+#include <algorithm>
+
+#include "tests/simulation/room.h"
+
+using namespace simulation;
+
+namespace {
+
+constexpr std::size_t kMany = 500;
+
+/// The longest that a timer of a millisecond came late since begin().
+class Lateness {
+ public:
+  explicit Lateness(Room& room) : room_(room), due_(room.world.now() + kPeriod) {
+    timer_ = room.loop.add_time_event(kPeriod, [this] {
+      const Nanoseconds now = room_.world.now();
+      longest_ = std::max(longest_, now - due_);
+      due_ = now + kPeriod;
+      return ae::Duration(kPeriod);
+    });
+  }
+  ~Lateness() { room_.loop.remove_time_event(timer_); }
+  Lateness(const Lateness&) = delete;
+  Lateness& operator=(const Lateness&) = delete;
+  Nanoseconds take() { return std::exchange(longest_, Nanoseconds{}); }
+
+ private:
+  static constexpr Nanoseconds kPeriod = 1ms;
+  Room& room_;
+  Nanoseconds due_, longest_{};
+  ae::TimerId timer_;
+};
+
+std::string in_ms(Nanoseconds time) {
+  return std::to_string(static_cast<double>(time.count()) / 1e6) + " ms";
+}
+
+}  // namespace
+
+TEST_CASE("simulation: hundreds of connections that come and go at once stall nobody",
+          "[simulation][fairness]") {
+  Config config;
+  config.weather.most_cm_delay = 100us;
+  Room room(config, "?window=4096&send-buffer=8192&backlog=1000");
+  std::vector<conn::ConnectionPtr> clients;
+  for (std::size_t i = 0; i < kMany; ++i) clients.push_back(room.dial());
+  Lateness lateness(room);
+  room.run_for(1ms);
+  lateness.take();
+  room.world.config.system_call = 100us;
+
+  RUN_UNTIL(room.loop, room.log.clients.size() == kMany &&
+                           std::all_of(clients.begin(), clients.end(), [](const auto& each) {
+                             return each->state() == conn::State::kConnected;
+                           }));
+  const Nanoseconds coming = lateness.take();
+
+  const auto way_out = GENERATE("closed by their peers", "a link that goes down", "device removed",
+                                "a network that falls silent");
+  if (way_out == std::string("closed by their peers")) {
+    clients.clear();
+    lateness.take();
+  } else if (way_out == std::string("a link that goes down")) {
+    room.world.set_link(*room.near, false);
+  } else if (way_out == std::string("device removed")) {
+    room.world.remove_device(*room.near);
+  } else {
+    room.world.set_path(*room.near, *room.far, false);
+  }
+  RUN_UNTIL(room.loop, room.log.endings.size() == kMany);
+  room.run_for(1s);
+  const Nanoseconds going = lateness.take();
+  room.world.config.system_call = 0ns;
+  WARN("longest delay, " << kMany << " connections: coming " << in_ms(coming) << ", " << way_out
+                         << ' ' << in_ms(going));
+  CHECK(coming < 10ms);
+  CHECK(going < 10ms);
+}
+
+TEST_CASE("simulation: hundreds of connections that are never completed stall nobody",
+          "[simulation][fairness]") {
+  Room room({}, "?window=4096&send-buffer=8192&backlog=1000&accept-timeout=500ms");
+  const auto accepting = [&] { return room.world.objects()["qp"]; };
+  std::vector<conn::ConnectionPtr> clients;
+  for (std::size_t i = 0; i < kMany; ++i) clients.push_back(room.dial());
+  Lateness lateness(room);
+  room.world.config.system_call = 100us;
+  RUN_UNTIL(room.loop, accepting() >= 300);
+  // What the server answers reaches nobody from now on, and nothing comes from the clients.
+  room.world.set_path(*room.near, *room.far, false);
+  lateness.take();
+  RUN_UNTIL(room.loop, std::all_of(clients.begin(), clients.end(), [](const auto& each) {
+              return each->state() != conn::State::kConnecting;
+            }));
+  RUN_UNTIL(room.loop, accepting() == 0);
+  const Nanoseconds longest = lateness.take();
+  room.world.config.system_call = 0ns;
+  WARN("longest delay beside connections that are never completed: " << in_ms(longest));
+  CHECK(longest < 10ms);
+}
