@@ -116,7 +116,7 @@ force:
 $(OUT)/obj/%.o: %.cc $(OUT)/flags
 	@mkdir -p $(@D)
 	@echo "  CXX  $<"
-	$(Q)$(CXX) $(ALL_CPPFLAGS) $(EXTRA) $(ALL_CXXFLAGS) -c -o $@ $<
+	$(Q)$(CXX) $(ALL_CPPFLAGS) $(EXTRA) $(ALL_CXXFLAGS) $(LIGHTER) -c -o $@ $<
 
 # ---- trying and testing -------------------------------------------------------------------------
 demo:  ## kv-server and kv-cli over TCP, Unix sockets and RDMA, with a table at the end
@@ -170,6 +170,9 @@ $(PROGRAM_MAINS:%=$(OUT)/tests/%): $(OUT)/tests/%: $(OUT)/obj/tests/programs/%.o
 HASH  := \#
 CATCH := $(shell echo '$(HASH)include <catch2/catch_all.hpp>' | $(CXX) $(CPPFLAGS) -E -x c++ - >/dev/null 2>&1 && echo 3)
 $(OUT)/obj/tests/%.o: EXTRA = $(if $(CATCH),-DAECONN_CATCH2_V3)
+# Most of a build is tests: these flags take a quarter off their time, and what a debugger loses is
+# the names of their locals.
+$(OUT)/obj/tests/%.o: LIGHTER := $(if $(filter debug coverage,$(CONFIG)),,-O1 -g1)
 unit-tests: $(OUT)/tests/unit-tests  ## only build build/tests/unit-tests
 $(OUT)/tests/unit-tests: $(call obj,$(TEST_SRC)) $(STATIC)
 	@mkdir -p $(@D)
