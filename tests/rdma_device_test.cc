@@ -163,7 +163,8 @@ TEST_CASE("rdma device: a server may offer its window late", "[rdma-device]") {
 TEST_CASE("rdma device: the peer's windows may change their address, key and length",
           "[rdma-device]") {
   RawServer site;
-  // Each differs from the one before (the first from 65536), so that it can be told when it is seen.
+  // Each differs from the one before (the first from 65536), so that it can be told when it is
+  // seen.
   for (const std::uint32_t length : {65000u, 100u, 1u << 20, 16u}) {
     const std::string bytes = pattern_bytes(length, 50000);
     site.server->received.clear();

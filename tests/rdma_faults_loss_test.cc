@@ -61,14 +61,14 @@ TEST_CASE("rdma faults: a black hole with bytes in flight is an error within 3 s
       RUN_UNTIL(bed.loop, streams.all_over());
       WARN(scheme << ": a black hole with bytes in flight was noticed after " << ms_since(begin)
                   << " ms by all 6 ends: " << streams.errors());
-      CHECK(testing::now() - begin < 3s + testing::kPromptly);
+      CHECK(testing::now() - begin < 3s + testing::promptly());
       streams.check_all_over();
     }
     const ae::TimePoint closing = testing::now();
     bed.clients.clear();
     bed.servers.clear();
     RUN_UNTIL(bed.loop, bed.type.counters(bed.loop).open == 0);
-    CHECK(testing::now() - closing < 3s + testing::kPromptly);
+    CHECK(testing::now() - closing < 3s + testing::promptly());
     calm();
     bed.serves_again();
   }
@@ -90,7 +90,7 @@ TEST_CASE("rdma faults: a peer whose machine dies while nobody speaks is noticed
   RUN_UNTIL(bed.loop, readers[0]->over() && readers[1]->over());
   WARN(scheme << ": a lost machine was noticed by both ends after " << ms_since(begin)
               << " ms: " << bed.clients.front()->last_error());
-  CHECK(testing::now() - begin < 10s + testing::kPromptly);
+  CHECK(testing::now() - begin < 10s + testing::promptly());
   CHECK(readers[0]->error != 0);
   CHECK(readers[1]->error != 0);
   CHECK_FALSE(bed.clients.front()->last_error().empty());
@@ -114,7 +114,7 @@ TEST_CASE("rdma faults: a peer that only sends, and is lost, is noticed within 1
   const ae::TimePoint begin = testing::now();
   RUN_UNTIL(bed.loop, receiver.error != 0 || receiver.ended);
   WARN("noticed by the end that only reads after " << ms_since(begin) << " ms");
-  CHECK(testing::now() - begin < 10s + testing::kPromptly);
+  CHECK(testing::now() - begin < 10s + testing::promptly());
   CHECK(receiver.error != 0);
   CHECK(receiver.intact);
   RUN_UNTIL(bed.loop, sender.error != 0);
@@ -135,7 +135,7 @@ TEST_CASE("rdma faults: close towards a lost machine is over within 3 s", "[.rdm
     bed.servers.clear();
     RUN_UNTIL(bed.loop, bed.type.counters(bed.loop).open == 0);
     WARN("close towards a lost machine took " << ms_since(begin) << " ms");
-    CHECK(testing::now() - begin < 3s + testing::kPromptly);
+    CHECK(testing::now() - begin < 3s + testing::promptly());
     calm();
   }
 }
@@ -156,7 +156,7 @@ TEST_CASE("rdma faults: connecting into a black hole fails after connect-timeout
   WARN(scheme << ": connecting into a black hole failed after " << ms_since(begin)
               << " ms: " << clients.front()->last_error());
   CHECK(testing::now() - begin >= 1s);
-  CHECK(testing::now() - begin < 5s + testing::kPromptly);
+  CHECK(testing::now() - begin < 5s + testing::promptly());
   for (const ConnectionPtr& client : clients) {
     CHECK(client->state() == State::kError);
     CHECK_FALSE(client->last_error().empty());
@@ -177,7 +177,7 @@ TEST_CASE("rdma faults: an address on the link that nobody has fails before conn
   RUN_UNTIL(bed.loop, client->state() != State::kConnecting);
   WARN("no answer to ARP: " << ms_since(begin) << " ms: " << client->last_error());
   CHECK(client->state() == State::kError);
-  CHECK(testing::now() - begin < 5s + testing::kPromptly);
+  CHECK(testing::now() - begin < 5s + testing::promptly());
   testing::count_faults();
 }
 
@@ -199,7 +199,7 @@ TEST_CASE("tcp faults: a dead peer is noticed by keepalive and by user-timeout",
   WARN(scheme << ", " << option << ": noticed after " << ms_since(begin)
               << " ms: " << bed.clients.front()->last_error());
   CHECK(reader.error == ETIMEDOUT);
-  CHECK(testing::now() - begin < 5s + testing::kPromptly);
+  CHECK(testing::now() - begin < 5s + testing::promptly());
 }
 
 // --- link, address, device
@@ -221,7 +221,7 @@ TEST_CASE("rdma faults: a link that goes down for 3 s ends its connections and s
     RUN_UNTIL(bed.loop, streams.all_over());
     WARN(scheme << ": a link that went down was noticed after " << ms_since(begin)
                 << " ms: " << streams.errors());
-    CHECK(testing::now() - begin < 3s + testing::kPromptly);
+    CHECK(testing::now() - begin < 3s + testing::promptly());
     streams.check_all_over();
   }
   for (const ae::TimePoint end = testing::now() + 3s; testing::now() < end;)
@@ -247,7 +247,7 @@ TEST_CASE("rdma faults: an address that is taken away ends the connections that 
     RUN_UNTIL(bed.loop, streams.all_over());
     WARN("an address that went was noticed by both ends after " << ms_since(begin)
                                                                 << " ms: " << streams.errors());
-    CHECK(testing::now() - begin < 10s + testing::kPromptly);
+    CHECK(testing::now() - begin < 10s + testing::promptly());
     streams.check_all_over();
   }
   mend();
@@ -277,7 +277,7 @@ TEST_CASE("rdma faults: a device or its interface that is deleted under load is 
     RUN_UNTIL(bed.loop, removal.ended());
     WARN(scheme << ", " << line << ": all 10 ends noticed within " << noticed
                 << " ms, the command ended after " << ms_since(begin) << " ms");
-    CHECK(testing::now() - begin < 2s + testing::kPromptly);
+    CHECK(testing::now() - begin < 2s + testing::promptly());
     streams.check_all_over();
   }
   mend();

@@ -85,7 +85,7 @@ void kill_one_by_one(unsigned count, const std::string& verb) {
   std::sort(took.begin(), took.end());
   WARN("kill -9 of " << count << " peers (" << verb << "): noticed after " << took[took.size() / 2]
                      << " ms in the middle, " << took.back() << " ms at most");
-  CHECK(took.back() * 1ms < testing::kPromptly);
+  CHECK(took.back() * 1ms < testing::promptly());
 }
 
 }  // namespace
@@ -127,7 +127,7 @@ TEST_CASE("rdma faults: a peer that is stopped for 6 s goes on, one that stays s
   RUN_UNTIL(crowd.site->loop, crowd.collectors[1]->over());
   WARN("a stopped peer was noticed after " << ms_since(begin)
                                            << " ms: " << crowd.connections[1]->last_error());
-  CHECK(testing::now() - begin < 10500ms + testing::kPromptly);
+  CHECK(testing::now() - begin < 10500ms + testing::promptly());
   crowd.echoes(0, "as ever");
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("rdma faults: close is over within 3 s although the peer is stopped", 
   crowd.connections.clear();
   RUN_UNTIL(crowd.site->loop, crowd.site->type.counters(crowd.site->loop).open == 0);
   WARN("close towards stopped peers took " << ms_since(begin) << " ms");
-  CHECK(testing::now() - begin < 3s + testing::kPromptly);
+  CHECK(testing::now() - begin < 3s + testing::promptly());
 }
 
 TEST_CASE("rdma faults: a server that dies while we connect to it is an error at once",
@@ -163,7 +163,7 @@ TEST_CASE("rdma faults: a server that dies while we connect to it is an error at
     RUN_UNTIL(site.loop, client->state() != State::kConnecting);
     CHECK(client->state() == State::kError);
     CHECK_FALSE(client->last_error().empty());
-    CHECK(testing::now() - begin < testing::kPromptly);
+    CHECK(testing::now() - begin < testing::promptly());
     if (round == 0)
       WARN("a server that dies: " << ms_since(begin) << " ms: " << client->last_error());
   }
@@ -185,7 +185,7 @@ TEST_CASE("rdma faults: a server that sleeps is given up after connect-timeout, 
   WARN("a server that sleeps: " << ms_since(begin) << " ms: " << client->last_error());
   CHECK(client->state() == State::kError);
   CHECK(testing::now() - begin >= 5s);
-  CHECK(testing::now() - begin < 5s + testing::kPromptly);
+  CHECK(testing::now() - begin < 5s + testing::promptly());
   subject.signal(SIGCONT);
   // Awake again it serves those that come now.
   client = site.connect(conn::Endpoint::parse(answer.substr(3)));
@@ -210,7 +210,7 @@ TEST_CASE("rdma faults: both ends close at once, with bytes under way, 500 times
     }
     count_faults(50);
     RUN_UNTIL(bed.loop, bed.type.counters(bed.loop).open == 0);
-    CHECK(testing::now() - begin < 3s + testing::kPromptly);
+    CHECK(testing::now() - begin < 3s + testing::promptly());
   }
 }
 
@@ -247,7 +247,7 @@ TEST_CASE("rdma faults: a clock that is set back and forth by hours ends nothing
     streams.go_on(50'000);
     RUN_UNTIL(bed.loop, rang);
     CHECK(late >= 0ms);
-    CHECK(late < testing::kPromptly);
+    CHECK(late < testing::promptly());
   }
   clock.set(0h);
   streams.go_on(50'000);

@@ -45,7 +45,7 @@ void survive(Scene& scene, const Attack& attack, RawOptions options = {}) {
     attack.strike(*peer);
     RUN_UNTIL(scene.loop, (attack.once || peer->over() ? void() : attack.strike(*peer),
                            scene.log.endings.size() > endings && peer->over()));
-    if (attack.once) CHECK(testing::now() - begin < testing::kPromptly);
+    if (attack.once) CHECK(testing::now() - begin < testing::promptly());
     INFO("it ended with: " << scene.log.endings.back());
     CHECK(scene.log.endings.size() == endings + 1);
     CHECK(scene.log.endings.back().find(attack.sentence) != std::string::npos);
@@ -193,7 +193,7 @@ TEST_CASE("rdma hostile: a peer that has another connection's key cannot change 
   const ae::TimePoint begin = testing::now();
   attacker->write("forged bytes", victim->offer().address, victim->offer().key);
   RUN_UNTIL(scene.loop, attacker->over() && scene.log.endings.size() == 1);
-  CHECK(testing::now() - begin < testing::kPromptly);
+  CHECK(testing::now() - begin < testing::promptly());
   REQUIRE(attacker->errors.front() == IBV_WC_REM_ACCESS_ERR);
   victim->immediate(12);
   RUN_UNTIL(scene.loop, victim->received.size() == 12);
@@ -302,7 +302,7 @@ TEST_CASE("rdma hostile: a server that misbehaves ends only our connection to it
       server.write("x", server.offer().address, server.offer().key + 1, 1);
   }
   RUN_UNTIL(scene.loop, collector.over() && server.over());
-  CHECK(testing::now() - begin < testing::kPromptly);
+  CHECK(testing::now() - begin < testing::promptly());
   CHECK(collector.error != 0);
   CHECK_FALSE(client->last_error().empty());
   INFO(client->last_error());

@@ -149,7 +149,7 @@ class Arena {
 
   void note_time(const HostileVector& vector, ae::TimePoint begin) {
     const ae::Duration took = testing::now() - begin - vector.allowance;
-    CHECK(took < testing::kPromptly);
+    CHECK(took < testing::promptly());
     if (took <= longest_) return;
     longest_ = took;
     longest_name_ = vector.name;

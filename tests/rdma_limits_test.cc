@@ -74,7 +74,7 @@ TEST_CASE("rdma limits: connecting where nobody listens fails at once", "[rdma-d
   const Attempt refused = attempt(site, site.deserted());
   INFO(refused.error);
   CHECK(refused.error.find("refused") != std::string::npos);
-  CHECK(refused.took < testing::kPromptly);
+  CHECK(refused.took < testing::promptly());
 }
 
 TEST_CASE("rdma limits: an address that nobody answers for is given up after connect-timeout",
@@ -87,7 +87,7 @@ TEST_CASE("rdma limits: an address that nobody answers for is given up after con
       attempt(site, Endpoint::parse("rdma://" + host + ":7000?connect-timeout=1s"));
   INFO(lost.error);
   CHECK_FALSE(lost.error.empty());
-  CHECK(lost.took < 1s + testing::kPromptly);
+  CHECK(lost.took < 1s + testing::promptly());
 }
 
 TEST_CASE("rdma limits: a server that ignores the request is given up after connect-timeout",
@@ -100,7 +100,7 @@ TEST_CASE("rdma limits: a server that ignores the request is given up after conn
   INFO(ignored.error);
   CHECK(ignored.error.find("in time") != std::string::npos);
   CHECK(ignored.took >= 1s);
-  CHECK(ignored.took < 1s + testing::kPromptly);
+  CHECK(ignored.took < 1s + testing::promptly());
   REQUIRE(servers.requests == 1);
   RUN_UNTIL(site.loop, site.type.counters(site.loop).open == 0);
   site.type.cleanup(site.loop);
@@ -109,7 +109,7 @@ TEST_CASE("rdma limits: a server that ignores the request is given up after conn
   const ConnectionPtr blocking = site.type.create(site.loop);
   const ae::TimePoint begin = testing::now();
   CHECK_FALSE(blocking->connect_blocking(to, 1s));
-  CHECK(testing::now() - begin < 1s + testing::kPromptly);
+  CHECK(testing::now() - begin < 1s + testing::promptly());
   CHECK_FALSE(blocking->last_error().empty());
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("rdma limits: a server that says no is one sentence", "[rdma-device]")
   const Attempt rejected = attempt(site, servers.listen({}, RawNet::Answer::kReject));
   INFO(rejected.error);
   CHECK(rejected.error.find("refused by the server") != std::string::npos);
-  CHECK(rejected.took < testing::kPromptly);
+  CHECK(rejected.took < testing::promptly());
 }
 
 TEST_CASE("rdma limits: a server that never offers a window is given up after accept-timeout",
@@ -155,7 +155,7 @@ TEST_CASE("rdma limits: close waits for a peer that never reads no longer than l
   scene.log.close(*ours);
   RUN_UNTIL(scene.loop, peer->over() && counters.open == open - 1);
   CHECK(testing::now() - begin >= 500ms);
-  CHECK(testing::now() - begin < 500ms + testing::kPromptly);
+  CHECK(testing::now() - begin < 500ms + testing::promptly());
   CHECK(registered_bytes() <= held + (2 << 20));
   scene.innocent_echoes();
 }
@@ -217,7 +217,7 @@ TEST_CASE("rdma limits: the death of the peer's process is noticed at once", "[r
   const ae::TimePoint begin = testing::now();
   with.child.child.signal(SIGKILL);
   RUN_UNTIL(with.site.loop, collector.over());
-  CHECK(testing::now() - begin < testing::kPromptly);
+  CHECK(testing::now() - begin < testing::promptly());
 }
 
 TEST_CASE("rdma limits: a peer that is stopped is noticed by its silence", "[rdma-device]") {
@@ -226,7 +226,7 @@ TEST_CASE("rdma limits: a peer that is stopped is noticed by its silence", "[rdm
   with.child.child.signal(SIGSTOP);
   const ae::TimePoint begin = testing::now();
   RUN_UNTIL(with.site.loop, collector.over());
-  CHECK(testing::now() - begin < 1050ms + testing::kPromptly);
+  CHECK(testing::now() - begin < 1050ms + testing::promptly());
   CHECK(with.ours->last_error().find("silent") != std::string::npos);
   with.ours.reset();
   RUN_UNTIL(with.site.loop, with.site.type.counters(with.site.loop).open == 0);
@@ -304,7 +304,7 @@ TEST_CASE("rdma limits: an option that is wrong is one sentence that names it", 
   const Attempt no_device = attempt(site, with_options(to, "device=mlx5_77"));
   INFO(no_device.error);
   CHECK(no_device.error.find("mlx5_77") != std::string::npos);
-  CHECK(no_device.took < testing::kPromptly);
+  CHECK(no_device.took < testing::promptly());
   for (const std::string options : {"source=nonsense", "source=192.0.2.1", "bogus=1"}) {
     const Attempt bad = attempt(site, with_options(to, options));
     INFO(bad.error);

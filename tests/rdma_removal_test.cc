@@ -81,10 +81,10 @@ TEST_CASE(
       const ae::TimePoint begin = testing::now();
       const Background removal("rdma link delete rxe0");
       RUN_UNTIL(scene.loop, crowd.over() && scene.log.endings.size() >= endings + 21);
-      CHECK(testing::now() - begin < testing::kPromptly);
+      CHECK(testing::now() - begin < testing::promptly());
       // The kernel waits for all we hold on the device: handles and memory, too.
       RUN_UNTIL(scene.loop, removal.ended());
-      CHECK(testing::now() - begin < testing::kPromptly + 1s);
+      CHECK(testing::now() - begin < testing::promptly() + 1s);
       for (const ConnectionPtr& client : crowd.clients) {
         INFO(client->last_error());
         CHECK(client->state() == State::kError);
@@ -118,7 +118,7 @@ TEST_CASE("rdma removal: an address that is taken away ends the connections that
   const ae::TimePoint begin = testing::now();
   command("ip addr del 10.77.0.1/24 dev dummy0");
   RUN_UNTIL(scene.loop, crowd.over());
-  CHECK(testing::now() - begin < testing::kPromptly + 1s);
+  CHECK(testing::now() - begin < testing::promptly() + 1s);
   for (const ConnectionPtr& client : crowd.clients) CHECK_FALSE(client->last_error().empty());
   command("ip addr add 10.77.0.1/24 dev dummy0");
   serves_again(scene);
@@ -133,7 +133,7 @@ TEST_CASE("rdma removal: a link that goes down ends its connections, and up agai
   const ae::TimePoint begin = testing::now();
   command("ip link set dummy0 down");
   RUN_UNTIL(scene.loop, crowd.over());
-  CHECK(testing::now() - begin < testing::kPromptly + 1s);
+  CHECK(testing::now() - begin < testing::promptly() + 1s);
   for (const ConnectionPtr& client : crowd.clients) CHECK_FALSE(client->last_error().empty());
   // Nothing of ours stands in the kernel and waits for the link.
   crowd.clients.clear();

@@ -56,58 +56,59 @@ std::vector<Vector> vectors() {
   const auto registers = [](std::uint64_t address, std::uint32_t length) {
     return [=](Bench& b) { b.peer_registers(length, address); };
   };
-  all.insert(all.end(),
-             {{"text as long as a control message",
-               [](Bench& b) { raw(b, "GET / HTTP/1.1\r\nHost: aeconn\r\n\r\n"); }, "unknown opcode"},
-              {"noise in a question",
-               [](Bench& b) {
-                 raw(b, noisy(0, {{4, 24}}));
-               },
-               ""},
-              {"noise in a setting",
-               [](Bench& b) {
-                 raw(b, noisy(1, {{2, 32}}));
-               },
-               ""},
-              {"noise in a keepalive",
-               [](Bench& b) {
-                 raw(b, noisy(2, {{2, 32}}));
-               },
-               ""},
-              {"window of no bytes", registers(4096, 0), "no bytes"},
-              {"window of 1 GiB", registers(4096, 1u << 30), "max-peer-window"},
-              {"window of 2^32-1 bytes", registers(4096, kHuge), "max-peer-window"},
-              {"window that wraps around", registers(kHighest - 10, 100), "wraps around"},
-              {"window that ends at 2^64", registers(kHighest - 99, 100), "wraps around"},
-              {"window of one byte at address 0", registers(0, 1), ""},
-              {"windows that shrink",
-               [](Bench& b) {
-                 for (std::uint32_t length = 50; length != 0; --length) b.peer_registers(length);
-               },
-               ""},
-              {"immediate of one byte too many", [](Bench& b) { b.claim(9); }, "past the end"},
-              {"immediate of 2^31", [](Bench& b) { b.claim(1u << 31); }, "past the end"},
-              {"immediate of 2^32-1", [](Bench& b) { b.claim(kHuge); }, "past the end"},
-              {"immediate whose sum wraps around",
-               [](Bench& b) {
-                 b.claim(4);
-                 b.claim(kHuge - 3);
-               },
-               "past the end"},
-              {"one byte after a full window",
-               [](Bench& b) {
-                 b.claim(8);
-                 b.claim(1);
-               },
-               "not offered"},
-              {"claims of bytes that were never written", [](Bench& b) { b.claim(5); }, ""},
-              {"a claim in a window whose offer has not left",
-               [](Bench& b) {
-                 b.claim(8);
-                 b.settle();
-                 b.claim(1);
-               },
-               "not offered"}});
+  all.insert(
+      all.end(),
+      {{"text as long as a control message",
+        [](Bench& b) { raw(b, "GET / HTTP/1.1\r\nHost: aeconn\r\n\r\n"); }, "unknown opcode"},
+       {"noise in a question",
+        [](Bench& b) {
+          raw(b, noisy(0, {{4, 24}}));
+        },
+        ""},
+       {"noise in a setting",
+        [](Bench& b) {
+          raw(b, noisy(1, {{2, 32}}));
+        },
+        ""},
+       {"noise in a keepalive",
+        [](Bench& b) {
+          raw(b, noisy(2, {{2, 32}}));
+        },
+        ""},
+       {"window of no bytes", registers(4096, 0), "no bytes"},
+       {"window of 1 GiB", registers(4096, 1u << 30), "max-peer-window"},
+       {"window of 2^32-1 bytes", registers(4096, kHuge), "max-peer-window"},
+       {"window that wraps around", registers(kHighest - 10, 100), "wraps around"},
+       {"window that ends at 2^64", registers(kHighest - 99, 100), "wraps around"},
+       {"window of one byte at address 0", registers(0, 1), ""},
+       {"windows that shrink",
+        [](Bench& b) {
+          for (std::uint32_t length = 50; length != 0; --length) b.peer_registers(length);
+        },
+        ""},
+       {"immediate of one byte too many", [](Bench& b) { b.claim(9); }, "past the end"},
+       {"immediate of 2^31", [](Bench& b) { b.claim(1u << 31); }, "past the end"},
+       {"immediate of 2^32-1", [](Bench& b) { b.claim(kHuge); }, "past the end"},
+       {"immediate whose sum wraps around",
+        [](Bench& b) {
+          b.claim(4);
+          b.claim(kHuge - 3);
+        },
+        "past the end"},
+       {"one byte after a full window",
+        [](Bench& b) {
+          b.claim(8);
+          b.claim(1);
+        },
+        "not offered"},
+       {"claims of bytes that were never written", [](Bench& b) { b.claim(5); }, ""},
+       {"a claim in a window whose offer has not left",
+        [](Bench& b) {
+          b.claim(8);
+          b.settle();
+          b.claim(1);
+        },
+        "not offered"}});
   return all;
 }
 

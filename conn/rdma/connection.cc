@@ -203,6 +203,7 @@ void RdmaConnection::after_input() {
     ++state_->statistics().protocol_errors;
     if (stream_.excess() == Excess::kMessages) ++state_->statistics().control_floods;
     if (stream_.excess() == Excess::kWindow) ++state_->statistics().peer_windows_refused;
+    if (qp_) qp_to_error(qp_.get());  // who breaks the rules has spoken, whoever else has to wait
     return end_with({std::make_error_code(std::errc::protocol_error), why}, Unread::kDrop);
   }
   manage_windows();

@@ -195,6 +195,7 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   bool binding_ = false;     // a bind was posted and has not completed
   bool starved_ = false;     // no staging memory until some of ours comes back
   bool peer_gone_ = false;   // DISCONNECTED came
+  bool unparted_ = false;    // disconnecting, and in LoopState's list to part()
   bool cm_knows_ = false;    // that the connection stands; the peer's first message may be faster
   Failure window_failure_;   // why there was no memory for another window
   Failure pending_failure_;  // to report once what arrived has been read

@@ -50,19 +50,19 @@ void RdmaConnection::move_phase(Phase next) {
 bool RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*expired)()) noexcept {
   clear_deadline();
   delay = std::max(delay, ae::Duration::zero());
-  const auto handler = [this, expired, due = state_->now() + delay]() mutable -> ae::Duration {
+  const auto handler = [this, expired, due = state_->now() + delay]() -> ae::Duration {
     constexpr ae::Duration kStoodStill = std::chrono::milliseconds(20);
     constexpr ae::Duration kAgain = std::chrono::milliseconds(1);
-    if (!state_->may_expire()) {
-      due = std::chrono::steady_clock::now() + kAgain;
-      return kAgain;
-    }
+    if (!state_->may_expire()) return kAgain;
     timer_ = 0;
     const LoopState::Spending spending(*state_);
-    // What was waited for may be here and only not looked at yet, if the loop stood still.
+    // What was waited for may be here and only not looked at yet, if the loop stood still or this
+    // was put off. An accepting end finds it in its queue pair, and needs no event of rdma_cm.
     const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
-    take([&] { state_->catch_up(late ? LoopState::Most::kAll : LoopState::Most::kShare); });
-    take([&] { (this->*expired)(); });
+    const bool all = late && expired == &RdmaConnection::address_expired;
+    take([&] { state_->catch_up(all ? LoopState::Most::kAll : LoopState::Most::kShare); });
+    // Unless what came has set the next deadline.
+    if (timer_ == 0) take([&] { (this->*expired)(); });
     return ae::kNoMore;
   };
   try {
@@ -135,7 +135,7 @@ void RdmaConnection::handle(const CmEvent& event) {
   switch (event.type) {
     case RDMA_CM_EVENT_ESTABLISHED:
       cm_knows_ = true;
-      if (phase_ == Phase::kDisconnecting) return reap_queued ? void() : say_goodbye();
+      if (phase_ == Phase::kDisconnecting) return unparted_ ? void() : say_goodbye();
       return on_communication_established();
     case RDMA_CM_EVENT_DISCONNECTED:
       return peer_closed();
@@ -231,13 +231,16 @@ void RdmaConnection::begin_disconnect(ae::Duration patience) noexcept {
   move_phase(Phase::kDisconnecting);
   state_->remove(*this);
   const bool can_wait = set_deadline(patience, &RdmaConnection::disconnect_expired);
-  if (can_wait && !state_->has_share_left()) return state_->want_reap(*this);
+  // Where no loop runs, nobody might come back to it.
+  unparted_ = can_wait && state_->loop().in_handler() && !state_->has_share_left();
+  if (unparted_) return state_->want_reap(*this);
   part();
   if (!can_wait) die();
 }
 
 void RdmaConnection::part() noexcept {
   const LoopState::Spending spending(*state_);
+  unparted_ = false;
   if (qp_) qp_to_error(qp_.get());
   // Before rdma_cm knows of the connection it would send nothing and report success. (To tell it
   // with rdma_notify() is no way: Linux then repeats its answer to the request for a minute, and
@@ -273,6 +276,7 @@ void RdmaConnection::die() noexcept {
 
 void RdmaConnection::reap() {
   if (phase_ == Phase::kDisconnecting) return part();
+  if (unparted_ && qp_) qp_to_error(qp_.get());  // its time was over before its turn came
   // Completions that still name this queue pair must not find it gone halfway.
   if (context_ && qp_) context_->drain();
   tear_down();
@@ -333,9 +337,8 @@ void RdmaConnection::do_close() noexcept {
 }
 
 void RdmaConnection::do_abandon() noexcept {
-  const bool waits_to_part = phase_ == Phase::kDisconnecting && reap_queued;
   if (id_ && (phase_ == Phase::kOpen || phase_ == Phase::kClosing || phase_ == Phase::kAccepting ||
-              waits_to_part)) {
+              unparted_)) {
     if (qp_) qp_to_error(qp_.get());
     if (can_say_goodbye())
       (void)rdma_disconnect(id_.get());  // a courtesy; nobody waits for the answer

@@ -328,7 +328,6 @@ void Context::on_async_event() {
         break;
       case IBV_EVENT_PORT_ACTIVE:
         down_ports_ &= ~(std::uint64_t{1} << (port & 63));
-        if (down_ports_ == 0) release_parked();
         break;
       case IBV_EVENT_PORT_ERR:
         down_ports_ |= std::uint64_t{1} << (port & 63);

@@ -89,12 +89,15 @@ class Context {
   bool port_down(int port) const noexcept { return ((down_ports_ >> (port & 63)) & 1) != 0; }
   /// Asks the device, whose event about it may come later than what it broke.
   void look_at_port(int port) noexcept;
-  /// Keeps an id until its port is up again, or release_parked().
+  /// Keeps an id until its port is up again or the device is lost.
   void park(CmId id) noexcept {
     if (parked_.size() < parked_.capacity()) parked_.push_back(std::move(id));
   }
   bool has_parked() const noexcept { return !parked_.empty(); }
-  void release_parked() noexcept { parked_.clear(); }
+  bool may_release_parked() const noexcept {
+    return !parked_.empty() && (lost_ || down_ports_ == 0);
+  }
+  void release_one_parked() noexcept { parked_.pop_back(); }
 
   /// The domain a new connection belongs to. Throws VerbsError.
   std::shared_ptr<Domain> domain(const Settings& settings);

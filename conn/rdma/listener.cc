@@ -181,7 +181,7 @@ void ListenerCore::take(Request request) {
     (void)rdma_reject(request.id.get(), nullptr, 0);
     return;
   }
-  if (paused_)
+  if (paused_ || !requests_.empty())
     requests_.push_back(std::move(request));
   else
     accept(std::move(request));
@@ -194,8 +194,14 @@ void ListenerCore::drop_request(const rdma_cm_id* id) noexcept {
 void ListenerCore::resume() {
   paused_ = false;
   if (stopped_) return;
-  if (!established_.empty()) state_->ready().push(*this);
-  while (!paused_ && !requests_.empty()) {
+  if (!established_.empty() || !requests_.empty()) state_->ready().push(*this);
+}
+
+// Those that came while it was paused.
+void ListenerCore::accept_waiting() {
+  for (bool first = true; !paused_ && !stopped_ && !requests_.empty(); first = false) {
+    if (!first && !state_->has_share_left()) return;
+    const LoopState::Spending spending(*state_);
     Request request = std::move(requests_.front());
     requests_.pop_front();
     try {
@@ -261,10 +267,12 @@ std::size_t ListenerCore::run_ready() {
   struct Requeue {  // also if the handler throws
     ListenerCore& core;
     ~Requeue() {
-      const bool more = !core.refusals_.empty() || (!core.established_.empty() && !core.paused_);
+      const bool waiting = !core.established_.empty() || !core.requests_.empty();
+      const bool more = !core.refusals_.empty() || (waiting && !core.paused_);
       if (more && !core.stopped_) core.state_->ready().push(core);
     }
   } requeue{*this};
+  accept_waiting();
   std::size_t told = 0, handed_over = 0;
   while (!refusals_.empty() && told < settings_.accept_batch && !stopped_) {
     const Failure why = std::move(refusals_.front());

@@ -50,6 +50,7 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   void on_request(const CmEvent& event);
   void take(Request request);
   void accept(Request request);
+  void accept_waiting();
   void schedule_retry();
   ae::Duration retry_down();
 

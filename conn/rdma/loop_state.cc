@@ -177,14 +177,27 @@ void LoopState::reap(Most most) {
     connection->reap_queued = false;
     connection->reap();
   }
+  release_parked(most);
   drop_lost_contexts();
+}
+
+bool LoopState::has_parked_to_release() const noexcept {
+  return std::any_of(contexts_.begin(), contexts_.end(),
+                     [](const auto& context) { return context->may_release_parked(); });
+}
+
+void LoopState::release_parked(Most most) {
+  for (const auto& context : contexts_)
+    for (bool first = true; context->may_release_parked(); first = false) {
+      if (!first && most == Most::kShare && !has_share_left()) break;
+      const Spending spending(*this);
+      context->release_one_parked();
+    }
 }
 
 void LoopState::drop_lost_contexts() {
   std::erase_if(contexts_, [this](const std::shared_ptr<Context>& context) {
-    if (!context->lost()) return false;
-    context->release_parked();
-    if (context.use_count() != 1) return false;
+    if (!context->lost() || context->has_parked() || context.use_count() != 1) return false;
     unwatch(*context);
     return true;
   });
@@ -295,7 +308,7 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     spent_ = {};
     on_cm_readable(Most::kAll);
     take_completions();
-    reap(Most::kAll);
+    reap(Most::kShare);
     if (done()) return;
     flush();
     const ae::TimePoint now = std::chrono::steady_clock::now();

@@ -88,7 +88,11 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// System calls that begin and end connections may take a part of each iteration, whichever
   /// connections they are for: hundreds at once hold up nobody else. Whoever finds none left waits
   /// in want_reap()'s list.
-  bool has_share_left() const noexcept { return spent_ < kShare; }
+  bool has_share_left() const noexcept {
+    const ae::Duration now =
+        spending_ ? std::chrono::steady_clock::now() - spending_since_ : ae::Duration::zero();
+    return spent_ + now < kShare;
+  }
   /// A deadline that has come may be acted on: while there is a share left, and one in every
   /// iteration, so that no flood puts off the deadlines of others for ever.
   bool may_expire() noexcept {
@@ -98,11 +102,12 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   class Spending {
    public:
     explicit Spending(LoopState& state) noexcept
-        : state_(std::exchange(state.spending_, true) ? nullptr : &state),
-          begin_(state_ != nullptr ? std::chrono::steady_clock::now() : ae::TimePoint()) {}
+        : state_(std::exchange(state.spending_, true) ? nullptr : &state) {
+      if (state_ != nullptr) state_->spending_since_ = std::chrono::steady_clock::now();
+    }
     ~Spending() {
       if (state_ == nullptr) return;
-      state_->spent_ += std::chrono::steady_clock::now() - begin_;
+      state_->spent_ += std::chrono::steady_clock::now() - state_->spending_since_;
       state_->spending_ = false;
     }
     Spending(const Spending&) = delete;
@@ -110,13 +115,14 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
 
    private:
     LoopState* state_;  // null inside another
-    ae::TimePoint begin_;
   };
   /// Frees contexts nobody uses.
   void drop_idle_contexts();
 
   // ae::Source
-  bool has_pending() const override { return !ready_.empty() || poll_more_ || !reap_.empty(); }
+  bool has_pending() const override {
+    return !ready_.empty() || poll_more_ || !reap_.empty() || has_parked_to_release();
+  }
   std::size_t process_pending() override;
   void flush() override;
   bool arm() override;
@@ -127,6 +133,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void on_cm_readable(Most most);
   void take_completions();
   void reap(Most most);
+  void release_parked(Most most);
+  bool has_parked_to_release() const noexcept;
   void on_device_removed(ibv_context* cm_handle);
   void drop_lost_contexts();
   void watch(Context& context);
@@ -149,6 +157,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::uint32_t looks_missed_ = 0;
   static constexpr ae::Duration kShare = std::chrono::milliseconds(1);
   ae::Duration spent_{};
+  ae::TimePoint spending_since_;
   bool spending_ = false;
   bool pumping_ = false;
   std::uint64_t turn_ = 0, expired_turn_ = 0;

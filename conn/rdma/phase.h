@@ -10,7 +10,9 @@
 //   kAccepting       kOpen             ESTABLISHED, or the peer's first message before it
 //   kOpen            kClosing          close() by the user, bytes still to deliver
 //   kOpen, kClosing, kAccepting, kConnecting
-//                    kDisconnecting    failure, or everything delivered: rdma_disconnect called
+//                    kDisconnecting    failure, or everything delivered; rdma_disconnect is called
+//                    at
+//                                      once, or when it is its turn (LoopState::has_share_left())
 //   any              kDead             nothing of rdma_cm and verbs is left (or will come back)
 //
 //   in phase         id    queue pair   work may be posted   handlers may run
@@ -20,7 +22,7 @@
 //   kAccepting       yes   RTS          receives             no
 //   kOpen            yes   RTS          yes                  yes
 //   kClosing         yes   RTS          yes                  no
-//   kDisconnecting   yes   ERR          no                   to collect bytes and the error
+//   kDisconnecting   yes   RTS, ERR     no                   to collect bytes and the error
 //   kDead            no    no           no                   to collect bytes and the error
 
 #include <cstdint>

@@ -14,6 +14,8 @@
 
 #include "conn/connection_type.h"
 
+using namespace std::chrono_literals;
+
 namespace testing {
 
 Transport rdma_transport() { return {.name = "rdma", .reaches_far = true, .crowd = 200}; }
@@ -32,10 +34,12 @@ conn::Endpoint with_options(const conn::Endpoint& endpoint, const std::string& o
   return conn::Endpoint::parse(options.empty() ? url : url + "?" + options);
 }
 
+ae::Duration promptly() { return simulated() ? ae::Duration(1s) : 2500ms * slower(); }
+
 DeviceObjects device_objects() {
   DeviceObjects all;
   // Simulated devices are looked at when the test is over (tests/simulation).
-  if (std::getenv("AECONN_SIMULATED") != nullptr) return all;
+  if (simulated()) return all;
   std::FILE* pipe = popen("rdma resource show", "r");
   if (pipe == nullptr) throw std::runtime_error("rdma resource show");
   char line[512];

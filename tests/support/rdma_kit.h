@@ -28,8 +28,9 @@ std::size_t open_descriptors();
 std::uint64_t counter(const conn::ConnectionType& type, ae::EventLoop& loop,
                       const std::string& name);
 
-/// Promised is a second; an emulated machine among others gets more.
-inline const ae::Duration kPromptly = 2500ms * slower();
+/// How soon what happens at once has to have happened: promised is a second, and simulated time
+/// holds it to that; an emulated machine gets more.
+ae::Duration promptly();
 ae::TimePoint now();
 
 /// Echoes, and writes down how each connection ended: its error, or "end of stream".

@@ -30,9 +30,6 @@ const char* rdma_address() {
   return address != nullptr && *address != '\0' ? address : nullptr;
 }
 
-// The devices are simulated, on one thread: tests/simulation.
-bool simulated() { return std::getenv("AECONN_SIMULATED") != nullptr; }
-
 bool asked_for(const std::string& name) {
   const char* list = std::getenv("AECONN_TRANSPORTS");
   if (list == nullptr || *list == '\0') return true;
@@ -45,6 +42,8 @@ bool asked_for(const std::string& name) {
 
 }  // namespace
 
+bool simulated() { return std::getenv("AECONN_SIMULATED") != nullptr; }
+
 // --- transports ----------------------------------------------------------------------------------
 
 std::ostream& operator<<(std::ostream& out, const Transport& transport) {
@@ -56,8 +55,8 @@ std::vector<Transport> transports() {
   all.push_back({.name = "memory", .reaches_far = false});
   // Emulated, a connection costs 10 ms.
   if (rdma_address() != nullptr)
-    all.push_back({.name = "rdma", .reaches_far = !simulated(), .crowd = 200,
-                   .threads = !simulated()});
+    all.push_back(
+        {.name = "rdma", .reaches_far = !simulated(), .crowd = 200, .threads = !simulated()});
 #if AECONN_TLS
   for (Transport over : std::vector(all)) {
     over.name = over.name == "tcp" ? "tls" : "tls+" + over.name;

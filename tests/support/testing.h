@@ -60,6 +60,8 @@ class TempFolder {
 
 /// AECONN_SLOWER: how many times as long everything may take (under sanitizers, on emulators).
 unsigned slower();
+/// The devices are simulated, on one thread: tests/simulation.
+bool simulated();
 /// How long a condition may take: generous, since nothing waits for it to pass.
 ae::Duration patience();
 

@@ -104,6 +104,33 @@ TEST_CASE("simulation: a device that is removed is let go of within a second, an
   (void)room.connected();
 }
 
+TEST_CASE("simulation: the death of the peer's process ends its connections at once",
+          "[simulation][faults]") {
+  Room room;
+  const auto client = room.connected();
+  // What a kernel does with what a dead process had.
+  room.world.remove_device(*room.far);
+  const Nanoseconds begin = room.world.now();
+  RUN_UNTIL(room.loop, room.log.endings.size() == 1);
+  CHECK(room.world.now() - begin < 100ms);
+}
+
+TEST_CASE("simulation: close towards a peer that never reads is over after linger, 3 s",
+          "[simulation][faults]") {
+  Room room;
+  auto client = room.connected();
+  for (const conn::ConnectionPtr& each : room.log.clients) each->set_read_handler(nullptr);
+  const std::string bytes(100000, 'b');
+  while (client->write(bytes.data(), bytes.size()) > 0) room.run_for(1ms);
+  const std::uint64_t open = room.type.counters(room.loop).open;
+  const Nanoseconds begin = room.world.now();
+  client.reset();
+  CHECK(room.world.now() - begin < 1ms);
+  RUN_UNTIL(room.loop, room.type.counters(room.loop).open < open);
+  CHECK(room.world.now() - begin > 2900ms);
+  CHECK(room.world.now() - begin < 3600ms);
+}
+
 TEST_CASE("simulation: the last device may go, and its like come back", "[simulation][faults]") {
   Room room;
   {
