@@ -26,9 +26,9 @@ Q := $(if $(V),,@)
 
 FLAGS_release := -O2 -g
 FLAGS_debug   := -O0 -g -D_GLIBCXX_ASSERTIONS
-FLAGS_asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
-FLAGS_tsan    := -O1 -g -fsanitize=thread
-FLAGS_fuzz    := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
+FLAGS_asan    := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
+FLAGS_tsan    := -O1 -g1 -fsanitize=thread
+FLAGS_fuzz    := -O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
 # gcc's: no inlining, so that lines are lines; asserts are left out, since no test can take their branch.
 FLAGS_coverage := -O0 -g --coverage -fprofile-update=atomic -fno-inline -DNDEBUG
 $(if $(FLAGS_$(CONFIG)),,$(error CONFIG=$(CONFIG): there is release, debug, asan, tsan, coverage))

@@ -213,35 +213,36 @@ TEST_CASE("rdma hostile: the vectors are many, and each says which rule it break
 }
 
 TEST_CASE("rdma hostile: control messages that break the rules end their connection or nothing",
-          "[rdma-device][hostile]") {
+          "[rdma-device][hostile][long]") {
   Arena().play_all(testing::control_vectors());
 }
 
 TEST_CASE("rdma hostile: windows that break the rules end their connection or nothing",
-          "[rdma-device][hostile]") {
+          "[rdma-device][hostile][long]") {
   Arena().play_all(testing::window_vectors());
 }
 
 TEST_CASE("rdma hostile: claims, writes, reads and atomics outside the rules end their connection",
-          "[rdma-device][hostile]") {
+          "[rdma-device][hostile][long]") {
   Arena().play_all(testing::data_vectors());
 }
 
 TEST_CASE("rdma hostile: writes outside the rules end their connection also without shared keys",
-          "[rdma-device][hostile]") {
+          "[rdma-device][hostile][long]") {
   Arena("isolation=connection").play_all(testing::data_vectors());
 }
 
-TEST_CASE("rdma hostile: every flood ends its connection", "[rdma-device][hostile]") {
+TEST_CASE("rdma hostile: every flood ends its connection", "[rdma-device][hostile][long]") {
   Arena().play_all(testing::flood_vectors());
 }
 
 TEST_CASE("rdma hostile: peers that neither listen nor speak nor say goodbye leave nothing",
-          "[rdma-device][hostile]") {
+          "[rdma-device][hostile][long]") {
   Arena().play_all(testing::receive_vectors());
 }
 
-TEST_CASE("rdma hostile: set-ups that break the rules leave nothing", "[rdma-device][hostile]") {
+TEST_CASE("rdma hostile: set-ups that break the rules leave nothing",
+          "[rdma-device][hostile][long]") {
   Arena().play_all(testing::setup_vectors());
 }
 

@@ -68,7 +68,7 @@ void serves_again(Scene& scene) {
 TEST_CASE(
     "rdma removal: a device that is deleted fails all its connections at once, and is used again "
     "when it returns",
-    "[rdma-device]") {
+    "[rdma-device][removes-device]") {
   if (!testing::on_dummy()) return;
   {
     Scene scene;
