@@ -172,7 +172,7 @@ CATCH := $(shell echo '$(HASH)include <catch2/catch_all.hpp>' | $(CXX) $(CPPFLAG
 $(OUT)/obj/tests/%.o: EXTRA = $(if $(CATCH),-DAECONN_CATCH2_V3)
 # Most of a build is tests: these flags take a quarter off their time, and what a debugger loses is
 # the names of their locals.
-$(OUT)/obj/tests/%.o: LIGHTER := $(if $(filter debug coverage,$(CONFIG)),,-O1 -g1)
+$(OUT)/obj/tests/%.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,$(if $(filter asan,$(CONFIG)),$(if $(filter %_test.cc,$<),-O0,-O1),-O1) -g1)
 unit-tests: $(OUT)/tests/unit-tests  ## only build build/tests/unit-tests
 $(OUT)/tests/unit-tests: $(call obj,$(TEST_SRC)) $(STATIC)
 	@mkdir -p $(@D)

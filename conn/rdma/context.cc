@@ -119,6 +119,7 @@ CqLease Context::lease(std::uint32_t entries) {
 void Context::attach(std::uint32_t qp_number, QueuePairUser* user) {
   const std::size_t ids = parked_.size() + users_.size() + 1;
   if (parked_.capacity() < ids) parked_.reserve(std::max(ids, 2 * parked_.capacity()));
+  if (visited_.capacity() < ids) visited_.reserve(parked_.capacity());
   users_[qp_number] = user;
 }
 
@@ -264,10 +265,9 @@ bool Context::arm() {
 // -----------------------------------------------------------------------------
 
 void Context::for_each_user(const std::function<void(QueuePairUser&)>& visit) {
-  std::vector<QueuePairUser*> users;
-  users.reserve(users_.size());
-  for (const auto& [number, user] : users_) users.push_back(user);
-  for (QueuePairUser* user : users) visit(*user);
+  visited_.clear();
+  for (const auto& [number, user] : users_) visited_.push_back(user);
+  for (QueuePairUser* user : visited_) visit(*user);
 }
 
 void Context::look_at_port(int port) noexcept {

@@ -134,6 +134,7 @@ class Context {
     std::uint64_t receive_shortages = 0;
   };
   const Counters& counters() const noexcept { return counters_; }
+  /// Needs no memory. `visit` must not attach anybody, nor come here again.
   void for_each_user(const std::function<void(QueuePairUser&)>& visit);
 
  private:
@@ -159,6 +160,7 @@ class Context {
   int looked_at_port_ = 0;
   std::chrono::steady_clock::time_point looked_at_;
   std::vector<CmId> parked_;
+  std::vector<QueuePairUser*> visited_;  // has room for all users
   std::shared_ptr<Domain> shared_;
   std::shared_ptr<Domain> second_;  // for connections that wish the other kind; without an SRQ
   CompChannel channel_;

@@ -140,9 +140,18 @@ std::vector<Endpoint> ListenerCore::endpoints() const {
 }
 
 // The device went; its return is looked for, quietly.
-void ListenerCore::schedule_retry() {
-  if (retry_ == 0 && !stopped_)
+void ListenerCore::schedule_retry() noexcept {
+  if (retry_ != 0 || stopped_) return;
+  try {
     retry_ = state_->loop().add_time_event(kRetry, [this] { return retry_down(); });
+  } catch (const std::bad_alloc&) {
+    state_->ask_listeners_again();
+  }
+}
+
+void ListenerCore::retry_if_down() noexcept {
+  const auto down = [](const auto& port) { return port->down(); };
+  if (std::any_of(ports_.begin(), ports_.end(), down)) schedule_retry();
 }
 
 ae::Duration ListenerCore::retry_down() {

@@ -36,6 +36,8 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   /// From a connection of ours: it is ready for data; or it died before it was handed over.
   void on_established(RdmaConnection& connection) noexcept;
   void on_lost(RdmaConnection& connection) noexcept;
+  /// Looks for devices that went, if there was no memory for it when they did.
+  void retry_if_down() noexcept;
   /// A request that waits here has lost its sender or its device.
   void drop_request(const rdma_cm_id* id) noexcept;
 
@@ -51,7 +53,7 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   void take(Request request);
   void accept(Request request);
   void accept_waiting();
-  void schedule_retry();
+  void schedule_retry() noexcept;
   ae::Duration retry_down();
 
   const ConnectionType& type_;

@@ -244,6 +244,8 @@ void LoopState::take_completions() {
 std::size_t LoopState::process_pending() {
   ++turn_;
   spent_ = {};
+  if (std::exchange(ask_listeners_, false))
+    for (ListenerCore* listener : listeners_) listener->retry_if_down();
   take_completions();
   reap(Most::kShare);
   return ready_.process_pending();

@@ -77,6 +77,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void forget(RdmaConnection& connection) noexcept;
   void add(ListenerCore& listener) { listeners_.insert(&listener); }
   void remove(ListenerCore& listener) noexcept { listeners_.erase(&listener); }
+  /// In the next iteration each listener's retry_if_down() is called.
+  void ask_listeners_again() noexcept { ask_listeners_ = true; }
   void on_spin_wish(ae::Duration spin) noexcept { spin_ = std::max(spin_, spin); }
 
   /// Records facts for every connection until `done` says so or the deadline; runs no handler.
@@ -152,6 +154,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::unordered_set<RdmaConnection*> connections_;
   std::unordered_set<ListenerCore*> listeners_;
   std::vector<RdmaConnection*> dirty_, flushing_, reap_, ticking_;
+  bool ask_listeners_ = false;
   bool poll_more_ = false;
   bool posted_ = false;  // since the queues were last looked at
   std::uint32_t looks_missed_ = 0;
