@@ -23,6 +23,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 MAKEFLAGS += --no-print-directory
 Q := $(if $(V),,@)
+COMMA := ,
 
 FLAGS_release := -O2 -g
 FLAGS_debug   := -O0 -g -D_GLIBCXX_ASSERTIONS
@@ -39,7 +40,9 @@ HAVE_RDMA := $(if $(filter no,$(RDMA)),0,1)
 ALL_CPPFLAGS := -I. -DAECONN_TLS=$(HAVE_TLS) -DAECONN_RDMA=$(HAVE_RDMA) -DAECONN_VERSION='"$(VERSION)"' $(CPPFLAGS)
 ALL_CXXFLAGS := -std=c++20 $(FLAGS_$(CONFIG)) -fPIC -fno-semantic-interposition -Wall -Wextra -Wshadow -Wconversion \
                 -Wnon-virtual-dtor -Woverloaded-virtual -MMD -MP $(CXXFLAGS)
-ALL_LDFLAGS  := $(filter -fsanitize=% --coverage,$(FLAGS_$(CONFIG))) $(LDFLAGS)
+# Children of the simulation's tests write their counts by __gcov_dump() (tests/simulation/child.h).
+ALL_LDFLAGS  := $(filter -fsanitize=% --coverage,$(FLAGS_$(CONFIG))) \
+                $(if $(filter coverage,$(CONFIG)),-Wl$(COMMA)-u$(COMMA)__gcov_dump) $(LDFLAGS)
 TLS_LIBS     := $(if $(filter 1,$(HAVE_TLS)),-lssl -lcrypto)
 RDMA_LIBS    := $(if $(filter 1,$(HAVE_RDMA)),-lrdmacm -libverbs)
 LIBS         := $(TLS_LIBS) $(RDMA_LIBS) -lev -lfmt -pthread

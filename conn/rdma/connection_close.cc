@@ -179,7 +179,6 @@ void RdmaConnection::on_address_change(const std::vector<SocketAddress>& present
 void RdmaConnection::end_with(Failure failure, Unread unread) noexcept {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   const bool was_open = phase_ == Phase::kOpen || phase_ == Phase::kClosing;
-  if (id_ && context_) context_->look_at_port(id_->port_num);
   if (!closing()) {
     if (was_open) name_peer(failure);
     if (was_open && unread == Unread::kKeep && stream_.has_unread())
@@ -241,6 +240,7 @@ void RdmaConnection::begin_disconnect(ae::Duration patience) noexcept {
 void RdmaConnection::part() noexcept {
   const LoopState::Spending spending(*state_);
   unparted_ = false;
+  if (id_ && context_) context_->look_at_port(id_->port_num);
   if (qp_) qp_to_error(qp_.get());
   // Before rdma_cm knows of the connection it would send nothing and report success. (To tell it
   // with rdma_notify() is no way: Linux then repeats its answer to the request for a minute, and

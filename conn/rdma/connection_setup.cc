@@ -224,7 +224,7 @@ void RdmaConnection::on_communication_established() {
 
 void RdmaConnection::make_queue_pair() {
   state_->add(*this);
-  context_ = state_->context(id_.get(), settings_);
+  context_ = state_->context(id_, settings_);
   domain_ = context_->domain(settings_);
   const std::uint32_t sends = std::min(settings_.send_queue, context_->max_send_queue());
   const std::uint32_t receives =

@@ -271,12 +271,7 @@ void Context::for_each_user(const std::function<void(QueuePairUser&)>& visit) {
 }
 
 void Context::look_at_port(int port) noexcept {
-  // Where one connection fails hundreds may: they share a look, which is a system call.
-  constexpr std::chrono::milliseconds kStillTrue{1};
-  const auto now = std::chrono::steady_clock::now();
-  if (port_down(port) || (port == looked_at_port_ && now - looked_at_ < kStillTrue)) return;
-  looked_at_port_ = port;
-  looked_at_ = now;
+  if (port_down(port)) return;
   ibv_port_attr attributes{};
   if (ibv_query_port(device_.get(), static_cast<std::uint8_t>(port), &attributes) == 0 &&
       attributes.state != IBV_PORT_ACTIVE)

@@ -3,7 +3,6 @@
 // is in the loop, completion queues as deep as everything that can be posted to them, and the
 // shared domain. It knows queue pairs only through QueuePairUser.
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -157,8 +156,6 @@ class Context {
   bool can_bind_keys_ = false;
   bool lost_ = false;
   std::uint64_t down_ports_ = 0;  // a bit for each port
-  int looked_at_port_ = 0;
-  std::chrono::steady_clock::time_point looked_at_;
   std::vector<CmId> parked_;
   std::vector<QueuePairUser*> visited_;  // has room for all users
   std::shared_ptr<Domain> shared_;

@@ -86,7 +86,7 @@ LoopState::~LoopState() {
 // --- devices
 // -----------------------------------------------------------------------------------------
 
-std::shared_ptr<Context> LoopState::context(rdma_cm_id* id, const Settings& settings) {
+std::shared_ptr<Context> LoopState::context(const CmId& id, const Settings& settings) {
   if (id->verbs == nullptr) throw VerbsError("the address is bound to no RDMA device", ENODEV);
   const char* name = ibv_get_device_name(id->verbs->device);
   if (!settings.device.empty() && settings.device != name)
@@ -100,7 +100,32 @@ std::shared_ptr<Context> LoopState::context(rdma_cm_id* id, const Settings& sett
   contexts_.reserve(contexts_.size() + 1);
   watch(*made);
   contexts_.push_back(made);
+  watch_removal(id, made->name());
   return made;
+}
+
+LoopState::RemovalWatch::RemovalWatch(CmChannel& channel, const CmId& id)
+    : device_(ibv_get_device_name(id->verbs->device)),
+      id_(channel.create_id(static_cast<CmUser*>(this))) {
+  SocketAddress address = id.local();
+  address.set_port(0);
+  if (rdma_bind_addr(id_.get(), address.get()) != 0) throw VerbsError("rdma_bind_addr", errno);
+}
+
+void LoopState::RemovalWatch::on_cm_event(const CmEvent& event) {
+  if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) id_.reset();
+}
+
+// rdma_cm tells of a removal by the ids that are on the device, and librdmacm keeps it open also
+// when the last connection went; with some drivers (rxe) the removal waits for that without end.
+void LoopState::watch_removal(const CmId& id, const std::string& device) {
+  std::erase_if(removal_watches_, [](const auto& each) { return each->over(); });
+  for (const auto& each : removal_watches_)
+    if (each->is_on(device)) return;
+  try {
+    removal_watches_.push_back(std::make_unique<RemovalWatch>(cm_, id));
+  } catch (const std::exception&) {  // connections are told themselves
+  }
 }
 
 void LoopState::watch(Context& context) {

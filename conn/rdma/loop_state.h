@@ -61,7 +61,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// Changes with every iteration; read budgets begin anew.
   std::uint64_t turn() const noexcept { return turn_; }
   /// The loop's context for the device `id` is bound to. Throws VerbsError.
-  std::shared_ptr<Context> context(rdma_cm_id* id, const Settings& settings);
+  std::shared_ptr<Context> context(const CmId& id, const Settings& settings);
   const std::vector<std::shared_ptr<Context>>& contexts() const noexcept { return contexts_; }
 
   /// Makes room for so many in every list, so that nothing on a connection's way needs memory.
@@ -139,6 +139,20 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool has_parked_to_release() const noexcept;
   void on_device_removed(ibv_context* cm_handle);
   void drop_lost_contexts();
+  /// Hears of the device's removal, which somebody has to while librdmacm keeps it open.
+  class RemovalWatch final : public CmUser {
+   public:
+    /// Throws VerbsError. `id` is bound to an address of the device.
+    RemovalWatch(CmChannel& channel, const CmId& id);
+    bool over() const noexcept { return !id_; }
+    bool is_on(std::string_view device) const noexcept { return device == device_; }
+
+   private:
+    void on_cm_event(const CmEvent& event) override;
+    std::string device_;
+    CmId id_;
+  };
+  void watch_removal(const CmId& id, const std::string& device);
   void watch(Context& context);
   void unwatch(Context& context);
   void schedule_tick(ae::Duration keepalive);
@@ -149,6 +163,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   const ConnectionType& type_;
   CmChannel cm_;
   std::vector<std::shared_ptr<Context>> contexts_;
+  std::vector<std::unique_ptr<RemovalWatch>> removal_watches_;
   ibv_context* removed_ = nullptr;  // librdmacm's handle of the device that was removed last
   ReadyList ready_;
   std::unordered_set<RdmaConnection*> connections_;

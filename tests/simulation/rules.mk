@@ -1,11 +1,9 @@
-comma := ,
 # build/tests/sim-tests: the library over simulated devices, linked with tests/simulation instead of
 # libibverbs and librdmacm. Socket calls go through tests/simulation/sockets.cc.
 SIM_SRC := $(wildcard tests/simulation/*.cc tests/simulation/tests/*.cc) $(wildcard tests/support/*.cc) \
            $(wildcard tests/conformance_*_test.cc) tests/rdma_hostile_vectors_test.cc
 SIM_SRC := $(filter-out tests/support/allocations.cc,$(SIM_SRC))
-SIM_WRAP := $(patsubst %,-Wl$(comma)--wrap=%,recv send sendmsg accept4 socket connect listen bind)
-$(OUT)/obj/tests/simulation/tests/%.o: EXTRA += $(if $(filter coverage,$(CONFIG)),-DAECONN_COVERAGE)
+SIM_WRAP := $(patsubst %,-Wl$(COMMA)--wrap=%,recv send sendmsg accept4 socket connect listen bind)
 .PHONY: sim-tests
 sim-tests: $(OUT)/tests/sim-tests  ## only build build/tests/sim-tests
 $(OUT)/tests/sim-tests: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))

@@ -131,6 +131,18 @@ TEST_CASE("simulation: close towards a peer that never reads is over after linge
   CHECK(room.world.now() - begin < 3600ms);
 }
 
+TEST_CASE("simulation: a device that nobody uses any more can still be removed",
+          "[simulation][faults]") {
+  Room room;
+  room.connected().reset();
+  RUN_UNTIL(room.loop, room.log.endings.size() == 1);
+  room.run_for(10s);
+  REQUIRE_FALSE(room.far->handles.empty());
+  room.world.remove_device(*room.far);
+  room.run_for(100ms);
+  CHECK(room.far->handles.empty());
+}
+
 TEST_CASE("simulation: the last device may go, and its like come back", "[simulation][faults]") {
   Room room;
   {
