@@ -64,3 +64,66 @@ TEST_CASE("simulation: info() names each phase of a connection", "[simulation]")
   CHECK(phases.count("connecting") == 1);
   CHECK(phases.count("open") == 1);
 }
+
+TEST_CASE("simulation: what an rdma URL cannot say is a sentence", "[simulation]") {
+  Room room;
+  const auto listens = [&](const std::string& url) {
+    return room.type.listen(room.loop, conn::Endpoint::parse(url), {});
+  };
+  CHECK_THROWS_WITH(listens("rdma://10.77.0.1"), Contains("needs an address and a port"));
+  CHECK_THROWS_WITH(listens("rdma://10.88.0.1:0"), Contains("no RDMA device has the address"));
+  CHECK_THROWS_WITH(listens("rdma://10.77.0.1:0?isolation=maybe"),
+                    Contains("use auto, connection"));
+  CHECK(listens("rdma://10.77.0.1,-10.88.0.1:0")->endpoints().size() == 1);
+}
+
+TEST_CASE("simulation: what a device cannot do fails that connect, and says so", "[simulation]") {
+  Config config;
+  config.memory_windows = false;
+  Room room(config);
+  const auto client = room.dial("isolation=window");
+  RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
+  CHECK_THAT(client->last_error(), Contains("has no type 2 memory windows"));
+  (void)room.connected();
+}
+
+TEST_CASE("simulation: connections that share keys and those that do not stand side by side",
+          "[simulation]") {
+  Room room;
+  const auto one = room.connected("isolation=none");
+  const auto other = room.connected("isolation=connection");
+  const auto third = room.connected("isolation=connection");
+  room.echoes(*one, 30000);
+  room.echoes(*other, 30000);
+}
+
+TEST_CASE("simulation: arrivals beyond the backlog are refused, and those within are served",
+          "[simulation][limits]") {
+  Room room({}, "?backlog=2");
+  std::vector<conn::ConnectionPtr> clients;
+  for (int i = 0; i < 20; ++i) clients.push_back(room.dial());
+  const auto in_state = [&](conn::State state) {
+    return std::count_if(clients.begin(), clients.end(),
+                         [&](const auto& each) { return each->state() == state; });
+  };
+  RUN_UNTIL(room.loop, in_state(conn::State::kConnecting) == 0);
+  CHECK(in_state(conn::State::kConnected) >= 2);
+  CHECK(in_state(conn::State::kError) >= 1);
+  for (const auto& each : clients)
+    if (each->state() == conn::State::kError)
+      CHECK_THAT(each->last_error(), Contains("refused by the server"));
+}
+
+TEST_CASE("simulation: a loop that spins before it sleeps serves as well", "[simulation]") {
+  Room room({}, "?spin=20us");
+  const auto client = room.connected("spin=20us");
+  for (int i = 0; i < 20; ++i) room.echoes(*client);
+}
+
+TEST_CASE("simulation: rdma has no half-close, and says so", "[simulation]") {
+  Room room;
+  const auto client = room.connected();
+  CHECK(client->shutdown() == -1);
+  CHECK(errno == EOPNOTSUPP);
+  room.echoes(*client);
+}
