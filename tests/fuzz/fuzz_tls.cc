@@ -1,8 +1,8 @@
 // Goal: no ciphertext makes the TLS engine crash, hang, or give bytes out that the peer did not
-// send. Method: the first byte chooses the role under attack, the newest version that is spoken, and
-// how: the input as the peer's handshake; the input after an honest handshake; or an honest peer
-// whose ciphertext the input cuts into pieces, flips bits of, and ends. `make fuzz` runs it, from the
-// seeds in corpus/tls.
+// send. Method: the first byte chooses the role under attack, the newest version that is spoken,
+// and how: the input as the peer's handshake; the input after an honest handshake; or an honest
+// peer whose ciphertext the input cuts into pieces, flips bits of, and ends. `make fuzz` runs it,
+// from the seeds in corpus/tls.
 
 #include <openssl/pem.h>
 #include <openssl/x509.h>
@@ -69,10 +69,8 @@ class Contexts {
     std::filesystem::remove_all(std::filesystem::path(identity_).parent_path());
   }
   conn::tls::Settings settings(const char* version) const {
-    return conn::tls::parse_settings({{"cert", identity_},
-                                      {"verify", "no"},
-                                      {"alpn", "kv,http/1.1"},
-                                      {"max-version", version}});
+    return conn::tls::parse_settings(
+        {{"cert", identity_}, {"verify", "no"}, {"alpn", "kv,http/1.1"}, {"max-version", version}});
   }
 
   const std::string identity_ = make_identity();
