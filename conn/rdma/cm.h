@@ -32,6 +32,15 @@ struct CmEvent {
   std::span<const std::byte> data() const { return {private_data.data(), private_data_size}; }
 };
 
+/// Receives the rdma_cm events of one id, which points at it (id->context).
+class CmUser {
+ public:
+  virtual void on_cm_event(const CmEvent& event) = 0;
+
+ protected:
+  ~CmUser() = default;
+};
+
 class CmId {
  public:
   CmId() = default;

@@ -104,18 +104,6 @@ std::shared_ptr<Context> LoopState::context(const CmId& id, const Settings& sett
   return made;
 }
 
-LoopState::RemovalWatch::RemovalWatch(CmChannel& channel, const CmId& id)
-    : device_(ibv_get_device_name(id->verbs->device)),
-      id_(channel.create_id(static_cast<CmUser*>(this))) {
-  SocketAddress address = id.local();
-  address.set_port(0);
-  if (rdma_bind_addr(id_.get(), address.get()) != 0) throw VerbsError("rdma_bind_addr", errno);
-}
-
-void LoopState::RemovalWatch::on_cm_event(const CmEvent& event) {
-  if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) id_.reset();
-}
-
 // rdma_cm tells of a removal by the ids that are on the device, and librdmacm keeps it open also
 // when the last connection went; with some drivers (rxe) the removal waits for that without end.
 void LoopState::watch_removal(const CmId& id, const std::string& device) {

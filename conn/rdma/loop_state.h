@@ -19,6 +19,7 @@
 #include "conn/connection_type.h"
 #include "conn/rdma/cm.h"
 #include "conn/rdma/context.h"
+#include "conn/rdma/removal_watch.h"
 #include "conn/rdma/settings.h"
 #include "conn/ready_list.h"
 
@@ -26,15 +27,6 @@ namespace conn::rdma {
 
 class ListenerCore;
 class RdmaConnection;
-
-/// Receives the rdma_cm events of one id, which points at it (id->context).
-class CmUser {
- public:
-  virtual void on_cm_event(const CmEvent& event) = 0;
-
- protected:
-  ~CmUser() = default;
-};
 
 struct LoopStatistics {
   std::uint64_t cm_events = 0, doorbells = 0, work_requests = 0, control_sent = 0;
@@ -139,19 +131,6 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool has_parked_to_release() const noexcept;
   void on_device_removed(ibv_context* cm_handle);
   void drop_lost_contexts();
-  /// Hears of the device's removal, which somebody has to while librdmacm keeps it open.
-  class RemovalWatch final : public CmUser {
-   public:
-    /// Throws VerbsError. `id` is bound to an address of the device.
-    RemovalWatch(CmChannel& channel, const CmId& id);
-    bool over() const noexcept { return !id_; }
-    bool is_on(std::string_view device) const noexcept { return device == device_; }
-
-   private:
-    void on_cm_event(const CmEvent& event) override;
-    std::string device_;
-    CmId id_;
-  };
   void watch_removal(const CmId& id, const std::string& device);
   void watch(Context& context);
   void unwatch(Context& context);

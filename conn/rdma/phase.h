@@ -10,9 +10,8 @@
 //   kAccepting       kOpen             ESTABLISHED, or the peer's first message before it
 //   kOpen            kClosing          close() by the user, bytes still to deliver
 //   kOpen, kClosing, kAccepting, kConnecting
-//                    kDisconnecting    failure, or everything delivered; rdma_disconnect is called
-//                    at
-//                                      once, or when it is its turn (LoopState::has_share_left())
+//                    kDisconnecting    failure, or everything delivered; rdma_disconnect is called,
+//                                      at once or when its turn comes (LoopState::has_share_left())
 //   any              kDead             nothing of rdma_cm and verbs is left (or will come back)
 //
 //   in phase         id    queue pair   work may be posted   handlers may run

@@ -1,0 +1,21 @@
+#include "conn/rdma/removal_watch.h"
+
+#include <cerrno>
+
+#include "conn/rdma/verbs.h"
+
+namespace conn::rdma {
+
+RemovalWatch::RemovalWatch(CmChannel& channel, const CmId& id)
+    : device_(ibv_get_device_name(id->verbs->device)),
+      id_(channel.create_id(static_cast<CmUser*>(this))) {
+  SocketAddress address = id.local();
+  address.set_port(0);
+  if (rdma_bind_addr(id_.get(), address.get()) != 0) throw VerbsError("rdma_bind_addr", errno);
+}
+
+void RemovalWatch::on_cm_event(const CmEvent& event) {
+  if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) id_.reset();
+}
+
+}  // namespace conn::rdma

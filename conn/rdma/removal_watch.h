@@ -1,0 +1,25 @@
+#pragma once
+// Somebody who hears of a device's removal, whoever else still uses it.
+
+#include <string>
+#include <string_view>
+
+#include "conn/rdma/cm.h"
+
+namespace conn::rdma {
+
+class RemovalWatch final : private CmUser {
+ public:
+  /// On the device of `id`, which is bound to one of its addresses. Throws VerbsError.
+  RemovalWatch(CmChannel& channel, const CmId& id);
+  /// The device was removed.
+  bool over() const noexcept { return !id_; }
+  bool is_on(std::string_view device) const noexcept { return device == device_; }
+
+ private:
+  void on_cm_event(const CmEvent& event) override;
+  std::string device_;
+  CmId id_;
+};
+
+}  // namespace conn::rdma
