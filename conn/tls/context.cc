@@ -318,6 +318,14 @@ void Context::load_trust(SSL_CTX* context) const {
     }
   }
   load_revocations(context);
+  // Threads share these. OpenSSL takes a certificate's extensions apart when it is first used; here
+  // that happens once, before any handshake, and no thread waits for another's.
+  STACK_OF(X509_OBJECT)* const trusted = X509_STORE_get0_objects(SSL_CTX_get_cert_store(context));
+  for (int i = 0; i < sk_X509_OBJECT_num(trusted); ++i) {
+    X509* const certificate = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(trusted, i));
+    if (certificate != nullptr) (void)X509_check_purpose(certificate, -1, 0);
+  }
+  ERR_clear_error();  // one that is malformed fails the chain it is needed for
 }
 
 void Context::load_revocations(SSL_CTX* context) const {
