@@ -236,7 +236,7 @@ ssize_t Connection::write(const void* buffer, std::size_t size) {
     return -1;
   }
   const iovec vector{const_cast<void*>(buffer), std::min<std::size_t>(size, SSIZE_MAX)};
-  return finish_write(do_writev(&vector, 1));
+  return finish_write(do_writev(&vector, 1), vector.iov_len);
 }
 
 ssize_t Connection::writev(const iovec* vectors, int count) {
@@ -245,26 +245,31 @@ ssize_t Connection::writev(const iovec* vectors, int count) {
     errno = EINVAL;
     return -1;
   }
-  bool empty = true;
+  std::size_t size = 0;
   for (int i = 0; i < count; ++i) {
     if (vectors[i].iov_len == 0) continue;
-    empty = false;
+    size += vectors[i].iov_len;
     if (vectors[i].iov_base == nullptr) {
       errno = EINVAL;
       return -1;
     }
   }
-  if (empty) return 0;
+  if (size == 0) return 0;
   if (state_ != State::kConnected) return refuse(ae::kWritable);
-  return finish_write(do_writev(vectors, count));
+  return finish_write(do_writev(vectors, count), size);
 }
 
-ssize_t Connection::finish_write(ssize_t n) noexcept {
+ssize_t Connection::finish_write(ssize_t n, std::size_t asked) noexcept {
   if (n > 0) {
     bytes_written_ += static_cast<std::uint64_t>(n);
-    if (counters_ != nullptr) counters_->bytes_written += static_cast<std::uint64_t>(n);
+    if (counters_ != nullptr) {
+      counters_->bytes_written += static_cast<std::uint64_t>(n);
+      if (static_cast<std::size_t>(n) < asked) ++counters_->short_writes;
+    }
   } else if (n < 0 && state_ == State::kError) {
     write_told_ = true;
+  } else if (n < 0 && errno == EAGAIN && counters_ != nullptr) {
+    ++counters_->short_writes;
   }
   return n;
 }

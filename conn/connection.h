@@ -203,7 +203,7 @@ class Connection : public ae::Deferred {
   void leave_set() noexcept;
   void arrive(ae::EventLoop& loop);
   ssize_t refuse(ae::Mask direction) noexcept;
-  ssize_t finish_write(ssize_t n) noexcept;
+  ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
   bool events_wanted() const noexcept { return !closing_ && loop_ != nullptr && !arrival_; }
 
   const ConnectionType& type_;

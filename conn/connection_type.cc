@@ -14,9 +14,16 @@ LoopCounters& ConnectionType::counters(ae::EventLoop& loop) const {
 
 Statistics ConnectionType::statistics(ae::EventLoop& loop) const {
   const LoopCounters& c = counters(loop);
-  return {{"open", c.open},       {"accepted", c.accepted},     {"connected", c.connected},
-          {"failed", c.failed},   {"closed", c.closed},         {"accept_errors", c.accept_errors},
-          {"refused", c.refused}, {"bytes_read", c.bytes_read}, {"bytes_written", c.bytes_written}};
+  return {{"open", c.open},
+          {"accepted", c.accepted},
+          {"connected", c.connected},
+          {"failed", c.failed},
+          {"closed", c.closed},
+          {"accept_errors", c.accept_errors},
+          {"refused", c.refused},
+          {"bytes_read", c.bytes_read},
+          {"bytes_written", c.bytes_written},
+          {"short_writes", c.short_writes}};
 }
 
 }  // namespace conn

@@ -27,6 +27,7 @@ struct LoopCounters {
   std::uint64_t accepted = 0, connected = 0, failed = 0, closed = 0;
   std::uint64_t open = 0;  ///< connections that exist now, lingering ones included
   std::uint64_t bytes_read = 0, bytes_written = 0;
+  std::uint64_t short_writes = 0;   ///< took less than they were given, or nothing (EAGAIN)
   std::uint64_t accept_errors = 0;  ///< arrivals lost, or put off because descriptors ran out
   std::uint64_t refused = 0;        ///< arrivals beyond max-connections
 };

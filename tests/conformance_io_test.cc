@@ -291,8 +291,11 @@ TEST_CASE("connection: a full one says EAGAIN, and takes more when the peer has 
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
     const testing::Pattern pattern(14);
+    const conn::LoopCounters& counters = pair.type.counters(pair.loop);
+    const std::uint64_t before = counters.short_writes;
     const std::uint64_t sent = fill(*pair.client, pattern);
     REQUIRE(sent > 0);
+    REQUIRE(counters.short_writes > before);
     Receiver receiver(*pair.server, 14);
     RUN_UNTIL(pair.loop, receiver.received == sent);
     REQUIRE(pair.client->write(pattern.at(sent).data(), 1) == 1);
@@ -306,6 +309,7 @@ TEST_CASE("connection: it counts the bytes it moved, and so does its type", "[co
     Pair pair(transport);
     const conn::LoopCounters& counters = pair.type.counters(pair.loop);
     const std::uint64_t read = counters.bytes_read, written = counters.bytes_written;
+    const std::uint64_t short_before = counters.short_writes;
     testing::send(pair.loop, *pair.client, std::string(100, 'x'));
     testing::receive(pair.loop, *pair.server, 60);
     REQUIRE(pair.client->bytes_written() == 100);
@@ -314,6 +318,7 @@ TEST_CASE("connection: it counts the bytes it moved, and so does its type", "[co
     REQUIRE(pair.server->bytes_written() == 0);
     REQUIRE(counters.bytes_written - written == 100);
     REQUIRE(counters.bytes_read - read == 60);
+    REQUIRE(counters.short_writes == short_before);
   }
 }
 
