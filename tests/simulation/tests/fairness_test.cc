@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tests/simulation/room.h"
+#include "tests/support/raw_peer.h"
 
 using namespace simulation;
 
@@ -122,4 +123,41 @@ TEST_CASE("simulation: hundreds of connections that are never completed stall no
   room.world.config.system_call = 0ns;
   WARN("longest delay beside connections that are never completed: " << in_ms(longest));
   CHECK(longest < 10ms);
+}
+
+TEST_CASE("simulation: who breaks a rule is heard no more, however late its turn to be closed",
+          "[simulation][fairness]") {
+  constexpr std::size_t kPeers = 100;
+  Room room({}, "?window=4096&send-buffer=8192&backlog=1000");
+  testing::RawNet net(room.loop);
+  testing::RawOptions options;
+  options.source = "10.77.0.2";
+  std::vector<std::unique_ptr<testing::RawPeer>> peers;
+  for (std::size_t i = 0; i < kPeers; ++i) peers.push_back(net.connect(room.address, options));
+  RUN_UNTIL(room.loop, room.log.clients.size() == kPeers &&
+                           std::all_of(peers.begin(), peers.end(),
+                                       [](const auto& each) { return !each->offers.empty(); }));
+  const auto completions = [&] {
+    for (const auto& [name, value] : room.type.statistics(room.loop))
+      if (name == "sim0_completions") return value;
+    return std::uint64_t{0};
+  };
+  const std::uint64_t before = completions();
+  // So that closing them takes many iterations.
+  room.world.config.system_call = 100us;
+  for (const auto& each : peers) each->send(testing::raw_control(999));  // no such message
+  const ae::TimerId flood = room.loop.add_time_event(1ms, [&] {
+    for (const auto& each : peers)
+      if (!each->over() && each->can_post()) each->send(testing::raw_keepalive());
+    return ae::Duration(1ms);
+  });
+  RUN_UNTIL(room.loop,
+            std::all_of(peers.begin(), peers.end(), [](const auto& each) { return each->over(); }));
+  room.loop.remove_time_event(flood);
+  room.world.config.system_call = 0ns;
+  const std::uint64_t heard = completions() - before;
+  WARN(heard << " messages heard of " << kPeers << " who broke a rule and went on");
+  CHECK(heard >= kPeers);
+  CHECK(heard <= 2 * kPeers);
+  CHECK(room.log.endings.size() == kPeers);
 }

@@ -1,6 +1,8 @@
 // Faults of the network and the devices, and how soon they end what they end. Time is simulated, so
 // the bounds that users are promised are looked at exactly.
 
+#include <algorithm>
+
 #include "tests/simulation/room.h"
 
 using namespace simulation;
@@ -35,6 +37,34 @@ TEST_CASE("simulation: where nobody listens connect fails at once", "[simulation
   const auto client = room.dial();
   CHECK(room.until_failed(*client) < 100ms);
   CHECK_THAT(client->last_error(), Contains("nobody listens there"));
+}
+
+TEST_CASE("simulation: an address's deadline that passes unseen costs the next address nothing",
+          "[simulation][faults]") {
+  // The first has no listener. The loop stands still, at one step or another; then there is more to
+  // look at than an iteration has time for, refusals and deadlines of the same connections.
+  const int steps = GENERATE(range(1, 12));
+  CAPTURE(steps);
+  Config config;
+  config.weather.least_cm_delay = config.weather.most_cm_delay = 10ms;
+  Room room(config, "?backlog=1000");
+  room.world.add_device("sim2", "10.77.0.3");
+  room.address.hosts.insert(room.address.hosts.begin(), {"10.77.0.3"});
+  std::vector<conn::ConnectionPtr> clients;
+  for (int i = 0; i < 100; ++i) clients.push_back(room.dial());
+  room.run_for(steps * 5ms);
+  const Nanoseconds until = room.world.now() + 3s;
+  while (room.world.advance(until)) {
+  }
+  room.world.config.system_call = 50us;
+  RUN_UNTIL(room.loop, std::all_of(clients.begin(), clients.end(), [](const auto& each) {
+              return each->state() != conn::State::kConnecting;
+            }));
+  room.world.config.system_call = 0ns;
+  for (const conn::ConnectionPtr& each : clients) {
+    INFO(each->last_error());
+    CHECK(each->state() == conn::State::kConnected);
+  }
 }
 
 TEST_CASE("simulation: a black hole under data shows within 3 s", "[simulation][faults]") {
