@@ -129,7 +129,7 @@ demo:  ## kv-server and kv-cli over TCP, Unix sockets and RDMA, with a table at 
 
 test:  ## all tests, inside and outside the microVM
 	@tools/packages test
-	@$(MAKE) all unit-tests $(SIM_TESTS) $(if $(FUZZ_SRC),fuzzers-too)
+	@$(MAKE) all unit-tests $(SIM_TESTS) bench-programs $(if $(FUZZ_SRC),fuzzers-too)
 	@tests/run $(OUT)
 
 test-long:  ## what takes longer: sanitizers, churn, fuzzing by executions, soak, ...

@@ -248,7 +248,7 @@ ssize_t Connection::writev(const iovec* vectors, int count) {
   std::size_t size = 0;
   for (int i = 0; i < count; ++i) {
     if (vectors[i].iov_len == 0) continue;
-    size += vectors[i].iov_len;
+    size += std::min(vectors[i].iov_len, SIZE_MAX - size);
     if (vectors[i].iov_base == nullptr) {
       errno = EINVAL;
       return -1;

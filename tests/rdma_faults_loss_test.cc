@@ -255,7 +255,7 @@ TEST_CASE("rdma faults: an address that is taken away ends the connections that 
 }
 
 TEST_CASE("rdma faults: a device or its interface that is deleted under load is let go at once",
-          "[.rdma-faults-veth-long]") {
+          "[.rdma-faults-veth-long][removes-device]") {
   if (!testing::on_veth()) return;
   Baseline baseline;
   baseline.allow("ib_query_port failed");  // ib_core and rxe, of an interface that is gone

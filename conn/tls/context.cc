@@ -318,8 +318,8 @@ void Context::load_trust(SSL_CTX* context) const {
     }
   }
   load_revocations(context);
-  // Threads share these. OpenSSL takes a certificate's extensions apart when it is first used; here
-  // that happens once, before any handshake, and no thread waits for another's.
+  // Threads share these. OpenSSL takes a certificate's extensions apart when it is first used; for
+  // those of files that is now, before any handshake. Those of folders are read when needed.
   STACK_OF(X509_OBJECT)* const trusted = X509_STORE_get0_objects(SSL_CTX_get_cert_store(context));
   for (int i = 0; i < sk_X509_OBJECT_num(trusted); ++i) {
     X509* const certificate = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(trusted, i));

@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
 # Faults on a real device; tests/rdma_faults_*_test.cc says which.
-exec "$(dirname "$0")/faults" --durations yes '[rdma-faults],[rdma-faults-long]'
+exec "$(dirname "$0")/faults" '[rdma-faults],[rdma-faults-long]'

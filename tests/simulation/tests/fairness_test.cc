@@ -146,14 +146,18 @@ TEST_CASE("simulation: who breaks a rule is heard no more, however late its turn
   // So that closing them takes many iterations.
   room.world.config.system_call = 100us;
   for (const auto& each : peers) each->send(testing::raw_control(999));  // no such message
-  const ae::TimerId flood = room.loop.add_time_event(1ms, [&] {
-    for (const auto& each : peers)
-      if (!each->over() && each->can_post()) each->send(testing::raw_keepalive());
-    return ae::Duration(1ms);
-  });
+  struct Timer {
+    Room& room;
+    ae::TimerId id;
+    ~Timer() { room.loop.remove_time_event(id); }
+  };
+  const Timer flood{room, room.loop.add_time_event(1ms, [&] {
+                      for (const auto& each : peers)
+                        if (!each->over() && each->can_post()) each->send(testing::raw_keepalive());
+                      return ae::Duration(1ms);
+                    })};
   RUN_UNTIL(room.loop,
             std::all_of(peers.begin(), peers.end(), [](const auto& each) { return each->over(); }));
-  room.loop.remove_time_event(flood);
   room.world.config.system_call = 0ns;
   const std::uint64_t heard = completions() - before;
   WARN(heard << " messages heard of " << kPeers << " who broke a rule and went on");
