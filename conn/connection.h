@@ -89,8 +89,8 @@ class Connection : public ae::Deferred {
 
   // --- blocking, for handshakes and replication-style code ---------------------------------------
   // Handlers do not run meanwhile, and no other connection of the loop loses anything.
-  /// Reads exactly `size` bytes. Returns size; fewer at end of stream; -1 with errno (ETIMEDOUT:
-  /// bytes that came in time are lost to the caller, as with Redis's syncRead).
+  /// Reads exactly `size` bytes. Returns size; fewer at end of stream; -1 with errno. ETIMEDOUT in
+  /// state kConnected: the time is over, and what came is lost, as with Redis's syncRead.
   ssize_t sync_read(void* buffer, std::size_t size, ae::Duration timeout);
   /// Writes all. Returns size, or -1 with errno.
   ssize_t sync_write(const void* buffer, std::size_t size, ae::Duration timeout);

@@ -345,7 +345,9 @@ void Walk::act(std::uint64_t id) {
     const ssize_t n = end.connection->sync_read(&byte, 1, 2ms);
     if (n == 1) take(end, &byte, 1);
     if (n == 0) return end_of_stream(end);
-    if (n < 0 && errno != ETIMEDOUT) return drop(end);
+    // A peer that does not answer any more is ETIMEDOUT, too.
+    if (n < 0 && (errno != ETIMEDOUT || end.connection->state() != State::kConnected))
+      return drop(end);
     return;
   }
   set_handlers(end);
