@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-/// Writes until there is no room. Returns how much was taken.
-/// Until EAGAIN. `partial` counts the writes that took less than they were given.
+/// Writes until there is no room. Returns how much was taken; `partial` counts the writes that took
+/// less than they were given.
 std::uint64_t fill(Connection& connection, const testing::Pattern& pattern,
                    std::uint64_t* partial = nullptr) {
   std::uint64_t sent = 0;
