@@ -1,40 +1,59 @@
-// librdmacm as the simulation has it: ids, events, and the messages of connection set-up, which may
-// be slow, overtake data, or never arrive.
+// librdmacm as the simulation has it: ids, events, and what each call does at once.
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "tests/simulation/cm.h"
 #include "tests/simulation/memory.h"
-#include "tests/simulation/objects.h"
-
-#undef ibv_query_port
-#undef ibv_reg_mr
 
 namespace simulation {
 namespace {
 
 World& world() { return *World::current(); }
 
-// rdma_cm asks again for its messages' answers and then gives up (measured with Linux 6.1).
-constexpr Nanoseconds kGivesUp = 102s;
-
-bool fails(const char* call, int usual_error) {
-  errno = world().failing(call, usual_error);
+// For calls that return -1: errno, or go on.
+bool fails(CmId& id, const char* call, int usual_error) {
+  errno = slow_call(id, call, usual_error);
   return errno != 0;
 }
+
+std::vector<std::byte> private_data(const CmId& id, const void* data, std::size_t size,
+                                    std::size_t room) {
+  const auto* from = static_cast<const std::byte*>(data);
+  std::vector<std::byte> bytes(from, from + size);
+  // InfiniBand's messages have a fixed size: what was not given arrives as zeros.
+  if (!cm::is_iwarp(id)) bytes.resize(std::max(bytes.size(), room));
+  return bytes;
+}
+
+}  // namespace
+
+int slow_call(CmId& id, const char* name, int usual_error) {
+  ++(id.device != nullptr ? id.device->costs : id.early).slow[name];
+  return world().failing(name, usual_error);
+}
+
+namespace cm {
 
 CmId* find(std::uint64_t key) {
   const auto found = world().ids.find(key);
   return found == world().ids.end() ? nullptr : found->second;
 }
 
-sockaddr_in& source(rdma_cm_id& id) { return id.route.addr.src_sin; }
-sockaddr_in& destination(rdma_cm_id& id) { return id.route.addr.dst_sin; }
+CmId* new_id(rdma_event_channel* channel, void* context) {
+  auto* id = new CmId{};
+  id->channel = channel;
+  id->context = context;
+  id->ps = RDMA_PS_TCP;
+  id->key = world().next_id++;
+  world().ids[id->key] = id;
+  world().count("cm_id", 1);
+  return id;
+}
 
 Device* device_at(const in_addr& address) {
   char text[INET_ADDRSTRLEN];
@@ -48,10 +67,24 @@ void bind_to(CmId& id, Device& device) {
   id.device = &device;
   id.verbs = device.cm_handle.get();
   id.port_num = 1;
+  for (const auto& [call, count] : id.early.slow) device.costs.slow[call] += count;
+  id.early = {};
 }
 
-void queue_event(CmId& id, rdma_cm_event_type type, int status = 0,
-                 const std::vector<std::byte>& data = {}, CmId* child = nullptr) {
+CmId* listener_at(const sockaddr_in& target) {
+  const auto [begin, end] = world().listeners.equal_range(target.sin_port);
+  for (auto each = begin; each != end; ++each) {
+    CmId* id = each->second;
+    const in_addr_t address = source(*id).sin_addr.s_addr;
+    if (id->state == CmState::kListening &&
+        (address == INADDR_ANY || address == target.sin_addr.s_addr))
+      return id;
+  }
+  return nullptr;
+}
+
+void queue_event(CmId& id, rdma_cm_event_type type, int status, const std::vector<std::byte>& data,
+                 CmId* child) {
   auto* event = new Event{};
   event->event = type;
   event->id = child != nullptr ? child : &id;
@@ -64,11 +97,18 @@ void queue_event(CmId& id, rdma_cm_event_type type, int status = 0,
   event->param.conn.private_data_len = static_cast<std::uint8_t>(event->data.size());
   EventChannel& channel = id.events();
   channel.events.push_back(event);
+  ++channel.live;
   channel.bell.set(true);
+  id.queued.push_back(event);
+  if (child != nullptr) child->queued.push_back(event);
   world().count("cm_event", 1);
 }
 
-// A message from one id to another; `what` happens there if both machines still talk.
+void take_off(Event& event) {
+  for (const std::uint64_t key : {event.owner, event.child})
+    if (CmId* id = find(key)) std::erase(id->queued, &event);
+}
+
 void tell(CmId& from, std::uint64_t to, std::function<void(CmId&)> what) {
   Device* sender = from.device;
   world().after(world().cm_delay(), [sender, to, what = std::move(what)] {
@@ -85,25 +125,6 @@ void after_for(const CmId& id, Nanoseconds delay, std::function<void(CmId&)> wha
   });
 }
 
-CmId* new_id(rdma_event_channel* channel, void* context) {
-  auto* id = new CmId{};
-  id->channel = channel;
-  id->context = context;
-  id->ps = RDMA_PS_TCP;
-  id->key = world().next_id++;
-  world().ids[id->key] = id;
-  world().count("cm_id", 1);
-  return id;
-}
-
-std::vector<std::byte> private_data(const void* data, std::size_t size, std::size_t room) {
-  const auto* from = static_cast<const std::byte*>(data);
-  std::vector<std::byte> bytes(from, from + size);
-  // InfiniBand's messages have a fixed size: what was not given arrives as zeros.
-  if (!world().config.weather.iwarp) bytes.resize(std::max(bytes.size(), room));
-  return bytes;
-}
-
 void modify(rdma_cm_id* id, ibv_qp_state state) {
   if (id->qp == nullptr) return;
   ibv_qp_attr attributes{};
@@ -112,159 +133,11 @@ void modify(rdma_cm_id* id, ibv_qp_state state) {
   if (rdma_init_qp_attr(id, &attributes, &mask) == 0) ibv_modify_qp(id->qp, &attributes, mask);
 }
 
-// --- a connection's end --------------------------------------------------------------------------
-
-void say_reject(CmId& id, int reason, const std::vector<std::byte>& data) {
-  tell(id, id.peer, [=](CmId& peer) {
-    if (peer.state != CmState::kRequested && peer.state != CmState::kAnswered &&
-        peer.state != CmState::kAnswerReceived)
-      return;
-    peer.state = CmState::kOver;
-    queue_event(peer, RDMA_CM_EVENT_REJECTED, reason, data);
-  });
-}
-
-void disconnect_arrives(CmId& id) {
-  switch (id.state) {
-    case CmState::kConnected:
-      id.state = CmState::kDisconnectReceived;
-      queue_event(id, RDMA_CM_EVENT_DISCONNECTED);
-      return;
-    case CmState::kAnswered:  // it overtook the message that says the connection stands
-      after_for(id, world().cm_delay(), [](CmId& same) {
-        if (same.state == CmState::kAnswered) same.state = CmState::kConnected;
-        disconnect_arrives(same);
-      });
-      return;
-    case CmState::kDisconnecting:  // both at once
-      id.state = CmState::kOver;
-      queue_event(id, RDMA_CM_EVENT_DISCONNECTED);
-      return;
-    default:
-      return;
-  }
-}
-
-void start_disconnect(CmId& id) {
-  id.state = CmState::kDisconnecting;
-  tell(id, id.peer, disconnect_arrives);
-  after_for(id, kGivesUp, [](CmId& same) {
-    if (same.state != CmState::kDisconnecting) return;
-    same.state = CmState::kOver;
-    queue_event(same, RDMA_CM_EVENT_DISCONNECTED, -ETIMEDOUT);
-  });
-}
-
-void answer_disconnect(CmId& id) {
-  id.state = CmState::kOver;
-  tell(id, id.peer, [](CmId& peer) {
-    if (peer.state != CmState::kDisconnecting) return;
-    peer.state = CmState::kOver;
-    queue_event(peer, RDMA_CM_EVENT_DISCONNECTED);
-    after_for(peer, 200ms, [](CmId& same) { queue_event(same, RDMA_CM_EVENT_TIMEWAIT_EXIT); });
-  });
-}
-
-// What the other side learns when an id goes without a word.
-void leave(CmId& id) {
-  switch (id.state) {
-    case CmState::kRequested:
-    case CmState::kRequestReceived:
-    case CmState::kAnswered:
-    case CmState::kAnswerReceived:
-      return say_reject(id, 28, {});
-    case CmState::kConnected:
-      return tell(id, id.peer, disconnect_arrives);
-    case CmState::kDisconnectReceived:
-      return answer_disconnect(id);
-    default:
-      return;
-  }
-}
-
-// --- set-up --------------------------------------------------------------------------------------
-
-void established(CmId& id) {
-  if (id.state != CmState::kAnswered) return;
-  id.state = CmState::kConnected;
-  queue_event(id, RDMA_CM_EVENT_ESTABLISHED);
-}
-
-void answer_arrives(CmId& id, std::uint32_t qp, std::uint8_t rnr,
-                    const std::vector<std::byte>& data) {
-  if (id.state != CmState::kRequested) return;
-  id.state = CmState::kAnswerReceived;
-  id.remote_qp = qp;
-  id.remote_rnr = rnr;
-  const bool stands = world().config.weather.iwarp || id.qp != nullptr;
-  if (!stands) return queue_event(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, data);
-  modify(&id, IBV_QPS_RTR);
-  modify(&id, IBV_QPS_RTS);
-  id.state = CmState::kConnected;
-  tell(id, id.peer, established);
-  queue_event(id, RDMA_CM_EVENT_ESTABLISHED, 0, data);
-}
-
-void request_arrives(CmId& listener, std::uint64_t from, sockaddr_in source_address,
-                     sockaddr_in target, std::uint32_t qp, std::uint8_t rnr,
-                     const std::vector<std::byte>& data) {
-  CmId* asking = find(from);
-  Device* device = device_at(target.sin_addr);
-  if (asking == nullptr || device == nullptr) return;
-  CmId* child = new_id(listener.channel, listener.context);
-  bind_to(*child, *device);
-  source(*child) = target;
-  destination(*child) = source_address;
-  child->state = CmState::kRequestReceived;
-  child->peer = from;
-  child->remote_qp = qp;
-  child->remote_rnr = rnr;
-  asking->peer = child->key;
-  queue_event(listener, RDMA_CM_EVENT_CONNECT_REQUEST, 0, data, child);
-}
-
-CmId* listener_at(const sockaddr_in& target) {
-  for (const auto& [key, id] : world().ids) {
-    if (id->state != CmState::kListening || source(*id).sin_port != target.sin_port) continue;
-    const in_addr_t address = source(*id).sin_addr.s_addr;
-    if (address == INADDR_ANY || address == target.sin_addr.s_addr) return id;
-  }
-  return nullptr;
-}
-
-void send_request(std::uint64_t key, const rdma_conn_param& parameters,
-                  const std::vector<std::byte>& data) {
-  CmId* id = find(key);
-  if (id == nullptr || id->state != CmState::kRequested || id->device == nullptr) return;
-  const sockaddr_in target = destination(*id);
-  Device* there = device_at(target.sin_addr);
-  // Nobody answers: it is asked again until the kernel gives up.
-  if (there == nullptr || !world().path_open(*id->device, *there)) return;
-  CmId* listener = listener_at(target);
-  if (listener == nullptr) {
-    id->state = CmState::kOver;
-    return queue_event(*id, RDMA_CM_EVENT_REJECTED, 8);
-  }
-  request_arrives(*listener, key, source(*id), target, parameters.qp_num,
-                  parameters.rnr_retry_count, data);
-}
-
-}  // namespace
-
-void device_removed(World& room, Device& device) {
-  for (const auto& [key, id] : std::map(room.ids)) {
-    if (find(key) == nullptr || id->device != &device) continue;
-    if (id->state == CmState::kConnected || id->state == CmState::kAnswered)
-      if (CmId* peer = find(id->peer); peer != nullptr && peer->device != &device)
-        after_for(*peer, world().cm_delay(), disconnect_arrives);
-    id->state = CmState::kOver;
-    queue_event(*id, RDMA_CM_EVENT_DEVICE_REMOVAL);
-  }
-}
-
+}  // namespace cm
 }  // namespace simulation
 
 using namespace simulation;
+using namespace simulation::cm;
 
 extern "C" {
 
@@ -276,7 +149,7 @@ rdma_event_channel* rdma_create_event_channel() {
     errno = ENODEV;
     return nullptr;
   }
-  if (fails("rdma_create_event_channel", EMFILE)) return nullptr;
+  if ((errno = world().failing("rdma_create_event_channel", EMFILE)) != 0) return nullptr;
   auto* channel = new EventChannel{};
   channel->fd = channel->bell.fd();
   world().count("cm_channel", 1);
@@ -287,7 +160,7 @@ void rdma_destroy_event_channel(rdma_event_channel* base) {
   const Below below;
   auto* channel = static_cast<EventChannel*>(base);
   for (Event* event : channel->events) {
-    world().count("cm_event", -1);
+    world().count("cm_event", event->called_off ? 0 : -1);
     delete event;
   }
   for (const auto& [key, id] : world().ids)
@@ -298,30 +171,38 @@ void rdma_destroy_event_channel(rdma_event_channel* base) {
 
 int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space) {
   const Below below;
-  if (fails("rdma_create_id", ENOMEM)) return -1;
-  *id = new_id(channel, context);
+  if ((errno = world().failing("rdma_create_id", ENOMEM)) != 0) return -1;
+  CmId* made = new_id(channel, context);
+  ++made->early.slow["rdma_create_id"];
+  *id = made;
   return 0;
 }
 
 int rdma_destroy_id(rdma_cm_id* base) {
   const Below below;
   auto* id = static_cast<CmId*>(base);
-  world().spend_call();
+  if (id->device != nullptr)
+    count_slow_call(*id->device, "rdma_destroy_id");
+  else
+    world().spend_call();
   world().run_due();
+  // iWARP's kernel lets no id go while its connect is under way.
+  while (is_iwarp(*id) && id->state == CmState::kRequested) world().advance(world().now() + 1s);
   if (id->owed != 0) world().violation("rdma_destroy_id waits for unacknowledged events");
   if (id->qp != nullptr) world().violation("rdma_destroy_id before its queue pair");
   if (id->device != nullptr && !id->device->removed) leave(*id);
-  world().ids.erase(id->key);
+  std::erase_if(world().listeners, [&](const auto& each) { return each.second == id; });
   EventChannel& channel = id->events();
   std::vector<std::uint64_t> children;
-  std::erase_if(channel.events, [&](Event* event) {
-    if (event->owner != id->key && event->child != id->key) return false;
+  for (Event* event : std::vector<Event*>(id->queued)) {
     if (event->child != 0 && event->child != id->key) children.push_back(event->child);
+    take_off(*event);
+    event->called_off = true;
+    --channel.live;
     world().count("cm_event", -1);
-    delete event;
-    return true;
-  });
-  channel.bell.set(!channel.events.empty());
+  }
+  channel.bell.set(channel.live != 0);
+  world().ids.erase(id->key);
   world().count("cm_id", -1);
   delete id;
   // Requests nobody has seen go with their listener.
@@ -338,7 +219,7 @@ __be16 rdma_get_dst_port(rdma_cm_id* id) { return destination(*id).sin_port; }
 int rdma_bind_addr(rdma_cm_id* base, sockaddr* address) {
   const Below below;
   auto& id = *static_cast<CmId*>(base);
-  if (fails("rdma_bind_addr", ENOMEM)) return -1;
+  if (fails(id, "rdma_bind_addr", ENOMEM)) return -1;
   sockaddr_in wish{};
   if (address->sa_family != AF_INET) return errno = EAFNOSUPPORT, -1;
   std::memcpy(&wish, address, sizeof wish);
@@ -359,16 +240,17 @@ int rdma_bind_addr(rdma_cm_id* base, sockaddr* address) {
 int rdma_listen(rdma_cm_id* base, int backlog) {
   const Below below;
   auto& id = *static_cast<CmId*>(base);
-  if (fails("rdma_listen", ENOMEM)) return -1;
+  if (fails(id, "rdma_listen", ENOMEM)) return -1;
   id.state = CmState::kListening;
   id.backlog = backlog;
+  world().listeners.insert({source(id).sin_port, &id});
   return 0;
 }
 
 int rdma_resolve_addr(rdma_cm_id* base, sockaddr* from, sockaddr* to, int milliseconds) {
   const Below below;
   auto& id = *static_cast<CmId*>(base);
-  if (fails("rdma_resolve_addr", ENODEV)) return -1;
+  if (fails(id, "rdma_resolve_addr", ENODEV)) return -1;
   if (to->sa_family != AF_INET) return errno = EAFNOSUPPORT, -1;
   std::memcpy(&destination(id), to, sizeof(sockaddr_in));
   Device* device = nullptr;
@@ -403,7 +285,7 @@ int rdma_resolve_addr(rdma_cm_id* base, sockaddr* from, sockaddr* to, int millis
 int rdma_resolve_route(rdma_cm_id* base, int) {
   const Below below;
   auto& id = *static_cast<CmId*>(base);
-  if (fails("rdma_resolve_route", ENOMEM)) return -1;
+  if (fails(id, "rdma_resolve_route", ENOMEM)) return -1;
   const int err = world().failing("route resolution", EHOSTUNREACH);
   after_for(id, world().cm_delay(), [=](CmId& same) {
     if (same.state == CmState::kOver) return;
@@ -428,9 +310,18 @@ void rdma_destroy_qp(rdma_cm_id* id) {
 
 int rdma_init_qp_attr(rdma_cm_id* base, ibv_qp_attr* attributes, int* mask) {
   const Below below;
-  const auto& id = *static_cast<CmId*>(base);
-  if (fails("rdma_init_qp_attr", EINVAL)) return -1;
+  auto& id = *static_cast<CmId*>(base);
+  if (fails(id, "rdma_init_qp_attr", EINVAL)) return -1;
   if (id.device == nullptr || id.device->removed) return errno = ENODEV, -1;
+  if (is_iwarp(id)) {  // RTS is the kernel's: there is nothing to modify
+    if (id.state == CmState::kOver || id.state == CmState::kDisconnecting)
+      return errno = EINVAL, -1;
+    attributes->port_num = 1;
+    attributes->qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    const bool first = attributes->qp_state == IBV_QPS_INIT || attributes->qp_state == IBV_QPS_RTR;
+    *mask = IBV_QP_PORT | (first ? IBV_QP_STATE | IBV_QP_ACCESS_FLAGS : 0);
+    return 0;
+  }
   *mask = IBV_QP_STATE;
   switch (attributes->qp_state) {
     case IBV_QPS_INIT:
@@ -456,12 +347,14 @@ int rdma_init_qp_attr(rdma_cm_id* base, ibv_qp_attr* attributes, int* mask) {
 int rdma_connect(rdma_cm_id* base, rdma_conn_param* parameters) {
   const Below below;
   auto& id = *static_cast<CmId*>(base);
-  if (fails("rdma_connect", ENOMEM)) return -1;
+  if (fails(id, "rdma_connect", ENOMEM)) return -1;
   if (id.device == nullptr || id.device->removed) return errno = ENODEV, -1;
-  id.state = CmState::kRequested;
   rdma_conn_param copy = *parameters;
   if (id.qp != nullptr) copy.qp_num = id.qp->qp_num;
-  const auto data = private_data(parameters->private_data, parameters->private_data_len, 56);
+  if (is_iwarp(id) && world().queue_pairs.count(copy.qp_num) == 0) return errno = EINVAL, -1;
+  id.state = CmState::kRequested;
+  id.local_qp = copy.qp_num;
+  const auto data = private_data(id, parameters->private_data, parameters->private_data_len, 56);
   world().after(world().cm_delay(), [=, key = id.key] { send_request(key, copy, data); });
   after_for(id, kGivesUp, [](CmId& same) {
     if (same.state != CmState::kRequested) return;
@@ -474,22 +367,25 @@ int rdma_connect(rdma_cm_id* base, rdma_conn_param* parameters) {
 int rdma_accept(rdma_cm_id* base, rdma_conn_param* parameters) {
   const Below below;
   auto& id = *static_cast<CmId*>(base);
-  if (fails("rdma_accept", ENOMEM)) return -1;
+  if (fails(id, "rdma_accept", ENOMEM)) return -1;
   if (id.state != CmState::kRequestReceived) return errno = EINVAL, -1;
-  modify(&id, IBV_QPS_RTR);
-  modify(&id, IBV_QPS_RTS);
-  id.state = CmState::kAnswered;
-  const std::uint32_t qp = id.qp != nullptr ? id.qp->qp_num : parameters->qp_num;
-  const auto data = private_data(parameters->private_data, parameters->private_data_len, 196);
-  tell(id, id.peer,
-       [=, rnr = parameters->rnr_retry_count](CmId& peer) { answer_arrives(peer, qp, rnr, data); });
+  id.local_qp = id.qp != nullptr ? id.qp->qp_num : parameters->qp_num;
+  if (!is_iwarp(id)) {
+    modify(&id, IBV_QPS_RTR);
+    modify(&id, IBV_QPS_RTS);
+  } else if (!join_stream(id)) {
+    return errno = EINVAL, -1;
+  }
+  const std::size_t room = 196;
+  send_answer(id, *parameters,
+              private_data(id, parameters->private_data, parameters->private_data_len, room));
   return 0;
 }
 
 int rdma_establish(rdma_cm_id* base) {
   const Below below;
   auto& id = *static_cast<CmId*>(base);
-  if (fails("rdma_establish", EINVAL)) return -1;
+  if (fails(id, "rdma_establish", EINVAL)) return -1;
   if (id.state != CmState::kAnswerReceived) return errno = EINVAL, -1;
   id.state = CmState::kConnected;
   tell(id, id.peer, established);
@@ -499,21 +395,24 @@ int rdma_establish(rdma_cm_id* base) {
 int rdma_reject(rdma_cm_id* base, const void* data, std::uint8_t size) {
   const Below below;
   auto& id = *static_cast<CmId*>(base);
-  if (fails("rdma_reject", EINVAL)) return -1;
+  if (fails(id, "rdma_reject", EINVAL)) return -1;
   if (id.state != CmState::kRequestReceived && id.state != CmState::kAnswerReceived)
     return errno = EINVAL, -1;
-  id.state = CmState::kOver;
   const auto* from = static_cast<const std::byte*>(data);
-  say_reject(id, 28, {from, from + size});
+  say_reject(id, {from, from + size});
   return 0;
 }
 
 int rdma_disconnect(rdma_cm_id* base) {
   const Below below;
   auto& id = *static_cast<CmId*>(base);
-  if (fails("rdma_disconnect", EINVAL)) return -1;
-  if (id.qp != nullptr) fail(*static_cast<QueuePair*>(id.qp));
+  if (fails(id, "rdma_disconnect", EINVAL)) return -1;
+  if (id.qp != nullptr && !is_iwarp(id)) fail(*static_cast<QueuePair*>(id.qp));
   if (id.device == nullptr || id.device->removed) return errno = ENODEV, -1;
+  if (is_iwarp(id)) {
+    if (id.state == CmState::kConnected) close_stream(id);
+    return id.state == CmState::kIdle || id.state == CmState::kBound ? (errno = EINVAL, -1) : 0;
+  }
   if (id.state == CmState::kConnected)
     start_disconnect(id);
   else if (id.state == CmState::kDisconnectReceived)
@@ -528,14 +427,23 @@ int rdma_get_cm_event(rdma_event_channel* base, rdma_cm_event** out) {
   const Below below;
   auto& channel = *static_cast<EventChannel*>(base);
   world().run_due();
+  while (!channel.events.empty() && channel.events.front()->called_off) {
+    delete channel.events.front();
+    channel.events.pop_front();
+  }
   if (channel.events.empty()) {
     errno = EAGAIN;
     return -1;
   }
   Event* event = channel.events.front();
   channel.events.pop_front();
-  channel.bell.set(!channel.events.empty());
-  if (CmId* owner = find(event->owner)) ++owner->owed;
+  take_off(*event);
+  --channel.live;
+  channel.bell.set(channel.live != 0);
+  if (CmId* owner = find(event->owner)) {
+    ++owner->owed;
+    ++(owner->device != nullptr ? owner->device->costs : owner->early).slow["rdma_get_cm_event"];
+  }
   *out = event;
   return 0;
 }

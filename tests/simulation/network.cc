@@ -60,34 +60,44 @@ Nanoseconds rnr_delay(int code) {
   return 10us * kHundredths[static_cast<std::size_t>(code & 31)];
 }
 
-ibv_wc blank(const QueuePair& qp, std::uint64_t wr_id, ibv_wc_opcode opcode, ibv_wc_status status) {
-  ibv_wc completion{};
-  completion.wr_id = wr_id;
-  completion.status = status;
-  completion.opcode = opcode;
-  completion.qp_num = qp.qp_num;
-  return completion;
+Completion blank(const QueuePair& qp, std::uint64_t wr_id, ibv_wc_opcode opcode,
+                 ibv_wc_status status) {
+  Completion entry{};
+  entry.wc.wr_id = wr_id;
+  entry.wc.status = status;
+  entry.wc.opcode = opcode;
+  entry.wc.qp_num = qp.qp_num;
+  entry.owner = qp.serial;
+  return entry;
 }
 
 ibv_wc_opcode completion_opcode(ibv_wr_opcode opcode) {
   if (is_send(opcode)) return IBV_WC_SEND;
+  if (opcode == IBV_WR_LOCAL_INV) return IBV_WC_LOCAL_INV;
   return opcode == IBV_WR_BIND_MW ? IBV_WC_BIND_MW : IBV_WC_RDMA_WRITE;
 }
 
-// The front request is over: the queue moves on, and its completion shows it where one was asked
-// for or it failed.
-void complete_front(QueuePair& qp, ibv_wc_status status) {
-  const Request& request = qp.requests.front();
+// The request is over: the queue moves on, and its completion shows it where one was asked for or
+// it failed.
+void complete(QueuePair& qp, Request& request, ibv_wc_status status) {
+  request.completed = true;
   ++qp.unsignaled;
-  if ((request.work.send_flags & IBV_SEND_SIGNALED) != 0 || status != IBV_WC_SUCCESS)
-    static_cast<Queue*>(qp.send_cq)
-        ->push({blank(qp, request.work.wr_id, completion_opcode(request.work.opcode), status),
-                std::exchange(qp.unsignaled, 0u)});
+  if ((request.work.send_flags & IBV_SEND_SIGNALED) == 0 && status == IBV_WC_SUCCESS) return;
+  Completion entry = blank(qp, request.work.wr_id, completion_opcode(request.work.opcode), status);
+  entry.frees = std::exchange(qp.unsignaled, 0u);
+  static_cast<Queue*>(qp.send_cq)->push(entry);
+}
+
+void complete_front(QueuePair& qp, ibv_wc_status status) {
+  complete(qp, qp.requests.front(), status);
   qp.requests.pop_front();
 }
 
 void fail_with(QueuePair& qp, ibv_wc_status status) {
-  complete_front(qp, status);
+  if (qp.requests.front().completed)  // by a stream, that did not know better
+    qp.requests.pop_front();
+  else
+    complete_front(qp, status);
   fail(qp);
 }
 
@@ -108,22 +118,21 @@ Answer take_receive(QueuePair& to, const Request& request, const std::byte* byte
   }
   const ibv_wr_opcode opcode = request.work.opcode;
   const std::uint32_t length = request.piece.length;
-  auto& queue = *static_cast<Queue*>(to.recv_cq);
-  if (is_send(opcode) && length > receive.length) {
-    queue.push({blank(to, receive.wr_id, IBV_WC_RECV, IBV_WC_LOC_LEN_ERR)});
-    return Answer::kTooLong;
-  }
-  if (is_send(opcode) && length != 0)
+  const bool too_long = is_send(opcode) && length > receive.length;
+  Completion entry =
+      blank(to, receive.wr_id, is_send(opcode) ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM,
+            too_long ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS);
+  // Elsewhere the slot is free as soon as it is used.
+  if (to.device_of().profile.leftovers != Leftovers::kStay) entry.shared = shared;
+  if (!too_long && is_send(opcode) && length != 0)
     std::memcpy(reinterpret_cast<void*>(receive.address), bytes, length);
-  ibv_wc completion = blank(
-      to, receive.wr_id, is_send(opcode) ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS);
-  completion.byte_len = length;
+  entry.wc.byte_len = length;
   if (has_immediate(opcode)) {
-    completion.imm_data = request.work.imm_data;
-    completion.wc_flags = IBV_WC_WITH_IMM;
+    entry.wc.imm_data = request.work.imm_data;
+    entry.wc.wc_flags = IBV_WC_WITH_IMM;
   }
-  queue.push({completion});
-  return Answer::kDone;
+  static_cast<Queue*>(to.recv_cq)->push(entry);
+  return too_long ? Answer::kTooLong : Answer::kDone;
 }
 
 bool has_receive(const QueuePair& to) {
@@ -132,7 +141,7 @@ bool has_receive(const QueuePair& to) {
 }
 
 Answer deliver(QueuePair& from, QueuePair& to, const Request& request, const std::byte* bytes) {
-  if (to.state != IBV_QPS_RTR && to.state != IBV_QPS_RTS) return Answer::kNobody;
+  if (to.actual != IBV_QPS_RTR && to.actual != IBV_QPS_RTS) return Answer::kNobody;
   if (to.peer != from.qp_num) return Answer::kNobody;
   const ibv_wr_opcode opcode = request.work.opcode;
   if ((is_send(opcode) || has_immediate(opcode)) && !has_receive(to)) return Answer::kNoReceive;
@@ -155,11 +164,15 @@ Answer deliver(QueuePair& from, QueuePair& to, const Request& request, const std
 
 // --- the requester -------------------------------------------------------------------------------
 
+bool is_stream(const QueuePair& qp) { return qp.device_of().profile.stream; }
+
 void pump(std::uint32_t number);
 
 void pump_after(const QueuePair& qp, Nanoseconds delay) {
-  world().after(delay, [number = qp.qp_num] {
-    if (QueuePair* found = find(number)) found->pumping = false;
+  world().after(delay, [number = qp.qp_num, serial = qp.serial] {
+    QueuePair* found = find(number);
+    if (found == nullptr || found->serial != serial) return;
+    found->pumping = false;
     pump(number);
   });
 }
@@ -167,10 +180,11 @@ void pump_after(const QueuePair& qp, Nanoseconds delay) {
 void acknowledge(QueuePair& qp) {
   // Acknowledgements keep the order of the requests.
   qp.last_ack = std::max(qp.last_ack, world().now() + world().data_delay());
-  world().after(qp.last_ack - world().now(), [number = qp.qp_num] {
+  world().after(qp.last_ack - world().now(), [number = qp.qp_num, serial = qp.serial] {
     QueuePair* found = find(number);
-    if (found == nullptr || found->requests.empty() || !found->requests.front().delivered) return;
-    if (found->state == IBV_QPS_RTS) complete_front(*found, IBV_WC_SUCCESS);
+    if (found == nullptr || found->serial != serial || found->requests.empty()) return;
+    if (found->actual == IBV_QPS_RTS && found->requests.front().delivered)
+      complete_front(*found, IBV_WC_SUCCESS);
   });
 }
 
@@ -178,7 +192,9 @@ ibv_wc_status bind(QueuePair& qp, const Request& request) {
   const auto& wish = request.work.bind_mw;
   auto* window = static_cast<Window*>(wish.mw);
   auto* region = static_cast<Region*>(wish.bind_info.mr);
+  // A window that is bound has to be invalidated first, and is known by the key it has.
   if (world().failing("IBV_WR_BIND_MW", EIO) != 0 || region->pd != qp.pd ||
+      window->region != nullptr || request.window_key != window->key ||
       (region->access & IBV_ACCESS_MW_BIND) == 0 ||
       !inside(wish.bind_info.addr, wish.bind_info.length, *region))
     return IBV_WC_MW_BIND_ERR;
@@ -186,16 +202,25 @@ ibv_wc_status bind(QueuePair& qp, const Request& request) {
   window->region = region;
   window->begin = wish.bind_info.addr;
   window->length = wish.bind_info.length;
-  window->rkey = wish.rkey;
-  ++qp.bound_windows;
+  window->key = (window->key & ~0xffu) | (wish.rkey & 0xffu);
+  qp.windows.push_back(window);
   ++region->windows;
-  world().windows[window->rkey] = window;
+  world().windows[window->key] = window;
+  return IBV_WC_SUCCESS;
+}
+
+ibv_wc_status invalidate(const QueuePair& qp, const Request& request) {
+  const auto found = world().windows.find(request.work.invalidate_rkey);
+  if (world().failing("IBV_WR_LOCAL_INV", EIO) != 0 || found == world().windows.end() ||
+      found->second->bound != &qp)
+    return IBV_WC_MW_BIND_ERR;
+  unbind(*found->second);
   return IBV_WC_SUCCESS;
 }
 
 const std::byte* bytes_of(const QueuePair& qp, const Request& request, bool& good) {
   good = true;
-  if ((request.work.send_flags & IBV_SEND_INLINE) != 0) return request.inlined.data();
+  if (!request.inlined.empty()) return request.inlined.data();
   if (request.piece.length == 0) return nullptr;
   const auto found = world().regions.find(request.piece.lkey);
   good = found != world().regions.end() && found->second->pd == qp.pd &&
@@ -203,18 +228,81 @@ const std::byte* bytes_of(const QueuePair& qp, const Request& request, bool& goo
   return reinterpret_cast<const std::byte*>(request.piece.addr);
 }
 
+// --- over a byte stream --------------------------------------------------------------------------
+
+// How long its retransmissions go on (Linux: 15 of them).
+constexpr Nanoseconds kStreamGivesUp = 900s;
+
+// The stream has the bytes: for the program the request is over, whatever becomes of them.
+void hand_over(QueuePair& qp, Request& request) {
+  bool good = false;
+  const bool reads = request.work.opcode == IBV_WR_RDMA_READ;
+  const std::byte* bytes = bytes_of(qp, request, good);
+  if (!good) return;  // delivery says so
+  if (!reads && request.inlined.empty() && request.piece.length != 0)
+    request.inlined.assign(bytes, bytes + request.piece.length);
+  qp.last_ack = std::max(qp.last_ack, world().now() + 1us);
+  world().after(qp.last_ack - world().now(), [number = qp.qp_num, serial = qp.serial] {
+    QueuePair* found = find(number);
+    if (found == nullptr || found->serial != serial || found->actual != IBV_QPS_RTS) return;
+    for (Request& each : found->requests)
+      if (!each.completed) {
+        complete(*found, each, IBV_WC_SUCCESS);
+        break;
+      }
+    while (!found->requests.empty() && found->requests.front().completed &&
+           found->requests.front().delivered)
+      found->requests.pop_front();
+  });
+}
+
+void delivered_on_stream(QueuePair& qp) {
+  while (!qp.requests.empty() && qp.requests.front().completed && qp.requests.front().delivered)
+    qp.requests.pop_front();
+}
+
+// --- both ----------------------------------------------------------------------------------------
+
+void nobody_answers(QueuePair& qp, const QueuePair* to) {
+  const bool soon = to != nullptr && to->actual != IBV_QPS_ERR && to->peer == 0;
+  if (soon && qp.device_of().profile.iwarp) return pump_after(qp, 100us);  // behind the answer
+  if (is_stream(qp)) {
+    if (qp.silent_since < 0ns) qp.silent_since = world().now();
+    if (world().now() - qp.silent_since > kStreamGivesUp) return fail(qp);
+    return pump_after(qp, 50ms);
+  }
+  // Retried until the count is used up; 0 turns the timer off.
+  if (qp.tries++ < qp.retry_count) return pump_after(qp, Nanoseconds(retry_delay(qp.ack_timeout)));
+  fail_with(qp, IBV_WC_RETRY_EXC_ERR);
+}
+
+void no_receive(QueuePair& qp, QueuePair& to) {
+  ++world().receives_missing;
+  if (is_stream(qp)) return fail(to);  // its end is the stream's
+  if (qp.rnr_retry == 7 || qp.tries++ < qp.rnr_retry)
+    return pump_after(qp, rnr_delay(to.rnr_timer));
+  fail_with(qp, IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
+void refused(QueuePair& qp, QueuePair& to, ibv_wc_status status) {
+  fail(to);
+  if (!is_stream(qp)) fail_with(qp, status);
+}
+
 // The first request that was not delivered reaches the other side.
 void pump(std::uint32_t number) {
   QueuePair* qp = find(number);
-  if (qp == nullptr || qp->state != IBV_QPS_RTS || qp->pumping) return;
+  if (qp == nullptr || qp->actual != IBV_QPS_RTS || qp->pumping) return;
   const auto next = std::find_if(qp->requests.begin(), qp->requests.end(),
                                  [](const Request& request) { return !request.delivered; });
   if (next == qp->requests.end()) return;
   qp->pumping = true;
   if (next->arrives > world().now()) return pump_after(*qp, next->arrives - world().now());
 
-  if (next->work.opcode == IBV_WR_BIND_MW) {
-    const ibv_wc_status status = bind(*qp, *next);
+  const ibv_wr_opcode opcode = next->work.opcode;
+  if (opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV) {
+    const ibv_wc_status status =
+        opcode == IBV_WR_BIND_MW ? bind(*qp, *next) : invalidate(*qp, *next);
     next->delivered = true;
     if (status != IBV_WC_SUCCESS) return fail_with(*qp, status);
     acknowledge(*qp);
@@ -228,57 +316,88 @@ void pump(std::uint32_t number) {
   }
   QueuePair* to = find(qp->peer);
   const bool reaches = to != nullptr && world().path_open(qp->device_of(), to->device_of());
-  const Answer answer = reaches ? deliver(*qp, *to, *next, bytes) : Answer::kNobody;
-  switch (answer) {
+  switch (reaches ? deliver(*qp, *to, *next, bytes) : Answer::kNobody) {
     case Answer::kDone:
       qp->tries = 0;
+      qp->silent_since = Nanoseconds(-1);
       next->delivered = true;
-      acknowledge(*qp);
+      if (is_stream(*qp))
+        delivered_on_stream(*qp);
+      else
+        acknowledge(*qp);
       return pump_after(*qp, 0ns);
     case Answer::kNobody:
-      // Retried until the count is used up; 0 turns the timer off.
-      if (qp->tries++ < qp->retry_count)
-        return pump_after(*qp, Nanoseconds(retry_delay(qp->ack_timeout)));
-      return fail_with(*qp, IBV_WC_RETRY_EXC_ERR);
+      return nobody_answers(*qp, reaches ? to : nullptr);
     case Answer::kNoReceive:
-      ++world().receives_missing;
-      if (qp->rnr_retry == 7 || qp->tries++ < qp->rnr_retry)
-        return pump_after(*qp, rnr_delay(to->rnr_timer));
-      return fail_with(*qp, IBV_WC_RNR_RETRY_EXC_ERR);
+      return no_receive(*qp, *to);
     case Answer::kTooLong:
-      fail(*to);
-      return fail_with(*qp, IBV_WC_REM_INV_REQ_ERR);
+      return refused(*qp, *to, IBV_WC_REM_INV_REQ_ERR);
     case Answer::kNoAccess:
-      fail(*to);
-      return fail_with(*qp, IBV_WC_REM_ACCESS_ERR);
+      return refused(*qp, *to, IBV_WC_REM_ACCESS_ERR);
   }
 }
 
 }  // namespace
 
 void send(QueuePair& qp, Request request) {
-  qp.last_arrival = std::max(qp.last_arrival, world().now() + world().data_delay());
+  const bool behind = world().config.weather.in_step && world().now() - qp.last_post < 1us;
+  qp.last_post = world().now();
+  const Nanoseconds arrival = world().now() + world().data_delay();
+  qp.last_arrival =
+      behind ? std::max(qp.last_arrival + 50ns, world().now()) : std::max(qp.last_arrival, arrival);
   request.arrives = qp.last_arrival;
   qp.requests.push_back(std::move(request));
-  if (qp.state == IBV_QPS_ERR) return complete_front(qp, IBV_WC_WR_FLUSH_ERR);
+  if (qp.actual == IBV_QPS_ERR) return complete_front(qp, IBV_WC_WR_FLUSH_ERR);
+  if (qp.actual == IBV_QPS_RTS && is_stream(qp)) hand_over(qp, qp.requests.back());
+  pump(qp.qp_num);
+}
+
+void ready_to_send(QueuePair& qp) {
+  if (is_stream(qp))
+    for (Request& each : qp.requests)
+      if (!each.completed) hand_over(qp, each);
   pump(qp.qp_num);
 }
 
 void fail(QueuePair& qp) {
-  if (qp.state == IBV_QPS_ERR) return;
-  qp.state = IBV_QPS_ERR;
+  if (qp.actual == IBV_QPS_ERR) return;
+  const Profile& profile = qp.device_of().profile;
+  qp.actual = IBV_QPS_ERR;
   while (!qp.requests.empty()) {
     // Earlier ones were acknowledged, only the news of it had not come.
-    complete_front(qp, IBV_WC_WR_FLUSH_ERR);
+    if (qp.requests.front().completed)
+      qp.requests.pop_front();
+    else
+      complete_front(qp, IBV_WC_WR_FLUSH_ERR);
   }
   for (const Receive& receive : std::exchange(qp.receives, {}))
     static_cast<Queue*>(qp.recv_cq)
-        ->push({blank(qp, receive.wr_id, IBV_WC_RECV, IBV_WC_WR_FLUSH_ERR)});
-  if (qp.srq == nullptr) return;
+        ->push(blank(qp, receive.wr_id, IBV_WC_RECV, IBV_WC_WR_FLUSH_ERR));
+  if (profile.iwarp) stream_broken(qp);
+  auto* shared = static_cast<SharedReceives*>(qp.srq);
+  if (shared == nullptr) return;
+  // Where a message was under way, its receive is the device's.
+  const QueuePair* from = find(qp.peer);
+  const bool under_way =
+      from != nullptr && std::any_of(from->requests.begin(), from->requests.end(),
+                                     [](const Request& each) { return !each.delivered; });
+  if (profile.flush_keeps_receive && under_way && !shared->posted.empty())
+    shared->posted.pop_front();
+  if (!profile.last_wqe_reached) return;
   ibv_async_event event{};
   event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
   event.element.qp = &qp;
   static_cast<Handle*>(qp.context)->raise(event);
+}
+
+void unbind(Window& window) {
+  if (window.bound != nullptr) std::erase(window.bound->windows, &window);
+  if (window.region != nullptr) {
+    --window.region->windows;
+    world().windows.erase(window.key);
+  }
+  window.bound = nullptr;
+  window.region = nullptr;
 }
 
 }  // namespace simulation

@@ -5,10 +5,14 @@
 #include <rdma/rdma_cma.h>
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tests/simulation/costs.h"
+#include "tests/simulation/profile.h"
 #include "tests/simulation/world.h"
 
 namespace simulation {
@@ -33,9 +37,19 @@ struct Handle;
 struct Device {
   ibv_device base{};  // first: ibv_device* is Device*
   std::string address;
+  Profile profile;
+  Costs costs;
   bool removed = false, link_up = true, address_present = true;
   std::vector<Handle*> handles;
   std::unique_ptr<Handle> cm_handle;  // rdma_cm's own
+
+  // Numbers of its queue pairs: first_number + [16, 16 + numbers).
+  std::uint32_t first_number = 0, next_number = 0, numbers = 0;
+  std::size_t live_queue_pairs = 0;
+  /// So many requests from here are answered as if a number had come round too soon.
+  int stale_answers = 0;
+  /// Connections that its rdma_cm knows, by the other end: how long, or for ever while they stand.
+  std::map<std::pair<const Device*, std::uint32_t>, Nanoseconds> known_peers;
 
   bool alive() const noexcept { return !removed && link_up; }
   static Device& of(ibv_device* base) noexcept { return *reinterpret_cast<Device*>(base); }
@@ -45,7 +59,7 @@ struct Handle : ibv_context {
   explicit Handle(Device& its_device);
   ~Handle();
   void raise(ibv_async_event event);
-  Device* device_of() const noexcept { return &Device::of(device); }
+  Device& device_of() const noexcept { return Device::of(device); }
   Bell bell;
   std::deque<ibv_async_event> events;
 };
@@ -60,14 +74,19 @@ struct Region : ibv_mr {
 };
 
 struct Window : ibv_mw {
+  std::uint32_t key = 0;  // the device's; ibv_mw::rkey is what the program believes
   QueuePair* bound = nullptr;
   Region* region = nullptr;
   std::uint64_t begin = 0, length = 0;
 };
 
+struct SharedReceives;
+
 struct Completion {
   ibv_wc wc;
-  unsigned frees = 0;  // slots of the send queue
+  unsigned frees = 0;                // slots of the send queue
+  std::uint64_t owner = 0;           // its queue pair's serial number
+  SharedReceives* shared = nullptr;  // whose receive it is
 };
 
 struct Queue;
@@ -79,6 +98,8 @@ struct Channel : ibv_comp_channel {
 struct Queue : ibv_cq {
   void push(const Completion& completion);
   std::deque<Completion> entries;
+  int usable = 0;  // entries
+  int vector = 0;
   bool armed = false, overrun = false;
   unsigned owed = 0;  // events taken and not acknowledged
   int users = 0;
@@ -93,6 +114,7 @@ struct Receive {
 struct SharedReceives : ibv_srq {
   std::deque<Receive> posted;
   std::uint32_t depth = 0, limit = 0;
+  std::uint32_t unpolled = 0;  // used, and their slots not free before they are polled
   int users = 0;
 };
 
@@ -100,11 +122,15 @@ struct Request {
   ibv_send_wr work;
   ibv_sge piece;
   std::vector<std::byte> inlined;
+  std::uint32_t window_key;  // as ibv_mw::rkey was when it was posted
   Nanoseconds arrives;
-  bool delivered = false;
+  bool delivered = false, completed = false;
 };
 
 struct QueuePair : ibv_qp {
+  std::uint64_t serial = 0;
+  // The device's; ibv_qp::state is what ibv_modify_qp() was told.
+  ibv_qp_state actual = IBV_QPS_RESET;
   std::deque<Request> requests;  // delivered ones first
   std::deque<Receive> receives;
   ibv_qp_cap cap{};
@@ -114,26 +140,41 @@ struct QueuePair : ibv_qp {
   int retry_count = 7, rnr_retry = 7, ack_timeout = 14, rnr_timer = 0;
   int tries = 0;
   bool pumping = false;
-  Nanoseconds last_arrival{0}, last_ack{0};
-  std::uint32_t port_space_peer = 0;
-  int bound_windows = 0;
+  Nanoseconds last_post{0}, last_arrival{0}, last_ack{0};
+  Nanoseconds silent_since{-1};  // of a stream: nothing got through
+  std::uint64_t cm = 0;          // key of the id whose connection it is (iWARP)
+  std::vector<Window*> windows;  // bound to it
 
   Device& device_of() const noexcept { return Device::of(context->device); }
 };
 
+struct CmId;
+// What each call does first: takes its time, counts, and may fail. 0, or the error.
+int slow_call(Device& device, const char* name, int usual_error);
+int slow_call(CmId& id, const char* name, int usual_error);
+/// One that cannot fail.
+void count_slow_call(Device& device, const char* name);
+
+// The fast path (posts.cc).
+void fill_operations(ibv_context_ops& operations);
+
 // The network's side of a queue pair (network.cc).
 void send(QueuePair& qp, Request request);
-void fail(QueuePair& qp);  ///< to ERR: everything posted comes back flushed
+void ready_to_send(QueuePair& qp);  ///< what was posted before leaves
+void fail(QueuePair& qp);           ///< to ERR: everything posted comes back flushed
+void unbind(Window& window);
 
 struct EventChannel : rdma_event_channel {
   Bell bell;
   std::deque<struct Event*> events;
+  std::size_t live = 0;  // of them, those that were not called off
 };
 
 struct Event : rdma_cm_event {
   std::vector<std::byte> data;
   std::uint64_t owner = 0;  // key of the id it is about
   std::uint64_t child = 0;  // CONNECT_REQUEST: the new id
+  bool called_off = false;  // one of the two is gone
 };
 
 enum class CmState : std::uint8_t {
@@ -155,15 +196,20 @@ struct CmId : rdma_cm_id {
   std::uint64_t key = 0;
   CmState state = CmState::kIdle;
   std::uint64_t peer = 0;  // key of the other end's id
+  std::uint32_t local_qp = 0;
   std::uint32_t remote_qp = 0;
   std::uint8_t remote_rnr = 7;
   int backlog = 0;
-  int owed = 0;  // events taken and not acknowledged
+  int owed = 0;                // events taken and not acknowledged
+  std::vector<Event*> queued;  // that name it, and nobody has taken
   Device* device = nullptr;
+  Costs early;  // before it had one
   EventChannel& events() const noexcept { return *static_cast<EventChannel*>(channel); }
 };
 
-// The room's side of rdma_cm (cm.cc).
+// The room's side of rdma_cm (cm_messages.cc).
 void device_removed(World& world, Device& device);
+/// iWARP: a queue pair in ERR is the end of its connection.
+void stream_broken(QueuePair& qp);
 
 }  // namespace simulation

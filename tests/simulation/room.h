@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
 #include "conn/transports/transports.h"
 #include "tests/simulation/objects.h"
@@ -42,9 +43,12 @@ struct EndLog {
 };
 
 struct Room {
-  explicit Room(Config config = {}, const std::string& options = {}) : world(config) {
-    near = &world.add_device("sim0", "10.77.0.1");
-    far = &world.add_device("sim1", "10.77.0.2");
+  explicit Room(Config config = {}, const std::string& options = {},
+                const Profile& near_profile = chosen_profile(),
+                const Profile& far_profile = chosen_profile())
+      : world(config) {
+    near = &world.add_device("sim0", "10.77.0.1", near_profile);
+    far = &world.add_device("sim1", "10.77.0.2", far_profile);
     listener =
         type.listen(loop, conn::Endpoint::parse("rdma://10.77.0.1:0" + options), log.handler());
     address = listener->endpoints().front();

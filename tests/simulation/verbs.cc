@@ -1,13 +1,13 @@
-// libibverbs as the simulation has it: making and destroying objects, and the calls of the fast
-// path, which verbs.h reaches through the context's table.
+// libibverbs as the simulation has it: making and destroying objects. Queue pairs are in
+// queue_pairs.cc, the calls of the fast path in posts.cc.
 
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -23,21 +23,24 @@ namespace {
 
 World& world() { return *World::current(); }
 
-// For calls that return a pointer: null and errno, or go on.
-bool fails(const char* call, const Device& device, int usual_error) {
-  int err = world().failing(call, usual_error);
-  if (err == 0 && device.removed) err = EIO;
-  errno = err;
-  return err != 0;
+Device& device_of(const ibv_context* context) {
+  return static_cast<const Handle*>(context)->device_of();
 }
 
-const Device& device_of(const ibv_context* context) {
-  return *static_cast<const Handle*>(context)->device_of();
+// For calls that return a pointer: null and errno, or go on.
+bool fails(const char* call, Device& device, int usual_error) {
+  errno = slow_call(device, call, usual_error);
+  return errno != 0;
+}
+
+std::nullptr_t refuse(int error) {
+  errno = error;
+  return nullptr;
 }
 
 template <class Kind>
-int destroyed(Kind* object, const char* kind) {
-  world().spend_call();
+int destroyed(Device& device, const char* call, Kind* object, const char* kind) {
+  count_slow_call(device, call);
   world().count(kind, -1);
   delete object;
   return 0;
@@ -50,112 +53,31 @@ int in_use(const char* what) {
 
 std::uint32_t new_key() { return (world().next_key += 0x100); }
 
-// --- the fast path -------------------------------------------------------------------------------
-
-int poll_cq(ibv_cq* base, int size, ibv_wc* out) {
-  const Below below;
-  auto& queue = *static_cast<Queue*>(base);
-  if (world().failing("ibv_poll_cq", EIO) != 0) return -1;
-  if (device_of(base->context).removed) return 0;
-  int count = 0;
-  while (count < size && !queue.entries.empty()) {
-    const Completion& next = queue.entries.front();
-    if (const auto qp = world().queue_pairs.find(next.wc.qp_num); qp != world().queue_pairs.end())
-      qp->second->used -= std::min(qp->second->used, next.frees);
-    out[count++] = next.wc;
-    queue.entries.pop_front();
-  }
-  return count;
-}
-
-int req_notify_cq(ibv_cq* base, int) {
-  const Below below;
-  if (const int err = world().failing("ibv_req_notify_cq", EIO)) return err;
-  static_cast<Queue*>(base)->armed = true;
-  return 0;
-}
-
-ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
-  const Below below;
-  if (fails("ibv_alloc_mw", device_of(pd->context), ENOMEM)) return nullptr;
-  auto* window = new Window{};
-  window->context = pd->context;
-  window->pd = pd;
-  window->type = type;
-  window->rkey = new_key();
-  ++static_cast<Domain*>(pd)->users;
-  world().count("mw", 1);
-  return window;
-}
-
-int dealloc_mw(ibv_mw* base) {
-  const Below below;
-  auto* window = static_cast<Window*>(base);
-  if (window->bound != nullptr) --window->bound->bound_windows;
-  if (window->region != nullptr) --window->region->windows;
-  world().windows.erase(window->rkey);
-  --static_cast<Domain*>(base->pd)->users;
-  return destroyed(window, "mw");
-}
-
-template <class Post>
-int post_receives(ibv_recv_wr* work, ibv_recv_wr** bad, std::size_t room, Post post) {
-  for (; work != nullptr; work = work->next) {
-    if (room-- == 0) {
-      *bad = work;
-      return ENOMEM;
-    }
-    post(Receive{work->wr_id, work->sg_list->addr, work->sg_list->length, work->sg_list->lkey});
-  }
-  return 0;
-}
-
-int post_recv(ibv_qp* base, ibv_recv_wr* work, ibv_recv_wr** bad) {
-  const Below below;
-  auto& qp = *static_cast<QueuePair*>(base);
-  if (const int err = world().failing("ibv_post_recv", ENOMEM)) return *bad = work, err;
-  return post_receives(work, bad, qp.cap.max_recv_wr - qp.receives.size(),
-                       [&](const Receive& receive) { qp.receives.push_back(receive); });
-}
-
-int post_srq_recv(ibv_srq* base, ibv_recv_wr* work, ibv_recv_wr** bad) {
-  const Below below;
-  auto& shared = *static_cast<SharedReceives*>(base);
-  if (const int err = world().failing("ibv_post_srq_recv", ENOMEM)) return *bad = work, err;
-  return post_receives(work, bad, shared.depth - shared.posted.size(),
-                       [&](const Receive& receive) { shared.posted.push_back(receive); });
-}
-
-int post_send(ibv_qp* base, ibv_send_wr* work, ibv_send_wr** bad) {
-  const Below below;
-  auto& qp = *static_cast<QueuePair*>(base);
-  int err = world().failing("ibv_post_send", ENOMEM);
-  if (err == 0 && base->state != IBV_QPS_RTS && base->state != IBV_QPS_ERR) err = EINVAL;
-  if (err != 0) return *bad = work, err;
-  for (; work != nullptr; work = work->next) {
-    if (qp.used >= qp.cap.max_send_wr) {
-      *bad = work;
-      return ENOMEM;
-    }
-    ++qp.used;
-    Request request{*work, {}, {}, {}, false};
-    if (work->num_sge > 0) request.piece = work->sg_list[0];
-    if ((work->send_flags & IBV_SEND_INLINE) != 0) {
-      if (request.piece.length > qp.cap.max_inline_data) {
-        *bad = work;
-        return EINVAL;
-      }
-      const auto* from = reinterpret_cast<const std::byte*>(request.piece.addr);
-      request.inlined.assign(from, from + request.piece.length);
-    }
-    send(qp, std::move(request));
-  }
-  return 0;
+void count_region(Device& device, const Region& region, int change) {
+  const std::size_t page = page_size_of(region.addr, region.length);
+  const auto begin = reinterpret_cast<std::uintptr_t>(region.addr) / page;
+  const auto end =
+      (reinterpret_cast<std::uintptr_t>(region.addr) + region.length + page - 1) / page;
+  Costs& costs = device.costs;
+  costs.registrations += change;
+  costs.keys += change;
+  costs.translation_entries += change * static_cast<std::int64_t>(end - begin);
+  costs.pinned += change * static_cast<std::int64_t>(region.length);
+  costs.most_pinned = std::max(costs.most_pinned, costs.pinned);
 }
 
 }  // namespace
 
-// --- objects -------------------------------------------------------------------------------------
+int slow_call(Device& device, const char* name, int usual_error) {
+  ++device.costs.slow[name];
+  const int err = world().failing(name, usual_error);
+  return err == 0 && device.removed ? EIO : err;
+}
+
+void count_slow_call(Device& device, const char* name) {
+  ++device.costs.slow[name];
+  world().spend_call();
+}
 
 Bell::Bell() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
@@ -171,15 +93,10 @@ void Bell::set(bool ringing) noexcept {
 
 Handle::Handle(Device& its_device) : ibv_context{} {
   device = &its_device.base;
-  ops.poll_cq = poll_cq;
-  ops.req_notify_cq = req_notify_cq;
-  ops.post_send = post_send;
-  ops.post_recv = post_recv;
-  ops.post_srq_recv = post_srq_recv;
-  ops.alloc_mw = alloc_mw;
-  ops.dealloc_mw = dealloc_mw;
+  fill_operations(ops);
   async_fd = bell.fd();
   cmd_fd = -1;
+  num_comp_vectors = its_device.profile.vectors;
 }
 
 Handle::~Handle() = default;
@@ -187,18 +104,6 @@ Handle::~Handle() = default;
 void Handle::raise(ibv_async_event event) {
   events.push_back(event);
   bell.set(true);
-}
-
-void Queue::push(const Completion& completion) {
-  if (static_cast<int>(entries.size()) >= cqe) {
-    if (!std::exchange(overrun, true)) world().violation("a completion queue was overrun");
-    return;
-  }
-  entries.push_back(completion);
-  if (!std::exchange(armed, false) || this->channel == nullptr) return;
-  auto* to = static_cast<Channel*>(this->channel);
-  to->events.push_back(this);
-  to->bell.set(true);
 }
 
 }  // namespace simulation
@@ -215,6 +120,8 @@ const char* ibv_wc_status_str(ibv_wc_status status) {
 }
 const char* ibv_event_type_str(ibv_event_type) { return "simulated event"; }
 
+// --- devices -------------------------------------------------------------------------------------
+
 ibv_context* ibv_open_device(ibv_device* base) {
   const Below below;
   Device& device = Device::of(base);
@@ -228,28 +135,44 @@ ibv_context* ibv_open_device(ibv_device* base) {
 int ibv_close_device(ibv_context* context) {
   const Below below;
   auto* handle = static_cast<Handle*>(context);
-  std::erase(handle->device_of()->handles, handle);
-  return destroyed(handle, "context");
+  Device& device = handle->device_of();
+  std::erase(device.handles, handle);
+  return destroyed(device, "ibv_close_device", handle, "context");
 }
 
 int ibv_query_device(ibv_context* context, ibv_device_attr* out) {
   const Below below;
-  if (fails("ibv_query_device", device_of(context), EIO)) return errno;
-  const Config& config = world().config;
+  Device& device = device_of(context);
+  if (fails("ibv_query_device", device, EIO)) return errno;
+  const Profile& profile = device.profile;
   *out = {};
-  out->max_qp_wr = config.max_qp_wr;
-  out->max_cqe = config.max_cqe;
-  out->max_srq = config.shared_receives ? 16 : 0;
-  out->max_srq_wr = config.max_srq_wr;
-  if (config.memory_windows) out->device_cap_flags |= IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  out->vendor_id = profile.vendor_id;
+  out->vendor_part_id = profile.part_id;
+  out->phys_port_cnt = 1;
+  out->max_qp = profile.qp_numbers;
+  out->max_qp_wr = profile.max_qp_wr;
+  out->max_sge = 1;
+  out->max_cq = 1 << 16;
+  out->max_cqe = profile.max_cqe;
+  out->max_mr = 1 << 19;
+  out->max_mr_size = ~std::uint64_t{0};
+  out->max_mw = profile.allocates_windows ? 1 << 19 : 0;
+  out->max_pd = 1 << 19;
+  out->max_qp_rd_atom = out->max_qp_init_rd_atom = 16;
+  out->max_srq = profile.shared_receives ? 1 << 12 : 0;
+  out->max_srq_wr = profile.shared_receives ? profile.max_srq_wr : 0;
+  out->max_srq_sge = profile.shared_receives ? 1 : 0;
+  out->local_ca_ack_delay = profile.ack_delay;
+  if (profile.claims_windows) out->device_cap_flags |= IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   return 0;
 }
 
 int ibv_query_port(ibv_context* context, std::uint8_t, _compat_ibv_port_attr* out) {
   const Below below;
-  if (fails("ibv_query_port", device_of(context), EIO)) return errno;
+  Device& device = device_of(context);
+  if (fails("ibv_query_port", device, EIO)) return errno;
   auto* attributes = reinterpret_cast<ibv_port_attr*>(out);
-  attributes->state = device_of(context).link_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+  attributes->state = device.link_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   return 0;
 }
 
@@ -268,6 +191,8 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* out) {
 }
 void ibv_ack_async_event(ibv_async_event*) {}
 
+// --- memory --------------------------------------------------------------------------------------
+
 ibv_pd* ibv_alloc_pd(ibv_context* context) {
   const Below below;
   if (fails("ibv_alloc_pd", device_of(context), ENOMEM)) return nullptr;
@@ -281,12 +206,13 @@ int ibv_dealloc_pd(ibv_pd* base) {
   const Below below;
   auto* domain = static_cast<Domain*>(base);
   if (domain->users != 0) return in_use("a protection domain");
-  return destroyed(domain, "pd");
+  return destroyed(device_of(base->context), "ibv_dealloc_pd", domain, "pd");
 }
 
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, std::uint64_t, unsigned access) {
   const Below below;
-  if (fails("ibv_reg_mr", device_of(pd->context), ENOMEM)) return nullptr;
+  Device& device = device_of(pd->context);
+  if (fails("ibv_reg_mr", device, ENOMEM)) return nullptr;
   auto* region = new Region{};
   region->context = pd->context;
   region->pd = pd;
@@ -296,6 +222,7 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, std::uint64_t
   region->access = access;
   world().regions[region->lkey] = region;
   ++static_cast<Domain*>(pd)->users;
+  count_region(device, *region, 1);
   world().count("mr", 1);
   return region;
 }
@@ -309,11 +236,15 @@ ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
 int ibv_dereg_mr(ibv_mr* base) {
   const Below below;
   auto* region = static_cast<Region*>(base);
+  Device& device = device_of(base->context);
   if (region->windows != 0) return in_use("a memory region");
   world().regions.erase(region->lkey);
   --static_cast<Domain*>(base->pd)->users;
-  return destroyed(region, "mr");
+  count_region(device, *region, -1);
+  return destroyed(device, "ibv_dereg_mr", region, "mr");
 }
+
+// --- completion queues ---------------------------------------------------------------------------
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   const Below below;
@@ -328,34 +259,69 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
 int ibv_destroy_comp_channel(ibv_comp_channel* base) {
   const Below below;
   if (base->refcnt != 0) return in_use("a completion channel");
-  return destroyed(static_cast<Channel*>(base), "channel");
+  return destroyed(device_of(base->context), "ibv_destroy_comp_channel",
+                   static_cast<Channel*>(base), "channel");
+}
+
+static int rounded(int entries, Rounding rounding) {
+  const auto wish = static_cast<unsigned>(entries);
+  switch (rounding) {
+    case Rounding::kPower:
+      return static_cast<int>(std::bit_ceil(wish));
+    case Rounding::kPowerLessOne:
+      return static_cast<int>(std::bit_ceil(wish + 1) - 1);
+    default:
+      return entries;
+  }
+}
+
+static void set_depth(Queue& queue, const Profile& profile, int entries) {
+  const bool twice = profile.deferred_doorbell && 2 * entries < profile.max_cqe;
+  queue.cqe = std::min(rounded(twice ? 2 * entries : entries, profile.cq_depth), profile.max_cqe);
+  queue.usable = twice ? queue.cqe / 2 : queue.cqe;
 }
 
 ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* user, ibv_comp_channel* channel,
-                      int) {
+                      int vector) {
   const Below below;
-  if (fails("ibv_create_cq", device_of(context), ENOMEM)) return nullptr;
+  Device& device = device_of(context);
+  const Profile& profile = device.profile;
+  if (fails("ibv_create_cq", device, ENOMEM)) return nullptr;
+  if (entries < 1 || entries > profile.max_cqe) return refuse(EINVAL);
+  if (vector < 0 || vector >= profile.vectors) return refuse(profile.wrong_vector);
   auto* queue = new Queue{};
   queue->context = context;
   queue->channel = channel;
   queue->cq_context = user;
-  queue->cqe = entries;
+  queue->vector = vector;
+  set_depth(*queue, profile, entries);
   if (channel != nullptr) ++channel->refcnt;
+  world().queues.push_back(queue);
+  ++device.costs.completion_queues;
+  device.costs.provider_mappings += profile.mappings_cq;
   world().count("cq", 1);
   return queue;
 }
 
 int ibv_resize_cq(ibv_cq* base, int entries) {
   const Below below;
-  if (const int err = world().failing("ibv_resize_cq", ENOMEM)) return err;
-  if (!world().config.resizes) return EOPNOTSUPP;
-  base->cqe = entries;
+  Device& device = device_of(base->context);
+  const Profile& profile = device.profile;
+  if (profile.resizing == Resizing::kNone) return EOPNOTSUPP;
+  if (entries > profile.max_cqe) return EINVAL;
+  if (const int err = slow_call(device, "ibv_resize_cq", ENOMEM)) {
+    if (profile.resizing == Resizing::kFreesRing)
+      world().violation("ibv_resize_cq freed the ring in use when the kernel refused");
+    return err;
+  }
+  set_depth(*static_cast<Queue*>(base), profile, entries);
   return 0;
 }
 
 int ibv_destroy_cq(ibv_cq* base) {
   const Below below;
   auto* queue = static_cast<Queue*>(base);
+  Device& device = device_of(base->context);
   if (queue->users != 0) return in_use("a completion queue");
   if (queue->owed != 0) world().violation("ibv_destroy_cq waits for unacknowledged events");
   if (auto* channel = static_cast<Channel*>(base->channel)) {
@@ -363,7 +329,10 @@ int ibv_destroy_cq(ibv_cq* base) {
     channel->bell.set(!channel->events.empty());
     --channel->refcnt;
   }
-  return destroyed(queue, "cq");
+  std::erase(world().queues, queue);
+  --device.costs.completion_queues;
+  device.costs.provider_mappings -= device.profile.mappings_cq;
+  return destroyed(device, "ibv_destroy_cq", queue, "cq");
 }
 
 int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** queue, void** user) {
@@ -385,21 +354,30 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** queue, void** user) {
 
 void ibv_ack_cq_events(ibv_cq* base, unsigned count) { static_cast<Queue*>(base)->owed -= count; }
 
+// --- shared receive queues -----------------------------------------------------------------------
+
 ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
   const Below below;
-  if (fails("ibv_create_srq", device_of(pd->context), ENOMEM)) return nullptr;
+  Device& device = device_of(pd->context);
+  const Profile& profile = device.profile;
+  if (!profile.shared_receives) return refuse(EOPNOTSUPP);
+  if (fails("ibv_create_srq", device, ENOMEM)) return nullptr;
+  if (attributes->attr.max_wr > static_cast<std::uint32_t>(profile.max_srq_wr))
+    return refuse(EINVAL);
   auto* shared = new SharedReceives{};
   shared->context = pd->context;
   shared->pd = pd;
   shared->depth = attributes->attr.max_wr;
   ++static_cast<Domain*>(pd)->users;
+  ++device.costs.shared_queues;
+  device.costs.provider_mappings += profile.mappings_srq;
   world().count("srq", 1);
   return shared;
 }
 
 int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attributes, int mask) {
   const Below below;
-  if (const int err = world().failing("ibv_modify_srq", EINVAL)) return err;
+  if (const int err = slow_call(device_of(base->context), "ibv_modify_srq", EINVAL)) return err;
   if ((mask & IBV_SRQ_LIMIT) != 0)
     static_cast<SharedReceives*>(base)->limit = attributes->srq_limit;
   return 0;
@@ -408,78 +386,16 @@ int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attributes, int mask) {
 int ibv_destroy_srq(ibv_srq* base) {
   const Below below;
   auto* shared = static_cast<SharedReceives*>(base);
+  Device& device = device_of(base->context);
   if (shared->users != 0) return in_use("a shared receive queue");
+  // What is left in completion queues names it no more.
+  for (Queue* queue : world().queues)
+    for (Completion& entry : queue->entries)
+      if (entry.shared == shared) entry.shared = nullptr;
   --static_cast<Domain*>(base->pd)->users;
-  return destroyed(shared, "srq");
-}
-
-ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* wish) {
-  const Below below;
-  if (fails("ibv_create_qp", device_of(pd->context), ENOMEM)) return nullptr;
-  const Config& config = world().config;
-  if (wish->cap.max_inline_data > config.max_inline) {
-    errno = EINVAL;
-    return nullptr;
-  }
-  auto* qp = new QueuePair{};
-  qp->context = pd->context;
-  qp->pd = pd;
-  qp->send_cq = wish->send_cq;
-  qp->recv_cq = wish->recv_cq;
-  qp->srq = wish->srq;
-  qp->qp_type = wish->qp_type;
-  qp->qp_num = world().next_qp_number++;
-  qp->cap = wish->cap;
-  ++static_cast<Domain*>(pd)->users;
-  ++static_cast<Queue*>(qp->send_cq)->users;
-  ++static_cast<Queue*>(qp->recv_cq)->users;
-  if (qp->srq != nullptr) ++static_cast<SharedReceives*>(qp->srq)->users;
-  world().queue_pairs[qp->qp_num] = qp;
-  world().count("qp", 1);
-  return qp;
-}
-
-int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
-  const Below below;
-  auto& qp = *static_cast<QueuePair*>(base);
-  const bool to_error = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_ERR;
-  // Ending works as long as there is a device.
-  if (!to_error)
-    if (const int err = world().failing("ibv_modify_qp", EINVAL)) return err;
-  if (qp.device_of().removed) return EIO;
-  if ((mask & IBV_QP_DEST_QPN) != 0) qp.peer = attributes->dest_qp_num;
-  if ((mask & IBV_QP_TIMEOUT) != 0) qp.ack_timeout = attributes->timeout;
-  if ((mask & IBV_QP_RETRY_CNT) != 0) qp.retry_count = attributes->retry_cnt;
-  if ((mask & IBV_QP_RNR_RETRY) != 0) qp.rnr_retry = attributes->rnr_retry;
-  if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) qp.rnr_timer = attributes->min_rnr_timer;
-  if (to_error)
-    fail(qp);
-  else if ((mask & IBV_QP_STATE) != 0)
-    qp.state = attributes->qp_state;
-  return 0;
-}
-
-int ibv_destroy_qp(ibv_qp* base) {
-  const Below below;
-  auto* qp = static_cast<QueuePair*>(base);
-  if (qp->bound_windows != 0)
-    world().violation("ibv_destroy_qp waits for the memory windows bound to it");
-  --static_cast<Domain*>(base->pd)->users;
-  --static_cast<Queue*>(base->send_cq)->users;
-  --static_cast<Queue*>(base->recv_cq)->users;
-  if (base->srq != nullptr) --static_cast<SharedReceives*>(base->srq)->users;
-  for (const auto& [key, window] : world().windows)
-    if (window->bound == qp) window->bound = nullptr;
-  world().queue_pairs.erase(base->qp_num);
-  // Some drivers take its completions out of the queues, others leave them.
-  if (world().chance() < 0.5)
-    for (auto* queue : {static_cast<Queue*>(base->send_cq), static_cast<Queue*>(base->recv_cq)})
-      std::erase_if(queue->entries, [&](const Completion& completion) {
-        // Receives of a shared queue are its own, whoever they were used for.
-        return completion.wc.qp_num == base->qp_num &&
-               (base->srq == nullptr || (completion.wc.opcode & IBV_WC_RECV) == 0);
-      });
-  return destroyed(qp, "qp");
+  --device.costs.shared_queues;
+  device.costs.provider_mappings -= device.profile.mappings_srq;
+  return destroyed(device, "ibv_destroy_srq", shared, "srq");
 }
 
 }  // extern "C"

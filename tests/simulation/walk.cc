@@ -7,223 +7,21 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <random>
 
+#include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
 #include "conn/tls/type.h"
 #include "conn/transports/transports.h"
-#include "tests/simulation/objects.h"
-#include "tests/simulation/world.h"
+#include "tests/simulation/walk_internal.h"
 #include "tests/support/certificates.h"
 #include "tests/support/memory_transport.h"
-#include "tests/support/testing.h"
 
 namespace simulation {
-namespace {
 
 using conn::Connection;
 using conn::State;
-
-// What an end sends is the pattern of its stream's number. A client's first bytes are its number,
-// so that the other end knows which two streams it carries.
-std::uint64_t stream_of(std::uint64_t number, bool client) { return 2 * number + (client ? 1 : 0); }
-
-/// One direction of a connection, known to both ends.
-struct Stream {
-  std::uint64_t accepted = 0;  ///< write() took them
-  std::uint64_t received = 0;
-  bool writer_failed = false;  ///< the writing end was told of an error
-  bool reader_failed = false;
-  bool reader_gone = false;  ///< closed before the end of the stream
-};
-
-class Walk {
- public:
-  Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const WalkPlan& plan);
-  WalkReport run();
-
- private:
-  struct End {
-    Walk& walk;
-    std::uint64_t number;
-    bool client;
-    conn::ConnectionPtr connection;
-    std::string header;  // of the number: to be sent, or as far as it has come
-    bool finished = false, shut = false;
-    ae::TimerId timer = 0;
-    Stream* out = nullptr;
-    Stream* in = nullptr;
-  };
-  enum class Over { kNo, kYes };
-
-  void choose_network();
-  void choose_options();
-  void choose_disturbances();
-  void listen();
-  void connect_one();
-  void adopt(conn::ConnectionPtr connection, std::uint64_t number, bool client);
-  void know(End& end, std::uint64_t number);
-  void act(std::uint64_t id);
-  void set_handlers(End& end);
-  void on_readable(std::uint64_t id);
-  void on_writable(std::uint64_t id);
-  Over read_some(End& end);
-  Over write_some(End& end);
-  ssize_t write_bytes(End& end, std::size_t size);
-  void take(End& end, const char* bytes, std::size_t size);
-  void end_of_stream(End& end);
-  void drop(End& end);
-  void finish(End& end);
-  void stop_faults();
-  void run_loop(Nanoseconds span);
-  template <class Condition>
-  void run_until(Condition condition, Nanoseconds span);
-  void complain(std::string what) {
-    if (report_.complaint.empty()) report_.complaint = std::move(what);
-  }
-  void check_what_is_left();
-
-  bool chance(double p) { return std::uniform_real_distribution<>()(random_) < p; }
-  std::uint64_t pick(std::uint64_t least, std::uint64_t most) {
-    return std::uniform_int_distribution<std::uint64_t>(least, most)(random_);
-  }
-  std::size_t some_size() {  // mostly small, now and then large
-    return chance(0.7) ? pick(1, 300) : chance(0.8) ? pick(300, 20000) : pick(20000, 400000);
-  }
-
-  Choices random_;
-  World world_;
-  std::string transport_;
-  std::uint64_t crowd_;  // how many connections at once, if that was asked for
-  bool is_rdma_, is_socket_, calm_;
-  WalkReport report_;
-  Device* near_ = nullptr;
-  Device* far_ = nullptr;
-  std::string options_, client_options_;
-  testing::TempFolder folder_;
-  std::unique_ptr<conn::Registry> registry_;
-  conn::ConnectionType* type_ = nullptr;
-  std::unique_ptr<ae::LibevLoop> loop_;
-  conn::ListenerPtr listener_;
-  conn::Endpoint address_;
-  // By Connection::id(), so that a handler that runs after its connection's end is noticed.
-  std::map<std::uint64_t, std::unique_ptr<End>> ends_;
-  std::map<std::uint64_t, std::array<Stream, 2>> streams_;
-  std::uint64_t numbers_ = 0, to_connect_ = 0;
-  bool finishing_ = false;
-  std::array<char, 1 << 16> buffer_{};
-};
-
-// The network decides by bytes of its own, so that the two do not take each other's.
-Config world_config(std::uint64_t seed, std::span<const std::uint8_t> choices) {
-  return {.seed = seed * 2 + 1, .choices = choices};
-}
-
-Walk::Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const WalkPlan& plan)
-    : random_(seed, choices.first(choices.size() / 2)),
-      world_(world_config(seed, choices.subspan(choices.size() / 2))),
-      transport_(plan.transport),
-      crowd_(plan.connections) {
-  if (transport_.empty()) {
-    // Every other walk is over bare RDMA.
-    const auto& all = walk_transports();
-    transport_ = chance(0.5) ? "rdma" : all[pick(0, all.size() - 1)];
-  }
-  is_rdma_ = transport_.ends_with("rdma");
-  is_socket_ = !is_rdma_ && !transport_.ends_with("memory");
-  calm_ = chance(0.3);
-  choose_network();
-  choose_options();
-  report_.story =
-      fmt::format("{} {}{}{}", transport_, calm_ ? "calm " : "", options_, client_options_);
-}
-
-// --- what the seed chooses -----------------------------------------------------------------------
-
-void Walk::choose_network() {
-  Config& config = world_.config;
-  Weather& weather = config.weather;
-  weather.most_delay = 1us * pick(2, chance(0.2) ? 5000 : 50);
-  weather.most_cm_delay = 1us * pick(50, chance(0.2) ? 200000 : 3000);
-  if (!calm_ && chance(0.4)) weather.slow_message = 0.02;
-  weather.iwarp = chance(0.1);
-  config.memory_windows = chance(0.6);
-  config.shared_receives = chance(0.8);
-  config.resizes = chance(0.8);
-  config.max_inline = chance(0.7) ? 256 : 0;
-  if (chance(0.3)) config.max_qp_wr = 64;
-  if (chance(0.3)) config.max_cqe = static_cast<int>(pick(1000, 5000));
-  if (is_socket_ && chance(0.7)) config.short_transfers = chance(0.5) ? 0.3 : 0.9;
-  near_ = &world_.add_device("sim0", "10.77.0.1");
-  far_ = &world_.add_device("sim1", "10.77.0.2");
-}
-
-void Walk::choose_options() {
-  if (!is_rdma_) return;
-  const auto add = [this](const std::string& one) {
-    options_ += (options_.empty() ? "?" : "&") + one;
-  };
-  if (crowd_ != 0)
-    add(fmt::format("window=4096&send-buffer=8192&backlog={}", crowd_));
-  else if (chance(0.4))
-    add(fmt::format("window={}", std::uint64_t{1} << pick(12, 17)));
-  if (chance(0.3)) add(fmt::format("max-window={}", std::uint64_t{1} << pick(17, 20)));
-  if (crowd_ == 0 && chance(0.4))
-    add(fmt::format("send-buffer={}", std::uint64_t{1} << pick(13, 19)));
-  if (chance(0.3)) add(fmt::format("send-queue={}", pick(8, 64)));
-  if (chance(0.3)) add(fmt::format("receive-queue={}", pick(32, 128)));
-  if (chance(0.3)) add(fmt::format("shared-receive-queue={}", pick(512, 4096)));
-  if (chance(0.3)) add(fmt::format("inline={}", pick(0, 200)));
-  if (chance(0.3)) add("read-budget=16k");
-  if (chance(0.3)) add(chance(0.5) ? "isolation=none" : "isolation=connection");
-  if (chance(0.2)) add(fmt::format("keepalive={}ms", pick(100, 5000)));
-}
-
-void Walk::choose_disturbances() {
-  if (calm_) return;
-  if (chance(0.5)) world_.config.failing_calls = chance(0.3) ? 0.01 : 0.001;
-  for (std::uint64_t i = pick(0, 3); i != 0 && is_rdma_; --i) {
-    const Nanoseconds when = 1us * pick(1, 100000);
-    const Nanoseconds until = when + 1us * pick(1000, chance(0.3) ? 8000000 : 100000);
-    Device& device = chance(0.5) ? *near_ : *far_;
-    World* world = &world_;
-    const std::uint64_t kind = pick(0, 5);
-    ++report_.faults;
-    static constexpr std::array<const char*, 6> kNames = {"path",    "link",  "address",
-                                                          "removal", "event", "stop"};
-    report_.story += fmt::format(" {}@{}ms", kNames[kind], when / 1ms);
-    switch (kind) {
-      case 0:
-        world->after(when, [=, this] { world->set_path(*near_, *far_, false); });
-        world->after(until, [=, this] { world->set_path(*near_, *far_, true); });
-        break;
-      case 1:
-        world->after(when, [=, &device] { world->set_link(device, false); });
-        world->after(until, [=, &device] { world->set_link(device, true); });
-        break;
-      case 2:
-        world->after(when, [=, &device] { world->set_address(device, false); });
-        world->after(until, [=, &device] { world->set_address(device, true); });
-        break;
-      case 3:
-        world->after(when, [=, &device] {
-          if (!device.removed) world->remove_device(device);
-        });
-        break;
-      case 4:
-        world->after(when, [=, &device, type = static_cast<int>(pick(0, 19))] {
-          // Those of a queue pair or a queue name one; the others concern the device.
-          if (type == IBV_EVENT_DEVICE_FATAL || type > IBV_EVENT_PATH_MIG_ERR)
-            world->raise(device, type);
-        });
-        break;
-      default:  // our process is stopped for a while
-        world->after(when, [=] { world->advance(world->now() + (until - when)); });
-    }
-  }
-}
 
 // --- set-up --------------------------------------------------------------------------------------
 
@@ -569,8 +367,6 @@ void Walk::check_what_is_left() {
   if (conn::rdma::teardown_failures() != 0) complain("something could not be destroyed");
   if (calm_ && world_.receives_missing != 0) complain("a receive queue ran dry");
 }
-
-}  // namespace
 
 const std::vector<std::string>& walk_transports() {
   static const std::vector<std::string> all = {"rdma", "tls+rdma", "memory", "tls+memory",

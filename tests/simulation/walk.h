@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/simulation/profile.h"
+
 namespace simulation {
 
 struct WalkReport {
@@ -28,6 +30,7 @@ void prepare_walks();
 struct WalkPlan {
   std::string transport = {};     ///< empty: the seed picks one
   std::uint64_t connections = 0;  ///< 0: the seed picks a few; otherwise so many, at the same time
+  std::vector<const Profile*> profiles = {};  ///< of the two devices; empty: all that can serve
 };
 
 /// One walk in this process. The same seed on the same build walks the same way, provided that the

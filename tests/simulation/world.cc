@@ -28,10 +28,24 @@ World::~World() {
 
 // --- the machines --------------------------------------------------------------------------------
 
-Device& World::add_device(const std::string& name, const std::string& address) {
+Device& World::add_device(const std::string& name, const std::string& address,
+                          const Profile& profile) {
+  constexpr std::size_t kMostDevices = 63;  // what the numbers of queue pairs leave room for
+  if (devices.size() == kMostDevices) throw std::logic_error("too many simulated devices");
   auto device = std::make_unique<Device>();
-  device->base.node_type = IBV_NODE_CA;
-  device->base.transport_type = config.weather.iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+  Profile& own = device->profile;
+  own = profile;
+  own.max_cqe = config.max_cqe.value_or(own.max_cqe);
+  own.max_qp_wr = config.max_qp_wr.value_or(own.max_qp_wr);
+  own.max_srq_wr = config.max_srq_wr.value_or(own.max_srq_wr);
+  own.max_inline = config.max_inline.value_or(own.max_inline);
+  own.shared_receives = config.shared_receives.value_or(own.shared_receives);
+  if (config.memory_windows)
+    own.claims_windows = own.allocates_windows = own.binds_windows = *config.memory_windows;
+  device->first_number = static_cast<std::uint32_t>(devices.size() + 1) << 18;
+  device->numbers = static_cast<std::uint32_t>(own.qp_numbers);
+  device->base.node_type = own.iwarp ? IBV_NODE_RNIC : IBV_NODE_CA;
+  device->base.transport_type = own.iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
   std::strncpy(device->base.name, name.c_str(), sizeof device->base.name - 1);
   device->address = address;
   device->cm_handle = std::make_unique<Handle>(*device);
@@ -60,12 +74,12 @@ void World::raise(Device& device, int type) {
 void World::set_link(Device& device, bool up) {
   if (device.link_up == up || device.removed) return;
   device.link_up = up;
-  raise(device, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+  if (device.profile.port_events) raise(device, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 }
 
 void World::set_address(Device& device, bool present) {
   device.address_present = present;
-  raise(device, IBV_EVENT_GID_CHANGE);
+  if (device.profile.address_events) raise(device, IBV_EVENT_GID_CHANGE);
 }
 
 void World::set_path(const Device& one, const Device& other, bool open) {
@@ -121,7 +135,7 @@ int World::failing(const char* call, int usual_error) {
   const std::string_view name = call;
   // Of the fast path, or somebody else's work.
   const bool no_system_call = name.starts_with("ibv_post") || name == "ibv_poll_cq" ||
-                              name == "ibv_req_notify_cq" || name == "IBV_WR_BIND_MW" ||
+                              name == "ibv_req_notify_cq" || name.starts_with("IBV_WR_") ||
                               name.ends_with("resolution");
   now_ += no_system_call ? kCallTakes : kCallTakes + config.system_call;
   run_due();
@@ -132,6 +146,8 @@ int World::failing(const char* call, int usual_error) {
   last_failed_ = call;
   return usual_error;
 }
+
+Costs World::costs(const Device& device) const { return device.costs; }
 
 std::map<std::string, int> World::objects() const {
   std::map<std::string, int> present;

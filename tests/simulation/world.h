@@ -17,15 +17,19 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <random>
 #include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/simulation/choices.h"
+#include "tests/simulation/costs.h"
+#include "tests/simulation/profile.h"
 
 namespace simulation {
 
@@ -36,6 +40,7 @@ struct Device;
 struct QueuePair;
 struct Region;
 struct Window;
+struct Queue;
 struct CmId;
 
 /// How the network behaves. Messages of one queue pair keep their order, as a reliable connection
@@ -43,8 +48,9 @@ struct CmId;
 struct Weather {
   Nanoseconds least_delay = 1us, most_delay = 20us;        ///< of data
   Nanoseconds least_cm_delay = 20us, most_cm_delay = 2ms;  ///< of rdma_cm's messages
-  double slow_message = 0;  ///< part of the messages that were lost and sent again: 67 ms late
-  bool iwarp = false;       ///< rdma_cm reports ESTABLISHED without CONNECT_RESPONSE
+  bool in_step = false;       ///< what leaves right behind another message arrives right behind it
+  double slow_message = 0;    ///< part of the messages that were lost and sent again: 67 ms late
+  double stale_requests = 0;  ///< part of the connection requests that meet a number's former owner
 };
 
 struct Config {
@@ -54,10 +60,10 @@ struct Config {
   double failing_calls = 0;       ///< part of the calls that fail
   Nanoseconds system_call = 0ns;  ///< what each takes, beyond those that post, poll and arm
   double short_transfers = 0;     ///< part of the socket calls that do less than asked
-  // What the devices can.
-  int max_cqe = 1 << 16, max_qp_wr = 1024, max_srq_wr = 8192;
-  std::uint32_t max_inline = 256;
-  bool memory_windows = true, shared_receives = true, resizes = true;
+  // Instead of what the profiles of the devices say.
+  std::optional<int> max_cqe = {}, max_qp_wr = {}, max_srq_wr = {};
+  std::optional<std::uint32_t> max_inline = {};
+  std::optional<bool> memory_windows = {}, shared_receives = {};
 };
 
 class World {
@@ -70,7 +76,8 @@ class World {
   static World* current() noexcept { return current_; }
 
   // --- the machines ---
-  Device& add_device(const std::string& name, const std::string& address);
+  Device& add_device(const std::string& name, const std::string& address,
+                     const Profile& profile = chosen_profile());
   /// As `rdma link delete`: every id on it is told, its peers see a disconnect, it answers no more.
   void remove_device(Device& device);
   void set_link(Device& device, bool up);
@@ -91,7 +98,11 @@ class World {
   void run_due();
   /// Goes on to the next thing that happens, or to `limit`. False: nothing happens before it.
   bool advance(Nanoseconds limit);
-  Nanoseconds look_at_clock() noexcept { return now_ += 50ns; }
+  Nanoseconds look_at_clock() noexcept {
+    ++clock_looks_;
+    return now_ += 50ns;
+  }
+  std::uint64_t clock_looks() const noexcept { return clock_looks_; }
 
   // --- faults ---
   Config config;
@@ -115,9 +126,13 @@ class World {
   /// Something no correct user of the libraries does: overran a queue, destroyed in wrong order.
   void violation(std::string what) { violations_.push_back(std::move(what)); }
   const std::vector<std::string>& violations() const noexcept { return violations_; }
+  /// For who provoked them.
+  std::vector<std::string> take_violations() { return std::exchange(violations_, {}); }
   std::uint64_t receives_missing = 0;  ///< messages that found no receive posted
   std::uint64_t messages = 0;          ///< delivered
   std::uint64_t waits = 0;             ///< calls of epoll_wait() and ppoll()
+  /// What the device has been asked for so far; subtract an earlier answer.
+  Costs costs(const Device& device) const;
 
   double chance() { return std::uniform_real_distribution<>(0, 1)(random); }
   Nanoseconds between(Nanoseconds least, Nanoseconds most) {
@@ -136,7 +151,9 @@ class World {
   std::map<std::uint32_t, Region*> regions;  // by key, local and remote
   std::map<std::uint32_t, Window*> windows;  // by the key they are bound with
   std::map<std::uint64_t, CmId*> ids;
-  std::uint32_t next_qp_number = 0x11;
+  std::vector<Queue*> queues;
+  std::multimap<std::uint16_t, CmId*> listeners;  // by port, in network order
+  std::uint64_t next_serial = 1;
   std::uint32_t next_key = 0x1000;
   std::uint64_t next_id = 1;
   std::uint16_t next_port = 40000;
@@ -156,6 +173,7 @@ class World {
   std::uint64_t order_ = 0;
   bool running_ = false;
   std::uint64_t calls_ = 0, fail_at_ = 0, failed_calls_ = 0;
+  std::uint64_t clock_looks_ = 0;
   std::string last_failed_;
   std::map<std::string, int> objects_;
   std::vector<std::string> violations_;

@@ -36,7 +36,9 @@ TEST_CASE("simulation: where nobody listens connect fails at once", "[simulation
   room.listener.reset();
   const auto client = room.dial();
   CHECK(room.until_failed(*client) < 100ms);
-  CHECK_THAT(client->last_error(), Contains("nobody listens there"));
+  // iWARP does not tell who refused.
+  CHECK_THAT(client->last_error(),
+             Contains(room.far->profile.iwarp ? "refused" : "nobody listens there"));
 }
 
 TEST_CASE("simulation: an address's deadline that passes unseen costs the next address nothing",
@@ -67,13 +69,20 @@ TEST_CASE("simulation: an address's deadline that passes unseen costs the next a
   }
 }
 
+// A byte stream asks again for minutes: only the peer's silence shows, after three keepalives of 3
+// s and the clock's seconds.
+static Nanoseconds silence_shows(const Room& room, Nanoseconds otherwise) {
+  return room.far->profile.stream ? 12s : otherwise;
+}
+
 TEST_CASE("simulation: a black hole under data shows within 3 s", "[simulation][faults]") {
   Room room;
   const auto client = room.connected();
   room.world.set_path(*room.near, *room.far, false);
   REQUIRE(client->write("lost", 4) == 4);
-  CHECK(room.until_failed(*client) < 3s);
-  CHECK_THAT(client->last_error(), Contains("does not answer any more"));
+  CHECK(room.until_failed(*client) < silence_shows(room, 3s));
+  CHECK_THAT(client->last_error(),
+             Contains(room.far->profile.stream ? "silent" : "does not answer any more"));
 }
 
 TEST_CASE("simulation: a machine that fell silent is noticed by who only waits within 10 s",
@@ -81,7 +90,7 @@ TEST_CASE("simulation: a machine that fell silent is noticed by who only waits w
   Room room;
   const auto client = room.connected();
   room.world.set_path(*room.near, *room.far, false);
-  CHECK(room.until_failed(*client) < 10s);
+  CHECK(room.until_failed(*client) < silence_shows(room, 10s));
   RUN_UNTIL(room.loop, room.log.endings.size() == 1);
   CHECK(room.log.endings[0] != "end of stream");
 }
@@ -99,9 +108,10 @@ TEST_CASE("simulation: a link that goes down ends its connections, and up again 
   Room room;
   const auto client = room.connected();
   room.world.set_link(*room.near, false);
-  CHECK(room.until_failed(*client) < 10s);
+  CHECK(room.until_failed(*client) < silence_shows(room, 10s));
   RUN_UNTIL(room.loop, room.log.endings.size() == 1);
-  CHECK_THAT(room.log.endings[0], Contains("sim0"));
+  // Without an event it is the peer's silence that ends it.
+  if (room.near->profile.port_events) CHECK_THAT(room.log.endings[0], Contains("sim0"));
   room.world.set_link(*room.near, true);
   room.run_for(1s);
   (void)room.connected();
@@ -112,6 +122,7 @@ TEST_CASE("simulation: an address that is taken away ends the connections that u
   Room room;
   const auto client = room.connected();
   room.world.set_address(*room.near, false);
+  if (!room.near->profile.address_events) return room.echoes(*client);  // nobody is told
   RUN_UNTIL(room.loop, room.log.endings.size() == 1);
   CHECK_THAT(room.log.endings[0], Contains("no longer on this machine"));
   CHECK(room.until_failed(*client) < 1s);
@@ -214,9 +225,11 @@ TEST_CASE("simulation: events of the device end what they concern, and nothing e
   handle->raise(event);
   room.run_for(10ms);
   const bool ends_one = type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR ||
-                        type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_PATH_MIG_ERR;
-  const bool ends_all = type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_CQ_ERR ||
-                        type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_PORT_ERR;
+                        type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_PATH_MIG_ERR ||
+                        type == IBV_EVENT_QP_LAST_WQE_REACHED;
+  // A port's error is asked after: here the port is up.
+  const bool ends_all =
+      type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_CQ_ERR || type == IBV_EVENT_SRQ_ERR;
   CHECK(room.log.endings.size() == (ends_all ? 2u : ends_one ? 1u : 0u));
   for (const std::string& each : room.log.endings) CHECK_THAT(each, Contains("sim0"));
   if (!ends_all) room.echoes(*other);
@@ -258,18 +271,10 @@ TEST_CASE("simulation: without a device there is one clear sentence", "[simulati
                     Contains("no RDMA device on this machine"));
 }
 
-TEST_CASE("simulation: iWARP, which has no answer of its own to a request, connects as well",
+TEST_CASE("simulation: devices without memory windows, inline and shared receives",
           "[simulation]") {
   Config config;
-  config.weather.iwarp = true;
-  Room room(config);
-  (void)room.connected();
-}
-
-TEST_CASE("simulation: devices without memory windows, inline, shared receives or resizing",
-          "[simulation]") {
-  Config config;
-  config.memory_windows = config.shared_receives = config.resizes = false;
+  config.memory_windows = config.shared_receives = false;
   config.max_inline = 0;
   config.max_qp_wr = 64;
   config.max_cqe = 600;

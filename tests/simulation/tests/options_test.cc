@@ -108,10 +108,12 @@ TEST_CASE("simulation: arrivals beyond the backlog are refused, and those within
   };
   RUN_UNTIL(room.loop, in_state(conn::State::kConnecting) == 0);
   CHECK(in_state(conn::State::kConnected) >= 2);
-  CHECK(in_state(conn::State::kError) >= 1);
+  // With iWARP there is no more to wait for once a request was accepted.
+  if (!room.near->profile.iwarp) CHECK(in_state(conn::State::kError) >= 1);
   for (const auto& each : clients)
     if (each->state() == conn::State::kError)
-      CHECK_THAT(each->last_error(), Contains("refused by the server"));
+      CHECK_THAT(each->last_error(),
+                 Contains(room.far->profile.iwarp ? "refused" : "refused by the server"));
 }
 
 TEST_CASE("simulation: a loop that spins before it sleeps serves as well", "[simulation]") {

@@ -5,6 +5,10 @@
 //   AECONN_TORTURE_STRIDE=1   every allocation of OpenSSL (default: every 37th)
 //   AECONN_TORTURE_NUMBER=20  only this one, in this process
 //   AECONN_TORTURE=tcp        only this transport
+//   AECONN_TORTURE_PROFILE=mlx5,hns   only devices of these profiles. Without it rdma has its turn
+//   on
+//                             every one that can serve, and TLS over it on the first: what TLS
+//                             calls is the same on all of them.
 
 #include <fmt/format.h>
 
@@ -12,6 +16,7 @@
 #include <filesystem>
 #include <map>
 
+#include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
 #include "conn/resolver.h"
 #include "conn/transports/transports.h"
@@ -94,8 +99,8 @@ std::size_t open_descriptors() {
 
 class Torture {
  public:
-  explicit Torture(std::string transport) : transport_(std::move(transport)) {
-    world_.add_device("sim0", "10.77.0.1");
+  Torture(std::string transport, const Profile& profile) : transport_(std::move(transport)) {
+    world_.add_device("sim0", "10.77.0.1", profile);
     for (const auto& each : registry_.types())
       if (each->name().starts_with("tls"))
         each->configure(testing::test_tls_options(each->name() == "tls+rdma" ? "localhost" : ""));
@@ -266,21 +271,22 @@ class Torture {
   std::string complaint_;
 };
 
-void torture(const std::string& transport, What what, std::uint64_t stride = 1) {
-  const char* only = std::getenv("AECONN_TORTURE");
-  if (only != nullptr && transport != only) return;
-  testing::test_identity();
-  if (const char* one = std::getenv("AECONN_TORTURE_NUMBER")) {
-    Outcome outcome;
-    CHECK(Torture(transport).run(what, std::strtoull(one, nullptr, 10), outcome) == "");
-    return;
-  }
+std::vector<const Profile*> profiles_for(const std::string& transport) {
+  const bool told = std::getenv("AECONN_TORTURE_PROFILE") != nullptr;
+  if (!transport.ends_with("rdma")) return {&all_profiles().front()};
+  if (!told && transport != "rdma") return {&all_profiles().front()};
+  return profiles_from("AECONN_TORTURE_PROFILE");
+}
+
+void torture_on(const Profile& profile, const std::string& transport, What what,
+                std::uint64_t stride) {
   std::uint64_t tried = 0, survived = 0, failed = 0;
   for (std::uint64_t number = 1;; number += stride) {
     const ChildRun<Outcome> run = run_in_child<Outcome>(
-        [&](Outcome& outcome) { return Torture(transport).run(what, number, outcome); });
+        [&](Outcome& outcome) { return Torture(transport, profile).run(what, number, outcome); });
     if (!run.complaint.empty()) {
-      fmt::print(stderr, "{}, number {}: {}\n", transport, number, run.complaint);
+      fmt::print(stderr, "{} on {}, number {}: {}\n", transport, profile.name, number,
+                 run.complaint);
       if (++failed == 10) break;
     } else if (run.sums.failed == 0) {
       break;
@@ -290,10 +296,26 @@ void torture(const std::string& transport, What what, std::uint64_t stride = 1) 
   }
   static constexpr std::array<const char*, 3> kNames = {"calls", "allocations",
                                                         "allocations of OpenSSL"};
-  fmt::print("{}: {} {} failed in turn, {} went unnoticed\n", transport, tried,
+  fmt::print("{}{}: {} {} failed in turn, {} went unnoticed\n", transport,
+             transport.ends_with("rdma") ? fmt::format(" on {}", profile.name) : "", tried,
              kNames[static_cast<std::size_t>(what)], survived);
+  CAPTURE(profile.name);
   CHECK(failed == 0);
   CHECK(tried != 0);
+}
+
+void torture(const std::string& transport, What what, std::uint64_t stride = 1) {
+  const char* only = std::getenv("AECONN_TORTURE");
+  if (only != nullptr && transport != only) return;
+  testing::test_identity();
+  for (const Profile* profile : profiles_for(transport)) {
+    if (const char* one = std::getenv("AECONN_TORTURE_NUMBER")) {
+      Outcome outcome;
+      CHECK(Torture(transport, *profile).run(what, std::strtoull(one, nullptr, 10), outcome) == "");
+    } else {
+      torture_on(*profile, transport, what, stride);
+    }
+  }
 }
 
 }  // namespace

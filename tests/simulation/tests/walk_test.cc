@@ -3,6 +3,7 @@
 //   AECONN_SEEDS=20000       how many (default 200)
 //   AECONN_FIRST_SEED=17     the first (default 1); with AECONN_SEEDS=1 it runs in this process
 //   AECONN_WALK=tls+rdma     only over this transport
+//   AECONN_WALK_PROFILE=mlx5,bnxt_re   devices of these profiles only
 //   AECONN_CROWD=5000        how many connections the crowds have (default 2000)
 //   AECONN_CROWDS=20         how many crowds (default 4), from the first seed on
 
@@ -23,6 +24,8 @@ std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
+std::vector<const Profile*> profiles() { return profiles_from("AECONN_WALK_PROFILE"); }
+
 struct Sums {
   std::uint64_t connections = 0, bytes = 0, faults = 0;
 };
@@ -36,7 +39,7 @@ TEST_CASE("simulation: random walks over the API keep every promise", "[simulati
   const std::string transport = only != nullptr ? only : "";
   prepare_walks();
   if (count == 1) {
-    const WalkReport report = walk(first, {.transport = transport});
+    const WalkReport report = walk(first, {.transport = transport, .profiles = profiles()});
     INFO(report.story);
     CHECK(report.complaint == "");
     return;
@@ -45,7 +48,7 @@ TEST_CASE("simulation: random walks over the API keep every promise", "[simulati
   std::uint64_t failed = 0, seed = first;
   for (; seed < first + count && failed < 20; ++seed) {
     const ChildRun<Sums> run = run_in_child<Sums>([&](Sums& sums) -> std::string {
-      const WalkReport report = walk(seed, {.transport = transport});
+      const WalkReport report = walk(seed, {.transport = transport, .profiles = profiles()});
       sums = {report.connections, report.bytes, report.faults};
       return report.complaint.empty() ? "" : report.complaint + " (" + report.story + ")";
     });
@@ -65,7 +68,9 @@ TEST_CASE("simulation: a crowd of connections in one world keeps every promise",
           "[simulation][walk]") {
   const std::uint64_t first = number_from("AECONN_FIRST_SEED", 1);
   const std::uint64_t crowds = number_from("AECONN_CROWDS", 4);
-  const WalkPlan plan = {.transport = "rdma", .connections = number_from("AECONN_CROWD", 2000)};
+  const WalkPlan plan = {.transport = "rdma",
+                         .connections = number_from("AECONN_CROWD", 2000),
+                         .profiles = profiles()};
   prepare_walks();
   for (std::uint64_t seed = first; seed < first + crowds; ++seed) {
     struct Counts {

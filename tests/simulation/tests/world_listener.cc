@@ -40,7 +40,9 @@ class WorldForConformance : public Listener {
       wanted = wanted || tag == "conformance" || tag == "rdma-device";
 #endif
     if (!wanted) return;
-    world_ = std::make_unique<simulation::World>();
+    simulation::Config config;
+    config.weather.in_step = true;
+    world_ = std::make_unique<simulation::World>(config);
     world_->add_device("sim0", "10.77.0.1");
     world_->add_device("sim1", "10.77.0.2");
   }

@@ -1,0 +1,268 @@
+#include "tests/simulation/profile.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+namespace simulation {
+namespace {
+
+// Where a driver's figure comes from firmware, it is a typical one.
+std::vector<Profile> make_profiles() {
+  std::vector<Profile> all;
+  all.push_back(
+      {.name = "rxe",
+       .read_in = "rxe/rxe.c, sw/rxe/rxe_param.h, rxe_qp.c, rxe_mw.c, rxe_cq.c, rxe_net.c",
+       .vendor_id = 0xffffff,
+       .qp_numbers = 131056,
+       .claims_windows = true,
+       .allocates_windows = true,
+       .binds_windows = true,
+       .max_qp_wr = 1 << 20,
+       .max_srq_wr = 1 << 20,
+       .max_cqe = 32767,
+       .queue_depth = Rounding::kPowerLessOne,
+       .cq_depth = Rounding::kPowerLessOne,
+       .honours_vector = false,
+       .max_inline = 512,
+       .inline_grant = InlineGrant::kPieces,
+       .too_early = TooEarly::kTakenAndRefused,
+       .ack_delay = 15,
+       .mappings_qp = 1,
+       .mappings_own_receives = 1,
+       .mappings_cq = 1,
+       .mappings_srq = 1});
+  all.push_back({.name = "mlx5",
+                 .read_in = "mlx5/verbs.c, qp.c, cq.c, srq.c, hw/mlx5/main.c, qp.c",
+                 .vendor_id = 0x02c9,
+                 .part_id = 4125,
+                 .claims_windows = true,
+                 .allocates_windows = true,
+                 .binds_windows = true,
+                 .max_qp_wr = 8192,
+                 .max_srq_wr = 32767,
+                 .max_cqe = (1 << 22) - 1,
+                 .cq_depth = Rounding::kPowerLessOne,
+                 .vectors = 16,
+                 .max_inline = 828,
+                 .inline_grant = InlineGrant::kRequest,
+                 .inline_too_long = ENOMEM,
+                 .leftovers = Leftovers::kDropped,
+                 .ack_delay = 16});
+  all.push_back({.name = "bnxt_re",
+                 .read_in = "bnxt_re/verbs.c, main.c, memory.c, hw/bnxt_re/ib_verbs.c, main.c",
+                 .vendor_id = 0x14e4,
+                 .part_id = 0x1750,
+                 .claims_windows = true,
+                 .max_qp_wr = 8191,
+                 .max_srq_wr = 8191,
+                 .max_cqe = 131071,
+                 .queue_depth = Rounding::kPowerLessOne,
+                 .cq_depth = Rounding::kPowerLessOne,
+                 .deferred_doorbell = true,
+                 .resizing = Resizing::kFreesRing,
+                 .honours_vector = false,
+                 .max_inline = 96,
+                 .inline_grant = InlineGrant::kFixed,
+                 .too_much_inline = TooMuchInline::kRefusedMutely,
+                 .bad_opcode = -EINVAL,
+                 .inline_too_long = ENOMEM,
+                 .room_before_opcode = true,
+                 .leftovers = Leftovers::kDroppedWithSlot,
+                 .flush_keeps_receive = true,
+                 .ack_delay = 16,
+                 .mappings_qp = 1,
+                 .mappings_cq = 2,
+                 .mappings_srq = 2});
+  all.push_back({.name = "irdma-e810",
+                 .read_in = "irdma/uverbs.c, uk.c, umain.c, hw/irdma/verbs.c, utils.c, defs.h",
+                 .vendor_id = 0x8086,
+                 .part_id = 0x1592,
+                 .allocates_windows = true,
+                 .binds_windows = true,
+                 .key_changes_at_post = true,
+                 .max_qp_wr = 4063,
+                 .max_srq_wr = 0,
+                 .max_cqe = 1048574,
+                 .shared_receives = false,
+                 .vectors = 16,
+                 .max_inline = 101,
+                 .leftovers = Leftovers::kDropped,
+                 .last_wqe_reached = false,
+                 .port_events = false});
+  all.push_back({.name = "irdma-gen3",
+                 .read_in = "irdma/uverbs.c, uk.c, umain.c; irdma_query_device for IRDMA_GEN_3",
+                 .vendor_id = 0x8086,
+                 .part_id = 0x1452,
+                 .claims_windows = true,
+                 .allocates_windows = true,
+                 .binds_windows = true,
+                 .key_changes_at_post = true,
+                 .max_qp_wr = 4063,
+                 .max_srq_wr = 32767,
+                 .max_cqe = 1048574,
+                 .vectors = 16,
+                 .max_inline = 101,
+                 .leftovers = Leftovers::kDangling,
+                 .port_events = false});
+  all.push_back({.name = "erdma",
+                 .read_in = "erdma/erdma_verbs.c, hw/erdma/erdma_verbs.c, erdma_cm.c, erdma_main.c",
+                 .vendor_id = 0x1ded,
+                 .part_id = 0x107f,
+                 .iwarp = true,
+                 .max_qp_wr = 8192,
+                 .max_srq_wr = 0,
+                 .max_cqe = 1 << 20,
+                 .shared_receives = false,
+                 .cq_depth = Rounding::kPower,
+                 .resizing = Resizing::kNone,
+                 .wrong_vector = EIO,
+                 .max_inline = 96,
+                 .full = -ENOMEM,
+                 .bad_opcode = -EINVAL,
+                 .inline_too_long = -EINVAL,
+                 .full_receives = -ENOMEM,
+                 .in_error = -EIO,
+                 .error_by_state = true,
+                 .room_before_opcode = true,
+                 .leftovers = Leftovers::kDroppedByNumber,
+                 .last_wqe_reached = false,
+                 .port_events = false,
+                 .address_events = false,
+                 .mappings_cq = 1});
+  // Older kernels claim the windows that this library has no more.
+  all.push_back({.name = "hns",
+                 .read_in = "hns/hns_roce_u_hw_v2.c, hns_roce_u_verbs.c, hw/hns/hns_roce_main.c",
+                 .vendor_id = 0x19e5,
+                 .part_id = 0xa222,
+                 .claims_windows = true,
+                 .max_qp_wr = 32768,
+                 .max_srq_wr = 32768,
+                 .max_cqe = 4194304,
+                 .queue_depth = Rounding::kPower,
+                 .cq_depth = Rounding::kPower,
+                 .resizing = Resizing::kNone,
+                 .max_inline = 32,
+                 .inline_grant = InlineGrant::kPower,
+                 .too_much_inline = TooMuchInline::kLess,
+                 .too_early = TooEarly::kRefused,
+                 .room_before_opcode = true,
+                 .leftovers = Leftovers::kDropped,
+                 .port_events = false,
+                 .ack_delay = 15,
+                 .mappings_qp = 2,
+                 .mappings_cq = 1,
+                 .mappings_srq = 2});
+  all.push_back({.name = "iwarp",
+                 .read_in = "cxgb4/qp.c, verbs.c, cq.c, hw/cxgb4/qp.c, provider.c, core/iwcm.c",
+                 .vendor_id = 0x1425,
+                 .part_id = 0x6401,
+                 .iwarp = true,
+                 .stream = true,
+                 .rtr_when_connected = EIO,
+                 .max_qp_wr = 8190,
+                 .max_srq_wr = 8190,
+                 .max_cqe = 65407,
+                 .resizing = Resizing::kNone,
+                 .max_inline = 256,
+                 .inline_grant = InlineGrant::kAlways,
+                 .full = -ENOMEM,
+                 .bad_opcode = -EINVAL,
+                 .inline_too_long = -EMSGSIZE,
+                 .full_receives = -ENOMEM,
+                 .full_shared_names_bad = false,
+                 .in_error = -EINVAL,
+                 .room_before_opcode = true,
+                 .looks_at_first_piece = true,
+                 .leftovers = Leftovers::kDropped,
+                 .port_events = false,
+                 .address_events = false,
+                 .mappings_qp = 2,
+                 .mappings_own_receives = 2,
+                 .mappings_cq = 2,
+                 .mappings_srq = 2});
+  all.push_back({.name = "iwarp-no-imm",
+                 .read_in = "siw/siw.c, sw/siw/siw_verbs.c, siw_qp.c, siw_cm.c, core/iwcm.c",
+                 .vendor_id = 0x626d74,
+                 .immediate = false,
+                 .iwarp = true,
+                 .stream = true,
+                 .max_qp_wr = 32768,
+                 .max_srq_wr = 327680,
+                 .max_cqe = 3276800,
+                 .queue_depth = Rounding::kPower,
+                 .cq_depth = Rounding::kPower,
+                 .resizing = Resizing::kNone,
+                 .honours_vector = false,
+                 .max_inline = 80,
+                 .full = -ENOMEM,
+                 .bad_opcode = -EINVAL,
+                 .inline_too_long = -EINVAL,
+                 .full_receives = -ENOMEM,
+                 .room_before_opcode = true,
+                 .forgets_refusals = true,
+                 .last_wqe_reached = false,
+                 .port_events = false,
+                 .address_events = false,
+                 .mappings_qp = 1,
+                 .mappings_own_receives = 1,
+                 .mappings_cq = 1,
+                 .mappings_srq = 1});
+  // EFA itself is unknown to rdma_cm, so nobody gets as far as its queue pairs.
+  all.push_back({.name = "no-rc",
+                 .read_in = "efa/verbs.c, hw/efa/efa_verbs.c, core/cma.c",
+                 .vendor_id = 0x1d0f,
+                 .part_id = 0xefa1,
+                 .reliable = false,
+                 .max_srq_wr = 0,
+                 .max_cqe = 32768,
+                 .shared_receives = false,
+                 .resizing = Resizing::kNone,
+                 .max_inline = 32,
+                 .last_wqe_reached = false,
+                 .port_events = false});
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Profile>& all_profiles() {
+  static const std::vector<Profile> all = make_profiles();
+  return all;
+}
+
+std::vector<const Profile*> serving_profiles() {
+  std::vector<const Profile*> all;
+  for (const Profile& each : all_profiles())
+    if (each.serves()) all.push_back(&each);
+  return all;
+}
+
+const Profile& profile_named(std::string_view name) {
+  for (const Profile& each : all_profiles())
+    if (each.name == name) return each;
+  std::string known;
+  for (const Profile& each : all_profiles()) known += std::string(" ") + each.name;
+  throw std::invalid_argument("no profile " + std::string(name) + "; there are" + known);
+}
+
+std::vector<const Profile*> profiles_from(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr) return serving_profiles();
+  std::vector<const Profile*> named;
+  for (std::string_view left = text; !left.empty();) {
+    const std::size_t comma = std::min(left.find(','), left.size());
+    named.push_back(&profile_named(left.substr(0, comma)));
+    left.remove_prefix(std::min(comma + 1, left.size()));
+  }
+  return named;
+}
+
+const Profile& chosen_profile() {
+  const char* text = std::getenv("AECONN_PROFILE");
+  static const Profile& chosen = profile_named(text != nullptr ? text : "rxe");
+  return chosen;
+}
+
+}  // namespace simulation

@@ -1,0 +1,126 @@
+#pragma once
+// What one kind of RDMA device claims, can, and does: one row of profile.cc for each, read in its
+// driver. A profile belongs to a device, so devices of two kinds meet in one world.
+
+#include <cerrno>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace simulation {
+
+/// How the depth of a queue is rounded up from what was asked for.
+enum class Rounding : std::uint8_t { kNone, kPower, kPowerLessOne };
+
+/// What ibv_create_qp() makes of a wish for inline data that is not too much.
+enum class InlineGrant : std::uint8_t {
+  kAsAsked,
+  kPieces,   ///< the room of the scatter list, 16 bytes at least
+  kRequest,  ///< requests are whole 64 bytes, the rest is room
+  kFixed,    ///< the most there is, if any was asked for
+  kAlways,   ///< the most there is
+  kPower     ///< a power of two
+};
+
+/// What it does with a wish for more than there is.
+enum class TooMuchInline : std::uint8_t {
+  kRefused,        ///< EINVAL
+  kRefusedMutely,  ///< null, and errno is whatever it was
+  kLess            ///< gives what there is
+};
+
+enum class Resizing : std::uint8_t {
+  kNone,
+  kWorks,
+  kFreesRing  ///< where the kernel refuses, the ring in use is freed
+};
+
+/// Entries of a queue pair that are in a completion queue when it is destroyed.
+enum class Leftovers : std::uint8_t {
+  kStay,
+  kDropped,          ///< with those of a shared queue, whose slots are free then
+  kDroppedWithSlot,  ///< and the slots of a shared queue are never free again
+  kDroppedByNumber,  ///< when they are polled, unless a new queue pair has the number
+  kDangling          ///< dropped, but not those of a shared queue: polled, they are memory freed
+};
+
+/// What ibv_post_send() does before the queue pair may send.
+enum class TooEarly : std::uint8_t {
+  kTaken,  ///< keeps it until then
+  kRefused,
+  kTakenAndRefused  ///< says EINVAL, names no request, and keeps it all the same
+};
+
+struct Profile {
+  const char* name;
+  const char* read_in;  ///< files of rdma-core's providers/, and of the kernel's drivers/infiniband
+  std::uint32_t vendor_id, part_id = 0;
+
+  // --- transport and connection set-up ---
+  bool reliable = true;   ///< has queue pairs of type RC
+  bool immediate = true;  ///< WRITE WITH IMMEDIATE
+  bool iwarp = false;     ///< rdma_cm's order of events is iWARP's
+  /// Over a byte stream: a request completes when the stream has it, a message without a receive
+  /// ends the connection, and so does IBV_QPS_ERR with what is under way.
+  bool stream = false;
+  int rtr_when_connected = 0;  ///< what modifying to RTR says then
+  int qp_numbers = 1024;       ///< how many there are before they come round
+
+  // --- keys ---
+  bool claims_windows = false;       ///< type 2B, in device_cap_flags
+  bool allocates_windows = false;    ///< ibv_alloc_mw
+  bool binds_windows = false;        ///< IBV_WR_BIND_MW, IBV_WR_LOCAL_INV
+  bool key_changes_at_post = false;  ///< ibv_mw::rkey, also where the post is refused
+
+  // --- queues ---
+  int max_qp_wr = 4096, max_srq_wr = 8192, max_cqe = 65535;
+  bool shared_receives = true;
+  Rounding queue_depth = Rounding::kNone, cq_depth = Rounding::kNone;
+  bool deferred_doorbell = false;  ///< twice the entries are reported, half of them are usable
+  Resizing resizing = Resizing::kWorks;
+  int vectors = 8;
+  bool honours_vector = true;
+  int wrong_vector = EINVAL;
+
+  // --- inline data ---
+  std::uint32_t max_inline = 0;
+  InlineGrant inline_grant = InlineGrant::kAsAsked;
+  TooMuchInline too_much_inline = TooMuchInline::kRefused;
+
+  // --- what the calls of the fast path return ---
+  int full = ENOMEM, bad_opcode = EINVAL, inline_too_long = EINVAL;
+  int full_receives = ENOMEM;
+  bool full_shared_names_bad = true;  ///< sets *bad_wr when the shared queue is full
+  int in_error = 0;                   ///< of posts then; 0: taken, and flushed
+  bool error_by_state = false;        ///< goes by ibv_qp::state, not by what happened
+  TooEarly too_early = TooEarly::kTaken;
+  bool room_before_opcode = false;    ///< which of the two is looked at first
+  bool forgets_refusals = false;      ///< returns 0 if a chain's first part was taken
+  bool looks_at_first_piece = false;  ///< of a chain of two that begins with a write
+
+  // --- the end, and events ---
+  Leftovers leftovers = Leftovers::kStay;
+  bool flush_keeps_receive = false;  ///< one under way is flushed without a completion
+  bool last_wqe_reached = true;
+  bool port_events = true;     ///< tells when the carrier comes and goes
+  bool address_events = true;  ///< GID_CHANGE
+  std::uint8_t ack_delay = 0;  ///< local_ca_ack_delay
+
+  // --- mappings that the provider makes in the process ---
+  int mappings_qp = 0, mappings_own_receives = 0, mappings_cq = 0, mappings_srq = 0;
+
+  /// Can connections of ours be made on it?
+  bool serves() const noexcept { return reliable && immediate; }
+  bool bound_keys() const noexcept { return claims_windows && allocates_windows && binds_windows; }
+};
+
+const std::vector<Profile>& all_profiles();
+std::vector<const Profile*> serving_profiles();
+/// Throws std::invalid_argument.
+const Profile& profile_named(std::string_view name);
+/// Those that an environment variable names ("mlx5,bnxt_re"); without it all that can serve.
+std::vector<const Profile*> profiles_from(const char* variable);
+/// AECONN_PROFILE's, or rxe: what devices have unless told.
+const Profile& chosen_profile();
+
+}  // namespace simulation

@@ -1,0 +1,201 @@
+// Queue pairs as libibverbs has them: what each driver grants, which changes of state it takes, and
+// what it leaves behind.
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include "tests/simulation/memory.h"
+#include "tests/simulation/objects.h"
+
+namespace simulation {
+namespace {
+
+World& world() { return *World::current(); }
+
+// Overhead of a request with all that a queue pair may be asked for, and its unit (mlx5).
+constexpr std::uint32_t kRequestOverhead = 192, kRequestUnit = 64, kInlineHeader = 4;
+constexpr std::uint32_t kPiece = 16;
+
+std::uint32_t rounded_up(std::uint32_t value, std::uint32_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+std::uint32_t granted_inline(const Profile& profile, const ibv_qp_cap& wish) {
+  const std::uint32_t asked = std::min(wish.max_inline_data, profile.max_inline);
+  const std::uint32_t pieces = kPiece * wish.max_send_sge;
+  switch (profile.inline_grant) {
+    case InlineGrant::kPieces:
+      return std::max(asked, pieces);
+    case InlineGrant::kRequest: {
+      const std::uint32_t data = asked == 0 ? 0 : rounded_up(kInlineHeader + asked, kPiece);
+      const std::uint32_t request =
+          rounded_up(kRequestOverhead + std::max(data, pieces), kRequestUnit);
+      return request - kRequestOverhead - kInlineHeader;
+    }
+    case InlineGrant::kFixed:
+      return asked != 0 ? profile.max_inline : 0;
+    case InlineGrant::kAlways:
+      return profile.max_inline;
+    case InlineGrant::kPower:
+      return asked != 0 ? std::min(std::bit_ceil(asked), profile.max_inline) : 0;
+    default:
+      return asked;
+  }
+}
+
+std::uint32_t granted_depth(const Profile& profile, std::uint32_t asked) {
+  const auto most = static_cast<std::uint32_t>(profile.max_qp_wr);
+  if (asked == 0 || profile.queue_depth == Rounding::kNone) return asked;
+  const std::uint32_t less = profile.queue_depth == Rounding::kPowerLessOne ? 1 : 0;
+  return std::max(asked, std::min(std::bit_ceil(asked + less) - less, most));
+}
+
+// The next one that nobody has; the range grows with those that live.
+std::uint32_t new_number(Device& device) {
+  constexpr std::uint32_t kReserved = 16, kMost = 1 << 17;
+  while (device.live_queue_pairs * 2 >= device.numbers && device.numbers < kMost)
+    device.numbers *= 2;
+  for (;;) {
+    const std::uint32_t number =
+        device.first_number + kReserved + device.next_number++ % device.numbers;
+    if (world().queue_pairs.count(number) == 0) return number;
+  }
+}
+
+void count_queue_pair(const QueuePair& qp, int change) {
+  Device& device = qp.device_of();
+  const Profile& profile = device.profile;
+  device.live_queue_pairs += static_cast<std::size_t>(change);
+  device.costs.queue_pairs += change;
+  device.costs.provider_mappings +=
+      change * (profile.mappings_qp + (qp.srq == nullptr ? profile.mappings_own_receives : 0));
+}
+
+// Whether this change of state is one. iWARP's kernel makes the step to RTS itself.
+int checked_state(const QueuePair& qp, ibv_qp_state next) {
+  const Profile& profile = qp.device_of().profile;
+  const ibv_qp_state now = qp.actual;
+  if (next == IBV_QPS_ERR || next == IBV_QPS_RESET) return 0;
+  if (next == IBV_QPS_INIT) return now == IBV_QPS_RESET || now == IBV_QPS_INIT ? 0 : EINVAL;
+  if (profile.iwarp && next == IBV_QPS_RTR && now == IBV_QPS_RTS) return profile.rtr_when_connected;
+  if (profile.iwarp && next == IBV_QPS_RTR && now == IBV_QPS_ERR) return 0;
+  if (next == IBV_QPS_RTR) return now == IBV_QPS_INIT ? 0 : EINVAL;
+  if (next == IBV_QPS_RTS)
+    return now == IBV_QPS_RTS || (now == IBV_QPS_RTR && !profile.iwarp) ? 0 : EINVAL;
+  return 0;
+}
+
+void enter(QueuePair& qp, ibv_qp_state next) {
+  if (next == IBV_QPS_ERR) return fail(qp);
+  const bool no_step = qp.device_of().profile.iwarp && next == IBV_QPS_RTR &&
+                       (qp.actual == IBV_QPS_RTS || qp.actual == IBV_QPS_ERR);
+  if (!no_step) qp.actual = next;
+  if (next == IBV_QPS_RTS) ready_to_send(qp);
+}
+
+// Its entries in a queue, when it goes.
+void drop_entries(QueuePair& qp, Queue& queue) {
+  const Leftovers leftovers = qp.device_of().profile.leftovers;
+  if (leftovers == Leftovers::kStay || leftovers == Leftovers::kDroppedByNumber) return;
+  std::erase_if(queue.entries, [&](const Completion& entry) {
+    if (entry.owner != qp.serial) return false;
+    if (entry.shared != nullptr && leftovers == Leftovers::kDangling) return false;
+    if (entry.shared != nullptr && leftovers == Leftovers::kDropped) --entry.shared->unpolled;
+    return true;
+  });
+}
+
+}  // namespace
+}  // namespace simulation
+
+using namespace simulation;
+
+extern "C" {
+
+ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* wish) {
+  const Below below;
+  Device& device = static_cast<Handle*>(pd->context)->device_of();
+  const Profile& profile = device.profile;
+  if (!profile.reliable && wish->qp_type == IBV_QPT_RC) return errno = EOPNOTSUPP, nullptr;
+  const int before = errno;
+  if ((errno = slow_call(device, "ibv_create_qp", ENOMEM)) != 0) return nullptr;
+  const auto most = static_cast<std::uint32_t>(profile.max_qp_wr);
+  if (wish->cap.max_send_wr > most || (wish->srq == nullptr && wish->cap.max_recv_wr > most))
+    return errno = EINVAL, nullptr;
+  if (wish->cap.max_inline_data > profile.max_inline) {
+    if (profile.too_much_inline == TooMuchInline::kRefused) return errno = EINVAL, nullptr;
+    if (profile.too_much_inline == TooMuchInline::kRefusedMutely) return errno = before, nullptr;
+  }
+  wish->cap.max_inline_data = granted_inline(profile, wish->cap);
+  wish->cap.max_send_wr = granted_depth(profile, wish->cap.max_send_wr);
+  wish->cap.max_recv_wr = granted_depth(profile, wish->cap.max_recv_wr);
+  auto* qp = new QueuePair{};
+  qp->context = pd->context;
+  qp->pd = pd;
+  qp->send_cq = wish->send_cq;
+  qp->recv_cq = wish->recv_cq;
+  qp->srq = wish->srq;
+  qp->qp_type = wish->qp_type;
+  qp->qp_num = new_number(device);
+  qp->serial = world().next_serial++;
+  qp->cap = wish->cap;
+  ++static_cast<Domain*>(pd)->users;
+  ++static_cast<Queue*>(qp->send_cq)->users;
+  ++static_cast<Queue*>(qp->recv_cq)->users;
+  if (qp->srq != nullptr) ++static_cast<SharedReceives*>(qp->srq)->users;
+  world().queue_pairs[qp->qp_num] = qp;
+  count_queue_pair(*qp, 1);
+  world().count("qp", 1);
+  return qp;
+}
+
+int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
+  const Below below;
+  auto& qp = *static_cast<QueuePair*>(base);
+  Device& device = qp.device_of();
+  const bool has_state = (mask & IBV_QP_STATE) != 0;
+  const bool to_error = has_state && attributes->qp_state == IBV_QPS_ERR;
+  // Ending works as long as there is a device.
+  if (to_error)
+    count_slow_call(device, "ibv_modify_qp");
+  else if (const int err = slow_call(device, "ibv_modify_qp", EINVAL))
+    return err;
+  if (device.removed) return EIO;
+  if (has_state)
+    if (const int err = checked_state(qp, attributes->qp_state)) return err;
+  if ((mask & IBV_QP_DEST_QPN) != 0) qp.peer = attributes->dest_qp_num;
+  if ((mask & IBV_QP_TIMEOUT) != 0) qp.ack_timeout = attributes->timeout;
+  if ((mask & IBV_QP_RETRY_CNT) != 0) qp.retry_count = attributes->retry_cnt;
+  if ((mask & IBV_QP_RNR_RETRY) != 0) qp.rnr_retry = attributes->rnr_retry;
+  if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) qp.rnr_timer = attributes->min_rnr_timer;
+  if (!has_state) return 0;
+  qp.state = attributes->qp_state;
+  enter(qp, attributes->qp_state);
+  return 0;
+}
+
+int ibv_destroy_qp(ibv_qp* base) {
+  const Below below;
+  auto* qp = static_cast<QueuePair*>(base);
+  Device& device = qp->device_of();
+  count_slow_call(device, "ibv_destroy_qp");
+  if (!qp->windows.empty())
+    world().violation("ibv_destroy_qp waits for the memory windows bound to it");
+  for (Window* window : qp->windows) window->bound = nullptr;
+  // A byte stream ends with its queue pair, and not in good order.
+  if (device.profile.iwarp && qp->actual == IBV_QPS_RTS) fail(*qp);
+  --static_cast<Domain*>(base->pd)->users;
+  --static_cast<Queue*>(base->send_cq)->users;
+  --static_cast<Queue*>(base->recv_cq)->users;
+  if (base->srq != nullptr) --static_cast<SharedReceives*>(base->srq)->users;
+  world().queue_pairs.erase(base->qp_num);
+  drop_entries(*qp, *static_cast<Queue*>(base->send_cq));
+  if (base->recv_cq != base->send_cq) drop_entries(*qp, *static_cast<Queue*>(base->recv_cq));
+  count_queue_pair(*qp, -1);
+  world().count("qp", -1);
+  delete qp;
+  return 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,149 @@
+// Keys of one queue pair: devices that claim them and refuse, and what they cost where they work.
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/room.h"
+
+using namespace simulation;
+using Catch::Matchers::Contains;
+
+namespace {
+
+Profile refusing(int error) {
+  Profile profile = profile_named("mlx5");
+  profile.name = "refuses binds";
+  profile.binds_windows = false;
+  profile.bad_opcode = error;
+  return profile;
+}
+
+// Each queue pair of a device in a domain of its own.
+bool alone(const Room& room, const Device& device) {
+  std::map<const ibv_pd*, int> users;
+  for (const auto& [number, qp] : room.world.queue_pairs)
+    if (&qp->device_of() == &device) ++users[qp->pd];
+  return !users.empty() &&
+         std::all_of(users.begin(), users.end(), [](const auto& each) { return each.second == 1; });
+}
+
+}  // namespace
+
+TEST_CASE("simulation: a device that takes no binds serves all the same, from the first connection",
+          "[simulation][keys]") {
+  const int error = GENERATE(EINVAL, -EINVAL, EOPNOTSUPP, -EOPNOTSUPP);
+  const bool at_server = GENERATE(true, false);
+  CAPTURE(error, at_server);
+  const Profile refuses = refusing(error), works = profile_named("mlx5");
+  Room room({}, {}, at_server ? refuses : works, at_server ? works : refuses);
+  Device& device = at_server ? *room.near : *room.far;
+  std::vector<conn::ConnectionPtr> clients;
+  clients.push_back(room.connected());
+  const std::int64_t tried = device.costs.slow["ibv_alloc_mw"];
+  for (int i = 0; i < 5; ++i) clients.push_back(room.connected());
+  for (const auto& each : clients) room.echoes(*each, 200000);
+  CHECK(device.costs.slow["ibv_alloc_mw"] == tried);  // asked once, not by each
+  CHECK(alone(room, device));
+  // Who comes by the dozen meets the same.
+  while (clients.size() < 30) clients.push_back(room.dial());
+  RUN_UNTIL(room.loop, room.log.clients.size() == 30);
+  CHECK(alone(room, device));
+}
+
+TEST_CASE("simulation: a crowd that meets the first refusal together is served, each on its own",
+          "[simulation][keys]") {
+  const bool at_server = GENERATE(true, false);
+  const Profile refuses = refusing(-EINVAL), works = profile_named("mlx5");
+  Room room({}, {}, at_server ? refuses : works, at_server ? works : refuses);
+  std::vector<conn::ConnectionPtr> clients;
+  while (clients.size() < 30) clients.push_back(room.dial());
+  RUN_UNTIL(room.loop, room.log.clients.size() == 30);
+  for (const auto& each : clients) room.echoes(*each, 3000);
+  CHECK(alone(room, at_server ? *room.near : *room.far));
+}
+
+TEST_CASE(
+    "simulation: where keys are bound connections share what they need, a server's from the "
+    "first on",
+    "[simulation][keys]") {
+  const Profile& profile = profile_named("mlx5");
+  Room room({}, {}, profile, profile);
+  std::vector<conn::ConnectionPtr> clients;
+  while (clients.size() < 30) clients.push_back(room.dial());  // at once
+  RUN_UNTIL(room.loop, room.log.clients.size() == 30);
+  std::set<const ibv_pd*> domains;
+  for (const auto& [number, qp] : room.world.queue_pairs)
+    if (&qp->device_of() == room.near) domains.insert(qp->pd);
+  CHECK(domains.size() == 1);
+}
+
+TEST_CASE("simulation: isolation=window is refused in words where binds are",
+          "[simulation][keys]") {
+  const char* name = GENERATE("bnxt_re", "hns", "irdma-e810", "erdma", "iwarp");
+  CAPTURE(name);
+  const Profile& profile = profile_named(name);
+  Room room({}, {}, profile, profile);
+  const auto client = room.dial("isolation=window");
+  RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
+  CHECK_THAT(client->last_error(), Contains("has no type 2 memory windows that work"));
+  (void)room.connected();
+}
+
+TEST_CASE("simulation: a bind that fails when it is carried out ends that connection alone",
+          "[simulation][keys]") {
+  const Profile& profile = profile_named("mlx5");
+  Room room({}, {}, profile, profile);
+  const auto stays = room.connected();
+  // The next bind that the device carries out.
+  for (std::uint64_t number = 1;; ++number) {
+    room.world.fail_call(number);
+    const auto client = room.dial();
+    RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
+    room.run_for(1s);
+    const bool was_bind = room.world.last_failed() == "IBV_WR_BIND_MW";
+    room.world.fail_call(0);
+    if (!was_bind) {
+      REQUIRE(number < 300);
+      continue;
+    }
+    break;
+  }
+  room.echoes(*stays, 100000);
+  for (int i = 0; i < 3; ++i) room.echoes(*room.connected(), 100000);
+}
+
+TEST_CASE("simulation: sending goes on while a key is bound, but on soft-RoCE",
+          "[simulation][keys]") {
+  // A client whose window grows while it sends. Each step of the network takes 10 ms.
+  const char* name = GENERATE("mlx5", "irdma-gen3", "rxe");
+  CAPTURE(name);
+  Config config;
+  config.weather.least_delay = config.weather.most_delay = 10ms;
+  Room room(config, "?keepalive=0ms", profile_named(name), profile_named(name));
+  const auto client = room.connected("keepalive=0ms");
+  conn::Connection& server = *room.log.clients.front();
+  server.set_read_handler(nullptr);
+  room.run_for(1s);
+  const std::int64_t alone = room.world.costs(*room.far).doorbells;
+  // The server fills the client's window, so that it offers another; the client writes meanwhile.
+  const std::string bytes(64 * 1024, 'b');
+  testing::send(room.loop, server, bytes);
+  client->set_read_handler([](conn::Connection& here) {
+    std::array<char, 1 << 16> into;
+    while (here.read(into.data(), into.size()) > 0) {
+    }
+    (void)here.write("answer", 6);
+  });
+  const Nanoseconds begin = room.world.now();
+  std::string answer(6, '?');
+  server.set_read_handler([&](conn::Connection& here) { (void)here.read(answer.data(), 6); });
+  RUN_UNTIL(room.loop, answer == "answer");
+  const Nanoseconds took = room.world.now() - begin;
+  // There and back is 20 ms, and a bind's completion another 10 on this network.
+  CHECK((took < 29ms) == (std::string(name) != "rxe"));
+  CHECK(room.world.costs(*room.far).doorbells > alone);
+}

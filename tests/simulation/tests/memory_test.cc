@@ -1,0 +1,226 @@
+// Registered memory: looked at against memory-limit before it is taken, given back when nobody
+// needs it, and nobody's old bytes when it is used again.
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/room.h"
+#include "tests/support/raw_peer.h"
+
+using namespace simulation;
+using Catch::Matchers::Contains;
+using conn::rdma::registered_bytes;
+
+namespace {
+
+constexpr std::uint64_t kMebi = 1 << 20;
+
+// Writes until no more is taken.
+std::size_t fill(conn::Connection& connection) {
+  static const std::string bytes(64 * 1024, 'f');
+  std::size_t taken = 0;
+  for (ssize_t n = 0; (n = connection.write(bytes.data(), bytes.size())) > 0;)
+    taken += static_cast<std::size_t>(n);
+  CHECK(errno == EAGAIN);
+  return taken;
+}
+
+std::size_t read_all(conn::Connection& connection) {
+  std::array<char, 1 << 16> bytes;
+  std::size_t total = 0;
+  for (ssize_t n = 0; (n = connection.read(bytes.data(), bytes.size())) > 0;)
+    total += static_cast<std::size_t>(n);
+  return total;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "simulation: peers that do not read keep to memory-limit, and it is all back a minute "
+    "after they left",
+    "[simulation][memory]") {
+  Room room({}, "?memory-limit=8m");
+  const auto stays = room.connected("memory-limit=0&window=4096&max-window=4096");
+  room.run_for(100s);
+  const std::uint64_t before = registered_bytes();
+  {
+    std::vector<conn::ConnectionPtr> crowd;
+    for (int i = 0; i < 40; ++i) crowd.push_back(room.dial("memory-limit=0&window=4096&max-window=4096"));
+    RUN_UNTIL(room.loop, room.log.clients.size() == 41);
+    for (const auto& each : room.log.clients) each->set_read_handler(nullptr);
+    for (int round = 0; round < 20; ++round) {
+      for (std::size_t i = 1; i < room.log.clients.size(); ++i) (void)fill(*room.log.clients[i]);
+      CHECK(registered_bytes() <= 8 * kMebi);
+      room.run_for(10ms);
+    }
+    CHECK(registered_bytes() > 5 * kMebi);  // it is the limit that stops them
+    // Who has nothing under way finds the last quarter.
+    const std::string word = "still here";
+    CHECK(room.log.clients.front()->write(word.data(), word.size()) ==
+          static_cast<ssize_t>(word.size()));
+    CHECK(testing::receive(room.loop, *stays, word.size()) == word);
+  }
+  room.log.clients.resize(1);
+  room.run_for(5s);  // their linger
+  // The next client is served at once, not an hour later.
+  {
+    const auto next = room.connected("memory-limit=0");
+    CHECK(next->state() == conn::State::kConnected);
+  }
+  room.run_for(62s);
+  CHECK(registered_bytes() == before);
+}
+
+TEST_CASE("simulation: a writer that found no memory is called when there is some",
+          "[simulation][memory]") {
+  Room room({}, "?memory-limit=4m&send-buffer=1m");
+  std::vector<conn::ConnectionPtr> crowd;
+  for (int i = 0; i < 12; ++i) crowd.push_back(room.dial("memory-limit=0&window=4096&max-window=4096"));
+  RUN_UNTIL(room.loop, room.log.clients.size() == 12);
+  for (const auto& each : room.log.clients) each->set_read_handler(nullptr);
+  // The first ones take what there is.
+  std::size_t held = 0;
+  for (std::size_t i = 0; i + 1 < 12; ++i) held += fill(*room.log.clients[i]);
+  conn::Connection& last = *room.log.clients.back();
+  while (last.write("x", 1) == 1) {  // until the last quarter is gone, too
+  }
+  REQUIRE(errno == EAGAIN);
+  std::size_t called = 0;
+  last.set_write_handler([&](conn::Connection& here) {
+    ++called;
+    if (here.write("more", 4) == 4) here.set_write_handler(nullptr);
+  });
+  room.run_for(500ms);
+  CHECK(called <= 20);  // not again and again for nothing
+  CHECK(last.has_write_handler());
+  for (const auto& each : crowd) each->set_read_handler([](auto& here) { (void)read_all(here); });
+  RUN_UNTIL(room.loop, !last.has_write_handler());
+  CHECK(held > 0);
+}
+
+TEST_CASE("simulation: memory-limit refuses who comes in words, and holds for who connects",
+          "[simulation][memory]") {
+  Room room({}, "?memory-limit=1");
+  SECTION("who comes") {
+    const auto client = room.dial("memory-limit=0");
+    RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
+    CHECK_THAT(client->last_error(), Contains("refused by the server: memory-limit reached") ||
+                                         Contains("Connection refused: memory-limit reached"));
+  }
+  SECTION("who connects") {
+    const std::uint64_t before = registered_bytes();
+    const auto client = room.dial();
+    RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
+    CHECK_THAT(client->last_error(), Contains("memory-limit reached"));
+    CHECK_FALSE(client->last_error().find("by the server") != std::string::npos);
+    CHECK(registered_bytes() == before);
+    CHECK(room.far->costs.slow["ibv_create_qp"] == 1);  // the device's own trial
+  }
+  const auto counter = [&](const std::string& name) {
+    for (const auto& [key, value] : room.type.statistics(room.loop))
+      if (key == name) return value;
+    return std::uint64_t{0};
+  };
+  CHECK(counter("memory_refusals") <= 1);
+}
+
+TEST_CASE("simulation: a burst that comes again costs no slow call, and its memory goes in the end",
+          "[simulation][memory]") {
+  Room room({}, "?keepalive=0ms");
+  const auto client = room.connected("keepalive=0ms");
+  conn::Connection& server = *room.log.clients.front();
+  std::size_t read = 0;
+  server.set_read_handler([&](conn::Connection& here) { read += read_all(here); });
+  const std::string bytes(6 << 20, 'w');
+  const auto burst = [&] {
+    const std::size_t before = read;
+    testing::send(room.loop, *client, bytes);
+    RUN_UNTIL(room.loop, read == before + bytes.size());
+    room.run_for(1s);
+  };
+  const auto slow = [&] {
+    const Costs costs[] = {room.world.costs(*room.near), room.world.costs(*room.far)};
+    return costs[0].slow_calls() + costs[1].slow_calls();
+  };
+  room.run_for(100s);
+  const std::uint64_t idle = registered_bytes();
+  burst();
+  CHECK(registered_bytes() > idle);
+  for (int i = 0; i < 3; ++i) {
+    room.run_for(30s);
+    const std::int64_t before = slow();
+    burst();
+    CHECK(slow() == before);
+  }
+  room.run_for(60s);
+  CHECK(registered_bytes() == idle);
+  burst();
+}
+
+TEST_CASE("simulation: memory that was another connection's window is zeros, with a key of its own",
+          "[simulation][memory][hostile]") {
+  Room room({}, "?window=16384");
+  testing::RawNet net(room.loop);
+  testing::RawOptions options;
+  options.source = "10.77.0.2";
+  const auto offers = [&](testing::RawPeer& peer) {
+    RUN_UNTIL(room.loop, !peer.offers.empty());
+    return peer.offer();
+  };
+  const auto leave = [&](std::unique_ptr<testing::RawPeer>& peer) {
+    const std::size_t before = room.log.endings.size();
+    peer->disconnect();
+    RUN_UNTIL(room.loop, room.log.endings.size() > before);
+    peer.reset();
+    room.run_for(1s);
+  };
+  const auto stays = room.connected("window=16384");
+  std::vector<testing::RawPeer::Offer> seen;
+  bool again = false;
+  for (int i = 0; i < 4; ++i) {
+    auto peer = net.connect(room.address, options);
+    const testing::RawPeer::Offer offer = offers(*peer);
+    // Bytes that it never claims: whoever has the memory next must not find them.
+    peer->write(std::string(offer.length, 's'), offer.address, offer.key);
+    RUN_UNTIL(room.loop, peer->idle());
+    CHECK(*reinterpret_cast<const char*>(offer.address + 5) == 's');
+    for (const auto& each : seen) {
+      again = again || each.address == offer.address;
+      CHECK((each.address != offer.address || each.key != offer.key));
+    }
+    seen.push_back(offer);
+    leave(peer);
+    auto liar = net.connect(room.address, options);
+    const testing::RawPeer::Offer next = offers(*liar);
+    again = again || next.address == offer.address;
+    // It claims all of its window and writes nothing.
+    liar->immediate(next.length);
+    RUN_UNTIL(room.loop, liar->received.size() == next.length);
+    CHECK(liar->received == std::string(next.length, '\0'));
+    leave(liar);
+  }
+  CHECK(again);  // it was the same memory
+}
+
+TEST_CASE("simulation: unread bytes outlive the device they came through", "[simulation][memory]") {
+  Room room;
+  const auto client = room.connected();
+  conn::Connection& server = *room.log.clients.front();
+  server.set_read_handler(nullptr);
+  const std::string bytes(100000, 'u');
+  testing::send(room.loop, *client, bytes);
+  room.run_for(100ms);
+  room.world.remove_device(*room.near);
+  room.run_for(2s);
+  CHECK(room.near->handles.empty());  // nothing holds on to it
+  std::string got(200000, '?');
+  std::size_t size = 0;
+  for (ssize_t n = 0; (n = server.read(&got[size], got.size() - size)) > 0;)
+    size += static_cast<std::size_t>(n);
+  CHECK(size >= 65536);  // what the windows held
+  CHECK(got.substr(0, size) == bytes.substr(0, size));
+  CHECK_THAT(server.last_error(), Contains("was removed"));
+}

@@ -1,0 +1,84 @@
+// Ports that go down and come back, with and without an event that says so.
+
+#include "tests/simulation/room.h"
+
+using namespace simulation;
+using Catch::Matchers::Contains;
+
+TEST_CASE("simulation: a flap that the retries carry ends nothing", "[simulation][ports]") {
+  Room room;
+  const auto client = room.connected();
+  for (int i = 0; i < 5; ++i) {
+    Device& device = i % 2 == 0 ? *room.near : *room.far;
+    room.world.set_link(device, false);
+    REQUIRE(client->write("under way", 9) == 9);
+    room.run_for(200ms);
+    room.world.set_link(device, true);
+    CHECK(testing::receive(room.loop, *client, 9) == "under way");
+    room.run_for(2s);
+  }
+  CHECK(room.log.endings.empty());
+}
+
+TEST_CASE("simulation: connections that ended while the port was down leave nothing when it is up",
+          "[simulation][ports]") {
+  Room room;
+  std::vector<conn::ConnectionPtr> clients;
+  for (int i = 0; i < 20; ++i) clients.push_back(room.connected());
+  room.world.set_link(*room.near, false);
+  RUN_UNTIL(room.loop, room.log.endings.size() == 20);
+  clients.clear();
+  room.run_for(10s);
+  room.world.set_link(*room.near, true);
+  room.run_for(2s);
+  const int ids = room.world.objects()["cm_id"];
+  // A listener, and a watch for the removal of each device.
+  CHECK(ids <= 3);
+  const auto next = room.connected();
+  CHECK(room.world.objects()["cm_id"] == ids + 2);
+}
+
+TEST_CASE("simulation: a close after the port came back unseen is told to the peer",
+          "[simulation][ports]") {
+  Config config;
+  Profile mute = chosen_profile();  // whose driver says nothing of its link
+  mute.port_events = false;
+  Room room(config, {}, mute, mute);
+  conn::ConnectionPtr first = room.connected();
+  conn::ConnectionPtr second = room.connected();
+  room.world.set_link(*room.far, false);
+  REQUIRE(first->write("lost", 4) == 4);
+  CHECK(room.until_failed(*first) < 12s);
+  first.reset();
+  room.run_for(1s);
+  room.world.set_link(*room.far, true);
+  // Without a connection that proves it: the port is asked.
+  room.run_for(12s);
+  second.reset();
+  conn::ConnectionPtr third = room.connected();
+  const std::size_t before = room.log.endings.size();
+  third.reset();
+  const Nanoseconds begin = room.world.now();
+  RUN_UNTIL(room.loop, room.log.endings.size() == before + 1);
+  CHECK(room.world.now() - begin < 1s);
+  CHECK(room.log.endings.back() == "end of stream");
+  room.run_for(2s);
+  CHECK(room.world.objects()["cm_id"] <= 3);
+}
+
+TEST_CASE("simulation: a close asks the port only where a driver needs that",
+          "[simulation][ports]") {
+  Room room;
+  const auto queries = [&] { return room.far->costs.slow["ibv_query_port"]; };
+  (void)room.connected().reset();
+  RUN_UNTIL(room.loop, room.log.endings.size() == 1);
+  room.run_for(1s);
+  const std::int64_t before = queries();
+  for (std::size_t i = 2; i < 7; ++i) {
+    room.connected().reset();
+    RUN_UNTIL(room.loop, room.log.endings.size() == i);
+    room.run_for(1s);
+  }
+  const bool rxe = room.far->profile.vendor_id == 0xffffff;
+  CHECK(queries() - before == (rxe ? 5 : 0));
+}

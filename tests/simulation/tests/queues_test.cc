@@ -1,0 +1,126 @@
+// Completion queues, and what many idle connections cost: nothing.
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/room.h"
+#include "tests/support/raw_peer.h"
+
+using namespace simulation;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::set<const Queue*> queues_of(const Room& room, const Device& device) {
+  std::set<const Queue*> all;
+  for (const auto& [number, qp] : room.world.queue_pairs)
+    if (&qp->device_of() == &device) all.insert(static_cast<const Queue*>(qp->send_cq));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("simulation: comp-vector says which, or they are taken in turn", "[simulation][queues]") {
+  const Profile& profile = profile_named("mlx5");
+  SECTION("a number") {
+    Room room({}, "?comp-vector=5", profile, profile);
+    const auto client = room.connected("comp-vector=2");
+    CHECK((*queues_of(room, *room.near).begin())->vector == 5);
+    CHECK((*queues_of(room, *room.far).begin())->vector == 2);
+  }
+  SECTION("in turn") {
+    Room room({}, {}, profile, profile);
+    const auto client = room.connected();
+    CHECK((*queues_of(room, *room.near).begin())->vector !=
+          (*queues_of(room, *room.far).begin())->vector);
+  }
+  SECTION("one that there is not") {
+    Room room({}, {}, profile, profile);
+    CHECK_THROWS_WITH(
+        room.type.listen(*std::make_unique<ae::LibevLoop>(),
+                         conn::Endpoint::parse("rdma://10.77.0.1:0?comp-vector=16"), {}),
+        Contains("comp-vector=16: sim0 has 16, the first is 0"));
+    CHECK_THROWS_WITH(
+        room.type.listen(room.loop, conn::Endpoint::parse("rdma://10.77.0.1:0?comp-vector=x"), {}),
+        Contains("comp-vector"));
+  }
+}
+
+TEST_CASE("simulation: ten thousand connections have a few completion queues, none ever resized",
+          "[simulation][queues]") {
+  constexpr std::size_t kMany = 10000;
+  Room room({}, "?window=4096&keepalive=0ms&backlog=20000&accept-timeout=1h");
+  std::vector<conn::ConnectionPtr> clients;
+  while (clients.size() < kMany)
+    clients.push_back(room.dial("window=4096&keepalive=0ms&connect-timeout=1h&accept-timeout=1h"));
+  RUN_UNTIL(room.loop, room.log.clients.size() == kMany);
+  CHECK(room.world.costs(*room.near).completion_queues <= 8);
+  CHECK(room.near->costs.slow["ibv_resize_cq"] == 0);
+  // A request looks at the queue that it came through, and not at those of all the others.
+  room.run_for(1s);
+  const Costs before = room.world.costs(*room.near);
+  for (int i = 0; i < 100; ++i) room.echoes(*clients[5], 64);
+  const Costs after = room.world.costs(*room.near);
+  CHECK(after.polls - before.polls < 700);
+  // Queues that nobody needs go.
+  clients.resize(1);
+  room.log.clients.resize(1);
+  room.run_for(60s);
+  CHECK(room.world.costs(*room.near).completion_queues <= 2);
+  clients.clear();
+}
+
+TEST_CASE("simulation: nobody looks at connections for which nothing is due",
+          "[simulation][queues]") {
+  // Each look at a connection is a look at the clock, which simulated time shows.
+  const auto looks = [](std::size_t connections) {
+    Room room({}, "?window=4096&keepalive=0ms&backlog=20000");
+    std::vector<conn::ConnectionPtr> clients;
+    while (clients.size() < connections) clients.push_back(room.dial("window=4096&keepalive=0ms"));
+    RUN_UNTIL(room.loop, room.log.clients.size() == connections);
+    room.run_for(100s);
+    const std::uint64_t before = room.world.clock_looks();
+    room.run_for(100s);
+    return room.world.clock_looks() - before;
+  };
+  const std::uint64_t few = looks(2), many = looks(500);
+  CHECK(many < few + 200);
+}
+
+TEST_CASE("simulation: one way to a peer that cannot be asked goes at the network's pace",
+          "[simulation][queues]") {
+  // A million messages in the long run; no receive may be missing.
+  const char* wish = std::getenv("AECONN_MESSAGES");
+  const std::uint64_t count = wish != nullptr ? std::strtoull(wish, nullptr, 10) : 20000;
+  Room room({}, "?keepalive=0ms");
+  testing::RawNet net(room.loop);
+  testing::RawOptions options;
+  options.source = "10.77.0.2";
+  options.window = 1 << 24;
+  const auto peer = net.connect(room.address, options);
+  RUN_UNTIL(room.loop, room.log.clients.size() == 1 && !peer->offers.empty());
+  conn::Connection& server = *room.log.clients.front();
+  const std::uint64_t missing = room.world.receives_missing;
+  std::uint64_t written = 0, longest = 0;
+  const Nanoseconds begin = room.world.now();
+  Nanoseconds last = begin;
+  // Each as soon as the one before it has arrived, as MONITOR would with a line at a time.
+  while (written < count) {
+    REQUIRE(server.write("m", 1) == 1);
+    ++written;
+    RUN_UNTIL(room.loop, peer->received.size() == written);
+    longest = std::max<std::uint64_t>(
+        longest, static_cast<std::uint64_t>((room.world.now() - last).count()));
+    last = room.world.now();
+  }
+  const auto mean = (room.world.now() - begin) / static_cast<std::int64_t>(count);
+  WARN("one way, " << count << " messages: " << mean.count() << " ns each, the longest "
+                   << longest);
+  CHECK(mean < 100us);
+  CHECK(longest < 2000000);
+  CHECK(room.world.receives_missing == missing);
+}

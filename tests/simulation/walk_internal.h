@@ -1,0 +1,112 @@
+#pragma once
+// The walk itself (walk.h): what its seed chooses is in walk_choices.cc, what it does in walk.cc.
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "conn/transports/transports.h"
+#include "tests/simulation/objects.h"
+#include "tests/simulation/walk.h"
+#include "tests/simulation/world.h"
+#include "tests/support/testing.h"
+
+namespace simulation {
+
+// What an end sends is the pattern of its stream's number. A client's first bytes are its number,
+// so that the other end knows which two streams it carries.
+inline std::uint64_t stream_of(std::uint64_t number, bool client) {
+  return 2 * number + (client ? 1 : 0);
+}
+
+/// One direction of a connection, known to both ends.
+struct Stream {
+  std::uint64_t accepted = 0;  ///< write() took them
+  std::uint64_t received = 0;
+  bool writer_failed = false;  ///< the writing end was told of an error
+  bool reader_failed = false;
+  bool reader_gone = false;  ///< closed before the end of the stream
+};
+
+class Walk {
+ public:
+  Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const WalkPlan& plan);
+  WalkReport run();
+
+ private:
+  struct End {
+    Walk& walk;
+    std::uint64_t number;
+    bool client;
+    conn::ConnectionPtr connection;
+    std::string header;  // of the number: to be sent, or as far as it has come
+    bool finished = false, shut = false;
+    ae::TimerId timer = 0;
+    Stream* out = nullptr;
+    Stream* in = nullptr;
+  };
+  enum class Over { kNo, kYes };
+
+  void choose_devices(std::vector<const Profile*> profiles);
+  void choose_network();
+  void choose_options();
+  void choose_disturbances();
+  void listen();
+  void connect_one();
+  void adopt(conn::ConnectionPtr connection, std::uint64_t number, bool client);
+  void know(End& end, std::uint64_t number);
+  void act(std::uint64_t id);
+  void set_handlers(End& end);
+  void on_readable(std::uint64_t id);
+  void on_writable(std::uint64_t id);
+  Over read_some(End& end);
+  Over write_some(End& end);
+  ssize_t write_bytes(End& end, std::size_t size);
+  void take(End& end, const char* bytes, std::size_t size);
+  void end_of_stream(End& end);
+  void drop(End& end);
+  void finish(End& end);
+  void stop_faults();
+  void run_loop(Nanoseconds span);
+  template <class Condition>
+  void run_until(Condition condition, Nanoseconds span);
+  void complain(std::string what) {
+    if (report_.complaint.empty()) report_.complaint = std::move(what);
+  }
+  void check_what_is_left();
+
+  bool chance(double p) { return std::uniform_real_distribution<>()(random_) < p; }
+  std::uint64_t pick(std::uint64_t least, std::uint64_t most) {
+    return std::uniform_int_distribution<std::uint64_t>(least, most)(random_);
+  }
+  std::size_t some_size() {  // mostly small, now and then large
+    return chance(0.7) ? pick(1, 300) : chance(0.8) ? pick(300, 20000) : pick(20000, 400000);
+  }
+
+  Choices random_;
+  World world_;
+  std::string transport_;
+  std::uint64_t crowd_;  // how many connections at once, if that was asked for
+  bool is_rdma_, is_socket_, calm_;
+  WalkReport report_;
+  Device* near_ = nullptr;
+  Device* far_ = nullptr;
+  std::string options_, client_options_;
+  testing::TempFolder folder_;
+  std::unique_ptr<conn::Registry> registry_;
+  conn::ConnectionType* type_ = nullptr;
+  std::unique_ptr<ae::LibevLoop> loop_;
+  conn::ListenerPtr listener_;
+  conn::Endpoint address_;
+  // By Connection::id(), so that a handler that runs after its connection's end is noticed.
+  std::map<std::uint64_t, std::unique_ptr<End>> ends_;
+  std::map<std::uint64_t, std::array<Stream, 2>> streams_;
+  std::uint64_t numbers_ = 0, to_connect_ = 0;
+  bool finishing_ = false;
+  std::array<char, 1 << 16> buffer_{};
+};
+
+}  // namespace simulation
