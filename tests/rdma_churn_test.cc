@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
 #include "tests/support/rdma_kit.h"
 

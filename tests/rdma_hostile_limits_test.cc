@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
 #include "tests/support/neighbour.h"
 #include "tests/support/rdma_kit.h"

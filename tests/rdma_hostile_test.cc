@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
 #include "tests/support/rdma_kit.h"
 

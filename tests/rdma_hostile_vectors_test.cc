@@ -7,6 +7,7 @@
 #include <array>
 #include <set>
 
+#include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
 #include "tests/support/hostile_vectors.h"
 #include "tests/support/neighbour.h"

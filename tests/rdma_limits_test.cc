@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
 #include "tests/support/rdma_kit.h"
 

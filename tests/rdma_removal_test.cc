@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
 #include "tests/support/fault_bed.h"
 

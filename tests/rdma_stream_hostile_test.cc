@@ -214,10 +214,16 @@ TEST_CASE("rdma stream: memory-limit has a default that leaves half of the memor
           "[rdma][options]") {
   const Settings normal = Settings::from(Options{});
   CHECK(normal.memory_limit > 64u << 20);
-  CHECK_FALSE(normal.beyond_memory_limit(normal.window));
-  CHECK(normal.beyond_memory_limit(normal.memory_limit + 1));
-  CHECK_FALSE(Settings::from(Options{{"memory-limit", "0"}}).beyond_memory_limit(kHighest));
-  CHECK(Settings::from(Options{{"memory-limit", "1m"}}).beyond_memory_limit((1u << 20) + 1));
+  CHECK(normal.limit().allows(normal.window));
+  CHECK_FALSE(normal.limit().allows(normal.memory_limit + 1));
+  CHECK(Settings::from(Options{{"memory-limit", "0"}}).limit().allows(kHighest));
+  const MemoryLimit mebibyte = Settings::from(Options{{"memory-limit", "1m"}}).limit();
+  CHECK_FALSE(mebibyte.allows((1u << 20) + 1));
+  CHECK(mebibyte.allows(1u << 20));
+  const Pinned some(300 * 1024);
+  CHECK_FALSE(mebibyte.allows(1u << 20));
+  CHECK_FALSE(mebibyte.but_a_quarter().allows(500 * 1024));  // of 768 KiB
+  CHECK(mebibyte.but_a_quarter().allows(468 * 1024));
 }
 
 }  // namespace conn::rdma

@@ -151,7 +151,7 @@ TEST_CASE("rdma stream: a transfer goes on while the reader has one window to re
 // What happened in all seeds together: a random test must be shown to reach the corners.
 struct Reached {
   std::size_t grown = 0, refused = 0, discarded = 0, silent = 0, probes = 0, keepalives = 0;
-  std::size_t answered_as_client = 0, early = 0, held = 0, paced = 0, dry = 0;
+  std::size_t answered_as_client = 0, early = 0, held = 0, paced = 0, dry = 0, marks = 0;
 };
 
 void run_model(std::uint32_t seed, Reached& reached) {
@@ -175,6 +175,8 @@ void run_model(std::uint32_t seed, Reached& reached) {
     config.max_window = config.window * (1 + upto(4));
     config.peer_receives = role == Role::kClient ? server_receives : client_receives;
     config.keepalive = milliseconds(percent(50) ? 3000 : 20);
+    config.completions_prove = percent(70);
+    if (percent(50)) config.receives = role == Role::kClient ? client_receives : server_receives;
     auto node = std::make_unique<StreamNode>(
         config, role == Role::kClient ? client_receives : server_receives, now);
     if (percent(30)) node->refuse_windows = 10 + upto(80);
@@ -260,7 +262,9 @@ void run_model(std::uint32_t seed, Reached& reached) {
       }
       ++reached.early;
     }
-    now += std::chrono::microseconds(percent(1) ? upto(1'500'000) : upto(1500));
+    // Now and then so long that long windows become short.
+    now += std::chrono::microseconds(percent(1) ? upto(percent(10) ? 25'000'000 : 1'500'000)
+                                                : upto(1500));
   }
   pair.finish(now);
   CHECK(pair.server->bytes_taken() == pair.client->bytes_sent());
@@ -277,6 +281,7 @@ void run_model(std::uint32_t seed, Reached& reached) {
     reached.silent += node->silent_probes;
     reached.keepalives += sent(Opcode::kKeepalive);
     reached.probes += sent(Opcode::kGetServerFeature);
+    reached.marks += sent(Opcode::kSetClientFeature);
     if (kind == 0 && node == pair.client.get())
       reached.answered_as_client += sent(Opcode::kGetServerFeature);
   }
@@ -309,7 +314,7 @@ TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both 
        << reached.discarded << " silent " << reached.silent << " probes " << reached.probes
        << " keepalives " << reached.keepalives << " answered " << reached.answered_as_client
        << " early " << reached.early << " held " << reached.held << " paced " << reached.paced
-       << " dry " << reached.dry;
+       << " dry " << reached.dry << " marks " << reached.marks;
   INFO(text.str());
   if (std::getenv("AECONN_RUNS") != nullptr) WARN("reached: " << text.str());
   CHECK(reached.grown > 0);
@@ -321,6 +326,7 @@ TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both 
   CHECK(reached.early > 0);
   CHECK(reached.held > 0);
   CHECK(reached.paced > 0);
+  CHECK(reached.marks > 0);
 }
 
 }  // namespace

@@ -107,13 +107,18 @@ TEST_CASE("rdma stream: without memory for a second window the first serves alon
   Bench bench(Role::kServer);
   bench.offer();
   bench.data("12345678");
-  bench.stream.no_window();
+  bench.stream.no_window(bench.now);
   CHECK(bench.stream.wanted_window() == 0);  // not asked again and again
   CHECK_FALSE(bench.post());
   CHECK(bench.read() == "12345678");
   CHECK(bench.offer().key == 1);
   bench.data("abcdefgh");
   CHECK(bench.stream.wanted_window() == 0);
+  bench.now += 999ms;
+  bench.tick();
+  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.stream.next_tick() == bench.now + 1ms);
+  bench.now += 1ms;
   bench.tick();
   CHECK(bench.stream.wanted_window() == 8);  // but after a while
   CHECK_FALSE(bench.failed());
@@ -121,7 +126,7 @@ TEST_CASE("rdma stream: without memory for a second window the first serves alon
 
 TEST_CASE("rdma stream: without memory for any window the stream fails", "[rdma][stream]") {
   Bench bench(Role::kServer);
-  bench.stream.no_window();
+  bench.stream.no_window(bench.now);
   CHECK(bench.failed());
   CHECK(bench.stream.wanted_window() == 0);
 }
@@ -159,20 +164,45 @@ TEST_CASE("rdma stream: nothing is sent to a peer that closed", "[rdma][stream]"
   CHECK_FALSE(bench.failed());
 }
 
-TEST_CASE("rdma stream: all windows come back in the end, and no offer is left", "[rdma][stream]") {
+TEST_CASE("rdma stream: what was not read outlives the windows, and no offer is left",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.offer();
+  bench.data("12345678");
+  bench.offer();
+  bench.data("abc");
+  CHECK(bench.read(2) == "12");
+  bench.provide();
+  std::string left(bench.stream.unread_bytes(), '?');
+  CHECK(left.size() == 9);
+  bench.stream.leave_windows(reinterpret_cast<std::byte*>(left.data()));
+  bench.stream.check();
+  bench.memory.clear();
+  CHECK(left == "345678abc");
+  CHECK_FALSE(bench.post());
+  CHECK(bench.stream.wanted_window() == 0);
+  CHECK_FALSE(bench.stream.take_discarded());
+  CHECK(bench.read(4) == "3456");
+  CHECK_FALSE(bench.stream.at_end());
+  bench.stream.on_peer_closed();
+  CHECK(bench.read() == "78abc");
+  CHECK(bench.stream.at_end());
+  CHECK_FALSE(bench.post());
+  bench.tick();
+  CHECK(bench.stream.wanted_window() == 0);
+}
+
+TEST_CASE("rdma stream: windows that nothing is in are left without a word", "[rdma][stream]") {
   Bench bench(Role::kServer);
   bench.offer();
   bench.data("12345678");
   bench.provide();
-  CHECK(bench.stream.take_any().data != nullptr);
+  CHECK(bench.read() == "12345678");
+  bench.stream.leave_windows(nullptr);
   bench.stream.check();
-  CHECK_FALSE(bench.post());  // the second window's announcement went with it
-  CHECK(bench.stream.take_any().data != nullptr);
-  CHECK(bench.stream.take_any().data == nullptr);
   CHECK(bench.stream.pinned_bytes() == 0);
-  CHECK(bench.stream.wanted_window() == 0);
-  bench.tick();
-  CHECK(bench.stream.wanted_window() == 0);
+  CHECK_FALSE(bench.post());  // the second window's announcement went with it
+  CHECK(bench.read().empty());
 }
 
 // --- what a peer may not claim -------------------------------------------------------------------

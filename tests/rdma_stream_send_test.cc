@@ -56,10 +56,13 @@ TEST_CASE("rdma stream: a server sends no feature message that a plain client di
   Bench bench(Role::kServer);
   bench.peer_registers(1u << 20);
   for (int i = 0; i < 5000; ++i) {
-    bench.write();
+    if (bench.write()) bench.stream.on_messages_done(1);
     bench.now += 10ms;
     if (i % 100 == 0) bench.tick();
-    if (const auto message = bench.post()) REQUIRE(message->opcode == Opcode::kKeepalive);
+    const auto message = bench.post();
+    if (!message) continue;
+    REQUIRE(message->opcode == Opcode::kKeepalive);
+    bench.stream.on_messages_done(1);
   }
   CHECK(bench.stream.messages_sent() > 4900);
 }
@@ -105,11 +108,15 @@ TEST_CASE("rdma stream: two aeconn peers never answer answers", "[rdma][stream]"
 TEST_CASE("rdma stream: the hello says what the configuration means", "[rdma][stream]") {
   StreamConfig config = config_of(Role::kServer);
   config.keepalive = 1500ms;
-  CHECK(Stream(config, {}).hello() == Hello{kAll | Hello::kSendsKeepalives, 1500});
+  constexpr std::uint32_t kSaid = kAll | Hello::kMarksWindows;
+  CHECK(Stream(config, {}).hello() == Hello{kSaid | Hello::kSendsKeepalives, 1500});
   config.keepalive = 0s;
-  CHECK(Stream(config, {}).hello() == Hello{kAll, 0});
+  CHECK(Stream(config, {}).hello() == Hello{kSaid, 0});
+  config.receives = 300;
+  CHECK(Stream(config, {}).hello() == Hello{kSaid | Hello::kTellsReceives, 0, 300});
+  config.receives = 0;
   config.keepalive = 1us;  // sent as often as there are ticks, but not to be counted on
-  CHECK(Stream(config, {}).hello() == Hello{kAll | Hello::kSendsKeepalives, 100});
+  CHECK(Stream(config, {}).hello() == Hello{kSaid | Hello::kSendsKeepalives, 100});
 }
 
 // --- sending -------------------------------------------------------------------------------------
@@ -238,14 +245,38 @@ TEST_CASE("rdma stream: a peer of few receives is asked earlier", "[rdma][stream
   CHECK(bench.post()->opcode == Opcode::kKeepalive);  // and is still kept informed
 }
 
-TEST_CASE("rdma stream: a peer that cannot be asked is sent one message in ten milliseconds",
+TEST_CASE("rdma stream: a peer that cannot be asked gets each message when the last has arrived",
           "[rdma][stream]") {
   Bench bench(Role::kServer);
+  bench.peer_registers(1u << 20);
+  CHECK_FALSE(bench.stream.beyond_proof());
+  CHECK(bench.write_until_held() == 1024 - 32);
+  CHECK(bench.stream.beyond_proof());
+  CHECK_FALSE(bench.stream.retry_at(1));  // no clock is needed
+  bench.stream.on_messages_done(1024 - 32 - 1);
+  bench.now += 1h;
+  CHECK_FALSE(bench.write());  // the last one has not
+  bench.stream.on_messages_done(1);
+  for (int i = 0; i < 5000; ++i) {
+    REQUIRE(bench.write_until_held() == 1);
+    CHECK(bench.stream.beyond_proof());
+    bench.stream.on_messages_done(1);
+  }
+  bench.keepalive();  // it lives, so it has handled what it got
+  CHECK_FALSE(bench.stream.beyond_proof());
+  CHECK(bench.write_until_held() == 1024 - 32);
+}
+
+TEST_CASE("rdma stream: where completions prove nothing such a peer is sent one message in 10 ms",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.stream.on_receives(1024, false);
   bench.peer_registers(1u << 20);
   CHECK(bench.write_until_held() == 1024 - 32);
   REQUIRE(bench.stream.retry_at(1));
   CHECK_FALSE(bench.stream.retry_at(0));  // nothing to send, nothing to try
   for (int i = 0; i < 10; ++i) {
+    bench.stream.on_messages_done(1);
     const ae::TimePoint when = *bench.stream.retry_at(1);
     CHECK(when == bench.now + 10ms);
     bench.now = when - 1ns;
@@ -253,8 +284,22 @@ TEST_CASE("rdma stream: a peer that cannot be asked is sent one message in ten m
     bench.now = when;
     CHECK(bench.write_until_held() == 1);
   }
-  bench.keepalive();  // it lives, so it has handled what it got
+  bench.keepalive();
   CHECK(bench.write_until_held() == 1024 - 32);
+}
+
+TEST_CASE("rdma stream: a peer's hello says how many receives it has", "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  const std::uint32_t receives = GENERATE(0u, 16u, 100u, 256u, 5000u);
+  CAPTURE(receives);
+  bench.stream.on_hello({Hello::kTellsReceives, 0, receives});  // and answers no questions
+  bench.peer_registers(1u << 20);
+  const std::uint32_t counted = std::max(receives, 16u);
+  CHECK(bench.write_until_held() == static_cast<int>(counted - std::min(32u, counted / 4)));
+  bench.stream.on_receives(77, true);
+  const Hello ours = bench.stream.hello();
+  CHECK((ours.flags & Hello::kTellsReceives) != 0);
+  CHECK(ours.receives == 77);
 }
 
 TEST_CASE("rdma stream: the peer's silence does not time out a held write that has no window",
@@ -379,11 +424,11 @@ TEST_CASE("rdma stream: a window that is refused its successor is offered again 
     CHECK(bench.read() == "12345678");
     CHECK(bench.stream.take_discarded().data == nullptr);  // it is the last one
     CHECK(bench.stream.wanted_window() == 16);
-    bench.stream.no_window();
+    bench.stream.no_window(bench.now);
   }
   SECTION("refused, then read") {
     CHECK(bench.stream.wanted_window() == 16);
-    bench.stream.no_window();
+    bench.stream.no_window(bench.now);
     CHECK(bench.read() == "12345678");
   }
   CHECK_FALSE(bench.failed());
@@ -424,6 +469,162 @@ TEST_CASE("rdma stream: a spare that waited for a longer one is offered if quiet
   const auto message = bench.post();
   REQUIRE(message);
   CHECK(message->length == 8);
+}
+
+// --- long windows of idle connections ------------------------------------------------------------
+
+constexpr std::uint32_t kOurs = kAll | Hello::kMarksWindows;
+
+// A stream whose window has grown to 50, and is empty.
+Bench& grown(Bench& bench) {
+  lengths(bench, 1ms, 5);
+  CHECK(bench.offer().length == 50);
+  bench.settle();
+  return bench;
+}
+ControlMessage mark() { return {.opcode = Opcode::kSetClientFeature, .select = kWindowMark}; }
+
+TEST_CASE("rdma stream: a long window that is idle is replaced by a short one, where it is marked",
+          "[rdma][stream]") {
+  Bench bench(growing(Role::kServer));
+  bench.stream.on_hello({kOurs, 0});
+  grown(bench);
+  const std::uint32_t old_key = bench.offered.key;
+  bench.now += 1s;
+  bench.tick();
+  bench.settle();
+  CHECK(bench.stream.pinned_bytes() == 50);  // the second is gone
+  CHECK(bench.stream.next_tick() <= bench.now + 9s);
+  bench.now += 9s;
+  bench.tick();
+  CHECK(bench.stream.wanted_window() == 8);
+  CHECK(bench.offer().length == 8);
+  const ControlMessage short_one = bench.offered;
+  CHECK(short_one.select == kWindowMark);
+  CHECK(bench.stream.pinned_bytes() == 58);
+  const auto late = [&](const std::string& text) {  // before the peer knew
+    std::memcpy(bench.windows.at(old_key).data, text.data(), text.size());
+    bench.claim(static_cast<std::uint32_t>(text.size()));
+  };
+  SECTION("nothing was under way") {
+    bench.control(mark());
+    CHECK(bench.stream.take_discarded().key == old_key);
+    bench.data("abcd");
+    CHECK(bench.read() == "abcd");
+  }
+  SECTION("bytes were under way") {
+    late("late");
+    CHECK_FALSE(bench.stream.take_discarded());
+    bench.control(mark());
+    bench.data("next");
+    CHECK(bench.read(6) == "latene");
+    CHECK(bench.stream.take_discarded().key == old_key);
+    CHECK(bench.read() == "xt");
+  }
+  SECTION("the peer filled it meanwhile") {
+    late(std::string(50, 'l'));
+    CHECK(bench.read() == std::string(50, 'l'));
+    CHECK_FALSE(bench.stream.take_discarded());
+    bench.control(mark());
+    CHECK(bench.stream.take_discarded().key == old_key);
+    bench.data("next");
+    CHECK(bench.read() == "next");
+  }
+  SECTION("past the end of the old one, without a mark") {
+    late(std::string(49, 'l'));
+    bench.claim(2);
+    CHECK(bench.failed());
+  }
+  SECTION("a mark that nobody waits for is one more message") {
+    bench.control(mark());
+    bench.control(mark());
+    CHECK_FALSE(bench.failed());
+    CHECK(bench.stream.take_discarded().key == old_key);
+  }
+  if (bench.failed()) return;
+  CHECK(bench.stream.pinned_bytes() == short_one.length);
+}
+
+TEST_CASE("rdma stream: after quiet one burst brings the last useful length back at once",
+          "[rdma][stream]") {
+  StreamConfig config = config_of(Role::kServer, 8);
+  config.max_window = 1024;
+  Bench bench(config);
+  bench.stream.on_hello({kOurs, 0});
+  CHECK(lengths(bench, 1ms, 6) == std::vector<std::uint32_t>{8, 16, 32, 64, 128, 256});
+  bench.offer();
+  bench.settle();
+  for (int i = 0; i < 2; ++i) {
+    bench.now += 10s;
+    bench.tick();
+    bench.settle();
+  }
+  REQUIRE(bench.offer().length == 8);
+  bench.control(mark());
+  CHECK(bench.stream.pinned_bytes() <= 8 + 512);
+  bench.settle();
+  bench.data("12345678");
+  CHECK(bench.offer().length == 256);
+}
+
+TEST_CASE("rdma stream: a peer that marks nothing keeps its long window until it is full",
+          "[rdma][stream]") {
+  Bench bench(growing(Role::kServer));
+  if (GENERATE(true, false)) bench.stream.on_hello({kAll, 0});
+  grown(bench);
+  for (int i = 0; i < 10; ++i) {
+    bench.now += 20s;
+    bench.tick();
+    CHECK(bench.settle() <= 1);
+    CHECK(bench.stream.wanted_window() == 0);
+    bench.post();  // keepalives
+  }
+  bench.data(std::string(50, 'x'));
+  CHECK(bench.offer().length == 8);
+}
+
+TEST_CASE("rdma stream: who left a window that was not full marks it before the next byte",
+          "[rdma][stream]") {
+  Bench bench(Role::kClient);
+  const bool ours = GENERATE(true, false);
+  if (ours) bench.stream.on_hello({kOurs, 0});
+  bench.peer_registers(10);  // the first
+  CHECK_FALSE(bench.post());
+  const int written = GENERATE(3, 10);  // or all of it, before it knew
+  bench.write(static_cast<std::uint32_t>(written));
+  bench.control({.opcode = Opcode::kRegisterXferMemory,
+                 .select = kWindowMark,
+                 .address = 0x7000,
+                 .length = 20,
+                 .key = 8});
+  // One of ours may not have handled what was written; another offers windows when it has.
+  CHECK(bench.stream.unproven_messages() == (ours || written == 3 ? 1 : 0));
+  const auto message = bench.post();
+  CHECK(message.has_value() == ours);
+  if (message) CHECK(*message == mark());
+  CHECK_FALSE(bench.post());
+  CHECK(bench.write(20));
+  bench.peer_registers(10);  // of one that was full
+  CHECK_FALSE(bench.post());
+}
+
+TEST_CASE("rdma stream: without memory for a short window the long one stays", "[rdma][stream]") {
+  Bench bench(growing(Role::kServer));
+  bench.stream.on_hello({kOurs, 0});
+  grown(bench);
+  bench.now += 10s;
+  bench.tick();
+  while (bench.stream.take_discarded()) {
+  }
+  REQUIRE(bench.stream.wanted_window() == 8);
+  bench.stream.no_window(bench.now);
+  CHECK(bench.stream.wanted_window() == 0);
+  CHECK(bench.stream.next_tick() > bench.now);
+  bench.data("still");
+  CHECK(bench.read() == "still");
+  bench.now += 10s;
+  bench.tick();
+  CHECK(bench.stream.wanted_window() == 8);
 }
 
 }  // namespace

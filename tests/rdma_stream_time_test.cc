@@ -85,19 +85,19 @@ TEST_CASE("rdma stream: keepalives become writes of no bytes before the peer's r
   CHECK(bench.post());
 }
 
-TEST_CASE("rdma stream: a peer that promised keepalives and is silent is dead after 3.5 intervals",
+TEST_CASE("rdma stream: a peer that promised keepalives and is silent is dead after 3.25 intervals",
           "[rdma][stream]") {
   Bench bench(Role::kServer);
   bench.stream.on_hello({kAll | Hello::kSendsKeepalives, 1000});
   bench.now += 1s;
   bench.keepalive();
   CHECK(bench.stream.heard_from_peer());
-  bench.now += 3500ms;
+  bench.now += 3250ms;
   bench.tick();
   CHECK_FALSE(bench.failed());
   SECTION("any message will do") {
     bench.claim(0);
-    bench.now += 3500ms;
+    bench.now += 3250ms;
     bench.tick();
     CHECK_FALSE(bench.failed());
   }
@@ -110,7 +110,7 @@ TEST_CASE("rdma stream: a peer that promised keepalives and is silent is dead af
     bench.now += 1h;
     bench.tick(true);
     CHECK_FALSE(bench.failed());
-    bench.now += 3500ms;
+    bench.now += 3250ms;
     bench.tick();
     CHECK_FALSE(bench.failed());
     bench.now += 1ms;
@@ -123,9 +123,10 @@ TEST_CASE("rdma stream: the time before the connection stood is no silence", "[r
   Bench bench(Role::kClient);
   bench.now += 1h;  // created early, connected late
   bench.stream.on_hello({kAll | Hello::kSendsKeepalives, 1000});
+  bench.stream.on_open(bench.now);
   bench.tick();
   CHECK_FALSE(bench.failed());
-  bench.now += 3500ms;
+  bench.now += 3250ms;
   bench.tick();
   CHECK_FALSE(bench.failed());
   bench.now += 1ms;

@@ -89,7 +89,7 @@ TEST_CASE("rdma wire: fields that an opcode does not have are neither sent nor r
   all.opcode = Opcode::kGetServerFeature;
   CHECK(encode(all) == table({{2, {0, 4}}, {31, {5}}}));
   all.opcode = Opcode::kRegisterXferMemory;
-  CHECK(encode(all) == table({{0, {0, 3}}, {23, {1}}, {27, {2}}, {31, {3}}}));
+  CHECK(encode(all) == table({{0, {0, 3}}, {2, {0, 4}}, {23, {1}}, {27, {2}}, {31, {3}}}));
 
   ControlBytes bytes;
   bytes.fill(std::byte{0xee});
@@ -99,7 +99,9 @@ TEST_CASE("rdma wire: fields that an opcode does not have are neither sent nor r
   bytes[1] = std::byte{1};
   CHECK(decode(bytes) == feature(Opcode::kSetClientFeature, 0xeeee, 0xeeeeeeeeeeeeeeee));
   bytes[1] = std::byte{3};
-  CHECK(decode(bytes) == registration(0xeeeeeeeeeeeeeeee, 0xeeeeeeee, 0xeeeeeeee));
+  ControlMessage registered = registration(0xeeeeeeeeeeeeeeee, 0xeeeeeeee, 0xeeeeeeee);
+  registered.select = 0xeeee;
+  CHECK(decode(bytes) == registered);
 }
 
 TEST_CASE("rdma wire: a control message of another size than 32 bytes is none",
@@ -139,6 +141,7 @@ TEST_CASE("rdma wire: any message survives encode and decode", "[rdma][wire][ran
       message.select = static_cast<std::uint16_t>(random());
       message.features = random();
     } else if (message.opcode == Opcode::kRegisterXferMemory) {
+      message.select = static_cast<std::uint16_t>(random());
       message.address = random();
       message.length = static_cast<std::uint32_t>(random());
       message.key = static_cast<std::uint32_t>(random());
@@ -148,7 +151,8 @@ TEST_CASE("rdma wire: any message survives encode and decode", "[rdma][wire][ran
 }
 
 TEST_CASE("rdma wire: a hello comes back, whatever follows it", "[rdma][wire]") {
-  const Hello hello{Hello::kWindowMayChange | Hello::kSendsKeepalives, 3000};
+  const Hello hello{
+      Hello::kWindowMayChange | Hello::kSendsKeepalives | Hello::kTellsReceives, 3000, 0x102};
   const auto bytes = encode(hello);
   const std::array<std::byte, Hello::kSize> expected = {std::byte{'A'},
                                                         std::byte{'E'},
@@ -161,30 +165,45 @@ TEST_CASE("rdma wire: a hello comes back, whatever follows it", "[rdma][wire]") 
                                                         {},
                                                         {},
                                                         {},
-                                                        std::byte{5},
+                                                        std::byte{13},
                                                         {},
                                                         {},
                                                         std::byte{0x0b},
-                                                        std::byte{0xb8}};
+                                                        std::byte{0xb8},
+                                                        {},
+                                                        {},
+                                                        std::byte{1},
+                                                        std::byte{2}};
   CHECK(bytes == expected);
   CHECK(decode_hello(bytes) == hello);
 
   // rdma_cm hands out 56 bytes of a request's private data, 196 of a reply's, and 255 at most.
   for (const std::size_t size :
-       {std::size_t{17}, std::size_t{56}, std::size_t{196}, std::size_t{255}}) {
+       {std::size_t{21}, std::size_t{56}, std::size_t{196}, std::size_t{255}}) {
     for (const int padding : {0, 0xff}) {
       std::vector<std::byte> padded(size, static_cast<std::byte>(padding));
       std::copy(bytes.begin(), bytes.end(), padded.begin());
       CHECK(decode_hello(padded) == hello);
     }
   }
-  const Hello everything{~0u, ~0u};
+  const Hello everything{~0u, ~0u, ~0u};
   CHECK(decode_hello(encode(everything)) == everything);
+}
+
+TEST_CASE("rdma wire: a hello of the first version of us, without receives, is one",
+          "[rdma][wire]") {
+  const auto bytes = encode(Hello{Hello::kWindowMayChange | Hello::kTellsReceives, 1000, 77});
+  CHECK(decode_hello(std::span(bytes).first(16)) == Hello{Hello::kWindowMayChange, 1000});
+  CHECK(decode_hello(std::span(bytes).first(19)) == Hello{Hello::kWindowMayChange, 1000});
+  // Nor does one that does not promise them have any, whatever follows.
+  auto unpromised = encode(Hello{Hello::kWindowMayChange, 1000, 77});
+  CHECK(decode_hello(unpromised) == Hello{Hello::kWindowMayChange, 1000});
 }
 
 TEST_CASE("rdma wire: private data that is no hello is a plain peer's", "[rdma][wire][hostile]") {
   const auto bytes = encode(Hello{7, 1000});
-  for (std::size_t size = 0; size < Hello::kSize; ++size)
+  constexpr std::size_t kFirst = 16;
+  for (std::size_t size = 0; size < kFirst; ++size)
     CHECK_FALSE(decode_hello(std::span(bytes).first(size)));
   for (std::size_t i = 0; i < 5; ++i) {  // the magic and the version
     auto garbled = bytes;

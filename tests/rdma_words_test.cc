@@ -40,6 +40,9 @@ TEST_CASE("rdma words: every event of rdma_cm says what happened and why", "[rdm
   CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, 28, std::string_view("ok\x01\x02", 4)),
              Contains("refused by the server"));
   CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, 10), Contains("reject reason 10"));
+  CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, 11), Contains("reject reason 11"));
+  CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, -ECONNREFUSED, "too many"),  // iWARP
+             Contains("Connection refused") && Contains("too many"));
   CHECK_THAT(words(RDMA_CM_EVENT_DEVICE_REMOVAL, 0), Contains("device was removed"));
   CHECK_THAT(words(RDMA_CM_EVENT_ADDR_CHANGE, 0), Contains("address") && Contains("changed"));
   CHECK_FALSE(words(RDMA_CM_EVENT_TIMEWAIT_EXIT, 0).empty());

@@ -58,7 +58,7 @@ class Run {
  public:
   explicit Run(Input& input) : in_(input), config_(configure(input)), stream_(config_, now_) {
     if (in_.byte() % 2 != 0)
-      stream_.on_hello({in_.byte(), static_cast<std::uint32_t>(in_.number())});
+      stream_.on_hello({in_.byte(), static_cast<std::uint32_t>(in_.number()), in_.byte()});
     after();
   }
 
@@ -70,15 +70,15 @@ class Run {
     // The end of the connection: all that was claimed can be read, all memory comes back.
     stream_.on_peer_closed();
     after();
-    while (read(1 + in_.byte()) != 0) after();
-    require(stream_.at_end() && claimed_ == read_);
+    (void)read(in_.byte());
+    after();
+    const auto left = std::make_unique<std::byte[]>(stream_.unread_bytes());
+    stream_.leave_windows(left.get());
+    memory_.clear();
     ended_ = true;
-    for (WindowBuffer window = stream_.take_any(); window.data != nullptr;
-         window = stream_.take_any()) {
-      release(window);
-      after();
-    }
-    require(memory_.empty() && stream_.wanted_window() == 0);
+    while (read(1 + in_.byte()) != 0) stream_.check();
+    require(stream_.at_end() && claimed_ == read_);
+    require(!stream_.take_discarded() && stream_.wanted_window() == 0);
   }
 
  private:
@@ -91,6 +91,7 @@ class Run {
     config.max_peer_window = (bits & 4) != 0 ? 1000 : 16u << 20;
     config.peer_receives = (bits & 8) != 0 ? 16 : 1024;
     config.control_burst = (bits & 16) != 0 ? 20 : 2048;
+    config.completions_prove = (bits & 64) == 0;
     if ((bits & 32) != 0) config.keepalive = nanoseconds::zero();
     return config;
   }
@@ -113,9 +114,13 @@ class Run {
         return control(static_cast<Opcode>(in_.byte() % 5));
       case 7:
         return garbage();
-      case 8: {  // the right answer
+      case 8: {  // the right answer, or the mark
         ControlMessage message;
         message.select = probe_;
+        if (next_ && in_.byte() % 2 == 0) {
+          message.opcode = Opcode::kSetClientFeature;
+          message.select = kWindowMark;
+        }
         return send(message);
       }
       case 9:
@@ -147,6 +152,10 @@ class Run {
         return;
       case 22:
         if (stream_.wants_silent_probe()) stream_.on_silent_probe_posted();
+        if (done_ < stream_.messages_sent()) {
+          stream_.on_messages_done(1);
+          ++done_;
+        }
         return;
       case 23:  // many at once: floods are long, inputs short
         for (int n = in_.byte() * 8, kind = in_.byte() % 4; n > 0; --n) {
@@ -172,7 +181,13 @@ class Run {
     require(stream_.failure() == nullptr);
     claimed_ += length;
     filled_ += length;
-    if (filled_ == announced_->length) announced_.reset();
+    if (filled_ == announced_->length && !next_) announced_.reset();
+  }
+
+  // The peer goes on to the window that was announced while this one was not full.
+  void change_over() {
+    announced_ = std::exchange(next_, std::nullopt);
+    filled_ = 0;
   }
 
   void control(Opcode opcode) {
@@ -195,6 +210,13 @@ class Run {
       peer_ = message;
       used_ = 0;
     }
+    marked(message);
+  }
+
+  void marked(const ControlMessage& message) {
+    const bool mark =
+        message.opcode == Opcode::kSetClientFeature && message.select == kWindowMark;
+    if (mark && next_) change_over();
   }
 
   void garbage() {
@@ -208,6 +230,7 @@ class Run {
     stream_.on_control({exact.get(), bytes.size()}, now_);
     if (!message) return require(stream_.failure() != nullptr);
     if (failed || stream_.failure() != nullptr) return;
+    marked(*message);
     if (message->opcode != Opcode::kRegisterXferMemory) return;
     peer_ = *message;
     used_ = 0;
@@ -227,10 +250,15 @@ class Run {
     if (!message) return;
     require(stream_.failure() == nullptr);
     if (message->opcode == Opcode::kRegisterXferMemory) {
-      require(!announced_ && memory_.count(message->key) == 1);
+      require(!next_ && memory_.count(message->key) == 1);
       require(memory_.at(message->key).second == message->length);
-      announced_ = message;
-      filled_ = 0;
+      if (announced_) {  // a shorter one, before that is full
+        require(message->length < announced_->length && message->select == kWindowMark);
+        next_ = message;
+      } else {
+        announced_ = message;
+        filled_ = 0;
+      }
     }
     if (message->opcode == Opcode::kGetServerFeature) probe_ = message->select;
     stream_.on_control_posted(*message, now_);
@@ -255,7 +283,7 @@ class Run {
         release(old);
       } else if (const std::uint32_t length = stream_.wanted_window(); length != 0) {
         if (!memory && (stream_.pinned_bytes() != 0 || in_.byte() % 8 == 0)) {
-          stream_.no_window();
+          stream_.no_window(now_);
         } else {
           auto bytes = std::make_unique<std::byte[]>(length);
           WindowBuffer buffer;
@@ -288,7 +316,6 @@ class Run {
     for (const auto& [key, memory] : memory_) pinned += memory.second;
     require(pinned == stream_.pinned_bytes() && pinned <= 2 * kMaxWindow);
     require(claimed_ >= read_);
-    // take_any() ends the reading.
     if (!memory_.empty()) require(stream_.unread_bytes() == claimed_ - read_);
     require(stream_.unproven_messages() <= stream_.messages_sent());
   }
@@ -300,11 +327,12 @@ class Run {
   std::map<std::uint32_t, std::pair<std::unique_ptr<std::byte[]>, std::uint32_t>> memory_;
   std::uint32_t next_key_ = 1, filled_ = 0;
   std::optional<ControlMessage> announced_;  // our window, as the peer knows it
+  std::optional<ControlMessage> next_;       // announced although that was not full
   std::optional<ControlMessage> peer_;       // its window, as it told us
   std::uint64_t used_ = 0;
   std::uint16_t probe_ = 0;
   bool ended_ = false;
-  std::uint64_t claimed_ = 0, read_ = 0;
+  std::uint64_t claimed_ = 0, read_ = 0, done_ = 0;
 };
 
 }  // namespace

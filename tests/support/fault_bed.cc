@@ -19,6 +19,7 @@
 #include <fstream>
 #include <thread>
 
+#include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
 
 namespace testing {

@@ -52,6 +52,7 @@ bool Node::deliver() {
     message.bytes.clear();
   }
   completions_.push_back(std::move(message));
+  peer_->on_completed();
   return true;
 }
 
@@ -108,7 +109,7 @@ bool StreamNode::work(ae::TimePoint now) {
       ++windows_discarded;
     } else if (const std::uint32_t length = stream.wanted_window(); length != 0) {
       if (stream.pinned_bytes() != 0 && refuse_windows != 0 && (*random)() % 100 < refuse_windows) {
-        stream.no_window();
+        stream.no_window(now);
         ++windows_refused;
       } else {
         stream.provide_window(add_memory(length));

@@ -90,6 +90,8 @@ class Node {
 
  private:
   virtual void on_message(const Message& message, ae::TimePoint now) = 0;
+  /// A message of this end was taken by a receive of the peer.
+  virtual void on_completed() {}
 
   Node* peer_ = nullptr;
   std::deque<Message> wire_, completions_;
@@ -122,6 +124,7 @@ class StreamNode final : public Node {
 
  private:
   void on_message(const Message& message, ae::TimePoint now) override;
+  void on_completed() override { stream.on_messages_done(1); }
 };
 
 /// Valkey's server or client, as far as the protocol shows: one window, offered again when it is
