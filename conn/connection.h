@@ -145,6 +145,9 @@ class Connection : public ae::Deferred {
   /// A handler was set or removed (in on_read_, on_write_, barrier_).
   virtual void handlers_changed() = 0;
   virtual int do_shutdown() = 0;
+  virtual void do_flush() {}
+  virtual bool do_drain(ae::TimePoint /*until*/) noexcept { return true; }
+  virtual ae::Duration end_linger() const noexcept { return ae::Duration::zero(); }
   /// Begin to go; handlers are cleared. Ends, now or later, in release().
   virtual void do_close() noexcept = 0;
   /// Waits until read (or write) would not say EAGAIN, or the deadline. Runs no handler.

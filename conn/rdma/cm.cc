@@ -34,13 +34,19 @@ std::string reason_in(std::span<const std::byte> data) {
   return text.empty() ? text : ": " + text;
 }
 
+constexpr int kNobodyListens = 8, kStale = 10, kConsumerSaysNo = 28;  // IB CM reject reasons
+
 void modify_qp(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const QpTimeouts* timeouts,
-               const char* step) {
+               const char* step, bool infiniband = false) {
   ibv_qp_attr attributes{};
   int mask = 0;
   attributes.qp_state = state;
   if (rdma_init_qp_attr(id, &attributes, &mask) != 0)
     throw VerbsError(fmt::format("rdma_init_qp_attr ({})", step), errno);
+  // Older kernels set bits there that are for Ethernet's addresses alone (librdmacm clears them for
+  // its own queue pairs).
+  constexpr int kEthernetBits = 0xe00000;
+  if (infiniband && state == IBV_QPS_RTR) mask &= ~kEthernetBits;
   if (timeouts != nullptr && state == IBV_QPS_RTR && (mask & IBV_QP_MIN_RNR_TIMER) != 0)
     attributes.min_rnr_timer = timeouts->min_rnr_timer;
   if (timeouts != nullptr && state == IBV_QPS_RTS) {
@@ -139,11 +145,9 @@ CmId CmChannel::create_id(void* context) {
 }
 
 void qp_to_init(rdma_cm_id* id, ibv_qp* qp) { modify_qp(id, qp, IBV_QPS_INIT, nullptr, "INIT"); }
-void qp_to_ready_to_receive(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts) {
-  modify_qp(id, qp, IBV_QPS_RTR, &timeouts, "RTR");
-}
-void qp_to_ready_to_send(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts) {
-  modify_qp(id, qp, IBV_QPS_RTS, &timeouts, "RTS");
+void qp_to_ready(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts, bool infiniband) {
+  modify_qp(id, qp, IBV_QPS_RTR, &timeouts, "RTR", infiniband);
+  modify_qp(id, qp, IBV_QPS_RTS, &timeouts, "RTS", infiniband);
 }
 
 void qp_to_error(ibv_qp* qp) noexcept {
@@ -169,6 +173,10 @@ void let_go_of_device(ibv_context* its_handle) noexcept {
   close(nothing);
 }
 
+bool is_stale(const CmEvent& event) noexcept {
+  return event.type == RDMA_CM_EVENT_REJECTED && event.status == kStale;
+}
+
 std::string describe(const CmEvent& event) {
   const std::string reason =
       event.status < 0 ? errno_text(-event.status) : fmt::format("status {}", event.status);
@@ -183,9 +191,14 @@ std::string describe(const CmEvent& event) {
     case RDMA_CM_EVENT_UNREACHABLE:
       return "the peer does not answer: " + reason;
     case RDMA_CM_EVENT_REJECTED:
-      // IB CM reason 8: no such service; 28: the consumer (the application) says no.
-      if (event.status == 8) return "Connection refused: nobody listens there";
-      if (event.status == 28) return "Connection refused by the server" + reason_in(event.data());
+      if (event.status == kNobodyListens) return "Connection refused: nobody listens there";
+      if (event.status == kConsumerSaysNo)
+        return "Connection refused by the server" + reason_in(event.data());
+      // iWARP does not say by whom.
+      if (event.status < 0) return errno_text(-event.status) + reason_in(event.data());
+      if (event.status == kStale)
+        return "Connection refused: the peer takes it for one that it still knows (reject reason "
+               "10)";
       return "Connection refused: reject reason " + std::to_string(event.status);
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       return "the RDMA device was removed";

@@ -90,10 +90,11 @@ struct QpTimeouts {
   std::uint8_t rnr_retry_count = 7;  ///< for ever; our own clocks decide who is dead
 };
 
-// The three steps of a queue pair's set-up. Throw VerbsError.
+// The steps of a queue pair's set-up. Throw VerbsError.
 void qp_to_init(rdma_cm_id* id, ibv_qp* qp);
-void qp_to_ready_to_receive(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts);
-void qp_to_ready_to_send(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts);
+/// Ready to receive, then to send. Not on iWARP: there the kernel does it with the connection.
+/// `infiniband`: the link layer of its port.
+void qp_to_ready(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts, bool infiniband);
 /// Ends all traffic: what is posted comes back flushed.
 void qp_to_error(ibv_qp* qp) noexcept;
 
@@ -104,6 +105,9 @@ std::vector<SocketAddress> local_addresses();
 /// `its_handle` is the `verbs` of an id that still exists.
 void let_go_of_device(ibv_context* its_handle) noexcept;
 
+/// The peer's kernel takes us for a connection that it still knows (IB CM reject reason 10): with
+/// another queue pair it will not.
+bool is_stale(const CmEvent& event) noexcept;
 /// rdma_cm's word for an event, in ours: "nobody listens there", "the route ...".
 std::string describe(const CmEvent& event);
 

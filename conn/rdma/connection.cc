@@ -108,27 +108,26 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
   for (int i = 0; i < count && left != 0; ++i) {
     const std::size_t wanted = std::min(vectors[i].iov_len, left);
     const std::size_t taken =
-        tx_.append(static_cast<const std::byte*>(vectors[i].iov_base), wanted);
+        tx_.append(static_cast<const std::byte*>(vectors[i].iov_base), wanted, settings_.limit());
     done += taken;
     left -= taken;
-    if (taken < wanted) {
-      if (done != 0) break;
-      if (tx_.held() != 0) {  // ours come back soon
-        starved_ = true;
-        errno = EAGAIN;
-        return -1;
-      }
-      end_with(errno_failure(ENOMEM, "no memory the device could send from"));
-      errno = ENOMEM;
-      return -1;
-    }
+    if (taken < wanted) break;
   }
   if (done == 0) {
+    if (left != 0) {
+      starved_ = true;
+      state_->wait_for_memory(*this);
+    }
     errno = EAGAIN;
     return -1;
   }
   state_->want_flush(*this);
   return static_cast<ssize_t>(done);
+}
+
+void RdmaConnection::on_memory() noexcept {
+  starved_ = false;
+  update_ready();
 }
 
 // Writing has ended. What arrived can still be read, so the connection fails only without that.
@@ -163,14 +162,31 @@ void RdmaConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
 // --- what completed
 // ------------------------------------------------------------------------------------
 
-void RdmaConnection::on_sends_done(std::uint32_t sequence) {
+ReceiveQueue* RdmaConnection::receives() noexcept {
+  if (receives_ != nullptr) return receives_.get();
+  return domain_ != nullptr ? domain_->shared_receives() : nullptr;
+}
+
+void RdmaConnection::retire_sends(std::uint32_t sequence) noexcept {
+  if (sequence - done_ > posted_ - done_) return;  // of no request of ours
   std::size_t bytes = 0;
+  std::uint32_t messages = 0;
   const auto mask = static_cast<std::uint32_t>(ring_.size() - 1);
-  while (done_ != sequence) bytes += std::exchange(ring_[++done_ & mask].bytes, 0u);
-  if (bytes != 0) {
-    tx_.on_completed(bytes);
-    starved_ = false;
+  while (done_ != sequence) {
+    const Sent sent = std::exchange(ring_[++done_ & mask], Sent{});
+    bytes += sent.bytes;
+    messages += sent.message ? 1 : 0;
   }
+  stream_.on_messages_done(messages);
+  if (bytes == 0) return;
+  tx_.on_completed(bytes);
+  starved_ = false;
+  state_->memory_came_back();
+}
+
+void RdmaConnection::on_sends_done(std::uint32_t sequence) {
+  retire_sends(sequence);
+  on_keys_changed(done_);
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
   state_->want_flush(*this);  // what waited for a slot
   if (phase_ == Phase::kClosing) return continue_close();
@@ -203,7 +219,7 @@ void RdmaConnection::after_input() {
     ++state_->statistics().protocol_errors;
     if (stream_.excess() == Excess::kMessages) ++state_->statistics().control_floods;
     if (stream_.excess() == Excess::kWindow) ++state_->statistics().peer_windows_refused;
-    if (qp_) qp_to_error(qp_.get());  // who breaks the rules has spoken, whoever else has to wait
+    stop_queue_pair();  // who breaks the rules has spoken, whoever else has to wait
     return end_with({std::make_error_code(std::errc::protocol_error), why}, Unread::kDrop);
   }
   manage_windows();
@@ -214,34 +230,6 @@ void RdmaConnection::after_input() {
   update_ready();
 }
 
-void RdmaConnection::manage_windows() {
-  while (const WindowBuffer old = stream_.take_discarded()) free_window(old.owner);
-  if (domain_ == nullptr) return;
-  if (const std::uint32_t length = stream_.wanted_window(); length != 0) {
-    // The first is the listener's to refuse; without another the stream goes on with what it has.
-    // A quarter is left for the first windows of those who come.
-    if (!windows_.empty() && settings_.beyond_memory_limit(length + settings_.memory_limit / 4)) {
-      ++state_->statistics().memory_refusals;
-      return stream_.no_window();
-    }
-    try {
-      windows_.push_back(domain_->make_window(length));
-      ++state_->statistics().windows;
-      stream_.provide_window(windows_.back()->buffer());
-    } catch (const VerbsError& error) {
-      window_failure_ = error.failure();
-      stream_.no_window();
-    } catch (const std::exception& error) {
-      window_failure_ = {std::make_error_code(std::errc::not_enough_memory), error.what()};
-      stream_.no_window();
-    }
-  }
-}
-
-void RdmaConnection::free_window(void* owner) noexcept {
-  std::erase_if(windows_, [&](const auto& window) { return window.get() == owner; });
-}
-
 // --- posting
 // -------------------------------------------------------------------------------------------
 
@@ -250,15 +238,16 @@ void RdmaConnection::post_due() noexcept {
 }
 
 void RdmaConnection::post_chains() {
-  if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
+  if ((phase_ != Phase::kOpen && phase_ != Phase::kClosing) || stream_over_) return;
   while (post_chain()) {
   }
-  // A bind holds everything up, and its completion brings us back: no clock is needed.
-  const bool waits_for_bind = binding_ || has_key_to_bind();
-  pace_at_ = waits_for_bind ? std::nullopt : stream_.retry_at(tx_.staged());
+  // A key that goes alone holds everything up, and its completion brings us back: no clock is
+  // needed.
+  pace_at_ = keys_go_alone() && has_key_to_change() ? std::nullopt : stream_.retry_at(tx_.staged());
   if (post_again_) pace_at_ = clock_now() + kFullQueueRetry;
   if (!pace_at_ || pace_timer_ != 0) return;
   const ae::Duration delay = std::max(*pace_at_ - clock_now(), ae::Duration::zero());
+  state_->keep_pace_of(*this);
   pace_timer_ = state_->loop().add_time_event(delay, [this] {
     pace_timer_ = 0;
     state_->want_flush(*this);
@@ -266,18 +255,17 @@ void RdmaConnection::post_chains() {
   });
 }
 
-// One chain of work requests with one doorbell: keys to bind, or control messages and then the
+// One chain of work requests with one doorbell: keys to change, then control messages, then the
 // bytes the peer's window takes. True if another chain may follow.
 bool RdmaConnection::post_chain() {
-  binding_ = binding_ && posted_ != done_;
-  if (binding_) return false;
   SendChain chain(settings_.send_queue - (posted_ - done_), posted_);
   // Copied back if the device takes less than we counted on; only control messages change it here.
   std::optional<Stream> before;
   ChainPlan plan;
-  if (has_key_to_bind()) {
-    plan_binds(chain, plan);
+  if (keys_go_alone() && has_key_to_change()) {
+    plan_keys_alone(chain, plan);
   } else {
+    plan_keys(chain, plan);
     if (stream_.next_control(state_->now())) {
       before = stream_;
       plan_control(chain, plan);
@@ -291,7 +279,9 @@ bool RdmaConnection::post_chain() {
   post_again_ = result.error == ENOMEM;
   ++state_->statistics().doorbells;
   state_->statistics().work_requests += result.posted;
-  if (result.error != 0 && (result.error != ENOMEM || !result.known)) {
+  const bool key_refused =
+      result.error != 0 && result.error != ENOMEM && result.known && result.posted < plan.keys_end;
+  if (result.error != 0 && (result.error != ENOMEM || !result.known) && !key_refused) {
     end_with(errno_failure(result.error, "posting to the send queue"));
     return false;
   }
@@ -300,28 +290,65 @@ bool RdmaConnection::post_chain() {
   commit(plan, result.posted);
   // Where some were not posted, their signals were not either: count from what is known.
   last_signaled_ = result.posted == chain.size() ? last_signaled : last_signaled_;
+  if (key_refused) return on_key_refused(*plan.window[result.posted]);
+  ask_later();
   return result.error == 0 && chain.size() == SendChain::kLimit;
 }
 
-bool RdmaConnection::has_key_to_bind() const noexcept {
-  return std::any_of(windows_.begin(), windows_.end(),
-                     [](const auto& window) { return window->window && !window->bound; });
+// Memory that nobody learns is free again does not stay ours for ever where no keepalive asks.
+void RdmaConnection::ask_later() noexcept {
+  constexpr ae::Duration kLater = std::chrono::seconds(5);
+  if (last_signaled_ == posted_ || tx_.held() == 0) {
+    ask_at_ = ae::TimePoint::max();
+  } else if (ask_at_ == ae::TimePoint::max()) {
+    ask_at_ = state_->now() + kLater;
+    if (due() > ask_at_) state_->look_at(*this, ask_at_);
+  }
 }
 
-// Binds have the send queue to themselves: Soft-RoCE, when it sends again what was lost, would
-// carry out a bind again too, fail at it and stand still without a word. So what was posted before
-// is confirmed first, by a write of no bytes if nothing else asks for that.
-void RdmaConnection::plan_binds(SendChain& chain, ChainPlan& plan) {
-  plan.signal_last = true;
-  if (posted_ == done_) {
-    for (const auto& window : windows_)
-      if (window->window && !window->bound && !chain.full()) chain.bind(*window);
-    plan.binds_end = chain.size();
-    binding_ = true;
-  } else if (last_signaled_ != posted_ && !chain.full()) {
-    chain.write_nothing(stream_.remote_address(), stream_.remote_key());
+bool RdmaConnection::keys_go_alone() const noexcept {
+  return context_ && context_->device().binds_alone();
+}
+
+void RdmaConnection::plan_keys(SendChain& chain, ChainPlan& plan) {
+  for (ReceiveWindow& window : windows_)
+    if (window.waits_for_key() && !chain.full()) {
+      plan.window[chain.size()] = &window;
+      chain.change_key(window);
+    }
+  plan.keys_end = plan.control_end = plan.data_end = chain.size();
+  // What they make room for, and whether they work, is worth knowing.
+  if (plan.keys_end != 0) plan.signal_last = true;
+}
+
+// Before the connection stands, where the queue pair is ready to send: a device that refuses keys
+// says so before the next connection is made.
+void RdmaConnection::post_keys() {
+  for (bool again = true; again && has_key_to_change();) {
+    SendChain chain(settings_.send_queue, posted_);
+    ChainPlan plan;
+    plan_keys(chain, plan);
+    if (chain.size() == 0) return;
+    const std::uint32_t last_signaled = plan_signals(chain, plan);
+    const SendChain::Result result = chain.post(qp_.get());
+    commit(plan, result.posted);
+    if (result.posted == chain.size()) last_signaled_ = last_signaled;
+    if (result.error == 0) return;
+    again = result.known && context_->device().binding() == Device::Binding::kUnsure &&
+            go_on_without_binding();
+    if (!again) throw VerbsError("binding a key to the queue pair", result.error);
   }
-  plan.control_end = plan.data_end = plan.binds_end;
+}
+
+// With the send queue to themselves (Device::binds_alone()): what was posted before is confirmed
+// first, by a write of no bytes if nothing else asks for that, and what follows waits for them.
+void RdmaConnection::plan_keys_alone(SendChain& chain, ChainPlan& plan) {
+  if (posted_ == done_) return plan_keys(chain, plan);
+  const auto under_way = [](const ReceiveWindow& window) { return window.key_under_way(); };
+  if (std::any_of(windows_.begin(), windows_.end(), under_way)) return;
+  if (last_signaled_ == posted_ || chain.full()) return;
+  chain.write_nothing(stream_.remote_address(), stream_.remote_key());
+  plan.signal_last = true;
 }
 
 void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
@@ -330,13 +357,13 @@ void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
     const std::optional<ControlMessage> message = stream_.next_control(now);
     if (!message) break;
     const ControlBytes bytes = encode(*message);
-    if (!control_.mr) {
+    if (control_ == nullptr) {
       chain.send_inline(bytes);
     } else {
       const std::size_t slot = chain.next_sequence() & (ring_.size() - 1);
-      std::byte* at = control_.memory.data() + slot * kControlSize;
+      std::byte* at = control_->data + slot * kControlSize;
       std::copy(bytes.begin(), bytes.end(), at);
-      chain.send(at, control_.mr->lkey);
+      chain.send(at, RegisteredPool::lkey(*control_));
     }
     if (message->opcode == Opcode::kKeepalive) plan.signal_last = true;
     stream_.on_control_posted(*message, now);
@@ -362,9 +389,12 @@ void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
 
 // A write of no bytes proves the path, and that everything before it was delivered.
 void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
-  const bool prove_delivery = phase_ == Phase::kClosing && chain.size() == 0 && tx_.staged() == 0 &&
-                              posted_ != done_ && last_signaled_ != posted_;
-  if (!(stream_.wants_silent_probe() || prove_delivery) || chain.full()) return;
+  const bool prove = (phase_ == Phase::kClosing || delivering_) && tx_.staged() == 0;
+  const bool waits_for_proof = stream_.beyond_proof() && tx_.staged() != 0;
+  const bool asks = state_->now() >= ask_at_;
+  const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
+  if (!stream_.wants_silent_probe() && !((prove || waits_for_proof || asks) && nobody_asked)) return;
+  if (chain.full()) return;
   chain.write_nothing(stream_.remote_address(), stream_.remote_key());
   plan.signal_last = true;
   stream_.on_silent_probe_posted();
@@ -373,13 +403,14 @@ void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
 // One in many asks for a completion, but always enough to learn when slots and staging memory come
 // back. Returns the sequence number of the last that does.
 std::uint32_t RdmaConnection::plan_signals(SendChain& chain, const ChainPlan& plan) {
-  const bool signal_last = plan.signal_last || phase_ == Phase::kClosing ||
-                           tx_.held() > settings_.send_buffer / 2 || tx_.staged() > plan.bytes;
+  const bool signal_last = plan.signal_last || phase_ == Phase::kClosing || delivering_ ||
+                           stream_.beyond_proof() || tx_.held() > settings_.send_buffer / 2 ||
+                           tx_.staged() > plan.bytes;
   std::uint32_t signaled = last_signaled_;
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;
     const bool last = i + 1 == chain.size();
-    if (sequence - signaled < settings_.send_queue / 2 && !(last && signal_last)) continue;
+    if (sequence - signaled < settings_.send_queue * 3 / 4 && !(last && signal_last)) continue;
     chain.signal(i);
     signaled = sequence;
   }
@@ -390,19 +421,16 @@ void RdmaConnection::take_back_control(const Stream& before, const ChainPlan& pl
                                        std::size_t posted) {
   const ae::TimePoint now = state_->now();
   stream_ = before;
-  for (std::size_t i = plan.binds_end; i < posted; ++i)
+  for (std::size_t i = plan.keys_end; i < posted; ++i)
     if (const auto message = stream_.next_control(now)) stream_.on_control_posted(*message, now);
 }
 
 void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
-  if (std::size_t bound = std::min(plan.binds_end, posted); bound != 0)
-    for (const auto& window : windows_)
-      if (bound != 0 && window->window && !window->bound) {
-        window->bound = true;
-        --bound;
-      }
+  if (plan.keys_end != 0 && posted != 0) context_->device().prove_binding();
+  for (std::size_t i = 0; i < std::min(plan.keys_end, posted); ++i)
+    plan.window[i]->posted(posted_ + static_cast<std::uint32_t>(i) + 1);
   state_->statistics().control_sent +=
-      std::min(posted, plan.control_end) - std::min(posted, plan.binds_end);
+      std::min(posted, plan.control_end) - std::min(posted, plan.keys_end);
   if (plan.bytes != 0) {
     const bool nothing_in_flight = tx_.in_flight() == 0;
     stream_.on_write_posted(plan.bytes, state_->now());
@@ -416,8 +444,37 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
     }
   }
   const std::size_t mask = ring_.size() - 1;
-  for (std::size_t i = 0; i < posted; ++i)
-    ring_[++posted_ & mask].bytes = plan.bytes != 0 ? plan.piece[i] : 0;
+  for (std::size_t i = 0; i < posted; ++i) {
+    const bool control = i >= plan.keys_end && i < plan.control_end;
+    const bool immediate = plan.bytes != 0 && i + 1 == plan.data_end;
+    ring_[++posted_ & mask] = {plan.bytes != 0 ? plan.piece[i] : 0, control || immediate};
+    if (immediate) last_data_ = posted_;
+  }
+}
+
+// --- the loop's end
+// ----------------------------------------------------------------------------------------
+
+bool RdmaConnection::has_undelivered() const noexcept {
+  if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return false;
+  return tx_.staged() != 0 || static_cast<std::int32_t>(last_data_ - done_) > 0;
+}
+
+bool RdmaConnection::do_drain(ae::TimePoint until) noexcept {
+  if (!has_undelivered()) return true;
+  delivering_ = true;
+  post_due();
+  if (until > clock_now()) {
+    try {
+      state_->pump([this] { return !has_undelivered(); }, until);
+    } catch (const std::exception&) {  // no memory to wait with
+    }
+  }
+  return !has_undelivered();
+}
+
+ae::Duration RdmaConnection::end_linger() const noexcept {
+  return std::min(settings_.linger, settings_.end_linger);
 }
 
 // --- facts

@@ -18,7 +18,10 @@ namespace conn::rdma {
 
 class ListenerCore;
 
-class RdmaConnection final : public QueuedConnection, private QueuePairUser, private CmUser {
+class RdmaConnection final : public QueuedConnection,
+                             public TickItem,
+                             private QueuePairUser,
+                             private CmUser {
  public:
   /// To connect with. Throws VerbsError where there is no RDMA.
   RdmaConnection(const ConnectionType& type, LoopState& state, const Settings& defaults);
@@ -41,11 +44,16 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   // --- for LoopState ---
   /// Posts what is due, in one chain.
   void post_due() noexcept;
-  void on_tick(ae::TimePoint now, bool loop_was_stopped) noexcept;
-  /// Takes the queue pair down; called outside of completion handling.
+  /// Its time has come, or came so much earlier.
+  void on_tick(ae::TimePoint now, ae::Duration late) noexcept;
+  ae::TimePoint next_tick() const noexcept { return std::min(stream_.next_tick(), ask_at_); }
+  /// There may be memory to send from.
+  void on_memory() noexcept;
+  /// Goes on with its end: says goodbye, takes the queue pair down; called outside of completion
+  /// handling.
   void reap();
   bool flush_queued = false, reap_queued = false;  ///< stands in LoopState's lists
-  ae::Duration keepalive() const noexcept { return settings_.keepalive; }
+  bool hungry = false, paced = false;
   /// When post_due() is to be called again although nothing happened.
   std::optional<ae::TimePoint> pace_at() const noexcept { return pace_at_; }
 
@@ -53,6 +61,7 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   friend class ListenerCore;
   struct Sent {               // one work request on the send queue
     std::uint32_t bytes = 0;  // staged bytes it holds until it completes
+    bool message = false;     // it takes one of the peer's receives
   };
 
   // Connection
@@ -62,7 +71,10 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   ssize_t do_writev(const iovec* vectors, int count) override;
   int do_shutdown() override;
   void do_close() noexcept override;
+  void do_flush() override { post_due(); }
   void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
+  bool do_drain(ae::TimePoint until) noexcept override;
+  ae::Duration end_linger() const noexcept override;
   void do_abandon() noexcept override;
   bool readable() const override;
   bool writable() const override;
@@ -72,12 +84,13 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   void on_sends_done(std::uint32_t sequence) override;
   void on_immediate(std::uint32_t length) override;
   void on_message(std::span<const std::byte> bytes) override;
-  void on_work_failed(ibv_wc_status status, bool was_send) override;
+  void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) override;
   void on_device_event(const std::string& what) override;
   void on_communication_established() override;
-  void on_port_error(int port, const std::string& what) override;
+  void on_last_receive() override;
+  void on_port_down(int port, ae::Duration since, const std::string& what) override;
   void on_address_change(const std::vector<SocketAddress>& present) override;
-  ReceiveQueue* own_receives() noexcept override { return receives_.get(); }
+  ReceiveQueue* receives() noexcept override;
 
   // set-up (connection_setup.cc)
   bool begin_connect(const Endpoint& to, ae::Duration limit);
@@ -86,10 +99,14 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   void try_next_address();
   void try_address(const SocketAddress& address);
   void on_address_failed(Failure why);
+  bool try_address_again(const CmEvent& event);
   void on_set_up_event(const CmEvent& event);
   void request_connection();
   void finish_request(const CmEvent& event);
   void make_queue_pair();
+  std::uint32_t own_receives_wanted() const noexcept;
+  void queue_pair_ready();
+  QpTimeouts timeouts() const noexcept;
   void established();
   rdma_conn_param parameters(std::span<const std::byte> hello) const;
   ae::Duration time_left() const;
@@ -97,27 +114,39 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   // data (connection.cc)
   void after_input();
   ssize_t refuse_write();
-  void manage_windows();
-  void free_window(void* owner) noexcept;
+  bool has_undelivered() const noexcept;
+  void retire_sends(std::uint32_t sequence) noexcept;
   std::size_t room() const noexcept;
 
+  // windows (connection_windows.cc)
+  void manage_windows();
+  void free_window(void* owner) noexcept;
+  bool has_key_to_change() const noexcept;
+  void on_keys_changed(std::uint32_t sequence);
+  bool go_on_without_binding();
+
   // posting (connection.cc)
-  struct ChainPlan {  // what a chain holds: keys to bind, control messages, one batch of bytes
-    std::size_t binds_end = 0, control_end = 0, data_end = 0;
-    std::array<std::uint32_t, SendChain::kLimit> piece{};  // staged bytes in each request
-    std::uint32_t bytes = 0;                               // their sum
+  struct ChainPlan {  // what a chain holds: keys to change, control messages, one batch of bytes
+    std::size_t keys_end = 0, control_end = 0, data_end = 0;
+    std::array<ReceiveWindow*, SendChain::kLimit> window{};  // whose key each request changes
+    std::array<std::uint32_t, SendChain::kLimit> piece{};    // staged bytes in each request
+    std::uint32_t bytes = 0;                                 // their sum
     bool signal_last = false;
   };
   void post_chains();
   bool post_chain();
-  bool has_key_to_bind() const noexcept;
-  void plan_binds(SendChain& chain, ChainPlan& plan);
+  bool keys_go_alone() const noexcept;
+  void plan_keys(SendChain& chain, ChainPlan& plan);
+  void post_keys();
+  void plan_keys_alone(SendChain& chain, ChainPlan& plan);
   void plan_control(SendChain& chain, ChainPlan& plan);
   void plan_data(SendChain& chain, ChainPlan& plan);
   void plan_probe(SendChain& chain, ChainPlan& plan);
+  void ask_later() noexcept;
   std::uint32_t plan_signals(SendChain& chain, const ChainPlan& plan);
   void take_back_control(const Stream& before, const ChainPlan& plan, std::size_t posted);
   void commit(ChainPlan& plan, std::size_t posted);
+  bool on_key_refused(ReceiveWindow& window);
 
   // the end (connection_close.cc)
   void move_phase(Phase next);
@@ -146,6 +175,16 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   void peer_closed();
   void begin_disconnect(ae::Duration patience) noexcept;
   bool can_say_goodbye() const noexcept;
+  /// Nothing of the queue pair comes any more: it may be destroyed, and takes nothing with it.
+  bool quiet() const noexcept;
+  void quiet_expired();
+  void on_stream_over();
+  void stream_over_expired();
+  void on_silence() noexcept;
+  void stop_queue_pair() noexcept;
+  void ask_port() noexcept;
+  void give_up_unread() noexcept;
+  ae::Duration patience() const noexcept;
   /// Stops the queue pair and tells the peer.
   void part() noexcept;
   void say_goodbye() noexcept;
@@ -175,30 +214,45 @@ class RdmaConnection final : public QueuedConnection, private QueuePairUser, pri
   ae::TimerId pace_timer_ = 0;  // when a peer that cannot be asked may get one more message
   SocketAddress local_, peer_;
 
+  bool tried_again_ = false;  // this address, after a refusal that another attempt may not meet
+  bool connect_under_way_ = false;  // rdma_connect() was called and nothing has come back
+
   // Verbs objects, destroyed bottom to top: queue pair, room in the completion queue, receives and
   // windows, domain, context, id.
   CmId id_;
   std::shared_ptr<Context> context_;
   std::shared_ptr<Domain> domain_;
   std::unique_ptr<ReceiveQueue> receives_;
-  std::vector<std::unique_ptr<ReceiveWindow>> windows_;
+  std::array<ReceiveWindow, 4>
+      windows_;  // two of the stream's, two whose keys are on their way out
   CqLease lease_;
+  Pinned rings_;
   Qp qp_;
 
   Stream stream_;
   TxQueue tx_;
-  RegisteredMemory control_;  // of control messages, where none fits inline
+  Block* control_ = nullptr;                // for control messages, where none fits inline
+  std::unique_ptr<std::byte[]> left_over_;  // unread bytes, when the windows are gone
   std::uint32_t inline_limit_ = 0;
   std::vector<Sent> ring_;  // by sequence modulo its size
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
-  bool post_again_ = false;  // the device's send queue was full
-  bool binding_ = false;     // a bind was posted and has not completed
-  bool starved_ = false;     // no staging memory until some of ours comes back
-  bool peer_gone_ = false;   // DISCONNECTED came
-  bool unparted_ = false;    // disconnecting, and in LoopState's list to part()
-  bool cm_knows_ = false;    // that the connection stands; the peer's first message may be faster
-  Failure window_failure_;   // why there was no memory for another window
-  Failure pending_failure_;  // to report once what arrived has been read
+  ae::TimePoint ask_at_ = ae::TimePoint::max();  ///< for what was posted without a signal
+  std::uint32_t last_data_ = 0;  // of posted_, the last that holds the user's bytes
+  bool post_again_ = false;      // the device's send queue was full
+  bool starved_ = false;         // no memory to send from
+  bool delivering_ = false;      // the loop ends, and asks for proof of what was sent
+  bool live_ = false;            // the queue pair has been connected
+  bool stopped_ = false;         // and was put into its error state by us
+  bool last_receive_ = false;    // of the shared ones has come back
+  bool waits_for_quiet_ = false;
+  bool clean_end_ = false;    // all was delivered, nothing went wrong
+  bool path_failed_ = false;  // it looks as if the peer cannot be reached
+  bool stream_over_ = false;  // iWARP: the queue pair has ended, and why is still to be told
+  bool peer_gone_ = false;    // DISCONNECTED came
+  bool unparted_ = false;     // disconnecting, and in LoopState's list to part()
+  bool cm_knows_ = false;     // that the connection stands; the peer's first message may be faster
+  Failure window_failure_;    // why there was no memory for another window
+  Failure pending_failure_;   // to report once what arrived has been read
   std::uint64_t read_turn_ = 0;
   std::size_t read_left_ = 0;
 };

@@ -14,6 +14,8 @@ namespace {
 
 // After a failure the peer is told, but its answer is not worth much waiting.
 constexpr ae::Duration kFailurePatience = std::chrono::milliseconds(500);
+// What the device still has to say of a queue pair that was stopped takes microseconds.
+constexpr ae::Duration kQuietPatience = std::chrono::milliseconds(50);
 
 Failure describe(ibv_wc_status status, bool was_send) {
   const auto made = [](std::errc code, std::string text) {
@@ -106,19 +108,37 @@ void RdmaConnection::linger_expired() {
 }
 
 void RdmaConnection::disconnect_expired() {
-  if (phase_ == Phase::kDisconnecting) die();
+  if (phase_ != Phase::kDisconnecting) return;
+  path_failed_ = true;
+  if (id_ && context_) ask_port();
+  die();
 }
 
-void RdmaConnection::on_tick(ae::TimePoint now, bool loop_was_stopped) noexcept {
-  if (phase_ != Phase::kOpen) return;
+void RdmaConnection::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
   take([&] {
-    stream_.tick(now, loop_was_stopped);
-    if (const char* why = stream_.failure(); why != nullptr) {
-      ++state_->statistics().peers_dead;
-      return end_with({std::make_error_code(std::errc::timed_out), why});
+    if (phase_ == Phase::kOpen) {
+      // So much later than planned our own loop stood still, and what the peer sent meanwhile may
+      // not have been looked at.
+      constexpr ae::Duration kLongest = std::chrono::seconds(1);
+      constexpr ae::Duration kLeast = std::chrono::milliseconds(25);
+      const ae::Duration third = settings_.keepalive / 3;
+      const ae::Duration much =
+          third == third.zero() ? kLongest : std::clamp(third, kLeast, kLongest);
+      stream_.tick(now, late > much);
+      if (const char* why = stream_.failure(); why != nullptr) {
+        ++state_->statistics().peers_dead;
+        path_failed_ = true;
+        return end_with({std::make_error_code(std::errc::timed_out), why});
+      }
+      if (stream_.wants_silent_probe() || now >= ask_at_) state_->want_flush(*this);
+      after_input();
     }
-    if (stream_.wants_silent_probe()) state_->want_flush(*this);
-    after_input();
+    // After the connection stands it says so itself.
+    constexpr ae::Duration kLater = std::chrono::seconds(3);
+    if (phase_ == Phase::kOpen || phase_ == Phase::kClosing)
+      state_->look_at(*this, std::max(next_tick(), now + TickWheel::kWidth));
+    else if (phase_ != Phase::kDisconnecting && phase_ != Phase::kDead)
+      state_->look_at(*this, now + kLater);
   });
 }
 
@@ -152,11 +172,42 @@ void RdmaConnection::handle(const CmEvent& event) {
   }
 }
 
-void RdmaConnection::on_work_failed(ibv_wc_status status, bool was_send) {
-  if (status == IBV_WC_MW_BIND_ERR && context_) context_->give_up_binding();
-  if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;  // flushed by us
-  if (status == IBV_WC_RETRY_EXC_ERR) ++state_->statistics().peers_dead;
+void RdmaConnection::on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) {
+  if (was_send) retire_sends(sequence);
+  if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return on_silence();  // by us
+  if (status == IBV_WC_WR_FLUSH_ERR && context_->device().iwarp() &&
+      (phase_ == Phase::kOpen || phase_ == Phase::kClosing))
+    return on_stream_over();
+  if (status == IBV_WC_MW_BIND_ERR) context_->device().give_up_binding();
+  if (status == IBV_WC_RETRY_EXC_ERR) {
+    ++state_->statistics().peers_dead;
+    path_failed_ = true;
+  }
   end_with(describe(status, was_send));
+}
+
+// On iWARP the queue pair ends with the peer's stream, before rdma_cm says whether that was a
+// close.
+void RdmaConnection::on_stream_over() {
+  if (std::exchange(stream_over_, true)) return;
+  if (!set_deadline(kFailurePatience, &RdmaConnection::stream_over_expired)) stream_over_expired();
+}
+
+void RdmaConnection::stream_over_expired() { end_with(describe(IBV_WC_WR_FLUSH_ERR, false)); }
+
+// Of a queue pair with shared receives: it is in its error state. Who is not told why by anything
+// else within a moment is told by this: the peer did what its device was not allowed to do here, or
+// broke a rule of the transport. (A close by the peer comes from rdma_cm, and leaves it alone.)
+void RdmaConnection::on_last_receive() {
+  last_receive_ = true;
+  if (phase_ == Phase::kDead) return on_silence();
+  if (phase_ != Phase::kOpen && phase_ != Phase::kClosing && phase_ != Phase::kAccepting) return;
+  context_->drain(*lease_.queue());  // a failed work request says more
+  if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
+  end_with({std::make_error_code(std::errc::protocol_error),
+            fmt::format("{} stopped the queue pair: the peer wrote where it may not, or broke a "
+                        "rule of the transport",
+                        context_->name())});
 }
 
 void RdmaConnection::on_device_event(const std::string& what) {
@@ -164,8 +215,18 @@ void RdmaConnection::on_device_event(const std::string& what) {
   if (context_ && context_->lost()) die();
 }
 
-void RdmaConnection::on_port_error(int port, const std::string& what) {
-  if (id_ && id_->port_num == port) on_device_event(what);
+// A flap that the retries carry ends nothing.
+void RdmaConnection::on_port_down(int port, ae::Duration since, const std::string& what) {
+  if (!id_ || id_->port_num != port || since < patience()) return;
+  path_failed_ = true;
+  on_device_event(what);
+}
+
+// What it takes until unanswered retries are used up.
+ae::Duration RdmaConnection::patience() const noexcept {
+  const QpTimeouts now = timeouts();
+  return std::chrono::nanoseconds(4096) * (std::int64_t{1} << now.ack_timeout) *
+         (now.retry_count + 1);
 }
 
 void RdmaConnection::on_address_change(const std::vector<SocketAddress>& present) {
@@ -206,7 +267,7 @@ void RdmaConnection::peer_closed() {
   if (phase_ == Phase::kDisconnecting) return die();
   // What came before the close is in the queue already: the peer had its acknowledgements. It may
   // also be the first sign that the connection stands.
-  if (phase_ == Phase::kOpen || phase_ == Phase::kAccepting) context_->drain();
+  if (phase_ == Phase::kOpen || phase_ == Phase::kAccepting) context_->drain(*lease_.queue());
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   if (phase_ == Phase::kOpen) {
     stream_.on_peer_closed();
@@ -240,12 +301,29 @@ void RdmaConnection::begin_disconnect(ae::Duration patience) noexcept {
 void RdmaConnection::part() noexcept {
   const LoopState::Spending spending(*state_);
   unparted_ = false;
-  if (id_ && context_) context_->look_at_port(id_->port_num);
-  if (qp_) qp_to_error(qp_.get());
+  if (id_ && context_) {
+    const Device& device = context_->device();
+    if (device.asks_port_first() || path_failed_ || device.port_down(id_->port_num)) ask_port();
+  }
+  // iWARP completes what its stream has taken, and the error state resets the stream: where all
+  // went well the goodbye comes after the last byte by itself.
+  if (!(clean_end_ && context_->device().iwarp())) stop_queue_pair();
   // Before rdma_cm knows of the connection it would send nothing and report success. (To tell it
   // with rdma_notify() is no way: Linux then repeats its answer to the request for a minute, and
   // rdma_destroy_id() waits for the end of that.) ESTABLISHED comes, or the deadline.
   if (cm_knows_ || peer_gone_ || !can_say_goodbye()) say_goodbye();
+}
+
+void RdmaConnection::stop_queue_pair() noexcept {
+  if (qp_ && !std::exchange(stopped_, true)) qp_to_error(qp_.get());
+}
+
+void RdmaConnection::ask_port() noexcept {
+  if (!context_->device().ask_port(id_->port_num, std::chrono::steady_clock::now())) return;
+  try {
+    state_->watch_ports();
+  } catch (const std::exception&) {  // the next one who asks watches it
+  }
 }
 
 // Asks the peer to close, or answers that it did. Where nothing is left to tell, nobody answers.
@@ -255,13 +333,13 @@ void RdmaConnection::say_goodbye() noexcept {
 }
 
 bool RdmaConnection::can_say_goodbye() const noexcept {
-  return !id_ || !context_ || !context_->port_down(id_->port_num);
+  return !id_ || !context_ || !context_->device().port_down(id_->port_num);
 }
 
 void RdmaConnection::continue_close() noexcept {
-  if (phase_ == Phase::kClosing && tx_.held() == 0 && posted_ == done_)
-    begin_disconnect(
-        std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));
+  if (phase_ != Phase::kClosing || tx_.held() != 0 || posted_ != done_) return;
+  clean_end_ = true;
+  begin_disconnect(std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));
 }
 
 void RdmaConnection::die() noexcept {
@@ -276,39 +354,89 @@ void RdmaConnection::die() noexcept {
 
 void RdmaConnection::reap() {
   if (phase_ == Phase::kDisconnecting) return part();
-  if (unparted_ && qp_) qp_to_error(qp_.get());  // its time was over before its turn came
-  // Completions that still name this queue pair must not find it gone halfway.
-  if (context_ && qp_) context_->drain();
+  if (qp_ && live_) {
+    stop_queue_pair();  // its time may have been over before its turn came
+    if (!waits_for_quiet_) {
+      if (!quiet()) context_->on_async_event();
+      waits_for_quiet_ = !quiet() && set_deadline(kQuietPatience, &RdmaConnection::quiet_expired);
+      if (waits_for_quiet_) return;
+    }
+  }
+  waits_for_quiet_ = false;
+  clear_deadline();
   tear_down();
   state_->forget(*this);
   if (closing()) release();
 }
 
+// Some devices drop what a queue pair still had to say when it is destroyed, receives of others
+// with it (mlx5, bnxt_re, hns), and one looks at it afterwards (irdma): first everything has to
+// have come.
+bool RdmaConnection::quiet() const noexcept {
+  if (!qp_ || !live_ || !context_ || context_->lost()) return true;
+  return posted_ == done_ && (qp_->srq == nullptr || last_receive_);
+}
+
+void RdmaConnection::on_silence() noexcept {
+  if (phase_ == Phase::kDead && waits_for_quiet_ && quiet()) quiet_expired();
+}
+
+void RdmaConnection::quiet_expired() {
+  clear_deadline();
+  state_->want_reap(*this);
+}
+
 void RdmaConnection::tear_down() noexcept {
   clear_pace();
-  if (qp_ && context_) context_->detach(qp_->qp_num);
+  if (qp_ && context_) {
+    if (lease_.queue() != nullptr) context_->drain(*lease_.queue());
+    context_->detach(qp_->qp_num);
+  }
   // A key bound to a queue pair holds on to it: rxe waits for it in ibv_destroy_qp().
-  for (const auto& window : windows_) window->window.reset();
+  for (ReceiveWindow& window : windows_) window.drop_key();
   qp_.reset();
+  // The number may be another's in no time: completions that name it must not be left.
+  if (context_ && lease_.queue() != nullptr) context_->drain(*lease_.queue());
   receives_.reset();
-  // Unread bytes outlive the registration of their memory.
-  for (const auto& window : windows_) window->unregister();
-  if (phase_ != Phase::kDead || !stream_.has_unread()) windows_.clear();
+  give_up_unread();
   tx_.clear();
-  control_ = {};
+  if (domain_) {
+    for (ReceiveWindow& window : windows_) window.drop();
+    if (control_ != nullptr) domain_->local().release(std::exchange(control_, nullptr));
+    state_->memory_came_back();
+  }
   tx_.use(nullptr);
+  rings_ = {};
   lease_ = {};
   domain_.reset();
-  if (id_ && !can_say_goodbye()) {
-    id_->context = nullptr;
-    context_->park(std::move(id_));
+  live_ = stopped_ = last_receive_ = false;
+  if (id_ && context_) {
+    const bool wait = connect_under_way_ && context_->device().iwarp();
+    if (wait || !can_say_goodbye()) {
+      id_->context = nullptr;
+      if (wait)
+        context_->park_connecting(std::move(id_));
+      else
+        context_->park(std::move(id_));
+    }
   }
+  connect_under_way_ = false;
   context_.reset();
   id_.reset();
 }
 
+// Unread bytes outlive the windows they came in.
+void RdmaConnection::give_up_unread() noexcept {
+  const bool keep = phase_ == Phase::kDead && stream_.has_unread() && !closing();
+  if (keep) {
+    left_over_.reset(new (std::nothrow) std::byte[stream_.unread_bytes()]);
+    if (left_over_ == nullptr) pending_failure_ = out_of_memory();  // and the bytes are lost
+  }
+  stream_.leave_windows(left_over_.get());
+}
+
 void RdmaConnection::do_close() noexcept {
-  clear_deadline();
+  if (!waits_for_quiet_) clear_deadline();
   resolution_.reset();
   switch (phase_) {
     case Phase::kIdle:
@@ -331,7 +459,7 @@ void RdmaConnection::do_close() noexcept {
       if (!set_deadline(kFailurePatience, &RdmaConnection::disconnect_expired)) die();
       return;
     case Phase::kDead:
-      if (!reap_queued) release();
+      if (!reap_queued && !waits_for_quiet_) release();
       return;
   }
 }
@@ -339,7 +467,8 @@ void RdmaConnection::do_close() noexcept {
 void RdmaConnection::do_abandon() noexcept {
   if (id_ && (phase_ == Phase::kOpen || phase_ == Phase::kClosing || phase_ == Phase::kAccepting ||
               unparted_)) {
-    if (qp_) qp_to_error(qp_.get());
+    const bool graceful = context_ && context_->device().iwarp() && !has_undelivered();
+    if (!graceful) stop_queue_pair();
     if (can_say_goodbye())
       (void)rdma_disconnect(id_.get());  // a courtesy; nobody waits for the answer
   }

@@ -92,6 +92,7 @@ ae::Duration RdmaConnection::time_left() const {
 void RdmaConnection::try_next_address() {
   while (phase_ == Phase::kResolving && next_address_ < addresses_.size()) {
     const SocketAddress& address = addresses_[next_address_++];
+    tried_again_ = false;
     try {
       return try_address(address);
     } catch (const VerbsError& error) {
@@ -135,7 +136,20 @@ void RdmaConnection::on_address_failed(Failure why) {
   try_next_address();
 }
 
+// Refusals that do not mean this address: the peer's kernel still knew a connection with this queue
+// pair's number, or our own address moved to another device meanwhile.
+bool RdmaConnection::try_address_again(const CmEvent& event) {
+  if (!is_stale(event) && event.type != RDMA_CM_EVENT_ADDR_CHANGE) return false;
+  if (std::exchange(tried_again_, true)) return false;
+  tear_down();
+  if (phase_ == Phase::kConnecting) move_phase(Phase::kResolving);
+  stream_ = Stream(settings_.stream(role_), std::chrono::steady_clock::now());
+  try_address(SocketAddress(peer_));
+  return true;
+}
+
 void RdmaConnection::on_set_up_event(const CmEvent& event) {
+  connect_under_way_ = false;
   try {
     switch (event.type) {
       case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -148,6 +162,7 @@ void RdmaConnection::on_set_up_event(const CmEvent& event) {
       case RDMA_CM_EVENT_ESTABLISHED:  // iWARP has no separate response
         return finish_request(event);
       default: {
+        if (try_address_again(event)) return;
         int err = event.status < 0 ? -event.status : ECONNREFUSED;
         if (event.type == RDMA_CM_EVENT_UNREACHABLE) err = ETIMEDOUT;
         return on_address_failed({std::error_code(err, std::generic_category()), describe(event)});
@@ -180,13 +195,13 @@ void RdmaConnection::request_connection() {
   const auto hello = encode(stream_.hello());
   rdma_conn_param request = parameters(hello);
   if (rdma_connect(id_.get(), &request) != 0) throw VerbsError("rdma_connect", errno);
+  connect_under_way_ = true;
   move_phase(Phase::kConnecting);
 }
 
 void RdmaConnection::finish_request(const CmEvent& event) {
   if (const std::optional<Hello> hello = decode_hello(event.data())) stream_.on_hello(*hello);
-  qp_to_ready_to_receive(id_.get(), qp_.get(), settings_.timeouts);
-  qp_to_ready_to_send(id_.get(), qp_.get(), settings_.timeouts);
+  queue_pair_ready();
   if (event.type == RDMA_CM_EVENT_CONNECT_RESPONSE && rdma_establish(id_.get()) != 0)
     throw VerbsError("rdma_establish", errno);
   cm_knows_ = true;
@@ -202,8 +217,8 @@ void RdmaConnection::accept(std::span<const std::byte> private_data) {
   peer_ = id_.peer();
   if (const std::optional<Hello> hello = decode_hello(private_data)) stream_.on_hello(*hello);
   make_queue_pair();
-  qp_to_ready_to_receive(id_.get(), qp_.get(), settings_.timeouts);
-  qp_to_ready_to_send(id_.get(), qp_.get(), settings_.timeouts);
+  queue_pair_ready();
+  if (!context_->device().iwarp()) post_keys();
   const auto hello = encode(stream_.hello());
   rdma_conn_param answer = parameters(hello);
   if (rdma_accept(id_.get(), &answer) != 0) throw VerbsError("rdma_accept", errno);
@@ -222,14 +237,52 @@ void RdmaConnection::on_communication_established() {
 // --- both
 // ------------------------------------------------------------------------------------------
 
+// On iWARP a message that finds no receive ends the connection: there is no second try. So towards
+// a peer that does not say how many it counts with there are as many as Valkey's programs post.
+std::uint32_t RdmaConnection::own_receives_wanted() const noexcept {
+  constexpr std::uint32_t kPlainPeersCountWith = 1024;
+  const Device& device = context_->device();
+  std::uint32_t wanted = settings_.receive_queue;
+  if (device.iwarp() && !stream_.peer_is_aeconn()) wanted = std::max(wanted, kPlainPeersCountWith);
+  const std::uint32_t room = device.max_cq() - std::min(settings_.send_queue, device.max_cq());
+  return std::min({wanted, device.max_send_queue(), room});
+}
+
+// The device's own delay before it acknowledges is taken for the peer's as well.
+QpTimeouts RdmaConnection::timeouts() const noexcept {
+  QpTimeouts timeouts = settings_.timeouts;
+  timeouts.ack_timeout =
+      std::max(timeouts.ack_timeout,
+               std::min<std::uint8_t>(context_->device().limits().local_ca_ack_delay, 31));
+  return timeouts;
+}
+
+// What is refused is refused before anything is made that takes long: memory first.
 void RdmaConnection::make_queue_pair() {
-  state_->add(*this);
   context_ = state_->context(id_, settings_);
-  domain_ = context_->domain(settings_);
-  const std::uint32_t sends = std::min(settings_.send_queue, context_->max_send_queue());
-  const std::uint32_t receives =
-      domain_->srq() != nullptr ? 0 : std::min(settings_.receive_queue, context_->max_send_queue());
+  state_->add(*this);
+  Device& device = context_->device();
+  if (context_->full_of_parked())
+    throw VerbsError(Failure{std::make_error_code(std::errc::network_down),
+                             fmt::format("{}: connections that ended wait for its port to come "
+                                         "up again, and there is no room for more",
+                                         device.name())});
+  const std::uint32_t sends = std::min(settings_.send_queue, device.max_send_queue());
   settings_.send_queue = sends;
+  domain_ = context_->domain(settings_, own_receives_wanted());
+  const std::uint32_t receives = domain_->srq() != nullptr ? 0 : own_receives_wanted();
+  tx_.use(&domain_->local());
+  manage_windows();
+  if (stream_.failure() != nullptr) throw VerbsError(window_failure_);
+  if (receives != 0)
+    receives_ = std::make_unique<ReceiveQueue>(domain_->local(), receives, settings_.limit());
+  // A few peers can use all of the shared ones at once; the rest is their device's to try again.
+  constexpr std::uint32_t kPart = 4;
+  stream_.on_receives(receives != 0 ? receives : domain_->shared_receives()->depth() / kPart,
+                      !device.iwarp());
+  ring_.assign(std::bit_ceil(sends), Sent{});
+  posted_ = done_ = last_signaled_ = last_data_ = 0;
+
   lease_ = context_->lease(sends + receives);
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = lease_.cq();
@@ -240,38 +293,39 @@ void RdmaConnection::make_queue_pair() {
   attributes.cap.max_send_sge = 1;
   attributes.cap.max_recv_sge = receives != 0 ? 1 : 0;
   attributes.cap.max_inline_data = settings_.inline_data;
-  try {
-    ibv_qp_init_attr wish = attributes;
-    qp_ = create_qp(domain_->pd(), wish);
-    inline_limit_ = wish.cap.max_inline_data;
-  } catch (const VerbsError&) {
-    attributes.cap.max_inline_data = 0;  // some devices refuse instead of giving less
-    qp_ = create_qp(domain_->pd(), attributes);
-    inline_limit_ = 0;
-  }
-  inline_limit_ = std::min(inline_limit_, std::max<std::uint32_t>(settings_.inline_data, 0));
-  ring_.assign(std::bit_ceil(sends), Sent{});
-  posted_ = done_ = last_signaled_ = 0;
-  tx_.use(&domain_->staging());
+  qp_ = device.create_qp(domain_->pd(), attributes);
+  inline_limit_ = std::min(attributes.cap.max_inline_data, settings_.inline_data);
+  constexpr std::size_t kRequest = 128;  // about what one takes on a send queue
+  rings_ = Pinned(sends * (kRequest + inline_limit_) + receives * kControlSize);
   if (inline_limit_ < kControlSize) {
-    control_ = RegisteredMemory(domain_->pd(), ring_.size() * kControlSize, 0);
+    Failure why;
+    control_ = domain_->local().acquire(ring_.size() * kControlSize, settings_.limit(), &why);
+    if (control_ == nullptr) throw VerbsError(std::move(why));
   }
   context_->attach(qp_->qp_num, this);
   qp_to_init(id_.get(), qp_.get());
-  if (receives != 0) {
-    receives_ = std::make_unique<ReceiveQueue>(domain_->pd(), receives);
+  if (receives_ != nullptr) {
     receives_->attach(qp_.get());
     if (const int err = receives_->replenish(); err != 0) throw VerbsError("ibv_post_recv", err);
   }
-  manage_windows();
-  if (stream_.failure() != nullptr) throw VerbsError(window_failure_);
+}
+
+void RdmaConnection::queue_pair_ready() {
+  live_ = true;
+  Device& device = context_->device();
+  if (!device.iwarp())
+    qp_to_ready(id_.get(), qp_.get(), timeouts(), device.infiniband(id_->port_num));
 }
 
 void RdmaConnection::established() {
   move_phase(Phase::kOpen);
   local_ = id_.local();
   peer_ = id_.peer();
+  context_->device().on_port_event(id_->port_num, false);  // it works, whatever was seen before
   move_to(State::kConnected);
+  const ae::TimePoint now = std::chrono::steady_clock::now();
+  stream_.on_open(now);
+  state_->look_at(*this, stream_.next_tick());
   state_->want_flush(*this);
   // The accepting side has had this deadline since the request.
   if (role_ == Role::kClient && !stream_.has_peer_window() &&

@@ -1,85 +1,85 @@
 #include "conn/rdma/domain.h"
 
 #include <algorithm>
-#include <array>
+#include <bit>
+#include <cerrno>
+
+#include "conn/rdma/wire.h"
 
 namespace conn::rdma {
+namespace {
 
-ReceiveQueue::ReceiveQueue(ibv_pd* pd, std::uint32_t depth)
-    : depth_(depth), memory_(pd, std::size_t{depth} * kControlSize, IBV_ACCESS_LOCAL_WRITE) {
-  free_.reserve(depth);
-  for (std::uint32_t slot = 0; slot < depth; ++slot) free_.push_back(slot);
+// What is empty stays registered for so long: bursts that come again find it, and a minute after
+// the last one it is gone, with the time until that is noticed.
+constexpr ae::Duration kKeep = std::chrono::seconds(45);
+// A connection on its own begins with this much to send from.
+constexpr std::size_t kFirstToSend = 16 * 1024;
+
+BlockPool::Config local_config(const Domain::Config& config) {
+  BlockPool::Config blocks{.keep = kKeep, .cache = true};
+  if (config.shared) return blocks;
+  const std::size_t receives = config.own_receives * kControlSize;
+  blocks.first = std::bit_ceil(receives + kFirstToSend);
+  return blocks;
 }
 
-std::span<const std::byte> ReceiveQueue::buffer(std::uint32_t slot,
-                                                std::uint32_t length) const noexcept {
-  return {memory_.memory.data() + std::size_t{slot} * kControlSize,
-          std::min<std::size_t>(length, kControlSize)};
-}
+}  // namespace
 
-int ReceiveQueue::replenish() noexcept {
-  constexpr std::size_t kChain = 64;
-  std::array<ibv_recv_wr, kChain> requests;
-  std::array<ibv_sge, kChain> buffers;
-  while (!free_.empty()) {
-    const std::size_t count = std::min(kChain, free_.size());
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t slot = free_[free_.size() - 1 - i];
-      const auto* at = memory_.memory.data() + std::size_t{slot} * kControlSize;
-      buffers[i] = {reinterpret_cast<std::uintptr_t>(at), kControlSize, memory_.mr->lkey};
-      requests[i] = {};
-      requests[i].wr_id = kReceiveId | (qp_ != nullptr ? kOwnReceiveId : 0) | slot;
-      requests[i].sg_list = &buffers[i];
-      requests[i].num_sge = 1;
-      requests[i].next = i + 1 < count ? &requests[i + 1] : nullptr;
-    }
-    ibv_recv_wr* bad = nullptr;
-    const int err = srq_ != nullptr ? ibv_post_srq_recv(srq_, requests.data(), &bad)
-                                    : ibv_post_recv(qp_, requests.data(), &bad);
-    const auto posted = err == 0         ? count
-                        : bad == nullptr ? 0  // a driver that does not say
-                                         : static_cast<std::size_t>(bad - requests.data());
-    free_.resize(free_.size() - posted);
-    if (err != 0) return err;
-  }
-  return 0;
-}
-
-WindowBuffer ReceiveWindow::buffer() noexcept {
-  WindowBuffer buffer;
-  buffer.data = memory.memory.data();
-  buffer.length = length;
-  buffer.address = reinterpret_cast<std::uintptr_t>(memory.memory.data());
-  buffer.key = window ? ibv_inc_rkey(window->rkey) : memory.mr->rkey;
-  buffer.owner = this;
-  return buffer;
-}
-
-void ReceiveWindow::unregister() noexcept {
-  window.reset();
-  memory.unregister();
-}
-
-Domain::Domain(ibv_context* device, const Config& config)
-    : config_(config), pd_(alloc_pd(device)), staging_(pd_.get(), config.slab) {
+Domain::Domain(Device& device, PagePool& pages, const Config& config, const MemoryLimit& limit)
+    : config_(config),
+      pages_(pages),
+      pd_(alloc_pd(device.verbs())),
+      local_(pages, pd_.get(), IBV_ACCESS_LOCAL_WRITE, local_config(config)),
+      short_windows_(make_windows()),
+      long_windows_(make_windows()) {
   if (config.shared_receives == 0) return;
-  receives_ = std::make_unique<ReceiveQueue>(pd_.get(), config.shared_receives);
+  receives_ = std::make_unique<ReceiveQueue>(local_, config.shared_receives, limit);
   srq_ = create_srq(pd_.get(), config.shared_receives);
+  rings_ = Pinned(config.shared_receives * std::size_t{kControlSize});
   receives_->attach(srq_.get());
   if (const int err = receives_->replenish(); err != 0) throw VerbsError("ibv_post_srq_recv", err);
 }
 
-std::unique_ptr<ReceiveWindow> Domain::make_window(std::uint32_t length) const {
-  auto made = std::make_unique<ReceiveWindow>();
-  made->length = length;
+std::unique_ptr<RegisteredPool> Domain::make_windows() const {
+  BlockPool::Config blocks{.keep = kKeep};
+  if (!config_.shared) blocks.first = blocks.largest = 0;  // each window is a region
   const unsigned access = config_.bind_keys ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND
                                             : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-  made->memory = RegisteredMemory(pd_.get(), length, access);
-  if (config_.bind_keys) {
-    made->window = alloc_mw(pd_.get());
-    if (!made->window) throw VerbsError("ibv_alloc_mw", errno);
+  return std::make_unique<RegisteredPool>(pages_, pd_.get(), access, blocks);
+}
+
+BoundKey Domain::take_key() {
+  if (!keys_.empty()) {
+    BoundKey key = std::move(keys_.back());
+    keys_.pop_back();
+    key.unused_since = {};
+    return key;
   }
-  return made;
+  BoundKey key{alloc_mw(pd_.get())};
+  if (!key.window) throw VerbsError("ibv_alloc_mw", errno);
+  key.rkey = key.window->rkey;
+  return key;
+}
+
+void Domain::keep_key(BoundKey key) noexcept {
+  try {
+    keys_.push_back(std::move(key));
+  } catch (const std::bad_alloc&) {  // it goes
+  }
+}
+
+void Domain::give_up_binding() {
+  config_.bind_keys = false;
+  short_windows_ = make_windows();
+  long_windows_ = make_windows();
+  keys_.clear();
+}
+
+void Domain::tick(ae::TimePoint now) noexcept {
+  std::erase_if(keys_, [&](BoundKey& key) {
+    if (key.unused_since == ae::TimePoint{}) key.unused_since = now;
+    return now - key.unused_since >= kKeep;
+  });
 }
 
 }  // namespace conn::rdma

@@ -1,84 +1,66 @@
 #pragma once
-// What a queue pair's keys reach: a protection domain with its receives, its staging memory and
-// its receive windows. One is shared by the connections of a loop where keys can be bound to a
+// What a queue pair's keys reach: a protection domain with its receives, its memory to send from
+// and its receive windows. One is shared by the connections of a loop where keys can be bound to a
 // queue pair or peers trust each other; else each connection has its own.
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
-#include "conn/rdma/staging.h"
-#include "conn/rdma/stream.h"
-#include "conn/rdma/verbs.h"
+#include "conn/rdma/blocks.h"
+#include "conn/rdma/device.h"
+#include "conn/rdma/receives.h"
+#include "conn/rdma/window.h"
 
 namespace conn::rdma {
-
-/// 32-byte receives, posted to a shared receive queue or to one queue pair, and posted again after
-/// use in chains.
-class ReceiveQueue {
- public:
-  ReceiveQueue(ibv_pd* pd, std::uint32_t depth);
-  void attach(ibv_srq* srq) noexcept { srq_ = srq; }
-  void attach(ibv_qp* qp) noexcept { qp_ = qp; }
-
-  std::span<const std::byte> buffer(std::uint32_t slot, std::uint32_t length) const noexcept;
-  bool owns(std::uint32_t slot) const noexcept { return slot < depth_; }
-  /// The receive came back; the next replenish() posts it again.
-  void consumed(std::uint32_t slot) noexcept { free_.push_back(slot); }
-  std::size_t missing() const noexcept { return free_.size(); }
-  /// Posts what is missing. 0, or the errno of the post.
-  int replenish() noexcept;
-  std::uint32_t depth() const noexcept { return depth_; }
-
- private:
-  std::uint32_t depth_;
-  RegisteredMemory memory_;
-  std::vector<std::uint32_t> free_;
-  ibv_srq* srq_ = nullptr;
-  ibv_qp* qp_ = nullptr;
-};
-
-/// wr_id of a receive; sends have this bit clear.
-inline constexpr std::uint64_t kReceiveId = std::uint64_t{1} << 63;
-/// Set besides for receives of one queue pair's own, whose completions may outlive it.
-inline constexpr std::uint64_t kOwnReceiveId = std::uint64_t{1} << 62;
-
-/// Memory the peer writes into, and the key that lets it.
-struct ReceiveWindow {
-  RegisteredMemory memory;
-  Mw window;                 ///< set where the key is bound to the queue pair
-  bool bound = false;        ///< the bind was posted
-  std::uint32_t length = 0;  ///< what the peer may write; the memory is whole pages
-
-  WindowBuffer buffer() noexcept;
-  /// The device forgets the memory; what it holds stays readable.
-  void unregister() noexcept;
-};
 
 class Domain {
  public:
   struct Config {
-    std::uint32_t shared_receives = 0;  ///< depth of the SRQ; 0: queue pairs bring their own
+    bool shared = false;                ///< by the connections of a loop
     bool bind_keys = false;             ///< windows get keys of one queue pair only (MW type 2)
-    std::size_t slab = 1 << 20;         ///< staging slab
+    std::uint32_t shared_receives = 0;  ///< depth of the SRQ; 0: queue pairs bring their own
+    std::uint32_t own_receives = 0;     ///< of the only connection, where it is not shared
   };
-  /// Throws VerbsError.
-  Domain(ibv_context* device, const Config& config);
+  /// Borrows `pages`. Throws VerbsError.
+  Domain(Device& device, PagePool& pages, const Config& config, const MemoryLimit& limit);
 
   ibv_pd* pd() const noexcept { return pd_.get(); }
   ibv_srq* srq() const noexcept { return srq_.get(); }
   ReceiveQueue* shared_receives() const noexcept { return receives_.get(); }
-  StagingPool& staging() noexcept { return staging_; }
+  /// What the device reads and writes on our behalf: bytes to send, receives, control messages.
+  RegisteredPool& local() noexcept { return local_; }
+  /// What peers write. Long windows come and go, so that short ones, which stay, have slabs of
+  /// their own and hold none of theirs back.
+  RegisteredPool& windows(std::size_t length) noexcept {
+    return length <= kShortWindow ? *short_windows_ : *long_windows_;
+  }
+  bool shared() const noexcept { return config_.shared; }
   bool bind_keys() const noexcept { return config_.bind_keys; }
-  /// Throws VerbsError.
-  std::unique_ptr<ReceiveWindow> make_window(std::uint32_t length) const;
+  /// A window to bind. Throws VerbsError.
+  BoundKey take_key();
+  /// One that was invalidated, for the next; without memory for it, it is freed.
+  void keep_key(BoundKey key) noexcept;
+  /// From now on windows have the region's key. For its only user, who has no window at the moment.
+  /// Throws std::bad_alloc.
+  void give_up_binding();
+
+  /// Frees what was not needed for a while.
+  void tick(ae::TimePoint now) noexcept;
+  bool at_rest() const noexcept { return keys_.empty(); }
 
  private:
+  static constexpr std::size_t kShortWindow = 64 * 1024;
+  std::unique_ptr<RegisteredPool> make_windows() const;
+
   Config config_;
+  PagePool& pages_;
   Pd pd_;  // destroyed last
-  StagingPool staging_;
+  RegisteredPool local_;
+  std::unique_ptr<RegisteredPool> short_windows_, long_windows_;
+  std::vector<BoundKey> keys_;  // bound to nothing
   std::unique_ptr<ReceiveQueue> receives_;
+  Pinned rings_;
   Srq srq_;
 };
 

@@ -46,6 +46,15 @@ class ListenerCore::Port final : private CmUser {
       errno = EADDRNOTAVAIL;
       failed(fmt::format("device={} does not have", device).c_str());
     }
+    // And a device that cannot serve says so now.
+    if (id_->verbs != nullptr) {
+      try {
+        (void)core_.state_->context(id_, core_.settings_);
+      } catch (const VerbsError&) {
+        id_.reset();
+        throw;
+      }
+    }
     if (rdma_listen(id_.get(), static_cast<int>(core_.settings_.backlog)) != 0) failed("listen on");
     address_ = id_.local();
   }
@@ -56,10 +65,18 @@ class ListenerCore::Port final : private CmUser {
  private:
   void on_cm_event(const CmEvent& event) override {
     if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) return core_.on_request(event);
-    if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL || event.type == RDMA_CM_EVENT_ADDR_CHANGE) {
-      id_.reset();
-      core_.schedule_retry();
+    if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL && event.type != RDMA_CM_EVENT_ADDR_CHANGE)
+      return;
+    id_.reset();
+    // An address that moved may be on another device already.
+    if (event.type == RDMA_CM_EVENT_ADDR_CHANGE) {
+      try {
+        return open();
+      } catch (const std::exception&) {
+        id_.reset();
+      }
     }
+    core_.schedule_retry();
   }
   ListenerCore& core_;
   SocketAddress address_;
@@ -241,10 +258,6 @@ void ListenerCore::accept(Request request) {
     }
     return;
   }
-  if (settings_.beyond_memory_limit(settings_.window)) {
-    ++state_->statistics().memory_refusals;
-    return reject(request.id.get(), "memory-limit reached");
-  }
   auto* connection = new RdmaConnection(type_, *state_, settings_, std::move(request.id), *this);
   connection->occupy(quota_.take());
   try {
@@ -252,6 +265,9 @@ void ListenerCore::accept(Request request) {
     if (established_.capacity() < young_.size()) established_.reserve(2 * young_.size());
     connection->accept(request.private_data);
   } catch (const std::exception& error) {
+    const auto* verbs = dynamic_cast<const VerbsError*>(&error);
+    if (verbs != nullptr && is_memory_limit(verbs->failure()))
+      ++state_->statistics().memory_refusals;
     young_.erase(connection);
     if (connection->id_) reject(connection->id_.get(), error.what());
     connection->leave_listener();

@@ -1,7 +1,6 @@
 #include "conn/rdma/loop_state.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,13 +19,6 @@ constexpr std::size_t kPollBudget = 256;
 constexpr std::uint32_t kLooks = 16;
 // rdma_cm events taken in one iteration.
 constexpr int kCmBudget = 64;
-
-// A third of the keepalive interval, a second at most.
-ae::Duration tick_for(ae::Duration keepalive) {
-  constexpr ae::Duration kLongest = std::chrono::seconds(1);
-  if (keepalive <= ae::Duration::zero()) return kLongest;
-  return std::clamp<ae::Duration>(keepalive / 3, std::chrono::milliseconds(5), kLongest);
-}
 
 constexpr const char* kCmDevice = "/dev/infiniband/rdma_cm";
 bool nothing_there(int err) { return err == ENODEV || err == ENOENT || err == ENXIO; }
@@ -77,7 +69,8 @@ LoopState::~LoopState() {
   for (ListenerCore* listener : std::exchange(listeners_, {})) listener->loop_gone();
   reap(Most::kAll);
   ConnectionSet::of(loop_).abandon(type_);
-  if (tick_ != 0) loop_.remove_time_event(tick_);
+  for (const ae::TimerId timer : {wheel_timer_, house_timer_, port_timer_})
+    if (timer != 0) loop_.remove_time_event(timer);
   loop_.remove_source(*this);
   loop_.remove_file_event(cm_.fd(), ae::kReadable);
   for (const auto& context : contexts_) unwatch(*context);
@@ -95,7 +88,7 @@ std::shared_ptr<Context> LoopState::context(const CmId& id, const Settings& sett
         EADDRNOTAVAIL);
   for (const auto& context : contexts_)
     if (!context->lost() && context->name() == name) return context;
-  auto made = std::make_shared<Context>(id->verbs->device, settings);
+  auto made = std::make_shared<Context>(id->verbs->device, settings, pages_);
   removed_ = nullptr;  // that address may be another device's by now
   contexts_.reserve(contexts_.size() + 1);
   watch(*made);
@@ -120,8 +113,13 @@ void LoopState::watch(Context& context) {
   try {
     loop_.add_file_event(context.completion_fd(), ae::kReadable,
                          [&context](int, ae::Mask) { context.on_completion_event(); });
-    loop_.add_file_event(context.event_fd(), ae::kReadable,
-                         [&context](int, ae::Mask) { context.on_async_event(); });
+    loop_.add_file_event(context.event_fd(), ae::kReadable, [this, &context](int, ae::Mask) {
+      context.on_async_event();
+      try {
+        watch_ports();
+      } catch (const std::exception&) {  // keep_house() asks them, too
+      }
+    });
   } catch (...) {
     unwatch(context);
     throw;
@@ -145,22 +143,43 @@ void LoopState::drop_idle_contexts() {
 // -------------------------------------------------------------------------------------
 
 void LoopState::make_room(std::size_t connections) {
-  for (auto* list : {&dirty_, &flushing_, &reap_, &ticking_})
+  for (auto* list : {&dirty_, &flushing_, &reap_, &hungry_, &paced_})
     if (list->capacity() < connections) list->reserve(std::max(connections, 2 * list->capacity()));
 }
 
 void LoopState::add(RdmaConnection& connection) {
-  schedule_tick(connection.keepalive());
-  connections_.insert(&connection);
+  look_after_house();
+  look_at(connection, connection.next_tick());
 }
 
 void LoopState::remove(RdmaConnection& connection) noexcept {
-  connections_.erase(&connection);
+  wheel_.remove(connection);
+  if (std::exchange(connection.hungry, false)) std::erase(hungry_, &connection);
+  if (std::exchange(connection.paced, false)) std::erase(paced_, &connection);
   if (!connection.flush_queued) return;
   connection.flush_queued = false;
   std::erase(dirty_, &connection);
   std::replace(flushing_.begin(), flushing_.end(), &connection,
                static_cast<RdmaConnection*>(nullptr));
+}
+
+void LoopState::keep_pace_of(RdmaConnection& connection) {
+  if (!std::exchange(connection.paced, true)) paced_.push_back(&connection);
+}
+
+void LoopState::wait_for_memory(RdmaConnection& connection) {
+  if (!std::exchange(connection.hungry, true)) hungry_.push_back(&connection);
+}
+
+// Each asks once more; who still finds none is back in the list.
+void LoopState::feed_hungry() {
+  memory_came_back_ = false;
+  const std::size_t count = hungry_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    hungry_[i]->hungry = false;
+    hungry_[i]->on_memory();
+  }
+  hungry_.erase(hungry_.begin(), hungry_.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
 void LoopState::want_flush(RdmaConnection& connection) noexcept {
@@ -239,10 +258,14 @@ void LoopState::on_cm_readable(Most most) {
     if (removal) on_device_removed(event->id->verbs);
     rdma_cm_id* owner = event->type == RDMA_CM_EVENT_CONNECT_REQUEST ? event->listen_id : event->id;
     if (owner == nullptr) continue;
-    if (owner->context != nullptr)
+    if (owner->context != nullptr) {
       static_cast<CmUser*>(owner->context)->on_cm_event(*event);
-    else  // a request that a paused listener keeps, and whose sender or device went away
+    } else {
+      // A request that a paused listener keeps, and whose sender or device went away; or an id that
+      // was given up while it connected.
       for (ListenerCore* listener : listeners_) listener->drop_request(owner);
+      for (const auto& context : contexts_) context->on_event_of(owner);
+    }
     if (removal) drop_lost_contexts();
   }
 }
@@ -260,7 +283,9 @@ std::size_t LoopState::process_pending() {
   if (std::exchange(ask_listeners_, false))
     for (ListenerCore* listener : listeners_) listener->retry_if_down();
   take_completions();
+  turn_wheel();
   reap(Most::kShare);
+  if (memory_came_back_ && !hungry_.empty()) feed_hungry();
   return ready_.process_pending();
 }
 
@@ -293,7 +318,7 @@ bool LoopState::arm() {
 }
 
 ae::Duration LoopState::spin_budget() const {
-  return connections_.empty() ? ae::Duration::zero() : spin_;
+  return wheel_.size() == 0 ? ae::Duration::zero() : spin_;
 }
 
 bool LoopState::has_pending_now() {
@@ -307,101 +332,6 @@ void LoopState::catch_up(Most most) {
   on_cm_readable(most);
   // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
   for (std::size_t i = 0; i < contexts_.size(); ++i) contexts_[i]->drain();
-}
-
-ae::TimePoint LoopState::now() const {
-  return pumping_ ? std::chrono::steady_clock::now() : loop_.now();
-}
-
-void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) {
-  struct Pumping {
-    bool& flag;
-    const bool before = std::exchange(flag, true);
-    ~Pumping() { flag = before; }
-  } pumping{pumping_};
-  for (;;) {
-    spent_ = {};
-    on_cm_readable(Most::kAll);
-    take_completions();
-    reap(Most::kShare);
-    if (done()) return;
-    flush();
-    const ae::TimePoint now = std::chrono::steady_clock::now();
-    if (now >= deadline) return;
-    // The loop's timers do not run here, and other peers still want to hear from us.
-    if (tick_ != 0 && now >= next_tick_ && on_tick() == ae::kNoMore)
-      loop_.remove_time_event(std::exchange(tick_, 0));
-    // Connections whose handlers are due do not keep us awake: they are not run here.
-    bool quiet = !poll_more_ && reap_.empty();
-    // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
-    for (std::size_t i = 0; i < contexts_.size(); ++i) quiet = contexts_[i]->arm() && quiet;
-    quiet = quiet && reap_.empty() && dirty_.empty();
-    ae::TimePoint wake = deadline;
-    if (tick_ != 0) wake = std::min(wake, next_tick_);
-    for (RdmaConnection* connection : connections_)
-      if (const auto at = connection->pace_at()) wake = std::min(wake, *at);
-    wait_for_descriptors(quiet ? wake - now : ae::Duration::zero());
-    for (RdmaConnection* connection : connections_)
-      if (const auto at = connection->pace_at(); at && *at <= std::chrono::steady_clock::now())
-        want_flush(*connection);
-  }
-}
-
-void LoopState::wait_for_descriptors(ae::Duration limit) {
-  std::vector<pollfd> fds{{cm_.fd(), POLLIN, 0}};
-  for (const auto& context : contexts_) {
-    fds.push_back({context->completion_fd(), POLLIN, 0});
-    fds.push_back({context->event_fd(), POLLIN, 0});
-  }
-  // Rounded up, so that a deadline has passed when we wake for it.
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
-  const int ms = static_cast<int>(std::clamp<long long>(left, 0, 3600 * 1000));
-  if (::poll(fds.data(), fds.size(), ms) <= 0) return;
-  for (std::size_t i = 0; i < contexts_.size() && 2 + 2 * i < fds.size(); ++i) {
-    if (fds[1 + 2 * i].revents != 0) contexts_[i]->on_completion_event();
-    if (fds[2 + 2 * i].revents != 0) contexts_[i]->on_async_event();
-  }
-}
-
-// --- the clock
-// -----------------------------------------------------------------------------------------
-
-void LoopState::schedule_tick(ae::Duration keepalive) {
-  const ae::Duration wanted = tick_for(keepalive);
-  if (tick_ != 0 && wanted >= tick_interval_) return;
-  const ae::TimerId before = tick_;
-  tick_ = loop_.add_time_event(wanted, [this] {
-    const ae::Duration next = on_tick();
-    if (next == ae::kNoMore) tick_ = 0;
-    return next;
-  });
-  if (before != 0) loop_.remove_time_event(before);
-  tick_interval_ = wanted;
-  next_tick_ = std::chrono::steady_clock::now() + wanted;
-}
-
-// One timer for all connections: a third of the shortest keepalive interval, a second at most.
-ae::Duration LoopState::on_tick() {
-  if (connections_.empty()) {
-    // Without an id nobody tells us that the device is to be removed, and it would wait for us.
-    if (listeners_.empty()) drop_idle_contexts();
-    return ae::kNoMore;
-  }
-  const ae::TimePoint now = std::chrono::steady_clock::now();
-  // Later than planned by as much as the plan was: our own loop stood still, and what the peers
-  // sent meanwhile may not have been looked at.
-  const bool late = now - next_tick_ > tick_interval_;
-  ae::Duration interval = tick_for(ae::Duration::zero());
-  for (const auto& context : contexts_) context->replenish();
-  ticking_.assign(connections_.begin(), connections_.end());
-  for (RdmaConnection* connection : ticking_) {
-    if (connections_.count(connection) == 0) continue;
-    connection->on_tick(now, late);
-    interval = std::min(interval, tick_for(connection->keepalive()));
-  }
-  tick_interval_ = interval;
-  next_tick_ = now + interval;
-  return interval;
 }
 
 }  // namespace conn::rdma

@@ -1,6 +1,7 @@
 #pragma once
-// What rdma keeps for one loop: the rdma_cm channel, a Context for each device in use, the list of
-// connections with something to do, and the keepalive clock. A source of the loop:
+// What rdma keeps for one loop: the rdma_cm channel, a Context for each device in use, the memory
+// it registers, the list of connections with something to do, and the clock that says when to look
+// at which of the others. A source of the loop:
 //
 //   process_pending  take completions, end what died, run handlers that are due
 //   flush            post what the iteration wrote, one chain for each connection
@@ -13,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "ae/event_loop.h"
@@ -21,6 +23,7 @@
 #include "conn/rdma/context.h"
 #include "conn/rdma/removal_watch.h"
 #include "conn/rdma/settings.h"
+#include "conn/rdma/ticks.h"
 #include "conn/ready_list.h"
 
 namespace conn::rdma {
@@ -58,8 +61,17 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
 
   /// Makes room for so many in every list, so that nothing on a connection's way needs memory.
   void make_room(std::size_t connections);
+  /// `connection` has a queue pair, or has begun to end.
   void add(RdmaConnection& connection);
   void remove(RdmaConnection& connection) noexcept;
+  /// Its on_tick() is called then, or a little later.
+  void look_at(RdmaConnection& connection, ae::TimePoint due) noexcept;
+  /// Its pace_at() has to be kept, and inside pump() no timer runs.
+  void keep_pace_of(RdmaConnection& connection);
+  /// It wants memory to send from, and is told when there may be some.
+  void wait_for_memory(RdmaConnection& connection);
+  /// Some was given back.
+  void memory_came_back() noexcept { memory_came_back_ = true; }
   /// `connection` has something to post; flush() comes to it.
   void want_flush(RdmaConnection& connection) noexcept;
   /// `connection` goes on with its end when it is its turn: says goodbye, or is taken down, which
@@ -71,6 +83,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void remove(ListenerCore& listener) noexcept { listeners_.erase(&listener); }
   /// In the next iteration each listener's retry_if_down() is called.
   void ask_listeners_again() noexcept { ask_listeners_ = true; }
+  /// A port is down: it is asked again until it is up.
+  void watch_ports();
   void on_spin_wish(ae::Duration spin) noexcept { spin_ = std::max(spin_, spin); }
 
   /// Records facts for every connection until `done` says so or the deadline; runs no handler.
@@ -115,7 +129,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
 
   // ae::Source
   bool has_pending() const override {
-    return !ready_.empty() || poll_more_ || !reap_.empty() || has_parked_to_release();
+    const bool wheel_stands = wheel_timer_ == 0 && wheel_.size() != 0;
+    return !ready_.empty() || poll_more_ || !reap_.empty() || wheel_.has_due() || wheel_stands ||
+           (memory_came_back_ && !hungry_.empty()) || has_parked_to_release();
   }
   std::size_t process_pending() override;
   void flush() override;
@@ -134,20 +150,25 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void watch_removal(const CmId& id, const std::string& device);
   void watch(Context& context);
   void unwatch(Context& context);
-  void schedule_tick(ae::Duration keepalive);
   void wait_for_descriptors(ae::Duration limit);
-  ae::Duration on_tick();
+  void wake_wheel_at(ae::TimePoint when) noexcept;
+  ae::Duration on_wheel_timer();
+  void turn_wheel();
+  void keep_house();
+  void look_after_house();
+  void feed_hungry();
 
   ae::EventLoop& loop_;
   const ConnectionType& type_;
   CmChannel cm_;
+  PagePool pages_;  // outlives the contexts
   std::vector<std::shared_ptr<Context>> contexts_;
   std::vector<std::unique_ptr<RemovalWatch>> removal_watches_;
   ibv_context* removed_ = nullptr;  // librdmacm's handle of the device that was removed last
   ReadyList ready_;
-  std::unordered_set<RdmaConnection*> connections_;
   std::unordered_set<ListenerCore*> listeners_;
-  std::vector<RdmaConnection*> dirty_, flushing_, reap_, ticking_;
+  std::vector<RdmaConnection*> dirty_, flushing_, reap_, hungry_, paced_;
+  bool memory_came_back_ = false;
   bool ask_listeners_ = false;
   bool poll_more_ = false;
   bool posted_ = false;  // since the queues were last looked at
@@ -159,9 +180,12 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool pumping_ = false;
   std::uint64_t turn_ = 0, expired_turn_ = 0;
   ae::Duration spin_ = ae::Duration::zero();
-  ae::TimerId tick_ = 0;
-  ae::TimePoint next_tick_;
-  ae::Duration tick_interval_ = std::chrono::seconds(1);
+  TickWheel wheel_;
+  ae::TimerId wheel_timer_ = 0;
+  ae::TimePoint wheel_wakes_{};
+  ae::TimerId house_timer_ = 0;  // once a second, as long as there is something to give back
+  ae::TimePoint house_due_{};
+  ae::TimerId port_timer_ = 0;  // while a port is down
   LoopStatistics statistics_;
 };
 

@@ -22,15 +22,7 @@ void SendChain::attach(ibv_send_wr& request, const std::byte* data, std::uint32_
   request.num_sge = 1;
 }
 
-void SendChain::bind(const ReceiveWindow& window) {
-  ibv_send_wr& request = add(IBV_WR_BIND_MW);
-  request.bind_mw.mw = window.window.get();
-  request.bind_mw.rkey = ibv_inc_rkey(window.window->rkey);
-  request.bind_mw.bind_info.mr = window.memory.mr.get();
-  request.bind_mw.bind_info.addr = reinterpret_cast<std::uintptr_t>(window.memory.memory.data());
-  request.bind_mw.bind_info.length = window.length;
-  request.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
-}
+void SendChain::change_key(ReceiveWindow& window) { window.fill(add(IBV_WR_BIND_MW)); }
 
 void SendChain::send_inline(const ControlBytes& message) {
   messages_[size_] = message;
@@ -59,6 +51,8 @@ void SendChain::with_immediate(std::uint32_t value) {
 
 void SendChain::write_nothing(std::uint64_t to, std::uint32_t rkey) {
   ibv_send_wr& request = add(IBV_WR_RDMA_WRITE);
+  attach(request, nullptr, 0, 0);  // cxgb4 looks at the list also where it is empty
+  request.num_sge = 0;
   request.wr.rdma.remote_addr = to;
   request.wr.rdma.rkey = rkey;
 }
@@ -67,7 +61,7 @@ void SendChain::signal(std::size_t index) { requests_[index].send_flags |= IBV_S
 
 SendChain::Result SendChain::post(ibv_qp* qp) {
   ibv_send_wr* bad = nullptr;
-  const int error = ibv_post_send(qp, requests_.data(), &bad);
+  const int error = post_error(ibv_post_send(qp, requests_.data(), &bad));
   if (error == 0) return {size_, 0, true};
   if (bad == nullptr) return {0, error, false};
   return {static_cast<std::size_t>(bad - requests_.data()), error, true};

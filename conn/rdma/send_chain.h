@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <span>
 
-#include "conn/rdma/domain.h"
 #include "conn/rdma/staging.h"
 #include "conn/rdma/verbs.h"
+#include "conn/rdma/window.h"
 #include "conn/rdma/wire.h"
 
 namespace conn::rdma {
@@ -28,8 +28,8 @@ class SendChain {
   std::size_t room() const noexcept { return room_ - size_; }
   std::uint32_t next_sequence() const noexcept { return next_ + static_cast<std::uint32_t>(size_); }
 
-  /// Makes the window's key valid, for this queue pair alone.
-  void bind(const ReceiveWindow& window);
+  /// Binds the window's key to this queue pair, or invalidates it: what its state says.
+  void change_key(ReceiveWindow& window);
   /// Copies the message into the request.
   void send_inline(const ControlBytes& message);
   /// Sends from registered memory, which must stay until completion.

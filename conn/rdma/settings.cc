@@ -49,8 +49,10 @@ Settings Settings::from(const Options& o) {
                   "connect-timeout",
                   "accept-timeout",
                   "linger",
+                  "end-linger",
                   "spin",
                   "isolation",
+                  "comp-vector",
                   "device",
                   "source",
                   "min-rnr-timer",
@@ -78,8 +80,11 @@ Settings Settings::from(const Options& o) {
   s.connect_timeout = o.duration("connect-timeout", s.connect_timeout, milliseconds(1), hours(1));
   s.accept_timeout = o.duration("accept-timeout", s.accept_timeout, milliseconds(1), hours(1));
   s.linger = o.duration("linger", s.linger, ae::Duration::zero(), hours(1));
+  s.end_linger = o.duration("end-linger", s.end_linger, ae::Duration::zero(), hours(1));
   s.spin = o.duration("spin", s.spin, ae::Duration::zero(), milliseconds(100));
   s.isolation = parse_isolation(o.text("isolation", "auto"));
+  if (o.text("comp-vector", "auto") != "auto")
+    s.completion_vector = static_cast<int>(o.number("comp-vector", 0, 0, 65535));
   s.device = o.text("device", "");
   s.source = o.text("source", "");
   s.timeouts.min_rnr_timer =

@@ -8,8 +8,8 @@
 #include "conn/options.h"
 #include "conn/quota.h"
 #include "conn/rdma/cm.h"
+#include "conn/rdma/memory.h"
 #include "conn/rdma/stream.h"
-#include "conn/rdma/verbs.h"
 
 namespace conn::rdma {
 
@@ -26,7 +26,7 @@ struct Settings {
   std::uint32_t max_window = 1024 * 1024;
   std::uint32_t max_peer_window = 16u << 20;
   std::uint32_t send_buffer = 256 * 1024;     ///< bytes accepted and not yet confirmed
-  std::uint32_t send_queue = 32;              ///< work requests on one connection's send queue
+  std::uint32_t send_queue = 16;              ///< work requests on one connection's send queue
   std::uint32_t receive_queue = 256;          ///< receives of a connection without an SRQ
   std::uint32_t shared_receive_queue = 4096;  ///< receives in a loop's SRQ
   std::uint32_t inline_data = 128;            ///< bytes copied into the work request itself
@@ -41,20 +41,19 @@ struct Settings {
   ae::Duration connect_timeout = std::chrono::seconds(5);
   ae::Duration accept_timeout = std::chrono::seconds(10);
   ae::Duration linger = std::chrono::seconds(3);
+  ae::Duration end_linger =
+      std::chrono::milliseconds(100);        ///< how long the loop's end may deliver
   ae::Duration spin = ae::Duration::zero();  ///< busy-poll this long before each sleep
   Isolation isolation = Isolation::kAuto;
-  std::string device;  ///< name of the only device to use; "" any
-  std::string source;  ///< address to connect from; "" the route's
+  int completion_vector = -1;  ///< of the device's; -1: in turn
+  std::string device;          ///< name of the only device to use; "" any
+  std::string source;          ///< address to connect from; "" the route's
   QpTimeouts timeouts;
 
   /// Throws Error for an unknown key or a bad value.
   static Settings from(const Options& options);
   StreamConfig stream(Role role) const;
-  /// Registering so many bytes more would be too much.
-  bool beyond_memory_limit(std::uint64_t more) const noexcept {
-    const std::uint64_t now = registered_bytes();
-    return memory_limit != 0 && (now > memory_limit || more > memory_limit - now);
-  }
+  MemoryLimit limit() const noexcept { return {memory_limit}; }
 };
 
 }  // namespace conn::rdma

@@ -1,62 +1,44 @@
 #include "conn/rdma/staging.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstring>
 #include <utility>
 
 namespace conn::rdma {
+namespace {
 
-StagingBlock* StagingPool::acquire(std::size_t hint) noexcept {
+// Blocks of few sizes find each other again.
+constexpr std::array<std::size_t, 4> kSizes{4096, 16384, 65536, 262144};
+
+// The smallest that holds `hint` bytes, or the largest there is; where there is no memory for that,
+// one that is smaller.
+Block* take_block(RegisteredPool& pool, std::size_t hint, const MemoryLimit& limit) noexcept {
   std::size_t kind = 0;
-  while (kind + 1 < kSizes.size() && kSizes[kind] < hint && kSizes[kind + 1] <= slab_) ++kind;
-  if (StagingBlock* block = free_[kind]; block != nullptr) {
-    free_[kind] = block->next;
-    block->next = nullptr;
-    return block;
-  }
-  const std::uint32_t size = kSizes[kind];
-  try {
-    return carve(kind, size);
-  } catch (const std::exception&) {
-    // No memory for another slab: any free block will do.
-    for (StagingBlock*& list : free_)
-      if (list != nullptr) return std::exchange(list, std::exchange(list->next, nullptr));
-    return nullptr;
+  while (kind + 1 < kSizes.size() && kSizes[kind] < hint) ++kind;
+  for (;; --kind) {
+    if (Block* block = pool.acquire(kSizes[kind], limit)) return block;
+    if (kind == 0) return nullptr;
   }
 }
 
-StagingBlock* StagingPool::carve(std::size_t kind, std::uint32_t size) {
-  blocks_.reserve(blocks_.size() + 1);
-  if (slabs_.empty() || slabs_.back().memory.size() - used_in_last_ < size) {
-    slabs_.reserve(slabs_.size() + 1);
-    slabs_.emplace_back(pd_, std::max<std::size_t>(slab_, size), 0u);
-    bytes_ += slabs_.back().memory.size();
-    used_in_last_ = 0;
-  }
-  auto block = std::make_unique<StagingBlock>();
-  block->data = slabs_.back().memory.data() + used_in_last_;
-  block->lkey = slabs_.back().mr->lkey;
-  block->size = size;
-  block->size_class = static_cast<std::uint8_t>(kind);
-  used_in_last_ += size;
-  blocks_.push_back(std::move(block));
-  return blocks_.back().get();
+Block* take_last_block(RegisteredPool& pool, const MemoryLimit& limit) noexcept {
+  return pool.acquire(kSizes[0], limit, nullptr, kSizes[2]);
 }
 
-void StagingPool::release(StagingBlock* block) noexcept {
-  block->filled = block->posted = block->completed = 0;
-  block->next = free_[block->size_class];
-  free_[block->size_class] = block;
-}
+}  // namespace
 
-std::size_t TxQueue::append(const std::byte* from, std::size_t size) noexcept {
+std::size_t TxQueue::append(const std::byte* from, std::size_t size,
+                            const MemoryLimit& limit) noexcept {
   std::size_t done = 0;
   while (done < size) {
     if (tail_ == nullptr || tail_->filled == tail_->size) {
       // Beyond the first block this is bulk: take large ones.
       const std::size_t hint = tail_ == nullptr ? size : std::max(size - done, 4 * held());
-      StagingBlock* block = pool_ != nullptr ? pool_->acquire(hint) : nullptr;
+      if (pool_ == nullptr) break;
+      Block* block = take_block(*pool_, hint, limit.but_a_quarter());
+      if (block == nullptr && tail_ == nullptr) block = take_last_block(*pool_, limit);
       if (block == nullptr) break;
       (tail_ == nullptr ? head_ : tail_->next) = block;
       tail_ = block;
@@ -72,11 +54,12 @@ std::size_t TxQueue::append(const std::byte* from, std::size_t size) noexcept {
 
 std::size_t TxQueue::segments(std::size_t limit, Segment* out, std::size_t max) const noexcept {
   std::size_t count = 0;
-  for (const StagingBlock* block = head_; block != nullptr && limit != 0 && count < max;
+  for (const Block* block = head_; block != nullptr && limit != 0 && count < max;
        block = block->next) {
     const std::size_t ready = std::min<std::size_t>(limit, block->filled - block->posted);
     if (ready == 0) continue;
-    out[count++] = {block->data + block->posted, static_cast<std::uint32_t>(ready), block->lkey};
+    out[count++] = {block->data + block->posted, static_cast<std::uint32_t>(ready),
+                    RegisteredPool::lkey(*block)};
     limit -= ready;
   }
   return count;
@@ -86,7 +69,7 @@ void TxQueue::on_posted(std::size_t bytes) noexcept {
   assert(bytes <= staged_);
   staged_ -= bytes;
   in_flight_ += bytes;
-  for (StagingBlock* block = head_; bytes != 0; block = block->next) {
+  for (Block* block = head_; bytes != 0; block = block->next) {
     const std::size_t part = std::min<std::size_t>(bytes, block->filled - block->posted);
     block->posted += static_cast<std::uint32_t>(part);
     bytes -= part;
@@ -96,7 +79,7 @@ void TxQueue::on_posted(std::size_t bytes) noexcept {
 void TxQueue::on_completed(std::size_t bytes) noexcept {
   assert(bytes <= in_flight_);
   in_flight_ -= bytes;
-  for (StagingBlock* block = head_; bytes != 0; block = block->next) {
+  for (Block* block = head_; bytes != 0; block = block->next) {
     const std::size_t part = std::min<std::size_t>(bytes, block->posted - block->completed);
     block->completed += static_cast<std::uint32_t>(part);
     bytes -= part;
@@ -106,7 +89,7 @@ void TxQueue::on_completed(std::size_t bytes) noexcept {
 
 void TxQueue::trim() noexcept {
   while (head_ != nullptr && head_->completed == head_->filled) {
-    StagingBlock* block = head_;
+    Block* block = head_;
     head_ = block->next;
     if (head_ == nullptr) tail_ = nullptr;
     pool_->release(block);

@@ -13,11 +13,16 @@ namespace {
 constexpr std::uint64_t kReserve = 32;
 // Ask for proof when this many messages are unproven: early enough that a bulk sender never waits.
 constexpr std::uint64_t kProbeAt = 256;
-// How often a peer that cannot be asked may be sent one more message on trust. Our queue pair
-// retries for ever, so a wrong guess costs a delay, not the connection.
+// How often a peer that cannot be asked may be sent one more message on trust, where a completion
+// says nothing of its receives.
 constexpr ae::Duration kPace = std::chrono::milliseconds(10);
 // A window that filled within this time was too small.
 constexpr ae::Duration kFastFill = std::chrono::milliseconds(5);
+// Without data for so long there is no second window any more, and a long one is replaced.
+constexpr ae::Duration kSpareQuiet = std::chrono::seconds(1);
+constexpr ae::Duration kLongQuiet = std::chrono::seconds(10);
+// Where there was no memory for a window it is asked for again.
+constexpr ae::Duration kTryAgain = std::chrono::seconds(1);
 // Keepalives may be sent more often, but the peer is not told to count on it: no loop is that
 // punctual.
 constexpr ae::Duration kShortestPromise = std::chrono::milliseconds(100);
@@ -27,6 +32,12 @@ constexpr std::uint16_t kServerProbe = 0x8000;
 // messages asks for proof, at most once in kProbeAt of them.
 constexpr double kEarnedByData = 1.0 / 16;
 
+// The next moment after `now` that all connections of this interval share.
+ae::TimePoint next_of(ae::Duration interval, ae::TimePoint now) noexcept {
+  if (interval <= ae::Duration::zero()) return ae::TimePoint::max();
+  return now - now.time_since_epoch() % interval + interval;
+}
+
 }  // namespace
 
 Stream::Stream(const StreamConfig& config, ae::TimePoint now)
@@ -34,19 +45,28 @@ Stream::Stream(const StreamConfig& config, ae::TimePoint now)
       desired_(config.window),
       offered_at_(now),
       last_full_at_(now),
+      last_data_at_(now),
       tokens_(config.control_burst),
       tokens_at_(now),
       heard_at_(now),
       last_write_at_(now),
-      keepalive_at_(now + config.keepalive) {
+      keepalive_at_(next_of(config.keepalive, now)) {
   assert(config.window != 0 && config.peer_receives >= 16);
 }
 
 void Stream::on_hello(const Hello& hello) { peer_hello_ = hello; }
 
+void Stream::on_open(ae::TimePoint now) noexcept {
+  if (!heard_) heard_at_ = now;
+}
+
 Hello Stream::hello() const {
   Hello mine;
-  mine.flags = Hello::kWindowMayChange | Hello::kAnswersProbes;
+  mine.flags = Hello::kWindowMayChange | Hello::kAnswersProbes | Hello::kMarksWindows;
+  if (config_.receives != 0) {
+    mine.flags |= Hello::kTellsReceives;
+    mine.receives = config_.receives;
+  }
   if (config_.keepalive > ae::Duration::zero()) {
     mine.flags |= Hello::kSendsKeepalives;
     const ae::Duration promise = std::max(config_.keepalive, kShortestPromise);
@@ -77,7 +97,8 @@ std::size_t Stream::free_slot() const noexcept {
 
 bool Stream::is_spare(std::size_t slot) const noexcept {
   const Window& window = windows_[slot];
-  return window.buffer.data != nullptr && slot != offered_ && window.read == window.filled;
+  return window.buffer.data != nullptr && slot != offered_ && slot != leaving_ &&
+         window.read == window.filled;
 }
 
 std::size_t Stream::spare_slot() const noexcept {
@@ -86,9 +107,17 @@ std::size_t Stream::spare_slot() const noexcept {
   return kNone;
 }
 
+// The one that is offered is longer than it need be, nothing is in it, and the peer says where it
+// leaves it.
+bool Stream::may_shorten() const noexcept {
+  return offered_ != kNone && leaving_ == kNone && !register_due_ && !has_unread() &&
+         windows_[offered_].buffer.length > config_.window && window_may_change() && peer_hello_ &&
+         (peer_hello_->flags & Hello::kMarksWindows) != 0;
+}
+
 std::uint32_t Stream::wanted_window() const noexcept {
-  if (failure_ != nullptr || offered_ != kNone || window_failed_ || peer_closed_ || released_)
-    return 0;
+  if (failure_ != nullptr || window_failed_ || peer_closed_ || released_) return 0;
+  if (offered_ != kNone && !(shorten_ && may_shorten())) return 0;
   // A spare one of another length, if there is one, waits in case that there is no memory.
   return free_slot() != kNone ? desired_ : 0;
 }
@@ -96,13 +125,22 @@ std::uint32_t Stream::wanted_window() const noexcept {
 void Stream::provide_window(const WindowBuffer& buffer) {
   const std::size_t slot = free_slot();
   assert(slot != kNone && buffer.data != nullptr && buffer.length == desired_);
-  assert(offered_ == kNone && !released_);
-  windows_[slot] = {buffer, 0, 0};
+  assert(!released_ && (offered_ == kNone || may_shorten()));
+  windows_[slot] = {buffer, 0, 0, buffer.length};
+  if (offered_ != kNone) leaving_ = std::exchange(offered_, kNone);
+  shorten_ = false;
   offer(slot);
 }
 
-void Stream::no_window() {
+void Stream::replace_window(const WindowBuffer& buffer) {
+  assert(register_due_ && windows_[offered_].filled == 0);
+  windows_[offered_] = {buffer, 0, 0, buffer.length};
+}
+
+void Stream::no_window(ae::TimePoint now) {
   window_failed_ = true;
+  window_failed_until_ = now + kTryAgain;
+  shorten_ = false;
   if (windows_[0].buffer.data == nullptr && windows_[1].buffer.data == nullptr)
     return fail("no memory for a receive window");
   if (offered_ == kNone) offer_next();
@@ -119,13 +157,25 @@ WindowBuffer Stream::take_discarded() noexcept {
   return std::exchange(windows_[slot], Window{}).buffer;
 }
 
-WindowBuffer Stream::take_any() noexcept {
+void Stream::leave_windows(std::byte* into) noexcept {
+  // The one that is read comes first; another that holds bytes was filled after it.
+  const std::uint64_t unread = into != nullptr ? unread_bytes() : 0;
+  std::size_t copied = 0;
+  for (std::size_t slot = front_; slot != kNone && copied < unread; slot = 1 - slot) {
+    const Window& window = windows_[slot];
+    const std::size_t left = window.filled - window.read;
+    if (left != 0) std::memcpy(into + copied, window.buffer.data + window.read, left);
+    copied += left;
+  }
   released_ = true;
   register_due_ = false;
-  offered_ = front_ = kNone;
-  for (Window& window : windows_)
-    if (window.buffer.data != nullptr) return std::exchange(window, Window{}).buffer;
-  return {};
+  offered_ = leaving_ = front_ = kNone;
+  windows_ = {};
+  if (unread == 0) return;
+  // More than 4 GiB cannot have been offered: a window is 1 GiB at most.
+  const auto size = static_cast<std::uint32_t>(unread);
+  windows_[0] = {{into, size}, size, 0, size};
+  front_ = 0;
 }
 
 void Stream::offer_next() noexcept {
@@ -141,6 +191,7 @@ void Stream::offer(std::size_t slot) noexcept {
   assert(offered_ == kNone && !register_due_);
   if (peer_closed_ || failure_ != nullptr) return;
   windows_[slot].filled = windows_[slot].read = 0;
+  windows_[slot].end = windows_[slot].buffer.length;
   offered_ = slot;
   if (front_ == kNone) front_ = slot;
   register_due_ = true;
@@ -182,26 +233,40 @@ void Stream::on_data(std::uint32_t length, ae::TimePoint now) {
     return;
   }
   // The peer cannot know of a window whose announcement has not left yet.
-  if (offered_ == kNone || register_due_)
+  const std::size_t slot = leaving_ != kNone ? leaving_ : offered_;
+  if (slot == kNone || (register_due_ && slot == offered_))
     return fail("the peer wrote into a window that was not offered");
-  Window& window = windows_[offered_];
-  if (length > window.buffer.length - window.filled)
-    return fail("the peer wrote past the end of the window");
+  Window& window = windows_[slot];
+  if (length > window.end - window.filled) return fail("the peer wrote past the end of the window");
   window.filled += length;
+  last_data_at_ = now;
   tokens_ = std::min(config_.control_burst, tokens_ + kEarnedByData);
   // It knows this window, so it handled the offer and every message before it.
-  proven_ = std::max(proven_, offer_sent_);
+  if (slot == offered_) proven_ = std::max(proven_, offer_sent_);
   if (!window.full()) return;
   ++window_turns_;
-  if (window_may_change() && now - offered_at_ < kFastFill) {
-    const std::uint64_t twice = 2 * std::uint64_t{window.buffer.length};
+  if (slot == offered_ && window_may_change() && now - offered_at_ < kFastFill) {
+    // What the last burst came to was worth it; else twice as much.
+    const std::uint32_t length_now = window.buffer.length;
+    const std::uint64_t next = std::max<std::uint64_t>(2 * std::uint64_t{length_now}, useful_);
     desired_ = std::max(
-        desired_, static_cast<std::uint32_t>(std::min<std::uint64_t>(twice, config_.max_window)));
+        desired_, static_cast<std::uint32_t>(std::min<std::uint64_t>(next, config_.max_window)));
+    useful_ = std::max(useful_, length_now);
   }
   last_full_at_ = now;
-  drop_spare_ = false;
+  drop_spare_ = shorten_ = false;
+  if (slot == leaving_) return;  // the next is offered already
   offered_ = kNone;
   offer_next();
+}
+
+// The peer has left a window for the next; what it wrote into it can be read.
+void Stream::on_mark() noexcept {
+  if (register_due_) return fail("the peer says that it left a window, and was given no other");
+  const std::size_t slot = std::exchange(leaving_, kNone);
+  windows_[slot].end = windows_[slot].filled;
+  if (front_ == slot && windows_[slot].read == windows_[slot].filled) front_ = offered_;
+  ++window_turns_;
 }
 
 void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
@@ -217,6 +282,9 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
     case Opcode::kGetServerFeature:
       return on_feature(*message, now);
     case Opcode::kSetClientFeature:
+      if (message->select == kWindowMark && leaving_ != kNone) return on_mark();
+      (void)spend_control(now);
+      return;
     case Opcode::kKeepalive:
       (void)spend_control(now);
       return;
@@ -224,8 +292,10 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
 }
 
 void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
-  // A window that we filled earned the peer this message.
-  const bool earned = peer_.used == peer_.length;
+  // A window that we filled earned the peer this message, unless it came before the peer saw that.
+  const bool early = message.select == kWindowMark && peer_hello_ &&
+                     (peer_hello_->flags & Hello::kMarksWindows) != 0;
+  const bool earned = peer_.used == peer_.length && !early;
   if (!earned && !spend_control(now)) return;
   if (peer_.length == 0 && !spend_control(now)) return;
   if (message.length == 0) return fail("the peer offered a window of no bytes");
@@ -235,6 +305,7 @@ void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
     return fail("the peer offered a window that wraps around its memory");
   // It consumed the old window, so it handled every message that filled it.
   if (earned && peer_.length != 0) proven_ = std::max(proven_, sent_at_full_);
+  if (early) mark_due_ = true;
   peer_ = {message.address, message.length, message.key, 0};
 }
 
@@ -273,7 +344,7 @@ std::size_t Stream::read(std::byte* into, std::size_t size, ae::TimePoint) {
     std::memcpy(into + done, window.buffer.data + window.read, chunk);
     window.read += static_cast<std::uint32_t>(chunk);
     done += chunk;
-    if (window.read < window.buffer.length) continue;
+    if (window.read < window.end) continue;
     ++window_turns_;
     // This one is spare now. The other may be full too, or the one the peer writes.
     const std::size_t other = 1 - front_;
@@ -285,16 +356,27 @@ std::size_t Stream::read(std::byte* into, std::size_t size, ae::TimePoint) {
 
 // --- sending -------------------------------------------------------------------------------------
 
+std::uint64_t Stream::peer_receives() const noexcept {
+  // Told by a peer of ours; fewer than a handful would leave no room for anything.
+  constexpr std::uint64_t kFewest = 16;
+  const bool told = peer_hello_ && (peer_hello_->flags & Hello::kTellsReceives) != 0;
+  return told ? std::max<std::uint64_t>(peer_hello_->receives, kFewest) : config_.peer_receives;
+}
+
 std::uint64_t Stream::reserve() const noexcept {
-  return std::min<std::uint64_t>(kReserve, config_.peer_receives / 4);
+  return std::min<std::uint64_t>(kReserve, peer_receives() / 4);
 }
 
 bool Stream::few_receives() const noexcept {
-  return unproven_messages() + reserve() >= config_.peer_receives;
+  return unproven_messages() + reserve() >= peer_receives();
 }
 
+// A peer that can be asked is waited for. Another gets one message at a time, each when the one
+// before it has found a receive: should it find none the device tries again until there is one.
 bool Stream::starved(ae::TimePoint now) const noexcept {
-  return few_receives() && (can_probe() || now - last_write_at_ < kPace);
+  if (!few_receives()) return false;
+  if (can_probe()) return true;
+  return config_.completions_prove ? completed_ != sent_ : now - last_write_at_ < kPace;
 }
 
 std::uint32_t Stream::sendable(std::size_t staged, ae::TimePoint now) const noexcept {
@@ -307,7 +389,7 @@ std::uint32_t Stream::sendable(std::size_t staged, ae::TimePoint now) const noex
 std::optional<ae::TimePoint> Stream::retry_at(std::size_t staged) const noexcept {
   if (failure_ != nullptr || peer_closed_ || staged == 0 || peer_window_left() == 0 || can_probe())
     return std::nullopt;
-  if (!few_receives()) return std::nullopt;
+  if (config_.completions_prove || !few_receives()) return std::nullopt;
   return last_write_at_ + kPace;
 }
 
@@ -322,9 +404,15 @@ void Stream::on_write_posted(std::uint32_t length, ae::TimePoint now) {
 std::optional<ControlMessage> Stream::next_control(ae::TimePoint) const noexcept {
   if (failure_ != nullptr || peer_closed_) return std::nullopt;
   ControlMessage message;
+  if (mark_due_) {  // before any byte for the new window
+    message.opcode = Opcode::kSetClientFeature;
+    message.select = kWindowMark;
+    return message;
+  }
   if (register_due_) {
     const WindowBuffer& window = windows_[offered_].buffer;
     message.opcode = Opcode::kRegisterXferMemory;
+    message.select = leaving_ != kNone ? kWindowMark : 0;
     message.address = window.address;
     message.length = window.length;
     message.key = window.key;
@@ -336,7 +424,7 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint) const noexcept
     return message;
   }
   if (!probe_outstanding_ && can_probe() &&
-      unproven_messages() >= std::min<std::uint64_t>(kProbeAt, config_.peer_receives / 4)) {
+      unproven_messages() >= std::min<std::uint64_t>(kProbeAt, peer_receives() / 4)) {
     message.opcode = Opcode::kGetServerFeature;
     message.select = static_cast<std::uint16_t>((probe_select_ + 1) & ~kServerProbe);
     if (config_.role == Role::kServer) message.select |= kServerProbe;
@@ -373,48 +461,66 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
       keepalive_due_ = false;
       break;
     case Opcode::kSetClientFeature:
+      mark_due_ = false;
       break;
   }
 }
 
 // --- time ----------------------------------------------------------------------------------------
 
-void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
-  if (failure_ != nullptr || peer_closed_) return;
-  // Before the first tick there may have been no connection for the peer to speak on.
-  const bool first = !std::exchange(ticked_, true);
-  if (loop_was_stopped || (first && !heard_)) heard_at_ = now;
+// Three keepalives missed, and a quarter of an interval for their way; for ever where none was
+// promised.
+ae::Duration Stream::silence_allowed() const noexcept {
   const bool promised = peer_hello_ && (peer_hello_->flags & Hello::kSendsKeepalives) != 0 &&
                         peer_hello_->keepalive_ms != 0;
-  if (promised) {
-    // Three keepalives missed, and half an interval for their way.
-    const auto interval = std::chrono::milliseconds(peer_hello_->keepalive_ms);
-    if (now - heard_at_ > 3 * interval + interval / 2)
-      return fail("the peer has been silent for three keepalive intervals");
-  }
+  const auto interval = std::chrono::milliseconds(promised ? peer_hello_->keepalive_ms : 0);
+  return promised ? 3 * interval + interval / 4 : ae::Duration::max();
+}
+
+void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
+  if (failure_ != nullptr || peer_closed_) return;
+  if (loop_was_stopped) heard_at_ = now;
+  if (now - heard_at_ > silence_allowed())
+    return fail("the peer has been silent for three keepalive intervals");
   if (config_.keepalive > ae::Duration::zero() && now >= keepalive_at_) {
-    keepalive_at_ = now + config_.keepalive;
+    keepalive_at_ = next_of(config_.keepalive, now);
     if (now - last_write_at_ >= config_.keepalive / 2) {
-      if (unproven_messages() + reserve() < config_.peer_receives / 2)
+      if (unproven_messages() + reserve() < peer_receives() / 2)
         keepalive_due_ = true;
       else
         silent_probe_ = true;
     }
   }
-  window_failed_ = false;  // worth another try
+  if (window_failed_ && now >= window_failed_until_) window_failed_ = false;  // worth another try
   // Quiet again: one window of the first length is enough.
-  if (now - last_full_at_ > std::chrono::seconds(1)) {
+  if (now - last_full_at_ >= kSpareQuiet) {
     if (window_may_change()) desired_ = config_.window;
     drop_spare_ = spare_slot() != kNone && offered_ != kNone;
     // One that waited for a successor of another length may have the right one now.
     if (offered_ == kNone) offer_next();
   }
+  if (now - last_full_at_ >= kLongQuiet && now - last_data_at_ >= kLongQuiet)
+    shorten_ = may_shorten();
+}
+
+ae::TimePoint Stream::next_tick() const noexcept {
+  if (failure_ != nullptr || peer_closed_) return ae::TimePoint::max();
+  ae::TimePoint next = keepalive_at_;
+  if (const ae::Duration allowed = silence_allowed(); allowed != ae::Duration::max())
+    next = std::min(next, heard_at_ + allowed);
+  if (window_failed_) next = std::min(next, window_failed_until_);
+  if (desired_ != config_.window || (spare_slot() != kNone && offered_ != kNone))
+    next = std::min(next, last_full_at_ + kSpareQuiet);
+  if (may_shorten() && !shorten_ && !window_failed_)
+    next = std::min(next, std::max(last_full_at_, last_data_at_) + kLongQuiet);
+  return next;
 }
 
 void Stream::check() const {
 #ifndef NDEBUG
   for (const Window& window : windows_) {
-    assert(window.read <= window.filled && window.filled <= window.buffer.length);
+    assert(window.read <= window.filled && window.filled <= window.end);
+    assert(window.end <= window.buffer.length);
     assert(window.buffer.data != nullptr || window.buffer.length == 0);
   }
   assert(offered_ == kNone || windows_[offered_].buffer.data != nullptr);
@@ -422,16 +528,18 @@ void Stream::check() const {
   assert(offered_ == kNone || !windows_[offered_].full());
   assert(!register_due_ || offered_ != kNone);
   assert(peer_.used <= peer_.length);
-  assert(proven_ <= sent_);
+  assert(proven_ <= sent_ && completed_ <= sent_);
   assert(reply_count_ <= kMaxReplies);
   // Only the window being read and the one being written may hold bytes.
   assert(offered_ == kNone || front_ != kNone);
   for (std::size_t i = 0; i < windows_.size(); ++i) {
     const Window& window = windows_[i];
+    const bool written = i == offered_ || i == leaving_;
     if (window.read < window.filled && !released_)
-      assert(front_ != kNone && (i == offered_ || window.full()));
-    if (i == front_ && i != offered_) assert(window.full() && window.read < window.filled);
+      assert(front_ != kNone && (written || window.full()));
+    if (i == front_ && !written) assert(window.full() && window.read < window.filled);
   }
+  assert(leaving_ == kNone || (offered_ != kNone && offered_ != leaving_));
   // What was announced but not yet posted cannot hold anything.
   assert(!register_due_ || windows_[offered_].filled == 0);
   // No offer while there is something to offer would be a stream that stands still for ever.

@@ -14,6 +14,10 @@
 //     peer writes ->  [ offered: filled ....... length )     [ spare, or full and being read )
 //     user reads  ->  [ read .. filled )
 //
+// One that grew and is idle now is replaced by a short one where the peer's hello allows it: the
+// short one is offered although the long one is not full, and the peer marks in the stream where it
+// changes over (docs/valkey-over-rdma.md, "Windows: receiving").
+//
 // Sending. Bytes go into the peer's window, in order, to its very last byte; then we wait for
 // the next one. Each message (a control SEND or a WRITE_WITH_IMM) takes one of the peer's posted
 // receives, which nobody announces: so we count messages the peer has not provably handled.
@@ -48,7 +52,10 @@ struct StreamConfig {
   std::uint32_t window = 64 * 1024;           ///< length of the first window we offer
   std::uint32_t max_window = 1024 * 1024;     ///< they double up to this, where they may change
   std::uint32_t max_peer_window = 16u << 20;  ///< a longer one is refused
-  std::uint32_t peer_receives = 1024;         ///< receives a peer keeps posted
+  std::uint32_t peer_receives = 1024;         ///< receives a peer keeps posted, unless it says so
+  std::uint32_t receives = 0;                 ///< what we tell the peer of ours; 0: nothing
+  /// A message that completed was taken by a receive of the peer (not so on iWARP).
+  bool completions_prove = true;
   double control_rate = 1000, control_burst = 2048;  ///< unearned control messages, per second
   ae::Duration keepalive = std::chrono::seconds(3);  ///< 0: none
 };
@@ -67,21 +74,33 @@ class Stream {
   /// The peer's hello, before anything else arrives.
   void on_hello(const Hello& hello);
   Hello hello() const;  ///< ours
+  /// Before hello(): how many receives the peer can count on, and whether a message that completed
+  /// was taken by one of the peer's (not so on iWARP).
+  void on_receives(std::uint32_t ours, bool completions_prove) noexcept {
+    config_.receives = ours;
+    config_.completions_prove = completions_prove;
+  }
+  /// From now on the peer can speak, and its silence counts.
+  void on_open(ae::TimePoint now) noexcept;
 
   // --- receiving ---------------------------------------------------------------------------------
   /// The length of the window the stream would like to have now, or 0. The answer is
-  /// provide_window() with exactly that length, or no_window() if there is no memory.
+  /// provide_window() with exactly that length, or no_window() if there is no memory, or neither:
+  /// it stands.
   /// Ask after on_data(), read() and tick(), each time after take_discarded(), which makes room.
   std::uint32_t wanted_window() const noexcept;
   void provide_window(const WindowBuffer& buffer);
-  /// The stream goes on with the windows it has, and asks again after the next tick(); without any
-  /// window it fails.
-  void no_window();
+  /// Another in place of the one that was provided last, whose announcement has not been posted.
+  void replace_window(const WindowBuffer& buffer);
+  /// The stream goes on with the windows it has, and asks again a second later; without any window
+  /// it fails.
+  void no_window(ae::TimePoint now);
   /// A window to free: spare and of no more use. Empty `data` if there is none.
   WindowBuffer take_discarded() noexcept;
-  /// All windows, for the end of the connection, one at a time; empty `data` after the last. From
-  /// the first call on the stream wants no others and offers none.
-  WindowBuffer take_any() noexcept;
+  /// For the end of the connection: no window is used any more. What was not read is copied to
+  /// `into` (unread_bytes() long, which stays), and read() goes on there; null: it is lost. From
+  /// now on the stream wants no windows and offers none.
+  void leave_windows(std::byte* into) noexcept;
 
   /// A WRITE_WITH_IMM arrived; `length` is its immediate in host order.
   void on_data(std::uint32_t length, ae::TimePoint now);
@@ -108,6 +127,11 @@ class Stream {
   std::uint32_t remote_key() const noexcept { return peer_.key; }
   /// `length` bytes were posted, ending in one WRITE_WITH_IMM.
   void on_write_posted(std::uint32_t length, ae::TimePoint now);
+  /// So many more messages (control messages, and writes with an immediate) have completed.
+  void on_messages_done(std::uint32_t count) noexcept { completed_ += count; }
+  /// The next message goes beyond what is proven: its completion has to be asked for, the one after
+  /// it waits for that.
+  bool beyond_proof() const noexcept { return few_receives() && !can_probe(); }
   /// The control message to send next, or none. It stays until on_control_posted().
   std::optional<ControlMessage> next_control(ae::TimePoint now) const noexcept;
   void on_control_posted(const ControlMessage& message, ae::TimePoint now);
@@ -118,10 +142,12 @@ class Stream {
   std::optional<ae::TimePoint> retry_at(std::size_t staged) const noexcept;
 
   // --- time --------------------------------------------------------------------------------------
-  /// Call every now and then while connected (a third of the keepalive interval): queues
-  /// keepalives, notices a peer that promised to speak and does not, lets spare memory go.
+  /// Call when next_tick() has come: queues keepalives, notices a peer that promised to speak and
+  /// does not, lets spare memory go. Keepalives of one interval are due at the same moments,
+  /// whichever connection they are for.
   /// `loop_was_stopped`: this call comes much later than planned, so silence proves nothing yet.
   void tick(ae::TimePoint now, bool loop_was_stopped);
+  ae::TimePoint next_tick() const noexcept;
   /// A keepalive is due but the peer may have no receive for it: prove the path with a write of
   /// no bytes instead, which takes none.
   bool wants_silent_probe() const noexcept { return silent_probe_; }
@@ -147,7 +173,8 @@ class Stream {
   struct Window {
     WindowBuffer buffer;  // no data: the slot is free
     std::uint32_t filled = 0, read = 0;
-    bool full() const noexcept { return filled == buffer.length; }
+    std::uint32_t end = 0;  // what the peer will fill; the buffer's length, or less if it left it
+    bool full() const noexcept { return filled == end; }
   };
   struct PeerWindow {
     std::uint64_t address = 0;
@@ -163,6 +190,10 @@ class Stream {
   void on_feature(const ControlMessage& message, ae::TimePoint now);
   void offer_next() noexcept;
   void offer(std::size_t slot) noexcept;
+  void on_mark() noexcept;
+  bool may_shorten() const noexcept;
+  std::uint64_t peer_receives() const noexcept;
+  ae::Duration silence_allowed() const noexcept;
   bool window_may_change() const noexcept;
   bool can_probe() const noexcept {
     return config_.role == Role::kClient ||
@@ -182,20 +213,24 @@ class Stream {
 
   // receiving
   std::array<Window, 2> windows_;
-  std::size_t offered_ = kNone;  // the one the peer writes
+  std::size_t offered_ = kNone;  // the one the peer writes, or will when it has left leaving_
+  std::size_t leaving_ = kNone;  // offered before, not full, and the peer has not said it left it
   std::size_t front_ = kNone;    // the one the user reads: oldest with unread bytes
+  bool shorten_ = false;         // a shorter one is to replace the one that is offered
   bool register_due_ = false;    // the offer has still to be sent
-  bool window_failed_ = false;   // no memory for another window, until the next tick
-  bool drop_spare_ = false;      // nothing has filled a window for a while
-  std::uint32_t desired_;        // length of the next window
+  bool window_failed_ = false;   // no memory for another window
+  ae::TimePoint window_failed_until_{};
+  bool drop_spare_ = false;   // nothing has filled a window for a while
+  std::uint32_t desired_;     // length of the next window
+  std::uint32_t useful_ = 0;  // the longest that was filled fast in the last burst
   std::uint32_t window_turns_ = 0;
   std::uint64_t offer_sent_ = 0;  // sent_ when the offer had left: what bytes in it prove
-  ae::TimePoint offered_at_, last_full_at_;
+  ae::TimePoint offered_at_, last_full_at_, last_data_at_;
   double tokens_;
   ae::TimePoint tokens_at_;
   bool peer_closed_ = false;
   bool released_ = false;  // take_any() was called
-  bool heard_ = false, ticked_ = false;
+  bool heard_ = false;
   ae::TimePoint heard_at_;
 
   // sending
@@ -203,6 +238,8 @@ class Stream {
   std::uint64_t sent_ = 0;          // messages posted, each takes a receive of the peer
   std::uint64_t proven_ = 0;        // of these, provably handled by the peer's software
   std::uint64_t sent_at_full_ = 0;  // sent_ when the window was exhausted
+  std::uint64_t completed_ = 0;     // of sent_
+  bool mark_due_ = false;           // we left a window that was not full
   ae::TimePoint last_write_at_;
   std::uint64_t received_ = 0;
   bool keepalive_due_ = false, silent_probe_ = false;

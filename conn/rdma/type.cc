@@ -87,7 +87,9 @@ Statistics RdmaType::statistics(ae::EventLoop& loop) const {
                            {name + "_completion_events", c.completion_events},
                            {name + "_arms", c.arms},
                            {name + "_async_events", c.async_events},
-                           {name + "_receive_shortages", c.receive_shortages}});
+                           {name + "_receive_shortages", c.receive_shortages},
+                           {name + "_receives_lost", c.receives_lost},
+                           {name + "_completion_queues", context->completion_queues()}});
   }
   return all;
 }

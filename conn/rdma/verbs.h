@@ -64,23 +64,30 @@ DeviceHandle open_device(ibv_device* device);
 Pd alloc_pd(ibv_context* device);
 CompChannel create_comp_channel(ibv_context* device);
 Srq create_srq(ibv_pd* pd, std::uint32_t depth);
+/// EINVAL also where a driver refuses without a reason (bnxt_re leaves errno as it was).
 Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
-/// A type 2 memory window: an rkey that works on one queue pair only. Null if the device has none.
+/// A type 2 memory window: an rkey that works on one queue pair only. Null, with errno, if there is
+/// none to be had.
 Mw alloc_mw(ibv_pd* pd) noexcept;
+
+/// The errno that ibv_post_send() and its like returned: some drivers say it with a minus (erdma,
+/// cxgb4, siw, bnxt_re), some -1 and errno.
+int post_error(int result) noexcept;
 
 /// A completion queue that counts what it owes: ibv_destroy_cq() waits until every event taken from
 /// the channel was acknowledged, and each acknowledgement takes a mutex, so they go in batches.
 class Cq {
  public:
-  Cq(ibv_context* device, int entries, ibv_comp_channel* channel);
+  /// `user` comes back with its events. Throws VerbsError.
+  Cq(ibv_context* device, std::uint32_t entries, ibv_comp_channel* channel, int vector, void* user);
   Cq(const Cq&) = delete;
   Cq& operator=(const Cq&) = delete;
   ~Cq() { acknowledge(); }
 
   ibv_cq* get() const noexcept { return cq_.get(); }
-  int entries() const noexcept { return cq_->cqe; }
-  /// False if the device cannot.
-  bool resize(int entries) noexcept;
+  /// How much of it may be used: what was asked for, although it may be deeper (bnxt_re makes twice
+  /// as much and needs the rest for itself).
+  std::uint32_t entries() const noexcept { return entries_; }
   /// One event was taken from the channel for this queue; it has to be armed again.
   void on_event() noexcept;
   bool armed() const noexcept { return armed_; }
@@ -92,53 +99,9 @@ class Cq {
  private:
   void acknowledge() noexcept;
   std::unique_ptr<ibv_cq, detail::Deleter<ibv_destroy_cq>> cq_;
+  std::uint32_t entries_;
   unsigned unacknowledged_ = 0;
   bool armed_ = false;
 };
-
-/// Anonymous memory on pages of its own, with a page that traps on either side, kept out of core
-/// dumps: what a device writes shares no page with anything else.
-class PageMemory {
- public:
-  PageMemory() = default;
-  /// Throws VerbsError (ENOMEM). The size is rounded up to whole pages.
-  explicit PageMemory(std::size_t size);
-  PageMemory(PageMemory&& other) noexcept
-      : base_(std::exchange(other.base_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-  PageMemory& operator=(PageMemory&& other) noexcept {
-    std::swap(base_, other.base_);
-    std::swap(size_, other.size_);
-    return *this;
-  }
-  ~PageMemory();
-
-  std::byte* data() const noexcept { return base_; }
-  std::size_t size() const noexcept { return size_; }
-
- private:
-  std::byte* base_ = nullptr;
-  std::size_t size_ = 0;
-};
-
-/// Memory and its registration; the registration goes first.
-struct RegisteredMemory {
-  PageMemory memory;
-  Mr mr;
-
-  RegisteredMemory() = default;
-  ~RegisteredMemory() { unregister(); }
-  void unregister() noexcept;
-  /// Throws VerbsError; ENOMEM names the locked-memory limit.
-  RegisteredMemory(ibv_pd* pd, std::size_t size, unsigned access);
-  RegisteredMemory(RegisteredMemory&&) = default;
-  RegisteredMemory& operator=(RegisteredMemory&& other) noexcept {
-    std::swap(memory, other.memory);
-    std::swap(mr, other.mr);
-    return *this;
-  }
-};
-
-/// Bytes this process has registered through us (an estimate of what is pinned). Any thread.
-std::uint64_t registered_bytes() noexcept;
 
 }  // namespace conn::rdma

@@ -22,6 +22,8 @@ Unsigned get(std::span<const std::byte> at) {
 // "AECN", then the version of the hello.
 constexpr std::uint32_t kMagic = 0x4145434e;
 constexpr std::uint8_t kVersion = 1;
+// The number of receives came later, and who does not know it stops before it.
+constexpr std::size_t kFirstHelloSize = 16;
 
 }  // namespace
 
@@ -38,6 +40,7 @@ ControlBytes encode(const ControlMessage& message) {
     case Opcode::kKeepalive:
       break;
     case Opcode::kRegisterXferMemory:
+      put(at.subspan(2), message.select);
       put(at.subspan(16), message.address);
       put(at.subspan(24), message.length);
       put(at.subspan(28), message.key);
@@ -61,6 +64,7 @@ std::optional<ControlMessage> decode(std::span<const std::byte> bytes) {
     case Opcode::kKeepalive:
       break;
     case Opcode::kRegisterXferMemory:
+      message.select = get<std::uint16_t>(bytes.subspan(2));
       message.address = get<std::uint64_t>(bytes.subspan(16));
       message.length = get<std::uint32_t>(bytes.subspan(24));
       message.key = get<std::uint32_t>(bytes.subspan(28));
@@ -76,15 +80,20 @@ std::array<std::byte, Hello::kSize> encode(const Hello& hello) {
   put(at.subspan(4), kVersion);
   put(at.subspan(8), hello.flags);
   put(at.subspan(12), hello.keepalive_ms);
+  put(at.subspan(16), hello.receives);
   return bytes;
 }
 
 std::optional<Hello> decode_hello(std::span<const std::byte> private_data) {
-  if (private_data.size() < Hello::kSize) return std::nullopt;
+  if (private_data.size() < kFirstHelloSize) return std::nullopt;
   if (get<std::uint32_t>(private_data) != kMagic) return std::nullopt;
   if (get<std::uint8_t>(private_data.subspan(4)) != kVersion) return std::nullopt;
-  return Hello{get<std::uint32_t>(private_data.subspan(8)),
-               get<std::uint32_t>(private_data.subspan(12))};
+  Hello hello{get<std::uint32_t>(private_data.subspan(8)),
+              get<std::uint32_t>(private_data.subspan(12))};
+  if (private_data.size() < Hello::kSize) hello.flags &= ~Hello::kTellsReceives;
+  if ((hello.flags & Hello::kTellsReceives) != 0)
+    hello.receives = get<std::uint32_t>(private_data.subspan(16));
+  return hello;
 }
 
 }  // namespace conn::rdma

@@ -21,9 +21,14 @@ enum class Opcode : std::uint16_t {
   kRegisterXferMemory = 3,  ///< here is my receive window; its first byte is the next one you send
 };
 
+/// `select` of a RegisterXferMemory that comes before the last window is full, and of the
+/// SetClientFeature that answers it: what follows goes into the new one. Only between peers whose
+/// hellos have kMarksWindows.
+inline constexpr std::uint16_t kWindowMark = 0x4157;
+
 struct ControlMessage {
   Opcode opcode{};
-  std::uint16_t select = 0;    ///< opcodes 0 and 1: feature page
+  std::uint16_t select = 0;    ///< opcodes 0 and 1: feature page; opcode 3: 0, or kWindowMark
   std::uint64_t features = 0;  ///< opcodes 0 and 1: bit mask
   std::uint64_t address = 0;   ///< opcode 3: where the window starts in its owner's memory
   std::uint32_t length = 0;    ///< opcode 3: bytes in it
@@ -38,12 +43,16 @@ std::optional<ControlMessage> decode(std::span<const std::byte> bytes);
 
 /// What an aeconn peer says of itself at set-up. Never needed: without it, plain protocol.
 struct Hello {
-  static constexpr std::size_t kSize = 16;
+  static constexpr std::size_t kSize = 20;
   static constexpr std::uint32_t kWindowMayChange = 1;  ///< accepts windows of changing length
   static constexpr std::uint32_t kAnswersProbes = 2;    ///< answers GetServerFeature in both roles
   static constexpr std::uint32_t kSendsKeepalives = 4;  ///< every keepalive_ms; silence means dead
+  static constexpr std::uint32_t kTellsReceives = 8;    ///< `receives` counts
+  /// Tells where it changes over to a window that came before the last was full (kWindowMark).
+  static constexpr std::uint32_t kMarksWindows = 16;
   std::uint32_t flags = 0;
   std::uint32_t keepalive_ms = 0;
+  std::uint32_t receives = 0;  ///< how many this peer can count on at first
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };

@@ -1,0 +1,102 @@
+// The receive windows of a connection: memory for what the stream wants, keys for it, and both back
+// again.
+
+#include <algorithm>
+#include <cerrno>
+
+#include "conn/rdma/connection.h"
+
+namespace conn::rdma {
+
+void RdmaConnection::manage_windows() {
+  while (const WindowBuffer old = stream_.take_discarded()) free_window(old.owner);
+  if (domain_ == nullptr) return;
+  const std::uint32_t length = stream_.wanted_window();
+  if (length == 0) return;
+  const auto is_free = [](const ReceiveWindow& window) {
+    return window.state() == ReceiveWindow::State::kFree;
+  };
+  const auto window = std::find_if(windows_.begin(), windows_.end(), is_free);
+  if (window == windows_.end()) return;  // until a key is invalidated
+  // Without another the stream goes on with what it has: a quarter of the memory is left for the
+  // first windows of those who come.
+  const bool first = std::all_of(windows_.begin(), windows_.end(), is_free);
+  const MemoryLimit limit = first ? settings_.limit() : settings_.limit().but_a_quarter();
+  try {
+    window->open(*domain_, length, limit);
+    ++state_->statistics().windows;
+    stream_.provide_window(window->buffer());
+  } catch (const VerbsError& error) {
+    window_failure_ = error.failure();
+    if (is_memory_limit(window_failure_)) ++state_->statistics().memory_refusals;
+    stream_.no_window(state_->now());
+  } catch (const std::exception& error) {
+    window_failure_ = out_of_memory();
+    stream_.no_window(state_->now());
+  }
+  // It may be quiet, or tried again, before its time would have come.
+  if (in_wheel() && stream_.next_tick() < due()) state_->look_at(*this, stream_.next_tick());
+}
+
+void RdmaConnection::free_window(void* owner) noexcept {
+  auto& window = *static_cast<ReceiveWindow*>(owner);
+  if (!window.retire()) state_->want_flush(*this);  // its key has to go first
+}
+
+bool RdmaConnection::has_key_to_change() const noexcept {
+  return std::any_of(windows_.begin(), windows_.end(), [](const ReceiveWindow& window) {
+    return window.waits_for_key() || window.key_under_way();
+  });
+}
+
+// All sends up to `sequence` are done.
+void RdmaConnection::on_keys_changed(std::uint32_t sequence) {
+  bool changed = false;
+  for (ReceiveWindow& window : windows_) {
+    if (window.key_under_way() && window.completed(sequence, *domain_)) changed = true;
+  }
+  if (changed) manage_windows();  // a place for another may be free now
+}
+
+// The device refused to bind a key, or to invalidate it. True if the connection goes on.
+bool RdmaConnection::on_key_refused(ReceiveWindow& window) {
+  if (window.state() == ReceiveWindow::State::kToInvalidate) {
+    window.drop();  // a slow call, and the key is gone as well
+    manage_windows();
+    return true;
+  }
+  if (context_->device().binding() == Device::Binding::kUnsure && go_on_without_binding())
+    return true;
+  end_with(errno_failure(EOPNOTSUPP, "binding a key to the queue pair"));
+  return false;
+}
+
+// Nobody else is in the domain as long as no bind has worked (Context::domain()), and no window has
+// been announced: they are made once more, with the region's key, which reaches this queue pair
+// alone for that reason.
+bool RdmaConnection::go_on_without_binding() {
+  const auto bound = [](const ReceiveWindow& window) {
+    return window.state() != ReceiveWindow::State::kFree &&
+           window.state() != ReceiveWindow::State::kToBind;
+  };
+  if (std::any_of(windows_.begin(), windows_.end(), bound)) return false;
+  const ReceiveQueue* shared = domain_->shared_receives();
+  try {
+    std::uint32_t length = 0;
+    for (ReceiveWindow& window : windows_)
+      if (window.state() == ReceiveWindow::State::kToBind) {
+        length = window.length();
+        window.drop();
+      }
+    context_->give_up_binding(*domain_);
+    // Other queue pairs do not count with our receives any more.
+    if (shared != nullptr) lease_.enlarge(shared->depth());
+    windows_.front().open(*domain_, length, settings_.limit());
+    stream_.replace_window(windows_.front().buffer());
+    return true;
+  } catch (const std::exception& error) {
+    return false;
+  }
+}
+
+}  // namespace conn::rdma

@@ -1,0 +1,86 @@
+#pragma once
+// One RDMA device as one loop has it open: what it claims, and what it was seen to do. Capability
+// bits are not believed: what matters is tried once, and what was refused once is not asked again.
+// docs/devices.md has the table of devices.
+
+#include <cstdint>
+#include <string>
+
+#include "ae/event_loop.h"
+#include "conn/rdma/settings.h"
+#include "conn/rdma/verbs.h"
+
+namespace conn::rdma {
+
+class Device {
+ public:
+  /// Opens it and tries what rdma:// needs. Throws VerbsError: with a sentence that names what is
+  /// missing where this device cannot serve.
+  Device(ibv_device* device, const Settings& settings);
+
+  const std::string& name() const noexcept { return name_; }
+  ibv_context* verbs() const noexcept { return handle_.get(); }
+  int event_fd() const noexcept { return handle_->async_fd; }
+  const ibv_device_attr& limits() const noexcept { return attributes_; }
+  /// Connection set-up, retries and completions of iWARP differ from those of InfiniBand and RoCE.
+  bool iwarp() const noexcept { return iwarp_; }
+
+  // --- keys of one queue pair (memory windows of type 2) ---
+  enum class Binding : std::uint8_t {
+    kNo,      ///< there are none, or they were refused
+    kUnsure,  ///< they can be had, but the device has not taken a bind yet
+    kYes,
+  };
+  Binding binding() const noexcept { return binding_; }
+  void prove_binding() noexcept {
+    if (binding_ == Binding::kUnsure) binding_ = Binding::kYes;
+  }
+  void give_up_binding() noexcept { binding_ = Binding::kNo; }
+
+  // --- queues ---
+  /// As ibv_create_qp(), with as much inline data as the device takes, `attributes` says how much.
+  /// Throws VerbsError.
+  Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
+  std::uint32_t max_send_queue() const noexcept;
+  /// Entries of the longest completion queue.
+  std::uint32_t max_cq() const noexcept;
+  /// For the next completion queues of a loop. Throws VerbsError for one that there is not.
+  int completion_vector(const Settings& settings) const;
+
+  // --- what one driver needs and others do not; asked for by its name, rxe ---
+  /// Soft-RoCE, when it sends again what was lost, carries out a bind again too, fails at it and
+  /// stands still without a word: binds need the send queue to themselves.
+  bool binds_alone() const noexcept { return rxe_; }
+  /// A goodbye through a port without a link waits in Soft-RoCE, and rdma_destroy_id() with it,
+  /// without end: the port has to be asked first, also where nothing is wrong.
+  bool asks_port_first() const noexcept { return rxe_; }
+
+  // --- ports ---
+  bool port_down(int port) const noexcept { return ((down_ports_ >> (port & 63)) & 1) != 0; }
+  bool any_port_down() const noexcept { return down_ports_ != 0; }
+  void on_port_event(int port, bool down) noexcept;
+  /// Asks the device, whose event may come later than what it tells of, or never. Not more often
+  /// than every 50 ms. What port_down() says afterwards.
+  bool ask_port(int port, ae::TimePoint now) noexcept;
+  void ask_ports_that_are_down(ae::TimePoint now) noexcept;
+  /// Its link layer is InfiniBand's, not Ethernet's.
+  bool infiniband(int port);
+
+ private:
+  void try_queue_pair(const Settings& settings);
+  void try_windows();
+  void try_immediate(ibv_qp* qp) const;
+
+  std::string name_;
+  DeviceHandle handle_;
+  ibv_device_attr attributes_{};
+  bool iwarp_ = false, rxe_ = false;
+  Binding binding_ = Binding::kNo;
+  std::uint32_t max_inline_ = 1024;
+  std::uint64_t down_ports_ = 0;  // a bit for each
+  ae::TimePoint asked_at_{};      // when the device was last asked about asked_port_
+  int asked_port_ = -1;
+  std::uint64_t link_layer_known_ = 0, infiniband_ports_ = 0;
+};
+
+}  // namespace conn::rdma

@@ -1,0 +1,173 @@
+// The time of a loop's RDMA: who is looked at when, what is given back, and blocking operations, in
+// which the loop's own timers do not run.
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "conn/rdma/connection.h"
+#include "conn/rdma/loop_state.h"
+
+namespace conn::rdma {
+namespace {
+
+ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
+
+// Connections that are looked at in one iteration because their time has come.
+constexpr std::size_t kDueInTurn = 256;
+constexpr ae::Duration kHouse = std::chrono::seconds(1);
+// How often a port that is down is asked.
+constexpr ae::Duration kPorts = std::chrono::milliseconds(250);
+
+}  // namespace
+
+ae::TimePoint LoopState::now() const { return pumping_ ? clock_now() : loop_.now(); }
+
+// --- connections whose time has come -------------------------------------------------------------
+
+void LoopState::look_at(RdmaConnection& connection, ae::TimePoint due) noexcept {
+  wake_wheel_at(wheel_.put(connection, due, clock_now()));
+}
+
+// Without memory for a timer the loop stays awake until there is some (has_pending()).
+void LoopState::wake_wheel_at(ae::TimePoint when) noexcept {
+  if (wheel_timer_ != 0 && when >= wheel_wakes_) return;
+  const ae::TimerId before = std::exchange(wheel_timer_, 0);
+  if (before != 0) loop_.remove_time_event(before);
+  wheel_wakes_ = when;
+  try {
+    wheel_timer_ = loop_.add_time_event(when - clock_now(), [this] { return on_wheel_timer(); });
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+ae::Duration LoopState::on_wheel_timer() {
+  const ae::TimePoint now = clock_now();
+  wheel_.collect(now);
+  const auto next = wheel_.has_due() ? std::nullopt : wheel_.next(now);
+  if (!next) {
+    wheel_timer_ = 0;  // those that are due say when they are again
+    return ae::kNoMore;
+  }
+  wheel_wakes_ = *next;
+  return *next - now;
+}
+
+void LoopState::turn_wheel() {
+  if (!wheel_.has_due()) {
+    if (wheel_timer_ == 0 && wheel_.size() != 0) wake_wheel_at(*wheel_.next(clock_now()));
+    return;
+  }
+  const ae::TimePoint now = clock_now();
+  for (std::size_t left = kDueInTurn; left != 0; --left) {
+    TickItem* item = wheel_.take();
+    if (item == nullptr) break;
+    auto& connection = static_cast<RdmaConnection&>(*item);
+    if (item->due() > now)
+      look_at(connection, item->due());
+    else
+      connection.on_tick(now, now - item->due());
+  }
+  if (const auto next = wheel_.next(now); next && !wheel_.has_due()) wake_wheel_at(*next);
+}
+
+// --- once a second -------------------------------------------------------------------------------
+
+void LoopState::look_after_house() {
+  if (house_timer_ != 0) return;
+  house_due_ = clock_now() + kHouse;
+  house_timer_ = loop_.add_time_event(kHouse, [this]() -> ae::Duration {
+    keep_house();
+    const bool at_rest =
+        pages_.all_at_rest() && std::all_of(contexts_.begin(), contexts_.end(),
+                                            [](const auto& context) { return context->at_rest(); });
+    if (wheel_.size() != 0 || !at_rest) return kHouse;
+    house_timer_ = 0;
+    return ae::kNoMore;
+  });
+}
+
+void LoopState::keep_house() {
+  const ae::TimePoint now = clock_now();
+  house_due_ = now + kHouse;
+  // Without an id nobody tells us that a device is to be removed, and it would wait for us.
+  if (wheel_.size() == 0 && listeners_.empty()) drop_idle_contexts();
+  // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
+  for (std::size_t i = 0; i < contexts_.size(); ++i) {
+    contexts_[i]->tick(now);
+    contexts_[i]->tell_of_ports(now);
+  }
+  pages_.tick_all(now);
+  memory_came_back_ = true;  // other loops may have given back some
+}
+
+void LoopState::watch_ports() {
+  const auto down = [](const auto& context) {
+    return !context->lost() && context->device().any_port_down();
+  };
+  if (port_timer_ != 0 || std::none_of(contexts_.begin(), contexts_.end(), down)) return;
+  for (const auto& context : contexts_) context->tell_of_ports(clock_now());
+  port_timer_ = loop_.add_time_event(kPorts, [this, down]() -> ae::Duration {
+    // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
+    for (std::size_t i = 0; i < contexts_.size(); ++i) contexts_[i]->tell_of_ports(clock_now());
+    if (std::any_of(contexts_.begin(), contexts_.end(), down)) return kPorts;
+    port_timer_ = 0;
+    return ae::kNoMore;
+  });
+}
+
+// --- blocking operations -------------------------------------------------------------------------
+
+void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) {
+  struct Pumping {
+    bool& flag;
+    const bool before = std::exchange(flag, true);
+    ~Pumping() { flag = before; }
+  } pumping{pumping_};
+  for (;;) {
+    spent_ = {};
+    on_cm_readable(Most::kAll);
+    take_completions();
+    reap(Most::kShare);
+    if (done()) return;
+    flush();
+    const ae::TimePoint now = clock_now();
+    if (now >= deadline) return;
+    // The loop's timers do not run here, and other peers still want to hear from us.
+    if (const auto next = wheel_.next(now); next && *next <= now) wheel_.collect(now);
+    turn_wheel();
+    if (house_timer_ != 0 && now >= house_due_) keep_house();
+    if (memory_came_back_ && !hungry_.empty()) feed_hungry();
+    // Connections whose handlers are due do not keep us awake: they are not run here.
+    bool quiet = !poll_more_ && reap_.empty();
+    // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
+    for (std::size_t i = 0; i < contexts_.size(); ++i) quiet = contexts_[i]->arm() && quiet;
+    quiet = quiet && reap_.empty() && dirty_.empty() && !wheel_.has_due();
+    ae::TimePoint wake = deadline;
+    if (const auto next = wheel_.next(now)) wake = std::min(wake, *next);
+    if (house_timer_ != 0) wake = std::min(wake, house_due_);
+    for (const RdmaConnection* connection : paced_)
+      if (const auto at = connection->pace_at()) wake = std::min(wake, *at);
+    wait_for_descriptors(quiet ? wake - now : ae::Duration::zero());
+    for (RdmaConnection* connection : paced_)
+      if (const auto at = connection->pace_at(); at && *at <= clock_now()) want_flush(*connection);
+  }
+}
+
+void LoopState::wait_for_descriptors(ae::Duration limit) {
+  std::vector<pollfd> fds{{cm_.fd(), POLLIN, 0}};
+  for (const auto& context : contexts_) {
+    fds.push_back({context->completion_fd(), POLLIN, 0});
+    fds.push_back({context->event_fd(), POLLIN, 0});
+  }
+  // Rounded up, so that a deadline has passed when we wake for it.
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
+  const int ms = static_cast<int>(std::clamp<long long>(left, 0, 3600 * 1000));
+  if (::poll(fds.data(), fds.size(), ms) <= 0) return;
+  for (std::size_t i = 0; i < contexts_.size() && 2 + 2 * i < fds.size(); ++i) {
+    if (fds[1 + 2 * i].revents != 0) contexts_[i]->on_completion_event();
+    if (fds[2 + 2 * i].revents != 0) contexts_[i]->on_async_event();
+  }
+}
+
+}  // namespace conn::rdma

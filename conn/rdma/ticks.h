@@ -1,0 +1,82 @@
+#pragma once
+// When to look at which connection again, a few hundredths of a second more or less. Looking for
+// those that are due takes no look at those that are not.
+
+#include <array>
+#include <bitset>
+#include <cstddef>
+#include <optional>
+
+#include "ae/event_loop.h"
+
+namespace conn::rdma {
+
+/// The hook of one connection. Leaves the wheel when destroyed.
+class TickItem {
+ public:
+  TickItem() = default;
+  TickItem(const TickItem&) = delete;
+  TickItem& operator=(const TickItem&) = delete;
+  ae::TimePoint due() const noexcept { return due_; }
+  bool in_wheel() const noexcept { return next_ != this; }
+
+ protected:
+  ~TickItem() { unlink(); }
+
+ private:
+  friend class TickWheel;
+  void unlink() noexcept {
+    next_->previous_ = previous_;
+    previous_->next_ = next_;
+    next_ = previous_ = this;
+  }
+  void link_before(TickItem& head) noexcept {
+    previous_ = head.previous_;
+    next_ = &head;
+    previous_->next_ = this;
+    head.previous_ = this;
+  }
+  TickItem* next_ = this;
+  TickItem* previous_ = this;
+  ae::TimePoint due_{};
+};
+
+class TickWheel {
+ public:
+  static constexpr ae::Duration kWidth = std::chrono::milliseconds(20);
+
+  /// `item` is due then, wherever it stood before. Returns when collect() finds it, or has to look
+  /// at it since it is beyond the wheel's reach.
+  ae::TimePoint put(TickItem& item, ae::TimePoint due, ae::TimePoint now) noexcept;
+  void remove(TickItem& item) noexcept;
+  /// When collect() may find something; no value: nothing is in the wheel.
+  std::optional<ae::TimePoint> next(ae::TimePoint now) const noexcept;
+  /// Takes those whose time has come to the list that take() empties.
+  void collect(ae::TimePoint now) noexcept;
+  bool has_due() const noexcept { return due_.in_wheel(); }
+  /// The next that is due, out of the wheel; null: none.
+  TickItem* take() noexcept;
+  std::size_t size() const noexcept { return size_; }
+  template <class Visit>
+  void for_each(Visit visit) {
+    const auto each_of = [&](Head& head) {
+      for (TickItem* item = head.next_; item != &head; item = item->next_) visit(*item);
+    };
+    each_of(due_);
+    for (Head& head : slots_) each_of(head);
+  }
+
+ private:
+  static constexpr std::size_t kSlots = 256;
+  struct Head final : TickItem {};
+  static std::int64_t tick_of(ae::TimePoint time) noexcept {
+    return time.time_since_epoch() / kWidth;
+  }
+
+  std::array<Head, kSlots> slots_;
+  Head due_;
+  std::int64_t looked_ = 0;  // all slots before this one have been looked at
+  std::size_t size_ = 0;
+};
+
+}  // namespace conn::rdma
