@@ -291,9 +291,11 @@ void Context::on_async_event() {
       case IBV_EVENT_QP_LAST_WQE_REACHED:
         if (user != nullptr) user->on_last_receive();
         break;
-      case IBV_EVENT_QP_FATAL:
       case IBV_EVENT_QP_REQ_ERR:
       case IBV_EVENT_QP_ACCESS_ERR:
+        if (user != nullptr) user->on_refusal();
+        break;
+      case IBV_EVENT_QP_FATAL:
       case IBV_EVENT_PATH_MIG_ERR:
         if (user != nullptr) user->on_device_event(words());
         break;

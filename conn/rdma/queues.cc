@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kEntryBytes = 64;
 // The first is for a few connections; from the second on it is a server.
 constexpr std::uint32_t kFirstEntries = 2048;
-constexpr std::uint32_t kConnectionsOfSecond = 160;
+constexpr std::uint32_t kConnectionsOfSecond = 800;
 constexpr ae::Duration kKeep = std::chrono::seconds(45);
 
 // Most drivers make queues of 2^n or 2^n - 1.
