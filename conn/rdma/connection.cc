@@ -483,6 +483,12 @@ std::vector<std::pair<std::string, std::string>> RdmaConnection::info() const {
   const auto text = [](auto value) { return fmt::format("{}", value); };
   return {{"phase", to_string(phase_)},
           {"device", context_ ? context_->name() : ""},
+          {"isolation", !domain_               ? ""
+                        : domain_->bind_keys() ? "window"
+                        : domain_->shared()    ? "none"
+                                               : "connection"},
+          {"inline", text(inline_limit_)},
+          {"receives", receives_ != nullptr ? text(receives_->depth()) : "shared"},
           {"peer-is-aeconn", stream_.peer_is_aeconn() ? "yes" : "no"},
           {"window", text(stream_.window_length())},
           {"peer-window", text(stream_.peer_window_length())},
