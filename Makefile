@@ -199,6 +199,11 @@ $(FUZZERS): $(OUT)/fuzz_%: $(OUT)/obj/tests/fuzz/fuzz_%.o $$(call obj,$$(FUZZ_EX
 check-valkey: all  ## tests against a Valkey built with RDMA: VALKEY=folder of its binaries
 	@tests/valkey/run $(or $(VALKEY),$(error VALKEY= the folder with valkey-server, valkey-cli, valkey-benchmark))
 
+check-distributions:  ## unit tests, simulation, demo in other releases: DISTRIBUTIONS="trixie sid"; as root
+	@tools/packages distributions
+	@tests/distributions
+.PHONY: check-distributions
+
 bench-redis: all  ## redis-benchmark against kv-server and redis-server in turn, with ratios
 	@AECONN_BUILD=$(OUT) bench/redis_ratio
 
