@@ -23,7 +23,7 @@ using testing::RawTls;
 using testing::TlsSite;
 using namespace std::chrono_literals;
 using namespace std::string_literals;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 namespace {
 

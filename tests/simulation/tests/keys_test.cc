@@ -10,7 +10,7 @@
 #include "tests/simulation/room.h"
 
 using namespace simulation;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include "tests/support/raw_peer.h"
 
 using namespace simulation;
-using Catch::Matchers::Contains;
+using testing::Contains;
 using conn::rdma::registered_bytes;
 
 namespace {

@@ -3,7 +3,7 @@
 #include "tests/simulation/room.h"
 
 using namespace simulation;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 TEST_CASE("simulation: a flap that the retries carry ends nothing", "[simulation][ports]") {
   Room room;
