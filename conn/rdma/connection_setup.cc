@@ -286,9 +286,11 @@ void RdmaConnection::set_up() {
   if (stream_.failure() != nullptr) throw VerbsError(window_failure_);
   if (receives != 0)
     receives_ = std::make_unique<ReceiveQueue>(domain_->local(), receives, settings_.limit());
-  // A few peers can use all of the shared ones at once; the rest is their device's to try again.
+  // A few peers can use all of the shared ones at once; the rest is their device's to try again. Of
+  // a connection's own so many are posted at any time, while the others wait to go back together.
   constexpr std::uint32_t kPart = 4;
-  stream_.on_receives(receives != 0 ? receives : domain_->shared_receives()->depth() / kPart,
+  stream_.on_receives(receives != 0 ? receives - receives / ReceiveQueue::kBatches
+                                    : domain_->shared_receives()->depth() / kPart,
                       !device.iwarp());
   ring_.assign(std::bit_ceil(sends), Sent{});
   posted_ = done_ = last_signaled_ = last_data_ = 0;

@@ -185,7 +185,7 @@ void Context::on_receive(const ibv_wc& completion, QueuePairUser* user) {
   }
   if (!receives->consumed(slot) || user == nullptr) return;
   const bool common = shared_ && receives == shared_->shared_receives();
-  if (!common && receives->missing() * 8 >= receives->depth()) (void)receives->replenish();
+  if (!common && receives->missing() * ReceiveQueue::kBatches >= receives->depth()) (void)receives->replenish();
   if (immediate)
     user->on_immediate(ntohl(completion.imm_data));
   else
