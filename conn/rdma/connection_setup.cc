@@ -236,14 +236,16 @@ void RdmaConnection::on_communication_established() {
 
 // On iWARP a message that finds no receive ends the connection: there is no second try. So towards
 // a peer that does not say how many it counts with there are as many as Valkey's programs post.
-// One that counts them needs few: ten thousand such connections fit into eight completion queues of
-// 64 Ki entries.
+// One that counts them can do with few, at the price of a question for every dozen messages: then
+// ten thousand connections fit into eight completion queues of 64 Ki entries.
 std::uint32_t RdmaConnection::own_receives_wanted() const noexcept {
   constexpr std::uint32_t kPlainPeersCountWith = 1024;
   constexpr std::uint32_t kCountingPeersNeed = 24;
+  constexpr std::uint64_t kFewConnections = 64;
   const Device& device = context_->device();
   std::uint32_t wanted = settings_.receive_queue;
-  if (stream_.peer_counts_receives()) wanted = std::min(wanted, kCountingPeersNeed);
+  if (stream_.peer_counts_receives() && context_->queue_pairs() >= kFewConnections)
+    wanted = std::min(wanted, kCountingPeersNeed);
   if (device.iwarp() && !stream_.peer_is_aeconn()) wanted = std::max(wanted, kPlainPeersCountWith);
   const std::uint32_t room = device.max_cq() - std::min(settings_.send_queue, device.max_cq());
   return std::min({wanted, device.max_send_queue(), room});
