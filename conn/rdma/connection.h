@@ -71,10 +71,13 @@ class RdmaConnection final : public QueuedConnection,
   ssize_t do_writev(const iovec* vectors, int count) override;
   int do_shutdown() override;
   void do_close() noexcept override;
-  void do_flush() override { post_due(); }
+  bool do_flush(ae::TimePoint until) noexcept override;
   void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
   bool do_drain(ae::TimePoint until) noexcept override;
   ae::Duration end_linger() const noexcept override;
+  const Failure& why_ended() const noexcept override {
+    return pending_failure_ ? pending_failure_ : Connection::why_ended();
+  }
   void do_abandon() noexcept override;
   bool readable() const override;
   bool writable() const override;
@@ -117,6 +120,7 @@ class RdmaConnection final : public QueuedConnection,
   void after_input();
   ssize_t refuse_write();
   bool has_undelivered() const noexcept;
+  bool has_left() noexcept;
   void retire_sends(std::uint32_t sequence) noexcept;
   std::size_t room() const noexcept;
 
