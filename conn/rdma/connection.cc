@@ -52,8 +52,7 @@ RdmaConnection::~RdmaConnection() {
   tear_down();
 }
 
-// --- reading
-// -----------------------------------------------------------------------------------------
+// --- reading -------------------------------------------------------------------------------------
 
 bool RdmaConnection::readable() const {
   return stream_.has_unread() || stream_.at_end() || pending_failure_;
@@ -88,8 +87,7 @@ ssize_t RdmaConnection::do_read(void* buffer, std::size_t size) {
   return -1;
 }
 
-// --- writing
-// -----------------------------------------------------------------------------------------
+// --- writing -------------------------------------------------------------------------------------
 
 std::size_t RdmaConnection::room() const noexcept {
   return settings_.send_buffer - std::min<std::size_t>(tx_.held(), settings_.send_buffer);
@@ -159,8 +157,7 @@ void RdmaConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
       deadline);
 }
 
-// --- what completed
-// ------------------------------------------------------------------------------------
+// --- what completed ------------------------------------------------------------------------------
 
 ReceiveQueue* RdmaConnection::receives() noexcept {
   if (receives_ != nullptr) return receives_.get();
@@ -230,8 +227,7 @@ void RdmaConnection::after_input() {
   update_ready();
 }
 
-// --- posting
-// -------------------------------------------------------------------------------------------
+// --- posting -------------------------------------------------------------------------------------
 
 void RdmaConnection::post_due() noexcept {
   take([this] { post_chains(); });
@@ -452,8 +448,7 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
   }
 }
 
-// --- the loop's end
-// ----------------------------------------------------------------------------------------
+// --- the loop's end ------------------------------------------------------------------------------
 
 bool RdmaConnection::has_undelivered() const noexcept {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return false;
@@ -477,8 +472,7 @@ ae::Duration RdmaConnection::end_linger() const noexcept {
   return std::min(settings_.linger, settings_.end_linger);
 }
 
-// --- facts
-// ---------------------------------------------------------------------------------------------
+// --- facts ---------------------------------------------------------------------------------------
 
 std::optional<bool> RdmaConnection::is_local() const {
   if (peer_.size == 0) return std::nullopt;
@@ -489,6 +483,12 @@ std::vector<std::pair<std::string, std::string>> RdmaConnection::info() const {
   const auto text = [](auto value) { return fmt::format("{}", value); };
   return {{"phase", to_string(phase_)},
           {"device", context_ ? context_->name() : ""},
+          {"isolation", !domain_               ? ""
+                        : domain_->bind_keys() ? "window"
+                        : domain_->shared()    ? "none"
+                                               : "connection"},
+          {"inline", text(inline_limit_)},
+          {"receives", receives_ != nullptr ? text(receives_->depth()) : "shared"},
           {"peer-is-aeconn", stream_.peer_is_aeconn() ? "yes" : "no"},
           {"window", text(stream_.window_length())},
           {"peer-window", text(stream_.peer_window_length())},

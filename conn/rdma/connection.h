@@ -87,6 +87,7 @@ class RdmaConnection final : public QueuedConnection,
   void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) override;
   void on_device_event(const std::string& what) override;
   void on_communication_established() override;
+  void on_refusal() override;
   void on_last_receive() override;
   void on_port_down(int port, ae::Duration since, const std::string& what) override;
   void on_address_change(const std::vector<SocketAddress>& present) override;
@@ -104,6 +105,7 @@ class RdmaConnection final : public QueuedConnection,
   void request_connection();
   void finish_request(const CmEvent& event);
   void make_queue_pair();
+  void set_up();
   std::uint32_t own_receives_wanted() const noexcept;
   void queue_pair_ready();
   QpTimeouts timeouts() const noexcept;
