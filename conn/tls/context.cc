@@ -93,6 +93,18 @@ bool is_address(const std::string& name) {
          inet_pton(AF_INET6, digits.c_str(), &address) == 1;
 }
 
+/// By a digest, as SHA-1, that peers of our security level refuse. OpenSSL 3.0 asks for that of
+/// one's own certificates by itself; releases since 2026 do not.
+bool is_signed_weakly(const SSL_CTX* context, X509* certificate) {
+  constexpr std::array<int, 6> kBits{0, 80, 112, 128, 192, 256};  // SSL_CTX_set_security_level(3)
+  if ((X509_get_extension_flags(certificate) & EXFLAG_SS) != 0) return false;  // a root's own word
+  int bits = -1;
+  if (X509_get_signature_info(certificate, nullptr, nullptr, &bits, nullptr) != 1 || bits < 0)
+    return false;
+  const auto level = static_cast<std::size_t>(SSL_CTX_get_security_level(context));
+  return bits < kBits[std::min(level, kBits.size() - 1)];
+}
+
 }  // namespace
 
 // --- the server's part ---------------------------------------------------------------------------
@@ -282,6 +294,15 @@ void Context::load_identity(SSL_CTX* context, const Settings::Identity& identity
     if (at_end_of_pem()) {
       throw Error("the certificate " + identity.cert + " holds no certificate in PEM form");
     }
+    fail("the certificate " + identity.cert + " cannot be used");
+  }
+  STACK_OF(X509)* chain = nullptr;
+  SSL_CTX_get0_chain_certs(context, &chain);
+  bool weak = is_signed_weakly(context, SSL_CTX_get0_certificate(context));
+  for (int i = 0; i < sk_X509_num(chain); ++i)
+    weak = weak || is_signed_weakly(context, sk_X509_value(chain, i));
+  if (weak) {
+    ERR_raise(ERR_LIB_SSL, SSL_R_CA_MD_TOO_WEAK);
     fail("the certificate " + identity.cert + " cannot be used");
   }
   Secret from_file;

@@ -45,12 +45,13 @@ bool is_about_certificates(unsigned long error) {
   }
 }
 
-/// Takes what OpenSSL's queue says of the connection. A cipher's own complaint comes before it;
-/// after it, since OpenSSL 3.2, a remark that the record layer failed.
+/// Takes what OpenSSL's queue says of the connection. Complaints of a cipher or a signature come
+/// before it; after it, since OpenSSL 3.2, a remark that the record layer failed.
 unsigned long take_reason() {
-  unsigned long error = ERR_get_error();
-  while (ERR_GET_LIB(error) == ERR_LIB_PROV && ERR_peek_error() != 0) error = ERR_get_error();
-  return error;
+  const unsigned long first = ERR_get_error();
+  unsigned long error = first;
+  while (error != 0 && ERR_GET_LIB(error) != ERR_LIB_SSL) error = ERR_get_error();
+  return error != 0 ? error : first;
 }
 
 /// What a first record that is none looks like.

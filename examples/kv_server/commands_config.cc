@@ -1,6 +1,7 @@
 // CONFIG: one table of parameters.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstring>
 
