@@ -59,7 +59,7 @@ SINGLE_SRC  := $(wildcard examples/*.cc)# each a program of its own
 EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC)))
 TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(EXAMPLES_TESTED)
 ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
-TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread' tests/*_test.cc)
+TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread' tests/*_test.cc)
 endif
 ifeq ($(TESTS),library)
 TEST_SRC    := $(filter-out tests/kv_% tests/perf_%,$(TEST_SRC))
@@ -223,10 +223,15 @@ fuzzers: $(FUZZERS)
 .SECONDEXPANSION:
 $(FUZZERS): $(OUT)/fuzz_%: $(OUT)/obj/tests/fuzz/fuzz_%.o $$(call obj,$$(FUZZ_EXTRA_$$*)) \
             $(call obj,$(filter-out %_main.cc,$(KV_SRC))) $(STATIC)
-	$(call LINK,-fsanitize=fuzzer $(FUZZ_LINK))
+	$(call LINK,-fsanitize=fuzzer $(FUZZ_LINK),$(FUZZ_LIBS))
 
 check-valkey: all  ## tests against a Valkey built with RDMA: VALKEY=folder of its binaries
 	@tests/valkey/run $(or $(VALKEY),$(error VALKEY= the folder with valkey-server, valkey-cli, valkey-benchmark))
+
+check-distributions:  ## unit tests, simulation, demo in other releases: DISTRIBUTIONS="trixie sid"; as root
+	@tools/packages distributions
+	@tests/distributions
+.PHONY: check-distributions
 
 bench-redis: all  ## redis-benchmark against kv-server and redis-server in turn, with ratios
 	@AECONN_BUILD=$(OUT) bench/redis_ratio

@@ -5,9 +5,9 @@
 #include "conn/error.h"
 #include "tests/support/catch.h"
 
-using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 using conn::Endpoint;
+using testing::Contains;
 
 TEST_CASE("endpoint: host, port and options are taken apart", "[conn][endpoint]") {
   const Endpoint endpoint = Endpoint::parse("rdma://10.0.0.1:6379?window=256k&keepalive=3s");

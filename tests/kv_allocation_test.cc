@@ -6,58 +6,27 @@
 
 #if AECONN_COUNTS_ALLOCATIONS
 #include <array>
-#include <future>
 #include <string>
-#include <string_view>
-#include <thread>
 
 #include "conn/transports/transports.h"
 #include "examples/kv_server/server.h"
 #include "tests/support/catch.h"
+#include "tests/support/loop_thread.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"
 
+using testing::LoopThread;
+
 namespace {
 
-/// kv-server on a thread of its own, so that only its allocations are its own.
-class ServerThread {
- public:
-  explicit ServerThread(const std::string& url) {
-    std::promise<std::string> listening;
-    auto where = listening.get_future();
-    thread_ = std::thread([this, url, &listening] {
-      const conn::Registry registry = conn::all_transports();
-      ae::LibevLoop loop;
-      kv::Server server;
-      kv::NetworkServer network(loop, registry, server);
-      network.listen(url);
-      testing::let_libev_grow(loop);
-      loop_ = &loop;
-      listening.set_value(network.urls().front());
-      loop.run();
-    });
-    address = conn::Endpoint::parse(where.get());
-  }
-  ~ServerThread() {
-    loop_->post([this] { loop_->stop(); });
-    thread_.join();
-  }
-  ServerThread(const ServerThread&) = delete;
-  ServerThread& operator=(const ServerThread&) = delete;
-
-  /// Its allocations so far.
-  testing::Allocations watch(bool on) const {
-    std::promise<testing::Allocations> answer;
-    loop_->post([&answer, on] { answer.set_value(testing::watch_allocations(on)); });
-    return answer.get_future().get();
-  }
-
-  conn::Endpoint address;
-
- private:
-  ae::LibevLoop* loop_ = nullptr;
-  std::thread thread_;
-};
+void serve(const std::string& url, const LoopThread::Run& run) {
+  const conn::Registry registry = conn::all_transports();
+  ae::LibevLoop loop;
+  kv::Server server;
+  kv::NetworkServer network(loop, registry, server);
+  network.listen(url);
+  run(loop, conn::Endpoint::parse(network.urls().front()));
+}
 
 std::string repeat(const std::string& text, int times) {
   std::string all;
@@ -88,7 +57,8 @@ void require_exchange(const testing::RawSocket& socket, const Exchange& one, int
 TEST_CASE("kv-server: GET and SET of existing keys allocate nothing", "[kv][allocation]") {
   const testing::TempFolder folder;
   const std::string url = GENERATE(as<std::string>(), "tcp://127.0.0.1:0", "unix://");
-  const ServerThread server(url == "unix://" ? url + folder.path() + "/kv" : url);
+  const LoopThread server([at = url == "unix://" ? url + folder.path() + "/kv" : url](
+                              const LoopThread::Run& run) { serve(at, run); });
   const auto socket = testing::RawSocket::connect(server.address);
 
   const std::string value(64, 'v'), shorter(40, 's');

@@ -7,7 +7,7 @@
 
 using conn::Options;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 TEST_CASE("options: text of keys and values is parsed and printed alike", "[conn][options]") {
   const Options options = Options::parse("window=256k&keepalive=3s&empty=");

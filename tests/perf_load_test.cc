@@ -1,5 +1,7 @@
 // conn-perf's two sides in one loop: each of them against a peer that is wrong.
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <functional>

@@ -4,10 +4,16 @@
 
 #include "conn/rdma/blocks.h"
 
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/support/catch.h"
@@ -237,6 +243,45 @@ TEST_CASE("rdma blocks: what is pinned is counted while it lives", "[rdma][block
     CHECK(registered_bytes() == before + 1024);
   }
   CHECK(registered_bytes() == before);
+}
+
+// Goal: out of mappings the sentence names that limit, and not the one of locked memory. Method: a
+// child that maps pages, every other one writable so that none are joined, until the kernel refuses.
+TEST_CASE("rdma blocks: an error names the limit that was reached", "[rdma][blocks]") {
+  constexpr std::size_t kMost = 4 << 20;
+  std::array<int, 2> pipe_ends{};
+  REQUIRE(pipe(pipe_ends.data()) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    std::size_t mapped = 0;
+    while (mapped < kMost && mmap(nullptr, page_size(), mapped % 2 == 0 ? PROT_READ : PROT_NONE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)
+      ++mapped;
+    std::string words = mapped < kMost ? "no error" : "skipped: no such limit here";
+    try {
+      if (mapped < kMost) const PageMemory more(1 << 20);
+    } catch (const VerbsError& error) {
+      words = error.what();
+    }
+    (void)!write(pipe_ends[1], words.data(), words.size());
+    _exit(0);
+  }
+  close(pipe_ends[1]);
+  std::string words;
+  std::array<char, 512> piece{};
+  for (ssize_t n = 0; (n = read(pipe_ends[0], piece.data(), piece.size())) > 0;)
+    words.append(piece.data(), static_cast<std::size_t>(n));
+  close(pipe_ends[0]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  if (words.starts_with("skipped")) {
+    WARN(words);
+    return;
+  }
+  CHECK_THAT(words, testing::Contains("vm.max_map_count"));
+  CHECK_THAT(words, !testing::Contains("ulimit"));
 }
 
 }  // namespace

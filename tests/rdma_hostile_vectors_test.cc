@@ -43,6 +43,16 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+// There the kernel wants a queue pair before it connects, and a peer's device that ends the stream
+// says no more than a close does.
+bool on_iwarp() {
+  int count = 0;
+  ibv_context** list = rdma_get_devices(&count);
+  const bool is = count != 0 && list[0]->device->transport_type == IBV_TRANSPORT_IWARP;
+  rdma_free_devices(list);
+  return is;
+}
+
 class Arena {
  public:
   explicit Arena(const std::string& options = {}) : options_(options) {
@@ -57,6 +67,10 @@ class Arena {
 
   void play_all(const std::vector<HostileVector>& vectors) {
     for (const HostileVector& each : vectors) {
+      if (iwarp_ && !each.options.completes) {
+        WARN("iWARP, so not played: " << each.name);
+        continue;
+      }
       if (each.culprit != Culprit::kServer) play(each, true);
       if (each.culprit != Culprit::kClient) play(each, false);
     }
@@ -122,6 +136,7 @@ class Arena {
         RUN_UNTIL(scene_.loop, (vector.repeats ? act() : void(), ended()));
         note_time(vector, begin);
         INFO("it ended with: " << log.endings.back());
+        if (iwarp_ && log.endings.back() == "end of stream") break;
         CHECK(contains(log.endings.back(), vector.sentence));
         CHECK(log.endings.back() != "end of stream");
         CHECK_FALSE(log.endings.back().empty());
@@ -179,6 +194,7 @@ class Arena {
   }
 
   const std::string options_;
+  const bool iwarp_ = on_iwarp();
   Scene scene_{options_.empty() ? testing::kHostileOptions
                                 : testing::kHostileOptions + ("&" + options_)};
   EchoLog clients_;

@@ -54,6 +54,7 @@ TEST_CASE("rdma ticks: beyond its reach the wheel asks to be looked at, and noth
   wheel.put(far, at(1h), at(0s));
   wheel.put(never, ae::TimePoint::max(), at(0s));
   CHECK(wheel.size() == 2);
+  CHECK(wheel.scheduled() == 1);
   const auto next = wheel.next(at(0s));
   REQUIRE(next);
   CHECK(*next > at(3s));  // not all the time, either
@@ -63,6 +64,8 @@ TEST_CASE("rdma ticks: beyond its reach the wheel asks to be looked at, and noth
     wheel.put(*item, item->due(), *next);
   }
   CHECK(wheel.size() == 2);
+  wheel.remove(far);
+  CHECK_FALSE(wheel.next(*next));  // nobody looks at what is never due
 }
 
 TEST_CASE("rdma ticks: one is put again, removed, or destroyed, wherever it stands",

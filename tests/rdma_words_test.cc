@@ -8,8 +8,8 @@
 #include "conn/rdma/phase.h"
 #include "tests/support/catch.h"
 
-using Catch::Matchers::Contains;
 using conn::rdma::CmEvent;
+using testing::Contains;
 
 namespace {
 

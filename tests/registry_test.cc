@@ -8,8 +8,8 @@
 #include "conn/tcp/unix_type.h"
 #include "tests/support/catch.h"
 
-using Catch::Matchers::Contains;
 using conn::Registry;
+using testing::Contains;
 
 TEST_CASE("registry: types are found by their name", "[conn][registry]") {
   Registry registry;

@@ -23,7 +23,7 @@ using conn::ConnectionPtr;
 using conn::State;
 using testing::RawSocket;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 namespace {
 

@@ -1,6 +1,7 @@
 // Blocking operations and moving between loops, over tcp.
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>

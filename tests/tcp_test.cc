@@ -22,8 +22,8 @@ using conn::State;
 using testing::RawSocket;
 using testing::Site;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
+using testing::Contains;
 
 namespace {
 

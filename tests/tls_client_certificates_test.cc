@@ -1,8 +1,11 @@
 // conn/tls: what a server makes of its clients' certificates, and who it says they are.
 #if AECONN_TLS
 
+#include <openssl/core_names.h>
+#include <openssl/param_build.h>
 #include <openssl/pem.h>
 
+#include <array>
 #include <memory>
 
 #include "tests/support/catch.h"
@@ -23,7 +26,7 @@ using testing::RawTls;
 using testing::TlsSite;
 using namespace std::chrono_literals;
 using namespace std::string_literals;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 namespace {
 
@@ -194,6 +197,36 @@ TEST_CASE("tls: a revoked client is turned away, another of the same CA is not",
   REQUIRE_THAT(why.text, Contains("CN=stolen") && Contains("certificate revoked"));
 }
 
+namespace {
+
+using KeyOwner = std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)>;
+
+/// A key of P-256 that passes for `shown`, which is public, and signs as `used` does.
+KeyOwner key_that_passes_for(const EVP_PKEY* shown, const EVP_PKEY* used) {
+  std::array<unsigned char, 200> point{};
+  std::size_t size = 0;
+  REQUIRE(EVP_PKEY_get_octet_string_param(shown, OSSL_PKEY_PARAM_PUB_KEY, point.data(),
+                                          point.size(), &size) == 1);
+  BIGNUM* number = nullptr;
+  REQUIRE(EVP_PKEY_get_bn_param(used, OSSL_PKEY_PARAM_PRIV_KEY, &number) == 1);
+  const std::unique_ptr<OSSL_PARAM_BLD, void (*)(OSSL_PARAM_BLD*)> parts(OSSL_PARAM_BLD_new(),
+                                                                         OSSL_PARAM_BLD_free);
+  OSSL_PARAM_BLD_push_utf8_string(parts.get(), OSSL_PKEY_PARAM_GROUP_NAME, "P-256", 0);
+  OSSL_PARAM_BLD_push_octet_string(parts.get(), OSSL_PKEY_PARAM_PUB_KEY, point.data(), size);
+  OSSL_PARAM_BLD_push_BN(parts.get(), OSSL_PKEY_PARAM_PRIV_KEY, number);
+  const std::unique_ptr<OSSL_PARAM, void (*)(OSSL_PARAM*)> all(OSSL_PARAM_BLD_to_param(parts.get()),
+                                                               OSSL_PARAM_free);
+  BN_clear_free(number);
+  const std::unique_ptr<EVP_PKEY_CTX, void (*)(EVP_PKEY_CTX*)> maker(
+      EVP_PKEY_CTX_new_from_name(nullptr, "EC", nullptr), EVP_PKEY_CTX_free);
+  EVP_PKEY* key = nullptr;
+  REQUIRE(EVP_PKEY_fromdata_init(maker.get()) == 1);
+  REQUIRE(EVP_PKEY_fromdata(maker.get(), &key, EVP_PKEY_KEYPAIR, all.get()) == 1);
+  return {key, EVP_PKEY_free};
+}
+
+}  // namespace
+
 TEST_CASE("tls: a client with another's certificate but not its key is turned away",
           "[tls][clients]") {
   const bool alters_it = GENERATE(false, true);
@@ -204,15 +237,19 @@ TEST_CASE("tls: a client with another's certificate but not its key is turned aw
   const std::unique_ptr<BIO, int (*)(BIO*)> pem(BIO_new_file(alice.cert.c_str(), "r"), BIO_free);
   const std::unique_ptr<X509, void (*)(X509*)> stolen(
       PEM_read_bio_X509(pem.get(), nullptr, nullptr, nullptr), X509_free);
-  // With mallory's key in it OpenSSL takes the pair; what goes out are the bytes that were signed,
-  // unless they are made anew.
-  EVP_PKEY* const key = SSL_CTX_get0_privatekey(context.get());
-  EVP_PKEY_up_ref(key);
-  REQUIRE(X509_set_pubkey(stolen.get(), key) == 1);
-  if (alters_it) REQUIRE(i2d_re_X509_tbs(stolen.get(), nullptr) > 0);
+  // OpenSSL takes a pair only if both have the same public key: mallory lies about that of the key,
+  // or puts that of the key into the certificate.
+  EVP_PKEY* const own = SSL_CTX_get0_privatekey(context.get());
+  EVP_PKEY_up_ref(own);
+  KeyOwner key(own, EVP_PKEY_free);
+  if (alters_it) {
+    REQUIRE(X509_set_pubkey(stolen.get(), own) == 1);
+    REQUIRE(i2d_re_X509_tbs(stolen.get(), nullptr) > 0);
+  } else {
+    key = key_that_passes_for(X509_get0_pubkey(stolen.get()), own);
+  }
   REQUIRE(SSL_CTX_use_certificate(context.get(), stolen.get()) == 1);
-  REQUIRE(SSL_CTX_use_PrivateKey(context.get(), key) == 1);
-  EVP_PKEY_free(key);
+  REQUIRE(SSL_CTX_use_PrivateKey(context.get(), key.get()) == 1);
   testing::aside(site.loop, [&] {
     RawTls peer(context, RawSocket::connect(testing::address_of(*site.listener)));
     if (peer.handshake()) (void)peer.send("let me in");

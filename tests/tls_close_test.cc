@@ -17,8 +17,8 @@ using testing::RawTls;
 using testing::TlsPair;
 using testing::TlsSite;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
+using testing::Contains;
 
 namespace {
 

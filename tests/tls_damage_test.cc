@@ -12,7 +12,7 @@ using testing::Engine;
 using testing::Engines;
 using testing::Pipe;
 using Step = Engine::Step;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 namespace {
 

@@ -23,8 +23,8 @@ using testing::TlsPair;
 using testing::TlsSite;
 using namespace std::chrono_literals;
 using namespace std::string_literals;
-using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
+using testing::Contains;
 
 namespace {
 

@@ -22,7 +22,7 @@ using testing::RawTls;
 using testing::TlsPair;
 using testing::TlsSite;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 namespace {
 

@@ -11,12 +11,12 @@
 #include "tests/support/catch.h"
 #include "tests/support/tls_kit.h"
 
-using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 using conn::ConnectionPtr;
 using conn::Options;
 using conn::State;
 using testing::Authority;
+using testing::Contains;
 using testing::Identity;
 using testing::info_of;
 using testing::TlsPair;

@@ -9,13 +9,13 @@
 #include "tests/support/catch.h"
 #include "tests/support/tls_kit.h"
 
-using Catch::Matchers::Contains;
 using conn::Connection;
 using conn::ConnectionPtr;
 using conn::Options;
 using conn::State;
 using conn::tls::Errc;
 using testing::Authority;
+using testing::Contains;
 using testing::Identity;
 using testing::info_of;
 using testing::RawContext;

@@ -23,7 +23,7 @@ using testing::RawSocket;
 using testing::RawTls;
 using testing::TlsSite;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 namespace {
 

@@ -194,8 +194,10 @@ std::string describe(const CmEvent& event) {
       if (event.status == kNobodyListens) return "Connection refused: nobody listens there";
       if (event.status == kConsumerSaysNo)
         return "Connection refused by the server" + reason_in(event.data());
-      // iWARP does not say by whom.
-      if (event.status < 0) return errno_text(-event.status) + reason_in(event.data());
+      // iWARP does not say by whom; but only a program has something to add.
+      if (event.status < 0)
+        return errno_text(-event.status) + (event.data().empty() ? "" : " by the server") +
+               reason_in(event.data());
       if (event.status == kStale)
         return "Connection refused: the peer takes it for one that it still knows (reject reason "
                "10)";

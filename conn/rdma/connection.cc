@@ -52,8 +52,7 @@ RdmaConnection::~RdmaConnection() {
   tear_down();
 }
 
-// --- reading
-// -----------------------------------------------------------------------------------------
+// --- reading -------------------------------------------------------------------------------------
 
 bool RdmaConnection::readable() const {
   return stream_.has_unread() || stream_.at_end() || pending_failure_;
@@ -88,8 +87,7 @@ ssize_t RdmaConnection::do_read(void* buffer, std::size_t size) {
   return -1;
 }
 
-// --- writing
-// -----------------------------------------------------------------------------------------
+// --- writing -------------------------------------------------------------------------------------
 
 std::size_t RdmaConnection::room() const noexcept {
   return settings_.send_buffer - std::min<std::size_t>(tx_.held(), settings_.send_buffer);
@@ -105,18 +103,21 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
   if (phase_ != Phase::kOpen || pending_failure_) return refuse_write();
   std::size_t left = room();
   std::size_t done = 0;
+  wants_memory_ = false;
   for (int i = 0; i < count && left != 0; ++i) {
     const std::size_t wanted = std::min(vectors[i].iov_len, left);
     const std::size_t taken =
         tx_.append(static_cast<const std::byte*>(vectors[i].iov_base), wanted, settings_.limit());
     done += taken;
     left -= taken;
-    if (taken < wanted) break;
+    wants_memory_ = taken < wanted;
+    if (wants_memory_) break;
   }
   if (done == 0) {
-    if (left != 0) {
+    if (wants_memory_) {
       starved_ = true;
       state_->wait_for_memory(*this);
+      if (posted_ != done_) state_->want_flush(*this);  // its own may come back
     }
     errno = EAGAIN;
     return -1;
@@ -159,8 +160,7 @@ void RdmaConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
       deadline);
 }
 
-// --- what completed
-// ------------------------------------------------------------------------------------
+// --- what completed ------------------------------------------------------------------------------
 
 ReceiveQueue* RdmaConnection::receives() noexcept {
   if (receives_ != nullptr) return receives_.get();
@@ -230,8 +230,7 @@ void RdmaConnection::after_input() {
   update_ready();
 }
 
-// --- posting
-// -------------------------------------------------------------------------------------------
+// --- posting -------------------------------------------------------------------------------------
 
 void RdmaConnection::post_due() noexcept {
   take([this] { post_chains(); });
@@ -391,9 +390,10 @@ void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
 void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool prove = (phase_ == Phase::kClosing || delivering_) && tx_.staged() == 0;
   const bool waits_for_proof = stream_.beyond_proof() && tx_.staged() != 0;
-  const bool asks = state_->now() >= ask_at_;
+  const bool asks = wants_memory_ || state_->now() >= ask_at_;
   const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
-  if (!stream_.wants_silent_probe() && !((prove || waits_for_proof || asks) && nobody_asked)) return;
+  if (!stream_.wants_silent_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
+    return;
   if (chain.full()) return;
   chain.write_nothing(stream_.remote_address(), stream_.remote_key());
   plan.signal_last = true;
@@ -404,8 +404,8 @@ void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
 // back. Returns the sequence number of the last that does.
 std::uint32_t RdmaConnection::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || phase_ == Phase::kClosing || delivering_ ||
-                           stream_.beyond_proof() || tx_.held() > settings_.send_buffer / 2 ||
-                           tx_.staged() > plan.bytes;
+                           stream_.beyond_proof() || wants_memory_ ||
+                           tx_.held() > settings_.send_buffer / 2 || tx_.staged() > plan.bytes;
   std::uint32_t signaled = last_signaled_;
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;
@@ -452,8 +452,7 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
   }
 }
 
-// --- the loop's end
-// ----------------------------------------------------------------------------------------
+// --- the loop's end ------------------------------------------------------------------------------
 
 bool RdmaConnection::has_undelivered() const noexcept {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return false;
@@ -477,8 +476,7 @@ ae::Duration RdmaConnection::end_linger() const noexcept {
   return std::min(settings_.linger, settings_.end_linger);
 }
 
-// --- facts
-// ---------------------------------------------------------------------------------------------
+// --- facts ---------------------------------------------------------------------------------------
 
 std::optional<bool> RdmaConnection::is_local() const {
   if (peer_.size == 0) return std::nullopt;
@@ -489,6 +487,12 @@ std::vector<std::pair<std::string, std::string>> RdmaConnection::info() const {
   const auto text = [](auto value) { return fmt::format("{}", value); };
   return {{"phase", to_string(phase_)},
           {"device", context_ ? context_->name() : ""},
+          {"isolation", !domain_               ? ""
+                        : domain_->bind_keys() ? "window"
+                        : domain_->shared()    ? "none"
+                                               : "connection"},
+          {"inline", text(inline_limit_)},
+          {"receives", receives_ != nullptr ? text(receives_->depth()) : "shared"},
           {"peer-is-aeconn", stream_.peer_is_aeconn() ? "yes" : "no"},
           {"window", text(stream_.window_length())},
           {"peer-window", text(stream_.peer_window_length())},

@@ -87,6 +87,7 @@ class RdmaConnection final : public QueuedConnection,
   void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) override;
   void on_device_event(const std::string& what) override;
   void on_communication_established() override;
+  void on_refusal() override;
   void on_last_receive() override;
   void on_port_down(int port, ae::Duration since, const std::string& what) override;
   void on_address_change(const std::vector<SocketAddress>& present) override;
@@ -104,6 +105,7 @@ class RdmaConnection final : public QueuedConnection,
   void request_connection();
   void finish_request(const CmEvent& event);
   void make_queue_pair();
+  void set_up();
   std::uint32_t own_receives_wanted() const noexcept;
   void queue_pair_ready();
   QpTimeouts timeouts() const noexcept;
@@ -237,13 +239,14 @@ class RdmaConnection final : public QueuedConnection,
   std::vector<Sent> ring_;  // by sequence modulo its size
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
   ae::TimePoint ask_at_ = ae::TimePoint::max();  ///< for what was posted without a signal
-  std::uint32_t last_data_ = 0;  // of posted_, the last that holds the user's bytes
-  bool post_again_ = false;      // the device's send queue was full
-  bool starved_ = false;         // no memory to send from
-  bool delivering_ = false;      // the loop ends, and asks for proof of what was sent
-  bool live_ = false;            // the queue pair has been connected
-  bool stopped_ = false;         // and was put into its error state by us
-  bool last_receive_ = false;    // of the shared ones has come back
+  std::uint32_t last_data_ = 0;                  // of posted_, the last that holds the user's bytes
+  bool post_again_ = false;                      // the device's send queue was full
+  bool starved_ = false;                         // no memory to send from
+  bool wants_memory_ = false;  ///< the last write took less than there was room for
+  bool delivering_ = false;    // the loop ends, and asks for proof of what was sent
+  bool live_ = false;          // the queue pair has been connected
+  bool stopped_ = false;       // and was put into its error state by us
+  bool last_receive_ = false;  // of the shared ones has come back
   bool waits_for_quiet_ = false;
   bool clean_end_ = false;    // all was delivered, nothing went wrong
   bool path_failed_ = false;  // it looks as if the peer cannot be reached

@@ -46,8 +46,7 @@ void RdmaConnection::move_phase(Phase next) {
   phase_ = next;
 }
 
-// --- deadlines
-// -------------------------------------------------------------------------------------
+// --- deadlines -----------------------------------------------------------------------------------
 
 bool RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*expired)()) noexcept {
   clear_deadline();
@@ -135,15 +134,16 @@ void RdmaConnection::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
     }
     // After the connection stands it says so itself.
     constexpr ae::Duration kLater = std::chrono::seconds(3);
-    if (phase_ == Phase::kOpen || phase_ == Phase::kClosing)
-      state_->look_at(*this, std::max(next_tick(), now + TickWheel::kWidth));
-    else if (phase_ != Phase::kDisconnecting && phase_ != Phase::kDead)
+    if (phase_ == Phase::kOpen || phase_ == Phase::kClosing) {
+      ae::TimePoint next = next_tick();
+      if (stream_.has_long_window()) next = std::min(next, now + kLater);
+      state_->look_at(*this, std::max(next, now + TickWheel::kWidth));
+    } else if (phase_ != Phase::kDisconnecting && phase_ != Phase::kDead)
       state_->look_at(*this, now + kLater);
   });
 }
 
-// --- bad news
-// --------------------------------------------------------------------------------------
+// --- bad news ------------------------------------------------------------------------------------
 
 void RdmaConnection::on_cm_event(const CmEvent& event) {
   take([&] { handle(event); });
@@ -201,6 +201,11 @@ void RdmaConnection::stream_over_expired() { end_with(describe(IBV_WC_WR_FLUSH_E
 void RdmaConnection::on_last_receive() {
   last_receive_ = true;
   if (phase_ == Phase::kDead) return on_silence();
+  on_refusal();
+}
+
+// Some devices say so in an event of its own, and that alone on iWARP, where the stream just ends.
+void RdmaConnection::on_refusal() {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing && phase_ != Phase::kAccepting) return;
   context_->drain(*lease_.queue());  // a failed work request says more
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
@@ -211,6 +216,8 @@ void RdmaConnection::on_last_receive() {
 }
 
 void RdmaConnection::on_device_event(const std::string& what) {
+  const bool open = phase_ == Phase::kOpen || phase_ == Phase::kClosing;
+  if (open && context_ && !context_->lost()) context_->drain(*lease_.queue());  // it may say more
   end_with({std::make_error_code(std::errc::network_down), what});
   if (context_ && context_->lost()) die();
 }
@@ -265,6 +272,9 @@ void RdmaConnection::name_peer(Failure& failure) const noexcept {
 void RdmaConnection::peer_closed() {
   peer_gone_ = true;
   if (phase_ == Phase::kDisconnecting) return die();
+  // On iWARP this is the end of a stream, also where the device ended it: it has said so before.
+  if (stream_over_) context_->on_async_event();
+  if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   // What came before the close is in the queue already: the peer had its acknowledgements. It may
   // also be the first sign that the connection stands.
   if (phase_ == Phase::kOpen || phase_ == Phase::kAccepting) context_->drain(*lease_.queue());
@@ -282,8 +292,7 @@ void RdmaConnection::peer_closed() {
   update_ready();
 }
 
-// --- the way out
-// -----------------------------------------------------------------------------------
+// --- the way out ---------------------------------------------------------------------------------
 
 void RdmaConnection::begin_disconnect(ae::Duration patience) noexcept {
   clear_deadline();

@@ -185,7 +185,7 @@ void Context::on_receive(const ibv_wc& completion, QueuePairUser* user) {
   }
   if (!receives->consumed(slot) || user == nullptr) return;
   const bool common = shared_ && receives == shared_->shared_receives();
-  if (!common && receives->missing() * 8 >= receives->depth()) (void)receives->replenish();
+  if (!common && receives->missing() * ReceiveQueue::kBatches >= receives->depth()) (void)receives->replenish();
   if (immediate)
     user->on_immediate(ntohl(completion.imm_data));
   else
@@ -291,9 +291,11 @@ void Context::on_async_event() {
       case IBV_EVENT_QP_LAST_WQE_REACHED:
         if (user != nullptr) user->on_last_receive();
         break;
-      case IBV_EVENT_QP_FATAL:
       case IBV_EVENT_QP_REQ_ERR:
       case IBV_EVENT_QP_ACCESS_ERR:
+        if (user != nullptr) user->on_refusal();
+        break;
+      case IBV_EVENT_QP_FATAL:
       case IBV_EVENT_PATH_MIG_ERR:
         if (user != nullptr) user->on_device_event(words());
         break;

@@ -33,6 +33,8 @@ class QueuePairUser {
   virtual void on_device_event(const std::string& what) = 0;
   /// The peer was heard before rdma_cm said so.
   virtual void on_communication_established() = 0;
+  /// The peer did what its device may not do here.
+  virtual void on_refusal() = 0;
   /// The queue pair is in its error state, and uses shared receives no more.
   virtual void on_last_receive() = 0;
   /// A port of the device has been down for so long.

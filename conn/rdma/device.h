@@ -68,7 +68,6 @@ class Device {
 
  private:
   void try_queue_pair(const Settings& settings);
-  void try_windows();
   void try_immediate(ibv_qp* qp) const;
 
   std::string name_;

@@ -16,8 +16,7 @@ constexpr ae::Duration kRetry = std::chrono::milliseconds(500);
 
 }  // namespace
 
-// --- one address
-// -------------------------------------------------------------------------------------
+// --- one address ---------------------------------------------------------------------------------
 
 class ListenerCore::Port final : private CmUser {
  public:
@@ -83,8 +82,7 @@ class ListenerCore::Port final : private CmUser {
   CmId id_;
 };
 
-// --- the listener
-// --------------------------------------------------------------------------------------
+// --- the listener --------------------------------------------------------------------------------
 
 ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
                            const Settings& settings, AcceptHandler accepted)
@@ -187,8 +185,7 @@ ae::Duration ListenerCore::retry_down() {
   return ae::kNoMore;
 }
 
-// --- arrivals
-// --------------------------------------------------------------------------------------------
+// --- arrivals ------------------------------------------------------------------------------------
 
 void ListenerCore::on_request(const CmEvent& event) {
   CmId id(event.id);
@@ -265,9 +262,6 @@ void ListenerCore::accept(Request request) {
     if (established_.capacity() < young_.size()) established_.reserve(2 * young_.size());
     connection->accept(request.private_data);
   } catch (const std::exception& error) {
-    const auto* verbs = dynamic_cast<const VerbsError*>(&error);
-    if (verbs != nullptr && is_memory_limit(verbs->failure()))
-      ++state_->statistics().memory_refusals;
     young_.erase(connection);
     if (connection->id_) reject(connection->id_.get(), error.what());
     connection->leave_listener();

@@ -76,8 +76,7 @@ LoopState::~LoopState() {
   for (const auto& context : contexts_) unwatch(*context);
 }
 
-// --- devices
-// -----------------------------------------------------------------------------------------
+// --- devices -------------------------------------------------------------------------------------
 
 std::shared_ptr<Context> LoopState::context(const CmId& id, const Settings& settings) {
   if (id->verbs == nullptr) throw VerbsError("the address is bound to no RDMA device", ENODEV);
@@ -139,8 +138,7 @@ void LoopState::drop_idle_contexts() {
   });
 }
 
-// --- connections
-// -------------------------------------------------------------------------------------
+// --- connections ---------------------------------------------------------------------------------
 
 void LoopState::make_room(std::size_t connections) {
   for (auto* list : {&dirty_, &flushing_, &reap_, &hungry_, &paced_})
@@ -244,8 +242,7 @@ void LoopState::on_device_removed(ibv_context* cm_handle) {
   let_go_of_device(cm_handle);
 }
 
-// --- the loop's side
-// -----------------------------------------------------------------------------------
+// --- the loop's side -----------------------------------------------------------------------------
 
 void LoopState::on_cm_readable(Most most) {
   for (int left = kCmBudget; left != 0; --left) {

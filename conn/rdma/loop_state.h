@@ -129,7 +129,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
 
   // ae::Source
   bool has_pending() const override {
-    const bool wheel_stands = wheel_timer_ == 0 && wheel_.size() != 0;
+    const bool wheel_stands = wheel_timer_ == 0 && wheel_.scheduled() != 0;
     return !ready_.empty() || poll_more_ || !reap_.empty() || wheel_.has_due() || wheel_stands ||
            (memory_came_back_ && !hungry_.empty()) || has_parked_to_release();
   }

@@ -26,7 +26,8 @@ ae::TimePoint LoopState::now() const { return pumping_ ? clock_now() : loop_.now
 // --- connections whose time has come -------------------------------------------------------------
 
 void LoopState::look_at(RdmaConnection& connection, ae::TimePoint due) noexcept {
-  wake_wheel_at(wheel_.put(connection, due, clock_now()));
+  const ae::TimePoint when = wheel_.put(connection, due, clock_now());
+  if (when != ae::TimePoint::max()) wake_wheel_at(when);
 }
 
 // Without memory for a timer the loop stays awake until there is some (has_pending()).
@@ -55,7 +56,8 @@ ae::Duration LoopState::on_wheel_timer() {
 
 void LoopState::turn_wheel() {
   if (!wheel_.has_due()) {
-    if (wheel_timer_ == 0 && wheel_.size() != 0) wake_wheel_at(*wheel_.next(clock_now()));
+    if (wheel_timer_ != 0) return;
+    if (const auto next = wheel_.next(clock_now())) wake_wheel_at(*next);
     return;
   }
   const ae::TimePoint now = clock_now();

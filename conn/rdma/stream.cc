@@ -110,8 +110,8 @@ std::size_t Stream::spare_slot() const noexcept {
 // The one that is offered is longer than it need be, nothing is in it, and the peer says where it
 // leaves it.
 bool Stream::may_shorten() const noexcept {
-  return offered_ != kNone && leaving_ == kNone && !register_due_ && !has_unread() &&
-         windows_[offered_].buffer.length > config_.window && window_may_change() && peer_hello_ &&
+  return has_long_window() && leaving_ == kNone && !register_due_ && !has_unread() &&
+         window_may_change() && peer_hello_ &&
          (peer_hello_->flags & Hello::kMarksWindows) != 0;
 }
 
@@ -359,7 +359,7 @@ std::size_t Stream::read(std::byte* into, std::size_t size, ae::TimePoint) {
 std::uint64_t Stream::peer_receives() const noexcept {
   // Told by a peer of ours; fewer than a handful would leave no room for anything.
   constexpr std::uint64_t kFewest = 16;
-  const bool told = peer_hello_ && (peer_hello_->flags & Hello::kTellsReceives) != 0;
+  const bool told = peer_counts_receives();
   return told ? std::max<std::uint64_t>(peer_hello_->receives, kFewest) : config_.peer_receives;
 }
 

@@ -148,6 +148,10 @@ class Stream {
   /// `loop_was_stopped`: this call comes much later than planned, so silence proves nothing yet.
   void tick(ae::TimePoint now, bool loop_was_stopped);
   ae::TimePoint next_tick() const noexcept;
+  /// The peer has a longer window than the first, for which a short one may come at some time.
+  bool has_long_window() const noexcept {
+    return offered_ != kNone && windows_[offered_].buffer.length > config_.window;
+  }
   /// A keepalive is due but the peer may have no receive for it: prove the path with a write of
   /// no bytes instead, which takes none.
   bool wants_silent_probe() const noexcept { return silent_probe_; }
@@ -158,6 +162,10 @@ class Stream {
   const char* failure() const noexcept { return failure_; }
   Excess excess() const noexcept { return excess_; }
   bool peer_is_aeconn() const noexcept { return peer_hello_.has_value(); }
+  /// It waits where it would use more receives than it was told of.
+  bool peer_counts_receives() const noexcept {
+    return peer_hello_ && (peer_hello_->flags & Hello::kTellsReceives) != 0;
+  }
   bool heard_from_peer() const noexcept { return heard_; }
   std::uint32_t peer_window_length() const noexcept { return peer_.length; }
   std::uint32_t window_length() const noexcept { return desired_; }

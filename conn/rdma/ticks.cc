@@ -7,9 +7,13 @@ namespace conn::rdma {
 // What is due beyond the wheel's reach stands at its end, and is put again when that comes.
 ae::TimePoint TickWheel::put(TickItem& item, ae::TimePoint due, ae::TimePoint now) noexcept {
   remove(item);
-  if (size_ == 0) looked_ = tick_of(now);
   ++size_;
   item.due_ = due;
+  if (due == ae::TimePoint::max()) {
+    item.link_before(never_);
+    return due;
+  }
+  if (scheduled_++ == 0) looked_ = tick_of(now);
   // Rounded up: what is looked at is due.
   const std::int64_t last = looked_ + static_cast<std::int64_t>(kSlots) - 1;
   const std::int64_t tick = due < ae::TimePoint::max() - kWidth ? tick_of(due) + 1 : last;
@@ -22,10 +26,11 @@ void TickWheel::remove(TickItem& item) noexcept {
   if (!item.in_wheel()) return;
   item.unlink();
   --size_;
+  if (item.due_ != ae::TimePoint::max()) --scheduled_;
 }
 
 std::optional<ae::TimePoint> TickWheel::next(ae::TimePoint now) const noexcept {
-  if (size_ == 0) return std::nullopt;
+  if (scheduled_ == 0) return std::nullopt;
   if (has_due()) return now;
   for (std::size_t i = 0; i < kSlots; ++i) {
     const std::int64_t tick = looked_ + static_cast<std::int64_t>(i);
@@ -54,6 +59,7 @@ TickItem* TickWheel::take() noexcept {
   TickItem* item = due_.next_;
   item->unlink();
   --size_;
+  --scheduled_;
   return item;
 }
 

@@ -46,10 +46,10 @@ class TickWheel {
   static constexpr ae::Duration kWidth = std::chrono::milliseconds(20);
 
   /// `item` is due then, wherever it stood before. Returns when collect() finds it, or has to look
-  /// at it since it is beyond the wheel's reach.
+  /// at it since it is beyond the wheel's reach; TimePoint::max() is never.
   ae::TimePoint put(TickItem& item, ae::TimePoint due, ae::TimePoint now) noexcept;
   void remove(TickItem& item) noexcept;
-  /// When collect() may find something; no value: nothing is in the wheel.
+  /// When collect() may find something; no value: nothing will ever be due.
   std::optional<ae::TimePoint> next(ae::TimePoint now) const noexcept;
   /// Takes those whose time has come to the list that take() empties.
   void collect(ae::TimePoint now) noexcept;
@@ -57,12 +57,15 @@ class TickWheel {
   /// The next that is due, out of the wheel; null: none.
   TickItem* take() noexcept;
   std::size_t size() const noexcept { return size_; }
+  /// Those that will be due at some time.
+  std::size_t scheduled() const noexcept { return scheduled_; }
   template <class Visit>
   void for_each(Visit visit) {
     const auto each_of = [&](Head& head) {
       for (TickItem* item = head.next_; item != &head; item = item->next_) visit(*item);
     };
     each_of(due_);
+    each_of(never_);
     for (Head& head : slots_) each_of(head);
   }
 
@@ -74,9 +77,9 @@ class TickWheel {
   }
 
   std::array<Head, kSlots> slots_;
-  Head due_;
+  Head due_, never_;
   std::int64_t looked_ = 0;  // all slots before this one have been looked at
-  std::size_t size_ = 0;
+  std::size_t size_ = 0, scheduled_ = 0;
 };
 
 }  // namespace conn::rdma

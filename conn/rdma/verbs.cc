@@ -63,8 +63,7 @@ Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
 }
 Mw alloc_mw(ibv_pd* pd) noexcept { return Mw(ibv_alloc_mw(pd, IBV_MW_TYPE_2)); }
 
-// --- Cq
-// --------------------------------------------------------------------------------------------
+// --- Cq ------------------------------------------------------------------------------------------
 
 Cq::Cq(ibv_context* device, std::uint32_t entries, ibv_comp_channel* channel, int vector,
        void* user)

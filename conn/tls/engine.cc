@@ -45,6 +45,14 @@ bool is_about_certificates(unsigned long error) {
   }
 }
 
+/// Takes what OpenSSL's queue says of the connection. A cipher's own complaint comes before it;
+/// after it, since OpenSSL 3.2, a remark that the record layer failed.
+unsigned long take_reason() {
+  unsigned long error = ERR_get_error();
+  while (ERR_GET_LIB(error) == ERR_LIB_PROV && ERR_peek_error() != 0) error = ERR_get_error();
+  return error;
+}
+
 /// What a first record that is none looks like.
 bool is_plain_text(unsigned long error) {
   if (ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
@@ -467,9 +475,7 @@ void Engine::refuse_plain_text() {
 
 void Engine::fail(int result, bool in_handshake) {
   if (failed()) return;
-  unsigned long error = ERR_peek_error();
-  // A cipher's own complaint comes before what it means for the connection.
-  if (ERR_GET_LIB(error) == ERR_LIB_PROV) error = ERR_peek_last_error();
+  const unsigned long error = take_reason();
   const bool verification = !bad_certificate_.empty() || is_about_certificates(error);
   Errc code = verification   ? Errc::kVerification
               : in_handshake ? Errc::kHandshake

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # What the README shows is what a reader gets: its programs compile against the library that was
-# built, its echo server is docs/echo_server.cc and sends bytes back, docs/options.md names exactly
-# the options there are, and no link leads nowhere.
+# built, its echo server is docs/echo_server.cc and sends bytes back.
 #
 #   tests/clients/readme.sh          AECONN_BUILD (default build): the folder with libaeconn.a
 #                                    AECONN_RDMA_ADDRESS: echo over rdma on this address too
@@ -104,49 +103,7 @@ fi
 check 'a bad URL is one sentence and status 1' \
   bash -c '"$1" nonsense 2>"$2"; [ $? = 1 ] && [ "$(wc -l <"$2")" = 1 ]' - "$work/echo" "$work/bad"
 
-# ---- the pages ----------------------------------------------------------------------------------
-# options FILE TRANSPORT: the names that its call of Options::only() lists
-options() {
-  tr '\n' ' ' <"$1" | grep -o "only(\"$2\"[^}]*}" | grep -o '"[a-z-]*"' | tr -d '"' | tail -n +2
-}
-documented() {
-  awk -v title="## $1" '$0 == title {on = 1; next} /^## / {on = 0} on && /^\| `/' docs/options.md |
-    grep -o '^| `[a-z-]*' | cut -c4- | sort -u
-}
-same_options() { diff <(options "$2" "$1" | sort) <(documented "$1"); }
-check 'docs/options.md names the options of tcp' same_options tcp conn/tcp/settings.cc
-check 'docs/options.md names the options of unix' same_options unix conn/tcp/settings.cc
-check 'docs/options.md names the options of rdma' same_options rdma conn/rdma/settings.cc
-
-tls_options() { sed -n '/kKeys{/,/};/p' conn/tls/settings.cc | grep -o '"[a-z-]*"' | tr -d '"'; }
-check 'docs/options.md names the options of tls' \
-  bash -c 'diff <(sort <<<"$1") <(echo "$2")' - "$(tls_options)" "$(documented tls)"
-
-links() {  # every relative link of every page leads to a file or folder
-  local page target bad=0
-  for page in README.md CHANGELOG.md docs/*.md; do
-    while read -r target; do
-      case $target in http*|'#'*) continue ;; esac
-      [ -e "$(dirname "$page")/${target%%#*}" ] || { echo "$page: $target"; bad=1; }
-    done < <(awk '/^```/ {code = !code} !code' "$page" | grep -o '](\([^)]*\))' |
-             sed 's/^](//; s/)$//')
-  done
-  return $bad
-}
-check 'every link leads somewhere' links
-# The lists of faults and limits name tests by their words: a renamed one is to be renamed there.
-faults() {
-  local name file bad=0
-  cat tests/*_test.cc tests/simulation/tests/*.cc | tr -d '\n' | sed 's/" *"//g' >"$work/sources"
-  while read -r name; do
-    grep -qF "\"$name\"" "$work/sources" || { echo "docs: no test is called \"$name\""; bad=1; }
-  done < <(grep -h '^|' docs/faults.md docs/limits.md | grep -o '"[^"|]*: [^"|]*"' | tr -d '"' | sort -u)
-  while read -r file; do
-    [ -e "$file" ] || { echo "docs/faults.md: $file is missing"; bad=1; }
-  done < <(grep -o '`tests/[^`]*`' docs/faults.md | tr -d '`' | sort -u)
-  return $bad
-}
-check 'every test that docs/faults.md and docs/limits.md name exists' faults
+# ---- the pages: pages.sh looks at the names in them --------------------------------------------
 columns() { awk 'length > 100 {print FILENAME ": " FNR; bad = 1} END {exit bad}' "$@"; }
 # docs/benchmarks.md, faults.md and limits.md hold tables as wide as they are.
 mapfile -t pages < <(find docs -maxdepth 1 -type f ! -name benchmarks.md ! -name faults.md ! -name limits.md)

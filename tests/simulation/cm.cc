@@ -333,6 +333,7 @@ int rdma_init_qp_attr(rdma_cm_id* base, ibv_qp_attr* attributes, int* mask) {
       attributes->dest_qp_num = id.remote_qp;
       *mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+      if (world().config.infiniband) *mask |= kEthernetBits;
       break;
     default:
       attributes->timeout = 14;

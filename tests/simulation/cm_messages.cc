@@ -281,4 +281,10 @@ void device_removed(World& room, Device& device) {
   }
 }
 
+void address_moved(World& room, Device& device) {
+  for (const auto& [key, id] : std::map(room.ids))
+    if (find(key) != nullptr && id->device == &device && id->state != CmState::kOver)
+      queue_event(*id, RDMA_CM_EVENT_ADDR_CHANGE);
+}
+
 }  // namespace simulation

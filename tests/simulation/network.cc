@@ -285,6 +285,12 @@ void no_receive(QueuePair& qp, QueuePair& to) {
 }
 
 void refused(QueuePair& qp, QueuePair& to, ibv_wc_status status) {
+  if (const int type = to.device_of().profile.refusal_event; type != 0) {
+    ibv_async_event event{};
+    event.event_type = static_cast<ibv_event_type>(type);
+    event.element.qp = &to;
+    static_cast<Handle*>(to.context)->raise(event);
+  }
   fail(to);
   if (!is_stream(qp)) fail_with(qp, status);
 }

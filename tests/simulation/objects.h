@@ -34,6 +34,9 @@ class Bell {
 
 struct Handle;
 
+/// Of ibv_modify_qp()'s mask: Ethernet addresses, which older kernels name for any link layer.
+constexpr int kEthernetBits = 0xe00000;
+
 struct Device {
   ibv_device base{};  // first: ibv_device* is Device*
   std::string address;
@@ -209,6 +212,7 @@ struct CmId : rdma_cm_id {
 
 // The room's side of rdma_cm (cm_messages.cc).
 void device_removed(World& world, Device& device);
+void address_moved(World& world, Device& device);
 /// iWARP: a queue pair in ERR is the end of its connection.
 void stream_broken(QueuePair& qp);
 

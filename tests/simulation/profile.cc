@@ -1,5 +1,7 @@
 #include "tests/simulation/profile.h"
 
+#include <infiniband/verbs.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
@@ -107,7 +109,8 @@ std::vector<Profile> make_profiles() {
                  .leftovers = Leftovers::kDangling,
                  .port_events = false});
   all.push_back({.name = "erdma",
-                 .read_in = "erdma/erdma_verbs.c, hw/erdma/erdma_verbs.c, erdma_cm.c, erdma_main.c",
+                 .read_in = "erdma/erdma_verbs.c, hw/erdma/erdma_verbs.c, erdma_cm.c, erdma_eq.c, "
+                            "erdma_main.c",
                  .vendor_id = 0x1ded,
                  .part_id = 0x107f,
                  .iwarp = true,
@@ -130,6 +133,7 @@ std::vector<Profile> make_profiles() {
                  .last_wqe_reached = false,
                  .port_events = false,
                  .address_events = false,
+                 .refusal_event = IBV_EVENT_QP_FATAL,
                  .mappings_cq = 1});
   // Older kernels claim the windows that this library has no more.
   all.push_back({.name = "hns",
@@ -155,7 +159,7 @@ std::vector<Profile> make_profiles() {
                  .mappings_cq = 1,
                  .mappings_srq = 2});
   all.push_back({.name = "iwarp",
-                 .read_in = "cxgb4/qp.c, verbs.c, cq.c, hw/cxgb4/qp.c, provider.c, core/iwcm.c",
+                 .read_in = "cxgb4/qp.c, verbs.c, cq.c, hw/cxgb4/qp.c, provider.c, ev.c, core/iwcm.c",
                  .vendor_id = 0x1425,
                  .part_id = 0x6401,
                  .iwarp = true,
@@ -178,6 +182,7 @@ std::vector<Profile> make_profiles() {
                  .leftovers = Leftovers::kDropped,
                  .port_events = false,
                  .address_events = false,
+                 .refusal_event = IBV_EVENT_QP_REQ_ERR,
                  .mappings_qp = 2,
                  .mappings_own_receives = 2,
                  .mappings_cq = 2,

@@ -104,6 +104,8 @@ struct Profile {
   bool last_wqe_reached = true;
   bool port_events = true;     ///< tells when the carrier comes and goes
   bool address_events = true;  ///< GID_CHANGE
+  /// What a queue pair reports when its peer does what it may not; 0: nothing of its own.
+  int refusal_event = 0;
   std::uint8_t ack_delay = 0;  ///< local_ca_ack_delay
 
   // --- mappings that the provider makes in the process ---

@@ -162,6 +162,7 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
   else if (const int err = slow_call(device, "ibv_modify_qp", EINVAL))
     return err;
   if (device.removed) return EIO;
+  if (world().config.infiniband && (mask & kEthernetBits) != 0) return EINVAL;
   if (has_state)
     if (const int err = checked_state(qp, attributes->qp_state)) return err;
   if ((mask & IBV_QP_DEST_QPN) != 0) qp.peer = attributes->dest_qp_num;

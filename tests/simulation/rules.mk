@@ -12,9 +12,10 @@ $(OUT)/tests/sim-tests: $(call obj,$(SIM_SRC)) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK,$(SIM_WRAP),$(if $(CATCH),-lCatch2))
 
-# Those of its schedules; fuzz_simulation.cc brings Catch2's implementation, which tests/support asks
-# for.
+# Those of its schedules; tests/support asks for Catch2's implementation, which fuzz_simulation.cc
+# brings for version 2.
 FUZZ_EXTRA_simulation := $(wildcard tests/simulation/*.cc) \
                          $(patsubst %,tests/support/%.cc,testing certificates memory_transport)
 $(OUT)/fuzz_simulation: FUZZ_LINK := $(SIM_WRAP)
+$(OUT)/fuzz_simulation: FUZZ_LIBS := $(if $(CATCH),-lCatch2)
 $(OUT)/fuzz_simulation: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))

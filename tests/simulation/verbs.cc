@@ -173,6 +173,8 @@ int ibv_query_port(ibv_context* context, std::uint8_t, _compat_ibv_port_attr* ou
   if (fails("ibv_query_port", device, EIO)) return errno;
   auto* attributes = reinterpret_cast<ibv_port_attr*>(out);
   attributes->state = device.link_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+  attributes->link_layer =
+      world().config.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
   return 0;
 }
 

@@ -82,6 +82,8 @@ void World::set_address(Device& device, bool present) {
   if (device.profile.address_events) raise(device, IBV_EVENT_GID_CHANGE);
 }
 
+void World::move_address(Device& device) { address_moved(*this, device); }
+
 void World::set_path(const Device& one, const Device& other, bool open) {
   const std::pair<const Device*, const Device*> both = std::minmax(&one, &other);
   std::erase(closed_paths_, both);

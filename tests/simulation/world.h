@@ -64,6 +64,8 @@ struct Config {
   std::optional<int> max_cqe = {}, max_qp_wr = {}, max_srq_wr = {};
   std::optional<std::uint32_t> max_inline = {};
   std::optional<bool> memory_windows = {}, shared_receives = {};
+  /// Ports have InfiniBand's link layer, and rdma_init_qp_attr() is that of an old kernel.
+  bool infiniband = false;
 };
 
 class World {
@@ -83,6 +85,8 @@ class World {
   void set_link(Device& device, bool up);
   /// As `ip addr del`, or back again.
   void set_address(Device& device, bool present);
+  /// As when a bond fails over: RDMA_CM_EVENT_ADDR_CHANGE for every id on the device.
+  void move_address(Device& device);
   /// Nothing gets through between the two any more, or everything again.
   void set_path(const Device& one, const Device& other, bool open);
   /// Asynchronous event number `type` (ibv_event_type) on every open handle of the device.

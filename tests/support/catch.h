@@ -5,3 +5,18 @@
 #else
 #include <catch2/catch.hpp>
 #endif
+
+#include <string>
+
+namespace testing {
+
+/// Matches a text that has `part` somewhere in it. Each version has its own name for that.
+inline auto Contains(const std::string& part) {
+#ifdef AECONN_CATCH2_V3
+  return Catch::Matchers::ContainsSubstring(part);
+#else
+  return Catch::Matchers::Contains(part);
+#endif
+}
+
+}  // namespace testing

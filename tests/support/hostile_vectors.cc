@@ -312,6 +312,9 @@ std::vector<HostileVector> receive_vectors() {
                              "never offered a window", {},         silent(),
                              Culprit::kBoth,           stands};
   never_offers.allowance = kHostileAcceptTimeout;
+  HostileVector vanishes{"a queue pair that vanishes", kSetupRule, kError, kNoReply,
+                         [](RawPeer& p) { p.drop_queue_pair(); }};
+  vanishes.allowance = kRetries;
   HostileVector only_talks = never_offers;
   only_talks.name = "no window, but keepalives";
   only_talks.strike = sends(raw_keepalive());
@@ -347,8 +350,7 @@ std::vector<HostileVector> receive_vectors() {
        "",
        {},
        saying(raw_hello(3, 0))},
-      {"a queue pair that vanishes", kSetupRule, kError, kNoReply,
-       [](RawPeer& p) { p.drop_queue_pair(); }},
+      vanishes,
       {"goodbye with bytes on the way", kSetupRule, kGone, "",
        [](RawPeer& p) {
          p.stream(std::string(50000, 'g'));
@@ -419,6 +421,7 @@ std::vector<HostileVector> setup_vectors() {
   each->options = silent();
   each->options.at_established = [](RawPeer& p) { p.drop_queue_pair(); };
   each->ready = stands;
+  each->allowance = kRetries;
   each =
       add("rejection with noise for a reason", kNoEntry, "refused by the server", Culprit::kServer);
   each->answer = RawNet::Answer::kReject;

@@ -42,6 +42,8 @@ struct HostileVector {
 /// are short.
 inline constexpr const char* kHostileOptions = "keepalive=200ms&accept-timeout=2s";
 inline constexpr ae::Duration kHostileAcceptTimeout = std::chrono::seconds(2);
+/// Until a device with the longest ACK delay of all (268 ms) gives up a peer that does not answer.
+inline constexpr ae::Duration kRetries = std::chrono::seconds(2);
 
 std::vector<HostileVector> control_vectors();
 std::vector<HostileVector> window_vectors();

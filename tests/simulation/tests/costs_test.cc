@@ -247,3 +247,17 @@ TEST_CASE("simulation: what idle connections of 64 KiB take is what the table sa
     }
   }
 }
+
+TEST_CASE("simulation: what devices are asked for stays within our aims", "[simulation][costs]") {
+  for (const CostRow& row : kCostRows) {
+    const bool bound = profile_named(row.profile).bound_keys();
+    const std::int64_t slow = row.numbers[0], registrations = row.numbers[7];
+    INFO(row.profile << ": " << row.what);
+    CHECK(row.what != "no connection");
+    if (row.what.starts_with("connect")) CHECK(slow <= 8);
+    if (row.what.starts_with("close") && bound) CHECK(slow <= 6);
+    if (row.what.starts_with("1000 requests") || row.what.starts_with("the same")) CHECK(slow == 0);
+    if (row.what.starts_with("10000 idle")) CHECK(registrations <= 400);
+    if (row.what.starts_with("1000 idle")) CHECK(registrations <= 2 * 1000);
+  }
+}

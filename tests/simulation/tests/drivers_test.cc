@@ -14,7 +14,7 @@
 #undef ibv_reg_mr
 
 using namespace simulation;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 namespace {
 

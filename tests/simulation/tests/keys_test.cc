@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "tests/simulation/room.h"
+#include "tests/support/raw_peer.h"
 
 using namespace simulation;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 namespace {
 
@@ -146,4 +147,28 @@ TEST_CASE("simulation: sending goes on while a key is bound, but on soft-RoCE",
   // There and back is 20 ms, and a bind's completion another 10 on this network.
   CHECK((took < 29ms) == (std::string(name) != "rxe"));
   CHECK(room.world.costs(*room.far).doorbells > alone);
+}
+
+TEST_CASE("simulation: a write with a wrong key ends its connection at once, without keepalives",
+          "[simulation][keys][hostile]") {
+  Room room({}, "?keepalive=0ms");
+  const auto stays = room.connected("keepalive=0ms");
+  testing::RawNet net(room.loop);
+  testing::RawOptions options;
+  options.source = "10.77.0.2";
+  for (const bool other_key : {true, false}) {
+    const auto peer = net.connect(room.address, options);
+    RUN_UNTIL(room.loop, !peer->offers.empty());
+    const testing::RawPeer::Offer offer = peer->offer();
+    const std::size_t before = room.log.endings.size();
+    const Nanoseconds begin = room.world.now();
+    if (other_key)
+      peer->write("nobody's", offer.address, offer.key ^ 0x5a00);
+    else
+      peer->write("beyond its end", offer.address + offer.length, offer.key);
+    RUN_UNTIL(room.loop, room.log.endings.size() > before);
+    CHECK(room.world.now() - begin < 100ms);
+    CHECK(room.log.endings.back() != "end of stream");
+  }
+  room.echoes(*stays);
 }

@@ -6,7 +6,7 @@
 #include "tests/simulation/room.h"
 
 using namespace simulation;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 TEST_CASE("simulation: connect into a black hole ends after connect-timeout",
           "[simulation][faults]") {

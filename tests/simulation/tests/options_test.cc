@@ -6,7 +6,7 @@
 #include "tests/simulation/room.h"
 
 using namespace simulation;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 TEST_CASE("simulation: device= that does not have the address is a sentence at either end",
           "[simulation]") {

@@ -3,7 +3,7 @@
 #include "tests/simulation/room.h"
 
 using namespace simulation;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 TEST_CASE("simulation: a flap that the retries carry ends nothing", "[simulation][ports]") {
   Room room;
@@ -81,4 +81,48 @@ TEST_CASE("simulation: a close asks the port only where a driver needs that",
   }
   const bool rxe = room.far->profile.vendor_id == 0xffffff;
   CHECK(queries() - before == (rxe ? 5 : 0));
+}
+
+TEST_CASE("simulation: an address that moves to another device costs a connect one more try",
+          "[simulation][ports]") {
+  Room room;
+  const std::int64_t before = room.far->costs.slow["rdma_resolve_addr"];
+  const auto client = room.dial("connect-timeout=10s");
+  RUN_UNTIL(room.loop, room.far->costs.slow["rdma_resolve_addr"] > before);
+  room.world.move_address(*room.far);
+  const Nanoseconds begin = room.world.now();
+  RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
+  INFO(client->last_error());
+  CHECK(client->state() == conn::State::kConnected);
+  CHECK(room.world.now() - begin < 500ms);
+  CHECK(room.far->costs.slow["rdma_resolve_addr"] == before + 2);
+  // Once: an address that does not come to rest is an error.
+  const auto unlucky = room.dial("connect-timeout=10s");
+  for (int i = 1; i <= 2; ++i) {
+    RUN_UNTIL(room.loop, room.far->costs.slow["rdma_resolve_addr"] == before + 2 + i);
+    room.world.move_address(*room.far);
+  }
+  RUN_UNTIL(room.loop, unlucky->state() != conn::State::kConnecting);
+  CHECK_THAT(unlucky->last_error(), Contains("address of the RDMA device changed"));
+}
+
+TEST_CASE("simulation: a listener whose address moves listens again at once",
+          "[simulation][ports]") {
+  Room room;
+  room.world.move_address(*room.near);
+  room.run_for(20ms);
+  const Nanoseconds begin = room.world.now();
+  const auto client = room.connected("connect-timeout=5s");
+  CHECK(room.world.now() - begin < 100ms);
+}
+
+// Goal: librdmacm's mask for Ethernet is not handed to a port with InfiniBand's link layer, where
+// modify_qp refuses it. Method: the simulation's old kernel.
+TEST_CASE("simulation: InfiniBand links connect on kernels that name Ethernet's addresses",
+          "[simulation][ports]") {
+  Config config;
+  config.infiniband = true;
+  Room room(config);
+  const auto client = room.connected();
+  CHECK(client->state() == conn::State::kConnected);
 }

@@ -1,6 +1,6 @@
 // What differs between kinds of devices (profile.h), each looked at where it shows: connections of
 // one kind with another, what a device cannot do, and what a driver leaves to its users. Tests with
-// [wanted] say what the library is to do and does not yet.
+//  say what the library is to do and does not yet.
 //
 //   AECONN_PAIR_PROFILE=mlx5,hns   only pairs of these
 
@@ -10,7 +10,7 @@
 #include "tests/simulation/room.h"
 
 using namespace simulation;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 namespace {
 
@@ -66,7 +66,7 @@ TEST_CASE("simulation: two transports do not understand each other, and one clea
 // --- devices that cannot serve -------------------------------------------------------------------
 
 TEST_CASE("simulation: a device without reliable connections is refused in words, at listen",
-          "[simulation][profiles][wanted]") {
+          "[simulation][profiles]") {
   World world;
   world.add_device("sim0", "10.77.0.1", profile_named("no-rc"));
   conn::Registry registry = conn::all_transports();
@@ -77,7 +77,7 @@ TEST_CASE("simulation: a device without reliable connections is refused in words
 }
 
 TEST_CASE("simulation: a device without reliable connections is refused in words, at connect",
-          "[simulation][profiles][wanted]") {
+          "[simulation][profiles]") {
   Room room({}, {}, profile_named("rxe"), profile_named("no-rc"));
   const auto client = room.dial();
   room.until_failed(*client);
@@ -86,7 +86,7 @@ TEST_CASE("simulation: a device without reliable connections is refused in words
 }
 
 TEST_CASE("simulation: a device without WRITE WITH IMMEDIATE is refused in words, at listen",
-          "[simulation][profiles][wanted]") {
+          "[simulation][profiles]") {
   World world;
   world.add_device("sim0", "10.77.0.1", profile_named("iwarp-no-imm"));
   conn::Registry registry = conn::all_transports();
@@ -97,7 +97,7 @@ TEST_CASE("simulation: a device without WRITE WITH IMMEDIATE is refused in words
 }
 
 TEST_CASE("simulation: a device without WRITE WITH IMMEDIATE is refused in words, at connect",
-          "[simulation][profiles][wanted]") {
+          "[simulation][profiles]") {
   Room room({}, {}, profile_named("erdma"), profile_named("iwarp-no-imm"));
   const auto client = room.dial();
   room.until_failed(*client);
@@ -108,7 +108,7 @@ TEST_CASE("simulation: a device without WRITE WITH IMMEDIATE is refused in words
 // --- what a driver leaves to its users -----------------------------------------------------------
 
 TEST_CASE("simulation: no ACK time-out is below what the devices say they need",
-          "[simulation][profiles][wanted]") {
+          "[simulation][profiles]") {
   for (const Profile* each : serving_profiles()) {
     if (each->iwarp) continue;  // has none
     DYNAMIC_SECTION(each->name) {
@@ -123,7 +123,7 @@ TEST_CASE("simulation: no ACK time-out is below what the devices say they need",
 }
 
 TEST_CASE("simulation: a number that its former owner's peer still remembers is tried again",
-          "[simulation][profiles][wanted]") {
+          "[simulation][profiles]") {
   Room room({}, {}, profile_named("mlx5"), profile_named("mlx5"));
   room.far->stale_answers = 1;
   (void)room.connected();
@@ -149,7 +149,7 @@ TEST_CASE("simulation: a number that comes round while it is remembered is answe
 }
 
 TEST_CASE("simulation: a link that comes back where no event says so closes as ever",
-          "[simulation][profiles][wanted]") {
+          "[simulation][profiles]") {
   for (const Profile* each : serving_profiles()) {
     if (each->port_events || each->stream) continue;
     DYNAMIC_SECTION(each->name) {
@@ -174,7 +174,7 @@ TEST_CASE("simulation: a link that comes back where no event says so closes as e
 }
 
 TEST_CASE("simulation: receives of a shared queue that vanish are posted again",
-          "[simulation][profiles][wanted]") {
+          "[simulation][profiles]") {
   // One message after the other to connections that go while it is under way.
   for (const char* name : {"mlx5", "bnxt_re", "hns", "irdma-gen3"}) {
     DYNAMIC_SECTION(name) {

@@ -11,7 +11,7 @@
 #include "tests/support/raw_peer.h"
 
 using namespace simulation;
-using Catch::Matchers::Contains;
+using testing::Contains;
 
 namespace {
 
@@ -120,7 +120,9 @@ TEST_CASE("simulation: one way to a peer that cannot be asked goes at the networ
   const auto mean = (room.world.now() - begin) / static_cast<std::int64_t>(count);
   WARN("one way, " << count << " messages: " << mean.count() << " ns each, the longest "
                    << longest);
-  CHECK(mean < 100us);
-  CHECK(longest < 2000000);
   CHECK(room.world.receives_missing == missing);
+  // iWARP does not tell whether a message has found a receive, and has no second try.
+  const bool blind = chosen_profile().iwarp;
+  CHECK(mean < (blind ? 10100us : 100us));
+  CHECK(longest < (blind ? 11000000 : 2000000));
 }

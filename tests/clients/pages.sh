@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# The pages name files, tests, tags, targets, options, flags, counters and variables: they are there,
+# and docs/options.md has all options. pages.py says what it looks at. First a page with one wrong
+# name of each kind shows that each is noticed.
+# shellcheck disable=SC2016 # what is in quotes here is in pages
+set -u
+# shellcheck source=tests/clients/kit
+. "$(dirname "$0")/kit"
+command -v python3 >/dev/null || { fail python3 'it is not installed (package python3)'; total; exit; }
+pages() { python3 -B tests/clients/pages.py "$@" 2>&1; }
+
+# ---- it can fail --------------------------------------------------------------------------------
+# Each line with what is to be said of it.
+expected=$work/expected page=$work/wrong.md
+: >"$expected"
+line() {  # TEXT [COMPLAINT]
+  printf '%s\n' "$1" >>"$page"
+  [ -z "${2-}" ] || echo "$page:$(wc -l <"$page"): $2" >>"$expected"
+}
+line '# A page'
+line 'A [link](nowhere.md).' 'the link leads nowhere: nowhere.md'
+line 'A [heading](#nowhere), and [one](#a-page) that is there.' 'the link leads nowhere: #nowhere'
+line '`tests/run`, `conn/NAME/type.h`, `bench_*.sh`, `build/kv-server` are there.'
+line 'A file: `conn/nowhere.cc`.' 'there is no conn/nowhere.cc'
+line 'Some: `tests/nowhere_*.cc`.' 'there is no tests/nowhere_*.cc'
+line 'One without its folder: `nowhere.sh`.' 'no file is called nowhere.sh'
+line 'One that is built: `build/no-such`.' 'nothing makes build/no-such'
+line 'A line: `conn/endpoint.cc` 131.' 'conn/endpoint.cc 131: lines move; name the function'
+line 'A function: `conn/endpoint.cc` parse(), nowhere().' 'conn/endpoint.cc has no nowhere()'
+line 'A test: "tcp: it is nowhere".' 'no test is called "tcp: it is nowhere"'
+line 'A tag: `[tcp]~[nowhere]`.' 'no test has the tag [nowhere]'
+line 'A target: `make nowhere`, and not `make test`.' 'the Makefile has no target nowhere'
+line 'A variable of it: `make soak NOWHERE=1`.' 'the Makefile knows no NOWHERE='
+line 'An option: `nowhere=1`, and not `verify=no`.' 'no transport has an option nowhere'
+line 'In a URL: `rdma://10.0.0.1:1?window=1m&nowhere=2`.' 'no transport has an option nowhere'
+line 'A flag: `kv-server --listen tcp://*:1 --nowhere`.' 'kv-server has no --nowhere'
+line 'Anybody'"'"'s: `--nowhere-at-all`.' 'nothing in the tree knows --nowhere-at-all'
+line 'A variable: AECONN_NOWHERE, and not AECONN_BUILD.' \
+  'nothing in the tree knows the variable AECONN_NOWHERE'
+line ''
+line '```sh'
+line 'build/tests/unit-tests "tcp: nowhere*"  # "tcp: *" is there' 'no test is called "tcp: nowhere*"'
+line 'make test-long && tests/nowhere' 'there is no tests/nowhere'
+line '```'
+line ''
+line '| what | proven by |'
+line '|---|---|'
+line '| a | `conformance_io`, `nowhere` |' 'there is no tests/nowhere_test.cc'
+line ''
+line '| what | option | counter | test |'
+line '|---|---|---|---|'
+line '| a | `window` | `nowhere_at_all` | |' 'nothing counts nowhere_at_all'
+line '| a | `nowhere` | `refused` | |' 'no transport has an option nowhere'
+line '| a | `window` | `refused` | "another subject: nowhere" |' \
+  'no test is called "another subject: nowhere"'
+said=$(pages "$page")
+is 'each wrong name of a page is noticed, at its line, and no right one' '' \
+  "$(diff <(sort "$expected") <(grep "^$page" <<<"$said" | sort))"
+while read -r kind looked wrong; do
+  [ "$kind" = counters ] || is "the page has a wrong name among its $kind" yes \
+    "$([ "$wrong" -gt 0 ] && [ "$looked" -gt "$wrong" ] && echo yes)"
+done < <(grep -E '^[a-z]+ [0-9]+ [0-9]+$' <<<"$said")
+
+page=$work/options.md
+printf '## unix\n\n| option | | default |\n|---|---|---|\n| `mode` | | |\n| `colour` | | |\n' >"$page"
+said=$(pages "$page")
+has 'an option that is described and is none is noticed' ":6: unix has no option colour" "$said"
+has 'an option that is not described is noticed' ":1: the option backlog of unix is not described" "$said"
+is 'one that is both is not' '' "$(grep 'mode of unix' <<<"$said")"
+
+# ---- the pages of this tree ---------------------------------------------------------------------
+mapfile -t all < <(find . -name '*.md' -not -path './build/*' -not -path './.git/*' | sed 's|^\./||' | sort)
+said=$(pages "${all[@]}")
+is 'it has looked at every kind' 11 "$(grep -cE '^[a-z]+ [1-9][0-9]* [0-9]+$' <<<"$said")"
+grep -vE '^[a-z]+ [0-9]+ [0-9]+$' <<<"$said"
+while read -r kind looked wrong; do
+  is "pages: $kind ($looked)" 0 "$wrong"
+done < <(grep -E '^[a-z]+ [0-9]+ [0-9]+$' <<<"$said")
+total

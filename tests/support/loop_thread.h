@@ -1,0 +1,66 @@
+#pragma once
+// A server on a thread of its own, so that only its allocations are its own.
+
+#include <functional>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "ae/libev_loop.h"
+#include "conn/endpoint.h"
+#include "tests/support/allocations.h"
+
+namespace testing {
+
+class LoopThread {
+ public:
+  /// Serves at `address`; returns when the LoopThread is destroyed.
+  using Run = std::function<void(ae::LibevLoop& loop, const conn::Endpoint& address)>;
+
+  /// `body` runs on the thread: it makes a loop and who listens on it, and calls `run` once. What
+  /// it throws before that is thrown here.
+  explicit LoopThread(std::function<void(const Run& run)> body) {
+    std::promise<conn::Endpoint> listening;
+    auto where = listening.get_future();
+    thread_ = std::thread([this, body = std::move(body), &listening] {
+      try {
+        body([&](ae::LibevLoop& loop, const conn::Endpoint& at) {
+          let_libev_grow(loop);
+          loop_ = &loop;
+          listening.set_value(at);
+          loop.run();
+        });
+      } catch (...) {
+        if (loop_ != nullptr) throw;
+        listening.set_exception(std::current_exception());
+      }
+    });
+    try {
+      address = where.get();
+    } catch (...) {
+      thread_.join();
+      throw;
+    }
+  }
+  ~LoopThread() {
+    loop_->post([this] { loop_->stop(); });
+    thread_.join();
+  }
+  LoopThread(const LoopThread&) = delete;
+  LoopThread& operator=(const LoopThread&) = delete;
+
+  /// Its allocations so far.
+  Allocations watch(bool on) const {
+    std::promise<Allocations> answer;
+    loop_->post([&answer, on] { answer.set_value(watch_allocations(on)); });
+    return answer.get_future().get();
+  }
+
+  conn::Endpoint address;
+
+ private:
+  ae::LibevLoop* loop_ = nullptr;
+  std::thread thread_;
+};
+
+}  // namespace testing
