@@ -393,7 +393,8 @@ void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool waits_for_proof = stream_.beyond_proof() && tx_.staged() != 0;
   const bool asks = state_->now() >= ask_at_;
   const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
-  if (!stream_.wants_silent_probe() && !((prove || waits_for_proof || asks) && nobody_asked)) return;
+  if (!stream_.wants_silent_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
+    return;
   if (chain.full()) return;
   chain.write_nothing(stream_.remote_address(), stream_.remote_key());
   plan.signal_last = true;
@@ -452,7 +453,7 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
   }
 }
 
-// --- the loop's end
+// --- without the loop
 // ----------------------------------------------------------------------------------------
 
 bool RdmaConnection::has_undelivered() const noexcept {
@@ -460,17 +461,45 @@ bool RdmaConnection::has_undelivered() const noexcept {
   return tx_.staged() != 0 || static_cast<std::int32_t>(last_data_ - done_) > 0;
 }
 
-bool RdmaConnection::do_drain(ae::TimePoint until) noexcept {
-  if (!has_undelivered()) return true;
-  delivering_ = true;
+bool RdmaConnection::do_flush(ae::TimePoint until) noexcept {
+  const auto handed_on = [this] { return phase_ != Phase::kOpen || tx_.staged() == 0; };
   post_due();
-  if (until > clock_now()) {
+  if (!handed_on() && until > clock_now()) {
     try {
-      state_->pump([this] { return !has_undelivered(); }, until);
+      state_->pump(handed_on, until);
     } catch (const std::exception&) {  // no memory to wait with
     }
   }
-  return !has_undelivered();
+  return handed_on();
+}
+
+// A completion on iWARP says that the stream has the bytes; that they have arrived only its end
+// says. So that is brought about, as close() does.
+bool RdmaConnection::has_left() noexcept {
+  if (has_undelivered()) return false;
+  if (!context_ || !context_->device().iwarp()) return true;
+  if (phase_ == Phase::kOpen && last_data_ != 0) {
+    move_phase(Phase::kClosing);
+    close_deadline_ = clock_now();
+    state_->want_flush(*this);
+  }
+  continue_close();
+  return phase_ != Phase::kClosing &&
+         (phase_ != Phase::kDisconnecting || !clean_end_ || peer_gone_);
+}
+
+bool RdmaConnection::do_drain(ae::TimePoint until) noexcept {
+  if (has_undelivered()) {
+    delivering_ = true;
+    post_due();
+  }
+  if (!has_left() && until > clock_now()) {
+    try {
+      state_->pump([this] { return has_left(); }, until);
+    } catch (const std::exception&) {  // no memory to wait with
+    }
+  }
+  return has_left();
 }
 
 ae::Duration RdmaConnection::end_linger() const noexcept {
