@@ -55,9 +55,14 @@ SERVER_SRC  := $(filter-out examples/kv_server/cli_%,$(KV_SRC))
 CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_SRC))
 PERF_SRC    := $(wildcard examples/conn_perf/*.cc)
 SINGLE_SRC  := $(wildcard examples/*.cc)# each a program of its own
-TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC))
+# TESTS=library leaves out the tests of the examples, and the examples.
+EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC)))
+TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(EXAMPLES_TESTED)
 ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread' tests/*_test.cc)
+endif
+ifeq ($(TESTS),library)
+TEST_SRC    := $(filter-out tests/kv_% tests/perf_%,$(TEST_SRC))
 endif
 FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.cc)
 # The simulation has tests for TLS over RDMA, so it needs both.
@@ -83,7 +88,7 @@ PROGRAMS := $(if $(filter %/server_main.cc,$(KV_SRC)),$(OUT)/kv-server) \
             $(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC))
 FUZZERS  := $(patsubst tests/fuzz/%.cc,$(OUT)/%,$(FUZZ_SRC))
 
-.PHONY: all help demo test test-long unit-tests install uninstall clean format tidy fuzz fuzzers check-valkey bench-redis headers
+.PHONY: all help demo test test-ci test-long unit-tests install uninstall clean format tidy fuzz fuzzers check-valkey bench-redis headers
 .DELETE_ON_ERROR:
 
 all: $(STATIC) $(SHARED) $(PROGRAMS)  ## the library and the examples, into build/
@@ -121,10 +126,15 @@ $(OUT)/obj/%.o: %.cc $(OUT)/flags
 	@echo "  CXX  $<"
 	$(Q)$(CXX) $(ALL_CPPFLAGS) $(EXTRA) $(ALL_CXXFLAGS) $(LIGHTER) -c -o $@ $<
 
+# Options of the command line are most of these; no request passes there.
+$(OUT)/obj/examples/%_main.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,-O1 -g1)
+
 # ---- trying and testing -------------------------------------------------------------------------
 demo:  ## kv-server and kv-cli over TCP, Unix sockets and RDMA, with a table at the end
-	@tools/packages demo
-	@$(MAKE) all
+	@tools/packages build
+# To install what boots the microVM takes as long as to compile, and waits: both at once.
+	@tools/packages demo & packages=$$!; $(MAKE) $(OUT)/kv-server $(OUT)/kv-cli; built=$$?; \
+	  wait $$packages && exit $$built
 	@examples/demo
 
 test:  ## all tests, inside and outside the microVM
@@ -136,6 +146,11 @@ test-long:  ## what takes longer: sanitizers, churn, fuzzing by executions, soak
 	@$(MAKE) sanitize-builds
 	@$(MAKE) programs fuzzers-too
 	@tests/long
+
+test-ci:  ## what CI runs beside `make test`: the same by seconds, a part of it under sanitizers
+	@tools/packages test
+	@$(MAKE) all programs fuzzers-too
+	@tests/long ci
 
 sanitize: sanitize-builds  ## all tests under ASan+LSan+UBSan, the threads under TSan, memcheck
 	@tests/sanitize all
@@ -173,9 +188,23 @@ $(PROGRAM_MAINS:%=$(OUT)/tests/%): $(OUT)/tests/%: $(OUT)/obj/tests/programs/%.o
 HASH  := \#
 CATCH := $(shell echo '$(HASH)include <catch2/catch_all.hpp>' | $(CXX) $(CPPFLAGS) -E -x c++ - >/dev/null 2>&1 && echo 3)
 $(OUT)/obj/tests/%.o: EXTRA = $(if $(CATCH),-DAECONN_CATCH2_V3)
-# Most of a build is tests: these flags take a quarter off their time, and what a debugger loses is
-# the names of their locals.
-$(OUT)/obj/tests/%.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,$(if $(filter asan,$(CONFIG)),$(if $(filter %_test.cc,$<),-O0,-O1),-O1) -g1)
+# Most of a build is tests: these flags take half off their time, and what a debugger loses is the
+# names of their locals. Undefined behaviour is looked for in what the tests call.
+$(OUT)/obj/tests/%.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,$(if $(filter %_test.cc,$<),-O0,-O1) -g1)
+$(OUT)/obj/tests/%_test.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,-O0 -g1) $(if $(filter asan,$(CONFIG)),-fno-sanitize=undefined)
+# What tests include of others, compiled once. ccache and clang++ do without.
+PRECOMPILED := $(if $(findstring clang,$(CXX))$(findstring ccache,$(CXX) $(shell command -v $(CXX))),,$(OUT)/obj/tests/precompiled.h)
+ifneq ($(PRECOMPILED),)
+$(OUT)/obj/tests/%_test.o: EXTRA += -include $(PRECOMPILED)
+$(patsubst %.cc,$(OUT)/obj/%.o,$(filter %_test.cc,$(TEST_SRC) $(wildcard tests/simulation/tests/*_test.cc))): $(PRECOMPILED).gch
+$(PRECOMPILED).gch: EXTRA = $(if $(CATCH),-DAECONN_CATCH2_V3)
+$(PRECOMPILED).gch: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,-O0 -g1) $(if $(filter asan,$(CONFIG)),-fno-sanitize=undefined)
+$(PRECOMPILED).gch: tests/support/precompiled.h $(OUT)/flags
+	@mkdir -p $(@D)
+	@echo "  CXX  $<"
+	$(Q)$(CXX) $(ALL_CPPFLAGS) $(EXTRA) $(ALL_CXXFLAGS) $(LIGHTER) -x c++-header -o $@ $<
+	@cp $< $(PRECOMPILED)
+endif
 unit-tests: $(OUT)/tests/unit-tests  ## only build build/tests/unit-tests
 $(OUT)/tests/unit-tests: $(call obj,$(TEST_SRC)) $(STATIC)
 	@mkdir -p $(@D)

@@ -88,6 +88,7 @@ class Source {
   /// look once more. False vetoes the sleep.
   virtual bool arm() { return true; }
   /// How long the loop may busy-poll has_pending_now() before it arms and sleeps. 0: not at all.
+  /// Every 20 us the loop looks at descriptors and timers meanwhile, in a turn of its iteration.
   virtual Duration spin_budget() const { return Duration::zero(); }
   /// Looks for new work without a system call; used while spinning. True ends the spin.
   virtual bool has_pending_now() { return has_pending(); }

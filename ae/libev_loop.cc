@@ -2,6 +2,7 @@
 //
 //   ev_prepare, lowest priority   deferred objects go -> sources' pending work -> before_sleep
 //                                 hooks -> flush -> spin, arm, or veto -> file interest to libev
+//                                 (a spin goes on after each look at descriptors and timers)
 //   (libev sleeps, or polls while the veto's ev_idle is active)
 //   ev_check, highest priority    after_sleep hooks
 //   ev_io                         file handlers
@@ -17,6 +18,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <deque>
@@ -42,6 +44,8 @@ constexpr std::size_t kTimersPerIteration = 1000;
 constexpr std::size_t kPostsPerIteration = 1000;
 // Handlers of sources that run before descriptors are looked at again.
 constexpr std::size_t kServedPerIteration = 64;
+// How often a loop that spins looks at descriptors and timers.
+constexpr Duration kSpinLooks = std::chrono::microseconds(20);
 // A batch that grew beyond this gives its memory back.
 constexpr std::size_t kPostsKept = 16384;
 
@@ -94,7 +98,8 @@ struct LibevLoop::Impl {
   bool serve_sources(bool after_events);
   bool other_work_waiting();  // than that of sources
   bool work_waiting();
-  bool spin(Duration budget);
+  enum class Spun { kWork, kLook, kNothing };
+  Spun spin(Duration budget);
   void set_sleep(bool allowed) noexcept;
   void after_sleep();
   void run_tail();
@@ -137,6 +142,9 @@ struct LibevLoop::Impl {
   bool serving = false;         // inside before_sleep()
   unsigned sleep_number = ~0u;  // libev's number of the iteration that before_sleep() ended last
   std::size_t ran_before = 0;   // core.ran at the end of before_sleep()
+  bool spinning = false;        // until spin_end, with looks at the descriptors between
+  bool spin_looks = false;      // this iteration is one of those
+  TimePoint spin_end;
   mutable TimePoint time;
   mutable bool time_known = false;
 };
@@ -224,6 +232,7 @@ void LibevLoop::Impl::run() {
   refuse_reentry("run()");
   if (std::exchange(stop_requested, false)) return;
   running = true;
+  spinning = false;
   if (!core.owned) ev_ref(core.loop);  // until stop(), whether or not there is anything to wait for
   ev_run(core.loop, 0);
   if (!core.owned) ev_unref(core.loop);
@@ -238,7 +247,10 @@ std::size_t LibevLoop::Impl::process_events(Process flags) {
   const std::size_t ran = core.ran;
   if (!core.owned) ev_ref(core.loop);
   single = true;
-  ev_run(core.loop, core.allows(kDontWait) ? EVRUN_NOWAIT : EVRUN_ONCE);
+  spinning = false;
+  do {  // looks of a spin are parts of one iteration
+    ev_run(core.loop, core.allows(kDontWait) ? EVRUN_NOWAIT : EVRUN_ONCE);
+  } while (std::exchange(spin_looks, false) && core.ran == ran && !core.aborting());
   single = false;
   if (!core.owned) ev_unref(core.loop);
   core.allowed = kFullIteration;
@@ -261,7 +273,7 @@ void LibevLoop::Impl::before_sleep() {
     return;
   }
   core.begin_iteration();
-  time_known = false;
+  time_known = spin_looks = false;
   if (!core.in_handler()) deferred.destroy_all();
   const bool after_events = core.ran != ran_before;
   bool may_sleep = false;
@@ -282,8 +294,10 @@ void LibevLoop::Impl::before_sleep() {
 
 // Returns whether the loop may sleep; every source is armed then.
 bool LibevLoop::Impl::serve_sources(bool after_events) {
+  if (after_events) spinning = false;
   for (std::size_t total = 0;;) {
     const std::size_t served = sources.process_pending();
+    if (served != 0) spinning = false;
     core.ran += served;
     total += served;
     if (core.allows(kCallBeforeSleep)) before_hooks.run();
@@ -294,7 +308,7 @@ bool LibevLoop::Impl::serve_sources(bool after_events) {
     if (sources.empty()) return true;
     if (const Duration budget = sources.spin_budget(); budget > Duration::zero()) {
       // While descriptors are busy they are asked first: a spin would only delay them.
-      if (after_events || spin(budget)) return false;
+      if (after_events || spin(budget) != Spun::kNothing) return false;
     }
     if (sources.arm() && !work_waiting()) return true;
     // What came at the last moment is served at once: a look at the descriptors would cost more.
@@ -308,13 +322,22 @@ bool LibevLoop::Impl::other_work_waiting() {
 }
 bool LibevLoop::Impl::work_waiting() { return sources.has_pending() || other_work_waiting(); }
 
-// True if work came.
-bool LibevLoop::Impl::spin(Duration budget) {
-  const auto end = std::chrono::steady_clock::now() + budget;
+// In pieces: between two of them the loop goes round without sleeping, and serves descriptors and
+// timers, whose time no source knows.
+LibevLoop::Impl::Spun LibevLoop::Impl::spin(Duration budget) {
+  const auto clock = [] { return std::chrono::steady_clock::now(); };
+  TimePoint now = clock();
+  if (!std::exchange(spinning, true)) spin_end = now + budget;
+  const TimePoint look = std::min(spin_end, now + kSpinLooks);
   do {
-    if (sources.has_pending_now() || queue->pending()) return true;
-  } while (std::chrono::steady_clock::now() < end);
-  return false;
+    if (sources.has_pending_now() || queue->pending()) {
+      spinning = false;
+      return Spun::kWork;
+    }
+    now = clock();
+  } while (now < look);
+  spinning = spin_looks = now < spin_end;
+  return spinning ? Spun::kLook : Spun::kNothing;
 }
 
 // libev polls without sleeping while an idle watcher is active. A borrowed loop also comes back

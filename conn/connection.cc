@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cerrno>
 #include <climits>
+#include <mutex>
 
 #include "conn/connection_set.h"
 #include "conn/connection_type.h"
@@ -71,6 +72,14 @@ std::string_view to_string(State state) noexcept {
   return "?";
 }
 
+/// What the post of a move to another loop holds. It outlives a connection that is closed before it
+/// arrives, or never leaves. The lock keeps the other thread, where the post may run at once, from
+/// a connection that is still leaving.
+struct Connection::Arrival {
+  std::mutex leaving;
+  Connection* connection = nullptr;  // null: nobody comes (any more)
+};
+
 // --- birth and death -----------------------------------------------------------------------------
 
 Connection::Connection(const ConnectionType& type, ae::EventLoop& loop)
@@ -82,7 +91,7 @@ Connection::Connection(const ConnectionType& type, ae::EventLoop& loop)
 }
 
 Connection::~Connection() {
-  if (arrival_) *arrival_ = nullptr;
+  if (arrival_) arrival_->connection = nullptr;
   leave_set();
 }
 
@@ -289,6 +298,11 @@ ssize_t Connection::refuse(ae::Mask direction) noexcept {
   return -1;
 }
 
+void Connection::flush() noexcept {
+  if (closing_ || loop_ == nullptr || arrival_) return;
+  if (state_ == State::kConnected || state_ == State::kClosed) (void)do_flush(ae::TimePoint::min());
+}
+
 int Connection::shutdown() {
   if (!type_.capabilities().half_close) {
     errno = EOPNOTSUPP;
@@ -347,27 +361,58 @@ bool Connection::rebind(ae::EventLoop& loop) {
     errno = EBUSY;
     return false;
   }
-  return do_rebind(loop);
+  try {
+    return do_rebind(loop);
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return false;
+  }
 }
 
-void Connection::move_to_loop(ae::EventLoop& loop) {
-  leave_set();
-  loop_ = &loop;
-  // The new loop's set may only be touched on its thread. The post outlives a connection that is
-  // closed before it arrives, hence the shared pointer that the destructor clears.
-  arrival_ = std::make_shared<Connection*>(this);
-  loop.post([here = arrival_, &loop] {
-    if (*here != nullptr) (*here)->arrive(loop);
-  });
+Connection::Move::Move(Connection& connection, ae::EventLoop& to)
+    : connection_(connection), to_(to), arrival_(std::make_shared<Arrival>()) {
+  arrival_->leaving.lock();
+  try {
+    to.post([here = arrival_, &to] {
+      const std::lock_guard left(here->leaving);
+      if (here->connection != nullptr) here->connection->arrive(to);
+    });
+  } catch (...) {
+    arrival_->leaving.unlock();
+    throw;
+  }
 }
 
-void Connection::arrive(ae::EventLoop& loop) {
-  arrival_.reset();
-  ConnectionSet& set = ConnectionSet::of(loop);
-  counters_ = &set.counters(type_);
-  set.add(*this);
-  ++counters_->open;
-  if (events_wanted()) handlers_changed();
+Connection::Move::~Move() { arrival_->leaving.unlock(); }
+
+void Connection::Move::leave() noexcept {
+  connection_.leave_set();
+  connection_.loop_ = &to_;
+  connection_.arrival_ = arrival_;
+  arrival_->connection = &connection_;
+}
+
+void Connection::arrive(ae::EventLoop& loop) noexcept {
+  arrival_.reset();  // whoever calls holds another
+  try {
+    ConnectionSet::of(loop).add(*this);  // only its own thread may touch it
+  } catch (const std::bad_alloc&) {
+    if (!closing_) fail(out_of_memory());
+    abandon();  // the loop's end would not find it
+    return;
+  }
+  try {
+    counters_ = &ConnectionSet::of(loop).counters(type_);
+    ++counters_->open;
+    if (events_wanted()) handlers_changed();
+  } catch (const std::bad_alloc&) {
+    if (closing_) return;
+    fail(out_of_memory());
+    try {
+      handlers_changed();              // who waits is told
+    } catch (const std::bad_alloc&) {  // or learns it from the next call
+    }
+  }
 }
 
 }  // namespace conn

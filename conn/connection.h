@@ -70,6 +70,12 @@ class Connection : public ae::Deferred {
   ssize_t write(const void* buffer, std::size_t size);
   /// As writev(2), without its limits on count (IOV_MAX) and size.
   ssize_t writev(const iovec* vectors, int count);
+  /// Hands what write() took to whatever carries it, as far as that takes it without waiting: the
+  /// kernel, the RDMA device, through every layer. The loop does the same in each iteration, so
+  /// this is for a host that will not be back there soon. What the peer has no room for yet stays
+  /// for the loop. It promises no arrival, reports nothing (the next read() or write() tells of a
+  /// failure) and runs no handler; on a connection that is not connected it does nothing.
+  void flush() noexcept;
 
   /// Null removes. Setting one from inside itself takes effect with the next call. Setting the
   /// first throws std::bad_alloc where there is no memory to watch the connection with; none is set
@@ -84,7 +90,8 @@ class Connection : public ae::Deferred {
   int shutdown();
   /// Gives the connection up: no handler runs any more, `this` is gone for the caller (as after
   /// delete). What write() took is still delivered within a bounded linger, which never blocks the
-  /// loop. Safe inside any handler, its own included.
+  /// loop; where the loop ends meanwhile, it gets the time of option end-linger. Safe inside any
+  /// handler, its own included.
   void close() noexcept;
 
   // --- blocking, for handshakes and replication-style code ---------------------------------------
@@ -92,7 +99,9 @@ class Connection : public ae::Deferred {
   /// Reads exactly `size` bytes. Returns size; fewer at end of stream; -1 with errno. ETIMEDOUT in
   /// state kConnected: the time is over, and what came is lost, as with Redis's syncRead.
   ssize_t sync_read(void* buffer, std::size_t size, ae::Duration timeout);
-  /// Writes all. Returns size, or -1 with errno.
+  /// Writes all, and does what flush() does, waiting for room where the peer has none yet. Returns
+  /// size, or -1 with errno. Once all was taken it is no failure if the time ends before the last
+  /// of it could be handed on: the loop goes on with that.
   ssize_t sync_write(const void* buffer, std::size_t size, ae::Duration timeout);
   /// Reads up to '\n', drops it and a '\r' before it, ends the text with NUL. Returns the length
   /// without terminators; -1 with errno: EMSGSIZE when size-1 bytes hold no '\n', ECONNRESET when
@@ -128,7 +137,8 @@ class Connection : public ae::Deferred {
   /// Moves an idle or connected connection to another loop (handlers come along). Call it on the
   /// old loop's thread; from then on the connection belongs to the new loop's: hand it over with a
   /// post to that loop. False with errno EOPNOTSUPP where Capabilities::rebind is false, EBUSY
-  /// while it connects and inside a handler of its own.
+  /// while it connects and inside a handler of its own, ENOMEM: it is where it was then. Where the
+  /// other loop has no memory to watch it with, the connection fails there.
   bool rebind(ae::EventLoop& loop);
 
   ~Connection() override;
@@ -145,9 +155,18 @@ class Connection : public ae::Deferred {
   /// A handler was set or removed (in on_read_, on_write_, barrier_).
   virtual void handlers_changed() = 0;
   virtual int do_shutdown() = 0;
-  virtual void do_flush() {}
+  /// Hands what write() took to the layer below or the device, waiting until `until` at most, and
+  /// not at all for a time that is past. True if nothing is left here. Runs no handler.
+  virtual bool do_flush(ae::TimePoint /*until*/) noexcept { return true; }
+  /// The loop is about to go, and do_abandon() comes next: until `until` at most, what write() took
+  /// may still leave, also after close(). True if no waiting would make a difference any more.
+  /// Called again and again, often for a time that is past, while others are served in turn. Runs
+  /// no handler.
   virtual bool do_drain(ae::TimePoint /*until*/) noexcept { return true; }
+  /// How long all calls of do_drain() together may take (option end-linger); zero: none is made.
   virtual ae::Duration end_linger() const noexcept { return ae::Duration::zero(); }
+  /// Why it has ended, or will be said to have ended once what arrived before has been read.
+  virtual const Failure& why_ended() const noexcept { return failure_; }
   /// Begin to go; handlers are cleared. Ends, now or later, in release().
   virtual void do_close() noexcept = 0;
   /// Waits until read (or write) would not say EAGAIN, or the deadline. Runs no handler.
@@ -155,11 +174,15 @@ class Connection : public ae::Deferred {
   /// The loop is being destroyed: free everything that hangs on it, without waiting. Not called
   /// after release().
   virtual void do_abandon() noexcept = 0;
-  virtual bool do_rebind(ae::EventLoop& loop);
-  /// For layers: wait_for() of the connection below.
+  virtual bool do_rebind(ae::EventLoop& loop);  ///< may throw std::bad_alloc, having done nothing
+  // For layers: the same of the connection below.
   static void wait_for(Connection& below, ae::Mask direction, ae::TimePoint deadline) {
     below.wait_for(direction, deadline);
   }
+  static bool flush(Connection& below, ae::TimePoint until) noexcept {
+    return below.do_flush(until);
+  }
+  static const Failure& why_ended(const Connection& below) noexcept { return below.why_ended(); }
 
   // --- what the base gives a transport -----------------------------------------------------------
   enum class [[nodiscard]] Alive : bool{kGone, kYes};
@@ -184,9 +207,24 @@ class Connection : public ae::Deferred {
   /// that direction is due.
   bool error_unread() const noexcept { return died_ && !read_told_; }
   bool error_unwritten() const noexcept { return died_ && !write_told_; }
-  /// For do_rebind(), after the transport has taken its events off the old loop: leaves it now and
-  /// arrives at `loop` through a post, whose thread then calls handlers_changed().
-  void move_to_loop(ae::EventLoop& loop);
+  /// For do_rebind(), in two steps. The first needs memory and may throw, and nothing has changed
+  /// then; the connection arrives at the other loop by a post, whose thread calls
+  /// handlers_changed(). After leave() it is no more on the old loop, so the transport takes its
+  /// events off that before. Dropped without leave(), it undoes itself.
+  struct Arrival;
+  class Move {
+   public:
+    Move(Connection& connection, ae::EventLoop& to);
+    ~Move();
+    Move(const Move&) = delete;
+    Move& operator=(const Move&) = delete;
+    void leave() noexcept;
+
+   private:
+    Connection& connection_;
+    ae::EventLoop& to_;
+    std::shared_ptr<Arrival> arrival_;
+  };
 
   using Slot = ae::HandlerSlot<void(Connection&)>;
   Slot on_connect_, on_read_, on_write_;
@@ -204,7 +242,7 @@ class Connection : public ae::Deferred {
   void tell_transport(Slot& changed);
   void abandon() noexcept;
   void leave_set() noexcept;
-  void arrive(ae::EventLoop& loop);
+  void arrive(ae::EventLoop& loop) noexcept;
   ssize_t refuse(ae::Mask direction) noexcept;
   ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
   bool events_wanted() const noexcept { return !closing_ && loop_ != nullptr && !arrival_; }
@@ -226,7 +264,7 @@ class Connection : public ae::Deferred {
   Quota::Place place_;
   Connection* set_next_ = nullptr;  // links of the loop's ConnectionSet
   Connection** set_link_ = nullptr;
-  std::shared_ptr<Connection*> arrival_;  // set while a rebind's post is under way
+  std::shared_ptr<Arrival> arrival_;  // set while a rebind's post is under way
 };
 
 /// Owns a connection: dropping it closes it.

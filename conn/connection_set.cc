@@ -1,6 +1,19 @@
 #include "conn/connection_set.h"
 
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
 namespace conn {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long one connection waits while others want to go on.
+constexpr ae::Duration kTurn = std::chrono::milliseconds(2);
+
+}  // namespace
 
 ConnectionSet& ConnectionSet::of(ae::EventLoop& loop) {
   static const char key = 0;
@@ -10,6 +23,7 @@ ConnectionSet& ConnectionSet::of(ae::EventLoop& loop) {
 }
 
 ConnectionSet::~ConnectionSet() {
+  drain();
   // From the head each time: abandoning one may destroy others (a handler that owned them).
   while (head_ != nullptr) head_->abandon();
 }
@@ -22,11 +36,47 @@ void ConnectionSet::add(Connection& connection) noexcept {
 }
 
 void ConnectionSet::abandon(const ConnectionType& type) noexcept {
+  drain();  // while the per-loop state of every type is still there: a layer needs the one below
   for (;;) {
     Connection* found = head_;
     while (found != nullptr && &found->type() != &type) found = found->set_next_;
     if (found == nullptr) return;
     found->abandon();
+  }
+}
+
+/// One call of its do_drain(); true once it is done or its time is over.
+bool ConnectionSet::drain(Connection& connection, ae::TimePoint began,
+                          ae::TimePoint until) noexcept {
+  if (connection.released_) return true;
+  const ae::Duration linger = connection.end_linger();
+  if (linger <= ae::Duration::zero()) return true;
+  const ae::TimePoint last = began + linger;
+  return connection.do_drain(std::min(until, last)) || Clock::now() >= last;
+}
+
+void ConnectionSet::drain() noexcept {
+  if (std::exchange(drained_, true) || getpid() != owner_) return;
+  // Nothing is destroyed meanwhile: no handler runs, and what is released waits in the loop's list.
+  // What a layer that was closed hands on is found in the next round, on the connection below.
+  const ae::TimePoint began = Clock::now();
+  std::vector<Connection*> waiting;
+  for (;;) {
+    for (Connection* each = head_; each != nullptr; each = each->set_next_) {
+      if (drain(*each, began, began)) continue;
+      try {
+        waiting.push_back(each);
+      } catch (const std::bad_alloc&) {  // no memory to wait with
+        return;
+      }
+    }
+    if (waiting.empty()) return;
+    // One of them waits, in turn and not for long, and then all are asked.
+    for (std::size_t turn = 0; !waiting.empty(); ++turn) {
+      Connection& one = *waiting[turn % waiting.size()];
+      (void)drain(one, began, Clock::now() + kTurn);
+      std::erase_if(waiting, [&](Connection* each) { return drain(*each, began, began); });
+    }
   }
 }
 

@@ -2,6 +2,8 @@
 // What conn/ keeps for one loop: its live connections, so that the loop's end reaches them, and the
 // counters of each type. Used by the base and by transports; host programs do not need it.
 
+#include <unistd.h>
+
 #include <map>
 
 #include "ae/event_loop.h"
@@ -18,15 +20,24 @@ class ConnectionSet final : public ae::LoopLocal {
   ~ConnectionSet() override;
 
   void add(Connection& connection) noexcept;
+  /// The loop ends: what write() took gets the time of its option end-linger to leave, all
+  /// connections of all types at once. Only the first call does anything, and only in the process
+  /// that made the set: a child of fork() has no business with its parent's connections.
+  void drain() noexcept;
   /// The address stays valid as long as the loop.
   LoopCounters& counters(const ConnectionType& type) { return counters_[&type]; }
 
-  /// Ends every connection of `type`, as the loop's end would. For a transport whose own per-loop
-  /// state may go before this set does: the loop destroys its locals in reverse order of creation.
+  /// Ends every connection of `type`, as the loop's end would, and drains all of them before. For a
+  /// transport whose own per-loop state may go before this set does: the loop destroys its locals
+  /// in reverse order of creation.
   void abandon(const ConnectionType& type) noexcept;
 
  private:
+  static bool drain(Connection& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
+
   Connection* head_ = nullptr;
+  const pid_t owner_ = getpid();
+  bool drained_ = false;
   std::map<const ConnectionType*, LoopCounters> counters_;  // a map, for its stable addresses
 };
 

@@ -8,6 +8,11 @@ ConnectionPtr ConnectionType::adopt(ae::EventLoop&, int) const {
   throw Error(std::string(name()) + " connections have no descriptor that could be taken over");
 }
 
+ListenerPtr ConnectionType::adopt_listener(ae::EventLoop&, int, AcceptHandler,
+                                           const Options&) const {
+  throw Error(std::string(name()) + " listeners have no descriptor that could be taken over");
+}
+
 LoopCounters& ConnectionType::counters(ae::EventLoop& loop) const {
   return ConnectionSet::of(loop).counters(*this);
 }

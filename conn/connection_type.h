@@ -59,11 +59,23 @@ class ConnectionType {
   [[nodiscard]] virtual ConnectionPtr create(ae::EventLoop& loop) const = 0;
 
   /// Makes a connected socket of the host's own a connection, which owns it from now on: accepted
-  /// elsewhere, inherited, from socketpair(2). It becomes non-blocking and close-on-exec. Throws
-  /// Error where the type has no descriptors (Capabilities::descriptor), where a handshake has to
-  /// come first (tls: adopt it below and TlsType::wrap() that), or if `fd` is not a connected
-  /// stream socket of the type's family; `fd` is then still the caller's.
+  /// elsewhere, inherited, from socketpair(2). It becomes non-blocking and close-on-exec, and gets
+  /// the type's options (nodelay, keepalive, buffers, ...). Throws Error where the type has no
+  /// descriptors (Capabilities::descriptor), where a handshake has to come first (tls: adopt it
+  /// below and TlsType::wrap() that), or if `fd` is not a connected stream socket of the type's
+  /// family; `fd` is then still the caller's.
   [[nodiscard]] virtual ConnectionPtr adopt(ae::EventLoop& loop, int fd) const;
+  /// The same for a socket that listens already: from socket activation (LISTEN_FDS), from a master
+  /// that bound it. The listener has the type's options with `options` over them, and its
+  /// connections have them. What was decided when the socket was made stays (address, reuseport,
+  /// mode), as does its backlog unless one of the two gives one. `fd` is closed when listening
+  /// ends; others who hold the socket listen on, a Unix socket's file stays. It becomes
+  /// non-blocking for all who hold it. Throws Error where the type has no listening descriptors,
+  /// for a bad option, or if `fd` is not a listening stream socket of the type's family; `fd` is
+  /// then still the caller's.
+  [[nodiscard]] virtual ListenerPtr adopt_listener(ae::EventLoop& loop, int fd,
+                                                   AcceptHandler accepted,
+                                                   const Options& options = {}) const;
 
   // Redis's pending-data calls, for a host that drives them itself. On our own loop they are
   // sources and run without being called.

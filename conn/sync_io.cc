@@ -67,6 +67,7 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
       sent += static_cast<std::size_t>(n);
     } else if (n == 0 || would_block(errno)) {
       if (!deadline.wait_again()) {
+        flush();
         errno = ETIMEDOUT;
         return -1;
       }
@@ -75,6 +76,7 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
       return -1;
     }
   }
+  if (sent != 0) (void)do_flush(deadline.at());
   return static_cast<ssize_t>(sent);
 }
 

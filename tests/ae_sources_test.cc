@@ -224,8 +224,8 @@ TEST_CASE("event loop: it spins for the budget before it arms, and work ends the
     };
     loop.process_events(kFullIteration);
     CHECK(source.polls == 1000);
+    CHECK(journal.find("sa") == std::string::npos);
     CHECK(loop.process_events(kPoll) == 1);
-    CHECK(journal == "sp sf sp sf ");
   }
   SECTION("a post comes") {
     source.budget = 1h;
@@ -245,7 +245,9 @@ TEST_CASE("event loop: it spins for the budget before it arms, and work ends the
     loop.process_events(kFullIteration);
     CHECK(source.polls > 1);
     CHECK(armed - start >= 2ms);
-    CHECK(journal == "sp sf sa ");
+    // It went round now and then, and armed once.
+    CHECK(journal.starts_with("sp sf sp sf "));
+    CHECK(journal.find("sa ") == journal.size() - 3);
   }
   SECTION("there is no budget") {
     loop.add_time_event(0ms, [] { return kNoMore; });
@@ -261,6 +263,71 @@ TEST_CASE("event loop: it spins for the budget before it arms, and work ends the
     CHECK(loop.process_events(kFullIteration) == 1);
     CHECK(source.polls == 0);
   }
+}
+
+TEST_CASE("event loop: a spin holds back no timer, no descriptor and no hook", "[ae]") {
+  LibevLoop loop;
+  TestSource source(nullptr);
+  source.budget = 1h;
+  loop.add_source(source);
+  SECTION("a timer") {
+    const auto start = steady_clock::now();
+    int fired = 0;
+    loop.add_time_event(1ms, [&] {
+      ++fired;
+      return kNoMore;
+    });
+    CHECK(loop.process_events(kFullIteration) == 1);
+    CHECK(fired == 1);
+    CHECK(steady_clock::now() - start >= 1ms);
+    CHECK(source.polls > 1);
+  }
+  SECTION("a descriptor") {
+    Sockets s;
+    source.on_poll = [&] {
+      if (source.polls == 10) s.send();
+    };
+    int reads = 0;
+    loop.add_file_event(s.near, kReadable, [&](int fd, Mask) { reads += take_byte(fd) ? 1 : 0; });
+    CHECK(loop.process_events(kFullIteration) == 1);
+    CHECK(reads == 1);
+  }
+  SECTION("all of them, in run()") {
+    Sockets s;
+    int hooks = 0, reads = 0, timers = 0;
+    loop.add_before_sleep([&] { ++hooks; });
+    loop.add_file_event(s.near, kReadable, [&](int fd, Mask) { reads += take_byte(fd) ? 1 : 0; });
+    loop.add_time_event(1ms, [&]() -> ae::Duration {
+      s.send();
+      if (++timers < 10) return 1ms;
+      loop.add_time_event(1ms, [&] {
+        loop.stop();
+        return kNoMore;
+      });
+      return kNoMore;
+    });
+    loop.run();
+    CHECK(reads == 10);
+    CHECK(hooks > 10);
+  }
+  loop.remove_source(source);
+}
+
+TEST_CASE("event loop: a spin ends with its budget, whatever it looked at meanwhile", "[ae]") {
+  LibevLoop loop;
+  TestSource source(nullptr);
+  source.budget = 3ms;
+  loop.add_source(source);
+  const auto start = steady_clock::now();
+  steady_clock::time_point armed;
+  source.on_arm = [&] {
+    if (armed == steady_clock::time_point{}) armed = steady_clock::now();
+    loop.stop();
+    source.vetoes = 1;
+  };
+  loop.run();
+  CHECK(armed - start >= 3ms);
+  loop.remove_source(source);
 }
 
 TEST_CASE("event loop: one iteration does not sleep after it has served a source", "[ae]") {

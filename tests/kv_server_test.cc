@@ -119,6 +119,21 @@ constexpr std::size_t kOneTurn = 4 << 20;  // what one client may add before it 
 
 }  // namespace
 
+TEST_CASE("server: CLIENT INFO shows what info() says of the connection", "[kv]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    KvSite site(transport);
+    const ConnectionPtr client = site.client();
+    testing::send(site.loop, *client, request({"CLIENT", "INFO"}));
+    testing::Collector reply(*client);
+    RUN_UNTIL(site.loop, reply.bytes.ends_with("\n\r\n"));
+    REQUIRE(reply.bytes.find(" transport=" + transport.name) != std::string::npos);
+    for (const auto& [key, value] : client->info()) {  // of the same kind at both ends
+      if (key == "server-name" || key == "alpn") continue;
+      CHECK(reply.bytes.find(" " + key + "=") != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("kv-server: hundreds that never read their replies hold no more than the limits say",
           "[kv][hostile][limits]") {
   FOR_EVERY_TRANSPORT(transport) {

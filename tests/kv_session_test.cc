@@ -202,6 +202,26 @@ TEST_CASE("session: CLIENT LIST and INFO name transports, CLIENT KILL ends other
   REQUIRE_FALSE(a.killed());
 }
 
+TEST_CASE("session: CLIENT INFO adds what the transport says, as it is now, on one line", "[kv]") {
+  Server server(test_clock);
+  int unsent = 0;
+  kv::SessionInfo info{"tls", "10.0.0.1:1", "10.0.0.9:6379", 7};
+  info.facts = [&unsent] {
+    return kv::SessionInfo::Facts{{"server-name", "a b\nid=2 flags=N"},
+                                  {"fd", "7"},
+                                  {"unsent", std::to_string(++unsent)},
+                                  {"device", ""}};
+  };
+  Session session(server, info);
+  const std::string before = call(session, {"CLIENT", "INFO"});
+  REQUIRE(before.find(" transport=tls server-name=a?b?id=2?flags=N unsent=1 device=\n") !=
+          std::string::npos);
+  REQUIRE(before.find(" fd=7 ") == before.rfind("fd=7") - 1);
+  REQUIRE(call(session, {"CLIENT", "INFO"}).find(" unsent=2 ") != std::string::npos);
+  // LIST is asked often and of many: it stays short.
+  REQUIRE(call(session, {"CLIENT", "LIST"}).find(" transport=tls\n") != std::string::npos);
+}
+
 TEST_CASE("session: CLIENT REPLY switches replies off and on", "[kv]") {
   Server server(test_clock);
   Session session(server, info());

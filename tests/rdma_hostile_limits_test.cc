@@ -3,6 +3,9 @@
 #if AECONN_RDMA
 
 #include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
@@ -103,16 +106,22 @@ TEST_CASE("rdma hostile: beyond memory-limit windows do not grow, bytes flow and
   CHECK(most == 64u << 10);
   const std::uint64_t refusals = count(scene, "memory_refusals");
   CHECK(refusals > 0);
-  const auto late = connect();
-  CHECK(late->over());
-  CHECK(late->private_data.find("memory-limit") == 0);
+  // What slabs have left is used up first.
+  std::vector<std::unique_ptr<RawPeer>> late;
+  do {
+    late.push_back(connect());
+  } while (!late.back()->over() && late.size() < 32);
+  REQUIRE(late.back()->over());
+  CHECK(late.back()->private_data.find("memory-limit") == 0);
   CHECK(count(scene, "memory_refusals") > refusals);
   scene.innocent_echoes();
 }
 
 TEST_CASE("rdma hostile: the key of a window that was taken back is refused",
           "[rdma-device][hostile]") {
-  const std::string isolation = GENERATE("auto", "connection", "none");
+  // Without bound keys the memory stays registered for a while, in a domain of its own: who writes
+  // there reaches nobody, itself least of all.
+  const std::string isolation = GENERATE("auto", "connection");
   INFO("isolation=" << isolation);
   Scene scene("keepalive=200ms&max-window=64k&isolation=" + isolation);
   const auto peer = scene.raw_client();
@@ -121,7 +130,18 @@ TEST_CASE("rdma hostile: the key of a window that was taken back is refused",
   RUN_UNTIL(scene.loop, peer->received.size() == 65536 && peer->offers.size() == 2);
   // After a second of quiet one window is enough, and the first one is freed.
   RUN_UNTIL(scene.loop, pinned_by(*scene.log.newest) == 65536);
+  scene.innocent_echoes();  // meanwhile its key is gone
   peer->write("x", first.address, first.key);
+  const std::pair<std::string, std::string> bound("isolation", "window");
+  const auto info = scene.log.newest->info();
+  if (std::find(info.begin(), info.end(), bound) == info.end()) {
+    RUN_UNTIL(scene.loop, peer->idle() || peer->over());
+    peer->stream("as before");
+    RUN_UNTIL(scene.loop, peer->received.size() == 65536 + 9 || peer->over());
+    CHECK(peer->received.ends_with("as before"));
+    CHECK(peer->received.find('x') == std::string::npos);
+    return scene.innocent_echoes();
+  }
   RUN_UNTIL(scene.loop, scene.log.endings.size() == 1);
   CHECK(peer->errors.front() == IBV_WC_REM_ACCESS_ERR);
   CHECK_FALSE(scene.log.endings.front().empty());

@@ -67,7 +67,8 @@ class BlockPool {
   virtual ~BlockPool() = default;
 
   /// At least `size` bytes. Null if there is no memory, `limit` allows no slab for it, or it would
-  /// be of the limit's reserve; then `why` says why, if given. `slab`: how large one may be that is made for it, 0: as usual.
+  /// be of the limit's reserve; then `why` says why, if given. `slab`: how large one may be that is
+  /// made for it, 0: as usual.
   Block* acquire(std::size_t size, const MemoryLimit& limit, Failure* why = nullptr,
                  std::size_t slab = 0) noexcept;
   /// The same, all zeros.
@@ -82,7 +83,7 @@ class BlockPool {
   /// Nothing is left to give back: tick() has nothing to do.
   bool at_rest() const noexcept;
 
-  std::size_t bytes() const noexcept { return bytes_; }          ///< in all slabs
+  std::size_t bytes() const noexcept { return bytes_; }         ///< in all slabs
   std::size_t idle() const noexcept { return bytes_ - used_; }  ///< of them, in nobody's hands
   std::size_t slabs() const noexcept { return slabs_.size(); }
 
@@ -105,7 +106,7 @@ class BlockPool {
   void unlink(Block& block) noexcept;
   void join(Block* block) noexcept;
   void empty_cache(Cache& cache, std::size_t left) noexcept;
-  void grow(std::size_t size, unsigned order, const MemoryLimit& limit, std::size_t slab);
+  void grow(std::size_t size, unsigned order, const MemoryLimit& limit, std::size_t most);
   static bool empty(const Slab& slab) noexcept;
   void drop(std::size_t index) noexcept;
 

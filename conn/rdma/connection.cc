@@ -103,18 +103,21 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
   if (phase_ != Phase::kOpen || pending_failure_) return refuse_write();
   std::size_t left = room();
   std::size_t done = 0;
+  wants_memory_ = false;
   for (int i = 0; i < count && left != 0; ++i) {
     const std::size_t wanted = std::min(vectors[i].iov_len, left);
     const std::size_t taken =
         tx_.append(static_cast<const std::byte*>(vectors[i].iov_base), wanted, settings_.limit());
     done += taken;
     left -= taken;
-    if (taken < wanted) break;
+    wants_memory_ = taken < wanted;
+    if (wants_memory_) break;
   }
   if (done == 0) {
-    if (left != 0) {
+    if (wants_memory_) {
       starved_ = true;
       state_->wait_for_memory(*this);
+      if (posted_ != done_) state_->want_flush(*this);  // its own may come back
     }
     errno = EAGAIN;
     return -1;
@@ -387,9 +390,10 @@ void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
 void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool prove = (phase_ == Phase::kClosing || delivering_) && tx_.staged() == 0;
   const bool waits_for_proof = stream_.beyond_proof() && tx_.staged() != 0;
-  const bool asks = state_->now() >= ask_at_;
+  const bool asks = wants_memory_ || state_->now() >= ask_at_;
   const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
-  if (!stream_.wants_silent_probe() && !((prove || waits_for_proof || asks) && nobody_asked)) return;
+  if (!stream_.wants_silent_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
+    return;
   if (chain.full()) return;
   chain.write_nothing(stream_.remote_address(), stream_.remote_key());
   plan.signal_last = true;
@@ -400,8 +404,8 @@ void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
 // back. Returns the sequence number of the last that does.
 std::uint32_t RdmaConnection::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || phase_ == Phase::kClosing || delivering_ ||
-                           stream_.beyond_proof() || tx_.held() > settings_.send_buffer / 2 ||
-                           tx_.staged() > plan.bytes;
+                           stream_.beyond_proof() || wants_memory_ ||
+                           tx_.held() > settings_.send_buffer / 2 || tx_.staged() > plan.bytes;
   std::uint32_t signaled = last_signaled_;
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;
@@ -448,24 +452,53 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
   }
 }
 
-// --- the loop's end ------------------------------------------------------------------------------
+// --- without the loop
+// ------------------------------------------------------------------------------
 
 bool RdmaConnection::has_undelivered() const noexcept {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return false;
   return tx_.staged() != 0 || static_cast<std::int32_t>(last_data_ - done_) > 0;
 }
 
-bool RdmaConnection::do_drain(ae::TimePoint until) noexcept {
-  if (!has_undelivered()) return true;
-  delivering_ = true;
+bool RdmaConnection::do_flush(ae::TimePoint until) noexcept {
+  const auto handed_on = [this] { return phase_ != Phase::kOpen || tx_.staged() == 0; };
   post_due();
-  if (until > clock_now()) {
+  if (!handed_on() && until > clock_now()) {
     try {
-      state_->pump([this] { return !has_undelivered(); }, until);
+      state_->pump(handed_on, until);
     } catch (const std::exception&) {  // no memory to wait with
     }
   }
-  return !has_undelivered();
+  return handed_on();
+}
+
+// A completion on iWARP says that the stream has the bytes; that they have arrived only its end
+// says. So that is brought about, as close() does.
+bool RdmaConnection::has_left() noexcept {
+  if (has_undelivered()) return false;
+  if (!context_ || !context_->device().iwarp()) return true;
+  if (phase_ == Phase::kOpen && last_data_ != 0) {
+    move_phase(Phase::kClosing);
+    close_deadline_ = clock_now();
+    state_->want_flush(*this);
+  }
+  continue_close();
+  return phase_ != Phase::kClosing &&
+         (phase_ != Phase::kDisconnecting || !clean_end_ || peer_gone_);
+}
+
+bool RdmaConnection::do_drain(ae::TimePoint until) noexcept {
+  if (has_undelivered()) {
+    delivering_ = true;
+    post_due();
+  }
+  if (!has_left() && until > clock_now()) {
+    try {
+      state_->pump([this] { return has_left(); }, until);
+    } catch (const std::exception&) {  // no memory to wait with
+    }
+  }
+  return has_left();
 }
 
 ae::Duration RdmaConnection::end_linger() const noexcept {

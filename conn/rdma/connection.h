@@ -71,10 +71,13 @@ class RdmaConnection final : public QueuedConnection,
   ssize_t do_writev(const iovec* vectors, int count) override;
   int do_shutdown() override;
   void do_close() noexcept override;
-  void do_flush() override { post_due(); }
+  bool do_flush(ae::TimePoint until) noexcept override;
   void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
   bool do_drain(ae::TimePoint until) noexcept override;
   ae::Duration end_linger() const noexcept override;
+  const Failure& why_ended() const noexcept override {
+    return pending_failure_ ? pending_failure_ : Connection::why_ended();
+  }
   void do_abandon() noexcept override;
   bool readable() const override;
   bool writable() const override;
@@ -117,6 +120,7 @@ class RdmaConnection final : public QueuedConnection,
   void after_input();
   ssize_t refuse_write();
   bool has_undelivered() const noexcept;
+  bool has_left() noexcept;
   void retire_sends(std::uint32_t sequence) noexcept;
   std::size_t room() const noexcept;
 
@@ -239,13 +243,14 @@ class RdmaConnection final : public QueuedConnection,
   std::vector<Sent> ring_;  // by sequence modulo its size
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
   ae::TimePoint ask_at_ = ae::TimePoint::max();  ///< for what was posted without a signal
-  std::uint32_t last_data_ = 0;  // of posted_, the last that holds the user's bytes
-  bool post_again_ = false;      // the device's send queue was full
-  bool starved_ = false;         // no memory to send from
-  bool delivering_ = false;      // the loop ends, and asks for proof of what was sent
-  bool live_ = false;            // the queue pair has been connected
-  bool stopped_ = false;         // and was put into its error state by us
-  bool last_receive_ = false;    // of the shared ones has come back
+  std::uint32_t last_data_ = 0;                  // of posted_, the last that holds the user's bytes
+  bool post_again_ = false;                      // the device's send queue was full
+  bool starved_ = false;                         // no memory to send from
+  bool wants_memory_ = false;  ///< the last write took less than there was room for
+  bool delivering_ = false;    // the loop ends, and asks for proof of what was sent
+  bool live_ = false;          // the queue pair has been connected
+  bool stopped_ = false;       // and was put into its error state by us
+  bool last_receive_ = false;  // of the shared ones has come back
   bool waits_for_quiet_ = false;
   bool clean_end_ = false;    // all was delivered, nothing went wrong
   bool path_failed_ = false;  // it looks as if the peer cannot be reached

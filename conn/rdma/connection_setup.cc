@@ -40,7 +40,8 @@ bool RdmaConnection::begin_connect(const Endpoint& to, ae::Duration limit) {
   const ae::TimePoint now = std::chrono::steady_clock::now();
   stream_ = Stream(settings_.stream(Role::kClient), now);
   connect_deadline_ = now + std::min(limit, settings_.connect_timeout);
-  for (auto host = to.hosts.rbegin(); host != to.hosts.rend(); ++host) hosts_.push_back(host->name);
+  for (const Endpoint::Host& host : to.hosts) hosts_.push_back(host.name);
+  std::reverse(hosts_.begin(), hosts_.end());
   port_ = to.port;
   state_->on_spin_wish(settings_.spin);
   return true;

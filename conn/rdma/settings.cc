@@ -80,7 +80,7 @@ Settings Settings::from(const Options& o) {
   s.connect_timeout = o.duration("connect-timeout", s.connect_timeout, milliseconds(1), hours(1));
   s.accept_timeout = o.duration("accept-timeout", s.accept_timeout, milliseconds(1), hours(1));
   s.linger = o.duration("linger", s.linger, ae::Duration::zero(), hours(1));
-  s.end_linger = o.duration("end-linger", s.end_linger, ae::Duration::zero(), hours(1));
+  s.end_linger = EndLinger::parse(o);
   s.spin = o.duration("spin", s.spin, ae::Duration::zero(), milliseconds(100));
   s.isolation = parse_isolation(o.text("isolation", "auto"));
   if (o.text("comp-vector", "auto") != "auto")

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ae/event_loop.h"
+#include "conn/end_linger.h"
 #include "conn/options.h"
 #include "conn/quota.h"
 #include "conn/rdma/cm.h"
@@ -41,8 +42,7 @@ struct Settings {
   ae::Duration connect_timeout = std::chrono::seconds(5);
   ae::Duration accept_timeout = std::chrono::seconds(10);
   ae::Duration linger = std::chrono::seconds(3);
-  ae::Duration end_linger =
-      std::chrono::milliseconds(100);        ///< how long the loop's end may deliver
+  ae::Duration end_linger = EndLinger::kDefault;
   ae::Duration spin = ae::Duration::zero();  ///< busy-poll this long before each sleep
   Isolation isolation = Isolation::kAuto;
   int completion_vector = -1;  ///< of the device's; -1: in turn

@@ -224,21 +224,21 @@ class Stream {
   std::size_t offered_ = kNone;  // the one the peer writes, or will when it has left leaving_
   std::size_t leaving_ = kNone;  // offered before, not full, and the peer has not said it left it
   std::size_t front_ = kNone;    // the one the user reads: oldest with unread bytes
-  bool shorten_ = false;         // a shorter one is to replace the one that is offered
-  bool register_due_ = false;    // the offer has still to be sent
-  bool window_failed_ = false;   // no memory for another window
   ae::TimePoint window_failed_until_{};
-  bool drop_spare_ = false;   // nothing has filled a window for a while
   std::uint32_t desired_;     // length of the next window
   std::uint32_t useful_ = 0;  // the longest that was filled fast in the last burst
   std::uint32_t window_turns_ = 0;
+  bool shorten_ = false;        // a shorter one is to replace the one that is offered
+  bool register_due_ = false;   // the offer has still to be sent
+  bool window_failed_ = false;  // no memory for another window
+  bool drop_spare_ = false;     // nothing has filled a window for a while
+  bool peer_closed_ = false;
+  bool released_ = false;  // take_any() was called
+  bool heard_ = false;
   std::uint64_t offer_sent_ = 0;  // sent_ when the offer had left: what bytes in it prove
   ae::TimePoint offered_at_, last_full_at_, last_data_at_;
   double tokens_;
   ae::TimePoint tokens_at_;
-  bool peer_closed_ = false;
-  bool released_ = false;  // take_any() was called
-  bool heard_ = false;
   ae::TimePoint heard_at_;
 
   // sending

@@ -23,7 +23,7 @@ Owner own(Object* object, const char* call) {
 
 }  // namespace
 
-VerbsError::VerbsError(std::string what_failed, int err)
+VerbsError::VerbsError(const std::string& what_failed, int err)
     : failure_(errno_failure(err, what_failed)) {
   failure_.text += limit_hint(err, kSmall);
 }

@@ -19,7 +19,7 @@ namespace conn::rdma {
 /// A verbs or rdma_cm call that failed.
 class VerbsError : public std::exception {
  public:
-  VerbsError(std::string what_failed, int err);
+  VerbsError(const std::string& what_failed, int err);
   explicit VerbsError(Failure failure) : failure_(std::move(failure)) {}
   const char* what() const noexcept override { return failure_.text.c_str(); }
   const Failure& failure() const noexcept { return failure_; }

@@ -1,5 +1,6 @@
 #include "conn/tcp/linger.h"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -12,6 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// No event tells that the peer has everything.
+constexpr ae::Duration kLook = 1ms;
 constexpr ae::Duration kFirstLook = 10ms, kLastLook = 160ms;
 // A peer that was still sending gets this long a pause before its silence counts as the end.
 constexpr ae::Duration kQuiet = 100ms;
@@ -23,9 +26,39 @@ int unread_bytes(int fd) noexcept {
   return ioctl(fd, FIONREAD, &bytes) == 0 ? bytes : 0;
 }
 
+enum class Rest { kNone, kMore, kOver };
+
+/// Reads what has arrived and throws it away, `most` bytes or a little more; `discarded` counts.
+Rest discard(int fd, std::size_t most, std::size_t& discarded) noexcept {
+  while (discarded < most) {
+    // MSG_TRUNC: TCP drops the bytes without copying them; a socket with kernel TLS copies.
+    char unread[16 * 1024];
+    const ssize_t n = ::recv(fd, unread, sizeof unread, MSG_TRUNC | MSG_DONTWAIT);
+    if (n > 0) {
+      discarded += static_cast<std::size_t>(n);
+    } else if (n == 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)) {
+      return Rest::kOver;
+    } else if (errno != EINTR) {
+      return Rest::kNone;
+    }
+  }
+  return Rest::kMore;
+}
+
 }  // namespace
 
 bool closes_clean(int fd) noexcept { return unsent_bytes(fd) == 0 && unread_bytes(fd) == 0; }
+
+bool deliver(int fd, ae::TimePoint until) noexcept {
+  for (;;) {
+    std::size_t discarded = 0;
+    const Rest rest = discard(fd, kDiscardBudget, discarded);
+    if (rest == Rest::kOver || (rest == Rest::kNone && unsent_bytes(fd) == 0)) return true;
+    const ae::TimePoint now = std::chrono::steady_clock::now();
+    if (now >= until) return false;
+    if (rest == Rest::kNone) poll_until(fd, POLLIN, std::min(until, now + kLook));
+  }
+}
 
 void close_unix(Fd fd) noexcept {
   if (!fd) return;
@@ -69,25 +102,15 @@ void Linger::finish() {
 }
 
 void Linger::readable() {
-  for (std::size_t discarded = 0; discarded < kDiscardBudget;) {
-    // MSG_TRUNC: TCP drops the bytes without copying them; a socket with kernel TLS copies.
-    char unread[16 * 1024];
-    const ssize_t n = ::recv(fd_.get(), unread, sizeof unread, MSG_TRUNC | MSG_DONTWAIT);
-    if (n > 0) {
-      discarded += static_cast<std::size_t>(n);
-      peer_sends_ = true;
-      last_arrival_ = std::chrono::steady_clock::now();
-    } else if (n < 0 && errno == EINTR) {
-      continue;
-    } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      return;
-    } else {
-      // End of stream: nothing can arrive any more that would call for a reset, so the kernel
-      // finishes the delivery by itself. An error: there is nobody to deliver to.
-      finish();
-      return;
-    }
+  std::size_t discarded = 0;
+  const Rest rest = discard(fd_.get(), kDiscardBudget, discarded);
+  if (discarded != 0) {
+    peer_sends_ = true;
+    last_arrival_ = std::chrono::steady_clock::now();
   }
+  // End of stream: nothing can arrive any more that would call for a reset, so the kernel finishes
+  // the delivery by itself. An error: there is nobody to deliver to.
+  if (rest == Rest::kOver) finish();
 }
 
 ae::Duration Linger::tick() {

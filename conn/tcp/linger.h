@@ -18,12 +18,19 @@ bool closes_clean(int fd) noexcept;
 /// already: a Unix socket never lingers.
 void close_unix(Fd fd) noexcept;
 
+/// Waits until the peer's kernel has all that was written to a TCP socket, or is gone, or `until`.
+/// What arrives meanwhile is thrown away, so that a close() after it provokes no reset. True if no
+/// waiting would make a difference any more.
+bool deliver(int fd, ae::TimePoint until) noexcept;
+
 /// Delivers what a TCP socket still has to send, within `limit`, without blocking. `done` runs once
 /// from the loop and may destroy the Linger; destroying it earlier closes the socket at once.
 class Linger {
  public:
   Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, std::function<void()> done);
   void start();
+  /// The loop is about to go: as deliver().
+  bool drain(ae::TimePoint until) noexcept { return !fd_ || deliver(fd_.get(), until); }
   ~Linger();
   Linger(const Linger&) = delete;
   Linger& operator=(const Linger&) = delete;

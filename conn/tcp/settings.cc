@@ -15,6 +15,7 @@ void parse_common(const Options& options, Settings& s) {
   s.max_connections = Quota::parse(options);
   s.connect_timeout = options.duration("connect-timeout", s.connect_timeout, 1ms, 24h);
   s.linger = options.duration("linger", s.linger, 0s, 1h);
+  s.end_linger = EndLinger::parse(options);
   s.send_buffer = static_cast<int>(options.bytes("send-buffer", 0, 0, kMaxBuffer));
   s.receive_buffer = static_cast<int>(options.bytes("receive-buffer", 0, 0, kMaxBuffer));
 }
@@ -46,9 +47,9 @@ SocketAddress parse_source(const Options& options) {
 }  // namespace
 
 Settings tcp_settings(const Options& options) {
-  options.only("tcp", {"accept-batch", "backlog", "connect-timeout", "keepalive", "linger",
-                       "max-connections", "nodelay", "receive-buffer", "reuseport", "send-buffer",
-                       "source", "user-timeout"});
+  options.only("tcp", {"accept-batch", "backlog", "connect-timeout", "end-linger", "keepalive",
+                       "linger", "max-connections", "nodelay", "receive-buffer", "reuseport",
+                       "send-buffer", "source", "user-timeout"});
   Settings s;
   parse_common(options, s);
   s.nodelay = options.flag("nodelay", true);
@@ -60,8 +61,8 @@ Settings tcp_settings(const Options& options) {
 }
 
 Settings unix_settings(const Options& options) {
-  options.only("unix", {"accept-batch", "backlog", "connect-timeout", "linger", "max-connections",
-                        "mode", "receive-buffer", "send-buffer"});
+  options.only("unix", {"accept-batch", "backlog", "connect-timeout", "end-linger", "linger",
+                        "max-connections", "mode", "receive-buffer", "send-buffer"});
   Settings s;
   parse_common(options, s);
   s.mode = parse_mode(options);

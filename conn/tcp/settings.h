@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "ae/event_loop.h"
+#include "conn/end_linger.h"
 #include "conn/options.h"
 #include "conn/quota.h"
 #include "conn/resolver.h"
@@ -17,6 +18,7 @@ struct Settings {
   std::uint64_t max_connections = Quota::kDefault;
   ae::Duration connect_timeout = std::chrono::seconds(5);
   ae::Duration linger = std::chrono::seconds(3);  ///< how long close() may go on delivering
+  ae::Duration end_linger = EndLinger::kDefault;  ///< the same where the loop ends
   int send_buffer = 0, receive_buffer = 0;        ///< bytes; 0: the kernel decides (and adapts)
   // tcp
   bool nodelay = true;

@@ -61,6 +61,15 @@ void apply(const Settings& settings, int fd, int family) noexcept {
   }
 }
 
+void apply_to_adopted(const Settings& settings, int fd, int family) noexcept {
+  apply(settings, fd, family);
+  if (family == AF_UNIX) return;
+  if (!settings.nodelay) set_option(fd, IPPROTO_TCP, TCP_NODELAY, 0);
+  if (settings.keepalive == ae::Duration::zero()) set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 0);
+  if (settings.user_timeout == ae::Duration::zero())
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+}
+
 int start_connect(int fd, const SocketAddress& to, const Settings& settings) noexcept {
   if (to.family() != AF_UNIX && settings.source.size != 0) {
     // The port is left to connect(), which can share it between destinations.

@@ -46,6 +46,10 @@ Fd open_socket(int family) noexcept;
 /// connections inherit all of it on Linux: accepting costs no further call.
 void apply(const Settings& settings, int fd, int family) noexcept;
 
+/// The same for a socket that was somebody else's: what an option turns off is turned off, too.
+/// Buffers that are left to the kernel stay what they are.
+void apply_to_adopted(const Settings& settings, int fd, int family) noexcept;
+
 /// Binds to Settings::source and connects. 0, EINPROGRESS, or why not.
 int start_connect(int fd, const SocketAddress& to, const Settings& settings) noexcept;
 

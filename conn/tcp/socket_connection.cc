@@ -282,6 +282,17 @@ void SocketConnection::do_close() noexcept {
   release();
 }
 
+bool SocketConnection::do_drain(ae::TimePoint until) noexcept {
+  if (linger_) return linger_->drain(until);
+  // A Unix socket's peer has everything; after its end of stream the kernel goes on by itself.
+  if (!fd_ || is_unix() || state() != State::kConnected || read_ended_) return true;
+  return deliver(fd_.get(), until);
+}
+
+ae::Duration SocketConnection::end_linger() const noexcept {
+  return std::min(settings_->linger, settings_->end_linger);
+}
+
 void SocketConnection::do_abandon() noexcept {
   dial_.reset();
   linger_.reset();
@@ -291,8 +302,9 @@ void SocketConnection::do_abandon() noexcept {
 }
 
 bool SocketConnection::do_rebind(ae::EventLoop& to) {
+  Move move(*this, to);
   stop_watching();
-  move_to_loop(to);
+  move.leave();
   return true;
 }
 

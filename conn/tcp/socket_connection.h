@@ -40,6 +40,8 @@ class SocketConnection final : public Connection {
   int do_shutdown() override;
   void do_close() noexcept override;
   void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
+  bool do_drain(ae::TimePoint until) noexcept override;
+  ae::Duration end_linger() const noexcept override;
   void do_abandon() noexcept override;
   bool do_rebind(ae::EventLoop& loop) override;
 

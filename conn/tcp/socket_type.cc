@@ -46,28 +46,85 @@ ListenerPtr SocketType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                           std::move(accepted));
 }
 
-ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
-  const auto refuse = [&](const std::string& why) {
-    throw Error("descriptor " + std::to_string(fd) + " cannot be taken over: " + why);
-  };
-  int kind = 0;
-  socklen_t size = sizeof kind;
-  SocketAddress peer;
-  peer.size = sizeof peer.storage;
-  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &size) != 0 ||
-      getpeername(fd, peer.get(), &peer.size) != 0)
-    refuse(errno_text(errno));
-  if (kind != SOCK_STREAM) refuse("it is not a stream socket");
-  if ((peer.family() == AF_UNIX) != (name() == "unix"))
-    refuse("it is not a " + std::string(name()) + " socket");
+namespace {
+
+[[noreturn]] void refuse(int fd, const std::string& why) {
+  throw Error("descriptor " + std::to_string(fd) + " cannot be taken over: " + why);
+}
+
+int number_of(int fd, int option) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  if (getsockopt(fd, SOL_SOCKET, option, &value, &size) != 0) refuse(fd, errno_text(errno));
+  return value;
+}
+
+void make_ours(int fd) {
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
       fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
-    refuse(errno_text(errno));
+    refuse(fd, errno_text(errno));
+}
+
+Endpoint endpoint_of(int fd, std::string_view scheme) {
+  const SocketAddress local = local_address_of(fd);
+  Endpoint endpoint;
+  endpoint.scheme = scheme;
+  if (local.family() == AF_UNIX) {
+    endpoint.path = local.to_string();
+  } else {
+    endpoint.hosts.push_back({local.host(), false});
+    endpoint.port = local.port();
+  }
+  return endpoint;
+}
+
+}  // namespace
+
+/// Whatever it is, a stream socket of our family it has to be. Its family.
+int SocketType::check_socket(int fd) const {
+  if (number_of(fd, SO_TYPE) != SOCK_STREAM) refuse(fd, "it is not a stream socket");
+  const int family = number_of(fd, SO_DOMAIN);
+  if (!is_family(family)) refuse(fd, "it is not a " + std::string(name()) + " socket");
+  return family;
+}
+
+ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
+  const int family = check_socket(fd);
+  if (number_of(fd, SO_ACCEPTCONN) != 0)
+    refuse(fd, "it is no connection, it listens: adopt_listener() takes it");
+  SocketAddress peer;
+  peer.size = sizeof peer.storage;
+  if (getpeername(fd, peer.get(), &peer.size) != 0) refuse(fd, errno_text(errno));
+  make_ours(fd);
   auto* connection = new SocketConnection(*this, loop, settings_);
   ConnectionPtr owner(connection);
+  apply_to_adopted(*settings_, fd, family);
   connection->adopt(Fd(fd), peer);
   return owner;
+}
+
+ListenerPtr SocketType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
+                                       const Options& options) const {
+  const Options all = options_.merged_with(options);
+  auto settings = std::make_shared<const Settings>(parse(all));
+  const int family = check_socket(fd);
+  if (number_of(fd, SO_ACCEPTCONN) == 0)
+    refuse(fd, "it does not listen: call listen() on it first, or adopt() if it is connected");
+  // A copy of our own: where something fails the caller still has the descriptor.
+  Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy) refuse(fd, errno_text(errno));
+  make_ours(copy.get());
+  apply_to_adopted(*settings, copy.get(), family);
+  if (all.has("backlog") && ::listen(copy.get(), settings->backlog) != 0)
+    refuse(fd, errno_text(errno));
+  std::vector<Bound> sockets;
+  Endpoint endpoint = endpoint_of(fd, name());
+  sockets.push_back({std::move(copy), std::move(endpoint), nullptr});
+  auto listener = std::make_unique<SocketListener>(*this, loop, std::move(settings),
+                                                   std::move(sockets), std::move(accepted));
+  Fd(fd).reset();
+  return listener;
 }
 
 ConnectionPtr SocketType::create(ae::EventLoop& loop) const {

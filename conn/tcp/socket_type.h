@@ -21,6 +21,8 @@ class SocketType : public ConnectionType {
                      AcceptHandler accepted) const final;
   ConnectionPtr create(ae::EventLoop& loop) const final;
   ConnectionPtr adopt(ae::EventLoop& loop, int fd) const final;
+  ListenerPtr adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
+                             const Options& options = {}) const final;
 
   /// The type's own, or new ones where the endpoint brings options. Throws Error.
   std::shared_ptr<const Settings> settings_for(const Options& endpoint) const;
@@ -32,6 +34,7 @@ class SocketType : public ConnectionType {
     Endpoint endpoint;
     std::function<void()> remove;  ///< run when listening ends; may be empty
   };
+  virtual bool is_family(int family) const noexcept = 0;
   virtual Settings parse(const Options& options) const = 0;
   virtual void check_address(const Endpoint& endpoint) const = 0;
   /// Throws Error. Never empty.
@@ -39,6 +42,7 @@ class SocketType : public ConnectionType {
 
  private:
   friend class SocketListener;
+  int check_socket(int fd) const;
   Options options_;
   std::shared_ptr<const Settings> settings_ = std::make_shared<Settings>();
 };

@@ -13,6 +13,9 @@ class TcpType final : public SocketType {
   std::string_view name() const noexcept override { return "tcp"; }
 
  protected:
+  bool is_family(int family) const noexcept override {
+    return family == AF_INET || family == AF_INET6;
+  }
   Settings parse(const Options& options) const override { return tcp_settings(options); }
   void check_address(const Endpoint& endpoint) const override;
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;

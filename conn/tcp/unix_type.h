@@ -14,6 +14,7 @@ class UnixType final : public SocketType {
   std::string_view name() const noexcept override { return "unix"; }
 
  protected:
+  bool is_family(int family) const noexcept override { return family == AF_UNIX; }
   Settings parse(const Options& options) const override { return unix_settings(options); }
   void check_address(const Endpoint& endpoint) const override;
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;

@@ -296,14 +296,22 @@ ssize_t TlsConnection::pass_to_kernel(const iovec* vectors, int count) {
 
 /// The connection is dead: -1's errno.
 int TlsConnection::die(const char* what) {
-  if (engine_->wire_failed() && below_->error_code()) {
-    fail({below_->error_code(), below_->last_error()});
+  if (const Failure& below = why_below(); below) {
+    fail(below);
   } else {
     if (engine_->failure().code == Errc::kTooManyMessages) ++shared().counters.message_floods;
     fail({engine_->failure().code, what + peer_address() + ": " + engine_->failure().text});
   }
   const std::error_condition condition = error_code().default_error_condition();
   return condition.category() == std::generic_category() ? condition.value() : EIO;
+}
+
+/// What the layer below says of the end it made; empty if the end is of our own making. A
+/// connection below that was lost keeps its reason until what arrived before has been read, which
+/// nobody will do once ours is dead.
+const Failure& TlsConnection::why_below() const noexcept {
+  static const Failure none;
+  return engine_->wire_failed() ? Connection::why_ended(*below_) : none;
 }
 
 int TlsConnection::do_shutdown() {
@@ -351,6 +359,23 @@ void TlsConnection::wait_below(bool reading, bool writing, ae::TimePoint deadlin
                        std::min(deadline, std::chrono::steady_clock::now() + kTurn));
 }
 
+bool TlsConnection::do_flush(ae::TimePoint until) noexcept {
+  if (!engine_ || !below_ || handshaking()) return true;
+  try {
+    while (!engine_->flush()) {
+      if (std::chrono::steady_clock::now() >= until) break;
+      Connection::wait_for(*below_, ae::kWritable, until);
+    }
+    if (!closing()) {
+      watch_below();
+      update_ready();
+    }
+  } catch (const std::bad_alloc&) {  // the loop goes on with it
+  }
+  const bool below = Connection::flush(*below_, until);
+  return engine_->unsent() == 0 && below;
+}
+
 // --- the end -------------------------------------------------------------------------------------
 
 void TlsConnection::leave_loop() noexcept {
@@ -388,28 +413,40 @@ void TlsConnection::finish_close() noexcept {
   release();
 }
 
+bool TlsConnection::do_drain(ae::TimePoint until) noexcept {
+  if (!engine_ || !below_ || handshaking()) return true;
+  (void)do_flush(until);
+  if (engine_->unsent() != 0) return false;
+  if (closing()) finish_close();  // the rest is for the connection below, in its turn
+  return true;
+}
+
+ae::Duration TlsConnection::end_linger() const noexcept {
+  if (!context_) return ae::Duration::zero();
+  return std::min(settings().linger, settings().end_linger);
+}
+
 void TlsConnection::do_abandon() noexcept {
   leave_loop();
+  if (below_) {  // which may stay a little longer
+    try {
+      below_->set_read_handler(nullptr);
+      below_->set_write_handler(nullptr);
+    } catch (const std::bad_alloc&) {
+    }
+  }
   detach_list();
   shared_ = nullptr;
 }
 
 bool TlsConnection::do_rebind(ae::EventLoop& to) {
-  if (below_) {
-    below_->set_read_handler(nullptr);
-    below_->set_write_handler(nullptr);
-    watched_ = ae::kNone;
-    if (!below_->rebind(to)) {
-      const int err = errno;
-      watch_below();
-      errno = err;
-      return false;
-    }
-  }
+  // Ours arrives before the one below: the handlers of that one, which come along, need us there.
+  Move move(*this, to);
+  if (below_ && !below_->rebind(to)) return false;
   leave_loop();
   detach_list();
   shared_ = nullptr;
-  move_to_loop(to);
+  move.leave();
   return true;
 }
 

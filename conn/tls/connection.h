@@ -48,6 +48,9 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   int do_shutdown() override;
   void do_close() noexcept override;
   void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
+  bool do_flush(ae::TimePoint until) noexcept override;
+  bool do_drain(ae::TimePoint until) noexcept override;
+  ae::Duration end_linger() const noexcept override;
   void do_abandon() noexcept override;
   bool do_rebind(ae::EventLoop& to) override;
 
@@ -93,6 +96,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   void discard();
   void watch_below();
   int die(const char* what);
+  const Failure& why_below() const noexcept;
   ssize_t encrypt(const char* bytes, std::size_t size);
   ssize_t encrypt_gathered(const iovec* vectors, int count);
   ssize_t pass_to_kernel(const iovec* vectors, int count);

@@ -190,9 +190,9 @@ void TlsConnection::evict() {
 
 Failure TlsConnection::handshake_failure() const {
   const std::string with = "TLS handshake with " + peer_address() + ": ";
-  const bool below_knows = engine_->wire_failed() && below_->error_code();
-  if (below_knows && engine_->failure().code != Errc::kVerification) {
-    return {below_->error_code(), with + below_->last_error()};
+  const Failure& below = why_below();
+  if (below && engine_->failure().code != Errc::kVerification) {
+    return {below.code, with + below.text};
   }
   return {engine_->failure().code, with + engine_->failure().text};
 }
@@ -253,6 +253,7 @@ void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadli
   ++shared().counters.handshakes;
   if (SSL_session_reused(engine_->ssl()) == 1) ++shared().counters.resumed;
   (void)engine_->look(false);
+  (void)do_flush(ae::TimePoint::min());  // the peer waits for our last message, whatever comes next
   handlers_changed();
 }
 

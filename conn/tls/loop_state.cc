@@ -19,6 +19,10 @@ LoopState& LoopState::of(const TlsType& type, ae::EventLoop& loop) {
   return static_cast<LoopState&>(*slot);
 }
 
+LoopState* LoopState::find(const TlsType& type, ae::EventLoop& loop) {
+  return static_cast<LoopState*>(loop.local(&type).get());
+}
+
 LoopState::LoopState(const TlsType& type, ae::EventLoop& loop, ConnectionSet& set)
     : type_(type), loop_(loop), set_(set) {
   loop_.add_source(*this);

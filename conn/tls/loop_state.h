@@ -54,6 +54,8 @@ class Warm {
 class LoopState final : public ae::LoopLocal, public ae::Source {
  public:
   static LoopState& of(const TlsType& type, ae::EventLoop& loop);
+  /// Null if there is none yet.
+  static LoopState* find(const TlsType& type, ae::EventLoop& loop);
   LoopState(const TlsType& type, ae::EventLoop& loop, ConnectionSet& set);
   ~LoopState() override;
 

@@ -107,14 +107,17 @@ std::vector<std::string> parse_alpn(const Options& options) {
 
 }  // namespace
 
+bool is_of_both(std::string_view key) noexcept {
+  return key == "linger" || key == "end-linger" || key == "connect-timeout";
+}
+
 SplitOptions split_options(const Options& options) {
   SplitOptions split;
   for (const auto& [key, value] : options.values()) {
     if (key == "key-pass") {
       throw Error("a pass phrase has no place in a URL: write it to a file, key-pass-file=FILE");
     }
-    // These two hold for both layers.
-    if (is_ours(key) || key == "linger" || key == "connect-timeout") split.tls.set(key, value);
+    if (is_ours(key) || is_of_both(key)) split.tls.set(key, value);
     if (!is_ours(key)) split.below.set(key, value);
   }
   return split;
@@ -174,6 +177,7 @@ Settings parse_settings(const Options& options) {
       static_cast<unsigned>(options.number("max-handshakes", s.max_handshakes, 1, 1'000'000));
   s.connect_timeout = options.duration("connect-timeout", s.connect_timeout, 1ms, 24h);
   s.linger = options.duration("linger", s.linger, 0s, 1h);
+  s.end_linger = EndLinger::parse(options);
   if (s.auth_clients != Settings::ClientAuth::kNo && s.ca.empty() && s.ca_dir.empty()) {
     throw Error("option auth-clients=" + options.text("auth-clients", "") +
                 ": say whose certificates count, with ca=FILE or ca-dir=FOLDER");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ae/event_loop.h"
+#include "conn/end_linger.h"
 #include "conn/options.h"
 
 namespace conn::tls {
@@ -44,10 +45,14 @@ struct Settings {
   // Options of the layer below as well.
   ae::Duration connect_timeout = std::chrono::seconds(5);  ///< for both layers together
   ae::Duration linger = std::chrono::seconds(3);
+  ae::Duration end_linger = EndLinger::kDefault;
 };
 
 /// Throws Error for a bad value. Keys that are not TLS's are not looked at.
 Settings parse_settings(const Options& options);
+
+/// Whether the option `key` is one of the layer below that holds for TLS as well.
+bool is_of_both(std::string_view key) noexcept;
 
 /// Options of both layers, told apart.
 struct SplitOptions {

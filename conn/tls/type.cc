@@ -167,6 +167,36 @@ ConnectionPtr TlsType::adopt(ae::EventLoop&, int fd) const {
               " and give that to wrap()");
 }
 
+ListenerPtr TlsType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
+                                    const Options& options) const {
+  const SplitOptions split = split_options(options);
+  std::shared_ptr<const ContextSource> contexts;
+  try {
+    contexts = contexts_->table.source(split.tls, true);
+  } catch (const Error& error) {
+    throw Error("descriptor " + std::to_string(fd) + " as " + name_ + ": " + error.what());
+  }
+  auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
+                                             std::move(accepted));
+  Acceptor* const inner = acceptor.get();
+  auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
+  inner->start(below_.adopt_listener(
+      loop, fd, [inner](ConnectionPtr arrival) { inner->arrived(std::move(arrival)); },
+      contexts_->below().merged_with(split.below)));
+  return listener;
+}
+
+bool TlsType::has_pending_data(ae::EventLoop& loop) const {
+  const LoopState* state = LoopState::find(*this, loop);
+  return (state != nullptr && state->has_pending()) || below_.has_pending_data(loop);
+}
+
+std::size_t TlsType::process_pending_data(ae::EventLoop& loop) const {
+  const std::size_t below = below_.process_pending_data(loop);
+  LoopState* state = LoopState::find(*this, loop);
+  return below + (state != nullptr ? state->process_pending() : 0);
+}
+
 ConnectionPtr TlsType::wrap(ConnectionPtr below, Role role, const std::string& name,
                             Connection::Handler done, const Options& options) const {
   if (!below || &below->type() != &below_ || below->state() != State::kConnected ||
@@ -175,7 +205,7 @@ ConnectionPtr TlsType::wrap(ConnectionPtr below, Role role, const std::string& n
   }
   const SplitOptions split = split_options(options);
   for (const auto& [key, value] : split.below.values()) {
-    if (key != "linger" && key != "connect-timeout") {
+    if (!is_of_both(key)) {
       throw Error(name_ + " has no option " + key + " that wrap() could take");
     }
   }

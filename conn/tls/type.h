@@ -51,6 +51,13 @@ class TlsType final : public ConnectionType {
                      AcceptHandler accepted) const override;
   ConnectionPtr create(ae::EventLoop& loop) const override;
   ConnectionPtr adopt(ae::EventLoop& loop, int fd) const override;
+  /// As adopt() of the type below, with a handshake for each arrival. `options` may be of both
+  /// layers.
+  ListenerPtr adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
+                             const Options& options = {}) const override;
+  /// Of this layer and of the one below.
+  bool has_pending_data(ae::EventLoop& loop) const override;
+  std::size_t process_pending_data(ae::EventLoop& loop) const override;
   Statistics statistics(ae::EventLoop& loop) const override;
 
   /// The pass phrase for encrypted keys that come without key-pass-file. Takes effect with the next

@@ -151,7 +151,9 @@ void client_list_command(Call& call) {
   call.reply.verbatim(text);
 }
 
-void client_info_command(Call& call) { call.reply.verbatim(call.session.describe() + '\n'); }
+void client_info_command(Call& call) {
+  call.reply.verbatim(call.session.describe_with_facts() + '\n');
+}
 
 void client_kill_command(Call& call) {
   KillFilter filter;
@@ -193,7 +195,8 @@ void client_help_command(Call& call) {
       "ID",
       "    The number of this connection.",
       "INFO",
-      "    The line of LIST that is about this connection.",
+      "    The line of LIST that is about this connection, and what its transport",
+      "    says of it.",
       "KILL <address>",
       "    Hang up on the client that LIST shows with this addr.",
       "KILL <option> <value> [<option> <value> [...]]",

@@ -12,7 +12,8 @@ using namespace std::chrono_literals;
 
 SessionInfo describe(const conn::Connection& connection) {
   SessionInfo info{std::string(connection.type().name()), connection.peer_address(),
-                   connection.local_address(), connection.fd()};
+                   connection.local_address(), connection.fd(),
+                   [&connection] { return connection.info(); }};
   // A path has no port; clients expect one, as Redis shows it.
   if (info.peer.find(':') == std::string::npos) info.peer += ":0";
   return info;

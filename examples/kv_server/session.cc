@@ -343,4 +343,16 @@ std::string Session::describe() const {
       info().transport);
 }
 
+std::string Session::describe_with_facts() const {
+  std::string line = describe();
+  if (!info().facts) return line;
+  for (const auto& [key, value] : info().facts()) {
+    if (key == "fd") continue;  // Redis's field has it
+    line.append(" ").append(key).append("=");
+    // Some come from the peer, as the name that a TLS client asks for.
+    for (const char c : value) line += c < '!' || c > '~' ? '?' : c;
+  }
+  return line;
+}
+
 }  // namespace kv

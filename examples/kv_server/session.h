@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "buffer.h"
 #include "reply_writer.h"
@@ -20,6 +22,9 @@ namespace kv {
 struct SessionInfo {
   std::string transport, peer, local;
   int fd = -1;
+  using Facts = std::vector<std::pair<std::string, std::string>>;
+  /// What CLIENT INFO adds (Connection::info()); asked each time, since it changes. May be empty.
+  std::function<Facts()> facts = {};
 };
 
 class Session {
@@ -71,6 +76,8 @@ class Session {
   std::int64_t last_interaction_us() const noexcept { return last_interaction_us_; }
   /// The line of CLIENT LIST, without its end.
   std::string describe() const;
+  /// The same with what the transport says of the connection, for CLIENT INFO.
+  std::string describe_with_facts() const;
   int resp_version() const noexcept { return reply_.version(); }
   /// Who came in while there was no password stays in, as in Redis.
   bool authenticated() const noexcept { return authenticated_ || !server_.password_needed(); }

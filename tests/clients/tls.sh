@@ -4,6 +4,8 @@
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
+# shellcheck source=tests/clients/testssl_findings
+. tests/clients/testssl_findings
 if "$kv_server" --listen tls://127.0.0.1:0 2>&1 | grep 'tls is not available'; then
   echo 'No test of TLS: this kv-server was built without it.'
   total; exit
@@ -481,19 +483,14 @@ TLSv1.2 not vulnerable to heartbleed' "$(cat sslscan.out)"
 fi
 
 # ---- what testssl found -------------------------------------------------------------------------
-# Exceptions, by severity and name of the finding:
-#   HIGH cert_revocation           the test's certificate names no place for a CRL or for OCSP
-#   WARN sessionresumption_ticket  its s_client, which has no input, may end before TLS 1.3's ticket
-#                                  comes, whoever serves; resumption has its tests above
-exceptions='^(HIGH cert_revocation|WARN sessionresumption_ticket)$'
+# An exception: the test's certificate names no place for a CRL or for OCSP.
 if [ -n "${scan-}" ]; then
   wait "$scan"
   status=$?  # one for each finding that it is in doubt about
   is 'testssl ends' yes "$([ $status -le 1 ] && echo yes || echo "$status, $(tail -n 5 testssl.out)")"
-  found() { awk -F '","' -v want="$1" '{sub(/^"/, "", $1)} $1 == want {print $4; exit}' testssl.csv; }
-  is 'testssl: nothing above LOW' '' "$(
-    awk -F '","' -v except="$exceptions" '{sub(/^"/, "", $1)}
-      NR > 1 && $4 !~ /^(OK|INFO|DEBUG|LOW)$/ && $4 " " $1 !~ except {print $4, $1, $5}' testssl.csv)"
+  found() { severity_of testssl.csv "$1"; }
+  remarks_about_itself testssl.csv | sed 's/^/testssl about itself: /'
+  is 'testssl: nothing above LOW' '' "$(findings_above_low testssl.csv '^HIGH cert_revocation$')"
   for id in SSLv2 SSLv3 TLS1_2 TLS1_3 cipherlist_NULL cipherlist_aNULL cipherlist_EXPORT cipherlist_LOW \
     cipherlist_STRONG cert_trust cert_chain_of_trust cert_expirationStatus heartbleed CCS ROBOT \
     secure_renego secure_client_renego CRIME_TLS POODLE_SSL fallback_SCSV SWEET32 FREAK DROWN LOGJAM BEAST \

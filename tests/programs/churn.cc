@@ -2,6 +2,7 @@
 // once with bytes under way. Afterwards nothing may be left and memory may not have grown.
 //
 //   churn 'tcp://127.0.0.1:0' --connections 100000 --both-ends 5000
+//   churn 'tcp://127.0.0.1:0' --seconds 20 --both-ends 1000     as many as these seconds allow
 //   churn 'tls://127.0.0.1:0?cert=c.pem&key=k.pem' --client-options ca=c.pem --connections 20000
 
 #include <fmt/format.h>
@@ -32,7 +33,8 @@ struct Plan {
   std::string url;
   std::string client_options;
   std::uint64_t connections = 1000;
-  std::uint64_t both_ends = 0;  ///< of them
+  std::uint64_t both_ends = 0;        ///< of them
+  std::chrono::seconds seconds = 0s;  ///< for all of it; 0: no bound
   std::size_t at_once = 50;
   std::size_t allowance = 1 << 20;
   std::chrono::seconds patience = 60s;  ///< without a connection that ends
@@ -51,7 +53,8 @@ class Churn {
   }
 
   /// `count` connections, `both_ends` of them closed from both ends at once.
-  void run(std::uint64_t count, std::uint64_t both_ends) {
+  /// Within about `bound` if that is not 0: then there may be fewer, a fifth closed from both ends.
+  void run(std::uint64_t count, std::uint64_t both_ends, std::chrono::seconds bound = 0s) {
     first_ = next_;
     last_ = next_ + count;
     both_from_ = last_ - both_ends;
@@ -63,7 +66,18 @@ class Churn {
       seen = done_;
       return watch;
     });
+    ae::TimerId end = 0;
+    if (bound != 0s) {
+      end = loop_.add_time_event(bound * 4 / 5, [this, both_ends] {
+        if (next_ < both_from_) {
+          both_from_ = next_;
+          last_ = next_ + std::min(both_ends, (next_ - first_) / 4);
+        }
+        return ae::kNoMore;
+      });
+    }
     loop_.run();
+    loop_.remove_time_event(end);
     loop_.remove_time_event(alarm);
     if (done_ != last_) {
       throw conn::Error(fmt::format("{} of {} connections ended; the others hang; open: {}",
@@ -84,6 +98,7 @@ class Churn {
     return programs::footprint();
   }
 
+  std::uint64_t done() const { return done_; }
   std::uint64_t both_closed() const { return both_closed_; }
 
  private:
@@ -220,13 +235,13 @@ void run(const Plan& plan) {
   // What is made once and kept (caches, pools) is no growth.
   churn.run(std::min<std::uint64_t>(plan.connections, 20 * plan.at_once), plan.at_once);
   const programs::Footprint before = churn.footprint();
-  const std::uint64_t both_before = churn.both_closed();
+  const std::uint64_t done_before = churn.done(), both_before = churn.both_closed();
   const auto begin = std::chrono::steady_clock::now();
-  churn.run(plan.connections, plan.both_ends);
+  churn.run(plan.connections, plan.both_ends, plan.seconds);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   const programs::Footprint after = churn.footprint();
   fmt::print("churn {}: {} connections in {:.1f} s, {} of them closed from both ends at once; {}\n",
-             plan.url.substr(0, plan.url.find(':')), plan.connections, took.count(),
+             plan.url.substr(0, plan.url.find(':')), churn.done() - done_before, took.count(),
              churn.both_closed() - both_before, programs::comparison(before, after));
   const std::string left = programs::left_over(before, after, plan.allowance);
   if (!left.empty()) throw conn::Error("left over: " + left);
@@ -242,12 +257,15 @@ int main(int argc, char** argv) {
     app.add_option("--client-options", plan.client_options, "For connecting, such as ca=ca.pem");
     app.add_option("--connections", plan.connections)->check(CLI::PositiveNumber);
     app.add_option("--both-ends", plan.both_ends, "How many of them close from both ends at once");
+    std::uint64_t seconds = 0;
+    app.add_option("--seconds", seconds, "Fewer connections, if that takes longer");
     app.add_option("--at-once", plan.at_once)->check(CLI::PositiveNumber);
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
       return app.exit(error) == 0 ? 0 : 1;
     }
+    plan.seconds = std::chrono::seconds(seconds);
     plan.both_ends = std::min(plan.both_ends, plan.connections);
     run(plan);
     return 0;

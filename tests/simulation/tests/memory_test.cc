@@ -11,8 +11,8 @@
 #include "tests/support/raw_peer.h"
 
 using namespace simulation;
-using testing::Contains;
 using conn::rdma::registered_bytes;
+using testing::Contains;
 
 namespace {
 
@@ -43,14 +43,15 @@ TEST_CASE(
     "after they left",
     "[simulation][memory]") {
   // Without bound keys each connection has memory of its own from the beginning.
-  const std::uint64_t limit = (chosen_profile().bound_keys() ? 8 : 16) * kMebi;
+  const std::uint64_t limit = (chosen_profile().bound_keys() ? 8 : 24) * kMebi;
   Room room({}, "?memory-limit=" + std::to_string(limit));
   const auto stays = room.connected("memory-limit=0&window=4096&max-window=4096");
   room.run_for(100s);
   const std::uint64_t before = registered_bytes();
   {
     std::vector<conn::ConnectionPtr> crowd;
-    for (int i = 0; i < 40; ++i) crowd.push_back(room.dial("memory-limit=0&window=4096&max-window=4096"));
+    for (int i = 0; i < 40; ++i)
+      crowd.push_back(room.dial("memory-limit=0&window=4096&max-window=4096"));
     RUN_UNTIL(room.loop, room.log.clients.size() == 41);
     for (const auto& each : room.log.clients) each->set_read_handler(nullptr);
     for (int round = 0; round < 20; ++round) {
@@ -79,17 +80,20 @@ TEST_CASE(
 TEST_CASE("simulation: a writer that found no memory is called when there is some",
           "[simulation][memory]") {
   Room room({}, "?memory-limit=" + std::string(chosen_profile().bound_keys() ? "4m" : "8m") +
-                     "&send-buffer=1m");
+                    "&send-buffer=1m");
   std::vector<conn::ConnectionPtr> crowd;
-  for (int i = 0; i < 12; ++i) crowd.push_back(room.dial("memory-limit=0&window=4096&max-window=4096"));
+  for (int i = 0; i < 12; ++i)
+    crowd.push_back(room.dial("memory-limit=0&window=4096&max-window=4096"));
   RUN_UNTIL(room.loop, room.log.clients.size() == 12);
   for (const auto& each : room.log.clients) each->set_read_handler(nullptr);
   // The first ones take what there is.
   std::size_t held = 0;
   for (std::size_t i = 0; i + 1 < 12; ++i) held += fill(*room.log.clients[i]);
   conn::Connection& last = *room.log.clients.back();
-  while (last.write("x", 1) == 1) {  // until the last quarter is gone, too
-  }
+  // Until the last quarter is gone, too, and its peer's window is full.
+  for (bool more = true; more; room.run_for(50ms))
+    for (more = false; last.write("x", 1) == 1;) more = true;
+  CHECK(last.write("x", 1) == -1);
   REQUIRE(errno == EAGAIN);
   std::size_t called = 0;
   last.set_write_handler([&](conn::Connection& here) {
@@ -102,6 +106,29 @@ TEST_CASE("simulation: a writer that found no memory is called when there is som
   for (const auto& each : crowd) each->set_read_handler([](auto& here) { (void)read_all(here); });
   RUN_UNTIL(room.loop, !last.has_write_handler());
   CHECK(held > 0);
+}
+
+TEST_CASE("simulation: at memory-limit a writer goes on with what its own bytes give back",
+          "[simulation][memory]") {
+  Room room({}, "?keepalive=0ms&memory-limit=" + std::to_string(2 * kMebi));
+  const auto client = room.connected("memory-limit=0&keepalive=0ms");
+  conn::Connection& server = *room.log.clients.front();
+  // Others leave it the last block.
+  const auto hog = room.connected("memory-limit=0&keepalive=0ms");
+  room.log.clients.back()->set_read_handler(nullptr);
+  hog->set_read_handler(nullptr);
+  (void)fill(*room.log.clients.back());
+  const std::string bytes(200000, 'w');
+  std::size_t written = 0, read = 0;
+  client->set_read_handler([&](conn::Connection& here) { read += read_all(here); });
+  server.set_write_handler([&](conn::Connection& here) {
+    const ssize_t n = here.write(bytes.data() + written, bytes.size() - written);
+    if (n > 0) written += static_cast<std::size_t>(n);
+    if (written == bytes.size()) here.set_write_handler(nullptr);
+  });
+  const Nanoseconds begin = room.world.now();
+  RUN_UNTIL(room.loop, read == bytes.size());
+  CHECK(room.world.now() - begin < 1s);
 }
 
 TEST_CASE("simulation: memory-limit refuses who comes in words, and holds for who connects",

@@ -1,0 +1,63 @@
+// Redis's pending-data calls, for a host that asks TLS alone.
+#if AECONN_TLS
+
+#include "conn/tls/type.h"
+#include "tests/support/catch.h"
+#include "tests/support/testing.h"
+
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A layer below that has something pending, whatever it is.
+class Below final : public conn::ConnectionType {
+ public:
+  std::string_view name() const noexcept override { return "below"; }
+  conn::Capabilities capabilities() const noexcept override { return {}; }
+  void configure(const conn::Options&) override {}
+  void check(const conn::Endpoint&) const override {}
+  conn::ListenerPtr listen(ae::EventLoop&, const conn::Endpoint&,
+                           conn::AcceptHandler) const override {
+    return nullptr;
+  }
+  conn::ConnectionPtr create(ae::EventLoop&) const override { return nullptr; }
+  bool has_pending_data(ae::EventLoop&) const override { return pending; }
+  std::size_t process_pending_data(ae::EventLoop&) const override {
+    return std::exchange(pending, false) ? 1 : 0;
+  }
+  mutable bool pending = false;
+};
+
+}  // namespace
+
+TEST_CASE("tls: has_pending_data asks the layer below, and the one below that", "[tls][conn]") {
+  ae::LibevLoop loop;
+  Below below;
+  const conn::tls::TlsType tls(below);
+  const conn::tls::TlsType twice(static_cast<const conn::ConnectionType&>(tls));
+  CHECK_FALSE(twice.has_pending_data(loop));
+  below.pending = true;
+  CHECK(tls.has_pending_data(loop));
+  CHECK(twice.has_pending_data(loop));
+  CHECK(twice.process_pending_data(loop) == 1);
+  CHECK_FALSE(twice.has_pending_data(loop));
+}
+
+TEST_CASE("tls: what is decrypted and not read is pending data", "[tls][conn]") {
+  testing::Pair pair({.name = "tls"});
+  int calls = 0;
+  pair.server->set_read_handler([&](conn::Connection& here) {
+    ++calls;
+    char byte = 0;
+    (void)here.read(&byte, 1);
+  });
+  CHECK_FALSE(pair.type.has_pending_data(pair.loop));
+  testing::send(pair.loop, *pair.client, "a record that is read byte by byte");
+  RUN_UNTIL(pair.loop, calls > 0);
+  CHECK(pair.type.has_pending_data(pair.loop));
+  const int before = calls;
+  CHECK(pair.type.process_pending_data(pair.loop) == 1);
+  CHECK(calls == before + 1);
+}
+
+#endif  // AECONN_TLS
