@@ -2,7 +2,7 @@
 
 import random
 import re
-from fnmatch import fnmatch
+from pathlib import PurePath
 
 from .changes import changes
 from .tree import run
@@ -43,7 +43,7 @@ def candidates(root, files):
 def draw(found, seed, patterns, lines):
     """`found` in the order of the seed, less what was not asked for."""
     wanted = [change for change in found
-              if (not patterns or any(fnmatch(change.file, pattern) for pattern in patterns))
+              if (not patterns or any(PurePath(change.file).match(pattern) for pattern in patterns))
               and (lines is None or change.line in lines.get(change.file, ()))]
     random.Random(seed).shuffle(wanted)
     return wanted
