@@ -43,8 +43,9 @@ class Verdict:
 class Run:
     """A part of the tests on one program, under way."""
 
-    def __init__(self, program, part, folder, cwd, bound, first_failure=True):
-        name, spec = part
+    def __init__(self, program, part, spec, folder, cwd, bound, first_failure=True):
+        """Of `part` the tests that `spec` chooses."""
+        name = part[0]
         self.part, self.bound, self.begun = part, bound, time.monotonic()
         folder.mkdir(parents=True, exist_ok=True)
         stem = f'{name}.{abs(hash((spec, self.begun))):x}'
@@ -110,7 +111,7 @@ class Judge:
         with self._lock:
             key = ' '.join(part)
             while key not in self._known['seconds']:
-                attempt = Run(self._original.program(part[0]), (part[0], self._without(part[1])),
+                attempt = Run(self._original.program(part[0]), part, self._without(part[1]),
                               self._folder / 'logs', self._original.path, 1200, first_failure=False)
                 while (verdict := attempt.verdict()) is None:
                     time.sleep(0.05)
@@ -130,13 +131,12 @@ class Judge:
 
     def _start(self, place, part):
         bound = 3 * self._seconds(part) + 20
-        return Run(place.link(part[0]), (part[0], self._without(part[1])), place.path / 'build/logs',
+        return Run(place.link(part[0]), part, self._without(part[1]), place.path / 'build/logs',
                    self._original.path, bound)
 
     def _together(self, place, stage):
         """All parts of a stage at once, till one of them notices."""
-        waiting = list(stage)
-        running = []
+        waiting, running, doubted = list(stage), [], set()
         try:
             while waiting or running:
                 # Unit tests wait, the simulation works: of those one at a time.
@@ -154,11 +154,14 @@ class Judge:
                     if not verdict.noticed:
                         each.forget()
                         continue
-                    if self._again(place, each):
-                        each.forget()
-                        return verdict
-                    waiting.append(each.part)  # by chance; what came after it has not run
+                    # A test that fails by chance stops its part only once: what comes after it is
+                    # to run.
+                    certain = each.part in doubted or self._again(place, each)
                     each.forget()
+                    if certain:
+                        return verdict
+                    doubted.add(each.part)
+                    waiting.append(each.part)
             return Verdict(False)
         finally:
             for each in running:
@@ -170,7 +173,7 @@ class Judge:
         failed = noticed.failed()
         if not failed:
             return True
-        once_more = Run(place.link(noticed.part[0]), (noticed.part[0], for_catch(failed[0])),
+        once_more = Run(place.link(noticed.part[0]), noticed.part, for_catch(failed[0]),
                         place.path / 'build/logs', self._original.path, noticed.bound)
         while (verdict := once_more.verdict()) is None:
             time.sleep(0.02)
