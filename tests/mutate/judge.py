@@ -1,5 +1,6 @@
 """Runs test programs, and says whether they notice."""
 
+import enum
 import json
 import os
 import resource
@@ -86,6 +87,39 @@ class Run:
         self.log.unlink(missing_ok=True)
 
 
+class Next(enum.Enum):
+    GO_ON, AGAIN, STOP = range(3)
+
+
+def _together(stage, start, finished):
+    """Runs all parts of a stage; `finished(run, verdict)` says what next. Unit tests wait, and run at
+    the same time; the simulation works, so there is one of it at a time."""
+    waiting, running = list(stage), []
+    try:
+        while waiting or running:
+            for part in list(waiting):
+                if part[0] == parts.SIMULATION and any(r.part[0] == part[0] for r in running):
+                    continue
+                waiting.remove(part)
+                running.append(start(part))
+            time.sleep(0.02)
+            for each in list(running):
+                verdict = each.verdict()
+                if verdict is None:
+                    continue
+                then = finished(each, verdict)
+                running.remove(each)
+                each.forget()
+                if then == Next.STOP:
+                    return
+                if then == Next.AGAIN:
+                    waiting.append(each.part)
+    finally:
+        for each in running:
+            each.stop()
+            each.forget()
+
+
 class Judge:
     """Knows how long each part takes without a change, and asks the tests about one with it."""
 
@@ -106,67 +140,56 @@ class Judge:
         left_out = ''.join(f'~"{for_catch(name)}"' for name in self._known['left out'])
         return ','.join(alternative + left_out for alternative in spec.split(','))
 
-    def _seconds(self, part):
-        """How long the part takes on the original, where all of it has to pass."""
+    def _bound(self, part):
+        return 3 * self._known['seconds'][' '.join(part)] + 20
+
+    def _measure(self, stage):
+        """How long each part takes on the original, where all of it has to pass."""
         with self._lock:
-            key = ' '.join(part)
-            while key not in self._known['seconds']:
-                attempt = Run(self._original.program(part[0]), part, self._without(part[1]),
-                              self._folder / 'logs', self._original.path, 1200, first_failure=False)
-                while (verdict := attempt.verdict()) is None:
-                    time.sleep(0.05)
-                seconds = time.monotonic() - attempt.begun
-                failed = attempt.failed()
+            unknown = [part for part in stage if ' '.join(part) not in self._known['seconds']]
+
+            def start(part):
+                return Run(self._original.program(part[0]), part, self._without(part[1]),
+                           self._folder / 'logs', self._original.path, 1200, first_failure=False)
+
+            def finished(measured, verdict):
+                failed = measured.failed()
                 if verdict.noticed and not failed:
-                    raise SystemExit(f'without any change: {verdict.by}, see {attempt.log}')
-                attempt.forget()
+                    said = measured.log.read_text(errors='replace').splitlines()[-20:]
+                    raise SystemExit('\n'.join([f'without any change: {verdict.by}', *said]))
                 if failed:
                     for name in failed:
                         self._tell(f'left out, since it fails without any change: {name}')
                     self._known['left out'] += failed
-                else:
-                    self._known['seconds'][key] = seconds
-                    self._times_file.write_text(json.dumps(self._known, indent=1))
-            return self._known['seconds'][key]
+                    return Next.AGAIN
+                self._known['seconds'][' '.join(measured.part)] = time.monotonic() - measured.begun
+                self._times_file.write_text(json.dumps(self._known, indent=1))
+                return Next.GO_ON
 
-    def _start(self, place, part):
-        bound = 3 * self._seconds(part) + 20
-        return Run(place.link(part[0]), part, self._without(part[1]), place.path / 'build/logs',
-                   self._original.path, bound)
+            _together(unknown, start, finished)
 
-    def _together(self, place, stage):
+    def _ask(self, place, stage):
         """All parts of a stage at once, till one of them notices."""
-        waiting, running, doubted = list(stage), [], set()
-        try:
-            while waiting or running:
-                # Unit tests wait, the simulation works: of those one at a time.
-                for part in list(waiting):
-                    if part[0] == parts.SIMULATION and any(r.part[0] == part[0] for r in running):
-                        continue
-                    waiting.remove(part)
-                    running.append(self._start(place, part))
-                time.sleep(0.02)
-                for each in list(running):
-                    verdict = each.verdict()
-                    if verdict is None:
-                        continue
-                    running.remove(each)
-                    if not verdict.noticed:
-                        each.forget()
-                        continue
-                    # A test that fails by chance stops its part only once: what comes after it is
-                    # to run.
-                    certain = each.part in doubted or self._again(place, each)
-                    each.forget()
-                    if certain:
-                        return verdict
-                    doubted.add(each.part)
-                    waiting.append(each.part)
-            return Verdict(False)
-        finally:
-            for each in running:
-                each.stop()
-                each.forget()
+        self._measure(stage)
+        doubted, answer = set(), Verdict(False)
+
+        def start(part):
+            return Run(place.link(part[0]), part, self._without(part[1]), place.path / 'build/logs',
+                       self._original.path, self._bound(part))
+
+        def finished(tried, verdict):
+            nonlocal answer
+            if not verdict.noticed:
+                return Next.GO_ON
+            # A test that fails by chance stops its part only once: what comes after it is to run.
+            if tried.part in doubted or self._again(place, tried):
+                answer = verdict
+                return Next.STOP
+            doubted.add(tried.part)
+            return Next.AGAIN
+
+        _together(stage, start, finished)
+        return answer
 
     def _again(self, place, noticed):
         """Whether a test that failed fails once more, alone; crashes and hangs are no chance."""
@@ -181,9 +204,8 @@ class Judge:
         return verdict.noticed
 
     def judge(self, place, change):
-        for stage in [[part] for each in parts.first(change.file) for part in each] + \
-                     [parts.rest(change.file)]:
-            verdict = self._together(place, stage)
+        for stage in [*parts.first(change.file), parts.rest(change.file)]:
+            verdict = self._ask(place, stage)
             if verdict.noticed:
                 return verdict
         return Verdict(False)

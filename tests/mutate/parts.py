@@ -40,12 +40,8 @@ def first(file):
 
 
 def rest(file):
-    """All that first() leaves, most of which waits: at the same time."""
-    tags = next((tags for pattern, tags in _FIRST if fnmatch(file, pattern)), [])
-    others = ''.join(f'~[{tag}]' for tag in tags) + _HOST
-    parts = [(UNIT, '~[tls]~[conformance]' + others), (UNIT, '[tls]' + others),
-             (UNIT, '[conformance]' + others)]
-    if not file.startswith('conn/rdma/'):
-        parts.append((SIMULATION, _SMALL_SIMULATION))
-    return parts + [(SIMULATION, '[costs],[profiles]'), (SIMULATION, '[walk]'),
-                    (SIMULATION, '[torture]')]
+    """Everything, most of which waits: at the same time."""
+    small = [] if file.startswith('conn/rdma/') else [(SIMULATION, _SMALL_SIMULATION)]
+    return [(UNIT, '~[tls]~[conformance]' + _HOST), (UNIT, '[tls]~[conformance]' + _HOST),
+            (UNIT, '[conformance]' + _HOST), *small, (SIMULATION, '[walk]'),
+            (SIMULATION, '[costs],[profiles]'), (SIMULATION, '[torture]')]
