@@ -82,6 +82,21 @@ cp "$work/said" "$work/first"
 mutants LIST=yes SEED=3
 if cmp -s "$work/said" "$work/first"; then ok 'a seed draws the same again'; else
   fail 'a seed draws the same again' "$(diff "$work/first" "$work/said")"; fi
+mutants LIST=yes FILES='ae/*.cc:12 conn/*'
+is_line_12() { [ "$(grep -c '^ae/' "$work/said")" = "$(grep -c '^ae/sample.cc:12:' "$work/said")" ]; }
+if is_line_12; then ok 'FILES= narrows it to lines'; else
+  fail 'FILES= narrows it to lines' "$(cat "$work/said")"; fi
+has 'FILES= keeps what it names' 'ae/sample.cc:12: '
+(cd "$work/tree" && echo build >.gitignore && git init -q && git add . &&
+  git -c user.name=a -c user.email=a@b commit -qm 1) >/dev/null 2>&1
+sed -i 's/int n) {/int n) {  \/\/ changed: 1 line/; s/return n < /return  n < /' "$work/tree/ae/sample.cc"
+mutants LIST=yes BASE=HEAD
+if is_line_12; then ok 'BASE= narrows it to lines that differ'; else
+  fail 'BASE= narrows it to lines that differ' "$(cat "$work/said")"; fi
+has 'BASE= keeps lines that differ' 'ae/sample.cc:12: '
+mutants LIST=yes BASE=nowhere
+ends 'a commit that is not there fails' 1
+rm -rf "$work/tree/.git"
 mutants LIST=yes SEED=4
 if cmp -s "$work/said" "$work/first"; then fail 'another seed, another order' 'it is the same'; else
   ok 'another seed, another order'; fi

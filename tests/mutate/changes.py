@@ -23,7 +23,8 @@ _KEYWORDS = {
 }
 # Whether these are called nobody can see but by a clock or a count of bytes.
 _WITHOUT_EFFECT = {'reserve', 'shrink_to_fit'}
-_SKIPPED_CALLS = {'assert', 'static_assert', 'noexcept', 'alignas', 'decltype', 'sizeof', 'requires'}
+_SKIPPED_CALLS = {'assert', 'static_assert', 'noexcept', 'alignas', 'decltype', 'sizeof',
+                  'requires'}
 _SKIPPED_STATEMENTS = {'constexpr', 'using', 'typedef', 'enum', 'friend'}
 
 

@@ -11,7 +11,7 @@ _FOLDERS = ('ae', 'conn')
 
 
 def sources(root, original, most_users):
-    """The library's files: all *.cc, and headers that not more than `most_users` objects include."""
+    """The library's files: all *.cc, and headers that `most_users` objects include at most."""
     for folder in _FOLDERS:
         for path in sorted((root / folder).rglob('*')):
             name = str(path.relative_to(root))
@@ -40,10 +40,18 @@ def candidates(root, files):
     return [change for name in files for change in changes(name, (root / name).read_text())]
 
 
+def _fits(change, pattern):
+    """A pattern of file names, with `:line` or `:first-last` behind it or without."""
+    name, _, span = pattern.partition(':')
+    first, _, last = span.partition('-')
+    return PurePath(change.file).match(name) and \
+        (not span or int(first) <= change.line <= int(last or first))
+
+
 def draw(found, seed, patterns, lines):
     """`found` in the order of the seed, less what was not asked for."""
     wanted = [change for change in found
-              if (not patterns or any(PurePath(change.file).match(pattern) for pattern in patterns))
+              if (not patterns or any(_fits(change, pattern) for pattern in patterns))
               and (lines is None or change.line in lines.get(change.file, ()))]
     random.Random(seed).shuffle(wanted)
     return wanted

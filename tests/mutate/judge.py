@@ -76,7 +76,8 @@ class Run:
         return Verdict(status != 0, f'status {status} of {self.part[0]} {self.part[1]}')
 
     def failed(self):
-        return [line[5:] for line in self.tally.read_text().splitlines() if line.startswith('FAIL ')]
+        lines = self.tally.read_text().splitlines()
+        return [line[5:] for line in lines if line.startswith('FAIL ')]
 
     def stop(self):
         end(self.process)
@@ -92,8 +93,8 @@ class Next(enum.Enum):
 
 
 def _together(stage, start, finished):
-    """Runs all parts of a stage; `finished(run, verdict)` says what next. Unit tests wait, and run at
-    the same time; the simulation works, so there is one of it at a time."""
+    """Runs all parts of a stage; `finished(run, verdict)` says what next. Unit tests wait, and run
+    at the same time; the simulation works, so there is one of it at a time."""
     waiting, running = list(stage), []
     try:
         while waiting or running:

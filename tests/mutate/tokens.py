@@ -27,9 +27,12 @@ class Token:
 
 def tokenize(text):
     """All but comments and directives; whatever is not C++ is passed over."""
-    return [Token(found.lastgroup if found.lastgroup != 'mark' else 'string', found.group(), found.start())
-            for found in _PATTERN.finditer(text)
-            if found.group('comment') is None and found.group('directive') is None]
+    tokens = []
+    for found in _PATTERN.finditer(text):
+        kind = 'string' if found.group('string') else found.lastgroup
+        if kind not in ('comment', 'directive'):
+            tokens.append(Token(kind, found.group(), found.start()))
+    return tokens
 
 
 def partners(tokens):

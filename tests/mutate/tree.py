@@ -12,7 +12,8 @@ _FLAGS = ['CXXFLAGS=-O1 -g0', 'LIGHTER=-g0']
 
 def run(command, **options):
     # A make above this one is no business of those below.
-    environment = {k: v for k, v in os.environ.items() if k not in ('MAKEFLAGS', 'MAKELEVEL', 'MFLAGS')}
+    theirs = ('MAKEFLAGS', 'MAKELEVEL', 'MFLAGS')
+    environment = {k: v for k, v in os.environ.items() if k not in theirs}
     return subprocess.run(command, env=environment, text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
 
@@ -83,7 +84,8 @@ class Original:
         """The command by which make makes `target`, of which `newer` is a source."""
         if target not in self._commands:
             said = run(['make', '-n', 'V=1', *_FLAGS, '-W', newer, target], cwd=self.path).stdout
-            lines = [line.split(';')[-1] for line in said.splitlines() if f'-o {target} ' in line + ' ']
+            lines = [line.split(';')[-1] for line in said.splitlines()
+                     if f'-o {target} ' in line + ' ']
             if not lines:
                 raise BuildFailed(f'make does not say how {target} is made:\n{said}')
             self._commands[target] = shlex.split(lines[-1])

@@ -25,8 +25,9 @@ class Workers:
         self.results, self.left_out = [], {'accepted': 0, 'not compiled, or the same program': 0}
 
     def run(self, workers):
-        threads = [threading.Thread(target=self._work, args=(self._folder / f'worker-{i}',), daemon=True)
-                   for i in range(workers)]
+        folders = [self._folder / f'worker-{i}' for i in range(workers)]
+        threads = [threading.Thread(target=self._work, args=(folder,), daemon=True)
+                   for folder in folders]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -36,8 +37,8 @@ class Workers:
             raise self._stopped
 
     def _next(self):
-        """Which mutants are judged does not depend on who is quicker: never more than are wanted are
-        under way, so one is drawn anew only for one that was left out."""
+        """Which mutants are judged does not depend on who is quicker: never more than are wanted
+        are under way, so one is drawn anew only for one that was left out."""
         with self._lock:
             while self._under_way and len(self.results) + self._under_way >= self._count:
                 self._lock.wait()
@@ -77,8 +78,8 @@ class Workers:
 
     def _say(self, result):
         change = result.change
-        self._tell(f'[{len(self.results)}/{self._count}] {change.file}:{change.line}: {change.what}: ' +
-                   (f'noticed by {result.by}' if result.noticed else 'SURVIVED') +
-                   f' ({result.seconds:.1f} s)')
+        answer = f'noticed by {result.by}' if result.noticed else 'SURVIVED'
+        self._tell(f'[{len(self.results)}/{self._count}] {change.file}:{change.line}: '
+                   f'{change.what}: {answer} ({result.seconds:.1f} s)')
         if not result.noticed:
             self._tell(f'    - {change.before}\n    + {change.after}')
