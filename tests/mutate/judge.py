@@ -17,6 +17,7 @@ _ROUND = ['setarch', '-R'] if shutil.which('setarch') else []  # addresses alike
 
 
 _running = set()
+_stopped = threading.Event()
 
 
 def prepare():
@@ -26,6 +27,8 @@ def prepare():
 
 
 def stop_all():
+    """None is left, and none begins any more."""
+    _stopped.set()
     for each in list(_running):
         end(each)
 
@@ -60,6 +63,9 @@ class Run:
                 env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True)
         _running.add(self.process)
+        if _stopped.is_set():
+            self.stop()
+            raise SystemExit
 
     def verdict(self):
         """None while it runs."""
