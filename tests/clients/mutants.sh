@@ -117,6 +117,9 @@ last=$(tail -n 1 "$work/said")
 if [[ $last =~ ^noticed\ [0-9]+\ of\ [0-9]+\ \([0-9.]+\ %\)$ ]]; then ok 'the last line is the sum'; else
   fail 'the last line is the sum' "$last"; fi
 read -r _ noticed _ total _ <<<"$last"
+mutants SEED=1 SIMULATION=no WANTED=0
+[ "$(tail -n 1 "$work/said")" = "$last" ] && ok 'the unit tests alone' ||
+  fail 'the unit tests alone' "$(tail -n 1 "$work/said"), not $last"
 mutants SEED=1
 ends 'below 90 % it fails' 1
 mutants SEED=1 WANTED=0 WORKERS=3

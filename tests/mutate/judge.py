@@ -130,8 +130,9 @@ def _together(stage, start, finished):
 class Judge:
     """Knows how long each part takes without a change, and asks the tests about one with it."""
 
-    def __init__(self, original, folder, tell):
+    def __init__(self, original, folder, simulation, tell):
         self._original, self._folder, self._tell = original, folder, tell
+        self._simulation = simulation
         self._lock = threading.Lock()
         self._times_file = folder / 'times.json'
         programs = [original.program(name) for name in (parts.UNIT, parts.SIMULATION)]
@@ -212,6 +213,8 @@ class Judge:
 
     def judge(self, place, change):
         for stage in [*parts.first(change.file), parts.rest(change.file)]:
+            if not self._simulation:
+                stage = [part for part in stage if part[0] == parts.UNIT]
             verdict = self._ask(place, stage)
             if verdict.noticed:
                 return verdict
