@@ -47,10 +47,12 @@ class Verdict:
 class Run:
     """A part of the tests on one program, under way."""
 
-    def __init__(self, program, part, spec, folder, cwd, bound, first_failure=True):
+    def __init__(self, program, part, spec, folder, cwd, bounds, first_failure=True):
         """Of `part` the tests that `spec` chooses."""
         name = part[0]
-        self.part, self.bound, self.begun = part, bound, time.monotonic()
+        self.part, self.begun, self.longest = part, time.monotonic(), 0.0
+        self._whole, self._silence = bounds
+        self._size, self._grew = 0, self.begun
         folder.mkdir(parents=True, exist_ok=True)
         stem = f'{name}.{abs(hash((spec, self.begun))):x}'
         self.tally, self.log = folder / f'{stem}.tally', folder / f'{stem}.log'
@@ -59,8 +61,8 @@ class Run:
         launcher = _ROUND if name == parts.SIMULATION else []
         with self.log.open('w') as log:
             self.process = subprocess.Popen(
-                [*launcher, str(program), spec, *(['--abort'] if first_failure else [])], cwd=cwd,
-                env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                [*launcher, str(program), spec, '-d', 'yes', *(['--abort'] * first_failure)],
+                cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True)
         _running.add(self.process)
         if _stopped.is_set():
@@ -71,7 +73,7 @@ class Run:
         """None while it runs."""
         status = self.process.poll()
         if status is None:
-            if time.monotonic() - self.begun < self.bound:
+            if not self._hangs():
                 return None
             self.stop()
             return Verdict(True, f'hangs in {self.part[0]} {self.part[1]}')
@@ -80,6 +82,14 @@ class Run:
         if failed:
             return Verdict(True, failed[0])
         return Verdict(status != 0, f'status {status} of {self.part[0]} {self.part[1]}')
+
+    def _hangs(self):
+        """Every test that ends is a line in the log."""
+        now, size = time.monotonic(), self.log.stat().st_size
+        if size != self._size:
+            self._size, self._grew = size, now
+        self.longest = max(self.longest, now - self._grew)
+        return now - self.begun > self._whole or now - self._grew > self._silence
 
     def failed(self):
         lines = self.tally.read_text().splitlines()
@@ -148,8 +158,9 @@ class Judge:
         left_out = ''.join(f'~"{for_catch(name)}"' for name in self._known['left out'])
         return ','.join(alternative + left_out for alternative in spec.split(','))
 
-    def _bound(self, part):
-        return 3 * self._known['seconds'][' '.join(part)] + 20
+    def _bounds(self, part):
+        """For all of it, and for one test."""
+        return [3 * seconds + 20 for seconds in self._known['seconds'][' '.join(part)]]
 
     def _measure(self, stage):
         """How long each part takes on the original, where all of it has to pass."""
@@ -158,7 +169,8 @@ class Judge:
 
             def start(part):
                 return Run(self._original.program(part[0]), part, self._without(part[1]),
-                           self._folder / 'logs', self._original.path, 1200, first_failure=False)
+                           self._folder / 'logs', self._original.path, (1200, 1200),
+                           first_failure=False)
 
             def finished(measured, verdict):
                 failed = measured.failed()
@@ -170,7 +182,8 @@ class Judge:
                         self._tell(f'left out, since it fails without any change: {name}')
                     self._known['left out'] += failed
                     return Next.AGAIN
-                self._known['seconds'][' '.join(measured.part)] = time.monotonic() - measured.begun
+                self._known['seconds'][' '.join(measured.part)] = [
+                    time.monotonic() - measured.begun, measured.longest]
                 self._times_file.write_text(json.dumps(self._known, indent=1))
                 return Next.GO_ON
 
@@ -183,7 +196,7 @@ class Judge:
 
         def start(part):
             return Run(place.link(part[0]), part, self._without(part[1]), place.path / 'build/logs',
-                       self._original.path, self._bound(part))
+                       self._original.path, self._bounds(part))
 
         def finished(tried, verdict):
             nonlocal answer
@@ -205,7 +218,8 @@ class Judge:
         if not failed:
             return True
         once_more = Run(place.link(noticed.part[0]), noticed.part, for_catch(failed[0]),
-                        place.path / 'build/logs', self._original.path, noticed.bound)
+                        place.path / 'build/logs', self._original.path,
+                        self._bounds(noticed.part))
         while (verdict := once_more.verdict()) is None:
             time.sleep(0.02)
         once_more.forget()
