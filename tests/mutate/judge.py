@@ -42,6 +42,7 @@ def for_catch(name):
 class Verdict:
     noticed: bool
     by: str = ''
+    hangs: bool = False
 
 
 class Run:
@@ -76,7 +77,7 @@ class Run:
             if not self._hangs():
                 return None
             self.stop()
-            return Verdict(True, f'hangs in {self.part[0]} {self.part[1]}')
+            return Verdict(True, f'hangs in {self.part[0]} {self.part[1]}', hangs=True)
         self.stop()  # what it may have left
         failed = self.failed()
         if failed:
@@ -203,7 +204,8 @@ class Judge:
             if not verdict.noticed:
                 return Next.GO_ON
             # A test that fails by chance stops its part only once: what comes after it is to run.
-            if tried.part in doubted or self._again(place, tried):
+            # On a busy machine all may take too long by chance.
+            if tried.part in doubted or (not verdict.hangs and self._again(place, tried)):
                 answer = verdict
                 return Next.STOP
             doubted.add(tried.part)
@@ -213,7 +215,7 @@ class Judge:
         return answer
 
     def _again(self, place, noticed):
-        """Whether a test that failed fails once more, alone; crashes and hangs are no chance."""
+        """Whether a test that failed fails once more, alone; a crash is no chance."""
         failed = noticed.failed()
         return not failed or self._alone(place.link(noticed.part[0]), noticed.part, failed[0],
                                          place.path / 'build/logs', self._bounds(noticed.part))
