@@ -183,6 +183,23 @@ TEST_CASE("connection: a gather write takes more vectors than IOV_MAX, empty one
   }
 }
 
+TEST_CASE("connection: a gather write that takes nothing is -1 and EAGAIN, and never 0",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    std::string piece(16 * 1024, 'g');
+    const iovec two[2] = {{piece.data(), 100}, {piece.data(), piece.size()}};
+    ssize_t n = 0;
+    do {
+      errno = 0;
+      n = pair.client->writev(two, 2);
+    } while (n > 0);
+    const int error = errno;
+    REQUIRE(n == -1);
+    REQUIRE(error == EAGAIN);
+  }
+}
+
 TEST_CASE("connection: a gather write of more than 2 GiB takes a part, and that part arrives",
           "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {

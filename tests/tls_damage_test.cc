@@ -191,6 +191,27 @@ TEST_CASE("tls damage: a handshake in which any byte changes fails, or changed n
   REQUIRE(survived <= 8);  // a version in a record's header that nobody looks at
 }
 
+TEST_CASE("tls damage: a key that is no point of the curve is no matter of certificates",
+          "[tls][damage][hostile]") {
+  const auto context = Engines::context_of(
+      {{"groups", "P-256"}, {"min-version", "1.2"}, {"max-version", "1.2"}, {"resumption", "no"}});
+  const std::size_t all = handshake_bytes(context, Way::kUp);
+  std::size_t failures = 0;
+  for (std::size_t at = 0; at < all; ++at) {
+    CAPTURE(at);
+    Line line(context, Way::kUp);
+    line.handshake([&](std::size_t before) {
+      if (at >= before && at < before + line.watched.bytes.size()) flip(line.watched, at - before);
+      return true;
+    });
+    if (!line.server.failed()) continue;
+    ++failures;
+    CAPTURE(line.server.failure().text);
+    REQUIRE(line.server.failure().code == Errc::kHandshake);
+  }
+  REQUIRE(failures > 65);  // the point, and other bytes
+}
+
 TEST_CASE("tls damage: a record of which any byte changes, or that ends early, gives out nothing",
           "[tls][damage][hostile]") {
   const char* const version = GENERATE("1.2", "1.3");

@@ -1,0 +1,1 @@
+"""One line changed at a time, and the question whether any test notices: see docs/testing.md."""

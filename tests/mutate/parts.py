@@ -1,0 +1,47 @@
+"""Which tests run first for a file, and what the rest is."""
+
+from fnmatch import fnmatch
+
+UNIT, SIMULATION = 'unit-tests', 'sim-tests'
+
+# The first pattern that fits decides. Tags of the unit tests, most likely to notice first.
+_FIRST = [
+    ('ae/*', ['ae']),
+    ('conn/rdma/stream.*', ['stream']),
+    ('conn/rdma/blocks.*', ['blocks']),
+    ('conn/rdma/ticks.*', ['ticks']),
+    ('conn/rdma/wire.*', ['wire']),
+    ('conn/rdma/*', ['rdma']),
+    ('conn/tcp/unix*', ['unix']),
+    ('conn/tcp/*', ['tcp', 'unix']),
+    ('conn/tls/settings.*', ['options', 'clients', 'reload']),
+    ('conn/tls/context*', ['verify', 'names', 'versions', 'resumption']),
+    ('conn/tls/files.*', ['verify', 'reload']),
+    ('conn/tls/session_store.*', ['resumption']),
+    ('conn/tls/ticket_keys.*', ['resumption']),
+    ('conn/tls/engine.*', ['close', 'damage', 'messages']),
+    ('conn/tls/*', ['close', 'handshake', 'wrap']),
+    ('conn/resolver.*', ['resolver']),
+    ('conn/endpoint.*', ['endpoint']),
+    ('conn/options.*', ['options']),
+    ('conn/*', ['conn', 'memory']),
+]
+_HOST = '~[rdma-device]~[.]'
+_SMALL_SIMULATION = '~[torture]~[walk]~[costs]~[profiles]'
+
+
+def first(file):
+    """What most likely notices a change of this file: stages, one after the other."""
+    tags = next((tags for pattern, tags in _FIRST if fnmatch(file, pattern)), [])
+    stages = [[(UNIT, ','.join(f'[{tag}]{_HOST}' for tag in tags))]] if tags else []
+    if file.startswith('conn/rdma/'):
+        stages.append([(SIMULATION, _SMALL_SIMULATION)])
+    return stages
+
+
+def rest(file):
+    """Everything, most of which waits: at the same time."""
+    small = [] if file.startswith('conn/rdma/') else [(SIMULATION, _SMALL_SIMULATION)]
+    return [(UNIT, '~[tls]~[conformance]' + _HOST), (UNIT, '[tls]~[conformance]' + _HOST),
+            (UNIT, '[conformance]' + _HOST), *small, (SIMULATION, '[walk]'),
+            (SIMULATION, '[costs],[profiles]'), (SIMULATION, '[torture]')]

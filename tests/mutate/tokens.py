@@ -1,0 +1,49 @@
+"""C++ as tokens: enough to find operators, conditions and statements, and to leave text alone."""
+
+import re
+from dataclasses import dataclass
+
+_PATTERN = re.compile(r'''
+    (?P<comment>//[^\n]*|/\*.*?\*/)
+  | (?P<directive>^[ \t]*\#(?:[^\n\\]|\\.|\\\n)*)
+  | (?P<string>(?:u8|[uUL])?R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"|(?:u8|[uUL])?"(?:[^"\\\n]|\\.)*")
+  | (?P<number>\.?\d(?:'?[\w.]|(?<=[eEpP])[+-])*)
+  | (?P<character>(?:u8|[uUL])?'(?:[^'\\\n]|\\.)+')
+  | (?P<word>[A-Za-z_]\w*)
+  | (?P<operator><=>|\.\.\.|->\*|<<=|>>=|::|->|\+\+|--|&&|\|\||[-+*/%&|^=<>!]=|<<|[^\s\w])
+''', re.X | re.S | re.M)
+
+
+@dataclass(frozen=True)
+class Token:
+    kind: str
+    text: str
+    start: int
+
+    @property
+    def end(self):
+        return self.start + len(self.text)
+
+
+def tokenize(text):
+    """All but comments and directives; whatever is not C++ is passed over."""
+    tokens = []
+    for found in _PATTERN.finditer(text):
+        kind = 'string' if found.group('string') else found.lastgroup
+        if kind not in ('comment', 'directive'):
+            tokens.append(Token(kind, found.group(), found.start()))
+    return tokens
+
+
+def partners(tokens):
+    """Of each bracket, by index, the index of the other one."""
+    other, opened = {}, []
+    for i, token in enumerate(tokens):
+        if token.kind != 'operator':
+            continue
+        if token.text in '([{':
+            opened.append(i)
+        elif token.text in ')]}' and opened:
+            other[i] = opened.pop()
+            other[other[i]] = i
+    return other

@@ -1,0 +1,112 @@
+// The last words of a connection: who waits for an answer, who has nobody to wait for, and what
+// goes on its way without waiting any longer.
+
+#include <string>
+
+#include "tests/simulation/room.h"
+#include "tests/support/raw_peer.h"
+
+using namespace simulation;
+
+namespace {
+
+int queue_pairs(const Room& room) {
+  const auto objects = room.world.objects();
+  const auto found = objects.find("qp");
+  return found == objects.end() ? 0 : found->second;
+}
+
+std::string fact(const conn::Connection& connection, const std::string& name) {
+  for (const auto& [key, value] : connection.info())
+    if (key == name) return value;
+  return "";
+}
+
+Config slow_goodbyes() {
+  Config config;
+  config.weather.least_cm_delay = config.weather.most_cm_delay = 10ms;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("simulation: who said goodbye stays until the peer has answered", "[simulation][close]") {
+  // Who left earlier would not be there to say it again, should it be lost.
+  Room room(slow_goodbyes());
+  conn::ConnectionPtr client = room.connected();
+  REQUIRE(queue_pairs(room) == 2);
+  client.reset();
+  room.run_for(5ms);
+  CHECK(queue_pairs(room) == 2);
+  room.run_for(100ms);
+  CHECK(queue_pairs(room) == 0);
+}
+
+TEST_CASE("simulation: who answered a goodbye has nothing to wait for", "[simulation][close]") {
+  Room room(slow_goodbyes());
+  const conn::ConnectionPtr client = room.connected();
+  room.log.clients.clear();
+  CHECK(room.until_failed(*client) < 30ms);
+  room.run_for(100ms);  // the answer's way, and what the devices have to say
+  CHECK(queue_pairs(room) == 0);
+}
+
+TEST_CASE("simulation: who could tell nobody waits for no answer", "[simulation][close]") {
+  Room room(slow_goodbyes());
+  for (std::uint64_t number = 1; number < 100; ++number) {
+    conn::ConnectionPtr client = room.connected();
+    const int before = queue_pairs(room);
+    room.world.fail_call(number);
+    client.reset();
+    room.run_for(5ms);
+    const bool told_nobody =
+        room.world.last_failed() == "rdma_disconnect" && room.world.calls() >= number;
+    room.world.fail_call(0);
+    if (told_nobody) {
+      CHECK(queue_pairs(room) == before - 1);
+      return;
+    }
+    room.run_for(1s);
+  }
+  FAIL("a close that does not say goodbye");
+}
+
+TEST_CASE("simulation: what waited for a sign of the peer leaves with the peer's next byte",
+          "[simulation][close]") {
+  Room room({}, "?keepalive=0ms");
+  testing::RawNet net(room.loop);
+  testing::RawOptions options;
+  options.source = "10.77.0.2";
+  options.window = 1 << 20;
+  const auto peer = net.connect(room.address, options);
+  RUN_UNTIL(room.loop, room.log.clients.size() == 1 && !peer->offers.empty());
+  conn::Connection& server = *room.log.clients.front();
+  server.set_read_handler(nullptr);
+  // More than it is known to have receives for, and it cannot be asked: from here on each message
+  // waits until the one before it is known to have arrived, or for 10 ms.
+  std::size_t written = 0;
+  const auto write = [&] {
+    REQUIRE(server.write("m", 1) == 1);
+    ++written;
+  };
+  while (written < 1100) {
+    write();
+    RUN_UNTIL(room.loop, peer->received.size() == written);
+  }
+  room.world.config.weather.least_delay = room.world.config.weather.most_delay = 5ms;
+  room.run_for(50ms);
+  const Nanoseconds begin = room.world.now();
+  peer->stream("y");
+  room.run_for(3ms);
+  for (int i = 0; i < 2; ++i) {
+    write();
+    for (int turn = 0; turn < 3; ++turn)
+      (void)room.loop.process_events(ae::kAllEvents | ae::kDontWait);
+  }
+  CHECK(fact(server, "unsent") == "1");
+  CHECK(fact(server, "unread") == "0");
+  RUN_UNTIL(room.loop, peer->received.size() == written);
+  const Nanoseconds took = room.world.now() - begin;
+  CHECK(took > 9ms);  // the byte's way, and the answer's
+  CHECK(took < 12ms);
+}
