@@ -54,6 +54,8 @@ Block* BlockPool::find(std::size_t size, const MemoryLimit& limit, Failure* why,
     // Small ones that are at hand may make up a large one, and the reverse.
     for (Cache& each : caches_) empty_cache(each, 0);
     if (Block* block = take(order)) return block;
+  } else if (Block* block = take_whole(round_to_pages(size))) {
+    return block;
   }
   try {
     grow(size, order, limit, slab);
@@ -73,6 +75,10 @@ Block* BlockPool::acquire_zeros(std::size_t size, const MemoryLimit& limit, Fail
   assert(!config_.cache);
   Block* block = acquire(size, limit, why);
   if (block == nullptr) return nullptr;
+  if (block->slab->whole) {
+    if (block->dirty) std::memset(block->data, 0, block->size);
+    return block;
+  }
   Block* unit = block;
   for (std::size_t done = 0; done < block->size; done += kUnit, ++unit)
     if (unit->dirty)
@@ -100,14 +106,22 @@ Block* BlockPool::take(unsigned order) noexcept {
   return &block;
 }
 
-void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
-                     std::size_t most) {
+Block* BlockPool::take_whole(std::size_t size) noexcept {
+  for (const std::unique_ptr<Slab>& slab : slabs_) {
+    if (!slab->whole || slab->size != size || !slab->units.front().free) continue;
+    slab->units.front().free = false;
+    slab->empty_since = {};
+    return &slab->units.front();
+  }
+  return nullptr;
+}
+
+void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit, std::size_t most) {
   slabs_.reserve(slabs_.size() + 1);
   const bool whole = order >= kOrders;
   const std::size_t least = whole ? round_to_pages(size) : kUnit << order;
-  const std::size_t usual =
-      std::clamp(std::bit_floor(bytes_ | 1), std::min(config_.first, config_.largest),
-                 config_.largest);
+  const std::size_t usual = std::clamp(std::bit_floor(bytes_ | 1),
+                                       std::min(config_.first, config_.largest), config_.largest);
   const std::size_t wish = std::max(least, most != 0 ? std::min(usual, most) : usual);
   std::unique_ptr<Slab> slab;
   const auto make = [&](std::size_t bytes) {
@@ -138,6 +152,7 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
 // --- giving back ---------------------------------------------------------------------------------
 
 void BlockPool::release(Block* block) noexcept {
+  touched_ = true;
   used_ -= block->size;
   block->filled = block->posted = block->completed = 0;
   if (!config_.cache || block->slab->whole) return put(*block);
@@ -214,6 +229,7 @@ void BlockPool::drop(std::size_t index) noexcept {
 }
 
 void BlockPool::tick(ae::TimePoint now) noexcept {
+  if (!touched_) return;
   // What was never missed since the last time is not needed.
   for (Cache& each : caches_) empty_cache(each, each.count - std::min(each.least, each.count));
   for (std::size_t i = slabs_.size(); i-- != 0;) {
@@ -222,6 +238,7 @@ void BlockPool::tick(ae::TimePoint now) noexcept {
     if (slab.empty_since == ae::TimePoint{}) slab.empty_since = now;
     if (now - slab.empty_since >= config_.keep) drop(i);
   }
+  touched_ = !at_rest();
 }
 
 void BlockPool::give_back() noexcept {

@@ -101,6 +101,7 @@ class BlockPool {
   static unsigned order_of(std::size_t size) noexcept;
   Block* find(std::size_t size, const MemoryLimit& limit, Failure* why, std::size_t slab) noexcept;
   Block* take(unsigned order) noexcept;
+  Block* take_whole(std::size_t size) noexcept;
   void put(Block& block) noexcept;
   void link(Block& block) noexcept;
   void unlink(Block& block) noexcept;
@@ -112,6 +113,7 @@ class BlockPool {
 
   Config config_;
   std::size_t bytes_ = 0, used_ = 0;
+  bool touched_ = false;  // something may have to be given back
   std::vector<std::unique_ptr<Slab>> slabs_;
   std::array<Block*, kOrders> free_{};
   std::array<Cache, kOrders> caches_{};

@@ -281,6 +281,9 @@ bool RdmaConnection::post_chain() {
   const bool key_refused =
       result.error != 0 && result.error != ENOMEM && result.known && result.posted < plan.keys_end;
   if (result.error != 0 && (result.error != ENOMEM || !result.known) && !key_refused) {
+    // It may have been a key, of which this device says no more.
+    const bool unsure = context_->device().binding() == Device::Binding::kUnsure;
+    if (!result.known && plan.keys_end != 0 && unsure) context_->device().give_up_binding();
     end_with(errno_failure(result.error, "posting to the send queue"));
     return false;
   }
@@ -333,8 +336,9 @@ void RdmaConnection::post_keys() {
     commit(plan, result.posted);
     if (result.posted == chain.size()) last_signaled_ = last_signaled;
     if (result.error == 0) return;
-    again = result.known && context_->device().binding() == Device::Binding::kUnsure &&
-            go_on_without_binding();
+    const bool unsure = context_->device().binding() == Device::Binding::kUnsure;
+    again = result.known && unsure && go_on_without_binding();
+    if (!result.known && unsure) context_->device().give_up_binding();
     if (!again) throw VerbsError("binding a key to the queue pair", result.error);
   }
 }

@@ -53,7 +53,7 @@ class RdmaConnection final : public QueuedConnection,
   /// handling.
   void reap();
   bool flush_queued = false, reap_queued = false;  ///< stands in LoopState's lists
-  bool hungry = false, paced = false;
+  bool hungry = false, paced = false, is_tenant = false;
   /// When post_due() is to be called again although nothing happened.
   std::optional<ae::TimePoint> pace_at() const noexcept { return pace_at_; }
 
@@ -126,6 +126,7 @@ class RdmaConnection final : public QueuedConnection,
 
   // windows (connection_windows.cc)
   void manage_windows();
+  void provide_window();
   void free_window(void* owner) noexcept;
   bool has_key_to_change() const noexcept;
   void on_keys_changed(std::uint32_t sequence);

@@ -115,7 +115,7 @@ void RdmaConnection::disconnect_expired() {
 
 void RdmaConnection::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
   take([&] {
-    if (phase_ == Phase::kOpen) {
+    if (phase_ == Phase::kOpen || phase_ == Phase::kClosing) {
       // So much later than planned our own loop stood still, and what the peer sent meanwhile may
       // not have been looked at.
       constexpr ae::Duration kLongest = std::chrono::seconds(1);
@@ -436,6 +436,7 @@ void RdmaConnection::tear_down() noexcept {
 
 // Unread bytes outlive the windows they came in.
 void RdmaConnection::give_up_unread() noexcept {
+  if (left_over_ != nullptr) return;  // they have been
   const bool keep = phase_ == Phase::kDead && stream_.has_unread() && !closing();
   if (keep) {
     left_over_.reset(new (std::nothrow) std::byte[stream_.unread_bytes()]);

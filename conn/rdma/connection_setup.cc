@@ -249,7 +249,7 @@ std::uint32_t RdmaConnection::own_receives_wanted() const noexcept {
     wanted = std::min(wanted, kCountingPeersNeed);
   if (device.iwarp() && !stream_.peer_is_aeconn()) wanted = std::max(wanted, kPlainPeersCountWith);
   const std::uint32_t room = device.max_cq() - std::min(settings_.send_queue, device.max_cq());
-  return std::min({wanted, device.max_send_queue(), room});
+  return std::max(1u, std::min({wanted, device.max_send_queue(), room}));
 }
 
 // The device's own delay before it acknowledges is taken for the peer's as well.

@@ -9,6 +9,12 @@
 namespace conn::rdma {
 
 void RdmaConnection::manage_windows() {
+  provide_window();
+  // It may be quiet, or tried again, before its time would have come.
+  if (in_wheel() && stream_.next_tick() < due()) state_->look_at(*this, stream_.next_tick());
+}
+
+void RdmaConnection::provide_window() {
   while (const WindowBuffer old = stream_.take_discarded()) free_window(old.owner);
   if (domain_ == nullptr) return;
   const std::uint32_t length = stream_.wanted_window();
@@ -34,8 +40,6 @@ void RdmaConnection::manage_windows() {
     window_failure_ = out_of_memory();
     stream_.no_window(state_->now());
   }
-  // It may be quiet, or tried again, before its time would have come.
-  if (in_wheel() && stream_.next_tick() < due()) state_->look_at(*this, stream_.next_tick());
 }
 
 void RdmaConnection::free_window(void* owner) noexcept {

@@ -56,12 +56,19 @@ std::shared_ptr<Domain> Context::domain(const Settings& settings, std::uint32_t 
   // Mixed wishes are rare: the first keeps the shared receive queue, the other gets its own
   // receives. iWARP has no second try for who finds no receive: there everybody has their own.
   const ibv_device_attr& limits = device_.limits();
-  if (limits.max_srq > 0 && limits.max_srq_wr > 0 && &slot == &shared_ && !device_.iwarp())
+  if (limits.max_srq > 0 && limits.max_srq_wr > 0 && &slot == &shared_ && device_.shares_receives())
     // Each of them may complete on one completion queue, where the sends need room besides.
     config.shared_receives =
         std::min({settings.shared_receive_queue, static_cast<std::uint32_t>(limits.max_srq_wr),
                   device_.max_cq() / 2});
-  slot = std::make_shared<Domain>(device_, pages_, config, settings.limit());
+  try {
+    slot = std::make_shared<Domain>(device_, pages_, config, settings.limit());
+  } catch (const VerbsError& error) {
+    if (config.shared_receives == 0 || !refused_as_such(error.failure().code.value())) throw;
+    device_.give_up_shared_receives();
+    config.shared_receives = 0;
+    slot = std::make_shared<Domain>(device_, pages_, config, settings.limit());
+  }
   if (&slot == &shared_) arm_srq_limit();
   return slot;
 }
@@ -185,7 +192,8 @@ void Context::on_receive(const ibv_wc& completion, QueuePairUser* user) {
   }
   if (!receives->consumed(slot) || user == nullptr) return;
   const bool common = shared_ && receives == shared_->shared_receives();
-  if (!common && receives->missing() * ReceiveQueue::kBatches >= receives->depth()) (void)receives->replenish();
+  if (!common && receives->missing() * ReceiveQueue::kBatches >= receives->depth())
+    (void)receives->replenish();
   if (immediate)
     user->on_immediate(ntohl(completion.imm_data));
   else
@@ -234,16 +242,35 @@ bool Context::at_rest() const noexcept {
 
 void Context::tell_of_ports(ae::TimePoint now) {
   if (lost_ || !device_.any_port_down()) {
-    port_down_since_ = {};
+    port_down_since_.fill({});
     return;
   }
-  if (port_down_since_ == ae::TimePoint{}) port_down_since_ = now;
   device_.ask_ports_that_are_down(now);
   const std::string what = fmt::format("{}: the port has no link", name());
-  for (int port = 1; port < 64; ++port)
-    if (device_.port_down(port))
-      for_each_user(
-          [&](QueuePairUser& each) { each.on_port_down(port, now - port_down_since_, what); });
+  for (int port = 1; port < Device::kPorts; ++port) {
+    ae::TimePoint& since = port_down_since_[static_cast<std::size_t>(port)];
+    if (!device_.port_down(port)) {
+      since = {};
+      continue;
+    }
+    if (since == ae::TimePoint{}) since = now;
+    for_each_user([&](QueuePairUser& each) { each.on_port_down(port, now - since, what); });
+  }
+}
+
+bool Context::may_release_parked() const noexcept {
+  if (parked_.empty() || lost_ || !device_.any_port_down()) return !parked_.empty();
+  return std::any_of(parked_.begin(), parked_.end(),
+                     [&](const CmId& id) { return !device_.port_down(id->port_num); });
+}
+
+void Context::release_one_parked() noexcept {
+  auto one = parked_.end() - 1;
+  if (!lost_ && device_.any_port_down())
+    one = std::find_if(parked_.begin(), one,
+                       [&](const CmId& id) { return !device_.port_down(id->port_num); });
+  std::swap(*one, parked_.back());
+  parked_.pop_back();
 }
 
 // --- asynchronous events -------------------------------------------------------------------------

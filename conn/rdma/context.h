@@ -3,6 +3,7 @@
 // whose descriptor is in the loop, and the shared domain. It knows queue pairs only through
 // QueuePairUser.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -68,10 +69,8 @@ class Context {
   /// Until its port is up again or the device is lost.
   void park(CmId id) noexcept { keep(parked_, std::move(id)); }
   bool has_parked() const noexcept { return !parked_.empty() || !connecting_.empty(); }
-  bool may_release_parked() const noexcept {
-    return !parked_.empty() && (lost_ || !device_.any_port_down());
-  }
-  void release_one_parked() noexcept { parked_.pop_back(); }
+  bool may_release_parked() const noexcept;
+  void release_one_parked() noexcept;
   /// Until rdma_cm has said how its connect ended: on iWARP rdma_destroy_id() waits for that.
   void park_connecting(CmId id) noexcept { keep(connecting_, std::move(id)); }
   /// An event came for an id that nobody owns.
@@ -147,7 +146,7 @@ class Context {
   std::shared_ptr<Domain> second_;  // for connections that wish the other kind; without an SRQ
   CompletionQueues queues_;
   std::unordered_map<std::uint32_t, QueuePairUser*> users_;
-  ae::TimePoint port_down_since_{};
+  std::array<ae::TimePoint, Device::kPorts> port_down_since_{};
   Counters counters_;
 };
 

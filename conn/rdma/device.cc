@@ -23,11 +23,11 @@ std::uint32_t next_inline(std::uint32_t refused) noexcept {
                        [&](std::uint32_t step) { return step < refused; });
 }
 
+}  // namespace
+
 bool refused_as_such(int err) noexcept {
   return err == EINVAL || err == EOPNOTSUPP || err == ENOSYS;
 }
-
-}  // namespace
 
 Device::Device(ibv_device* device, const Settings& settings)
     : name_(ibv_get_device_name(device)),
@@ -86,19 +86,19 @@ void Device::try_immediate(ibv_qp* qp) const {
 // --- queues --------------------------------------------------------------------------------------
 
 Qp Device::create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
-  const std::uint32_t wish = attributes.cap.max_inline_data;
-  for (;;) {
+  const std::uint32_t first = std::min(attributes.cap.max_inline_data, max_inline_);
+  for (std::uint32_t asked = first;; asked = next_inline(asked)) {
     ibv_qp_init_attr attempt = attributes;
-    attempt.cap.max_inline_data = std::min(wish, max_inline_);
-    const std::uint32_t asked = attempt.cap.max_inline_data;
+    attempt.cap.max_inline_data = asked;
     try {
       Qp made = rdma::create_qp(pd, attempt);
       attributes.cap = attempt.cap;
+      // Where less helped it was the inline data that was too much.
+      if (asked < first) max_inline_ = asked;
       return made;
     } catch (const VerbsError& error) {
       // Some give less, some refuse.
       if (asked == 0 || !refused_as_such(error.failure().code.value())) throw;
-      max_inline_ = next_inline(asked);
     }
   }
 }
@@ -141,7 +141,7 @@ bool Device::ask_port(int port, ae::TimePoint now) noexcept {
 }
 
 void Device::ask_ports_that_are_down(ae::TimePoint now) noexcept {
-  for (int port = 1; port < 64; ++port)
+  for (int port = 1; port < kPorts; ++port)
     if (port_down(port)) (void)ask_port(port, now);
 }
 

@@ -12,6 +12,9 @@
 
 namespace conn::rdma {
 
+/// An error that says: not on this device.
+bool refused_as_such(int err) noexcept;
+
 class Device {
  public:
   /// Opens it and tries what rdma:// needs. Throws VerbsError: with a sentence that names what is
@@ -38,6 +41,10 @@ class Device {
   void give_up_binding() noexcept { binding_ = Binding::kNo; }
 
   // --- queues ---
+  /// Shared receive queues: claimed, and not refused. iWARP has no second try for who finds no
+  /// receive: there everybody has their own.
+  bool shares_receives() const noexcept { return !iwarp_ && !srq_refused_; }
+  void give_up_shared_receives() noexcept { srq_refused_ = true; }
   /// As ibv_create_qp(), with as much inline data as the device takes, `attributes` says how much.
   /// Throws VerbsError.
   Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
@@ -56,6 +63,7 @@ class Device {
   bool asks_port_first() const noexcept { return rxe_; }
 
   // --- ports ---
+  static constexpr int kPorts = 64;  ///< a device has fewer
   bool port_down(int port) const noexcept { return ((down_ports_ >> (port & 63)) & 1) != 0; }
   bool any_port_down() const noexcept { return down_ports_ != 0; }
   void on_port_event(int port, bool down) noexcept;
@@ -73,7 +81,7 @@ class Device {
   std::string name_;
   DeviceHandle handle_;
   ibv_device_attr attributes_{};
-  bool iwarp_ = false, rxe_ = false;
+  bool iwarp_ = false, rxe_ = false, srq_refused_ = false;
   Binding binding_ = Binding::kNo;
   std::uint32_t max_inline_ = 1024;
   std::uint64_t down_ports_ = 0;  // a bit for each

@@ -147,6 +147,7 @@ void LoopState::make_room(std::size_t connections) {
 
 void LoopState::add(RdmaConnection& connection) {
   look_after_house();
+  if (!std::exchange(connection.is_tenant, true)) ++tenants_;
   look_at(connection, connection.next_tick());
 }
 
@@ -194,6 +195,7 @@ void LoopState::want_reap(RdmaConnection& connection) noexcept {
 
 void LoopState::forget(RdmaConnection& connection) noexcept {
   remove(connection);
+  if (std::exchange(connection.is_tenant, false)) --tenants_;
   if (std::exchange(connection.reap_queued, false)) std::erase(reap_, &connection);
 }
 

@@ -181,6 +181,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::uint64_t turn_ = 0, expired_turn_ = 0;
   ae::Duration spin_ = ae::Duration::zero();
   TickWheel wheel_;
+  std::size_t tenants_ = 0;  // connections that hold something of a device
   ae::TimerId wheel_timer_ = 0;
   ae::TimePoint wheel_wakes_{};
   ae::TimerId house_timer_ = 0;  // once a second, as long as there is something to give back

@@ -80,10 +80,10 @@ void LoopState::look_after_house() {
   house_due_ = clock_now() + kHouse;
   house_timer_ = loop_.add_time_event(kHouse, [this]() -> ae::Duration {
     keep_house();
-    const bool at_rest =
-        pages_.all_at_rest() && std::all_of(contexts_.begin(), contexts_.end(),
-                                            [](const auto& context) { return context->at_rest(); });
-    if (wheel_.size() != 0 || !at_rest) return kHouse;
+    const auto at_rest = [](const auto& context) { return context->at_rest(); };
+    if (tenants_ != 0 || !pages_.all_at_rest() ||
+        !std::all_of(contexts_.begin(), contexts_.end(), at_rest))
+      return kHouse;
     house_timer_ = 0;
     return ae::kNoMore;
   });
@@ -108,8 +108,8 @@ void LoopState::watch_ports() {
     return !context->lost() && context->device().any_port_down();
   };
   if (port_timer_ != 0 || std::none_of(contexts_.begin(), contexts_.end(), down)) return;
-  for (const auto& context : contexts_) context->tell_of_ports(clock_now());
-  port_timer_ = loop_.add_time_event(kPorts, [this, down]() -> ae::Duration {
+  // Not from here, where a connection is being ended.
+  port_timer_ = loop_.add_time_event(ae::Duration::zero(), [this, down]() -> ae::Duration {
     // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
     for (std::size_t i = 0; i < contexts_.size(); ++i) contexts_[i]->tell_of_ports(clock_now());
     if (std::any_of(contexts_.begin(), contexts_.end(), down)) return kPorts;

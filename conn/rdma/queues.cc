@@ -50,9 +50,8 @@ CqLease CompletionQueues::lease(std::uint32_t entries, std::uint32_t common) {
     throw VerbsError(fmt::format("a completion queue of {} entries on {} (it allows {})", least,
                                  device_.name(), limit),
                      EINVAL);
-  const std::uint64_t wish =
-      all == 0 ? std::uint64_t{kFirstEntries} + common
-               : std::max(all, std::uint64_t{kSecondEntries} + common);
+  const std::uint64_t wish = all == 0 ? std::uint64_t{kFirstEntries} + common
+                                      : std::max(all, std::uint64_t{kSecondEntries} + common);
   queues_.reserve(queues_.size() + 1);
   unarmed_.reserve(queues_.size() + 1);
   arming_.reserve(queues_.size() + 1);

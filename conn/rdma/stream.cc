@@ -111,8 +111,7 @@ std::size_t Stream::spare_slot() const noexcept {
 // leaves it.
 bool Stream::may_shorten() const noexcept {
   return has_long_window() && leaving_ == kNone && !register_due_ && !has_unread() &&
-         window_may_change() && peer_hello_ &&
-         (peer_hello_->flags & Hello::kMarksWindows) != 0;
+         window_may_change() && peer_hello_ && (peer_hello_->flags & Hello::kMarksWindows) != 0;
 }
 
 std::uint32_t Stream::wanted_window() const noexcept {
@@ -358,7 +357,7 @@ std::size_t Stream::read(std::byte* into, std::size_t size, ae::TimePoint) {
 
 std::uint64_t Stream::peer_receives() const noexcept {
   // Told by a peer of ours; fewer than a handful would leave no room for anything.
-  constexpr std::uint64_t kFewest = 16;
+  constexpr std::uint64_t kFewest = 8;
   const bool told = peer_counts_receives();
   return told ? std::max<std::uint64_t>(peer_hello_->receives, kFewest) : config_.peer_receives;
 }

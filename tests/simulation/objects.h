@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,7 @@ struct Device {
   Profile profile;
   Costs costs;
   bool removed = false, link_up = true, address_present = true;
+  std::set<int> other_ports_down = {};
   std::vector<Handle*> handles;
   std::unique_ptr<Handle> cm_handle;  // rdma_cm's own
 

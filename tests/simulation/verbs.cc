@@ -167,12 +167,13 @@ int ibv_query_device(ibv_context* context, ibv_device_attr* out) {
   return 0;
 }
 
-int ibv_query_port(ibv_context* context, std::uint8_t, _compat_ibv_port_attr* out) {
+int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* out) {
   const Below below;
   Device& device = device_of(context);
   if (fails("ibv_query_port", device, EIO)) return errno;
   auto* attributes = reinterpret_cast<ibv_port_attr*>(out);
-  attributes->state = device.link_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+  const bool up = port <= 1 ? device.link_up : device.other_ports_down.count(port) == 0;
+  attributes->state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attributes->link_layer =
       world().config.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
   return 0;

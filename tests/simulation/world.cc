@@ -77,6 +77,17 @@ void World::set_link(Device& device, bool up) {
   if (device.profile.port_events) raise(device, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 }
 
+void World::set_other_port(Device& device, int port, bool up) {
+  if (up)
+    device.other_ports_down.erase(port);
+  else
+    device.other_ports_down.insert(port);
+  ibv_async_event event{};
+  event.event_type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+  event.element.port_num = port;
+  for (Handle* handle : device.handles) handle->raise(event);
+}
+
 void World::set_address(Device& device, bool present) {
   device.address_present = present;
   if (device.profile.address_events) raise(device, IBV_EVENT_GID_CHANGE);

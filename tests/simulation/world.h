@@ -83,6 +83,8 @@ class World {
   /// As `rdma link delete`: every id on it is told, its peers see a disconnect, it answers no more.
   void remove_device(Device& device);
   void set_link(Device& device, bool up);
+  /// A port beyond the first, which nobody uses, and its event.
+  void set_other_port(Device& device, int port, bool up);
   /// As `ip addr del`, or back again.
   void set_address(Device& device, bool present);
   /// As when a bond fails over: RDMA_CM_EVENT_ADDR_CHANGE for every id on the device.

@@ -237,6 +237,92 @@ TEST_CASE("simulation: memory that was another connection's window is zeros, wit
   CHECK(again);  // it was the same memory
 }
 
+TEST_CASE("simulation: windows longer than the largest block come and go like others",
+          "[simulation][memory]") {
+  Room room({}, "?keepalive=0ms&window=3m&max-window=16m&memory-limit=0");
+  const auto client = room.connected("keepalive=0ms&memory-limit=0&window=3m");
+  conn::Connection& server = *room.log.clients.front();
+  std::size_t read = 0;
+  std::string kept;
+  server.set_read_handler([&](conn::Connection& here) {
+    static std::array<char, 1 << 16> bytes;
+    for (ssize_t n = 0; (n = here.read(bytes.data(), bytes.size())) > 0;
+         read += static_cast<std::size_t>(n))
+      CHECK(std::all_of(bytes.begin(), bytes.begin() + n, [](char c) { return c == 'w'; }));
+  });
+  const std::string bytes(48 << 20, 'w');
+  std::uint64_t once = 0;
+  for (int i = 0; i < 4; ++i) {
+    const std::size_t before = read;
+    testing::send(room.loop, *client, bytes);
+    RUN_UNTIL(room.loop, read == before + bytes.size());
+    room.run_for(3s);
+    if (i == 1) once = registered_bytes();
+  }
+  CHECK(registered_bytes() == once);
+}
+
+TEST_CASE("simulation: what is given back after the last connection's end goes, too",
+          "[simulation][memory]") {
+  // The ends come between two looks of the house, and nobody answers the goodbye.
+  for (const auto offset : {0ms, 300ms, 600ms, 900ms}) {
+    Room room;
+    room.connected().reset();
+    RUN_UNTIL(room.loop, room.log.clients.empty());
+    room.run_for(150s);
+    const std::uint64_t before = registered_bytes();
+    auto client = room.connected();
+    room.run_for(5s + offset);
+    room.world.set_path(*room.near, *room.far, false);
+    room.log.clients.clear();
+    client.reset();
+    room.run_for(150s);
+    CHECK(registered_bytes() == before);
+  }
+}
+
+TEST_CASE("simulation: an idle connection keeps one window, keepalives or not",
+          "[simulation][memory]") {
+  const std::string keepalive = GENERATE("keepalive=0ms", "keepalive=3s");
+  Room room({}, "?" + keepalive);
+  const auto client = room.connected(keepalive);
+  conn::Connection& server = *room.log.clients.front();
+  server.set_read_handler([](conn::Connection& here) { (void)read_all(here); });
+  const auto pinned = [&] {
+    const auto info = server.info();
+    return std::find_if(info.begin(), info.end(), [](auto& each) { return each.first == "pinned"; })
+        ->second;
+  };
+  room.run_for(5s);
+  const std::string before = pinned();
+  // A window that fills slowly.
+  for (int i = 0; i < 9; ++i) {
+    testing::send(room.loop, *client, std::string(10000, 'a'));
+    room.run_for(20ms);
+  }
+  room.run_for(60s);
+  CHECK(pinned() == before);
+}
+
+TEST_CASE("simulation: a loop may go when a connection that ended has unread bytes",
+          "[simulation][memory]") {
+  Room room;
+  auto client = room.connected();
+  conn::Connection& server = *room.log.clients.front();
+  server.set_read_handler(nullptr);
+  testing::send(room.loop, *client, std::string(50000, 'u'));
+  room.run_for(100ms);
+  client.reset();
+  room.run_for(5s);
+  std::array<char, 100> some{};
+  CHECK(server.read(some.data(), some.size()) == 100);
+  const conn::ConnectionPtr keep = std::move(room.log.clients.front());
+  room.log.clients.clear();
+  room.listener.reset();
+  room.loop_holder.reset();
+  CHECK(keep->state() != conn::State::kConnected);
+}
+
 TEST_CASE("simulation: unread bytes outlive the device they came through", "[simulation][memory]") {
   Room room;
   const auto client = room.connected();

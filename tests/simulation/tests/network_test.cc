@@ -156,6 +156,19 @@ TEST_CASE("simulation: the death of the peer's process ends its connections at o
   CHECK(room.world.now() - begin < 100ms);
 }
 
+TEST_CASE("simulation: a long linger delivers to a peer that pauses for longer than keepalives",
+          "[simulation][faults]") {
+  Room room({}, "?linger=60s&window=16384&max-window=16384&send-buffer=1m");
+  const auto client = room.connected("window=16384&max-window=16384");
+  client->set_read_handler(nullptr);
+  const std::string bytes(200000, 'z');
+  REQUIRE(room.log.clients.front()->write(bytes.data(), bytes.size()) ==
+          static_cast<ssize_t>(bytes.size()));
+  room.log.clients.clear();
+  room.run_for(15s);
+  CHECK(testing::receive(room.loop, *client, bytes.size()) == bytes);
+}
+
 TEST_CASE("simulation: close towards a peer that never reads is over after linger, 3 s",
           "[simulation][faults]") {
   Room room;

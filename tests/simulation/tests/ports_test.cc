@@ -126,3 +126,19 @@ TEST_CASE("simulation: InfiniBand links connect on kernels that name Ethernet's 
   const auto client = room.connected();
   CHECK(client->state() == conn::State::kConnected);
 }
+
+TEST_CASE("simulation: a port that is down for good does not shorten the other's flaps",
+          "[simulation][ports]") {
+  Room room;
+  const auto client = room.connected();
+  room.world.set_other_port(*room.near, 2, false);
+  room.run_for(10s);
+  room.world.set_link(*room.near, false);
+  room.run_for(400ms);
+  room.world.set_link(*room.near, true);
+  room.run_for(3s);
+  INFO(client->last_error());
+  CHECK(client->state() == conn::State::kConnected);
+  CHECK(room.log.endings.empty());
+  room.world.set_other_port(*room.near, 2, true);
+}
