@@ -28,16 +28,10 @@ namespace {
 
 /// What the connections of our side hold, those of the neighbour's not counted.
 struct Level {
-  std::uint64_t registered, queue_pairs, open;
+  std::uint64_t queue_pairs, open;
   std::size_t descriptors;
   bool operator==(const Level&) const = default;
 };
-
-std::uint64_t pinned_by(const conn::Connection& connection) {
-  for (const auto& [name, value] : connection.info())
-    if (name == "pinned") return std::stoull(value);
-  return 0;
-}
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -172,9 +166,7 @@ class Arena {
   }
 
   Level level() {
-    Level now{conn::rdma::registered_bytes(), 0, scene_.type.counters(scene_.loop).open,
-              testing::open_descriptors()};
-    now.registered -= pinned_by(*scene_.innocent) + pinned_by(*scene_.log.first);
+    Level now{0, scene_.type.counters(scene_.loop).open, testing::open_descriptors()};
     for (const auto& [name, value] : scene_.type.statistics(scene_.loop))
       if (name.ends_with("_queue_pairs")) now.queue_pairs += value;
     return now;

@@ -228,23 +228,34 @@ void BlockPool::drop(std::size_t index) noexcept {
   bytes_ -= slab->size;
 }
 
-void BlockPool::tick(ae::TimePoint now) noexcept {
-  if (!touched_) return;
+bool BlockPool::tick(ae::TimePoint now) noexcept {
+  if (!touched_) return false;
+  std::size_t left = kDropsInTurn;
   // What was never missed since the last time is not needed.
   for (Cache& each : caches_) empty_cache(each, each.count - std::min(each.least, each.count));
   for (std::size_t i = slabs_.size(); i-- != 0;) {
     Slab& slab = *slabs_[i];
     if (!empty(slab)) continue;
     if (slab.empty_since == ae::TimePoint{}) slab.empty_since = now;
-    if (now - slab.empty_since >= config_.keep) drop(i);
+    if (now - slab.empty_since < config_.keep) continue;
+    if (left-- == 0) return true;
+    drop(i);
   }
   touched_ = !at_rest();
+  return false;
 }
 
 void BlockPool::give_back() noexcept {
   for (Cache& each : caches_) empty_cache(each, 0);
   for (std::size_t i = slabs_.size(); i-- != 0;)
     if (empty(*slabs_[i])) drop(i);
+}
+
+bool BlockPool::give_back_one() noexcept {
+  for (Cache& each : caches_) empty_cache(each, 0);
+  for (std::size_t i = slabs_.size(); i-- != 0;)
+    if (empty(*slabs_[i])) return drop(i), true;
+  return false;
 }
 
 bool BlockPool::at_rest() const noexcept {
@@ -295,9 +306,11 @@ std::unique_ptr<Slab> PagePool::make_slab(std::size_t size, const MemoryLimit&) 
   return std::make_unique<PageSlab>(size);
 }
 
-void PagePool::tick_all(ae::TimePoint now) noexcept {
-  for (RegisteredPool* pool = pools_; pool != nullptr; pool = pool->next_) pool->tick(now);
-  tick(now);
+bool PagePool::tick_all(ae::TimePoint now) noexcept {
+  bool more = false;
+  for (RegisteredPool* pool = pools_; pool != nullptr; pool = pool->next_)
+    if (pool->tick(now)) more = true;
+  return tick(now) || more;
 }
 
 void PagePool::give_back_all() noexcept {

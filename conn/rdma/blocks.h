@@ -77,9 +77,12 @@ class BlockPool {
 
   /// Once a second or so: gives back what was not needed since the last time, and slabs that have
   /// been empty for Config::keep.
-  void tick(ae::TimePoint now) noexcept;
+  /// A slow call for each: no more than a few in one turn. True: there are more.
+  bool tick(ae::TimePoint now) noexcept;
   /// Gives back all slabs that are empty.
   void give_back() noexcept;
+  /// One of them. False: there was none.
+  bool give_back_one() noexcept;
   /// Nothing is left to give back: tick() has nothing to do.
   bool at_rest() const noexcept;
 
@@ -98,6 +101,7 @@ class BlockPool {
     Block* head = nullptr;
     std::size_t count = 0, least = 0;  // since the last tick
   };
+  static constexpr std::size_t kDropsInTurn = 16;
   static unsigned order_of(std::size_t size) noexcept;
   Block* find(std::size_t size, const MemoryLimit& limit, Failure* why, std::size_t slab) noexcept;
   Block* take(unsigned order) noexcept;
@@ -127,7 +131,7 @@ class PagePool final : public BlockPool {
   PagePool();
   ~PagePool() override;
   /// As BlockPool's, for this pool and all on top of it.
-  void tick_all(ae::TimePoint now) noexcept;
+  bool tick_all(ae::TimePoint now) noexcept;
   void give_back_all() noexcept;
   bool all_at_rest() const noexcept;
 

@@ -109,6 +109,7 @@ class RdmaConnection final : public QueuedConnection,
   void finish_request(const CmEvent& event);
   void make_queue_pair();
   void set_up();
+  void open_first_window();
   std::uint32_t own_receives_wanted() const noexcept;
   void queue_pair_ready();
   QpTimeouts timeouts() const noexcept;

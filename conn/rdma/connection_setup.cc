@@ -285,8 +285,7 @@ void RdmaConnection::set_up() {
   domain_ = context_->domain(settings_, own_receives_wanted());
   const std::uint32_t receives = domain_->srq() != nullptr ? 0 : own_receives_wanted();
   tx_.use(&domain_->local());
-  manage_windows();
-  if (stream_.failure() != nullptr) throw VerbsError(window_failure_);
+  if (!device.keys_are_younger()) open_first_window();
   if (receives != 0)
     receives_ = std::make_unique<ReceiveQueue>(domain_->local(), receives, settings_.limit());
   // A few peers can use all of the shared ones at once; the rest is their device's to try again. Of
@@ -309,6 +308,7 @@ void RdmaConnection::set_up() {
   attributes.cap.max_recv_sge = receives != 0 ? 1 : 0;
   attributes.cap.max_inline_data = settings_.inline_data;
   qp_ = device.create_qp(domain_->pd(), attributes);
+  if (device.keys_are_younger()) open_first_window();
   inline_limit_ = std::min(attributes.cap.max_inline_data, settings_.inline_data);
   constexpr std::size_t kRequest = 128;  // about what one takes on a send queue
   rings_ = Pinned(sends * (kRequest + inline_limit_) + receives * kControlSize);
@@ -323,6 +323,11 @@ void RdmaConnection::set_up() {
     receives_->attach(qp_.get());
     if (const int err = receives_->replenish(); err != 0) throw VerbsError("ibv_post_recv", err);
   }
+}
+
+void RdmaConnection::open_first_window() {
+  manage_windows();
+  if (stream_.failure() != nullptr) throw VerbsError(window_failure_);
 }
 
 void RdmaConnection::queue_pair_ready() {

@@ -34,7 +34,7 @@ void RdmaConnection::provide_window() {
     stream_.provide_window(window->buffer());
   } catch (const VerbsError& error) {
     window_failure_ = error.failure();
-    if (qp_ && is_memory_limit(window_failure_)) ++state_->statistics().memory_refusals;
+    if (live_ && is_memory_limit(window_failure_)) ++state_->statistics().memory_refusals;
     stream_.no_window(state_->now());
   } catch (const std::exception& error) {
     window_failure_ = out_of_memory();

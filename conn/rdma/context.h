@@ -69,6 +69,10 @@ class Context {
   /// Until its port is up again or the device is lost.
   void park(CmId id) noexcept { keep(parked_, std::move(id)); }
   bool has_parked() const noexcept { return !parked_.empty() || !connecting_.empty(); }
+  /// Of memory that nobody uses; a slow call. False: there is none.
+  bool give_back_one() noexcept {
+    return (shared_ && shared_->give_back_one()) || (second_ && second_->give_back_one());
+  }
   bool may_release_parked() const noexcept;
   void release_one_parked() noexcept;
   /// Until rdma_cm has said how its connect ended: on iWARP rdma_destroy_id() waits for that.

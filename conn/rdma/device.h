@@ -58,6 +58,13 @@ class Device {
   /// Soft-RoCE, when it sends again what was lost, carries out a bind again too, fails at it and
   /// stands still without a word: binds need the send queue to themselves.
   bool binds_alone() const noexcept { return rxe_; }
+  /// Soft-RoCE's kernel, when a process dies, destroys its youngest objects first, and waits 50 s
+  /// at a queue pair to which an older memory window is bound; the peers learn nothing meanwhile.
+  /// So windows are allocated after the queue pair and stay with it.
+  bool keys_are_younger() const noexcept { return rxe_; }
+  /// Soft-RoCE compares what a bound key is used for with its whole region, not with the part that
+  /// was bound: there each window is a region of its own.
+  bool keys_reach_whole_regions() const noexcept { return rxe_; }
   /// A goodbye through a port without a link waits in Soft-RoCE, and rdma_destroy_id() with it,
   /// without end: the port has to be asked first, also where nothing is wrong.
   bool asks_port_first() const noexcept { return rxe_; }

@@ -27,6 +27,8 @@ BlockPool::Config local_config(const Domain::Config& config) {
 
 Domain::Domain(Device& device, PagePool& pages, const Config& config, const MemoryLimit& limit)
     : config_(config),
+      hands_keys_on_(!device.keys_are_younger()),
+      windows_are_regions_(!config.shared || device.keys_reach_whole_regions()),
       pages_(pages),
       pd_(alloc_pd(device.verbs())),
       local_(pages, pd_.get(), IBV_ACCESS_LOCAL_WRITE, local_config(config)),
@@ -42,7 +44,7 @@ Domain::Domain(Device& device, PagePool& pages, const Config& config, const Memo
 
 std::unique_ptr<RegisteredPool> Domain::make_windows() const {
   BlockPool::Config blocks{.keep = kKeep};
-  if (!config_.shared) blocks.first = blocks.largest = 0;  // each window is a region
+  if (windows_are_regions_) blocks.first = blocks.largest = 0;
   const unsigned access = config_.bind_keys ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND
                                             : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
   return std::make_unique<RegisteredPool>(pages_, pd_.get(), access, blocks);

@@ -37,6 +37,8 @@ class Domain {
   }
   bool shared() const noexcept { return config_.shared; }
   bool bind_keys() const noexcept { return config_.bind_keys; }
+  /// Keys serve one queue pair after the other (Device::keys_are_younger()).
+  bool hands_keys_on() const noexcept { return hands_keys_on_; }
   /// A window to bind. Throws VerbsError.
   BoundKey take_key();
   /// One that was invalidated, for the next; without memory for it, it is freed.
@@ -45,6 +47,11 @@ class Domain {
   /// Throws std::bad_alloc.
   void give_up_binding();
 
+  /// Before it goes: gives back one slab that nobody uses. False: there is none.
+  bool give_back_one() noexcept {
+    return local_.give_back_one() || short_windows_->give_back_one() ||
+           long_windows_->give_back_one();
+  }
   /// Frees what was not needed for a while.
   void tick(ae::TimePoint now) noexcept;
   bool at_rest() const noexcept { return keys_.empty(); }
@@ -54,6 +61,7 @@ class Domain {
   std::unique_ptr<RegisteredPool> make_windows() const;
 
   Config config_;
+  const bool hands_keys_on_, windows_are_regions_;
   PagePool& pages_;
   Pd pd_;  // destroyed last
   RegisteredPool local_;

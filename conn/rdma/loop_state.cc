@@ -227,9 +227,23 @@ void LoopState::release_parked(Most most) {
     }
 }
 
+bool LoopState::may_go(const std::shared_ptr<Context>& context) {
+  return context->lost() && !context->has_parked() && context.use_count() == 1;
+}
+
+bool LoopState::has_lost_context() const noexcept {
+  return std::any_of(contexts_.begin(), contexts_.end(), may_go);
+}
+
+// What many connections left behind takes more than a turn.
 void LoopState::drop_lost_contexts() {
   std::erase_if(contexts_, [this](const std::shared_ptr<Context>& context) {
-    if (!context->lost() || context->has_parked() || context.use_count() != 1) return false;
+    if (!may_go(context)) return false;
+    for (bool more = true; more;) {
+      const Spending spending(*this);
+      more = context->give_back_one();
+      if (more && !has_share_left()) return false;
+    }
     unwatch(*context);
     return true;
   });

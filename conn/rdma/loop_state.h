@@ -126,12 +126,14 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   };
   /// Frees contexts nobody uses.
   void drop_idle_contexts();
+  static bool may_go(const std::shared_ptr<Context>& context);
+  bool has_lost_context() const noexcept;
 
   // ae::Source
   bool has_pending() const override {
     const bool wheel_stands = wheel_timer_ == 0 && wheel_.scheduled() != 0;
     return !ready_.empty() || poll_more_ || !reap_.empty() || wheel_.has_due() || wheel_stands ||
-           (memory_came_back_ && !hungry_.empty()) || has_parked_to_release();
+           (memory_came_back_ && !hungry_.empty()) || has_parked_to_release() || has_lost_context();
   }
   std::size_t process_pending() override;
   void flush() override;
@@ -180,6 +182,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool pumping_ = false;
   std::uint64_t turn_ = 0, expired_turn_ = 0;
   ae::Duration spin_ = ae::Duration::zero();
+  bool house_is_behind_ = false;
   TickWheel wheel_;
   std::size_t tenants_ = 0;  // connections that hold something of a device
   ae::TimerId wheel_timer_ = 0;

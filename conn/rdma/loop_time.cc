@@ -16,6 +16,7 @@ ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 // Connections that are looked at in one iteration because their time has come.
 constexpr std::size_t kDueInTurn = 256;
 constexpr ae::Duration kHouse = std::chrono::seconds(1);
+constexpr ae::Duration kNextPart = std::chrono::milliseconds(10);
 // How often a port that is down is asked.
 constexpr ae::Duration kPorts = std::chrono::milliseconds(250);
 
@@ -80,6 +81,7 @@ void LoopState::look_after_house() {
   house_due_ = clock_now() + kHouse;
   house_timer_ = loop_.add_time_event(kHouse, [this]() -> ae::Duration {
     keep_house();
+    if (house_is_behind_) return kNextPart;
     const auto at_rest = [](const auto& context) { return context->at_rest(); };
     if (tenants_ != 0 || !pages_.all_at_rest() ||
         !std::all_of(contexts_.begin(), contexts_.end(), at_rest))
@@ -99,7 +101,7 @@ void LoopState::keep_house() {
     contexts_[i]->tick(now);
     contexts_[i]->tell_of_ports(now);
   }
-  pages_.tick_all(now);
+  house_is_behind_ = pages_.tick_all(now);
   memory_came_back_ = true;  // other loops may have given back some
 }
 

@@ -25,7 +25,9 @@ void ReceiveWindow::open(Domain& domain, std::uint32_t length, const MemoryLimit
   block_ = pool_->acquire_zeros(length, limit, &why);
   if (block_ == nullptr) throw VerbsError(std::move(why));
   length_ = length;
-  if (domain.bind_keys()) {
+  if (!domain.bind_keys()) {
+    key_ = {};
+  } else if (!key_.window) {
     try {
       key_ = domain.take_key();
     } catch (...) {
@@ -41,7 +43,7 @@ bool ReceiveWindow::retire() noexcept {
     state_ = State::kToInvalidate;
     return false;
   }
-  drop();
+  drop_memory();
   return true;
 }
 
@@ -78,13 +80,17 @@ bool ReceiveWindow::completed(std::uint32_t sequence, Domain& domain) noexcept {
     return true;
   }
   if (state_ != State::kInvalidating) return false;
-  domain.keep_key(std::move(key_));
-  drop();
+  if (domain.hands_keys_on()) domain.keep_key(std::move(key_));
+  drop_memory();
   return true;
 }
 
 void ReceiveWindow::drop() noexcept {
   key_ = {};
+  drop_memory();
+}
+
+void ReceiveWindow::drop_memory() noexcept {
   if (block_ != nullptr) pool_->release(std::exchange(block_, nullptr));
   state_ = State::kFree;
 }

@@ -66,6 +66,8 @@ class ReceiveWindow {
   void drop() noexcept;
 
  private:
+  void drop_memory() noexcept;
+
   RegisteredPool* pool_ = nullptr;  ///< of block_
   Block* block_ = nullptr;
   BoundKey key_;

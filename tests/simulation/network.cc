@@ -41,8 +41,10 @@ bool allows(const QueuePair& qp, std::uint64_t address, std::uint64_t length, st
             unsigned access) {
   if (const auto found = world().windows.find(key); found != world().windows.end()) {
     const Window& window = *found->second;
-    return access == IBV_ACCESS_REMOTE_WRITE && window.bound == &qp && window.region != nullptr &&
-           inside(address, length, window.begin, window.length);
+    if (access != IBV_ACCESS_REMOTE_WRITE || window.bound != &qp || window.region == nullptr)
+      return false;
+    if (!qp.device_of().profile.binds_parts) return inside(address, length, *window.region);
+    return inside(address, length, window.begin, window.length);
   }
   const auto found = world().regions.find(key);
   if (found == world().regions.end() || found->second->pd != qp.pd) return false;

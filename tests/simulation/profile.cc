@@ -15,12 +15,14 @@ std::vector<Profile> make_profiles() {
   std::vector<Profile> all;
   all.push_back(
       {.name = "rxe",
-       .read_in = "rxe/rxe.c, sw/rxe/rxe_param.h, rxe_qp.c, rxe_mw.c, rxe_cq.c, rxe_net.c",
+       .read_in = "rxe/rxe.c, sw/rxe/rxe_param.h, rxe_qp.c, rxe_mw.c, rxe_resp.c, rxe_cq.c, "
+                  "rxe_net.c",
        .vendor_id = 0xffffff,
        .qp_numbers = 131056,
        .claims_windows = true,
        .allocates_windows = true,
        .binds_windows = true,
+       .binds_parts = false,
        .max_qp_wr = 1 << 20,
        .max_srq_wr = 1 << 20,
        .max_cqe = 32767,

@@ -70,6 +70,7 @@ struct Profile {
   bool claims_windows = false;       ///< type 2B, in device_cap_flags
   bool allocates_windows = false;    ///< ibv_alloc_mw
   bool binds_windows = false;        ///< IBV_WR_BIND_MW, IBV_WR_LOCAL_INV
+  bool binds_parts = true;           ///< false: a window's key reaches all of its region
   bool key_changes_at_post = false;  ///< ibv_mw::rkey, also where the post is refused
 
   // --- queues ---

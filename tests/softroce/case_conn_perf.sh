@@ -53,7 +53,8 @@ for i in "${!urls[@]}"; do
   check "$scheme: all were made" requests 10
   check "$scheme: idle connections" p "$url" --mode idle --connections 10
   pinned() { [ "$(cell server_pinned_bytes)" -gt 4096 ]; }
-  check "$scheme: they pin memory" pinned
+  # The next transport finds what the first one's connections left.
+  [ "$i" = 0 ] && check "$scheme: they pin memory" pinned
   check "$scheme: none has a descriptor" [ "$(cell server_descriptors)" = 0 ]
 done
 [ $failed = 0 ] || cat "$work/server.log"

@@ -110,7 +110,7 @@ TEST_CASE("simulation: a writer that found no memory is called when there is som
 
 TEST_CASE("simulation: at memory-limit a writer goes on with what its own bytes give back",
           "[simulation][memory]") {
-  Room room({}, "?keepalive=0ms&memory-limit=" + std::to_string(2 * kMebi));
+  Room room({}, "?keepalive=0ms&send-buffer=4m&memory-limit=" + std::to_string(3 * kMebi));
   const auto client = room.connected("memory-limit=0&keepalive=0ms");
   conn::Connection& server = *room.log.clients.front();
   // Others leave it the last block.
