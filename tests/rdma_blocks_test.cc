@@ -247,7 +247,7 @@ TEST_CASE("rdma blocks: what is pinned is counted while it lives", "[rdma][block
 
 // Goal: out of mappings the sentence names that limit, and not the one of locked memory. Method: a
 // child that maps pages, every other one writable so that none are joined, until the kernel refuses.
-TEST_CASE("rdma blocks: an error names the limit that was reached", "[rdma][blocks]") {
+TEST_CASE("rdma blocks: an error names the limit that was reached", "[rdma][blocks][large]") {
   constexpr std::size_t kMost = 4 << 20;
   std::array<int, 2> pipe_ends{};
   REQUIRE(pipe(pipe_ends.data()) == 0);

@@ -26,12 +26,12 @@ struct CostRow {
 // clang-format off
 inline const std::vector<CostRow> kCostRows = {
     {"rxe", "connect, server",
-     {5, 6, 2, 2, 0, 2, 2, 0, 1, 0, 0, 0, 1},
-     "alloc_mw 1, create_qp 1, modify_qp 3, rdma_accept 1, rdma_get_cm_event 2, "
-     "rdma_init_qp_attr 3"},
+     {6, 6, 2, 2, 0, 2, 2, 1, 2, 16, 64, 0, 1},
+     "alloc_mw 1, create_qp 1, modify_qp 3, reg_mr 1, rdma_accept 1, "
+     "rdma_get_cm_event 2, rdma_init_qp_attr 3"},
     {"rxe", "connect, client",
-     {5, 11, 2, 2, 0, 2, 2, 0, 1, 0, 0, 0, 1},
-     "alloc_mw 1, create_qp 1, modify_qp 3, rdma_connect 1, rdma_create_id 1, "
+     {6, 11, 2, 2, 0, 2, 2, 1, 2, 16, 64, 0, 1},
+     "alloc_mw 1, create_qp 1, modify_qp 3, reg_mr 1, rdma_connect 1, rdma_create_id 1, "
      "rdma_establish 1, rdma_get_cm_event 3, rdma_init_qp_attr 3, rdma_resolve_addr 1, "
      "rdma_resolve_route 1"},
     {"rxe", "1000 requests, server",
@@ -41,27 +41,27 @@ inline const std::vector<CostRow> kCostRows = {
      {0, 0, 1022, 1009, 0, 1087, 1087, 0, 0, 0, 0, 0, 0},
      ""},
     {"rxe", "4 MiB, the window grows, server",
-     {6, 0, 17, 22, 0, 29, 29, 5, 6, 513, 4096, 0, 0},
+     {6, 0, 17, 22, 0, 29, 29, 5, 6, 736, 2944, 0, 0},
      "alloc_mw 1, reg_mr 5"},
     {"rxe", "4 MiB, the window grows, client",
      {2, 0, 19, 20, 20, 28, 27, 2, 2, 192, 768, 0, 0},
      "reg_mr 2"},
     {"rxe", "close, server",
-     {5, 3, 1, 1, 0, 1, 1, 0, -2, 0, 0, 0, -1},
-     "dealloc_mw 2, destroy_qp 1, modify_qp 1, query_port 1, rdma_destroy_id 1, "
+     {6, 3, 1, 1, 0, 1, 1, 0, -3, 0, 0, 0, -1},
+     "dealloc_mw 3, destroy_qp 1, modify_qp 1, query_port 1, rdma_destroy_id 1, "
      "rdma_disconnect 1, rdma_get_cm_event 1"},
     {"rxe", "close, client",
      {5, 3, 1, 1, 0, 1, 1, 0, -2, 0, 0, 0, -1},
      "dealloc_mw 2, destroy_qp 1, modify_qp 1, query_port 1, rdma_destroy_id 1, "
      "rdma_disconnect 1, rdma_get_cm_event 1"},
     {"rxe", "8 slow readers, server",
-     {4, 0, 25, 24, 24, 25, 25, 4, 4, 449, 3840, 0, 0},
+     {4, 0, 25, 24, 24, 27, 27, 4, 4, 449, 3840, 0, 0},
      "reg_mr 4"},
     {"rxe", "8 slow readers, client",
-     {20, 0, 49, 64, 0, 46, 46, 4, 20, 384, 1536, 0, 0},
-     "alloc_mw 16, reg_mr 4"},
+     {32, 0, 49, 64, 0, 43, 43, 16, 32, 384, 1536, 0, 0},
+     "alloc_mw 16, reg_mr 16"},
     {"rxe", "the same 30 s later, server",
-     {0, 0, 25, 24, 24, 23, 23, 0, 0, 0, 0, 0, 0},
+     {0, 0, 25, 24, 24, 25, 25, 0, 0, 0, 0, 0, 0},
      ""},
     {"rxe", "the same 30 s later, client",
      {0, 0, 41, 56, 0, 39, 39, 0, 0, 0, 0, 0, 0},
@@ -354,7 +354,7 @@ inline const std::vector<CostRow> kCostRows = {
      {0, 0, 16, 16, 0, 23, 23, 0, 0, 0, 0, 0, 0},
      ""},
     {"rxe", "10000 idle, server",
-     {50339, 60005, 20320, 20000, 0, 348, 341, 317, 10317, 888, 641280, 7, 10008},
+     {60023, 60005, 20320, 20000, 0, 313, 306, 10001, 20001, 160064, 640256, 7, 10008},
      "0.1 process mappings for each end"},
     {"mlx5", "10000 idle, server",
      {50335, 60005, 20305, 20000, 0, 298, 295, 317, 10317, 888, 641280, 3, 0},

@@ -257,7 +257,9 @@ TEST_CASE("simulation: what devices are asked for stays within our aims", "[simu
     if (row.what.starts_with("connect")) CHECK(slow <= 8);
     if (row.what.starts_with("close") && bound) CHECK(slow <= 6);
     if (row.what.starts_with("1000 requests") || row.what.starts_with("the same")) CHECK(slow == 0);
-    if (row.what.starts_with("10000 idle")) CHECK(registrations <= 400);
+    // On Soft-RoCE a key reaches the whole region, so each window is one.
+    const std::int64_t most = profile_named(row.profile).binds_parts ? 400 : 10300;
+    if (row.what.starts_with("10000 idle")) CHECK(registrations <= most);
     if (row.what.starts_with("1000 idle")) CHECK(registrations <= 2 * 1000);
   }
 }
