@@ -148,7 +148,8 @@ PageMemory::~PageMemory() {
 
 Registration::Registration(ibv_pd* pd, std::byte* begin, std::size_t size, unsigned access)
     : mr_(ibv_reg_mr(pd, begin, size, static_cast<int>(access))) {
-  if (!mr_) throw VerbsError(fmt::format("registering {} bytes with the device", size), errno);
+  if (!mr_)
+    throw VerbsError(fmt::format("registering {} bytes with the device", size), errno, size);
   pinned_ = Pinned(size);
 }
 

@@ -12,8 +12,6 @@ namespace conn::rdma {
 namespace {
 
 std::atomic<std::uint64_t> teardown_failure_count{0};
-// About what the rings of a queue or a page table take.
-constexpr std::uint64_t kSmall = 64 * 1024;
 
 template <class Owner, class Object>
 Owner own(Object* object, const char* call) {
@@ -23,9 +21,9 @@ Owner own(Object* object, const char* call) {
 
 }  // namespace
 
-VerbsError::VerbsError(const std::string& what_failed, int err)
+VerbsError::VerbsError(const std::string& what_failed, int err, std::uint64_t memory)
     : failure_(errno_failure(err, what_failed)) {
-  failure_.text += limit_hint(err, kSmall);
+  failure_.text += limit_hint(err, memory);
 }
 
 std::uint64_t teardown_failures() noexcept { return teardown_failure_count.load(); }

@@ -19,7 +19,10 @@ namespace conn::rdma {
 /// A verbs or rdma_cm call that failed.
 class VerbsError : public std::exception {
  public:
-  VerbsError(const std::string& what_failed, int err);
+  static constexpr std::uint64_t kRings = 64 * 1024;  ///< about what those of a queue pair take
+  /// `memory`: bytes that were to be pinned, as far as known, to find the limit that was in the
+  /// way.
+  VerbsError(const std::string& what_failed, int err, std::uint64_t memory = kRings);
   explicit VerbsError(Failure failure) : failure_(std::move(failure)) {}
   const char* what() const noexcept override { return failure_.text.c_str(); }
   const Failure& failure() const noexcept { return failure_; }
