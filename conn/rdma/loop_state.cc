@@ -17,6 +17,9 @@ namespace {
 constexpr std::size_t kPollBudget = 256;
 // After so many looks for answers in vain, only one in so many turns has one.
 constexpr std::uint32_t kLooks = 16;
+// Connections that ask for memory again in one iteration: each that finds none has looked through
+// everything that could be given back.
+constexpr std::size_t kFedInTurn = 16;
 // rdma_cm events taken in one iteration.
 constexpr int kCmBudget = 64;
 
@@ -170,10 +173,11 @@ void LoopState::wait_for_memory(RdmaConnection& connection) {
   if (!std::exchange(connection.hungry, true)) hungry_.push_back(&connection);
 }
 
-// Each asks once more; who still finds none is back in the list.
+// Each asks once more, a few in one turn; who still finds none is back in the list, at its end.
 void LoopState::feed_hungry() {
-  memory_came_back_ = false;
-  const std::size_t count = hungry_.size();
+  if (std::exchange(memory_came_back_, false)) to_feed_ = hungry_.size();
+  const std::size_t count = std::min({to_feed_, hungry_.size(), kFedInTurn});
+  to_feed_ = std::min(to_feed_, hungry_.size()) - count;
   for (std::size_t i = 0; i < count; ++i) {
     hungry_[i]->hungry = false;
     hungry_[i]->on_memory();
@@ -298,7 +302,7 @@ std::size_t LoopState::process_pending() {
   take_completions();
   turn_wheel();
   reap(Most::kShare);
-  if (memory_came_back_ && !hungry_.empty()) feed_hungry();
+  if (has_hungry_to_feed()) feed_hungry();
   return ready_.process_pending();
 }
 

@@ -133,7 +133,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool has_pending() const override {
     const bool wheel_stands = wheel_timer_ == 0 && wheel_.scheduled() != 0;
     return !ready_.empty() || poll_more_ || !reap_.empty() || wheel_.has_due() || wheel_stands ||
-           (memory_came_back_ && !hungry_.empty()) || has_parked_to_release() || has_lost_context();
+           has_hungry_to_feed() || has_parked_to_release() || has_lost_context();
   }
   std::size_t process_pending() override;
   void flush() override;
@@ -158,6 +158,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void turn_wheel();
   void keep_house();
   void look_after_house();
+  bool has_hungry_to_feed() const noexcept {
+    return (memory_came_back_ || to_feed_ != 0) && !hungry_.empty();
+  }
   void feed_hungry();
 
   ae::EventLoop& loop_;
@@ -171,6 +174,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::unordered_set<ListenerCore*> listeners_;
   std::vector<RdmaConnection*> dirty_, flushing_, reap_, hungry_, paced_;
   bool memory_came_back_ = false;
+  std::size_t to_feed_ = 0;  // of hungry_, since memory came back
   bool ask_listeners_ = false;
   bool poll_more_ = false;
   bool posted_ = false;  // since the queues were last looked at

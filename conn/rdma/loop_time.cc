@@ -141,9 +141,9 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     if (const auto next = wheel_.next(now); next && *next <= now) wheel_.collect(now);
     turn_wheel();
     if (house_timer_ != 0 && now >= house_due_) keep_house();
-    if (memory_came_back_ && !hungry_.empty()) feed_hungry();
+    if (has_hungry_to_feed()) feed_hungry();
     // Connections whose handlers are due do not keep us awake: they are not run here.
-    bool quiet = !poll_more_ && reap_.empty();
+    bool quiet = !poll_more_ && reap_.empty() && !has_hungry_to_feed();
     // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
     for (std::size_t i = 0; i < contexts_.size(); ++i) quiet = contexts_[i]->arm() && quiet;
     quiet = quiet && reap_.empty() && dirty_.empty() && !wheel_.has_due();
