@@ -13,7 +13,7 @@ trap finish EXIT
 
 check() {  # NAME COMMAND...
   if "${@:2}" >"$work/log" 2>&1; then passed=$((passed + 1)); else
-    failed=$((failed + 1)); echo "failed: $1"; tail -n 20 "$work/log" | sed 's/^/  | /'; fi
+    failed=$((failed + 1)); echo "FAIL $1"; tail -n 20 "$work/log" | sed 's/^/  | /'; fi
 }
 
 # The compiler and the flags that this library was made with.
@@ -104,11 +104,10 @@ check 'a bad URL is one sentence and status 1' \
   bash -c '"$1" nonsense 2>"$2"; [ $? = 1 ] && [ "$(wc -l <"$2")" = 1 ]' - "$work/echo" "$work/bad"
 
 # ---- the pages: pages.sh looks at the names in them --------------------------------------------
-columns() { awk 'length > 100 {print FILENAME ": " FNR; bad = 1} END {exit bad}' "$@"; }
-# Some hold tables as wide as they are.
-mapfile -t pages < <(find docs -maxdepth 1 -type f ! -name benchmarks.md ! -name devices.md \
-  ! -name faults.md ! -name limits.md)
-check 'no line is longer than 100 columns' columns README.md CHANGELOG.md "${pages[@]}"
+# Tables are as wide as they are.
+columns() { awk 'length > 100 && !/^ *\|/ {print FILENAME ": " FNR; bad = 1} END {exit bad}' "$@"; }
+mapfile -t pages < <(find docs -maxdepth 1 -type f ! -name benchmarks.md)
+check 'no line is longer than 100 columns' columns README.md SECURITY.md CHANGELOG.md "${pages[@]}"
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
