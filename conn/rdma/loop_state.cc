@@ -141,6 +141,11 @@ void LoopState::drop_idle_contexts() {
   });
 }
 
+void LoopState::give_back_what_is_idle() {
+  drop_idle_contexts();
+  pages_.give_back_all();
+}
+
 // --- connections ---------------------------------------------------------------------------------
 
 void LoopState::make_room(std::size_t connections) {

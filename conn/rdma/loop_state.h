@@ -126,6 +126,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   };
   /// Frees contexts nobody uses.
   void drop_idle_contexts();
+  /// These, and memory that is kept for others to come.
+  void give_back_what_is_idle();
   static bool may_go(const std::shared_ptr<Context>& context);
   bool has_lost_context() const noexcept;
 

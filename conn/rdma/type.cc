@@ -57,7 +57,7 @@ std::size_t RdmaType::process_pending_data(ae::EventLoop& loop) const {
 }
 
 void RdmaType::cleanup(ae::EventLoop& loop) const {
-  if (LoopState* state = LoopState::find(loop, *this)) state->drop_idle_contexts();
+  if (LoopState* state = LoopState::find(loop, *this)) state->give_back_what_is_idle();
 }
 
 Statistics RdmaType::statistics(ae::EventLoop& loop) const {

@@ -214,8 +214,7 @@ class Run {
   }
 
   void marked(const ControlMessage& message) {
-    const bool mark =
-        message.opcode == Opcode::kSetClientFeature && message.select == kWindowMark;
+    const bool mark = message.opcode == Opcode::kSetClientFeature && message.select == kWindowMark;
     if (mark && next_) change_over();
   }
 
@@ -252,8 +251,11 @@ class Run {
     if (message->opcode == Opcode::kRegisterXferMemory) {
       require(!next_ && memory_.count(message->key) == 1);
       require(memory_.at(message->key).second == message->length);
-      if (announced_) {  // a shorter one, before that is full
+      // A shorter one, before that is full, as far as we know: the peer may have filled it
+      // meanwhile, and says all the same that it goes on.
+      if (announced_)
         require(message->length < announced_->length && message->select == kWindowMark);
+      if (message->select == kWindowMark) {
         next_ = message;
       } else {
         announced_ = message;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/simulation/costs.h"
 #include "tests/simulation/room.h"
 #include "tests/support/raw_peer.h"
 
@@ -260,6 +261,28 @@ TEST_CASE("simulation: windows longer than the largest block come and go like ot
     if (i == 1) once = registered_bytes();
   }
   CHECK(registered_bytes() == once);
+}
+
+TEST_CASE("simulation: cleanup gives back at once what was kept for the next",
+          "[simulation][memory]") {
+  Room room;
+  const auto crowd = [&] {
+    {
+      std::vector<conn::ConnectionPtr> clients;
+      for (int i = 0; i < 40; ++i) clients.push_back(room.connected());
+      for (const auto& each : clients) (void)fill(*each);
+      room.run_for(1ms);
+      room.log.clients.clear();
+    }
+    RUN_UNTIL(room.loop, room.type.counters(room.loop).open == 0);
+    const std::int64_t kept = process_mappings();
+    room.type.cleanup(room.loop);
+    return std::pair(kept, process_mappings());
+  };
+  (void)crowd();  // the allocator's own
+  const auto [kept, left] = crowd();
+  CHECK(left + 2 <= kept);
+  CHECK(crowd().second <= left);
 }
 
 TEST_CASE("simulation: what is given back after the last connection's end goes, too",
