@@ -65,8 +65,8 @@ using ReceiverPtr = std::unique_ptr<Receiver>;
 /// A listener that can go to another loop, with what waits in its backlog.
 class Gate : public Listener {
  public:
-  /// For arrivals that it hands out: it takes no places itself. A copy shares the places.
-  virtual Quota quota() const = 0;
+  /// The option max-connections, for who takes what it hands out: it refuses nobody itself.
+  virtual std::uint64_t max_connections() const = 0;
   /// Off its loop, whose end is near; nothing happens until arrive(). Once more, for another, if
   /// nobody is there. False: it cannot go. On the old loop's thread.
   virtual bool leave(const Door* to) noexcept = 0;

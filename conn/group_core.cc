@@ -83,7 +83,7 @@ void GroupCore::open_gates(const OpenGate& open_gate) {
     GatePtr gate = open_gate(
         part, [this, &part](ArrivalPtr arrival) { on_arrival(part, std::move(arrival)); });
     if (part.index == 0) {
-      quota_ = std::make_unique<const Quota>(gate->quota());
+      quota_ = std::make_unique<const Quota>(gate->max_connections());
       std::vector<Endpoint> endpoints = gate->endpoints();
       for (Endpoint& each : endpoints) {
         each.scheme = type_.name();
@@ -126,7 +126,7 @@ void GroupCore::refuse(GroupPart& at, ArrivalPtr arrival) {
   arrival->place.reset();
   arrival->refuse("max-connections reached");
   arrival.reset();
-  ++type_.counters(*at.loop).refused;
+  ++at.gate->type().counters(*at.loop).refused;
   if (at.receiver) at.receiver->refused(why);
 }
 

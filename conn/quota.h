@@ -24,6 +24,7 @@ class Quota {
     return options.number("max-connections", kDefault, 1, kMost);
   }
 
+  std::uint64_t most() const noexcept { return most_; }
   bool full() const noexcept { return static_cast<std::uint64_t>(places_.use_count()) > most_; }
   Place take() const noexcept { return places_; }
   /// Somebody took the last place meanwhile: the one just taken is one too many.

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "ae/handler_slot.h"
+#include "conn/connection_set.h"
 #include "conn/tcp/socket_receiver.h"
 
 namespace conn::tcp {
@@ -99,11 +100,14 @@ class ListenerSet final : public ae::LoopLocal {
  public:
   static ListenerSet& of(ae::EventLoop& loop) {
     static const char key = 0;
+    ConnectionSet& connections = ConnectionSet::of(loop);  // there first, so it goes last
     std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
-    if (!slot) slot = std::make_unique<ListenerSet>();
+    if (!slot) slot = std::make_unique<ListenerSet>(connections);
     return static_cast<ListenerSet&>(*slot);
   }
+  explicit ListenerSet(ConnectionSet& connections) : connections_(connections) {}
   ~ListenerSet() override {
+    connections_.loop_ends();
     while (head_ != nullptr) head_->stop();
   }
   void add(SocketListener::Acceptor& acceptor) noexcept {
@@ -119,6 +123,7 @@ class ListenerSet final : public ae::LoopLocal {
   }
 
  private:
+  ConnectionSet& connections_;
   SocketListener::Acceptor* head_ = nullptr;
 };
 
@@ -266,7 +271,7 @@ std::vector<Endpoint> SocketListener::endpoints() const {
 void SocketListener::pause() { acceptor_->pause(); }
 void SocketListener::resume() { acceptor_->resume(); }
 void SocketListener::on_refused(const RefusedHandler& handler) { acceptor_->on_refused(handler); }
-Quota SocketListener::quota() const { return acceptor_->quota(); }
+std::uint64_t SocketListener::max_connections() const { return acceptor_->quota().most(); }
 bool SocketListener::leave(const Door*) noexcept {
   acceptor_->leave();
   return true;

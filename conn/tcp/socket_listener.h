@@ -21,7 +21,7 @@ class SocketListener final : public Gate {
   void pause() override;
   void resume() override;
   void on_refused(const RefusedHandler& handler) override;
-  Quota quota() const override;
+  std::uint64_t max_connections() const override;
   bool leave(const Door* to) noexcept override;
   void arrive(ae::EventLoop& loop) override;
 
