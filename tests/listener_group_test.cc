@@ -1,6 +1,11 @@
 // One port, several loops: real threads, every transport that reaches across them.
 
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <map>
@@ -353,5 +358,112 @@ TEST_CASE("listener group: it may end inside an accept handler, and outlive its 
       orphan->resume();
       orphan.reset();
     }
+  }
+}
+
+TEST_CASE("listener group: a socket that somebody else opened", "[group]") {
+  Site site({.name = "tcp"});
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  REQUIRE(fd >= 0);
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0);
+  ae::LoopGroup loops({.loops = 2});
+  std::atomic<int> accepted{0};
+  std::vector<std::vector<ConnectionPtr>> served(2);
+  const auto make = [&](ae::EventLoop&, std::size_t index) {
+    return [&, index](ConnectionPtr each) {
+      served[index].push_back(std::move(each));
+      ++accepted;
+    };
+  };
+  const auto adopt = [&](const Spread& spread, const conn::Options& options) {
+    return conn::adopt_listener(site.type, loops, fd, make, spread, options);
+  };
+  // While it cannot be taken it is still ours.
+  CHECK_THROWS_WITH(adopt(Spread::fewest(), {}), testing::Contains("it does not listen"));
+  REQUIRE(::listen(fd, 16) == 0);
+  CHECK_THROWS_WITH(adopt(Spread::kernel(), {}), testing::Contains("made for it"));
+  CHECK_THROWS_WITH(adopt(Spread::fewest(), {{"nonsense", "1"}}), testing::Contains("nonsense"));
+  auto group = adopt(Spread::fewest(), {{"max-connections", "4"}});
+  const conn::Endpoint at = group->endpoints().front();
+  {
+    const auto clients = clients_of(site, at, 4);
+    WAIT_UNTIL(site, accepted == 4);
+    const ConnectionPtr one_more = site.connect(at);
+    WAIT_UNTIL(site, [&] {
+      char byte;
+      return one_more->state() != State::kConnecting && one_more->read(&byte, 1) <= 0 &&
+             errno != EAGAIN;
+    }());
+    CHECK(accepted == 4);
+    CHECK(group->shares()[0].open == 2);
+    CHECK(group->shares()[1].open == 2);
+  }
+  group.reset();
+  CHECK(fcntl(fd, F_GETFD) == -1);
+  loops.on_each([&](ae::EventLoop&, std::size_t index) { served[index].clear(); });
+}
+
+TEST_CASE("listener group: threads, reloads, pauses and ends at once", "[group][rdma-device]") {
+  const auto transport = GENERATE(from_range(across_threads()));
+  DYNAMIC_SECTION(transport.name) {
+    Site site(transport);
+    const bool device = transport.name.ends_with("rdma");
+    const std::size_t count = device ? 60 : 1000;
+    auto server = std::make_unique<Server>(site.registry, site.fresh(), 4);
+    const conn::Endpoint at = server->address();
+    std::atomic<bool> over{false};
+    std::thread meddler([&] {
+      while (!over) {
+        server->listener->pause();
+        (void)server->listener->shares();
+        server->listener->resume();
+        std::this_thread::sleep_for(1ms);
+      }
+    });
+    // Each says a word and goes; 50 at a time.
+    std::size_t begun = 0, done = 0, failed = 0;
+    std::map<Connection*, ConnectionPtr> clients;
+    const std::function<void()> next = [&] {
+      ++begun;
+      ConnectionPtr made = site.type.create(site.loop);
+      Connection& client = *made;
+      clients.emplace(&client, std::move(made));
+      const auto end = [&](Connection& c, bool well) {
+        ++done;
+        failed += well ? 0 : 1;
+        clients.erase(&c);
+        if (begun < count) next();
+      };
+      client.connect(at, [&, end](Connection& c) {
+        if (c.state() != State::kConnected || c.write("x", 1) != 1) return end(c, false);
+        c.set_read_handler([&, end](Connection& reader) {
+          char byte;
+          const ssize_t n = reader.read(&byte, 1);
+          if (n < 0 && errno == EAGAIN) return;
+          end(reader, n == 1);
+        });
+      });
+    };
+    for (int i = 0; i < 50; ++i) next();
+    RUN_UNTIL(site.loop, done == count);
+    over = true;
+    meddler.join();
+    CHECK(failed == 0);
+    CHECK(server->accepted() == count);
+    WAIT_UNTIL(site, server->open() == std::vector<std::uint64_t>{0, 0, 0, 0});
+    CHECK_FALSE(server->wrong_thread());
+    // The listener goes while others come; they are served, refused, or find nobody.
+    std::vector<ConnectionPtr> late;
+    for (int i = 0; i < 20; ++i) late.push_back(site.connect(at));
+    testing::turns(site.loop, 3);
+    server->listener.reset();
+    RUN_UNTIL(site.loop, std::none_of(late.begin(), late.end(), [](const ConnectionPtr& each) {
+                return each->state() == State::kConnecting;
+              }));
+    late.clear();
+    server.reset();
   }
 }
