@@ -313,11 +313,12 @@ bool RdmaConnection::keys_go_alone() const noexcept {
 }
 
 void RdmaConnection::plan_keys(SendChain& chain, ChainPlan& plan) {
-  for (ReceiveWindow& window : windows_)
-    if (window.waits_for_key() && !chain.full()) {
-      plan.window[chain.size()] = &window;
-      chain.change_key(window);
-    }
+  if (key_to_change_)
+    for (ReceiveWindow& window : windows_)
+      if (window.waits_for_key() && !chain.full()) {
+        plan.window[chain.size()] = &window;
+        chain.change_key(window);
+      }
   plan.keys_end = plan.control_end = plan.data_end = chain.size();
   // What they make room for, and whether they work, is worth knowing.
   if (plan.keys_end != 0) plan.signal_last = true;

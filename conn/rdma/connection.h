@@ -129,7 +129,11 @@ class RdmaConnection final : public QueuedConnection,
   void manage_windows();
   void provide_window();
   void free_window(void* owner) noexcept;
-  bool has_key_to_change() const noexcept;
+  bool has_key_to_change() noexcept {
+    if (key_to_change_) look_at_keys();
+    return key_to_change_;
+  }
+  void look_at_keys() noexcept;
   void on_keys_changed(std::uint32_t sequence);
   bool go_on_without_binding();
 
@@ -231,8 +235,9 @@ class RdmaConnection final : public QueuedConnection,
   std::shared_ptr<Context> context_;
   std::shared_ptr<Domain> domain_;
   std::unique_ptr<ReceiveQueue> receives_;
-  std::array<ReceiveWindow, 4>
-      windows_;  // two of the stream's, two whose keys are on their way out
+  // Two of the stream's, two whose keys are on their way out.
+  std::array<ReceiveWindow, 4> windows_;
+  bool key_to_change_ = false;  // false: none of the windows' is to be changed or changes
   CqLease lease_;
   Pinned rings_;
   Qp qp_;

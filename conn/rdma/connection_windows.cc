@@ -30,6 +30,7 @@ void RdmaConnection::provide_window() {
   const MemoryLimit limit = first ? settings_.limit() : settings_.limit().but_a_quarter();
   try {
     window->open(*domain_, length, limit);
+    key_to_change_ = true;
     ++state_->statistics().windows;
     stream_.provide_window(window->buffer());
   } catch (const VerbsError& error) {
@@ -44,17 +45,20 @@ void RdmaConnection::provide_window() {
 
 void RdmaConnection::free_window(void* owner) noexcept {
   auto& window = *static_cast<ReceiveWindow*>(owner);
-  if (!window.retire()) state_->want_flush(*this);  // its key has to go first
+  if (window.retire()) return;
+  key_to_change_ = true;  // it has to go first
+  state_->want_flush(*this);
 }
 
-bool RdmaConnection::has_key_to_change() const noexcept {
-  return std::any_of(windows_.begin(), windows_.end(), [](const ReceiveWindow& window) {
+void RdmaConnection::look_at_keys() noexcept {
+  key_to_change_ = std::any_of(windows_.begin(), windows_.end(), [](const ReceiveWindow& window) {
     return window.waits_for_key() || window.key_under_way();
   });
 }
 
 // All sends up to `sequence` are done.
 void RdmaConnection::on_keys_changed(std::uint32_t sequence) {
+  if (!key_to_change_) return;
   bool changed = false;
   for (ReceiveWindow& window : windows_) {
     if (window.key_under_way() && window.completed(sequence, *domain_)) changed = true;

@@ -132,12 +132,19 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void give_back_what_is_idle();
   static bool may_go(const std::shared_ptr<Context>& context);
   bool has_lost_context() const noexcept;
+  // Asked several times in each iteration, and hardly ever true.
+  bool has_context_to_clear() const noexcept {
+    for (const auto& context : contexts_)
+      if (context->lost() || context->has_parked())
+        return has_parked_to_release() || has_lost_context();
+    return false;
+  }
 
   // ae::Source
   bool has_pending() const override {
     const bool wheel_stands = wheel_timer_ == 0 && wheel_.scheduled() != 0;
     return !ready_.empty() || poll_more_ || !reap_.empty() || wheel_.has_due() || wheel_stands ||
-           has_hungry_to_feed() || has_parked_to_release() || has_lost_context();
+           has_hungry_to_feed() || has_context_to_clear();
   }
   std::size_t process_pending() override;
   void flush() override;
