@@ -254,8 +254,8 @@ void LoopGroup::set_near(const void* whose, const std::vector<int>& processors) 
 
 void LoopGroup::stop() { core_->stop_all(); }
 
-void LoopGroup::wait() {
-  core_->refuse_own_thread(*this, "wait()");
+void LoopGroup::run() {
+  core_->refuse_own_thread(*this, "run()");
   core_->join_all();
   std::exception_ptr why;
   {

@@ -3,7 +3,7 @@
 //
 //   ae::LoopGroup loops({.loops = 4});
 //   auto listener = conn::listen(registry, loops, "tcp://*:6379", make_handler);
-//   loops.wait();
+//   loops.run();
 //
 // Nothing is shared between the loops. A connection belongs to one of them from its beginning to
 // its end, and so do its handlers.
@@ -34,7 +34,7 @@ class LoopGroup final : public Loops {
   /// thread, or LoopError; the loops that ran have ended then. The threads take no signals but
   /// those that a fault of their own raises: the program's other threads get them as before.
   explicit LoopGroup(Config config);
-  /// stop(), then waits as wait() does; what wait() would throw is lost. Not on a loop's thread.
+  /// stop(), then waits as run() does; what run() would throw is lost. Not on a loop's thread.
   ~LoopGroup() override;
 
   std::size_t size() const noexcept override;
@@ -46,9 +46,10 @@ class LoopGroup final : public Loops {
   /// One loop's own EventLoop::stop() ends that one and no other. Any thread; not
   /// a signal handler.
   void stop();
-  /// Waits until all loops have ended. A handler's exception that nobody took ends the group, and
-  /// is thrown here, once. Not on a loop's thread (LoopError).
-  void wait();
+  /// Returns when all loops have ended, each by its own stop() or by the group's. A handler's
+  /// exception that nobody took ends the group, and is thrown here, once. The loops run from the
+  /// beginning, whether or not this is called. Not on a loop's thread (LoopError).
+  void run();
 
  private:
   class Member;

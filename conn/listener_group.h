@@ -28,26 +28,22 @@ using MakeAcceptHandler = std::function<AcceptHandler(ae::EventLoop& loop, std::
 
 class GroupCore;
 
-/// Listens until it is destroyed. Connections it gave away live on. All members: any thread.
-class ListenerGroup {
+/// A Listener of several loops. All members: any thread, as long as the loops' owner lives.
+class ListenerGroup final : public Listener {
  public:
   explicit ListenerGroup(std::shared_ptr<GroupCore> core);
-  ListenerGroup(const ListenerGroup&) = delete;
-  ListenerGroup& operator=(const ListenerGroup&) = delete;
   /// Afterwards no accept handler runs any more, and the handlers are destroyed. On the thread of
   /// one of the loops that is so for this loop; for the others soon.
-  ~ListenerGroup();
+  ~ListenerGroup() override;
 
-  const ConnectionType& type() const noexcept;
-  /// As Listener's.
-  std::vector<Endpoint> endpoints() const;
-  /// As Listener's, for all loops: at once on the calling loop, on each other before its next
-  /// arrival.
-  void pause();
-  void resume();
-  /// As Listener's. Each loop has a copy, which runs on its thread; of max-connections the loop
-  /// that listens tells.
-  void on_refused(const RefusedHandler& handler);
+  const ConnectionType& type() const noexcept override;
+  std::vector<Endpoint> endpoints() const override;
+  /// At once on the calling loop, on each other in its next iteration.
+  void pause() override;
+  void resume() override;
+  /// Each loop has a copy, which runs on its thread; of max-connections the loop that listens
+  /// tells.
+  void on_refused(const RefusedHandler& handler) override;
 
   /// How connections are spread: those of this listener, by loop.
   struct Share {

@@ -92,7 +92,7 @@ TEST_CASE("loop group: what would wait for itself is refused", "[ae][group]") {
   ae::LoopGroup group({.loops = 1});
   group.on_each([&](ae::EventLoop&, std::size_t) {
     CHECK_THROWS_AS(group.on_each([](ae::EventLoop&, std::size_t) {}), ae::LoopError);
-    CHECK_THROWS_AS(group.wait(), ae::LoopError);
+    CHECK_THROWS_AS(group.run(), ae::LoopError);
   });
 }
 
@@ -115,15 +115,15 @@ TEST_CASE("loop group: a loop that cannot be made ends those that were", "[ae][g
                   ae::LoopError);
 }
 
-TEST_CASE("loop group: stop ends all, wait returns then", "[ae][group]") {
+TEST_CASE("loop group: stop ends all, run returns then", "[ae][group]") {
   ae::LoopGroup group({.loops = 2});
-  auto waited = std::async(std::launch::async, [&] { group.wait(); });
+  auto waited = std::async(std::launch::async, [&] { group.run(); });
   CHECK(waited.wait_for(0ms) == std::future_status::timeout);
   REQUIRE(group.poster(1).post([&] { group.stop(); }));  // from a thread of its own, too
   waited.get();
   CHECK_FALSE(group.poster(0).post([] {}));
   CHECK_THROWS_WITH(group.on_each([](ae::EventLoop&, std::size_t) {}), "loop 0 has ended");
-  group.wait();  // once more is no harm
+  group.run();  // once more is no harm
 }
 
 TEST_CASE("loop group: a loop's own stop ends that one alone", "[ae][group]") {
@@ -136,15 +136,15 @@ TEST_CASE("loop group: a loop's own stop ends that one alone", "[ae][group]") {
   CHECK_THROWS_WITH(group.on_each([&](ae::EventLoop&, std::size_t) { ++ran; }), "loop 0 has ended");
   CHECK(ran == 1);
   group.stop();
-  group.wait();
+  group.run();
 }
 
 TEST_CASE("loop group: an exception that nobody took ends the group with it", "[ae][group]") {
   ae::LoopGroup group({.loops = 3});
   REQUIRE(group.poster(1).post([] { throw std::runtime_error("a handler's"); }));
-  CHECK_THROWS_WITH(group.wait(), "a handler's");
+  CHECK_THROWS_WITH(group.run(), "a handler's");
   CHECK_FALSE(group.poster(2).post([] {}));
-  group.wait();  // it was told
+  group.run();  // it was told
 }
 
 TEST_CASE("loop group: nobody is pinned unasked; asked, each to one, near the device",

@@ -352,7 +352,7 @@ TEST_CASE("listener group: it may end inside an accept handler, and outlive its 
       orphan = conn::listen(site.registry, loops, site.fresh(),
                             [](ae::EventLoop&, std::size_t) { return [](ConnectionPtr) {}; });
       loops.stop();
-      loops.wait();
+      loops.run();
       CHECK(orphan->shares().size() == 2);
       orphan->pause();
       orphan->resume();
