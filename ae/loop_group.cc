@@ -116,7 +116,7 @@ struct LoopGroup::Core {
       if (!failure) failure = std::move(why);
       if (before_ready) ++settled;
       changed.notify_all();
-      if (before_ready) return;  // the constructor ends the others
+      if (!constructed) return;  // the constructor ends the others
     }
     stop_all();
   }
@@ -149,6 +149,7 @@ struct LoopGroup::Core {
   std::mutex mutex;
   std::condition_variable changed;
   std::size_t settled = 0;     // loops that run, or never will
+  bool constructed = false;
   std::exception_ptr failure;  // the first
   std::mutex joining;          // one of several that wait
   std::mutex placing;
@@ -214,6 +215,7 @@ LoopGroup::LoopGroup(Config config) : core_(std::make_unique<Core>(std::move(con
     std::unique_lock lock(core.mutex);
     core.changed.wait(lock, [&] { return core.settled == started; });
     if (!why) why = std::exchange(core.failure, nullptr);
+    core.constructed = !why;
   }
   try {
     if (!why && core.config.pin) core.place();

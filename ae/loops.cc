@@ -57,10 +57,17 @@ void run_on_each(std::size_t count, const std::function<Poster(std::size_t)>& po
 
 LoopList::LoopList(std::vector<EventLoop*> loops) {
   if (loops.empty()) throw LoopError("a list of loops needs one at least");
-  for (EventLoop* loop : loops) entries_.push_back({loop, loop->poster()});
+  for (EventLoop* loop : loops) {
+    auto thread = std::make_shared<std::atomic<std::thread::id>>();
+    entries_.push_back({loop, loop->poster(), thread});
+    (void)entries_.back().poster.post([thread] { *thread = std::this_thread::get_id(); });
+  }
 }
 
 void LoopList::on_each(const std::function<void(EventLoop&, std::size_t)>& fn) {
+  for (const Entry& entry : entries_)
+    if (*entry.thread == std::this_thread::get_id())
+      throw LoopError("on_each() on a thread of the list would wait for itself");
   run_on_each(
       size(), [this](std::size_t i) { return entries_[i].poster; },
       [this](std::size_t i) -> EventLoop& { return *entries_[i].loop; }, fn);

@@ -2,8 +2,11 @@
 // Several loops that serve together, each on a thread of its own. LoopGroup makes threads and
 // loops; LoopList names those that a host program runs already.
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
+#include <memory>
+#include <thread>
 #include <vector>
 
 #include "ae/event_loop.h"
@@ -35,8 +38,9 @@ class Loops {
 /// before this does, but not while on_each() runs.
 class LoopList final : public Loops {
  public:
-  /// Borrows the loops; at least one. Before they run, or each on its own thread's behalf: nothing
-  /// is done with a loop here but asking for its poster. Throws LoopError for an empty list.
+  /// Borrows the loops; at least one. Nothing is done with them here but posting. on_each() waits
+  /// until they run, and for ever where one does not: what works with the list (conn::listen(), a
+  /// listener that is dropped) is for the time while they run. Throws LoopError for an empty list.
   explicit LoopList(std::vector<EventLoop*> loops);
   std::size_t size() const noexcept override { return entries_.size(); }
   Poster poster(std::size_t index) const override { return entries_[index].poster; }
@@ -46,6 +50,7 @@ class LoopList final : public Loops {
   struct Entry {
     EventLoop* loop;
     Poster poster;
+    std::shared_ptr<std::atomic<std::thread::id>> thread;  // known once it has run
   };
   std::vector<Entry> entries_;
 };

@@ -52,8 +52,11 @@ class Door {
 /// A listener that begins what arrives on its loop, wherever the gate is.
 class Receiver : public Listener {
  public:
-  /// Begins it, or keeps it while paused. On the loop's thread.
+  /// Begins it, or keeps it while paused. On the loop's thread. Where there is no memory for it, it
+  /// is counted and lost; throws what an accept handler throws.
   virtual void arrive(ArrivalPtr arrival) = 0;
+  /// The next of those it keeps, when the loop is about to go; null if there is none.
+  virtual ArrivalPtr give_back() noexcept = 0;
   /// Tells on_refused()'s handler of an arrival that the gate refused, from where one may run.
   virtual void refused(const Failure& why) = 0;
   /// Null where nothing has to be done.
@@ -73,7 +76,7 @@ class Gate : public Listener {
   /// On the new loop's thread. Throws Error or std::bad_alloc: it listens no more.
   virtual void arrive(ae::EventLoop& loop) = 0;
   /// Processors (numbers as of sched_setaffinity(2)) that are near the device it listens on; empty
-  /// if it is on none, or on several.
+  /// where that is not known, or it is on no device; -1 for several devices.
   virtual std::vector<int> near_processors() const { return {}; }
 };
 using GatePtr = std::unique_ptr<Gate>;

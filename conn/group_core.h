@@ -32,6 +32,7 @@ class GroupPart final : public LoopEndWatcher {
   std::atomic<std::uint64_t> open{0}, assigned{0};
   std::atomic<std::uint32_t> waiting{0};
   std::atomic<bool> ended{false};
+  std::atomic<bool> held_back{false};  // its own gate, where each loop has one
 
   ae::EventLoop* loop = nullptr;
   ReceiverPtr receiver;
@@ -64,29 +65,41 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   void open_receiver(GroupPart& part, const Endpoint& endpoint, AcceptHandler accepted);
   void open_gates(const OpenGate& open_gate);
   void on_arrival(GroupPart& at, ArrivalPtr arrival);
+  Quota::Place take_place();
   void refuse(GroupPart& at, ArrivalPtr arrival);
-  void send(GroupPart& from, ArrivalPtr arrival);
+  enum class Way : bool { kFirst, kAgain };
+  GroupPart* send(GroupPart& from, ArrivalPtr arrival, Way way);
+  bool post_to(GroupPart& to, ArrivalPtr& arrival);
   void arrived(GroupPart& at, ArrivalPtr arrival);
-  GroupPart* choose(GroupPart& from, const Arrival& arrival);
+  void send_on(GroupPart& from, ArrivalPtr arrival);
+  static void deliver(GroupPart& at, ArrivalPtr arrival, bool paused);
+  GroupPart* choose(GroupPart& from, const Arrival& arrival, Way way);
   GroupPart* fewest() const noexcept;
-  void take_seat(Arrival& arrival, GroupPart& part);
-  void hold_back();
-  void let_in() noexcept;
+  bool is_full() const noexcept;
+  void hold_back(GroupPart& at, const GroupPart& chosen);
+  void let_in(GroupPart& part) noexcept;
   void move_gate(GroupPart& from) noexcept;
   void take_gate(GroupPart& part, GatePtr gate) noexcept;
+  void gate_has_arrived() noexcept;
   void leave_loop(GroupPart& part) noexcept;
-  /// On every loop that has not ended: at once on this thread, else by a post.
+  /// On its loop, unless that has ended: at once on this thread, else by a post.
+  void run_on(GroupPart& part, const std::function<void(GroupPart&)>& fn);
   void everywhere(const std::function<void(GroupPart&)>& fn);
 
   const ConnectionType& type_;
   ae::Loops& loops_;
   const Spread spread_;
   std::vector<std::unique_ptr<GroupPart>> parts_;
-  std::unique_ptr<const Quota> quota_;  // constant once the group listens
+  std::uint64_t most_ = 0;                    // max-connections; constant once the group listens
+  bool near_ = false;                         // this, too: set_near() was called
+  std::atomic<GroupPart*> gate_at_{nullptr};  // where there is one gate
+  std::atomic<std::uint64_t> places_{0};      // that are taken
   std::atomic<bool> closed_{false}, paused_{false}, held_back_{false};
   std::atomic<std::size_t> turn_{0};
+  std::mutex picking_;
   mutable std::mutex mutex_;
-  std::condition_variable left_;     // a part is there no more
+  std::condition_variable left_;     // a part is there no more, or the gate has arrived
+  bool gate_under_way_ = false;      // mutex_
   std::vector<Endpoint> endpoints_;  // mutex_
 };
 

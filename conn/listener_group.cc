@@ -11,9 +11,10 @@ namespace {
 ListenerGroupPtr make_group(const ConnectionType& type, ae::Loops& loops, const Endpoint& endpoint,
                             const MakeAcceptHandler& make, Spread spread,
                             const GroupCore::OpenGate& open_gate) {
-  auto core = std::make_shared<GroupCore>(type, loops, std::move(spread));
+  const auto core = std::make_shared<GroupCore>(type, loops, std::move(spread));
+  auto group = std::make_unique<ListenerGroup>(core);  // closes it, whatever happens
   core->open(endpoint, make, open_gate);
-  return std::make_unique<ListenerGroup>(std::move(core));
+  return group;
 }
 
 }  // namespace

@@ -27,10 +27,6 @@ class Quota {
   std::uint64_t most() const noexcept { return most_; }
   bool full() const noexcept { return static_cast<std::uint64_t>(places_.use_count()) > most_; }
   Place take() const noexcept { return places_; }
-  /// Somebody took the last place meanwhile: the one just taken is one too many.
-  bool overdrawn() const noexcept {
-    return static_cast<std::uint64_t>(places_.use_count()) > most_ + 1;
-  }
   /// What Listener::on_refused() tells of an arrival that found no place.
   Failure refusal(std::string_view peer) const {
     return {std::make_error_code(std::errc::connection_refused),

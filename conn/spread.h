@@ -22,7 +22,7 @@ class Spread {
  public:
   /// Gives the index of a loop. Another number, or that of a loop that has ended, means the one
   /// with the fewest connections. Runs on the thread of the loop that listens, one call at a time;
-  /// with that loop's end on another's.
+  /// with that loop's end on another's. It may use nothing of loops, listeners and connections.
   using Pick = std::function<std::size_t(const Arriving&)>;
   enum class By : std::uint8_t { kFewest, kRoundRobin, kKernel, kPick };
 

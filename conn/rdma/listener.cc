@@ -60,10 +60,6 @@ class ListenerCore::Port final : private CmUser {
   }
   bool down() const noexcept { return !id_; }
   void close() noexcept { id_.reset(); }
-  /// Where it cannot go it is down, and comes back as after a device's return.
-  void move_to(const CmChannel& channel) noexcept {
-    if (id_ && !channel.take_over(id_)) id_.reset();
-  }
   std::string device() const {
     return id_ && id_->verbs != nullptr ? ibv_get_device_name(id_->verbs->device) : "";
   }
@@ -94,11 +90,9 @@ class ListenerCore::Port final : private CmUser {
 
 ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings,
                            ListenTo to)
-    : type_(type),
-      state_(&state),
-      settings_(settings),
-      quota_(settings.max_connections),
-      to_(std::move(to)) {
+    : type_(type), state_(&state), settings_(settings), quota_(settings.max_connections) {
+  if (to.accepted) accepted_.set(std::move(to.accepted));
+  if (to.arrived) arrived_.set(std::move(to.arrived));
   state_->add(*this);
 }
 
@@ -144,6 +138,9 @@ void ListenerCore::stop() noexcept {
     connection->leave_listener();
     connection->close();
   }
+  refused_.clear();
+  arrived_.clear();
+  accepted_.clear();  // last: what it holds may be anything
 }
 
 void ListenerCore::leave_loop() noexcept {
@@ -153,29 +150,34 @@ void ListenerCore::leave_loop() noexcept {
   if (retry_ != 0) state_->loop().remove_time_event(std::exchange(retry_, 0));
 }
 
-// What listens goes with the requests that wait; connections are none of a gate's.
+// A listening id that moved could meet its new loop before we do, and the kernel loses the requests
+// that nobody has read yet: so they are read here, and the new loop listens anew.
 void ListenerCore::leave(const std::shared_ptr<CmChannel>& to) noexcept {
+  if (state_ != nullptr) state_->drain_cm();
   leave_loop();
   state_ = nullptr;
-  for (const auto& port : ports_) port->move_to(*to);
+  for (const auto& port : ports_) port->close();
   std::erase_if(requests_, [&](const auto& request) { return !request->move_to(to); });
 }
 
 void ListenerCore::arrive(LoopState& state) {
   state_ = &state;
   state.add(*this);
-  retry_if_down();
+  if (retry_down() != ae::kNoMore) schedule_retry();
   if (!paused_) resume();
 }
 
-std::string ListenerCore::device() const {
-  std::string common;
-  for (const auto& port : ports_) {
-    const std::string its = port->device();
-    if (its.empty() || (!common.empty() && its != common)) return {};
-    common = its;
-  }
-  return common;
+std::unique_ptr<RdmaArrival> ListenerCore::give_back() noexcept {
+  if (requests_.empty()) return nullptr;
+  auto next = std::move(requests_.front());
+  requests_.pop_front();
+  return next;
+}
+
+std::set<std::string> ListenerCore::devices() const {
+  std::set<std::string> all;
+  for (const auto& port : ports_) all.insert(port->device());
+  return all;
 }
 
 void ListenerCore::loop_gone() noexcept {
@@ -277,7 +279,7 @@ void ListenerCore::accept_waiting() {
 }
 
 void ListenerCore::accept(std::unique_ptr<RdmaArrival> request) {
-  if (to_.arrived) return to_.arrived(std::move(request));
+  if (arrived_) return arrived_.run(std::move(request));
   if (!request->place) {
     if (quota_.full()) {
       request->refuse("max-connections reached");
@@ -350,7 +352,7 @@ std::size_t ListenerCore::run_ready() {
     young_.erase(connection);
     connection->leave_listener();
     ++handed_over;
-    to_.accepted(ConnectionPtr(connection));
+    accepted_.run(ConnectionPtr(connection));
   }
   return told + handed_over;
 }
@@ -379,7 +381,11 @@ bool RdmaListener::leave(const Door* to) noexcept {
   return true;
 }
 void RdmaListener::arrive(ae::EventLoop& loop) { core_->arrive(LoopState::of(loop, type())); }
-std::vector<int> RdmaListener::near_processors() const { return processors_near(core_->device()); }
+std::vector<int> RdmaListener::near_processors() const {
+  const std::set<std::string> devices = core_->devices();
+  if (devices.size() != 1) return {-1};
+  return processors_near(*devices.begin());
+}
 
 RdmaReceiver::RdmaReceiver(const ConnectionType& type, LoopState& state, const Settings& settings,
                            AcceptHandler accepted)
@@ -389,7 +395,11 @@ RdmaReceiver::RdmaReceiver(const ConnectionType& type, LoopState& state, const S
 RdmaReceiver::~RdmaReceiver() { let_go(std::move(core_)); }
 
 void RdmaReceiver::arrive(ArrivalPtr arrival) {
-  core_->take(std::unique_ptr<RdmaArrival>(static_cast<RdmaArrival*>(arrival.release())));
+  try {
+    core_->take(std::unique_ptr<RdmaArrival>(static_cast<RdmaArrival*>(arrival.release())));
+  } catch (const std::bad_alloc&) {
+    if (core_->loop() != nullptr) ++type().counters(*core_->loop()).accept_errors;
+  }
 }
 
 }  // namespace conn::rdma

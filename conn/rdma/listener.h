@@ -4,6 +4,8 @@
 
 #include <deque>
 #include <memory>
+#include <set>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -44,13 +46,15 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   void refused(const Failure& why);
   const Quota& quota() const noexcept { return quota_; }
 
-  /// Of a gate: off its loop, on to another.
+  /// Of a gate: off its loop, on to another. What has arrived goes first, or along; who comes in
+  /// between finds nobody listening.
   void leave(const std::shared_ptr<CmChannel>& to) noexcept;
   void arrive(LoopState& state);
-  /// Of a receiver: from a gate.
+  /// Of a receiver: from a gate, and back.
   void take(std::unique_ptr<RdmaArrival> request);
-  /// Name of the device that all addresses are on; empty if there is none, or several.
-  std::string device() const;
+  std::unique_ptr<RdmaArrival> give_back() noexcept;
+  /// Names of the devices that its addresses are on.
+  std::set<std::string> devices() const;
 
   /// From a connection of ours: it is ready for data; or it died before it was handed over.
   void on_established(RdmaConnection& connection) noexcept;
@@ -76,7 +80,8 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   Endpoint endpoint_;
   Settings settings_;
   const Quota quota_;
-  const ListenTo to_;
+  ae::HandlerSlot<void(ConnectionPtr)> accepted_;
+  ae::HandlerSlot<void(ArrivalPtr)> arrived_;  // a gate's, instead
   ae::HandlerSlot<void(const Failure&)> refused_;
   std::deque<Failure> refusals_;  // still to be told, as many as the backlog at most
   std::vector<std::unique_ptr<Port>> ports_;
@@ -120,6 +125,7 @@ class RdmaReceiver final : public Receiver {
   void resume() override { core_->resume(); }
   void on_refused(const RefusedHandler& handler) override { core_->on_refused(handler); }
   void arrive(ArrivalPtr arrival) override;
+  ArrivalPtr give_back() noexcept override { return core_->give_back(); }
   void refused(const Failure& why) override { core_->refused(why); }
   std::shared_ptr<const Door> door() const override { return door_; }
 

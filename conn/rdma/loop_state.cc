@@ -293,6 +293,13 @@ void LoopState::on_cm_readable(Most most) {
   }
 }
 
+void LoopState::drain_cm() {
+  for (std::uint64_t before = ~statistics_.cm_events; before != statistics_.cm_events;) {
+    before = statistics_.cm_events;
+    on_cm_readable(Most::kAll);
+  }
+}
+
 void LoopState::take_completions() {
   poll_more_ = false;
   // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile

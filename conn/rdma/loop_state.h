@@ -95,6 +95,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// all, or what is left of the iteration's share.
   enum class Most { kShare, kAll };
   void catch_up(Most most);
+  /// Takes rdma_cm's events until none is left.
+  void drain_cm();
   /// System calls that begin and end connections may take a part of each iteration, whichever
   /// connections they are for: hundreds at once hold up nobody else. Whoever finds none left waits
   /// in want_reap()'s list.

@@ -120,6 +120,7 @@ class ListenerSet final : public ae::LoopLocal {
     if (acceptor.set_link_ == nullptr) return;
     *acceptor.set_link_ = acceptor.set_next_;
     if (acceptor.set_next_ != nullptr) acceptor.set_next_->set_link_ = acceptor.set_link_;
+    acceptor.set_link_ = nullptr;
   }
 
  private:
@@ -180,15 +181,19 @@ void SocketListener::Acceptor::set_paused(bool paused) {
 
 void SocketListener::Acceptor::watch(bool wanted) {
   if (wanted == watched_) return;
-  watched_ = wanted;
-  for (std::size_t i = 0; i < sockets_.size(); ++i) {
-    const int fd = sockets_[i].fd.get();
-    if (wanted) {
-      loop_->add_file_event(fd, ae::kReadable, [this, i](int, ae::Mask) { accept_batch(i); });
-    } else {
-      loop_->remove_file_event(fd, ae::kReadable);
-    }
+  std::size_t i = 0;
+  try {
+    for (; wanted && i < sockets_.size(); ++i)
+      loop_->add_file_event(sockets_[i].fd.get(), ae::kReadable,
+                            [this, i](int, ae::Mask) { accept_batch(i); });
+  } catch (...) {
+    while (i-- != 0) loop_->remove_file_event(sockets_[i].fd.get(), ae::kReadable);
+    throw;
   }
+  watched_ = wanted;
+  if (wanted) return;
+  for (const SocketType::Bound& socket : sockets_)
+    loop_->remove_file_event(socket.fd.get(), ae::kReadable);
 }
 
 void SocketListener::Acceptor::accept_batch(std::size_t index) {

@@ -43,17 +43,26 @@ struct SocketReceiver::Core final : ae::Deferred {
     arrival.reset();
     accepted.run(std::move(owner));
   }
+  ArrivalPtr take_next() noexcept {
+    ArrivalPtr next = std::move(waiting.front());
+    waiting.pop_front();
+    return next;
+  }
   void schedule() {
     if (timer != 0 || paused || stopped || waiting.empty()) return;
     timer = loop.add_time_event(ae::Duration::zero(), [this] {
-      for (unsigned n = 0; n < settings->accept_batch && !paused && !waiting.empty(); ++n) {
-        ArrivalPtr next = std::move(waiting.front());
-        waiting.pop_front();
-        begin(std::move(next));
-        if (stopped) return ae::kNoMore;
-      }
-      if (!paused && !waiting.empty()) return ae::Duration::zero();
-      timer = 0;
+      struct GoOn {  // also after a handler that throws
+        Core& core;
+        ~GoOn() {
+          core.timer = 0;
+          try {
+            core.schedule();
+          } catch (const std::bad_alloc&) {  // the next arrival tries again
+          }
+        }
+      } go_on{*this};
+      for (unsigned n = 0; n < settings->accept_batch && !paused && !waiting.empty(); ++n)
+        begin(take_next());
       return ae::kNoMore;
     });
   }
@@ -89,8 +98,16 @@ void SocketReceiver::refused(const Failure& why) { core_->refused.run(why); }
 
 void SocketReceiver::arrive(ArrivalPtr arrival) {
   if (!core_->paused && core_->waiting.empty()) return core_->begin(std::move(arrival));
-  core_->waiting.push_back(std::move(arrival));
-  core_->schedule();
+  try {
+    core_->waiting.push_back(std::move(arrival));
+    core_->schedule();
+  } catch (const std::bad_alloc&) {
+    ++core_->type.counters(core_->loop).accept_errors;
+  }
+}
+
+ArrivalPtr SocketReceiver::give_back() noexcept {
+  return core_->waiting.empty() ? nullptr : core_->take_next();
 }
 
 }  // namespace conn::tcp

@@ -39,6 +39,7 @@ class SocketReceiver final : public Receiver {
   void resume() override;
   void on_refused(const RefusedHandler& handler) override;
   void arrive(ArrivalPtr arrival) override;
+  ArrivalPtr give_back() noexcept override;
   void refused(const Failure& why) override;
 
  private:

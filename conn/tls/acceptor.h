@@ -88,6 +88,7 @@ class TlsReceiver final : public Receiver {
   void resume() override { listener_->resume(); }
   void on_refused(const RefusedHandler& handler) override { listener_->on_refused(handler); }
   void arrive(ArrivalPtr arrival) override { below_.arrive(std::move(arrival)); }
+  ArrivalPtr give_back() noexcept override { return below_.give_back(); }
   void refused(const Failure& why) override { below_.refused(why); }
   std::shared_ptr<const Door> door() const override { return below_.door(); }
 
