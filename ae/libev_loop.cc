@@ -285,6 +285,8 @@ void LibevLoop::Impl::before_sleep() {
     core.start_unreferenced(ev_check_start, check);
     may_sleep = false;
   }
+  // Their wake-up may still be on the way: the posts belong to this iteration all the same.
+  if (!may_sleep && posts_waiting()) core.start_unreferenced(ev_check_start, core.tail);
   set_sleep(may_sleep);
   time_known = false;
   ran_before = core.ran;
