@@ -148,7 +148,7 @@ struct LoopGroup::Core {
   std::vector<std::unique_ptr<Member>> members;
   std::mutex mutex;
   std::condition_variable changed;
-  std::size_t settled = 0;     // loops that run, or never will
+  std::size_t settled = 0;  // loops that run, or never will
   bool constructed = false;
   std::exception_ptr failure;  // the first
   std::mutex joining;          // one of several that wait

@@ -18,6 +18,7 @@
 #include "ae/loop_group.h"
 #include "conn/listener_group.h"
 #include "tests/support/catch.h"
+#include "tests/support/certificates.h"
 #include "tests/support/testing.h"
 
 using conn::Connection;
@@ -313,6 +314,106 @@ TEST_CASE("listener group: a loop that ends takes its connections along and noth
   }
 }
 
+TEST_CASE("listener group: the loop that takes the port over knows what the first one knew",
+          "[group][rdma-device]") {
+  const auto transport = GENERATE(from_range(across_threads()));
+  DYNAMIC_SECTION(transport.name) {
+    Site site(transport);
+    conn::Endpoint at = site.fresh();
+    at.options.set("max-connections", "2");
+    Server server(site.registry, at, 3);
+    std::atomic<int> told{0};
+    server.listener->on_refused([&](const conn::Failure&) { ++told; });
+    // It was paused when it left.
+    server.listener->pause();
+    server.group.on_each([&](ae::EventLoop& loop, std::size_t index) {
+      if (index == 0) loop.stop();
+    });
+    while (server.group.poster(0).open()) std::this_thread::yield();
+    server.listener->resume();
+    std::vector<ConnectionPtr> clients;
+    // Over rdma nobody listens for a moment.
+    while (clients.size() < 2) {
+      ConnectionPtr client = site.connect(server.address());
+      RUN_UNTIL(site.loop, client->state() != State::kConnecting);
+      if (client->state() == State::kConnected) clients.push_back(std::move(client));
+    }
+    for (const ConnectionPtr& each : clients) echo(site, *each);
+    CHECK(server.open() == std::vector<std::uint64_t>{0, 1, 1});
+    const ConnectionPtr refused = site.connect(server.address());
+    WAIT_UNTIL(site, told == 1);
+    // And once more.
+    try {
+      server.group.on_each([&](ae::EventLoop& loop, std::size_t index) {
+        if (index == 1) loop.stop();
+      });
+    } catch (const ae::LoopError&) {  // the first has ended
+    }
+    while (server.group.poster(1).open()) std::this_thread::yield();
+    clients.clear();
+    WAIT_UNTIL(site, server.open()[2] == 0);
+    for (ConnectionPtr client; !client || client->state() != State::kConnected;) {
+      client = site.connect(server.address());
+      RUN_UNTIL(site.loop, client->state() != State::kConnecting);
+      if (client->state() == State::kConnected) echo(site, *client);
+    }
+  }
+}
+
+TEST_CASE("listener group: a handler that throws loses no arrival but its own", "[group]") {
+  Site site({.name = "tcp"});
+  ae::LibevLoop workers[2];
+  std::atomic<bool> over{false};
+  std::atomic<int> thrown{0}, accepted{0};
+  const auto work = [&](ae::LibevLoop& loop) {
+    while (!over) {
+      try {
+        loop.run();
+      } catch (const std::runtime_error&) {
+        ++thrown;
+      }
+    }
+  };
+  std::thread first([&] { work(workers[0]); }), second([&] { work(workers[1]); });
+  ae::LoopList loops({&workers[0], &workers[1]});
+  {
+    std::vector<std::vector<ConnectionPtr>> served(2);
+    const auto group = conn::listen(site.registry, loops, "tcp://127.0.0.1:0",
+                                    [&](ae::EventLoop&, std::size_t index) -> conn::AcceptHandler {
+                                      return [&, index, count = 0](ConnectionPtr each) mutable {
+                                        if (++count == 1)
+                                          throw std::runtime_error("the first of each loop");
+                                        served[index].push_back(std::move(each));
+                                        ++accepted;
+                                      };
+                                    });
+    group->pause();
+    loops.on_each([](ae::EventLoop&, std::size_t) {});
+    std::vector<ConnectionPtr> clients;
+    for (int i = 0; i < 8; ++i) clients.push_back(site.connect(group->endpoints().front()));
+    RUN_UNTIL(site.loop, std::all_of(clients.begin(), clients.end(), [](const auto& each) {
+                return each->state() == State::kConnected;
+              }));
+    group->resume();
+    WAIT_UNTIL(site, thrown == 2 && accepted == 6);
+    // The list's own threads may not wait for themselves.
+    std::atomic<bool> refused{false};
+    REQUIRE(loops.poster(0).post([&] {
+      try {
+        loops.on_each([](ae::EventLoop&, std::size_t) {});
+      } catch (const ae::LoopError&) {
+        refused = true;
+      }
+    }));
+    WAIT_UNTIL(site, refused.load());
+    loops.on_each([&](ae::EventLoop&, std::size_t index) { served[index].clear(); });
+  }
+  over = true;
+  loops.on_each([](ae::EventLoop& loop, std::size_t) { loop.stop(); });
+  first.join();
+  second.join();
+}
+
 TEST_CASE("listener group: it may end inside an accept handler, and outlive its loops",
           "[group][rdma-device]") {
   const auto transport = GENERATE(from_range(across_threads()));
@@ -415,11 +516,21 @@ TEST_CASE("listener group: threads, reloads, pauses and ends at once", "[group][
     auto server = std::make_unique<Server>(site.registry, site.fresh(), 4);
     const conn::Endpoint at = server->address();
     std::atomic<bool> over{false};
+    [[maybe_unused]] int meddled = 0;
     std::thread meddler([&] {
       while (!over) {
         server->listener->pause();
         (void)server->listener->shares();
         server->listener->resume();
+#if AECONN_TLS
+        // As a reload of the same certificates.
+        if (transport.name.starts_with("tls") && ++meddled % 8 == 0) {
+          conn::Options options = testing::test_tls_options();
+          options.set("connect-timeout", "60s");
+          options.set("handshake-timeout", "60s");
+          site.type.configure(options);
+        }
+#endif
         std::this_thread::sleep_for(1ms);
       }
     });
