@@ -11,7 +11,7 @@ namespace {
 /// What on_each() waits for. Lives until the last loop has let go of it, so it may be on a stack
 /// only while that is waited for.
 struct Round {
-  explicit Round(std::size_t count) : left(count), failures(count) {}
+  explicit Round(std::size_t count) : left(count) { failures.resize(count); }
   void done(std::size_t index, std::exception_ptr failure) {
     const std::lock_guard lock(mutex);
     failures[index] = std::move(failure);
@@ -55,7 +55,7 @@ void run_on_each(std::size_t count, const std::function<Poster(std::size_t)>& po
     if (failure) std::rethrow_exception(failure);
 }
 
-LoopList::LoopList(std::vector<EventLoop*> loops) {
+LoopList::LoopList(const std::vector<EventLoop*>& loops) {
   if (loops.empty()) throw LoopError("a list of loops needs one at least");
   for (EventLoop* loop : loops) {
     auto thread = std::make_shared<std::atomic<std::thread::id>>();

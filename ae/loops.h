@@ -41,7 +41,7 @@ class LoopList final : public Loops {
   /// Borrows the loops; at least one. Nothing is done with them here but posting. on_each() waits
   /// until they run, and for ever where one does not: what works with the list (conn::listen(), a
   /// listener that is dropped) is for the time while they run. Throws LoopError for an empty list.
-  explicit LoopList(std::vector<EventLoop*> loops);
+  explicit LoopList(const std::vector<EventLoop*>& loops);
   std::size_t size() const noexcept override { return entries_.size(); }
   Poster poster(std::size_t index) const override { return entries_[index].poster; }
   void on_each(const std::function<void(EventLoop& loop, std::size_t index)>& fn) override;

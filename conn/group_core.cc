@@ -367,12 +367,20 @@ std::vector<ListenerGroup::Share> GroupCore::shares() const {
 // --- ends ----------------------------------------------------------------------------------------
 
 void GroupPart::on_loop_end() noexcept {
-  const std::shared_ptr<GroupCore> core = core_.shared_from_this();
+  const std::shared_ptr<GroupCore> core = core_.weak_from_this().lock();
   ended = true;
   core->move_gate(*this);
-  if (receiver && !core->closed_)
-    while (ArrivalPtr arrival = receiver->give_back()) core->send_on(*this, std::move(arrival));
+  if (receiver && !core->closed_) core->give_back(*this);
   core->leave_loop(*this);
+}
+
+// What waits here to begin goes on elsewhere, as far as there is memory for that.
+void GroupCore::give_back(GroupPart& part) noexcept {
+  try {
+    while (ArrivalPtr arrival = part.receiver->give_back()) send_on(part, std::move(arrival));
+  } catch (const std::exception&) {
+    ++type_.counters(*part.loop).accept_errors;
+  }
 }
 
 // The gate goes on elsewhere; one of several goes with its loop.

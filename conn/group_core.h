@@ -81,6 +81,7 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   void move_gate(GroupPart& from) noexcept;
   void take_gate(GroupPart& part, GatePtr gate) noexcept;
   void gate_has_arrived() noexcept;
+  void give_back(GroupPart& part) noexcept;
   void leave_loop(GroupPart& part) noexcept;
   /// On its loop, unless that has ended: at once on this thread, else by a post.
   void run_on(GroupPart& part, const std::function<void(GroupPart&)>& fn);
