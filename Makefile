@@ -59,7 +59,7 @@ SINGLE_SRC  := $(wildcard examples/*.cc)# each a program of its own
 EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC)))
 TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(EXAMPLES_TESTED)
 ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
-TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread' tests/*_test.cc)
+TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup' tests/*_test.cc)
 endif
 ifeq ($(TESTS),library)
 TEST_SRC    := $(filter-out tests/kv_% tests/perf_%,$(TEST_SRC))

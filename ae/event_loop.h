@@ -127,6 +127,8 @@ class Poster {
   /// gone (or was never there): `fn` then never runs. True is a promise: it runs exactly once, at
   /// the latest while the loop is being destroyed.
   bool post(std::function<void()> fn) const;
+  /// Whether post() would be true now. False inside a posted function: the loop is being destroyed.
+  bool open() const noexcept;
 
  private:
   std::shared_ptr<Queue> queue_;

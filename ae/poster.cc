@@ -15,6 +15,11 @@ bool Poster::Queue::push(std::function<void()>&& fn) {
   return true;
 }
 
+bool Poster::Queue::open() noexcept {
+  const std::lock_guard lock(mutex_);
+  return !closed_;
+}
+
 void Poster::Queue::take(Functions& batch) {
   const std::lock_guard lock(mutex_);
   functions_.swap(batch);
@@ -28,6 +33,7 @@ void Poster::Queue::close(Functions& batch) {
   pending_.store(false, std::memory_order_relaxed);
 }
 
+bool Poster::open() const noexcept { return queue_ && queue_->open(); }
 bool Poster::post(std::function<void()> fn) const { return queue_ && queue_->push(std::move(fn)); }
 
 }  // namespace ae

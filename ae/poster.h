@@ -22,6 +22,7 @@ class Poster::Queue {
   /// Any thread. False if the queue is closed. Wakes the loop only for the first function after a
   /// take(): the loop takes all that are there.
   bool push(std::function<void()>&& fn);
+  bool open() noexcept;
   /// Loop thread, without a lock: a function that was pushed before is seen.
   bool pending() const noexcept { return pending_.load(std::memory_order_acquire); }
   /// Swaps the functions into `batch`, which must be empty.

@@ -23,6 +23,7 @@ ConnectionSet& ConnectionSet::of(ae::EventLoop& loop) {
 }
 
 ConnectionSet::~ConnectionSet() {
+  loop_ends();
   drain();
   // From the head each time: abandoning one may destroy others (a handler that owned them).
   while (head_ != nullptr) head_->abandon();
@@ -35,7 +36,30 @@ void ConnectionSet::add(Connection& connection) noexcept {
   head_ = &connection;
 }
 
+void LoopEndWatcher::stop_watching() noexcept {
+  if (link_ == nullptr) return;
+  *link_ = next_;
+  if (next_ != nullptr) next_->link_ = link_;
+  link_ = nullptr;
+}
+
+void ConnectionSet::add(LoopEndWatcher& watcher) noexcept {
+  watcher.next_ = watchers_;
+  watcher.link_ = &watchers_;
+  if (watchers_ != nullptr) watchers_->link_ = &watcher.next_;
+  watchers_ = &watcher;
+}
+
+void ConnectionSet::loop_ends() noexcept {
+  while (watchers_ != nullptr) {
+    LoopEndWatcher& watcher = *watchers_;
+    watcher.stop_watching();
+    watcher.on_loop_end();
+  }
+}
+
 void ConnectionSet::abandon(const ConnectionType& type) noexcept {
+  loop_ends();
   drain();  // while the per-loop state of every type is still there: a layer needs the one below
   for (;;) {
     Connection* found = head_;

@@ -12,6 +12,24 @@
 
 namespace conn {
 
+/// Is told, once, that its loop is about to go: everything on the loop still works.
+class LoopEndWatcher {
+ public:
+  LoopEndWatcher() = default;
+  LoopEndWatcher(const LoopEndWatcher&) = delete;
+  LoopEndWatcher& operator=(const LoopEndWatcher&) = delete;
+  virtual void on_loop_end() noexcept = 0;
+  void stop_watching() noexcept;
+
+ protected:
+  virtual ~LoopEndWatcher() { stop_watching(); }
+
+ private:
+  friend class ConnectionSet;
+  LoopEndWatcher* next_ = nullptr;
+  LoopEndWatcher** link_ = nullptr;
+};
+
 class ConnectionSet final : public ae::LoopLocal {
  public:
   /// The set of `loop`, made at first use.
@@ -20,6 +38,10 @@ class ConnectionSet final : public ae::LoopLocal {
   ~ConnectionSet() override;
 
   void add(Connection& connection) noexcept;
+  void add(LoopEndWatcher& watcher) noexcept;
+  /// Tells the watchers. For a transport's per-loop state, first of all when that goes: whichever
+  /// goes first tells them.
+  void loop_ends() noexcept;
   /// The loop ends: what write() took gets the time of its option end-linger to leave, all
   /// connections of all types at once. Only the first call does anything, and only in the process
   /// that made the set: a child of fork() has no business with its parent's connections.
@@ -36,6 +58,7 @@ class ConnectionSet final : public ae::LoopLocal {
   static bool drain(Connection& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
 
   Connection* head_ = nullptr;
+  LoopEndWatcher* watchers_ = nullptr;
   const pid_t owner_ = getpid();
   bool drained_ = false;
   std::map<const ConnectionType*, LoopCounters> counters_;  // a map, for its stable addresses

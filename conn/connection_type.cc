@@ -13,6 +13,18 @@ ListenerPtr ConnectionType::adopt_listener(ae::EventLoop&, int, AcceptHandler,
   throw Error(std::string(name()) + " listeners have no descriptor that could be taken over");
 }
 
+GatePtr ConnectionType::open_gate(ae::EventLoop&, const Endpoint&, ArrivalHandler) const {
+  throw Error("a port of " + std::string(name()) + " is for one loop");
+}
+
+GatePtr ConnectionType::adopt_gate(ae::EventLoop&, int, ArrivalHandler, const Options&) const {
+  throw Error(std::string(name()) + " listeners have no descriptor that could be taken over");
+}
+
+ReceiverPtr ConnectionType::open_receiver(ae::EventLoop&, const Endpoint&, AcceptHandler) const {
+  throw Error("a port of " + std::string(name()) + " is for one loop");
+}
+
 LoopCounters& ConnectionType::counters(ae::EventLoop& loop) const {
   return ConnectionSet::of(loop).counters(*this);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "conn/arrival.h"
 #include "conn/connection.h"
 #include "conn/endpoint.h"
 #include "conn/listener.h"
@@ -20,6 +21,7 @@ struct Capabilities {
   bool rebind = false;      ///< rebind() works
   bool descriptor = false;  ///< fd() is a descriptor of the connection's own
   bool integrity = false;   ///< the transport protects the bytes against change (TLS)
+  bool reuseport = false;   ///< the kernel can spread one port over several loops (SO_REUSEPORT)
 };
 
 /// What the base counts for each type on each loop.
@@ -76,6 +78,19 @@ class ConnectionType {
   [[nodiscard]] virtual ListenerPtr adopt_listener(ae::EventLoop& loop, int fd,
                                                    AcceptHandler accepted,
                                                    const Options& options = {}) const;
+
+  // --- one port, several loops: conn/listener_group.h calls these, see conn/arrival.h
+  // -------------
+  /// As listen() and adopt_listener(), but what arrives is handed out before it begins. The
+  /// default throws Error: the transport serves one loop.
+  [[nodiscard]] virtual GatePtr open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
+                                          ArrivalHandler arrived) const;
+  [[nodiscard]] virtual GatePtr adopt_gate(ae::EventLoop& loop, int fd, ArrivalHandler arrived,
+                                           const Options& options = {}) const;
+  /// The other end, for the gate's arrivals: with the same endpoint, or with its options alone
+  /// where the gate is of a socket that was taken over.
+  [[nodiscard]] virtual ReceiverPtr open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
+                                                  AcceptHandler accepted) const;
 
   // Redis's pending-data calls, for a host that drives them itself. On our own loop they are
   // sources and run without being called.

@@ -24,6 +24,7 @@ class Quota {
     return options.number("max-connections", kDefault, 1, kMost);
   }
 
+  std::uint64_t most() const noexcept { return most_; }
   bool full() const noexcept { return static_cast<std::uint64_t>(places_.use_count()) > most_; }
   Place take() const noexcept { return places_; }
   /// What Listener::on_refused() tells of an arrival that found no place.

@@ -1,6 +1,7 @@
 // Sends back what it gets, on every URL of its command line, whatever carries it.
 #include <cerrno>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -28,17 +29,20 @@ void serve(Clients& clients, Client& client) {
   peer.set_write_handler(client.unsent.empty() ? nullptr : again);
 }
 
+conn::AcceptHandler echo() {
+  return [clients = std::make_shared<Clients>()](conn::ConnectionPtr peer) {
+    Client& client = (*clients)[peer.get()];
+    client.connection = std::move(peer);
+    serve(*clients, client);
+  };
+}
+
 int main(int argc, char** argv) try {
   const conn::Registry registry = conn::all_transports();  // it outlives the loop
   ae::LibevLoop loop;
-  Clients clients;
   std::vector<conn::ListenerPtr> listeners;
   for (int i = 1; i < argc; ++i) {
-    listeners.push_back(registry.listen(loop, argv[i], [&](conn::ConnectionPtr peer) {
-      Client& client = clients[peer.get()];
-      client.connection = std::move(peer);
-      serve(clients, client);
-    }));
+    listeners.push_back(registry.listen(loop, argv[i], echo()));
     for (const auto& at : listeners.back()->endpoints()) std::cout << at.to_string() << std::endl;
   }
   loop.run();

@@ -144,6 +144,11 @@ CmId CmChannel::create_id(void* context) {
   return CmId(id);
 }
 
+void reject(rdma_cm_id* request, std::string_view why) noexcept {
+  why = why.substr(0, 100);
+  (void)rdma_reject(request, why.data(), static_cast<std::uint8_t>(why.size()));
+}
+
 void qp_to_init(rdma_cm_id* id, ibv_qp* qp) { modify_qp(id, qp, IBV_QPS_INIT, nullptr, "INIT"); }
 void qp_to_ready(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts, bool infiniband) {
   modify_qp(id, qp, IBV_QPS_RTR, &timeouts, "RTR", infiniband);

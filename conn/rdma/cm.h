@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "conn/rdma/verbs.h"
@@ -69,6 +70,13 @@ class CmChannel {
   std::optional<CmEvent> next();
   /// Throws VerbsError.
   CmId create_id(void* context);
+  /// Makes this the channel of `id`, with its events that nobody has taken yet
+  /// (rdma_migrate_id(3)). On the thread that takes the events of the channel it comes from; none
+  /// of them may be unacknowledged. The id has to go before this channel does. False: it is where
+  /// it was.
+  bool take_over(const CmId& id) const noexcept {
+    return rdma_migrate_id(id.get(), channel_.get()) == 0;
+  }
 
  private:
   struct Destroy {
@@ -89,6 +97,9 @@ struct QpTimeouts {
   std::uint8_t retry_count = 6;      ///< not 7: some drivers take it for "for ever"
   std::uint8_t rnr_retry_count = 7;  ///< for ever; our own clocks decide who is dead
 };
+
+/// Refuses a request; who sent it reads the first 100 bytes of the reason.
+void reject(rdma_cm_id* request, std::string_view why) noexcept;
 
 // The steps of a queue pair's set-up. Throw VerbsError.
 void qp_to_init(rdma_cm_id* id, ibv_qp* qp);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "conn/connection_type.h"
+#include "conn/rdma/near.h"
 #include "conn/rdma/type.h"
 
 namespace conn::rdma {
@@ -59,6 +60,9 @@ class ListenerCore::Port final : private CmUser {
   }
   bool down() const noexcept { return !id_; }
   void close() noexcept { id_.reset(); }
+  std::string device() const {
+    return id_ && id_->verbs != nullptr ? ibv_get_device_name(id_->verbs->device) : "";
+  }
   const SocketAddress& address() const noexcept { return address_; }
 
  private:
@@ -84,14 +88,16 @@ class ListenerCore::Port final : private CmUser {
 
 // --- the listener --------------------------------------------------------------------------------
 
-ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
-                           const Settings& settings, AcceptHandler accepted)
-    : type_(type),
-      state_(&state),
-      endpoint_(endpoint),
-      settings_(settings),
-      quota_(settings.max_connections),
-      accepted_(std::move(accepted)) {
+ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings,
+                           ListenTo to)
+    : type_(type), state_(&state), settings_(settings), quota_(settings.max_connections) {
+  if (to.accepted) accepted_.set(std::move(to.accepted));
+  if (to.arrived) arrived_.set(std::move(to.arrived));
+  state_->add(*this);
+}
+
+void ListenerCore::listen(const Endpoint& endpoint) {
+  endpoint_ = endpoint;
   std::uint16_t port = endpoint.port;
   std::string why_none = "it names no address";
   for (const Endpoint::Host& host : endpoint.hosts) {
@@ -116,7 +122,6 @@ ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const E
     if (!host.optional) throw Error(fmt::format("{}: {}", endpoint.to_string(), why));
   }
   if (ports_.empty()) throw Error(fmt::format("{}: {}", endpoint.to_string(), why_none));
-  state_->add(*this);
 }
 
 ListenerCore::~ListenerCore() { stop(); }
@@ -124,9 +129,7 @@ ListenerCore::~ListenerCore() { stop(); }
 void ListenerCore::stop() noexcept {
   if (stopped_) return;
   stopped_ = true;
-  state_->remove(*this);
-  unqueue();
-  if (retry_ != 0) state_->loop().remove_time_event(retry_);
+  leave_loop();
   for (const auto& port : ports_) port->close();  // a Port may be on the stack: it goes with us
   requests_.clear();
   refusals_.clear();
@@ -135,6 +138,46 @@ void ListenerCore::stop() noexcept {
     connection->leave_listener();
     connection->close();
   }
+  refused_.clear();
+  arrived_.clear();
+  accepted_.clear();  // last: what it holds may be anything
+}
+
+void ListenerCore::leave_loop() noexcept {
+  unqueue();
+  if (state_ == nullptr) return;
+  state_->remove(*this);
+  if (retry_ != 0) state_->loop().remove_time_event(std::exchange(retry_, 0));
+}
+
+// A listening id that moved could meet its new loop before we do, and the kernel loses the requests
+// that nobody has read yet: so they are read here, and the new loop listens anew.
+void ListenerCore::leave(const std::shared_ptr<CmChannel>& to) noexcept {
+  if (state_ != nullptr) state_->drain_cm();
+  leave_loop();
+  state_ = nullptr;
+  for (const auto& port : ports_) port->close();
+  std::erase_if(requests_, [&](const auto& request) { return !request->move_to(to); });
+}
+
+void ListenerCore::arrive(LoopState& state) {
+  state_ = &state;
+  state.add(*this);
+  if (retry_down() != ae::kNoMore) schedule_retry();
+  if (!paused_) resume();
+}
+
+std::unique_ptr<RdmaArrival> ListenerCore::give_back() noexcept {
+  if (requests_.empty()) return nullptr;
+  auto next = std::move(requests_.front());
+  requests_.pop_front();
+  return next;
+}
+
+std::set<std::string> ListenerCore::devices() const {
+  std::set<std::string> all;
+  for (const auto& port : ports_) all.insert(port->device());
+  return all;
 }
 
 void ListenerCore::loop_gone() noexcept {
@@ -191,18 +234,17 @@ void ListenerCore::on_request(const CmEvent& event) {
   CmId id(event.id);
   id->context = nullptr;
   try {
-    take(Request{std::move(id), {event.data().begin(), event.data().end()}});
+    take(std::make_unique<RdmaArrival>(state_->shared_cm(), std::move(id), event.data()));
   } catch (const std::bad_alloc&) {  // the request goes with its id, and the sender is told
     ++state_->statistics().rejected;
     ++type_.counters(state_->loop()).accept_errors;
   }
 }
 
-void ListenerCore::take(Request request) {
+void ListenerCore::take(std::unique_ptr<RdmaArrival> request) {
   if (requests_.size() + young_.size() >= settings_.backlog) {
     ++state_->statistics().rejected;
-    (void)rdma_reject(request.id.get(), nullptr, 0);
-    return;
+    return request->refuse({});
   }
   if (paused_ || !requests_.empty())
     requests_.push_back(std::move(request));
@@ -211,12 +253,12 @@ void ListenerCore::take(Request request) {
 }
 
 void ListenerCore::drop_request(const rdma_cm_id* id) noexcept {
-  std::erase_if(requests_, [&](const Request& request) { return request.id.get() == id; });
+  std::erase_if(requests_, [&](const auto& request) { return request->id().get() == id; });
 }
 
 void ListenerCore::resume() {
   paused_ = false;
-  if (stopped_) return;
+  if (stopped_ || state_ == nullptr) return;
   if (!established_.empty() || !requests_.empty()) state_->ready().push(*this);
 }
 
@@ -225,7 +267,7 @@ void ListenerCore::accept_waiting() {
   for (bool first = true; !paused_ && !stopped_ && !requests_.empty(); first = false) {
     if (!first && !state_->has_share_left()) return;
     const LoopState::Spending spending(*state_);
-    Request request = std::move(requests_.front());
+    auto request = std::move(requests_.front());
     requests_.pop_front();
     try {
       accept(std::move(request));
@@ -236,37 +278,38 @@ void ListenerCore::accept_waiting() {
   }
 }
 
-void ListenerCore::accept(Request request) {
-  const auto reject = [&](rdma_cm_id* id, std::string_view why) {
-    ++state_->statistics().rejected;
-    ++type_.counters(state_->loop()).accept_errors;
-    why = why.substr(0, 100);
-    (void)rdma_reject(id, why.data(), static_cast<std::uint8_t>(why.size()));
-  };
-  if (quota_.full()) {
-    static constexpr std::string_view kReason = "max-connections reached";
-    (void)rdma_reject(request.id.get(), kReason.data(), static_cast<std::uint8_t>(kReason.size()));
-    ++state_->statistics().rejected;
-    ++type_.counters(state_->loop()).refused;
-    // Requests are also looked at where no handler may run: it is told from the ready list.
-    if (refused_ && refusals_.size() < settings_.backlog) {
-      refusals_.push_back(quota_.refusal(request.id.peer().to_string()));
-      state_->ready().push(*this);
+void ListenerCore::accept(std::unique_ptr<RdmaArrival> request) {
+  if (arrived_) return arrived_.run(std::move(request));
+  if (!request->place) {
+    if (quota_.full()) {
+      request->refuse("max-connections reached");
+      ++state_->statistics().rejected;
+      ++type_.counters(state_->loop()).refused;
+      return refused(quota_.refusal(request->peer()));
     }
-    return;
+    request->place = quota_.take();
   }
-  auto* connection = new RdmaConnection(type_, *state_, settings_, std::move(request.id), *this);
-  connection->occupy(quota_.take());
+  auto* connection = new RdmaConnection(type_, *state_, settings_, std::move(request->id()), *this);
+  connection->occupy(std::move(request->place));
   try {
     young_.insert(connection);
     if (established_.capacity() < young_.size()) established_.reserve(2 * young_.size());
-    connection->accept(request.private_data);
+    connection->accept(request->private_data());
   } catch (const std::exception& error) {
+    ++state_->statistics().rejected;
+    ++type_.counters(state_->loop()).accept_errors;
     young_.erase(connection);
     if (connection->id_) reject(connection->id_.get(), error.what());
     connection->leave_listener();
     connection->close();
   }
+}
+
+// Requests are also looked at where no handler may run: it is told from the ready list.
+void ListenerCore::refused(const Failure& why) {
+  if (!refused_ || refusals_.size() >= settings_.backlog) return;
+  refusals_.push_back(why);
+  state_->ready().push(*this);
 }
 
 void ListenerCore::on_established(RdmaConnection& connection) noexcept {
@@ -309,19 +352,54 @@ std::size_t ListenerCore::run_ready() {
     young_.erase(connection);
     connection->leave_listener();
     ++handed_over;
-    accepted_(ConnectionPtr(connection));
+    accepted_.run(ConnectionPtr(connection));
   }
   return told + handed_over;
 }
 
-RdmaListener::RdmaListener(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
-                           const Settings& settings, AcceptHandler accepted)
-    : core_(std::make_unique<ListenerCore>(type, state, endpoint, settings, std::move(accepted))) {}
+// --- what the host holds -------------------------------------------------------------------------
 
-RdmaListener::~RdmaListener() {
-  core_->stop();
-  // Its accept handler may be what destroys us.
-  if (ae::EventLoop* loop = core_->loop()) loop->destroy_later(std::move(core_));
+namespace {
+
+// Its accept handler may be what destroys it.
+void let_go(std::unique_ptr<ListenerCore> core) noexcept {
+  core->stop();
+  if (ae::EventLoop* loop = core->loop()) loop->destroy_later(std::move(core));
+}
+
+}  // namespace
+
+RdmaListener::RdmaListener(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
+                           const Settings& settings, ListenTo to)
+    : core_(std::make_unique<ListenerCore>(type, state, settings, std::move(to))) {
+  core_->listen(endpoint);
+}
+RdmaListener::~RdmaListener() { let_go(std::move(core_)); }
+
+bool RdmaListener::leave(const Door* to) noexcept {
+  core_->leave(static_cast<const RdmaDoor*>(to)->channel());
+  return true;
+}
+void RdmaListener::arrive(ae::EventLoop& loop) { core_->arrive(LoopState::of(loop, type())); }
+std::vector<int> RdmaListener::near_processors() const {
+  const std::set<std::string> devices = core_->devices();
+  if (devices.size() != 1) return {-1};
+  return processors_near(*devices.begin());
+}
+
+RdmaReceiver::RdmaReceiver(const ConnectionType& type, LoopState& state, const Settings& settings,
+                           AcceptHandler accepted)
+    : core_(std::make_unique<ListenerCore>(type, state, settings,
+                                           ListenTo{.accepted = std::move(accepted)})),
+      door_(std::make_shared<const RdmaDoor>(state.shared_cm())) {}
+RdmaReceiver::~RdmaReceiver() { let_go(std::move(core_)); }
+
+void RdmaReceiver::arrive(ArrivalPtr arrival) {
+  try {
+    core_->take(std::unique_ptr<RdmaArrival>(static_cast<RdmaArrival*>(arrival.release())));
+  } catch (const std::bad_alloc&) {
+    if (core_->loop() != nullptr) ++type().counters(*core_->loop()).accept_errors;
+  }
 }
 
 }  // namespace conn::rdma

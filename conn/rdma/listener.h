@@ -4,24 +4,34 @@
 
 #include <deque>
 #include <memory>
+#include <set>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
 #include "ae/handler_slot.h"
-#include "conn/listener.h"
+#include "conn/arrival.h"
+#include "conn/rdma/arrival.h"
 #include "conn/rdma/connection.h"
 #include "conn/rdma/loop_state.h"
 #include "conn/resolver.h"
 
 namespace conn::rdma {
 
-/// The inside of a listener; it outlives a handler that destroys the listener.
+/// Who gets what arrives: a connection, once it is open; or, from a gate, the request.
+struct ListenTo {
+  AcceptHandler accepted = nullptr;
+  ArrivalHandler arrived = nullptr;
+};
+
+/// The inside of a listener, of a gate, and of a receiver, which listens on no address of its own.
+/// It outlives a handler that destroys the listener.
 class ListenerCore final : public ae::Deferred, public ReadyItem {
  public:
-  /// Throws Error.
-  ListenerCore(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
-               const Settings& settings, AcceptHandler accepted);
+  ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings, ListenTo to);
   ~ListenerCore() override;
+  /// Begins to listen. Throws Error.
+  void listen(const Endpoint& endpoint);
   void stop() noexcept;
   /// Stops; afterwards nothing here touches the loop.
   void loop_gone() noexcept;
@@ -32,6 +42,19 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   void pause() noexcept { paused_ = true; }
   void resume();
   void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
+  /// Has the handler told of it, from where one may run.
+  void refused(const Failure& why);
+  const Quota& quota() const noexcept { return quota_; }
+
+  /// Of a gate: off its loop, on to another. What has arrived goes first, or along; who comes in
+  /// between finds nobody listening.
+  void leave(const std::shared_ptr<CmChannel>& to) noexcept;
+  void arrive(LoopState& state);
+  /// Of a receiver: from a gate, and back.
+  void take(std::unique_ptr<RdmaArrival> request);
+  std::unique_ptr<RdmaArrival> give_back() noexcept;
+  /// Names of the devices that its addresses are on.
+  std::set<std::string> devices() const;
 
   /// From a connection of ours: it is ready for data; or it died before it was handed over.
   void on_established(RdmaConnection& connection) noexcept;
@@ -43,40 +66,38 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
 
  private:
   class Port;  // one bind address
-  struct Request {
-    CmId id;
-    std::vector<std::byte> private_data;
-  };
 
   std::size_t run_ready() override;
   void on_request(const CmEvent& event);
-  void take(Request request);
-  void accept(Request request);
+  void accept(std::unique_ptr<RdmaArrival> request);
   void accept_waiting();
+  void leave_loop() noexcept;
   void schedule_retry() noexcept;
   ae::Duration retry_down();
 
   const ConnectionType& type_;
-  LoopState* state_;
+  LoopState* state_;  // null once the loop has gone, or on the way to another
   Endpoint endpoint_;
   Settings settings_;
   const Quota quota_;
-  AcceptHandler accepted_;
+  ae::HandlerSlot<void(ConnectionPtr)> accepted_;
+  ae::HandlerSlot<void(ArrivalPtr)> arrived_;  // a gate's, instead
   ae::HandlerSlot<void(const Failure&)> refused_;
   std::deque<Failure> refusals_;  // still to be told, as many as the backlog at most
   std::vector<std::unique_ptr<Port>> ports_;
-  std::deque<Request> requests_;               // arrived while paused
+  std::deque<std::unique_ptr<RdmaArrival>> requests_;  // arrived while paused
   std::unordered_set<RdmaConnection*> young_;  // accepting, or established and not yet handed over
   std::vector<RdmaConnection*> established_;   // with room for all the young
   ae::TimerId retry_ = 0;
   bool paused_ = false, stopped_ = false;
 };
 
-class RdmaListener final : public Listener {
+/// A listener, or a gate.
+class RdmaListener final : public Gate {
  public:
   /// Throws Error.
   RdmaListener(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
-               const Settings& settings, AcceptHandler accepted);
+               const Settings& settings, ListenTo to);
   ~RdmaListener() override;
 
   const ConnectionType& type() const noexcept override { return core_->type(); }
@@ -84,9 +105,33 @@ class RdmaListener final : public Listener {
   void pause() override { core_->pause(); }
   void resume() override { core_->resume(); }
   void on_refused(const RefusedHandler& handler) override { core_->on_refused(handler); }
+  std::uint64_t max_connections() const override { return core_->quota().most(); }
+  bool leave(const Door* to) noexcept override;
+  void arrive(ae::EventLoop& loop) override;
+  std::vector<int> near_processors() const override;
 
  private:
   std::unique_ptr<ListenerCore> core_;
+};
+
+class RdmaReceiver final : public Receiver {
+ public:
+  RdmaReceiver(const ConnectionType& type, LoopState& state, const Settings& settings,
+               AcceptHandler accepted);
+  ~RdmaReceiver() override;
+
+  const ConnectionType& type() const noexcept override { return core_->type(); }
+  void pause() override { core_->pause(); }
+  void resume() override { core_->resume(); }
+  void on_refused(const RefusedHandler& handler) override { core_->on_refused(handler); }
+  void arrive(ArrivalPtr arrival) override;
+  ArrivalPtr give_back() noexcept override { return core_->give_back(); }
+  void refused(const Failure& why) override { core_->refused(why); }
+  std::shared_ptr<const Door> door() const override { return door_; }
+
+ private:
+  std::unique_ptr<ListenerCore> core_;
+  const std::shared_ptr<const RdmaDoor> door_;
 };
 
 }  // namespace conn::rdma

@@ -60,7 +60,7 @@ LoopState& LoopState::of(ae::EventLoop& loop, const ConnectionType& type) {
 LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(loop), type_(type) {
   loop_.add_source(*this);
   try {
-    loop_.add_file_event(cm_.fd(), ae::kReadable,
+    loop_.add_file_event(cm_->fd(), ae::kReadable,
                          [this](int, ae::Mask) { on_cm_readable(Most::kShare); });
   } catch (...) {
     loop_.remove_source(*this);
@@ -69,13 +69,14 @@ LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(lo
 }
 
 LoopState::~LoopState() {
+  ConnectionSet::of(loop_).loop_ends();
   for (ListenerCore* listener : std::exchange(listeners_, {})) listener->loop_gone();
   reap(Most::kAll);
   ConnectionSet::of(loop_).abandon(type_);
   for (const ae::TimerId timer : {wheel_timer_, house_timer_, port_timer_})
     if (timer != 0) loop_.remove_time_event(timer);
   loop_.remove_source(*this);
-  loop_.remove_file_event(cm_.fd(), ae::kReadable);
+  loop_.remove_file_event(cm_->fd(), ae::kReadable);
   for (const auto& context : contexts_) unwatch(*context);
 }
 
@@ -106,7 +107,7 @@ void LoopState::watch_removal(const CmId& id, const std::string& device) {
   for (const auto& each : removal_watches_)
     if (each->is_on(device)) return;
   try {
-    removal_watches_.push_back(std::make_unique<RemovalWatch>(cm_, id));
+    removal_watches_.push_back(std::make_unique<RemovalWatch>(*cm_, id));
   } catch (const std::exception&) {  // connections are told themselves
   }
 }
@@ -273,7 +274,7 @@ void LoopState::on_cm_readable(Most most) {
   for (int left = kCmBudget; left != 0; --left) {
     if (left != kCmBudget && most == Most::kShare && !has_share_left()) return;
     const Spending spending(*this);
-    const std::optional<CmEvent> event = cm_.next();
+    const std::optional<CmEvent> event = cm_->next();
     if (!event) return;
     ++statistics_.cm_events;
     const bool removal = event->type == RDMA_CM_EVENT_DEVICE_REMOVAL && event->id != nullptr;
@@ -289,6 +290,13 @@ void LoopState::on_cm_readable(Most most) {
       for (const auto& context : contexts_) context->on_event_of(owner);
     }
     if (removal) drop_lost_contexts();
+  }
+}
+
+void LoopState::drain_cm() {
+  for (std::uint64_t before = ~statistics_.cm_events; before != statistics_.cm_events;) {
+    before = statistics_.cm_events;
+    on_cm_readable(Most::kAll);
   }
 }
 

@@ -48,7 +48,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ~LoopState() override;
 
   ae::EventLoop& loop() noexcept { return loop_; }
-  CmChannel& cm() noexcept { return cm_; }
+  CmChannel& cm() noexcept { return *cm_; }
+  /// For ids that other threads send here; it may outlive this.
+  const std::shared_ptr<CmChannel>& shared_cm() const noexcept { return cm_; }
   ReadyList& ready() noexcept { return ready_; }
   LoopStatistics& statistics() noexcept { return statistics_; }
   /// The time of this iteration; inside pump(), of this moment.
@@ -93,6 +95,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// all, or what is left of the iteration's share.
   enum class Most { kShare, kAll };
   void catch_up(Most most);
+  /// Takes rdma_cm's events until none is left.
+  void drain_cm();
   /// System calls that begin and end connections may take a part of each iteration, whichever
   /// connections they are for: hundreds at once hold up nobody else. Whoever finds none left waits
   /// in want_reap()'s list.
@@ -174,7 +178,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
 
   ae::EventLoop& loop_;
   const ConnectionType& type_;
-  CmChannel cm_;
+  std::shared_ptr<CmChannel> cm_ = std::make_shared<CmChannel>();
   PagePool pages_;  // outlives the contexts
   std::vector<std::shared_ptr<Context>> contexts_;
   std::vector<std::unique_ptr<RemovalWatch>> removal_watches_;

@@ -159,7 +159,7 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
 }
 
 void LoopState::wait_for_descriptors(ae::Duration limit) {
-  std::vector<pollfd> fds{{cm_.fd(), POLLIN, 0}};
+  std::vector<pollfd> fds{{cm_->fd(), POLLIN, 0}};
   for (const auto& context : contexts_) {
     fds.push_back({context->completion_fd(), POLLIN, 0});
     fds.push_back({context->event_fd(), POLLIN, 0});

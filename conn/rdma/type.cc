@@ -25,16 +25,46 @@ void RdmaType::check(const Endpoint& endpoint) const {
   (void)Settings::from(options_for(endpoint));
 }
 
-ListenerPtr RdmaType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
-                             AcceptHandler accepted) const {
-  check(endpoint);
+namespace {
+
+template <typename Make>
+auto made(Make make) {
   try {
-    return std::make_unique<RdmaListener>(*this, LoopState::of(loop, *this), endpoint,
-                                          Settings::from(options_for(endpoint)),
-                                          std::move(accepted));
+    return make();
   } catch (const VerbsError& error) {
     throw unavailable(error);
   }
+}
+
+}  // namespace
+
+ListenerPtr RdmaType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                             AcceptHandler accepted) const {
+  check(endpoint);
+  return made([&] {
+    return std::make_unique<RdmaListener>(*this, LoopState::of(loop, *this), endpoint,
+                                          Settings::from(options_for(endpoint)),
+                                          ListenTo{.accepted = std::move(accepted)});
+  });
+}
+
+GatePtr RdmaType::open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
+                            ArrivalHandler arrived) const {
+  check(endpoint);
+  return made([&] {
+    return std::make_unique<RdmaListener>(*this, LoopState::of(loop, *this), endpoint,
+                                          Settings::from(options_for(endpoint)),
+                                          ListenTo{.arrived = std::move(arrived)});
+  });
+}
+
+ReceiverPtr RdmaType::open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
+                                    AcceptHandler accepted) const {
+  return made([&] {
+    return std::make_unique<RdmaReceiver>(*this, LoopState::of(loop, *this),
+                                          Settings::from(options_for(endpoint)),
+                                          std::move(accepted));
+  });
 }
 
 ConnectionPtr RdmaType::create(ae::EventLoop& loop) const {

@@ -16,6 +16,10 @@ class RdmaType final : public ConnectionType {
   void check(const Endpoint& endpoint) const override;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const override;
+  GatePtr open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
+                    ArrivalHandler arrived) const override;
+  ReceiverPtr open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
+                            AcceptHandler accepted) const override;
   /// Throws Error with one sentence where the machine has no RDMA.
   ConnectionPtr create(ae::EventLoop& loop) const override;
   bool has_pending_data(ae::EventLoop& loop) const override;

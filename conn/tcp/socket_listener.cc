@@ -7,7 +7,8 @@
 #include <chrono>
 
 #include "ae/handler_slot.h"
-#include "conn/tcp/socket_connection.h"
+#include "conn/connection_set.h"
+#include "conn/tcp/socket_receiver.h"
 
 namespace conn::tcp {
 namespace {
@@ -52,18 +53,22 @@ After after_error(int err) noexcept {
 class SocketListener::Acceptor final : public ae::Deferred {
  public:
   Acceptor(const SocketType& type, ae::EventLoop& loop, std::shared_ptr<const Settings> settings,
-           std::vector<SocketType::Bound> sockets, AcceptHandler accepted);
+           std::vector<SocketType::Bound> sockets, ListenTo to);
   ~Acceptor() override { stop(); }
 
   /// Begins to listen; stop() undoes it, also halfway.
   void start();
   /// Ends listening; nothing runs any more.
   void stop() noexcept;
+  /// Off the loop, listening on; start() on another.
+  void leave() noexcept;
+  void start(ae::EventLoop& loop);
   void pause() { set_paused(true); }
   void resume() { set_paused(false); }
   void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
   ae::EventLoop* loop() const noexcept { return loop_; }
   const std::vector<SocketType::Bound>& sockets() const noexcept { return sockets_; }
+  const Quota& quota() const noexcept { return quota_; }
 
  private:
   friend class ListenerSet;
@@ -71,18 +76,19 @@ class SocketListener::Acceptor final : public ae::Deferred {
   void set_paused(bool paused);
   void watch(bool wanted);
   void accept_batch(std::size_t index);
+  void take(Fd fd, const SocketAddress& peer);
   void retry_later();
-  SocketConnection* adopt(Fd fd, const SocketAddress& peer);
 
   const SocketType& type_;
-  ae::EventLoop* loop_;  // null once stopped
-  LoopCounters& counters_;
+  ae::EventLoop* loop_;  // null once stopped, or on the way to another
+  LoopCounters* counters_;
   std::shared_ptr<const Settings> settings_;
   std::vector<SocketType::Bound> sockets_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
+  ae::HandlerSlot<void(ArrivalPtr)> arrived_;  // a gate's, instead
   ae::HandlerSlot<void(const Failure&)> refused_;
-  bool paused_ = false, watched_ = false;
+  bool paused_ = false, watched_ = false, stopped_ = false;
   ae::Duration retry_delay_ = kFirstRetry;
   ae::TimerId retry_timer_ = 0;
   Acceptor* set_next_ = nullptr;
@@ -94,11 +100,14 @@ class ListenerSet final : public ae::LoopLocal {
  public:
   static ListenerSet& of(ae::EventLoop& loop) {
     static const char key = 0;
+    ConnectionSet& connections = ConnectionSet::of(loop);  // there first, so it goes last
     std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
-    if (!slot) slot = std::make_unique<ListenerSet>();
+    if (!slot) slot = std::make_unique<ListenerSet>(connections);
     return static_cast<ListenerSet&>(*slot);
   }
+  explicit ListenerSet(ConnectionSet& connections) : connections_(connections) {}
   ~ListenerSet() override {
+    connections_.loop_ends();
     while (head_ != nullptr) head_->stop();
   }
   void add(SocketListener::Acceptor& acceptor) noexcept {
@@ -111,22 +120,25 @@ class ListenerSet final : public ae::LoopLocal {
     if (acceptor.set_link_ == nullptr) return;
     *acceptor.set_link_ = acceptor.set_next_;
     if (acceptor.set_next_ != nullptr) acceptor.set_next_->set_link_ = acceptor.set_link_;
+    acceptor.set_link_ = nullptr;
   }
 
  private:
+  ConnectionSet& connections_;
   SocketListener::Acceptor* head_ = nullptr;
 };
 
 SocketListener::Acceptor::Acceptor(const SocketType& type, ae::EventLoop& loop,
                                    std::shared_ptr<const Settings> settings,
-                                   std::vector<SocketType::Bound> sockets, AcceptHandler accepted)
+                                   std::vector<SocketType::Bound> sockets, ListenTo to)
     : type_(type),
       loop_(&loop),
-      counters_(type.counters(loop)),
+      counters_(&type.counters(loop)),
       settings_(std::move(settings)),
       sockets_(std::move(sockets)),
       quota_(settings_->max_connections) {
-  accepted_.set(std::move(accepted));
+  if (to.accepted) accepted_.set(std::move(to.accepted));
+  if (to.arrived) arrived_.set(std::move(to.arrived));
 }
 
 void SocketListener::Acceptor::start() {
@@ -134,18 +146,31 @@ void SocketListener::Acceptor::start() {
   watch(true);
 }
 
-void SocketListener::Acceptor::stop() noexcept {
+void SocketListener::Acceptor::start(ae::EventLoop& loop) {
+  loop_ = &loop;
+  counters_ = &type_.counters(loop);
+  ListenerSet::of(loop).add(*this);
+  watch(!paused_);
+}
+
+void SocketListener::Acceptor::leave() noexcept {
   if (loop_ == nullptr) return;
   watch(false);
   if (retry_timer_ != 0) loop_->remove_time_event(retry_timer_);
   retry_timer_ = 0;
+  ListenerSet::remove(*this);
+  loop_ = nullptr;
+}
+
+void SocketListener::Acceptor::stop() noexcept {
+  if (std::exchange(stopped_, true)) return;
+  leave();
   for (SocketType::Bound& socket : sockets_) {
     if (socket.remove) socket.remove();
     socket.fd.reset();
   }
-  ListenerSet::remove(*this);
-  loop_ = nullptr;
   refused_.clear();
+  arrived_.clear();
   accepted_.clear();  // last: what it holds may be anything
 }
 
@@ -156,15 +181,19 @@ void SocketListener::Acceptor::set_paused(bool paused) {
 
 void SocketListener::Acceptor::watch(bool wanted) {
   if (wanted == watched_) return;
-  watched_ = wanted;
-  for (std::size_t i = 0; i < sockets_.size(); ++i) {
-    const int fd = sockets_[i].fd.get();
-    if (wanted) {
-      loop_->add_file_event(fd, ae::kReadable, [this, i](int, ae::Mask) { accept_batch(i); });
-    } else {
-      loop_->remove_file_event(fd, ae::kReadable);
-    }
+  std::size_t i = 0;
+  try {
+    for (; wanted && i < sockets_.size(); ++i)
+      loop_->add_file_event(sockets_[i].fd.get(), ae::kReadable,
+                            [this, i](int, ae::Mask) { accept_batch(i); });
+  } catch (...) {
+    while (i-- != 0) loop_->remove_file_event(sockets_[i].fd.get(), ae::kReadable);
+    throw;
   }
+  watched_ = wanted;
+  if (wanted) return;
+  for (const SocketType::Bound& socket : sockets_)
+    loop_->remove_file_event(socket.fd.get(), ae::kReadable);
 }
 
 void SocketListener::Acceptor::accept_batch(std::size_t index) {
@@ -176,37 +205,41 @@ void SocketListener::Acceptor::accept_batch(std::size_t index) {
       const int err = errno;
       const After next = after_error(err);
       if (next == After::kNothingLeft) return;
-      if (err != EINTR) ++counters_.accept_errors;
+      if (err != EINTR) ++counters_->accept_errors;
       if (next == After::kNextOne) continue;
       retry_later();
       return;
     }
     peer.size = std::min<socklen_t>(size, sizeof peer.storage);
     retry_delay_ = kFirstRetry;
-    if (quota_.full()) {
-      ++counters_.refused;
-      fd.reset();
-      if (refused_) refused_.run(quota_.refusal(peer.to_string()));
-    } else {
-      ConnectionPtr owner(adopt(std::move(fd), peer));
-      if (!owner) continue;
-      accepted_.run(std::move(owner));
-    }
+    take(std::move(fd), peer);
     // The handler may have stopped or paused this listener.
     if (loop_ == nullptr || !watched_) return;
   }
 }
 
-/// Null if there is no memory for it: then this arrival is lost, and the others lose nothing.
-SocketConnection* SocketListener::Acceptor::adopt(Fd fd, const SocketAddress& peer) {
-  try {
-    auto* connection = new SocketConnection(type_, *loop_, settings_);
-    connection->adopt(std::move(fd), peer, quota_.take());
-    return connection;
-  } catch (const std::bad_alloc&) {
-    ++counters_.accept_errors;
-    return nullptr;
+void SocketListener::Acceptor::take(Fd fd, const SocketAddress& peer) {
+  if (!arrived_ && quota_.full()) {
+    ++counters_->refused;
+    fd.reset();
+    if (refused_) refused_.run(quota_.refusal(peer.to_string()));
+    return;
   }
+  ArrivalPtr arrival;
+  ConnectionPtr owner;
+  try {
+    if (arrived_)
+      arrival = std::make_unique<SocketArrival>(std::move(fd), peer);
+    else
+      owner = adopt_accepted(type_, *loop_, settings_, std::move(fd), peer, quota_.take());
+  } catch (const std::bad_alloc&) {  // this arrival is lost, the others lose nothing
+    ++counters_->accept_errors;
+    return;
+  }
+  if (arrival)
+    arrived_.run(std::move(arrival));
+  else
+    accepted_.run(std::move(owner));
 }
 
 void SocketListener::Acceptor::retry_later() {
@@ -221,10 +254,10 @@ void SocketListener::Acceptor::retry_later() {
 
 SocketListener::SocketListener(const SocketType& type, ae::EventLoop& loop,
                                std::shared_ptr<const Settings> settings,
-                               std::vector<SocketType::Bound> sockets, AcceptHandler accepted)
+                               std::vector<SocketType::Bound> sockets, ListenTo to)
     : type_(type),
       acceptor_(std::make_unique<Acceptor>(type, loop, std::move(settings), std::move(sockets),
-                                           std::move(accepted))) {
+                                           std::move(to))) {
   acceptor_->start();
 }
 
@@ -243,5 +276,11 @@ std::vector<Endpoint> SocketListener::endpoints() const {
 void SocketListener::pause() { acceptor_->pause(); }
 void SocketListener::resume() { acceptor_->resume(); }
 void SocketListener::on_refused(const RefusedHandler& handler) { acceptor_->on_refused(handler); }
+std::uint64_t SocketListener::max_connections() const { return acceptor_->quota().most(); }
+bool SocketListener::leave(const Door*) noexcept {
+  acceptor_->leave();
+  return true;
+}
+void SocketListener::arrive(ae::EventLoop& loop) { acceptor_->start(loop); }
 
 }  // namespace conn::tcp

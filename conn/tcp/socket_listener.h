@@ -4,16 +4,16 @@
 #include <memory>
 #include <vector>
 
-#include "conn/listener.h"
+#include "conn/arrival.h"
 #include "conn/tcp/socket_type.h"
 
 namespace conn::tcp {
 
-class SocketListener final : public Listener {
+class SocketListener final : public Gate {
  public:
   SocketListener(const SocketType& type, ae::EventLoop& loop,
                  std::shared_ptr<const Settings> settings, std::vector<SocketType::Bound> sockets,
-                 AcceptHandler accepted);
+                 ListenTo to);
   ~SocketListener() override;
 
   const ConnectionType& type() const noexcept override { return type_; }
@@ -21,6 +21,9 @@ class SocketListener final : public Listener {
   void pause() override;
   void resume() override;
   void on_refused(const RefusedHandler& handler) override;
+  std::uint64_t max_connections() const override;
+  bool leave(const Door* to) noexcept override;
+  void arrive(ae::EventLoop& loop) override;
 
  private:
   class Acceptor;

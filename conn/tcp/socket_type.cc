@@ -9,6 +9,7 @@
 #include "conn/error.h"
 #include "conn/tcp/socket_connection.h"
 #include "conn/tcp/socket_listener.h"
+#include "conn/tcp/socket_receiver.h"
 
 namespace conn::tcp {
 
@@ -37,12 +38,28 @@ void SocketType::check(const Endpoint& endpoint) const {
   }
 }
 
-ListenerPtr SocketType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
-                               AcceptHandler accepted) const {
+std::unique_ptr<SocketListener> SocketType::listen_to(ae::EventLoop& loop, const Endpoint& endpoint,
+                                                      ListenTo to) const {
   check(endpoint);
   std::shared_ptr<const Settings> settings = settings_for(endpoint.options);
   std::vector<Bound> sockets = bind(endpoint, *settings);
   return std::make_unique<SocketListener>(*this, loop, std::move(settings), std::move(sockets),
+                                          std::move(to));
+}
+
+ListenerPtr SocketType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                               AcceptHandler accepted) const {
+  return listen_to(loop, endpoint, {.accepted = std::move(accepted)});
+}
+
+GatePtr SocketType::open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
+                              ArrivalHandler arrived) const {
+  return listen_to(loop, endpoint, {.arrived = std::move(arrived)});
+}
+
+ReceiverPtr SocketType::open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
+                                      AcceptHandler accepted) const {
+  return std::make_unique<SocketReceiver>(*this, loop, settings_for(endpoint.options),
                                           std::move(accepted));
 }
 
@@ -104,8 +121,8 @@ ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
   return owner;
 }
 
-ListenerPtr SocketType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
-                                       const Options& options) const {
+std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd,
+                                                     const Options& options, ListenTo to) const {
   const Options all = options_.merged_with(options);
   auto settings = std::make_shared<const Settings>(parse(all));
   const int family = check_socket(fd);
@@ -122,9 +139,19 @@ ListenerPtr SocketType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandle
   Endpoint endpoint = endpoint_of(fd, name());
   sockets.push_back({std::move(copy), std::move(endpoint), nullptr});
   auto listener = std::make_unique<SocketListener>(*this, loop, std::move(settings),
-                                                   std::move(sockets), std::move(accepted));
+                                                   std::move(sockets), std::move(to));
   Fd(fd).reset();
   return listener;
+}
+
+ListenerPtr SocketType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
+                                       const Options& options) const {
+  return adopt_to(loop, fd, options, {.accepted = std::move(accepted)});
+}
+
+GatePtr SocketType::adopt_gate(ae::EventLoop& loop, int fd, ArrivalHandler arrived,
+                               const Options& options) const {
+  return adopt_to(loop, fd, options, {.arrived = std::move(arrived)});
 }
 
 ConnectionPtr SocketType::create(ae::EventLoop& loop) const {

@@ -9,10 +9,22 @@
 
 namespace conn::tcp {
 
+class SocketListener;
+
+/// Who gets what a listener accepts: a connection, or, from a gate, what is to become one.
+struct ListenTo {
+  AcceptHandler accepted = nullptr;
+  ArrivalHandler arrived = nullptr;
+};
+
 class SocketType : public ConnectionType {
  public:
   Capabilities capabilities() const noexcept final {
-    return {.half_close = true, .rebind = true, .descriptor = true, .integrity = false};
+    return {.half_close = true,
+            .rebind = true,
+            .descriptor = true,
+            .integrity = false,
+            .reuseport = has_reuseport()};
   }
   /// Replaces what an earlier call set.
   void configure(const Options& options) final;
@@ -23,6 +35,12 @@ class SocketType : public ConnectionType {
   ConnectionPtr adopt(ae::EventLoop& loop, int fd) const final;
   ListenerPtr adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                              const Options& options = {}) const final;
+  GatePtr open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
+                    ArrivalHandler arrived) const final;
+  GatePtr adopt_gate(ae::EventLoop& loop, int fd, ArrivalHandler arrived,
+                     const Options& options = {}) const final;
+  ReceiverPtr open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
+                            AcceptHandler accepted) const final;
 
   /// The type's own, or new ones where the endpoint brings options. Throws Error.
   std::shared_ptr<const Settings> settings_for(const Options& endpoint) const;
@@ -35,6 +53,7 @@ class SocketType : public ConnectionType {
     std::function<void()> remove;  ///< run when listening ends; may be empty
   };
   virtual bool is_family(int family) const noexcept = 0;
+  virtual bool has_reuseport() const noexcept { return false; }
   virtual Settings parse(const Options& options) const = 0;
   virtual void check_address(const Endpoint& endpoint) const = 0;
   /// Throws Error. Never empty.
@@ -43,6 +62,10 @@ class SocketType : public ConnectionType {
  private:
   friend class SocketListener;
   int check_socket(int fd) const;
+  std::unique_ptr<SocketListener> listen_to(ae::EventLoop& loop, const Endpoint& endpoint,
+                                            ListenTo to) const;
+  std::unique_ptr<SocketListener> adopt_to(ae::EventLoop& loop, int fd, const Options& options,
+                                           ListenTo to) const;
   Options options_;
   std::shared_ptr<const Settings> settings_ = std::make_shared<Settings>();
 };

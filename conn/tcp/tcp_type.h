@@ -13,6 +13,7 @@ class TcpType final : public SocketType {
   std::string_view name() const noexcept override { return "tcp"; }
 
  protected:
+  bool has_reuseport() const noexcept override { return true; }
   bool is_family(int family) const noexcept override {
     return family == AF_INET || family == AF_INET6;
   }

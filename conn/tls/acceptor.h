@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "ae/handler_slot.h"
-#include "conn/listener.h"
+#include "conn/arrival.h"
 #include "conn/ready_list.h"
 #include "conn/tls/context_source.h"
 #include "conn/tls/loop_state.h"
@@ -74,6 +74,27 @@ class TlsListener final : public Listener {
  private:
   const ConnectionType& type_;
   std::unique_ptr<Acceptor> acceptor_;
+};
+
+/// Handshakes for what arrives at a receiver of the layer below.
+class TlsReceiver final : public Receiver {
+ public:
+  /// `below` is what `listener` takes its connections from.
+  TlsReceiver(std::unique_ptr<TlsListener> listener, Receiver& below)
+      : listener_(std::move(listener)), below_(below) {}
+
+  const ConnectionType& type() const noexcept override { return listener_->type(); }
+  void pause() override { listener_->pause(); }
+  void resume() override { listener_->resume(); }
+  void on_refused(const RefusedHandler& handler) override { listener_->on_refused(handler); }
+  void arrive(ArrivalPtr arrival) override { below_.arrive(std::move(arrival)); }
+  ArrivalPtr give_back() noexcept override { return below_.give_back(); }
+  void refused(const Failure& why) override { below_.refused(why); }
+  std::shared_ptr<const Door> door() const override { return below_.door(); }
+
+ private:
+  const std::unique_ptr<TlsListener> listener_;
+  Receiver& below_;
 };
 
 }  // namespace conn::tls

@@ -29,6 +29,7 @@ LoopState::LoopState(const TlsType& type, ae::EventLoop& loop, ConnectionSet& se
 }
 
 LoopState::~LoopState() {
+  set_.loop_ends();
   while (acceptors_ != nullptr) acceptors_->stop();
   set_.abandon(type_);
   if (sweeper_ != 0) loop_.remove_time_event(sweeper_);

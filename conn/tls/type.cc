@@ -138,15 +138,20 @@ void TlsType::check(const Endpoint& endpoint) const {
   }
 }
 
+std::shared_ptr<const ContextSource> TlsType::source_for(const std::string& where,
+                                                         const Options& endpoint) const {
+  try {
+    return contexts_->table.source(split_options(endpoint).tls, true);
+  } catch (const Error& error) {
+    throw Error(where + ": " + error.what());
+  }
+}
+
 ListenerPtr TlsType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                             AcceptHandler accepted) const {
   check(endpoint);
-  std::shared_ptr<const ContextSource> contexts;
-  try {
-    contexts = contexts_->table.source(split_options(endpoint.options).tls, true);
-  } catch (const Error& error) {
-    throw Error(endpoint.to_string() + ": " + error.what());
-  }
+  std::shared_ptr<const ContextSource> contexts =
+      source_for(endpoint.to_string(), endpoint.options);
   auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
                                              std::move(accepted));
   Acceptor* const inner = acceptor.get();
@@ -170,12 +175,8 @@ ConnectionPtr TlsType::adopt(ae::EventLoop&, int fd) const {
 ListenerPtr TlsType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                                     const Options& options) const {
   const SplitOptions split = split_options(options);
-  std::shared_ptr<const ContextSource> contexts;
-  try {
-    contexts = contexts_->table.source(split.tls, true);
-  } catch (const Error& error) {
-    throw Error("descriptor " + std::to_string(fd) + " as " + name_ + ": " + error.what());
-  }
+  std::shared_ptr<const ContextSource> contexts =
+      source_for("descriptor " + std::to_string(fd) + " as " + name_, options);
   auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
                                              std::move(accepted));
   Acceptor* const inner = acceptor.get();
@@ -184,6 +185,35 @@ ListenerPtr TlsType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler a
       loop, fd, [inner](ConnectionPtr arrival) { inner->arrived(std::move(arrival)); },
       contexts_->below().merged_with(split.below)));
   return listener;
+}
+
+GatePtr TlsType::open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
+                           ArrivalHandler arrived) const {
+  check(endpoint);
+  return below_.open_gate(loop, below_endpoint(endpoint), std::move(arrived));
+}
+
+GatePtr TlsType::adopt_gate(ae::EventLoop& loop, int fd, ArrivalHandler arrived,
+                            const Options& options) const {
+  return below_.adopt_gate(loop, fd, std::move(arrived),
+                           contexts_->below().merged_with(split_options(options).below));
+}
+
+ReceiverPtr TlsType::open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
+                                   AcceptHandler accepted) const {
+  const bool has_address = !endpoint.hosts.empty() || !endpoint.path.empty();
+  std::shared_ptr<const ContextSource> contexts =
+      source_for(has_address ? endpoint.to_string() : name_, endpoint.options);
+  auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
+                                             std::move(accepted));
+  Acceptor* const inner = acceptor.get();
+  ReceiverPtr below =
+      below_.open_receiver(loop, below_endpoint(endpoint),
+                           [inner](ConnectionPtr arrival) { inner->arrived(std::move(arrival)); });
+  Receiver& receiver = *below;
+  auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
+  inner->start(std::move(below));
+  return std::make_unique<TlsReceiver>(std::move(listener), receiver);
 }
 
 bool TlsType::has_pending_data(ae::EventLoop& loop) const {

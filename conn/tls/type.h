@@ -14,6 +14,7 @@
 namespace conn::tls {
 
 class Context;
+class ContextSource;
 
 enum class Role : bool { kClient, kServer };
 
@@ -55,6 +56,13 @@ class TlsType final : public ConnectionType {
   /// layers.
   ListenerPtr adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                              const Options& options = {}) const override;
+  /// What arrives below; the handshakes are the receivers'.
+  GatePtr open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
+                    ArrivalHandler arrived) const override;
+  GatePtr adopt_gate(ae::EventLoop& loop, int fd, ArrivalHandler arrived,
+                     const Options& options = {}) const override;
+  ReceiverPtr open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
+                            AcceptHandler accepted) const override;
   /// Of this layer and of the one below.
   bool has_pending_data(ae::EventLoop& loop) const override;
   std::size_t process_pending_data(ae::EventLoop& loop) const override;
@@ -78,6 +86,9 @@ class TlsType final : public ConnectionType {
   /// Where `endpoint` leads below, with the options of that layer.
   Endpoint below_endpoint(const Endpoint& endpoint) const;
   std::shared_ptr<const Context> context_for(const Options& endpoint) const;
+  /// For a listener: has a server's certificate. Throws Error that begins with `where`.
+  std::shared_ptr<const ContextSource> source_for(const std::string& where,
+                                                  const Options& endpoint) const;
   const ConnectionType& below_;
   const std::string name_;
   const std::unique_ptr<Contexts> contexts_;

@@ -36,6 +36,16 @@ mv "$work/block1.cc" "$work/echo.cc"
 check 'the README has an echo server, and it is docs/echo_server.cc' \
   diff docs/echo_server.cc "$work/echo.cc"
 check 'the echo server compiles' compile "$work/echo.cc" "$work/echo"
+# The same on several loops: what the README's diff says is done to it.
+awk '/^```diff$/ {inside = 1; next} /^```$/ {inside = 0} inside' README.md >"$work/lines"
+awk -v lines="$work/lines" '
+  BEGIN {while ((getline line <lines) > 0) if (line ~ /^-/) old = substr(line, 2); else new[old] = substr(line, 2)}
+  $0 in new {$0 = new[$0]; changed++}
+  {print}
+  END {exit changed != 2}' <(printf '#include "ae/loop_group.h"\n#include "conn/listener_group.h"\n'
+    cat "$work/echo.cc") >"$work/echo_loops.cc"
+check 'two lines of it change for several loops' test $? = 0
+check 'it compiles then' compile "$work/echo_loops.cc" "$work/echo_loops"
 for block in "$work"/block*.cc; do
   check "the README's program $(basename "$block" .cc) compiles" compile "$block" "$work/other"
 done
@@ -85,21 +95,24 @@ check 'a client for it compiles' compile "$work/client.cc" "$work/client"
 
 urls=(tcp://127.0.0.1:0 "unix://$work/echo.sock")
 [ -n "$rdma" ] && [ -n "${AECONN_RDMA_ADDRESS-}" ] && urls+=("rdma://$AECONN_RDMA_ADDRESS:0")
-if [ -x "$work/echo" ] && [ -x "$work/client" ]; then
-  "$work/echo" "${urls[@]}" >"$work/listening" 2>"$work/complaints" &
+for program in echo echo_loops; do
+  [ -x "$work/$program" ] && [ -x "$work/client" ] || continue
+  : >"$work/listening"  # not what the one before said
+  "$work/$program" "${urls[@]}" >"$work/listening" 2>"$work/complaints" &
   server=$!
   for ((i = 0; i < 200; i++)); do
     [ "$(wc -l <"$work/listening")" = ${#urls[@]} ] && break
     kill -0 $server 2>/dev/null || break
     sleep 0.1
   done
-  check 'the echo server listens on every URL' test "$(wc -l <"$work/listening")" = ${#urls[@]}
+  check "$program listens on every URL" test "$(wc -l <"$work/listening")" = ${#urls[@]}
   while read -r url; do
-    check "4 MiB come back over ${url%%:*}" timeout 60 "$work/client" "$url"
+    check "$program: 4 MiB come back over ${url%%:*}" timeout 60 "$work/client" "$url"
   done <"$work/listening"
-  check 'the echo server is still there' kill -0 $server
+  check "$program is still there" kill -0 $server
+  kill $server; wait $server 2>/dev/null
   sed 's/^/  | /' "$work/complaints"
-fi
+done
 check 'a bad URL is one sentence and status 1' \
   bash -c '"$1" nonsense 2>"$2"; [ $? = 1 ] && [ "$(wc -l <"$2")" = 1 ]' - "$work/echo" "$work/bad"
 

@@ -1,0 +1,79 @@
+#pragma once
+// One port, several loops, any transport.
+//
+//   ae::LoopGroup loops({.loops = 4});
+//   const auto listener = conn::listen(registry, loops, "tls+rdma://10.0.0.1:6379",
+//       [](ae::EventLoop& loop, std::size_t) { return Worker(loop).accept_handler(); });
+//
+// An arrival is given to a loop before it begins: handshake, queue pair and windows are made on the
+// thread that will serve the connection, and there it stays. docs/threads.md has the whole picture.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "ae/loops.h"
+#include "conn/connection_type.h"
+#include "conn/listener.h"
+#include "conn/registry.h"
+#include "conn/spread.h"
+
+namespace conn {
+
+/// Called once for each loop, on its thread, before anything can arrive there. What it returns runs
+/// on that thread alone, and is destroyed there.
+using MakeAcceptHandler = std::function<AcceptHandler(ae::EventLoop& loop, std::size_t index)>;
+
+class GroupCore;
+
+/// A Listener of several loops. All members: any thread, as long as the loops' owner lives.
+class ListenerGroup final : public Listener {
+ public:
+  explicit ListenerGroup(std::shared_ptr<GroupCore> core);
+  /// Afterwards no accept handler runs any more, and the handlers are destroyed. On the thread of
+  /// one of the loops that is so for this loop; for the others soon.
+  ~ListenerGroup() override;
+
+  const ConnectionType& type() const noexcept override;
+  std::vector<Endpoint> endpoints() const override;
+  /// At once on the calling loop, on each other in its next iteration.
+  void pause() override;
+  void resume() override;
+  /// Each loop has a copy, which runs on its thread; of max-connections the loop that listens
+  /// tells.
+  void on_refused(const RefusedHandler& handler) override;
+
+  /// How connections are spread: those of this listener, by loop.
+  struct Share {
+    std::uint64_t open = 0;      ///< given to the loop and not yet ended
+    std::uint64_t assigned = 0;  ///< ever given to it
+  };
+  std::vector<Share> shares() const;
+
+ private:
+  const std::shared_ptr<GroupCore> core_;
+};
+using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;
+
+/// Returns when all loops are ready. Throws Error as Registry::listen() would, and what `make`
+/// threw; nothing listens then. `registry`, and its types, have to outlive the connections. Not on
+/// the thread of one of the loops.
+[[nodiscard]] ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
+                                      std::string_view url, const MakeAcceptHandler& make,
+                                      Spread spread = Spread::fewest());
+[[nodiscard]] ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
+                                      const Endpoint& endpoint, const MakeAcceptHandler& make,
+                                      Spread spread = Spread::fewest());
+/// For a socket that listens already (ConnectionType::adopt_listener()). Any spread but the
+/// kernel's, whose sockets have to be made for it.
+[[nodiscard]] ListenerGroupPtr adopt_listener(const ConnectionType& type, ae::Loops& loops, int fd,
+                                              const MakeAcceptHandler& make,
+                                              Spread spread = Spread::fewest(),
+                                              const Options& options = {});
+
+/// ConnectionType::statistics() of each loop, asked on its thread; waits, so not on one of them.
+[[nodiscard]] std::vector<Statistics> statistics(const ConnectionType& type, ae::Loops& loops);
+
+}  // namespace conn

@@ -1,0 +1,57 @@
+#pragma once
+// A request of rdma_cm that has not begun: no verbs object exists yet. It goes to another loop by
+// moving its id to that loop's event channel, and that is why it goes now: a queue pair, its
+// completion queue and its windows belong to the loop that made them, and so do the events of an
+// established connection.
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "conn/arrival.h"
+#include "conn/rdma/cm.h"
+
+namespace conn::rdma {
+
+class RdmaArrival final : public Arrival {
+ public:
+  /// `id` is on `channel`.
+  RdmaArrival(std::shared_ptr<CmChannel> channel, CmId id, std::span<const std::byte> data)
+      : channel_(std::move(channel)), id_(std::move(id)), data_(data.begin(), data.end()) {}
+  std::string peer() const override { return id_.peer().to_string(); }
+  void refuse(std::string_view why) noexcept override { reject(id_.get(), why); }
+
+  CmId& id() noexcept { return id_; }
+  std::span<const std::byte> private_data() const noexcept { return data_; }
+  /// On the thread of the loop whose channel it is on. An event that comes for it meanwhile finds
+  /// nobody: then the accept fails, or nothing is heard until accept-timeout.
+  bool move_to(std::shared_ptr<CmChannel> channel) noexcept {
+    if (channel == channel_) return true;
+    if (!channel->take_over(id_)) return false;
+    channel_ = std::move(channel);
+    return true;
+  }
+
+ private:
+  std::shared_ptr<CmChannel> channel_;  // outlives the id, also where its loop does not
+  CmId id_;
+  std::vector<std::byte> data_;  // what the sender put into the request
+};
+
+class RdmaDoor final : public Door {
+ public:
+  explicit RdmaDoor(std::shared_ptr<CmChannel> channel) : channel_(std::move(channel)) {}
+  bool pass(Arrival& arrival) const noexcept override {
+    return static_cast<RdmaArrival&>(arrival).move_to(channel_);
+  }
+  const std::shared_ptr<CmChannel>& channel() const noexcept { return channel_; }
+
+ private:
+  const std::shared_ptr<CmChannel> channel_;
+};
+
+}  // namespace conn::rdma

@@ -1,0 +1,53 @@
+#pragma once
+// Which loop serves an arrival.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace conn {
+
+/// What a function that spreads by itself is told.
+struct Arriving {
+  std::string_view peer;  ///< "10.0.0.1:40112"; valid during the call
+  /// Connections of each loop: assigned, and not yet ended. Of a loop that has ended: the largest
+  /// number there is.
+  std::span<const std::uint64_t> connections;
+};
+
+class Spread {
+ public:
+  /// Gives the index of a loop. Another number, or that of a loop that has ended, means the one
+  /// with the fewest connections. Runs on the thread of the loop that listens, one call at a time;
+  /// with that loop's end on another's. It may use nothing of loops, listeners and connections.
+  using Pick = std::function<std::size_t(const Arriving&)>;
+  enum class By : std::uint8_t { kFewest, kRoundRobin, kKernel, kPick };
+
+  /// The loop with the fewest connections: those count that were given to it and have not ended,
+  /// ready or not. Those that have as few take turns.
+  static Spread fewest() { return Spread(By::kFewest); }
+  static Spread round_robin() { return Spread(By::kRoundRobin); }
+  /// The kernel's hash of addresses and ports (SO_REUSEPORT), and no hand-over: each loop listens
+  /// for itself. Only where Capabilities::reuseport is. Some loops get more than others, and what
+  /// waits in the backlog of a loop that ends is lost before Linux 5.14
+  /// (net.ipv4.tcp_migrate_req).
+  static Spread kernel() { return Spread(By::kKernel); }
+  static Spread by(Pick pick) {
+    Spread spread(By::kPick);
+    spread.pick_ = std::move(pick);
+    return spread;
+  }
+
+  By how() const noexcept { return by_; }
+  const Pick& pick() const noexcept { return pick_; }
+
+ private:
+  explicit Spread(By by) : by_(by) {}
+  By by_;
+  Pick pick_;
+};
+
+}  // namespace conn

@@ -1,0 +1,113 @@
+#include "conn/tcp/socket_receiver.h"
+
+#include <deque>
+
+#include "ae/handler_slot.h"
+#include "conn/tcp/socket_connection.h"
+
+namespace conn::tcp {
+
+ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
+                             std::shared_ptr<const Settings> settings, Fd fd,
+                             const SocketAddress& peer, Quota::Place place) {
+  auto* connection = new SocketConnection(type, loop, std::move(settings));
+  ConnectionPtr owner(connection);
+  connection->adopt(std::move(fd), peer, std::move(place));
+  return owner;
+}
+
+struct SocketReceiver::Core final : ae::Deferred {
+  Core(const SocketType& its_type, ae::EventLoop& its_loop,
+       std::shared_ptr<const Settings> its_settings, AcceptHandler its_accepted)
+      : type(its_type), loop(its_loop), settings(std::move(its_settings)) {
+    accepted.set(std::move(its_accepted));
+  }
+  ~Core() override { stop(); }
+  void stop() noexcept {
+    stopped = true;
+    if (timer != 0) loop.remove_time_event(std::exchange(timer, 0));
+    waiting.clear();
+    refused.clear();
+    accepted.clear();  // last: what it holds may be anything
+  }
+  void begin(ArrivalPtr arrival) {
+    auto& socket = static_cast<SocketArrival&>(*arrival);
+    ConnectionPtr owner;
+    try {
+      owner = adopt_accepted(type, loop, settings, std::move(socket.fd_), socket.peer_,
+                             std::move(socket.place));
+    } catch (const std::bad_alloc&) {  // this arrival is lost, the others lose nothing
+      ++type.counters(loop).accept_errors;
+      return;
+    }
+    arrival.reset();
+    accepted.run(std::move(owner));
+  }
+  ArrivalPtr take_next() noexcept {
+    ArrivalPtr next = std::move(waiting.front());
+    waiting.pop_front();
+    return next;
+  }
+  void schedule() {
+    if (timer != 0 || paused || stopped || waiting.empty()) return;
+    timer = loop.add_time_event(ae::Duration::zero(), [this] {
+      struct GoOn {  // also after a handler that throws
+        Core& core;
+        ~GoOn() {
+          core.timer = 0;
+          try {
+            core.schedule();
+          } catch (const std::bad_alloc&) {  // the next arrival tries again
+          }
+        }
+      } go_on{*this};
+      for (unsigned n = 0; n < settings->accept_batch && !paused && !waiting.empty(); ++n)
+        begin(take_next());
+      return ae::kNoMore;
+    });
+  }
+
+  const SocketType& type;
+  ae::EventLoop& loop;
+  const std::shared_ptr<const Settings> settings;
+  ae::HandlerSlot<void(ConnectionPtr)> accepted;
+  ae::HandlerSlot<void(const Failure&)> refused;
+  std::deque<ArrivalPtr> waiting;  // that came while it was paused
+  ae::TimerId timer = 0;           // while those are begun
+  bool paused = false, stopped = false;
+};
+
+SocketReceiver::SocketReceiver(const SocketType& type, ae::EventLoop& loop,
+                               std::shared_ptr<const Settings> settings, AcceptHandler accepted)
+    : core_(std::make_unique<Core>(type, loop, std::move(settings), std::move(accepted))) {}
+
+SocketReceiver::~SocketReceiver() {
+  core_->stop();
+  ae::EventLoop& loop = core_->loop;
+  loop.destroy_later(std::move(core_));
+}
+
+const ConnectionType& SocketReceiver::type() const noexcept { return core_->type; }
+void SocketReceiver::pause() { core_->paused = true; }
+void SocketReceiver::resume() {
+  core_->paused = false;
+  core_->schedule();
+}
+void SocketReceiver::on_refused(const RefusedHandler& handler) { core_->refused.set(handler); }
+void SocketReceiver::refused(const Failure& why) { core_->refused.run(why); }
+
+void SocketReceiver::arrive(ArrivalPtr arrival) {
+  if (!core_->paused && core_->waiting.empty()) return core_->begin(std::move(arrival));
+  try {
+    core_->waiting.push_back(std::move(arrival));
+    core_->schedule();
+  } catch (const std::bad_alloc&) {
+    ++core_->type.counters(core_->loop).accept_errors;
+  }
+}
+
+ArrivalPtr SocketReceiver::give_back() noexcept {
+  return core_->waiting.empty() ? nullptr : core_->take_next();
+}
+
+}  // namespace conn::tcp

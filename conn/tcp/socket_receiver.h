@@ -1,0 +1,50 @@
+#pragma once
+// Sockets that were accepted on another loop become connections of this one; tcp and unix share it.
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "conn/arrival.h"
+#include "conn/tcp/socket.h"
+#include "conn/tcp/socket_type.h"
+
+namespace conn::tcp {
+
+/// An accepted socket. Dropping it closes it.
+class SocketArrival final : public Arrival {
+ public:
+  SocketArrival(Fd fd, const SocketAddress& peer) : fd_(std::move(fd)), peer_(peer) {}
+  std::string peer() const override { return peer_.to_string(); }
+
+ private:
+  friend class SocketReceiver;
+  Fd fd_;
+  const SocketAddress peer_;
+};
+
+/// Makes an accepted socket a connection, ready for data. Throws std::bad_alloc.
+ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
+                             std::shared_ptr<const Settings> settings, Fd fd,
+                             const SocketAddress& peer, Quota::Place place);
+
+class SocketReceiver final : public Receiver {
+ public:
+  SocketReceiver(const SocketType& type, ae::EventLoop& loop,
+                 std::shared_ptr<const Settings> settings, AcceptHandler accepted);
+  ~SocketReceiver() override;
+
+  const ConnectionType& type() const noexcept override;
+  void pause() override;
+  void resume() override;
+  void on_refused(const RefusedHandler& handler) override;
+  void arrive(ArrivalPtr arrival) override;
+  ArrivalPtr give_back() noexcept override;
+  void refused(const Failure& why) override;
+
+ private:
+  struct Core;
+  std::unique_ptr<Core> core_;  // outlives this while its accept handler is running
+};
+
+}  // namespace conn::tcp

@@ -1,0 +1,580 @@
+// One port, several loops: real threads, every transport that reaches across them.
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ae/loop_group.h"
+#include "conn/listener_group.h"
+#include "tests/support/catch.h"
+#include "tests/support/certificates.h"
+#include "tests/support/testing.h"
+
+using conn::Connection;
+using conn::ConnectionPtr;
+using conn::Spread;
+using conn::State;
+using testing::Site;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Echoes on several loops, and knows who is served where.
+class Server {
+ public:
+  Server(const conn::Registry& registry, const conn::Endpoint& at, std::size_t loops,
+         Spread spread = Spread::fewest())
+      : group({.loops = loops}), served_(loops) {
+    listener = conn::listen(
+        registry, group, at,
+        [this](ae::EventLoop& loop, std::size_t index) { return accept(loop, index); },
+        std::move(spread));
+  }
+  ~Server() {
+    listener.reset();
+    close_all();
+  }
+
+  conn::Endpoint address() const { return listener->endpoints().front(); }
+  std::vector<std::uint64_t> open() const {
+    std::vector<std::uint64_t> all;
+    for (const auto& share : listener->shares()) all.push_back(share.open);
+    return all;
+  }
+  std::uint64_t accepted() const { return accepted_; }
+  bool wrong_thread() const { return wrong_thread_; }
+  void close_all() {
+    try {
+      group.on_each([this](ae::EventLoop&, std::size_t i) { served_[i].clear(); });
+    } catch (const ae::LoopError&) {  // one has ended
+    }
+  }
+
+  ae::LoopGroup group;
+  conn::ListenerGroupPtr listener;
+
+ private:
+  conn::AcceptHandler accept(ae::EventLoop& loop, std::size_t index) {
+    return [this, &loop, index, thread = std::this_thread::get_id()](ConnectionPtr connection) {
+      if (std::this_thread::get_id() != thread || connection->loop() != &loop) wrong_thread_ = true;
+      Connection& raw = *connection;
+      served_[index].emplace(&raw, std::move(connection));
+      raw.set_read_handler([this, index](Connection& c) {
+        char bytes[256];
+        const ssize_t n = c.read(bytes, sizeof bytes);
+        if (n > 0) (void)c.write(bytes, static_cast<std::size_t>(n));
+        if (n == 0 || (n < 0 && errno != EAGAIN)) served_[index].erase(&c);
+      });
+      ++accepted_;
+    };
+  }
+  std::vector<std::map<Connection*, ConnectionPtr>> served_;  // each on its loop's thread
+  std::atomic<std::uint64_t> accepted_{0};
+  std::atomic<bool> wrong_thread_{false};
+};
+
+std::vector<testing::Transport> across_threads() {
+  std::vector<testing::Transport> all = testing::transports();
+  std::erase_if(all, [](const auto& each) { return !each.threads || !each.reaches_far; });
+  return all;
+}
+
+void echo(Site& site, Connection& client) {
+  testing::send(site.loop, client, "hello");
+  CHECK(testing::receive(site.loop, client, 5) == "hello");
+}
+
+std::vector<ConnectionPtr> clients_of(Site& site, const conn::Endpoint& at, std::size_t count) {
+  std::vector<ConnectionPtr> all;
+  for (std::size_t i = 0; i < count; ++i) all.push_back(site.connect(at));
+  RUN_UNTIL(site.loop, std::none_of(all.begin(), all.end(), [](const ConnectionPtr& each) {
+              return each->state() == State::kConnecting;
+            }));
+  for (const ConnectionPtr& each : all) {
+    INFO(each->last_error());
+    REQUIRE(each->state() == State::kConnected);
+  }
+  return all;
+}
+
+// What other threads do wakes nobody here: it is looked at again and again.
+void wait_until(Site& site, const std::function<bool()>& condition, const char* what) {
+  const ae::TimerId tick = site.loop.add_time_event(1ms, [] { return 1ms; });
+  struct Undo {
+    ae::EventLoop& loop;
+    ae::TimerId timer;
+    ~Undo() { loop.remove_time_event(timer); }
+  } undo{site.loop, tick};
+  testing::run_until(site.loop, condition, what);
+}
+#define WAIT_UNTIL(site, ...) \
+  wait_until(                 \
+      site, [&] { return (__VA_ARGS__); }, #__VA_ARGS__)
+
+}  // namespace
+
+TEST_CASE("listener group: connections are served by all loops, each where it began",
+          "[group][rdma-device]") {
+  const auto transport = GENERATE(from_range(across_threads()));
+  DYNAMIC_SECTION(transport.name) {
+    Site site(transport);
+    Server server(site.registry, site.fresh(), 3);
+    const auto clients = clients_of(site, server.address(), 10);
+    for (const ConnectionPtr& each : clients) echo(site, *each);
+    // Given to the loop with the fewest, so while none ends they differ by one at most.
+    std::vector<std::uint64_t> open = server.open();
+    std::sort(open.begin(), open.end());
+    CHECK(open == std::vector<std::uint64_t>{3, 3, 4});
+    CHECK(server.accepted() == 10);
+    CHECK_FALSE(server.wrong_thread());
+  }
+}
+
+TEST_CASE("listener group: what ends is not counted any more, and its loop is the next",
+          "[group][rdma-device]") {
+  const auto transport = GENERATE(from_range(across_threads()));
+  DYNAMIC_SECTION(transport.name) {
+    Site site(transport);
+    Server server(site.registry, site.fresh(), 2);
+    auto clients = clients_of(site, server.address(), 4);
+    for (const ConnectionPtr& each : clients) echo(site, *each);
+    clients.clear();
+    WAIT_UNTIL(site, server.open() == std::vector<std::uint64_t>{0, 0});
+    clients = clients_of(site, server.address(), 2);
+    for (const ConnectionPtr& each : clients) echo(site, *each);
+    CHECK(server.open() == std::vector<std::uint64_t>{1, 1});
+  }
+}
+
+TEST_CASE("listener group: in turn, and by a function of the program's own", "[group]") {
+  Site site({.name = "tcp"});
+  {
+    Server server(site.registry, site.fresh(), 3, Spread::round_robin());
+    auto clients = clients_of(site, server.address(), 4);
+    for (const ConnectionPtr& each : clients) echo(site, *each);
+    CHECK(server.open() == std::vector<std::uint64_t>{2, 1, 1});
+    clients.erase(clients.begin() + 1);  // the second loop has none, and waits for its turn
+    WAIT_UNTIL(site, server.open() == std::vector<std::uint64_t>{2, 0, 1});
+    clients.push_back(site.connect(server.address()));
+    WAIT_UNTIL(site, server.open() == std::vector<std::uint64_t>{2, 1, 1});
+    clients.push_back(site.connect(server.address()));
+    WAIT_UNTIL(site, server.open() == std::vector<std::uint64_t>{2, 1, 2});
+  }
+  std::vector<std::string> peers;
+  std::vector<std::uint64_t> seen;
+  std::size_t answer = 2;
+  Server server(site.registry, site.fresh(), 3, Spread::by([&](const conn::Arriving& arriving) {
+                  peers.emplace_back(arriving.peer);
+                  seen.assign(arriving.connections.begin(), arriving.connections.end());
+                  return answer;
+                }));
+  std::vector<ConnectionPtr> clients = clients_of(site, server.address(), 2);
+  for (const ConnectionPtr& each : clients) echo(site, *each);
+  CHECK(server.open() == std::vector<std::uint64_t>{0, 0, 2});
+  CHECK(peers == std::vector{clients[0]->local_address(), clients[1]->local_address()});
+  CHECK(seen == std::vector<std::uint64_t>{0, 0, 1});
+  answer = 3;  // there is none: the one with the fewest
+  clients.push_back(site.connect(server.address()));
+  WAIT_UNTIL(site, server.open() != std::vector<std::uint64_t>{0, 0, 2});
+  CHECK(server.open()[2] == 2);
+}
+
+TEST_CASE("listener group: the kernel spreads tcp, and what is over it", "[group]") {
+  Site site({.name = "tcp"});
+  Server server(site.registry, site.fresh(), 3, Spread::kernel());
+  std::vector<ConnectionPtr> clients = clients_of(site, server.address(), 60);
+  for (const ConnectionPtr& each : clients) echo(site, *each);
+  const std::vector<std::uint64_t> open = server.open();
+  CHECK(open[0] + open[1] + open[2] == 60);
+  // By a hash: that one of three gets none of 60 is one chance in ten thousand millions.
+  CHECK(*std::min_element(open.begin(), open.end()) > 0);
+  CHECK_FALSE(server.wrong_thread());
+  CHECK_THROWS_WITH(
+      Server(site.registry, conn::Endpoint::parse("unix://" + site.folder.path() + "/s"), 2,
+             Spread::kernel()),
+      testing::Contains("the kernel does not spread connections of unix"));
+}
+
+TEST_CASE("listener group: a pause holds for all loops, and nobody is lost by it",
+          "[group][rdma-device]") {
+  const auto transport = GENERATE(from_range(across_threads()));
+  DYNAMIC_SECTION(transport.name) {
+    Site site(transport);
+    Server server(site.registry, site.fresh(), 2);
+    const auto before = clients_of(site, server.address(), 2);
+    for (const ConnectionPtr& each : before) echo(site, *each);
+    server.listener->pause();
+    server.group.on_each([](ae::EventLoop&, std::size_t) {});  // it is known everywhere
+    std::vector<ConnectionPtr> waiting;
+    for (int i = 0; i < 4; ++i) waiting.push_back(site.connect(server.address()));
+    echo(site, *before[0]);
+    CHECK(server.accepted() == 2);
+    server.listener->resume();
+    WAIT_UNTIL(site, server.accepted() == 6);
+    for (const ConnectionPtr& each : waiting) {
+      RUN_UNTIL(site.loop, each->state() == State::kConnected);
+      echo(site, *each);
+    }
+    CHECK(server.open() == std::vector<std::uint64_t>{3, 3});
+  }
+}
+
+TEST_CASE("listener group: max-connections is of the whole group", "[group][rdma-device]") {
+  const auto transport = GENERATE(from_range(across_threads()));
+  DYNAMIC_SECTION(transport.name) {
+    Site site(transport);
+    conn::Endpoint at = site.fresh();
+    at.options.set("max-connections", "3");
+    Server server(site.registry, at, 2);
+    std::mutex mutex;
+    std::vector<std::string> told;
+    server.listener->on_refused([&](const conn::Failure& why) {
+      const std::lock_guard lock(mutex);
+      told.push_back(why.text);
+    });
+    auto clients = clients_of(site, server.address(), 3);
+    for (const ConnectionPtr& each : clients) echo(site, *each);
+    const ConnectionPtr refused = site.connect(server.address());
+    WAIT_UNTIL(site, [&] {
+      const std::lock_guard lock(mutex);
+      return told.size() == 1;
+    }());
+    CHECK_THAT(told.front(), testing::Contains("3 connections are open (max-connections)"));
+    CHECK(server.accepted() == 3);
+    std::uint64_t counted = 0;
+    for (const conn::Statistics& of_loop : conn::statistics(site.type, server.group))
+      for (const auto& [name, value] : of_loop)
+        if (name == "refused") counted += value;
+    CHECK(counted == 1);
+    // With one less there is room again.
+    clients.pop_back();
+    WAIT_UNTIL(site, server.open()[0] + server.open()[1] == 2);
+    const ConnectionPtr next = site.connect(server.address());
+    WAIT_UNTIL(site, server.accepted() == 4);
+  }
+}
+
+TEST_CASE("listener group: what cannot be is one sentence, and nothing listens", "[group]") {
+  Site site({.name = "tcp"});
+  ae::LoopGroup loops({.loops = 2});
+  const auto nobody = [](ae::EventLoop&, std::size_t) { return [](ConnectionPtr) {}; };
+  CHECK_THROWS_AS((void)conn::listen(site.registry, loops, "nonsense://1:1", nobody), conn::Error);
+  const auto taken = conn::listen(site.registry, loops, "tcp://127.0.0.1:0", nobody);
+  const std::string url = taken->endpoints().front().to_string();
+  CHECK_THROWS_WITH((void)conn::listen(site.registry, loops, url, nobody),
+                    testing::Contains("Address already in use"));
+  CHECK_THROWS_WITH(
+      (void)conn::listen(site.registry, loops, "tcp://127.0.0.1:0",
+                         [](ae::EventLoop&, std::size_t index) -> conn::AcceptHandler {
+                           if (index == 1) throw std::runtime_error("no second worker");
+                           return [](ConnectionPtr) {};
+                         }),
+      "no second worker");
+}
+
+TEST_CASE("listener group: a loop that ends takes its connections along and nothing else",
+          "[group][rdma-device]") {
+  const auto transport = GENERATE(from_range(across_threads()));
+  DYNAMIC_SECTION(transport.name) {
+    // The loop that listens, or another.
+    for (const std::size_t ends : {std::size_t{0}, std::size_t{1}}) {
+      Site site(transport);
+      Server server(site.registry, site.fresh(), 3);
+      const auto clients = clients_of(site, server.address(), 3);
+      for (const ConnectionPtr& each : clients) echo(site, *each);
+      server.group.on_each([&](ae::EventLoop& loop, std::size_t index) {
+        if (index == ends) loop.stop();
+      });
+      const auto ended = [&](const ConnectionPtr& each) {
+        char byte;
+        return each->read(&byte, 1) == 0 || each->state() != State::kConnected;
+      };
+      WAIT_UNTIL(site, std::count_if(clients.begin(), clients.end(), ended) == 1);
+      for (const ConnectionPtr& each : clients)
+        if (!ended(each)) echo(site, *each);
+      // Who comes now finds the others.
+      const auto others = clients_of(site, server.address(), 4);
+      for (const ConnectionPtr& each : others) echo(site, *each);
+      CHECK(server.accepted() == 7);
+      std::vector<std::uint64_t> open = server.open();
+      open.erase(open.begin() + static_cast<std::ptrdiff_t>(ends));
+      CHECK(open == std::vector<std::uint64_t>{3, 3});
+    }
+  }
+}
+
+TEST_CASE("listener group: the loop that takes the port over knows what the first one knew",
+          "[group][rdma-device]") {
+  const auto transport = GENERATE(from_range(across_threads()));
+  DYNAMIC_SECTION(transport.name) {
+    Site site(transport);
+    conn::Endpoint at = site.fresh();
+    at.options.set("max-connections", "2");
+    Server server(site.registry, at, 3);
+    std::atomic<int> told{0};
+    server.listener->on_refused([&](const conn::Failure&) { ++told; });
+    // It was paused when it left.
+    server.listener->pause();
+    server.group.on_each([&](ae::EventLoop& loop, std::size_t index) {
+      if (index == 0) loop.stop();
+    });
+    while (server.group.poster(0).open()) std::this_thread::yield();
+    server.listener->resume();
+    std::vector<ConnectionPtr> clients;
+    // Over rdma nobody listens for a moment.
+    while (clients.size() < 2) {
+      ConnectionPtr client = site.connect(server.address());
+      RUN_UNTIL(site.loop, client->state() != State::kConnecting);
+      if (client->state() == State::kConnected) clients.push_back(std::move(client));
+    }
+    for (const ConnectionPtr& each : clients) echo(site, *each);
+    CHECK(server.open() == std::vector<std::uint64_t>{0, 1, 1});
+    const ConnectionPtr refused = site.connect(server.address());
+    WAIT_UNTIL(site, told == 1);
+    // And once more.
+    try {
+      server.group.on_each([&](ae::EventLoop& loop, std::size_t index) {
+        if (index == 1) loop.stop();
+      });
+    } catch (const ae::LoopError&) {  // the first has ended
+    }
+    while (server.group.poster(1).open()) std::this_thread::yield();
+    clients.clear();
+    WAIT_UNTIL(site, server.open()[2] == 0);
+    for (ConnectionPtr client; !client || client->state() != State::kConnected;) {
+      client = site.connect(server.address());
+      RUN_UNTIL(site.loop, client->state() != State::kConnecting);
+      if (client->state() == State::kConnected) echo(site, *client);
+    }
+  }
+}
+
+TEST_CASE("listener group: a handler that throws loses no arrival but its own", "[group]") {
+  Site site({.name = "tcp"});
+  ae::LibevLoop workers[2];
+  std::atomic<bool> over{false};
+  std::atomic<int> thrown{0}, accepted{0};
+  const auto work = [&](ae::LibevLoop& loop) {
+    while (!over) {
+      try {
+        loop.run();
+      } catch (const std::runtime_error&) {
+        ++thrown;
+      }
+    }
+  };
+  std::thread first([&] { work(workers[0]); }), second([&] { work(workers[1]); });
+  ae::LoopList loops({&workers[0], &workers[1]});
+  {
+    std::vector<std::vector<ConnectionPtr>> served(2);
+    const auto group = conn::listen(site.registry, loops, "tcp://127.0.0.1:0",
+                                    [&](ae::EventLoop&, std::size_t index) -> conn::AcceptHandler {
+                                      return [&, index, count = 0](ConnectionPtr each) mutable {
+                                        if (++count == 1)
+                                          throw std::runtime_error("the first of each loop");
+                                        served[index].push_back(std::move(each));
+                                        ++accepted;
+                                      };
+                                    });
+    group->pause();
+    loops.on_each([](ae::EventLoop&, std::size_t) {});
+    std::vector<ConnectionPtr> clients;
+    for (int i = 0; i < 8; ++i) clients.push_back(site.connect(group->endpoints().front()));
+    RUN_UNTIL(site.loop, std::all_of(clients.begin(), clients.end(), [](const auto& each) {
+                return each->state() == State::kConnected;
+              }));
+    group->resume();
+    WAIT_UNTIL(site, thrown == 2 && accepted == 6);
+    // The list's own threads may not wait for themselves.
+    std::atomic<bool> refused{false};
+    REQUIRE(loops.poster(0).post([&] {
+      try {
+        loops.on_each([](ae::EventLoop&, std::size_t) {});
+      } catch (const ae::LoopError&) {
+        refused = true;
+      }
+    }));
+    WAIT_UNTIL(site, refused.load());
+    loops.on_each([&](ae::EventLoop&, std::size_t index) { served[index].clear(); });
+  }
+  over = true;
+  loops.on_each([](ae::EventLoop& loop, std::size_t) { loop.stop(); });
+  first.join();
+  second.join();
+}
+
+TEST_CASE("listener group: it may end inside an accept handler, and outlive its loops",
+          "[group][rdma-device]") {
+  const auto transport = GENERATE(from_range(across_threads()));
+  DYNAMIC_SECTION(transport.name) {
+    Site site(transport);
+    {
+      ae::LoopGroup loops({.loops = 2});
+      std::atomic<int> accepted{0}, handlers{0};
+      struct Counted {
+        explicit Counted(std::atomic<int>& its_count) : count(its_count) { ++count; }
+        ~Counted() { --count; }
+        Counted(const Counted&) = delete;
+        Counted& operator=(const Counted&) = delete;
+        std::atomic<int>& count;
+      };
+      std::mutex mutex;  // nobody may end it before it is there
+      conn::ListenerGroupPtr group;
+      std::unique_lock lock(mutex);
+      group = conn::listen(site.registry, loops, site.fresh(),
+                           [&](ae::EventLoop&, std::size_t) -> conn::AcceptHandler {
+                             return [&, held = std::make_shared<Counted>(handlers)](ConnectionPtr) {
+                               ++accepted;
+                               const std::lock_guard guard(mutex);
+                               group.reset();
+                             };
+                           });
+      const conn::Endpoint at = group->endpoints().front();
+      lock.unlock();
+      const ConnectionPtr client = site.connect(at);
+      WAIT_UNTIL(site, accepted == 1 && handlers == 0);
+      const ConnectionPtr late = site.connect(at);
+      WAIT_UNTIL(site, late->state() == State::kError);
+    }
+    conn::ListenerGroupPtr orphan;
+    {
+      ae::LoopGroup loops({.loops = 2});
+      orphan = conn::listen(site.registry, loops, site.fresh(),
+                            [](ae::EventLoop&, std::size_t) { return [](ConnectionPtr) {}; });
+      loops.stop();
+      loops.run();
+      CHECK(orphan->shares().size() == 2);
+      orphan->pause();
+      orphan->resume();
+      orphan.reset();
+    }
+  }
+}
+
+TEST_CASE("listener group: a socket that somebody else opened", "[group]") {
+  Site site({.name = "tcp"});
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  REQUIRE(fd >= 0);
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0);
+  ae::LoopGroup loops({.loops = 2});
+  std::atomic<int> accepted{0};
+  std::vector<std::vector<ConnectionPtr>> served(2);
+  const auto make = [&](ae::EventLoop&, std::size_t index) {
+    return [&, index](ConnectionPtr each) {
+      served[index].push_back(std::move(each));
+      ++accepted;
+    };
+  };
+  const auto adopt = [&](const Spread& spread, const conn::Options& options) {
+    return conn::adopt_listener(site.type, loops, fd, make, spread, options);
+  };
+  // While it cannot be taken it is still ours.
+  CHECK_THROWS_WITH(adopt(Spread::fewest(), {}), testing::Contains("it does not listen"));
+  REQUIRE(::listen(fd, 16) == 0);
+  CHECK_THROWS_WITH(adopt(Spread::kernel(), {}), testing::Contains("made for it"));
+  CHECK_THROWS_WITH(adopt(Spread::fewest(), {{"nonsense", "1"}}), testing::Contains("nonsense"));
+  auto group = adopt(Spread::fewest(), {{"max-connections", "4"}});
+  const conn::Endpoint at = group->endpoints().front();
+  {
+    const auto clients = clients_of(site, at, 4);
+    WAIT_UNTIL(site, accepted == 4);
+    const ConnectionPtr one_more = site.connect(at);
+    WAIT_UNTIL(site, [&] {
+      char byte;
+      const ssize_t n = one_more->state() == State::kConnected ? one_more->read(&byte, 1) : 0;
+      return one_more->state() != State::kConnecting && (n == 0 || errno != EAGAIN);
+    }());
+    CHECK(accepted == 4);
+    CHECK(group->shares()[0].open == 2);
+    CHECK(group->shares()[1].open == 2);
+  }
+  group.reset();
+  CHECK(fcntl(fd, F_GETFD) == -1);
+  loops.on_each([&](ae::EventLoop&, std::size_t index) { served[index].clear(); });
+}
+
+TEST_CASE("listener group: threads, reloads, pauses and ends at once", "[group][rdma-device]") {
+  const auto transport = GENERATE(from_range(across_threads()));
+  DYNAMIC_SECTION(transport.name) {
+    Site site(transport);
+    const bool device = transport.name.ends_with("rdma");
+    const std::size_t count = device ? 60 : 1000;
+    auto server = std::make_unique<Server>(site.registry, site.fresh(), 4);
+    const conn::Endpoint at = server->address();
+    std::atomic<bool> over{false};
+    [[maybe_unused]] int meddled = 0;
+    std::thread meddler([&] {
+      while (!over) {
+        server->listener->pause();
+        (void)server->listener->shares();
+        server->listener->resume();
+#if AECONN_TLS
+        // As a reload of the same certificates.
+        if (transport.name.starts_with("tls") && ++meddled % 8 == 0) {
+          conn::Options options = testing::test_tls_options();
+          options.set("connect-timeout", "60s");
+          options.set("handshake-timeout", "60s");
+          site.type.configure(options);
+        }
+#endif
+        std::this_thread::sleep_for(1ms);
+      }
+    });
+    // Each says a word and goes; 50 at a time.
+    std::size_t begun = 0, done = 0, failed = 0;
+    std::map<Connection*, ConnectionPtr> clients;
+    const std::function<void()> next = [&] {
+      ++begun;
+      ConnectionPtr made = site.type.create(site.loop);
+      Connection& client = *made;
+      clients.emplace(&client, std::move(made));
+      const auto end = [&](Connection& c, bool well) {
+        ++done;
+        failed += well ? 0 : 1;
+        clients.erase(&c);
+        if (begun < count) next();
+      };
+      client.connect(at, [&, end](Connection& c) {
+        if (c.state() != State::kConnected || c.write("x", 1) != 1) return end(c, false);
+        c.set_read_handler([&, end](Connection& reader) {
+          char byte;
+          const ssize_t n = reader.read(&byte, 1);
+          if (n < 0 && errno == EAGAIN) return;
+          end(reader, n == 1);
+        });
+      });
+    };
+    for (int i = 0; i < 50; ++i) next();
+    RUN_UNTIL(site.loop, done == count);
+    over = true;
+    meddler.join();
+    CHECK(failed == 0);
+    CHECK(server->accepted() == count);
+    WAIT_UNTIL(site, server->open() == std::vector<std::uint64_t>{0, 0, 0, 0});
+    CHECK_FALSE(server->wrong_thread());
+    // The listener goes while others come; they are served, refused, or find nobody.
+    std::vector<ConnectionPtr> late;
+    for (int i = 0; i < 20; ++i) late.push_back(site.connect(at));
+    testing::turns(site.loop, 3);
+    server->listener.reset();
+    RUN_UNTIL(site.loop, std::none_of(late.begin(), late.end(), [](const ConnectionPtr& each) {
+                return each->state() == State::kConnecting;
+              }));
+    late.clear();
+    server.reset();
+  }
+}
