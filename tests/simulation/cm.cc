@@ -211,6 +211,27 @@ int rdma_destroy_id(rdma_cm_id* base) {
   return 0;
 }
 
+int rdma_migrate_id(rdma_cm_id* base, rdma_event_channel* to) {
+  const Below below;
+  auto& id = *static_cast<CmId*>(base);
+  if (fails(id, "rdma_migrate_id", ENODEV)) return -1;
+  if (id.owed != 0) world().violation("rdma_migrate_id waits for unacknowledged events");
+  EventChannel& from = id.events();
+  auto& into = *static_cast<EventChannel*>(to);
+  // The kernel moves the events and wakes nobody for them.
+  for (Event* event : id.queued) {
+    if (event->child != 0 && event->child != id.key)
+      world().violation("a listening id moves before its requests were read");
+    std::erase(from.events, event);
+    into.events.push_back(event);
+    --from.live;
+    ++into.live;
+  }
+  from.bell.set(from.live != 0);
+  id.channel = to;
+  return 0;
+}
+
 int rdma_set_option(rdma_cm_id*, int, int, void*, size_t) { return 0; }
 
 __be16 rdma_get_src_port(rdma_cm_id* id) { return source(*id).sin_port; }
