@@ -19,15 +19,16 @@ using Arguments = std::span<const std::string_view>;
 struct Call {
   Server& server;
   Session& session;
-  Database& db;
+  Database* db;  ///< with several loops only for commands on one key: its shard's, locked
   const Command& command;
   Arguments argv;
   ReplyWriter& reply;
   std::int64_t now_ms;
 
   /// A key that is there, counted as a hit, or null, counted as a miss.
-  Entry* read(std::string_view key) {
-    Entry* entry = db.find(key, now_ms);
+  Entry* read(std::string_view key) { return read(*db, key); }
+  Entry* read(Database& from, std::string_view key) {
+    Entry* entry = from.find(key, now_ms);
     ++(entry != nullptr ? server.statistics.keyspace_hits : server.statistics.keyspace_misses);
     return entry;
   }
@@ -62,6 +63,9 @@ struct Command {
   std::size_t index = 0;   ///< place in Statistics::commands; set once at start
   bool container = false;  ///< has subcommands
   bool subcommand = false;
+  /// With several loops: what runs instead of a handler that is about more than one key's shard, or
+  /// about other loops. Null: `handler`.
+  Handler divided = nullptr;
   std::string_view own_name() const noexcept {
     const auto bar = name.find('|');
     return bar == std::string_view::npos ? name : name.substr(bar + 1);
@@ -106,8 +110,11 @@ void setnx_command(Call&);
 void setex_command(Call&);
 void psetex_command(Call&);
 void mset_command(Call&);
+void mset_divided(Call&);
 void msetnx_command(Call&);
+void msetnx_divided(Call&);
 void mget_command(Call&);
+void mget_divided(Call&);
 void append_command(Call&);
 void strlen_command(Call&);
 void setrange_command(Call&);
@@ -120,16 +127,26 @@ void decrby_command(Call&);
 void incrbyfloat_command(Call&);
 // commands_keys.cc
 void del_command(Call&);
+void del_divided(Call&);
 void exists_command(Call&);
+void exists_divided(Call&);
 void type_command(Call&);
 void keys_command(Call&);
+void keys_divided(Call&);
 void scan_command(Call&);
+void scan_divided(Call&);
 void randomkey_command(Call&);
+void randomkey_divided(Call&);
 void rename_command(Call&);
+void rename_divided(Call&);
 void renamenx_command(Call&);
+void renamenx_divided(Call&);
 void dbsize_command(Call&);
+void dbsize_divided(Call&);
 void flushall_command(Call&);
+void flushall_divided(Call&);
 void flushdb_command(Call&);
+void flushdb_divided(Call&);
 void expire_command(Call&);
 void pexpire_command(Call&);
 void expireat_command(Call&);
@@ -153,8 +170,10 @@ void client_getname_command(Call&);
 void client_setname_command(Call&);
 void client_setinfo_command(Call&);
 void client_list_command(Call&);
+void client_list_divided(Call&);
 void client_info_command(Call&);
 void client_kill_command(Call&);
+void client_kill_divided(Call&);
 void client_reply_command(Call&);
 void client_switch_command(Call&);
 void client_help_command(Call&);
@@ -164,6 +183,7 @@ void time_command(Call&);
 void debug_sleep_command(Call&);
 void shutdown_command(Call&);
 void info_command(Call&);
+void info_divided(Call&);
 void command_command(Call&);
 void command_count_command(Call&);
 void command_docs_command(Call&);
@@ -172,8 +192,11 @@ void command_list_command(Call&);
 void command_help_command(Call&);
 // commands_config.cc
 void config_get_command(Call&);
+void config_get_divided(Call&);
 void config_set_command(Call&);
+void config_set_divided(Call&);
 void config_resetstat_command(Call&);
+void config_resetstat_divided(Call&);
 void config_help_command(Call&);
 
 /// Sets a configuration value as CONFIG SET does. Empty if it worked, else the reason.

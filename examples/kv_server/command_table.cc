@@ -154,8 +154,42 @@ const Command kCommands[] = {
      "List the subcommands"},
 };
 
+struct Divided {
+  std::string_view name;
+  Handler handler;
+};
+constexpr Divided kDivided[] = {
+    {"mset", mset_divided},
+    {"msetnx", msetnx_divided},
+    {"mget", mget_divided},
+    {"del", del_divided},
+    {"unlink", del_divided},
+    {"exists", exists_divided},
+    {"keys", keys_divided},
+    {"scan", scan_divided},
+    {"randomkey", randomkey_divided},
+    {"rename", rename_divided},
+    {"renamenx", renamenx_divided},
+    {"dbsize", dbsize_divided},
+    {"flushall", flushall_divided},
+    {"flushdb", flushdb_divided},
+    {"info", info_divided},
+    {"client|list", client_list_divided},
+    {"client|kill", client_kill_divided},
+    {"config|get", config_get_divided},
+    {"config|set", config_set_divided},
+    {"config|resetstat", config_resetstat_divided},
+};
+
 }  // namespace
 
 std::span<const Command> command_table() { return kCommands; }
+
+Handler divided_handler(std::string_view name) {
+  for (const Divided& one : kDivided) {
+    if (one.name == name) return one.handler;
+  }
+  return nullptr;
+}
 
 }  // namespace kv

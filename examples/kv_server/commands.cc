@@ -8,7 +8,9 @@
 
 namespace kv {
 
-std::span<const Command> command_table();  // command_table.cc
+// command_table.cc
+std::span<const Command> command_table();
+Handler divided_handler(std::string_view name);
 
 namespace {
 
@@ -24,6 +26,7 @@ class Index {
     for (const Command& row : command_table()) {
       Command& command = commands_.emplace_back(row);
       command.index = commands_.size() - 1;
+      command.divided = divided_handler(row.name);
       const auto bar = row.name.find('|');
       if (bar != std::string_view::npos) {
         command.subcommand = true;

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "command.h"
+#include <map>
+#include <optional>
+
+#include "divided.h"
 
 namespace kv {
 namespace {
@@ -26,13 +29,14 @@ bool parse_type(Call& call, std::string_view word, bool& normal) {
 
 struct KillFilter {
   std::optional<std::uint64_t> id;
-  std::optional<std::string_view> address, local;
+  std::optional<std::string> address, local;
   bool normal = true, skip_me = true;
+  std::uint64_t me = 0;  ///< the requester's id
 
-  bool matches(const Session& session, const Session& me) const {
+  bool matches(const Session& session) const {
     return normal && !session.killed() && (!id || *id == session.id()) &&
            (!address || *address == session.info().peer) &&
-           (!local || *local == session.info().local) && !(skip_me && &session == &me);
+           (!local || *local == session.info().local) && !(skip_me && session.id() == me);
   }
 };
 
@@ -71,14 +75,106 @@ bool parse_kill_filter(Call& call, KillFilter& filter) {
   return true;
 }
 
+/// False after the error was replied. `address_only` if it is the old form, CLIENT KILL address.
+bool parse_kill(Call& call, KillFilter& filter, bool& address_only) {
+  filter.me = call.session.id();
+  address_only = call.argv.size() == 3;
+  if (!address_only) return parse_kill_filter(call, filter);
+  filter.address = call.argv[2];
+  filter.skip_me = false;
+  return true;
+}
+
 std::int64_t kill_matching(Call& call, const KillFilter& filter) {
   std::int64_t killed = 0;
   for (const auto& [id, session] : call.server.sessions) {
-    if (!filter.matches(*session, call.session)) continue;
+    if (!filter.matches(*session)) continue;
     session->close_by_command(call.session);
     ++killed;
   }
   return killed;
+}
+
+struct Killed {
+  std::int64_t others = 0;
+  bool requester = false;
+};
+
+/// The requester is left: its reply goes out first.
+Killed kill_others(Server& server, const KillFilter& filter) {
+  Killed killed;
+  for (const auto& [id, session] : server.sessions) {
+    if (!filter.matches(*session)) continue;
+    if (id == filter.me) {
+      killed.requester = true;
+    } else {
+      session->kill();
+      ++killed.others;
+    }
+  }
+  return killed;
+}
+
+void reply_killed(Call& call, std::int64_t killed, bool address_only) {
+  if (!address_only) return call.reply.integer(killed);
+  if (killed == 0) return call.reply.error("ERR No such client");
+  call.reply.ok();
+}
+
+/// What CLIENT LIST asks for: all, or those with an id, in that order.
+struct ListFilter {
+  bool normal = true;
+  std::optional<std::vector<std::uint64_t>> ids;
+};
+
+/// False after the error was replied.
+bool parse_list(Call& call, ListFilter& filter) {
+  if (call.argv.size() == 4 && is_word(call.argv[2], "type")) {
+    return parse_type(call, call.argv[3], filter.normal);
+  }
+  if (call.argv.size() > 3 && is_word(call.argv[2], "id")) {
+    filter.ids.emplace();
+    for (const std::string_view argument : call.argv.subspan(3)) {
+      const auto id = integer_argument(call, argument, "ERR Invalid client ID");
+      if (!id) return false;
+      filter.ids->push_back(static_cast<std::uint64_t>(*id));
+    }
+    return true;
+  }
+  if (call.argv.size() == 2) return true;
+  call.reply.error(kSyntaxError);
+  return false;
+}
+
+using Lines = std::map<std::uint64_t, std::string>;  ///< by client
+
+Lines describe_clients(Server& server, const ListFilter& filter) {
+  Lines lines;
+  const auto add = [&lines](std::uint64_t id, const Session& session) {
+    if (!session.killed()) lines.emplace(id, session.describe() + '\n');
+  };
+  if (filter.ids) {
+    for (const std::uint64_t id : *filter.ids) {
+      const auto found = server.sessions.find(id);
+      if (found != server.sessions.end()) add(id, *found->second);
+    }
+  } else if (filter.normal) {
+    for (const auto& [id, session] : server.sessions) add(id, *session);
+  }
+  return lines;
+}
+
+void reply_list(Call& call, const Lines& lines, const ListFilter& filter) {
+  std::string text;
+  if (filter.ids) {
+    for (const std::uint64_t id : *filter.ids) {
+      const auto found = lines.find(id);
+      if (found != lines.end()) text += found->second;
+    }
+  } else {
+    for (const auto& [id, line] : lines) text += line;
+  }
+  call.reply.verbatim(text);
 }
 
 }  // namespace
@@ -126,29 +222,21 @@ void client_setinfo_command(Call& call) {
 }
 
 void client_list_command(Call& call) {
-  bool normal = true;
-  std::string text;
-  const auto add = [&text](const Session& session) {
-    if (!session.killed()) text += session.describe() + '\n';
-  };
-  const auto& sessions = call.server.sessions;
-  if (call.argv.size() == 4 && is_word(call.argv[2], "type")) {
-    if (!parse_type(call, call.argv[3], normal)) return;
-  } else if (call.argv.size() > 3 && is_word(call.argv[2], "id")) {
-    for (const std::string_view argument : call.argv.subspan(3)) {
-      const auto id = integer_argument(call, argument, "ERR Invalid client ID");
-      if (!id) return;
-      const auto found = sessions.find(static_cast<std::uint64_t>(*id));
-      if (found != sessions.end()) add(*found->second);
-    }
-    return call.reply.verbatim(text);
-  } else if (call.argv.size() != 2) {
-    return call.reply.error(kSyntaxError);
-  }
-  for (const auto& [id, session] : sessions) {
-    if (normal) add(*session);
-  }
-  call.reply.verbatim(text);
+  ListFilter filter;
+  if (!parse_list(call, filter)) return;
+  reply_list(call, describe_clients(call.server, filter), filter);
+}
+
+void client_list_divided(Call& call) {
+  ListFilter filter;
+  if (!parse_list(call, filter)) return;
+  ask_loops<Lines>(
+      call, [filter](Server& server) { return describe_clients(server, filter); },
+      [filter](Call& resumed, std::vector<Lines>& answers) {
+        Lines all;
+        for (Lines& lines : answers) all.merge(lines);
+        reply_list(resumed, all, filter);
+      });
 }
 
 void client_info_command(Call& call) {
@@ -157,14 +245,25 @@ void client_info_command(Call& call) {
 
 void client_kill_command(Call& call) {
   KillFilter filter;
-  if (call.argv.size() == 3) {  // the old form, CLIENT KILL address
-    filter.address = call.argv[2];
-    filter.skip_me = false;
-    if (kill_matching(call, filter) == 0) return call.reply.error("ERR No such client");
-    return call.reply.ok();
-  }
-  if (!parse_kill_filter(call, filter)) return;
-  call.reply.integer(kill_matching(call, filter));
+  bool address_only = false;
+  if (!parse_kill(call, filter, address_only)) return;
+  reply_killed(call, kill_matching(call, filter), address_only);
+}
+
+void client_kill_divided(Call& call) {
+  KillFilter filter;
+  bool address_only = false;
+  if (!parse_kill(call, filter, address_only)) return;
+  ask_loops<Killed>(
+      call, [filter](Server& server) { return kill_others(server, filter); },
+      [address_only](Call& resumed, std::vector<Killed>& answers) {
+        std::int64_t killed = 0;
+        for (const Killed& answer : answers) {
+          killed += answer.others + (answer.requester ? 1 : 0);
+          if (answer.requester) resumed.session.close_after_reply();
+        }
+        reply_killed(resumed, killed, address_only);
+      });
 }
 
 void client_reply_command(Call& call) {

@@ -5,10 +5,13 @@
 
 #include <cstring>
 
-#include "command.h"
+#include "divided.h"
 
 namespace kv {
 namespace {
+
+/// For loops that have nothing to tell.
+struct Done {};
 
 /// The reason a value is refused; empty if it was taken.
 using Setter = std::string (*)(Server&, std::string_view);
@@ -98,7 +101,11 @@ constexpr Parameter kParameters[] = {
        return fmt::format("normal {} 0 0 slave 0 0 0 pubsub 0 0 0", s.config.client_output_limit);
      },
      set_output_limit},
-    {"databases", [](const Server& s) { return fmt::format("{}", s.store.database_count()); },
+    {"databases", [](const Server& s) { return fmt::format("{}", s.database_count); }, nullptr},
+    {"loops",
+     [](const Server& s) {
+       return fmt::format("{}", s.together != nullptr ? s.together->loops() : 1);
+     },
      nullptr},
     {"bind", [](const Server& s) { return fmt::format("{}", fmt::join(s.config.listen, " ")); },
      nullptr},
@@ -138,11 +145,16 @@ void forget_passwords(Arguments argv) {
   }
 }
 
-void set_parameters(Call& call) {
-  if (call.argv.size() % 2 != 0) return call.reply.error(kSyntaxError);
+/// False after the error was replied; nothing has changed then.
+bool set_parameters(Call& call) {
+  if (call.argv.size() % 2 != 0) {
+    call.reply.error(kSyntaxError);
+    return false;
+  }
   const auto fail = [&call](std::string_view name, std::string_view reason) {
     call.reply.error(fmt::format("ERR CONFIG SET failed (possibly related to argument '{}') - {}",
                                  name, reason));
+    return false;
   };
   MoreParameters::Values more;
   for (std::size_t i = 2; i < call.argv.size(); i += 2) {
@@ -150,9 +162,10 @@ void set_parameters(Call& call) {
     const std::string_view name =
         parameter != nullptr ? parameter->name : find_more(call.server, call.argv[i]);
     if (name.empty()) {
-      return call.reply.error(
+      call.reply.error(
           fmt::format("ERR Unknown option or number of arguments for CONFIG SET - '{}'",
                       call.argv[i].substr(0, call.argv[i].find('\0'))));
+      return false;
     }
     if (parameter != nullptr && parameter->set == nullptr) {
       return fail(name, "can't set immutable config");
@@ -177,7 +190,7 @@ void set_parameters(Call& call) {
       return fail(refusal->name, refusal->reason);
     }
   }
-  call.reply.ok();
+  return true;
 }
 
 }  // namespace
@@ -216,13 +229,53 @@ void config_get_command(Call& call) {
 }
 
 void config_set_command(Call& call) {
-  set_parameters(call);
+  if (set_parameters(call)) call.reply.ok();
   forget_passwords(call.argv);
+}
+
+/// In one copy that counts, and from there to each loop: OK means that it holds everywhere.
+void config_set_divided(Call& call) {
+  Together& together = *call.server.together;
+  bool done = false;
+  {
+    const std::lock_guard lock(together.config_mutex);
+    call.server.config = together.config;
+    done = set_parameters(call);
+    together.config = call.server.config;
+  }
+  forget_passwords(call.argv);
+  if (!done) return;
+  ask_loops<Done>(
+      call,
+      [](Server& server) {
+        server.adopt_config();
+        return Done();
+      },
+      [](Call& resumed, std::vector<Done>&) { resumed.reply.ok(); });
+}
+
+void config_get_divided(Call& call) {
+  const std::lock_guard lock(call.server.together->config_mutex);
+  config_get_command(call);
 }
 
 void config_resetstat_command(Call& call) {
   call.server.reset_statistics();
   call.reply.ok();
+}
+
+void config_resetstat_divided(Call& call) {
+  Shards& shards = call.server.together->shards;
+  for (std::size_t i = 0; i < shards.count(); ++i) {
+    ShardLock(shards[i], call.server.data_bytes).store().reset_statistics();
+  }
+  ask_loops<Done>(
+      call,
+      [](Server& server) {
+        server.reset_statistics();
+        return Done();
+      },
+      [](Call& resumed, std::vector<Done>&) { resumed.reply.ok(); });
 }
 
 void config_help_command(Call& call) {

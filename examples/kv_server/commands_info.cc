@@ -5,9 +5,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <map>
 
-#include "command.h"
+#include "divided.h"
 
 namespace kv {
 namespace {
@@ -26,7 +28,29 @@ std::size_t resident_bytes() {
   return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-void server_section(Server& server, Fields& fields) {
+/// What one loop knows, of what was asked for.
+struct LoopFacts {
+  Statistics statistics;
+  std::size_t clients = 0, buffer_bytes = 0;
+  std::map<std::string, std::size_t> transports;
+  std::vector<InfoSection> transport_sections;
+};
+
+/// What INFO tells: of one loop, or of all together.
+struct Report {
+  Report(Server& its_server, const Statistics& counted) : server(its_server), statistics(counted) {}
+  Server& server;  ///< whose configuration it is
+  const Statistics& statistics;
+  std::size_t clients = 0, buffer_bytes = 0, data_bytes = 0;
+  std::uint64_t expired = 0;
+  std::map<std::string, std::size_t> transports;
+  std::vector<std::pair<std::size_t, std::size_t>> keyspace;  ///< keys, and those that expire
+  std::vector<InfoSection> transport_sections;
+  std::span<const LoopFacts> loops;  ///< several, or none
+};
+
+void server_section(const Report& report, Fields& fields) {
+  const Server& server = report.server;
   const std::int64_t now = server.now_us();
   const std::int64_t up = (now - server.started_us()) / 1'000'000;
   add(fields, "redis_version", kRedisVersion);
@@ -40,47 +64,50 @@ void server_section(Server& server, Fields& fields) {
   add(fields, "uptime_in_seconds", up);
   add(fields, "uptime_in_days", up / 86400);
   add(fields, "hz", 10);
+  if (!report.loops.empty()) add(fields, "loops", report.loops.size());
   add(fields, "listeners", fmt::format("{}", fmt::join(server.config.listen, " ")));
 }
 
-void clients_section(Server& server, Fields& fields) {
-  add(fields, "connected_clients", server.sessions.size());
-  add(fields, "maxclients", server.config.maxclients);
+void clients_section(const Report& report, Fields& fields) {
+  add(fields, "connected_clients", report.clients);
+  add(fields, "maxclients", report.server.config.maxclients);
   add(fields, "blocked_clients", 0);
-  std::map<std::string, std::size_t> transports;
-  for (const auto& [id, session] : server.sessions) ++transports[session->info().transport];
-  for (const auto& [name, count] : transports) add(fields, "connected_clients_" + name, count);
+  for (const auto& [name, count] : report.transports) {
+    add(fields, "connected_clients_" + name, count);
+  }
 }
 
-void memory_section(Server& server, Fields& fields) {
-  const std::size_t used = server.used_memory(), peak = server.peak_memory();
+void memory_section(const Report& report, Fields& fields) {
+  const std::size_t used = report.data_bytes + report.buffer_bytes;
+  const std::size_t peak = report.server.peak_memory(used);
+  const Config& config = report.server.config;
   add(fields, "used_memory", used);
   add(fields, "used_memory_human", format_memory(used));
   add(fields, "used_memory_rss", resident_bytes());
   add(fields, "used_memory_peak", peak);
   add(fields, "used_memory_peak_human", format_memory(peak));
-  add(fields, "used_memory_dataset", server.store.memory());
-  add(fields, "mem_clients_normal", server.buffer_bytes);
-  add(fields, "maxmemory_clients", server.config.clients_memory_limit);
-  add(fields, "maxmemory", server.config.maxmemory);
-  add(fields, "maxmemory_human", format_memory(server.config.maxmemory));
+  add(fields, "used_memory_dataset", report.data_bytes);
+  add(fields, "mem_clients_normal", report.buffer_bytes);
+  add(fields, "maxmemory_clients", config.clients_memory_limit);
+  add(fields, "maxmemory", config.maxmemory);
+  add(fields, "maxmemory_human", format_memory(config.maxmemory));
   add(fields, "maxmemory_policy", "noeviction");
 }
 
-void persistence_section(Server&, Fields& fields) {
+void persistence_section(const Report&, Fields& fields) {
   add(fields, "loading", 0);
   add(fields, "rdb_bgsave_in_progress", 0);
   add(fields, "aof_enabled", 0);
 }
 
-void stats_section(Server& server, Fields& fields) {
-  const Statistics& statistics = server.statistics;
+void stats_section(const Report& report, Fields& fields) {
+  const Statistics& statistics = report.statistics;
   add(fields, "total_connections_received", statistics.connections_received);
   add(fields, "total_commands_processed", statistics.commands_processed);
   add(fields, "total_net_input_bytes", statistics.bytes_in);
   add(fields, "total_net_output_bytes", statistics.bytes_out);
   add(fields, "rejected_connections", statistics.connections_rejected);
-  add(fields, "expired_keys", server.store.expired());
+  add(fields, "expired_keys", report.expired);
   add(fields, "evicted_keys", 0);
   add(fields, "keyspace_hits", statistics.keyspace_hits);
   add(fields, "keyspace_misses", statistics.keyspace_misses);
@@ -94,12 +121,12 @@ void stats_section(Server& server, Fields& fields) {
   add(fields, "timed_out_clients", statistics.timed_out);
 }
 
-void replication_section(Server&, Fields& fields) {
+void replication_section(const Report&, Fields& fields) {
   add(fields, "role", "master");
   add(fields, "connected_slaves", 0);
 }
 
-void cpu_section(Server&, Fields& fields) {
+void cpu_section(const Report&, Fields& fields) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const auto text = [](const timeval& t) {
@@ -109,11 +136,11 @@ void cpu_section(Server&, Fields& fields) {
   add(fields, "used_cpu_user", text(usage.ru_utime));
 }
 
-void modules_section(Server&, Fields&) {}
+void modules_section(const Report&, Fields&) {}
 
-void commandstats_section(Server& server, Fields& fields) {
+void commandstats_section(const Report& report, Fields& fields) {
   for (const Command& command : commands()) {
-    const auto& counts = server.statistics.commands[command.index];
+    const auto& counts = report.statistics.commands[command.index];
     if (counts.calls == 0 && counts.rejected == 0) continue;
     add(fields, fmt::format("cmdstat_{}", command.name),
         fmt::format("calls={},rejected_calls={},failed_calls={}", counts.calls, counts.rejected,
@@ -121,26 +148,34 @@ void commandstats_section(Server& server, Fields& fields) {
   }
 }
 
-void errorstats_section(Server& server, Fields& fields) {
-  for (const auto& [code, count] : server.statistics.errors) {
+void errorstats_section(const Report& report, Fields& fields) {
+  for (const auto& [code, count] : report.statistics.errors) {
     add(fields, "errorstat_" + code, fmt::format("count={}", count));
   }
 }
 
-void cluster_section(Server&, Fields& fields) { add(fields, "cluster_enabled", 0); }
+void cluster_section(const Report&, Fields& fields) { add(fields, "cluster_enabled", 0); }
 
-void keyspace_section(Server& server, Fields& fields) {
-  for (std::size_t i = 0; i < server.store.database_count(); ++i) {
-    const Database& database = server.store.database(i);
-    if (database.size() == 0) continue;
-    add(fields, fmt::format("db{}", i),
-        fmt::format("keys={},expires={},avg_ttl=0", database.size(), database.volatile_size()));
+void keyspace_section(const Report& report, Fields& fields) {
+  for (std::size_t i = 0; i < report.keyspace.size(); ++i) {
+    const auto& [keys, expires] = report.keyspace[i];
+    if (keys == 0) continue;
+    add(fields, fmt::format("db{}", i), fmt::format("keys={},expires={},avg_ttl=0", keys, expires));
+  }
+}
+
+void loops_section(const Report& report, Fields& fields) {
+  for (std::size_t i = 0; i < report.loops.size(); ++i) {
+    const LoopFacts& loop = report.loops[i];
+    add(fields, fmt::format("loop{}", i),
+        fmt::format("connected_clients={},commands_processed={}", loop.clients,
+                    loop.statistics.commands_processed));
   }
 }
 
 constexpr struct {
   std::string_view name;
-  void (*fill)(Server&, Fields&);
+  void (*fill)(const Report&, Fields&);
   bool by_default;
 } kSections[] = {
     {"Server", server_section, true},
@@ -155,6 +190,7 @@ constexpr struct {
     {"Errorstats", errorstats_section, true},
     {"Cluster", cluster_section, true},
     {"Keyspace", keyspace_section, true},
+    {"Loops", loops_section, true},
 };
 
 void print(std::string& text, std::string_view name, const Fields& fields) {
@@ -163,33 +199,142 @@ void print(std::string& text, std::string_view name, const Fields& fields) {
   for (const auto& [key, value] : fields) text += fmt::format("{}:{}\r\n", key, value);
 }
 
-}  // namespace
+/// The sections that a request names.
+class Wanted {
+ public:
+  explicit Wanted(Arguments words) : words_(words.begin(), words.end()) {
+    all_ = names("all") || names("everything");
+    defaults_ = words_.empty() || names("default");
+  }
+  bool has(std::string_view section, bool by_default = true) const {
+    return all_ || (defaults_ && by_default) || names(section);
+  }
+  bool has_transport(std::string_view section) const {
+    return all_ || defaults_ || names("transports") || names(section);
+  }
 
-void info_command(Call& call) {
-  const Arguments wanted = call.argv.subspan(1);
-  const auto asked = [wanted](std::string_view name) {
-    for (const std::string_view word : wanted) {
+ private:
+  bool names(std::string_view name) const {
+    for (const std::string& word : words_) {
       if (is_word(word, name)) return true;
     }
     return false;
-  };
-  const bool all = asked("all") || asked("everything");
-  const bool defaults = wanted.empty() || asked("default");
+  }
+  std::vector<std::string> words_;
+  bool all_ = false, defaults_ = false;
+};
+
+std::map<std::string, std::size_t> count_transports(const Server& server) {
+  std::map<std::string, std::size_t> transports;
+  for (const auto& [id, session] : server.sessions) ++transports[session->info().transport];
+  return transports;
+}
+
+std::vector<InfoSection> transport_sections(const Server& server) {
+  return server.transport_sections ? server.transport_sections() : std::vector<InfoSection>();
+}
+
+void reply_report(Call& call, const Wanted& wanted, const Report& report) {
   std::string text;
   for (const auto& section : kSections) {
-    if (!all && !(defaults && section.by_default) && !asked(section.name)) continue;
+    if (!wanted.has(section.name, section.by_default)) continue;
+    if (section.fill == loops_section && report.loops.empty()) continue;
     Fields fields;
-    section.fill(call.server, fields);
+    section.fill(report, fields);
     print(text, section.name, fields);
   }
-  if (call.server.transport_sections) {
-    for (const InfoSection& section : call.server.transport_sections()) {
-      if (all || defaults || asked("transports") || asked(section.name)) {
-        print(text, section.name, section.fields);
-      }
-    }
+  for (const InfoSection& section : report.transport_sections) {
+    if (wanted.has_transport(section.name)) print(text, section.name, section.fields);
   }
   call.reply.verbatim(text);
+}
+
+LoopFacts facts_of(const Server& server, const Wanted& wanted) {
+  LoopFacts facts{server.statistics,
+                  server.sessions.size(),
+                  server.buffer_bytes,
+                  {},
+                  transport_sections(server)};
+  if (wanted.has("Clients")) facts.transports = count_transports(server);
+  return facts;
+}
+
+/// Counters of the same name are added, but for those that a transport has once for all loops.
+void add_sections(std::vector<InfoSection>& to, const std::vector<InfoSection>& from) {
+  static constexpr std::string_view kOnce[] = {"registered_bytes", "teardown_failures", "sessions",
+                                               "sessions_dropped"};
+  for (const InfoSection& section : from) {
+    auto known = std::find_if(to.begin(), to.end(),
+                              [&](const auto& each) { return each.name == section.name; });
+    if (known == to.end()) known = to.insert(to.end(), InfoSection{section.name, {}});
+    for (const auto& [name, value] : section.fields) {
+      auto field = std::find_if(known->fields.begin(), known->fields.end(),
+                                [&name = name](const auto& each) { return each.first == name; });
+      if (field == known->fields.end()) {
+        known->fields.emplace_back(name, value);
+        continue;
+      }
+      if (std::find(std::begin(kOnce), std::end(kOnce), name) != std::end(kOnce)) continue;
+      field->second = fmt::format(
+          "{}", parse_integer(field->second).value_or(0) + parse_integer(value).value_or(0));
+    }
+  }
+}
+
+/// Of all shards, at one moment.
+void add_data(Report& report) {
+  Server& server = report.server;
+  const ShardsLock lock(server.together->shards, server.data_bytes);
+  report.keyspace.resize(server.database_count);
+  for (std::size_t i = 0; i < server.together->shards.count(); ++i) {
+    Store& store = server.together->shards[i].store;
+    report.data_bytes += store.memory();
+    report.expired += store.expired();
+    for (std::size_t db = 0; db < server.database_count; ++db) {
+      report.keyspace[db].first += store.database(db).size();
+      report.keyspace[db].second += store.database(db).volatile_size();
+    }
+  }
+}
+
+}  // namespace
+
+void info_command(Call& call) {
+  Server& server = call.server;
+  const Wanted wanted(call.argv.subspan(1));
+  Report report(server, server.statistics);
+  report.clients = server.sessions.size();
+  report.buffer_bytes = server.buffer_bytes;
+  report.data_bytes = server.store.memory();
+  report.expired = server.store.expired();
+  report.transport_sections = transport_sections(server);
+  if (wanted.has("Clients")) report.transports = count_transports(server);
+  for (std::size_t i = 0; i < server.database_count; ++i) {
+    const Database& database = server.store.database(i);
+    report.keyspace.emplace_back(database.size(), database.volatile_size());
+  }
+  reply_report(call, wanted, report);
+}
+
+void info_divided(Call& call) {
+  const Wanted wanted(call.argv.subspan(1));
+  ask_loops<LoopFacts>(
+      call, [wanted](Server& server) { return facts_of(server, wanted); },
+      [wanted](Call& resumed, std::vector<LoopFacts>& answers) {
+        Statistics sum;
+        Report report(resumed.server, sum);
+        report.loops = answers;
+        for (const LoopFacts& facts : answers) {
+          sum.add(facts.statistics);
+          report.clients += facts.clients;
+          report.buffer_bytes += facts.buffer_bytes;
+          for (const auto& [name, count] : facts.transports) report.transports[name] += count;
+          add_sections(report.transport_sections, facts.transport_sections);
+        }
+        sum.commands.resize(command_count());  // where a loop has ended it had none
+        add_data(report);
+        reply_report(resumed, wanted, report);
+      });
 }
 
 }  // namespace kv

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "command.h"
+#include "divided.h"
 
 namespace kv {
 namespace {
@@ -55,7 +55,7 @@ void expire(Call& call, std::int64_t base_ms, Unit unit) {
         fmt::format("ERR invalid expire time in '{}' command", call.command.name));
   }
   if (when == kNoExpiry) --when;
-  Entry* entry = call.db.find(call.argv[1], call.now_ms);
+  Entry* entry = call.db->find(call.argv[1], call.now_ms);
   if (entry == nullptr) return call.reply.integer(0);
   const bool forever = entry->expire_ms == kNoExpiry;
   if ((options.nx && !forever) || (options.xx && forever) ||
@@ -63,14 +63,14 @@ void expire(Call& call, std::int64_t base_ms, Unit unit) {
     return call.reply.integer(0);  // no expiry counts as the latest one
   }
   if (when <= call.now_ms)
-    call.db.erase(entry);
+    call.db->erase(entry);
   else
-    call.db.expire_at(entry, when);
+    call.db->expire_at(entry, when);
   call.reply.integer(1);
 }
 
 void reply_expiry(Call& call, std::int64_t base_ms, Unit unit) {
-  const Entry* entry = call.db.find(call.argv[1], call.now_ms);
+  const Entry* entry = call.db->find(call.argv[1], call.now_ms);
   if (entry == nullptr) return call.reply.integer(-2);
   if (entry->expire_ms == kNoExpiry) return call.reply.integer(-1);
   const std::int64_t left = entry->expire_ms > base_ms ? entry->expire_ms - base_ms : 0;
@@ -97,107 +97,259 @@ std::optional<std::uint64_t> parse_cursor(std::string_view text) {
   return cursor;
 }
 
-void reply_keys(Call& call, std::span<const std::string_view> keys) {
+template <class Keys>
+void reply_keys(Call& call, const Keys& keys) {
   call.reply.array(keys.size());
   for (const std::string_view key : keys) call.reply.bulk(key);
 }
 
-}  // namespace
-
-void del_command(Call& call) {
-  std::int64_t removed = 0;
-  for (const std::string_view key : call.argv.subspan(1)) {
-    if (Entry* entry = call.db.find(key, call.now_ms)) {
-      call.db.erase(entry);
-      ++removed;
-    }
-  }
-  call.reply.integer(removed);
-}
-
-void exists_command(Call& call) {
-  std::int64_t count = 0;
-  for (const std::string_view key : call.argv.subspan(1)) count += call.read(key) != nullptr;
-  call.reply.integer(count);
-}
-
-void type_command(Call& call) {
-  call.reply.simple(call.db.find(call.argv[1], call.now_ms) != nullptr ? "string" : "none");
-}
-
-void keys_command(Call& call) {
+void add_matching(const Call& call, const Database& db, std::vector<std::string_view>& keys) {
   const std::string_view pattern = call.argv[1];
-  std::vector<std::string_view> keys;
-  call.db.each(call.now_ms, [&](const Entry* entry) {
+  db.each(call.now_ms, [&](const Entry* entry) {
     if (pattern == "*" || glob_match(pattern, entry->key())) keys.push_back(entry->key());
   });
-  reply_keys(call, keys);
 }
 
-void scan_command(Call& call) {
-  auto cursor = parse_cursor(call.argv[1]);
-  if (!cursor) return call.reply.error("ERR invalid cursor");
-  std::int64_t count = 10;
-  std::string_view pattern = "*", type = "string";
-  for (std::size_t i = 2; i < call.argv.size(); i += 2) {
-    const bool value = i + 1 < call.argv.size();
-    if (value && is_word(call.argv[i], "count")) {
-      const auto number = integer_argument(call, call.argv[i + 1]);
-      if (!number) return;
-      if (*number < 1) return call.reply.error(kSyntaxError);
-      count = *number;
-    } else if (value && is_word(call.argv[i], "match")) {
-      pattern = call.argv[i + 1];
-    } else if (value && is_word(call.argv[i], "type")) {
-      type = call.argv[i + 1];
-    } else {
-      return call.reply.error(kSyntaxError);
-    }
-  }
-  std::vector<std::string_view> keys;
-  std::int64_t visited = 0;
-  // Bounded in buckets too: a sparse table must not make one step long.
-  std::int64_t steps = count > INT64_MAX / 10 ? INT64_MAX : count * 10;
-  do {
-    *cursor = call.db.scan(*cursor, call.now_ms, [&](const Entry* entry) {
-      ++visited;
-      if (is_word(type, "string") && (pattern == "*" || glob_match(pattern, entry->key()))) {
-        keys.push_back(entry->key());
-      }
-    });
-  } while (*cursor != 0 && visited < count && --steps > 0);
-  call.reply.array(2);
-  call.reply.bulk(fmt::format("{}", *cursor));
-  reply_keys(call, keys);
-}
-
-void randomkey_command(Call& call) {
-  const Entry* entry = call.db.random(call.now_ms);
+void reply_random(Call& call, const Entry* entry) {
   if (entry == nullptr)
     call.reply.null();
   else
     call.reply.bulk(entry->key());
 }
 
-void rename_command(Call& call) {
-  Entry* entry = call.db.find(call.argv[1], call.now_ms);
+template <class Where>
+void del(Call& call, const Where& where) {
+  std::int64_t removed = 0;
+  for (const std::string_view key : call.argv.subspan(1)) {
+    Database& db = where(key);
+    if (Entry* entry = db.find(key, call.now_ms)) {
+      db.erase(entry);
+      ++removed;
+    }
+  }
+  call.reply.integer(removed);
+}
+
+template <class Where>
+void exists(Call& call, const Where& where) {
+  std::int64_t count = 0;
+  for (const std::string_view key : call.argv.subspan(1)) {
+    count += call.read(where(key), key) != nullptr;
+  }
+  call.reply.integer(count);
+}
+
+template <class Where>
+void rename(Call& call, const Where& where) {
+  const std::string_view from = call.argv[1], to = call.argv[2];
+  Entry* entry = where(from).find(from, call.now_ms);
   if (entry == nullptr) return call.reply.error(kNoSuchKey);
-  if (call.argv[1] != call.argv[2]) {
-    if (Entry* other = call.db.find(call.argv[2], call.now_ms)) call.db.erase(other);
-    call.db.rename(entry, call.argv[2]);
+  if (from != to) {
+    if (Entry* other = where(to).find(to, call.now_ms)) where(to).erase(other);
+    where.rename(from, entry, to);
   }
   call.reply.ok();
 }
 
-void renamenx_command(Call& call) {
-  Entry* entry = call.db.find(call.argv[1], call.now_ms);
+template <class Where>
+void renamenx(Call& call, const Where& where) {
+  const std::string_view from = call.argv[1], to = call.argv[2];
+  Entry* entry = where(from).find(from, call.now_ms);
   if (entry == nullptr) return call.reply.error(kNoSuchKey);
-  if (call.db.find(call.argv[2], call.now_ms) != nullptr) return call.reply.integer(0);
-  call.db.rename(entry, call.argv[2]);
+  if (where(to).find(to, call.now_ms) != nullptr) return call.reply.integer(0);
+  where.rename(from, entry, to);
   call.reply.integer(1);
 }
 
-void dbsize_command(Call& call) { call.reply.integer(static_cast<std::int64_t>(call.db.size())); }
+struct ScanOptions {
+  std::uint64_t cursor = 0;
+  std::int64_t count = 10;
+  std::string_view pattern = "*", type = "string";
+};
+
+/// False after the error was replied.
+bool parse_scan(Call& call, ScanOptions& options) {
+  const auto cursor = parse_cursor(call.argv[1]);
+  if (!cursor) {
+    call.reply.error("ERR invalid cursor");
+    return false;
+  }
+  options.cursor = *cursor;
+  for (std::size_t i = 2; i < call.argv.size(); i += 2) {
+    const bool value = i + 1 < call.argv.size();
+    if (value && is_word(call.argv[i], "count")) {
+      const auto number = integer_argument(call, call.argv[i + 1]);
+      if (!number) return false;
+      if (*number < 1) {
+        call.reply.error(kSyntaxError);
+        return false;
+      }
+      options.count = *number;
+    } else if (value && is_word(call.argv[i], "match")) {
+      options.pattern = call.argv[i + 1];
+    } else if (value && is_word(call.argv[i], "type")) {
+      options.type = call.argv[i + 1];
+    } else {
+      call.reply.error(kSyntaxError);
+      return false;
+    }
+  }
+  return true;
+}
+
+/// The steps of one SCAN in one database: at most so many keys, or so many buckets, so that a
+/// sparse table does not make one long.
+struct ScanBudget {
+  explicit ScanBudget(std::int64_t its_count)
+      : count(its_count), steps(count > INT64_MAX / 10 ? INT64_MAX : count * 10) {}
+  template <class Take>
+  std::uint64_t scan(const Call& call, Database& db, const ScanOptions& options,
+                     std::uint64_t cursor, Take take) {
+    do {
+      cursor = db.scan(cursor, call.now_ms, [&](const Entry* entry) {
+        ++visited;
+        if (is_word(options.type, "string") &&
+            (options.pattern == "*" || glob_match(options.pattern, entry->key()))) {
+          take(entry->key());
+        }
+      });
+      over = visited >= count || --steps <= 0;
+    } while (cursor != 0 && !over);
+    return cursor;
+  }
+  std::int64_t count, steps;
+  std::int64_t visited = 0;
+  bool over = false;
+};
+
+/// All shards, locked; one database of them.
+class LockedDatabase {
+ public:
+  explicit LockedDatabase(Call& call)
+      : shards_(call.server.together->shards),
+        lock_(shards_, call.server.data_bytes),
+        index_(call.session.database_index()) {}
+  template <class Visit>
+  void each(Visit visit) {
+    for (std::size_t i = 0; i < shards_.count(); ++i) visit(shards_[i].store.database(index_));
+  }
+  std::size_t size() {
+    std::size_t sum = 0;
+    each([&sum](const Database& db) { sum += db.size(); });
+    return sum;
+  }
+
+ private:
+  Shards& shards_;
+  const ShardsLock lock_;
+  const std::size_t index_;
+};
+
+/// Takes the data out of all databases, or one, at one moment, and frees it in steps.
+void flush_divided(Call& call, std::size_t first, std::size_t last, bool lazily) {
+  constexpr std::size_t kStep = 1000;
+  Shards& shards = call.server.together->shards;
+  {
+    const ShardsLock lock(shards, call.server.data_bytes);
+    for (std::size_t i = 0; i < shards.count(); ++i) {
+      for (std::size_t db = first; db < last; ++db) shards[i].store.flush(db, true);
+    }
+  }
+  for (std::size_t i = 0; i < shards.count() && !lazily; ++i) {
+    for (bool more = true; more;) {
+      ShardLock lock(shards[i], call.server.data_bytes);
+      more = lock.store().free_some(kStep);
+    }
+  }
+}
+
+}  // namespace
+
+void del_command(Call& call) { del(call, OneDatabase(call)); }
+void del_divided(Call& call) { del(call, LockedKeys(call)); }
+void exists_command(Call& call) { exists(call, OneDatabase(call)); }
+void exists_divided(Call& call) { exists(call, LockedKeys(call)); }
+
+void type_command(Call& call) {
+  call.reply.simple(call.db->find(call.argv[1], call.now_ms) != nullptr ? "string" : "none");
+}
+
+void keys_command(Call& call) {
+  std::vector<std::string_view> keys;
+  add_matching(call, *call.db, keys);
+  reply_keys(call, keys);
+}
+
+void keys_divided(Call& call) {
+  LockedDatabase all(call);
+  std::vector<std::string_view> keys;
+  all.each([&](Database& db) { add_matching(call, db, keys); });
+  reply_keys(call, keys);
+}
+
+void scan_command(Call& call) {
+  ScanOptions options;
+  if (!parse_scan(call, options)) return;
+  std::vector<std::string_view> keys;
+  ScanBudget budget(options.count);
+  const std::uint64_t cursor = budget.scan(call, *call.db, options, options.cursor,
+                                           [&keys](std::string_view key) { keys.push_back(key); });
+  call.reply.array(2);
+  call.reply.bulk(fmt::format("{}", cursor));
+  reply_keys(call, keys);
+}
+
+/// One shard after the other; the lower digits of the cursor are the shard's number. A key stays in
+/// its shard, so what holds for each holds for all.
+void scan_divided(Call& call) {
+  ScanOptions options;
+  if (!parse_scan(call, options)) return;
+  Shards& shards = call.server.together->shards;
+  std::vector<std::string> keys;  // copies: they outlive the lock
+  ScanBudget budget(options.count);
+  std::size_t index = options.cursor % shards.count();
+  std::uint64_t cursor = options.cursor / shards.count();
+  for (;; cursor = 0) {
+    {
+      ShardLock lock(shards[index], call.server.data_bytes);
+      cursor = budget.scan(call, lock.store().database(call.session.database_index()), options,
+                           cursor, [&keys](std::string_view key) { keys.emplace_back(key); });
+    }
+    if (cursor == 0 && ++index == shards.count()) break;
+    if (budget.over) break;
+  }
+  call.reply.array(2);
+  call.reply.bulk(fmt::format("{}", index == shards.count() ? 0 : cursor * shards.count() + index));
+  reply_keys(call, keys);
+}
+
+void randomkey_command(Call& call) { reply_random(call, call.db->random(call.now_ms)); }
+
+void randomkey_divided(Call& call) {
+  LockedDatabase all(call);
+  const Entry* entry = nullptr;
+  // One whose keys have all expired is empty afterwards, and another is chosen.
+  for (std::size_t size = all.size(); size > 0 && entry == nullptr; size = all.size()) {
+    std::size_t skip = call.server.together->shards[0].store.random() % size;
+    Database* chosen = nullptr;
+    all.each([&](Database& db) {
+      if (chosen == nullptr && skip < db.size()) chosen = &db;
+      skip -= chosen == nullptr ? db.size() : 0;
+    });
+    entry = chosen->random(call.now_ms);
+  }
+  reply_random(call, entry);
+}
+
+void rename_command(Call& call) { rename(call, OneDatabase(call)); }
+void rename_divided(Call& call) { rename(call, LockedKeys(call)); }
+void renamenx_command(Call& call) { renamenx(call, OneDatabase(call)); }
+void renamenx_divided(Call& call) { renamenx(call, LockedKeys(call)); }
+
+void dbsize_command(Call& call) { call.reply.integer(static_cast<std::int64_t>(call.db->size())); }
+void dbsize_divided(Call& call) {
+  call.reply.integer(static_cast<std::int64_t>(LockedDatabase(call).size()));
+}
 
 void flushall_command(Call& call) {
   bool lazily = false;
@@ -215,6 +367,21 @@ void flushdb_command(Call& call) {
   call.reply.ok();
 }
 
+void flushall_divided(Call& call) {
+  bool lazily = false;
+  if (!parse_flush(call, lazily)) return;
+  flush_divided(call, 0, call.server.database_count, lazily);
+  call.reply.ok();
+}
+
+void flushdb_divided(Call& call) {
+  bool lazily = false;
+  if (!parse_flush(call, lazily)) return;
+  const std::size_t index = call.session.database_index();
+  flush_divided(call, index, index + 1, lazily);
+  call.reply.ok();
+}
+
 void expire_command(Call& call) { expire(call, call.now_ms, Unit::kSeconds); }
 void pexpire_command(Call& call) { expire(call, call.now_ms, Unit::kMilliseconds); }
 void expireat_command(Call& call) { expire(call, 0, Unit::kSeconds); }
@@ -225,9 +392,9 @@ void expiretime_command(Call& call) { reply_expiry(call, 0, Unit::kSeconds); }
 void pexpiretime_command(Call& call) { reply_expiry(call, 0, Unit::kMilliseconds); }
 
 void persist_command(Call& call) {
-  Entry* entry = call.db.find(call.argv[1], call.now_ms);
+  Entry* entry = call.db->find(call.argv[1], call.now_ms);
   const bool had = entry != nullptr && entry->expire_ms != kNoExpiry;
-  if (had) call.db.expire_at(entry, kNoExpiry);
+  if (had) call.db->expire_at(entry, kNoExpiry);
   call.reply.integer(had ? 1 : 0);
 }
 

@@ -8,7 +8,7 @@ namespace kv {
 namespace {
 
 void add(Call& call, std::int64_t delta) {
-  Entry* entry = call.db.find(call.argv[1], call.now_ms);
+  Entry* entry = call.db->find(call.argv[1], call.now_ms);
   std::int64_t value = 0;
   if (entry != nullptr) {
     const auto parsed = integer_argument(call, entry->value());
@@ -20,7 +20,7 @@ void add(Call& call, std::int64_t delta) {
   }
   char digits[20];
   const std::string_view text(digits, format_integer(digits, value));
-  call.db.set_found(entry, call.argv[1], text, true);
+  call.db->set_found(entry, call.argv[1], text, true);
   call.reply.integer(value);
 }
 
@@ -42,7 +42,7 @@ void decrby_command(Call& call) {
 
 void incrbyfloat_command(Call& call) {
   static constexpr std::string_view kNotFloat = "ERR value is not a valid float";
-  Entry* entry = call.db.find(call.argv[1], call.now_ms);
+  Entry* entry = call.db->find(call.argv[1], call.now_ms);
   std::optional<long double> value = 0;
   if (entry != nullptr) value = parse_float(entry->value());
   const auto delta = parse_float(call.argv[2]);
@@ -52,7 +52,7 @@ void incrbyfloat_command(Call& call) {
     return call.reply.error("ERR increment would produce NaN or Infinity");
   }
   const std::string text = format_float(sum);
-  call.db.set_found(entry, call.argv[1], text, true);
+  call.db->set_found(entry, call.argv[1], text, true);
   call.reply.bulk(text);
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "command.h"
+#include "divided.h"
 
 namespace kv {
 namespace {
@@ -109,9 +109,39 @@ void reply_value(Call& call, const Entry* entry) {
 void set_with_expiry(Call& call, Unit unit) {
   const auto when = expiry_time(call, call.argv[2], unit, Base::kNow);
   if (!when) return;
-  Entry* entry = call.db.set(call.argv[1], call.argv[3], call.now_ms);
-  call.db.expire_at(entry, *when);
+  Entry* entry = call.db->set(call.argv[1], call.argv[3], call.now_ms);
+  call.db->expire_at(entry, *when);
   call.reply.ok();
+}
+
+template <class Where>
+void mset(Call& call, const Where& where) {
+  if (call.argv.size() % 2 == 0) return wrong_arity(call.reply, call.command);
+  for (std::size_t i = 1; i < call.argv.size(); i += 2) {
+    where(call.argv[i]).set(call.argv[i], call.argv[i + 1], call.now_ms);
+  }
+  call.reply.ok();
+}
+
+template <class Where>
+void msetnx(Call& call, const Where& where) {
+  if (call.argv.size() % 2 == 0) return wrong_arity(call.reply, call.command);
+  for (std::size_t i = 1; i < call.argv.size(); i += 2) {
+    const std::string_view key = call.argv[i];
+    if (where(key).find(key, call.now_ms) != nullptr) return call.reply.integer(0);
+  }
+  for (std::size_t i = 1; i < call.argv.size(); i += 2) {
+    where(call.argv[i]).set(call.argv[i], call.argv[i + 1], call.now_ms);
+  }
+  call.reply.integer(1);
+}
+
+template <class Where>
+void mget(Call& call, const Where& where) {
+  call.reply.array(call.argv.size() - 1);
+  for (const std::string_view key : call.argv.subspan(1)) {
+    reply_value(call, call.read(where(key), key));
+  }
 }
 
 }  // namespace
@@ -120,7 +150,7 @@ void get_command(Call& call) { reply_value(call, call.read(call.argv[1])); }
 
 void set_command(Call& call) {
   if (call.argv.size() == 3) {
-    call.db.set(call.argv[1], call.argv[2], call.now_ms);
+    call.db->set(call.argv[1], call.argv[2], call.now_ms);
     return call.reply.ok();
   }
   Options options;
@@ -131,27 +161,27 @@ void set_command(Call& call) {
     if (!time) return;
     when = *time;
   }
-  Entry* entry = options.get ? call.read(call.argv[1]) : call.db.find(call.argv[1], call.now_ms);
+  Entry* entry = options.get ? call.read(call.argv[1]) : call.db->find(call.argv[1], call.now_ms);
   if (options.get) reply_value(call, entry);
   if ((options.nx && entry != nullptr) || (options.xx && entry == nullptr)) {
     if (!options.get) call.reply.null();
     return;
   }
-  entry = call.db.set_found(entry, call.argv[1], call.argv[2], options.keep_ttl);
-  if (when != kNoExpiry) call.db.expire_at(entry, when);
+  entry = call.db->set_found(entry, call.argv[1], call.argv[2], options.keep_ttl);
+  if (when != kNoExpiry) call.db->expire_at(entry, when);
   if (!options.get) call.reply.ok();
 }
 
 void getset_command(Call& call) {
   Entry* entry = call.read(call.argv[1]);
   reply_value(call, entry);
-  call.db.set_found(entry, call.argv[1], call.argv[2]);
+  call.db->set_found(entry, call.argv[1], call.argv[2]);
 }
 
 void getdel_command(Call& call) {
   Entry* entry = call.read(call.argv[1]);
   reply_value(call, entry);
-  if (entry != nullptr) call.db.erase(entry);
+  if (entry != nullptr) call.db->erase(entry);
 }
 
 void getex_command(Call& call) {
@@ -167,54 +197,37 @@ void getex_command(Call& call) {
   }
   call.reply.bulk(entry->value());
   if (when < call.now_ms)
-    call.db.erase(entry);
+    call.db->erase(entry);
   else if (options.expiry != nullptr || options.persist)
-    call.db.expire_at(entry, when);
+    call.db->expire_at(entry, when);
 }
 
 void setnx_command(Call& call) {
-  if (call.db.find(call.argv[1], call.now_ms) != nullptr) return call.reply.integer(0);
-  call.db.set_found(nullptr, call.argv[1], call.argv[2]);
+  if (call.db->find(call.argv[1], call.now_ms) != nullptr) return call.reply.integer(0);
+  call.db->set_found(nullptr, call.argv[1], call.argv[2]);
   call.reply.integer(1);
 }
 
 void setex_command(Call& call) { set_with_expiry(call, Unit::kSeconds); }
 void psetex_command(Call& call) { set_with_expiry(call, Unit::kMilliseconds); }
 
-void mset_command(Call& call) {
-  if (call.argv.size() % 2 == 0) return wrong_arity(call.reply, call.command);
-  for (std::size_t i = 1; i < call.argv.size(); i += 2) {
-    call.db.set(call.argv[i], call.argv[i + 1], call.now_ms);
-  }
-  call.reply.ok();
-}
-
-void msetnx_command(Call& call) {
-  if (call.argv.size() % 2 == 0) return wrong_arity(call.reply, call.command);
-  for (std::size_t i = 1; i < call.argv.size(); i += 2) {
-    if (call.db.find(call.argv[i], call.now_ms) != nullptr) return call.reply.integer(0);
-  }
-  for (std::size_t i = 1; i < call.argv.size(); i += 2) {
-    call.db.set(call.argv[i], call.argv[i + 1], call.now_ms);
-  }
-  call.reply.integer(1);
-}
-
-void mget_command(Call& call) {
-  call.reply.array(call.argv.size() - 1);
-  for (const std::string_view key : call.argv.subspan(1)) reply_value(call, call.read(key));
-}
+void mset_command(Call& call) { mset(call, OneDatabase(call)); }
+void mset_divided(Call& call) { mset(call, LockedKeys(call)); }
+void msetnx_command(Call& call) { msetnx(call, OneDatabase(call)); }
+void msetnx_divided(Call& call) { msetnx(call, LockedKeys(call)); }
+void mget_command(Call& call) { mget(call, OneDatabase(call)); }
+void mget_divided(Call& call) { mget(call, LockedKeys(call)); }
 
 void append_command(Call& call) {
   const std::string_view tail = call.argv[2];
-  Entry* entry = call.db.find(call.argv[1], call.now_ms);
+  Entry* entry = call.db->find(call.argv[1], call.now_ms);
   if (entry == nullptr) {
-    call.db.set_found(nullptr, call.argv[1], tail);
+    call.db->set_found(nullptr, call.argv[1], tail);
     return call.reply.integer(static_cast<std::int64_t>(tail.size()));
   }
   const std::size_t size = entry->value_size;
   if (!fits(call, size, tail.size())) return;
-  entry = call.db.resize(entry, size + tail.size(), true);
+  entry = call.db->resize(entry, size + tail.size(), true);
   if (!tail.empty()) std::memcpy(entry->value_bytes() + size, tail.data(), tail.size());
   call.reply.integer(static_cast<std::int64_t>(entry->value_size));
 }
@@ -229,19 +242,19 @@ void setrange_command(Call& call) {
   if (!offset) return;
   if (*offset < 0) return call.reply.error("ERR offset is out of range");
   const std::string_view part = call.argv[3];
-  Entry* entry = call.db.find(call.argv[1], call.now_ms);
+  Entry* entry = call.db->find(call.argv[1], call.now_ms);
   const std::size_t size = entry == nullptr ? 0 : entry->value_size;
   if (part.empty()) return call.reply.integer(static_cast<std::int64_t>(size));
   const auto start = static_cast<std::size_t>(*offset);
   if (!fits(call, start, part.size())) return;
   const bool created = entry == nullptr;
-  if (created) entry = call.db.set_found(nullptr, call.argv[1], {});
+  if (created) entry = call.db->set_found(nullptr, call.argv[1], {});
   const std::size_t end = start + part.size();
   if (end > size) {
     try {
-      entry = call.db.resize(entry, end, !created);
+      entry = call.db->resize(entry, end, !created);
     } catch (const std::bad_alloc&) {
-      if (created) call.db.erase(entry);
+      if (created) call.db->erase(entry);
       throw;
     }
     if (start > size) std::memset(entry->value_bytes() + size, 0, start - size);

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "conn/connection_type.h"
+#include "together.h"
 
 namespace kv {
 namespace {
@@ -21,11 +22,14 @@ SessionInfo describe(const conn::Connection& connection) {
 
 }  // namespace
 
-NetworkServer::Client::Client(conn::ConnectionPtr from, Server& server)
+template <class OneSession>
+LoopNetwork<OneSession>::Client::Client(conn::ConnectionPtr from, Server& server)
     : connection(std::move(from)),
       session(server, [&from = *connection] { return describe(from); }) {}
 
-NetworkServer::NetworkServer(ae::EventLoop& loop, const conn::Registry& registry, Server& server)
+template <class OneSession>
+LoopNetwork<OneSession>::LoopNetwork(ae::EventLoop& loop, const conn::Registry& registry,
+                                     Server& server)
     : loop_(loop),
       registry_(registry),
       server_(server),
@@ -33,10 +37,14 @@ NetworkServer::NetworkServer(ae::EventLoop& loop, const conn::Registry& registry
       ticker_(loop.add_time_event(
           100ms, [this]() -> ae::Duration { return server_.tick() ? ae::Duration(1ms) : 100ms; })) {
   loop_.add_source(*this);
-  server_.request_shutdown = [this](bool) { loop_.stop(); };
+  if constexpr (!kDivided) server_.request_shutdown = [this](bool) { loop_.stop(); };
   server_.session_killed = [this](Session& session) {
     const auto found = clients_.find(session.id());
     if (found != clients_.end()) queue(*found->second);
+  };
+  server_.session_ready = [this](Session& session) {
+    const auto found = clients_.find(session.id());
+    if (found != clients_.end()) run(*found->second);
   };
   server_.transport_sections = [this] {
     std::vector<InfoSection> sections;
@@ -51,16 +59,22 @@ NetworkServer::NetworkServer(ae::EventLoop& loop, const conn::Registry& registry
   };
 }
 
-NetworkServer::~NetworkServer() {
+template <class OneSession>
+LoopNetwork<OneSession>::~LoopNetwork() {
   server_.request_shutdown = nullptr;
   server_.session_killed = nullptr;
+  server_.session_ready = nullptr;
   server_.transport_sections = nullptr;
+  if constexpr (kDivided) {
+    for (std::size_t i = 0; i < clients_.size(); ++i) server_.together->leave_client();
+  }
   loop_.remove_time_event(ticker_);
   loop_.remove_hook(before_sleep_);
   loop_.remove_source(*this);
 }
 
-void NetworkServer::listen(const std::string& url) {
+template <class OneSession>
+void LoopNetwork<OneSession>::listen(const std::string& url) {
   listeners_.push_back(registry_.listen(
       loop_, url, [this](conn::ConnectionPtr connection) { accept(std::move(connection)); }));
   listeners_.back()->on_refused(
@@ -68,7 +82,8 @@ void NetworkServer::listen(const std::string& url) {
   server_.config.listen = urls();
 }
 
-std::vector<std::string> NetworkServer::urls() const {
+template <class OneSession>
+std::vector<std::string> LoopNetwork<OneSession>::urls() const {
   std::vector<std::string> urls;
   for (const auto& listener : listeners_) {
     for (const auto& endpoint : listener->endpoints()) urls.push_back(endpoint.to_string());
@@ -76,28 +91,43 @@ std::vector<std::string> NetworkServer::urls() const {
   return urls;
 }
 
-void NetworkServer::accept(conn::ConnectionPtr connection) {
-  if (clients_.size() >= static_cast<std::size_t>(server_.config.maxclients)) {
+template <class OneSession>
+void LoopNetwork<OneSession>::accept(conn::ConnectionPtr connection) {
+  if (full()) {
     static constexpr std::string_view kRefusal = "-ERR max number of clients reached\r\n";
     connection->write(kRefusal.data(), kRefusal.size());
     ++server_.statistics.connections_rejected;
     return;
   }
-  auto owned = std::make_unique<Client>(std::move(connection), server_);
-  Client& client = *owned;
-  clients_.emplace(client.session.id(), std::move(owned));
-  watch(client);
+  try {
+    auto owned = std::make_unique<Client>(std::move(connection), server_);
+    Client& client = *owned;
+    clients_.emplace(client.session.id(), std::move(owned));
+    watch(client);
+  } catch (...) {
+    if constexpr (kDivided) server_.together->leave_client();
+    throw;
+  }
+}
+
+/// Several loops count together: that happens when a client comes and when it goes.
+template <class OneSession>
+bool LoopNetwork<OneSession>::full() {
+  if constexpr (kDivided) return !server_.together->enter_client(server_.config.maxclients);
+  return clients_.size() >= static_cast<std::size_t>(server_.config.maxclients);
 }
 
 /// Reads only what can be executed: the rest stays with the transport, which slows the peer down.
-void NetworkServer::watch(Client& client) {
+template <class OneSession>
+void LoopNetwork<OneSession>::watch(Client& client) {
   const bool wanted = !client.busy && !client.ended && !client.session.wants_close();
   if (wanted == client.connection->has_read_handler()) return;
   if (!wanted) return client.connection->set_read_handler(nullptr);
   client.connection->set_read_handler([this, &client](conn::Connection&) { read(client); });
 }
 
-void NetworkServer::read(Client& client) {
+template <class OneSession>
+void LoopNetwork<OneSession>::read(Client& client) {
   if (client.session.killed()) return;  // it goes before the loop sleeps
   std::span<char> room;
   try {
@@ -118,10 +148,15 @@ void NetworkServer::read(Client& client) {
   run(client);
 }
 
-void NetworkServer::run(Client& client) {
+template <class OneSession>
+void LoopNetwork<OneSession>::run(Client& client) {
   const Session::Progress progress = client.session.execute();
-  server_.limit_clients_memory();
+  if constexpr (kDivided)
+    server_.limit_clients_memory_of_all();
+  else
+    server_.limit_clients_memory();
   client.busy = progress == Session::Progress::kMore || progress == Session::Progress::kHeld;
+  if constexpr (kDivided) client.busy |= progress == Session::Progress::kWaits;
   if (progress == Session::Progress::kMore) busy_.push_back(&client);
   if (progress == Session::Progress::kHeld) {
     loop_.add_time_event(100ms, [this, id = client.session.id()] {
@@ -134,7 +169,8 @@ void NetworkServer::run(Client& client) {
   queue(client);
 }
 
-std::size_t NetworkServer::process_pending() {
+template <class OneSession>
+std::size_t LoopNetwork<OneSession>::process_pending() {
   running_.swap(busy_);
   for (Client* client : running_) run(*client);
   const std::size_t count = running_.size();
@@ -142,13 +178,15 @@ std::size_t NetworkServer::process_pending() {
   return count;
 }
 
-void NetworkServer::queue(Client& client) {
+template <class OneSession>
+void LoopNetwork<OneSession>::queue(Client& client) {
   if (client.queued) return;
   client.queued = true;
   dirty_.push_back(&client);
 }
 
-void NetworkServer::flush_clients() {
+template <class OneSession>
+void LoopNetwork<OneSession>::flush_clients() {
   flushing_.swap(dirty_);
   for (Client* client : flushing_) {
     client->queued = false;
@@ -156,9 +194,11 @@ void NetworkServer::flush_clients() {
     if (finished(*client)) drop(*client);
   }
   flushing_.clear();
+  if constexpr (kDivided) server_.together->publish(server_, false);
 }
 
-void NetworkServer::send(Client& client) {
+template <class OneSession>
+void LoopNetwork<OneSession>::send(Client& client) {
   const std::string_view output = client.session.pending_output();
   if (!output.empty()) {
     const ssize_t size = client.connection->write(output.data(), output.size());
@@ -173,15 +213,21 @@ void NetworkServer::send(Client& client) {
   client.connection->set_write_handler([this, &client](conn::Connection&) { queue(client); });
 }
 
-bool NetworkServer::finished(const Client& client) {
+template <class OneSession>
+bool LoopNetwork<OneSession>::finished(const Client& client) {
   if (client.failed || client.session.killed()) return true;
   return client.session.pending_output().empty() &&
          (client.session.wants_close() || (client.ended && !client.busy));
 }
 
-void NetworkServer::drop(Client& client) {
+template <class OneSession>
+void LoopNetwork<OneSession>::drop(Client& client) {
   std::erase(busy_, &client);
   clients_.erase(client.session.id());
+  if constexpr (kDivided) server_.together->leave_client();
 }
+
+template class LoopNetwork<Session>;
+template class LoopNetwork<DividedSession>;
 
 }  // namespace kv

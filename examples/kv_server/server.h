@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -14,29 +15,34 @@
 
 namespace kv {
 
-class NetworkServer : private ae::Source {
+/// The clients of one loop. `OneSession` is Session, or DividedSession where there are several.
+template <class OneSession>
+class LoopNetwork : private ae::Source {
  public:
   /// Borrows all three.
-  NetworkServer(ae::EventLoop& loop, const conn::Registry& registry, Server& server);
-  ~NetworkServer() override;
+  LoopNetwork(ae::EventLoop& loop, const conn::Registry& registry, Server& server);
+  ~LoopNetwork() override;
 
   /// Throws conn::Error.
   void listen(const std::string& url);
   /// The URLs that are served, with the ports that were chosen for port 0.
   std::vector<std::string> urls() const;
+  void accept(conn::ConnectionPtr connection);
 
  private:
   struct Client {
     Client(conn::ConnectionPtr from, Server& server);
     conn::ConnectionPtr connection;
-    Session session;
+    OneSession session;
     bool queued = false;  ///< in dirty_
     bool busy = false;    ///< requests wait for their turn
     bool ended = false;   ///< the peer sends no more
     bool failed = false;  ///< the connection is dead
   };
 
-  void accept(conn::ConnectionPtr connection);
+  static constexpr bool kDivided = std::is_same_v<OneSession, DividedSession>;
+
+  bool full();
   void watch(Client& client);
   void read(Client& client);
   void run(Client& client);
@@ -60,5 +66,10 @@ class NetworkServer : private ae::Source {
   ae::HookId before_sleep_;
   ae::TimerId ticker_;
 };
+extern template class LoopNetwork<Session>;
+extern template class LoopNetwork<DividedSession>;
+
+/// A server on one loop.
+using NetworkServer = LoopNetwork<Session>;
 
 }  // namespace kv

@@ -1,17 +1,24 @@
 // kv-server: a key-value server over any transport of the library.
 
+#include <fmt/format.h>
+#include <sched.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <functional>
 #include <iostream>
+#include <mutex>
+#include <thread>
 
 #include "ae/libev_loop.h"
+#include "ae/loop_group.h"
 #include "command.h"
 #include "conn/transports/transports.h"
 #include "server.h"
+#include "server_loops.h"
 #include "tls_settings.h"
 
 namespace {
@@ -54,11 +61,20 @@ class Signals {
   int fd_ = -1;
 };
 
-void reload_certificates(const kv::Server& server, kv::TlsSettings& tls) {
+void write_log(std::string_view text) {
+  // One write: loops may log at the same time.
+  std::cerr << "kv-server: " + std::string(text) + '\n' << std::flush;
+}
+
+void reload_certificates(kv::TlsSettings& tls) {
   if (!tls.attached()) return;
   const std::string reason = tls.reload();
-  server.log(reason.empty() ? "TLS certificates reloaded"
-                            : "TLS certificates not reloaded, the old ones stay: " + reason);
+  write_log(reason.empty() ? "TLS certificates reloaded"
+                           : "TLS certificates not reloaded, the old ones stay: " + reason);
+}
+
+void announce(const std::vector<std::string>& urls) {
+  for (const std::string& url : urls) std::cout << "listening on " << url << std::endl;
 }
 
 void serve(kv::Server& server, kv::TlsSettings& tls, const std::vector<std::string>& urls) {
@@ -66,11 +82,46 @@ void serve(kv::Server& server, kv::TlsSettings& tls, const std::vector<std::stri
   tls.attach(registry);
   server.more_parameters = &tls;
   ae::LibevLoop loop;
-  const Signals signals(loop, [&] { reload_certificates(server, tls); });
+  const Signals signals(loop, [&] { reload_certificates(tls); });
   kv::NetworkServer network(loop, registry, server);
   for (const std::string& url : urls) network.listen(url);
-  for (const std::string& url : network.urls()) std::cout << "listening on " << url << std::endl;
+  announce(network.urls());
   loop.run();
+}
+
+/// The loops serve, each on a thread of its own; this one waits for signals, and for their end.
+void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
+              const std::vector<std::string>& urls) {
+  const conn::Registry registry = conn::all_transports();
+  tls.attach(registry);
+  ae::LibevLoop loop;
+  const auto end = [&loop, poster = loop.poster()] { (void)poster.post([&loop] { loop.stop(); }); };
+  kv::Together together(config, count);
+  together.log = write_log;
+  together.more_parameters = &tls;
+  together.request_shutdown = [end](bool) { end(); };
+  const Signals signals(loop, [&] {
+    const std::lock_guard lock(together.config_mutex);
+    reload_certificates(tls);
+  });
+  ae::LoopGroup loops({.loops = count, .name = "kv"});
+  {
+    kv::ServerOnLoops server(loops, registry, together);
+    server.on_loop_left(end);
+    for (const std::string& url : urls) server.listen(url);
+    announce(server.urls());
+    loop.run();
+  }
+  loops.stop();
+  loops.wait();
+}
+
+/// As LoopGroup counts them.
+std::size_t processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<std::size_t>(CPU_COUNT(&set))
+                                                     : std::thread::hardware_concurrency();
 }
 
 }  // namespace
@@ -79,7 +130,7 @@ int main(int argc, char** argv) try {
   kv::TlsSettings tls;
   const std::vector<const char*> arguments = tls.take_pass_phrase(argc, argv);
   kv::Server server;
-  server.log = [](std::string_view text) { std::cerr << "kv-server: " << text << std::endl; };
+  server.log = write_log;
 
   CLI::App app("A key-value server that speaks RESP over any transport of aeconn.", "kv-server");
   std::vector<std::string> urls = {"tcp://127.0.0.1:6379"};
@@ -87,6 +138,18 @@ int main(int argc, char** argv) try {
       ->capture_default_str()
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  std::size_t loops = 1;
+  app.add_option_function<std::string>(
+      "--loops",
+      [&loops](const std::string& text) {
+        const auto number = kv::parse_integer(text);
+        constexpr auto kMost = static_cast<std::int64_t>(kv::Together::kMostLoops);
+        if (!number || *number < 0 || *number > kMost)
+          throw CLI::ValidationError(
+              "--loops", fmt::format("a number from 0 to {}, 0 for one on each processor", kMost));
+        loops = static_cast<std::size_t>(*number);
+      },
+      "Event loops that serve, each on a thread of its own; 0: one for each processor (1)");
   const auto setting = [&](const char* option, const char* parameter, const char* description) {
     app.add_option_function<std::string>(
         option,
@@ -126,7 +189,11 @@ int main(int argc, char** argv) try {
     return app.exit(error) == 0 ? 0 : 1;
   }
 
-  serve(server, tls, urls);
+  if (loops == 0) loops = std::clamp<std::size_t>(processors(), 1, kv::Together::kMostLoops);
+  if (loops == 1)
+    serve(server, tls, urls);
+  else
+    serve_on(loops, server.config, tls, urls);
   return 0;
 } catch (const std::exception& error) {
   std::cerr << "kv-server: " << error.what() << '\n';

@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "session.h"
+#include "together.h"
 
 namespace kv {
 namespace {
@@ -22,15 +23,89 @@ std::int64_t system_clock_us() {
 
 }  // namespace
 
-Server::Server(Clock clock, std::size_t databases)
-    : store(databases), clock_(clock != nullptr ? clock : system_clock_us), started_us_(clock_()) {
-  statistics.commands.resize(command_count());
-  for (int i = 0; i < 5; ++i) run_id_ += fmt::format("{:08x}", store.random() & 0xffffffffu);
+void Statistics::add(const Statistics& other) {
+  const auto sum = [this, &other](auto... members) { ((this->*members += other.*members), ...); };
+  using S = Statistics;
+  sum(&S::connections_received, &S::connections_rejected, &S::commands_processed,
+      &S::commands_rejected, &S::error_replies, &S::keyspace_hits, &S::keyspace_misses,
+      &S::bytes_in, &S::bytes_out, &S::output_limit_closed, &S::query_limit_closed,
+      &S::clients_evicted, &S::timed_out, &S::protocol_errors, &S::auth_failures);
+  for (const auto& [code, count] : other.errors) errors[code] += count;
+  commands.resize(std::max(commands.size(), other.commands.size()));
+  for (std::size_t i = 0; i < other.commands.size(); ++i) {
+    commands[i].calls += other.commands[i].calls;
+    commands[i].rejected += other.commands[i].rejected;
+    commands[i].failed += other.commands[i].failed;
+  }
 }
 
-std::size_t Server::peak_memory() noexcept {
-  peak_memory_ = std::max(peak_memory_, used_memory());
+void Refusals::add(std::int64_t second, std::string_view why, const Log& log) {
+  sum_up(second, log);
+  if (++count_ <= kRefusedLines && log) log(fmt::format("refused: {}", why));
+}
+
+void Refusals::sum_up(std::int64_t second, const Log& log) {
+  if (second == second_) return;
+  second_ = second;
+  if (count_ > kRefusedLines && log) log(fmt::format("{} more refused", count_ - kRefusedLines));
+  count_ = 0;
+}
+
+std::string new_run_id(Store& store) {
+  std::string id;
+  for (int i = 0; i < 5; ++i) id += fmt::format("{:08x}", store.random() & 0xffffffffu);
+  return id;
+}
+
+Server::Clock Server::system_clock() { return system_clock_us; }
+
+Server::Server(Clock clock, std::size_t databases)
+    : store(databases),
+      database_count(databases),
+      clock_(clock != nullptr ? clock : system_clock_us),
+      started_us_(clock_()),
+      run_id_(new_run_id(store)) {
+  statistics.commands.resize(command_count());
+}
+
+Server::Server(Together& all, std::size_t its_loop)
+    : store(0),
+      together(&all),
+      loop(its_loop),
+      database_count(all.database_count()),
+      request_shutdown(all.request_shutdown),
+      log(all.log),
+      more_parameters(all.more_parameters),
+      clock_(all.clock()),
+      started_us_(all.started_us()),
+      run_id_(all.run_id()) {
+  statistics.commands.resize(command_count());
+  all.join(*this);
+}
+
+Server::~Server() {
+  if (together != nullptr) together->leave(*this);
+}
+
+std::uint64_t Server::next_session_id() noexcept {
+  return together != nullptr ? together->next_session_id() : ++last_session_id_;
+}
+
+std::size_t Server::peak_memory(std::size_t used) noexcept {
+  if (together != nullptr) return together->note_peak(used);
+  peak_memory_ = std::max(peak_memory_, used);
   return peak_memory_;
+}
+
+bool Server::out_of_memory_of_all() const noexcept {
+  return config.maxmemory != 0 && together->used_memory(*this) > config.maxmemory;
+}
+
+void Server::limit_clients_memory_of_all() { together->limit_clients_memory(*this); }
+
+void Server::adopt_config() {
+  const std::lock_guard lock(together->config_mutex);
+  config = together->config;
 }
 
 void Server::reset_statistics() {
@@ -46,21 +121,14 @@ void Server::log_limited(std::string_view text) {
   if (++logged_ <= 5 && log) log(text);
 }
 
-void Server::log_refused(std::string_view why) {
-  sum_up_refused(now_us() / 1'000'000);
-  if (++refused_ <= kRefusedLines && log) log(fmt::format("refused: {}", why));
-}
-
-void Server::sum_up_refused(std::int64_t second) {
-  if (second == refused_second_) return;
-  refused_second_ = second;
-  if (refused_ > kRefusedLines && log)
-    log(fmt::format("{} more refused", refused_ - kRefusedLines));
-  refused_ = 0;
-}
+void Server::log_refused(std::string_view why) { refusals_.add(now_us() / 1'000'000, why, log); }
 
 void Server::limit_clients_memory() {
   if (config.clients_memory_limit == 0 || buffer_bytes <= config.clients_memory_limit) return;
+  close_largest(config.clients_memory_limit);
+}
+
+void Server::close_largest(std::uint64_t most) {
   std::vector<std::pair<std::size_t, Session*>> largest;
   for (const auto& [id, session] : sessions) {
     // Nobody is closed for what an empty buffer holds, or one that is on its way.
@@ -72,7 +140,7 @@ void Server::limit_clients_memory() {
   }
   std::sort(largest.begin(), largest.end(), std::greater<>());
   for (const auto& [size, session] : largest) {
-    if (buffer_bytes <= config.clients_memory_limit) return;
+    if (buffer_bytes <= most) return;
     ++statistics.clients_evicted;
     log_limited(
         fmt::format("client {} closed: it holds {} bytes, and all clients together more "
@@ -83,11 +151,24 @@ void Server::limit_clients_memory() {
   }
 }
 
+bool Server::tend(std::int64_t now_us) {
+  refusals_.sum_up(now_us / 1'000'000, log);
+  peak_memory(used_memory());
+  return store.maintain(now_us / 1000, 1000);
+}
+
+bool Server::tend_all(std::int64_t now_us) {
+  together->sum_up_refused();
+  const bool more = together->maintain(*this, now_us / 1000);
+  together->publish(*this, true);
+  peak_memory(together->used_memory(*this));
+  limit_clients_memory_of_all();
+  return more;
+}
+
 bool Server::tick() {
   const std::int64_t now = now_us();
-  sum_up_refused(now / 1'000'000);
-  peak_memory();
-  const bool more = store.maintain(now / 1000, 1000);
+  const bool more = together != nullptr ? tend_all(now) : tend(now);
   if (now - tended_us_ < 1'000'000 && now >= tended_us_) return more;
   tended_us_ = now;
   for (const auto& [id, session] : sessions) {

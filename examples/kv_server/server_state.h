@@ -1,6 +1,7 @@
 #pragma once
-// What all sessions share: configuration, data, statistics, the list of sessions, and the few
-// things only the network part can do, as functions it sets.
+// What all sessions of a loop share: configuration, data, statistics, the list of sessions, and the
+// few things only the network part can do, as functions it sets. With several loops each has a
+// Server; what is beyond one of them is in Together (together.h).
 
 #include <cstdint>
 #include <functional>
@@ -18,6 +19,7 @@
 namespace kv {
 
 class Session;
+class Together;
 struct Command;
 
 inline constexpr std::string_view kVersion = "0.1.0";
@@ -51,6 +53,7 @@ struct Statistics {
     std::uint64_t calls = 0, rejected = 0, failed = 0;
   };
   std::vector<PerCommand> commands;  ///< by Command::index
+  void add(const Statistics& other);
 };
 
 struct InfoSection {
@@ -72,16 +75,40 @@ class MoreParameters {
   virtual std::optional<Refusal> set(const Values& values) = 0;
 };
 
+/// Arrivals that did not become clients: ten lines a second, then how many more there were.
+class Refusals {
+ public:
+  using Log = std::function<void(std::string_view)>;
+  void add(std::int64_t second, std::string_view why, const Log& log);
+  void sum_up(std::int64_t second, const Log& log);
+
+ private:
+  std::int64_t second_ = 0;
+  std::uint64_t count_ = 0;
+};
+
+/// 40 hex digits.
+std::string new_run_id(Store& store);
+
 class Server {
  public:
   using Clock = std::int64_t (*)();  ///< microseconds since 1970
+  static Clock system_clock();
   explicit Server(Clock clock = nullptr, std::size_t databases = 16);
+  /// One of several, which is `together`'s and has no data of its own. From here to its end it is
+  /// of its loop's thread alone.
+  Server(Together& together, std::size_t loop);
+  ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   Config config;
-  Store store;
+  Store store;  ///< with several loops there is nothing in it
   Statistics statistics;
+  Together* const together = nullptr;  ///< null with one loop
+  const std::size_t loop = 0;
+  const std::size_t database_count;
+  std::int64_t data_bytes = 0;  ///< with several loops: what all shards grew by on this one
   /// By id, which is the order of arrival.
   std::map<std::uint64_t, Session*> sessions;
   std::size_t buffer_bytes = 0;  ///< what peers made all sessions hold
@@ -89,21 +116,26 @@ class Server {
   // Set by the network part and by main(); empty ones are skipped.
   std::function<void(bool now)> request_shutdown;
   std::function<void(Session&)> session_killed;  ///< close it soon; not from inside this call
+  std::function<void(Session&)> session_ready;   ///< other loops have answered: execute() it again
   std::function<std::vector<InfoSection>()> transport_sections;
   std::function<void(std::string_view)> log;
   MoreParameters* more_parameters = nullptr;
 
   std::int64_t now_us() const { return clock_(); }
   std::int64_t started_us() const noexcept { return started_us_; }
-  std::uint64_t next_session_id() noexcept { return ++last_session_id_; }
+  std::uint64_t next_session_id() noexcept;
   /// 40 hex digits, new for each start.
   const std::string& run_id() const noexcept { return run_id_; }
   std::size_t used_memory() const noexcept { return store.memory() + buffer_bytes; }
-  std::size_t peak_memory() noexcept;
+  std::size_t peak_memory(std::size_t used) noexcept;
   bool out_of_memory() const noexcept {
     return config.maxmemory != 0 && used_memory() > config.maxmemory;
   }
   bool password_needed() const noexcept { return !config.requirepass.empty(); }
+  /// Of several loops, for this one.
+  bool out_of_memory_of_all() const noexcept;
+  void limit_clients_memory_of_all();
+  void adopt_config();
   void reset_statistics();
   /// Logs at most a few lines a second, so that no peer can fill a disk.
   void log_limited(std::string_view text);
@@ -112,13 +144,16 @@ class Server {
 
   /// Closes clients, the largest first, until maxmemory-clients is kept. Not from a command.
   void limit_clients_memory();
+  /// The same until they hold `most` bytes.
+  void close_largest(std::uint64_t most);
 
   /// The regular work, ten times a second: expiry, resizing, idle buffers, idle clients.
   /// True if there is more to do at once.
   bool tick();
 
  private:
-  void sum_up_refused(std::int64_t second);
+  bool tend(std::int64_t now_us);
+  bool tend_all(std::int64_t now_us);
 
   Clock clock_;
   std::int64_t started_us_;
@@ -127,8 +162,7 @@ class Server {
   std::size_t peak_memory_ = 0;
   std::int64_t log_second_ = 0;
   int logged_ = 0;
-  std::int64_t refused_second_ = 0;
-  std::uint64_t refused_ = 0;
+  Refusals refusals_;
   std::int64_t tended_us_ = 0;
 };
 

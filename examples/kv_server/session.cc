@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "command.h"
+#include "together.h"
 
 namespace kv {
 namespace {
@@ -18,6 +19,30 @@ constexpr std::size_t kBatchOutput = 1 << 20;
 constexpr std::size_t kSignOfLife = 4096;
 
 }  // namespace
+
+struct Session::OneLoop {
+  static constexpr bool kDivided = false;
+  static bool out_of_memory(const Server& server) noexcept { return server.out_of_memory(); }
+  static Database* database(Server& server, std::size_t index) noexcept {
+    return &server.store.database(index);
+  }
+  static void call(Call& call) { call.command.handler(call); }
+};
+
+struct Session::Divided {
+  static constexpr bool kDivided = true;
+  static bool out_of_memory(const Server& server) noexcept { return server.out_of_memory_of_all(); }
+  static Database* database(Server&, std::size_t) noexcept { return nullptr; }
+  static void call(Call& call) {
+    if (call.command.divided != nullptr) return call.command.divided(call);
+    if (call.command.first_key == 0) return call.command.handler(call);
+    Shards& shards = call.server.together->shards;
+    const auto key = call.argv[static_cast<std::size_t>(call.command.first_key)];
+    ShardLock lock(shards[shards.index_of(key)], call.server.data_bytes);
+    call.db = &lock.store().database(call.session.database_index());
+    call.command.handler(call);
+  }
+};
 
 Session::Session(Server& server, SessionInfo info)
     : Session(server, std::function<SessionInfo()>()) {
@@ -111,8 +136,12 @@ void Session::meter() noexcept {
 
 // --- running -------------------------------------------------------------------------------------
 
-Session::Progress Session::execute(std::size_t limit) {
+template <class Data>
+Session::Progress Session::execute_on(std::size_t limit) {
   if (closing_ || killed_) return Progress::kDone;
+  if constexpr (Data::kDivided) {
+    if (waiting_) return Progress::kWaits;
+  }
   now_us_ = server_.now_us();
   if (now_us_ < held_until_us_) return Progress::kHeld;
   if (begins_with_tls()) {
@@ -138,10 +167,16 @@ Session::Progress Session::execute(std::size_t limit) {
         protocol_error();
       } else {
         if (over_output_limit()) break;
-        if (!parser_.arguments().empty()) run(parser_.arguments());
+        if (!parser_.arguments().empty()) run<Data>(parser_.arguments());
         input_.consume(parser_.size());
       }
       if (closing_ || killed_) break;
+      if constexpr (Data::kDivided) {
+        if (waiting_) {
+          progress = Progress::kWaits;
+          break;
+        }
+      }
       if (held_until_us_ > now_us_) {
         progress = Progress::kHeld;
         break;
@@ -163,6 +198,9 @@ Session::Progress Session::execute(std::size_t limit) {
   }
   return killed_ ? Progress::kDone : progress;
 }
+
+template Session::Progress Session::execute_on<Session::OneLoop>(std::size_t);
+template Session::Progress Session::execute_on<Session::Divided>(std::size_t);
 
 /// The limit is for replies that pile up: a single reply of any size goes out, but a client that
 /// asks for more while so much is unsent is not reading.
@@ -193,11 +231,19 @@ bool Session::begins_with_tls() const noexcept {
   return bytes_in_ == input_.size() && input_.view().starts_with("\x16\x03");
 }
 
+template <class Data>
 void Session::run(Arguments arguments) {
   const std::size_t output_before = output_.size();
   const std::uint64_t limit = server_.config.client_output_limit;
   reply_.set_limit(limit == 0 ? SIZE_MAX : limit);
-  dispatch(arguments);
+  dispatch<Data>(arguments);
+  if constexpr (Data::kDivided) {
+    if (std::exchange(parked_, false)) return;
+  }
+  end_request(output_before);
+}
+
+void Session::end_request(std::size_t output_before) {
   ++commands_;
   if (reply_.overflowed()) return give_up_on_reader();
   if (replies_off_ || skip_this_) output_.truncate(output_before);
@@ -205,6 +251,7 @@ void Session::run(Arguments arguments) {
   skip_next_ = false;
 }
 
+template <class Data>
 void Session::dispatch(Arguments arguments) {
   const Command* command = find_command(arguments);
   if (command == nullptr) {
@@ -221,23 +268,50 @@ void Session::dispatch(Arguments arguments) {
   if (!authenticated() && (command->flags & kNoAuth) == 0) {
     return reject(command, "NOAUTH Authentication required.");
   }
-  if ((command->flags & kDenyOom) != 0 && server_.out_of_memory()) {
+  if ((command->flags & kDenyOom) != 0 && Data::out_of_memory(server_)) {
     return reject(command, "OOM command not allowed when used memory > 'maxmemory'.");
   }
   last_command_ = command;
   const std::uint64_t errors_before = reply_.errors();
   const std::size_t output_before = output_.size();
-  Call call{server_, *this,         server_.store.database(database_), *command, arguments,
+  Call call{server_, *this,         Data::database(server_, database_), *command, arguments,
             reply_,  now_us_ / 1000};
   try {
-    command->handler(call);
+    Data::call(call);
   } catch (const std::bad_alloc&) {
     output_.truncate(output_before);  // half a reply would confuse the stream
     reply_.error("OOM out of memory");
   }
+  if constexpr (Data::kDivided) {
+    if (parked_) return;
+  }
+  count_call(*command, errors_before);
+}
+
+void Session::count_call(const Command& command, std::uint64_t errors_before) {
   ++server_.statistics.commands_processed;
-  ++server_.statistics.commands[command->index].calls;
-  if (reply_.errors() != errors_before) count_errors(errors_before, command);
+  ++server_.statistics.commands[command.index].calls;
+  if (reply_.errors() != errors_before) count_errors(errors_before, &command);
+}
+
+void Session::finish_wait(const std::function<void(Call&)>& reply) {
+  waiting_ = false;
+  const std::uint64_t errors_before = reply_.errors();
+  const std::size_t output_before = output_.size();
+  Call call{server_, *this, nullptr, *last_command_, {}, reply_, now_us_ / 1000};
+  try {
+    try {
+      reply(call);
+    } catch (const std::bad_alloc&) {
+      output_.truncate(output_before);
+      reply_.error("OOM out of memory");
+    }
+    count_call(*last_command_, errors_before);
+    end_request(output_before);
+  } catch (const std::bad_alloc&) {
+    kill();
+  }
+  if (!parked_ && server_.session_ready) server_.session_ready(*this);
 }
 
 void Session::reject(const Command* command, std::string_view error) {
@@ -310,7 +384,7 @@ bool Session::log_in(std::string_view user, std::string_view password) {
 }
 
 bool Session::select(std::int64_t index) noexcept {
-  if (index < 0 || static_cast<std::size_t>(index) >= server_.store.database_count()) return false;
+  if (index < 0 || static_cast<std::size_t>(index) >= server_.database_count) return false;
   database_ = static_cast<std::size_t>(index);
   return true;
 }
@@ -334,13 +408,14 @@ std::string Session::describe() const {
       "id={} addr={} laddr={} fd={} name={} age={} idle={} flags=N db={} sub=0 psub=0 ssub=0 "
       "multi=-1 qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs={} rbp=0 obl={} oll=0 omem={} "
       "tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} "
-      "tot-net-in={} tot-net-out={} tot-cmds={} transport={}",
+      "tot-net-in={} tot-net-out={} tot-cmds={} transport={}{}",
       id_, info().peer, info().local, info().fd, name_, (now - created_us_) / 1'000'000,
       (now - last_interaction_us_) / 1'000'000, database_, input_.size(),
       input_.capacity() - input_.size(), output_.capacity(), output_.size(), output_.capacity(),
       memory() + sizeof(Session), last_command_ != nullptr ? last_command_->name : "NULL",
       reply_.version(), library_name_, library_version_, bytes_in_, bytes_out_, commands_,
-      info().transport);
+      info().transport,
+      server_.together != nullptr ? fmt::format(" loop={}", server_.loop) : std::string());
 }
 
 std::string Session::describe_with_facts() const {

@@ -18,6 +18,8 @@
 
 namespace kv {
 
+struct Call;
+
 /// What CLIENT LIST shows of the connection below.
 struct SessionInfo {
   std::string transport, peer, local;
@@ -44,13 +46,14 @@ class Session {
   void feed(std::string_view bytes);
 
   enum class Progress {
-    kIdle,  ///< nothing to do before more bytes come
-    kMore,  ///< complete requests may be waiting: call again, after other sessions had their turn
-    kHeld,  ///< waits after failed AUTHs: call again a little later
-    kDone,  ///< close once the output is sent (see wants_close())
+    kIdle,   ///< nothing to do before more bytes come
+    kMore,   ///< complete requests may be waiting: call again, after other sessions had their turn
+    kHeld,   ///< waits after failed AUTHs: call again a little later
+    kWaits,  ///< for other loops: call again after Server::session_ready
+    kDone,   ///< close once the output is sent (see wants_close())
   };
   /// Runs at most `limit` requests, fewer if their replies get long.
-  Progress execute(std::size_t limit = 1000);
+  Progress execute(std::size_t limit = 1000) { return execute_on<OneLoop>(limit); }
 
   std::string_view pending_output() const noexcept { return output_.view(); }
   void consume_output(std::size_t size) noexcept;
@@ -88,6 +91,11 @@ class Session {
   bool log_in(std::string_view user, std::string_view password);
   bool select(std::int64_t index) noexcept;
   std::size_t database_index() const noexcept { return database_; }
+  /// The reply comes from finish_wait(), and until then no further request runs.
+  void begin_wait() noexcept { parked_ = waiting_ = true; }
+  void cancel_wait() noexcept { parked_ = waiting_ = false; }
+  /// `reply` writes it; the call has no arguments any more.
+  void finish_wait(const std::function<void(Call&)>& reply);
   const std::string& name() const noexcept { return name_; }
   void set_name(std::string_view name) { name_ = name; }
   void set_library(std::string_view name) { library_name_ = name; }
@@ -100,9 +108,20 @@ class Session {
   /// Aborts: the peer is not speaking our protocol.
   void suspect(std::string_view why);
 
+ protected:
+  /// How requests get at the data; chosen when it is compiled, so that one loop pays nothing.
+  struct OneLoop;
+  struct Divided;
+  template <class Data>
+  Progress execute_on(std::size_t limit);
+
  private:
+  template <class Data>
   void run(std::span<const std::string_view> arguments);
+  template <class Data>
   void dispatch(std::span<const std::string_view> arguments);
+  void count_call(const Command& command, std::uint64_t errors_before);
+  void end_request(std::size_t output_before);
   void reject(const Command* command, std::string_view error);
   void count_errors(std::uint64_t before, const Command* command);
   void protocol_error();
@@ -125,6 +144,8 @@ class Session {
   std::int64_t now_us_;  ///< time of the batch that is running
   bool authenticated_ = false, closing_ = false, killed_ = false;
   bool replies_off_ = false, skip_this_ = false, skip_next_ = false;
+  bool waiting_ = false;  ///< for other loops' answers
+  bool parked_ = false;   ///< the request that runs ends in finish_wait()
   std::string name_, library_name_, library_version_;
   const std::int64_t created_us_;
   std::int64_t last_interaction_us_;
@@ -133,6 +154,13 @@ class Session {
   std::size_t metered_ = 0;  ///< what server_.buffer_bytes has of the parser and the names
   int failed_logins_ = 0;
   std::uint64_t bytes_in_ = 0, bytes_out_ = 0, commands_ = 0;
+};
+
+/// One of several loops: its requests take the shards they need.
+class DividedSession final : public Session {
+ public:
+  using Session::Session;
+  Progress execute(std::size_t limit = 1000) { return execute_on<Divided>(limit); }
 };
 
 }  // namespace kv

@@ -144,6 +144,16 @@ void Database::rename(Entry* entry, std::string_view to) {
   expire_at(renamed, expiry);
 }
 
+void Database::rename_into(Database& other, Entry* entry, std::string_view to) {
+  // What can fail comes first, so that nothing is lost.
+  if (entry->expire_ms != kNoExpiry && other.heap_.size() == other.heap_.capacity()) {
+    other.heap_.reserve(2 * other.heap_.size() + 1);
+  }
+  Entry* renamed = other.set_found(nullptr, to, entry->value());
+  other.expire_at(renamed, entry->expire_ms);
+  erase(entry);
+}
+
 void Database::clear() noexcept {
   dict_.each([this](Entry* entry) { release(entry); });
   dict_.forget_all();
@@ -273,11 +283,14 @@ std::size_t Store::expire_some(std::int64_t now_ms, std::size_t budget) noexcept
 bool Store::maintain(std::int64_t now_ms, std::size_t budget) noexcept {
   bool more = expire_some(now_ms, budget) == budget;
   for (auto& database : databases_) more |= database->rehash_some(budget);
-  if (!doomed_.empty()) {
-    if (!doomed_.back()->destroy_some(budget)) doomed_.pop_back();
-    more |= !doomed_.empty();
-  }
+  if (!doomed_.empty()) more |= free_some(budget);
   return more;
+}
+
+bool Store::free_some(std::size_t budget) noexcept {
+  if (doomed_.empty()) return false;
+  if (!doomed_.back()->destroy_some(budget)) doomed_.pop_back();
+  return !doomed_.empty();
 }
 
 }  // namespace kv

@@ -51,6 +51,8 @@ class Database {
   void expire_at(Entry* entry, std::int64_t when_ms);
   /// A key's value and expiry under a new name, which must not be there.
   void rename(Entry* entry, std::string_view to);
+  /// The same where the new name belongs to another database.
+  void rename_into(Database& other, Entry* entry, std::string_view to);
 
   void clear() noexcept;
   /// A key that is not expired, at random; null if there is none.
@@ -108,6 +110,8 @@ class Store {
   /// buckets. Call it some times a second. True if there is more to do at once.
   bool maintain(std::int64_t now_ms, std::size_t budget) noexcept;
   std::size_t expire_some(std::int64_t now_ms, std::size_t budget) noexcept;
+  /// Frees up to `budget` entries of what was flushed lazily. True while there is more.
+  bool free_some(std::size_t budget) noexcept;
 
  private:
   StoreShared shared_;

@@ -1,0 +1,73 @@
+#pragma once
+// For commands that are about several keys, or about all clients: with one loop everything is here,
+// with several there are shards to lock and loops to ask.
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "command.h"
+#include "together.h"
+
+namespace kv {
+
+/// Where a key is, with one loop.
+struct OneDatabase {
+  explicit OneDatabase(Call& call) : database(*call.db) {}
+  Database& operator()(std::string_view) const noexcept { return database; }
+  void rename(std::string_view, Entry* entry, std::string_view to) const {
+    database.rename(entry, to);
+  }
+  Database& database;
+};
+
+/// The same with several: the shards of the request's keys are locked while it lives.
+class LockedKeys {
+ public:
+  explicit LockedKeys(Call& call)
+      : lock_(call.server.together->shards, call.server.data_bytes, keys(call),
+              static_cast<std::size_t>(call.command.key_step)),
+        index_(call.session.database_index()) {}
+  Database& operator()(std::string_view key) const noexcept {
+    return lock_.of(key).database(index_);
+  }
+  void rename(std::string_view from, Entry* entry, std::string_view to) const {
+    Database &source = (*this)(from), &target = (*this)(to);
+    if (&source == &target)
+      source.rename(entry, to);
+    else
+      source.rename_into(target, entry, to);
+  }
+
+ private:
+  static Arguments keys(const Call& call) {
+    const auto first = static_cast<std::size_t>(call.command.first_key);
+    const auto last = call.command.last_key < 0 ? call.argv.size() - 1
+                                                : static_cast<std::size_t>(call.command.last_key);
+    return call.argv.subspan(first, last - first + 1);
+  }
+  ShardsLock lock_;
+  std::size_t index_;
+};
+
+/// Asks every loop and writes the reply when all have answered, if the session is still there.
+template <class Answer>
+void ask_loops(Call& call, std::function<Answer(Server&)> question,
+               std::function<void(Call&, std::vector<Answer>&)> reply) {
+  Server& server = call.server;
+  call.session.begin_wait();
+  try {
+    server.together->ask<Answer>(
+        server, std::move(question),
+        [&server, id = call.session.id(), reply = std::move(reply)](std::vector<Answer>& answers) {
+          const auto found = server.sessions.find(id);
+          if (found == server.sessions.end() || found->second->killed()) return;
+          found->second->finish_wait([&](Call& resumed) { reply(resumed, answers); });
+        });
+  } catch (...) {  // before anybody was asked
+    call.session.cancel_wait();
+    throw;
+  }
+}
+
+}  // namespace kv

@@ -1,0 +1,76 @@
+#include "server_loops.h"
+
+#include <utility>
+
+#include "server.h"
+
+namespace kv {
+
+struct ServerOnLoops::Shared {
+  std::vector<std::weak_ptr<Part>> parts;  ///< each its loop's thread's
+  std::function<void()> loop_left;         ///< constant once somebody listens
+};
+
+/// Held by the accept handlers of its loop, so it goes with the last of them, on its thread.
+struct ServerOnLoops::Part {
+  Part(std::shared_ptr<Shared> its_shared, ae::EventLoop& loop, const conn::Registry& registry,
+       Together& together, std::size_t index)
+      : shared(std::move(its_shared)), server(together, index), network(loop, registry, server) {}
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+  ~Part() {
+    if (shared->loop_left) shared->loop_left();
+  }
+  const std::shared_ptr<Shared> shared;
+  Server server;
+  LoopNetwork<DividedSession> network;
+};
+
+ServerOnLoops::ServerOnLoops(ae::Loops& loops, const conn::Registry& registry, Together& together)
+    : loops_(loops), registry_(registry), together_(together), shared_(std::make_shared<Shared>()) {
+  shared_->parts.resize(loops.size());
+  std::vector<ae::Poster> posters;
+  for (std::size_t i = 0; i < loops.size(); ++i) posters.push_back(loops.poster(i));
+  together_.post = [posters = std::move(posters)](std::size_t loop, std::function<void()> fn) {
+    return posters[loop].post(std::move(fn));
+  };
+}
+
+ServerOnLoops::~ServerOnLoops() = default;
+
+void ServerOnLoops::on_loop_left(std::function<void()> handler) {
+  shared_->loop_left = std::move(handler);
+}
+
+std::shared_ptr<ServerOnLoops::Part> ServerOnLoops::part(ae::EventLoop& loop, std::size_t index) {
+  std::weak_ptr<Part>& known = shared_->parts[index];
+  std::shared_ptr<Part> made = known.lock();
+  if (!made) {
+    made = std::make_shared<Part>(shared_, loop, registry_, together_, index);
+    known = made;
+  }
+  return made;
+}
+
+void ServerOnLoops::listen(const std::string& url) {
+  listeners_.push_back(
+      conn::listen(registry_, loops_, url,
+                   [this](ae::EventLoop& loop, std::size_t index) -> conn::AcceptHandler {
+                     return [here = part(loop, index)](conn::ConnectionPtr connection) {
+                       here->network.accept(std::move(connection));
+                     };
+                   }));
+  listeners_.back()->on_refused(
+      [&together = together_](const conn::Failure& why) { together.log_refused(why.text); });
+  together_.set_config([this](Config& config) { config.listen = urls(); });
+}
+
+std::vector<std::string> ServerOnLoops::urls() const {
+  std::vector<std::string> urls;
+  for (const auto& listener : listeners_) {
+    for (const auto& endpoint : listener->endpoints()) urls.push_back(endpoint.to_string());
+  }
+  return urls;
+}
+
+}  // namespace kv
