@@ -113,7 +113,7 @@ void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
     loop.run();
   }
   loops.stop();
-  loops.wait();
+  loops.run();
 }
 
 /// As LoopGroup counts them.
