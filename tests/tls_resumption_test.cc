@@ -301,6 +301,20 @@ TEST_CASE("tls: a reload with another certificate or another CA ends old session
   REQUIRE_FALSE(client.resumes(*listener, session));
 }
 
+TEST_CASE("tls: a session does not outlive the certificate it was made with", "[tls][resumption]") {
+  TlsSite site;
+  const std::chrono::seconds lives = 2s * testing::slower();
+  const Identity brief = site.ca.issue(
+      {.common_name = "brief", .names = {"DNS:localhost", "IP:127.0.0.1"}, .valid_until = lives});
+  const auto over = std::chrono::system_clock::now() + lives + 1s;
+  site.server.configure(site.options_of(brief));
+  const conn::ListenerPtr listener = site.listen();
+  REQUIRE(visit(site, testing::address_of(*listener)) == "no");
+  REQUIRE(visit(site, testing::address_of(*listener)) == "yes");
+  std::this_thread::sleep_until(over);
+  CHECK_THAT(visit(site, testing::address_of(*listener)), testing::Contains("brief"));
+}
+
 TEST_CASE("tls: a ticket that was tampered with leads to a full handshake", "[tls][resumption]") {
   TlsSite site;
   const conn::ListenerPtr listener = site.listen();
