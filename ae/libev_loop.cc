@@ -182,6 +182,9 @@ void LibevLoop::Impl::start() {
       this);
   core.start_unreferenced(ev_prepare_start, prepare);
   core.start_unreferenced(ev_async_start, wake);
+  // Its first start makes room in libev's list: no later one allocates.
+  core.start_unreferenced(ev_check_start, core.tail);
+  core.stop_unreferenced(ev_check_stop, core.tail);
 }
 
 LibevLoop::Impl::~Impl() {
