@@ -146,25 +146,25 @@ bool parse_list(Call& call, ListFilter& filter) {
   return false;
 }
 
-using Lines = std::map<std::uint64_t, std::string>;  ///< by client
-
-Lines describe_clients(Server& server, const ListFilter& filter) {
-  Lines lines;
-  const auto add = [&lines](std::uint64_t id, const Session& session) {
-    if (!session.killed()) lines.emplace(id, session.describe() + '\n');
+/// `add(id, session)` for those of one loop.
+template <class Add>
+void each_listed(const Server& server, const ListFilter& filter, Add add) {
+  const auto unless_killed = [&add](std::uint64_t id, const Session& session) {
+    if (!session.killed()) add(id, session);
   };
   if (filter.ids) {
     for (const std::uint64_t id : *filter.ids) {
       const auto found = server.sessions.find(id);
-      if (found != server.sessions.end()) add(id, *found->second);
+      if (found != server.sessions.end()) unless_killed(id, *found->second);
     }
   } else if (filter.normal) {
-    for (const auto& [id, session] : server.sessions) add(id, *session);
+    for (const auto& [id, session] : server.sessions) unless_killed(id, *session);
   }
-  return lines;
 }
 
-void reply_list(Call& call, const Lines& lines, const ListFilter& filter) {
+using Lines = std::map<std::uint64_t, std::string>;  ///< by client
+
+std::string join_lines(const Lines& lines, const ListFilter& filter) {
   std::string text;
   if (filter.ids) {
     for (const std::uint64_t id : *filter.ids) {
@@ -174,7 +174,7 @@ void reply_list(Call& call, const Lines& lines, const ListFilter& filter) {
   } else {
     for (const auto& [id, line] : lines) text += line;
   }
-  call.reply.verbatim(text);
+  return text;
 }
 
 }  // namespace
@@ -224,18 +224,29 @@ void client_setinfo_command(Call& call) {
 void client_list_command(Call& call) {
   ListFilter filter;
   if (!parse_list(call, filter)) return;
-  reply_list(call, describe_clients(call.server, filter), filter);
+  std::string text;
+  each_listed(call.server, filter, [&text](std::uint64_t, const Session& session) {
+    text += session.describe() + '\n';
+  });
+  call.reply.verbatim(text);
 }
 
 void client_list_divided(Call& call) {
   ListFilter filter;
   if (!parse_list(call, filter)) return;
   ask_loops<Lines>(
-      call, [filter](Server& server) { return describe_clients(server, filter); },
+      call,
+      [filter](Server& server) {
+        Lines lines;
+        each_listed(server, filter, [&lines](std::uint64_t id, const Session& session) {
+          lines.emplace(id, session.describe() + '\n');
+        });
+        return lines;
+      },
       [filter](Call& resumed, std::vector<Lines>& answers) {
         Lines all;
         for (Lines& lines : answers) all.merge(lines);
-        reply_list(resumed, all, filter);
+        resumed.reply.verbatim(join_lines(all, filter));
       });
 }
 

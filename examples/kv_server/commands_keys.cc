@@ -197,30 +197,34 @@ bool parse_scan(Call& call, ScanOptions& options) {
   return true;
 }
 
-/// The steps of one SCAN in one database: at most so many keys, or so many buckets, so that a
-/// sparse table does not make one long.
+/// How far one SCAN may go on: so many keys, or so many buckets, so that a sparse table does not
+/// make it long.
 struct ScanBudget {
-  explicit ScanBudget(std::int64_t its_count)
-      : count(its_count), steps(count > INT64_MAX / 10 ? INT64_MAX : count * 10) {}
-  template <class Take>
-  std::uint64_t scan(const Call& call, Database& db, const ScanOptions& options,
-                     std::uint64_t cursor, Take take) {
-    do {
-      cursor = db.scan(cursor, call.now_ms, [&](const Entry* entry) {
-        ++visited;
-        if (is_word(options.type, "string") &&
-            (options.pattern == "*" || glob_match(options.pattern, entry->key()))) {
-          take(entry->key());
-        }
-      });
-      over = visited >= count || --steps <= 0;
-    } while (cursor != 0 && !over);
-    return cursor;
-  }
-  std::int64_t count, steps;
-  std::int64_t visited = 0;
-  bool over = false;
+  explicit ScanBudget(std::int64_t count)
+      : keys(count), buckets(count > INT64_MAX / 10 ? INT64_MAX : count * 10) {}
+  bool spent() const noexcept { return keys <= 0 || buckets <= 0; }
+  std::int64_t keys, buckets;
 };
+
+/// Steps in one database; returns the cursor. `take(key)` for those that match.
+template <class Take>
+std::uint64_t scan(const Call& call, Database& db, const ScanOptions& options, std::uint64_t cursor,
+                   ScanBudget& budget, Take take) {
+  const std::string_view pattern = options.pattern, type = options.type;
+  const std::int64_t count = budget.keys;
+  std::int64_t visited = 0, steps = budget.buckets;
+  do {
+    cursor = db.scan(cursor, call.now_ms, [&](const Entry* entry) {
+      ++visited;
+      if (is_word(type, "string") && (pattern == "*" || glob_match(pattern, entry->key()))) {
+        take(entry->key());
+      }
+    });
+  } while (cursor != 0 && visited < count && --steps > 0);
+  budget.keys = count - visited;
+  budget.buckets = steps;
+  return cursor;
+}
 
 /// All shards, locked; one database of them.
 class LockedDatabase {
@@ -292,8 +296,8 @@ void scan_command(Call& call) {
   if (!parse_scan(call, options)) return;
   std::vector<std::string_view> keys;
   ScanBudget budget(options.count);
-  const std::uint64_t cursor = budget.scan(call, *call.db, options, options.cursor,
-                                           [&keys](std::string_view key) { keys.push_back(key); });
+  const std::uint64_t cursor = scan(call, *call.db, options, options.cursor, budget,
+                                    [&keys](std::string_view key) { keys.push_back(key); });
   call.reply.array(2);
   call.reply.bulk(fmt::format("{}", cursor));
   reply_keys(call, keys);
@@ -312,11 +316,11 @@ void scan_divided(Call& call) {
   for (;; cursor = 0) {
     {
       ShardLock lock(shards[index], call.server.data_bytes);
-      cursor = budget.scan(call, lock.store().database(call.session.database_index()), options,
-                           cursor, [&keys](std::string_view key) { keys.emplace_back(key); });
+      cursor = scan(call, lock.store().database(call.session.database_index()), options, cursor,
+                    budget, [&keys](std::string_view key) { keys.emplace_back(key); });
     }
     if (cursor == 0 && ++index == shards.count()) break;
-    if (budget.over) break;
+    if (budget.spent()) break;
   }
   call.reply.array(2);
   call.reply.bulk(fmt::format("{}", index == shards.count() ? 0 : cursor * shards.count() + index));

@@ -145,8 +145,9 @@ int main(int argc, char** argv) try {
         const auto number = kv::parse_integer(text);
         constexpr auto kMost = static_cast<std::int64_t>(kv::Together::kMostLoops);
         if (!number || *number < 0 || *number > kMost)
-          throw CLI::ValidationError(
-              "--loops", fmt::format("a number from 0 to {}, 0 for one on each processor", kMost));
+          throw conn::Error(fmt::format(
+              "--loops {}: a number from 0 to {} is wanted, 0 for one on each processor", text,
+              kMost));
         loops = static_cast<std::size_t>(*number);
       },
       "Event loops that serve, each on a thread of its own; 0: one for each processor (1)");

@@ -404,18 +404,19 @@ void Session::set_replies(bool on) noexcept {
 
 std::string Session::describe() const {
   const std::int64_t now = server_.now_us();
-  return fmt::format(
+  std::string line = fmt::format(
       "id={} addr={} laddr={} fd={} name={} age={} idle={} flags=N db={} sub=0 psub=0 ssub=0 "
       "multi=-1 qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs={} rbp=0 obl={} oll=0 omem={} "
       "tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} "
-      "tot-net-in={} tot-net-out={} tot-cmds={} transport={}{}",
+      "tot-net-in={} tot-net-out={} tot-cmds={} transport={}",
       id_, info().peer, info().local, info().fd, name_, (now - created_us_) / 1'000'000,
       (now - last_interaction_us_) / 1'000'000, database_, input_.size(),
       input_.capacity() - input_.size(), output_.capacity(), output_.size(), output_.capacity(),
       memory() + sizeof(Session), last_command_ != nullptr ? last_command_->name : "NULL",
       reply_.version(), library_name_, library_version_, bytes_in_, bytes_out_, commands_,
-      info().transport,
-      server_.together != nullptr ? fmt::format(" loop={}", server_.loop) : std::string());
+      info().transport);
+  if (server_.together != nullptr) line += fmt::format(" loop={}", server_.loop);
+  return line;
 }
 
 std::string Session::describe_with_facts() const {

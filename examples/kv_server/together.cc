@@ -72,8 +72,10 @@ void Together::set_config(const std::function<void(Config&)>& change) {
 // --- connections ---------------------------------------------------------------------------------
 
 bool Together::enter_client(std::int64_t most) noexcept {
-  if (clients_++ < most) return true;
-  --clients_;
+  std::int64_t now = clients_;
+  while (now < most) {
+    if (clients_.compare_exchange_weak(now, now + 1)) return true;
+  }
   return false;
 }
 

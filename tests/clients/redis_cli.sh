@@ -30,12 +30,15 @@ typed() {
 
 # ---- the same over each transport ---------------------------------------------------------------
 sock=$work/kv.sock
-start --listen tcp://127.0.0.1:0 --listen "unix://$sock" || { total; exit; }
-main=$server port=${urls[0]##*:}
-for transport in tcp unix; do
+for served in 'tcp 3' 'unix 3' 'tcp 1' 'unix 1'; do
+  transport=${served% *} loops=${served#* }
+  if [ $transport = tcp ]; then
+    start --listen tcp://127.0.0.1:0 --listen "unix://$sock" --loops "$loops" || { total; exit; }
+    main=$server port=${urls[0]##*:}
+  fi
   if [ $transport = tcp ]; then cli=(redis-cli -h 127.0.0.1 -p "$port"); else cli=(redis-cli -s "$sock"); fi
   r() { timeout 20 "${cli[@]}" "$@" 2>&1; }
-  t() { echo "$transport: $1"; }
+  t() { [ "$loops" = 1 ] && echo "$transport: $1" || echo "$transport, $loops loops: $1"; }
 
   is "$(t 'PING')" PONG "$(r PING)"
   is "$(t 'FLUSHALL')" OK "$(r FLUSHALL)"
@@ -106,6 +109,8 @@ db0:keys=501,expires=0' "$(r INFO)"
   filled 3000000 >"$work/big"
   r -x SET large <"$work/big" >/dev/null
   is "$(t '3 MB come back')" "$(cksum <"$work/big")" "$(r GET large | head -c 3000000 | cksum)"
+  is "$(t 'CONFIG GET loops')" $'loops\n'"$loops" "$(r CONFIG GET loops)"
+  if [ "$served" = 'unix 3' ]; then stop "$server"; fi
 done
 
 # ---- raw bytes ----------------------------------------------------------------------------------
@@ -135,24 +140,32 @@ refuses 'a bad URL' 'nonsense' "$kv_server" --listen nonsense
 refuses 'a bad port' '70000' "$kv_server" --listen tcp://127.0.0.1:70000
 refuses 'an unknown transport' 'carrier' "$kv_server" --listen carrier://127.0.0.1:1
 refuses 'an unknown option' 'wings' "$kv_server" --listen 'tcp://127.0.0.1:0?wings=2'
+for loops in -1 257 many; do
+  refuses "--loops $loops" 'a number from 0 to 256' "$kv_server" --listen tcp://127.0.0.1:0 --loops "$loops"
+done
+refuses 'a port in use, of 2 loops' "127.0.0.1:$port.*[Aa]ddress already in use" \
+  "$kv_server" --listen "tcp://127.0.0.1:$port" --loops 2
 [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ] ||
   refuses 'rdma:// without RDMA' '(RDMA|rdma)' "$kv_server" --listen rdma://127.0.0.1:0
 is '--version' "kv-server $(sed -n 's/^VERSION *:= *//p' Makefile)" "$("$kv_server" --version)"
-has '--help' $'--listen\n--requirepass\n--maxclients\n--maxmemory\n--proto-max-bulk-len\n--client-output-limit' \
+has '--help' $'--listen\n--loops\n--requirepass\n--maxclients\n--maxmemory\n--proto-max-bulk-len\n--client-output-limit' \
   "$("$kv_server" --help)"
 
 redis-cli -p "$port" SHUTDOWN NOSAVE >"$work/out" 2>&1
 ended "$main"
 is 'SHUTDOWN: status' 0 "$status"
 is 'SHUTDOWN: the socket is gone' no "$([ -e "$sock" ] && echo yes || echo no)"
-for signal in TERM INT; do
-  start --listen tcp://127.0.0.1:0 --listen "unix://$sock" || continue
+for ending in 'TERM 1' 'INT 1' 'TERM 3' 'INT 3'; do
+  signal=${ending% *} loops=${ending#* }
+  start --listen tcp://127.0.0.1:0 --listen "unix://$sock" --loops "$loops" || continue
   exec 7<>"/dev/tcp/127.0.0.1/${urls[0]##*:}"
   printf 'PING\r\n' >&7; lines 1 >/dev/null
   kill -$signal "$server"; ended "$server"
   exec 7>&-
-  is "SIG$signal with a client there: status" 0 "$status"
+  is "SIG$signal with a client there, loops $loops: status" 0 "$status"
 done
+start --listen "unix://$sock" --loops 2 && { redis-cli -s "$sock" SHUTDOWN NOSAVE >"$work/out" 2>&1; ended "$server"
+  is 'SHUTDOWN of 2 loops: status' 0 "$status"; }
 start --listen "unix://$sock" && { kill -KILL "$server"; ended "$server" 2>/dev/null; }
 start --listen "unix://$sock" && is 'a stale socket is replaced' PONG "$(redis-cli -s "$sock" PING)"
 stop "$server"

@@ -1,10 +1,13 @@
 #pragma once
-// For the tests of kv-server: requests as clients send them, and one conversation's step.
+// For the tests of kv-server: requests as clients send them, one conversation's step, and servers
+// of one loop and of three.
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "examples/kv_server/session.h"
+#include "examples/kv_server/together.h"
 
 namespace kv_kit {
 
@@ -25,10 +28,27 @@ inline std::string take(kv::Session& session) {
   return out;
 }
 
-inline std::string call(kv::Session& session, const std::vector<std::string>& arguments) {
+template <class OneSession>
+std::string call(OneSession& session, const std::vector<std::string>& arguments) {
   session.feed(request(arguments));
   session.execute();
   return take(session);
 }
+
+struct OneLoop {
+  using Session = kv::Session;
+  explicit OneLoop(kv::Server::Clock clock) : server(clock) {}
+  kv::Server server;
+};
+
+/// Three loops that are one thread: what one asks another is answered at once, or put off where
+/// `together.post` says so.
+struct ThreeLoops {
+  using Session = kv::DividedSession;
+  explicit ThreeLoops(kv::Server::Clock clock, kv::Config config = {})
+      : together(std::move(config), 3, clock) {}
+  kv::Together together;
+  kv::Server first{together, 0}, server{together, 1}, third{together, 2};
+};
 
 }  // namespace kv_kit

@@ -1,0 +1,420 @@
+// kv-server's sessions on three loops that are one thread: what one loop does for all, and what a
+// session does while it waits for the others.
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/kv_kit.h"
+#include "tests/support/testing.h"
+
+using kv::DividedSession;
+using kv_kit::bulk;
+using kv_kit::call;
+using kv_kit::request;
+using kv_kit::take;
+using kv_kit::ThreeLoops;
+using Progress = kv::Session::Progress;
+
+namespace {
+
+std::int64_t clock_us = 1'700'000'000'000'000;
+std::int64_t test_clock() { return clock_us; }
+
+kv::SessionInfo info(int number) {
+  return {"tcp", "10.0.0.1:" + std::to_string(number), "10.0.0.9:6379", number};
+}
+
+/// A client on each of three loops.
+struct Bench : ThreeLoops {
+  explicit Bench(kv::Config config = {}) : ThreeLoops(test_clock, std::move(config)) {}
+  /// From now on what loops ask each other waits in `posts`.
+  void put_off() {
+    together.post = [this](std::size_t loop, std::function<void()> fn) {
+      if (gone.count(loop) != 0) return false;
+      posts.push_back(std::move(fn));
+      return true;
+    };
+  }
+  void deliver() {
+    while (!posts.empty()) {
+      const std::function<void()> next = std::move(posts.front());
+      posts.pop_front();
+      next();
+    }
+  }
+  void tick() {
+    for (kv::Server* each : {&first, &server, &third}) each->tick();
+  }
+  /// INFO's value of `name`, asked on the first loop.
+  std::string counter(const std::string& name) {
+    const std::string all = call(a, {"INFO", "everything"});
+    const std::size_t at = all.find("\r\n" + name + ":");
+    if (at == std::string::npos) return "(none)";
+    const std::size_t begin = at + name.size() + 3;
+    return all.substr(begin, all.find('\r', begin) - begin);
+  }
+  std::deque<std::function<void()>> posts;
+  std::set<std::size_t> gone;
+  DividedSession a{first, info(1)}, b{server, info(2)}, c{third, info(3)};
+};
+
+std::string key(int number) { return "key:" + std::to_string(number); }
+
+/// The cursor and the keys of a SCAN's reply.
+std::pair<std::string, std::vector<std::string>> parse_scan(const std::string& reply) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < reply.size();) {
+    const std::size_t end = reply.find("\r\n", at);
+    lines.push_back(reply.substr(at, end - at));
+    at = end + 2;
+  }
+  std::vector<std::string> keys;
+  for (std::size_t i = 5; i < lines.size(); i += 2) keys.push_back(lines[i]);
+  return {lines.at(2), keys};
+}
+
+}  // namespace
+
+TEST_CASE("kv divided: what one loop stores every loop has", "[kv][loops]") {
+  Bench bench;
+  for (int i = 0; i < 300; ++i) {
+    REQUIRE(call(bench.a, {"SET", key(i), std::to_string(i)}) == "+OK\r\n");
+  }
+  for (int i = 0; i < 300; ++i) {
+    REQUIRE(call(bench.b, {"GET", key(i)}) == bulk(std::to_string(i)));
+  }
+  REQUIRE(call(bench.c, {"DBSIZE"}) == ":300\r\n");
+  REQUIRE(call(bench.c, {"SELECT", "1"}) == "+OK\r\n");
+  REQUIRE(call(bench.c, {"DBSIZE"}) == ":0\r\n");
+  REQUIRE(call(bench.c, {"MSET", "x", "1", "y", "2", "x", "3"}) == "+OK\r\n");
+  REQUIRE(call(bench.c, {"MGET", "x", "y", "none", "x"}) ==
+          "*4\r\n$1\r\n3\r\n$1\r\n2\r\n$-1\r\n$1\r\n3\r\n");
+  REQUIRE(bench.counter("db0") == "keys=300,expires=0,avg_ttl=0");
+  REQUIRE(bench.counter("db1") == "keys=2,expires=0,avg_ttl=0");
+  // RANDOMKEY finds keys of every shard.
+  std::set<std::string> found;
+  for (int i = 0; i < 3000; ++i) found.insert(call(bench.a, {"RANDOMKEY"}));
+  REQUIRE(found.size() > 250);
+  REQUIRE(call(bench.b, {"KEYS", "key:29*"}).starts_with("*11\r\n"));
+  REQUIRE(call(bench.b, {"FLUSHDB"}) == "+OK\r\n");
+  REQUIRE(call(bench.a, {"DBSIZE"}) == ":0\r\n");
+  REQUIRE(call(bench.a, {"RANDOMKEY"}) == "$-1\r\n");
+  REQUIRE(call(bench.c, {"DBSIZE"}) == ":2\r\n");
+  REQUIRE(call(bench.b, {"FLUSHALL", "ASYNC"}) == "+OK\r\n");
+  REQUIRE(call(bench.c, {"DBSIZE"}) == ":0\r\n");
+  while (bench.counter("used_memory_dataset") != "0") bench.tick();
+  REQUIRE(bench.first.data_bytes + bench.server.data_bytes + bench.third.data_bytes == 0);
+}
+
+TEST_CASE("kv divided: a key that gets a name of another shard keeps value and expiry",
+          "[kv][loops]") {
+  Bench bench;
+  for (int i = 0; i < 200; ++i) {
+    call(bench.a, {"SET", "from", key(i)});
+    call(bench.a, {"PEXPIRE", "from", "5000"});
+    call(bench.a, {"SET", key(i), "old", "PX", "9000"});
+    REQUIRE(call(bench.b, {"RENAMENX", "from", key(i)}) == ":0\r\n");
+    REQUIRE(call(bench.b, {"RENAME", "from", key(i)}) == "+OK\r\n");
+    REQUIRE(call(bench.a, {"EXISTS", "from"}) == ":0\r\n");
+    REQUIRE(call(bench.c, {"GET", key(i)}) == bulk(key(i)));
+    REQUIRE(call(bench.c, {"PTTL", key(i)}) == ":5000\r\n");
+  }
+  REQUIRE(call(bench.c, {"RENAME", "from", "to"}) == "-ERR no such key\r\n");
+  REQUIRE(call(bench.c, {"RENAME", key(0), key(0)}) == "+OK\r\n");
+  // Each loop tends its shards: all that expire are gone without anybody asking for them.
+  clock_us += 6'000'000;
+  for (int i = 0; i < 20; ++i) bench.tick();
+  REQUIRE(bench.counter("expired_keys") == "200");
+  REQUIRE(bench.counter("db0") == "(none)");
+}
+
+TEST_CASE("kv divided: SCAN visits every key that stays, over all shards", "[kv][loops][random]") {
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 20; ++round) {
+    Bench bench;
+    std::set<std::string> missing;
+    for (int i = 0; i < 100; ++i) {
+      missing.insert("stays" + std::to_string(i));
+      call(bench.a, {"SET", "stays" + std::to_string(i), "v"});
+    }
+    const bool grows = round % 2 == 0;
+    int others = grows ? 0 : 3000;
+    for (int i = 0; i < others; ++i) call(bench.b, {"SET", key(i), "v"});
+    std::string cursor = "0";
+    int steps = 0;
+    do {
+      const auto [next, keys] =
+          parse_scan(call(steps % 2 == 0 ? bench.a : bench.c, {"SCAN", cursor, "COUNT", "7"}));
+      for (const std::string& each : keys) missing.erase(each);
+      cursor = next;
+      for (auto count = random() % 30; count > 0; --count) {
+        if (grows && others < 3000)
+          call(bench.b, {"SET", key(others++), "v"});
+        else if (!grows && others > 0)
+          call(bench.b, {"DEL", key(--others)});
+      }
+      REQUIRE(++steps < 100000);
+    } while (cursor != "0");
+    REQUIRE(missing.empty());
+  }
+}
+
+TEST_CASE("kv divided: any cursor that a client makes up is answered", "[kv][loops][hostile]") {
+  Bench bench;
+  for (int i = 0; i < 1000; ++i) call(bench.a, {"SET", key(i), "v"});
+  for (const char* cursor :
+       {"1", "31", "32", "4096", "18446744073709551615", "9223372036854775808"}) {
+    REQUIRE(call(bench.a, {"SCAN", cursor, "COUNT", "1000000"}).starts_with("*2\r\n$1\r\n0\r\n"));
+  }
+}
+
+TEST_CASE("kv divided: INFO and CLIENT LIST tell of all loops, and which serves whom",
+          "[kv][loops]") {
+  Bench bench;
+  REQUIRE(call(bench.a, {"CONFIG", "GET", "loops"}) == "*2\r\n" + bulk("loops") + bulk("3"));
+  REQUIRE(call(bench.a, {"CONFIG", "SET", "loops", "4"}) ==
+          "-ERR CONFIG SET failed (possibly related to argument 'loops') - can't set immutable "
+          "config\r\n");
+  call(bench.b, {"GET", "none"});
+  call(bench.c, {"GET"});
+  const std::string list = call(bench.b, {"CLIENT", "LIST"});
+  for (const int number : {1, 2, 3}) {
+    const std::string line = "id=" + std::to_string(number) + " addr=10.0.0.1:";
+    CHECK(list.find(line) != std::string::npos);
+    CHECK(list.find("transport=tcp loop=" + std::to_string(number - 1) + "\n") !=
+          std::string::npos);
+  }
+  REQUIRE(list.find("id=1 ") < list.find("id=2 "));
+  REQUIRE(list.find("id=2 ") < list.find("id=3 "));
+  const std::string some = call(bench.b, {"CLIENT", "LIST", "ID", "3", "9", "1"});
+  REQUIRE(some.find("id=3 ") < some.find("id=1 "));
+  REQUIRE(some.find("id=2 ") == std::string::npos);
+  REQUIRE(call(bench.c, {"CLIENT", "INFO"}).find(" loop=2\n") != std::string::npos);
+  REQUIRE(bench.counter("loops") == "3");
+  REQUIRE(bench.counter("connected_clients") == "3");
+  REQUIRE(bench.counter("connected_clients_tcp") == "3");
+  REQUIRE(bench.counter("keyspace_misses") == "1");
+  REQUIRE(bench.counter("errorstat_ERR") == "count=2");
+  REQUIRE(bench.counter("cmdstat_get") == "calls=1,rejected_calls=1,failed_calls=0");
+  REQUIRE(bench.counter("loop2") == "connected_clients=1,commands_processed=1");
+  REQUIRE(call(bench.c, {"CONFIG", "RESETSTAT"}) == "+OK\r\n");
+  REQUIRE(bench.counter("keyspace_misses") == "0");
+  REQUIRE(bench.counter("cmdstat_get") == "(none)");
+  // One loop shows none of that.
+  kv_kit::OneLoop one(test_clock);
+  kv::Session alone(one.server, info(1));
+  REQUIRE(call(alone, {"CONFIG", "GET", "loops"}) == "*2\r\n" + bulk("loops") + bulk("1"));
+  REQUIRE(call(alone, {"CLIENT", "LIST"}).find("transport=tcp\n") != std::string::npos);
+  REQUIRE(call(alone, {"INFO"}).find("oops") == std::string::npos);
+}
+
+TEST_CASE("kv divided: INFO adds what transports count, but not what they have once for all",
+          "[kv][loops]") {
+  Bench bench;
+  for (kv::Server* each : {&bench.first, &bench.server, &bench.third}) {
+    each->transport_sections = [] {
+      return std::vector<kv::InfoSection>{
+          {"Transport_tls", {{"accepted", "2"}, {"sessions", "5"}}}};
+    };
+  }
+  REQUIRE(call(bench.a, {"INFO"}).find("# Transport_tls\r\naccepted:6\r\nsessions:5\r\n") !=
+          std::string::npos);
+}
+
+TEST_CASE("kv divided: CONFIG SET holds on every loop, or on none", "[kv][loops]") {
+  Bench bench;
+  REQUIRE(call(bench.a, {"CONFIG", "SET", "timeout", "7", "maxclients", "x"}).starts_with("-ERR"));
+  REQUIRE(bench.first.config.timeout_seconds == 0);
+  REQUIRE(call(bench.a, {"CONFIG", "SET", "timeout", "7"}) == "+OK\r\n");
+  REQUIRE(call(bench.b, {"CONFIG", "SET", "requirepass", "secret"}) == "+OK\r\n");
+  for (const kv::Server* each : {&bench.first, &bench.server, &bench.third}) {
+    REQUIRE(each->config.timeout_seconds == 7);
+    REQUIRE(each->config.requirepass == "secret");
+  }
+  DividedSession late(bench.third, info(4));
+  REQUIRE(call(late, {"GET", "a"}).starts_with("-NOAUTH"));
+  bench.together.set_config([](kv::Config& config) { config.requirepass.clear(); });
+  REQUIRE(call(late, {"GET", "a"}) == "$-1\r\n");
+  // Whom nobody has heard from is closed by its own loop.
+  clock_us += 8'000'000;
+  bench.tick();
+  REQUIRE(bench.a.killed());
+  REQUIRE(bench.b.killed());
+}
+
+TEST_CASE("kv divided: CLIENT KILL ends clients of every loop", "[kv][loops]") {
+  Bench bench;
+  REQUIRE(call(bench.a, {"CLIENT", "KILL", "10.0.0.1:9"}) == "-ERR No such client\r\n");
+  REQUIRE(call(bench.a, {"CLIENT", "KILL", "ID", "3"}) == ":1\r\n");
+  REQUIRE(bench.c.killed());
+  REQUIRE(call(bench.a, {"CLIENT", "KILL", "TYPE", "normal"}) == ":1\r\n");
+  REQUIRE(bench.b.killed());
+  REQUIRE_FALSE(bench.a.wants_close());
+  // Its own reply still goes out.
+  REQUIRE(call(bench.a, {"CLIENT", "KILL", "10.0.0.1:1"}) == "+OK\r\n");
+  REQUIRE(bench.a.wants_close());
+  REQUIRE_FALSE(bench.a.killed());
+}
+
+TEST_CASE("kv divided: maxmemory is of all shards and all clients together", "[kv][loops]") {
+  kv::Config config;
+  config.maxmemory = 600'000;
+  Bench bench(config);
+  const std::string oom = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+  int stored = 0;
+  std::string reply;
+  while ((reply = call(stored % 2 == 0 ? bench.a : bench.b,
+                       {"SET", key(stored), std::string(1000, 'x')})) == "+OK\r\n") {
+    bench.together.publish(bench.first, false);
+    bench.together.publish(bench.server, false);
+    REQUIRE(++stored < 1000);
+  }
+  REQUIRE(reply == oom);
+  REQUIRE(stored > 300);
+  bench.tick();
+  for (DividedSession* each : {&bench.a, &bench.b, &bench.c}) {
+    REQUIRE(call(*each, {"MSET", "a", "1", "b", "2"}) == oom);
+    REQUIRE(call(*each, {"GET", key(0)}) == bulk(std::string(1000, 'x')));
+  }
+  REQUIRE(std::stoull(bench.counter("used_memory")) > 600'000);
+  REQUIRE(bench.counter("rejected_commands") == "4");
+  for (int i = 0; i < 200; ++i) call(bench.c, {"DEL", key(i)});
+  bench.tick();
+  REQUIRE(call(bench.a, {"SET", "again", "x"}) == "+OK\r\n");
+  REQUIRE(std::stoull(bench.counter("used_memory_peak")) >= 600'000);
+}
+
+TEST_CASE("kv divided: maxmemory-clients closes the largest of the loop that has the most",
+          "[kv][loops][limits]") {
+  kv::Config config;
+  config.clients_memory_limit = 4 << 20;
+  Bench bench(config);
+  std::vector<std::unique_ptr<DividedSession>> sessions;
+  const auto add = [&](kv::Server& server, std::size_t bytes) {
+    sessions.push_back(std::make_unique<DividedSession>(server, info(9)));
+    sessions.back()->feed("*2\r\n$3\r\nGET\r\n$100000000\r\n" + std::string(bytes, 'x'));
+    sessions.back()->execute();
+    bench.together.publish(server, false);
+    server.limit_clients_memory_of_all();
+    return sessions.back().get();
+  };
+  const DividedSession* large = add(bench.first, 2'000'000);
+  const DividedSession* small = add(bench.first, 1000);
+  const DividedSession* other = add(bench.server, 900'000);
+  REQUIRE_FALSE(large->killed());
+  // The third loop goes beyond the limit; the first, which has the most, closes its largest.
+  while (!large->killed()) {
+    REQUIRE(bench.third.statistics.clients_evicted == 0);
+    add(bench.third, 40'000);
+  }
+  REQUIRE(bench.first.statistics.clients_evicted == 1);
+  // From here on the third has the most.
+  while (bench.third.statistics.clients_evicted < 10) add(bench.third, 40'000);
+  REQUIRE_FALSE(small->killed());
+  REQUIRE_FALSE(other->killed());
+  REQUIRE(bench.first.buffer_bytes + bench.server.buffer_bytes + bench.third.buffer_bytes <=
+          (4 << 20) + 2 * kv::Together::kGrain);
+  REQUIRE(bench.counter("evicted_clients") == "11");
+}
+
+// --- while others are asked ----------------------------------------------------------------------
+
+TEST_CASE("kv divided: a session that asks others waits, and replies stay in their order",
+          "[kv][loops]") {
+  Bench bench;
+  bench.put_off();
+  std::vector<const kv::Session*> ready;
+  bench.first.session_ready = [&](kv::Session& session) { ready.push_back(&session); };
+  bench.a.feed(request({"SET", "a", "1"}) + request({"INFO", "cluster"}) + request({"GET", "a"}) +
+               request({"CLIENT", "KILL", "ID", "3"}) + request({"PING"}));
+  REQUIRE(bench.a.execute() == Progress::kWaits);
+  REQUIRE(take(bench.a) == "+OK\r\n");
+  REQUIRE(bench.a.execute() == Progress::kWaits);  // nothing runs meanwhile
+  REQUIRE(call(bench.b, {"GET", "a"}) == "$1\r\n1\r\n");
+  bench.deliver();
+  REQUIRE(ready.size() == 1);
+  REQUIRE(bench.a.execute() == Progress::kWaits);
+  REQUIRE(take(bench.a) == bulk("# Cluster\r\ncluster_enabled:0\r\n") + "$1\r\n1\r\n");
+  bench.deliver();
+  REQUIRE(bench.c.killed());
+  REQUIRE(bench.a.execute() == Progress::kIdle);
+  REQUIRE(take(bench.a) == ":1\r\n+PONG\r\n");
+  REQUIRE(bench.first.statistics.commands_processed == 5);
+  // CLIENT REPLY holds for what comes late, too.
+  bench.a.feed(request({"CLIENT", "REPLY", "SKIP"}) + request({"CLIENT", "LIST"}) +
+               request({"PING"}));
+  REQUIRE(bench.a.execute() == Progress::kWaits);
+  bench.deliver();
+  REQUIRE(bench.a.execute() == Progress::kIdle);
+  REQUIRE(take(bench.a) == "+PONG\r\n");
+}
+
+TEST_CASE("kv divided: two that ask each other at once both get their answer", "[kv][loops]") {
+  Bench bench;
+  bench.put_off();
+  bench.a.feed(request({"CONFIG", "SET", "timeout", "1"}));
+  bench.b.feed(request({"CONFIG", "SET", "timeout", "2"}));
+  REQUIRE(bench.a.execute() == Progress::kWaits);
+  REQUIRE(bench.b.execute() == Progress::kWaits);
+  std::reverse(bench.posts.begin(), bench.posts.end());
+  bench.deliver();
+  REQUIRE(take(bench.a) == "+OK\r\n");
+  REQUIRE(take(bench.b) == "+OK\r\n");
+  for (const kv::Server* each : {&bench.first, &bench.server, &bench.third}) {
+    REQUIRE(each->config.timeout_seconds == 2);
+  }
+}
+
+TEST_CASE("kv divided: who ends while it waits is not answered, and a loop that left has no say",
+          "[kv][loops][lifetime]") {
+  Bench bench;
+  bench.put_off();
+  {
+    DividedSession gone(bench.first, info(4));
+    gone.feed(request({"CLIENT", "LIST"}));
+    REQUIRE(gone.execute() == Progress::kWaits);
+  }
+  bench.deliver();
+  DividedSession killed(bench.first, info(5));
+  killed.feed(request({"INFO"}));
+  REQUIRE(killed.execute() == Progress::kWaits);
+  killed.kill();
+  killed.drop_buffers();
+  bench.deliver();
+  REQUIRE(killed.pending_output().empty());
+  REQUIRE(killed.execute() == Progress::kDone);
+  // Gone before it is asked, and between question and answer.
+  bench.gone = {2};
+  bench.a.feed(request({"CLIENT", "LIST"}));
+  REQUIRE(bench.a.execute() == Progress::kWaits);
+  {
+    kv::Together other({}, 3, test_clock);
+    auto asking = std::make_unique<kv::Server>(other, 0);
+    auto asked = std::make_unique<kv::Server>(other, 1);
+    DividedSession session(*asking, info(1));
+    std::vector<std::function<void()>> kept;
+    other.post = [&](std::size_t, std::function<void()> fn) {
+      kept.push_back(std::move(fn));
+      return true;
+    };
+    session.feed(request({"INFO", "loops"}));
+    REQUIRE(session.execute() == Progress::kWaits);
+    asked.reset();
+    for (std::size_t i = 0; i < kept.size(); ++i) std::exchange(kept[i], nullptr)();
+    REQUIRE(take(session).find("loop1:connected_clients=0,commands_processed=0\r\n") !=
+            std::string::npos);
+  }
+  bench.deliver();
+  const std::string list = take(bench.a);
+  REQUIRE(list.find(" loop=1\n") != std::string::npos);
+  REQUIRE(list.find(" loop=2\n") == std::string::npos);
+}

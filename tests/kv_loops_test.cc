@@ -1,0 +1,401 @@
+// kv-server on a LoopGroup of several threads: clients of different loops at once, and what holds
+// between them.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ae/loop_group.h"
+#include "conn/transports/transports.h"
+#include "examples/kv_server/resp_reply_parser.h"
+#include "examples/kv_server/server_loops.h"
+#include "tests/support/catch.h"
+#include "tests/support/kv_kit.h"
+#include "tests/support/kv_recorded.h"
+#include "tests/support/raw_socket.h"
+#include "tests/support/testing.h"
+
+using kv_kit::bulk;
+using kv_kit::request;
+using testing::RawSocket;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::int64_t fixed_clock() { return 1'700'000'000'000'000; }
+
+class LoopsServer {
+ public:
+  explicit LoopsServer(std::size_t count, kv::Config config = {},
+                       const std::string& url = "tcp://127.0.0.1:0",
+                       kv::Server::Clock clock = nullptr)
+      : together(std::move(config), count, clock), group({.loops = count, .name = "kv"}) {
+    together.request_shutdown = [this](bool) {
+      group.stop();
+      shut_down = true;
+    };
+    server = std::make_unique<kv::ServerOnLoops>(group, registry, together);
+    server->on_loop_left([this] { ++left; });
+    server->listen(url);
+    address = conn::Endpoint::parse(server->urls().front());
+  }
+  ~LoopsServer() { server.reset(); }
+
+  const conn::Registry registry = testing::test_registry();
+  kv::Together together;
+  std::atomic<bool> shut_down{false};
+  std::atomic<std::size_t> left{0};
+  ae::LoopGroup group;
+  std::unique_ptr<kv::ServerOnLoops> server;
+  conn::Endpoint address;
+};
+
+/// Blocks; false and empty replies once the server has hung up.
+class Client {
+ public:
+  explicit Client(const conn::Endpoint& to) : socket_(RawSocket::connect(to)) {}
+
+  void send(const std::string& bytes) const { socket_.send(bytes); }
+  /// The bytes of one reply.
+  std::string receive() {
+    std::string bytes;
+    kv::ReplyParser parser;
+    while (take(parser, bytes)) {
+      char buffer[16384];
+      const ssize_t n = ::recv(socket_.fd(), buffer, sizeof buffer, 0);
+      if (n <= 0) return {};
+      unread_.append(buffer, static_cast<std::size_t>(n));
+    }
+    reply = std::move(parser.reply());
+    return bytes;
+  }
+  std::string call(const std::vector<std::string>& arguments) {
+    try {
+      send(request(arguments));
+    } catch (const std::system_error&) {
+      return {};
+    }
+    return receive();
+  }
+  bool ended() const { return socket_.receive(1).empty(); }
+  kv::Reply reply;  ///< the last
+
+ private:
+  /// True while the reply needs more bytes.
+  bool take(kv::ReplyParser& parser, std::string& bytes) {
+    std::size_t used = 0;
+    const auto result = parser.next(unread_, used);
+    bytes += unread_.substr(0, used);
+    unread_.erase(0, used);
+    return result == kv::ReplyParser::Result::kNeedMore;
+  }
+  RawSocket socket_;
+  std::string unread_;
+};
+
+std::string key(int number) { return "key:" + std::to_string(number); }
+
+/// Catch2's assertions are for one thread: others note here what was wrong first.
+class Complaints {
+ public:
+  void expect(bool right, const std::string& what) {
+    if (right) return;
+    const std::lock_guard lock(mutex_);
+    if (first_.empty()) first_ = what;
+  }
+  std::string first() const {
+    const std::lock_guard lock(mutex_);
+    return first_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string first_;
+};
+
+}  // namespace
+
+TEST_CASE("kv loops: replies are those of one loop, byte for byte", "[kv][loops]") {
+  LoopsServer server(3, {}, "tcp://127.0.0.1:0", fixed_clock);
+  // Each connection goes to the next loop, so all three have done a part of it.
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 3; ++i) clients.push_back(std::make_unique<Client>(server.address));
+  for (const auto& client : clients) {
+    REQUIRE(client->call({"FLUSHALL"}) == "+OK\r\n");
+    REQUIRE(client->call({"CONFIG", "SET", "maxmemory", "0"}) == "+OK\r\n");
+    Client fresh(server.address);
+    for (const kv_kit::Exchange& exchange : kv_kit::recorded()) {
+      INFO(exchange.command);
+      fresh.send(exchange.request);
+      const std::string reply = fresh.receive();
+      REQUIRE_FALSE(reply.empty());
+      if (!exchange.reply.empty()) REQUIRE(reply == exchange.reply);
+    }
+  }
+}
+
+TEST_CASE("kv loops: clients of several loops at once, and every promise holds", "[kv][loops]") {
+  LoopsServer server(3);
+  Complaints complaints;
+  std::atomic<bool> over{false};
+  constexpr int kRounds = 150, kStay = 60;
+  Client setup(server.address), on_second(server.address), on_third(server.address);
+  for (int i = 0; i < kStay; ++i) setup.call({"SET", "stays:" + std::to_string(i), "v"});
+  setup.call({"SELECT", "2"});
+  setup.call({"SET", "baton:0", "the one"});
+
+  const auto work = [&](const std::function<void(Client&, int)>& step) {
+    return [&complaints, &server, step] {
+      try {
+        Client client(server.address);
+        for (int round = 0; round < kRounds; ++round) step(client, round);
+      } catch (const std::exception& error) {
+        complaints.expect(false, error.what());
+      }
+    };
+  };
+  std::vector<std::function<void()>> jobs;
+  // Sums are exact.
+  for (int i = 0; i < 3; ++i) {
+    jobs.push_back(work([&](Client& client, int) {
+      client.call({"INCR", "sum"});
+      complaints.expect(client.reply.type == kv::Reply::Type::kInteger, "INCR");
+      client.call({"INCRBY", "sum:two", "2"});
+    }));
+  }
+  // What one MSET stored is seen whole.
+  jobs.push_back(work([&](Client& client, int round) {
+    std::vector<std::string> all = {"MSET"};
+    for (int i = 0; i < 10; ++i) {
+      all.push_back("together:" + std::to_string(i));
+      all.push_back(std::to_string(round));
+    }
+    complaints.expect(client.call(all) == "+OK\r\n", "MSET");
+  }));
+  for (int i = 0; i < 2; ++i) {
+    jobs.push_back(work([&](Client& client, int) {
+      std::vector<std::string> all = {"MGET"};
+      for (int k = 9; k >= 0; --k) all.push_back("together:" + std::to_string(k));
+      client.call(all);
+      for (const kv::Reply& each : client.reply.elements)
+        complaints.expect(each.text == client.reply.elements.front().text, "MGET saw half an MSET");
+    }));
+  }
+  // What is renamed is always under one name, and one only.
+  jobs.push_back(work([&](Client& client, int round) {
+    if (round == 0) client.call({"SELECT", "2"});
+    const std::string from = "baton:" + std::to_string(round % 7);
+    const std::string to = "baton:" + std::to_string((round + 1) % 7);
+    complaints.expect(client.call({"RENAME", from, to}) == "+OK\r\n", "RENAME");
+  }));
+  jobs.push_back(work([&](Client& client, int round) {
+    if (round == 0) client.call({"SELECT", "2"});
+    complaints.expect(client.call({"DBSIZE"}) == ":1\r\n", "DBSIZE while a key was renamed");
+    complaints.expect(client.call({"EXISTS", "baton:0", "baton:1", "baton:2", "baton:3", "baton:4",
+                                   "baton:5", "baton:6"}) == ":1\r\n",
+                      "EXISTS while a key was renamed");
+    complaints.expect(!client.call({"RANDOMKEY"}).starts_with("$-1"), "RANDOMKEY");
+  }));
+  // SCAN returns all that stay.
+  jobs.push_back(work([&](Client& client, int round) {
+    if (round % 10 != 0) return;
+    std::set<std::string> found;
+    std::string cursor = "0";
+    do {
+      client.call({"SCAN", cursor, "COUNT", "20"});
+      if (client.reply.elements.size() != 2) return complaints.expect(false, "SCAN");
+      cursor = client.reply.elements[0].text;
+      for (const kv::Reply& each : client.reply.elements[1].elements) found.insert(each.text);
+    } while (cursor != "0");
+    for (int i = 0; i < kStay; ++i)
+      complaints.expect(found.count("stays:" + std::to_string(i)) == 1, "SCAN lost a key");
+  }));
+  jobs.push_back(work([&](Client& client, int round) {  // grows and shrinks below it
+    std::vector<std::string> all = {round % 2 == 0 ? "MSET" : "DEL"};
+    for (int i = 0; i < 100; ++i) {
+      all.push_back(key(i));
+      if (round % 2 == 0) all.emplace_back("v");
+    }
+    client.call(all);
+  }));
+  // A database that is emptied is empty for everybody.
+  jobs.push_back(work([&](Client& client, int round) {
+    if (round == 0) client.call({"SELECT", "3"});
+    client.call({"MSET", "a", "1", "b", "2", "c", "3"});
+    client.call({"FLUSHDB", round % 2 == 0 ? "SYNC" : "ASYNC"});
+    complaints.expect(client.call({"MGET", "a", "b", "c"}) == "*3\r\n$-1\r\n$-1\r\n$-1\r\n",
+                      "a key after FLUSHDB");
+  }));
+  // Those that ask everybody.
+  for (int i = 0; i < 2; ++i) {
+    jobs.push_back(work([&, i](Client& client, int round) {
+      const std::string value = std::to_string(1000 + 2 * round + i);
+      complaints.expect(client.call({"CONFIG", "SET", "timeout", value}) == "+OK\r\n",
+                        "CONFIG SET");
+      client.call({"CONFIG", "GET", "timeout"});
+      complaints.expect(client.reply.elements.size() == 2, "CONFIG GET");
+      complaints.expect(client.call({"INFO"}).find("\r\nloops:3\r\n") != std::string::npos, "INFO");
+    }));
+    jobs.push_back(work([&](Client& client, int) {
+      const std::string list = client.call({"CLIENT", "LIST"});
+      complaints.expect(list.find(" loop=0\n") != std::string::npos &&
+                            list.find(" loop=2\n") != std::string::npos,
+                        "CLIENT LIST");
+      complaints.expect(client.call({"CLIENT", "INFO"}).find(" loop=") != std::string::npos,
+                        "CLIENT INFO");
+    }));
+  }
+  jobs.push_back(work([&](Client& client, int) {
+    Client victim(server.address);
+    victim.call({"CLIENT", "ID"});
+    const std::string id = std::to_string(victim.reply.integer);
+    complaints.expect(client.call({"CLIENT", "KILL", "ID", id}) == ":1\r\n", "CLIENT KILL");
+    complaints.expect(victim.ended(), "a client that was killed");
+  }));
+
+  std::vector<std::thread> threads;
+  for (const auto& job : jobs) threads.emplace_back(job);
+  for (std::thread& thread : threads) thread.join();
+  CHECK(complaints.first() == "");
+  Client last(server.address);
+  CHECK(last.call({"GET", "sum"}) == bulk(std::to_string(3 * kRounds)));
+  CHECK(last.call({"GET", "sum:two"}) == bulk(std::to_string(6 * kRounds)));
+  // All loops have the same configuration, whichever CONFIG SET was last.
+  std::set<std::int64_t> timeouts;
+  for (std::size_t i = 0; i < 3; ++i) {
+    Client client(server.address);
+    client.call({"CONFIG", "GET", "timeout"});
+    timeouts.insert(std::stoll(client.reply.elements.at(1).text));
+  }
+  CHECK(timeouts.size() == 1);
+}
+
+TEST_CASE("kv loops: FLUSHALL against writers leaves all of an MSET or nothing", "[kv][loops]") {
+  LoopsServer server(3);
+  Complaints complaints;
+  const auto run = [&](const std::function<void(Client&, int)>& step) {
+    return std::thread([&, step] {
+      try {
+        Client client(server.address);
+        for (int round = 0; round < 300; ++round) step(client, round);
+      } catch (const std::exception& error) {
+        complaints.expect(false, error.what());
+      }
+    });
+  };
+  std::vector<std::thread> threads;
+  threads.push_back(run([](Client& client, int) { client.call({"FLUSHALL"}); }));
+  threads.push_back(run([](Client& client, int) {
+    client.call({"MSET", "a", "1", "b", "1", "c", "1", "d", "1", "e", "1"});
+  }));
+  threads.push_back(run([&](Client& client, int) {
+    client.call({"EXISTS", "a", "b", "c", "d", "e"});
+    complaints.expect(client.reply.integer == 0 || client.reply.integer == 5, "a part of them");
+  }));
+  for (std::thread& thread : threads) thread.join();
+  CHECK(complaints.first() == "");
+}
+
+TEST_CASE("kv loops: maxclients holds for all loops together", "[kv][loops][limits]") {
+  kv::Config config;
+  config.maxclients = 5;
+  LoopsServer server(3, config);
+  std::vector<std::unique_ptr<Client>> inside;
+  for (int i = 0; i < 5; ++i) {
+    inside.push_back(std::make_unique<Client>(server.address));
+    REQUIRE(inside.back()->call({"PING"}) == "+PONG\r\n");
+  }
+  for (int i = 0; i < 6; ++i) {
+    Client late(server.address);
+    REQUIRE(late.receive() == "-ERR max number of clients reached\r\n");
+  }
+  REQUIRE(inside[0]->call({"INFO"}).find("\r\nrejected_connections:6\r\n") != std::string::npos);
+  inside.pop_back();
+  // Its end may take a moment to be seen.
+  for (;;) {
+    Client next(server.address);
+    if (next.call({"PING"}) == "+PONG\r\n") break;
+  }
+}
+
+TEST_CASE("kv loops: every transport is served on every loop", "[kv][loops][rdma-device]") {
+  const auto transport = GENERATE(from_range([] {
+    std::vector<testing::Transport> all = testing::transports();
+    std::erase_if(all, [](const auto& each) { return !each.threads || !each.reaches_far; });
+    return all;
+  }()));
+  DYNAMIC_SECTION(transport.name) {
+    testing::Site site(transport);
+    kv::Together together({}, 2);
+    ae::LoopGroup group({.loops = 2});
+    kv::ServerOnLoops server(group, site.registry, together);
+    server.listen(site.fresh().to_string());
+    const conn::Endpoint at = conn::Endpoint::parse(server.urls().front());
+    std::set<std::string> loops;
+    std::vector<conn::ConnectionPtr> clients;
+    for (int i = 0; i < 4; ++i) {
+      clients.push_back(site.connect(at));
+      conn::Connection& client = *clients.back();
+      RUN_UNTIL(site.loop, client.state() == conn::State::kConnected);
+      testing::send(site.loop, client, request({"INCR", "n"}) + request({"CLIENT", "INFO"}));
+      testing::Collector reply(client);
+      RUN_UNTIL(site.loop, reply.bytes.ends_with("\n\r\n"));
+      REQUIRE(reply.bytes.starts_with(":" + std::to_string(i + 1) + "\r\n"));
+      const std::size_t where = reply.bytes.find(" loop=");
+      REQUIRE(where != std::string::npos);
+      loops.insert(reply.bytes.substr(where, 7));
+    }
+    CHECK(loops == std::set<std::string>{" loop=0", " loop=1"});
+  }
+}
+
+TEST_CASE("kv loops: SHUTDOWN and stop() end all clients, whatever they are in", "[kv][loops]") {
+  const bool by_command = GENERATE(true, false);
+  CAPTURE(by_command);
+  auto server = std::make_unique<LoopsServer>(3);
+  std::vector<std::thread> busy;
+  std::atomic<int> begun{0};
+  for (int i = 0; i < 6; ++i) {
+    busy.emplace_back([&, i] {
+      try {
+        Client client(server->address);
+        const std::vector<std::vector<std::string>> all = {
+            {"CLIENT", "LIST"}, {"INFO"},     {"MSET", "a", "1", "b", "2"},
+            {"KEYS", "*"},      {"FLUSHALL"}, {"CONFIG", "SET", "timeout", "9"}};
+        for (bool first = true; !client.call(all[static_cast<std::size_t>(i)]).empty();) {
+          begun += std::exchange(first, false) ? 1 : 0;
+        }
+      } catch (const std::system_error&) {  // a reset
+      }
+    });
+  }
+  while (begun < 6) std::this_thread::yield();
+  if (by_command) {
+    Client last(server->address);
+    last.send(request({"SHUTDOWN", "NOSAVE"}));
+    CHECK(last.receive().empty());
+    server->group.wait();
+    CHECK(server->shut_down);
+  } else {
+    server->group.stop();
+    server->group.wait();
+  }
+  for (std::thread& thread : busy) thread.join();
+  CHECK(server->left == 3);
+  server.reset();
+}
+
+TEST_CASE("kv loops: the listeners may end before the loops, and clients with them",
+          "[kv][loops][lifetime]") {
+  LoopsServer server(2);
+  Client client(server.address);
+  REQUIRE(client.call({"SET", "a", "1"}) == "+OK\r\n");
+  server.server.reset();
+  CHECK(client.ended());
+  CHECK(server.left == 2);
+}
