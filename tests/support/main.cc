@@ -9,6 +9,10 @@
 #include <cstdio>
 #include <cstdlib>
 
+// tests/mutate/visits.cc, in the programs that are linked with it.
+extern "C" void test_begins() __attribute__((weak));
+extern "C" void test_ends(const char* name) __attribute__((weak));
+
 namespace {
 
 #ifdef AECONN_CATCH2_V3
@@ -22,12 +26,17 @@ class Tally : public Listener {
  public:
   using Listener::Listener;
 
+  void testCaseStarting(const Catch::TestCaseInfo& /*test*/) override {
+    if (test_begins != nullptr) test_begins();
+  }
+
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
 #ifdef AECONN_CATCH2_V3
     const Catch::TestCaseInfo& test = *stats.testInfo;
 #else
     const Catch::TestCaseInfo& test = stats.testInfo;
 #endif
+    if (test_ends != nullptr) test_ends(test.name.c_str());
     if (stats.totals.testCases.failed != 0) write("FAIL %s\n", test.name.c_str());
   }
 
