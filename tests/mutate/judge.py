@@ -135,12 +135,12 @@ class Judge:
     def judge(self, place, change):
         if self._visits is None:
             return self._judge_by_all(place, change)
-        stages = self._chosen(change)
-        for stage in stages:
+        for stage in self._chosen(change):
             verdict = self._ask_these(place, stage)
             if verdict.noticed:
                 return verdict
-        return Verdict(False, '' if stages[0] or stages[1] else 'no test runs it')
+        seen = self._visits.seen(change.file, change.line)
+        return Verdict(False, '' if seen else 'no test was seen to run it')
 
     def _judge_by_all(self, place, change):
         for stage in [*parts.first(change.file), parts.rest(change.file)]:

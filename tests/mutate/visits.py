@@ -10,7 +10,8 @@ from . import parts
 from .runs import Next, Run, together
 from .tree import BuildFailed, run
 
-_FLAGS = ['-fsanitize-coverage=trace-pc', '-Og', '-g', '-w']
+# What is inlined has no block. addr2line takes DWARF 5's first header for the source itself.
+_FLAGS = ['-fsanitize-coverage=trace-pc', '-O0', '-gdwarf-4', '-w']
 _WRITER = Path(__file__).with_name('visits.cc')
 _ABOVE, _BELOW = 20, 3  # lines: a block has one line in the table, and goes on
 
@@ -29,12 +30,12 @@ class Visits:
             kept.write_text(json.dumps(self._known))
 
     def of_line(self, file, line):
-        """[(program, test, seconds)] that run that line or nearly, those that run little first."""
+        """[(program, test, seconds)] that run that line or nearly, those that run little first. Of a
+        line that none was seen to run, those that run any of its file."""
         lines = self._known['lines'].get(file, {})
-        exact = set(lines.get(str(line), ()))
-        near = set()
-        for others in (range(line - 1, line - _ABOVE, -1), range(line + 1, line + _BELOW)):
-            near.update(next((lines[str(n)] for n in others if str(n) in lines), ()))
+        exact, near = self._near(lines, line)
+        if not exact and not near:
+            near = {index for indices in lines.values() for index in indices}
         tests = self._known['tests']
 
         def effort(index):
@@ -43,6 +44,17 @@ class Visits:
 
         chosen = sorted(exact, key=effort) + sorted(near - exact, key=effort)
         return [tuple(tests[index][:3]) for index in chosen]
+
+    def seen(self, file, line):
+        """Whether a test was seen to run that line or nearly."""
+        return any(self._near(self._known['lines'].get(file, {}), line))
+
+    @staticmethod
+    def _near(lines, line):
+        near = set()
+        for others in (range(line - 1, line - _ABOVE, -1), range(line + 1, line + _BELOW)):
+            near.update(next((lines[str(n)] for n in others if str(n) in lines), ()))
+        return set(lines.get(str(line), ())), near
 
     def _program(self, name):
         return self._folder / name
