@@ -208,6 +208,16 @@ TEST_CASE("tcp: what write took is delivered after close, however slowly it is r
   REQUIRE(reader.get() == sent);
 }
 
+TEST_CASE("tcp: lingering for a peer that sent ends when it has been silent for a while", "[tcp]") {
+  Half half({{"linger", "60s"}});
+  half.client.send("never read");
+  bool arrived = false;
+  half.server->set_read_handler([&](Connection&) { arrived = true; });
+  RUN_UNTIL(half.loop, arrived);
+  half.server.reset();
+  RUN_UNTIL(half.loop, half.open() == 0);
+}
+
 // The reset problem: closing a socket with unread bytes makes the kernel answer with a reset.
 TEST_CASE("tcp: a peer that still sends gets the whole reply and then end of stream", "[tcp]") {
   Half half;

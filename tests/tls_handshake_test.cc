@@ -488,6 +488,30 @@ TEST_CASE("tls: a listener that was full and paused goes on when it may", "[tls]
   RUN_UNTIL(site.loop, client->state() == State::kConnected);
 }
 
+TEST_CASE("tls: the time of a handshake that is over does not count for the next",
+          "[tls][handshake]") {
+  TlsSite site({{"max-handshakes", "1"}});
+  const ListenerPtr listener = site.listen();
+  const conn::Endpoint where = testing::address_of(*listener);
+  std::optional<RawSocket> first(RawSocket::connect(where));
+  RUN_UNTIL(site.loop, statistic(site, site.server, "handshaking") == 1);
+  // The second begins when the first has had a good part of its second.
+  bool later = false;
+  site.loop.add_time_event(300ms, [&] {
+    later = true;
+    return ae::kNoMore;
+  });
+  RUN_UNTIL(site.loop, later);
+  first.reset();
+  (void)site.next_refused();
+  const RawSocket second = RawSocket::connect(where);
+  const auto begun = Clock::now();
+  RUN_UNTIL(site.loop, statistic(site, site.server, "handshaking") == 1);
+  const RawSocket third = RawSocket::connect(where);
+  REQUIRE_THAT(site.next_refused().text, Contains("max-handshakes"));
+  REQUIRE(Clock::now() - begun >= 1s);
+}
+
 TEST_CASE("tls: connections that waited for resume may be lost meanwhile", "[tls][handshake]") {
   TlsSite site;
   Held held(site);

@@ -427,11 +427,12 @@ TEST_CASE("tls: ticket keys open what the key before sealed, and ask for a fresh
     conn::tls::TicketKeys keys(kRotation);
     const auto made = Clock::now();
     Sealed one(keys);
-    std::this_thread::sleep_until(made + kRotation + 5ms);
+    std::this_thread::sleep_until(made + kRotation * 3 / 2);
     const int result = one.open(keys);
     if (Clock::now() - made >= 2 * kRotation) continue;
     opened = result;
-    std::this_thread::sleep_until(Clock::now() + 2 * kRotation);
+    // The first key's time, not the one's that follows it.
+    std::this_thread::sleep_until(made + 2 * kRotation);
     REQUIRE(one.open(keys) == 0);
   }
   REQUIRE(opened == 2);
