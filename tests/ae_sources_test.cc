@@ -20,12 +20,24 @@
 #include <utility>
 #include <vector>
 
+#include "ae/source_list.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"
 
 using namespace loop_kit;
 
 // --- hooks ---------------------------------------------------------------------------------------
+
+TEST_CASE("source list: it is empty when its last source went while it was asked", "[ae]") {
+  ae::SourceList list;
+  std::string journal;
+  TestSource source(&journal);
+  source.pending = 1;
+  source.on_process = [&] { list.remove(source); };
+  list.add(source);
+  CHECK(list.process_pending() == 1);
+  CHECK(list.empty());
+}
 
 TEST_CASE("event loop: an iteration has the order that the header says", "[ae]") {
   LibevLoop loop;

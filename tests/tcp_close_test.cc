@@ -208,6 +208,27 @@ TEST_CASE("tcp: what write took is delivered after close, however slowly it is r
   REQUIRE(reader.get() == sent);
 }
 
+TEST_CASE("tcp: a peer that sends while we linger gets a while to go on", "[tcp]") {
+  Half half({{"linger", "60s"}});
+  const std::size_t sent = fill(*half.server);
+  half.server.reset();
+  testing::turns(half.loop, 2);
+  REQUIRE(half.open() == 1);
+  bool later = false;  // than a while after close()
+  half.loop.add_time_event(120ms, [&] {
+    later = true;
+    return ae::kNoMore;
+  });
+  RUN_UNTIL(half.loop, later);
+  const auto begun = std::chrono::steady_clock::now();
+  half.client.send("not yet done");
+  testing::turns(half.loop, 20);
+  auto reader = std::async(std::launch::async, [&] { return half.client.receive(sent).size(); });
+  RUN_UNTIL(half.loop, half.open() == 0);
+  REQUIRE(std::chrono::steady_clock::now() - begun >= 100ms);
+  REQUIRE(reader.get() == sent);
+}
+
 TEST_CASE("tcp: lingering for a peer that sent ends when it has been silent for a while", "[tcp]") {
   Half half({{"linger", "60s"}});
   half.client.send("never read");

@@ -166,6 +166,17 @@ TEST_CASE("reads and writes check their arguments", "[conn][tcp]") {
   REQUIRE(errno == ENOTCONN);
 }
 
+TEST_CASE("writes of nothing return at once, whatever errno was", "[conn][tcp]") {
+  Pair pair(kTcp);
+  char byte = 'x';
+  const iovec nothing[2]{{&byte, 0}, {&byte, 0}};
+  errno = EINTR;
+  REQUIRE(pair.client->writev(nothing, 2) == 0);
+  errno = EINTR;
+  REQUIRE(pair.client->write(&byte, 0) == 0);
+  REQUIRE(pair.client->state() == State::kConnected);
+}
+
 // --- rebind --------------------------------------------------------------------------------------
 
 TEST_CASE("rebind: a connection goes on on another loop, with its handlers", "[conn][tcp]") {
@@ -205,6 +216,7 @@ TEST_CASE("rebind: a connection may be closed, or its loop destroyed, before it 
   }
   REQUIRE(pair.client->loop() == nullptr);
   REQUIRE(pair.client->state() == State::kError);
+  REQUIRE(pair.type.counters(pair.loop).open == 0);
 }
 
 TEST_CASE("rebind: not while it connects, nor inside its own handler", "[conn][tcp]") {

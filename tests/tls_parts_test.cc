@@ -5,9 +5,12 @@
 
 #include "conn/tls/files.h"
 #include "conn/tls/session_store.h"
+#include "conn/tls/settings.h"
 #include "tests/support/catch.h"
 #include "tests/support/certificates.h"
 #include "tests/support/testing.h"
+
+using namespace std::chrono_literals;
 
 TEST_CASE("tls: a client keeps sessions of 1024 peers, those that it asked for last",
           "[tls][resumption][limits]") {
@@ -27,6 +30,21 @@ TEST_CASE("tls: a client keeps sessions of 1024 peers, those that it asked for l
   REQUIRE(store.take("2"));
   REQUIRE(store.take("one more"));
   REQUIRE_FALSE(store.take("one more"));  // those of 1.3 are given away once
+}
+
+TEST_CASE("tls: options that are times arrive where they belong", "[tls][options]") {
+  const conn::tls::Settings settings = conn::tls::parse_settings({{"handshake-timeout", "11s"},
+                                                                  {"connect-timeout", "12s"},
+                                                                  {"linger", "13s"},
+                                                                  {"end-linger", "14s"},
+                                                                  {"session-timeout", "15s"},
+                                                                  {"ticket-rotation", "16s"}});
+  REQUIRE(settings.handshake_timeout == 11s);
+  REQUIRE(settings.connect_timeout == 12s);
+  REQUIRE(settings.linger == 13s);
+  REQUIRE(settings.end_linger == 14s);
+  REQUIRE(settings.session_timeout == 15s);
+  REQUIRE(settings.ticket_rotation == 16s);
 }
 
 TEST_CASE("tls: a pass phrase may be one letter", "[tls][options]") {

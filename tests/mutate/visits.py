@@ -33,16 +33,16 @@ class Visits:
         """[(program, test, seconds)] that run that line or nearly, those that run little first. Of a
         line that none was seen to run, those that run any of its file."""
         lines = self._known['lines'].get(file, {})
-        exact, near = self._near(lines, line)
-        if not exact and not near:
-            near = {index for indices in lines.values() for index in indices}
+        groups = self._near(lines, line)
+        if not any(groups):
+            groups = [{index for indices in lines.values() for index in indices}]
         tests = self._known['tests']
 
         def effort(index):
             _, _, seconds, size = tests[index]
             return size * (seconds + 0.05)
 
-        chosen = sorted(exact, key=effort) + sorted(near - exact, key=effort)
+        chosen = {index: None for group in groups for index in sorted(group, key=effort)}
         return [tuple(tests[index][:3]) for index in chosen]
 
     def seen(self, file, line):
@@ -51,10 +51,10 @@ class Visits:
 
     @staticmethod
     def _near(lines, line):
-        near = set()
-        for others in (range(line - 1, line - _ABOVE, -1), range(line + 1, line + _BELOW)):
-            near.update(next((lines[str(n)] for n in others if str(n) in lines), ()))
-        return set(lines.get(str(line), ())), near
+        """Those of the line, of the next above or below that fewer run, and of the other one."""
+        near = [next((set(lines[str(n)]) for n in others if str(n) in lines), set())
+                for others in (range(line - 1, line - _ABOVE, -1), range(line + 1, line + _BELOW))]
+        return [set(lines.get(str(line), ())), *sorted(near, key=len)]
 
     def _program(self, name):
         return self._folder / name
