@@ -149,6 +149,7 @@ TEST_CASE("sync_readline: a line that is too long, late or cut off is an error",
     testing::send(pair.loop, *pair.server, "cut");
     close_server(pair);
     await_readable(pair.loop, *pair.client);
+    errno = EINTR;  // whatever a call before has left
     REQUIRE(pair.client->sync_readline(line, sizeof line, 5s) == -1);
     REQUIRE(errno == ECONNRESET);
   }

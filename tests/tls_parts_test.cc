@@ -4,11 +4,13 @@
 #include <string>
 
 #include "conn/tls/files.h"
+#include "conn/tls/loop_state.h"
 #include "conn/tls/session_store.h"
 #include "conn/tls/settings.h"
 #include "tests/support/catch.h"
 #include "tests/support/certificates.h"
 #include "tests/support/testing.h"
+#include "tests/support/tls_kit.h"
 
 using namespace std::chrono_literals;
 
@@ -45,6 +47,20 @@ TEST_CASE("tls: options that are times arrive where they belong", "[tls][options
   REQUIRE(settings.end_linger == 14s);
   REQUIRE(settings.session_timeout == 15s);
   REQUIRE(settings.ticket_rotation == 16s);
+}
+
+TEST_CASE("tls: what is not used for a while gives its buffers back, once", "[tls]") {
+  struct Buffers final : conn::tls::Warm {
+    void cool() override { ++given_back; }
+    int given_back = 0;
+  };
+  testing::TlsSite site;
+  auto& state = conn::tls::LoopState::of(site.server, site.loop);
+  Buffers idle;
+  state.warm(idle);
+  RUN_UNTIL(site.loop, idle.given_back > 0);
+  REQUIRE(idle.given_back == 1);
+  REQUIRE_FALSE(idle.linked());
 }
 
 TEST_CASE("tls: a pass phrase may be one letter", "[tls][options]") {
