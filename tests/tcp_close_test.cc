@@ -4,9 +4,12 @@
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <future>
+#include <memory>
 #include <thread>
 
 #include "tests/support/catch.h"
@@ -206,6 +209,26 @@ TEST_CASE("tcp: what write took is delivered after close, however slowly it is r
   });
   RUN_UNTIL(half.loop, half.open() == 0);
   REQUIRE(reader.get() == sent);
+}
+
+TEST_CASE("tcp: a child of fork() that ends its loop does not wait for the parent's peers",
+          "[tcp]") {
+  Half half({{"linger", "20s"}, {"end-linger", "20s"}});
+  REQUIRE(fill(*half.server) > 0);
+  half.server.reset();
+  testing::turns(half.loop, 2);
+  REQUIRE(half.open() == 1);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(5);
+    std::destroy_at(&half.loop);
+    _exit(0);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  half.client.reset();
 }
 
 TEST_CASE("tcp: a peer that sends while we linger gets a while to go on", "[tcp]") {

@@ -1,5 +1,6 @@
 // Blocking operations and moving between loops, over tcp.
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -313,4 +314,8 @@ TEST_CASE("adopt: what is not a connected socket of the family is refused and st
   REQUIRE(::send(fds[0], "x", 1, MSG_NOSIGNAL) == 1);  // still open
   const testing::RawSocket fresh(::socket(AF_INET, SOCK_STREAM, 0));
   REQUIRE_THROWS_AS(registry.require("tcp").adopt(loop, fresh.fd()), conn::Error);
+  const int file = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  REQUIRE_THROWS_WITH(registry.require("tcp").adopt(loop, file),
+                      testing::Contains("Socket operation on non-socket"));
+  REQUIRE(::close(file) == 0);
 }

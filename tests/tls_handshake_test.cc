@@ -512,6 +512,20 @@ TEST_CASE("tls: the time of a handshake that is over does not count for the next
   REQUIRE(Clock::now() - begun >= 1s);
 }
 
+TEST_CASE("tls: a handshake that hangs does not hold up the loop's end", "[tls][handshake]") {
+  const auto begun = Clock::now();
+  {
+    const RawSocket listening = RawSocket::listening();
+    ConnectionPtr client;  // outlives its loop
+    TlsSite site({}, {{"linger", "20s"}, {"end-linger", "20s"}});
+    client = site.start(listening.endpoint());
+    const RawSocket accepted = testing::aside(site.loop, [&] { return listening.accept(); });
+    pollfd hello{accepted.fd(), POLLIN, 0};
+    LOOK_UNTIL(site.loop, ::poll(&hello, 1, 0) == 1);
+  }
+  REQUIRE(Clock::now() - begun < 10s);
+}
+
 TEST_CASE("tls: connections that waited for resume may be lost meanwhile", "[tls][handshake]") {
   TlsSite site;
   Held held(site);
