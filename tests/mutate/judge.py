@@ -28,7 +28,8 @@ class Judge:
             known = json.loads(self._times_file.read_text())
             if known.get('of') == self._known['of']:
                 self._known = known
-        self._visits = None if thorough else visits.Visits(original, folder, self._known['of'], tell)
+        self._visits = None if thorough else \
+            visits.Visits(original, folder, simulation, self._known['of'], tell)
 
     def _without(self, spec):
         """Tests that fail without any change say nothing."""

@@ -49,5 +49,5 @@ def rest(file):
             (SIMULATION, '[costs],[profiles]'), (SIMULATION, '[torture]')]
 
 
-def everything():
-    return rest('')
+def everything(simulation):
+    return [part for part in rest('') if simulation or part[0] == UNIT]

@@ -17,9 +17,10 @@ _ABOVE, _BELOW = 20, 3  # lines: a block has one line in the table, and goes on
 
 
 class Visits:
-    def __init__(self, original, folder, of, tell):
+    def __init__(self, original, folder, simulation, of, tell):
         """Made once for the programs that `of` identifies, and kept in a file."""
         self._original, self._folder, self._tell = original, folder / 'visits', tell
+        self._parts, of = parts.everything(simulation), [*of, simulation]
         self._folder.mkdir(exist_ok=True)
         kept = self._folder / 'visits.json'
         self._known = json.loads(kept.read_text()) if kept.exists() else {}
@@ -77,7 +78,7 @@ class Visits:
         writer = self._folder / 'visits.o'
         compiler = self._original.command(targets[0], targets[0][len('build/obj/'):-2] + '.cc')[0]
         self._must([compiler, '-std=c++20', '-O1', '-fPIC', '-c', str(_WRITER), '-o', str(writer)])
-        for name in (parts.UNIT, parts.SIMULATION):
+        for name in sorted({part[0] for part in self._parts}):
             command = []
             for word in self._original.link_command(name):
                 if word == 'build/libaeconn.a':
@@ -111,7 +112,7 @@ class Visits:
             self._read(done.part[0], files[done.part], set(failed))
             return Next.GO_ON
 
-        together(parts.everything(), start, finished)
+        together(self._parts, start, finished)
 
     def _read(self, program, said, failed):
         if not said.exists():
