@@ -50,7 +50,8 @@ def _fits(change, pattern):
 
 def survivors(log):
     """What survived by a run's log, a change being known by its file and its lines."""
-    return set(re.findall(r'^\[\d+/\d+\] ([^:]+):.*: SURVIVED.*\n    - (.*)\n    \+ (.*)$', log, re.M))
+    survivor = r'^\[\d+/\d+\] ([^:]+):.*: SURVIVED.*\n    - (.*)\n    \+ (.*)$'
+    return set(re.findall(survivor, log, re.M))
 
 
 def draw(found, seed, patterns, lines, same=None):

@@ -31,8 +31,8 @@ class Visits:
             kept.write_text(json.dumps(self._known))
 
     def of_line(self, file, line):
-        """[(program, test, seconds)] that run that line or nearly, those that run little first. Of a
-        line that none was seen to run, those that run any of its file."""
+        """[(program, test, seconds)] that run that line or nearly, those that run little first. Of
+        a line that none was seen to run, those that run any of its file."""
         lines = self._known['lines'].get(file, {})
         groups = self._near(lines, line)
         if not any(groups):
