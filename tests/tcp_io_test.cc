@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <future>
 #include <thread>
+#include <vector>
 
 #include "ae/libev_loop.h"
 #include "conn/transports/transports.h"
@@ -165,6 +167,14 @@ TEST_CASE("reads and writes check their arguments", "[conn][tcp]") {
   REQUIRE(errno == ENOTCONN);
   REQUIRE(fresh->shutdown() == -1);
   REQUIRE(errno == ENOTCONN);
+}
+
+TEST_CASE("writev takes more pieces than one system call does", "[conn][tcp]") {
+  Pair pair(kTcp);
+  char byte = 'x';
+  const std::vector<iovec> pieces(2 * IOV_MAX + 1, iovec{&byte, 1});
+  REQUIRE(pair.client->writev(pieces.data(), static_cast<int>(pieces.size())) ==
+          static_cast<ssize_t>(pieces.size()));
 }
 
 TEST_CASE("the end is the end, whatever errno was", "[conn][tcp]") {
