@@ -273,6 +273,15 @@ TEST_CASE("tcp: every host and address is tried until one answers", "[tcp]") {
   REQUIRE(waited->peer_address() == "127.0.0.1:" + std::to_string(port));
 }
 
+TEST_CASE("tcp: the first host that answers is it, in a blocking connect too", "[tcp]") {
+  Site site(kTcp);
+  const auto listener = site.type.listen(site.loop, at("tcp://127.0.0.1,127.0.0.2:0"), [](auto) {});
+  const std::uint16_t port = listener->endpoints().front().port;
+  const ConnectionPtr client = site.type.create(site.loop);
+  REQUIRE(client->connect_blocking(at(url("127.0.0.1,127.0.0.2", port)), 2s));
+  REQUIRE(client->peer_address() == "127.0.0.1:" + std::to_string(port));
+}
+
 TEST_CASE("tcp: localhost is reached on the only family that listens", "[tcp]") {
   Site site(kTcp);
   for (const char* address : {"127.0.0.1", "::1"}) {
