@@ -20,7 +20,7 @@ ends() {  # NAME STATUS
   if [ "$status" = "$2" ]; then ok "$1"; else fail "$1" "status $status: $(tail -n 3 "$work/said")"; fi
 }
 mutants() {  # SETTINGS...
-  env -u BASE -u FILES -u WANTED -u AGAIN -u THOROUGH ROOT="$work/tree" COUNT=100 "$@" "$tool" >"$work/said" 2>&1
+  env -u BASE -u FILES -u WANTED -u AGAIN -u THOROUGH -u BUDGET ROOT="$work/tree" COUNT=100 "$@" "$tool" >"$work/said" 2>&1
   status=$?
 }
 

@@ -8,15 +8,16 @@ from . import parts, visits
 from .runs import Next, Run, Verdict, for_catch, together
 
 
-_SOON, _BUDGET = 2, 20  # seconds of tests, as long as they take without a change
+_SOON = 2  # seconds of tests, as long as they take without a change
 _AT_ONCE = 3
 
 
 class Judge:
     """Knows how long tests take without a change, and asks them about one with it."""
 
-    def __init__(self, original, folder, simulation, thorough, tell):
-        """`thorough`: all tests are asked, not only those that run the line that is changed."""
+    def __init__(self, original, folder, simulation, budget, tell):
+        """`budget`: seconds for tests that run the line that is changed; None: all are asked."""
+        self._budget = budget
         self._original, self._folder, self._tell = original, folder, tell
         self._simulation = simulation
         self._lock = threading.Lock()
@@ -28,7 +29,7 @@ class Judge:
             known = json.loads(self._times_file.read_text())
             if known.get('of') == self._known['of']:
                 self._known = known
-        self._visits = None if thorough else \
+        self._visits = None if budget is None else \
             visits.Visits(original, folder, simulation, self._known['of'], tell)
 
     def _without(self, spec):
@@ -118,7 +119,7 @@ class Judge:
                   if self._simulation or test[0] == parts.UNIT]
         stages, spent = [{}, {}], 0.0
         for program, name, seconds in chosen:
-            if spent + seconds > _BUDGET and spent > 0:
+            if spent + seconds > self._budget and spent > 0:
                 continue  # a shorter one may fit
             spent += seconds
             stage = stages[spent > _SOON]

@@ -79,13 +79,12 @@ class Visits:
         compiler = self._original.command(targets[0], targets[0][len('build/obj/'):-2] + '.cc')[0]
         self._must([compiler, '-std=c++20', '-O1', '-fPIC', '-c', str(_WRITER), '-o', str(writer)])
         for name in sorted({part[0] for part in self._parts}):
-            command = []
-            for word in self._original.link_command(name):
-                if word == 'build/libaeconn.a':
-                    command += [*objects, str(writer)]
-                elif word != '-Wl,--strip-debug':
-                    command.append(word)
-            command[command.index('-o') + 1] = str(self._program(name))
+            command = [word for word in self._original.link_command(name)
+                       if word not in ('build/libaeconn.a', '-Wl,--strip-debug')]
+            output = command.index('-o') + 1
+            command[output] = str(self._program(name))
+            # The library first: functions of its headers are those that write.
+            command[output + 1:output + 1] = [*objects, str(writer)]
             self._must(command)
 
     def _must(self, command):
