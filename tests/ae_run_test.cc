@@ -17,6 +17,7 @@
 #include <set>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,20 @@ TEST_CASE("event loop: stop() before run() ends that run() at once, and only tha
   loop.remove_hook(hook);
   loop.run();
   CHECK(calls == 1);
+}
+
+TEST_CASE("event loop: stop() before any run() does not keep process_events() from waiting",
+          "[ae]") {
+  LibevLoop loop;
+  Sockets s;
+  loop.add_file_event(s.near, kReadable, [](int fd, Mask) { take_byte(fd); });
+  std::thread sender;
+  loop.add_before_sleep([&] {
+    if (!sender.joinable()) sender = std::thread([&] { s.send(); });
+  });
+  loop.stop();
+  CHECK(loop.process_events(kFullIteration) == 1);
+  sender.join();
 }
 
 TEST_CASE("event loop: stop() lets the iteration end, with the flush of what was written", "[ae]") {
