@@ -111,7 +111,12 @@ void take_off(Event& event) {
 
 void tell(CmId& from, std::uint64_t to, std::function<void(CmId&)> what) {
   Device* sender = from.device;
-  world().after(world().cm_delay(), [sender, to, what = std::move(what)] {
+  Nanoseconds delay = world().cm_delay();
+  if (is_iwarp(from)) {  // a byte stream keeps its order
+    from.arrives = std::max(from.arrives, world().now() + delay);
+    delay = from.arrives - world().now();
+  }
+  world().after(delay, [sender, to, what = std::move(what)] {
     CmId* receiver = find(to);
     if (receiver == nullptr || receiver->device == nullptr) return;
     if (sender != nullptr && !world().path_open(*sender, *receiver->device)) return;

@@ -208,7 +208,8 @@ struct CmId : rdma_cm_id {
   int owed = 0;                // events taken and not acknowledged
   std::vector<Event*> queued;  // that name it, and nobody has taken
   Device* device = nullptr;
-  Costs early;  // before it had one
+  Nanoseconds arrives{};  // iWARP: what it has told last
+  Costs early;            // before it had one
   EventChannel& events() const noexcept { return *static_cast<EventChannel*>(channel); }
 };
 

@@ -110,6 +110,11 @@ class World {
   }
   std::uint64_t clock_looks() const noexcept { return clock_looks_; }
 
+  /// Several loops take turns: a loop that would sleep only says until when it would.
+  static constexpr Nanoseconds kNever = Nanoseconds::max();
+  bool stepping = false;
+  Nanoseconds wish = kNever;  ///< the last that was said; now, if there was something to do
+
   // --- faults ---
   Config config;
   /// 0, or the errno this call is to fail with. Every call of the simulated libraries asks.
