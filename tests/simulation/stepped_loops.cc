@@ -15,6 +15,10 @@ SteppedLoops::SteppedLoops(World& world, std::size_t count, std::size_t guests, 
 }
 
 SteppedLoops::~SteppedLoops() {
+  for (const Clock& each : clocks_)
+    if (!each.slept && each.now != World::kNever)
+      world_.set_clock(std::max(world_.now(), each.now), World::kNever);
+  world_.set_clock(world_.now(), World::kNever);
   for (std::size_t i = loops_.size(); i-- > 0;) end(i);
   world_.stepping = false;
 }
@@ -59,6 +63,29 @@ void SteppedLoops::step(Nanoseconds limit) {
   (void)world_.advance(std::min(next_timer_, limit));
   idle_.clear();
   next_timer_ = World::kNever;
+}
+
+void SteppedLoops::step_beside() {
+  constexpr Nanoseconds kTick = 100ns;
+  if (clocks_.empty()) clocks_.assign(loops_.size(), {world_.now(), std::nullopt});
+  for (std::size_t i = 0; i < loops_.size(); ++i)
+    if (!alive(i)) clocks_[i] = {World::kNever, std::nullopt};
+  const auto earlier = [](const Clock& one, const Clock& other) { return one.now < other.now; };
+  const auto behind = std::min_element(clocks_.begin(), clocks_.end(), earlier);
+  const auto index = static_cast<std::size_t>(behind - clocks_.begin());
+  const Nanoseconds began = std::exchange(behind->now, World::kNever);
+  world_.set_clock(began, std::min_element(clocks_.begin(), clocks_.end(), earlier)->now);
+  world_.wish = World::kNever;
+  stepping_ = index;
+  const std::size_t ran = loops_[index]->process_events(ae::kFullIteration);
+  stepping_.reset();
+  const bool busy = ran > 0 || world_.wish <= world_.now();
+  // It sleeps until time, the network, or what another loop did wakes it.
+  *behind = busy ? Clock{world_.now(), std::nullopt}
+                 : Clock{std::max(world_.now() + kTick, world_.wish), world_.now() + kTick};
+  const Nanoseconds wakes = std::min(busy ? began : World::kNever, world_.next_happening());
+  for (Clock& each : clocks_)
+    if (each.slept) each.now = std::max(*each.slept, std::min(each.now, wakes));
 }
 
 }  // namespace simulation

@@ -36,6 +36,9 @@ class SteppedLoops final : public ae::Loops {
   void wake() noexcept { idle_.clear(); }
   /// One iteration of one loop, or time goes on, but not beyond `limit`.
   void step(Nanoseconds limit);
+  /// As if each had a processor of its own: one iteration of the loop that is behind, on its clock.
+  /// What it costs the others do not wait for. Not together with step().
+  void step_beside();
 
  private:
   World& world_;
@@ -45,6 +48,11 @@ class SteppedLoops final : public ae::Loops {
   std::vector<ae::Poster> posters_;
   std::set<std::size_t> idle_;
   Nanoseconds next_timer_ = World::kNever;
+  struct Clock {
+    Nanoseconds now;
+    std::optional<Nanoseconds> slept;  // since when
+  };
+  std::vector<Clock> clocks_;  // of step_beside()
   std::optional<std::size_t> stepping_;
 };
 

@@ -97,6 +97,7 @@ class World {
   bool path_open(const Device& from, const Device& to) const;
 
   // --- time ---
+  static constexpr Nanoseconds kNever = Nanoseconds::max();
   Nanoseconds now() const noexcept { return now_; }
   /// `what` happens after this long.
   void after(Nanoseconds delay, std::function<void()> what);
@@ -110,8 +111,19 @@ class World {
   }
   std::uint64_t clock_looks() const noexcept { return clock_looks_; }
 
+  /// On another processor it is another time, a little earlier or later. What happens after
+  /// `horizon` waits, since somebody is still before it.
+  void set_clock(Nanoseconds now, Nanoseconds horizon) noexcept {
+    now_ = now;
+    horizon_ = horizon;
+  }
+  /// When something happens next; kNever: nothing will.
+  Nanoseconds next_happening() const noexcept {
+    return happenings_.empty() ? kNever : happenings_.top().when;
+  }
+  /// The program computes.
+  void spend(Nanoseconds span) noexcept { now_ += span; }
   /// Several loops take turns: a loop that would sleep only says until when it would.
-  static constexpr Nanoseconds kNever = Nanoseconds::max();
   bool stepping = false;
   Nanoseconds wish = kNever;  ///< the last that was said; now, if there was something to do
 
@@ -179,7 +191,7 @@ class World {
     }
   };
   static World* current_;
-  Nanoseconds now_ = 1000s;
+  Nanoseconds now_ = 1000s, horizon_ = kNever;
   std::priority_queue<Happening> happenings_;
   std::uint64_t order_ = 0;
   bool running_ = false;
