@@ -28,7 +28,7 @@ class Count {
 struct alignas(64) LoopCounts {
   Count open;      ///< connections
   Count begun;     ///< connections, the ended ones included
-  Count requests;  ///< taken; of streams messages of both ways, once acknowledged
+  Count requests;  ///< messages taken; of a stream both ways those sent, too
 };
 
 /// The same numbers of all loops, as a query gives them.
