@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -195,6 +196,23 @@ TEST_CASE("perf loops: client and server count the same, in each mode", "[perf][
     REQUIRE(connections_of(result_of(load).client_loops) == std::vector<std::uint64_t>{3, 3, 2});
     REQUIRE(connections_of(since(then, control.loops())) == std::vector<std::uint64_t>{4, 4});
   }
+}
+
+TEST_CASE("perf loops: who asks for costs does not count where a load is spread", "[perf][loops]") {
+  Both both("tcp://127.0.0.1:0");
+  perf::Plan plan = both.plan(both.server.urls().front());
+  perf::Control first(both.shared, plan.endpoint, 10s);
+  std::optional<perf::Load> between(std::in_place, both.shared, plan);
+  between->open();
+  perf::Control second(both.shared, plan.endpoint, 10s);
+  between.reset();
+  std::vector<LoopFacts> now;
+  for (int i = 0; i < 10000 && (i == 0 || now[0].open + now[1].open != 0); ++i)
+    now = second.loops();  // both of them are on one loop now, and nobody on the other
+  plan.connections = 8;
+  perf::LoadOnLoops load(both.loops, plan);
+  load.open();
+  REQUIRE(connections_of(since(now, second.loops())) == std::vector<std::uint64_t>{4, 4});
 }
 
 TEST_CASE("perf loops: the whole load is the same with more loops than connections",
