@@ -88,7 +88,7 @@ void ServerOnLoops::listen(const std::string& url) {
           here->server.accept(std::move(connection), &(*controls)[index].count);
         };
       },
-      fewest_under_load(controls)));
+      echo_ ? conn::Spread::fewest() : fewest_under_load(controls)));
   listeners_.back()->on_refused(log_refused);
 }
 

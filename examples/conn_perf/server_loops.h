@@ -24,7 +24,7 @@ class ServerOnLoops {
   ~ServerOnLoops();
 
   /// The loop with the fewest connections gets the next, those that ask for costs not counted: a
-  /// load is spread as evenly as if nobody asked. Throws conn::Error.
+  /// load is spread as evenly as if nobody asked (and nobody asks an echo). Throws conn::Error.
   void listen(const std::string& url);
   std::vector<std::string> urls() const;
   /// Runs on the thread of a loop whose connections have ended, with it or with the listeners. To
