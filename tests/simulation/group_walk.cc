@@ -53,6 +53,7 @@ class GroupWalk {
   };
   struct Served {
     std::size_t loop = 0;
+    std::uint64_t listener = 0;
     ConnectionPtr connection;
     std::string backlog;
   };
@@ -71,6 +72,7 @@ class GroupWalk {
   void end_loop();
   void check_spread();
   void check_here(std::size_t loop, const char* what);
+  void step(Nanoseconds limit);
   template <class Condition>
   void run_until(Condition condition, Nanoseconds span);
   void check_end();
@@ -105,13 +107,14 @@ class GroupWalk {
   conn::ConnectionType* type_ = nullptr;
   Device *near_ = nullptr, *far_ = nullptr;
   std::unique_ptr<SteppedLoops> loops_;
-  std::string url_;
+  std::string url_, options_;
   conn::ListenerGroupPtr listener_;
   conn::Endpoint address_;
   std::map<const Connection*, Served> served_;
   std::vector<std::unique_ptr<Client>> clients_;
-  std::uint64_t to_connect_ = 0, accepted_ = 0;
-  Nanoseconds upset_{};  // when a loop or the listener went last
+  std::uint64_t to_connect_ = 0, accepted_ = 0, most_ = ~std::uint64_t{0};
+  // When a loop or the listener went last, or there was no place.
+  Nanoseconds upset_{};
   bool paused_ = false, nothing_closed_ = true;
 };
 
@@ -154,11 +157,17 @@ void GroupWalk::choose() {
   near_ = &world_.add_device("sim0", "10.77.0.1", *near);
   far_ = &world_.add_device("sim1", "10.77.0.2", *profiles[pick(0, profiles.size() - 1)]);
   if (is_rdma_)
-    url_ = transport_ + "://10.77.0.1:0" + (chance(0.3) ? "?shared-receive-queue=512" : "");
+    url_ = transport_ + "://10.77.0.1:0";
   else if (transport_.ends_with("unix"))
     url_ = transport_ + "://" + folder_.path() + "/socket";
   else
     url_ = transport_ + (transport_.ends_with("memory") ? "://walk" : "://127.0.0.1:0");
+  if (is_rdma_ && chance(0.3)) options_ = "?shared-receive-queue=512";
+  if (!calm_ && chance(0.2) && !transport_.ends_with("memory")) {
+    most_ = pick(1, 4);
+    options_ += fmt::format("{}max-connections={}", options_.empty() ? '?' : '&', most_);
+  }
+  url_ += options_;
   report_.story =
       fmt::format("{}{} {} loops, {} clients{}", transport_,
                   is_rdma_ ? fmt::format(" {}-{}", near_->profile.name, far_->profile.name) : "",
@@ -188,7 +197,7 @@ void GroupWalk::listen() {
   ++report_.listeners;
   paused_ = false;
   address_ = listener_->endpoints().front();
-  url_ = address_.to_string();  // again at the same place
+  url_ = address_.to_string() + options_;  // again at the same place
   if (is_rdma_)
     address_.options = address_.options.merged_with(conn::Options::parse("source=10.77.0.2"));
 }
@@ -201,10 +210,15 @@ void GroupWalk::check_here(std::size_t loop, const char* what) {
 
 void GroupWalk::accept(std::size_t index, ConnectionPtr next) {
   check_here(index, "an accept handler");
+  if (paused_) complain("accepted while paused");
   ++accepted_;
   Connection& here = *next;
   if (here.loop() != &loops_->loop(index)) complain("a connection is on another loop");
-  served_[&here] = {index, std::move(next), {}};
+  served_[&here] = {index, report_.listeners, std::move(next), {}};
+  const auto of_this = std::count_if(served_.begin(), served_.end(), [this](const auto& each) {
+    return each.second.listener == report_.listeners;
+  });
+  if (static_cast<std::uint64_t>(of_this) > most_) complain("more than max-connections");
   check_spread();
   here.set_read_handler([this, &here](Connection&) { serve(served_.at(&here)); });
 }
@@ -381,11 +395,19 @@ void GroupWalk::disturb() {
 
 // --- running -------------------------------------------------------------------------------------
 
+void GroupWalk::step(Nanoseconds limit) {
+  loops_->step(limit);
+  if (most_ == ~std::uint64_t{0} || !listener_) return;
+  std::uint64_t open = 0;
+  for (const auto& share : listener_->shares()) open += share.open;
+  if (open >= most_) upset_ = world_.now();
+}
+
 template <class Condition>
 void GroupWalk::run_until(Condition condition, Nanoseconds span) {
   const Nanoseconds limit = world_.now() + span;
   loops_->wake();
-  while (!condition() && world_.now() < limit && report_.complaint.empty()) loops_->step(limit);
+  while (!condition() && world_.now() < limit && report_.complaint.empty()) step(limit);
 }
 
 GroupWalkReport GroupWalk::run() {
@@ -401,12 +423,12 @@ GroupWalkReport GroupWalk::run() {
   while (to_connect_ > 0 && report_.complaint.empty()) {
     connect_one();
     loops_->wake();
-    for (std::uint64_t steps = pick(0, 30); steps > 0; --steps) loops_->step(world_.now() + 1ms);
+    for (std::uint64_t steps = pick(0, 30); steps > 0; --steps) step(world_.now() + 1ms);
     if (!calm_ && chance(0.25)) disturb();
   }
   world_.config.failing_calls = 0;
   world_.config.weather.slow_message = 0;
-  if (listener_ && paused_) listener_->resume();
+  if (listener_ && std::exchange(paused_, false)) listener_->resume();
   // Below something may fail for as long as it takes to notice.
   run_until([this] { return !pending(); }, whole_ ? kHandshake : 60s);
   for (const auto& client : clients_)
