@@ -596,3 +596,33 @@ TEST_CASE("listener group: threads, reloads, pauses and ends at once", "[group][
     server.reset();
   }
 }
+
+TEST_CASE("receiver: what came while it was paused begins in turns of accept-batch", "[group]") {
+  const auto name = GENERATE(as<std::string>(), "tcp", "unix");
+  Site site({.name = name});
+  conn::Endpoint at = site.fresh();
+  at.options.set("accept-batch", "2");
+  std::vector<conn::ArrivalPtr> arrivals;
+  const conn::GatePtr gate = site.type.open_gate(
+      site.loop, at, [&](conn::ArrivalPtr next) { arrivals.push_back(std::move(next)); });
+  std::vector<ConnectionPtr> accepted;
+  const conn::ReceiverPtr receiver = site.type.open_receiver(
+      site.loop, at, [&](ConnectionPtr next) { accepted.push_back(std::move(next)); });
+  std::vector<ConnectionPtr> clients;
+  for (int i = 0; i < 5; ++i) clients.push_back(site.connect(gate->endpoints().front()));
+  RUN_UNTIL(site.loop, arrivals.size() == 5);
+  receiver->pause();
+  for (auto& each : arrivals) receiver->arrive(std::move(each));
+  // Nothing happens, and nothing spins for it.
+  testing::IterationCounter iterations(site.loop);
+  CHECK(iterations.during(50ms) < 10);
+  CHECK(accepted.empty());
+  receiver->resume();
+  std::vector<std::size_t> seen;
+  while (accepted.size() < 5) {
+    testing::turns(site.loop, 1);
+    if (!accepted.empty() && (seen.empty() || seen.back() != accepted.size()))
+      seen.push_back(accepted.size());
+  }
+  CHECK(seen == std::vector<std::size_t>{2, 4, 5});
+}
