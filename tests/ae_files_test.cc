@@ -110,6 +110,15 @@ TEST_CASE("event loop: a barrier runs the write handler before the read handler"
     loop.remove_file_event(s.near, kWritable);
     CHECK(loop.file_events(s.near) == kReadable);
   }
+  SECTION("that the write handler goes meanwhile keeps the read handler from nothing") {
+    calls.clear();
+    loop.add_file_event(s.near, kWritable | kBarrier, [&](int fd, Mask) {
+      calls += 'w';
+      loop.remove_file_event(fd, kWritable);
+    });
+    turns(loop, 1);
+    CHECK(calls == "wr");
+  }
   SECTION("it goes with the last handler") {
     loop.remove_file_event(s.near, kWritable);
     loop.add_file_event(s.near, kReadable | kBarrier, [](int, Mask) {});

@@ -20,12 +20,34 @@
 #include <utility>
 #include <vector>
 
+#include "ae/hook_list.h"
+#include "ae/source_list.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"
 
 using namespace loop_kit;
 
 // --- hooks ---------------------------------------------------------------------------------------
+
+TEST_CASE("source list: it is empty when its last source went while it was asked", "[ae]") {
+  ae::SourceList list;
+  std::string journal;
+  TestSource source(&journal);
+  source.pending = 1;
+  source.on_process = [&] { list.remove(source); };
+  list.add(source);
+  CHECK(list.process_pending() == 1);
+  CHECK(list.empty());
+}
+
+TEST_CASE("hook list: it says whether it had what is removed", "[ae]") {
+  ae::HookList list;
+  list.add(7, [] {});
+  CHECK_FALSE(list.remove(8));
+  CHECK(list.remove(7));
+  CHECK_FALSE(list.remove(7));
+  CHECK(list.empty());
+}
 
 TEST_CASE("event loop: an iteration has the order that the header says", "[ae]") {
   LibevLoop loop;

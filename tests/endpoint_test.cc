@@ -89,12 +89,14 @@ TEST_CASE("endpoint: every complaint begins with the URL and says what is wrong"
   refused("tcp://", "a host is missing");
   refused("tcp://:6379", "a host is missing");
   refused("tcp://a,:1", "a host is missing");
+  refused("tcp://a,,b:1", "a host is missing");
   refused("tcp://-:1", "a host is missing");
   refused("tcp://a,", "a host is missing");
   refused("tcp://--a:1", "cannot start with '-'");
   refused("tcp://a:1/", "is not a port");
   refused("tcp://a/b", "ends with its port");
   refused("tcp://user@a:1", "'@' cannot stand in a host name");
+  refused("tcp://@a:1", "'@' cannot stand in a host name");
   refused("tcp://a b:1", "' ' cannot stand in a host name");
   refused("tcp://a*:1", "'*' stands alone");
   refused("tcp://::1:6379", "a host is missing");

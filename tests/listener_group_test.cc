@@ -463,6 +463,27 @@ TEST_CASE("listener group: it may end inside an accept handler, and outlive its 
   }
 }
 
+TEST_CASE("listener group: when it has ended, what its handlers held is gone on every loop",
+          "[group]") {
+  Site site({.name = "tcp"});
+  ae::LoopGroup loops({.loops = 2});
+  const auto held = std::make_shared<int>();
+  auto group = conn::listen(
+      site.registry, loops, "tcp://127.0.0.1:0",
+      [&](ae::EventLoop&, std::size_t) -> conn::AcceptHandler { return [held](ConnectionPtr) {}; });
+  // One of them has other work until after the group's end has begun.
+  std::atomic<bool> busy{false}, ending{false};
+  REQUIRE(loops.poster(1).post([&] {
+    busy = true;
+    while (!ending) std::this_thread::yield();
+    std::this_thread::sleep_for(50ms);
+  }));
+  while (!busy) std::this_thread::yield();
+  ending = true;
+  group.reset();
+  CHECK(held.use_count() == 1);
+}
+
 TEST_CASE("listener group: a socket that somebody else opened", "[group]") {
   Site site({.name = "tcp"});
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

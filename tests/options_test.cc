@@ -85,6 +85,8 @@ TEST_CASE("options: sizes count in powers of 1024", "[conn][options]") {
     CAPTURE(bad);
     REQUIRE_THROWS_AS(bytes(bad), conn::Error);
   }
+  REQUIRE(Options{{"b", "1m"}}.bytes("b", 0, 4096, 1 << 20) == 1 << 20);
+  REQUIRE(Options{{"b", "4k"}}.bytes("b", 0, 4096, 1 << 20) == 4096);
   REQUIRE_THROWS_WITH((Options{{"b", "2m"}}.bytes("b", 0, 4096, 1 << 20)),
                       "option b=2m: must be a size from 4k to 1m, as in 65536, 64k or 1m");
 }

@@ -4,9 +4,12 @@
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <future>
+#include <memory>
 #include <thread>
 
 #include "tests/support/catch.h"
@@ -206,6 +209,57 @@ TEST_CASE("tcp: what write took is delivered after close, however slowly it is r
   });
   RUN_UNTIL(half.loop, half.open() == 0);
   REQUIRE(reader.get() == sent);
+}
+
+TEST_CASE("tcp: a child of fork() that ends its loop does not wait for the parent's peers",
+          "[tcp]") {
+  Half half({{"linger", "20s"}, {"end-linger", "20s"}});
+  REQUIRE(fill(*half.server) > 0);
+  half.server.reset();
+  testing::turns(half.loop, 2);
+  REQUIRE(half.open() == 1);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(5);
+    std::destroy_at(&half.loop);
+    _exit(0);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  half.client.reset();
+}
+
+TEST_CASE("tcp: a peer that sends while we linger gets a while to go on", "[tcp]") {
+  Half half({{"linger", "60s"}});
+  const std::size_t sent = fill(*half.server);
+  half.server.reset();
+  testing::turns(half.loop, 2);
+  REQUIRE(half.open() == 1);
+  bool later = false;  // than a while after close()
+  half.loop.add_time_event(120ms, [&] {
+    later = true;
+    return ae::kNoMore;
+  });
+  RUN_UNTIL(half.loop, later);
+  const auto begun = std::chrono::steady_clock::now();
+  half.client.send("not yet done");
+  testing::turns(half.loop, 20);
+  auto reader = std::async(std::launch::async, [&] { return half.client.receive(sent).size(); });
+  RUN_UNTIL(half.loop, half.open() == 0);
+  REQUIRE(std::chrono::steady_clock::now() - begun >= 100ms);
+  REQUIRE(reader.get() == sent);
+}
+
+TEST_CASE("tcp: lingering for a peer that sent ends when it has been silent for a while", "[tcp]") {
+  Half half({{"linger", "60s"}});
+  half.client.send("never read");
+  bool arrived = false;
+  half.server->set_read_handler([&](Connection&) { arrived = true; });
+  RUN_UNTIL(half.loop, arrived);
+  half.server.reset();
+  RUN_UNTIL(half.loop, half.open() == 0);
 }
 
 // The reset problem: closing a socket with unread bytes makes the kernel answer with a reset.

@@ -1,12 +1,15 @@
 // Blocking operations and moving between loops, over tcp.
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <future>
 #include <thread>
+#include <vector>
 
 #include "ae/libev_loop.h"
 #include "conn/transports/transports.h"
@@ -166,6 +169,25 @@ TEST_CASE("reads and writes check their arguments", "[conn][tcp]") {
   REQUIRE(errno == ENOTCONN);
 }
 
+TEST_CASE("writev takes more pieces than one system call does", "[conn][tcp]") {
+  Pair pair(kTcp);
+  char byte = 'x';
+  const std::vector<iovec> pieces(2 * IOV_MAX + 1, iovec{&byte, 1});
+  REQUIRE(pair.client->writev(pieces.data(), static_cast<int>(pieces.size())) ==
+          static_cast<ssize_t>(pieces.size()));
+}
+
+TEST_CASE("the end is the end, whatever errno was", "[conn][tcp]") {
+  Pair pair(kTcp);
+  bool readable = false;
+  pair.client->set_read_handler([&](Connection&) { readable = true; });
+  pair.server.reset();
+  RUN_UNTIL(pair.loop, readable);
+  char byte;
+  errno = EINTR;
+  REQUIRE(pair.client->read(&byte, 1) == 0);
+}
+
 // --- rebind --------------------------------------------------------------------------------------
 
 TEST_CASE("rebind: a connection goes on on another loop, with its handlers", "[conn][tcp]") {
@@ -205,6 +227,7 @@ TEST_CASE("rebind: a connection may be closed, or its loop destroyed, before it 
   }
   REQUIRE(pair.client->loop() == nullptr);
   REQUIRE(pair.client->state() == State::kError);
+  REQUIRE(pair.type.counters(pair.loop).open == 0);
 }
 
 TEST_CASE("rebind: not while it connects, nor inside its own handler", "[conn][tcp]") {
@@ -301,4 +324,8 @@ TEST_CASE("adopt: what is not a connected socket of the family is refused and st
   REQUIRE(::send(fds[0], "x", 1, MSG_NOSIGNAL) == 1);  // still open
   const testing::RawSocket fresh(::socket(AF_INET, SOCK_STREAM, 0));
   REQUIRE_THROWS_AS(registry.require("tcp").adopt(loop, fresh.fd()), conn::Error);
+  const int file = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  REQUIRE_THROWS_WITH(registry.require("tcp").adopt(loop, file),
+                      testing::Contains("Socket operation on non-socket"));
+  REQUIRE(::close(file) == 0);
 }

@@ -182,14 +182,18 @@ TEST_CASE("tcp: options reach both ends' sockets", "[tcp]") {
                      std::pair<std::string, std::string>{"nodelay", "no"}) == 1);
 }
 
-TEST_CASE("tcp: keepalive=0 leaves keepalive off", "[tcp]") {
+TEST_CASE("tcp: keepalive=0 leaves keepalive off, and a second is the least", "[tcp]") {
   Site site(kTcp);
   ConnectionPtr server;
-  const auto listener = site.type.listen(site.loop, at("tcp://127.0.0.1:0?keepalive=0"),
+  const std::string time = GENERATE(as<std::string>{}, "0", "1s");
+  const auto listener = site.type.listen(site.loop, at("tcp://127.0.0.1:0?keepalive=" + time),
                                          [&](ConnectionPtr c) { server = std::move(c); });
   const RawSocket client = RawSocket::connect(testing::address_of(*listener));
   RUN_UNTIL(site.loop, server != nullptr);
-  REQUIRE(option(*server, SOL_SOCKET, SO_KEEPALIVE) == 0);
+  REQUIRE(option(*server, SOL_SOCKET, SO_KEEPALIVE) == (time == "0" ? 0 : 1));
+  if (time == "0") return;
+  REQUIRE(option(*server, IPPROTO_TCP, TCP_KEEPIDLE) == 1);
+  REQUIRE(option(*server, IPPROTO_TCP, TCP_KEEPINTVL) == 1);
 }
 
 TEST_CASE("tcp: a bad configuration throws and changes nothing", "[tcp]") {
@@ -267,6 +271,15 @@ TEST_CASE("tcp: every host and address is tried until one answers", "[tcp]") {
   const ConnectionPtr waited = site.type.create(site.loop);
   REQUIRE(waited->connect_blocking(where, 5s));
   REQUIRE(waited->peer_address() == "127.0.0.1:" + std::to_string(port));
+}
+
+TEST_CASE("tcp: the first host that answers is it, in a blocking connect too", "[tcp]") {
+  Site site(kTcp);
+  const auto listener = site.type.listen(site.loop, at("tcp://127.0.0.1,127.0.0.2:0"), [](auto) {});
+  const std::uint16_t port = listener->endpoints().front().port;
+  const ConnectionPtr client = site.type.create(site.loop);
+  REQUIRE(client->connect_blocking(at(url("127.0.0.1,127.0.0.2", port)), 2s));
+  REQUIRE(client->peer_address() == "127.0.0.1:" + std::to_string(port));
 }
 
 TEST_CASE("tcp: localhost is reached on the only family that listens", "[tcp]") {

@@ -172,6 +172,17 @@ TEST_CASE("tls engine: a failure of the wire is told with its errno", "[tls]") {
   REQUIRE(both.server.failure().code == std::errc::connection_reset);
 }
 
+TEST_CASE("tls engine: a wire that fails with bytes left to send fails the next write", "[tls]") {
+  Engines both;
+  REQUIRE(both.handshake());
+  both.down.room = 1000;
+  REQUIRE(both.server.write(text_of(5000).data(), 5000) == 5000);
+  REQUIRE(both.server.unsent() > 0);
+  both.down.error = ECONNRESET;
+  REQUIRE(both.server.write("x", 1) == -1);
+  REQUIRE(both.server.failure().code == std::errc::connection_reset);
+}
+
 TEST_CASE("tls engine: buffers that are given back come again", "[tls]") {
   Engines both;
   REQUIRE(both.handshake());

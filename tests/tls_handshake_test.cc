@@ -488,6 +488,47 @@ TEST_CASE("tls: a listener that was full and paused goes on when it may", "[tls]
   RUN_UNTIL(site.loop, client->state() == State::kConnected);
 }
 
+TEST_CASE("tls: the time of a handshake that is over does not count for the next",
+          "[tls][handshake]") {
+  TlsSite site({{"max-handshakes", "1"}});
+  const ListenerPtr listener = site.listen();
+  const conn::Endpoint where = testing::address_of(*listener);
+  std::optional<RawSocket> first(RawSocket::connect(where));
+  RUN_UNTIL(site.loop, statistic(site, site.server, "handshaking") == 1);
+  // The second begins when the first has had a good part of its second.
+  bool later = false;
+  site.loop.add_time_event(300ms, [&] {
+    later = true;
+    return ae::kNoMore;
+  });
+  RUN_UNTIL(site.loop, later);
+  first.reset();
+  (void)site.next_refused();
+  const RawSocket second = RawSocket::connect(where);
+  const auto begun = Clock::now();
+  RUN_UNTIL(site.loop, statistic(site, site.server, "handshaking") == 1);
+  const RawSocket third = RawSocket::connect(where);
+  REQUIRE_THAT(site.next_refused().text, Contains("max-handshakes"));
+  REQUIRE(Clock::now() - begun >= 1s);
+  // Now the third one hangs, and costs nothing.
+  testing::IterationCounter counter(site.loop);
+  REQUIRE(counter.during(100ms) <= 10);
+}
+
+TEST_CASE("tls: a handshake that hangs does not hold up the loop's end", "[tls][handshake]") {
+  const auto begun = Clock::now();
+  {
+    const RawSocket listening = RawSocket::listening();
+    ConnectionPtr client;  // outlives its loop
+    TlsSite site({}, {{"linger", "20s"}, {"end-linger", "20s"}});
+    client = site.start(listening.endpoint());
+    const RawSocket accepted = testing::aside(site.loop, [&] { return listening.accept(); });
+    pollfd hello{accepted.fd(), POLLIN, 0};
+    LOOK_UNTIL(site.loop, ::poll(&hello, 1, 0) == 1);
+  }
+  REQUIRE(Clock::now() - begun < 10s);
+}
+
 TEST_CASE("tls: connections that waited for resume may be lost meanwhile", "[tls][handshake]") {
   TlsSite site;
   Held held(site);

@@ -198,6 +198,27 @@ TEST_CASE("tls: KeyUpdates without end are an error, and answers do not pile up"
                      std::pair<std::string, std::uint64_t>{"message_floods", 1}) == 1);
 }
 
+TEST_CASE("tls: 64 messages without data are not without end, and one more is", "[tls][messages]") {
+  EchoHalf half(true, TLS1_3_VERSION);
+  const auto update_keys = [&](int times) {
+    testing::aside(half.loop, [&] {
+      for (int i = 0; i < times; ++i) {
+        (void)SSL_key_update(half.peer->ssl(), SSL_KEY_UPDATE_NOT_REQUESTED);
+        (void)SSL_do_handshake(half.peer->ssl());
+        half.peer->flush();
+      }
+    });
+  };
+  update_keys(64);
+  testing::aside(half.loop, [&] { (void)half.peer->send("data"); });
+  RUN_UNTIL(half.loop, half.received == "data" || half.over);
+  CAPTURE(half.ours->last_error());
+  REQUIRE_FALSE(half.over);
+  update_keys(1);
+  RUN_UNTIL(half.loop, half.over.load());
+  REQUIRE(half.ours->error_code() == Errc::kTooManyMessages);
+}
+
 // --- early data ----------------------------------------------------------------------------------
 
 TEST_CASE("tls: data in a client's first flight is ignored, and the handshake goes on",

@@ -380,6 +380,22 @@ TEST_CASE("tls: after two rotations, or the session's time, a ticket is worth no
   }
 }
 
+TEST_CASE("tls: a session that is renewed again and again lives no longer than one",
+          "[tls][resumption]") {
+  TlsSite site;
+  const conn::ListenerPtr listener = site.listen({{"session-timeout", "1s"}});
+  Hoarder client(site, TLS1_3_VERSION);
+  REQUIRE_FALSE(client.resumes(*listener, nullptr));
+  const auto begun = std::chrono::steady_clock::now();
+  bool resumed = true;
+  while (resumed && std::chrono::steady_clock::now() - begun < 10s) {
+    const Session session = client.newest();
+    SSL_SESSION_set_timeout(session.get(), 3600);  // or the client would not even offer it
+    resumed = client.resumes(*listener, session);
+  }
+  REQUIRE_FALSE(resumed);
+}
+
 namespace {
 
 /// What the keys say to a ticket that was sealed with this name and vector.
@@ -427,11 +443,12 @@ TEST_CASE("tls: ticket keys open what the key before sealed, and ask for a fresh
     conn::tls::TicketKeys keys(kRotation);
     const auto made = Clock::now();
     Sealed one(keys);
-    std::this_thread::sleep_until(made + kRotation + 5ms);
+    std::this_thread::sleep_until(made + kRotation * 3 / 2);
     const int result = one.open(keys);
     if (Clock::now() - made >= 2 * kRotation) continue;
     opened = result;
-    std::this_thread::sleep_until(Clock::now() + 2 * kRotation);
+    // The first key's time, not the one's that follows it.
+    std::this_thread::sleep_until(made + 2 * kRotation);
     REQUIRE(one.open(keys) == 0);
   }
   REQUIRE(opened == 2);

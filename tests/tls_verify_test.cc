@@ -206,10 +206,11 @@ TEST_CASE("tls: a certificate for another name or address is refused, with what 
   REQUIRE_THAT(name.client->last_error(), Contains("DNS:localhost, IP:127.0.0.1"));
 
   const Identity elsewhere =
-      site.ca.issue({.common_name = "far", .names = {"DNS:localhost", "IP:10.0.0.1"}});
+      site.ca.issue({.common_name = "far", .names = {"IP:2001:db8::1", "IP:10.0.0.1"}});
   const Outcome address = refuse(site, elsewhere);
   require_refused(address, "far", "IP address mismatch", "bad certificate");
   REQUIRE_THAT(address.client->last_error(), Contains("wanted 127.0.0.1"));
+  REQUIRE_THAT(address.client->last_error(), Contains("it names IP:2001:db8::1, IP:10.0.0.1"));
   // An address is no name: a common name or a DNS entry that looks like it does not do.
   const Identity spelt = site.ca.issue({.common_name = "127.0.0.1", .names = {"DNS:127.0.0.1"}});
   require_refused(refuse(site, spelt), "127.0.0.1", "IP address mismatch", "bad certificate");

@@ -169,6 +169,28 @@ TEST_CASE("unix: a socket of another kind is left alone", "[unix]") {
   REQUIRE(fs::is_socket(place.path));
 }
 
+TEST_CASE("unix: a socket that may not be looked at is left alone", "[unix]") {
+  Place place;
+  leave_stale(place.path);
+  fs::permissions(place.path, fs::perms::none);
+  fs::permissions(place.folder.path(), fs::perms::all);
+  const pid_t child = fork();  // which no longer is root, whom all is allowed
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    if (::geteuid() == 0 && ::seteuid(65534) != 0) _exit(2);
+    try {
+      (void)place.listen_here();
+    } catch (const conn::Error& error) {
+      _exit(std::string(error.what()).find("Permission denied") != std::string::npos ? 0 : 3);
+    }
+    _exit(1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  REQUIRE(fs::is_socket(place.path));
+}
+
 TEST_CASE("unix: only its own file is removed by a listener", "[unix]") {
   Place place;
   auto old = place.listen_here();

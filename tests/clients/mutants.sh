@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/mutants on a tiny tree with one test: what is noticed, what survives, what was accepted, and
-# that a seed draws the same again.
+# tests/mutants on a tiny tree with two tests: what is noticed, what survives, what was accepted, that
+# a seed draws the same again, and that tests are chosen by the lines they run.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 passed=0 failed=0
@@ -20,7 +20,7 @@ ends() {  # NAME STATUS
   if [ "$status" = "$2" ]; then ok "$1"; else fail "$1" "status $status: $(tail -n 3 "$work/said")"; fi
 }
 mutants() {  # SETTINGS...
-  env -u BASE -u FILES -u WANTED ROOT="$work/tree" COUNT=100 "$@" "$tool" >"$work/said" 2>&1
+  env -u BASE -u FILES -u WANTED -u AGAIN -u THOROUGH -u BUDGET ROOT="$work/tree" COUNT=100 "$@" "$tool" >"$work/said" 2>&1
   status=$?
 }
 
@@ -28,7 +28,7 @@ mutants() {  # SETTINGS...
 mkdir -p "$work/tree"/{ae,conn,tests} || exit 1
 cat >"$work/tree/Makefile" <<'END'
 CXX ?= g++
-OBJ := build/obj/ae/sample.o
+OBJ := build/obj/ae/sample.o build/obj/ae/forgotten.o
 unit-tests: build/tests/unit-tests
 sim-tests: build/tests/sim-tests
 build/libaeconn.a: $(OBJ)
@@ -63,18 +63,32 @@ END
 cat >"$work/tree/tests/unit_tests.cc" <<'END'
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+extern "C" void test_begins() __attribute__((weak));
+extern "C" void test_ends(const char* name) __attribute__((weak));
 bool small(int n);
 int text_length();
-int main() {
-  const bool good = small(8) && !small(9) && !small(10) && text_length() == 1;
-  if (good) return 0;
+bool failed = false;
+void test(const char* spec, const char* name, bool (*good)()) {
+  if (spec[0] != '~' && spec[0] != '[' && std::strstr(spec, name) == nullptr) return;
+  if (test_begins != nullptr) test_begins();
+  const bool passed = good();
+  if (test_ends != nullptr) test_ends(name);
+  if (passed) return;
+  failed = true;
   if (std::FILE* file = std::fopen(std::getenv("AECONN_TEST_TALLY"), "a")) {
-    std::fputs("FAIL sample: small is below most\n", file);
+    std::fprintf(file, "FAIL %s\n", name);
     std::fclose(file);
   }
-  return 1;
+}
+int main(int, char** argv) {
+  test(argv[1], "sample: small is below most",
+       [] { return small(8) && !small(9) && !small(10); });
+  test(argv[1], "sample: a text has one", [] { return text_length() == 1; });
+  return failed ? 1 : 0;
 }
 END
+echo 'int nobody_asks(int count) { return count + 1; }' >"$work/tree/ae/forgotten.cc"
 echo 'int main() { return 0; }' >"$work/tree/tests/sim_tests.cc"
 
 mutants LIST=yes SEED=3
@@ -113,6 +127,8 @@ has 'a bound that a test looks at' 'ae/sample.cc:12: < becomes <=: noticed by sa
 has 'what uses a header is made anew' 'ae/limits.h:1: 9 becomes 10: noticed by sample'
 has 'a call nobody misses' 'ae/sample.cc:11: call left out: SURVIVED'
 has 'the survivors are listed, to be copied' '- noted();'
+has 'a test that runs the line is asked' "ae/sample.cc:14: == becomes !=: noticed by sample: a text has one"
+has 'a line that no test runs' 'ae/forgotten.cc:1: + becomes -: SURVIVED: no test was seen to run it'
 last=$(tail -n 1 "$work/said")
 if [[ $last =~ ^noticed\ [0-9]+\ of\ [0-9]+\ \([0-9.]+\ %\)$ ]]; then ok 'the last line is the sum'; else
   fail 'the last line is the sum' "$last"; fi
@@ -120,8 +136,17 @@ read -r _ noticed _ total _ <<<"$last"
 mutants SEED=1 SIMULATION=no WANTED=0
 [ "$(tail -n 1 "$work/said")" = "$last" ] && ok 'the unit tests alone' ||
   fail 'the unit tests alone' "$(tail -n 1 "$work/said"), not $last"
+mutants SEED=1 THOROUGH=yes WANTED=0
+[ "$(tail -n 1 "$work/said")" = "$last" ] && ok 'all tests find the same' ||
+  fail 'all tests find the same' "$(tail -n 1 "$work/said"), not $last"
+has 'all tests are asked about any line' 'ae/forgotten.cc:1: + becomes -: SURVIVED ('
 mutants SEED=1
 ends 'below 90 % it fails' 1
+cp "$work/said" "$work/survivors"
+mutants SEED=1 AGAIN="$work/survivors" WANTED=0
+again="noticed 0 of $((total - noticed)) (0.0 %)"
+[ "$(tail -n 1 "$work/said")" = "$again" ] && ok 'AGAIN= judges what survived' ||
+  fail 'AGAIN= judges what survived' "$(tail -n 1 "$work/said"), not $again"
 mutants SEED=1 WANTED=0 WORKERS=3
 [ "$(tail -n 1 "$work/said")" = "$last" ] && ok 'three workers find the same' ||
   fail 'three workers find the same' "$(tail -n 1 "$work/said"), not $last"

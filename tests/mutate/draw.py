@@ -48,10 +48,17 @@ def _fits(change, pattern):
         (not span or int(first) <= change.line <= int(last or first))
 
 
-def draw(found, seed, patterns, lines):
+def survivors(log):
+    """What survived by a run's log, a change being known by its file and its lines."""
+    survivor = r'^\[\d+/\d+\] ([^:]+):.*: SURVIVED.*\n    - (.*)\n    \+ (.*)$'
+    return set(re.findall(survivor, log, re.M))
+
+
+def draw(found, seed, patterns, lines, same=None):
     """`found` in the order of the seed, less what was not asked for."""
     wanted = [change for change in found
               if (not patterns or any(_fits(change, pattern) for pattern in patterns))
-              and (lines is None or change.line in lines.get(change.file, ()))]
+              and (lines is None or change.line in lines.get(change.file, ()))
+              and (same is None or change.same() in same)]
     random.Random(seed).shuffle(wanted)
     return wanted

@@ -1,147 +1,23 @@
-"""Runs test programs, and says whether they notice."""
+"""Asks the tests about a change."""
 
-import enum
 import json
-import os
-import resource
-import shutil
-import subprocess
 import threading
 import time
-from dataclasses import dataclass
 
-from . import parts
-from .tree import end
-
-_ROUND = ['setarch', '-R'] if shutil.which('setarch') else []  # addresses alike in every run
+from . import parts, visits
+from .runs import Next, Run, Verdict, for_catch, together
 
 
-_running = set()
-_stopped = threading.Event()
-
-
-def prepare():
-    """A program that is broken may crash and write without end: no core, no file above 1 GiB."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
-
-
-def stop_all():
-    """None is left, and none begins any more."""
-    _stopped.set()
-    for each in list(_running):
-        end(each)
-
-
-def for_catch(name):
-    """A test's name as Catch2 takes it for that one test."""
-    return ''.join('\\' + c if c in '\\,[]' else c for c in name)
-
-
-@dataclass
-class Verdict:
-    noticed: bool
-    by: str = ''
-    hangs: bool = False
-
-
-class Run:
-    """A part of the tests on one program, under way."""
-
-    def __init__(self, program, part, spec, folder, cwd, bounds, first_failure=True):
-        """Of `part` the tests that `spec` chooses."""
-        name = part[0]
-        self.part, self.begun, self.longest = part, time.monotonic(), 0.0
-        self._whole, self._silence = bounds
-        self._size, self._grew = 0, self.begun
-        folder.mkdir(parents=True, exist_ok=True)
-        stem = f'{name}.{abs(hash((spec, self.begun))):x}'
-        self.tally, self.log = folder / f'{stem}.tally', folder / f'{stem}.log'
-        self.tally.write_text('')
-        environment = dict(os.environ, AECONN_TEST_TALLY=str(self.tally), AECONN_PROFILE='rxe')
-        launcher = _ROUND if name == parts.SIMULATION else []
-        with self.log.open('w') as log:
-            self.process = subprocess.Popen(
-                [*launcher, str(program), spec, '-d', 'yes', *(['--abort'] * first_failure)],
-                cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True)
-        _running.add(self.process)
-        if _stopped.is_set():
-            self.stop()
-            raise SystemExit
-
-    def verdict(self):
-        """None while it runs."""
-        status = self.process.poll()
-        if status is None:
-            if not self._hangs():
-                return None
-            self.stop()
-            return Verdict(True, f'hangs in {self.part[0]} {self.part[1]}', hangs=True)
-        self.stop()  # what it may have left
-        failed = self.failed()
-        if failed:
-            return Verdict(True, failed[0])
-        return Verdict(status != 0, f'status {status} of {self.part[0]} {self.part[1]}')
-
-    def _hangs(self):
-        """Every test that ends is a line in the log."""
-        now, size = time.monotonic(), self.log.stat().st_size
-        if size != self._size:
-            self._size, self._grew = size, now
-        self.longest = max(self.longest, now - self._grew)
-        return now - self.begun > self._whole or now - self._grew > self._silence
-
-    def failed(self):
-        lines = self.tally.read_text().splitlines()
-        return [line[5:] for line in lines if line.startswith('FAIL ')]
-
-    def stop(self):
-        end(self.process)
-        _running.discard(self.process)
-
-    def forget(self):
-        self.tally.unlink(missing_ok=True)
-        self.log.unlink(missing_ok=True)
-
-
-class Next(enum.Enum):
-    GO_ON, AGAIN, STOP = range(3)
-
-
-def _together(stage, start, finished):
-    """Runs all parts of a stage; `finished(run, verdict)` says what next. Unit tests wait, and run
-    at the same time; the simulation works, so there is one of it at a time."""
-    waiting, running = list(stage), []
-    try:
-        while waiting or running:
-            for part in list(waiting):
-                if part[0] == parts.SIMULATION and any(r.part[0] == part[0] for r in running):
-                    continue
-                waiting.remove(part)
-                running.append(start(part))
-            time.sleep(0.02)
-            for each in list(running):
-                verdict = each.verdict()
-                if verdict is None:
-                    continue
-                then = finished(each, verdict)
-                running.remove(each)
-                each.forget()
-                if then == Next.STOP:
-                    return
-                if then == Next.AGAIN:
-                    waiting.append(each.part)
-    finally:
-        for each in running:
-            each.stop()
-            each.forget()
+_SOON = 2  # seconds of tests, as long as they take without a change
+_AT_ONCE = 3
 
 
 class Judge:
-    """Knows how long each part takes without a change, and asks the tests about one with it."""
+    """Knows how long tests take without a change, and asks them about one with it."""
 
-    def __init__(self, original, folder, simulation, tell):
+    def __init__(self, original, folder, simulation, budget, tell):
+        """`budget`: seconds for tests that run the line that is changed; None: all are asked."""
+        self._budget = budget
         self._original, self._folder, self._tell = original, folder, tell
         self._simulation = simulation
         self._lock = threading.Lock()
@@ -153,6 +29,8 @@ class Judge:
             known = json.loads(self._times_file.read_text())
             if known.get('of') == self._known['of']:
                 self._known = known
+        self._visits = None if budget is None else \
+            visits.Visits(original, folder, simulation, self._known['of'], tell)
 
     def _without(self, spec):
         """Tests that fail without any change say nothing."""
@@ -188,16 +66,22 @@ class Judge:
                 self._times_file.write_text(json.dumps(self._known, indent=1))
                 return Next.GO_ON
 
-            _together(unknown, start, finished)
+            together(unknown, start, finished)
 
     def _ask(self, place, stage):
         """All parts of a stage at once, till one of them notices."""
         self._measure(stage)
+        return self._ask_these(place, {part: (self._without(part[1]), self._bounds(part))
+                                       for part in stage})
+
+    def _ask_these(self, place, stage):
+        """`stage`: of each part which tests, and their bounds."""
         doubted, answer = set(), Verdict(False)
 
         def start(part):
-            return Run(place.link(part[0]), part, self._without(part[1]), place.path / 'build/logs',
-                       self._original.path, self._bounds(part))
+            spec, bounds = stage[part]
+            return Run(place.link(part[0]), part, spec, place.path / 'build/logs',
+                       self._original.path, bounds)
 
         def finished(tried, verdict):
             nonlocal answer
@@ -205,20 +89,21 @@ class Judge:
                 return Next.GO_ON
             # A test that fails by chance stops its part only once: what comes after it is to run.
             # On a busy machine all may take too long by chance.
-            if tried.part in doubted or (not verdict.hangs and self._again(place, tried)):
+            if tried.part in doubted or \
+               (not verdict.hangs and self._again(place, tried, stage[tried.part][1])):
                 answer = verdict
                 return Next.STOP
             doubted.add(tried.part)
             return Next.AGAIN
 
-        _together(stage, start, finished)
+        together(stage, start, finished)
         return answer
 
-    def _again(self, place, noticed):
+    def _again(self, place, noticed, bounds):
         """Whether a test that failed fails once more, alone; a crash is no chance."""
         failed = noticed.failed()
         return not failed or self._alone(place.link(noticed.part[0]), noticed.part, failed[0],
-                                         place.path / 'build/logs', self._bounds(noticed.part))
+                                         place.path / 'build/logs', bounds)
 
     def _alone(self, program, part, name, folder, bounds):
         once_more = Run(program, part, for_catch(name), folder, self._original.path, bounds)
@@ -227,7 +112,39 @@ class Judge:
         once_more.forget()
         return verdict.noticed
 
+    def _chosen(self, change):
+        """Two stages of the tests that run the line: what notices most likely, and soon; and what
+        there is time for beside."""
+        chosen = [test for test in self._visits.of_line(change.file, change.line)
+                  if self._simulation or test[0] == parts.UNIT]
+        stages, spent = [{}, {}], 0.0
+        for program, name, seconds in chosen:
+            if spent + seconds > self._budget and spent > 0:
+                continue  # a shorter one may fit
+            spent += seconds
+            stage = stages[spent > _SOON]
+            at_once = _AT_ONCE if program == parts.UNIT and spent > _SOON else 1
+            shares = [stage.setdefault((program, f'part {i + 1}'), []) for i in range(at_once)]
+            min(shares, key=lambda share: sum(test[1] for test in share)).append((name, seconds))
+        return [{part: (','.join(for_catch(name) for name, _ in share), self._room(share))
+                 for part, share in stage.items() if share} for stage in stages]
+
+    @staticmethod
+    def _room(share):
+        return (3 * sum(seconds for _, seconds in share) + 15,
+                3 * max(seconds for _, seconds in share) + 15)
+
     def judge(self, place, change):
+        if self._visits is None:
+            return self._judge_by_all(place, change)
+        for stage in self._chosen(change):
+            verdict = self._ask_these(place, stage)
+            if verdict.noticed:
+                return verdict
+        seen = self._visits.seen(change.file, change.line)
+        return Verdict(False, '' if seen else 'no test was seen to run it')
+
+    def _judge_by_all(self, place, change):
         for stage in [*parts.first(change.file), parts.rest(change.file)]:
             if not self._simulation:
                 stage = [part for part in stage if part[0] == parts.UNIT]

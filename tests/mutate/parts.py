@@ -27,6 +27,8 @@ _FIRST = [
     ('conn/*', ['conn', 'memory']),
 ]
 _HOST = '~[rdma-device]~[.]'
+# Tests that are to run over a device as well, and run over the other transports without one.
+_OTHERS_TOO = '[group][rdma-device]~[.],[loops][rdma-device]~[.]'
 _SMALL_SIMULATION = '~[torture]~[walk]~[costs]~[profiles]'
 
 
@@ -43,5 +45,9 @@ def rest(file):
     """Everything, most of which waits: at the same time."""
     small = [] if file.startswith('conn/rdma/') else [(SIMULATION, _SMALL_SIMULATION)]
     return [(UNIT, '~[tls]~[conformance]' + _HOST), (UNIT, '[tls]~[conformance]' + _HOST),
-            (UNIT, '[conformance]' + _HOST), *small, (SIMULATION, '[walk]'),
+            (UNIT, '[conformance]' + _HOST), (UNIT, _OTHERS_TOO), *small, (SIMULATION, '[walk]'),
             (SIMULATION, '[costs],[profiles]'), (SIMULATION, '[torture]')]
+
+
+def everything(simulation):
+    return [part for part in rest('') if simulation or part[0] == UNIT]

@@ -78,7 +78,8 @@ class Workers:
 
     def _say(self, result):
         change = result.change
-        answer = f'noticed by {result.by}' if result.noticed else 'SURVIVED'
+        answer = f'noticed by {result.by}' if result.noticed else \
+            ': '.join(filter(None, ['SURVIVED', result.by]))
         self._tell(f'[{len(self.results)}/{self._count}] {change.file}:{change.line}: '
                    f'{change.what}: {answer} ({result.seconds:.1f} s)')
         if not result.noticed:

@@ -11,6 +11,10 @@
 #include <cstdlib>
 #include <string>
 
+// tests/mutate/visits.cc, in the programs that are linked with it.
+extern "C" void test_begins() __attribute__((weak));
+extern "C" void test_ends(const char* name) __attribute__((weak));
+
 namespace {
 
 #ifdef AECONN_CATCH2_V3
@@ -24,12 +28,17 @@ class Tally : public Listener {
  public:
   using Listener::Listener;
 
+  void testCaseStarting(const Catch::TestCaseInfo& /*test*/) override {
+    if (test_begins != nullptr) test_begins();
+  }
+
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
 #ifdef AECONN_CATCH2_V3
     const Catch::TestCaseInfo& test = *stats.testInfo;
 #else
     const Catch::TestCaseInfo& test = stats.testInfo;
 #endif
+    if (test_ends != nullptr) test_ends(test.name.c_str());
     if (stats.totals.testCases.failed != 0) write("FAIL %s%s\n", test.name.c_str(), first_.c_str());
     first_.clear();
   }

@@ -1,0 +1,72 @@
+// conn/tls: small parts of it, by themselves.
+#if AECONN_TLS
+
+#include <string>
+
+#include "conn/tls/files.h"
+#include "conn/tls/loop_state.h"
+#include "conn/tls/session_store.h"
+#include "conn/tls/settings.h"
+#include "tests/support/catch.h"
+#include "tests/support/certificates.h"
+#include "tests/support/testing.h"
+#include "tests/support/tls_kit.h"
+
+using namespace std::chrono_literals;
+
+TEST_CASE("tls: a client keeps sessions of 1024 peers, those that it asked for last",
+          "[tls][resumption][limits]") {
+  const auto session = [](int version) {
+    conn::tls::SessionPtr made(SSL_SESSION_new());
+    const unsigned char id = 1;
+    REQUIRE(SSL_SESSION_set1_id(made.get(), &id, 1) == 1);
+    REQUIRE(SSL_SESSION_set_protocol_version(made.get(), version) == 1);
+    return made;
+  };
+  conn::tls::SessionStore store;
+  for (int i = 0; i < 1024; ++i) store.put(std::to_string(i), session(TLS1_2_VERSION));
+  REQUIRE(store.take("0"));  // stays, as sessions of TLS 1.2 do
+  store.put("one more", session(TLS1_3_VERSION));
+  REQUIRE_FALSE(store.take("1"));
+  REQUIRE(store.take("0"));
+  REQUIRE(store.take("2"));
+  REQUIRE(store.take("one more"));
+  REQUIRE_FALSE(store.take("one more"));  // those of 1.3 are given away once
+}
+
+TEST_CASE("tls: options that are times arrive where they belong", "[tls][options]") {
+  const conn::tls::Settings settings = conn::tls::parse_settings({{"handshake-timeout", "11s"},
+                                                                  {"connect-timeout", "12s"},
+                                                                  {"linger", "13s"},
+                                                                  {"end-linger", "14s"},
+                                                                  {"session-timeout", "15s"},
+                                                                  {"ticket-rotation", "16s"}});
+  REQUIRE(settings.handshake_timeout == 11s);
+  REQUIRE(settings.connect_timeout == 12s);
+  REQUIRE(settings.linger == 13s);
+  REQUIRE(settings.end_linger == 14s);
+  REQUIRE(settings.session_timeout == 15s);
+  REQUIRE(settings.ticket_rotation == 16s);
+}
+
+TEST_CASE("tls: what is not used for a while gives its buffers back, once", "[tls]") {
+  struct Buffers final : conn::tls::Warm {
+    void cool() override { ++given_back; }
+    int given_back = 0;
+  };
+  testing::TlsSite site;
+  auto& state = conn::tls::LoopState::of(site.server, site.loop);
+  Buffers idle;
+  state.warm(idle);
+  RUN_UNTIL(site.loop, idle.given_back > 0);
+  REQUIRE(idle.given_back == 1);
+  REQUIRE_FALSE(idle.linked());
+}
+
+TEST_CASE("tls: a pass phrase may be one letter", "[tls][options]") {
+  const testing::TempFolder folder;
+  const std::string file = testing::write_file(folder, "phrase", "x");
+  REQUIRE(conn::tls::read_pass_phrase(file).view() == "x");
+}
+
+#endif  // AECONN_TLS
