@@ -132,6 +132,33 @@ TEST_CASE("simulation: at memory-limit a writer goes on with what its own bytes 
   CHECK(room.world.now() - begin < 1s);
 }
 
+TEST_CASE("simulation: a writer whose own bytes have all the memory is called when they arrived",
+          "[simulation][memory]") {
+  Room room({}, "?keepalive=0ms&send-buffer=4m&memory-limit=" + std::to_string(3 * kMebi));
+  const auto client = room.connected("memory-limit=0&keepalive=0ms&window=1m&max-window=1m");
+  conn::Connection& server = *room.log.clients.front();
+  const auto hog = room.connected("memory-limit=0&keepalive=0ms");
+  room.log.clients.back()->set_read_handler(nullptr);
+  hog->set_read_handler(nullptr);
+  (void)fill(*room.log.clients.back());
+  client->set_read_handler([&](conn::Connection& here) { (void)read_all(here); });
+  // What the echo left under way comes back.
+  const std::string block(4096, 'w');
+  REQUIRE(server.write(block.data(), block.size()) > 0);
+  room.run_for(100ms);
+  // Nothing was missing when these left, so nobody asked for news of them.
+  REQUIRE(server.write(block.data(), block.size()) == static_cast<ssize_t>(block.size()));
+  room.run_for(10ms);
+  REQUIRE(server.write("x", 1) == -1);
+  REQUIRE(errno == EAGAIN);
+  server.set_write_handler([](conn::Connection& here) {
+    if (here.write("x", 1) == 1) here.set_write_handler(nullptr);
+  });
+  const Nanoseconds begin = room.world.now();
+  RUN_UNTIL(room.loop, !server.has_write_handler());
+  CHECK(room.world.now() - begin < 10ms);
+}
+
 TEST_CASE("simulation: memory-limit refuses who comes in words, and holds for who connects",
           "[simulation][memory]") {
   Room room({}, "?memory-limit=1");

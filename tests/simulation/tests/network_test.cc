@@ -1,6 +1,8 @@
 // Faults of the network and the devices, and how soon they end what they end. Time is simulated, so
 // the bounds that users are promised are looked at exactly.
 
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "tests/simulation/room.h"
@@ -140,6 +142,10 @@ TEST_CASE("simulation: a device that is removed is let go of within a second, an
   CHECK_THAT(room.log.endings[0], Contains("was removed"));
   room.run_for(1s);
   CHECK(room.near->handles.empty());  // nothing open on it any more
+  // rdma_cm has forgotten it, so its handle's descriptors may be anybody's by now.
+  struct stat behind {};
+  REQUIRE(fstat(room.near->cm_handle->async_fd, &behind) == 0);
+  CHECK_FALSE(S_ISCHR(behind.st_mode));
   room.near = &room.world.add_device("sim0", "10.77.0.1");
   room.run_for(1s);  // the listener looks for it twice a second
   (void)room.connected();

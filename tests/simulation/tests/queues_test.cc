@@ -1,6 +1,7 @@
 // Completion queues, and what many idle connections cost: nothing.
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <set>
@@ -32,6 +33,12 @@ TEST_CASE("simulation: comp-vector says which, or they are taken in turn", "[sim
     CHECK((*queues_of(room, *room.near).begin())->vector == 5);
     CHECK((*queues_of(room, *room.far).begin())->vector == 2);
   }
+  SECTION("the first") {
+    Room room({}, "?comp-vector=0", profile, profile);
+    const auto client = room.connected("comp-vector=0");
+    CHECK((*queues_of(room, *room.near).begin())->vector == 0);
+    CHECK((*queues_of(room, *room.far).begin())->vector == 0);
+  }
   SECTION("in turn") {
     Room room({}, {}, profile, profile);
     const auto client = room.connected();
@@ -48,6 +55,57 @@ TEST_CASE("simulation: comp-vector says which, or they are taken in turn", "[sim
         room.type.listen(room.loop, conn::Endpoint::parse("rdma://10.77.0.1:0?comp-vector=x"), {}),
         Contains("comp-vector"));
   }
+}
+
+TEST_CASE("simulation: more completions than an iteration takes wait for no event",
+          "[simulation][queues]") {
+  const Profile& profile = profile_named("mlx5");
+  Room room({}, "?keepalive=0ms", profile, profile);
+  testing::RawNet net(room.loop);
+  testing::RawOptions options;
+  options.source = "10.77.0.2";
+  const auto peer = net.connect(room.address, options);
+  RUN_UNTIL(room.loop, room.log.clients.size() == 1 && !peer->offers.empty());
+  std::size_t read = 0;
+  room.log.clients.front()->set_read_handler([&](conn::Connection& here) {
+    std::array<char, 4096> bytes;
+    for (ssize_t n = 0; (n = here.read(bytes.data(), bytes.size())) > 0;)
+      read += static_cast<std::size_t>(n);
+  });
+  room.run_for(100ms);
+  // All of them are there before the loop looks once.
+  constexpr std::size_t kMessages = 1000;
+  for (std::size_t i = 0; i < kMessages; ++i) peer->stream("m");
+  const Nanoseconds until = room.world.now() + 1ms;
+  while (room.world.advance(until)) {
+  }
+  room.run_for(1ms);
+  CHECK(read == kMessages);
+}
+
+TEST_CASE("simulation: a chain of which the device takes a part is not said twice",
+          "[simulation][queues]") {
+  Room room({}, "?keepalive=0ms");
+  testing::RawNet net(room.loop);
+  testing::RawOptions options;
+  options.source = "10.77.0.2";
+  const auto peer = net.connect(room.address, options);
+  RUN_UNTIL(room.loop, room.log.clients.size() == 1 && !peer->offers.empty());
+  room.run_for(100ms);
+  const auto asked = static_cast<std::uint16_t>(peer->answers.size());
+  // Six questions at once; the answers find room for three.
+  QueuePair* server = nullptr;
+  for (auto& [number, qp] : room.world.queue_pairs)
+    if (&qp->device_of() == room.near) server = qp;
+  REQUIRE(server != nullptr);
+  const std::uint32_t used = server->cap.max_send_wr - 3 - server->used;
+  server->used += used;
+  room.world.after(5ms, [&] { server->used = 0; });
+  for (std::uint16_t i = 0; i < 6; ++i)
+    peer->send(testing::raw_feature(0, static_cast<std::uint16_t>(100 + i), 0));
+  room.run_for(100ms);
+  REQUIRE(peer->answers.size() == asked + 6u);
+  for (std::uint16_t i = 0; i < 6; ++i) CHECK(peer->answers[asked + i].first == 100 + i);
 }
 
 TEST_CASE("simulation: ten thousand connections have a few completion queues, none ever resized",
