@@ -5,6 +5,7 @@
 #include <set>
 
 #include "conn/rdma/cm.h"
+#include "conn/rdma/memory.h"
 #include "conn/rdma/phase.h"
 #include "tests/support/catch.h"
 
@@ -37,6 +38,7 @@ TEST_CASE("rdma words: every event of rdma_cm says what happened and why", "[rdm
   CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, 8), Contains("nobody listens there"));
   CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, 28, "too many"),
              Contains("refused by the server") && Contains("too many"));
+  CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, 28, " a ~ b "), Contains("server:  a ~ b "));
   CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, 28, std::string_view("ok\x01\x02", 4)),
              Contains("refused by the server"));
   CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, 10), Contains("reject reason 10"));
@@ -52,6 +54,11 @@ TEST_CASE("rdma words: what a server says when it refuses is only repeated if it
           "[rdma][hostile]") {
   const std::string said = words(RDMA_CM_EVENT_REJECTED, 28, "\x1b[31mred");
   CHECK(said.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("rdma words: a limit is named only where it was met", "[rdma]") {
+  CHECK(conn::rdma::limit_hint(EINVAL, 0).empty());
+  CHECK_THAT(conn::rdma::limit_hint(ENOMEM, 0), !Contains("max_map_count"));
 }
 
 TEST_CASE("rdma words: every phase has a name of its own", "[rdma]") {

@@ -71,6 +71,37 @@ TEST_CASE("simulation: who could tell nobody waits for no answer", "[simulation]
   FAIL("a close that does not say goodbye");
 }
 
+TEST_CASE("simulation: a queue pair stays until the device has said all of it, or 50 ms",
+          "[simulation][close]") {
+  Profile profile = profile_named("mlx5");  // which says that the last receive has come back
+  profile.last_wqe_reached = GENERATE(true, false);
+  const bool chatter = GENERATE(false, true);
+  CAPTURE(profile.last_wqe_reached, chatter);
+  Room room({}, {}, profile, profile);
+  conn::ConnectionPtr client = room.connected();
+  QueuePair* mine = nullptr;
+  for (auto& [number, qp] : room.world.queue_pairs)
+    if (&qp->device_of() == room.far) mine = qp;
+  REQUIRE(mine != nullptr);
+  const std::uint32_t number = mine->qp_num;
+  const Nanoseconds begin = room.world.now();
+  client.reset();
+  while (room.world.queue_pairs.count(number) != 0) {
+    REQUIRE(room.world.now() - begin < 1s);
+    room.run_for(1ms);
+    if (!chatter || room.world.queue_pairs.count(number) == 0) continue;
+    Completion entry{};  // of something that was under way
+    entry.wc.status = IBV_WC_WR_FLUSH_ERR;
+    entry.wc.qp_num = number;
+    entry.owner = mine->serial;
+    static_cast<Queue*>(mine->send_cq)->push(entry);
+  }
+  const Nanoseconds took = room.world.now() - begin;
+  if (profile.last_wqe_reached) CHECK(took < 20ms);
+  if (!profile.last_wqe_reached) CHECK(took >= 50ms);
+  CHECK(took < 70ms);
+}
+
 TEST_CASE("simulation: what waited for a sign of the peer leaves with the peer's next byte",
           "[simulation][close]") {
   Room room({}, "?keepalive=0ms");

@@ -1,5 +1,8 @@
 // Loops that end while their connections are at work.
 
+#include <array>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "tests/simulation/room.h"
@@ -13,7 +16,7 @@ void run_both(Room& room, ae::EventLoop& other, const std::function<bool()>& don
   const Nanoseconds limit = room.world.now() + 10s;
   while (!done()) {
     REQUIRE(room.world.now() < limit);
-    for (ae::EventLoop* loop : {static_cast<ae::EventLoop*>(&room.loop), &other})
+    for (ae::EventLoop* loop : std::array<ae::EventLoop*, 2>{&room.loop, &other})
       (void)loop->process_events(ae::kAllEvents | ae::kDontWait);
     room.world.advance(room.world.now() + 10us);
   }

@@ -159,6 +159,44 @@ TEST_CASE("simulation: a writer whose own bytes have all the memory is called wh
   CHECK(room.world.now() - begin < 10ms);
 }
 
+TEST_CASE("simulation: who gets no first window is refused, and who gets no larger one goes on",
+          "[simulation][memory]") {
+  SECTION("no first one") {
+    Room room({}, "?memory-limit=12m&window=64m&max-window=64m");
+    const auto client = room.dial("memory-limit=0");
+    RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
+    CHECK(client->state() == conn::State::kError);
+    CHECK_THAT(client->last_error(), Contains("memory-limit reached"));
+  }
+  SECTION("no larger one") {
+    Room room({}, "?memory-limit=20m&window=4096&max-window=64m&keepalive=0ms");
+    const auto client = room.connected("memory-limit=0&keepalive=0ms");
+    const auto refusals = [&] {
+      for (const auto& [key, value] : room.type.statistics(room.loop))
+        if (key == "memory_refusals") return value;
+      return ~std::uint64_t{0};
+    };
+    room.log.clients.front()->set_read_handler([](auto& here) { (void)read_all(here); });
+    const std::string bytes(8 << 20, 'w');
+    const Nanoseconds begin = room.world.now();
+    for (int i = 0; i < 20; ++i) testing::send(room.loop, *client, bytes);
+    // It asks again a second later.
+    CHECK(refusals() >= 1);
+    CHECK(refusals() <= 2u + static_cast<std::uint64_t>((room.world.now() - begin) / 1s));
+  }
+}
+
+TEST_CASE("simulation: cleanup() lets go of a device that nobody uses", "[simulation][memory]") {
+  Room room;
+  room.connected().reset();
+  RUN_UNTIL(room.loop, room.log.endings.size() == 1);
+  room.run_for(5s);
+  REQUIRE_FALSE(room.far->handles.empty());
+  room.type.cleanup(room.loop);
+  CHECK(room.far->handles.empty());
+  (void)room.connected();
+}
+
 TEST_CASE("simulation: memory-limit refuses who comes in words, and holds for who connects",
           "[simulation][memory]") {
   Room room({}, "?memory-limit=1");

@@ -142,6 +142,76 @@ TEST_CASE("simulation: ten thousand connections have a few completion queues, no
   clients.clear();
 }
 
+TEST_CASE("simulation: queues that nobody needs go also when the last connection has gone",
+          "[simulation][queues]") {
+  Room room({}, "?isolation=connection&window=4096");
+  {
+    std::vector<conn::ConnectionPtr> clients;
+    for (int i = 0; i < 20; ++i) clients.push_back(room.connected("isolation=connection"));
+    REQUIRE(room.world.costs(*room.near).completion_queues > 1);
+  }
+  room.run_for(60s);
+  CHECK(room.world.costs(*room.near).completion_queues == 1);
+  CHECK(room.world.costs(*room.far).completion_queues == 1);
+}
+
+TEST_CASE("simulation: each shortage of shared receives is noticed", "[simulation][queues]") {
+  const Profile& profile = profile_named("mlx5");
+  Room room({}, "?keepalive=0ms&shared-receive-queue=64", profile, profile);
+  std::vector<conn::ConnectionPtr> clients;
+  for (int i = 0; i < 60; ++i) clients.push_back(room.connected("keepalive=0ms"));
+  const auto counted = [&](const std::string& name) {
+    for (const auto& [key, value] : room.type.statistics(room.loop))
+      if (key == name) return value;
+    return ~std::uint64_t{0};
+  };
+  const std::uint64_t before = counted("sim0_receive_shortages");
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    room.run_for(5s);
+    room.world.config.weather.least_delay = room.world.config.weather.most_delay = 2ms;
+    for (const auto& each : clients) REQUIRE(each->write("m", 1) == 1);
+    (void)room.loop.process_events(ae::kAllEvents | ae::kDontWait);
+    const Nanoseconds until = room.world.now() + 3ms;
+    while (room.world.advance(until)) {
+    }
+    room.run_for(10ms);
+    CHECK(counted("sim0_receive_shortages") == before + round);
+    for (const auto& each : clients) CHECK(testing::receive(room.loop, *each, 1) == "m");
+  }
+  CHECK(counted("sim0_receives_lost") == 0);
+  CHECK(counted("sim0_completions") > counted("sim0_completion_events"));
+  CHECK(counted("sim0_completion_events") > 0);
+}
+
+TEST_CASE("simulation: a shared receive whose queue pair has gone is posted again",
+          "[simulation][queues]") {
+  const Profile& profile = profile_named("rxe");
+  Room room({}, "?keepalive=0ms", profile, profile);
+  const auto client = room.connected("keepalive=0ms");
+  const QueuePair* server = nullptr;
+  for (const auto& [number, qp] : room.world.queue_pairs)
+    if (&qp->device_of() == room.near) server = qp;
+  REQUIRE(server != nullptr);
+  auto& shared = *static_cast<SharedReceives*>(server->srq);
+  room.run_for(5s);
+  const std::size_t all = shared.posted.size();
+  // As a device that leaves the completions of a queue pair behind.
+  Completion entry{};
+  entry.wc.wr_id = shared.posted.front().wr_id;
+  entry.wc.status = GENERATE(IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR);
+  entry.wc.opcode = IBV_WC_RECV;
+  entry.wc.byte_len = 32;
+  entry.wc.qp_num = 0xffffff;
+  shared.posted.pop_front();
+  static_cast<Queue*>(server->recv_cq)->push(entry);
+  room.run_for(100ms);
+  room.echoes(*client);
+  room.run_for(5s);
+  CHECK(shared.posted.size() == all);
+  for (const auto& [key, value] : room.type.statistics(room.loop))
+    if (key == "sim0_receives_lost") CHECK(value == 0);
+}
+
 TEST_CASE("simulation: nobody looks at connections for which nothing is due",
           "[simulation][queues]") {
   // Each look at a connection is a look at the clock, which simulated time shows.
