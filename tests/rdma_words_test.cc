@@ -1,6 +1,9 @@
 // What a user reads when something goes wrong: each event of rdma_cm and each phase has its words.
 #if AECONN_RDMA
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <set>
 
@@ -59,6 +62,20 @@ TEST_CASE("rdma words: what a server says when it refuses is only repeated if it
 TEST_CASE("rdma words: a limit is named only where it was met", "[rdma]") {
   CHECK(conn::rdma::limit_hint(EINVAL, 0).empty());
   CHECK_THAT(conn::rdma::limit_hint(ENOMEM, 0), !Contains("max_map_count"));
+}
+
+TEST_CASE("rdma words: what could not be destroyed is counted", "[rdma]") {
+  // In a child: for this process tests look that there was none.
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const std::uint64_t before = conn::rdma::teardown_failures();
+    conn::rdma::note_teardown_failure("ibv_destroy_nothing", EIO);
+    _exit(conn::rdma::teardown_failures() == before + 1 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("rdma words: every phase has a name of its own", "[rdma]") {

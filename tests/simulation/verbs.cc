@@ -346,7 +346,10 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** queue, void** user) {
   const Below below;
   auto& channel = *static_cast<Channel*>(base);
   world().run_due();
-  if (channel.events.empty()) return nothing_there(channel.fd, "ibv_get_cq_event");
+  if (channel.events.empty()) {
+    ++world().looks_in_vain;
+    return nothing_there(channel.fd, "ibv_get_cq_event");
+  }
   Queue* next = channel.events.front();
   channel.events.pop_front();
   channel.bell.set(!channel.events.empty());

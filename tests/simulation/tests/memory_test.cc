@@ -162,14 +162,15 @@ TEST_CASE("simulation: a writer whose own bytes have all the memory is called wh
 TEST_CASE("simulation: who gets no first window is refused, and who gets no larger one goes on",
           "[simulation][memory]") {
   SECTION("no first one") {
-    Room room({}, "?memory-limit=12m&window=64m&max-window=64m");
+    Room room({}, "?memory-limit=40m&window=64m&max-window=64m");
     const auto client = room.dial("memory-limit=0");
     RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
     CHECK(client->state() == conn::State::kError);
     CHECK_THAT(client->last_error(), Contains("memory-limit reached"));
   }
   SECTION("no larger one") {
-    Room room({}, "?memory-limit=20m&window=4096&max-window=64m&keepalive=0ms");
+    const std::string limit = chosen_profile().bound_keys() ? "8m" : "20m";
+    Room room({}, "?memory-limit=" + limit + "&window=4096&max-window=64m&keepalive=0ms");
     const auto client = room.connected("memory-limit=0&keepalive=0ms");
     const auto refusals = [&] {
       for (const auto& [key, value] : room.type.statistics(room.loop))
