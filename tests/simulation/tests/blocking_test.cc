@@ -1,5 +1,6 @@
 // Blocking operations, in which the loop's own timers and descriptors are not looked at.
 
+#include <algorithm>
 #include <string>
 
 #include "tests/simulation/room.h"
@@ -58,4 +59,24 @@ TEST_CASE("simulation: a blocking read looks at every device", "[simulation][blo
     CHECK(here->sync_read(answer, sizeof answer, 2s) == 4);
     CHECK(room.world.now() - begin < delay + 1ms);
   }
+}
+
+TEST_CASE("simulation: a blocking read does not sleep over what came when it looked last",
+          "[simulation][blocking]") {
+  Room room({}, "?keepalive=0ms");
+  const auto client = room.connected("keepalive=0ms");
+  conn::Connection& server = *room.log.clients.front();
+  server.set_read_handler(nullptr);
+  const std::string bytes(100000, 'b');
+  Nanoseconds longest{0};
+  for (Nanoseconds delay = 0ns; delay < 5us; delay += 50ns) {
+    room.world.config.weather.least_delay = room.world.config.weather.most_delay = delay;
+    REQUIRE(server.write(bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+    std::string got(bytes.size(), ' ');
+    const Nanoseconds begin = room.world.now();
+    REQUIRE(client->sync_read(got.data(), got.size(), 5s) == static_cast<ssize_t>(got.size()));
+    longest = std::max(longest, room.world.now() - begin);
+    room.run_for(10ms);
+  }
+  CHECK(longest < 1ms);
 }

@@ -88,6 +88,14 @@ TEST_CASE("simulation: what fits into an iteration's share is closed in one",
   CHECK(goodbyes() == 20);
 }
 
+TEST_CASE("simulation: who closes where no loop runs says goodbye at once", "[simulation][close]") {
+  Room room;
+  conn::ConnectionPtr client = room.connected("linger=0ms");
+  const std::int64_t before = room.far->costs.slow["rdma_disconnect"];
+  client.reset();
+  CHECK(room.far->costs.slow["rdma_disconnect"] == before + 1);
+}
+
 TEST_CASE("simulation: a queue pair stays until the device has said all of it, or 50 ms",
           "[simulation][close]") {
   // That the last receive has come back.

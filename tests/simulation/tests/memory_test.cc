@@ -134,7 +134,8 @@ TEST_CASE("simulation: at memory-limit a writer goes on with what its own bytes 
 
 TEST_CASE("simulation: a writer whose own bytes have all the memory is called when they arrived",
           "[simulation][memory]") {
-  Room room({}, "?keepalive=0ms&send-buffer=4m&memory-limit=" + std::to_string(3 * kMebi));
+  const Profile& rxe = profile_named("rxe");  // whose connections share the memory
+  Room room({}, "?keepalive=0ms&send-buffer=4m&memory-limit=3m", rxe, rxe);
   const auto client = room.connected("memory-limit=0&keepalive=0ms&window=1m&max-window=1m");
   conn::Connection& server = *room.log.clients.front();
   const auto hog = room.connected("memory-limit=0&keepalive=0ms");
