@@ -114,3 +114,20 @@ TEST_CASE("simulation: a gate whose device went is near no processor, and near n
   room.turns(10);
   CHECK(room.gate->near_processors().empty());
 }
+
+TEST_CASE("simulation: who was ready while the listener paused is handed over when it goes on",
+          "[simulation][gates]") {
+  Config config;
+  config.weather.least_cm_delay = config.weather.most_cm_delay = 10ms;
+  Room room(config);
+  const auto client = room.dial();
+  RUN_UNTIL(room.loop, room.near->costs.slow["rdma_accept"] == 1);
+  room.listener->pause();
+  room.run_for(200ms);
+  CHECK(client->state() == conn::State::kConnected);
+  CHECK(room.log.clients.empty());
+  room.listener->resume();
+  room.run_for(1ms);
+  REQUIRE(room.log.clients.size() == 1);
+  room.echoes(*client);
+}

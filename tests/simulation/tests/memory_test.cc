@@ -160,6 +160,47 @@ TEST_CASE("simulation: a writer whose own bytes have all the memory is called wh
   CHECK(room.world.now() - begin < 10ms);
 }
 
+TEST_CASE("simulation: a writer that has nothing under way is called when others gave memory back",
+          "[simulation][memory]") {
+  const Profile& rxe = profile_named("rxe");
+  Room room({}, "?memory-limit=8m&keepalive=0ms&linger=0ms&window=4096&max-window=4096", rxe, rxe);
+  std::vector<conn::ConnectionPtr> crowd;
+  for (int i = 0; i < 250; ++i)
+    crowd.push_back(room.dial("memory-limit=0&keepalive=0ms&window=4096&max-window=4096"));
+  RUN_UNTIL(room.loop, std::none_of(crowd.begin(), crowd.end(), [](const auto& each) {
+              return each->state() == conn::State::kConnecting;
+            }));
+  room.run_for(1s);
+  for (const auto& each : room.log.clients) each->set_read_handler(nullptr);
+  for (bool more = true; more; room.run_for(50ms)) {
+    more = false;
+    for (const auto& each : room.log.clients) more = fill(*each) != 0 || more;
+  }
+  // Some have found none at all. One of them goes before there is some again.
+  const auto is_empty = [](const conn::ConnectionPtr& each) {
+    const auto facts = each->info();
+    return std::all_of(facts.begin(), facts.end(), [](const auto& fact) {
+      return (fact.first != "unsent" && fact.first != "unconfirmed") || fact.second == "0";
+    });
+  };
+  std::vector<conn::ConnectionPtr>& all = room.log.clients;
+  const auto found = std::find_if(all.begin(), all.end(), is_empty);
+  REQUIRE(found != all.end());
+  conn::Connection& waits = **found;
+  const auto goes = std::find_if(found + 1, all.end(), is_empty);
+  REQUIRE(goes != all.end());
+  all.erase(goes);
+  waits.set_write_handler([](conn::Connection& here) {
+    if (here.write("more", 4) == 4) here.set_write_handler(nullptr);
+  });
+  room.run_for(5s);
+  CHECK(waits.has_write_handler());
+  for (const auto& each : crowd) each->set_read_handler([](auto& here) { (void)read_all(here); });
+  const Nanoseconds begin = room.world.now();
+  RUN_UNTIL(room.loop, !waits.has_write_handler());
+  CHECK(room.world.now() - begin < 100ms);
+}
+
 TEST_CASE("simulation: who gets no first window is refused, and who gets no larger one goes on",
           "[simulation][memory]") {
   SECTION("no first one") {

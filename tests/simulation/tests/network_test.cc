@@ -299,7 +299,9 @@ TEST_CASE("simulation: a send queue that is fuller than counted is back-pressure
   room.world.after(50ms, [&] {
     for (auto& [number, qp] : room.world.queue_pairs) qp->used = 0;
   });
+  const Nanoseconds begin = room.world.now();
   room.echoes(*client, 50000);
+  CHECK(room.world.now() - begin < 60ms);
 }
 
 TEST_CASE("simulation: without a device there is one clear sentence", "[simulation][faults]") {

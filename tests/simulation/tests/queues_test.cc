@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/simulation/room.h"
@@ -154,6 +155,37 @@ TEST_CASE("simulation: nobody looks for an event of a queue that was not asked f
   const std::uint64_t before = room.world.looks_in_vain;
   for (int i = 0; i < 100; ++i) room.echoes(*client, 10);
   CHECK(room.world.looks_in_vain - before < 10);
+}
+
+TEST_CASE("simulation: a completion queue is no larger than it has to be", "[simulation][queues]") {
+  const Profile& profile = profile_named("mlx5");
+  const auto [receives, entries] = GENERATE(std::pair{2047, 4095}, std::pair{2048, 8191});
+  Room room({}, "?shared-receive-queue=" + std::to_string(receives), profile, profile);
+  const auto client = room.connected();
+  CHECK((*queues_of(room, *room.near).begin())->cqe == entries);
+}
+
+TEST_CASE("simulation: iWARP's messages to a peer that cannot be asked go at a pace",
+          "[simulation][queues]") {
+  const Profile& iwarp = profile_named("iwarp");
+  Room room({}, "?keepalive=0ms", iwarp, iwarp);
+  testing::RawNet net(room.loop);
+  testing::RawOptions options;
+  options.source = "10.77.0.2";
+  options.window = 1 << 20;
+  const auto peer = net.connect(room.address, options);
+  RUN_UNTIL(room.loop, room.log.clients.size() == 1 && !peer->offers.empty());
+  conn::Connection& server = *room.log.clients.front();
+  Nanoseconds longest{0};
+  for (std::size_t written = 1; written <= 1200; ++written) {
+    const Nanoseconds begin = room.world.now();
+    REQUIRE(server.write("m", 1) == 1);
+    RUN_UNTIL(room.loop, peer->received.size() == written);
+    longest = std::max(longest, room.world.now() - begin);
+  }
+  // It counts with 1,024 receives; then each goes 10 ms after the one before.
+  CHECK(longest > 9ms);
+  CHECK(longest < 12ms);
 }
 
 TEST_CASE("simulation: queues that nobody needs go also when the last connection has gone",
