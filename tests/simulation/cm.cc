@@ -458,10 +458,7 @@ int rdma_get_cm_event(rdma_event_channel* base, rdma_cm_event** out) {
     delete channel.events.front();
     channel.events.pop_front();
   }
-  if (channel.events.empty()) {
-    errno = EAGAIN;
-    return -1;
-  }
+  if (channel.events.empty()) return nothing_there(channel.fd, "rdma_get_cm_event");
   Event* event = channel.events.front();
   channel.events.pop_front();
   take_off(*event);
@@ -492,9 +489,13 @@ ibv_context** rdma_get_devices(int* count) {
   auto** list = new ibv_context* [present.size() + 1] {};
   std::copy(present.begin(), present.end(), list);
   if (count != nullptr) *count = static_cast<int>(present.size());
+  world().count("device list", 1);
   return list;
 }
 
-void rdma_free_devices(ibv_context** list) { delete[] list; }
+void rdma_free_devices(ibv_context** list) {
+  world().count("device list", -1);
+  delete[] list;
+}
 
 }  // extern "C"

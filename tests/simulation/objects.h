@@ -33,6 +33,9 @@ class Bell {
   bool ringing_ = false;
 };
 
+/// What the calls that take an event say where none is: -1 and EAGAIN.
+int nothing_there(int fd, const char* call);
+
 struct Handle;
 
 /// Of ibv_modify_qp()'s mask: Ethernet addresses, which older kernels name for any link layer.

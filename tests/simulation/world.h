@@ -154,6 +154,7 @@ class World {
   std::uint64_t receives_missing = 0;  ///< messages that found no receive posted
   std::uint64_t messages = 0;          ///< delivered
   std::uint64_t waits = 0;             ///< calls of epoll_wait() and ppoll()
+  std::uint64_t looks_in_vain = 0;     ///< calls of ibv_get_cq_event() that found none
   /// What the device has been asked for so far; subtract an earlier answer.
   Costs costs(const Device& device) const;
 
