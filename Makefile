@@ -160,7 +160,7 @@ sanitize-builds:
 	@$(MAKE) all unit-tests $(SIM_TESTS) CONFIG=asan
 	@$(MAKE) unit-tests CONFIG=tsan
 
-simulate: sim-tests  ## random walks over simulated devices: SEEDS=1000, from FIRST=1
+simulate: sim-tests  ## random walks over simulated devices: SEEDS=1000, from FIRST=1 (docs/testing.md)
 	@AECONN_BUILD=$(OUT) tests/simulate $(or $(SEEDS),1000) $(or $(FIRST),1)
 .PHONY: simulate
 

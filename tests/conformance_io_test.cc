@@ -43,6 +43,8 @@ std::uint64_t fill(Connection& connection, const testing::Pattern& pattern,
 TEST_CASE("connection: what one end writes the other reads, both ways", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
+    REQUIRE(pair.client->loop() == &pair.loop);
+    REQUIRE((pair.server->loop() == &pair.loop) == (testing::listening_loops() == 1));
     testing::send(pair.loop, *pair.client, "question");
     REQUIRE(testing::receive(pair.loop, *pair.server, 8) == "question");
     testing::send(pair.loop, *pair.server, "answer");

@@ -68,6 +68,27 @@ TEST_CASE("rdma blocks: a block is a power of two of 4 KiB that holds what was a
   }
 }
 
+TEST_CASE("rdma blocks: many empty slabs go a few at a time, and tick() says that more are to go",
+          "[rdma][blocks]") {
+  TestPool pool({.first = kUnit, .largest = kUnit, .keep = 5s});
+  std::vector<Block*> blocks;
+  for (int i = 0; i < 40; ++i) blocks.push_back(pool.acquire(1, {}));
+  REQUIRE(pool.made.size() == 40);
+  for (Block* block : blocks) pool.release(block);
+  CHECK_FALSE(pool.tick(at(0s)));
+  CHECK(pool.bytes() == 40 * kUnit);
+  CHECK_FALSE(pool.tick(at(4s)));
+  CHECK(pool.tick(at(5s)));
+  const std::size_t left = pool.bytes();
+  CHECK(left < 40 * kUnit);
+  CHECK(left != 0);
+  int turns = 1;
+  for (; turns < 40 && pool.tick(at(5s)); ++turns) CHECK(pool.bytes() != 0);
+  CHECK(turns < 40);
+  CHECK(pool.bytes() == 0);
+  CHECK(pool.at_rest());
+}
+
 TEST_CASE("rdma blocks: slabs double from the first to the largest", "[rdma][blocks]") {
   TestPool pool({.first = 16 * kUnit, .largest = 64 * kUnit});
   std::vector<Block*> blocks;
@@ -246,7 +267,8 @@ TEST_CASE("rdma blocks: what is pinned is counted while it lives", "[rdma][block
 }
 
 // Goal: out of mappings the sentence names that limit, and not the one of locked memory. Method: a
-// child that maps pages, every other one writable so that none are joined, until the kernel refuses.
+// child that maps pages, every other one writable so that none are joined, until the kernel
+// refuses.
 TEST_CASE("rdma blocks: an error names the limit that was reached", "[rdma][blocks][large]") {
   constexpr std::size_t kMost = 4 << 20;
   std::array<int, 2> pipe_ends{};

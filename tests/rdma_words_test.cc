@@ -1,10 +1,14 @@
 // What a user reads when something goes wrong: each event of rdma_cm and each phase has its words.
 #if AECONN_RDMA
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <set>
 
 #include "conn/rdma/cm.h"
+#include "conn/rdma/memory.h"
 #include "conn/rdma/phase.h"
 #include "tests/support/catch.h"
 
@@ -37,6 +41,7 @@ TEST_CASE("rdma words: every event of rdma_cm says what happened and why", "[rdm
   CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, 8), Contains("nobody listens there"));
   CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, 28, "too many"),
              Contains("refused by the server") && Contains("too many"));
+  CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, 28, " a ~ b "), Contains("server:  a ~ b "));
   CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, 28, std::string_view("ok\x01\x02", 4)),
              Contains("refused by the server"));
   CHECK_THAT(words(RDMA_CM_EVENT_REJECTED, 10), Contains("reject reason 10"));
@@ -52,6 +57,25 @@ TEST_CASE("rdma words: what a server says when it refuses is only repeated if it
           "[rdma][hostile]") {
   const std::string said = words(RDMA_CM_EVENT_REJECTED, 28, "\x1b[31mred");
   CHECK(said.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("rdma words: a limit is named only where it was met", "[rdma]") {
+  CHECK(conn::rdma::limit_hint(EINVAL, 0).empty());
+  CHECK_THAT(conn::rdma::limit_hint(ENOMEM, 0), !Contains("max_map_count"));
+}
+
+TEST_CASE("rdma words: what could not be destroyed is counted", "[rdma]") {
+  // In a child: for this process tests look that there was none.
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const std::uint64_t before = conn::rdma::teardown_failures();
+    conn::rdma::note_teardown_failure("ibv_destroy_nothing", EIO);
+    _exit(conn::rdma::teardown_failures() == before + 1 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("rdma words: every phase has a name of its own", "[rdma]") {

@@ -14,6 +14,9 @@ SUITES = (
     ("host", "On the host", "make bench",
      "Native, in real time: server on one core, load on another. Rates differ from run to run with what else the "
      "machine does; CPU for a request (cpu_us) repeats best."),
+    ("loops", "Two loops beside one", "bench/run loops",
+     "conn-perf's echo server, native, in real time. Load and server share all processors: load_percent is the "
+     "load's part of the processor time, busy the processors that both keep busy together."),
     ("softroce", "Soft-RoCE in the microVM, real time", "make bench",
      "Two processors, emulated unless KVM can be used: compare rows with each other, not with the host."),
     ("exact", "Instructions, in the microVM", "make bench-exact",
@@ -27,11 +30,12 @@ METRICS = {
     "pinned_kib": "pinned KiB of an idle connection", "calls": "system calls of a request", "reads": "reads of a request",
     "client_rss_kib": "client's resident KiB of an idle connection", "client_kinsn": "client's thousand instructions for a request",
     "connections": "connections", "descriptors": "descriptors", "cqs": "completion queues", "pds": "protection domains",
+    "load_percent": "the load's part of the processor time, %", "busy": "processors busy",
     "cpu_ms_10s": "CPU ms in 10 s", "left": "objects left", "guest_gib": "the machine's memory, GiB", "available_mib": "memory left, MiB",
 }
 LOWER_IS_BETTER = {"p50_us", "p99_us", "cpu_us", "kinsn", "ns", "latency_us", "rss_kib", "pinned_kib", "calls", "reads",
                    "client_cpu_us", "client_rss_kib", "client_kinsn", "cpu_ms_10s"}
-US = ("aeconn", "aeconn rdma", "aeconn kv", "two pairs")
+US = ("aeconn", "aeconn rdma", "aeconn kv", "two pairs", "2 loops")
 
 
 def load(folder):

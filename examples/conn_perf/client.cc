@@ -11,7 +11,8 @@
 #include "conn/transports/transports.h"
 #include "control.h"
 #include "descriptors.h"
-#include "load.h"
+#include "load_loops.h"
+#include "loop_counts.h"
 #include "report.h"
 #include "signals.h"
 
@@ -23,7 +24,7 @@ using namespace std::chrono_literals;
 /// A line on the terminal that says how far it is; nothing where there is none.
 class Progress {
  public:
-  Progress(ae::EventLoop& loop, const Load& load) : loop_(loop), load_(load), since_(loop.now()) {
+  Progress(ae::EventLoop& loop, Phases& load) : loop_(loop), load_(load), since_(loop.now()) {
     if (isatty(STDERR_FILENO) == 0) return;
     timer_ = loop_.add_time_event(500ms, [this]() -> ae::Duration { return show(), 500ms; });
   }
@@ -42,17 +43,18 @@ class Progress {
  private:
   void show() {
     const Plan& plan = load_.plan();
+    const Phases::Standing now = load_.standing();
     const double time = std::chrono::duration<double>(loop_.now() - since_).count();
     std::cerr << fmt::format(
                      "\r{} over {}, connections {} of {}, depth {}, size {}: {} requests, "
                      "{:.1f} s\x1b[K",
-                     to_string(plan.mode), plan.endpoint.scheme, load_.opened(), plan.connections,
-                     plan.depth, plan.size, load_.begun(), time)
+                     to_string(plan.mode), plan.endpoint.scheme, now.opened, plan.connections,
+                     plan.depth, plan.size, now.begun, time)
               << std::flush;
   }
 
   ae::EventLoop& loop_;
-  const Load& load_;
+  Phases& load_;
   ae::TimePoint since_;
   ae::TimerId timer_ = 0;
 };
@@ -60,6 +62,8 @@ class Progress {
 class Client {
  public:
   Client(ClientShared& shared, ClientOptions& options) : shared_(shared), options_(options) {
+    if (options.loops > 1) loops_.emplace(shared.loop, shared.registry, options.loops);
+    loops_ ? meter_.emplace(loops_->group()) : meter_.emplace();
     Plan& plan = options_.plan;
     if (!plan.echo) control_ = std::make_unique<Control>(shared_, plan.endpoint, plan.patience);
     if (options_.json != "-" && options_.csv != "-") reports_.push_back(make_table(std::cout));
@@ -82,24 +86,35 @@ class Client {
           plan.size = size;
           plan.depth = depth;
           plan.reply_size = options_.reply_size != 0 ? options_.reply_size : size;
-          measure(plan);
+          let_go();
+          if (loops_) {
+            LoadOnLoops load(*loops_, plan);
+            measure(load);
+          } else {
+            Load load(shared_, plan);
+            measure(load);
+          }
           if (asked_to_end_) return;
         }
       }
     }
   }
 
-  void measure(const Plan& plan) {
+  void measure(Phases& load) {
+    const Plan& plan = load.plan();
     const bool idle = plan.mode == Mode::kIdle;
     Result result;
     result.plan = plan;
-    Load load(shared_, plan);
     std::optional<Progress> progress(std::in_place, shared_.loop, load);
     std::optional<Usage> server_before;
+    std::vector<LoopFacts> loops_before;
     Usage client_before;
     const auto snapshot = [&] {  // the cheap one last: the other's cost is then not measured
-      if (control_) server_before = idle ? control_->everything() : control_->work();
-      client_before = idle ? meter_.everything() : meter_.work();
+      if (control_) {
+        loops_before = control_->loops();
+        server_before = idle ? control_->everything() : control_->work();
+      }
+      client_before = idle ? meter_->everything() : meter_->work();
     };
     if (idle) {
       settle(load);
@@ -107,7 +122,7 @@ class Client {
     }
     if (plan.mode != Mode::kConnect) load.open();
     progress->clear();
-    if (!begun_) begin(plan, load.sample());
+    if (!begun_) begin(load);
     if (idle) {
       // Transports give buffers of idle connections back after a second.
       load.pass(2s, asked_to_end_);
@@ -116,20 +131,35 @@ class Client {
       snapshot();
       load.run(plan.requests, plan.seconds);
     }
-    result.client = (idle ? meter_.everything() : meter_.work()).since(client_before);
-    if (control_)
+    result.client = (idle ? meter_->everything() : meter_->work()).since(client_before);
+    if (control_) {
       result.server = (idle ? control_->everything() : control_->work()).since(*server_before);
-    result.requests = load.requests();
-    result.bytes = load.bytes();
-    result.elapsed = load.elapsed();
-    result.latency = load.latency();
+      result.server_loops = shares(loops_before, control_->loops(), plan.mode == Mode::kConnect);
+    }
+    load.store(result);
     progress.reset();  // its line makes room
     for (const auto& report : reports_) report->result(result);
     if (idle && options_.hold > 0s) hold(load);
   }
 
+  /// Waits, not for long, until the server has noticed the end of earlier connections: where it has
+  /// several loops they would have their part in how the next are spread.
+  void let_go() {
+    if (!control_) return;
+    for (int i = 0; i < 100; ++i) {
+      const std::vector<LoopFacts> loops = control_->loops();
+      if (loops.size() < 2) return;
+      std::uint64_t open = 0;
+      for (const LoopFacts& each : loops) open += each.open;
+      if (!open_before_) open_before_ = open;
+      if (open <= *open_before_) return;
+      shared_.loop.add_time_event(10ms, [this] { return shared_.loop.stop(), ae::kNoMore; });
+      shared_.loop.run();
+    }
+  }
+
   /// Waits while the server still gives back what earlier connections took.
-  void settle(Load& load) {
+  void settle(Phases& load) {
     if (!control_) return;
     std::optional<std::uint64_t> last = control_->everything().resident;
     for (int i = 0; i < 50; ++i) {
@@ -140,8 +170,20 @@ class Client {
     }
   }
 
-  void begin(const Plan& plan, const conn::Connection* sample) {
+  /// What each loop of the server had between two queries.
+  static std::vector<LoopShare> shares(const std::vector<LoopFacts>& before,
+                                       const std::vector<LoopFacts>& after, bool connecting) {
+    std::vector<LoopShare> all;
+    for (std::size_t i = 0; i < after.size() && after.size() == before.size(); ++i) {
+      all.push_back({connecting ? after[i].begun - before[i].begun : after[i].open,
+                     after[i].requests - before[i].requests});
+    }
+    return all;
+  }
+
+  void begin(Phases& load) {
     begun_ = true;
+    const Plan& plan = load.plan();
     Sides sides;
     sides.client = Facts::of_process(options_.command);
     if (control_) {
@@ -149,15 +191,15 @@ class Client {
       sides.server = control_->facts();
       if (!control_->why_no_calls().empty())
         sides.notes.push_back("server: " + control_->why_no_calls());
-    } else if (sample != nullptr) {
-      sides.client.add_way(*sample);
+    } else {
+      load.with_sample([&](const conn::Connection& sample) { sides.client.add_way(sample); });
     }
-    if (!meter_.why_no_calls().empty()) sides.notes.push_back("client: " + meter_.why_no_calls());
+    if (!meter_->why_no_calls().empty()) sides.notes.push_back("client: " + meter_->why_no_calls());
     if (!plan.verify) sides.notes.emplace_back("payloads are NOT verified (--no-verify)");
     for (const auto& report : reports_) report->begin(sides, plan);
   }
 
-  void hold(Load& load) {
+  void hold(Phases& load) {
     const Signals signals(shared_.loop, [this] {
       asked_to_end_ = true;
       shared_.loop.stop();
@@ -167,9 +209,11 @@ class Client {
 
   ClientShared& shared_;
   ClientOptions& options_;
-  Meter meter_;
+  std::optional<ClientLoops> loops_;
+  std::optional<Meter> meter_;
   std::unique_ptr<Control> control_;
   std::vector<std::unique_ptr<Report>> reports_;
+  std::optional<std::uint64_t> open_before_;  // connections of others, on a server of several loops
   bool begun_ = false, asked_to_end_ = false;
 };
 
@@ -210,7 +254,8 @@ void run_client(ClientOptions options) {
   const std::uint64_t descriptors = allow_descriptors();
   const bool each_has_one = registry.require(plan.endpoint.scheme).capabilities().descriptor;
   for (const std::size_t count : options.connections) {
-    if (each_has_one && count + 64 > descriptors) {
+    // A loop has a few descriptors of its own.
+    if (each_has_one && count + 56 + 8 * options.loops > descriptors) {
       throw Failed(
           fmt::format("{} connections do not fit: this process may have {} descriptors "
                       "(ulimit -n)",

@@ -23,6 +23,18 @@ Usage Control::everything() {
   return Usage::load(exchange(Kind::kStats, "memory=yes\n", Kind::kStatsReply));
 }
 
+std::vector<LoopFacts> Control::loops() {
+  std::vector<LoopFacts> all;
+  for (;;) {
+    const std::size_t had = all.size();
+    Fields query;
+    query.set("loops-from", std::uint64_t{had});
+    const Fields answer = exchange(Kind::kStats, query.to_string(), Kind::kStatsReply);
+    if (all.size() == LoopFacts::load(answer, all)) return all;
+    if (all.size() == had) return {};
+  }
+}
+
 /// Blocking: while nothing is measured there is nothing else to do.
 Fields Control::exchange(Kind kind, std::string_view text, Kind answer) {
   const auto fail = [this](const std::string& reason) {

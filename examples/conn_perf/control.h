@@ -3,6 +3,7 @@
 
 #include "facts.h"
 #include "load.h"
+#include "loop_counts.h"
 #include "wire.h"
 
 namespace perf {
@@ -15,6 +16,8 @@ class Control {
   // Each throws Failed.
   Usage work();        ///< CPU time and system calls
   Usage everything();  ///< and memory and descriptors
+  /// What each of its loops has done so far; empty where it does not tell.
+  std::vector<LoopFacts> loops();
   const Facts& facts() const noexcept { return facts_; }
   const std::string& why_no_calls() const noexcept { return why_no_calls_; }
   const conn::Connection& connection() const noexcept { return *connection_; }

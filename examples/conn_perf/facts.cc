@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 #include "conn/endpoint.h"
@@ -151,9 +152,21 @@ Usage Usage::since(const Usage& before) const {
           difference(descriptors, before.descriptors)};
 }
 
-Meter::Meter() : calls_(count_system_calls(why_no_calls_)) {}
+Meter::Meter() { count_this_thread(); }
+Meter::Meter(ae::Loops& loops) {
+  std::mutex one_at_a_time;
+  loops.on_each([&](ae::EventLoop&, std::size_t) {
+    const std::lock_guard lock(one_at_a_time);
+    count_this_thread();
+  });
+}
 Meter::~Meter() {
-  if (calls_ >= 0) close(calls_);
+  for (const int counter : calls_) close(counter);
+}
+
+void Meter::count_this_thread() {
+  const int counter = count_system_calls(why_no_calls_);
+  if (counter >= 0) calls_.push_back(counter);
 }
 
 Usage Meter::work() const {
@@ -163,8 +176,14 @@ Usage Meter::work() const {
     usage.cpu_ns = static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
                    static_cast<std::uint64_t>(time.tv_nsec);
   }
-  std::uint64_t calls = 0;
-  if (calls_ >= 0 && read(calls_, &calls, sizeof calls) == sizeof calls) usage.system_calls = calls;
+  if (!why_no_calls_.empty()) return usage;
+  std::uint64_t all = 0;
+  for (const int counter : calls_) {
+    std::uint64_t calls = 0;
+    if (read(counter, &calls, sizeof calls) != sizeof calls) return usage;
+    all += calls;
+  }
+  usage.system_calls = all;
   return usage;
 }
 

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "ae/loops.h"
 #include "conn/connection.h"
 #include "fields.h"
 
@@ -37,10 +39,13 @@ struct Usage {
   Usage since(const Usage& before) const;
 };
 
-/// Measures this process; the thread that makes it is the one whose system calls count.
+/// Measures this process. Any thread may ask it.
 class Meter {
  public:
+  /// The system calls of the calling thread count.
   Meter();
+  /// Those of the loops' threads count.
+  explicit Meter(ae::Loops& loops);
   Meter(const Meter&) = delete;
   Meter& operator=(const Meter&) = delete;
   ~Meter();
@@ -53,8 +58,9 @@ class Meter {
   const std::string& why_no_calls() const noexcept { return why_no_calls_; }
 
  private:
-  std::string why_no_calls_;  // first: what makes calls_ writes it
-  int calls_ = -1;            // a perf event that counts raw_syscalls:sys_enter
+  void count_this_thread();
+  std::string why_no_calls_;
+  std::vector<int> calls_;  // for each thread a perf event that counts raw_syscalls:sys_enter
 };
 
 }  // namespace perf

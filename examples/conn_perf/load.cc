@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "lane.h"
 
@@ -14,66 +15,99 @@ constexpr std::size_t kOpeningAtOnce = 64;
 
 }  // namespace
 
-Load::Load(ClientShared& shared, const Plan& plan) : shared_(shared), plan_(plan) {
+Load::Load(ClientShared& shared, const Plan& plan, Part part)
+    : shared_(shared), plan_(plan), part_(part) {
   shared_.payload.reserve(plan.size);
   lanes_.reserve(plan.connections);
-  for (std::size_t i = 0; i < plan.connections; ++i) lanes_.push_back(Lane::create(*this, i));
+  for (std::size_t i = 0; i < plan.connections; ++i)
+    lanes_.push_back(Lane::create(*this, part.first + i));
 }
 
 Load::~Load() = default;
 
-const conn::Connection* Load::sample() const noexcept { return lanes_.front()->connection(); }
-
 void Load::open() {
+  begin_open([this] { shared_.loop.stop(); });
+  wait();
+}
+
+void Load::run(std::uint64_t requests, ae::Duration time) {
+  const auto count = requests != 0 ? std::optional(requests) : std::nullopt;
+  begin_run(count, time, [this] { shared_.loop.stop(); });
+  wait();
+}
+
+void Load::pass(ae::Duration time, const bool& over) {
+  begin_pass([this] { shared_.loop.stop(); });
+  time_over_ = shared_.loop.add_time_event(time, [this] {
+    end_phase();
+    return ae::kNoMore;
+  });
+  while (over_ && !over) shared_.loop.run();
+  over_ = nullptr;
+  end_phase();
+  if (!failure_.empty()) throw Failed(failure_);
+}
+
+void Load::wait() {
+  while (over_) shared_.loop.run();
+  if (!failure_.empty()) throw Failed(failure_);
+}
+
+void Load::with_sample(const std::function<void(const conn::Connection&)>& use) {
+  if (!lanes_.empty() && lanes_.front()->connection() != nullptr)
+    use(*lanes_.front()->connection());
+}
+
+void Load::store(Result& result) const {
+  result.requests = requests_;
+  result.bytes = bytes_;
+  result.elapsed = elapsed();
+  result.latency = latency_;
+  result.client_loops = {share()};
+}
+
+LoopShare Load::share() const noexcept {
+  return {plan_.mode == Mode::kConnect ? requests_ : opened_, requests_};
+}
+
+void Load::begin_open(Over over) {
+  if (!begin_phase("no connection came about", std::move(over))) return;
+  if (lanes_.empty()) return end_phase();
   open_more();
-  wait_for([this] { return opened_ == lanes_.size(); }, "no connection came about");
 }
 
 void Load::open_more() {
-  while (opening_ < lanes_.size() && opening_ - opened_ < kOpeningAtOnce)
-    lanes_[opening_++]->open();
+  const std::size_t at_once = std::max<std::size_t>(kOpeningAtOnce / part_.of, 1);
+  while (opening_ < lanes_.size() && opening_ - opened_ < at_once) lanes_[opening_++]->open();
 }
 
 void Load::lane_opened() {
   ++opened_;
   moved();
-  if (opened_ == lanes_.size()) return shared_.loop.stop();
+  if (opened_ == lanes_.size()) return end_phase();
   open_more();
 }
 
-void Load::run(std::uint64_t requests, ae::Duration time) {
+void Load::begin_run(std::optional<std::uint64_t> requests, ae::Duration time, Over over) {
   requests_ = bytes_ = begun_ = 0;
   cut_short_ = false;
   latency_.clear();
-  left_ = requests != 0 ? requests : UINT64_MAX;
-  const std::uint64_t began = clock_ns();
-  ended_at_ = began;
-  ae::TimerId timer = 0;
-  if (requests == 0) {
-    timer = shared_.loop.add_time_event(time, [this] {
+  left_ = requests.value_or(UINT64_MAX);
+  ended_at_ = began_at_ = clock_ns();
+  if (!begin_phase("nothing arrived", std::move(over))) return;
+  if (left_ == 0 || lanes_.empty()) return end_phase();
+  if (!requests) {
+    time_over_ = shared_.loop.add_time_event(time, [this] {
       left_ = 0;
       cut_short_ = true;
-      if (busy_ == 0) shared_.loop.stop();
+      if (busy_ == 0) end_phase();
       return ae::kNoMore;
     });
   }
   for (const auto& lane : lanes_) lane->start();
-  wait_for([this] { return left_ == 0 && busy_ == 0; }, "nothing arrived");
-  if (timer != 0) shared_.loop.remove_time_event(timer);
-  elapsed_ = ae::Duration(ended_at_ - began);
 }
 
-void Load::pass(ae::Duration time, const bool& over) {
-  bool passed = false;
-  const ae::TimerId timer = shared_.loop.add_time_event(time, [&] {
-    passed = true;
-    shared_.loop.stop();
-    return ae::kNoMore;
-  });
-  while (!passed && !over && failure_.empty()) shared_.loop.run();
-  shared_.loop.remove_time_event(timer);
-  if (!failure_.empty()) throw Failed(failure_);
-}
+void Load::begin_pass(Over over) { begin_phase(nullptr, std::move(over)); }
 
 std::uint64_t Load::begin(std::uint64_t most) noexcept {
   const std::uint64_t count = std::min(most, left_);
@@ -97,34 +131,45 @@ void Load::lane_idle() {
   --busy_;
   if (busy_ != 0 || left_ != 0) return;
   ended_at_ = clock_ns();
-  shared_.loop.stop();
+  end_phase();
 }
 
 void Load::fail(std::size_t lane, const std::string& reason) {
-  if (failure_.empty()) failure_ = fmt::format("connection {}: {}", lane, reason);
-  shared_.loop.stop();
+  give_up(fmt::format("connection {}: {}", lane, reason));
 }
 
-void Load::wait_for(const std::function<bool()>& done, const char* what) {
-  std::uint64_t seen = progress_;
-  ae::TimePoint since = shared_.loop.now();
-  const ae::TimerId timer =
-      shared_.loop.add_time_event(std::chrono::seconds(1), [&]() -> ae::Duration {
+void Load::give_up(const std::string& reason) {
+  if (failure_.empty()) failure_ = reason;
+  end_phase();
+}
+
+/// False if it is over at once, because an earlier one has failed.
+bool Load::begin_phase(const char* waiting, Over over) {
+  over_ = std::move(over);
+  if (!failure_.empty()) return end_phase(), false;
+  if (waiting == nullptr) return true;
+  patience_ = shared_.loop.add_time_event(
+      std::chrono::seconds(1),
+      [this, waiting, seen = progress_, since = shared_.loop.now()]() mutable -> ae::Duration {
         if (progress_ != seen) {
           seen = progress_;
           since = shared_.loop.now();
-        } else if (shared_.loop.now() - since >= plan_.patience && failure_.empty()) {
-          failure_ = fmt::format(
-              "{} for {} s; {} of {} connections stand, {} requests were answered", what,
+        } else if (shared_.loop.now() - since >= plan_.patience) {
+          give_up(fmt::format(
+              "{} for {} s; {} of {} connections stand, {} requests were answered", waiting,
               std::chrono::duration_cast<std::chrono::seconds>(plan_.patience).count(), opened_,
-              lanes_.size(), requests_);
-          shared_.loop.stop();
+              lanes_.size(), requests_));
         }
         return std::chrono::seconds(1);
       });
-  while (!done() && failure_.empty()) shared_.loop.run();
-  shared_.loop.remove_time_event(timer);
-  if (!failure_.empty()) throw Failed(failure_);
+  return true;
+}
+
+void Load::end_phase() {
+  for (ae::TimerId* const timer : {&time_over_, &patience_}) {
+    if (*timer != 0) shared_.loop.remove_time_event(std::exchange(*timer, 0));
+  }
+  if (over_) std::exchange(over_, nullptr)();
 }
 
 }  // namespace perf

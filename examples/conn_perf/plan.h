@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ae/event_loop.h"
 #include "conn/endpoint.h"
@@ -41,6 +42,12 @@ struct Plan {
   bool verify = true, echo = false, both_ways = false;
 };
 
+/// What one loop had of a measurement.
+struct LoopShare {
+  std::uint64_t connections = 0;  ///< open at its end; of Mode::kConnect: made in it
+  std::uint64_t requests = 0;     ///< messages, of a stream
+};
+
 struct Result {
   Plan plan;
   std::uint64_t requests = 0;  ///< messages, of a stream; of both ways together
@@ -50,6 +57,8 @@ struct Result {
   /// In the time that was measured; for idle: since before the connections.
   Usage client;
   std::optional<Usage> server;
+  std::vector<LoopShare> client_loops;
+  std::vector<LoopShare> server_loops;  ///< empty where the server does not tell
 };
 
 /// A measurement that cannot go on, in one sentence.

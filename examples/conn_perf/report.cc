@@ -60,7 +60,8 @@ class Table final : public Report {
         for (const auto what : {&Usage::resident, &Usage::pinned, &Usage::descriptors})
           add(number(per_connection(result, what, server)));
       }
-      return row(cells);
+      row(cells);
+      return loops(result);
     }
     const Histogram& latency = result.latency;
     const bool timed = latency.count() != 0;
@@ -76,11 +77,26 @@ class Table final : public Report {
     for (const bool server : {false, true}) add(decimal(cpu_per_million(result, server)));
     for (const bool server : {false, true}) add(decimal(calls_per_request(result, server)));
     row(cells);
+    loops(result);
   }
 
   void end() override {}
 
  private:
+  void loops(const Result& result) {
+    if (!on_several_loops(result)) return;
+    loops_of("client", result.client_loops, result.plan.mode);
+    if (!result.server_loops.empty()) loops_of("server", result.server_loops, result.plan.mode);
+  }
+  /// Connections and requests of each loop.
+  void loops_of(const char* side, const std::vector<LoopShare>& all, Mode mode) {
+    std::string line = fmt::format("  {}, by loop: connections", side);
+    for (const LoopShare& each : all) line += fmt::format(" {}", each.connections);
+    if (mode != Mode::kIdle) line += ", requests";
+    for (const LoopShare& each : all)
+      if (mode != Mode::kIdle) line += fmt::format(" {}", each.requests);
+    out_ << line << std::endl;
+  }
   void row(const std::vector<std::string>& cells) {
     std::string line;
     for (const std::string& cell : cells) {
@@ -167,6 +183,10 @@ std::optional<double> calls_per_request(const Result& result, bool server) {
   const Usage* const usage = usage_of(result, server);
   if (usage == nullptr || !usage->system_calls || result.requests == 0) return std::nullopt;
   return static_cast<double>(*usage->system_calls) / static_cast<double>(result.requests);
+}
+
+bool on_several_loops(const Result& result) {
+  return result.client_loops.size() > 1 || result.server_loops.size() > 1;
 }
 
 double per_second(const Result& result, std::uint64_t what) {

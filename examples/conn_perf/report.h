@@ -33,6 +33,8 @@ std::optional<std::uint64_t> per_connection(const Result& result,
 /// Seconds of CPU per million requests, and system calls per request.
 std::optional<double> cpu_per_million(const Result& result, bool server);
 std::optional<double> calls_per_request(const Result& result, bool server);
+/// Whether one of the sides has several loops: then reports say what each had.
+bool on_several_loops(const Result& result);
 double per_second(const Result& result, std::uint64_t what);
 
 std::unique_ptr<Report> make_table(std::ostream& out);

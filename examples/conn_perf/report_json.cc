@@ -64,6 +64,23 @@ void add_load(Json& json, const Result& result) {
   });
 }
 
+Json loops_of(const std::vector<LoopShare>& all, bool idle) {
+  Json json = Json::array();
+  for (const LoopShare& each : all) {
+    json.push_back({{"connections", each.connections}});
+    if (!idle) json.back()["requests"] = each.requests;
+  }
+  return json;
+}
+
+void add_loops(Json& json, const Result& result) {
+  if (!on_several_loops(result)) return;
+  const bool idle = result.plan.mode == Mode::kIdle;
+  const bool known = !result.server_loops.empty();
+  json["loops"] = {{"client", loops_of(result.client_loops, idle)},
+                   {"server", known ? loops_of(result.server_loops, idle) : Json(nullptr)}};
+}
+
 class JsonReport final : public Report {
  public:
   explicit JsonReport(const std::string& path) : file_(path) {}
@@ -85,6 +102,7 @@ class JsonReport final : public Report {
       add_idle(json, result);
     else
       add_load(json, result);
+    add_loops(json, result);
     json_["results"].push_back(std::move(json));
   }
   void end() override {

@@ -5,23 +5,47 @@
 #include <iostream>
 
 #include "ae/libev_loop.h"
+#include "ae/loop_group.h"
 #include "conn/transports/transports.h"
 #include "descriptors.h"
+#include "server_loops.h"
 #include "server_session.h"
 #include "signals.h"
 
 namespace perf {
 
-Server::Server(ae::EventLoop& loop, const conn::Registry& registry, bool echo, std::string options)
-    : loop_(loop), registry_(registry), echo_(echo) {
-  shared_.options = std::move(options);
+namespace {
+
+std::unique_ptr<ServerFacts> facts_of_one_loop(std::string options) {
+  auto facts = std::make_unique<ServerFacts>();
+  facts->options = std::move(options);
+  facts->meter = std::make_unique<Meter>();
+  facts->loops = std::vector<LoopCounts>(1);
+  return facts;
 }
+
+void write_log(const std::string& text) {
+  // One write: loops may log at the same time.
+  std::cerr << "conn-perf: " + text + '\n' << std::flush;
+}
+
+}  // namespace
+
+Server::Server(ae::EventLoop& loop, const conn::Registry& registry, bool echo, std::string options)
+    : loop_(loop),
+      registry_(registry),
+      echo_(echo),
+      own_facts_(facts_of_one_loop(std::move(options))),
+      shared_(*own_facts_, own_facts_->loops.front()) {}
+
+Server::Server(ae::EventLoop& loop, const conn::Registry& registry, bool echo, ServerFacts& facts,
+               std::size_t index)
+    : loop_(loop), registry_(registry), echo_(echo), shared_(facts, facts.loops[index]) {}
 
 void Server::listen(const std::string& url) {
   listeners_.push_back(registry_.listen(
       loop_, url, [this](conn::ConnectionPtr connection) { accept(std::move(connection)); }));
-  listeners_.back()->on_refused(
-      [](const conn::Failure& failure) { std::cerr << "conn-perf: " << failure.text << '\n'; });
+  listeners_.back()->on_refused(log_refused);
 }
 
 std::vector<std::string> Server::urls() const {
@@ -32,30 +56,62 @@ std::vector<std::string> Server::urls() const {
   return urls;
 }
 
-void Server::accept(conn::ConnectionPtr connection) {
+void Server::accept(conn::ConnectionPtr connection, Count* controls) {
   conn::Connection* const key = connection.get();
   if (echo_)
     sessions_[key] = std::make_unique<EchoSession>(std::move(connection), *this, shared_);
   else
-    sessions_[key] = std::make_unique<ProtocolSession>(std::move(connection), *this, shared_);
+    sessions_[key] =
+        std::make_unique<ProtocolSession>(std::move(connection), *this, shared_, controls);
 }
 
 void Server::end(conn::Connection& connection, const std::string& reason) {
   if (!reason.empty()) {
-    std::cerr << fmt::format("conn-perf: {} connection {} of {}: {}\n", connection.type().name(),
-                             connection.id(), connection.peer_address(), reason);
+    write_log(fmt::format("{} connection {} of {}: {}", connection.type().name(), connection.id(),
+                          connection.peer_address(), reason));
   }
   sessions_.erase(&connection);
 }
 
-void run_server(const std::vector<std::string>& urls, bool echo, const std::string& options) {
+void log_refused(const conn::Failure& failure) { write_log(failure.text); }
+
+namespace {
+
+void announce(const std::vector<std::string>& urls) {
+  for (const std::string& url : urls) std::cout << "listening on " << url << std::endl;
+}
+
+/// The loops serve, each on a thread of its own; this one waits for signals, and for their end.
+void run_on(std::size_t count, const std::vector<std::string>& urls, bool echo,
+            const std::string& options) {
+  const conn::Registry registry = conn::all_transports();
+  ae::LibevLoop loop;
+  const auto end = [&loop, poster = loop.poster()] { (void)poster.post([&loop] { loop.stop(); }); };
+  const Signals signals(loop, [&loop] { loop.stop(); });
+  ae::LoopGroup loops({.loops = count, .name = "perf"});
+  {
+    ServerOnLoops server(loops, registry, echo, options);
+    server.on_loop_left(end);
+    for (const std::string& url : urls) server.listen(url);
+    announce(server.urls());
+    loop.run();
+  }
+  loops.stop();
+  loops.run();  // throws what ended a loop
+}
+
+}  // namespace
+
+void run_server(const std::vector<std::string>& urls, bool echo, const std::string& options,
+                std::size_t loops) {
   allow_descriptors();
+  if (loops > 1) return run_on(loops, urls, echo, options);
   const conn::Registry registry = conn::all_transports();  // outlives what is made of it
   ae::LibevLoop loop;
   const Signals signals(loop, [&loop] { loop.stop(); });
   Server server(loop, registry, echo, options);
   for (const std::string& url : urls) server.listen(url);
-  for (const std::string& url : server.urls()) std::cout << "listening on " << url << std::endl;
+  announce(server.urls());
   loop.run();
 }
 

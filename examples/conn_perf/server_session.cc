@@ -43,9 +43,26 @@ void EchoSession::writable() {
 }
 
 ProtocolSession::ProtocolSession(conn::ConnectionPtr connection, Server& server,
-                                 ServerShared& shared)
-    : connection_(std::move(connection)), server_(server), shared_(shared) {
+                                 ServerShared& shared, Count* controls)
+    : connection_(std::move(connection)), server_(server), shared_(shared), controls_(controls) {
   connection_->set_read_handler([this](conn::Connection&) { readable(); });
+}
+
+ProtocolSession::~ProtocolSession() {
+  if (counted_in_ != nullptr) counted_in_->take();
+}
+
+void ProtocolSession::count_connection(bool control) {
+  counted_in_ = control ? controls_ : &shared_.counts.open;
+  if (counted_in_ != nullptr) counted_in_->add(1);
+  if (!control) shared_.counts.begun.add(1);
+}
+
+/// Once for what a read() brought, before any of it is answered.
+void ProtocolSession::count_messages() {
+  if (counted_ == next_) return;
+  shared_.counts.requests.add((next_ - counted_) & kSequenceMask);
+  counted_ = next_;
 }
 
 void ProtocolSession::readable() {
@@ -60,6 +77,7 @@ void ProtocolSession::readable() {
     if (!message) break;
     wrong = take(*message);
   }
+  count_messages();
   if (wrong.empty()) wrong = parser_.error();
   if (wrong.empty()) return pump();
   std::string last;  // what else was to be sent no longer matters
@@ -124,14 +142,16 @@ std::string ProtocolSession::take_hello(const Message& message) {
     return fmt::format("a reply of {} bytes; it can have {} to {}", size, kHeaderSize, kMostSize);
   const bool verify = hello.text("verify") != "no";
   if (!verify) parser_.trust_data();
-  const bool stream = hello.text("mode") == "stream";
+  const std::string mode = hello.text("mode");
+  const bool stream = mode == "stream";
   both_ways_ = hello.flag("both-ways");
   expected_ = stream ? Kind::kData : Kind::kRequest;
   next_ = hello.number("first").value_or(0) & kSequenceMask;
-  sent_before_ = next_;
+  sent_before_ = counted_ = next_;
   shared_.payload.reserve(size);
   outbox_.set_data(stream ? Kind::kData : Kind::kReply, size, verify, next_);
   greeted_ = true;
+  count_connection(mode == "control");
   outbox_.add_text(Kind::kHelloReply, message.sequence, Fields().to_string());
   return {};
 }
@@ -170,6 +190,7 @@ void ProtocolSession::acknowledge_if_due() {
   ack.set("messages", taken_);
   ack.set("bytes", taken_bytes_);
   ack.set("sent", outbox_.sent() - sent_before_);
+  shared_.counts.requests.add(outbox_.sent() - sent_before_);
   outbox_.add_text(Kind::kAck, 0, ack.to_string());
   taken_ = taken_bytes_ = 0;
   sent_before_ = outbox_.sent();
@@ -179,13 +200,18 @@ void ProtocolSession::acknowledge_if_due() {
 void ProtocolSession::tell_costs(const Message& message) {
   // What is not asked for is not looked up: that would be part of the next answer's costs.
   const Fields query = Fields::parse(message.text);
+  const ServerFacts& known = shared_.facts;
   Fields answer;
-  (query.flag("memory") ? shared_.meter.everything() : shared_.meter.work()).store(answer);
+  if (const auto first = query.number("loops-from")) {
+    LoopFacts::store(known.loops, *first, answer);
+  } else {
+    (query.flag("memory") ? known.meter->everything() : known.meter->work()).store(answer);
+  }
   if (query.flag("facts")) {
-    Facts facts = Facts::of_process(shared_.options);
+    Facts facts = Facts::of_process(known.options);
     facts.add_way(*connection_);
     facts.store(answer);
-    answer.set("no-system-calls", shared_.meter.why_no_calls());
+    answer.set("no-system-calls", known.meter->why_no_calls());
   }
   outbox_.add_text(Kind::kStatsReply, message.sequence, answer.to_string());
 }

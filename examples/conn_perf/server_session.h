@@ -28,11 +28,16 @@ class EchoSession final : public Session {
 /// Speaks the protocol of wire.h.
 class ProtocolSession final : public Session {
  public:
-  ProtocolSession(conn::ConnectionPtr connection, Server& server, ServerShared& shared);
+  /// `controls` counts those that ask for costs; it may be null.
+  ProtocolSession(conn::ConnectionPtr connection, Server& server, ServerShared& shared,
+                  Count* controls);
+  ~ProtocolSession() override;
 
  private:
   void readable();
   void pump();
+  void count_connection(bool control);
+  void count_messages();
   // What is wrong with the message, "" if nothing is.
   std::string take(const Message& message);
   std::string take_hello(const Message& message);
@@ -44,6 +49,8 @@ class ProtocolSession final : public Session {
   conn::ConnectionPtr connection_;
   Server& server_;
   ServerShared& shared_;
+  Count* controls_;
+  Count* counted_in_ = nullptr;  // this connection is
   Parser parser_;
   Outbox outbox_;
   bool greeted_ = false, both_ways_ = false;
@@ -51,6 +58,7 @@ class ProtocolSession final : public Session {
   bool ending_ = false;             // the peer's has ended, and the acknowledgement is due
   Kind expected_ = Kind::kRequest;  // what data messages are here
   std::uint64_t next_ = 0;          // sequence number of the next one
+  std::uint64_t counted_ = 0;       // those before it are in the loop's count
   std::uint64_t taken_ = 0, taken_bytes_ = 0;  // of a stream, since its last end
   std::uint64_t sent_before_ = 0;              // where our own stream began
 };

@@ -61,6 +61,8 @@ Server::Clock Server::system_clock() { return system_clock_us; }
 
 Server::Server(Clock clock, std::size_t databases)
     : store(databases),
+      together(nullptr),
+      loop(0),
       database_count(databases),
       clock_(clock != nullptr ? clock : system_clock_us),
       started_us_(clock_()),

@@ -105,8 +105,8 @@ class Server {
   Config config;
   Store store;  ///< with several loops there is nothing in it
   Statistics statistics;
-  Together* const together = nullptr;  ///< null with one loop
-  const std::size_t loop = 0;
+  Together* const together;  ///< null with one loop
+  const std::size_t loop;
   const std::size_t database_count;
   std::int64_t data_bytes = 0;  ///< with several loops: what all shards grew by on this one
   /// By id, which is the order of arrival.

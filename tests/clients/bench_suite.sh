@@ -107,6 +107,15 @@ f = Figures.read(sys.argv[1] + "/bench/host.jsonl")
 for metric in ("rps", "p50_us", "p99_us", "cpu_us"):
     assert f.ratio("echo unix c=1 d=1", "aeconn", "limit", metric)[0] > 0, metric
 END
+out=$(timeout 60 bench/run loops --quick --only unix-echo --out "$work/bench/loops.jsonl" 2>&1)
+is 'bench/run loops: status' 0 $?
+if [ "$(nproc)" -gt 1 ]; then
+  has 'bench/run loops: two beside one, and what it cost' 'loops unix c=16 d=16 +2 loops +rps [0-9.]+ .*load_percent [0-9.]+ .*busy [0-9.]+
+loops unix c=16 d=16 +1 loop +rps [0-9.]+
+loops unix c=16 d=16 +2 loops to 1: rate [0-9.]+ .*server.s CPU [0-9.]+' "$out"
+else
+  has 'bench/run loops: not with one processor' 'not measured: this machine has one core' "$out"
+fi
 out=$(timeout 60 bench/run report --out "$work/bench" 2>&1)
 is 'bench/run report: status' 0 $?
 has 'bench/run report: a line for a target' 'P1 .*not measured: no figures of `make bench-exact`' "$out"
@@ -114,7 +123,8 @@ report=$(cat "$work/bench/report.md")
 has 'report.md: machine, targets, figures' '\| processor \|
 \| R2 \|
 ### echo unix
-\| echo unix c=1 d=1 \|' "$report"
+\| echo unix c=1 d=1 \|
+## Two loops beside one' "$report"
 is 'report.md: no name of the host, no path' '' \
   "$(grep -nE "(^|[ \`|])/(home|root|tmp|work|usr)/|\b$(uname -n | sed 's/[.]/[.]/g')\b" "$work/bench/report.md" |
      grep -v localhost | head -3)"

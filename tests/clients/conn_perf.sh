@@ -79,6 +79,64 @@ for i in "${!protocol_urls[@]}"; do
 done
 url=${protocol_urls[0]} echo_url=${echo_urls[0]}
 
+# ---- several loops --------------------------------------------------------------------------------
+start server --loops 2 "${listen[@]/perf.sock/loops.sock}" || { total; exit; }
+serving=$server loops_urls=("${urls[@]%%\?*}")
+threads() { grep -hs '^perf-' "/proc/$1/task/"*/comm | sort | tr '\n' ' '; }
+is 'a server with two loops has a thread for each' 'perf-0 perf-1 ' "$(threads "$serving")"
+is 'with one loop it has none' '' "$(threads "$protocol")"
+for loops_url in "${loops_urls[@]}"; do
+  scheme=${loops_url%%:*}
+  [ "$scheme" != tls ] || loops_url+=$query
+  t() { echo "$scheme, two loops: $1"; }
+  evenly='client, by loop: connections 2 2, requests [0-9]+ [0-9]+
+server, by loop: connections 2 2, requests [0-9]+ [0-9]+'
+  out=$(p "$loops_url" "${quick[@]}" --loops 2 --connections 4,4 --depths 4 --csv "$work/loops.csv" --json "$work/loops.json")
+  has "$(t 'both ends say how the load was spread')" "$evenly" "$(sed -n '/^ *4 /,$p' <<<"$out" | sed -n '2,3p')"
+  has "$(t 'after each point of a sweep')" "$evenly" "$(tail -n 2 <<<"$out")"
+  is "$(t 'the whole load is the same')" 200 "$(cell "$work/loops.csv" requests)"
+  is "$(t 'each request has been on one loop')" '200 200' "$(perl -ne '
+    for my $side (qw(client server)) {
+      my ($list) = /"loops":\{.*?"$side":\[(.*?)\]/ or next;
+      my $sum = 0; $sum += $1 while $list =~ /"requests":(\d+)/g;
+      push @sums, $sum;
+    } print "@sums"' "$work/loops.json")"
+  has "$(t 'the client alone')" 'client, by loop: connections 2 2, .*
+server, by loop: connections 4, requests 200' \
+    "$(p "${protocol_urls[0]}" "${quick[@]}" --loops 2 --connections 4 | tail -n 2)"
+  has "$(t 'the server alone')" 'client, by loop: connections 4, requests 200
+server, by loop: connections 2 2, ' "$(p "$loops_url" "${quick[@]}" --connections 4 | tail -n 2)"
+  has "$(t 'a stream both ways')" "$evenly" \
+    "$(p "$loops_url" "${quick[@]}" --loops 2 --mode stream --both-ways --connections 4 | tail -n 2)"
+  out=$(p "$loops_url" --loops 2 --warmup 0 --requests 100 --mode connect --connections 4 --csv "$work/loops.csv")
+  has "$(t 'new connections')" 'client, by loop: connections 50 50, requests 50 50' "$out"
+  is "$(t 'as many')" 100 "$(cell "$work/loops.csv" requests)"
+  has "$(t 'idle connections')" 'client, by loop: connections 5 5
+server, by loop: connections 5 5' "$(p "$loops_url" --loops 2 --mode idle --connections 10 | tail -n 2)"
+done
+is 'one loop at both ends: no word of loops' '' \
+  "$(p "${protocol_urls[0]}" "${quick[@]}" --json "$work/one.json" | grep 'by loop'; grep -o '"loops"' "$work/one.json")"
+has 'what an echo has done on its loops is unknown' '"loops":\{"client":\[\{"connections":1,"requests":[0-9]+\},.*\],"server":null\}' \
+  "$(p "${echo_urls[0]}" --echo "${quick[@]}" --loops 2 --connections 2 --json -)"
+start server --loops 0 --listen tcp://127.0.0.1:0 || { total; exit; }
+processors=$(nproc)
+is '--loops 0: one for each processor' "$([ "$processors" = 1 ] || echo "$processors")" \
+  "$(threads "$server" | wc -w | sed 's/^0$//')"
+stop "$server"
+timeout 60 "$conn_perf" client "${loops_urls[0]}" --loops 2 --mode idle --connections 4 --hold 1000 >"$work/held" 2>&1 &
+held=$!
+held_shown() { grep -qs 'server, by loop' "$work/held"; }
+{ soon held_shown || soon held_shown; } && kill -TERM $held
+wait $held
+is 'SIGTERM ends a hold on two loops' 0 $?
+timeout 60 "$conn_perf" client "${loops_urls[0]}" --loops 2 --mode idle --connections 4 --hold 1000 >"$work/held" 2>&1 &
+held=$!
+{ soon held_shown || soon held_shown; } && stop "$serving"
+is 'SIGTERM ends a server of two loops' 0 "$status"
+wait $held
+is 'and with it who held connections there' 1 $?
+has 'who says which' '^conn-perf: connection [0-3]: the server closed it' "$(tail -n 1 "$work/held")"
+
 # ---- time, sweeps, what is written ------------------------------------------------------------------
 is 'progress is for terminals only' '' "$(timeout 30 "$conn_perf" client "$url" --seconds 1 --warmup 0 2>&1 >/dev/null)"
 out=$(p "$url" --seconds 0.3 --warmup 0.2 --sizes 16,1k --connections 1,2 --depths 1,8 --csv -)
@@ -215,6 +273,12 @@ wrong_use 'an unknown option' 'wings' client "$url" --wings
 wrong_use 'a size below the header' '--sizes=15.*16' client "$url" --sizes 64,15
 wrong_use 'a size above the most' '--sizes=65m' client "$url" --sizes 65m
 wrong_use 'no connections' '--connections=0' client "$url" --connections 0
+for number in many -1 257; do
+  for side in "client $url" "server --listen $url"; do
+    # shellcheck disable=SC2086
+    wrong_use "$number loops" "conn-perf: --loops $number: a number from 0 to 256 is wanted, 0 for one on each processor" $side --loops=$number
+  done
+done
 wrong_use 'an unknown mode' 'there is request-response, stream, connect, idle' client "$url" --mode fast
 wrong_use 'requests and seconds' 'xclude' client "$url" --requests 5 --seconds 5
 wrong_use 'a time that is none' '--seconds=soon' client "$url" --seconds soon

@@ -111,7 +111,12 @@ void take_off(Event& event) {
 
 void tell(CmId& from, std::uint64_t to, std::function<void(CmId&)> what) {
   Device* sender = from.device;
-  world().after(world().cm_delay(), [sender, to, what = std::move(what)] {
+  Nanoseconds delay = world().cm_delay();
+  if (is_iwarp(from)) {  // a byte stream keeps its order
+    from.arrives = std::max(from.arrives, world().now() + delay);
+    delay = from.arrives - world().now();
+  }
+  world().after(delay, [sender, to, what = std::move(what)] {
     CmId* receiver = find(to);
     if (receiver == nullptr || receiver->device == nullptr) return;
     if (sender != nullptr && !world().path_open(*sender, *receiver->device)) return;
@@ -453,10 +458,7 @@ int rdma_get_cm_event(rdma_event_channel* base, rdma_cm_event** out) {
     delete channel.events.front();
     channel.events.pop_front();
   }
-  if (channel.events.empty()) {
-    errno = EAGAIN;
-    return -1;
-  }
+  if (channel.events.empty()) return nothing_there(channel.fd, "rdma_get_cm_event");
   Event* event = channel.events.front();
   channel.events.pop_front();
   take_off(*event);
@@ -487,9 +489,13 @@ ibv_context** rdma_get_devices(int* count) {
   auto** list = new ibv_context* [present.size() + 1] {};
   std::copy(present.begin(), present.end(), list);
   if (count != nullptr) *count = static_cast<int>(present.size());
+  world().count("device list", 1);
   return list;
 }
 
-void rdma_free_devices(ibv_context** list) { delete[] list; }
+void rdma_free_devices(ibv_context** list) {
+  world().count("device list", -1);
+  delete[] list;
+}
 
 }  // extern "C"

@@ -80,6 +80,14 @@ int epoll_wait(int fd, epoll_event* events, int size, int milliseconds) {
   World* world = World::current();
   if (world == nullptr) return ask(milliseconds);
   const std::int64_t limit = milliseconds < 0 ? -1 : std::int64_t{milliseconds} * 1000000;
+  if (world->stepping) {
+    world->run_due();
+    const int found = ask(0);
+    world->wish = found != 0         ? world->now()
+                  : milliseconds < 0 ? World::kNever
+                                     : world->now() + Nanoseconds(limit);
+    return found;
+  }
   return wait_in_simulation(*world, limit, [&] { return ask(0); });
 }
 

@@ -33,6 +33,9 @@ class Bell {
   bool ringing_ = false;
 };
 
+/// What the calls that take an event say where none is: -1 and EAGAIN.
+int nothing_there(int fd, const char* call);
+
 struct Handle;
 
 /// Of ibv_modify_qp()'s mask: Ethernet addresses, which older kernels name for any link layer.
@@ -208,7 +211,8 @@ struct CmId : rdma_cm_id {
   int owed = 0;                // events taken and not acknowledged
   std::vector<Event*> queued;  // that name it, and nobody has taken
   Device* device = nullptr;
-  Costs early;  // before it had one
+  Nanoseconds arrives{};  // iWARP: what it has told last
+  Costs early;            // before it had one
   EventChannel& events() const noexcept { return *static_cast<EventChannel*>(channel); }
 };
 

@@ -172,6 +172,7 @@ int refusal(const QueuePair& qp, const ibv_send_wr& work) {
       work.bind_mw.mw->rkey = (work.bind_mw.mw->rkey & ~0xffu) | (work.bind_mw.rkey & 0xffu);
     if (work.num_sge != 0) return EINVAL;
   }
+  if (work.num_sge > static_cast<int>(qp.cap.max_send_sge)) return profile.bad_opcode;
   if ((work.send_flags & IBV_SEND_INLINE) != 0 && work.num_sge > 0 &&
       work.sg_list[0].length > qp.cap.max_inline_data)
     return profile.inline_too_long;

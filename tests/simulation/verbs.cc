@@ -1,6 +1,7 @@
 // libibverbs as the simulation has it: making and destroying objects. Queue pairs are in
 // queue_pairs.cc, the calls of the fast path in posts.cc.
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -79,7 +80,7 @@ void count_slow_call(Device& device, const char* name) {
   world().spend_call();
 }
 
-Bell::Bell() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+Bell::Bell() : fd_(eventfd(0, EFD_CLOEXEC)) {
   if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
 }
 Bell::~Bell() { close(fd_); }
@@ -89,6 +90,12 @@ void Bell::set(bool ringing) noexcept {
   std::uint64_t count = 1;
   const ssize_t done = ringing ? write(fd_, &count, sizeof count) : read(fd_, &count, sizeof count);
   if (done != sizeof count) std::abort();
+}
+
+int nothing_there(int fd, const char* call) {
+  if ((fcntl(fd, F_GETFL) & O_NONBLOCK) == 0)
+    world().violation(std::string(call) + " would wait on a descriptor that was left blocking");
+  return errno = EAGAIN, -1;
 }
 
 Handle::Handle(Device& its_device) : ibv_context{} {
@@ -183,10 +190,7 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* out) {
   const Below below;
   auto& handle = *static_cast<Handle*>(context);
   world().run_due();
-  if (handle.events.empty()) {
-    errno = EAGAIN;
-    return -1;
-  }
+  if (handle.events.empty()) return nothing_there(handle.async_fd, "ibv_get_async_event");
   *out = handle.events.front();
   handle.events.pop_front();
   handle.bell.set(!handle.events.empty());
@@ -343,8 +347,8 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** queue, void** user) {
   auto& channel = *static_cast<Channel*>(base);
   world().run_due();
   if (channel.events.empty()) {
-    errno = EAGAIN;
-    return -1;
+    ++world().looks_in_vain;
+    return nothing_there(channel.fd, "ibv_get_cq_event");
   }
   Queue* next = channel.events.front();
   channel.events.pop_front();

@@ -122,10 +122,14 @@ void World::run_due() {
   const Below below;
   if (running_) return;
   running_ = true;
-  while (!happenings_.empty() && happenings_.top().when <= now_) {
+  while (!happenings_.empty() && happenings_.top().when <= std::min(now_, horizon_)) {
+    const Nanoseconds when = happenings_.top().when;
     const std::function<void()> what = std::move(const_cast<Happening&>(happenings_.top()).what);
     happenings_.pop();
+    const Nanoseconds now = now_;
+    if (horizon_ != kNever) now_ = when;  // whoever is late does not make it late
     what();
+    if (horizon_ != kNever) now_ = now;
   }
   running_ = false;
 }

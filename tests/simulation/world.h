@@ -97,6 +97,7 @@ class World {
   bool path_open(const Device& from, const Device& to) const;
 
   // --- time ---
+  static constexpr Nanoseconds kNever = Nanoseconds::max();
   Nanoseconds now() const noexcept { return now_; }
   /// `what` happens after this long.
   void after(Nanoseconds delay, std::function<void()> what);
@@ -109,6 +110,22 @@ class World {
     return now_ += 50ns;
   }
   std::uint64_t clock_looks() const noexcept { return clock_looks_; }
+
+  /// On another processor it is another time, a little earlier or later. What happens after
+  /// `horizon` waits, since somebody is still before it.
+  void set_clock(Nanoseconds now, Nanoseconds horizon) noexcept {
+    now_ = now;
+    horizon_ = horizon;
+  }
+  /// When something happens next; kNever: nothing will.
+  Nanoseconds next_happening() const noexcept {
+    return happenings_.empty() ? kNever : happenings_.top().when;
+  }
+  /// The program computes.
+  void spend(Nanoseconds span) noexcept { now_ += span; }
+  /// Several loops take turns: a loop that would sleep only says until when it would.
+  bool stepping = false;
+  Nanoseconds wish = kNever;  ///< the last that was said; now, if there was something to do
 
   // --- faults ---
   Config config;
@@ -137,6 +154,7 @@ class World {
   std::uint64_t receives_missing = 0;  ///< messages that found no receive posted
   std::uint64_t messages = 0;          ///< delivered
   std::uint64_t waits = 0;             ///< calls of epoll_wait() and ppoll()
+  std::uint64_t looks_in_vain = 0;     ///< calls of ibv_get_cq_event() that found none
   /// What the device has been asked for so far; subtract an earlier answer.
   Costs costs(const Device& device) const;
 
@@ -174,7 +192,7 @@ class World {
     }
   };
   static World* current_;
-  Nanoseconds now_ = 1000s;
+  Nanoseconds now_ = 1000s, horizon_ = kNever;
   std::priority_queue<Happening> happenings_;
   std::uint64_t order_ = 0;
   bool running_ = false;

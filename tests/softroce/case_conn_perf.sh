@@ -57,6 +57,40 @@ for i in "${!urls[@]}"; do
   check "$scheme: they pin memory" pinned
   check "$scheme: none has a descriptor" [ "$(cell server_descriptors)" = 0 ]
 done
+
+# Two loops at both ends, over rdma, and over tcp, where a request takes a read, a write and a wait at
+# each end: half of them would be missing if the system calls of one thread only were counted.
+urls[0]=rdma://$AECONN_RDMA_ADDRESS:7003 tcp=tcp://127.0.0.1:7005
+listen=(--listen "${urls[0]}" --listen "$tcp")
+if [ ${#urls[@]} = 2 ]; then
+  urls[1]=tls+rdma://$AECONN_RDMA_ADDRESS:7004
+  listen+=(--listen "${urls[1]}?cert=$work/cert.pem&key=$work/key.pem")
+fi
+"$build/conn-perf" server --loops 2 "${listen[@]}" >"$work/server.log" 2>&1 &
+pids+=($!)
+listening() { [ "$(grep -c '^listening on' "$work/server.log")" = $((${#urls[@]} + 1)) ]; }
+soon listening || { cat "$work/server.log"; echo '0 passed, 1 failed'; exit 1; }
+spread() {  # CONNECTIONS-OF-EACH: at both ends
+  [ "$(grep -c "^  \(client\|server\), by loop: connections $1 $1\(,\|$\)" "$work/out")" = 2 ]
+}
+for i in "${!urls[@]}"; do
+  url=${urls[i]}${queries[i]} scheme="two loops, ${urls[i]%%:*}"
+  check "$scheme: request-response" p "$url" --loops 2 --warmup 0.1 --requests 200 --connections 4 --depths 4
+  check "$scheme: all were answered" requests 200
+  check "$scheme: spread evenly" spread 2
+  check "$scheme: a stream both ways" p "$url" --loops 2 --mode stream --both-ways --warmup 0 --requests 100 --sizes 16k --connections 2
+  check "$scheme: both ways count" requests 200
+  check "$scheme: new connections" p "$url" --loops 2 --mode connect --warmup 0 --requests 10 --connections 2
+  check "$scheme: all were made" requests 10
+  check "$scheme: idle connections" p "$url" --loops 2 --mode idle --connections 10
+  check "$scheme: spread evenly, too" spread 5
+done
+check 'two loops, tcp: request-response' p "$tcp" --loops 2 --warmup 0.1 --requests 200 --connections 2
+check 'two loops, tcp: spread evenly' spread 1
+if [ -d /sys/kernel/tracing/events/raw_syscalls ]; then
+  all_counted() { awk -v a="$(cell client_syscalls_per_request)" -v b="$(cell server_syscalls_per_request)" 'BEGIN {exit !(a >= 2.5 && b >= 2.5)}'; }
+  check 'two loops, tcp: system calls of both threads count' all_counted
+fi
 [ $failed = 0 ] || cat "$work/server.log"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -1,13 +1,15 @@
 // main() of the unit tests, for Catch2 2 and 3. Besides Catch's own report, the counts of test
-// cases and the names of those that failed go to the file that AECONN_TEST_TALLY names, for
-// tests/run to sum.
+// cases and the names of those that failed, each with the first assertion that did, go to the file
+// that AECONN_TEST_TALLY names, for tests/run to sum.
 #ifndef AECONN_CATCH2_V3
 #define CATCH_CONFIG_RUNNER
 #endif
 #include "tests/support/catch.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
 // tests/mutate/visits.cc, in the programs that are linked with it.
 extern "C" void test_begins() __attribute__((weak));
@@ -37,8 +39,19 @@ class Tally : public Listener {
     const Catch::TestCaseInfo& test = stats.testInfo;
 #endif
     if (test_ends != nullptr) test_ends(test.name.c_str());
-    if (stats.totals.testCases.failed != 0) write("FAIL %s\n", test.name.c_str());
+    if (stats.totals.testCases.failed != 0) write("FAIL %s%s\n", test.name.c_str(), first_.c_str());
+    first_.clear();
   }
+
+  // Each version wants another result of it.
+#ifdef AECONN_CATCH2_V3
+  void assertionEnded(const Catch::AssertionStats& stats) override { remember(stats); }
+#else
+  bool assertionEnded(const Catch::AssertionStats& stats) override {
+    remember(stats);
+    return true;
+  }
+#endif
 
   void testRunEnded(const Catch::TestRunStats& stats) override {
     const auto& cases = stats.totals.testCases;
@@ -48,6 +61,19 @@ class Tally : public Listener {
   }
 
  private:
+  void remember(const Catch::AssertionStats& stats) {
+    const auto& result = stats.assertionResult;
+    if (result.isOk() || !first_.empty()) return;
+    constexpr std::size_t kMost = 500;
+    const Catch::SourceLineInfo& place = result.getSourceInfo();
+    first_ = std::string(" -- ") + place.file + ":" + std::to_string(place.line) + ": ";
+    first_ += result.getExpression();
+    if (result.hasExpandedExpression()) first_ += ": " + result.getExpandedExpression();
+    for (const auto& each : stats.infoMessages) first_ += "; " + each.message;
+    std::replace(first_.begin(), first_.end(), '\n', ' ');
+    if (first_.size() > kMost) first_.resize(kMost);
+  }
+
   template <class... Values>
   static void write(const char* format, Values... values) {
     const char* path = std::getenv("AECONN_TEST_TALLY");
@@ -56,6 +82,8 @@ class Tally : public Listener {
     std::fprintf(file, format, values...);
     std::fclose(file);
   }
+
+  std::string first_;
 };
 CATCH_REGISTER_LISTENER(Tally)
 

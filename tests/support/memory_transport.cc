@@ -7,9 +7,11 @@
 #include <deque>
 #include <map>
 #include <random>
+#include <set>
 #include <span>
 #include <thread>
 
+#include "conn/arrival.h"
 #include "conn/connection_set.h"
 #include "conn/queued_connection.h"
 
@@ -51,8 +53,15 @@ struct MemoryLoop final : ae::LoopLocal {
   std::uint64_t faults = 0;
   std::uint64_t links = 0;
   ReadyList ready;
-  std::map<std::string, MemoryListener*, std::less<>> listeners;
+  std::set<MemoryListener*> listeners;
 };
+
+/// Who listens on this thread, by type and name.
+using Names = std::map<std::pair<const MemoryType*, std::string>, MemoryListener*>;
+Names& names() {
+  thread_local Names all;
+  return all;
+}
 
 /// One direction of a link: a ring of bytes. The reader sees them once they are revealed.
 class Pipe {
@@ -111,7 +120,7 @@ class MemoryConnection final : public QueuedConnection {
   MemoryConnection(const MemoryType& type, MemoryLoop& shared)
       : QueuedConnection(type, shared.loop, shared.ready), shared_(&shared), arrival_(*this) {}
 
-  /// The server's end of a link that waited in a backlog.
+  /// The server's end of a link that waited in a backlog, maybe on another loop.
   void accept(std::shared_ptr<Link> link, Quota::Place place) {
     occupy(std::move(place));
     move_to(State::kAccepting);
@@ -145,6 +154,17 @@ class MemoryConnection final : public QueuedConnection {
   Pipe& in() const { return link_->pipes[1 - side_]; }
   Pipe& out() const { return link_->pipes[side_]; }
   MemoryConnection* peer() const { return link_->ends[1 - side_]; }
+  void tell_peer() noexcept {
+    if (peer() != nullptr) peer()->update_ready_of(shared_);
+  }
+  void update_ready_of(const MemoryLoop* teller) noexcept {
+    update_ready();
+    if (teller == shared_) return;
+    try {
+      shared_->loop.post([] {});       // it may be about to sleep
+    } catch (const std::bad_alloc&) {  // then it finds out with its next event
+    }
+  }
   const Faults& faults() const { return shared_->config.faults; }
 
   // --- connecting -------------------------------------------------------------------------------
@@ -193,7 +213,7 @@ class MemoryConnection final : public QueuedConnection {
     if (in().visible() == 0 || shared_->fault(faults().again)) return no(EAGAIN);
     if (shared_->fault(faults().short_read)) size = shared_->one_to(size);
     const std::size_t n = in().read(static_cast<char*>(buffer), size);
-    if (peer() != nullptr) peer()->update_ready();  // there is room
+    tell_peer();  // there is room
     update_ready();
     return static_cast<ssize_t>(n);
   }
@@ -214,7 +234,7 @@ class MemoryConnection final : public QueuedConnection {
       written += out().write(static_cast<const char*>(vector.iov_base), n);
     }
     if (peer() == nullptr || !peer()->delayed()) out().reveal();
-    if (peer() != nullptr) peer()->update_ready();
+    tell_peer();
     update_ready();
     return static_cast<ssize_t>(written);
   }
@@ -244,7 +264,7 @@ class MemoryConnection final : public QueuedConnection {
   int do_shutdown() override {
     out().finished = true;
     if (end_was_read_) move_to(State::kClosed);
-    if (peer() != nullptr) peer()->update_ready();
+    tell_peer();
     update_ready();
     return 0;
   }
@@ -254,7 +274,7 @@ class MemoryConnection final : public QueuedConnection {
     link_->ends[side_] = nullptr;
     out().finished = true;
     in().abandoned = true;
-    if (peer() != nullptr) peer()->update_ready();
+    tell_peer();
     link_.reset();
   }
   void do_close() noexcept override {
@@ -282,21 +302,98 @@ void Link::reset(const char* why) noexcept {
   }
 }
 
-class MemoryListener final : public Listener, public ReadyItem {
+/// Not accepted yet. Dropping it resets the connection.
+class MemoryArrival final : public Arrival {
+ public:
+  explicit MemoryArrival(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+  ~MemoryArrival() override { refuse("the server is gone"); }
+  std::string peer() const override { return link_ ? link_->names[0] : ""; }
+  void refuse(std::string_view why) noexcept override {
+    if (link_) std::exchange(link_, nullptr)->reset(std::string(why).c_str());
+  }
+
+ private:
+  friend class MemoryReceiver;
+  std::shared_ptr<Link> link_;
+};
+
+class MemoryReceiver final : public Receiver, public ReadyItem {
+ public:
+  MemoryReceiver(const MemoryType& type, MemoryLoop& shared, AcceptHandler accepted)
+      : type_(type),
+        shared_(shared),
+        accepted_(std::make_shared<AcceptHandler>(std::move(accepted))) {}
+
+  const ConnectionType& type() const noexcept override { return type_; }
+  void pause() override { paused_ = true; }
+  void resume() override {
+    paused_ = false;
+    if (!waiting_.empty()) shared_.ready.push(*this);
+  }
+  void on_refused(const RefusedHandler& handler) override { refused_ = handler; }
+  void refused(const Failure& why) override {
+    const RefusedHandler handler = refused_;  // it may remove itself
+    if (handler) handler(why);
+  }
+  void arrive(ArrivalPtr arrival) override {
+    waiting_.push_back(std::move(arrival));
+    if (!paused_) shared_.ready.push(*this);
+  }
+  ArrivalPtr give_back() noexcept override {
+    if (waiting_.empty()) return nullptr;
+    ArrivalPtr next = std::move(waiting_.front());
+    waiting_.pop_front();
+    return next;
+  }
+
+ private:
+  std::size_t run_ready() override {
+    const std::shared_ptr<AcceptHandler> accepted = accepted_;  // it may destroy this receiver
+    std::size_t ran = 0;
+    while (!paused_) {
+      const ArrivalPtr next = give_back();
+      if (!next) break;
+      const std::shared_ptr<Link> link = std::move(static_cast<MemoryArrival&>(*next).link_);
+      if (link->broken) {
+        ++type_.counters(shared_.loop).accept_errors;
+        continue;
+      }
+      auto* connection = new MemoryConnection(type_, shared_);
+      ConnectionPtr owner(connection);
+      connection->accept(link, std::move(next->place));
+      ++ran;
+      (*accepted)(std::move(owner));
+      if (accepted.use_count() == 1) break;
+    }
+    return ran;
+  }
+
+  const MemoryType& type_;
+  MemoryLoop& shared_;
+  const std::shared_ptr<AcceptHandler> accepted_;
+  RefusedHandler refused_;
+  std::deque<ArrivalPtr> waiting_;
+  bool paused_ = false;
+};
+
+/// Accepts on its own loop, or hands out what arrives and can go to another loop.
+class MemoryListener final : public Gate, public ReadyItem {
  public:
   MemoryListener(const MemoryType& type, MemoryLoop& shared, const Endpoint& endpoint,
-                 AcceptHandler accepted)
+                 AcceptHandler accepted, ArrivalHandler arrived)
       : type_(type),
         shared_(&shared),
         endpoint_(endpoint),
         quota_(shared.config.max_connections),
-        accepted_(std::make_shared<AcceptHandler>(std::move(accepted))) {
-    if (!shared.listeners.emplace(name(), this).second) {
+        accepted_(std::make_shared<AcceptHandler>(std::move(accepted))),
+        arrived_(std::move(arrived)) {
+    if (!names().emplace(key(), this).second) {
       throw Error("listen on " + endpoint.to_string() + ": " + errno_text(EADDRINUSE));
     }
+    shared.listeners.insert(this);
   }
   ~MemoryListener() override {
-    if (shared_ != nullptr) shared_->listeners.erase(name());
+    if (shared_ != nullptr) leave_loop();
     for (const auto& link : backlog_) link->reset("the listener is gone");
   }
 
@@ -307,18 +404,39 @@ class MemoryListener final : public Listener, public ReadyItem {
     paused_ = false;
     if (shared_ != nullptr && !backlog_.empty()) shared_->ready.push(*this);
   }
-
   void on_refused(const RefusedHandler& handler) override { refused_ = handler; }
 
-  bool full() const { return backlog_.size() >= shared_->config.backlog; }
-  void arrive(std::shared_ptr<Link> link) {
-    backlog_.push_back(std::move(link));
-    if (!paused_) shared_->ready.push(*this);
+  std::uint64_t max_connections() const override { return quota_.most(); }
+  bool leave(const Door*) noexcept override {
+    if (shared_ != nullptr) leave_loop();
+    return true;
   }
-  void on_loop_end() { shared_ = nullptr; }
+  void arrive(ae::EventLoop& loop) override {
+    MemoryLoop& shared = MemoryLoop::of(type_, loop);
+    if (!names().emplace(key(), this).second) throw Error(errno_text(EADDRINUSE));
+    shared_ = &shared;
+    shared.listeners.insert(this);
+    if (!paused_ && !backlog_.empty()) shared.ready.push(*this);
+  }
+
+  bool full() const { return backlog_.size() >= shared_->config.backlog; }
+  void arrive(std::shared_ptr<Link> link, const MemoryLoop* from) {
+    backlog_.push_back(std::move(link));
+    if (paused_) return;
+    shared_->ready.push(*this);
+    if (from != shared_) shared_->loop.post([] {});  // it may be about to sleep
+  }
+  void leave_loop() noexcept {
+    unqueue();
+    names().erase(key());
+    shared_->listeners.erase(this);
+    shared_ = nullptr;
+  }
 
  private:
-  const std::string& name() const { return endpoint_.hosts.front().name; }
+  std::pair<const MemoryType*, std::string> key() const {
+    return {&type_, endpoint_.hosts.front().name};
+  }
 
   std::size_t run_ready() override {
     // The handler may destroy this listener; then the copy is the only one left.
@@ -333,21 +451,25 @@ class MemoryListener final : public Listener, public ReadyItem {
         continue;
       }
       ++ran;
-      if (quota_.full()) {
-        ++type_.counters(shared_->loop).refused;
-        link->reset("too many connections");
-        const RefusedHandler refused = refused_;  // it may remove itself
-        if (refused) refused(quota_.refusal(link->names[0]));
-      } else {
-        auto* connection = new MemoryConnection(type_, *shared_);
-        ConnectionPtr owner(connection);
-        connection->accept(link, quota_.take());
-        (*accepted)(std::move(owner));
-      }
+      take(link);
       if (accepted.use_count() == 1) return ran;
     }
     if (!paused_ && !backlog_.empty()) shared_->ready.push(*this);
     return ran;
+  }
+  void take(const std::shared_ptr<Link>& link) {
+    if (arrived_) return arrived_(std::make_unique<MemoryArrival>(link));
+    if (quota_.full()) {
+      ++type_.counters(shared_->loop).refused;
+      link->reset("too many connections");
+      const RefusedHandler refused = refused_;  // it may remove itself
+      if (refused) refused(quota_.refusal(link->names[0]));
+      return;
+    }
+    auto* connection = new MemoryConnection(type_, *shared_);
+    ConnectionPtr owner(connection);
+    connection->accept(link, quota_.take());
+    (*std::shared_ptr(accepted_))(std::move(owner));
   }
 
   const MemoryType& type_;
@@ -355,6 +477,7 @@ class MemoryListener final : public Listener, public ReadyItem {
   const Endpoint endpoint_;
   const Quota quota_;
   const std::shared_ptr<AcceptHandler> accepted_;
+  const ArrivalHandler arrived_;
   RefusedHandler refused_;
   std::deque<std::shared_ptr<Link>> backlog_;
   bool paused_ = false;
@@ -369,17 +492,18 @@ void MemoryConnection::establish() {
   const std::string& name = target_.hosts.front().name;
   const std::string what = "connect to " + target_.to_string();
   if (shared_->fault(faults().connect_error)) return fail(errno_failure(ENETUNREACH, what));
-  const auto found = shared_->listeners.find(name);
-  if (found == shared_->listeners.end() || found->second->full()) {
+  const auto found = names().find({&shared_->type, name});
+  if (found == names().end() || found->second->full()) {
     return fail(errno_failure(ECONNREFUSED, what));
   }
   join(std::make_shared<Link>(shared_->config.pipe_size, name, ++shared_->links), 0);
-  found->second->arrive(link_);
+  found->second->arrive(link_, shared_);
 }
 
 MemoryLoop::~MemoryLoop() {
+  set.loop_ends();
   set.abandon(type);
-  for (const auto& [name, listener] : listeners) listener->on_loop_end();
+  while (!listeners.empty()) (*listeners.begin())->leave_loop();
   loop.remove_source(ready);
 }
 
@@ -404,7 +528,19 @@ ListenerPtr MemoryType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                AcceptHandler accepted) const {
   check(endpoint);
   return std::make_unique<MemoryListener>(*this, MemoryLoop::of(*this, loop), endpoint,
-                                          std::move(accepted));
+                                          std::move(accepted), nullptr);
+}
+
+GatePtr MemoryType::open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
+                              ArrivalHandler arrived) const {
+  check(endpoint);
+  return std::make_unique<MemoryListener>(*this, MemoryLoop::of(*this, loop), endpoint, nullptr,
+                                          std::move(arrived));
+}
+
+ReceiverPtr MemoryType::open_receiver(ae::EventLoop& loop, const Endpoint&,
+                                      AcceptHandler accepted) const {
+  return std::make_unique<MemoryReceiver>(*this, MemoryLoop::of(*this, loop), std::move(accepted));
 }
 
 ConnectionPtr MemoryType::create(ae::EventLoop& loop) const {

@@ -1,5 +1,6 @@
 #pragma once
-// memory://name: connections whose two ends live on one loop, joined by bounded pipes in memory.
+// memory://name: connections whose two ends live on one thread, mostly on one loop, joined by
+// bounded pipes in memory.
 // For tests: it does all a transport has to do, and it injects faults by probabilities from a seed.
 // It is also the smallest complete transport; docs/add-a-transport.md walks through it.
 //
@@ -41,6 +42,11 @@ class MemoryType final : public ConnectionType {
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const override;
   ConnectionPtr create(ae::EventLoop& loop) const override;
+  /// For several loops of one thread.
+  GatePtr open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
+                    ArrivalHandler arrived) const override;
+  ReceiverPtr open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
+                            AcceptHandler accepted) const override;
   /// The base's counters, then "faults": how many were injected.
   Statistics statistics(ae::EventLoop& loop) const override;
 

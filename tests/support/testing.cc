@@ -14,6 +14,7 @@
 #include <random>
 #include <sstream>
 
+#include "conn/listener_group.h"
 #include "conn/transports/transports.h"
 #if AECONN_TLS
 #include "conn/tls/type.h"
@@ -112,6 +113,11 @@ unsigned slower() {
   return factor != nullptr ? static_cast<unsigned>(std::max(1, std::atoi(factor))) : 1;
 }
 
+std::size_t listening_loops() {
+  const char* count = std::getenv("AECONN_LOOPS");
+  return count != nullptr ? static_cast<std::size_t>(std::max(1, std::atoi(count))) : 1;
+}
+
 ae::Duration patience() { return (rdma_address() != nullptr ? 120s : 10s) * slower(); }
 
 void run_until(ae::EventLoop& loop, const std::function<bool()>& condition, std::string_view what,
@@ -163,7 +169,19 @@ int IterationCounter::during(ae::Duration span) {
 // --- connections ---------------------------------------------------------------------------------
 
 Site::Site(const Transport& its_transport)
-    : transport(its_transport), registry(test_registry()), type(registry.require(transport.name)) {}
+    : transport(its_transport), registry(test_registry()), type(registry.require(transport.name)) {
+  if (listening_loops() > 1) loops = std::make_unique<SharedLoops>(loop, listening_loops());
+}
+
+conn::ListenerPtr Site::listen(conn::AcceptHandler accepted) {
+  if (!loops) return type.listen(loop, fresh(), std::move(accepted));
+  const auto pick = [next = std::size_t{0}](const conn::Arriving& arriving) mutable {
+    return ++next % arriving.connections.size();
+  };
+  return conn::listen(
+      registry, *loops, fresh(), [&](ae::EventLoop&, std::size_t) { return accepted; },
+      conn::Spread::by(pick));
+}
 
 conn::Endpoint Site::fresh() {
   const std::string name = "x" + std::to_string(++names);

@@ -5,6 +5,7 @@
 //   AECONN_TRANSPORTS=tcp,memory   narrows the transports
 //   AECONN_RDMA_ADDRESS=10.0.0.1   adds rdma, on a device with this address
 //   AECONN_TLS_OPTIONS=ktls=yes    goes to every type of TLS
+//   AECONN_LOOPS=3                 listeners serve so many loops of one thread
 
 #include <sys/types.h>
 
@@ -19,6 +20,7 @@
 
 #include "ae/libev_loop.h"
 #include "conn/registry.h"
+#include "tests/support/shared_loops.h"
 
 namespace testing {
 
@@ -60,6 +62,8 @@ class TempFolder {
 
 /// AECONN_SLOWER: how many times as long everything may take (under sanitizers, on emulators).
 unsigned slower();
+/// AECONN_LOOPS: how many loops a Site's listeners serve.
+std::size_t listening_loops();
 /// The devices are simulated, on one thread: tests/simulation.
 bool simulated();
 /// How long a condition may take: generous, since nothing waits for it to pass.
@@ -101,9 +105,9 @@ struct Site {
 
   /// A fresh address: port 0, a new path, a new name.
   conn::Endpoint fresh();
-  conn::ListenerPtr listen(conn::AcceptHandler accepted) {
-    return type.listen(loop, fresh(), std::move(accepted));
-  }
+  /// On the loop, or on several of which the first arrival does not get this one:
+  /// listening_loops().
+  conn::ListenerPtr listen(conn::AcceptHandler accepted);
   conn::ConnectionPtr connect(const conn::Endpoint& to, conn::Connection::Handler done = {});
   /// Where nobody listens (any more).
   conn::Endpoint deserted();
@@ -113,6 +117,7 @@ struct Site {
   conn::Registry registry;
   conn::ConnectionType& type;
   ae::LibevLoop loop;
+  std::unique_ptr<SharedLoops> loops;  ///< null with one
   int names = 0;
 };
 

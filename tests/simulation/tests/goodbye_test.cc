@@ -2,6 +2,7 @@
 // goes on its way without waiting any longer.
 
 #include <string>
+#include <vector>
 
 #include "tests/simulation/room.h"
 #include "tests/support/raw_peer.h"
@@ -69,6 +70,72 @@ TEST_CASE("simulation: who could tell nobody waits for no answer", "[simulation]
     room.run_for(1s);
   }
   FAIL("a close that does not say goodbye");
+}
+
+TEST_CASE("simulation: what fits into an iteration's share is closed in one",
+          "[simulation][close]") {
+  Room room;
+  std::vector<conn::ConnectionPtr> clients;
+  for (int i = 0; i < 20; ++i) clients.push_back(room.connected("linger=0ms"));
+  room.run_for(1s);
+  const auto goodbyes = [&] { return room.far->costs.slow["rdma_disconnect"]; };
+  REQUIRE(goodbyes() == 0);
+  room.loop.add_time_event(0ms, [&] {
+    clients.clear();
+    return ae::kNoMore;
+  });
+  for (int i = 0; i < 3; ++i) (void)room.loop.process_events(ae::kAllEvents | ae::kDontWait);
+  CHECK(goodbyes() == 20);
+}
+
+TEST_CASE("simulation: who closes where no loop runs says goodbye at once", "[simulation][close]") {
+  Room room;
+  conn::ConnectionPtr client = room.connected("linger=0ms");
+  const std::int64_t before = room.far->costs.slow["rdma_disconnect"];
+  client.reset();
+  CHECK(room.far->costs.slow["rdma_disconnect"] == before + 1);
+}
+
+TEST_CASE("simulation: a queue pair stays until the device has said all of it, or 50 ms",
+          "[simulation][close]") {
+  // That the last receive has come back.
+  enum class Says { kAtOnce, kLate, kNever };
+  const Says says = GENERATE(Says::kAtOnce, Says::kLate, Says::kNever);
+  const bool chatter = GENERATE(false, true);
+  CAPTURE(says, chatter);
+  Profile profile = profile_named("mlx5");
+  profile.last_wqe_reached = says == Says::kAtOnce;
+  Room room({}, {}, profile, profile);
+  conn::ConnectionPtr client = room.connected();
+  QueuePair* mine = nullptr;
+  for (auto& [number, qp] : room.world.queue_pairs)
+    if (&qp->device_of() == room.far) mine = qp;
+  REQUIRE(mine != nullptr);
+  const std::uint32_t number = mine->qp_num;
+  const Nanoseconds begin = room.world.now();
+  client.reset();
+  if (says == Says::kLate)
+    room.world.after(20ms, [&, serial = mine->serial] {
+      const auto found = room.world.queue_pairs.find(number);
+      if (found == room.world.queue_pairs.end() || found->second->serial != serial) return;
+      ibv_async_event event{};
+      event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
+      event.element.qp = found->second;
+      static_cast<Handle*>(found->second->context)->raise(event);
+    });
+  while (room.world.queue_pairs.count(number) != 0) {
+    REQUIRE(room.world.now() - begin < 1s);
+    room.run_for(1ms);
+    if (!chatter || room.world.queue_pairs.count(number) == 0) continue;
+    Completion entry{};  // of something that was under way
+    entry.wc.status = IBV_WC_WR_FLUSH_ERR;
+    entry.wc.qp_num = number;
+    entry.owner = mine->serial;
+    static_cast<Queue*>(mine->send_cq)->push(entry);
+  }
+  const Nanoseconds took = room.world.now() - begin;
+  CHECK(took >= (says == Says::kNever ? 50ms : says == Says::kLate ? 20ms : 0ms));
+  CHECK(took < (says == Says::kNever ? 70ms : says == Says::kLate ? 25ms : 20ms));
 }
 
 TEST_CASE("simulation: what waited for a sign of the peer leaves with the peer's next byte",

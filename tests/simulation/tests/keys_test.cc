@@ -117,6 +117,22 @@ TEST_CASE("simulation: a bind that fails when it is carried out ends that connec
   for (int i = 0; i < 3; ++i) room.echoes(*room.connected(), 100000);
 }
 
+TEST_CASE("simulation: a device that binds no more ends who needs it, in words",
+          "[simulation][keys]") {
+  const Profile& profile = profile_named(GENERATE("mlx5", "rxe"));
+  Room room({}, "?window=4096", profile, profile);
+  const auto client = room.connected();
+  room.near->profile.binds_windows = false;
+  // The server's window grows.
+  const std::string bytes(100000, 'k');
+  REQUIRE(client->write(bytes.data(), bytes.size()) > 0);
+  RUN_UNTIL(room.loop, room.log.endings.size() == 1);
+  CHECK_THAT(room.log.endings.front(), Contains("binding a key"));
+  room.near->profile.binds_windows = true;
+  room.run_for(1s);
+  room.echoes(*room.connected(), 100000);
+}
+
 TEST_CASE("simulation: sending goes on while a key is bound, but on soft-RoCE",
           "[simulation][keys]") {
   // A client whose window grows while it sends. Each step of the network takes 10 ms.

@@ -132,6 +132,114 @@ TEST_CASE("simulation: at memory-limit a writer goes on with what its own bytes 
   CHECK(room.world.now() - begin < 1s);
 }
 
+TEST_CASE("simulation: a writer whose own bytes have all the memory is called when they arrived",
+          "[simulation][memory]") {
+  const Profile& rxe = profile_named("rxe");  // whose connections share the memory
+  Room room({}, "?keepalive=0ms&send-buffer=4m&memory-limit=3m", rxe, rxe);
+  const auto client = room.connected("memory-limit=0&keepalive=0ms&window=1m&max-window=1m");
+  conn::Connection& server = *room.log.clients.front();
+  const auto hog = room.connected("memory-limit=0&keepalive=0ms");
+  room.log.clients.back()->set_read_handler(nullptr);
+  hog->set_read_handler(nullptr);
+  (void)fill(*room.log.clients.back());
+  client->set_read_handler([&](conn::Connection& here) { (void)read_all(here); });
+  // What the echo left under way comes back.
+  const std::string block(4096, 'w');
+  REQUIRE(server.write(block.data(), block.size()) > 0);
+  room.run_for(100ms);
+  // Nothing was missing when these left, so nobody asked for news of them.
+  REQUIRE(server.write(block.data(), block.size()) == static_cast<ssize_t>(block.size()));
+  room.run_for(10ms);
+  REQUIRE(server.write("x", 1) == -1);
+  REQUIRE(errno == EAGAIN);
+  server.set_write_handler([](conn::Connection& here) {
+    if (here.write("x", 1) == 1) here.set_write_handler(nullptr);
+  });
+  const Nanoseconds begin = room.world.now();
+  RUN_UNTIL(room.loop, !server.has_write_handler());
+  CHECK(room.world.now() - begin < 10ms);
+}
+
+TEST_CASE("simulation: a writer that has nothing under way is called when others gave memory back",
+          "[simulation][memory]") {
+  const Profile& rxe = profile_named("rxe");
+  Room room({}, "?memory-limit=8m&keepalive=0ms&linger=0ms&window=4096&max-window=4096", rxe, rxe);
+  std::vector<conn::ConnectionPtr> crowd;
+  for (int i = 0; i < 250; ++i)
+    crowd.push_back(room.dial("memory-limit=0&keepalive=0ms&window=4096&max-window=4096"));
+  RUN_UNTIL(room.loop, std::none_of(crowd.begin(), crowd.end(), [](const auto& each) {
+              return each->state() == conn::State::kConnecting;
+            }));
+  room.run_for(1s);
+  for (const auto& each : room.log.clients) each->set_read_handler(nullptr);
+  for (bool more = true; more; room.run_for(50ms)) {
+    more = false;
+    for (const auto& each : room.log.clients) more = fill(*each) != 0 || more;
+  }
+  // Some have found none at all. One of them goes before there is some again.
+  const auto is_empty = [](const conn::ConnectionPtr& each) {
+    const auto facts = each->info();
+    return std::all_of(facts.begin(), facts.end(), [](const auto& fact) {
+      return (fact.first != "unsent" && fact.first != "unconfirmed") || fact.second == "0";
+    });
+  };
+  std::vector<conn::ConnectionPtr>& all = room.log.clients;
+  const auto found = std::find_if(all.begin(), all.end(), is_empty);
+  REQUIRE(found != all.end());
+  conn::Connection& waits = **found;
+  const auto goes = std::find_if(found + 1, all.end(), is_empty);
+  REQUIRE(goes != all.end());
+  all.erase(goes);
+  waits.set_write_handler([](conn::Connection& here) {
+    if (here.write("more", 4) == 4) here.set_write_handler(nullptr);
+  });
+  room.run_for(5s);
+  CHECK(waits.has_write_handler());
+  for (const auto& each : crowd) each->set_read_handler([](auto& here) { (void)read_all(here); });
+  const Nanoseconds begin = room.world.now();
+  RUN_UNTIL(room.loop, !waits.has_write_handler());
+  CHECK(room.world.now() - begin < 100ms);
+}
+
+TEST_CASE("simulation: who gets no first window is refused, and who gets no larger one goes on",
+          "[simulation][memory]") {
+  SECTION("no first one") {
+    Room room({}, "?memory-limit=40m&window=64m&max-window=64m");
+    const auto client = room.dial("memory-limit=0");
+    RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
+    CHECK(client->state() == conn::State::kError);
+    CHECK_THAT(client->last_error(), Contains("memory-limit reached"));
+  }
+  SECTION("no larger one") {
+    const std::string limit = chosen_profile().bound_keys() ? "8m" : "20m";
+    Room room({}, "?memory-limit=" + limit + "&window=4096&max-window=64m&keepalive=0ms");
+    const auto client = room.connected("memory-limit=0&keepalive=0ms");
+    const auto refusals = [&] {
+      for (const auto& [key, value] : room.type.statistics(room.loop))
+        if (key == "memory_refusals") return value;
+      return ~std::uint64_t{0};
+    };
+    room.log.clients.front()->set_read_handler([](auto& here) { (void)read_all(here); });
+    const std::string bytes(8 << 20, 'w');
+    const Nanoseconds begin = room.world.now();
+    for (int i = 0; i < 20; ++i) testing::send(room.loop, *client, bytes);
+    // It asks again a second later.
+    CHECK(refusals() >= 1);
+    CHECK(refusals() <= 2u + static_cast<std::uint64_t>((room.world.now() - begin) / 1s));
+  }
+}
+
+TEST_CASE("simulation: cleanup() lets go of a device that nobody uses", "[simulation][memory]") {
+  Room room;
+  room.connected().reset();
+  RUN_UNTIL(room.loop, room.log.endings.size() == 1);
+  room.run_for(5s);
+  REQUIRE_FALSE(room.far->handles.empty());
+  room.type.cleanup(room.loop);
+  CHECK(room.far->handles.empty());
+  (void)room.connected();
+}
+
 TEST_CASE("simulation: memory-limit refuses who comes in words, and holds for who connects",
           "[simulation][memory]") {
   Room room({}, "?memory-limit=1");

@@ -1,6 +1,8 @@
 // Faults of the network and the devices, and how soon they end what they end. Time is simulated, so
 // the bounds that users are promised are looked at exactly.
 
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "tests/simulation/room.h"
@@ -95,6 +97,25 @@ TEST_CASE("simulation: a machine that fell silent is noticed by who only waits w
   CHECK(room.log.endings[0] != "end of stream");
 }
 
+TEST_CASE("simulation: a keepalive is on time whoever went before", "[simulation][faults]") {
+  const Profile& rxe = profile_named("rxe");
+  Room room({}, "?keepalive=1h", rxe, rxe);
+  const auto stays = room.connected("keepalive=1h");
+  for (int i = 0; i < 5; ++i) {
+    CAPTURE(i);
+    conn::ConnectionPtr goes = room.connected("keepalive=600ms");
+    room.run_for(2s + i * 130ms);
+    goes.reset();
+    room.run_for(2s);  // when it was to be looked at it has gone
+    const auto next = room.connected("keepalive=600ms");
+    room.world.set_path(*room.near, *room.far, false);
+    // The keepalive, which finds out, and the retries: 8 * 4.096 us * 2^15.
+    CHECK(room.until_failed(*next) < 600ms + 1074ms + 50ms);
+    room.world.set_path(*room.near, *room.far, true);
+    room.run_for(10s);
+  }
+}
+
 TEST_CASE("simulation: a path that heals in time costs nothing but time", "[simulation][faults]") {
   Room room;
   const auto client = room.connected();
@@ -140,6 +161,10 @@ TEST_CASE("simulation: a device that is removed is let go of within a second, an
   CHECK_THAT(room.log.endings[0], Contains("was removed"));
   room.run_for(1s);
   CHECK(room.near->handles.empty());  // nothing open on it any more
+  // rdma_cm has forgotten it, so its handle's descriptors may be anybody's by now.
+  struct stat behind {};
+  REQUIRE(fstat(room.near->cm_handle->async_fd, &behind) == 0);
+  CHECK_FALSE(S_ISCHR(behind.st_mode));
   room.near = &room.world.add_device("sim0", "10.77.0.1");
   room.run_for(1s);  // the listener looks for it twice a second
   (void)room.connected();
@@ -274,7 +299,9 @@ TEST_CASE("simulation: a send queue that is fuller than counted is back-pressure
   room.world.after(50ms, [&] {
     for (auto& [number, qp] : room.world.queue_pairs) qp->used = 0;
   });
+  const Nanoseconds begin = room.world.now();
   room.echoes(*client, 50000);
+  CHECK(room.world.now() - begin < 60ms);
 }
 
 TEST_CASE("simulation: without a device there is one clear sentence", "[simulation][faults]") {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tests/simulation/room.h"
+#include "tests/support/raw_peer.h"
 
 using namespace simulation;
 using testing::Contains;
@@ -63,6 +64,61 @@ TEST_CASE("simulation: info() names each phase of a connection", "[simulation]")
   CHECK(phases.count("resolving") == 1);
   CHECK(phases.count("connecting") == 1);
   CHECK(phases.count("open") == 1);
+}
+
+TEST_CASE("simulation: info() says who the peer is, and what stands between it and others",
+          "[simulation]") {
+  const Profile& profile = profile_named("mlx5");
+  Room room({}, {}, profile, profile);
+  const auto fact = [](const conn::Connection& here, const std::string& name) {
+    for (const auto& [key, value] : here.info())
+      if (key == name) return value;
+    return std::string("?");
+  };
+  const auto client = room.connected();
+  CHECK(fact(*client, "peer-is-aeconn") == "yes");
+  CHECK(fact(*room.log.clients.front(), "peer-is-aeconn") == "yes");
+  CHECK(fact(*client, "device") == "sim1");
+  CHECK(fact(*client, "isolation") == "window");
+  CHECK(fact(*client, "receives") == "shared");
+  const auto alone = room.connected("isolation=connection");
+  CHECK(fact(*alone, "isolation") == "connection");
+  CHECK(fact(*alone, "receives") == "256");
+  const auto open = room.connected("isolation=none");
+  CHECK(fact(*open, "isolation") == "none");
+  testing::RawNet net(room.loop);
+  testing::RawOptions options;
+  options.source = "10.77.0.2";
+  const std::size_t before = room.log.clients.size();
+  const auto peer = net.connect(room.address, options);
+  RUN_UNTIL(room.loop, room.log.clients.size() == before + 1 && !peer->offers.empty());
+  CHECK(fact(*room.log.clients.back(), "peer-is-aeconn") == "no");
+}
+
+TEST_CASE("simulation: the device is told how long to try, whatever the peer says",
+          "[simulation]") {
+  Profile profile = profile_named("mlx5");
+  profile.ack_delay = GENERATE(std::uint8_t{16}, std::uint8_t{31}, std::uint8_t{200});
+  const int ack_timeout = profile.ack_delay == 16 ? 17 : 31;
+  const std::string options = "ack-timeout=17&retry-count=5&min-rnr-timer=9";
+  Room room({}, "?" + options, profile, profile);
+  const auto client = room.connected(options);
+  testing::RawNet net(room.loop);
+  testing::RawOptions wish;
+  wish.source = "10.77.0.2";
+  wish.rnr_retry = 0;
+  const auto peer = net.connect(room.address, wish);
+  RUN_UNTIL(room.loop, room.log.clients.size() == 2 && !peer->offers.empty());
+  std::size_t seen = 0;
+  for (const auto& [number, qp] : room.world.queue_pairs) {
+    if (qp->cap.max_send_wr > 1000) continue;  // the raw peer's
+    ++seen;
+    CHECK(qp->ack_timeout == ack_timeout);
+    CHECK(qp->retry_count == 5);
+    CHECK(qp->rnr_retry == 7);
+    CHECK(qp->rnr_timer == 9);
+  }
+  CHECK(seen == 3);
 }
 
 TEST_CASE("simulation: what an rdma URL cannot say is a sentence", "[simulation]") {

@@ -83,6 +83,39 @@ TEST_CASE("simulation: a close asks the port only where a driver needs that",
   CHECK(queries() - before == (rxe ? 5 : 0));
 }
 
+TEST_CASE("simulation: many that close at once ask the port once", "[simulation][ports]") {
+  const Profile& rxe = profile_named("rxe");
+  Room room({}, {}, rxe, rxe);
+  std::vector<conn::ConnectionPtr> clients;
+  for (int i = 0; i < 20; ++i) clients.push_back(room.connected());
+  const auto queries = [&] { return room.far->costs.slow["ibv_query_port"]; };
+  const std::int64_t before = queries();
+  clients.clear();
+  RUN_UNTIL(room.loop, room.log.endings.size() == 20);
+  CHECK(queries() - before >= 1);
+  CHECK(queries() - before <= 2);
+}
+
+TEST_CASE("simulation: a port that is down ends its connections when the retries would be over",
+          "[simulation][ports]") {
+  const Profile& profile = profile_named("mlx5");
+  // 4.096 us * 2^16, eight times.
+  Room room({}, "?keepalive=0ms&ack-timeout=16&retry-count=7", profile, profile);
+  for (std::size_t i = 1; i <= 3; ++i) {
+    const auto client = room.connected("keepalive=0ms");
+    room.run_for(i * 300ms);
+    room.world.set_link(*room.near, false);
+    const Nanoseconds begin = room.world.now();
+    RUN_UNTIL(room.loop, room.log.endings.size() == i);
+    const Nanoseconds took = room.world.now() - begin;
+    CHECK(took >= 2147ms);
+    CHECK(took < 2147ms + 250ms + 10ms);
+    CHECK_THAT(room.log.endings.back(), Contains("the port has no link"));
+    room.world.set_link(*room.near, true);
+    room.run_for(2s);
+  }
+}
+
 TEST_CASE("simulation: an address that moves to another device costs a connect one more try",
           "[simulation][ports]") {
   Room room;

@@ -1,0 +1,197 @@
+#include "load_loops.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace perf {
+namespace {
+
+/// Tells the loop that waits when its own loop goes.
+class Farewell final : public ae::LoopLocal {
+ public:
+  Farewell(ae::EventLoop& home, std::shared_ptr<bool> ended)
+      : home_(home), poster_(home.poster()), ended_(std::move(ended)) {}
+  ~Farewell() override {
+    (void)poster_.post([&home = home_, ended = ended_] {
+      *ended = true;
+      home.stop();
+    });
+  }
+
+ private:
+  ae::EventLoop& home_;
+  const ae::Poster poster_;
+  const std::shared_ptr<bool> ended_;
+};
+
+constexpr char kFarewell = 0;
+
+/// How many of `count` things come before place `at` of `places`, where the first get what is over.
+std::uint64_t before(std::uint64_t count, std::uint64_t at, std::uint64_t places) {
+  return count / places * at + std::min(count % places, at);
+}
+
+}  // namespace
+
+ClientLoops::ClientLoops(ae::EventLoop& home, const conn::Registry& registry, std::size_t count)
+    : home_(home), ended_(std::make_shared<bool>(false)), group_({.loops = count, .name = "perf"}) {
+  shared_.resize(count);
+  group_.on_each([&](ae::EventLoop& loop, std::size_t index) {
+    shared_[index] = std::make_unique<ClientShared>(loop, registry);
+    loop.local(&kFarewell) = std::make_unique<Farewell>(home_, ended_);
+  });
+}
+
+void ClientLoops::check() {
+  if (!ended()) return;
+  group_.stop();
+  group_.run();
+  throw Failed("a loop has ended");
+}
+
+LoadOnLoops::LoadOnLoops(ClientLoops& loops, const Plan& plan)
+    : loops_(loops),
+      plan_(plan),
+      loads_(loops.size()),
+      standing_(std::make_shared<std::vector<Standing>>(loops.size())) {
+  for (std::size_t i = 0; i < loops.size(); ++i)
+    parts_.push_back({before(plan.connections, i, loops.size()), loops.size()});
+  loops_.group().on_each([this](ae::EventLoop&, std::size_t i) {
+    Plan part = plan_;
+    part.connections = before(plan_.connections, i + 1, loops_.size()) - parts_[i].first;
+    loads_[i] = std::make_unique<Load>(loops_.shared(i), part, parts_[i]);
+  });
+}
+
+LoadOnLoops::~LoadOnLoops() {
+  try {
+    loops_.group().on_each([this](ae::EventLoop&, std::size_t i) { loads_[i].reset(); });
+  } catch (const std::exception&) {
+    // A loop has ended, and its connections with it: what is left of them may go here, once no
+    // thread runs any more.
+    loops_.group().stop();
+    try {
+      loops_.group().run();
+    } catch (const std::exception&) {  // check() has thrown it, or another failure came first
+    }
+  }
+}
+
+void LoadOnLoops::open() {
+  phase([](Load& load, const Load::Part&, Load::Over over) { load.begin_open(std::move(over)); });
+}
+
+void LoadOnLoops::run(std::uint64_t requests, ae::Duration time) {
+  phase([=, all = plan_.connections](Load& load, const Load::Part& part, Load::Over over) {
+    std::optional<std::uint64_t> count;
+    if (requests != 0) {
+      count = before(requests, part.first + load.plan().connections, all) -
+              before(requests, part.first, all);
+    }
+    load.begin_run(count, time, std::move(over));
+  });
+}
+
+void LoadOnLoops::pass(ae::Duration time, const bool& over) {
+  begin_on_all(
+      [](Load& load, const Load::Part&, Load::Over done) { load.begin_pass(std::move(done)); });
+  bool passed = false;
+  const ae::TimerId timer = loops_.home().add_time_event(time, [&] {
+    passed = true;
+    loops_.home().stop();
+    return ae::kNoMore;
+  });
+  while (!passed && !over && failure_.empty() && !loops_.ended()) loops_.home().run();
+  loops_.home().remove_time_event(timer);
+  on_all([](Load& load) { load.end_phase(); });
+  wait();
+}
+
+void LoadOnLoops::phase(const Begin& begin) {
+  begin_on_all(begin);
+  wait();
+}
+
+void LoadOnLoops::begin_on_all(const Begin& begin) {
+  running_ = loads_.size();
+  const auto over = when_over();
+  for (std::size_t i = 0; i < loads_.size(); ++i) {
+    (void)loops_.group().poster(i).post([this, i, begin, over] {
+      Load& load = *loads_[i];
+      try {
+        begin(load, parts_[i], [&load, over] { over(load); });
+      } catch (const std::exception& error) {
+        load.give_up(error.what());
+      }
+    });
+  }
+}
+
+/// What the end of a phase on any loop posts home. Where a loop has ended this may be gone by then.
+std::function<void(const Load&)> LoadOnLoops::when_over() {
+  return [this, home = loops_.home().poster(), here = std::weak_ptr(standing_)](const Load& load) {
+    (void)home.post([this, here, failure = load.failure()] {
+      if (!here.expired()) ended(failure);
+    });
+  };
+}
+
+/// On each loop's thread. Does not wait; wait() returns after it ran.
+void LoadOnLoops::on_all(const std::function<void(Load&)>& fn) {
+  for (std::size_t i = 0; i < loads_.size(); ++i)
+    (void)loops_.group().poster(i).post([this, i, fn] { fn(*loads_[i]); });
+}
+
+void LoadOnLoops::ended(const std::string& failure) {
+  --running_;
+  if (failure_.empty() && !failure.empty()) {
+    failure_ = failure;
+    on_all([failure](Load& load) { load.give_up(failure); });  // the others do not go on without it
+  }
+  if (running_ == 0 || !failure_.empty()) loops_.home().stop();
+}
+
+void LoadOnLoops::wait() {
+  while (running_ != 0 && !loops_.ended()) loops_.home().run();
+  loops_.check();
+  if (!failure_.empty()) throw Failed(failure_);
+}
+
+void LoadOnLoops::store(Result& result) const {
+  result.requests = result.bytes = 0;
+  result.latency.clear();
+  result.client_loops.clear();
+  std::uint64_t began = UINT64_MAX, ended = 0;
+  for (const auto& load : loads_) {
+    result.requests += load->requests();
+    result.bytes += load->bytes();
+    result.latency.merge(load->latency());
+    result.client_loops.push_back(load->share());
+    if (load->plan().connections == 0) continue;  // it had nothing to begin
+    began = std::min(began, load->began_at());
+    ended = std::max(ended, load->ended_at());
+  }
+  result.elapsed = ended > began ? ae::Duration(ended - began) : ae::Duration::zero();
+}
+
+void LoadOnLoops::with_sample(const std::function<void(const conn::Connection&)>& use) {
+  loops_.group().on_each([&](ae::EventLoop&, std::size_t index) {
+    if (index == 0) loads_[0]->with_sample(use);  // the first loop has a connection if one has
+  });
+}
+
+Phases::Standing LoadOnLoops::standing() {
+  for (std::size_t i = 0; i < loads_.size(); ++i) {
+    (void)loops_.group().poster(i).post([this, i, home = loops_.home().poster(), to = standing_] {
+      (void)home.post([i, now = loads_[i]->standing(), to] { (*to)[i] = now; });
+    });
+  }
+  Standing all;
+  for (const Standing& each : *standing_) {
+    all.opened += each.opened;
+    all.begun += each.begun;
+  }
+  return all;
+}
+
+}  // namespace perf

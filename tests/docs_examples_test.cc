@@ -1,0 +1,204 @@
+// The C++ of the pages about threads, porting and lifetimes, as it stands there: compiled, and run.
+// A page's block has to be found in this file; spaces and line ends do not matter.
+
+#include <ev.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "ae/loop_group.h"
+#include "conn/listener_group.h"
+#include "conn/transports/transports.h"
+#include "tests/support/catch.h"
+#include "tests/support/raw_socket.h"
+#include "tests/support/testing.h"
+
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::filesystem::path kTree = std::filesystem::path(__FILE__).parent_path().parent_path();
+
+std::string without_spaces(std::string text) {
+  std::erase_if(text, [](unsigned char c) { return std::isspace(c) != 0; });
+  return text;
+}
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  REQUIRE(file);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// What stands between ```cpp and ``` on a page.
+std::vector<std::string> examples(const std::string& page) {
+  std::istringstream lines(contents(kTree / "docs" / page));
+  std::vector<std::string> all;
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line == "```cpp") {
+      inside = true;
+      all.emplace_back();
+    } else if (line == "```") {
+      inside = false;
+    } else if (inside) {
+      all.back() += line + "\n";
+    }
+  }
+  return all;
+}
+
+/// Greets, and keeps its loop's connections.
+class Worker {
+ public:
+  explicit Worker(std::size_t index) : index_(index) {}
+  conn::AcceptHandler accept_handler() {
+    return [this](conn::ConnectionPtr next) {
+      const std::string greeting = std::to_string(index_);
+      (void)next->write(greeting.data(), greeting.size());
+      open_.push_back(std::move(next));
+    };
+  }
+
+ private:
+  std::size_t index_;
+  std::vector<conn::ConnectionPtr> open_;
+};
+
+/// What a client of `to` is greeted with, one byte.
+std::string greeting_of(const conn::Endpoint& to) {
+  conn::Registry registry = conn::all_transports();
+  ae::LibevLoop loop;
+  const conn::ConnectionPtr client = registry.require(to.scheme).create(loop);
+  if (!client->connect_blocking(to, testing::patience())) return client->last_error();
+  std::string byte(1, '\0');
+  return client->sync_read(byte.data(), 1, testing::patience()) == 1 ? byte : client->last_error();
+}
+
+}  // namespace
+
+TEST_CASE("docs: the examples of the pages are those that run here", "[docs]") {
+  const std::string here = without_spaces(contents(__FILE__));
+  for (const std::string page : {"threads.md", "porting.md", "lifetime.md"}) {
+    const std::vector<std::string> found = examples(page);
+    CAPTURE(page);
+    REQUIRE_FALSE(found.empty());
+    for (const std::string& each : found) {
+      INFO(each);
+      CHECK(here.find(without_spaces(each)) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("docs: threads.md, a group of loops", "[docs]") {
+  conn::Registry registry = conn::all_transports();
+  const std::string url = "tcp://127.0.0.1:0";
+  std::thread client;
+  std::string greeted;
+  const auto in_background = [&](const conn::ListenerGroup& listener, ae::LoopGroup& loops) {
+    client = std::thread([&greeted, &loops, at = listener.endpoints().front()] {
+      for (int i = 0; i < 4; ++i) greeted += greeting_of(at);
+      loops.stop();
+    });
+  };
+  {
+    ae::LoopGroup loops({.loops = 4});
+    const auto listener = conn::listen(
+        registry, loops, url, [](ae::EventLoop&, std::size_t index) -> conn::AcceptHandler {
+          const auto worker = std::make_shared<Worker>(index);
+          return [worker, accept = worker->accept_handler()](conn::ConnectionPtr next) {
+            accept(std::move(next));
+          };
+        });
+    in_background(*listener, loops);
+    loops.run();
+  }
+  client.join();
+  CHECK(greeted == "0123");
+}
+
+TEST_CASE("docs: threads.md and porting.md, the loops of a program's own workers", "[docs]") {
+  struct OwnWorker {
+    ae::LibevLoop loop;
+    std::thread thread;
+  };
+  conn::Registry registry = conn::all_transports();
+  std::vector<OwnWorker> workers(2);
+  for (OwnWorker& each : workers) each.thread = std::thread([&each] { each.loop.run(); });
+  const conn::MakeAcceptHandler make_handler = [](ae::EventLoop&, std::size_t index) {
+    const auto worker = std::make_shared<Worker>(index);
+    return [worker, accept = worker->accept_handler()](conn::ConnectionPtr next) {
+      accept(std::move(next));
+    };
+  };
+  {
+    const std::string url = "tcp://127.0.0.1:0";
+    ae::LoopList loops({&workers[0].loop, &workers[1].loop});
+    const auto listener = conn::listen(registry, loops, url, make_handler);
+    CHECK(greeting_of(listener->endpoints().front()) == "0");
+    CHECK(greeting_of(listener->endpoints().front()) == "1");
+  }
+  for (OwnWorker& each : workers) {
+    each.loop.post([&each] { each.loop.stop(); });
+    each.thread.join();
+  }
+}
+
+TEST_CASE("docs: porting.md, socket activation", "[docs]") {
+  conn::Registry registry = conn::all_transports();
+  ae::LibevLoop loop;
+  conn::Endpoint at;
+  int accepts = 0;
+  const conn::AcceptHandler accepted = [&](conn::ConnectionPtr) { ++accepts; };
+  // Descriptor 3 is somebody else's here, so the example sees none: it has to do nothing then.
+  setenv("LISTEN_PID", "1", 1);
+  setenv("LISTEN_FDS", "1", 1);
+  const char* pid = std::getenv("LISTEN_PID");
+  const char* count = std::getenv("LISTEN_FDS");
+  std::vector<conn::ListenerPtr> listeners;
+  if (pid != nullptr && count != nullptr && std::atoi(pid) == getpid()) {
+    const conn::ConnectionType& tcp = registry.require("tcp");
+    for (int fd = 3; fd < 3 + std::atoi(count); ++fd)
+      listeners.push_back(tcp.adopt_listener(loop, fd, accepted));
+  }
+  unsetenv("LISTEN_PID");
+  unsetenv("LISTEN_FDS");
+  CHECK(listeners.empty());
+}
+
+TEST_CASE("docs: porting.md, an ev_loop of the program's own", "[docs]") {
+  struct ev_loop* mine = ev_loop_new(0);
+  {
+    ae::LibevLoop loop(mine);  // mine must outlive it
+    bool ran = false;
+    loop.add_time_event(ae::Duration::zero(), [&] {
+      ran = true;
+      return ae::kNoMore;
+    });
+    ev_run(mine, 0);  // as before
+    CHECK(ran);
+  }
+  ev_loop_destroy(mine);
+}
+
+TEST_CASE("docs: lifetime.md, the order that is right for every program", "[docs]") {
+  struct Server {
+    Server(ae::EventLoop& loop, conn::Registry& registry)
+        : listener(registry.require("tcp").listen(loop, conn::Endpoint::parse("tcp://127.0.0.1:0"),
+                                                  [](conn::ConnectionPtr) {})) {}
+    conn::ListenerPtr listener;
+  };
+  conn::Registry registry = conn::all_transports();  // freed last
+  ae::LibevLoop loop;
+  Server server{loop, registry};  // listeners and connections: freed first
+  CHECK(server.listener->endpoints().size() == 1);
+}

@@ -1,0 +1,120 @@
+// What a chain of work requests looks like to a driver, and what a driver's answer means. The
+// driver is a function here: no device is needed.
+#if AECONN_RDMA
+
+#include "conn/rdma/send_chain.h"
+
+#include <arpa/inet.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <vector>
+
+#include "tests/support/catch.h"
+
+namespace conn::rdma {
+namespace {
+
+// Notes what is posted, and answers as it was told.
+struct Driver : ibv_qp {
+  Driver() : ibv_qp{} {
+    context = &table;
+    table.ops.post_send = post;
+  }
+  static int post(ibv_qp* base, ibv_send_wr* work, ibv_send_wr** bad) {
+    auto& self = *static_cast<Driver*>(base);
+    for (; work != nullptr; work = work->next) {
+      if (self.takes == self.seen.size()) {
+        if (self.names) *bad = work;
+        return self.answer;
+      }
+      self.seen.push_back(*work);
+      self.pieces.push_back(work->sg_list != nullptr ? *work->sg_list : ibv_sge{});
+    }
+    return 0;
+  }
+  ibv_context table{};
+  std::size_t takes = 100;
+  int answer = ENOMEM;
+  bool names = true;
+  std::vector<ibv_send_wr> seen;
+  std::vector<ibv_sge> pieces;
+};
+
+const std::array<std::byte, 64> kBytes{};
+const TxQueue::Segment kPiece{kBytes.data(), 64, 0x77};
+
+TEST_CASE("rdma send chain: requests follow each other, numbered, with what they are to move",
+          "[rdma]") {
+  SendChain chain(100, 40);
+  CHECK(chain.room() == SendChain::kLimit);
+  chain.write_nothing(0x2000, 0x66);
+  chain.send(kBytes.data(), 0x55);
+  chain.send_inline(ControlBytes{});
+  chain.write(kPiece, 0x1000, 0x44, false);
+  chain.write(kPiece, 0x1040, 0x44, true);
+  chain.with_immediate(128);
+  chain.signal(1);
+  CHECK(chain.size() == 5);
+  CHECK(chain.next_sequence() == 46);
+  Driver driver;
+  const SendChain::Result result = chain.post(&driver);
+  CHECK(result.posted == 5);
+  CHECK(result.error == 0);
+  CHECK(result.known);
+  REQUIRE(driver.seen.size() == 5);
+  for (std::size_t i = 0; i < 5; ++i) CHECK(driver.seen[i].wr_id == 41 + i);
+
+  // There is a list, which some drivers look at, and nothing in it, which others would look up.
+  CHECK(driver.seen[0].opcode == IBV_WR_RDMA_WRITE);
+  CHECK(driver.seen[0].sg_list != nullptr);
+  CHECK(driver.seen[0].num_sge == 0);
+  CHECK(driver.seen[0].send_flags == 0);
+  CHECK(driver.seen[0].wr.rdma.remote_addr == 0x2000);
+  CHECK(driver.seen[0].wr.rdma.rkey == 0x66);
+
+  CHECK(driver.seen[1].opcode == IBV_WR_SEND);
+  CHECK(driver.seen[1].num_sge == 1);
+  CHECK(driver.seen[1].send_flags == IBV_SEND_SIGNALED);
+  CHECK(driver.pieces[1].length == kControlSize);
+  CHECK(driver.pieces[1].lkey == 0x55);
+  CHECK(driver.seen[2].opcode == IBV_WR_SEND);
+  CHECK(driver.seen[2].send_flags == IBV_SEND_INLINE);
+
+  CHECK(driver.seen[3].opcode == IBV_WR_RDMA_WRITE);
+  CHECK(driver.seen[3].send_flags == 0);
+  CHECK(driver.pieces[3].length == 64);
+  CHECK(driver.pieces[3].lkey == 0x77);
+  CHECK(driver.seen[4].opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
+  CHECK(driver.seen[4].send_flags == IBV_SEND_INLINE);
+  CHECK(driver.seen[4].wr.rdma.remote_addr == 0x1040);
+  CHECK(ntohl(driver.seen[4].imm_data) == 128);
+}
+
+TEST_CASE("rdma send chain: how many were taken is what the driver says, or not known", "[rdma]") {
+  SendChain chain(SendChain::kLimit, 0);
+  for (int i = 0; i < 3; ++i) chain.write(kPiece, 0x1000, 0x44, false);
+  Driver driver;
+  driver.takes = 2;
+  driver.names = GENERATE(true, false);
+  driver.answer = GENERATE(ENOMEM, -ENOMEM, EINVAL);
+  const SendChain::Result result = chain.post(&driver);
+  CHECK(result.error == std::abs(driver.answer));
+  CHECK(result.known == driver.names);
+  CHECK(result.posted == (driver.names ? 2u : 0u));
+}
+
+TEST_CASE("rdma send chain: no more than the send queue has room for", "[rdma]") {
+  SendChain chain(2, 0);
+  chain.write_nothing(0, 0);
+  CHECK_FALSE(chain.full());
+  CHECK(chain.room() == 1);
+  chain.write_nothing(0, 0);
+  CHECK(chain.full());
+}
+
+}  // namespace
+}  // namespace conn::rdma
+
+#endif

@@ -1,0 +1,98 @@
+// The options of rdma://: what each may be, to the last value that is allowed.
+#if AECONN_RDMA
+
+#include "conn/rdma/settings.h"
+
+#include <string>
+
+#include "conn/error.h"
+#include "tests/support/catch.h"
+
+namespace conn::rdma {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Range {
+  const char *key, *below, *least, *most, *above;
+};
+
+Settings with(const std::string& key, const std::string& value) {
+  return Settings::from(Options::parse(key + "=" + value));
+}
+
+TEST_CASE("rdma settings: each option takes what is in its range, and nothing beside it",
+          "[rdma][options]") {
+  const Range range = GENERATE(
+      Range{"window", "15", "16", "1073741824", "1073741825"},
+      Range{"max-window", "65535", "65536", "1073741824", "1073741825"},
+      Range{"max-peer-window", "4095", "4096", "1073741824", "1073741825"},
+      Range{"send-buffer", "4095", "4096", "1073741824", "1073741825"},
+      Range{"send-queue", "7", "8", "16384", "16385"},
+      Range{"receive-queue", "15", "16", "16384", "16385"},
+      Range{"shared-receive-queue", "63", "64", "16384", "16385"},
+      Range{"inline", "-1", "0", "1024", "1025"},
+      Range{"read-budget", "4095", "4096", "1073741824", "1073741825"},
+      Range{"accept-batch", "0", "1", "10000", "10001"},
+      Range{"backlog", "0", "1", "65535", "65536"},
+      Range{"memory-limit", "-1", "0", "1125899906842624", "1125899906842625"},
+      Range{"control-rate", "0", "1", "1000000000", "1000000001"},
+      Range{"control-burst", "63", "64", "1000000000", "1000000001"},
+      Range{"keepalive", "-1ms", "0ms", "24h", "86401s"},
+      Range{"connect-timeout", "0ms", "1ms", "1h", "3601s"},
+      Range{"accept-timeout", "0ms", "1ms", "1h", "3601s"},
+      Range{"linger", "-1ms", "0ms", "1h", "3601s"},
+      Range{"end-linger", "-1ms", "0ms", "1h", "3601s"},
+      Range{"spin", "-1ms", "0ms", "100ms", "101ms"},
+      Range{"comp-vector", "-1", "0", "65535", "65536"},
+      Range{"min-rnr-timer", "0", "1", "31", "32"}, Range{"ack-timeout", "0", "1", "31", "32"},
+      Range{"retry-count", "-1", "0", "7", "8"});
+  CAPTURE(range.key);
+  CHECK_THROWS_AS(with(range.key, range.below), Error);
+  CHECK_NOTHROW(with(range.key, range.least));
+  CHECK_NOTHROW(with(range.key, range.most));
+  CHECK_THROWS_AS(with(range.key, range.above), Error);
+}
+
+TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {
+  CHECK(with("window", "2m").window == 2u << 20);
+  CHECK(with("window", "2m").max_window == 2u << 20);
+  CHECK(with("window", "16").max_window == 1u << 20);
+  CHECK(with("max-window", "2m").max_window == 2u << 20);
+  CHECK(with("max-peer-window", "8192").max_peer_window == 8192);
+  CHECK(with("send-buffer", "8192").send_buffer == 8192);
+  CHECK(with("send-queue", "9").send_queue == 9);
+  CHECK(with("receive-queue", "17").receive_queue == 17);
+  CHECK(with("shared-receive-queue", "65").shared_receive_queue == 65);
+  CHECK(with("inline", "3").inline_data == 3);
+  CHECK(with("read-budget", "8192").read_budget == 8192);
+  CHECK(with("accept-batch", "3").accept_batch == 3);
+  CHECK(with("backlog", "3").backlog == 3);
+  CHECK(with("memory-limit", "3").memory_limit == 3);
+  CHECK(with("control-rate", "3").control_rate == 3);
+  CHECK(with("control-burst", "65").control_burst == 65);
+  CHECK(with("keepalive", "7ms").keepalive == 7ms);
+  CHECK(with("connect-timeout", "7ms").connect_timeout == 7ms);
+  CHECK(with("accept-timeout", "7ms").accept_timeout == 7ms);
+  CHECK(with("linger", "7ms").linger == 7ms);
+  CHECK(with("end-linger", "7ms").end_linger == 7ms);
+  CHECK(with("spin", "7ms").spin == 7ms);
+  CHECK(with("isolation", "none").isolation == Isolation::kNone);
+  CHECK(with("isolation", "auto").isolation == Isolation::kAuto);
+  CHECK(with("isolation", "window").isolation == Isolation::kWindow);
+  CHECK(with("isolation", "connection").isolation == Isolation::kConnection);
+  CHECK(with("comp-vector", "3").completion_vector == 3);
+  CHECK(with("comp-vector", "auto").completion_vector == -1);
+  CHECK(with("device", "x").device == "x");
+  CHECK(with("source", "x").source == "x");
+  CHECK(with("min-rnr-timer", "9").timeouts.min_rnr_timer == 9);
+  CHECK(with("ack-timeout", "9").timeouts.ack_timeout == 9);
+  CHECK(with("retry-count", "3").timeouts.retry_count == 3);
+  // Half of the machine's memory, which is some.
+  CHECK(Settings::from({}).memory_limit > 1u << 20);
+}
+
+}  // namespace
+}  // namespace conn::rdma
+
+#endif

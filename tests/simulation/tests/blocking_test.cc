@@ -1,0 +1,82 @@
+// Blocking operations, in which the loop's own timers and descriptors are not looked at.
+
+#include <algorithm>
+#include <string>
+
+#include "tests/simulation/room.h"
+
+using namespace simulation;
+
+TEST_CASE("simulation: a blocking write to a full send queue ends soon after there is room",
+          "[simulation][blocking]") {
+  Room room;
+  const auto client = room.connected();
+  for (auto& [number, qp] : room.world.queue_pairs) qp->used += qp->cap.max_send_wr;
+  room.world.after(20ms, [&] {
+    for (auto& [number, qp] : room.world.queue_pairs) qp->used = 0;
+  });
+  const Nanoseconds begin = room.world.now();
+  const std::uint64_t waits = room.world.waits;
+  REQUIRE(client->sync_write("patience", 8, 2s) == 8);
+  CHECK(room.world.now() - begin >= 20ms);
+  CHECK(room.world.now() - begin < 30ms);
+  CHECK(room.world.waits - waits < 100);
+  CHECK(testing::receive(room.loop, *client, 8) == "patience");
+}
+
+TEST_CASE("simulation: a blocking read looks at every device", "[simulation][blocking]") {
+  Room room({}, "?keepalive=0ms");
+  room.world.add_device("sim2", "10.77.0.3");
+  const auto first = room.connected("keepalive=0ms");
+  const auto third = room.connected("keepalive=0ms&source=10.77.0.3");
+  REQUIRE(room.log.clients.size() == 2);
+  for (const auto& each : room.log.clients) each->set_read_handler(nullptr);
+  // More than a window, so that completions of both ends are needed.
+  const std::string bytes(200000, 'b');
+  const auto reads = [&](conn::Connection& from, conn::Connection& to) {
+    REQUIRE(from.write(bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+    std::string got(bytes.size(), ' ');
+    const Nanoseconds begin = room.world.now();
+    CHECK(to.sync_read(got.data(), got.size(), 2s) == static_cast<ssize_t>(got.size()));
+    CHECK(room.world.now() - begin < 10ms);
+    CHECK(got == bytes);
+  };
+  reads(*room.log.clients.front(), *first);
+  reads(*room.log.clients.back(), *third);
+  reads(*third, *room.log.clients.back());
+  // What comes while it looks for the last time before it sleeps, and while it sleeps.
+  const Nanoseconds delay = GENERATE(0us, 1us, 1000us);
+  CAPTURE(delay.count());
+  room.world.config.weather.least_delay = room.world.config.weather.most_delay = delay;
+  for (conn::Connection* here : {first.get(), third.get(), room.log.clients.back().get()}) {
+    conn::Connection* there = here == first.get()   ? room.log.clients.front().get()
+                              : here == third.get() ? room.log.clients.back().get()
+                                                    : third.get();
+    (void)room.loop.process_events(ae::kAllEvents | ae::kDontWait);
+    REQUIRE(there->write("ping", 4) == 4);
+    char answer[4];
+    const Nanoseconds begin = room.world.now();
+    CHECK(here->sync_read(answer, sizeof answer, 2s) == 4);
+    CHECK(room.world.now() - begin < delay + 1ms);
+  }
+}
+
+TEST_CASE("simulation: a blocking read does not sleep over what came when it looked last",
+          "[simulation][blocking]") {
+  Room room({}, "?keepalive=0ms");
+  const auto client = room.connected("keepalive=0ms");
+  conn::Connection& server = *room.log.clients.front();
+  server.set_read_handler(nullptr);
+  const std::string bytes(100000, 'b');
+  Nanoseconds longest{0};
+  for (Nanoseconds delay = 0ns; delay < 5us; delay += 50ns) {
+    room.world.config.weather.least_delay = room.world.config.weather.most_delay = delay;
+    REQUIRE(server.write(bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+    std::string got(bytes.size(), ' ');
+    const Nanoseconds begin = room.world.now();
+    REQUIRE(client->sync_read(got.data(), got.size(), 5s) == static_cast<ssize_t>(got.size()));
+    longest = std::max(longest, room.world.now() - begin);
+    room.run_for(10ms);
+  }
+  CHECK(longest < 1ms);
+}

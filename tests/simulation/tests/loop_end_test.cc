@@ -1,0 +1,119 @@
+// Loops that end while their connections are at work.
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "tests/simulation/room.h"
+
+using namespace simulation;
+
+namespace {
+
+// Both loops in turn, while time passes.
+void run_both(Room& room, ae::EventLoop& other, const std::function<bool()>& done) {
+  const Nanoseconds limit = room.world.now() + 10s;
+  while (!done()) {
+    REQUIRE(room.world.now() < limit);
+    for (ae::EventLoop* loop : std::array<ae::EventLoop*, 2>{&room.loop, &other})
+      (void)loop->process_events(ae::kAllEvents | ae::kDontWait);
+    room.world.advance(room.world.now() + 10us);
+  }
+}
+
+conn::ConnectionPtr connect(Room& room, ae::EventLoop& loop) {
+  conn::ConnectionPtr client = room.type.create(loop);
+  client->connect(room.address, {});
+  return client;
+}
+
+}  // namespace
+
+TEST_CASE("simulation: a loop that ends waits until a byte stream has delivered",
+          "[simulation][close]") {
+  const Profile& iwarp = profile_named("iwarp");
+  Room room({}, {}, iwarp, iwarp);
+  auto loop = std::make_unique<ae::LibevLoop>();
+  const auto client = connect(room, *loop);
+  run_both(room, *loop, [&] {
+    return client->state() == conn::State::kConnected && room.log.clients.size() == 1;
+  });
+  std::string got;
+  room.log.clients.front()->set_read_handler([&](conn::Connection& here) {
+    std::array<char, 4096> bytes;
+    for (ssize_t n = 0; (n = here.read(bytes.data(), bytes.size())) > 0;)
+      got.append(bytes.data(), static_cast<std::size_t>(n));
+  });
+  room.run_for(100ms);  // the window's offer
+  (void)loop->process_events(ae::kAllEvents | ae::kDontWait);
+  room.world.config.weather.least_delay = room.world.config.weather.most_delay = 5ms;
+  const std::string bytes(10000, 'l');
+  REQUIRE(client->write(bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  loop.reset();
+  room.run_for(1s);
+  CHECK(got == bytes);
+}
+
+TEST_CASE("simulation: a loop whose connections wrote nothing ends at once",
+          "[simulation][close]") {
+  const Profile& profile = profile_named(GENERATE("iwarp", "mlx5"));
+  Room room({}, {}, profile, profile);
+  auto loop = std::make_unique<ae::LibevLoop>();
+  const auto client = connect(room, *loop);
+  run_both(room, *loop, [&] {
+    return client->state() == conn::State::kConnected && room.log.clients.size() == 1;
+  });
+  room.world.config.weather.least_cm_delay = room.world.config.weather.most_cm_delay = 50ms;
+  const Nanoseconds begin = room.world.now();
+  loop.reset();
+  CHECK(room.world.now() - begin < 1ms);
+  room.run_for(1s);
+  CHECK(room.log.endings.size() == 1);
+}
+
+TEST_CASE("simulation: a loop that ends says no goodbye for a connection that is being made",
+          "[simulation][close]") {
+  Config config;
+  config.weather.least_cm_delay = config.weather.most_cm_delay = 10ms;
+  Room room(config);
+  auto loop = std::make_unique<ae::LibevLoop>();
+  const auto client = connect(room, *loop);
+  run_both(room, *loop, [&] { return room.far->costs.slow["rdma_connect"] == 1; });
+  loop.reset();
+  CHECK(room.far->costs.slow["rdma_disconnect"] == 0);
+  CHECK(client->state() == conn::State::kError);
+}
+
+TEST_CASE("simulation: iWARP's end of a stream is told also where rdma_cm is slow to say it",
+          "[simulation][close]") {
+  const Profile& iwarp = profile_named("iwarp");
+  Room room({}, {}, iwarp, iwarp);
+  const auto client = room.connected();
+  room.world.config.weather.least_cm_delay = room.world.config.weather.most_cm_delay = 10s;
+  for (auto& [number, qp] : room.world.queue_pairs)
+    if (&qp->device_of() == room.far) fail(*qp);
+  CHECK(room.until_failed(*client) < 600ms);
+  CHECK(client->error_code() == std::errc::connection_reset);
+}
+
+TEST_CASE("simulation: a post that the driver refuses ends that connection, in words",
+          "[simulation][close]") {
+  const Profile& iwarp = profile_named("iwarp");
+  Room room({}, {}, iwarp, iwarp);
+  const auto client = room.connected();
+  const auto other = room.connected();
+  // Its queue pair goes between the last look at completions and the post.
+  room.loop.add_time_event(1ms, [&] {
+    for (auto& [number, qp] : room.world.queue_pairs)
+      if (&qp->device_of() == room.far) {
+        fail(*qp);
+        break;
+      }
+    (void)client->write("x", 1);
+    return ae::kNoMore;
+  });
+  CHECK(room.until_failed(*client) < 100ms);
+  CHECK_THAT(client->last_error(), testing::Contains("posting to the send queue"));
+  room.echoes(*other);
+}

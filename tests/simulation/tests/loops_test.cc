@@ -1,0 +1,143 @@
+// Loops on processors of their own, in simulated time: what one does the other does not pay for.
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "conn/listener_group.h"
+#include "conn/transports/transports.h"
+#include "tests/simulation/objects.h"
+#include "tests/simulation/stepped_loops.h"
+#include "tests/simulation/walk.h"
+#include "tests/support/catch.h"
+#include "tests/support/certificates.h"
+
+using namespace simulation;
+using conn::Connection;
+using conn::ConnectionPtr;
+using conn::State;
+
+namespace {
+
+// A handshake's arithmetic; the simulation does it in no time.
+constexpr Nanoseconds kArithmetic = 200us;
+constexpr std::size_t kRequests = 1000;
+
+/// Two loops serve. A client of its own loop asks one of them; others make handshakes, ten at a
+/// time, with the loop that is flooded.
+class Flood {
+ public:
+  Flood(std::size_t asked, std::optional<std::size_t> flooded) : asked_(asked), flooded_(flooded) {
+    world_.add_device("sim0", "10.77.0.1");
+    world_.add_device("sim1", "10.77.0.2");
+    registry_.require("tls+rdma").configure(testing::test_tls_options("localhost"));
+    loops_ = std::make_unique<SteppedLoops>(world_, 2, 2, choices_);
+    listener_ = conn::listen(
+        registry_, *loops_, "tls+rdma://10.77.0.1:0",
+        [this](ae::EventLoop&, std::size_t) {
+          return [this](ConnectionPtr next) { accept(std::move(next)); };
+        },
+        conn::Spread::by([this](const conn::Arriving&) { return goes_to_; }));
+    to_ = listener_->endpoints().front();
+    to_.options = to_.options.merged_with(conn::Options::parse("source=10.77.0.2"));
+  }
+
+  /// What 99 of 100 requests take at most; and how many handshakes were made meanwhile.
+  Nanoseconds p99() {
+    goes_to_ = asked_;
+    client_ = dial(2, [this](Connection&) { ask(); });
+    while (times_.empty()) loops_->step_beside();
+    goes_to_ = flooded_.value_or(asked_);
+    for (int i = 0; flooded_ && i < 10; ++i) shake_hands();
+    while (times_.size() < kRequests) loops_->step_beside();
+    finished_ = true;
+    std::sort(times_.begin(), times_.end());
+    return times_[times_.size() * 99 / 100];
+  }
+  std::size_t handshakes() const { return handshakes_; }
+
+ private:
+  ConnectionPtr dial(std::size_t loop, conn::Connection::Handler connected) {
+    ConnectionPtr made = registry_.require("tls+rdma").create(loops_->loop(loop));
+    made->connect(to_, std::move(connected));
+    return made;
+  }
+  void accept(ConnectionPtr next) {
+    Connection& here = *next;
+    if (!times_.empty()) world_.spend(kArithmetic);
+    served_[&here] = std::move(next);
+    here.set_read_handler([this](Connection& c) {
+      std::array<char, 64> bytes;
+      const ssize_t n = c.read(bytes.data(), bytes.size());
+      if (n > 0) (void)c.write(bytes.data(), static_cast<std::size_t>(n));
+      if (n == 0 || (n < 0 && errno != EAGAIN)) served_.erase(&c);
+    });
+  }
+  void ask() {
+    begun_ = world_.now();
+    REQUIRE(client_->write("?", 1) == 1);
+    client_->set_read_handler([this](Connection& c) {
+      char byte;
+      if (c.read(&byte, 1) != 1) return;
+      times_.push_back(world_.now() - begun_);
+      if (times_.size() < kRequests) ask();
+    });
+  }
+  void shake_hands() {
+    if (finished_) return;
+    ConnectionPtr made = dial(3, [this](Connection& c) {
+      REQUIRE(c.state() == State::kConnected);
+      ++handshakes_;
+      hands_.erase(&c);
+      shake_hands();
+    });
+    hands_[made.get()] = std::move(made);
+  }
+
+  const std::size_t asked_;
+  const std::optional<std::size_t> flooded_;
+  Choices choices_{1};
+  World world_{{.seed = 1, .system_call = 2us}};
+  conn::Registry registry_ = conn::all_transports();
+  std::unique_ptr<SteppedLoops> loops_;
+  std::size_t goes_to_ = 0;
+  std::map<const Connection*, ConnectionPtr> served_, hands_;
+  conn::ListenerGroupPtr listener_;
+  conn::Endpoint to_;
+  ConnectionPtr client_;
+  Nanoseconds begun_{};
+  std::vector<Nanoseconds> times_;
+  std::size_t handshakes_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("simulation: one loop's flood of handshakes does not slow the other's requests",
+          "[simulation][loops]") {
+  prepare_walks();
+  const std::size_t asked = GENERATE(0u, 1u);
+  const auto measure = [&](std::optional<std::size_t> flooded) {
+    Flood flood(asked, flooded);
+    const Nanoseconds p99 = flood.p99();
+    return std::pair(p99, flood.handshakes());
+  };
+  const auto [alone, none] = measure({});
+  const auto [beside, handshakes] = measure(1 - asked);
+  const auto [together, more] = measure(asked);
+  const auto us = [](Nanoseconds span) { return static_cast<double>(span.count()) / 1e3; };
+  std::printf(
+      "p99 of loop %zu, which %s: %.1f us alone, %.1f us beside %zu handshakes of the other, %.1f "
+      "us "
+      "beside %zu of its own\n",
+      asked, asked == 0 ? "listens" : "does not listen", us(alone), us(beside), handshakes,
+      us(together), more);
+  CHECK(none == 0);
+  CHECK(handshakes > 40);
+  CHECK(beside <= alone * 11 / 10);
+  CHECK(together > alone * 2);  // it would be seen
+}
