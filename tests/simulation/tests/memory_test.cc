@@ -189,6 +189,8 @@ TEST_CASE("simulation: a writer that has nothing under way is called when others
   conn::Connection& waits = **found;
   const auto goes = std::find_if(found + 1, all.end(), is_empty);
   REQUIRE(goes != all.end());
+  // It stands in the line of those who are told, behind more than have their turn at once.
+  for (const auto& each : all) REQUIRE(fill(*each) == 0);
   all.erase(goes);
   waits.set_write_handler([](conn::Connection& here) {
     if (here.write("more", 4) == 4) here.set_write_handler(nullptr);
