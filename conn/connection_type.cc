@@ -8,6 +8,8 @@ ConnectionPtr ConnectionType::adopt(ae::EventLoop&, int) const {
   throw Error(std::string(name()) + " connections have no descriptor that could be taken over");
 }
 
+// Who overrides these keeps the handler.
+// NOLINTBEGIN(performance-unnecessary-value-param)
 ListenerPtr ConnectionType::adopt_listener(ae::EventLoop&, int, AcceptHandler,
                                            const Options&) const {
   throw Error(std::string(name()) + " listeners have no descriptor that could be taken over");
@@ -24,6 +26,7 @@ GatePtr ConnectionType::adopt_gate(ae::EventLoop&, int, ArrivalHandler, const Op
 ReceiverPtr ConnectionType::open_receiver(ae::EventLoop&, const Endpoint&, AcceptHandler) const {
   throw Error("a port of " + std::string(name()) + " is for one loop");
 }
+// NOLINTEND(performance-unnecessary-value-param)
 
 LoopCounters& ConnectionType::counters(ae::EventLoop& loop) const {
   return ConnectionSet::of(loop).counters(*this);

@@ -28,7 +28,7 @@ ConnectionType* Registry::find(std::string_view name) const noexcept {
 ConnectionType& Registry::require(std::string_view name) const {
   if (ConnectionType* type = find(name)) return *type;
   for (const auto& [unavailable, reason] : unavailable_) {
-    if (unavailable == name) throw Error(unavailable + " is not available: " + reason);
+    if (unavailable == name) throw Error(std::string(name).append(" is not available: ") + reason);
   }
   std::string known;
   for (const auto& type : types_) {
