@@ -176,7 +176,7 @@ coverage:  ## lines and branches of ae/ and conn/ that the tests run; fails belo
 	$(if $(SIM_TESTS),@$(MAKE) $(SIM_TESTS) CONFIG=coverage)
 	@tests/coverage build/coverage
 # WORKERS=2: two changes at a time; SIMULATION=no: the unit tests alone decide.
-mutants:  ## one line of ae/ and conn/ changed at a time: COUNT=500 SEED=1 FILES= BASE=commit; fails below 90 % noticed
+mutants:  ## one line of ae/ and conn/ changed at a time: COUNT=500 SEED=1 FILES= BASE=commit AGAIN=log BUDGET=20 THOROUGH=yes; fails below 90 % noticed
 	@tools/packages test
 	@tests/mutants
 .PHONY: sanitize sanitize-builds soak coverage programs mutants

@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "tests/support/catch.h"
+#include "tests/support/site_counters.h"
 #include "tests/support/testing.h"
 
 using conn::Connection;
@@ -16,8 +17,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Open connections of the type on this loop, those included that linger.
-std::uint64_t open(Site& site) { return site.type.counters(site.loop).open; }
+/// Open connections of the type, those included that linger.
+std::uint64_t open(Site& site) { return testing::counters(site).open; }
 
 }  // namespace
 

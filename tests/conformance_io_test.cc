@@ -7,6 +7,7 @@
 #include <span>
 
 #include "tests/support/catch.h"
+#include "tests/support/site_counters.h"
 #include "tests/support/testing.h"
 
 using conn::Connection;
@@ -330,18 +331,17 @@ TEST_CASE("connection: a full one says EAGAIN, and takes more when the peer has 
 TEST_CASE("connection: it counts the bytes it moved, and so does its type", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
-    const conn::LoopCounters& counters = pair.type.counters(pair.loop);
-    const std::uint64_t read = counters.bytes_read, written = counters.bytes_written;
-    const std::uint64_t short_before = counters.short_writes;
+    const conn::LoopCounters before = testing::counters(pair);
     testing::send(pair.loop, *pair.client, std::string(100, 'x'));
     testing::receive(pair.loop, *pair.server, 60);
     REQUIRE(pair.client->bytes_written() == 100);
     REQUIRE(pair.client->bytes_read() == 0);
     REQUIRE(pair.server->bytes_read() == 60);
     REQUIRE(pair.server->bytes_written() == 0);
-    REQUIRE(counters.bytes_written - written == 100);
-    REQUIRE(counters.bytes_read - read == 60);
-    REQUIRE(counters.short_writes == short_before);
+    const conn::LoopCounters after = testing::counters(pair);
+    REQUIRE(after.bytes_written - before.bytes_written == 100);
+    REQUIRE(after.bytes_read - before.bytes_read == 60);
+    REQUIRE(after.short_writes == before.short_writes);
   }
 }
 

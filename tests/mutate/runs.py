@@ -95,7 +95,7 @@ class Run:
 
     def failed(self):
         lines = self.tally.read_text().splitlines()
-        return [line[5:] for line in lines if line.startswith('FAIL ')]
+        return [line[5:].split(' -- ')[0] for line in lines if line.startswith('FAIL ')]
 
     def stop(self):
         end(self.process)
