@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tests/support/catch.h"
+#include "tests/support/site_counters.h"
 #include "tests/support/testing.h"
 
 using conn::Connection;
@@ -52,7 +53,7 @@ void deliver(Pair& pair, std::string_view bytes) {
 /// Closes the other end for good: it shares our loop, so nothing lingers while we block.
 void close_server(Pair& pair) {
   pair.server.reset();
-  RUN_UNTIL(pair.loop, pair.type.counters(pair.loop).open == 1);
+  RUN_UNTIL(pair.loop, testing::counters(pair).open == 1);
 }
 
 }  // namespace
