@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from .tree import BuildFailed, run
 # What is inlined has no block. addr2line takes DWARF 5's first header for the source itself.
 _FLAGS = ['-fsanitize-coverage=trace-pc', '-O0', '-gdwarf-4', '-w']
 _WRITER = Path(__file__).with_name('visits.cc')
+_SOURCE = re.compile(r'(?<![^/])(?:ae|conn)/(?!.*/(?:ae|conn)/).*')
 _ABOVE, _BELOW = 20, 3  # lines: a block has one line in the table, and goes on
 
 
@@ -138,14 +140,14 @@ class Visits:
         asked = ''.join(f'{base + block - 1:x}\n' for block in blocks)
         said = subprocess.run(['addr2line', '-a', '-i', '-e', path], input=asked, text=True,
                               stdout=subprocess.PIPE, check=True).stdout
-        root = str(self._original.path) + '/'
         places, current = {}, None
         for line in said.splitlines():
             if line.startswith('0x'):
                 current = places.setdefault(int(line, 16) + 1 - base, set())
                 continue
             file, _, number = line.split(' ')[0].rpartition(':')
-            file = os.path.normpath(file).replace(root, '', 1)
-            if number.isdigit() and file.startswith(('ae/', 'conn/')):
-                current.add((file, int(number)))
+            # A compiler's cache may have taken an object from another copy of the tree.
+            found = _SOURCE.search(os.path.normpath(file))
+            if number.isdigit() and found:
+                current.add((found[0], int(number)))
         return places
