@@ -9,6 +9,7 @@
 
 #include "conn/connection_set.h"
 #include "conn/connection_type.h"
+#include "conn/in_place_state.h"
 
 namespace conn {
 namespace {
@@ -44,6 +45,17 @@ int errno_of(const std::error_code& code) noexcept {
   }
   const std::error_condition condition = code.default_error_condition();
   return condition.category() == std::generic_category() ? condition.value() : EIO;
+}
+
+/// The bytes of all vectors. False with errno EINVAL: they cannot be used.
+bool total_of(const iovec* vectors, int count, std::size_t& size) noexcept {
+  bool fit = count == 0 || (count > 0 && vectors != nullptr);
+  for (int i = 0; fit && i < count; ++i) {
+    size += std::min(vectors[i].iov_len, SIZE_MAX - size);
+    fit = vectors[i].iov_len == 0 || vectors[i].iov_base != nullptr;
+  }
+  if (!fit) errno = EINVAL;
+  return fit;
 }
 
 ae::TimePoint deadline_after(ae::Duration timeout) noexcept {
@@ -84,14 +96,15 @@ struct Connection::Arrival {
 
 Connection::Connection(const ConnectionType& type, ae::EventLoop& loop)
     : type_(type), loop_(&loop), id_(next_id()) {
-  ConnectionSet& set = ConnectionSet::of(loop);
-  counters_ = &set.counters(type);
-  set.add(*this);
+  set_ = &ConnectionSet::of(loop);
+  counters_ = &set_->counters(type);
+  set_->add(*this);
   ++counters_->open;
 }
 
 Connection::~Connection() {
   if (arrival_) arrival_->connection = nullptr;
+  if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   leave_set();
 }
 
@@ -102,6 +115,7 @@ void Connection::leave_set() noexcept {
     set_link_ = nullptr;
     set_next_ = nullptr;
   }
+  set_ = nullptr;
   if (counters_ != nullptr) {
     --counters_->open;
     counters_ = nullptr;
@@ -109,12 +123,15 @@ void Connection::leave_set() noexcept {
 }
 
 void Connection::close() noexcept {
-  if (closing_) return;
-  closing_ = true;  // first: destroying a handler may drop what owns this connection
+  if (given_up_) return;
+  given_up_ = true;  // first: destroying a handler may drop what owns this connection
   if (counters_ != nullptr) ++counters_->closed;
   on_connect_.clear();
   on_read_.clear();
   on_write_.clear();
+  reserved_ = false;
+  if (in_place_ != nullptr && events_wanted() && in_place_->begin_drain()) return;
+  closing_ = true;
   if (loop_ == nullptr) {
     delete this;  // no loop, so no handler of ours is on the stack
   } else {
@@ -130,10 +147,11 @@ void Connection::release() noexcept {
 
 void Connection::abandon() noexcept {
   if (!released_) do_abandon();
+  if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   leave_set();
   loop_ = nullptr;
   if (released_) return;
-  if (closing_) {
+  if (given_up_) {
     delete this;  // it was lingering: nobody else has it
     return;
   }
@@ -148,6 +166,8 @@ void Connection::move_to(State next) {
     ++(state_ == State::kConnecting ? counters_->connected : counters_->accepted);
   }
   state_ = next;
+  if (next == State::kClosed && in_place_ != nullptr)
+    in_place_->drop(std::make_error_code(std::errc::broken_pipe));
 }
 
 void Connection::fail(Failure failure) {
@@ -157,12 +177,13 @@ void Connection::fail(Failure failure) {
   died_ = state_ == State::kConnected;
   move_to(State::kError);
   if (counters_ != nullptr) ++counters_->failed;
+  if (in_place_ != nullptr) in_place_->drop(failure_.code);
 }
 
 // --- connecting ----------------------------------------------------------------------------------
 
 void Connection::connect(const Endpoint& to, Handler done) {
-  if (closing_ || loop_ == nullptr || state_ != State::kNone) return;
+  if (given_up_ || loop_ == nullptr || state_ != State::kNone) return;
   on_connect_.set(std::move(done));
   move_to(State::kConnecting);
   try {
@@ -175,7 +196,7 @@ void Connection::connect(const Endpoint& to, Handler done) {
 }
 
 bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
-  if (closing_ || loop_ == nullptr || state_ != State::kNone) {
+  if (given_up_ || loop_ == nullptr || state_ != State::kNone) {
     switch (state_) {
       case State::kConnected:
         errno = EISCONN;
@@ -218,23 +239,96 @@ Connection::Alive Connection::dispatch_connect() {
   return closing_ ? Alive::kGone : Alive::kYes;
 }
 
+Connection::Alive Connection::dispatch_write() {
+  if (output_blocked_ && !in_place_->flush()) return closing_ ? Alive::kGone : Alive::kYes;
+  return dispatch(on_write_);
+}
+
+bool Connection::has_write_handler() const noexcept { return static_cast<bool>(on_write_); }
+
 // --- data ----------------------------------------------------------------------------------------
 
 ssize_t Connection::read(void* buffer, std::size_t size) {
   if (size == 0) return 0;
-  if (state_ != State::kConnected) return refuse(ae::kReadable);
+  const bool ahead = in_place_ != nullptr && in_place_->unread() != 0;
+  if (state_ != State::kConnected && !ahead) return refuse(ae::kReadable);
   if (buffer == nullptr) {
     errno = EINVAL;
     return -1;
   }
-  const ssize_t n = do_read(buffer, std::min<std::size_t>(size, SSIZE_MAX));
+  const ssize_t n = ahead ? static_cast<ssize_t>(in_place_->read(buffer, size))
+                          : do_read(buffer, std::min<std::size_t>(size, SSIZE_MAX));
   if (n > 0) {
-    bytes_read_ += static_cast<std::uint64_t>(n);
-    if (counters_ != nullptr) counters_->bytes_read += static_cast<std::uint64_t>(n);
+    count_read(static_cast<std::size_t>(n));
   } else if (n < 0 && state_ == State::kError) {
     read_told_ = true;
   }
   return n;
+}
+
+ssize_t Connection::readv(const iovec* vectors, int count) {
+  std::size_t size = 0;
+  if (!total_of(vectors, count, size)) return -1;
+  if (size == 0) return 0;
+  ssize_t n = 0;
+  if (in_place_ != nullptr && in_place_->unread() != 0) {
+    for (int i = 0; i < count && in_place_ != nullptr && in_place_->unread() != 0; ++i)
+      if (vectors[i].iov_len != 0)
+        n += static_cast<ssize_t>(in_place_->read(vectors[i].iov_base, vectors[i].iov_len));
+  } else if (state_ != State::kConnected) {
+    return refuse(ae::kReadable);
+  } else {
+    n = do_readv(vectors, count);
+  }
+  if (n > 0) {
+    count_read(static_cast<std::size_t>(n));
+  } else if (n < 0 && state_ == State::kError) {
+    read_told_ = true;
+  }
+  return n;
+}
+
+ssize_t Connection::do_readv(const iovec* vectors, int count) {
+  ssize_t all = 0;
+  for (int i = 0; i < count; ++i) {
+    if (vectors[i].iov_len == 0) continue;
+    const ssize_t n = do_read(vectors[i].iov_base, vectors[i].iov_len);
+    if (n <= 0) return all != 0 ? all : n;  // the next call tells
+    all += n;
+    if (static_cast<std::size_t>(n) < vectors[i].iov_len) break;
+  }
+  return all;
+}
+
+void Connection::count_read(std::size_t size) noexcept {
+  bytes_read_ += size;
+  if (counters_ != nullptr) counters_->bytes_read += size;
+}
+
+void Connection::count_written(std::size_t size) noexcept {
+  bytes_written_ += size;
+  if (counters_ != nullptr) counters_->bytes_written += size;
+}
+
+/// Whether write() may ask the transport: what was committed or sent before goes first.
+bool Connection::may_send() noexcept {
+  if (reserved_) {
+    errno = EBUSY;
+    return false;
+  }
+  if (in_place_ == nullptr) return true;
+  if (in_place_->shutdown_due()) {
+    errno = EPIPE;
+    return false;
+  }
+  if (!in_place_->waits() || in_place_->flush()) return true;
+  if (state_ != State::kConnected) {
+    (void)refuse(ae::kWritable);
+    return false;
+  }
+  if (counters_ != nullptr) ++counters_->short_writes;
+  errno = EAGAIN;
+  return false;
 }
 
 ssize_t Connection::write(const void* buffer, std::size_t size) {
@@ -244,37 +338,24 @@ ssize_t Connection::write(const void* buffer, std::size_t size) {
     errno = EINVAL;
     return -1;
   }
+  if ((in_place_ != nullptr || reserved_) && !may_send()) return -1;
   const iovec vector{const_cast<void*>(buffer), std::min<std::size_t>(size, SSIZE_MAX)};
   return finish_write(do_writev(&vector, 1), vector.iov_len);
 }
 
 ssize_t Connection::writev(const iovec* vectors, int count) {
-  if (count == 0) return 0;
-  if (count < 0 || vectors == nullptr) {
-    errno = EINVAL;
-    return -1;
-  }
   std::size_t size = 0;
-  for (int i = 0; i < count; ++i) {
-    if (vectors[i].iov_len == 0) continue;
-    size += std::min(vectors[i].iov_len, SIZE_MAX - size);
-    if (vectors[i].iov_base == nullptr) {
-      errno = EINVAL;
-      return -1;
-    }
-  }
+  if (!total_of(vectors, count, size)) return -1;
   if (size == 0) return 0;
   if (state_ != State::kConnected) return refuse(ae::kWritable);
+  if ((in_place_ != nullptr || reserved_) && !may_send()) return -1;
   return finish_write(do_writev(vectors, count), size);
 }
 
 ssize_t Connection::finish_write(ssize_t n, std::size_t asked) noexcept {
   if (n > 0) {
-    bytes_written_ += static_cast<std::uint64_t>(n);
-    if (counters_ != nullptr) {
-      counters_->bytes_written += static_cast<std::uint64_t>(n);
-      if (static_cast<std::size_t>(n) < asked) ++counters_->short_writes;
-    }
+    count_written(static_cast<std::size_t>(n));
+    if (counters_ != nullptr && static_cast<std::size_t>(n) < asked) ++counters_->short_writes;
   } else if (n < 0 && state_ == State::kError) {
     write_told_ = true;
   } else if (n < 0 && errno == EAGAIN && counters_ != nullptr) {
@@ -299,7 +380,13 @@ ssize_t Connection::refuse(ae::Mask direction) noexcept {
 }
 
 void Connection::flush() noexcept {
-  if (closing_ || loop_ == nullptr || arrival_) return;
+  if (given_up_ || loop_ == nullptr || arrival_) return;
+  if (in_place_ != nullptr && in_place_->waits()) {
+    try {
+      (void)in_place_->flush();
+    } catch (const std::bad_alloc&) {  // the loop tries again
+    }
+  }
   if (state_ == State::kConnected || state_ == State::kClosed) (void)do_flush(ae::TimePoint::min());
 }
 
@@ -309,21 +396,184 @@ int Connection::shutdown() {
     return -1;
   }
   if (state_ == State::kClosed) return 0;
-  if (state_ != State::kConnected || closing_) {
+  if (state_ != State::kConnected || given_up_) {
     errno = ENOTCONN;
     return -1;
+  }
+  if (reserved_) commit(0);
+  if (in_place_ != nullptr) {
+    if (in_place_->shutdown_due()) return 0;
+    if (in_place_->waits() && !in_place_->flush()) {
+      if (state_ == State::kConnected) in_place_->shut_down_later();
+      return 0;
+    }
+    if (state_ != State::kConnected) return 0;
   }
   return do_shutdown();
 }
 
+// --- data in place -------------------------------------------------------------------------------
+
+InPlace* Connection::borrow() noexcept {
+  if (in_place_ == nullptr && set_ != nullptr && !given_up_) {
+    try {
+      in_place_ = set_->in_place(*loop_).acquire(*this);
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  if (in_place_ == nullptr) errno = ENOMEM;
+  return in_place_;
+}
+
+View Connection::peek(std::size_t together) {
+  if (together > kTogether) {
+    errno = EMSGSIZE;
+    return {};
+  }
+  together = std::max<std::size_t>(together, 1);
+  if (in_place_ == nullptr || in_place_->unread() == 0) {
+    if (state_ != State::kConnected) {
+      if (refuse(ae::kReadable) == 0) errno = 0;
+      return {};
+    }
+    if (peeks_in_place()) {
+      View view;
+      const ssize_t n = do_peek(together, view);
+      if (n > 0) return view;
+      if (n == 0) errno = 0;
+      if (n == 0 || errno != EMSGSIZE) {
+        if (n < 0 && state_ == State::kError) read_told_ = true;
+        return {};
+      }
+    }
+    if (borrow() == nullptr) return {};
+  }
+  return in_place_->peek(together);
+}
+
+void Connection::consume(std::size_t size) noexcept {
+  if (size == 0) return;
+  if (in_place_ != nullptr && in_place_->unread() != 0)
+    size = in_place_->consume(size);
+  else if (state_ == State::kConnected && peeks_in_place())
+    do_consume(size);
+  else
+    size = 0;
+  count_read(size);
+}
+
+std::span<std::byte> Connection::reserve(std::size_t size) {
+  if (size > kTogether) {
+    errno = EMSGSIZE;
+    return {};
+  }
+  if (state_ != State::kConnected) {
+    (void)refuse(ae::kWritable);
+    return {};
+  }
+  if (reserved_) commit(0);
+  size = std::max<std::size_t>(size, 1);
+  std::span<std::byte> room;
+  if (reserves_in_place() && (in_place_ == nullptr || !in_place_->waits())) {
+    if (in_place_ != nullptr && !may_send()) return {};
+    room = do_reserve(size);
+    if (room.empty() && state_ == State::kError) write_told_ = true;
+  } else {
+    if (borrow() == nullptr) return {};
+    if (in_place_->shutdown_due()) {
+      errno = EPIPE;
+      return {};
+    }
+    room = in_place_->reserve(size);
+    if (room.empty() && in_place_->waits()) {
+      (void)in_place_->flush();
+      if (state_ != State::kConnected) {
+        (void)refuse(ae::kWritable);
+        return {};
+      }
+      room = in_place_->reserve(size);
+    }
+    if (room.empty()) {
+      errno = in_place_->waits() ? EAGAIN : ENOMEM;
+      in_place_->settle();
+    }
+  }
+  if (room.empty() && errno == EAGAIN && counters_ != nullptr) ++counters_->short_writes;
+  reserved_ = !room.empty();
+  return room;
+}
+
+void Connection::commit(std::size_t size) noexcept {
+  if (!std::exchange(reserved_, false)) return;
+  if (in_place_ != nullptr && in_place_->reserving())
+    in_place_->commit(size);
+  else
+    do_commit(size);
+  count_written(size);
+}
+
+ssize_t Connection::send(const Outgoing& bytes) {
+  if (bytes.bytes.data() == nullptr && !bytes.bytes.empty()) {
+    errno = EINVAL;
+    return -1;
+  }
+  if (state_ != State::kConnected) return refuse(ae::kWritable);
+  if (reserved_) {
+    errno = EBUSY;
+    return -1;
+  }
+  if (borrow() == nullptr) return -1;
+  if (in_place_->shutdown_due()) {
+    errno = EPIPE;
+    return -1;
+  }
+  if (!in_place_->send(bytes)) {
+    (void)in_place_->flush();
+    if (state_ != State::kConnected) return refuse(ae::kWritable);
+    if (!in_place_->send(bytes)) {
+      if (counters_ != nullptr) ++counters_->short_writes;
+      errno = EAGAIN;
+      return -1;
+    }
+  }
+  count_written(bytes.bytes.size());
+  return static_cast<ssize_t>(bytes.bytes.size());
+}
+
+ssize_t Connection::do_send(const Outgoing&) {
+  errno = EOPNOTSUPP;
+  return -1;
+}
+
+void Connection::references_done(std::size_t count, std::error_code error) noexcept {
+  if (in_place_ != nullptr && count != 0) in_place_->references_done(count, error);
+}
+
+/// As do_drain(), of what waits here first.
+bool Connection::drain(ae::TimePoint until) noexcept {
+  if (in_place_ != nullptr && in_place_->waits() && !closing_) {
+    try {
+      while (!in_place_->flush()) {
+        if (std::chrono::steady_clock::now() >= until) return false;
+        wait_for(ae::kWritable, until);
+      }
+    } catch (const std::exception&) {  // no memory to wait with
+    }
+  }
+  return do_drain(until);
+}
+
+// --- handlers ------------------------------------------------------------------------------------
+
 void Connection::set_read_handler(Handler handler) {
-  if (closing_) return;
+  if (given_up_) return;
   on_read_.set(std::move(handler));
   tell_transport(on_read_);
+  if (in_place_ != nullptr) in_place_->handler_changed();
 }
 
 void Connection::set_write_handler(Handler handler, Barrier barrier) {
-  if (closing_) return;
+  if (given_up_) return;
   barrier_ = barrier;
   on_write_.set(std::move(handler));
   tell_transport(on_write_);
@@ -351,14 +601,19 @@ bool Connection::rebind(ae::EventLoop& loop) {
     errno = EOPNOTSUPP;
     return false;
   }
-  if (closing_ || loop_ == nullptr) {
+  if (given_up_ || loop_ == nullptr) {
     errno = ENOTCONN;
     return false;
   }
   if (&loop == loop_) return true;
   // A running handler is not in its slot: the new loop's thread would race for the slot.
-  if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || arrival_) {
+  if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || arrival_ ||
+      reserved_) {
     errno = EBUSY;
+    return false;
+  }
+  if (in_place_ != nullptr && (!in_place_->flush() || !in_place_->all_told())) {
+    errno = EAGAIN;
     return false;
   }
   try {
@@ -387,6 +642,7 @@ Connection::Move::~Move() { arrival_->leaving.unlock(); }
 
 void Connection::Move::leave() noexcept {
   connection_.leave_set();
+  if (connection_.in_place_ != nullptr) connection_.in_place_->leave_loop();
   connection_.loop_ = &to_;
   connection_.arrival_ = arrival_;
   arrival_->connection = &connection_;
@@ -395,18 +651,20 @@ void Connection::Move::leave() noexcept {
 void Connection::arrive(ae::EventLoop& loop) noexcept {
   arrival_.reset();  // whoever calls holds another
   try {
-    ConnectionSet::of(loop).add(*this);  // only its own thread may touch it
+    set_ = &ConnectionSet::of(loop);
+    if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
+    set_->add(*this);  // only its own thread may touch it
   } catch (const std::bad_alloc&) {
-    if (!closing_) fail(out_of_memory());
+    if (!given_up_) fail(out_of_memory());
     abandon();  // the loop's end would not find it
     return;
   }
   try {
-    counters_ = &ConnectionSet::of(loop).counters(type_);
+    counters_ = &set_->counters(type_);
     ++counters_->open;
     if (events_wanted()) handlers_changed();
   } catch (const std::bad_alloc&) {
-    if (closing_) return;
+    if (given_up_) return;
     fail(out_of_memory());
     try {
       handlers_changed();              // who waits is told

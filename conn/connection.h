@@ -23,27 +23,17 @@
 #include "ae/event_loop.h"
 #include "ae/handler_slot.h"
 #include "conn/error.h"
+#include "conn/in_place.h"
 #include "conn/quota.h"
+#include "conn/state.h"
 
 namespace conn {
 
 class ConnectionSet;
 class ConnectionType;
+class InPlace;
 struct Endpoint;
 struct LoopCounters;
-
-enum class State : std::uint8_t {
-  kNone,        ///< fresh from create()
-  kConnecting,  ///< connect() runs
-  kAccepting,   ///< accepted below, handshake running; not yet seen by the accept handler
-  kConnected,   ///< reads and writes work; also after the peer's half-close
-  kClosed,      ///< both directions ended without an error
-  kError,       ///< dead; last_error() says why
-};
-std::string_view to_string(State state) noexcept;
-
-/// Whether the write handler runs before the read handler when both are due in one iteration.
-enum class Barrier : bool { kNo, kYes };
 
 class Connection : public ae::Deferred {
  public:
@@ -68,7 +58,8 @@ class Connection : public ae::Deferred {
   /// As write(2): may be short, -1 with EAGAIN when nothing fits. What it took will be delivered in
   /// order, or the connection reports an error. The buffer is free again on return.
   ssize_t write(const void* buffer, std::size_t size);
-  /// As writev(2), without its limits on count (IOV_MAX) and size.
+  /// As readv(2) and writev(2), without their limits on count (IOV_MAX) and size.
+  ssize_t readv(const iovec* vectors, int count);
   ssize_t writev(const iovec* vectors, int count);
   /// Hands what write() took to whatever carries it, as far as that takes it without waiting: the
   /// kernel, the RDMA device, through every layer. The loop does the same in each iteration, so
@@ -77,13 +68,35 @@ class Connection : public ae::Deferred {
   /// failure) and runs no handler; on a connection that is not connected it does nothing.
   void flush() noexcept;
 
+  // --- data in place, without a copy where the transport can (conn/in_place.h)
+  // --------------------
+  /// What read() would give next, where it lies. size 0 with errno 0 at end of stream, EAGAIN:
+  /// nothing now, EMSGSIZE: `together` is more than kTogether, else read()'s. Where fewer than
+  /// `together` have come it shows those, and the read handler runs again when there are more.
+  /// The bytes stay until the next consume(), read() or peek() of this connection, close() or
+  /// rebind(). Who keeps them long stops the peer.
+  View peek(std::size_t together = 1);
+  /// The first `size` bytes that peek() showed have been read; the rest comes first in the next.
+  void consume(std::size_t size) noexcept;
+  /// Room for `size` bytes at least, kTogether at most, of what is sent next; empty with errno,
+  /// EAGAIN: not now. Until commit() or close() it is the caller's and write() says EBUSY.
+  std::span<std::byte> reserve(std::size_t size);
+  /// The first `size` bytes of the room are written, as by write(); 0 gives it back. Never short.
+  /// What is committed in one iteration leaves together at its end, or by flush().
+  void commit(std::size_t size) noexcept;
+  /// As write(), from where the bytes lie: all are taken or, with EAGAIN, none. They stay the
+  /// library's until `release` runs: once, from the loop, never inside send(); with an error where
+  /// they were not handed on before the end of the connection or of the loop. It may run after
+  /// close(), never after the loop's end.
+  ssize_t send(const Outgoing& bytes);
+
   /// Null removes. Setting one from inside itself takes effect with the next call. Setting the
   /// first throws std::bad_alloc where there is no memory to watch the connection with; none is set
   /// then.
   void set_read_handler(Handler handler);
   void set_write_handler(Handler handler, Barrier barrier = Barrier::kNo);
   bool has_read_handler() const noexcept { return static_cast<bool>(on_read_); }
-  bool has_write_handler() const noexcept { return static_cast<bool>(on_write_); }
+  bool has_write_handler() const noexcept;
 
   /// Half-close: the peer gets everything written, then end of stream; reading goes on.
   /// 0, or -1 with errno (EOPNOTSUPP where Capabilities::half_close is false).
@@ -137,8 +150,9 @@ class Connection : public ae::Deferred {
   /// Moves an idle or connected connection to another loop (handlers come along). Call it on the
   /// old loop's thread; from then on the connection belongs to the new loop's: hand it over with a
   /// post to that loop. False with errno EOPNOTSUPP where Capabilities::rebind is false, EBUSY
-  /// while it connects and inside a handler of its own, ENOMEM: it is where it was then. Where the
-  /// other loop has no memory to watch it with, the connection fails there.
+  /// while it connects, inside a handler of its own and before commit(), EAGAIN while what was
+  /// committed or sent in place waits, ENOMEM: it is where it was then. Where the other loop has no
+  /// memory to watch it with, the connection fails there.
   bool rebind(ae::EventLoop& loop);
 
   ~Connection() override;
@@ -152,6 +166,22 @@ class Connection : public ae::Deferred {
   virtual void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) = 0;
   virtual ssize_t do_read(void* buffer, std::size_t size) = 0;
   virtual ssize_t do_writev(const iovec* vectors, int count) = 0;
+  virtual ssize_t do_readv(const iovec* vectors, int count);  ///< the default: do_read() for each
+  // In place, where the transport has memory of its own to show. Otherwise the base reads into and
+  // writes from chunks that it borrows while they hold something.
+  /// Whether do_peek() and do_consume() work: unread bytes are shown where they arrived.
+  virtual bool peeks_in_place() const noexcept { return false; }
+  /// As peek(): 1, 0 at end of stream, -1 with errno; EMSGSIZE: so many are there, in pieces.
+  virtual ssize_t do_peek(std::size_t /*together*/, View& /*view*/) { return 0; }
+  virtual void do_consume(std::size_t /*size*/) noexcept {}
+  /// Whether do_reserve() and do_commit() work, and mean what reserve() and commit() do.
+  virtual bool reserves_in_place() const noexcept { return false; }
+  virtual std::span<std::byte> do_reserve(std::size_t /*size*/) { return {}; }
+  virtual void do_commit(std::size_t /*size*/) noexcept {}
+  /// Takes all of the bytes, and calls references_done() when it needs them no more; or -1: EAGAIN,
+  /// not now (handlers are called when it is worth another try, as for do_writev()); EOPNOTSUPP,
+  /// they are to be written by do_writev().
+  virtual ssize_t do_send(const Outgoing& bytes);
   /// A handler was set or removed (in on_read_, on_write_, barrier_).
   virtual void handlers_changed() = 0;
   virtual int do_shutdown() = 0;
@@ -163,6 +193,8 @@ class Connection : public ae::Deferred {
   /// Called again and again, often for a time that is past, while others are served in turn. Runs
   /// no handler.
   virtual bool do_drain(ae::TimePoint /*until*/) noexcept { return true; }
+  /// How long close() may go on delivering (option linger).
+  virtual ae::Duration linger() const noexcept { return std::chrono::seconds(3); }
   /// How long all calls of do_drain() together may take (option end-linger); zero: none is made.
   virtual ae::Duration end_linger() const noexcept { return ae::Duration::zero(); }
   /// Why it has ended, or will be said to have ended once what arrived before has been read.
@@ -183,6 +215,10 @@ class Connection : public ae::Deferred {
     return below.do_flush(until);
   }
   static const Failure& why_ended(const Connection& below) noexcept { return below.why_ended(); }
+  /// The oldest `count` of what do_send() took are not needed any more, from anywhere; also after
+  /// do_close(). The base releases them from the loop, and the others when the connection is
+  /// destroyed or abandoned, when nothing of the transport's can read them.
+  void references_done(std::size_t count, std::error_code error = {}) noexcept;
 
   // --- what the base gives a transport -----------------------------------------------------------
   enum class [[nodiscard]] Alive : bool{kGone, kYes};
@@ -194,6 +230,10 @@ class Connection : public ae::Deferred {
   }
   /// Runs the connect handler, once.
   Alive dispatch_connect();
+  /// For the event that there is room to write: what waits in the base goes first.
+  Alive dispatch_write();
+  /// Whether somebody wants to know that there is room to write: ask this instead of on_write_.
+  bool write_wanted() const noexcept { return on_write_ || output_blocked_; }
   /// The only way states change; the first failure stays.
   void move_to(State next);
   void fail(Failure failure);
@@ -232,6 +272,7 @@ class Connection : public ae::Deferred {
 
  private:
   friend class ConnectionSet;
+  friend class InPlace;
   struct Running {  // counts the handlers of this connection that are on the stack
     explicit Running(std::uint8_t& count) : depth(count) { ++depth; }
     ~Running() { --depth; }
@@ -245,17 +286,27 @@ class Connection : public ae::Deferred {
   void arrive(ae::EventLoop& loop) noexcept;
   ssize_t refuse(ae::Mask direction) noexcept;
   ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
+  void count_read(std::size_t size) noexcept;
+  void count_written(std::size_t size) noexcept;
+  bool may_send() noexcept;
+  InPlace* borrow() noexcept;
+  bool drain(ae::TimePoint until) noexcept;
   bool events_wanted() const noexcept { return !closing_ && loop_ != nullptr && !arrival_; }
 
   const ConnectionType& type_;
   ae::EventLoop* loop_;
-  LoopCounters* counters_;  // null on the way to another loop and after the loop's end
+  ConnectionSet* set_;           // null on the way to another loop and after the loop's end
+  LoopCounters* counters_;       // the same
+  InPlace* in_place_ = nullptr;  // while bytes wait that were read ahead, or are to be sent
   State state_ = State::kNone;
-  std::uint8_t running_ = 0;  // handlers on the stack
-  bool closing_ = false;      // close() was called
-  bool released_ = false;     // the loop's deferred list owns this object
-  bool died_ = false;         // failed after it had been connected
-  bool read_told_ = false;    // a read() (or write()) has returned the failure
+  std::uint8_t running_ = 0;     // handlers on the stack
+  bool given_up_ = false;        // close() was called
+  bool closing_ = false;         // and do_close(): nothing that was committed waits any more
+  bool output_blocked_ = false;  // committed bytes wait for room
+  bool reserved_ = false;        // between reserve() and commit()
+  bool released_ = false;        // the loop's deferred list owns this object
+  bool died_ = false;            // failed after it had been connected
+  bool read_told_ = false;       // a read() (or write()) has returned the failure
   bool write_told_ = false;
   Failure failure_;
   std::uint64_t id_;

@@ -1,5 +1,7 @@
 #include "conn/connection_set.h"
 
+#include "conn/in_place_state.h"
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -20,6 +22,13 @@ ConnectionSet& ConnectionSet::of(ae::EventLoop& loop) {
   std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
   if (!slot) slot = std::make_unique<ConnectionSet>();
   return static_cast<ConnectionSet&>(*slot);
+}
+
+ConnectionSet::ConnectionSet() = default;
+
+InPlacePool& ConnectionSet::in_place(ae::EventLoop& loop) {
+  if (!in_place_) in_place_ = std::make_unique<InPlacePool>(loop);
+  return *in_place_;
 }
 
 ConnectionSet::~ConnectionSet() {
@@ -76,7 +85,7 @@ bool ConnectionSet::drain(Connection& connection, ae::TimePoint began,
   const ae::Duration linger = connection.end_linger();
   if (linger <= ae::Duration::zero()) return true;
   const ae::TimePoint last = began + linger;
-  return connection.do_drain(std::min(until, last)) || Clock::now() >= last;
+  return connection.drain(std::min(until, last)) || Clock::now() >= last;
 }
 
 void ConnectionSet::drain() noexcept {

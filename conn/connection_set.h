@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <map>
+#include <memory>
 
 #include "ae/event_loop.h"
 #include "conn/connection.h"
 #include "conn/connection_type.h"
 
 namespace conn {
+
+class InPlacePool;
 
 /// Is told, once, that its loop is about to go: everything on the loop still works.
 class LoopEndWatcher {
@@ -34,7 +37,7 @@ class ConnectionSet final : public ae::LoopLocal {
  public:
   /// The set of `loop`, made at first use.
   static ConnectionSet& of(ae::EventLoop& loop);
-  ConnectionSet() = default;
+  ConnectionSet();
   ~ConnectionSet() override;
 
   void add(Connection& connection) noexcept;
@@ -48,6 +51,8 @@ class ConnectionSet final : public ae::LoopLocal {
   void drain() noexcept;
   /// The address stays valid as long as the loop.
   LoopCounters& counters(const ConnectionType& type) { return counters_[&type]; }
+  /// For bytes that are read and sent in place; made at first use. Throws std::bad_alloc.
+  InPlacePool& in_place(ae::EventLoop& loop);
 
   /// Ends every connection of `type`, as the loop's end would, and drains all of them before. For a
   /// transport whose own per-loop state may go before this set does: the loop destroys its locals
@@ -61,6 +66,7 @@ class ConnectionSet final : public ae::LoopLocal {
   LoopEndWatcher* watchers_ = nullptr;
   const pid_t owner_ = getpid();
   bool drained_ = false;
+  std::unique_ptr<InPlacePool> in_place_;
   std::map<const ConnectionType*, LoopCounters> counters_;  // a map, for its stable addresses
 };
 

@@ -20,7 +20,7 @@ bool QueuedConnection::read_due() const {
 }
 
 bool QueuedConnection::write_due() const {
-  if (!on_write_ || on_connect_) return false;
+  if (!write_wanted() || on_connect_) return false;
   switch (state()) {
     case State::kConnected:
     case State::kClosed:
@@ -51,7 +51,8 @@ std::size_t QueuedConnection::run_ready() {
   for (const bool writing : {write_first, !write_first}) {
     if (!(writing ? write_due() : read_due())) continue;
     ++ran;
-    if (dispatch(writing ? on_write_ : on_read_) == Alive::kGone) return ran;
+    const Alive alive = writing ? dispatch_write() : dispatch(on_read_);
+    if (alive == Alive::kGone) return ran;
   }
   return ran;
 }

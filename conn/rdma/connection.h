@@ -74,6 +74,7 @@ class RdmaConnection final : public QueuedConnection,
   bool do_flush(ae::TimePoint until) noexcept override;
   void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
   bool do_drain(ae::TimePoint until) noexcept override;
+  ae::Duration linger() const noexcept override { return settings_.linger; }
   ae::Duration end_linger() const noexcept override;
   const Failure& why_ended() const noexcept override {
     return pending_failure_ ? pending_failure_ : Connection::why_ended();

@@ -175,8 +175,8 @@ void SocketConnection::handlers_changed() {
     case State::kClosed: {
       ae::Mask wanted = ae::kNone;
       if (on_read_) wanted = wanted | ae::kReadable;
-      if (on_write_) wanted = wanted | ae::kWritable;
-      if (on_write_ && barrier_ == Barrier::kYes) wanted = wanted | ae::kBarrier;
+      if (write_wanted()) wanted = wanted | ae::kWritable;
+      if (write_wanted() && barrier_ == Barrier::kYes) wanted = wanted | ae::kBarrier;
       watch(wanted);
       break;
     }
@@ -209,7 +209,7 @@ void SocketConnection::watch(ae::Mask wanted) {
 }
 
 void SocketConnection::ready(ae::Mask direction) {
-  const Alive alive = dispatch((direction & ae::kWritable) != 0 ? on_write_ : on_read_);
+  const Alive alive = (direction & ae::kWritable) != 0 ? dispatch_write() : dispatch(on_read_);
   if (alive == Alive::kYes && state() == State::kError) announce_error();
 }
 

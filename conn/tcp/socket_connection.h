@@ -41,6 +41,7 @@ class SocketConnection final : public Connection {
   void do_close() noexcept override;
   void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
   bool do_drain(ae::TimePoint until) noexcept override;
+  ae::Duration linger() const noexcept override { return settings_->linger; }
   ae::Duration end_linger() const noexcept override;
   void do_abandon() noexcept override;
   bool do_rebind(ae::EventLoop& loop) override;

@@ -114,7 +114,7 @@ void TlsConnection::watch_below() {
                        (on_read_ || engine_->write_needs_read()) &&
                        engine_->unsent() < Engine::kMostUnsent;
     if (closing() ? !deaf_ : reads) wanted = wanted | ae::kReadable;
-    if (engine_->unsent() > 0 || (below_full_ && on_write_)) wanted = wanted | ae::kWritable;
+    if (engine_->unsent() > 0 || (below_full_ && write_wanted())) wanted = wanted | ae::kWritable;
   }
   const ae::Mask changed =
       wanted == watched_ ? ae::kNone : (wanted | watched_) & ~(wanted & watched_);

@@ -50,6 +50,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
   bool do_flush(ae::TimePoint until) noexcept override;
   bool do_drain(ae::TimePoint until) noexcept override;
+  ae::Duration linger() const noexcept override { return settings().linger; }
   ae::Duration end_linger() const noexcept override;
   void do_abandon() noexcept override;
   bool do_rebind(ae::EventLoop& to) override;
