@@ -2,7 +2,10 @@
 // A transport: how connections of one kind are made. Each lives in its own folder and is named in
 // conn/transports/transports.cc; nothing else knows it.
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -78,6 +81,12 @@ class ConnectionType {
   [[nodiscard]] virtual ListenerPtr adopt_listener(ae::EventLoop& loop, int fd,
                                                    AcceptHandler accepted,
                                                    const Options& options = {}) const;
+
+  /// Memory that send() takes from where it lies without copying, where the transport's devices
+  /// can read it (rdma); for the others an empty shell, so that a program need not ask. `bytes` is
+  /// borrowed: see conn::Memory. Throws std::bad_alloc.
+  [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
+                                                                std::span<std::byte> bytes) const;
 
   // --- one port, several loops: conn/listener_group.h calls these, see conn/arrival.h
   // -------------
