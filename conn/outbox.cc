@@ -264,10 +264,14 @@ bool InPlace::begin_drain() noexcept {
 void InPlace::discard() {
   Chunk* const scratch = pool_->chunks().acquire(ChunkPool::kSmall);
   if (scratch == nullptr) return;
-  ssize_t n = 1;
-  for (int i = 0; i < kDiscards && n > 0; ++i)
-    n = connection_->do_read(scratch->data(), scratch->size);
-  const bool over = n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+  bool over = false, dry = false;
+  for (int i = 0; i < kDiscards && !over && !dry; ++i) {
+    over = connection_->state_ != State::kConnected;
+    if (over) break;
+    const ssize_t n = connection_->do_read(scratch->data(), scratch->size);
+    dry = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    over = n <= 0 && !dry;
+  }
   pool_->chunks().release(scratch);
   if (!over) return;
   connection_->on_read_.clear();
