@@ -129,6 +129,12 @@ void TlsConnection::watch_below() {
                                   : Handler());
   }
   watched_ = wanted;  // after what may throw
+  const bool stands = engine_ && state() == State::kConnected;
+  if (stands && (engine_->ended() || engine_->failed())) peer_gone();
+  if (const bool closes = stands && close_wanted(); closes != watches_close_) {
+    below_->set_close_handler(closes ? Handler([this](Connection&) { peer_gone(); }) : Handler());
+    watches_close_ = closes;
+  }
 }
 
 void TlsConnection::below_readable() {
@@ -432,6 +438,7 @@ void TlsConnection::do_abandon() noexcept {
     try {
       below_->set_read_handler(nullptr);
       below_->set_write_handler(nullptr);
+      below_->set_close_handler(nullptr);
     } catch (const std::bad_alloc&) {
     }
   }
