@@ -264,7 +264,8 @@ void SocketConnection::on_event(bool peer_is_gone) noexcept {
 }
 
 void SocketConnection::ready(ae::Mask direction) {
-  if (take_completions()) {  // the loop takes them for readiness
+  // The loop takes completions for readiness.
+  if (side_ && (take_completions(), std::exchange(side_->had_completions, false))) {
     pollfd entry{fd_.get(), (direction & ae::kWritable) != 0 ? short{POLLOUT} : short{POLLIN}, 0};
     if (::poll(&entry, 1, 0) == 0) return;
   }

@@ -61,6 +61,7 @@ class SocketConnection final : public Connection {
     void on_socket_event(bool peer_gone) noexcept override { connection.on_event(peer_gone); }
     SocketConnection& connection;
     std::unique_ptr<ZeroCopyLedger> ledger;  // from the first reference on
+    bool had_completions = false;            // since the loop said "ready"
     pid_t owner = 0;                         // of what is sent without a copy
   };
 

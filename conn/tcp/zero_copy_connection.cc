@@ -72,8 +72,10 @@ bool SocketConnection::take_completions() noexcept {
   if (ledger() == nullptr || !ledger()->under_way() || side_->owner != getpid()) return false;
   const ZeroCopyNews news = read_completions(fd_.get(), *ledger());
   if (news.copied) no_zero_copy_ = true;
-  if (news.any) tell_done();
-  return news.any;
+  if (!news.any) return false;
+  side_->had_completions = true;
+  tell_done();
+  return true;
 }
 
 void SocketConnection::tell_done() noexcept {
