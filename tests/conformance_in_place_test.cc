@@ -1,6 +1,9 @@
 // What conn/connection.h promises of peek, consume, reserve, commit, send and readv, for every
 // transport alike.
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -623,5 +626,64 @@ TEST_CASE("in place: operations of a connection that is not connected say so", "
     REQUIRE(pair.client->send({std::span<const std::byte>(static_cast<std::byte*>(nullptr), 1)}) ==
             -1);
     REQUIRE(errno == EINVAL);
+  }
+}
+
+TEST_CASE("in place: unread bytes come along to another loop, unsent ones are waited for",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    if (!pair.type.capabilities().rebind) return;
+    ae::LibevLoop other;
+    std::string got;
+    pair.server->set_read_handler([&](Connection& connection) {
+      if (!other.in_handler()) return connection.set_read_handler(nullptr);
+      got += testing::read_some(connection, 100);
+    });
+    testing::send(pair.loop, *pair.client, "peeked");
+    RUN_UNTIL(pair.loop, !pair.server->has_read_handler());
+    REQUIRE(peek_until(pair, *pair.server, 6).size == 6);
+    pair.server->consume(1);
+    REQUIRE(pair.server->reserve(10).size() >= 10);
+    errno = 0;
+    REQUIRE_FALSE(pair.server->rebind(other));
+    REQUIRE(errno == EBUSY);
+    pair.server->commit(0);
+    (void)fill(*pair.server);
+    Parcel parcel("waits");
+    REQUIRE(pair.server->send(parcel.outgoing()) == 5);
+    errno = 0;
+    REQUIRE_FALSE(pair.server->rebind(other));
+    REQUIRE(errno == EAGAIN);
+    Collector collector(*pair.client);
+    RUN_UNTIL(pair.loop, parcel.releases == 1);
+    pair.server->set_read_handler([&](Connection& connection) {
+      REQUIRE(other.in_handler());
+      got += testing::read_some(connection, 100);
+    });
+    REQUIRE(pair.server->rebind(other));
+    RUN_UNTIL(other, got == "eeked");
+    put(*pair.server, "from there");
+    testing::turns(other, 1);
+    RUN_UNTIL(pair.loop, collector.bytes.ends_with("from there"));
+    pair.server.reset();
+  }
+}
+
+TEST_CASE("in place: a child of fork() and its parent release what is theirs", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    (void)fill(*pair.client);
+    Parcel parcel(pattern_of(6, 100'000));
+    REQUIRE(pair.client->send(parcel.outgoing()) == 100'000);
+    const pid_t child = fork();
+    REQUIRE(child != -1);
+    if (child == 0) _exit(parcel.releases == 0 ? 0 : 1);
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(status == 0);
+    Collector collector(*pair.server);
+    RUN_UNTIL(pair.loop, parcel.releases == 1);
+    REQUIRE_FALSE(parcel.error);
   }
 }
