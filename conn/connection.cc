@@ -623,7 +623,8 @@ void Connection::peer_gone() noexcept {
 }
 
 void Connection::queue_close() noexcept {
-  if (close_watch_ && set_ != nullptr && gone()) set_->due_to_close().push(*close_watch_);
+  if (!close_watch_ || set_ == nullptr || !gone()) return;
+  if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*close_watch_);
 }
 
 // --- moving to another loop ----------------------------------------------------------------------

@@ -37,7 +37,7 @@ ReadyList& ConnectionSet::due_to_close(ae::EventLoop& loop) {
   return *due_to_close_;
 }
 
-ReadyList& ConnectionSet::due_to_close() noexcept { return *due_to_close_; }
+ReadyList* ConnectionSet::due_to_close() noexcept { return due_to_close_.get(); }
 
 ConnectionSet::~ConnectionSet() {
   loop_ends();

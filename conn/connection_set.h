@@ -57,7 +57,7 @@ class ConnectionSet final : public ae::LoopLocal {
   InPlacePool& in_place(ae::EventLoop& loop);
   /// Close handlers to run; made at first use. Throws std::bad_alloc.
   ReadyList& due_to_close(ae::EventLoop& loop);
-  ReadyList& due_to_close() noexcept;  ///< once it is there
+  ReadyList* due_to_close() noexcept;  ///< null: nobody has asked for it
 
   /// Ends every connection of `type`, as the loop's end would, and drains all of them before. For a
   /// transport whose own per-loop state may go before this set does: the loop destroys its locals
