@@ -66,7 +66,7 @@ void SocketEvents::watch(ae::EventLoop& loop, Item& item, int fd, unsigned what)
 }
 
 void SocketEvents::set(Item& item, int fd, unsigned what) {
-  after_fork();
+  renew();
   const bool known = item.events_ != nullptr;
   item.fd_ = fd;
   item.what_ = what;
@@ -83,7 +83,7 @@ void SocketEvents::set(Item& item, int fd, unsigned what) {
 }
 
 /// In a child: an instance of its own.
-void SocketEvents::after_fork() {
+void SocketEvents::renew() {
   if (owner_ == getpid()) return;
   loop_.remove_file_event(epoll_.get(), ae::kReadable);
   open();
@@ -91,12 +91,16 @@ void SocketEvents::after_fork() {
   for (Item* item = head_; item != nullptr; item = item->next_) (void)control(EPOLL_CTL_ADD, *item);
 }
 
-void SocketEvents::ready() {
+void SocketEvents::after_fork() noexcept {
   try {
-    after_fork();
+    renew();
   } catch (const std::bad_alloc&) {  // until somebody is watched again
-    return;
   }
+}
+
+void SocketEvents::ready() {
+  after_fork();
+  if (owner_ != getpid()) return;
   std::array<epoll_event, kBatch> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), kBatch, 0);
   for (int i = 0; i < count; ++i) {

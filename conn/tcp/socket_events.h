@@ -45,12 +45,13 @@ class SocketEvents final : public ae::LoopLocal {
 
   explicit SocketEvents(ae::EventLoop& loop);
   ~SocketEvents() override;
+  void after_fork() noexcept override;
 
  private:
   static SocketEvents& of(ae::EventLoop& loop);
   void set(Item& item, int fd, unsigned what);
   void open();
-  void after_fork();
+  void renew();
   bool control(int operation, Item& item) noexcept;
   void ready();
 
