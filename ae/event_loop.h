@@ -164,6 +164,15 @@ class EventLoop {
   /// Calls `handler` not earlier than `delay` from now, by the monotonic clock: from the real now,
   /// which in a slow handler is later than now(). A handler that throws is not called again.
   virtual TimerId add_time_event(Duration delay, TimeHandler handler) = 0;
+  /// Not earlier than `when`. Spares a look at the clock where the time is at hand: now() + 5s. One
+  /// whose time is over runs in the next iteration.
+  virtual TimerId add_time_event(TimePoint when, TimeHandler handler) = 0;
+  /// Moves an event, to an earlier or a later time, as if it had been removed and added; also one
+  /// that is due. Cheaper than that, most of all where it becomes later: made for time-outs that
+  /// each message starts anew. Negative delays count as 0. False if there is no such event (any
+  /// more). From inside its own handler: stronger than what that returns.
+  virtual bool again(TimerId id, Duration delay) noexcept = 0;
+  virtual bool again(TimerId id, TimePoint when) noexcept = 0;
   /// False if there is no such event (any more). From inside its own handler: it is not re-armed.
   virtual bool remove_time_event(TimerId id) = 0;
 
