@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <new>
+#include <utility>
 
 namespace ae {
 namespace {
@@ -193,8 +194,7 @@ TimerQueue::Slot TimerQueue::take(TimeHandler& handler) {
 
 void TimerQueue::forget(Slot slot) {
   Entry& gone = entry(slot);
-  TimeHandler last;  // what it owns may come back here as it dies
-  last.swap(gone.handler);
+  const TimeHandler last = std::move(gone.handler);  // what it owns may come back as it dies
   gone.place = Place::kFree;
   --live_;
   // A slot whose numbers are used up is never used again.
