@@ -188,26 +188,22 @@ void LibevFiles::dispatch(File& file, int revents) {
 }
 
 void LibevFiles::run_handlers(File& file, int revents) {
-  const int fd = file.io.fd;
-  const auto read_removals = file.read_removals;
-  const auto write_removals = file.write_removals;
-  const auto run_read = [&] {
-    if ((revents & EV_READ) == 0 || !file.read || file.read_removals != read_removals) return;
-    core_.count_handler();
-    file.read.run(fd, kReadable);
-  };
-  const auto run_write = [&] {
-    if ((revents & EV_WRITE) == 0 || !file.write || file.write_removals != write_removals) return;
-    core_.count_handler();
-    file.write.run(fd, kWritable);
-  };
-  if (file.barrier) {
-    run_write();
-    run_read();
-  } else {
-    run_read();
-    run_write();
+  if ((revents & kBoth) != kBoth) {
+    run(file, (revents & EV_READ) != 0 ? kReadable : kWritable);
+    return;
   }
+  const Mask second = file.barrier ? kReadable : kWritable;
+  const auto& removals = second == kReadable ? file.read_removals : file.write_removals;
+  const auto before = removals;
+  run(file, file.barrier ? kWritable : kReadable);
+  if (removals == before) run(file, second);
+}
+
+void LibevFiles::run(File& file, Mask direction) {
+  auto& slot = direction == kReadable ? file.read : file.write;
+  if (!slot) return;
+  core_.count_handler();
+  slot.run(file.io.fd, direction);
 }
 
 // libev has stopped the watcher, or never got it. The handlers have run once; who did not remove

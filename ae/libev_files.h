@@ -69,6 +69,7 @@ class LibevFiles {
   void sync(File& file);
   void dispatch(File& file, int revents);
   void run_handlers(File& file, int revents);
+  void run(File& file, Mask direction);
   void after_error(File& file);
 
   LibevCore& core_;

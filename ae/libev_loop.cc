@@ -54,6 +54,10 @@ constexpr std::size_t kPostsKept = 16384;
   throw std::system_error(errno != 0 ? errno : EMFILE, std::generic_category(), what);
 }
 
+[[noreturn]] void throw_reentry(const char* what) {
+  throw LoopError(std::string(what) + " called from inside a handler of its own loop");
+}
+
 struct LoopDeleter {
   void operator()(struct ev_loop* loop) const noexcept { ev_loop_destroy(loop); }
 };
@@ -223,13 +227,11 @@ void LibevLoop::Impl::shut_down() {
 // --- running -------------------------------------------------------------------------------------
 
 void LibevLoop::Impl::refuse_reentry(const char* what) const {
-  if (core.in_handler() || ev_depth(core.loop) != 0) {
-    throw LoopError(std::string(what) + " called from inside a handler of its own loop");
-  }
+  if (core.in_handler() || ev_depth(core.loop) != 0) throw_reentry(what);
 }
 
 void LibevLoop::Impl::rethrow() {
-  if (const auto error = core.take_error()) std::rethrow_exception(error);
+  if (core.has_error()) std::rethrow_exception(core.take_error());
 }
 
 void LibevLoop::Impl::run() {
