@@ -283,7 +283,7 @@ void TimerQueue::mend_top() noexcept {
   for (;;) {
     const Item& top = heap_.front();
     const Entry& its = entry(top.slot);
-    if (its.due == top.key) return;
+    if (its.order == top.order) return;
     sift_down(0, {its.due, its.order, top.slot});
   }
 }
