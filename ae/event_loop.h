@@ -119,6 +119,9 @@ class LoopLocal {
   LoopLocal(const LoopLocal&) = delete;
   LoopLocal& operator=(const LoopLocal&) = delete;
   virtual ~LoopLocal() = default;
+  /// In a child of fork() that goes on with the loop, when it says so: what is shared with the
+  /// parent is replaced.
+  virtual void after_fork() noexcept {}
 };
 
 /// Posts to a loop that may be gone. Copyable; every member may be used from any thread.

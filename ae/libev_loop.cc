@@ -488,6 +488,8 @@ std::exception_ptr LibevLoop::take_exception() noexcept { return impl_->core.tak
 void LibevLoop::after_fork() noexcept {
   ev_loop_fork(impl_->core.loop);
   impl_->files.after_fork();
+  for (const auto& local : impl_->locals)
+    if (local.object) local.object->after_fork();
 }
 
 }  // namespace ae

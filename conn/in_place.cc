@@ -86,6 +86,7 @@ View InPlace::peek(std::size_t together) {
         continue;
       }
       const int err = n == 0 ? 0 : errno;
+      if (n == 0) connection_->peer_gone();
       if (err == EINTR) continue;
       if (unread() == 0) {
         if (err != 0 && connection_->state_ == State::kError) connection_->read_told_ = true;
