@@ -323,6 +323,7 @@ class Connection : public ae::Deferred {
   bool closing_ = false;         // and do_close(): nothing that was committed waits any more
   bool output_blocked_ = false;  // committed bytes wait for room
   bool reserved_ = false;        // between reserve() and commit()
+  bool reads_fill_ = false;      // peek() found as much as there was room for
   bool released_ = false;        // the loop's deferred list owns this object
   bool died_ = false;            // failed after it had been connected
   bool peer_gone_ = false;       // its end of stream is known, and may still be unread

@@ -88,7 +88,8 @@ Linger::Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, ZeroCopyLedger* l
 
 void Linger::start() {
   ::shutdown(fd_.get(), SHUT_WR);
-  loop_.add_file_event(fd_.get(), ae::kReadable, [this](int, ae::Mask) { readable(); });
+  loop_.add_file_event(fd_.get(), ae::kReadable | ae::kTrusted,
+                       [this](int, ae::Mask) { readable(); });
   timer_ = loop_.add_time_event(delay_, [this] { return tick(); });
 }
 

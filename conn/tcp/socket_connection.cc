@@ -232,7 +232,7 @@ void SocketConnection::watch(ae::Mask wanted) {
   const auto handler = [this](int, ae::Mask direction) { ready(direction); };
   if ((wanted & ae::kReadable) != (watched_ & ae::kReadable)) {
     if ((wanted & ae::kReadable) != 0) {
-      loop()->add_file_event(fd_.get(), ae::kReadable, handler);
+      loop()->add_file_event(fd_.get(), ae::kReadable | ae::kTrusted, handler);
     } else {
       loop()->remove_file_event(fd_.get(), ae::kReadable);
     }
@@ -240,7 +240,7 @@ void SocketConnection::watch(ae::Mask wanted) {
   if ((wanted & kWriting) != (watched_ & kWriting)) {
     if ((watched_ & ae::kWritable) != 0) loop()->remove_file_event(fd_.get(), kWriting);
     if ((wanted & ae::kWritable) != 0) {
-      loop()->add_file_event(fd_.get(), wanted & kWriting, handler);
+      loop()->add_file_event(fd_.get(), (wanted & kWriting) | ae::kTrusted, handler);
     }
   }
   watched_ = wanted;
