@@ -40,6 +40,7 @@ class LoopNetwork : private ae::Source {
     bool failed = false;  ///< the connection is dead
   };
 
+  static constexpr std::size_t kScratch = 64 * 1024;
   static constexpr bool kDivided = std::is_same_v<OneSession, DividedSession>;
 
   bool full();
@@ -51,15 +52,19 @@ class LoopNetwork : private ae::Source {
   void queue(Client& client);
   void flush_clients();
   void send(Client& client);
+  void send_values(Client& client);
+  void value_released(Client& client) noexcept;
   static bool finished(const Client& client);
   void drop(Client& client);
 
-  bool has_pending() const override { return !busy_.empty(); }
+  /// One is in dirty_ here where the last of its values has been handed on.
+  bool has_pending() const override { return !busy_.empty() || !dirty_.empty(); }
   std::size_t process_pending() override;
 
   ae::EventLoop& loop_;
   const conn::Registry& registry_;
   Server& server_;
+  const std::unique_ptr<char[]> scratch_{new char[kScratch]};
   std::vector<conn::ListenerPtr> listeners_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;  ///< by session id
   std::vector<Client*> dirty_, flushing_, busy_, running_;
