@@ -8,7 +8,7 @@
 namespace kv {
 namespace {
 
-constexpr std::size_t kFirst = 32 * 1024;
+constexpr std::size_t kAhead = 32 * 1024;
 constexpr std::size_t kMostSpare = 1 << 20;
 
 }  // namespace
@@ -39,7 +39,7 @@ void SpareBlock::put(Entry* entry) noexcept {
 }
 
 void Arriving::begin(std::string_view key, std::size_t size, std::string_view have) {
-  block_ = spare_.take(key, std::min(size, std::max(kFirst, 2 * have.size())));
+  block_ = spare_.take(key, std::min(size, have.size() + kAhead));
   if (!have.empty()) std::memcpy(block_->value_bytes(), have.data(), have.size());
   size_ = size;
   have_ = have.size();

@@ -260,6 +260,7 @@ bool Session::wants_more(std::string_view input) {
       shown_ = {};
     } else {
       input_.truncate(begin);
+      input_.trim();
     }
     parser_.take_out();
     take_shown();
