@@ -85,7 +85,11 @@ struct KvSite : Site {
   void expect(conn::Connection& connection, const std::string& requests,
               const std::string& replies) {
     testing::send(loop, connection, requests);
-    REQUIRE(testing::receive(loop, connection, replies.size()) == replies);
+    const std::string got = testing::receive(loop, connection, replies.size());
+    const auto differ = std::mismatch(got.begin(), got.end(), replies.begin(), replies.end());
+    const auto at = static_cast<std::size_t>(differ.first - got.begin());
+    CAPTURE(at, got.substr(at, 20), replies.substr(at, 20));  // not megabytes
+    REQUIRE((got == replies));
   }
   kv::Server server;
   kv::NetworkServer network{loop, registry, server};
@@ -148,13 +152,13 @@ TEST_CASE("session: large values are what was sent, however they come", "[kv][ra
     const std::string whole = converse(
         input, [&] { return input.size(); }, true);
     for (const bool feed : {false, true}) {
-      REQUIRE(converse(
-                  input, [&] { return 1 + random() % 70'000; }, feed) == whole);
-      REQUIRE(converse(
-                  input, [&] { return 65536u; }, feed) == whole);
+      REQUIRE((converse(
+                   input, [&] { return 1 + random() % 70'000; }, feed) == whole));
+      REQUIRE((converse(
+                   input, [&] { return 65536u; }, feed) == whole));
       if (round == 0)
-        REQUIRE(converse(
-                    input, [&] { return 1 + random() % 300; }, feed) == whole);
+        REQUIRE((converse(
+                     input, [&] { return 1 + random() % 300; }, feed) == whole));
     }
   }
 }
@@ -291,7 +295,7 @@ TEST_CASE("kv-server: what is being sent is what it was when it was asked for", 
     testing::send(site.loop, *client, many);
     RUN_UNTIL(site.loop, site.server.statistics.keyspace_hits == hits + 200);  // all were asked for
     site.expect(*other, request({"DEL", "k"}) + request({"SET", "k", "x"}), ":1\r\n" + ok);
-    REQUIRE(testing::receive(site.loop, *client, expected.size()) == expected);
+    REQUIRE((testing::receive(site.loop, *client, expected.size()) == expected));
     REQUIRE(site.server.store.memory() < 100'000);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "divided.h"
@@ -250,9 +251,9 @@ void setrange_command(Call& call) {
   const bool created = entry == nullptr;
   if (created) entry = call.db->set_found(nullptr, call.argv[1], {});
   const std::size_t end = start + part.size();
-  if (end > size) {
+  if (end > size || entry->shared()) {
     try {
-      entry = call.db->resize(entry, end, !created);
+      entry = call.db->resize(entry, std::max(end, size), !created && end > size);
     } catch (const std::bad_alloc&) {
       if (created) call.db->erase(entry);
       throw;
