@@ -44,7 +44,9 @@ struct Call {
     return to.set_found(existing, key, value, keep_expiry);
   }
   Entry* store(Database& to, std::string_view key, std::string_view value) {
-    return store(to, to.find(key, now_ms), key, value);
+    if (arrived.active()) [[unlikely]]
+      return store(to, to.find(key, now_ms), key, value);
+    return to.set(key, value, now_ms);
   }
 };
 using Handler = void (*)(Call&);

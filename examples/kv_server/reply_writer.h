@@ -51,10 +51,10 @@ class ReplyWriter {
   }
   /// The same, from where it lies if it is large and the output takes that.
   void value(Entry& entry) {
-    if (references_ == nullptr || entry.value_size < References::kLeast)
-      bulk(entry.value());
-    else
-      refer(entry);
+    if (entry.value_size >= References::kLeast && references_ != nullptr) [[unlikely]] {
+      return refer(entry);
+    }
+    bulk(entry.value());
   }
   void set_references(References* references) noexcept { references_ = references; }
   void null() { out_.append(version_ >= 3 ? "_\r\n" : "$-1\r\n"); }

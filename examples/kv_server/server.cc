@@ -212,16 +212,18 @@ void LoopNetwork<OneSession>::flush_clients() {
 
 template <class OneSession>
 void LoopNetwork<OneSession>::send(Client& client) {
-  if (client.session.value_waits() || client.session.values_on_way()) send_values(client);
+  if (client.session.has_values()) [[unlikely]]
+    send_values(client);
+  bool wait = client.session.value_waits();
   const std::string_view output = client.session.pending_output();
-  if (!output.empty() && !client.session.value_waits() && !client.failed) {
+  if (!output.empty() && !wait) {
     const ssize_t size = client.connection->write(output.data(), output.size());
+    wait = size != static_cast<ssize_t>(output.size());
     if (size >= 0)
       client.session.consume_output(static_cast<std::size_t>(size));
     else if (errno != EAGAIN)
       client.failed = true;
   }
-  const bool wait = !client.session.pending_output().empty() || client.session.value_waits();
   if (wait == client.connection->has_write_handler()) return;
   if (!wait) return client.connection->set_write_handler(nullptr);
   client.connection->set_write_handler([this, &client](conn::Connection&) { queue(client); });

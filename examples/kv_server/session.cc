@@ -177,15 +177,21 @@ Session::Progress Session::execute_on(std::size_t limit) {
   const std::size_t output_limit = output_size() + kBatchOutput;
   Progress progress = Progress::kIdle;
   try {
-    if (arriving_.missing() != 0) take_shown();
-    for (std::size_t done = 0;;) {
+    bool runs = true;
+    if (arriving_.missing() != 0) [[unlikely]] {
+      take_shown();
+      runs = arriving_.missing() == 0;
+      if (!runs) {
+        check_query_limit();
+        note_progress();
+      }
+    }
+    for (std::size_t done = 0; runs;) {
       const std::string_view input = input_.empty() ? shown_ : input_.view();
       if (input.empty()) break;
-      const auto result = arriving_.missing() != 0
-                              ? RequestParser::Result::kNeedMore
-                              : parser_.next(input, server_.config.parser, authenticated());
+      const auto result = parser_.next(input, server_.config.parser, authenticated());
       if (result == RequestParser::Result::kNeedMore) {
-        if (arriving_.missing() == 0 && wants_more(input)) continue;
+        if (wants_more(input)) continue;
         check_query_limit();
         note_progress();
         break;
@@ -198,8 +204,6 @@ Session::Progress Session::execute_on(std::size_t limit) {
         if (over_output_limit()) break;
         if (!parser_.arguments().empty()) run<Data>(parser_.arguments());
         consume_input(parser_.size());
-        if (arriving_.active()) [[unlikely]]
-          arriving_.end();
       }
       if (closing_ || killed_) break;
       if constexpr (Data::kDivided) {
@@ -309,7 +313,9 @@ void Session::run(Arguments arguments) {
   const std::size_t output_before = output_.size();
   const std::uint64_t limit = server_.config.client_output_limit;
   std::size_t room = limit == 0 ? SIZE_MAX : limit;
-  if (limit != 0) room -= std::min<std::size_t>(room, references_.bytes());
+  if (references_.bytes() != 0 && limit != 0) [[unlikely]] {
+    room -= std::min<std::size_t>(room, references_.bytes());
+  }
   reply_.set_limit(room);
   dispatch<Data>(arguments);
   if constexpr (Data::kDivided) {

@@ -64,8 +64,9 @@ class Session {
 
   /// The output, or what of it comes before the first value that is sent from where it lies.
   std::string_view pending_output() const noexcept {
-    return references_.waits() ? output_.view().substr(0, references_.text_before())
-                               : output_.view();
+    if (references_.waits()) [[unlikely]]
+      return output_.view().substr(0, references_.text_before());
+    return output_.view();
   }
   void consume_output(std::size_t size) noexcept;
   /// From now on large values are sent from where they lie: when pending_output() is empty and
@@ -75,11 +76,13 @@ class Session {
   bool value_waits() const noexcept { return references_.waits(); }
   /// Some are on their way.
   bool values_on_way() const noexcept { return references_.on_way(); }
+  /// Some wait or are on their way.
+  bool has_values() const noexcept { return references_.bytes() != 0; }
   /// Throws std::bad_alloc. Then value_taken() or value_refused().
   SentValue* begin_value() { return references_.begin(*server_.sent_values); }
   void value_taken(SentValue* value) noexcept;
   void value_refused(SentValue* value) noexcept { references_.refused(value); }
-  bool output_waits() const noexcept { return !output_.empty() || references_.count() != 0; }
+  bool output_waits() const noexcept { return !output_.empty() || has_values(); }
 
   /// Close the connection once pending_output() is empty.
   bool wants_close() const noexcept { return closing_; }
@@ -163,10 +166,9 @@ class Session {
   void take_shown();
   bool wants_more(std::string_view input);
   void consume_input(std::size_t size) noexcept {
-    if (input_.empty())
-      shown_.remove_prefix(size);
-    else
-      input_.consume(size);
+    if (input_.empty()) return shown_.remove_prefix(size);
+    input_.consume(size);
+    if (arriving_.active()) arriving_.end();
   }
   std::size_t output_size() const noexcept { return output_.size() + references_.bytes(); }
   void truncate_output(std::size_t size) noexcept {
