@@ -36,18 +36,19 @@ struct Call {
   /// Database::set_found(); a value that came in a block of its own stays there.
   Entry* store(Database& to, Entry* existing, std::string_view key, std::string_view value,
                bool keep_expiry = false) {
-    if (arrived.active()) [[unlikely]] {
-      if (Entry** block = arrived.block_of(key, value)) {
-        return to.adopt(existing, *block, keep_expiry);
-      }
-    }
+    if (arrived.active()) [[unlikely]]
+      return store_arrived(to, existing, key, value, keep_expiry);
     return to.set_found(existing, key, value, keep_expiry);
   }
   Entry* store(Database& to, std::string_view key, std::string_view value) {
     if (arrived.active()) [[unlikely]]
-      return store(to, to.find(key, now_ms), key, value);
+      return store_arrived(to, to.find(key, now_ms), key, value, false);
     return to.set(key, value, now_ms);
   }
+
+ private:
+  Entry* store_arrived(Database& to, Entry* existing, std::string_view key, std::string_view value,
+                       bool keep_expiry);
 };
 using Handler = void (*)(Call&);
 

@@ -200,6 +200,7 @@ void LoopNetwork<OneSession>::queue(Client& client) {
 
 template <class OneSession>
 void LoopNetwork<OneSession>::flush_clients() {
+  released_ = false;
   flushing_.swap(dirty_);
   for (Client* client : flushing_) {
     client->queued = false;
@@ -212,10 +213,12 @@ void LoopNetwork<OneSession>::flush_clients() {
 
 template <class OneSession>
 void LoopNetwork<OneSession>::send(Client& client) {
-  if (client.session.has_values()) [[unlikely]]
+  bool wait = false;
+  if (client.session.has_values()) [[unlikely]] {
     send_values(client);
-  bool wait = client.session.value_waits();
-  const std::string_view output = client.session.pending_output();
+    wait = client.session.value_waits();
+  }
+  const std::string_view output = client.session.text_output();
   if (!output.empty() && !wait) {
     const ssize_t size = client.connection->write(output.data(), output.size());
     wait = size != static_cast<ssize_t>(output.size());
@@ -272,6 +275,7 @@ void LoopNetwork<OneSession>::value_released(Client& client) noexcept {
   if (client.session.values_on_way()) return;
   try {
     queue(client);
+    released_ = true;
   } catch (const std::bad_alloc&) {
     client.queued = false;  // the next event of this client does it
   }

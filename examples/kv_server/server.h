@@ -57,8 +57,7 @@ class LoopNetwork : private ae::Source {
   static bool finished(const Client& client);
   void drop(Client& client);
 
-  /// One is in dirty_ here where the last of its values has been handed on.
-  bool has_pending() const override { return !busy_.empty() || !dirty_.empty(); }
+  bool has_pending() const override { return !busy_.empty() || released_; }
   std::size_t process_pending() override;
 
   ae::EventLoop& loop_;
@@ -68,6 +67,7 @@ class LoopNetwork : private ae::Source {
   std::vector<conn::ListenerPtr> listeners_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;  ///< by session id
   std::vector<Client*> dirty_, flushing_, busy_, running_;
+  bool released_ = false;  ///< one is in dirty_ whose last large value was handed on
   ae::HookId before_sleep_;
   ae::TimerId ticker_;
 };

@@ -278,6 +278,11 @@ bool Session::wants_more(std::string_view input) {
   return true;
 }
 
+[[gnu::noinline]] void Session::truncate_output(std::size_t size) noexcept {
+  output_.truncate(size);
+  references_.truncate(size);
+}
+
 /// The limit is for replies that pile up: a single reply of any size goes out, but a client that
 /// asks for more while so much is unsent is not reading.
 bool Session::over_output_limit() noexcept {
@@ -308,6 +313,14 @@ bool Session::begins_with_tls() const noexcept {
   return bytes_in_ == input.size() && input.starts_with("\x16\x03");
 }
 
+[[gnu::always_inline]] inline void Session::end_request(std::size_t output_before) {
+  ++commands_;
+  if (reply_.overflowed()) return give_up_on_reader();
+  if (replies_off_ || skip_this_) truncate_output(output_before);
+  skip_this_ = skip_next_;
+  skip_next_ = false;
+}
+
 template <class Data>
 void Session::run(Arguments arguments) {
   const std::size_t output_before = output_.size();
@@ -322,14 +335,6 @@ void Session::run(Arguments arguments) {
     if (std::exchange(parked_, false)) return;
   }
   end_request(output_before);
-}
-
-void Session::end_request(std::size_t output_before) {
-  ++commands_;
-  if (reply_.overflowed()) return give_up_on_reader();
-  if (replies_off_ || skip_this_) truncate_output(output_before);
-  skip_this_ = skip_next_;
-  skip_next_ = false;
 }
 
 template <class Data>

@@ -69,6 +69,8 @@ class Session {
     return output_.view();
   }
   void consume_output(std::size_t size) noexcept;
+  /// All of it but for such values.
+  std::string_view text_output() const noexcept { return output_.view(); }
   /// From now on large values are sent from where they lie: when pending_output() is empty and
   /// value_waits(), begin_value() is what comes next. `released` is called when one of them has
   /// been handed on.
@@ -163,18 +165,16 @@ class Session {
   std::size_t waiting_input() const noexcept {
     return input_.size() + shown_.size() + arriving_.size();
   }
-  void take_shown();
-  bool wants_more(std::string_view input);
+  // Out of the way of small requests.
+  [[gnu::noinline]] void take_shown();
+  [[gnu::noinline]] bool wants_more(std::string_view input);
   void consume_input(std::size_t size) noexcept {
     if (input_.empty()) return shown_.remove_prefix(size);
     input_.consume(size);
     if (arriving_.active()) arriving_.end();
   }
   std::size_t output_size() const noexcept { return output_.size() + references_.bytes(); }
-  void truncate_output(std::size_t size) noexcept {
-    output_.truncate(size);
-    if (references_.waits()) references_.truncate(size);
-  }
+  void truncate_output(std::size_t size) noexcept;
   bool begins_with_tls() const noexcept;
 
   Server& server_;
