@@ -474,11 +474,14 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
   if (reserved_) commit(0);
   size = std::max<std::size_t>(size, 1);
   std::span<std::byte> room;
-  if (reserves_in_place() && (in_place_ == nullptr || !in_place_->waits())) {
+  bool lends = !reserves_in_place() || (in_place_ != nullptr && in_place_->waits());
+  if (!lends) {
     if (in_place_ != nullptr && !may_send()) return {};
     room = do_reserve(size);
     if (room.empty() && state_ == State::kError) write_told_ = true;
-  } else {
+    lends = room.empty() && errno == EOPNOTSUPP;
+  }
+  if (lends) {
     if (borrow() == nullptr) return {};
     if (in_place_->shutdown_due()) {
       errno = EPIPE;

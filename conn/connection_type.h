@@ -2,7 +2,10 @@
 // A transport: how connections of one kind are made. Each lives in its own folder and is named in
 // conn/transports/transports.cc; nothing else knows it.
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,7 +24,10 @@ struct Capabilities {
   bool rebind = false;      ///< rebind() works
   bool descriptor = false;  ///< fd() is a descriptor of the connection's own
   bool integrity = false;   ///< the transport protects the bytes against change (TLS)
-  bool reuseport = false;   ///< the kernel can spread one port over several loops (SO_REUSEPORT)
+  /// reserve() gives the transport's own memory, and what register_memory() made is sent from where
+  /// it lies. Whether peek() shows the transport's own is an option, where there is a choice.
+  bool in_place = false;
+  bool reuseport = false;  ///< the kernel can spread one port over several loops (SO_REUSEPORT)
 };
 
 /// What the base counts for each type on each loop.
@@ -59,6 +65,14 @@ class ConnectionType {
                                            AcceptHandler accepted) const = 0;
   /// A connection in state kNone.
   [[nodiscard]] virtual ConnectionPtr create(ae::EventLoop& loop) const = 0;
+
+  /// Makes bytes known to the transport, so that Connection::send() of 1 KiB of them or more needs
+  /// no copy. For connections of this type on `loop`; others copy, and so does a transport that has
+  /// nothing to gain (then this does nothing). rdma pins them when a connection sends from them for
+  /// the first time: as memory of their own pages, and as far as memory-limit allows. They stay
+  /// pinned until the result is destroyed.
+  [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
+                                                                std::span<std::byte> bytes) const;
 
   /// Makes a connected socket of the host's own a connection, which owns it from now on: accepted
   /// elsewhere, inherited, from socketpair(2). It becomes non-blocking and close-on-exec, and gets

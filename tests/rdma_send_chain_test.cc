@@ -52,8 +52,8 @@ TEST_CASE("rdma send chain: requests follow each other, numbered, with what they
   chain.write_nothing(0x2000, 0x66);
   chain.send(kBytes.data(), 0x55);
   chain.send_inline(ControlBytes{});
-  chain.write(kPiece, 0x1000, 0x44, false);
-  chain.write(kPiece, 0x1040, 0x44, true);
+  chain.write({&kPiece, 1}, 0x1000, 0x44, false);
+  chain.write({&kPiece, 1}, 0x1040, 0x44, true);
   chain.with_immediate(128);
   chain.signal(1);
   CHECK(chain.size() == 5);
@@ -94,7 +94,7 @@ TEST_CASE("rdma send chain: requests follow each other, numbered, with what they
 
 TEST_CASE("rdma send chain: how many were taken is what the driver says, or not known", "[rdma]") {
   SendChain chain(SendChain::kLimit, 0);
-  for (int i = 0; i < 3; ++i) chain.write(kPiece, 0x1000, 0x44, false);
+  for (int i = 0; i < 3; ++i) chain.write({&kPiece, 1}, 0x1000, 0x44, false);
   Driver driver;
   driver.takes = 2;
   driver.names = GENERATE(true, false);
