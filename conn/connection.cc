@@ -488,7 +488,7 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
       return {};
     }
     room = in_place_->reserve(size);
-    if (room.empty() && in_place_->waits()) {
+    if (room.empty() && errno == EAGAIN) {
       (void)in_place_->flush();
       if (state_ != State::kConnected) {
         (void)refuse(ae::kWritable);
@@ -496,10 +496,7 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
       }
       room = in_place_->reserve(size);
     }
-    if (room.empty()) {
-      errno = in_place_->waits() ? EAGAIN : ENOMEM;
-      in_place_->settle();
-    }
+    if (room.empty()) in_place_->settle();
   }
   if (room.empty() && errno == EAGAIN && counters_ != nullptr) ++counters_->short_writes;
   reserved_ = !room.empty();

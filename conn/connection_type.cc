@@ -33,6 +33,11 @@ ReceiverPtr ConnectionType::open_receiver(ae::EventLoop&, const Endpoint&, Accep
 }
 // NOLINTEND(performance-unnecessary-value-param)
 
+std::unique_ptr<Memory> ConnectionType::register_memory(ae::EventLoop&,
+                                                        std::span<std::byte> bytes) const {
+  return std::make_unique<Memory>(bytes);
+}
+
 LoopCounters& ConnectionType::counters(ae::EventLoop& loop) const {
   return ConnectionSet::of(loop).counters(*this);
 }

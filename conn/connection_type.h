@@ -93,6 +93,12 @@ class ConnectionType {
                                                    AcceptHandler accepted,
                                                    const Options& options = {}) const;
 
+  /// Memory that send() takes from where it lies without copying, where the transport's devices
+  /// can read it (rdma); for the others an empty shell, so that a program need not ask. `bytes` is
+  /// borrowed: see conn::Memory. Throws std::bad_alloc.
+  [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
+                                                                std::span<std::byte> bytes) const;
+
   // --- one port, several loops: conn/listener_group.h calls these, see conn/arrival.h
   // -------------
   /// As listen() and adopt_listener(), but what arrives is handed out before it begins. The

@@ -138,7 +138,7 @@ void InPlace::drop_unread() noexcept {
 void InPlace::queue_reading() noexcept {
   if (pool_ == nullptr) return;
   if (connection_->on_read_ && unread_ != nullptr && unread() >= wanted_)
-    pool_->reading().push(reading_);
+    pool_->ready().push(reading_);
   else
     reading_.unqueue();
 }
@@ -165,6 +165,7 @@ void InPlace::settle() noexcept {
     return;
   reading_.unqueue();
   sending_.unqueue();
+  telling_.unqueue();
   connection_->in_place_ = nullptr;
   pool_->release(this);
 }
@@ -172,6 +173,7 @@ void InPlace::settle() noexcept {
 void InPlace::leave_loop() noexcept {
   reading_.unqueue();
   sending_.unqueue();
+  telling_.unqueue();
   pool_ = nullptr;
 }
 

@@ -96,8 +96,10 @@ class InPlace {
 
   std::size_t run_reading();
   std::size_t run_sending();
+  std::size_t run_telling();
   void queue_reading() noexcept;
   void queue_sending() noexcept;
+  void queue_telling() noexcept;
   bool make_room(std::size_t together) noexcept;
   void drop_unread() noexcept;
   Segment& at(std::size_t index) noexcept { return segments_[index % kSegments]; }
@@ -130,6 +132,7 @@ class InPlace {
   bool busy_ = false;  // functions of this object are on the stack
   Item<&InPlace::run_reading> reading_{*this};
   Item<&InPlace::run_sending> sending_{*this};
+  Item<&InPlace::run_telling> telling_{*this};
 };
 
 /// What one loop keeps for them. Member of its ConnectionSet.
@@ -142,18 +145,20 @@ class InPlacePool final : public ae::Source {
   InPlace* acquire(Connection& connection) noexcept;
   void release(InPlace* state) noexcept;
   ChunkPool& chunks() noexcept { return chunks_; }
-  ReadyList& reading() noexcept { return reading_; }
+  /// Handlers and releases that are due.
+  ReadyList& ready() noexcept { return ready_; }
+  /// Output that leaves at the end of the iteration.
   ReadyList& sending() noexcept { return sending_; }
 
-  bool has_pending() const override { return !reading_.empty() || !sending_.empty(); }
-  std::size_t process_pending() override { return reading_.process_pending(); }
+  bool has_pending() const override { return !ready_.empty() || !sending_.empty(); }
+  std::size_t process_pending() override { return ready_.process_pending(); }
   void flush() override { sending_.process_pending(); }
 
  private:
   static constexpr std::size_t kKept = 64;
   ae::EventLoop& loop_;
   ChunkPool chunks_;
-  ReadyList reading_, sending_;
+  ReadyList ready_, sending_;
   std::vector<std::unique_ptr<InPlace>> idle_;  // has room for kKept from the beginning
 };
 

@@ -35,11 +35,17 @@ class Busy {
 // --- taking --------------------------------------------------------------------------------------
 
 std::span<std::byte> InPlace::reserve(std::size_t size) noexcept {
-  if (full() || held_ >= kMostHeld) return {};
+  if (full() || held_ >= kMostHeld) {
+    errno = EAGAIN;
+    return {};
+  }
   if (filling_ != nullptr && filling_->room() < size) unuse(std::exchange(filling_, nullptr));
   if (filling_ == nullptr) {
     filling_ = pool_->chunks().acquire(size);
-    if (filling_ == nullptr) return {};
+    if (filling_ == nullptr) {
+      errno = ENOMEM;
+      return {};
+    }
     filling_->users = 1;
   }
   return {filling_->data() + filling_->end, filling_->room()};
@@ -134,7 +140,7 @@ bool InPlace::flush() {
       drop(code_of(errno));
     }
   }
-  if (first_ != next_ && at(first_).stage == Stage::kDone) queue_sending();  // to tell
+  queue_telling();
   if (waits() != connection_->output_blocked_) set_blocked(waits());
   if (!waits() && shutdown_due_) {
     shutdown_due_ = false;
@@ -177,18 +183,27 @@ void InPlace::references_done(std::size_t count, std::error_code error) noexcept
     done(at(i), error);
     --count;
   }
-  queue_sending();
+  queue_telling();
 }
 
 void InPlace::drop(std::error_code error) noexcept {
   while (next_ != last_) done(at(next_++), error);
   connection_->output_blocked_ = false;
   shutdown_due_ = false;
-  queue_sending();
+  queue_telling();
 }
 
 void InPlace::queue_sending() noexcept {
   if (pool_ != nullptr) pool_->sending().push(sending_);
+}
+
+/// Something is done: who sent it is told by the loop, in an iteration that does not sleep before.
+void InPlace::queue_telling() noexcept {
+  while (first_ != next_ && at(first_).stage == Stage::kDone && at(first_).release == nullptr)
+    ++first_;
+  const bool to_tell = first_ != next_ && at(first_).stage == Stage::kDone;
+  const bool to_close = connection_->given_up_ && !connection_->closing_ && !waits();
+  if (pool_ != nullptr && (to_tell || to_close)) pool_->ready().push(telling_);
 }
 
 /// Gives back what is done, in order. From the loop, or at the end of all.
@@ -208,12 +223,17 @@ std::size_t InPlace::run_sending() {
     (void)flush();
     if (connection.state_ == State::kConnected) (void)connection.do_flush(ae::TimePoint::min());
   }
+  settle();
+  return 0;
+}
+
+std::size_t InPlace::run_telling() {
   tell();
-  if (connection.given_up_ && !connection.closing_ && !waits())
+  if (connection_->given_up_ && !connection_->closing_ && !waits())
     finish_close();
   else
     settle();
-  return 0;
+  return 1;
 }
 
 // --- the end -------------------------------------------------------------------------------------
@@ -244,10 +264,14 @@ bool InPlace::begin_drain() noexcept {
 void InPlace::discard() {
   Chunk* const scratch = pool_->chunks().acquire(ChunkPool::kSmall);
   if (scratch == nullptr) return;
-  ssize_t n = 1;
-  for (int i = 0; i < kDiscards && n > 0; ++i)
-    n = connection_->do_read(scratch->data(), scratch->size);
-  const bool over = n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+  bool over = false, dry = false;
+  for (int i = 0; i < kDiscards && !over && !dry; ++i) {
+    over = connection_->state_ != State::kConnected;
+    if (over) break;
+    const ssize_t n = connection_->do_read(scratch->data(), scratch->size);
+    dry = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    over = n <= 0 && !dry;
+  }
   pool_->chunks().release(scratch);
   if (!over) return;
   connection_->on_read_.clear();
@@ -275,6 +299,7 @@ void InPlace::end(std::error_code error) noexcept {
   next_ = last_;
   tell();
   sending_.unqueue();
+  telling_.unqueue();
   busy_ = shutdown_due_ = false;
   connection_->in_place_ = nullptr;
   connection_->output_blocked_ = false;

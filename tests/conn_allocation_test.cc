@@ -6,6 +6,9 @@
 #include "tests/support/allocations.h"
 
 #if AECONN_COUNTS_ALLOCATIONS
+#include <cerrno>
+#include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,14 +25,47 @@ using testing::LoopThread;
 
 namespace {
 
+/// How the server takes a message and gives it back.
+enum class Way {
+  kCopy,       ///< by read() and write()
+  kInPlace,    ///< by peek(), and by reserve() and commit()
+  kReference,  ///< by read(), and by send() from there
+};
+
+void echo_in_place(conn::Connection& connection) {
+  const conn::View view = connection.peek();
+  if (view.size == 0) {
+    if (errno == 0) connection.set_read_handler(nullptr);
+    return;
+  }
+  const std::span<std::byte> room = connection.reserve(view.pieces[0].iov_len);
+  if (room.size() < view.pieces[0].iov_len) return;
+  std::memcpy(room.data(), view.pieces[0].iov_base, view.pieces[0].iov_len);
+  connection.commit(view.pieces[0].iov_len);
+  connection.consume(view.pieces[0].iov_len);
+}
+
 /// Echoes messages that are shorter than its buffer.
-void serve_echoes(const testing::Transport& transport, const testing::LoopThread::Run& run) {
+void serve_echoes(const testing::Transport& transport, const testing::LoopThread::Run& run,
+                  Way way) {
   testing::Site site(transport);
   conn::ConnectionPtr client;
   std::vector<char> buffer(64 << 10);
-  const auto echo = [&buffer](conn::Connection& connection) {
+  bool lent = false;
+  const auto echo = [&](conn::Connection& connection) {
+    if (way == Way::kInPlace) return echo_in_place(connection);
+    if (lent) return;
     const ssize_t n = connection.read(buffer.data(), buffer.size());
-    if (n > 0) connection.write(buffer.data(), static_cast<std::size_t>(n));
+    if (n > 0 && way == Way::kReference) {
+      lent = true;
+      const auto release = [](void* flag, std::error_code) noexcept {
+        *static_cast<bool*>(flag) = false;
+      };
+      (void)connection.send({std::as_bytes(std::span(buffer.data(), static_cast<std::size_t>(n))),
+                             release, &lent, nullptr});
+    } else if (n > 0) {
+      connection.write(buffer.data(), static_cast<std::size_t>(n));
+    }
     if (n == 0) connection.set_read_handler(nullptr);
   };
   const conn::ListenerPtr listener = site.listen([&](conn::ConnectionPtr accepted) {
@@ -83,8 +119,8 @@ Allocations operator-(const Allocations& a, const Allocations& b) {
 }
 
 /// What kEchoes messages of `size` bytes cost each end.
-Echoes count_echoes(const testing::Transport& transport, std::size_t size) {
-  const LoopThread server([&](const LoopThread::Run& run) { serve_echoes(transport, run); });
+Echoes count_echoes(const testing::Transport& transport, std::size_t size, Way way = Way::kCopy) {
+  const LoopThread server([&](const LoopThread::Run& run) { serve_echoes(transport, run, way); });
   Client client(transport, server.address);
   // Long enough for each end to have offered and emptied both of its windows, on rdma.
   REQUIRE(client.echo(size, 1200));
@@ -108,7 +144,27 @@ TEST_CASE("connections: an echo allocates nothing at either end", "[conn][alloca
   CHECK(echoes.server.by_others == 0);
 }
 
+TEST_CASE("connections: an echo in place allocates nothing at either end", "[conn][allocation]") {
+  const std::string name = GENERATE("tcp", "unix");
+  const Way way = GENERATE(Way::kInPlace, Way::kReference);
+  const std::size_t size = GENERATE(64, 16384);
+  CAPTURE(name, size, way == Way::kInPlace);
+  const Echoes echoes = count_echoes({.name = name}, size, way);
+  CHECK(echoes.client.by_others == 0);
+  CHECK(echoes.server.by_others == 0);
+}
+
 #if AECONN_TLS
+TEST_CASE("connections: an echo in place over TLS allocates nothing outside of OpenSSL",
+          "[conn][tls][allocation]") {
+  const Way way = GENERATE(Way::kInPlace, Way::kReference);
+  const std::size_t size = GENERATE(64, 16384);
+  CAPTURE(size, way == Way::kInPlace);
+  const Echoes echoes = count_echoes({.name = "tls"}, size, way);
+  CHECK(echoes.client.by_others == 0);
+  CHECK(echoes.server.by_others == 0);
+}
+
 TEST_CASE("connections: an echo over TLS allocates nothing outside of OpenSSL",
           "[conn][tls][allocation]") {
   const std::size_t size = GENERATE(64, 4096);
@@ -132,7 +188,8 @@ TEST_CASE("connections: an echo over RDMA allocates nothing at either end",
   if (!AECONN_TLS && name != "rdma") return;
   const std::size_t size = GENERATE(64, 4096);
   CAPTURE(name, size);
-  const Echoes echoes = count_echoes({.name = name}, size);
+  const Way way = GENERATE(Way::kCopy, Way::kInPlace, Way::kReference);
+  const Echoes echoes = count_echoes({.name = name}, size, way);
   // A loop sets a timer now and then, however many messages there are. Nothing is for a message.
   const std::size_t timers = kEchoes / 20;
   CHECK(echoes.client.by_others <= timers);

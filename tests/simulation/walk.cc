@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <span>
 
 #include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
@@ -172,12 +173,48 @@ void Walk::on_writable(std::uint64_t id) {
 ssize_t Walk::write_bytes(End& end, std::size_t size) {
   const testing::Pattern pattern(stream_of(end.number, end.client));
   std::string_view first = pattern.at(end.out->accepted).substr(0, size);
+  if (chance(0.2)) return commit_bytes(end, size);
+  if (chance(0.2)) return send_bytes(end, size);
   if (chance(0.7)) return end.connection->write(first.data(), first.size());
   const std::string_view second = pattern.at(end.out->accepted + first.size()).substr(0, size);
   const std::array<iovec, 3> pieces = {iovec{const_cast<char*>(first.data()), first.size()},
                                        iovec{nullptr, 0},
                                        iovec{const_cast<char*>(second.data()), second.size()}};
   return end.connection->writev(pieces.data(), 3);
+}
+
+ssize_t Walk::commit_bytes(End& end, std::size_t size) {
+  const testing::Pattern pattern(stream_of(end.number, end.client));
+  const std::string_view bytes = pattern.at(end.out->accepted).substr(0, size);
+  size = std::min(bytes.size(), conn::kTogether);
+  const std::span<std::byte> room = end.connection->reserve(size);
+  if (room.empty()) return -1;
+  if (room.size() < size) complain("reserve() gave less than was asked for");
+  std::memcpy(room.data(), bytes.data(), size);
+  const std::size_t part = chance(0.1) ? 0 : chance(0.2) ? 1 + size / 2 : size;
+  end.connection->commit(part);
+  if (chance(0.1)) end.connection->flush();
+  return static_cast<ssize_t>(part);
+}
+
+ssize_t Walk::send_bytes(End& end, std::size_t size) {
+  const testing::Pattern pattern(stream_of(end.number, end.client));
+  auto parcel = std::make_unique<Parcel>(
+      Parcel{*this, std::string(pattern.at(end.out->accepted).substr(0, size))});
+  Parcel* const key = parcel.get();
+  const ssize_t n =
+      end.connection->send({std::as_bytes(std::span(key->bytes)), &Parcel::released, key});
+  if (n >= 0) parcels_[key] = std::move(parcel);
+  return n;
+}
+
+void Walk::Parcel::released(void* context, std::error_code) noexcept {
+  Walk& walk = static_cast<Parcel*>(context)->walk;
+  const auto found = walk.parcels_.find(context);
+  if (found == walk.parcels_.end()) return walk.complain("bytes were released twice");
+  // Whoever still sends them sends this.
+  std::fill(found->second->bytes.begin(), found->second->bytes.end(), '!');
+  walk.parcels_.erase(found);
 }
 
 Walk::Over Walk::write_some(End& end) {
@@ -199,9 +236,36 @@ Walk::Over Walk::write_some(End& end) {
   return Over::kYes;
 }
 
+// Into buffer_, one way or another.
+ssize_t Walk::read_bytes(End& end, std::size_t size) {
+  if (chance(0.3)) return peek_bytes(end, size);
+  if (chance(0.8)) return end.connection->read(buffer_.data(), size);
+  const std::array<iovec, 3> pieces = {iovec{buffer_.data(), size / 3}, iovec{nullptr, 0},
+                                       iovec{buffer_.data() + size / 3, size - size / 3}};
+  return end.connection->readv(pieces.data(), 3);
+}
+
+ssize_t Walk::peek_bytes(End& end, std::size_t size) {
+  // Towards the end nobody waits for more than there will be.
+  const conn::View view = end.connection->peek(finishing_ ? 1 : size);
+  if (view.size == 0) return errno == 0 ? 0 : -1;
+  size = chance(0.1) ? 0 : std::min<std::size_t>(pick(1, view.size), buffer_.size());
+  std::size_t copied = 0;
+  for (int i = 0; i < view.count && copied < size; ++i) {
+    const iovec& piece = view.pieces[static_cast<std::size_t>(i)];
+    const std::size_t part = std::min(piece.iov_len, size - copied);
+    std::memcpy(buffer_.data() + copied, piece.iov_base, part);
+    copied += part;
+  }
+  if (copied < size) complain("the pieces of a view are shorter than itself");
+  end.connection->consume(size);
+  if (size != 0) return static_cast<ssize_t>(size);
+  errno = EAGAIN;
+  return -1;
+}
+
 Walk::Over Walk::read_some(End& end) {
-  const std::size_t size = std::min(some_size(), buffer_.size());
-  const ssize_t n = end.connection->read(buffer_.data(), size);
+  const ssize_t n = read_bytes(end, std::min(some_size(), buffer_.size()));
   if (n > 0) {
     take(end, buffer_.data(), static_cast<std::size_t>(n));
     return Over::kNo;
@@ -353,6 +417,7 @@ WalkReport Walk::run() {
   if (type_->counters(*loop_).open != 0) complain("closed connections do not go");
   type_->cleanup(*loop_);
   loop_.reset();
+  if (!parcels_.empty()) complain("bytes that were sent in place were never released");
   check_what_is_left();
   return report_;
 }

@@ -48,6 +48,12 @@ class Walk {
     Stream* out = nullptr;
     Stream* in = nullptr;
   };
+  /// Bytes that are sent from where they lie, until they are released.
+  struct Parcel {
+    Walk& walk;
+    std::string bytes;
+    static void released(void* context, std::error_code) noexcept;
+  };
   enum class Over { kNo, kYes };
 
   void choose_devices(std::vector<const Profile*> profiles);
@@ -65,6 +71,10 @@ class Walk {
   Over read_some(End& end);
   Over write_some(End& end);
   ssize_t write_bytes(End& end, std::size_t size);
+  ssize_t commit_bytes(End& end, std::size_t size);
+  ssize_t send_bytes(End& end, std::size_t size);
+  ssize_t read_bytes(End& end, std::size_t size);
+  ssize_t peek_bytes(End& end, std::size_t size);
   void take(End& end, const char* bytes, std::size_t size);
   void end_of_stream(End& end);
   void drop(End& end);
@@ -104,6 +114,7 @@ class Walk {
   // By Connection::id(), so that a handler that runs after its connection's end is noticed.
   std::map<std::uint64_t, std::unique_ptr<End>> ends_;
   std::map<std::uint64_t, std::array<Stream, 2>> streams_;
+  std::map<void*, std::unique_ptr<Parcel>> parcels_;
   std::uint64_t numbers_ = 0, to_connect_ = 0;
   bool finishing_ = false;
   std::array<char, 1 << 16> buffer_{};

@@ -13,8 +13,10 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
+#include <span>
 
 #include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
@@ -46,6 +48,7 @@ struct Outcome {
 // library's, or costs a client that is not there yet.
 class Echo {
  public:
+  explicit Echo(bool in_place = false) : in_place_(in_place) {}
   conn::AcceptHandler handler() {
     return [this](conn::ConnectionPtr next) {
       conn::Connection* key = next.get();
@@ -67,7 +70,33 @@ class Echo {
     std::size_t begin = 0, end = 0;
   };
 
+  void pump_in_place(conn::Connection& connection) {
+    for (;;) {
+      const conn::View view = connection.peek();
+      if (view.size == 0) {
+        if (errno != EAGAIN && errno != ENOMEM) clients_.erase(&connection);
+        return;
+      }
+      const std::string_view bytes = view.first().substr(0, 10'000);
+      const std::span<std::byte> room = connection.reserve(bytes.size());
+      if (room.empty() && errno == EAGAIN) return resume_when_writable(connection);
+      if (room.empty() && errno == ENOMEM) return;  // unread bytes bring us back
+      if (room.empty()) return (void)clients_.erase(&connection);
+      std::memcpy(room.data(), bytes.data(), bytes.size());
+      connection.commit(bytes.size());
+      connection.consume(bytes.size());
+    }
+  }
+
+  void resume_when_writable(conn::Connection& connection) {
+    connection.set_write_handler([this](conn::Connection& here) {
+      here.set_write_handler(nullptr);
+      pump(here);
+    });
+  }
+
   void pump(conn::Connection& connection) {
+    if (in_place_) return pump_in_place(connection);
     Client& client = clients_.at(&connection);
     for (;;) {
       if (client.begin == client.end) {
@@ -79,15 +108,12 @@ class Echo {
       }
       const ssize_t n =
           connection.write(client.bytes.data() + client.begin, client.end - client.begin);
-      if (n < 0 && errno == EAGAIN)
-        return connection.set_write_handler([this](conn::Connection& here) {
-          here.set_write_handler(nullptr);
-          pump(here);
-        });
+      if (n < 0 && errno == EAGAIN) return resume_when_writable(connection);
       if (n < 0) return (void)clients_.erase(&connection);
       client.begin += static_cast<std::size_t>(n);
     }
   }
+  bool in_place_;
   std::map<conn::Connection*, Client> clients_;
 };
 
@@ -99,7 +125,8 @@ std::size_t open_descriptors() {
 
 class Torture {
  public:
-  Torture(std::string transport, const Profile& profile) : transport_(std::move(transport)) {
+  Torture(std::string transport, const Profile& profile, bool in_place = false)
+      : transport_(std::move(transport)), victim_echo_(in_place) {
     world_.add_device("sim0", "10.77.0.1", profile);
     for (const auto& each : registry_.types())
       if (each->name().starts_with("tls"))
@@ -130,8 +157,8 @@ class Torture {
     if (complaint.empty() && victim_echo_.open() + bystander_echo_.open() != 0)
       complaint = "a server's end was never told";
     // What servers hold goes with them.
-    victim_echo_ = {};
-    bystander_echo_ = {};
+    victim_echo_ = Echo();
+    bystander_echo_ = Echo();
     turns_for(20s);
     loop_.reset();
     world_.advance(world_.now() + 1s);
@@ -264,7 +291,8 @@ class Torture {
   testing::TempFolder folder_;
   int names_ = 0;
   std::unique_ptr<ae::LibevLoop> loop_;
-  Echo bystander_echo_, victim_echo_;
+  Echo bystander_echo_;
+  Echo victim_echo_;
   std::vector<conn::ListenerPtr> listeners_;
   conn::Endpoint address_;
   conn::ConnectionPtr bystander_;
@@ -279,11 +307,12 @@ std::vector<const Profile*> profiles_for(const std::string& transport) {
 }
 
 void torture_on(const Profile& profile, const std::string& transport, What what,
-                std::uint64_t stride) {
+                std::uint64_t stride, bool in_place) {
   std::uint64_t tried = 0, survived = 0, failed = 0;
   for (std::uint64_t number = 1;; number += stride) {
-    const ChildRun<Outcome> run = run_in_child<Outcome>(
-        [&](Outcome& outcome) { return Torture(transport, profile).run(what, number, outcome); });
+    const ChildRun<Outcome> run = run_in_child<Outcome>([&](Outcome& outcome) {
+      return Torture(transport, profile, in_place).run(what, number, outcome);
+    });
     if (!run.complaint.empty()) {
       fmt::print(stderr, "{} on {}, number {}: {}\n", transport, profile.name, number,
                  run.complaint);
@@ -304,16 +333,18 @@ void torture_on(const Profile& profile, const std::string& transport, What what,
   CHECK(tried != 0);
 }
 
-void torture(const std::string& transport, What what, std::uint64_t stride = 1) {
+void torture(const std::string& transport, What what, std::uint64_t stride = 1,
+             bool in_place = false) {
   const char* only = std::getenv("AECONN_TORTURE");
   if (only != nullptr && transport != only) return;
   testing::test_identity();
   for (const Profile* profile : profiles_for(transport)) {
     if (const char* one = std::getenv("AECONN_TORTURE_NUMBER")) {
       Outcome outcome;
-      CHECK(Torture(transport, *profile).run(what, std::strtoull(one, nullptr, 10), outcome) == "");
+      CHECK(Torture(transport, *profile, in_place)
+                .run(what, std::strtoull(one, nullptr, 10), outcome) == "");
     } else {
-      torture_on(*profile, transport, what, stride);
+      torture_on(*profile, transport, what, stride, in_place);
     }
   }
 }
@@ -328,6 +359,12 @@ TEST_CASE("torture: each call of verbs, rdma_cm and sockets may fail", "[simulat
 TEST_CASE("torture: each allocation may fail", "[simulation][torture]") {
   const char* transport = GENERATE("rdma", "tcp", "unix", "tls+rdma", "tls");
   torture(transport, What::kNew);
+}
+
+TEST_CASE("torture: each allocation may fail where a server reads and writes in place",
+          "[simulation][torture]") {
+  const char* transport = GENERATE("rdma", "tcp", "unix", "tls");
+  torture(transport, What::kNew, 1, true);
 }
 
 TEST_CASE("torture: a name that is looked up is answered, whichever allocation fails",
