@@ -456,7 +456,7 @@ void Connection::consume(std::size_t size) noexcept {
   if (in_place_ != nullptr && in_place_->unread() != 0)
     size = in_place_->consume(size);
   else if (state_ == State::kConnected && peeks_in_place())
-    do_consume(size);
+    size = do_consume(size);
   else
     size = 0;
   count_read(size);

@@ -8,11 +8,6 @@ ConnectionPtr ConnectionType::adopt(ae::EventLoop&, int) const {
   throw Error(std::string(name()) + " connections have no descriptor that could be taken over");
 }
 
-std::unique_ptr<Memory> ConnectionType::register_memory(ae::EventLoop&,
-                                                        std::span<std::byte> bytes) const {
-  return std::make_unique<Memory>(bytes);
-}
-
 // Who overrides these keeps the handler.
 // NOLINTBEGIN(performance-unnecessary-value-param)
 ListenerPtr ConnectionType::adopt_listener(ae::EventLoop&, int, AcceptHandler,

@@ -66,14 +66,6 @@ class ConnectionType {
   /// A connection in state kNone.
   [[nodiscard]] virtual ConnectionPtr create(ae::EventLoop& loop) const = 0;
 
-  /// Makes bytes known to the transport, so that Connection::send() of 1 KiB of them or more needs
-  /// no copy. For connections of this type on `loop`; others copy, and so does a transport that has
-  /// nothing to gain (then this does nothing). rdma pins them when a connection sends from them for
-  /// the first time: as memory of their own pages, and as far as memory-limit allows. They stay
-  /// pinned until the result is destroyed.
-  [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
-                                                                std::span<std::byte> bytes) const;
-
   /// Makes a connected socket of the host's own a connection, which owns it from now on: accepted
   /// elsewhere, inherited, from socketpair(2). It becomes non-blocking and close-on-exec, and gets
   /// the type's options (nodelay, keepalive, buffers, ...). Throws Error where the type has no
@@ -93,9 +85,11 @@ class ConnectionType {
                                                    AcceptHandler accepted,
                                                    const Options& options = {}) const;
 
-  /// Memory that send() takes from where it lies without copying, where the transport's devices
-  /// can read it (rdma); for the others an empty shell, so that a program need not ask. `bytes` is
-  /// borrowed: see conn::Memory. Throws std::bad_alloc.
+  /// Memory that send() takes from where it lies without copying (1 KiB of it or more), where the
+  /// transport's devices can read it (rdma); for the others an empty shell, so that a program need
+  /// not ask. `bytes` is borrowed: see conn::Memory. Throws std::bad_alloc. rdma pins all of it when
+  /// a connection first sends from it, as far as memory-limit allows; else it is copied. Whole pages
+  /// of their own are best: registered ones are not there in a child of fork() on older kernels.
   [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                                 std::span<std::byte> bytes) const;
 

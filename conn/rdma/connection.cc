@@ -92,6 +92,7 @@ std::size_t RdmaConnection::take_bytes(std::byte* into, std::size_t size) {
   const std::uint32_t turns = stream_.window_turns();
   const std::size_t n = stream_.read(into, size, state_->now());
   read_left_ -= std::min(n, read_left_);
+  shown_ -= std::min(n, shown_);
   if (stream_.window_turns() != turns) after_input();  // a window may have to be offered
   return n;
 }

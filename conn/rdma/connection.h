@@ -71,7 +71,7 @@ class RdmaConnection final : public QueuedConnection,
   ssize_t do_writev(const iovec* vectors, int count) override;
   bool peeks_in_place() const noexcept override { return settings_.in_place; }
   ssize_t do_peek(std::size_t together, View& view) override;
-  void do_consume(std::size_t size) noexcept override;
+  std::size_t do_consume(std::size_t size) noexcept override;
   bool reserves_in_place() const noexcept override { return true; }
   std::span<std::byte> do_reserve(std::size_t size) override;
   void do_commit(std::size_t size) noexcept override;
@@ -294,7 +294,8 @@ class RdmaConnection final : public QueuedConnection,
   std::uint64_t read_turn_ = 0;
   std::size_t read_left_ = 0;
   std::size_t together_ = 1;  // unread bytes that the read handler waits for
-  bool viewed_ = false;       // the user looks at unread bytes in windows_
+  std::size_t shown_ = 0;     // unread bytes that the last peek() showed
+  bool viewed_ = false;       // and the user may look at, in windows_
 };
 
 }  // namespace conn::rdma

@@ -20,6 +20,7 @@ constexpr std::size_t kMostReferred = std::size_t{1} << 30;
 // --- receiving -----------------------------------------------------------------------------------
 
 ssize_t RdmaConnection::do_peek(std::size_t together, View& view) {
+  shown_ = 0;
   if (const ssize_t n = look_for_bytes(); n <= 0) return n;
   const std::uint64_t unread = stream_.unread_bytes();
   const bool ended = stream_.peer_closed() || pending_failure_;
@@ -42,14 +43,17 @@ ssize_t RdmaConnection::do_peek(std::size_t together, View& view) {
   }
   view.stable = false;
   view.last = ended && view.size == unread;
+  shown_ = view.size;
   viewed_ = true;
   return 1;
 }
 
-void RdmaConnection::do_consume(std::size_t size) noexcept {
+std::size_t RdmaConnection::do_consume(std::size_t size) noexcept {
   end_view();
   renew_budget();
-  take([&] { (void)take_bytes(nullptr, size); });
+  std::size_t taken = 0;
+  take([&] { taken = take_bytes(nullptr, std::min(size, shown_)); });
+  return taken;
 }
 
 void RdmaConnection::forget_view() noexcept {
