@@ -474,7 +474,14 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
   if (reserved_) commit(0);
   size = std::max<std::size_t>(size, 1);
   std::span<std::byte> room;
-  bool lends = !reserves_in_place() || (in_place_ != nullptr && in_place_->waits());
+  bool lends = !reserves_in_place();
+  if (!lends && in_place_ != nullptr && in_place_->waits()) {
+    lends = output_blocked_ || !in_place_->flush();
+    if (state_ != State::kConnected) {
+      (void)refuse(ae::kWritable);
+      return {};
+    }
+  }
   if (!lends) {
     if (in_place_ != nullptr && !may_send()) return {};
     room = do_reserve(size);

@@ -344,7 +344,7 @@ TEST_CASE("simulation: a read() after a peek() for more is told of what is left"
   place.join();
   testing::send(place.loop, *place.client, "abcdef");
   REQUIRE(peek_until(place, *place.server, 6, 100).size == 6);
-  CHECK(testing::receive(place.loop, *place.server, 2) == "ab");
+  CHECK(testing::read_some(*place.server, 2) == "ab");
   // Nobody waits for a hundred any more.
   CHECK(testing::receive(place.loop, *place.server, 4) == "cdef");
 }
@@ -644,7 +644,6 @@ TEST_CASE("simulation: what was referred to is released once, however it ends",
   // The peer's windows take some of it; the rest waits.
   for (std::size_t i = 0; i < 12; ++i)
     REQUIRE(place.client->send(store.part(i * 200'000, 200'000)) > 0);
-  REQUIRE(place.client->write("end", 3) >= -1);
   if (end == "close") {
     Reader reader(*place.server, 5);
     place.client.reset();
