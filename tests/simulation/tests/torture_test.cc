@@ -407,6 +407,11 @@ TEST_CASE("torture: each allocation may fail where a server reads and writes in 
   torture(transport, What::kNew, 1, true);
 }
 
+TEST_CASE("torture: each call may fail where a server reads and writes in place",
+          "[simulation][torture]") {
+  torture("rdma", What::kCall, 1, true);
+}
+
 TEST_CASE("torture: a name that is looked up is answered, whichever allocation fails",
           "[simulation][torture]") {
   std::uint64_t tried = 0, failed = 0;
