@@ -482,6 +482,22 @@ TEST_CASE("simulation: room that is filled outlives the connection and its devic
   CHECK(place.server->reserve(1).empty());
 }
 
+TEST_CASE("simulation: room stays while what was committed before it arrives",
+          "[simulation][in-place]") {
+  const std::size_t before = GENERATE(4, 3000);
+  Place place;
+  place.join();
+  const std::string head(before, 'h'), tail(500, 't');
+  put(*place.client, head);
+  const std::span<std::byte> room = place.client->reserve(tail.size());
+  REQUIRE(room.size() >= tail.size());
+  REQUIRE(testing::receive(place.loop, *place.server, before) == head);
+  place.run_for(10s);  // the device has told by then
+  std::memcpy(room.data(), tail.data(), tail.size());
+  place.client->commit(tail.size());
+  CHECK(testing::receive(place.loop, *place.server, tail.size()) == tail);
+}
+
 // --- sending -------------------------------------------------------------------------------------
 
 TEST_CASE("simulation: room is never short, and there is none when send-buffer is full",
