@@ -671,6 +671,7 @@ TEST_CASE("simulation: what was referred to is released once, however it ends",
     return;
   }
   place.run_for(20ms);
+  CHECK(place.client->write("x", 1) == 1);  // send-buffer is for what is copied
   const int told = store.releases;
   CHECK(told < 12);
   CHECK(store.errors == 0);
