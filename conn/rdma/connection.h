@@ -75,6 +75,7 @@ class RdmaConnection final : public QueuedConnection,
   bool reserves_in_place() const noexcept override { return true; }
   std::span<std::byte> do_reserve(std::size_t size) override;
   void do_commit(std::size_t size) noexcept override;
+  bool sends_in_place(const Outgoing& bytes) const noexcept override;
   ssize_t do_send(const Outgoing& bytes) override;
   int do_shutdown() override;
   void do_close() noexcept override;

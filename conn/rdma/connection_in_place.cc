@@ -108,11 +108,16 @@ void RdmaConnection::do_commit(std::size_t size) noexcept {
   if (size != 0 && phase_ == Phase::kOpen) state_->want_flush(*this);
 }
 
+bool RdmaConnection::sends_in_place(const Outgoing& bytes) const noexcept {
+  const std::size_t size = bytes.bytes.size();
+  return bytes.memory != nullptr && size >= kLeastReferred && size <= kMostReferred;
+}
+
 ssize_t RdmaConnection::do_send(const Outgoing& bytes) {
   const std::size_t size = bytes.bytes.size();
   errno = EOPNOTSUPP;
   // The rest, and failures, are do_writev()'s.
-  if (bytes.memory == nullptr || size < kLeastReferred || size > kMostReferred) return -1;
+  if (!sends_in_place(bytes)) return -1;
   if (phase_ != Phase::kOpen || pending_failure_) return -1;
   const auto* memory = dynamic_cast<const UserMemory*>(bytes.memory);
   if (memory == nullptr || !memory->is_of(loop()) || !memory->holds(bytes.bytes)) return -1;
