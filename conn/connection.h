@@ -178,8 +178,10 @@ class Connection : public ae::Deferred {
   virtual bool peeks_in_place() const noexcept { return false; }
   /// As peek(): 1, 0 at end of stream, -1 with errno; EMSGSIZE: so many are there, in pieces.
   virtual ssize_t do_peek(std::size_t /*together*/, View& /*view*/) { return 0; }
-  virtual void do_consume(std::size_t /*size*/) noexcept {}
-  /// Whether do_reserve() and do_commit() work, and mean what reserve() and commit() do.
+  /// Returns how many of them, no more than do_peek() showed.
+  virtual std::size_t do_consume(std::size_t /*size*/) noexcept { return 0; }
+  /// Whether do_reserve() and do_commit() work, and mean what reserve() and commit() do. Empty with
+  /// EOPNOTSUPP: not this time, the base has to lend a chunk.
   virtual bool reserves_in_place() const noexcept { return false; }
   virtual std::span<std::byte> do_reserve(std::size_t /*size*/) { return {}; }
   virtual void do_commit(std::size_t /*size*/) noexcept {}

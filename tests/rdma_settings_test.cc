@@ -81,6 +81,10 @@ TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {
   CHECK(with("isolation", "auto").isolation == Isolation::kAuto);
   CHECK(with("isolation", "window").isolation == Isolation::kWindow);
   CHECK(with("isolation", "connection").isolation == Isolation::kConnection);
+  CHECK_FALSE(Settings::from({}).in_place);  // the safe one
+  CHECK(with("in-place", "yes").in_place);
+  CHECK_FALSE(with("in-place", "no").in_place);
+  CHECK_THROWS_AS(with("in-place", "full"), Error);
   CHECK(with("comp-vector", "3").completion_vector == 3);
   CHECK(with("comp-vector", "auto").completion_vector == -1);
   CHECK(with("device", "x").device == "x");

@@ -48,6 +48,7 @@ RdmaConnection::RdmaConnection(const ConnectionType& type, LoopState& state,
 }
 
 RdmaConnection::~RdmaConnection() {
+  drop_kept();
   clear_deadline();
   tear_down();
 }
@@ -55,48 +56,68 @@ RdmaConnection::~RdmaConnection() {
 // --- reading -------------------------------------------------------------------------------------
 
 bool RdmaConnection::readable() const {
-  return stream_.has_unread() || stream_.at_end() || pending_failure_;
+  if (stream_.at_end() || pending_failure_) return true;
+  if (!stream_.has_unread()) return false;
+  return together_ == 1 || stream_.unread_bytes() >= together_ || stream_.is_full() ||
+         stream_.peer_closed();
 }
 
-ssize_t RdmaConnection::do_read(void* buffer, std::size_t size) {
-  if (read_turn_ != state_->turn()) {
-    read_turn_ = state_->turn();
-    read_left_ = settings_.read_budget;
-  }
-  const std::uint32_t turns = stream_.window_turns();
-  const std::size_t n =
-      stream_.read(static_cast<std::byte*>(buffer), std::min(size, read_left_), state_->now());
-  if (n != 0) {
-    read_left_ -= n;
-    if (stream_.window_turns() != turns) after_input();  // a window may have to be offered
-    return static_cast<ssize_t>(n);
-  }
-  if (!stream_.has_unread()) {
-    if (pending_failure_) {
-      const int err = pending_failure_.code.value();
-      fail(std::exchange(pending_failure_, {}));
-      errno = err;
-      return -1;
-    }
-    if (stream_.at_end()) {
-      move_to(State::kClosed);
-      return 0;
-    }
+void RdmaConnection::renew_budget() noexcept {
+  if (read_turn_ == state_->turn()) return;
+  read_turn_ = state_->turn();
+  read_left_ = settings_.read_budget;
+}
+
+/// 1 where there are bytes that may be read in this iteration, else what read() returns.
+ssize_t RdmaConnection::look_for_bytes() {
+  end_view();
+  renew_budget();
+  if (stream_.has_unread()) {
+    if (read_left_ != 0) return 1;
+  } else if (pending_failure_) {
+    const int err = pending_failure_.code.value();
+    fail(std::exchange(pending_failure_, {}));
+    errno = err;
+    return -1;
+  } else if (stream_.at_end()) {
+    move_to(State::kClosed);
+    return 0;
   }
   errno = EAGAIN;
   return -1;
 }
 
+/// Nothing is copied to null.
+std::size_t RdmaConnection::take_bytes(std::byte* into, std::size_t size) {
+  const std::uint32_t turns = stream_.window_turns();
+  const std::size_t n = stream_.read(into, size, state_->now());
+  read_left_ -= std::min(n, read_left_);
+  shown_ -= std::min(n, shown_);
+  if (stream_.window_turns() != turns) after_input();  // a window may have to be offered
+  return n;
+}
+
+ssize_t RdmaConnection::do_read(void* buffer, std::size_t size) {
+  if (const ssize_t n = look_for_bytes(); n <= 0) return n;
+  const std::size_t n = take_bytes(static_cast<std::byte*>(buffer), std::min(size, read_left_));
+  state_->statistics().bytes_copied_in += n;
+  return static_cast<ssize_t>(n);
+}
+
 // --- writing -------------------------------------------------------------------------------------
 
 std::size_t RdmaConnection::room() const noexcept {
-  return settings_.send_buffer - std::min<std::size_t>(tx_.held(), settings_.send_buffer);
+  return settings_.send_buffer - std::min<std::size_t>(tx_.buffered(), settings_.send_buffer);
+}
+
+/// A quarter of the buffer at least, so that a waiting writer does not trickle.
+std::size_t RdmaConnection::room_to_wait_for() const noexcept {
+  return std::max(1u, settings_.send_buffer / 4);
 }
 
 bool RdmaConnection::writable() const {
-  // A quarter of the buffer at least, so that a waiting writer does not trickle; when writing has
-  // become impossible, the handler is to find that out.
-  return phase_ != Phase::kOpen || (!starved_ && room() >= std::max(1u, settings_.send_buffer / 4));
+  // When writing has become impossible, the handler is to find that out.
+  return phase_ != Phase::kOpen || (!starved_ && room() >= room_to_wait_for());
 }
 
 ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
@@ -114,16 +135,20 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
     if (wants_memory_) break;
   }
   if (done == 0) {
-    if (wants_memory_) {
-      starved_ = true;
-      state_->wait_for_memory(*this);
-      if (posted_ != done_) state_->want_flush(*this);  // its own may come back
-    }
+    if (wants_memory_) starve();
     errno = EAGAIN;
     return -1;
   }
+  state_->statistics().bytes_copied_out += done;
   state_->want_flush(*this);
   return static_cast<ssize_t>(done);
+}
+
+/// There is no memory to send from; it is told when there may be some.
+void RdmaConnection::starve() {
+  starved_ = true;
+  state_->wait_for_memory(*this);
+  if (posted_ != done_) state_->want_flush(*this);  // its own may come back
 }
 
 void RdmaConnection::on_memory() noexcept {
@@ -180,6 +205,7 @@ void RdmaConnection::retire_sends(std::uint32_t sequence) noexcept {
   stream_.on_messages_done(messages);
   if (bytes == 0) return;
   tx_.on_completed(bytes);
+  tell_references({});
   starved_ = false;
   state_->memory_came_back();
 }
@@ -378,13 +404,18 @@ void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
   const std::uint32_t n = stream_.sendable(tx_.staged(), state_->now());
   if (n == 0 || chain.room() <= kControlSlots) return;
-  std::array<TxQueue::Segment, SendChain::kLimit> segments;
-  const std::size_t count = tx_.segments(n, segments.data(), chain.room() - kControlSlots);
-  for (std::size_t i = 0; i < count; ++i) {
-    chain.write(segments[i], stream_.remote_address() + plan.bytes, stream_.remote_key(),
-                segments[i].length <= inline_limit_);
-    plan.piece[chain.size() - 1] = segments[i].length;
-    plan.bytes += segments[i].length;
+  std::array<TxQueue::Segment, SendChain::kLimit * kMostPieces> segments;
+  const std::size_t most = (chain.room() - kControlSlots) * pieces_limit_;
+  std::span<const TxQueue::Segment> left(segments.data(), tx_.segments(n, segments.data(), most));
+  while (!left.empty()) {
+    const auto together = left.first(std::min<std::size_t>(left.size(), pieces_limit_));
+    left = left.subspan(together.size());
+    std::uint32_t bytes = 0;
+    for (const TxQueue::Segment& each : together) bytes += each.length;
+    chain.write(together, stream_.remote_address() + plan.bytes, stream_.remote_key(),
+                bytes <= inline_limit_);
+    plan.bytes_of[chain.size() - 1] = bytes;
+    plan.bytes += bytes;
   }
   chain.with_immediate(plan.bytes);
   plan.data_end = chain.size();
@@ -408,7 +439,7 @@ void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
 // back. Returns the sequence number of the last that does.
 std::uint32_t RdmaConnection::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || phase_ == Phase::kClosing || delivering_ ||
-                           stream_.beyond_proof() || wants_memory_ ||
+                           stream_.beyond_proof() || wants_memory_ || tx_.referred() != 0 ||
                            tx_.held() > settings_.send_buffer / 2 || tx_.staged() > plan.bytes;
   std::uint32_t signaled = last_signaled_;
   for (std::size_t i = 0; i < chain.size(); ++i) {
@@ -441,17 +472,18 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
     tx_.on_posted(plan.bytes);
     // One inline write is copied into its request: the staging memory is free at once, provided
     // that nothing older is in flight, since it comes back in order.
-    const bool one_piece = plan.data_end - plan.control_end == 1;
-    if (nothing_in_flight && one_piece && plan.bytes <= inline_limit_) {
+    const bool one_request = plan.data_end - plan.control_end == 1;
+    if (nothing_in_flight && one_request && plan.bytes <= inline_limit_) {
       tx_.on_completed(plan.bytes);
-      plan.piece[plan.control_end] = 0;
+      tell_references({});
+      plan.bytes_of[plan.control_end] = 0;
     }
   }
   const std::size_t mask = ring_.size() - 1;
   for (std::size_t i = 0; i < posted; ++i) {
     const bool control = i >= plan.keys_end && i < plan.control_end;
     const bool immediate = plan.bytes != 0 && i + 1 == plan.data_end;
-    ring_[++posted_ & mask] = {plan.bytes != 0 ? plan.piece[i] : 0, control || immediate};
+    ring_[++posted_ & mask] = {plan.bytes != 0 ? plan.bytes_of[i] : 0, control || immediate};
     if (immediate) last_data_ = posted_;
   }
 }

@@ -52,6 +52,7 @@ Settings Settings::from(const Options& o) {
                   "end-linger",
                   "spin",
                   "isolation",
+                  "in-place",
                   "comp-vector",
                   "device",
                   "source",
@@ -83,6 +84,7 @@ Settings Settings::from(const Options& o) {
   s.end_linger = EndLinger::parse(o);
   s.spin = o.duration("spin", s.spin, ae::Duration::zero(), milliseconds(100));
   s.isolation = parse_isolation(o.text("isolation", "auto"));
+  s.in_place = o.flag("in-place", s.in_place);
   if (o.text("comp-vector", "auto") != "auto")
     s.completion_vector = static_cast<int>(o.number("comp-vector", 0, 0, 65535));
   s.device = o.text("device", "");

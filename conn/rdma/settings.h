@@ -45,6 +45,7 @@ struct Settings {
   ae::Duration end_linger = EndLinger::kDefault;
   ae::Duration spin = ae::Duration::zero();  ///< busy-poll this long before each sleep
   Isolation isolation = Isolation::kAuto;
+  bool in_place = false;       ///< peek() shows the windows, which the peer can write
   int completion_vector = -1;  ///< of the device's; -1: in turn
   std::string device;          ///< name of the only device to use; "" any
   std::string source;          ///< address to connect from; "" the route's

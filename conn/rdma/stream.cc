@@ -340,7 +340,7 @@ std::size_t Stream::read(std::byte* into, std::size_t size, ae::TimePoint) {
   while (done < size && has_unread()) {
     Window& window = windows_[front_];
     const std::size_t chunk = std::min<std::size_t>(size - done, window.filled - window.read);
-    std::memcpy(into + done, window.buffer.data + window.read, chunk);
+    if (into != nullptr) std::memcpy(into + done, window.buffer.data + window.read, chunk);
     window.read += static_cast<std::uint32_t>(chunk);
     done += chunk;
     if (window.read < window.end) continue;
@@ -351,6 +351,17 @@ std::size_t Stream::read(std::byte* into, std::size_t size, ae::TimePoint) {
     if (offered_ == kNone) offer_next();
   }
   return done;
+}
+
+std::size_t Stream::peek(std::span<std::span<const std::byte>> pieces) const noexcept {
+  if (!has_unread()) return 0;
+  std::size_t count = 0;
+  for (const std::size_t slot : {front_, 1 - front_}) {
+    const Window& window = windows_[slot];
+    if (window.read == window.filled || count == pieces.size()) break;
+    pieces[count++] = {window.buffer.data + window.read, window.filled - window.read};
+  }
+  return count;
 }
 
 // --- sending -------------------------------------------------------------------------------------

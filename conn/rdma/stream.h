@@ -113,8 +113,16 @@ class Stream {
     return front_ != kNone && windows_[front_].read < windows_[front_].filled;
   }
   bool at_end() const noexcept { return peer_closed_ && !has_unread(); }
+  bool peer_closed() const noexcept { return peer_closed_; }
   /// Copies out up to `size` bytes. 0 if there are none now.
   std::size_t read(std::byte* into, std::size_t size, ae::TimePoint now);
+  /// What read() would give, where it lies: the oldest pieces, as many as `pieces` has room for.
+  /// How many there are. They stay until they are read or consumed, or leave_windows().
+  std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept;
+  /// As read(), without the copy.
+  std::size_t consume(std::size_t size, ae::TimePoint now) { return read(nullptr, size, now); }
+  /// With unread bytes: no more can come before some of them were read, as things stand.
+  bool is_full() const noexcept { return offered_ == kNone; }
   std::uint64_t unread_bytes() const noexcept;
   /// Counts windows that became full or were read to their end. While it stands still, on_data()
   /// and read() have changed nothing about wanted_window(), take_discarded() and next_control().

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -238,10 +239,33 @@ class Run {
   std::size_t read(std::size_t size) {
     const auto into = std::make_unique<std::byte[]>(size);
     const std::uint64_t unread = stream_.unread_bytes();
-    const std::size_t got = stream_.read(into.get(), size, now_);
+    const std::size_t got =
+        size % 2 == 0 ? stream_.read(into.get(), size, now_) : look({into.get(), size});
     require(got == std::min<std::uint64_t>(size, unread));
     read_ += got;
     return got;
+  }
+
+  // The same bytes from where they lie.
+  std::size_t look(std::span<std::byte> into) {
+    std::size_t done = 0;
+    while (done < into.size()) {
+      std::array<std::span<const std::byte>, 2> pieces;
+      const std::size_t count = stream_.peek(pieces);
+      require((count == 0) == (stream_.unread_bytes() == 0));
+      std::size_t taken = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        require(!pieces[i].empty());
+        const std::size_t part = std::min(pieces[i].size(), into.size() - done - taken);
+        std::copy_n(pieces[i].begin(), part, into.data() + done + taken);
+        taken += part;
+      }
+      require(stream_.consume(taken, now_) == taken);
+      stream_.check();
+      if (taken == 0) break;
+      done += taken;
+    }
+    return done;
   }
 
   void post_control() {

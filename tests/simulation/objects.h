@@ -128,9 +128,11 @@ struct SharedReceives : ibv_srq {
 
 struct Request {
   ibv_send_wr work;
-  ibv_sge piece;
-  std::vector<std::byte> inlined;
-  std::uint32_t window_key;  // as ibv_mw::rkey was when it was posted
+  std::vector<ibv_sge> pieces;
+  std::uint32_t length;             // of all pieces
+  std::vector<std::byte> inlined;   // or what a stream has taken
+  std::vector<std::byte> gathered;  // from several pieces, each time that it is sent
+  std::uint32_t window_key;         // as ibv_mw::rkey was when it was posted
   Nanoseconds arrives;
   bool delivered = false, completed = false;
 };
@@ -168,6 +170,7 @@ void fill_operations(ibv_context_ops& operations);
 
 // The network's side of a queue pair (network.cc).
 void send(QueuePair& qp, Request request);
+std::vector<std::byte> gather(const Request& request);
 void ready_to_send(QueuePair& qp);  ///< what was posted before leaves
 void fail(QueuePair& qp);           ///< to ERR: everything posted comes back flushed
 void unbind(Window& window);

@@ -77,6 +77,7 @@ void Walk::choose_options() {
   if (chance(0.3)) add(fmt::format("shared-receive-queue={}", pick(512, 4096)));
   if (chance(0.3)) add(fmt::format("inline={}", pick(0, 200)));
   if (chance(0.3)) add("read-budget=16k");
+  if (chance(0.5)) add("in-place=yes");
   if (chance(0.3)) add(chance(0.5) ? "isolation=none" : "isolation=connection");
   if (chance(0.2)) add(fmt::format("keepalive={}ms", pick(100, 5000)));
 }
