@@ -238,8 +238,11 @@ void RdmaConnection::post_due() noexcept {
 
 void RdmaConnection::post_chains() {
   if ((phase_ != Phase::kOpen && phase_ != Phase::kClosing) || stream_over_) return;
-  while (post_chain()) {
-  }
+  do {
+    while (post_chain()) {
+    }
+  } while (tx_.staged() != 0 && !post_again_ && phase_ != Phase::kDisconnecting &&
+           phase_ != Phase::kDead && stream_.on_staged_left());
   // A key that goes alone holds everything up, and its completion brings us back: no clock is
   // needed.
   pace_at_ = keys_go_alone() && has_key_to_change() ? std::nullopt : stream_.retry_at(tx_.staged());
@@ -294,7 +297,9 @@ bool RdmaConnection::post_chain() {
   last_signaled_ = result.posted == chain.size() ? last_signaled : last_signaled_;
   if (key_refused) return on_key_refused(*plan.window[result.posted]);
   ask_later();
-  return result.error == 0 && chain.size() == SendChain::kLimit;
+  // The peer may have another window, for which this chain was not meant.
+  const bool more = plan.bytes != 0 && stream_.sendable(tx_.staged(), state_->now()) != 0;
+  return result.error == 0 && (more || chain.size() == SendChain::kLimit);
 }
 
 // Memory that nobody learns is free again does not stay ours for ever where no keepalive asks.
