@@ -287,8 +287,8 @@ void run_model(std::uint32_t seed, Reached& reached) {
       const auto at = node->selects_sent.find(select);
       return at == node->selects_sent.end() ? 0 : at->second;
     };
-    reached.marks += sent(Opcode::kSetClientFeature) - said(kWindowWait);
-    reached.waits += said(kWindowWait);
+    reached.marks += sent(Opcode::kSetClientFeature);
+    reached.waits += node->waits;
     reached.ahead += said(kWindowAhead);
     reached.most_windows = std::max(reached.most_windows, node->most_windows);
     if (kind == 0 && node == pair.client.get())

@@ -238,11 +238,9 @@ void RdmaConnection::post_due() noexcept {
 
 void RdmaConnection::post_chains() {
   if ((phase_ != Phase::kOpen && phase_ != Phase::kClosing) || stream_over_) return;
-  do {
-    while (post_chain()) {
-    }
-  } while (tx_.staged() != 0 && !post_again_ && phase_ != Phase::kDisconnecting &&
-           phase_ != Phase::kDead && stream_.on_staged_left());
+  while (post_chain()) {
+  }
+  if (tx_.staged() != 0) stream_.on_staged_left();
   // A key that goes alone holds everything up, and its completion brings us back: no clock is
   // needed.
   pace_at_ = keys_go_alone() && has_key_to_change() ? std::nullopt : stream_.retry_at(tx_.staged());
@@ -392,7 +390,7 @@ void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
     plan.piece[chain.size() - 1] = segments[i].length;
     plan.bytes += segments[i].length;
   }
-  chain.with_immediate(plan.bytes);
+  chain.with_immediate(stream_.immediate(plan.bytes));
   plan.data_end = chain.size();
 }
 

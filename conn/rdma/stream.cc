@@ -180,9 +180,11 @@ bool Stream::spend_control(ae::TimePoint now) noexcept {
   return true;
 }
 
-void Stream::on_data(std::uint32_t length, ae::TimePoint now) {
+void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
   if (failure_ != nullptr) return;
   heard(now);
+  const bool waited = (immediate & kWaited) != 0 && peer_said(Hello::kTakesAhead);
+  const std::uint32_t length = waited ? immediate & ~kWaited : immediate;
   if (length == 0) {
     (void)spend_control(now);
     return;
@@ -191,24 +193,29 @@ void Stream::on_data(std::uint32_t length, ae::TimePoint now) {
   if (current == nullptr) return fail("the peer wrote into a window that was not offered");
   if (length > current->end - current->filled)
     return fail("the peer wrote past the end of the window");
+  if (waited && current->filled == 0) on_peer_waited();
   last_data_at_ = now;
   tokens_ = std::min(config_.control_burst, tokens_ + kEarnedByData);
   // It knows this window, so it handled the offer and every message before it.
   proven_ = std::max(proven_, current->announced_by);
   if (!line_.fill(length)) return;
   ++window_turns_;
-  wait_heard_ = false;
-  if (!line_.leaving() && window_may_change() && now - current->announced_at < kFastFill) {
-    // What the last burst came to was worth it; else twice as much.
-    const std::uint32_t length_now = current->buffer.length;
-    const std::uint64_t next = std::max<std::uint64_t>(2 * std::uint64_t{length_now}, useful_);
-    desired_ = std::max(
-        desired_, static_cast<std::uint32_t>(std::min<std::uint64_t>(next, config_.max_window)));
-    useful_ = std::max(useful_, length_now);
-  }
+  last_length_ = current->buffer.length;
+  if (!line_.leaving() && now - current->announced_at < kFastFill) grow();
   last_full_at_ = now;
   drop_spare_ = recall_ = false;
+  reader_late_ = line_.outstanding() == 0 && !wants_another();
   offer_spares();
+}
+
+// What was full was too short.
+void Stream::grow() noexcept {
+  if (!window_may_change()) return;
+  // What the last burst came to was worth it; else twice as much.
+  const std::uint64_t next = std::max<std::uint64_t>(2 * std::uint64_t{last_length_}, useful_);
+  desired_ = std::max(
+      desired_, static_cast<std::uint32_t>(std::min<std::uint64_t>(next, config_.max_window)));
+  useful_ = std::max(useful_, last_length_);
 }
 
 // The peer has left windows for the next; what it wrote into them can be read.
@@ -220,18 +227,14 @@ void Stream::on_mark() noexcept {
   offer_spares();
 }
 
-// The peer had bytes and no window for them. A reader that has two to read is what it waits for;
-// else more of them would be of use, once they are as long as they may be.
-void Stream::on_peer_waits(ae::TimePoint now) noexcept {
-  if (std::exchange(wait_heard_, true) && !spend_control(now)) return;
-  if (line_.full() > 1) return;
-  const bool longest = desired_ >= config_.max_window || !window_may_change();
-  if (wanted_ == 1)
-    wanted_ = wanted_next_;
-  else if (longest)
-    ++wanted_;
-  wanted_ = std::min(wanted_, most_wanted());
+// The peer had bytes and no window for them. If it was not our reader that was slow, longer ones
+// would have been of use, or more where they are as long as they may be.
+void Stream::on_peer_waited() noexcept {
+  if (reader_late_ || window_failed_) return;
+  if (last_length_ < config_.max_window) return grow();
+  wanted_ = std::min(wanted_ == 1 ? wanted_next_ : wanted_ + 1, most_wanted());
   offer_spares();
+  ++window_turns_;
 }
 
 void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
@@ -248,8 +251,6 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
       return on_feature(*message, now);
     case Opcode::kSetClientFeature:
       if (message->select == kWindowMark && line_.leaving()) return on_mark();
-      if (message->select == kWindowWait && peer_said(Hello::kTakesAhead))
-        return on_peer_waits(now);
       (void)spend_control(now);
       return;
     case Opcode::kKeepalive:
@@ -359,17 +360,14 @@ std::optional<ae::TimePoint> Stream::retry_at(std::size_t staged) const noexcept
 void Stream::on_write_posted(std::uint32_t length, ae::TimePoint now) {
   ++sent_;
   last_write_at_ = now;
+  waited_ = false;
   if (!peer_.use(length) || length == 0) return;
   sent_at_full_ = sent_;
   earned_ = std::min<std::uint32_t>(earned_ + 1, kMostAnnounced);
-  wait_said_ = false;
 }
 
-bool Stream::on_staged_left() noexcept {
-  if (wait_said_ || !peer_.any() || peer_.left() != 0 || !peer_said(Hello::kTakesAhead))
-    return false;
-  wait_said_ = wait_due_ = true;
-  return true;
+void Stream::on_staged_left() noexcept {
+  if (peer_.any() && peer_.left() == 0 && peer_said(Hello::kTakesAhead)) waited_ = true;
 }
 
 std::optional<ControlMessage> Stream::next_control(ae::TimePoint) const noexcept {
@@ -389,11 +387,6 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint) const noexcept
     message.address = window.address;
     message.length = window.length;
     message.key = window.key;
-    return message;
-  }
-  if (wait_due_) {
-    message.opcode = Opcode::kSetClientFeature;
-    message.select = kWindowWait;
     return message;
   }
   if (reply_count_ != 0) {
@@ -436,7 +429,7 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
       keepalive_due_ = false;
       break;
     case Opcode::kSetClientFeature:
-      (message.select == kWindowMark ? mark_due_ : wait_due_) = false;
+      mark_due_ = false;
       break;
   }
 }

@@ -10,7 +10,7 @@
 // Receiving. The peer fills the windows in the order in which they were offered (WindowLine). One
 // is offered; when its last byte has come, another is offered at once, before the first is read, so
 // that a transfer never waits for the reader as long as it keeps up with one window. A peer whose
-// hello allows it is offered more than one at a time once it says that it waited for a window.
+// hello allows it is offered more than one at a time once it says that it had to wait for them.
 //
 // Windows that grew and are idle now are replaced by a short one where the peer's hello allows it:
 // the short one is offered although the long ones are not full, and the peer marks in the stream
@@ -94,8 +94,8 @@ class Stream {
   /// now on the stream wants no windows and offers none.
   void leave_windows(std::byte* into) noexcept;
 
-  /// A WRITE_WITH_IMM arrived; `length` is its immediate in host order.
-  void on_data(std::uint32_t length, ae::TimePoint now);
+  /// A WRITE_WITH_IMM arrived; its immediate in host order.
+  void on_data(std::uint32_t immediate, ae::TimePoint now);
   /// A SEND arrived. `bytes` is a private copy of the receive buffer, as long as the SEND was.
   void on_control(std::span<const std::byte> bytes, ae::TimePoint now);
   /// The peer closed; what has arrived, or is still handed in, stays readable. Nothing is sent.
@@ -115,11 +115,15 @@ class Stream {
   std::uint32_t sendable(std::size_t staged, ae::TimePoint now) const noexcept;
   std::uint64_t remote_address() const noexcept { return peer_.current().address + peer_.used(); }
   std::uint32_t remote_key() const noexcept { return peer_.current().key; }
+  /// The immediate, in host order, that says so.
+  std::uint32_t immediate(std::uint32_t length) const noexcept {
+    return waited_ ? length | kWaited : length;
+  }
   /// `length` bytes were posted, ending in one WRITE_WITH_IMM.
   void on_write_posted(std::uint32_t length, ae::TimePoint now);
-  /// Bytes are staged, and sendable() takes none of them. True if there is something new to say of
-  /// it: next_control() does, when there is a place for it.
-  bool on_staged_left() noexcept;
+  /// Bytes are staged for which there was no room: if it is a window that they wait for, the peer
+  /// is told with the next that leave.
+  void on_staged_left() noexcept;
   /// So many more messages (control messages, and writes with an immediate) have completed.
   void on_messages_done(std::uint32_t count) noexcept { completed_ += count; }
   /// The next message goes beyond what is proven: its completion has to be asked for, the one after
@@ -180,9 +184,10 @@ class Stream {
   void heard(ae::TimePoint now) noexcept;
   void on_register(const ControlMessage& message, ae::TimePoint now);
   void on_feature(const ControlMessage& message, ae::TimePoint now);
+  void grow() noexcept;
   void offer_spares() noexcept;
   void on_mark() noexcept;
-  void on_peer_waits(ae::TimePoint now) noexcept;
+  void on_peer_waited() noexcept;
   bool may_recall() const noexcept;
   bool wants_another() const noexcept {
     return !line_.leaving() && line_.outstanding() < wanted_ && line_.count() <= wanted_;
@@ -210,12 +215,13 @@ class Stream {
   // receiving
   WindowLine line_;
   ae::TimePoint window_failed_until_{};
-  std::uint32_t desired_;     // length of the next window
-  std::uint32_t useful_ = 0;  // the longest that was filled fast in the last burst
+  std::uint32_t desired_;          // length of the next window
+  std::uint32_t useful_ = 0;       // the longest that was filled fast in the last burst
+  std::uint32_t last_length_ = 0;  // of the window that became full last
   std::uint32_t window_turns_ = 0;
   std::uint32_t wanted_ = 1;       // so many are to be outstanding
-  std::uint32_t wanted_next_ = 2;  // and so many when the peer waits for the first time in a burst
-  bool wait_heard_ = true;         // the peer said that it waits, since a window became full
+  std::uint32_t wanted_next_ = 2;  // and so many when the peer waited for the first time in a burst
+  bool reader_late_ = false;       // no window was left because we had not read those that are full
   bool recall_ = false;            // a short one is to replace those that are outstanding
   bool window_failed_ = false;     // no memory for another window
   bool drop_spare_ = false;        // nothing has filled a window for a while
@@ -235,8 +241,7 @@ class Stream {
   std::uint64_t sent_at_full_ = 0;  // sent_ when the window was exhausted
   std::uint64_t completed_ = 0;     // of sent_
   bool mark_due_ = false;           // we left a window that was not full
-  bool wait_due_ = false;           // the peer is to know that bytes wait for a window
-  bool wait_said_ = false;          // for this one
+  bool waited_ = false;             // bytes had no window since the last that left
   ae::TimePoint last_write_at_;
   std::uint64_t received_ = 0;
   bool keepalive_due_ = false, silent_probe_ = false;

@@ -28,8 +28,8 @@ inline constexpr std::uint16_t kWindowMark = 0x4157;
 /// `select` of a RegisterXferMemory that comes before the last window is full and is to be filled
 /// after it. Only to peers whose hellos have kTakesAhead, as the next.
 inline constexpr std::uint16_t kWindowAhead = 0x4158;
-/// `select` of a SetClientFeature: all windows are full, and there are bytes for another.
-inline constexpr std::uint16_t kWindowWait = 0x4159;
+/// Of an immediate, beside the number of bytes: they had to wait for their window.
+inline constexpr std::uint32_t kWaited = 0x80000000;
 
 struct ControlMessage {
   Opcode opcode{};
@@ -56,7 +56,8 @@ struct Hello {
   static constexpr std::uint32_t kTellsReceives = 8;    ///< `receives` counts
   /// Tells where it changes over to a window that came before the last was full (kWindowMark).
   static constexpr std::uint32_t kMarksWindows = 16;
-  /// Keeps windows that are announced ahead (kWindowAhead), and says when it waits for one.
+  /// Keeps windows that are announced ahead (kWindowAhead), and says when it waited for one
+  /// (kWaited).
   static constexpr std::uint32_t kTakesAhead = 32;
   std::uint32_t flags = 0;
   std::uint32_t keepalive_ms = 0;

@@ -106,7 +106,8 @@ class Run {
       case 1:
         return claim(static_cast<std::uint32_t>(in_.number()));
       case 2: {  // exactly what is left, or nearly
-        return claim(room() + (in_.byte() % 3) - 1);
+        const std::uint8_t how = in_.byte();
+        return claim((room() + (how % 3) - 1) | ((how & 64) != 0 ? kWaited : 0));
       }
       case 3:
       case 4:
@@ -117,13 +118,12 @@ class Run {
         return control(static_cast<Opcode>(in_.byte() % 5));
       case 7:
         return garbage();
-      case 8: {  // the right answer, the mark, or that it waits
+      case 8: {  // the right answer, or the mark
         ControlMessage message;
         message.select = probe_;
-        const std::uint8_t kind = in_.byte() % 3;
-        if (kind != 0) {
+        if (leave_ && in_.byte() % 2 == 0) {
           message.opcode = Opcode::kSetClientFeature;
-          message.select = kind == 1 && leave_ ? kWindowMark : kWindowWait;
+          message.select = kWindowMark;
         }
         return send(message);
       }
@@ -174,10 +174,12 @@ class Run {
     }
   }
 
-  void claim(std::uint32_t length) {
+  void claim(std::uint32_t immediate) {
     const bool failed = stream_.failure() != nullptr;
     const std::uint32_t most = room();
-    stream_.on_data(length, now_);
+    stream_.on_data(immediate, now_);
+    const std::uint32_t length =
+        (hello_.flags & Hello::kTakesAhead) != 0 ? immediate & ~kWaited : immediate;
     if (failed) return;
     // Nothing beyond the window that is the next to be filled, and everything within it.
     if (length > most) require(stream_.failure() != nullptr);
@@ -273,8 +275,6 @@ class Run {
       // may have filled them meanwhile, and says all the same that it goes on.
       if (message->select == kWindowMark) {
         require((hello_.flags & Hello::kMarksWindows) != 0);
-        require(announced_.size() > 1 ||
-                (announced_.size() == 1 && message->length < announced_.front().length));
         leave_ = announced_.size();
       } else {
         require((message->select == kWindowAhead) == !announced_.empty());
@@ -282,8 +282,6 @@ class Run {
       }
       announced_.push_back(*message);
     }
-    if (message->opcode == Opcode::kSetClientFeature && message->select == kWindowWait)
-      require((hello_.flags & Hello::kTakesAhead) != 0);
     if (message->opcode == Opcode::kGetServerFeature) probe_ = message->select;
     stream_.on_control_posted(*message, now_);
   }
@@ -293,12 +291,11 @@ class Run {
   void write_bytes(std::size_t staged) {
     const std::uint32_t length = stream_.sendable(staged, now_);
     if (length == 0) {
-      if (staged != 0 && stream_.on_staged_left()) {
-        require(!peer_.empty() && used_ == peer_.front().length);
-        require(!stream_.on_staged_left());
-      }
+      if (staged != 0) stream_.on_staged_left();
       return;
     }
+    require((stream_.immediate(length) & ~kWaited) == length);
+    if (stream_.immediate(length) != length) require((hello_.flags & Hello::kTakesAhead) != 0);
     require(length <= staged && !peer_.empty() && used_ + length <= peer_.front().length);
     require(stream_.remote_address() == peer_.front().address + used_);
     require(stream_.remote_key() == peer_.front().key);
