@@ -19,6 +19,9 @@ ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
 // Slots of the send queue that data leaves free, so that control messages always find one.
 constexpr std::size_t kControlSlots = 3;
+// A batch of much is a quarter of the send buffer, but of such a length: while one is under way
+// there is room to write the next, and the peer reads the one before.
+constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
 // When a device's send queue is fuller than our count says.
 constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
 
@@ -295,7 +298,7 @@ bool RdmaConnection::post_chain() {
   last_signaled_ = result.posted == chain.size() ? last_signaled : last_signaled_;
   if (key_refused) return on_key_refused(*plan.window[result.posted]);
   ask_later();
-  // The peer may have another window, for which this chain was not meant.
+  // One batch in a chain; the peer may have another window, too.
   const bool more = plan.bytes != 0 && stream_.sendable(tx_.staged(), state_->now()) != 0;
   return result.error == 0 && (more || chain.size() == SendChain::kLimit);
 }
@@ -380,7 +383,8 @@ void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
 
 void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
-  const std::uint32_t n = stream_.sendable(tx_.staged(), state_->now());
+  const std::uint32_t batch = std::clamp(settings_.send_buffer / 4, kShortBatch, kLongBatch);
+  const std::uint32_t n = std::min(stream_.sendable(tx_.staged(), state_->now()), batch);
   if (n == 0 || chain.room() <= kControlSlots) return;
   std::array<TxQueue::Segment, SendChain::kLimit> segments;
   const std::size_t count = tx_.segments(n, segments.data(), chain.room() - kControlSlots);
@@ -532,6 +536,7 @@ std::vector<std::pair<std::string, std::string>> RdmaConnection::info() const {
           {"receives", receives_ != nullptr ? text(receives_->depth()) : "shared"},
           {"peer-is-aeconn", stream_.peer_is_aeconn() ? "yes" : "no"},
           {"window", text(stream_.window_length())},
+          {"windows", text(stream_.windows_wanted())},
           {"peer-window", text(stream_.peer_window_length())},
           {"peer-window-left", text(stream_.peer_window_left())},
           {"pinned", text(stream_.pinned_bytes())},

@@ -193,14 +193,16 @@ void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
   if (current == nullptr) return fail("the peer wrote into a window that was not offered");
   if (length > current->end - current->filled)
     return fail("the peer wrote past the end of the window");
-  if (waited && current->filled == 0) on_peer_waited();
+  if (waited && current->filled == 0 && was_idle(length, now)) on_peer_waited();
   last_data_at_ = now;
   tokens_ = std::min(config_.control_burst, tokens_ + kEarnedByData);
   // It knows this window, so it handled the offer and every message before it.
   proven_ = std::max(proven_, current->announced_by);
-  if (!line_.fill(length)) return;
+  if (!line_.fill(length, now)) return;
   ++window_turns_;
   last_length_ = current->buffer.length;
+  last_rest_ = last_length_ - current->first;
+  last_rest_took_ = now - current->first_at;
   if (!line_.leaving() && now - current->announced_at < kFastFill) grow();
   last_full_at_ = now;
   drop_spare_ = recall_ = false;
@@ -225,6 +227,16 @@ void Stream::on_mark() noexcept {
   line_.left();
   ++window_turns_;
   offer_spares();
+}
+
+// Before the first `length` bytes of a window came, nothing was under way for more than a small
+// part of the time a window takes. A peer that posts far ahead of its device waits for windows,
+// too, but no time is lost by it.
+bool Stream::was_idle(std::uint32_t length, ae::TimePoint now) const noexcept {
+  if (last_rest_ == 0) return true;
+  const double each = std::chrono::duration<double>(last_rest_took_).count() / last_rest_;
+  const std::chrono::duration<double> since = now - last_full_at_;
+  return since.count() > each * (length + last_length_ / 32.0);
 }
 
 // The peer had bytes and no window for them. If it was not our reader that was slow, longer ones

@@ -42,7 +42,7 @@ struct StreamConfig {
   std::uint32_t window = 64 * 1024;        ///< length of the first window we offer
   std::uint32_t max_window = 1024 * 1024;  ///< they double up to this, where they may change
   /// So many of ours exist at most, where the peer takes them ahead: 2 to WindowLine::kSlots.
-  std::uint32_t max_windows = 4;
+  std::uint32_t max_windows = 8;
   std::uint32_t max_peer_window = 16u << 20;  ///< a longer one is refused
   std::uint32_t peer_receives = 1024;         ///< receives a peer keeps posted, unless it says so
   std::uint32_t receives = 0;                 ///< what we tell the peer of ours; 0: nothing
@@ -187,6 +187,7 @@ class Stream {
   void grow() noexcept;
   void offer_spares() noexcept;
   void on_mark() noexcept;
+  bool was_idle(std::uint32_t length, ae::TimePoint now) const noexcept;
   void on_peer_waited() noexcept;
   bool may_recall() const noexcept;
   bool wants_another() const noexcept {
@@ -215,9 +216,11 @@ class Stream {
   // receiving
   WindowLine line_;
   ae::TimePoint window_failed_until_{};
-  std::uint32_t desired_;          // length of the next window
-  std::uint32_t useful_ = 0;       // the longest that was filled fast in the last burst
-  std::uint32_t last_length_ = 0;  // of the window that became full last
+  std::uint32_t desired_;     // length of the next window
+  std::uint32_t useful_ = 0;  // the longest that was filled fast in the last burst
+  // Of the window that became full last: its length, and what came after its first bytes.
+  std::uint32_t last_length_ = 0, last_rest_ = 0;
+  ae::Duration last_rest_took_{};
   std::uint32_t window_turns_ = 0;
   std::uint32_t wanted_ = 1;       // so many are to be outstanding
   std::uint32_t wanted_next_ = 2;  // and so many when the peer waited for the first time in a burst

@@ -80,7 +80,7 @@ void WindowLine::become(std::span<std::byte> unread) noexcept {
   buffer.length = static_cast<std::uint32_t>(unread.size());
   add(buffer);
   announce_nothing();
-  (void)fill(buffer.length);
+  (void)fill(buffer.length, {});
 }
 
 // --- telling the peer ----------------------------------------------------------------------------
@@ -102,9 +102,13 @@ const WindowLine::Window* WindowLine::current() const noexcept {
   return &at(full_);
 }
 
-bool WindowLine::fill(std::uint32_t length) noexcept {
+bool WindowLine::fill(std::uint32_t length, ae::TimePoint now) noexcept {
   Window& window = at(full_);
   assert(current() == &window && length <= window.end - window.filled);
+  if (window.filled == 0) {
+    window.first = length;
+    window.first_at = now;
+  }
   window.filled += length;
   if (!window.full()) return false;
   ++full_;

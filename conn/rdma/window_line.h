@@ -37,7 +37,8 @@ class WindowLine {
     std::uint32_t filled = 0, read = 0;
     std::uint32_t end = 0;  // what the peer will fill; the buffer's length, or less if it left it
     std::uint64_t announced_by = 0;  // which message of ours told the peer
-    ae::TimePoint announced_at{};
+    ae::TimePoint announced_at{}, first_at{};
+    std::uint32_t first = 0;  // so many bytes came first, at first_at
     bool in_line = false;
     bool full() const noexcept { return filled == end; }
   };
@@ -81,7 +82,7 @@ class WindowLine {
   /// The one the peer writes, or null.
   const Window* current() const noexcept;
   /// So many bytes, no more than it has room for, are in it. True: it is full now.
-  bool fill(std::uint32_t length) noexcept;
+  bool fill(std::uint32_t length, ae::TimePoint now) noexcept;
   /// The next to be added is to be used although those before are not full.
   void leave() noexcept { leave_ = static_cast<std::uint8_t>(count_); }
   bool leaving() const noexcept { return leave_ != kNotLeaving; }
