@@ -193,7 +193,10 @@ void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
   if (current == nullptr) return fail("the peer wrote into a window that was not offered");
   if (length > current->end - current->filled)
     return fail("the peer wrote past the end of the window");
-  if (waited && current->filled == 0 && was_idle(length, now)) on_peer_waited();
+  // What was announced before there were more says nothing of whether these are enough.
+  if (waited && current->filled == 0 && current->announced_at >= more_since_ &&
+      was_idle(length, now))
+    on_peer_waited(now);
   last_data_at_ = now;
   tokens_ = std::min(config_.control_burst, tokens_ + kEarnedByData);
   // It knows this window, so it handled the offer and every message before it.
@@ -241,10 +244,13 @@ bool Stream::was_idle(std::uint32_t length, ae::TimePoint now) const noexcept {
 
 // The peer had bytes and no window for them. If it was not our reader that was slow, longer ones
 // would have been of use, or more where they are as long as they may be.
-void Stream::on_peer_waited() noexcept {
+void Stream::on_peer_waited(ae::TimePoint now) noexcept {
   if (reader_late_ || window_failed_) return;
   if (last_length_ < config_.max_window) return grow();
+  const std::uint32_t before = wanted_;
   wanted_ = std::min(wanted_ == 1 ? wanted_next_ : wanted_ + 1, most_wanted());
+  if (wanted_ == before) return;
+  more_since_ = now;
   offer_spares();
   ++window_turns_;
 }

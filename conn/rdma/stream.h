@@ -188,7 +188,7 @@ class Stream {
   void offer_spares() noexcept;
   void on_mark() noexcept;
   bool was_idle(std::uint32_t length, ae::TimePoint now) const noexcept;
-  void on_peer_waited() noexcept;
+  void on_peer_waited(ae::TimePoint now) noexcept;
   bool may_recall() const noexcept;
   bool wants_another() const noexcept {
     return !line_.leaving() && line_.outstanding() < wanted_ && line_.count() <= wanted_;
@@ -220,6 +220,7 @@ class Stream {
   std::uint32_t useful_ = 0;  // the longest that was filled fast in the last burst
   // Of the window that became full last: its length, and what came after its first bytes.
   std::uint32_t last_length_ = 0, last_rest_ = 0;
+  ae::TimePoint more_since_{};  // wanted_ grew
   ae::Duration last_rest_took_{};
   std::uint32_t window_turns_ = 0;
   std::uint32_t wanted_ = 1;       // so many are to be outstanding

@@ -75,7 +75,7 @@ TEST_CASE("simulation: a stream that has grown is as fast as its link, however l
         const std::uint64_t limit = 64 * kMebi;
         const std::string options = fmt::format("memory-limit={}&max-windows={}", limit, windows);
         const Figures figures =
-            stream(delay, options, options + (long_buffer ? "&send-buffer=8m" : ""));
+            stream(delay, options, options + (long_buffer ? "&send-buffer=8m&send-queue=64" : ""));
         table += fmt::format(
             "{:>5} us: delay * rate {:>5} KiB, max-windows={}, send-buffer={:<4}: {:.3f} of the "
             "link, {} with the peer, {} MiB registered\n",
