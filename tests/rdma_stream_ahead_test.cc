@@ -245,11 +245,11 @@ TEST_CASE("rdma stream: after a quiet second one window takes the place of all",
   CHECK(bench.stream.pinned_bytes() == 8);
   // The next burst has to show that it can use so many; it begins with one less.
   bench.arrive("5678");
-  bench.read();
-  bench.announce();
-  bench.window_that_waited();
-  bench.read();
-  bench.announce();
+  for (int i = 0; i < 2; ++i) {
+    bench.read();
+    bench.announce();
+    bench.window_that_waited();
+  }
   CHECK(bench.stream.windows_wanted() == 2);
 }
 
