@@ -354,7 +354,7 @@ void pump(std::uint32_t number) {
 Nanoseconds on_the_wire(Device& device, const Request& request) {
   const double rate = world().config.weather.bytes_per_second;
   if (rate == 0) return world().now();
-  const std::chrono::duration<double> takes(request.piece.length / rate);
+  const std::chrono::duration<double> takes(request.length / rate);
   device.line_free =
       std::max(device.line_free, world().now()) + std::chrono::duration_cast<Nanoseconds>(takes);
   return device.line_free;
