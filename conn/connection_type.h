@@ -87,9 +87,10 @@ class ConnectionType {
 
   /// Memory that send() takes from where it lies without copying (1 KiB of it or more), where the
   /// transport's devices can read it (rdma); for the others an empty shell, so that a program need
-  /// not ask. `bytes` is borrowed: see conn::Memory. Throws std::bad_alloc. rdma pins all of it when
-  /// a connection first sends from it, as far as memory-limit allows; else it is copied. Whole pages
-  /// of their own are best: registered ones are not there in a child of fork() on older kernels.
+  /// not ask. `bytes` is borrowed: see conn::Memory. Throws std::bad_alloc. rdma pins all of it
+  /// when a connection first sends from it, as far as memory-limit allows; else it is copied. Whole
+  /// pages of their own are best: registered ones are not there in a child of fork() on older
+  /// kernels.
   [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                                 std::span<std::byte> bytes) const;
 
