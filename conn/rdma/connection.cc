@@ -19,6 +19,9 @@ ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
 // Slots of the send queue that data leaves free, so that control messages always find one.
 constexpr std::size_t kControlSlots = 3;
+// A batch of much is a quarter of the send buffer, but of such a length: while one is under way
+// there is room to write the next, and the peer reads the one before.
+constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
 // When a device's send queue is fuller than our count says.
 constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
 
@@ -266,6 +269,7 @@ void RdmaConnection::post_chains() {
   if ((phase_ != Phase::kOpen && phase_ != Phase::kClosing) || stream_over_) return;
   while (post_chain()) {
   }
+  if (tx_.staged() != 0) stream_.on_staged_left();
   // A key that goes alone holds everything up, and its completion brings us back: no clock is
   // needed.
   pace_at_ = keys_go_alone() && has_key_to_change() ? std::nullopt : stream_.retry_at(tx_.staged());
@@ -319,7 +323,9 @@ bool RdmaConnection::post_chain() {
   last_signaled_ = result.posted == chain.size() ? last_signaled : last_signaled_;
   if (key_refused) return on_key_refused(*plan.window[result.posted]);
   ask_later();
-  return result.error == 0 && chain.size() == SendChain::kLimit;
+  // One batch in a chain; the peer may have another window, too.
+  const bool more = plan.bytes != 0 && stream_.sendable(tx_.staged(), state_->now()) != 0;
+  return result.error == 0 && (more || chain.size() == SendChain::kLimit);
 }
 
 // Memory that nobody learns is free again does not stay ours for ever where no keepalive asks.
@@ -402,7 +408,8 @@ void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
 
 void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
-  const std::uint32_t n = stream_.sendable(tx_.staged(), state_->now());
+  const std::uint32_t batch = std::clamp(settings_.send_buffer / 4, kShortBatch, kLongBatch);
+  const std::uint32_t n = std::min(stream_.sendable(tx_.staged(), state_->now()), batch);
   if (n == 0 || chain.room() <= kControlSlots) return;
   std::array<TxQueue::Segment, SendChain::kLimit * kMostPieces> segments;
   const std::size_t most = (chain.room() - kControlSlots) * pieces_limit_;
@@ -417,7 +424,7 @@ void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
     plan.bytes_of[chain.size() - 1] = bytes;
     plan.bytes += bytes;
   }
-  chain.with_immediate(plan.bytes);
+  chain.with_immediate(stream_.immediate(plan.bytes));
   plan.data_end = chain.size();
 }
 
@@ -560,6 +567,7 @@ std::vector<std::pair<std::string, std::string>> RdmaConnection::info() const {
           {"receives", receives_ != nullptr ? text(receives_->depth()) : "shared"},
           {"peer-is-aeconn", stream_.peer_is_aeconn() ? "yes" : "no"},
           {"window", text(stream_.window_length())},
+          {"windows", text(stream_.windows_wanted())},
           {"peer-window", text(stream_.peer_window_length())},
           {"peer-window-left", text(stream_.peer_window_left())},
           {"pinned", text(stream_.pinned_bytes())},

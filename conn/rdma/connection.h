@@ -151,7 +151,7 @@ class RdmaConnection final : public QueuedConnection,
 
   // windows (connection_windows.cc)
   void manage_windows();
-  void provide_window();
+  bool provide_window();
   void free_window(void* owner) noexcept;
   bool has_key_to_change() noexcept {
     if (key_to_change_) look_at_keys();
@@ -260,8 +260,8 @@ class RdmaConnection final : public QueuedConnection,
   std::shared_ptr<Domain> domain_;
   std::shared_ptr<Domain> kept_;  // after it: of windows that are looked at, or room that is filled
   std::unique_ptr<ReceiveQueue> receives_;
-  // Two of the stream's, two whose keys are on their way out.
-  std::array<ReceiveWindow, 4> windows_;
+  // The stream's, and two whose keys are on their way out.
+  std::array<ReceiveWindow, WindowLine::kSlots + 2> windows_;
   bool key_to_change_ = false;  // false: none of the windows' is to be changed or changes
   CqLease lease_;
   Pinned rings_;

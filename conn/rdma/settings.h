@@ -25,6 +25,7 @@ enum class Isolation : std::uint8_t {
 struct Settings {
   std::uint32_t window = 64 * 1024;
   std::uint32_t max_window = 1024 * 1024;
+  std::uint32_t max_windows = 8;
   std::uint32_t max_peer_window = 16u << 20;
   std::uint32_t send_buffer = 256 * 1024;     ///< bytes accepted and not yet confirmed
   std::uint32_t send_queue = 16;              ///< work requests on one connection's send queue

@@ -350,6 +350,16 @@ void pump(std::uint32_t number) {
   }
 }
 
+// When its last byte has left the device, behind those that were sent before.
+Nanoseconds on_the_wire(Device& device, const Request& request) {
+  const double rate = world().config.weather.bytes_per_second;
+  if (rate == 0) return world().now();
+  const std::chrono::duration<double> takes(request.length / rate);
+  device.line_free =
+      std::max(device.line_free, world().now()) + std::chrono::duration_cast<Nanoseconds>(takes);
+  return device.line_free;
+}
+
 }  // namespace
 
 std::vector<std::byte> gather(const Request& request) {
@@ -365,9 +375,10 @@ std::vector<std::byte> gather(const Request& request) {
 void send(QueuePair& qp, Request request) {
   const bool behind = world().config.weather.in_step && world().now() - qp.last_post < 1us;
   qp.last_post = world().now();
-  const Nanoseconds arrival = world().now() + world().data_delay();
-  qp.last_arrival =
-      behind ? std::max(qp.last_arrival + 50ns, world().now()) : std::max(qp.last_arrival, arrival);
+  const Nanoseconds arrival = on_the_wire(qp.device_of(), request) + world().data_delay();
+  qp.last_arrival = behind && world().config.weather.bytes_per_second == 0
+                        ? std::max(qp.last_arrival + 50ns, world().now())
+                        : std::max(qp.last_arrival, arrival);
   request.arrives = qp.last_arrival;
   qp.requests.push_back(std::move(request));
   if (qp.actual == IBV_QPS_ERR) return complete_front(qp, IBV_WC_WR_FLUSH_ERR);

@@ -51,6 +51,8 @@ struct Device {
   std::vector<Handle*> handles;
   std::unique_ptr<Handle> cm_handle;  // rdma_cm's own
 
+  Nanoseconds line_free{0};  ///< when all it has sent so far is on the wire
+
   // Numbers of its queue pairs: first_number + [16, 16 + numbers).
   std::uint32_t first_number = 0, next_number = 0, numbers = 0;
   std::size_t live_queue_pairs = 0;

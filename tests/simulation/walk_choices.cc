@@ -70,6 +70,7 @@ void Walk::choose_options() {
   else if (chance(0.4))
     add(fmt::format("window={}", std::uint64_t{1} << pick(12, 17)));
   if (chance(0.3)) add(fmt::format("max-window={}", std::uint64_t{1} << pick(17, 20)));
+  if (chance(0.3)) add(fmt::format("max-windows={}", pick(2, 8)));
   if (crowd_ == 0 && chance(0.4))
     add(fmt::format("send-buffer={}", std::uint64_t{1} << pick(13, 19)));
   if (chance(0.3)) add(fmt::format("send-queue={}", pick(8, 64)));

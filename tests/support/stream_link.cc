@@ -128,8 +128,12 @@ bool StreamNode::work(ae::TimePoint now) {
       send({false, 0, 0, 0, {bytes.begin(), bytes.end()}});
       stream.on_control_posted(*control, now);
       ++controls_sent[control->opcode];
+      ++selects_sent[control->select];
+      most_windows = std::max(most_windows, stream.windows_wanted());
     } else if (const std::uint32_t size = stream.sendable(staged(), now); size != 0) {
-      send({true, stream.remote_address(), stream.remote_key(), size, next_bytes(size)});
+      const std::uint32_t immediate = stream.immediate(size);
+      waits += immediate != size;
+      send({true, stream.remote_address(), stream.remote_key(), immediate, next_bytes(size)});
       stream.on_write_posted(size, now);
     } else {
       break;
@@ -137,6 +141,7 @@ bool StreamNode::work(ae::TimePoint now) {
     sent = true;
     stream.check();
   }
+  if (staged() != 0) stream.on_staged_left();
   if (stream.wants_silent_probe()) {
     ++silent_probes;
     stream.on_silent_probe_posted();

@@ -122,6 +122,9 @@ class StreamNode final : public Node {
   std::size_t silent_probes = 0;
   std::size_t windows_provided = 0, windows_refused = 0, windows_discarded = 0;
   std::map<Opcode, std::size_t> controls_sent;
+  std::map<std::uint16_t, std::size_t> selects_sent;
+  std::size_t waits = 0;         ///< bytes that left with the word that they had waited
+  std::size_t most_windows = 0;  ///< that were to be with the peer at once
 
  private:
   std::size_t look(std::span<std::byte> into, ae::TimePoint now);
