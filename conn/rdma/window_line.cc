@@ -156,6 +156,16 @@ std::span<std::byte> WindowLine::unread() const noexcept {
   return {window.buffer.data + window.read, window.filled - window.read};
 }
 
+std::size_t WindowLine::peek(std::span<std::span<const std::byte>> pieces) const noexcept {
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < count_ && found < pieces.size(); ++i) {
+    const Window& window = at(i);
+    if (window.read == window.filled) break;
+    pieces[found++] = {window.buffer.data + window.read, window.filled - window.read};
+  }
+  return found;
+}
+
 bool WindowLine::consume(std::size_t size) noexcept {
   if (size == 0) return false;
   Window& window = at(0);

@@ -94,6 +94,8 @@ class WindowLine {
   std::uint64_t unread_bytes() const noexcept;
   /// The oldest that were not read, as far as they are in one piece.
   std::span<std::byte> unread() const noexcept;
+  /// The oldest pieces of them, as many as `pieces` has room for; how many there are.
+  std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept;
   /// The first so many of these were read. True: that was the end of a window.
   bool consume(std::size_t size) noexcept;
   void copy_unread(std::byte* into) const noexcept;
