@@ -337,13 +337,7 @@ std::size_t Stream::read(std::byte* into, std::size_t size, ae::TimePoint) {
 }
 
 std::size_t Stream::peek(std::span<std::span<const std::byte>> pieces) const noexcept {
-  std::size_t count = 0;
-  while (count < pieces.size() && count < line_.count()) {
-    const std::span<std::byte> unread = line_.unread(count);
-    if (unread.empty()) break;
-    pieces[count++] = unread;
-  }
-  return count;
+  return line_.peek(pieces);
 }
 
 // --- sending -------------------------------------------------------------------------------------

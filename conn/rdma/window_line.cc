@@ -150,10 +150,20 @@ std::uint64_t WindowLine::unread_bytes() const noexcept {
   return total;
 }
 
-std::span<std::byte> WindowLine::unread(std::size_t place) const noexcept {
-  if (place >= count_) return {};
-  const Window& window = at(place);
+std::span<std::byte> WindowLine::unread() const noexcept {
+  if (count_ == 0) return {};
+  const Window& window = at(0);
   return {window.buffer.data + window.read, window.filled - window.read};
+}
+
+std::size_t WindowLine::peek(std::span<std::span<const std::byte>> pieces) const noexcept {
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < count_ && found < pieces.size(); ++i) {
+    const Window& window = at(i);
+    if (window.read == window.filled) break;
+    pieces[found++] = {window.buffer.data + window.read, window.filled - window.read};
+  }
+  return found;
 }
 
 bool WindowLine::consume(std::size_t size) noexcept {

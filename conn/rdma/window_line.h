@@ -92,8 +92,10 @@ class WindowLine {
   // --- the user reads ----------------------------------------------------------------------------
   bool has_unread() const noexcept { return count_ != 0 && at(0).read < at(0).filled; }
   std::uint64_t unread_bytes() const noexcept;
-  /// The oldest that were not read, as far as they are in one piece; of another place in line.
-  std::span<std::byte> unread(std::size_t place = 0) const noexcept;
+  /// The oldest that were not read, as far as they are in one piece.
+  std::span<std::byte> unread() const noexcept;
+  /// The oldest pieces of them, as many as `pieces` has room for; how many there are.
+  std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept;
   /// The first so many of these were read. True: that was the end of a window.
   bool consume(std::size_t size) noexcept;
   void copy_unread(std::byte* into) const noexcept;
