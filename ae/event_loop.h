@@ -31,6 +31,9 @@ enum Mask : unsigned {
   /// With kWritable: if the descriptor is readable and writable in one iteration, the write
   /// handler runs first (Redis's AE_BARRIER).
   kBarrier = 4,
+  /// The caller has opened the descriptor itself and vouches that it is open until the event is
+  /// removed: the loop does not ask the kernel each time interest begins.
+  kOpen = 8,
 };
 constexpr Mask operator|(Mask a, Mask b) {
   return static_cast<Mask>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
@@ -38,7 +41,7 @@ constexpr Mask operator|(Mask a, Mask b) {
 constexpr Mask operator&(Mask a, Mask b) {
   return static_cast<Mask>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
 }
-constexpr Mask operator~(Mask a) { return static_cast<Mask>(~static_cast<unsigned>(a) & 7u); }
+constexpr Mask operator~(Mask a) { return static_cast<Mask>(~static_cast<unsigned>(a) & 15u); }
 
 /// What one call of process_events() may do.
 enum Process : unsigned {

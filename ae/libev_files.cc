@@ -36,6 +36,7 @@ void LibevFiles::add(int fd, Mask mask, FileHandler handler) {
   if (directions == 0) throw LoopError("a file event needs kReadable or kWritable");
   if (!handler) throw LoopError("a file event needs a handler");
   File& file = get(fd);
+  file.open = (mask & kOpen) != 0 && (file.open || wanted(file) == 0);
   if ((mask & kBarrier) != 0) {
     file.barrier = true;
   } else if ((directions & EV_WRITE) != 0) {
@@ -103,6 +104,7 @@ void LibevFiles::after_fork() {
   for (const auto& file : files_) {
     if (!file || wanted(*file) == 0) continue;
     ev_io_stop(core_.loop, &file->io);
+    file->open = false;
     mark_dirty(*file);
   }
 }
@@ -166,7 +168,7 @@ void LibevFiles::sync(File& file) {
   if (want == have || want == 0) return;  // without interest remove() has stopped it
   const int fd = file.io.fd;
   ev_io_stop(core_.loop, &file.io);
-  if (!is_open(fd)) {
+  if (!file.open && !is_open(fd)) {
     if (!std::exchange(file.broken, true)) file.next_broken = std::exchange(broken_, &file);
     return;
   }

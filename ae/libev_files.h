@@ -50,6 +50,7 @@ class LibevFiles {
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
     bool barrier = false;
+    bool open = false;    // whoever asked for events vouches for the descriptor
     bool dirty = false;   // true exactly while it stands in the list of dirty_
     bool broken = false;  // true exactly while it stands in the list of broken_
     LibevFiles* owner = nullptr;

@@ -1,7 +1,8 @@
 // One iteration, as libev sees it. Where each part of it runs decides what is promised:
 //
 //   ev_prepare, lowest priority   deferred objects go -> sources' pending work -> before_sleep
-//                                 hooks -> flush -> spin, arm, or veto -> file interest to libev
+//                                 hooks -> flush -> deferred objects -> spin, arm, or veto
+//                                 -> file interest to libev
 //                                 (a spin goes on after each look at descriptors and timers)
 //   (libev sleeps, or polls while the veto's ev_idle is active)
 //   ev_check, highest priority    after_sleep hooks
@@ -95,7 +96,7 @@ struct LibevLoop::Impl {
 
   // The parts of an iteration, in their order.
   void before_sleep();
-  bool serve_sources(bool after_events);
+  bool serve_sources(bool after_events, bool alone);
   bool other_work_waiting();  // than that of sources
   bool work_waiting();
   enum class Spun { kWork, kLook, kNothing };
@@ -277,11 +278,12 @@ void LibevLoop::Impl::before_sleep() {
   }
   core.begin_iteration();
   time_known = spin_looks = false;
-  if (!core.in_handler()) deferred.destroy_all();
+  const bool alone = !core.in_handler();
+  if (alone) deferred.destroy_all();
   const bool after_events = core.ran != ran_before;
   bool may_sleep = false;
   serving = true;
-  core.guarded([&] { may_sleep = serve_sources(after_events); });
+  core.guarded([&] { may_sleep = serve_sources(after_events, alone); });
   serving = false;
   files.sync();
   if (files.has_broken()) {
@@ -297,8 +299,9 @@ void LibevLoop::Impl::before_sleep() {
   if (stopping()) ev_break(core.loop, EVBREAK_ONE);
 }
 
-// Returns whether the loop may sleep; every source is armed then.
-bool LibevLoop::Impl::serve_sources(bool after_events) {
+// Returns whether the loop may sleep; every source is armed then. `alone`: no handler is on the
+// stack.
+bool LibevLoop::Impl::serve_sources(bool after_events, bool alone) {
   if (after_events) spinning = false;
   for (std::size_t total = 0;;) {
     const std::size_t served = sources.process_pending();
@@ -307,6 +310,8 @@ bool LibevLoop::Impl::serve_sources(bool after_events) {
     total += served;
     if (core.allows(kCallBeforeSleep)) before_hooks.run();
     sources.flush();
+    // What ended in this turn goes in it: a turn of its own would look at the descriptors for that.
+    if (alone) deferred.destroy_all();
     if (core.allows(kDontWait) || stopping() || work_waiting()) return false;
     // The caller of one iteration may have waited for just what was served.
     if (single && served != 0) return false;

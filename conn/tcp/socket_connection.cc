@@ -194,7 +194,7 @@ void SocketConnection::watch(ae::Mask wanted) {
   const auto handler = [this](int, ae::Mask direction) { ready(direction); };
   if ((wanted & ae::kReadable) != (watched_ & ae::kReadable)) {
     if ((wanted & ae::kReadable) != 0) {
-      loop()->add_file_event(fd_.get(), ae::kReadable, handler);
+      loop()->add_file_event(fd_.get(), ae::kReadable | open_, handler);
     } else {
       loop()->remove_file_event(fd_.get(), ae::kReadable);
     }
@@ -202,7 +202,7 @@ void SocketConnection::watch(ae::Mask wanted) {
   if ((wanted & kWriting) != (watched_ & kWriting)) {
     if ((watched_ & ae::kWritable) != 0) loop()->remove_file_event(fd_.get(), kWriting);
     if ((wanted & ae::kWritable) != 0) {
-      loop()->add_file_event(fd_.get(), wanted & kWriting, handler);
+      loop()->add_file_event(fd_.get(), (wanted & kWriting) | open_, handler);
     }
   }
   watched_ = wanted;
@@ -267,7 +267,7 @@ void SocketConnection::do_close() noexcept {
   if (is_unix()) {
     close_unix(std::move(fd_));
   } else if (fd_ && state() == State::kConnected && !read_ended_ &&
-             settings_->linger > ae::Duration::zero() && !closes_clean(fd_.get())) {
+             settings_->linger > ae::Duration::zero() && !closes_clean(fd_.get(), peer_done_)) {
     try {
       linger_ = std::make_unique<Linger>(*loop(), std::move(fd_), settings_->linger,
                                          [this] { release(); });

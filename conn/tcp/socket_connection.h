@@ -24,6 +24,8 @@ class SocketConnection final : public Connection {
 
   /// Takes an accepted socket: kConnected from here on. Makes no system call.
   void adopt(Fd fd, const SocketAddress& peer, Quota::Place place = {});
+  /// The socket was opened by somebody else, who may have kept the number.
+  void distrust_descriptor() noexcept { open_ = ae::kNone; }
 
   int fd() const noexcept override { return fd_.get(); }
   std::string local_address() const override;
@@ -40,6 +42,7 @@ class SocketConnection final : public Connection {
   int do_shutdown() override;
   void do_close() noexcept override;
   void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
+  void do_expect_no_more() noexcept override { peer_done_ = true; }
   bool do_drain(ae::TimePoint until) noexcept override;
   ae::Duration linger() const noexcept override { return settings_->linger; }
   ae::Duration end_linger() const noexcept override;
@@ -65,8 +68,10 @@ class SocketConnection final : public Connection {
   // As much of a sockaddr as a peer needs, of any family: ten thousand connections notice the rest.
   sockaddr_in6 peer_{};
   ae::Mask watched_ = ae::kNone;
-  bool read_ended_ = false;   // the peer's end of stream has been read
-  bool write_ended_ = false;  // shutdown() was called
+  ae::Mask open_ = ae::kOpen;  // the descriptor is of our own making
+  bool read_ended_ = false;    // the peer's end of stream has been read
+  bool write_ended_ = false;   // shutdown() was called
+  bool peer_done_ = false;     // the peer has said, in the protocol above, that it sends no more
   ae::TimerId error_timer_ = 0;
   std::unique_ptr<Dial> dial_;      // while connecting
   std::unique_ptr<Linger> linger_;  // after close(), while there is something to deliver
