@@ -96,7 +96,7 @@ struct LibevLoop::Impl {
 
   // The parts of an iteration, in their order.
   void before_sleep();
-  bool serve_sources(bool after_events, bool alone);
+  bool serve_sources(bool after_events);
   bool other_work_waiting();  // than that of sources
   bool work_waiting();
   enum class Spun { kWork, kLook, kNothing };
@@ -283,7 +283,12 @@ void LibevLoop::Impl::before_sleep() {
   const bool after_events = core.ran != ran_before;
   bool may_sleep = false;
   serving = true;
-  core.guarded([&] { may_sleep = serve_sources(after_events, alone); });
+  core.guarded([&] { may_sleep = serve_sources(after_events); });
+  // What ended in this turn goes in it, rather than in a turn of its own.
+  if (alone && !single && !core.aborting() && !deferred.empty()) {
+    deferred.destroy_all();
+    if (!work_waiting()) core.guarded([&] { may_sleep = serve_sources(after_events); });
+  }
   serving = false;
   files.sync();
   if (files.has_broken()) {
@@ -299,9 +304,8 @@ void LibevLoop::Impl::before_sleep() {
   if (stopping()) ev_break(core.loop, EVBREAK_ONE);
 }
 
-// Returns whether the loop may sleep; every source is armed then. `alone`: no handler is on the
-// stack.
-bool LibevLoop::Impl::serve_sources(bool after_events, bool alone) {
+// Returns whether the loop may sleep; every source is armed then.
+bool LibevLoop::Impl::serve_sources(bool after_events) {
   if (after_events) spinning = false;
   for (std::size_t total = 0;;) {
     const std::size_t served = sources.process_pending();
@@ -310,8 +314,6 @@ bool LibevLoop::Impl::serve_sources(bool after_events, bool alone) {
     total += served;
     if (core.allows(kCallBeforeSleep)) before_hooks.run();
     sources.flush();
-    // What ended in this turn goes in it: a turn of its own would look at the descriptors for that.
-    if (alone) deferred.destroy_all();
     if (core.allows(kDontWait) || stopping() || work_waiting()) return false;
     // The caller of one iteration may have waited for just what was served.
     if (single && served != 0) return false;

@@ -17,6 +17,7 @@
 #include "ae/libev_loop.h"
 
 #include <ev.h>
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -24,6 +25,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdarg>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -52,6 +54,7 @@ struct KernelCalls {
   int waits = 0;
   int events = 0;
   int controls = 0;
+  int asks = 0;                // whether a descriptor is open
   int fail_controls_with = 0;  // an errno, or 0
   int fail_epoll_with = 0;
   int fail_eventfd_with = 0;
@@ -93,6 +96,15 @@ extern "C" int epoll_ctl(int epoll, int what, int fd, epoll_event* event) noexce
     return -1;
   }
   return static_cast<int>(syscall(SYS_epoll_ctl, epoll, what, fd, event));
+}
+
+extern "C" int fcntl(int fd, int command, ...) {
+  if (command == F_GETFD) ++g_kernel.asks;
+  va_list arguments;
+  va_start(arguments, command);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  return static_cast<int>(syscall(SYS_fcntl, fd, command, argument));
 }
 
 using namespace loop_kit;
@@ -189,6 +201,32 @@ TEST_CASE("event loop: interest that comes and goes within an iteration costs no
   loop.add_file_event(s.near, kWritable, [](int, Mask) {});
   turns(loop, 3);
   CHECK(g_kernel.controls == 1);
+}
+
+TEST_CASE("event loop: it asks whether a descriptor is open unless its opener vouches", "[ae]") {
+  LibevLoop loop;
+  Sockets s;
+  const auto asks = [&](Mask mask) {
+    g_kernel = {};
+    loop.add_file_event(s.near, mask, [](int, Mask) {});
+    turns(loop, 2);
+    return g_kernel.asks;
+  };
+  const auto start_anew = [&] {
+    loop.remove_file_event(s.near, kReadable | kWritable);
+    turns(loop, 1);
+  };
+  CHECK(asks(kReadable) > 0);
+  start_anew();
+  CHECK(asks(kReadable | kOpen) == 0);
+  CHECK(loop.file_events(s.near) == kReadable);
+  CHECK(asks(kWritable | kOpen) == 0);
+  loop.remove_file_event(s.near, kWritable);
+  CHECK(asks(kWritable) > 0);  // somebody else, who does not know
+  loop.remove_file_event(s.near, kWritable);
+  CHECK(asks(kWritable | kOpen) > 0);  // the other's interest may be left
+  start_anew();
+  CHECK(asks(kReadable | kOpen) == 0);
 }
 
 TEST_CASE("event loop: an idle loop does nothing", "[ae]") {
