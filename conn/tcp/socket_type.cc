@@ -117,7 +117,6 @@ ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
   auto* connection = new SocketConnection(*this, loop, settings_);
   ConnectionPtr owner(connection);
   apply_to_adopted(*settings_, fd, family);
-  connection->distrust_descriptor();
   connection->adopt(Fd(fd), peer);
   return owner;
 }

@@ -28,7 +28,6 @@ using ae::kDontWait;
 using ae::kFileEvents;
 using ae::kFullIteration;
 using ae::kNoMore;
-using ae::kOpen;
 using ae::kReadable;
 using ae::kTimeEvents;
 using ae::kWritable;
