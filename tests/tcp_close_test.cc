@@ -451,7 +451,7 @@ TEST_CASE("tcp: more peers than fit into one look may go at once", "[tcp]") {
   REQUIRE(std::count(calls.begin(), calls.end(), 1) == kMany);
 }
 
-TEST_CASE("tcp: without a descriptor to watch with no close handler is set", "[tcp]") {
+TEST_CASE("tcp: out of descriptors, no close handler is set", "[tcp]") {
   Half half;
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);

@@ -52,7 +52,23 @@ class Buffer {
     if (empty()) release();
   }
 
+  /// Gives back what a much longer content left; the bytes move.
+  void trim() noexcept {
+    const std::size_t used = end_ - begin_;
+    if (capacity_ < kWorthTrimming || capacity_ / 4 < used) return;
+    if (used == 0) return release();
+    if (begin_ != 0) std::memmove(data_, data_ + begin_, used);
+    begin_ = 0;
+    end_ = used;
+    void* const moved = std::realloc(data_, used);
+    if (moved == nullptr) return;
+    data_ = static_cast<char*>(moved);
+    if (meter_ != nullptr) *meter_ -= capacity_ - used;
+    capacity_ = used;
+  }
+
  private:
+  static constexpr std::size_t kWorthTrimming = 8192;
   void make_room(std::size_t size) {
     const std::size_t used = end_ - begin_;
     if (used + size <= capacity_ && begin_ >= used) {  // moving costs less than what was consumed

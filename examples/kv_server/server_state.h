@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "arriving.h"
+#include "references.h"
 #include "resp_parser.h"
 #include "spares.h"
 #include "store.h"
@@ -114,6 +116,8 @@ class Server {
   std::map<std::uint64_t, Session*> sessions;
   std::size_t buffer_bytes = 0;  ///< what peers made all sessions hold
   SpareBlocks spare_blocks;      ///< of sessions that went
+  SpareBlock spare_block;
+  const Pool::Ptr sent_values{new Pool};
 
   // Set by the network part and by main(); empty ones are skipped.
   std::function<void(bool now)> request_shutdown;
