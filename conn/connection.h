@@ -214,6 +214,8 @@ class Connection : public ae::Deferred {
   virtual void do_close() noexcept = 0;
   /// Waits until read (or write) would not say EAGAIN, or the deadline. Runs no handler.
   virtual void wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
+  /// The layer above has the peer's word that it sends no more: do_close() need not wait for that.
+  virtual void do_expect_no_more() noexcept {}
   /// The loop is being destroyed: free everything that hangs on it, without waiting. Not called
   /// after release().
   virtual void do_abandon() noexcept = 0;
@@ -226,6 +228,7 @@ class Connection : public ae::Deferred {
     return below.do_flush(until);
   }
   static const Failure& why_ended(const Connection& below) noexcept { return below.why_ended(); }
+  static void expect_no_more(Connection& below) noexcept { below.do_expect_no_more(); }
   /// The oldest `count` of what do_send() took are not needed any more, from anywhere; also after
   /// do_close(). The base releases them from the loop, and the others when the connection is
   /// destroyed or abandoned, when nothing of the transport's can read them.

@@ -102,15 +102,27 @@ void LoopNetwork<OneSession>::accept(conn::ConnectionPtr connection) {
     return;
   }
   try {
-    auto owned = std::make_unique<Client>(std::move(connection), server_);
-    Client& client = *owned;
-    client.session.refer_to_values([this, &client] { value_released(client); });
-    clients_.emplace(client.session.id(), std::move(owned));
-    watch(client);
+    watch(enter(std::move(connection)));
   } catch (...) {
     if constexpr (kDivided) server_.together->leave_client();
     throw;
   }
+}
+
+/// In the place of one that went, if there is one.
+template <class OneSession>
+auto LoopNetwork<OneSession>::enter(conn::ConnectionPtr connection) -> Client& {
+  typename Clients::node_type place;
+  if (!spare_clients_.empty()) {
+    place = spare_clients_.take();
+  } else {
+    place = clients_.extract(clients_.try_emplace(0).first);  // no session has that id
+  }
+  Client& client = place.mapped().emplace(std::move(connection), server_);
+  client.session.refer_to_values([this, &client] { value_released(client); });
+  place.key() = client.session.id();
+  clients_.insert(std::move(place));
+  return client;
 }
 
 /// Several loops count together: that happens when a client comes and when it goes.
@@ -291,7 +303,9 @@ bool LoopNetwork<OneSession>::finished(const Client& client) {
 template <class OneSession>
 void LoopNetwork<OneSession>::drop(Client& client) {
   std::erase(busy_, &client);
-  clients_.erase(client.session.id());
+  auto place = clients_.extract(client.session.id());
+  place.mapped().reset();
+  (void)spare_clients_.keep(std::move(place));
   if constexpr (kDivided) server_.together->leave_client();
 }
 

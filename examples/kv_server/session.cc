@@ -51,21 +51,21 @@ Session::Session(Server& server, std::function<SessionInfo()> describe)
     : server_(server),
       describe_(std::move(describe)),
       id_(server.next_session_id()),
-      input_(&server.buffer_bytes),
-      output_(&server.buffer_bytes),
+      input_(&server.buffer_bytes, &server.spare_blocks),
+      output_(&server.buffer_bytes, &server.spare_blocks),
       arriving_(server.spare_block),
       reply_(output_),
       now_us_(server.now_us()),
       created_us_(now_us_),
       last_interaction_us_(now_us_) {
   authenticated_ = !server.password_needed();
-  server_.sessions.emplace_hint(server_.sessions.end(), id_, this);
+  server_.enter(id_, *this);
   ++server_.statistics.connections_received;
 }
 
 Session::~Session() {
   server_.buffer_bytes -= metered_;
-  server_.sessions.erase(id_);
+  server_.leave(id_);
 }
 
 const SessionInfo& Session::info() const {
