@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "conn/error.h"
+#include "conn/spin_option.h"
 
 namespace conn::rdma {
 namespace {
@@ -51,6 +52,9 @@ Settings Settings::from(const Options& o) {
                   "linger",
                   "end-linger",
                   "spin",
+                  "spin-max",
+                  "sleep-cost",
+                  "sleep-latency",
                   "isolation",
                   "comp-vector",
                   "device",
@@ -81,7 +85,7 @@ Settings Settings::from(const Options& o) {
   s.accept_timeout = o.duration("accept-timeout", s.accept_timeout, milliseconds(1), hours(1));
   s.linger = o.duration("linger", s.linger, ae::Duration::zero(), hours(1));
   s.end_linger = EndLinger::parse(o);
-  s.spin = o.duration("spin", s.spin, ae::Duration::zero(), milliseconds(100));
+  s.spin = spin_from(o);
   s.isolation = parse_isolation(o.text("isolation", "auto"));
   if (o.text("comp-vector", "auto") != "auto")
     s.completion_vector = static_cast<int>(o.number("comp-vector", 0, 0, 65535));
