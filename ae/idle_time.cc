@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace ae {
 namespace {
@@ -40,6 +41,7 @@ void IdleTime::set_prices() noexcept {
 }
 
 void IdleTime::begin(TimePoint now) noexcept {
+  if (phase_ == Phase::kSleeping) return;  // it was woken for nothing of ours
   times_.busy += now - busy_since_;
   began_ = looked_ = now;
   phase_ = Phase::kSpinning;
@@ -53,9 +55,11 @@ void IdleTime::begin(TimePoint now) noexcept {
 }
 
 void IdleTime::end_spin(TimePoint now) noexcept {
-  phase_ = Phase::kSleeping;
-  looked_ = slept_since_ = now;
-  cpu_before_ = -1;
+  if (phase_ == Phase::kSpinning) {
+    phase_ = Phase::kSleeping;
+    slept_ = false;
+    looked_ = slept_since_ = now;
+  }
   const bool sample = sampled_ < kSamples || ++sleeps_ % kSampleEvery == 0;
   if (sample && governed() && asked_.sleep_cost == Duration::zero()) cpu_before_ = thread_cpu_ns();
 }
@@ -63,35 +67,39 @@ void IdleTime::end_spin(TimePoint now) noexcept {
 void IdleTime::looked(TimePoint now) noexcept {
   looked_ = now;
   if (phase_ != Phase::kSleeping) return;
-  if (until_ != began_) ++times_.spin_misses;
-  times_.spun += slept_since_ - began_;
-  times_.slept += now - slept_since_;
-  busy_since_ = now;
-  phase_ = Phase::kBusy;
-  if (governed()) governor_.ended(now, SpinGovernor::Found::kSlept);
-  if (cpu_before_ < 0) return;
-  if (const std::int64_t cpu = thread_cpu_ns(); cpu >= cpu_before_) take_sample(cpu - cpu_before_);
+  slept_ = true;
+  const std::int64_t before = std::exchange(cpu_before_, -1);
+  if (before < 0) return;
+  if (const std::int64_t cpu = thread_cpu_ns(); cpu >= before) take_sample(cpu - before);
 }
 
 void IdleTime::found() noexcept {
+  const bool slept = phase_ == Phase::kSleeping && slept_;
   phase_ = Phase::kBusy;
-  ++times_.spin_hits;
-  times_.spun += looked_ - began_;
+  cpu_before_ = -1;
   busy_since_ = looked_;
-  if (governed()) governor_.ended(looked_, SpinGovernor::Found::kSpun);
+  const TimePoint spun_until = slept ? slept_since_ : looked_;
+  times_.spun += spun_until - began_;
+  times_.slept += looked_ - spun_until;
+  if (until_ != began_) ++(slept ? times_.spin_misses : times_.spin_hits);
+  if (!governed()) return;
+  governor_.ended(looked_, slept ? SpinGovernor::Found::kSlept : SpinGovernor::Found::kSpun);
 }
 
 void IdleTime::vetoed() noexcept {
-  if (until_ != began_)
+  if (slept_ || until_ != began_)
     found();
   else
-    drop();
+    drop();  // it neither spun nor slept
 }
 
 void IdleTime::drop() noexcept {
   if (phase_ == Phase::kBusy) return;
+  const TimePoint spun_until = phase_ == Phase::kSleeping ? slept_since_ : looked_;
+  times_.spun += spun_until - began_;
+  times_.slept += looked_ - spun_until;
   phase_ = Phase::kBusy;
-  times_.spun += looked_ - began_;
+  cpu_before_ = -1;
   busy_since_ = looked_;
 }
 

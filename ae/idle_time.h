@@ -35,11 +35,11 @@ class IdleTime {
   /// An idle period has begun, and nothing has come yet.
   bool spinning() const noexcept { return phase_ == Phase::kSpinning; }
   bool waits() const noexcept { return phase_ != Phase::kBusy; }
-  /// There is nothing to do.
+  /// There is nothing to do. No new idle period if the loop was woken and nothing came.
   void begin(TimePoint now) noexcept;
   /// When this spin is over. TimePoint::max(): never.
   TimePoint spins_until() const noexcept { return until_; }
-  /// Nothing has come up to `now`: the loop is about to arm and sleep.
+  /// Nothing has come up to `now`: the loop is about to arm and sleep, or to sleep on.
   void end_spin(TimePoint now) noexcept;
   /// It does not: work came while it armed.
   void vetoed() noexcept;
@@ -47,7 +47,7 @@ class IdleTime {
   void looked(TimePoint now) noexcept;
   /// Work was found, by the last look or at `now`.
   void work_came() noexcept {
-    if (phase_ == Phase::kSpinning) found();
+    if (waits()) found();
   }
   void work_came(TimePoint now) noexcept {
     looked_ = now;
@@ -55,6 +55,9 @@ class IdleTime {
   }
   /// Whether work came will not be known.
   void drop() noexcept;
+  void drop_spin() noexcept {
+    if (spinning()) drop();
+  }
 
   LoopTimes times() const noexcept;
 
@@ -75,6 +78,7 @@ class IdleTime {
   SpinRoom room_;
   SpinEnvironment environment_;
   Phase phase_ = Phase::kBusy;
+  bool slept_ = false;  // kSleeping: it really did
   TimePoint busy_since_{}, began_{}, until_{}, looked_{}, slept_since_{};
   LoopTimes times_;
   std::array<std::int64_t, kSamples> samples_{};

@@ -253,8 +253,9 @@ std::size_t LibevLoop::Impl::process_events(Process flags) {
   const std::size_t ran = core.ran;
   if (!core.owned) ev_ref(core.loop);
   single = true;
-  if (core.ran == ran_before) idle.drop();  // else the next before_sleep() counts what was found
-  do {                                      // looks of a spin are parts of one iteration
+  if (core.ran == ran_before)
+    idle.drop_spin();  // else the next before_sleep() counts what was found
+  do {                 // looks of a spin are parts of one iteration
     ev_run(core.loop, core.allows(kDontWait) ? EVRUN_NOWAIT : EVRUN_ONCE);
   } while (std::exchange(spin_looks, false) && core.ran == ran && !core.aborting());
   single = false;
