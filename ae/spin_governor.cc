@@ -6,7 +6,7 @@ namespace ae {
 namespace {
 
 // A budget has to save this part of the price at least: less is within what the histogram knows.
-constexpr std::int64_t kMargin = 32;
+constexpr std::int64_t kMargin = 8;
 // This part of the gaps has to be within the cap for a probe to have a chance.
 constexpr std::uint32_t kHope = 4;
 
@@ -14,8 +14,8 @@ constexpr std::uint32_t kHope = 4;
 
 void SpinGovernor::set(const Prices& prices) noexcept {
   const bool first = price_ == 0;
-  prices_ = prices;
   const std::int64_t cost = prices.sleep_cost.count(), latency = prices.sleep_latency.count();
+  prices_ = prices;
   price_ = cost + prices.latency_weight * latency;
   cap_ = std::min(cost + 2 * latency, prices.most.count());
   if (first) weight_.back() = kWeight;  // nothing is known: the gaps are long
@@ -42,6 +42,8 @@ SpinGovernor::Duration SpinGovernor::idle_began(TimePoint now) noexcept {
       probe_left_ = kProbeRun;
       ++probes_;
       owed_ = 0;
+      latency_bound_ =
+          std::min(latency_bound_ + latency_bound_ / 8, kNoBound);  // it may have changed
     }
   }
   probing_ = probe_left_ != 0;
@@ -60,8 +62,9 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
     learn(passed);
   } else {
     if (budget_ != 0) settle(-budget_);
+    learn_latency(passed);
     // It came after the spin. Without its own wake-up, which would look like a slow peer.
-    learn(std::max(budget_ + (budget_ != 0 ? 1 : 0), passed - prices_.sleep_latency.count()));
+    learn(std::max(budget_ + (budget_ != 0 ? 1 : 0), passed - latency()));
   }
   if (periods_ < kMostProbePeriods) ++periods_;
   if (probing_ && --probe_left_ == 0) end_probe(now);
@@ -79,6 +82,17 @@ void SpinGovernor::settle(std::int64_t gain) noexcept {
     probe_periods_ = kProbePeriods;
     probe_time_ = kProbeTime.count();
   }
+}
+
+// After a spin in vain the wake-up took what is left of the period at most. Where L was believed to
+// be more, gaps looked short that are not: they are forgotten.
+void SpinGovernor::learn_latency(std::int64_t passed) noexcept {
+  const std::int64_t most = passed - budget_;
+  if (budget_ == 0 || most >= latency()) return;
+  latency_bound_ = (latency() + std::max<std::int64_t>(0, most)) / 2;
+  weight_.fill(0);
+  sum_.fill(0);
+  weight_.back() = kWeight;
 }
 
 void SpinGovernor::learn(std::int64_t gap) noexcept {

@@ -16,6 +16,7 @@
 // each sees a gap that the other's wake-up makes longer. Hence probes: now and then a run of spins,
 // in which the peer can see the short gap and join. A purse bounds what is lost to bad guesses.
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -83,11 +84,17 @@ class SpinGovernor {
   std::int64_t best_budget() const noexcept;
   bool may_probe(TimePoint now) noexcept;
   void learn(std::int64_t gap) noexcept;
+  void learn_latency(std::int64_t passed) noexcept;
+  std::int64_t latency() const noexcept {
+    return std::min(latency_bound_, std::int64_t{prices_.sleep_latency.count()});
+  }
   void settle(std::int64_t gain) noexcept;
   void end_probe(TimePoint now) noexcept;
 
   Prices prices_;
   std::int64_t price_ = 0, cap_ = 0;
+  static constexpr std::int64_t kNoBound = std::int64_t{1} << 40;
+  std::int64_t latency_bound_ = kNoBound;  // a wake-up was seen to take no longer
   bool allowed_ = true, idle_ = false, probing_ = false;
   std::int64_t budget_ = 0;
   TimePoint began_{};

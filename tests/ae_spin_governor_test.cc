@@ -115,7 +115,7 @@ TEST_CASE("spin governor: constant gaps have the budget that covers them, or non
   };
   // C = L = 11 us and no price of latency: to spin pays below 11 us.
   const auto row = GENERATE(Row{500ns, 1us}, Row{2us, 2us}, Row{3us, 3us}, Row{5us, 6us},
-                            Row{8us, 8us}, Row{10us, 12us}, Row{11us, 0us}, Row{15us, 0us},
+                            Row{8us, 8us}, Row{9us, 12us}, Row{11us, 0us}, Row{15us, 0us},
                             Row{30us, 0us}, Row{200us, 0us}, Row{5ms, 0us});
   CAPTURE(us(row.gap));
   Idler idler;
@@ -175,11 +175,11 @@ TEST_CASE("spin governor: probes come where they could help, ever more rarely", 
   Idler idler;
   SECTION("a peer that is slow by itself") {
     std::vector<int> at;
-    for (int i = 0; i < 100000; ++i) {
+    for (int i = 0; i < 700000; ++i) {
       const std::uint64_t before = idler.governor.probes();
       const Duration budget = idler.period(30us);
       if (idler.governor.probes() != before) at.push_back(i);
-      if (budget != 0us) CHECK(budget == idler.governor.cap());
+      if (budget != 0us) REQUIRE(budget == idler.governor.cap());
     }
     REQUIRE(at.size() >= 4);
     CHECK(at.size() <= 10);

@@ -103,6 +103,12 @@ struct Ends {
     std::printf("spin server=%s client=%s: p50 %.1f us, CPU %.1f and %.1f us, %zu wakes of %zu\n",
                 setup.server.c_str(), setup.client.c_str(), figures.p50, figures.server,
                 figures.client, static_cast<std::size_t>(figures.server_wakes), requests);
+    for (const std::size_t end : {0u, 1u}) {
+      const ae::LoopTimes t = processors.loop(end).times();
+      std::printf("  %zu: hits %llu misses %llu probes %llu spun %.1f cost %.1f\n", end,
+                  (unsigned long long)t.spin_hits, (unsigned long long)t.spin_misses,
+                  (unsigned long long)t.spin_probes, us(t.spun), us(t.sleep_cost));
+    }
     return figures;
   }
 
