@@ -42,8 +42,6 @@ SpinGovernor::Duration SpinGovernor::idle_began(TimePoint now) noexcept {
       probe_left_ = kProbeRun;
       ++probes_;
       owed_ = 0;
-      latency_bound_ =
-          std::min(latency_bound_ + latency_bound_ / 8, kNoBound);  // it may have changed
     }
   }
   probing_ = probe_left_ != 0;

@@ -93,8 +93,7 @@ class SpinGovernor {
 
   Prices prices_;
   std::int64_t price_ = 0, cap_ = 0;
-  static constexpr std::int64_t kNoBound = std::int64_t{1} << 40;
-  std::int64_t latency_bound_ = kNoBound;  // a wake-up was seen to take no longer
+  std::int64_t latency_bound_ = INT64_MAX;  // a wake-up was seen to take no longer
   bool allowed_ = true, idle_ = false, probing_ = false;
   std::int64_t budget_ = 0;
   TimePoint began_{};
