@@ -33,6 +33,10 @@ enum Mask : unsigned {
   /// With kWritable: if the descriptor is readable and writable in one iteration, the write
   /// handler runs first (Redis's AE_BARRIER).
   kBarrier = 4,
+  /// The descriptor is certain to stay open until its last event is removed, so the loop need not
+  /// look whether it is: a system call less where interest begins or changes. A closed one may end
+  /// the process then. Holds for both directions, and not at all if one of them comes without it.
+  kTrusted = 8,
 };
 constexpr Mask operator|(Mask a, Mask b) {
   return static_cast<Mask>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
@@ -40,7 +44,7 @@ constexpr Mask operator|(Mask a, Mask b) {
 constexpr Mask operator&(Mask a, Mask b) {
   return static_cast<Mask>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
 }
-constexpr Mask operator~(Mask a) { return static_cast<Mask>(~static_cast<unsigned>(a) & 7u); }
+constexpr Mask operator~(Mask a) { return static_cast<Mask>(~static_cast<unsigned>(a) & 15u); }
 
 /// What one call of process_events() may do.
 enum Process : unsigned {
@@ -118,6 +122,9 @@ class LoopLocal {
   LoopLocal(const LoopLocal&) = delete;
   LoopLocal& operator=(const LoopLocal&) = delete;
   virtual ~LoopLocal() = default;
+  /// In a child of fork() that goes on with the loop, when it says so: what is shared with the
+  /// parent is replaced.
+  virtual void after_fork() noexcept {}
 };
 
 /// Posts to a loop that may be gone. Copyable; every member may be used from any thread.
@@ -152,7 +159,8 @@ class EventLoop {
   virtual ~EventLoop() = default;
 
   // --- file events -------------------------------------------------------------------------------
-  /// Sets `handler` for each direction in `mask` (kReadable, kWritable, either with kBarrier) and
+  /// Sets `handler` for each direction in `mask` (kReadable, kWritable, either with kBarrier
+  /// or kTrusted) and
   /// leaves the other direction alone. Borrows `fd`: remove the events before closing it.
   /// Throws LoopError for a negative fd, an empty mask or an empty handler. The handlers of a
   /// descriptor that turns out to be closed run once, so that their next call fails, and are
@@ -161,12 +169,22 @@ class EventLoop {
   /// Removes the directions in `mask`. No-op where none is set. A handler that is already due in
   /// this iteration does not run.
   virtual void remove_file_event(int fd, Mask mask) = 0;
+  /// Without kTrusted.
   virtual Mask file_events(int fd) const = 0;
 
   // --- time events -------------------------------------------------------------------------------
   /// Calls `handler` not earlier than `delay` from now, by the monotonic clock: from the real now,
   /// which in a slow handler is later than now(). A handler that throws is not called again.
   virtual TimerId add_time_event(Duration delay, TimeHandler handler) = 0;
+  /// Not earlier than `when`. Spares a look at the clock where the time is at hand: now() + 5s. One
+  /// whose time is over runs in the next iteration.
+  virtual TimerId add_time_event(TimePoint when, TimeHandler handler) = 0;
+  /// Moves an event, to an earlier or a later time, as if it had been removed and added; also one
+  /// that is due. Cheaper than that, most of all where it becomes later: made for time-outs that
+  /// each message starts anew. Negative delays count as 0. False if there is no such event (any
+  /// more). From inside its own handler: stronger than what that returns.
+  virtual bool again(TimerId id, Duration delay) noexcept = 0;
+  virtual bool again(TimerId id, TimePoint when) noexcept = 0;
   /// False if there is no such event (any more). From inside its own handler: it is not re-armed.
   virtual bool remove_time_event(TimerId id) = 0;
 

@@ -37,8 +37,8 @@ class HandlerSlot<void(Args...)> {
   template <class... Actual>
   void run(Actual&&... args) {
     if (!fn_) return;
-    Restore restore{*this, std::move(fn_), version_};
-    fn_ = nullptr;
+    Restore restore{*this, {}, version_};
+    restore.running.swap(fn_);
     restore.running(std::forward<Actual>(args)...);
   }
 
@@ -48,7 +48,7 @@ class HandlerSlot<void(Args...)> {
     Function running;
     std::uint32_t version;
     ~Restore() {
-      if (slot.version_ == version) slot.fn_ = std::move(running);
+      if (slot.version_ == version) slot.fn_.swap(running);
     }
   };
 

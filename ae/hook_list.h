@@ -37,10 +37,7 @@ class HookList {
 
   /// Hooks that are added meanwhile wait for the next call; removed ones do not run any more.
   void run() {
-    if (empty()) return;
-    const Running guard(*this);
-    const std::size_t count = hooks_.size();
-    for (std::size_t i = 0; i < count; ++i) hooks_[i]->slot.run();
+    if (!empty()) run_all();
   }
 
   /// Not while hooks run.
@@ -65,6 +62,12 @@ class HookList {
     }
     HookList& list;
   };
+
+  void run_all() {
+    const Running guard(*this);
+    const std::size_t count = hooks_.size();
+    for (std::size_t i = 0; i < count; ++i) hooks_[i]->slot.run();
+  }
 
   void drop_removed() {
     std::erase_if(hooks_, [](const auto& hook) { return hook->id == kRemoved; });

@@ -54,6 +54,7 @@ class LibevCore {
     }
     --depth_;
   }
+  bool has_error() const noexcept { return error_ != nullptr; }
   std::exception_ptr take_error() noexcept { return std::exchange(error_, nullptr); }
 
   /// Something of ours needs one more iteration: a borrowed loop that runs out of watchers stays

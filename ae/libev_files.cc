@@ -36,6 +36,7 @@ void LibevFiles::add(int fd, Mask mask, FileHandler handler) {
   if (directions == 0) throw LoopError("a file event needs kReadable or kWritable");
   if (!handler) throw LoopError("a file event needs a handler");
   File& file = get(fd);
+  file.trusted = (mask & kTrusted) != 0 && (file.trusted || wanted(file) == 0);
   if ((mask & kBarrier) != 0) {
     file.barrier = true;
   } else if ((directions & EV_WRITE) != 0) {
@@ -97,12 +98,13 @@ void LibevFiles::run_broken() {
   }
 }
 
-// The child has epoll instances of its own from now on; what it closed meanwhile is found by
-// sync().
+// The child has epoll instances of its own from now on; what it closed meanwhile, of whatever it
+// was said, is found by sync().
 void LibevFiles::after_fork() {
   for (const auto& file : files_) {
     if (!file || wanted(*file) == 0) continue;
     ev_io_stop(core_.loop, &file->io);
+    file->trusted = false;
     mark_dirty(*file);
   }
 }
@@ -166,7 +168,7 @@ void LibevFiles::sync(File& file) {
   if (want == have || want == 0) return;  // without interest remove() has stopped it
   const int fd = file.io.fd;
   ev_io_stop(core_.loop, &file.io);
-  if (!is_open(fd)) {
+  if (!file.trusted && !is_open(fd)) {
     if (!std::exchange(file.broken, true)) file.next_broken = std::exchange(broken_, &file);
     return;
   }
@@ -186,26 +188,22 @@ void LibevFiles::dispatch(File& file, int revents) {
 }
 
 void LibevFiles::run_handlers(File& file, int revents) {
-  const int fd = file.io.fd;
-  const auto read_removals = file.read_removals;
-  const auto write_removals = file.write_removals;
-  const auto run_read = [&] {
-    if ((revents & EV_READ) == 0 || !file.read || file.read_removals != read_removals) return;
-    core_.count_handler();
-    file.read.run(fd, kReadable);
-  };
-  const auto run_write = [&] {
-    if ((revents & EV_WRITE) == 0 || !file.write || file.write_removals != write_removals) return;
-    core_.count_handler();
-    file.write.run(fd, kWritable);
-  };
-  if (file.barrier) {
-    run_write();
-    run_read();
-  } else {
-    run_read();
-    run_write();
+  if ((revents & kBoth) != kBoth) {
+    run(file, (revents & EV_READ) != 0 ? kReadable : kWritable);
+    return;
   }
+  const Mask second = file.barrier ? kReadable : kWritable;
+  const auto& removals = second == kReadable ? file.read_removals : file.write_removals;
+  const auto before = removals;
+  run(file, file.barrier ? kWritable : kReadable);
+  if (removals == before) run(file, second);
+}
+
+void LibevFiles::run(File& file, Mask direction) {
+  auto& slot = direction == kReadable ? file.read : file.write;
+  if (!slot) return;
+  core_.count_handler();
+  slot.run(file.io.fd, direction);
 }
 
 // libev has stopped the watcher, or never got it. The handlers have run once; who did not remove

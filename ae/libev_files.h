@@ -50,8 +50,9 @@ class LibevFiles {
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
     bool barrier = false;
-    bool dirty = false;   // true exactly while it stands in the list of dirty_
-    bool broken = false;  // true exactly while it stands in the list of broken_
+    bool trusted = false;  // kTrusted
+    bool dirty = false;    // true exactly while it stands in the list of dirty_
+    bool broken = false;   // true exactly while it stands in the list of broken_
     LibevFiles* owner = nullptr;
     File* next_dirty = nullptr;
     File* next_broken = nullptr;
@@ -68,6 +69,7 @@ class LibevFiles {
   void sync(File& file);
   void dispatch(File& file, int revents);
   void run_handlers(File& file, int revents);
+  void run(File& file, Mask direction);
   void after_error(File& file);
 
   LibevCore& core_;

@@ -1,7 +1,8 @@
 // One iteration, as libev sees it. Where each part of it runs decides what is promised:
 //
 //   ev_prepare, lowest priority   deferred objects go -> sources' pending work -> before_sleep
-//                                 hooks -> flush -> spin, arm, or veto -> file interest to libev
+//                                 hooks -> flush -> spin, arm, or veto -> file interest and the
+//                                 next timer's time to libev
 //                                 (a spin goes on after each look at descriptors and timers)
 //   (libev sleeps, or polls while the veto's ev_idle is active)
 //   ev_check, highest priority    after_sleep hooks
@@ -54,6 +55,10 @@ constexpr std::size_t kPostsKept = 16384;
 
 [[noreturn]] void throw_errno(const char* what) {
   throw std::system_error(errno != 0 ? errno : EMFILE, std::generic_category(), what);
+}
+
+[[noreturn]] void throw_reentry(const char* what) {
+  throw LoopError(std::string(what) + " called from inside a handler of its own loop");
 }
 
 struct LoopDeleter {
@@ -225,13 +230,11 @@ void LibevLoop::Impl::shut_down() {
 // --- running -------------------------------------------------------------------------------------
 
 void LibevLoop::Impl::refuse_reentry(const char* what) const {
-  if (core.in_handler() || ev_depth(core.loop) != 0) {
-    throw LoopError(std::string(what) + " called from inside a handler of its own loop");
-  }
+  if (core.in_handler() || ev_depth(core.loop) != 0) throw_reentry(what);
 }
 
 void LibevLoop::Impl::rethrow() {
-  if (const auto error = core.take_error()) std::rethrow_exception(error);
+  if (core.has_error()) std::rethrow_exception(core.take_error());
 }
 
 void LibevLoop::Impl::run() {
@@ -276,6 +279,8 @@ void LibevLoop::Impl::stop() noexcept {
 void LibevLoop::Impl::before_sleep() {
   if (serving) {  // the host runs its loop from inside one of our phases: keep it awake, no more
     files.sync();
+    timers.sync();
+    if (timers.has_due()) core.start_unreferenced(ev_check_start, core.tail);
     set_sleep(false);
     return;
   }
@@ -292,8 +297,13 @@ void LibevLoop::Impl::before_sleep() {
     core.start_unreferenced(ev_check_start, check);
     may_sleep = false;
   }
-  // Their wake-up may still be on the way: the posts belong to this iteration all the same.
-  if (!may_sleep && posts_waiting()) core.start_unreferenced(ev_check_start, core.tail);
+  timers.sync();
+  if (timers.has_due() && core.allows(kTimeEvents)) may_sleep = false;
+  // Nothing else asks for the tail: the posts' wake-up may still be on the way, and libev does not
+  // know of timers that are due already.
+  if (!may_sleep && (posts_waiting() || timers.has_due())) {
+    core.start_unreferenced(ev_check_start, core.tail);
+  }
   set_sleep(may_sleep);
   time_known = false;
   ran_before = core.ran;
@@ -450,8 +460,15 @@ void LibevLoop::remove_file_event(int fd, Mask mask) { impl_->files.remove(fd, m
 Mask LibevLoop::file_events(int fd) const { return impl_->files.events(fd); }
 
 TimerId LibevLoop::add_time_event(Duration delay, TimeHandler handler) {
-  return impl_->timers.add(delay, std::move(handler));
+  return impl_->timers.add(delay, handler);
 }
+TimerId LibevLoop::add_time_event(TimePoint when, TimeHandler handler) {
+  return impl_->timers.add(when, handler);
+}
+bool LibevLoop::again(TimerId id, Duration delay) noexcept {
+  return impl_->timers.again(id, delay);
+}
+bool LibevLoop::again(TimerId id, TimePoint when) noexcept { return impl_->timers.again(id, when); }
 bool LibevLoop::remove_time_event(TimerId id) { return impl_->timers.remove(id); }
 
 HookId LibevLoop::add_before_sleep(std::function<void()> hook) {
@@ -496,6 +513,8 @@ std::exception_ptr LibevLoop::take_exception() noexcept { return impl_->core.tak
 void LibevLoop::after_fork() noexcept {
   ev_loop_fork(impl_->core.loop);
   impl_->files.after_fork();
+  for (const auto& local : impl_->locals)
+    if (local.object) local.object->after_fork();
 }
 
 }  // namespace ae

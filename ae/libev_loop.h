@@ -25,6 +25,9 @@ class LibevLoop final : public EventLoop {
   void remove_file_event(int fd, Mask mask) override;
   Mask file_events(int fd) const override;
   TimerId add_time_event(Duration delay, TimeHandler handler) override;
+  TimerId add_time_event(TimePoint when, TimeHandler handler) override;
+  bool again(TimerId id, Duration delay) noexcept override;
+  bool again(TimerId id, TimePoint when) noexcept override;
   bool remove_time_event(TimerId id) override;
   HookId add_before_sleep(std::function<void()> hook) override;
   HookId add_after_sleep(std::function<void()> hook) override;

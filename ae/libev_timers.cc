@@ -1,101 +1,60 @@
 #include "ae/libev_timers.h"
 
-#include <utility>
+#include <chrono>
 
 namespace ae {
 namespace {
 
-// libev keeps time in doubles; this is more than they lose in a year of uptime, so that no timer
-// is early.
+// libev keeps time in doubles; this is more than they lose in a year of uptime, so that its timer
+// is not early.
 constexpr double kRounding = 20e-9;
-
-double seconds(Duration delay) {
-  return delay <= Duration::zero() ? 0.0 : static_cast<double>(delay.count()) * 1e-9 + kRounding;
-}
 
 }  // namespace
 
-TimerId LibevTimers::add(Duration delay, TimeHandler handler) {
-  if (!handler) throw LoopError("a time event needs a handler");
-  const TimerId id = ++last_id_;
-  Event& event = events_[id];
-  event.id = id;
-  event.handler = std::move(handler);
-  event.owner = this;
-  ev_init(&event.timer, &LibevTimers::on_expiry);
-  event.timer.data = &event;
-  arm(event, delay);
-  return id;
-}
-
-bool LibevTimers::remove(TimerId id) {
-  const auto at = events_.find(id);
-  if (at == events_.end()) return false;
-  Event& event = at->second;
-  if (event.running) return !std::exchange(event.removed, true);
-  forget(id);
-  return true;
+LibevTimers::LibevTimers(LibevCore& core) : core_(core) {
+  ev_init(&timer_, &LibevTimers::on_expiry);
+  timer_.data = this;
 }
 
 void LibevTimers::run_due(std::size_t limit) {
-  for (; limit != 0 && has_due(); --limit) {
-    Event& event = static_cast<Event&>(*due_.next);
-    unlink(event);
-    fire(event);
+  // Without a look at the clock where no time can be over.
+  expired_ = queue_.collect(expired_ ? std::chrono::steady_clock::now() : TimePoint::min(), limit);
+  for (; limit != 0 && queue_.has_collected(); --limit) {
+    core_.count_handler();
+    queue_.run_one();
   }
 }
 
 void LibevTimers::clear() {
-  while (!events_.empty()) forget(events_.begin()->first);
+  queue_.clear();
+  sync();
 }
 
 void LibevTimers::on_expiry(struct ev_loop*, ev_timer* timer, int) {
-  Event& event = *static_cast<Event*>(timer->data);
-  Link& due = event.owner->due_;
-  event.prev = due.prev;
-  event.next = &due;
-  due.prev->next = &event;
-  due.prev = &event;
-  event.owner->core_.queue_tail();
+  LibevTimers& self = *static_cast<LibevTimers*>(timer->data);
+  self.expired_ = true;
+  self.core_.queue_tail();
 }
 
-void LibevTimers::unlink(Event& event) noexcept {
-  event.prev->next = event.next;
-  event.next->prev = event.prev;
-  event.prev = event.next = &event;
-}
-
-// From the real time, not from the time of the iteration: a handler that took long must not make
-// the timers early that it adds.
-void LibevTimers::arm(Event& event, Duration delay) noexcept {
+void LibevTimers::sync_timer() {
+  if (!queue_.has_waiting()) {
+    expired_ = false;
+    ev_timer_stop(core_.loop, &timer_);
+    return;
+  }
+  if (expired_) return;
+  const TimePoint next = queue_.next();
+  if (ev_is_active(&timer_) && next == set_for_) return;
+  ev_timer_stop(core_.loop, &timer_);
+  const TimePoint now = std::chrono::steady_clock::now();
+  if (next <= now) {
+    expired_ = true;
+    return;
+  }
   ev_now_update(core_.loop);
-  ev_timer_set(&event.timer, seconds(delay), 0.0);
-  ev_timer_start(core_.loop, &event.timer);
-}
-
-void LibevTimers::fire(Event& event) {
-  core_.count_handler();
-  event.running = true;
-  Duration next = kNoMore;
-  try {
-    next = event.handler();
-  } catch (...) {
-    forget(event.id);
-    throw;
-  }
-  event.running = false;
-  if (event.removed || next == kNoMore) {
-    forget(event.id);
-  } else {
-    arm(event, next);
-  }
-}
-
-void LibevTimers::forget(TimerId id) {
-  auto node = events_.extract(id);  // first: what the handler owns may come back here as it dies
-  Event& event = node.mapped();
-  ev_timer_stop(core_.loop, &event.timer);
-  unlink(event);
+  ev_timer_set(&timer_, static_cast<double>((next - now).count()) * 1e-9 + kRounding, 0.0);
+  ev_timer_start(core_.loop, &timer_);
+  set_for_ = next;
 }
 
 }  // namespace ae

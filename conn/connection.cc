@@ -7,6 +7,7 @@
 #include <climits>
 #include <mutex>
 
+#include "conn/close_watch.h"
 #include "conn/connection_set.h"
 #include "conn/connection_type.h"
 #include "conn/in_place_state.h"
@@ -109,6 +110,7 @@ Connection::~Connection() {
 }
 
 void Connection::leave_set() noexcept {
+  if (close_watch_) close_watch_->unqueue();
   if (set_link_ != nullptr) {
     *set_link_ = set_next_;
     if (set_next_ != nullptr) set_next_->set_link_ = set_link_;
@@ -129,6 +131,7 @@ void Connection::close() noexcept {
   on_connect_.clear();
   on_read_.clear();
   on_write_.clear();
+  close_watch_.reset();
   reserved_ = false;
   if (in_place_ != nullptr && events_wanted() && in_place_->begin_drain()) return;
   closing_ = true;
@@ -168,6 +171,7 @@ void Connection::move_to(State next) {
   state_ = next;
   if (next == State::kClosed && in_place_ != nullptr)
     in_place_->drop(std::make_error_code(std::errc::broken_pipe));
+  queue_close();
 }
 
 void Connection::fail(Failure failure) {
@@ -178,6 +182,7 @@ void Connection::fail(Failure failure) {
   move_to(State::kError);
   if (counters_ != nullptr) ++counters_->failed;
   if (in_place_ != nullptr) in_place_->drop(failure_.code);
+  queue_close();
 }
 
 // --- connecting ----------------------------------------------------------------------------------
@@ -258,11 +263,7 @@ ssize_t Connection::read(void* buffer, std::size_t size) {
   }
   const ssize_t n = ahead ? static_cast<ssize_t>(in_place_->read(buffer, size))
                           : do_read(buffer, std::min<std::size_t>(size, SSIZE_MAX));
-  if (n > 0) {
-    count_read(static_cast<std::size_t>(n));
-  } else if (n < 0 && state_ == State::kError) {
-    read_told_ = true;
-  }
+  finish_read(n);
   return n;
 }
 
@@ -280,11 +281,7 @@ ssize_t Connection::readv(const iovec* vectors, int count) {
   } else {
     n = do_readv(vectors, count);
   }
-  if (n > 0) {
-    count_read(static_cast<std::size_t>(n));
-  } else if (n < 0 && state_ == State::kError) {
-    read_told_ = true;
-  }
+  finish_read(n);
   return n;
 }
 
@@ -298,6 +295,16 @@ ssize_t Connection::do_readv(const iovec* vectors, int count) {
     if (static_cast<std::size_t>(n) < vectors[i].iov_len) break;
   }
   return all;
+}
+
+void Connection::finish_read(ssize_t n) noexcept {
+  if (n > 0) {
+    count_read(static_cast<std::size_t>(n));
+  } else if (n == 0) {
+    peer_gone();
+  } else if (state_ == State::kError) {
+    read_told_ = true;
+  }
 }
 
 void Connection::count_read(std::size_t size) noexcept {
@@ -442,7 +449,9 @@ View Connection::peek(std::size_t together) {
       if (n > 0) return view;
       if (n == 0) errno = 0;
       if (n == 0 || errno != EMSGSIZE) {
-        if (n < 0 && state_ == State::kError) read_told_ = true;
+        const int err = errno;
+        finish_read(n);
+        errno = err;
         return {};
       }
     }
@@ -586,6 +595,38 @@ void Connection::tell_transport(Slot& changed) {
   }
 }
 
+void Connection::set_close_handler(Handler handler) {
+  if (given_up_) return;
+  std::unique_ptr<CloseWatch> before;  // what it owns may come back here as it dies
+  if (!handler) {
+    before = std::move(close_watch_);
+  } else {
+    if (!close_watch_) {
+      if (set_ != nullptr) (void)set_->due_to_close(*loop_);
+      close_watch_ = std::make_unique<CloseWatch>(*this);
+    }
+    close_watch_->handler.swap(handler);
+    queue_close();
+  }
+  if (!events_wanted() || gone()) return;
+  try {
+    handlers_changed();
+  } catch (...) {
+    before = std::move(close_watch_);  // nobody would call it
+    throw;
+  }
+}
+
+void Connection::peer_gone() noexcept {
+  peer_gone_ = true;
+  queue_close();
+}
+
+void Connection::queue_close() noexcept {
+  if (!close_watch_ || set_ == nullptr || !gone()) return;
+  if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*close_watch_);
+}
+
 // --- moving to another loop ----------------------------------------------------------------------
 
 bool Connection::do_rebind(ae::EventLoop&) {
@@ -650,6 +691,7 @@ void Connection::arrive(ae::EventLoop& loop) noexcept {
   try {
     set_ = &ConnectionSet::of(loop);
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
+    if (close_watch_) (void)set_->due_to_close(loop);
     set_->add(*this);  // only its own thread may touch it
   } catch (const std::bad_alloc&) {
     if (!given_up_) fail(out_of_memory());
@@ -657,6 +699,7 @@ void Connection::arrive(ae::EventLoop& loop) noexcept {
     return;
   }
   try {
+    queue_close();
     counters_ = &set_->counters(type_);
     ++counters_->open;
     if (events_wanted()) handlers_changed();

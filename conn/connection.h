@@ -29,6 +29,7 @@
 
 namespace conn {
 
+class CloseWatch;
 class ConnectionSet;
 class ConnectionType;
 class InPlace;
@@ -95,6 +96,10 @@ class Connection : public ae::Deferred {
   /// then.
   void set_read_handler(Handler handler);
   void set_write_handler(Handler handler, Barrier barrier = Barrier::kNo);
+  /// Runs once, from the loop, when it is known that the peer has closed (its shutdown() counts) or
+  /// that a connection which stood has failed; nobody need read for that. What came before can
+  /// still be read. Set later than that, it runs in the next iteration.
+  void set_close_handler(Handler handler);
   bool has_read_handler() const noexcept { return static_cast<bool>(on_read_); }
   bool has_write_handler() const noexcept;
 
@@ -178,11 +183,15 @@ class Connection : public ae::Deferred {
   virtual bool reserves_in_place() const noexcept { return false; }
   virtual std::span<std::byte> do_reserve(std::size_t /*size*/) { return {}; }
   virtual void do_commit(std::size_t /*size*/) noexcept {}
-  /// Takes all of the bytes, and calls references_done() when it needs them no more; or -1: EAGAIN,
-  /// not now (handlers are called when it is worth another try, as for do_writev()); EOPNOTSUPP,
-  /// they are to be written by do_writev().
+  /// Whether do_send() may take these bytes. False where it is sure to refuse them: they leave with
+  /// what is written before and after them then.
+  virtual bool sends_in_place(const Outgoing& /*bytes*/) const noexcept { return true; }
+  /// Takes all of the bytes, and calls references_done() when it needs them no more; or fewer, and
+  /// the rest comes in the next call, before anything else; or -1: EAGAIN, not now (handlers are
+  /// called when it is worth another try, as for do_writev()); EOPNOTSUPP, all of them are to be
+  /// written by do_writev(). A rest that never comes (the connection ends) is the end of it, too.
   virtual ssize_t do_send(const Outgoing& bytes);
-  /// A handler was set or removed (in on_read_, on_write_, barrier_).
+  /// A handler was set or removed (in on_read_, on_write_, barrier_, close_wanted()).
   virtual void handlers_changed() = 0;
   virtual int do_shutdown() = 0;
   /// Hands what write() took to the layer below or the device, waiting until `until` at most, and
@@ -234,6 +243,11 @@ class Connection : public ae::Deferred {
   Alive dispatch_write();
   /// Whether somebody wants to know that there is room to write: ask this instead of on_write_.
   bool write_wanted() const noexcept { return on_write_ || output_blocked_; }
+  /// Whether somebody waits for peer_gone(): worth a look at what nobody reads.
+  bool close_wanted() const noexcept { return close_watch_ != nullptr && !gone(); }
+  /// It is known that the peer sends nothing more, whether or not all has been read. Runs nothing.
+  /// The base knows by itself of failures and of the end of stream that a read found.
+  void peer_gone() noexcept;
   /// The only way states change; the first failure stays.
   void move_to(State next);
   void fail(Failure failure);
@@ -271,6 +285,7 @@ class Connection : public ae::Deferred {
   Barrier barrier_ = Barrier::kNo;
 
  private:
+  friend class CloseWatch;
   friend class ConnectionSet;
   friend class InPlace;
   struct Running {  // counts the handlers of this connection that are on the stack
@@ -281,11 +296,14 @@ class Connection : public ae::Deferred {
     std::uint8_t& depth;
   };
   void tell_transport(Slot& changed);
+  bool gone() const noexcept { return peer_gone_ || died_ || state_ == State::kClosed; }
+  void queue_close() noexcept;
   void abandon() noexcept;
   void leave_set() noexcept;
   void arrive(ae::EventLoop& loop) noexcept;
   ssize_t refuse(ae::Mask direction) noexcept;
   ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
+  void finish_read(ssize_t n) noexcept;
   void count_read(std::size_t size) noexcept;
   void count_written(std::size_t size) noexcept;
   bool may_send() noexcept;
@@ -298,14 +316,17 @@ class Connection : public ae::Deferred {
   ConnectionSet* set_;           // null on the way to another loop and after the loop's end
   LoopCounters* counters_;       // the same
   InPlace* in_place_ = nullptr;  // while bytes wait that were read ahead, or are to be sent
+  std::unique_ptr<CloseWatch> close_watch_;  // while there is a close handler
   State state_ = State::kNone;
   std::uint8_t running_ = 0;     // handlers on the stack
   bool given_up_ = false;        // close() was called
   bool closing_ = false;         // and do_close(): nothing that was committed waits any more
   bool output_blocked_ = false;  // committed bytes wait for room
   bool reserved_ = false;        // between reserve() and commit()
+  bool reads_fill_ = false;      // peek() found as much as there was room for
   bool released_ = false;        // the loop's deferred list owns this object
   bool died_ = false;            // failed after it had been connected
+  bool peer_gone_ = false;       // its end of stream is known, and may still be unread
   bool read_told_ = false;       // a read() (or write()) has returned the failure
   bool write_told_ = false;
   Failure failure_;

@@ -1,5 +1,6 @@
 #include "conn/connection_set.h"
 
+#include "conn/close_watch.h"
 #include "conn/in_place_state.h"
 
 #include <algorithm>
@@ -30,6 +31,13 @@ InPlacePool& ConnectionSet::in_place(ae::EventLoop& loop) {
   if (!in_place_) in_place_ = std::make_unique<InPlacePool>(loop);
   return *in_place_;
 }
+
+ReadyList& ConnectionSet::due_to_close(ae::EventLoop& loop) {
+  if (!due_to_close_) due_to_close_ = std::make_unique<DueToClose>(loop);
+  return *due_to_close_;
+}
+
+ReadyList* ConnectionSet::due_to_close() noexcept { return due_to_close_.get(); }
 
 ConnectionSet::~ConnectionSet() {
   loop_ends();

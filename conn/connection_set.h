@@ -13,7 +13,9 @@
 
 namespace conn {
 
+class DueToClose;
 class InPlacePool;
+class ReadyList;
 
 /// Is told, once, that its loop is about to go: everything on the loop still works.
 class LoopEndWatcher {
@@ -53,6 +55,9 @@ class ConnectionSet final : public ae::LoopLocal {
   LoopCounters& counters(const ConnectionType& type) { return counters_[&type]; }
   /// For bytes that are read and sent in place; made at first use. Throws std::bad_alloc.
   InPlacePool& in_place(ae::EventLoop& loop);
+  /// Close handlers to run; made at first use. Throws std::bad_alloc.
+  ReadyList& due_to_close(ae::EventLoop& loop);
+  ReadyList* due_to_close() noexcept;  ///< null: nobody has asked for it
 
   /// Ends every connection of `type`, as the loop's end would, and drains all of them before. For a
   /// transport whose own per-loop state may go before this set does: the loop destroys its locals
@@ -67,6 +72,7 @@ class ConnectionSet final : public ae::LoopLocal {
   const pid_t owner_ = getpid();
   bool drained_ = false;
   std::unique_ptr<InPlacePool> in_place_;
+  std::unique_ptr<DueToClose> due_to_close_;
   std::map<const ConnectionType*, LoopCounters> counters_;  // a map, for its stable addresses
 };
 

@@ -41,7 +41,7 @@ void InPlacePool::release(InPlace* state) noexcept {
 /// Room behind the unread bytes, so that there can be `together` of them in one piece.
 bool InPlace::make_room(std::size_t together) noexcept {
   if (unread_ == nullptr) {
-    unread_ = pool_->chunks().acquire(together);
+    unread_ = pool_->chunks().acquire(connection_->reads_fill_ ? ChunkPool::kLarge : together);
     return unread_ != nullptr;
   }
   if (unread_->size - unread_->begin >= together && unread_->room() != 0) return true;
@@ -77,10 +77,16 @@ View InPlace::peek(std::size_t together) {
         room = std::min(room, std::max(together - unread(), unread()));
       const ssize_t n = connection_->do_read(unread_->data() + unread_->end, room);
       if (n > 0) {
+        // Who fills a small chunk has more to say, who does not fill a quarter of it has not.
+        if (static_cast<std::size_t>(n) == room)
+          connection_->reads_fill_ = true;
+        else if (static_cast<std::size_t>(n) < ChunkPool::kSmall / 4)
+          connection_->reads_fill_ = false;
         unread_->end += static_cast<std::uint32_t>(n);
         continue;
       }
       const int err = n == 0 ? 0 : errno;
+      if (n == 0) connection_->peer_gone();
       if (err == EINTR) continue;
       if (unread() == 0) {
         if (err != 0 && connection_->state_ == State::kError) connection_->read_told_ = true;

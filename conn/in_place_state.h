@@ -92,6 +92,7 @@ class InPlace {
     const Memory* memory = nullptr;
     std::error_code error;
     Stage stage = Stage::kWaiting;
+    bool begun = false;  ///< do_send() took a part of it, or all
   };
 
   std::size_t run_reading();
@@ -127,7 +128,8 @@ class InPlace {
   std::array<Segment, kSegments> segments_;
   // Of segments_, modulo its size: done from first_ on, handed on before next_.
   std::size_t first_ = 0, next_ = 0, last_ = 0;
-  ae::TimerId timer_ = 0;  // of close()
+  std::size_t done_early_ = 0;  // references, before do_send() has returned
+  ae::TimerId timer_ = 0;       // of close()
   bool shutdown_due_ = false;
   bool busy_ = false;  // functions of this object are on the stack
   Item<&InPlace::run_reading> reading_{*this};

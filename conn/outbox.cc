@@ -72,8 +72,9 @@ void InPlace::commit(std::size_t size) noexcept {
 
 bool InPlace::send(const Outgoing& bytes) noexcept {
   if (full()) return false;
+  const Stage stage = connection_->sends_in_place(bytes) ? Stage::kWaiting : Stage::kRefused;
   at(last_++) = {bytes.bytes.data(), bytes.bytes.size(), nullptr, bytes.release,
-                 bytes.context,      bytes.memory,       {},      Stage::kWaiting};
+                 bytes.context,      bytes.memory,       {},      stage};
   queue_sending();
   return true;
 }
@@ -85,9 +86,17 @@ bool InPlace::offer_reference() {
   Segment& segment = at(next_);
   const Outgoing bytes{
       {segment.data, segment.size}, segment.release, segment.context, segment.memory};
-  if (connection_->do_send(bytes) >= 0) {
+  const ssize_t n = connection_->do_send(bytes);
+  if (n >= 0) {
+    segment.begun = true;
+    if (n > 0 && static_cast<std::size_t>(n) < segment.size) {
+      segment.data += n;
+      segment.size -= static_cast<std::size_t>(n);
+      return true;
+    }
     segment.stage = Stage::kHandedOn;
     ++next_;
+    if (done_early_ != 0) references_done(std::exchange(done_early_, 0), {});
     return true;
   }
   if (errno != EOPNOTSUPP) return false;
@@ -169,7 +178,7 @@ void InPlace::unuse(Chunk* chunk) noexcept {
 void InPlace::done(Segment& segment, std::error_code error) noexcept {
   if (segment.chunk != nullptr) held_ -= segment.size;
   segment.stage = Stage::kDone;
-  segment.error = error;
+  if (!segment.error) segment.error = error;
   if (segment.chunk == filling_ && filling_ != nullptr && filling_->users == 2 &&
       !connection_->reserved_) {
     unuse(std::exchange(filling_, nullptr));  // nothing waits in it any more
@@ -183,11 +192,20 @@ void InPlace::references_done(std::size_t count, std::error_code error) noexcept
     done(at(i), error);
     --count;
   }
+  done_early_ = count;  // what do_send() is taking just now
   queue_telling();
 }
 
 void InPlace::drop(std::error_code error) noexcept {
-  while (next_ != last_) done(at(next_++), error);
+  for (; next_ != last_; ++next_) {
+    Segment& segment = at(next_);
+    if (segment.begun) {  // the transport still reads its first bytes
+      segment.stage = Stage::kHandedOn;
+      segment.error = error;
+    } else {
+      done(segment, error);
+    }
+  }
   connection_->output_blocked_ = false;
   shutdown_due_ = false;
   queue_telling();

@@ -17,6 +17,7 @@
 #include "ae/libev_loop.h"
 
 #include <ev.h>
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -24,6 +25,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdarg>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -36,10 +38,11 @@
 namespace {
 
 thread_local std::size_t g_allocations = 0;
+thread_local bool g_no_memory = false;
 
 void* counted(std::size_t size) noexcept {
   ++g_allocations;
-  return std::malloc(size != 0 ? size : 1);
+  return g_no_memory ? nullptr : std::malloc(size != 0 ? size : 1);
 }
 
 void* counted_or_throw(std::size_t size) {
@@ -48,10 +51,19 @@ void* counted_or_throw(std::size_t size) {
   return memory;
 }
 
+void* counted_aligned(std::size_t size, std::align_val_t alignment) {
+  ++g_allocations;
+  const auto to = static_cast<std::size_t>(alignment);
+  void* const memory = g_no_memory ? nullptr : std::aligned_alloc(to, (size + to - 1) / to * to);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
 struct KernelCalls {
   int waits = 0;
   int events = 0;
   int controls = 0;
+  int looks = 0;               // whether a descriptor is open
   int fail_controls_with = 0;  // an errno, or 0
   int fail_epoll_with = 0;
   int fail_eventfd_with = 0;
@@ -64,6 +76,16 @@ void* operator new(std::size_t size) { return counted_or_throw(size); }
 void* operator new[](std::size_t size) { return counted_or_throw(size); }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return counted(size); }
 void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return counted(size); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return counted_aligned(size, alignment);
+}
+void* operator new[](std::size_t size, std::align_val_t alignment) {
+  return counted_aligned(size, alignment);
+}
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
@@ -93,6 +115,14 @@ extern "C" int epoll_ctl(int epoll, int what, int fd, epoll_event* event) noexce
     return -1;
   }
   return static_cast<int>(syscall(SYS_epoll_ctl, epoll, what, fd, event));
+}
+extern "C" int fcntl(int fd, int what, ...) {
+  va_list arguments;
+  va_start(arguments, what);
+  const long argument = va_arg(arguments, long);
+  va_end(arguments);
+  if (what == F_GETFD) ++g_kernel.looks;
+  return static_cast<int>(syscall(SYS_fcntl, fd, what, argument));
 }
 
 using namespace loop_kit;
@@ -143,6 +173,98 @@ TEST_CASE("event loop: taking back interest and asking for it again allocates no
     loop.process_events(kPoll);
   }
   CHECK(g_allocations - before == 0);
+}
+
+TEST_CASE("event loop: timers that come, move and go allocate nothing once there were as many",
+          "[ae]") {
+  LibevLoop loop;
+  std::vector<ae::TimerId> ids(1000);
+  int calls = 0;
+  const auto play = [&] {
+    for (ae::TimerId& id : ids) id = loop.add_time_event(1h, [&] { return ++calls, kNoMore; });
+    for (const ae::TimerId id : ids) loop.again(id, 2h);
+    turns(loop, 1);
+    for (std::size_t i = 0; i < ids.size(); ++i) loop.again(ids[i], i % 2 == 0 ? 0ms : 30min);
+    turns(loop, 2);
+    for (const ae::TimerId id : ids) loop.remove_time_event(id);
+    turns(loop, 1);
+  };
+  play();
+  const auto before = g_allocations;
+  for (int i = 0; i < 10; ++i) play();
+  CHECK(g_allocations - before == 0);
+  CHECK(calls == 11 * 500);
+}
+
+TEST_CASE("event loop: a timer that finds no memory is not there, all others are",
+          "[ae][hostile]") {
+  LibevLoop loop;
+  int calls = 0;
+  int added = 0;
+  bool failed = false;
+  const auto add = [&] {
+    loop.add_time_event(1ms, [&] { return ++calls, kNoMore; });
+    ++added;
+  };
+  add();
+  g_no_memory = true;
+  try {
+    for (int i = 0; i < 10'000; ++i) add();
+  } catch (const std::bad_alloc&) {
+    failed = true;
+  }
+  g_no_memory = false;
+  CHECK(failed);
+  CHECK(added > 0);
+  for (int i = 0; i < 1000; ++i) add();
+  REQUIRE(runs_until(loop, [&] { return calls >= added; }));
+  turns(loop, 3);
+  CHECK(calls == added);
+}
+
+TEST_CASE("event loop: a time-out that is put off again and again does not wake it", "[ae]") {
+  LibevLoop loop;
+  int calls = 0;
+  std::vector<ae::TimerId> ids;
+  for (int i = 0; i < 100; ++i) {
+    ids.push_back(loop.add_time_event(1ms, [&] { return ++calls, kNoMore; }));
+  }
+  bool over = false;
+  turns(loop, 1);
+  for (const ae::TimerId id : ids) loop.again(id, 1h);
+  loop.add_time_event(100ms, [&] {
+    over = true;
+    return kNoMore;
+  });
+  g_kernel = {};
+  while (!over) loop.process_events(kFullIteration);
+  CHECK(calls == 0);
+  CHECK(g_kernel.waits <= 3);
+}
+
+TEST_CASE("event loop: nobody looks whether a descriptor is open that is trusted to be", "[ae]") {
+  LibevLoop loop;
+  Sockets s;
+  turns(loop, 1);
+  const auto looks = [&](Mask read, Mask write) {
+    g_kernel = {};
+    loop.add_file_event(s.near, read, [](int, Mask) {});
+    turns(loop, 1);
+    loop.add_file_event(s.near, write, [](int, Mask) {});
+    turns(loop, 1);
+    CHECK(loop.file_events(s.near) == (kReadable | kWritable));
+    loop.remove_file_event(s.near, kWritable);
+    turns(loop, 1);
+    loop.remove_file_event(s.near, kReadable);
+    turns(loop, 1);
+    return g_kernel.looks;
+  };
+  loop.add_file_event(s.near, kReadable, [](int, Mask) {});  // the first makes room in a table
+  loop.remove_file_event(s.near, kReadable);
+  CHECK(looks(kReadable | ae::kTrusted, kWritable | ae::kTrusted) == 0);
+  CHECK(looks(kReadable, kWritable) == 3);
+  CHECK(looks(kReadable | ae::kTrusted, kWritable) == 2);
+  CHECK(looks(kReadable, kWritable | ae::kTrusted) == 3);
 }
 
 TEST_CASE("event loop: an iteration costs the same with one idle connection and with a thousand",

@@ -205,7 +205,7 @@ TEST_CASE("event loop: sources may come and go inside each of their functions", 
   loop.add_source(first);
   loop.add_source(*second);
   loop.add_source(third);
-  loop.add_time_event(0ms, [] { return kNoMore; });
+  loop.add_time_event(1ms, [] { return kNoMore; });
   const auto leave = [&] {
     loop.remove_source(first);
     if (second) loop.remove_source(*second);

@@ -687,3 +687,29 @@ TEST_CASE("in place: a child of fork() and its parent release what is theirs", "
     REQUIRE_FALSE(parcel.error);
   }
 }
+
+TEST_CASE("in place: who sends much is read in larger pieces, until it sends little",
+          "[conn][unix]") {
+  Pair pair({.name = "unix"});
+  const std::string much = pattern_of(1, 150'000);
+  std::size_t sent = 0;
+  const auto peek = [&](std::size_t least) {
+    RUN_UNTIL(pair.loop, [&] {
+      const ssize_t n = pair.client->write(much.data() + sent, much.size() - sent);
+      if (n > 0) sent += static_cast<std::size_t>(n);
+      return sent >= least;
+    }());
+    return pair.server->peek().size;
+  };
+  REQUIRE(peek(100'000) == 16 * 1024);
+  pair.server->consume(16 * 1024);
+  REQUIRE(peek(100'000) > 16 * 1024);
+  pair.server->consume(conn::kTogether);
+  while (sent < much.size() || pair.server->bytes_read() < sent)
+    pair.server->consume(peek(std::min(sent + 1, much.size())));
+  sent = much.size() - 10;
+  REQUIRE(peek(much.size()) == 10);
+  pair.server->consume(10);
+  sent = 0;
+  REQUIRE(peek(100'000) == 16 * 1024);
+}

@@ -3,14 +3,17 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <future>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
@@ -378,4 +381,91 @@ TEST_CASE("tcp: a loop may go while connections linger, connect and listen", "[t
   accepted->set_read_handler([](Connection&) {});
   listener->pause();
   listener->resume();
+}
+
+// --- who does not read ---------------------------------------------------------------------------
+
+TEST_CASE("tcp: a reset is heard of by who does not read, and told by the next read", "[tcp]") {
+  Half half;
+  int calls = 0;
+  half.server->set_close_handler([&](Connection&) { ++calls; });
+  half.client.reset();
+  RUN_UNTIL(half.loop, calls > 0);
+  REQUIRE(half.server->state() == State::kConnected);
+  char byte;
+  REQUIRE(half.server->read(&byte, 1) == -1);
+  REQUIRE(errno == ECONNRESET);
+  testing::turns(half.loop, 5);
+  REQUIRE(calls == 1);
+}
+
+TEST_CASE("tcp: more peers than fit into one look may go at once", "[tcp]") {
+  constexpr std::size_t kMany = 200;
+  Site site(kTcp);
+  std::vector<ConnectionPtr> servers;
+  std::vector<int> calls(kMany);
+  const conn::ListenerPtr listener = site.listen([&](ConnectionPtr next) {
+    next->set_close_handler([&calls, at = servers.size()](Connection&) { ++calls[at]; });
+    servers.push_back(std::move(next));
+  });
+  std::vector<RawSocket> clients;
+  for (std::size_t i = 0; i < kMany; ++i)
+    clients.push_back(RawSocket::connect(testing::address_of(*listener)));
+  RUN_UNTIL(site.loop, servers.size() == kMany);
+  clients.clear();
+  RUN_UNTIL(site.loop, std::count(calls.begin(), calls.end(), 1) == kMany);
+  // Each has heard; what one of them closes is not heard of by another.
+  testing::turns(site.loop, 5);
+  REQUIRE(std::count(calls.begin(), calls.end(), 1) == kMany);
+}
+
+TEST_CASE("tcp: out of descriptors, no close handler is set", "[tcp]") {
+  Half half;
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  int calls = 0;
+  bool refused = false;
+  try {
+    half.server->set_close_handler([&](Connection&) { ++calls; });
+  } catch (const std::bad_alloc&) {
+    refused = true;
+  }
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(refused);
+  half.server->set_close_handler([&](Connection&) { ++calls; });
+  half.client.close();
+  RUN_UNTIL(half.loop, calls == 1);
+}
+
+TEST_CASE("tcp: a child of fork() and its parent hear of their peers each for itself", "[tcp]") {
+  Half half;
+  int calls = 0;
+  half.server->set_close_handler([&](Connection&) { ++calls; });
+  testing::turns(half.loop, 2);
+  const bool goes_on = GENERATE(true, false);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(10);
+    half.client.close();  // its copy
+    if (!goes_on) {
+      std::destroy_at(&half.loop);
+      _exit(0);
+    }
+    half.loop.after_fork();
+    testing::turns(half.loop, 3);
+    while (calls == 0) half.loop.process_events(ae::kFullIteration);
+    _exit(calls == 1 ? 0 : 1);
+  }
+  testing::turns(half.loop, 3);
+  REQUIRE(calls == 0);
+  half.client.half_close();
+  RUN_UNTIL(half.loop, calls > 0);
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  testing::turns(half.loop, 3);
+  REQUIRE(calls == 1);
 }

@@ -136,12 +136,12 @@ struct EpollFiles : Epoll {
 
 struct OurToggle : Ours {
   OurToggle() {
-    loop.add_file_event(sockets.ends[0], ae::kReadable, [this](int fd, ae::Mask) {
+    loop.add_file_event(sockets.ends[0], ae::kReadable | ae::kTrusted, [this](int fd, ae::Mask) {
       ++count;
       if ((loop.file_events(fd) & ae::kWritable) != 0) {
         loop.remove_file_event(fd, ae::kWritable);
       } else {
-        loop.add_file_event(fd, ae::kWritable, [](int, ae::Mask) {});
+        loop.add_file_event(fd, ae::kWritable | ae::kTrusted, [](int, ae::Mask) {});
       }
     });
   }

@@ -160,7 +160,9 @@ const std::vector<std::function<Row()>>& rows() {
         return Row{"write interest on and off", kEvents, std::make_unique<OurToggle>(),
                    std::make_unique<LibevToggle>(), std::make_unique<EpollToggle>()};
       },
-      [] { return timers("100,000 timers: add one", Work::kAdd); },
+      [] { return timers("100,000 timers: add one, by the clock", Work::kAdd); },
+      [] { return timers("100,000 timers: add one, by a known time", Work::kAddAt); },
+      [] { return timers("100,000 timers: move one to a later time", Work::kMove); },
       [] { return timers("100,000 timers: cancel one", Work::kCancel); },
       [] { return timers("100,000 timers: fire one, all are due", Work::kFire); },
       [] { return timers("a timer again and again beside 100,000", Work::kFireBesideOthers); },

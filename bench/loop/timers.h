@@ -28,7 +28,9 @@ inline const Delays& delays() {
   return instance;
 }
 
-enum class Work { kAdd, kCancel, kFire, kFireBesideOthers };
+/// kAdd reads the clock for each timer, as a handler that may have taken long has to; kAddAt and
+/// kMove count from a time that is known already.
+enum class Work { kAdd, kAddAt, kMove, kCancel, kFire, kFireBesideOthers };
 
 struct OurTimers : Ours {
   explicit OurTimers(Work its_work) : work(its_work), ids(kTimers) {
@@ -45,12 +47,25 @@ struct OurTimers : Ours {
                                    [] { return ae::kNoMore; });
     }
   }
+  void add_all_at() {
+    const ae::TimePoint now = loop.now();
+    for (std::size_t i = 0; i < kTimers; ++i) {
+      ids[i] = loop.add_time_event(now + std::chrono::milliseconds(delays().milliseconds[i]),
+                                   [] { return ae::kNoMore; });
+    }
+  }
+  void move_all() {
+    const ae::TimePoint now = loop.now() + std::chrono::hours(++hours);
+    for (const std::size_t i : delays().order) {
+      loop.again(ids[i], now + std::chrono::milliseconds(delays().milliseconds[i]));
+    }
+  }
   void cancel_all() {
     for (const std::size_t i : delays().order) loop.remove_time_event(ids[i]);
   }
   void prepare() override {
-    if (work == Work::kAdd && added) cancel_all();
-    if (work == Work::kCancel) add_all();
+    if ((work == Work::kAdd || work == Work::kAddAt) && added) cancel_all();
+    if (work == Work::kCancel || (work == Work::kMove && !added)) add_all();
     if (work == Work::kFire) {
       for (std::size_t i = 0; i < kTimers; ++i) {
         loop.add_time_event(ae::Duration::zero(), [this] {
@@ -64,6 +79,10 @@ struct OurTimers : Ours {
     added = true;
     if (work == Work::kAdd) {
       add_all();
+    } else if (work == Work::kAddAt) {
+      add_all_at();
+    } else if (work == Work::kMove) {
+      move_all();
     } else if (work == Work::kCancel) {
       cancel_all();
     } else {
@@ -73,6 +92,7 @@ struct OurTimers : Ours {
   Work work;
   std::vector<ae::TimerId> ids;
   bool added = false;
+  int hours = 0;
 };
 
 struct LibevTimers : Libev {
@@ -97,18 +117,26 @@ struct LibevTimers : Libev {
   }
   void add_all() {
     for (std::size_t i = 0; i < kTimers; ++i) {
+      if (work == Work::kAdd) ev_now_update(loop);
       ev_timer_init(
           &timers[i], [](struct ev_loop*, ev_timer*, int) {}, delays().milliseconds[i] / 1000.0,
           0.0);
       ev_timer_start(loop, &timers[i]);
     }
   }
+  void move_all() {
+    ++hours;
+    for (const std::size_t i : delays().order) {
+      timers[i].repeat = delays().milliseconds[i] / 1000.0 + hours * 3600.0;
+      ev_timer_again(loop, &timers[i]);
+    }
+  }
   void cancel_all() {
     for (const std::size_t i : delays().order) ev_timer_stop(loop, &timers[i]);
   }
   void prepare() override {
-    if (work == Work::kAdd) cancel_all();
-    if (work == Work::kCancel) add_all();
+    if (work == Work::kAdd || work == Work::kAddAt) cancel_all();
+    if (work == Work::kCancel || (work == Work::kMove && hours == 0)) add_all();
     if (work == Work::kFire) {
       for (ev_timer& one : timers) {
         ev_timer_init(
@@ -120,8 +148,10 @@ struct LibevTimers : Libev {
     }
   }
   void run(std::size_t events) override {
-    if (work == Work::kAdd) {
+    if (work == Work::kAdd || work == Work::kAddAt) {
       add_all();
+    } else if (work == Work::kMove) {
+      move_all();
     } else if (work == Work::kCancel) {
       cancel_all();
     } else {
@@ -131,6 +161,7 @@ struct LibevTimers : Libev {
   Work work;
   std::vector<ev_timer> timers;
   ev_timer again;
+  int hours = 0;
 };
 
 }  // namespace loop_bench

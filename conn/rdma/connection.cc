@@ -245,9 +245,8 @@ void RdmaConnection::post_chains() {
   pace_at_ = keys_go_alone() && has_key_to_change() ? std::nullopt : stream_.retry_at(tx_.staged());
   if (post_again_) pace_at_ = clock_now() + kFullQueueRetry;
   if (!pace_at_ || pace_timer_ != 0) return;
-  const ae::Duration delay = std::max(*pace_at_ - clock_now(), ae::Duration::zero());
   state_->keep_pace_of(*this);
-  pace_timer_ = state_->loop().add_time_event(delay, [this] {
+  pace_timer_ = state_->loop().add_time_event(*pace_at_, [this] {
     pace_timer_ = 0;
     state_->want_flush(*this);
     return ae::kNoMore;

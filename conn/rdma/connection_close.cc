@@ -248,7 +248,10 @@ void RdmaConnection::end_with(Failure failure, Unread unread) noexcept {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   const bool was_open = phase_ == Phase::kOpen || phase_ == Phase::kClosing;
   if (!closing()) {
-    if (was_open) name_peer(failure);
+    if (was_open) {
+      name_peer(failure);
+      peer_gone();
+    }
     if (was_open && unread == Unread::kKeep && stream_.has_unread())
       pending_failure_ = std::move(failure);
     else
@@ -281,6 +284,7 @@ void RdmaConnection::peer_closed() {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   if (phase_ == Phase::kOpen) {
     stream_.on_peer_closed();
+    peer_gone();
     if (tx_.staged() != 0 && !closing())
       pending_failure_ = {std::make_error_code(std::errc::connection_reset),
                           fmt::format("rdma {}: the peer closed before it took the last {} bytes",

@@ -34,11 +34,10 @@ void LoopState::look_at(RdmaConnection& connection, ae::TimePoint due) noexcept 
 // Without memory for a timer the loop stays awake until there is some (has_pending()).
 void LoopState::wake_wheel_at(ae::TimePoint when) noexcept {
   if (wheel_timer_ != 0 && when >= wheel_wakes_) return;
-  const ae::TimerId before = std::exchange(wheel_timer_, 0);
-  if (before != 0) loop_.remove_time_event(before);
   wheel_wakes_ = when;
+  if (wheel_timer_ != 0 && loop_.again(wheel_timer_, when)) return;
   try {
-    wheel_timer_ = loop_.add_time_event(when - clock_now(), [this] { return on_wheel_timer(); });
+    wheel_timer_ = loop_.add_time_event(when, [this] { return on_wheel_timer(); });
   } catch (const std::bad_alloc&) {
   }
 }

@@ -154,7 +154,8 @@ void Dial::try_address() {
 
 void Dial::watch_attempt() {
   try {
-    loop_.add_file_event(fd_.get(), ae::kWritable, [this](int, ae::Mask) { writable(); });
+    loop_.add_file_event(fd_.get(), ae::kWritable | ae::kTrusted,
+                         [this](int, ae::Mask) { writable(); });
     if (attempt_timer_ != 0) return;
     attempt_timer_ = loop_.add_time_event(share_of_time(), [this] {
       attempt_timer_ = 0;

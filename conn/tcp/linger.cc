@@ -26,7 +26,7 @@ int unread_bytes(int fd) noexcept {
   return ioctl(fd, FIONREAD, &bytes) == 0 ? bytes : 0;
 }
 
-enum class Rest { kNone, kMore, kOver };
+enum class Rest { kNone, kMore, kEnded, kBroken };
 
 /// Reads what has arrived and throws it away, `most` bytes or a little more; `discarded` counts.
 Rest discard(int fd, std::size_t most, std::size_t& discarded) noexcept {
@@ -36,8 +36,10 @@ Rest discard(int fd, std::size_t most, std::size_t& discarded) noexcept {
     const ssize_t n = ::recv(fd, unread, sizeof unread, MSG_TRUNC | MSG_DONTWAIT);
     if (n > 0) {
       discarded += static_cast<std::size_t>(n);
-    } else if (n == 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)) {
-      return Rest::kOver;
+    } else if (n == 0) {
+      return Rest::kEnded;
+    } else if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) {
+      return Rest::kBroken;
     } else if (errno != EINTR) {
       return Rest::kNone;
     }
@@ -49,14 +51,17 @@ Rest discard(int fd, std::size_t most, std::size_t& discarded) noexcept {
 
 bool closes_clean(int fd) noexcept { return unsent_bytes(fd) == 0 && unread_bytes(fd) == 0; }
 
-bool deliver(int fd, ae::TimePoint until) noexcept {
+bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger) noexcept {
   for (;;) {
+    if (ledger != nullptr) (void)read_completions(fd, *ledger);  // they would keep it readable
     std::size_t discarded = 0;
     const Rest rest = discard(fd, kDiscardBudget, discarded);
-    if (rest == Rest::kOver || (rest == Rest::kNone && unsent_bytes(fd) == 0)) return true;
+    if (rest == Rest::kBroken || (rest == Rest::kEnded && ledger == nullptr)) return true;
+    if (rest != Rest::kMore && unsent_bytes(fd) == 0) return true;
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (now >= until) return false;
-    if (rest == Rest::kNone) poll_until(fd, POLLIN, std::min(until, now + kLook));
+    const int poll_on = rest == Rest::kEnded ? -1 : fd;  // none: it is readable for ever
+    if (rest != Rest::kMore) poll_until(poll_on, POLLIN, std::min(until, now + kLook));
   }
 }
 
@@ -71,10 +76,11 @@ void close_unix(Fd fd) noexcept {
   } while (n > 0 || (n < 0 && errno == EINTR));
 }
 
-Linger::Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, std::function<void()> done)
+Linger::Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, ZeroCopyLedger* ledger, Done done)
     : loop_(loop),
       fd_(std::move(fd)),
       deadline_(std::chrono::steady_clock::now() + limit),
+      ledger_(ledger),
       done_(std::move(done)),
       delay_(std::min(kFirstLook, limit)),
       peer_sends_(unread_bytes(fd_.get()) > 0),
@@ -82,41 +88,49 @@ Linger::Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, std::function<voi
 
 void Linger::start() {
   ::shutdown(fd_.get(), SHUT_WR);
-  loop_.add_file_event(fd_.get(), ae::kReadable, [this](int, ae::Mask) { readable(); });
+  loop_.add_file_event(fd_.get(), ae::kReadable | ae::kTrusted,
+                       [this](int, ae::Mask) { readable(); });
   timer_ = loop_.add_time_event(delay_, [this] { return tick(); });
 }
 
-Linger::~Linger() { stop(); }
+Linger::~Linger() { (void)give_back(); }
 
-void Linger::stop() {
+Fd Linger::give_back() noexcept {
   if (fd_) loop_.remove_file_event(fd_.get(), ae::kReadable | ae::kWritable);
-  fd_.reset();
   if (timer_ != 0) loop_.remove_time_event(timer_);
   timer_ = 0;
+  return std::move(fd_);
 }
 
 void Linger::finish() {
-  stop();
-  const std::function<void()> done = std::move(done_);
-  done();  // may destroy this
+  Fd fd = give_back();
+  const Done done = std::move(done_);
+  done(std::move(fd));  // may destroy this
 }
 
 void Linger::readable() {
+  if (ledger_ != nullptr) (void)read_completions(fd_.get(), *ledger_);
   std::size_t discarded = 0;
   const Rest rest = discard(fd_.get(), kDiscardBudget, discarded);
   if (discarded != 0) {
     peer_sends_ = true;
     last_arrival_ = std::chrono::steady_clock::now();
   }
+  if (rest == Rest::kEnded && ledger_ != nullptr) {
+    // The kernel would finish by itself, but with memory that is not ours for so long.
+    peer_ended_ = true;
+    loop_.remove_file_event(fd_.get(), ae::kReadable);
+    return;
+  }
   // End of stream: nothing can arrive any more that would call for a reset, so the kernel finishes
   // the delivery by itself. An error: there is nobody to deliver to.
-  if (rest == Rest::kOver) finish();
+  if (rest == Rest::kEnded || rest == Rest::kBroken) finish();
 }
 
 ae::Duration Linger::tick() {
   const ae::TimePoint now = std::chrono::steady_clock::now();
   const bool delivered = unsent_bytes(fd_.get()) == 0;
-  const bool quiet = !peer_sends_ || now - last_arrival_ >= kQuiet;
+  const bool quiet = peer_ended_ || !peer_sends_ || now - last_arrival_ >= kQuiet;
   if ((delivered && quiet) || now >= deadline_) {
     timer_ = 0;
     finish();

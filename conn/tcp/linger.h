@@ -8,6 +8,7 @@
 
 #include "ae/event_loop.h"
 #include "conn/tcp/socket.h"
+#include "conn/tcp/zero_copy.h"
 
 namespace conn::tcp {
 
@@ -20,17 +21,22 @@ void close_unix(Fd fd) noexcept;
 
 /// Waits until the peer's kernel has all that was written to a TCP socket, or is gone, or `until`.
 /// What arrives meanwhile is thrown away, so that a close() after it provokes no reset. True if no
-/// waiting would make a difference any more.
-bool deliver(int fd, ae::TimePoint until) noexcept;
+/// waiting would make a difference any more. With a ledger the kernel still reads memory of the
+/// user's, so that its peer's end of stream is not enough; its completions are read meanwhile.
+bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger = nullptr) noexcept;
 
 /// Delivers what a TCP socket still has to send, within `limit`, without blocking. `done` runs once
-/// from the loop and may destroy the Linger; destroying it earlier closes the socket at once.
+/// from the loop, gets the socket back and may destroy the Linger; destroying it earlier closes the
+/// socket at once. The ledger, if there is one, as for deliver(); it must outlive this.
 class Linger {
  public:
-  Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, std::function<void()> done);
+  using Done = std::function<void(Fd)>;
+  Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, ZeroCopyLedger* ledger, Done done);
   void start();
   /// The loop is about to go: as deliver().
-  bool drain(ae::TimePoint until) noexcept { return !fd_ || deliver(fd_.get(), until); }
+  bool drain(ae::TimePoint until) noexcept { return !fd_ || deliver(fd_.get(), until, ledger_); }
+  /// Ends it, without `done`.
+  Fd give_back() noexcept;
   ~Linger();
   Linger(const Linger&) = delete;
   Linger& operator=(const Linger&) = delete;
@@ -39,15 +45,16 @@ class Linger {
   void readable();
   ae::Duration tick();
   void finish();
-  void stop();
 
   ae::EventLoop& loop_;
   Fd fd_;
   ae::TimePoint deadline_;
-  std::function<void()> done_;
+  ZeroCopyLedger* ledger_;
+  Done done_;
   ae::Duration delay_;
   ae::TimerId timer_ = 0;
   bool peer_sends_ = false;     // something had to be thrown away
+  bool peer_ended_ = false;     // there will be no more of it
   ae::TimePoint last_arrival_;  // of such bytes
 };
 

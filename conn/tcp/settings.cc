@@ -49,7 +49,7 @@ SocketAddress parse_source(const Options& options) {
 Settings tcp_settings(const Options& options) {
   options.only("tcp", {"accept-batch", "backlog", "connect-timeout", "end-linger", "keepalive",
                        "linger", "max-connections", "nodelay", "receive-buffer", "reuseport",
-                       "send-buffer", "source", "user-timeout"});
+                       "send-buffer", "source", "user-timeout", "zero-copy"});
   Settings s;
   parse_common(options, s);
   s.nodelay = options.flag("nodelay", true);
@@ -57,6 +57,8 @@ Settings tcp_settings(const Options& options) {
   s.keepalive = options.duration("keepalive", s.keepalive, 0s, 9h);  // the kernel's limit: 32767 s
   s.user_timeout = options.duration("user-timeout", s.user_timeout, 0s, 24h);
   s.source = parse_source(options);
+  const bool off = options.text("zero-copy", "no") == "no";
+  s.zero_copy = off ? 0 : options.bytes("zero-copy", 0, 0, kMaxBuffer);
   return s;
 }
 

@@ -25,6 +25,7 @@ struct Settings {
   bool reuseport = false;
   ae::Duration keepalive = std::chrono::seconds(300);  ///< idle time before probes; 0: off
   ae::Duration user_timeout{0};  ///< unacknowledged data kills after this; 0: the kernel's
+  std::uint64_t zero_copy = 0;   ///< bytes from which send() uses MSG_ZEROCOPY; 0: never
   SocketAddress source;          ///< address to connect from; size 0: the kernel's
   // unix
   int mode = -1;  ///< permissions of the socket file; -1: the umask's

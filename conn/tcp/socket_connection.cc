@@ -97,11 +97,44 @@ ssize_t SocketConnection::do_read(void* buffer, std::size_t size) {
   do {
     n = ::recv(fd_.get(), buffer, size, 0);
   } while (n < 0 && errno == EINTR);
-  if (n > 0) return n;
+  return n > 0 ? n : received_nothing(n);
+}
+
+/// What do_read() returns then.
+ssize_t SocketConnection::received_nothing(ssize_t n) {
   if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : failed(errno, "read from ");
   read_ended_ = true;
   if (write_ended_) move_to(State::kClosed);
   return 0;
+}
+
+ssize_t SocketConnection::receive_some(const iovec* vectors, int count) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(vectors);
+  message.msg_iovlen = static_cast<std::size_t>(count);
+  ssize_t n;
+  do {
+    n = ::recvmsg(fd_.get(), &message, 0);
+  } while (n < 0 && errno == EINTR);
+  return n;
+}
+
+ssize_t SocketConnection::do_readv(const iovec* vectors, int count) {
+  ssize_t total = 0;
+  while (count > 0) {
+    const int chunk = std::min(count, IOV_MAX);
+    std::size_t asked = 0;
+    for (int i = 0; i < chunk; ++i) asked += vectors[i].iov_len;
+    if (asked != 0) {  // which would look like the end
+      const ssize_t n = receive_some(vectors, chunk);
+      if (n <= 0) return total > 0 ? total : received_nothing(n);  // the next call tells
+      total += n;
+      if (static_cast<std::size_t>(n) < asked) break;
+    }
+    vectors += chunk;
+    count -= chunk;
+  }
+  return total;
 }
 
 /// One system call. As sendmsg(2), without SIGPIPE.
@@ -146,6 +179,7 @@ ssize_t SocketConnection::do_writev(const iovec* vectors, int count) {
 /// The connection is dead. -1 with `err` in errno.
 ssize_t SocketConnection::failed(int err, const char* what) {
   fail(errno_failure(err, what + peer_address()));
+  tell_done();
   announce_error();
   errno = err;
   return -1;
@@ -164,7 +198,10 @@ int SocketConnection::do_shutdown() {
 }
 
 void SocketConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
-  poll_until(fd_.get(), direction == ae::kReadable ? POLLIN : POLLOUT, deadline);
+  const short events = direction == ae::kReadable ? POLLIN : POLLOUT;
+  do {
+    poll_until(fd_.get(), events, deadline);
+  } while (take_completions());  // which end a poll(2) as well
 }
 
 // --- events --------------------------------------------------------------------------------------
@@ -178,6 +215,7 @@ void SocketConnection::handlers_changed() {
       if (write_wanted()) wanted = wanted | ae::kWritable;
       if (write_wanted() && barrier_ == Barrier::kYes) wanted = wanted | ae::kBarrier;
       watch(wanted);
+      watch_aside();
       break;
     }
     case State::kError:
@@ -194,7 +232,7 @@ void SocketConnection::watch(ae::Mask wanted) {
   const auto handler = [this](int, ae::Mask direction) { ready(direction); };
   if ((wanted & ae::kReadable) != (watched_ & ae::kReadable)) {
     if ((wanted & ae::kReadable) != 0) {
-      loop()->add_file_event(fd_.get(), ae::kReadable, handler);
+      loop()->add_file_event(fd_.get(), ae::kReadable | ae::kTrusted, handler);
     } else {
       loop()->remove_file_event(fd_.get(), ae::kReadable);
     }
@@ -202,19 +240,42 @@ void SocketConnection::watch(ae::Mask wanted) {
   if ((wanted & kWriting) != (watched_ & kWriting)) {
     if ((watched_ & ae::kWritable) != 0) loop()->remove_file_event(fd_.get(), kWriting);
     if ((wanted & ae::kWritable) != 0) {
-      loop()->add_file_event(fd_.get(), wanted & kWriting, handler);
+      loop()->add_file_event(fd_.get(), (wanted & kWriting) | ae::kTrusted, handler);
     }
   }
   watched_ = wanted;
 }
 
+/// What the loop's own watching does not tell.
+void SocketConnection::watch_aside() {
+  const bool peer = close_wanted();
+  if (!side_) {
+    if (!peer) return;
+    side_ = std::make_unique<Side>(*this);
+  }
+  unsigned what = peer ? SocketEvents::kPeerGone : SocketEvents::kNothing;
+  if (side_->ledger) what |= SocketEvents::kErrors;
+  SocketEvents::watch(*loop(), *side_, fd_.get(), what);
+}
+
+void SocketConnection::on_event(bool peer_is_gone) noexcept {
+  (void)take_completions();
+  if (peer_is_gone) peer_gone();
+}
+
 void SocketConnection::ready(ae::Mask direction) {
+  // The loop takes completions for readiness.
+  if (side_ && (take_completions(), std::exchange(side_->had_completions, false))) {
+    pollfd entry{fd_.get(), (direction & ae::kWritable) != 0 ? short{POLLOUT} : short{POLLIN}, 0};
+    if (::poll(&entry, 1, 0) == 0) return;
+  }
   const Alive alive = (direction & ae::kWritable) != 0 ? dispatch_write() : dispatch(on_read_);
   if (alive == Alive::kYes && state() == State::kError) announce_error();
 }
 
 void SocketConnection::stop_watching() {
   if (loop() == nullptr) return;
+  if (side_) side_->leave();
   if (watched_ != ae::kNone) loop()->remove_file_event(fd_.get(), ae::kReadable | ae::kWritable);
   watched_ = ae::kNone;
   if (error_timer_ != 0) loop()->remove_time_event(error_timer_);
@@ -263,29 +324,38 @@ void SocketConnection::tell_error() {
 
 void SocketConnection::do_close() noexcept {
   dial_.reset();
+  const bool lent = is_lent();
   stop_watching();
+  const bool stands = fd_ && (state() == State::kConnected || (lent && state() == State::kClosed));
   if (is_unix()) {
     close_unix(std::move(fd_));
-  } else if (fd_ && state() == State::kConnected && !read_ended_ &&
-             settings_->linger > ae::Duration::zero() && !closes_clean(fd_.get())) {
+  } else if (stands && settings_->linger > ae::Duration::zero() &&
+             (lent || (!read_ended_ && !closes_clean(fd_.get())))) {
     try {
       linger_ = std::make_unique<Linger>(*loop(), std::move(fd_), settings_->linger,
-                                         [this] { release(); });
+                                         lent ? ledger() : nullptr, [this](Fd fd) {
+                                           fd_ = std::move(fd);
+                                           take_back();
+                                           release();
+                                         });
       linger_->start();
       return;
     } catch (const std::bad_alloc&) {  // no memory to wait with
+      if (linger_) fd_ = linger_->give_back();
       linger_.reset();
     }
   }
   // After the peer's end of stream nothing can provoke a reset: the kernel delivers the rest.
-  fd_.reset();
+  take_back();
   release();
 }
 
 bool SocketConnection::do_drain(ae::TimePoint until) noexcept {
   if (linger_) return linger_->drain(until);
-  // A Unix socket's peer has everything; after its end of stream the kernel goes on by itself.
-  if (!fd_ || is_unix() || state() != State::kConnected || read_ended_) return true;
+  if (!fd_ || is_unix()) return true;  // a Unix socket's peer has everything
+  if (is_lent()) return deliver(fd_.get(), until, ledger());
+  // After its end of stream the kernel goes on by itself.
+  if (state() != State::kConnected || read_ended_) return true;
   return deliver(fd_.get(), until);
 }
 
@@ -295,10 +365,11 @@ ae::Duration SocketConnection::end_linger() const noexcept {
 
 void SocketConnection::do_abandon() noexcept {
   dial_.reset();
+  if (linger_) fd_ = linger_->give_back();
   linger_.reset();
   stop_watching();
   if (is_unix()) close_unix(std::move(fd_));
-  fd_.reset();
+  take_back();
 }
 
 bool SocketConnection::do_rebind(ae::EventLoop& to) {
@@ -354,6 +425,8 @@ std::vector<std::pair<std::string, std::string>> SocketConnection::info() const 
   if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &nodelay, &size) == 0) {
     facts.emplace_back("nodelay", nodelay != 0 ? "yes" : "no");
   }
+  if (settings_->zero_copy != 0)
+    facts.emplace_back("zero-copy", no_zero_copy_ ? "given up" : "yes");
   return facts;
 }
 

@@ -11,6 +11,8 @@
 #include "conn/tcp/linger.h"
 #include "conn/tcp/settings.h"
 #include "conn/tcp/socket.h"
+#include "conn/tcp/socket_events.h"
+#include "conn/tcp/zero_copy.h"
 
 namespace conn::tcp {
 
@@ -35,7 +37,10 @@ class SocketConnection final : public Connection {
   void do_connect(const Endpoint& to) override;
   void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
   ssize_t do_read(void* buffer, std::size_t size) override;
+  ssize_t do_readv(const iovec* vectors, int count) override;
   ssize_t do_writev(const iovec* vectors, int count) override;
+  bool sends_in_place(const Outgoing& bytes) const noexcept override;
+  ssize_t do_send(const Outgoing& bytes) override;
   void handlers_changed() override;
   int do_shutdown() override;
   void do_close() noexcept override;
@@ -50,6 +55,16 @@ class SocketConnection final : public Connection {
   bool is_unix() const noexcept { return peer_.sin6_family == AF_UNIX; }
   void set_peer(const SocketAddress& peer) noexcept;
   SocketAddress peer() const noexcept;
+  /// What only those have that want to hear of their peer's end, or send without a copy.
+  struct Side final : SocketEvents::Item {
+    explicit Side(SocketConnection& its) : connection(its) {}
+    void on_socket_event(bool peer_gone) noexcept override { connection.on_event(peer_gone); }
+    SocketConnection& connection;
+    std::unique_ptr<ZeroCopyLedger> ledger;  // from the first reference on
+    bool had_completions = false;            // since the loop said "ready"
+    pid_t owner = 0;                         // of what is sent without a copy
+  };
+
   void dialed(Dialed result);
   void ready(ae::Mask direction);
   void watch(ae::Mask wanted);
@@ -59,15 +74,29 @@ class SocketConnection final : public Connection {
   void tell_error();
   ssize_t failed(int err, const char* what);
   ssize_t send_some(const iovec* vectors, int count);
+  ssize_t receive_some(const iovec* vectors, int count);
+  ssize_t received_nothing(ssize_t n);
+
+  void watch_aside();
+  void on_event(bool peer_is_gone) noexcept;
+  // Without a copy: zero_copy_connection.cc
+  ZeroCopyLedger* ledger() const noexcept { return side_ ? side_->ledger.get() : nullptr; }
+  bool begin_zero_copy() noexcept;
+  bool take_completions() noexcept;
+  void tell_done() noexcept;
+  bool is_lent() noexcept;
+  void take_back() noexcept;
 
   std::shared_ptr<const Settings> settings_;
   Fd fd_;
   // As much of a sockaddr as a peer needs, of any family: ten thousand connections notice the rest.
   sockaddr_in6 peer_{};
   ae::Mask watched_ = ae::kNone;
-  bool read_ended_ = false;   // the peer's end of stream has been read
-  bool write_ended_ = false;  // shutdown() was called
+  bool read_ended_ = false;    // the peer's end of stream has been read
+  bool write_ended_ = false;   // shutdown() was called
+  bool no_zero_copy_ = false;  // it has been given up
   ae::TimerId error_timer_ = 0;
+  std::unique_ptr<Side> side_;
   std::unique_ptr<Dial> dial_;      // while connecting
   std::unique_ptr<Linger> linger_;  // after close(), while there is something to deliver
 };

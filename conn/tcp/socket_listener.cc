@@ -184,7 +184,7 @@ void SocketListener::Acceptor::watch(bool wanted) {
   std::size_t i = 0;
   try {
     for (; wanted && i < sockets_.size(); ++i)
-      loop_->add_file_event(sockets_[i].fd.get(), ae::kReadable,
+      loop_->add_file_event(sockets_[i].fd.get(), ae::kReadable | ae::kTrusted,
                             [this, i](int, ae::Mask) { accept_batch(i); });
   } catch (...) {
     while (i-- != 0) loop_->remove_file_event(sockets_[i].fd.get(), ae::kReadable);

@@ -88,8 +88,7 @@ void Acceptor::check_room() {
   if (!std::exchange(waiting_, true)) below_->pause();
   if (room_timer_ != 0) return;
   const auto& oldest = static_cast<TlsConnection&>(*handshakes_.front());
-  const ae::Duration left = oldest.began() + kGrace - std::chrono::steady_clock::now();
-  room_timer_ = shared_->loop().add_time_event(std::max(left, ae::Duration::zero()), [this] {
+  room_timer_ = shared_->loop().add_time_event(oldest.began() + kGrace, [this] {
     room_timer_ = 0;
     let_in();
     return ae::kNoMore;

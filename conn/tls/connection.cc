@@ -129,6 +129,12 @@ void TlsConnection::watch_below() {
                                   : Handler());
   }
   watched_ = wanted;  // after what may throw
+  const bool stands = engine_ && state() == State::kConnected;
+  if (stands && (engine_->ended() || engine_->failed())) peer_gone();
+  if (const bool closes = stands && close_wanted(); closes != watches_close_) {
+    below_->set_close_handler(closes ? Handler([this](Connection&) { peer_gone(); }) : Handler());
+    watches_close_ = closes;
+  }
 }
 
 void TlsConnection::below_readable() {
@@ -245,9 +251,14 @@ ssize_t TlsConnection::encrypt(const char* bytes, std::size_t size) {
   return static_cast<ssize_t>(taken);
 }
 
-/// Small pieces share a record: each costs its peer and us as much as a full one.
+/// Pieces share a record where that saves one, since each costs its peer and us as much as a full
+/// one. What need not share is encrypted from where it lies.
 ssize_t TlsConnection::encrypt_gathered(const iovec* vectors, int count) {
   auto& scratch = shared().scratch();
+  constexpr std::size_t kRecord = Engine::kRecord;
+  const auto records = [](std::size_t size) { return (size + kRecord - 1) / kRecord; };
+  std::size_t left = 0;
+  for (int i = 0; i < count; ++i) left += vectors[i].iov_len;
   std::size_t taken = 0;
   std::size_t offset = 0;  // into the first of the vectors
   const auto advance = [&](std::size_t size) {
@@ -261,19 +272,22 @@ ssize_t TlsConnection::encrypt_gathered(const iovec* vectors, int count) {
   };
   for (advance(0); count > 0;) {  // empty ones are passed by
     const char* record = static_cast<const char*>(vectors->iov_base) + offset;
-    std::size_t size = std::min(vectors->iov_len - offset, scratch.size());
-    if (count > 1 && size < scratch.size()) {
+    std::size_t size = std::min(vectors->iov_len - offset, kRecord);
+    const auto more = [&] { return size < kRecord && 1 + records(left - size) != records(left); };
+    if (more()) {
       std::memcpy(scratch.data(), record, size);
-      for (int i = 1; i < count && size < scratch.size(); ++i) {
-        const std::size_t piece = std::min(vectors[i].iov_len, scratch.size() - size);
+      for (int i = 1; i < count && more(); ++i) {
+        const std::size_t piece = std::min(vectors[i].iov_len, kRecord - size);
         if (piece > 0) std::memcpy(scratch.data() + size, vectors[i].iov_base, piece);
         size += piece;
       }
       record = scratch.data();
+      shared().counters.bytes_gathered += size;
     }
     const ssize_t n = engine_->write(record, size);
     if (n < 0) return taken > 0 ? static_cast<ssize_t>(taken) : -1;
     taken += static_cast<std::size_t>(n);
+    left -= static_cast<std::size_t>(n);
     advance(static_cast<std::size_t>(n));
     if (engine_->unsent() != 0) break;
   }
@@ -432,6 +446,7 @@ void TlsConnection::do_abandon() noexcept {
     try {
       below_->set_read_handler(nullptr);
       below_->set_write_handler(nullptr);
+      below_->set_close_handler(nullptr);
     } catch (const std::bad_alloc&) {
     }
   }

@@ -44,6 +44,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
   ssize_t do_read(void* buffer, std::size_t size) override;
   ssize_t do_writev(const iovec* vectors, int count) override;
+  bool sends_in_place(const Outgoing&) const noexcept override { return false; }
   void handlers_changed() override;
   int do_shutdown() override;
   void do_close() noexcept override;
@@ -116,6 +117,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   Endpoint target_;               // of connect(), below
   std::string peer_name_;         // whom a client checks the certificate against
   ae::Mask watched_ = ae::kNone;  // of the connection below
+  bool watches_close_ = false;    // of the connection below
   bool read_ended_ = false;       // the peer's close_notify has been read
   bool write_ended_ = false;      // ours is sent
   bool deaf_ = false;             // nothing more can arrive while we linger

@@ -98,14 +98,13 @@ void TlsConnection::make_engine(Role role) {
 }
 
 void TlsConnection::begin_clock(ae::Duration timeout) {
-  const ae::TimerId before = timer_;
+  if (timer_ != 0 && loop()->again(timer_, timeout)) return;
   timer_ = loop()->add_time_event(timeout, [this] {
     timer_ = 0;
     if (handshaking()) ++shared_->counters.handshake_timeouts;
     fail_handshake(timeout_failure());
     return ae::kNoMore;
   });
-  if (before != 0) loop()->remove_time_event(before);
 }
 
 void TlsConnection::start_handshake() {

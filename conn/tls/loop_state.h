@@ -17,6 +17,7 @@ struct Counters {
   std::uint64_t handshakes = 0, resumed = 0, handshake_failures = 0, handshake_timeouts = 0;
   std::uint64_t evicted = 0;         ///< handshakes that made room for others (max-handshakes)
   std::uint64_t handshaking = 0;     ///< now
+  std::uint64_t bytes_gathered = 0;  ///< plain ones, copied so that pieces share a record
   std::uint64_t message_floods = 0;  ///< connections that ended for messages without data
 };
 

@@ -257,6 +257,7 @@ Statistics TlsType::statistics(ae::EventLoop& loop) const {
   all.emplace_back("handshake_timeouts", counters.handshake_timeouts);
   all.emplace_back("handshakes_evicted", counters.evicted);
   all.emplace_back("message_floods", counters.message_floods);
+  all.emplace_back("bytes_gathered", counters.bytes_gathered);
   const ContextTable::Sessions sessions = contexts_->table.sessions();
   all.emplace_back("sessions", sessions.kept);
   all.emplace_back("sessions_dropped", sessions.dropped);

@@ -1,9 +1,8 @@
-// Goal: whatever is added, removed and rescheduled, in handlers and outside, by handlers that are
-// slow or throw, every time event runs when it is due: never early, not twice, and in the first
-// iteration that looks at the clock after its time.
-// Method: the monotonic clock of this process is a variable; the input is a program that moves it,
-// and a map from timer to due time says what must run. `make fuzz` runs it, from the seeds in
-// corpus/timers.
+// Goal: whatever is added, moved, removed and rescheduled, in handlers and outside, by handlers
+// that are slow or throw, every time event runs when it is due: never early, not twice, and in the
+// first iteration that looks at the clock after its time. Method: the monotonic clock of this
+// process is a variable; the input is a program that moves it, and a map from timer to due time
+// says what must run. `make fuzz` runs it, from the seeds in corpus/timers.
 
 #include <sys/syscall.h>
 #include <time.h>
@@ -57,7 +56,7 @@ class Run {
 
   void play() {
     while (left_ != 0) {
-      switch (byte() % 4) {
+      switch (byte() % 5) {
         case 0:
           add();
           break;
@@ -66,6 +65,9 @@ class Run {
           break;
         case 2:
           clock_ns += span();
+          break;
+        case 4:
+          move();
           break;
         default:
           iterate();
@@ -109,6 +111,23 @@ class Run {
     owed_.erase(number);
   }
 
+  // By a delay or to a point in time; also the timer whose handler runs.
+  bool move(std::size_t number) {
+    const std::uint8_t how = byte();
+    const std::int64_t delay = (how & 1) != 0 ? span() : -span();
+    const ae::TimePoint when{std::chrono::nanoseconds(clock_ns + delay)};
+    const bool there = (how & 2) != 0 ? loop_.again(ids_[number], when)
+                                      : loop_.again(ids_[number], std::chrono::nanoseconds(delay));
+    require(there == due_.contains(number));
+    if (!there) return false;
+    due_[number] = clock_ns + (delay > 0 ? delay : 0);
+    owed_.erase(number);
+    return true;
+  }
+  void move() {
+    if (!ids_.empty()) move(byte() % ids_.size());
+  }
+
   ae::Duration run(std::size_t number) {
     const auto at = due_.find(number);
     require(iterating_ && at != due_.end() && at->second <= clock_ns);
@@ -123,24 +142,25 @@ class Run {
       require(!loop_.remove_time_event(ids_[number]));
       due_.erase(number);
     }
+    const bool moved = (then & 128) != 0 && move(number);
     switch (then % 5) {
       case 0:
-        due_.erase(number);
+        if (!moved) due_.erase(number);  // stronger than the end
         return ae::kNoMore;
       case 1:
         due_.erase(number);
         throw Oops();
       case 2:
-        return again(number, 0);
+        return again(number, 0, moved);
       case 3:
-        return again(number, -1);  // counts as 0
+        return again(number, -1, moved);  // counts as 0
       default:
-        return again(number, span());
+        return again(number, span(), moved);
     }
   }
 
-  ae::Duration again(std::size_t number, std::int64_t delay) {
-    if (due_.contains(number)) due_[number] = clock_ns + (delay > 0 ? delay : 0);
+  ae::Duration again(std::size_t number, std::int64_t delay, bool moved) {
+    if (!moved && due_.contains(number)) due_[number] = clock_ns + (delay > 0 ? delay : 0);
     return std::chrono::nanoseconds(delay);
   }
 

@@ -3,8 +3,8 @@
 SIM_SRC := $(wildcard tests/simulation/*.cc tests/simulation/tests/*.cc) $(wildcard tests/support/*.cc) \
            $(wildcard tests/conformance_*_test.cc) tests/rdma_hostile_vectors_test.cc
 SIM_SRC := $(filter-out tests/support/allocations.cc,$(SIM_SRC))
-SIM_WRAP := $(patsubst %,-Wl$(COMMA)--wrap=%,recv send sendmsg accept4 socket connect listen bind \
-              mmap munmap madvise)
+SIM_WRAP := $(patsubst %,-Wl$(COMMA)--wrap=%,recv recvmsg send sendmsg accept4 socket connect listen \
+              bind mmap munmap madvise)
 .PHONY: sim-tests
 sim-tests: $(OUT)/tests/sim-tests  ## only build build/tests/sim-tests
 $(OUT)/tests/sim-tests: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))

@@ -15,6 +15,7 @@ using simulation::World;
 extern "C" {
 
 ssize_t __real_recv(int, void*, size_t, int);
+ssize_t __real_recvmsg(int, msghdr*, int);
 ssize_t __real_send(int, const void*, size_t, int);
 ssize_t __real_sendmsg(int, const msghdr*, int);
 int __real_accept4(int, sockaddr*, socklen_t*, int);
@@ -56,6 +57,19 @@ ssize_t __wrap_recv(int fd, void* buffer, size_t size, int flags) {
   const Below below;
   if (transfer_fails("recv")) return -1;
   return __real_recv(fd, buffer, shortened(size), flags);
+}
+
+ssize_t __wrap_recvmsg(int fd, msghdr* message, int flags) {
+  const Below below;
+  if ((flags & MSG_ERRQUEUE) != 0) return __real_recvmsg(fd, message, flags);
+  if (transfer_fails("recvmsg")) return -1;
+  if (message->msg_iovlen == 0 || shortened(2) == 2) return __real_recvmsg(fd, message, flags);
+  iovec first = message->msg_iov[0];
+  first.iov_len = shortened(first.iov_len);
+  msghdr less = *message;
+  less.msg_iov = &first;
+  less.msg_iovlen = 1;
+  return __real_recvmsg(fd, &less, flags);
 }
 
 ssize_t __wrap_send(int fd, const void* buffer, size_t size, int flags) {

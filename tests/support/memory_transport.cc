@@ -158,6 +158,7 @@ class MemoryConnection final : public QueuedConnection {
     if (peer() != nullptr) peer()->update_ready_of(shared_);
   }
   void update_ready_of(const MemoryLoop* teller) noexcept {
+    if (in().finished) peer_gone();
     update_ready();
     if (teller == shared_) return;
     try {
@@ -183,6 +184,7 @@ class MemoryConnection final : public QueuedConnection {
     link_->ends[side_] = this;
     in().reveal();
     move_to(State::kConnected);
+    if (in().finished) peer_gone();
   }
 
   // --- delays -----------------------------------------------------------------------------------

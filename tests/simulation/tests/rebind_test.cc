@@ -30,6 +30,8 @@ TEST_CASE("rebind: without memory for it the connection goes on on its old loop"
   std::string got;
   got.reserve(1000);
   read_into(got, *pair.server);
+  int heard = 0;
+  pair.server->set_close_handler([&](Connection&) { ++heard; });
   for (std::uint64_t number = 1;; ++number) {
     CAPTURE(number);
     REQUIRE(number < 50);
@@ -47,6 +49,9 @@ TEST_CASE("rebind: without memory for it the connection goes on on its old loop"
       REQUIRE(pair.server->loop() == &other);
       REQUIRE(pair.client->write("moved", 5) == 5);
       RUN_UNTIL(other, got == "moved");
+      REQUIRE(heard == 0);
+      pair.client.reset();
+      RUN_UNTIL(other, heard == 1);
       pair.server.reset();
       break;
     }
@@ -73,6 +78,7 @@ TEST_CASE("rebind: without memory at the other loop the connection fails there, 
     std::string got;
     got.reserve(1000);
     read_into(got, *pair.server);
+    pair.server->set_close_handler([](Connection&) {});
     ae::LibevLoop other;
     REQUIRE(pair.server->rebind(other));
     fail_allocation(Allocator::kNew, number);

@@ -55,6 +55,7 @@ class Echo {
       clients_[key].connection = std::move(next);
       try {
         key->set_read_handler([this](conn::Connection& here) { pump(here); });
+        if (in_place_) key->set_close_handler([](conn::Connection& here) { here.flush(); });
       } catch (const std::bad_alloc&) {  // refused, and so the client is
         clients_.erase(key);
         throw;

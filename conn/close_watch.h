@@ -1,0 +1,30 @@
+#pragma once
+// A connection's close handler: allocated, since most have none, and run from a list of the loop's,
+// on whichever transport. For connection.cc and connection_set.cc.
+
+#include "conn/connection.h"
+#include "conn/ready_list.h"
+
+namespace conn {
+
+class CloseWatch final : public ReadyItem {
+ public:
+  explicit CloseWatch(Connection& connection) noexcept : connection_(connection) {}
+  Connection::Handler handler;
+
+ private:
+  std::size_t run_ready() override;
+  Connection& connection_;
+};
+
+/// Those of one loop that are due. Member of its ConnectionSet.
+class DueToClose final : public ReadyList {
+ public:
+  explicit DueToClose(ae::EventLoop& loop) : loop_(loop) { loop_.add_source(*this); }
+  ~DueToClose() override { loop_.remove_source(*this); }
+
+ private:
+  ae::EventLoop& loop_;
+};
+
+}  // namespace conn

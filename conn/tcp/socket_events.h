@@ -1,0 +1,64 @@
+#pragma once
+// What a loop cannot be asked of a socket: that its peer has closed while nobody reads, and that
+// its error queue has something. One epoll instance for each loop, which the loop watches; made
+// with the first connection that asks.
+
+#include <memory>
+
+#include "ae/event_loop.h"
+#include "conn/tcp/socket.h"
+
+namespace conn::tcp {
+
+class SocketEvents final : public ae::LoopLocal {
+ public:
+  enum What : unsigned { kNothing = 0, kPeerGone = 1, kErrors = 2 };
+
+  /// Whom to tell. Leaves by itself when it is destroyed, and is left when the loop ends.
+  class Item {
+   public:
+    Item() = default;
+    Item(const Item&) = delete;
+    Item& operator=(const Item&) = delete;
+    /// From the loop, once for each time that something happens; must run no handler of a user.
+    virtual void on_socket_event(bool peer_gone) noexcept = 0;
+    unsigned watched() const noexcept { return what_; }
+    void leave() noexcept;
+
+   protected:
+    virtual ~Item() { leave(); }
+
+   private:
+    friend class SocketEvents;
+    SocketEvents* events_ = nullptr;
+    Item* next_ = nullptr;
+    Item** link_ = nullptr;
+    int fd_ = -1;
+    unsigned what_ = kNothing;
+    bool over_ = false;  // the loop ends
+  };
+
+  /// Watches `fd` on `loop` for what is asked, a sum of What; kNothing ends it. It must be watched
+  /// no more when the descriptor is closed. Throws std::bad_alloc, also for want of a descriptor,
+  /// where it was not watched before.
+  static void watch(ae::EventLoop& loop, Item& item, int fd, unsigned what);
+
+  explicit SocketEvents(ae::EventLoop& loop);
+  ~SocketEvents() override;
+  void after_fork() noexcept override;
+
+ private:
+  static SocketEvents& of(ae::EventLoop& loop);
+  void set(Item& item, int fd, unsigned what);
+  void open();
+  void renew();
+  bool control(int operation, Item& item) noexcept;
+  void ready();
+
+  ae::EventLoop& loop_;
+  Fd epoll_;
+  pid_t owner_;  // a child shares the instance with its parent, and must leave it alone
+  Item* head_ = nullptr;
+};
+
+}  // namespace conn::tcp

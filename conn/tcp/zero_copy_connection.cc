@@ -1,0 +1,112 @@
+// A socket's send() without a copy. What it lends to the kernel comes back with the completions, or
+// with the socket's end: then the socket is reset, because the kernel would go on reading.
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <new>
+
+#include "conn/tcp/socket_connection.h"
+
+namespace conn::tcp {
+
+bool SocketConnection::sends_in_place(const Outgoing& bytes) const noexcept {
+  // Without a linger the kernel delivers by itself after close(), which it cannot with memory that
+  // is the caller's again.
+  return settings_->zero_copy != 0 && bytes.bytes.size() >= settings_->zero_copy &&
+         !no_zero_copy_ && settings_->linger > ae::Duration::zero();
+}
+
+bool SocketConnection::begin_zero_copy() noexcept {
+  if (ledger() != nullptr) return true;
+  try {
+    if (!side_) side_ = std::make_unique<Side>(*this);
+    if (allow_zero_copy(fd_.get())) {
+      side_->ledger = std::make_unique<ZeroCopyLedger>();
+      side_->owner = getpid();
+      watch_aside();
+      return true;
+    }
+  } catch (const std::bad_alloc&) {  // nobody would tell what is over
+    if (side_) side_->ledger.reset();
+  }
+  no_zero_copy_ = true;
+  return false;
+}
+
+ssize_t SocketConnection::do_send(const Outgoing& bytes) {
+  const bool goes_on = ledger() != nullptr && ledger()->open();
+  if (!goes_on && (!sends_in_place(bytes) || !begin_zero_copy())) {
+    errno = EOPNOTSUPP;
+    return -1;
+  }
+  ZeroCopyLedger& ledger = *side_->ledger;
+  ssize_t n;
+  bool lent;
+  do {
+    lent = !no_zero_copy_ && ledger.has_room();
+    const int flags = MSG_NOSIGNAL | (lent ? MSG_ZEROCOPY : 0);
+    n = ::send(fd_.get(), bytes.bytes.data(), bytes.bytes.size(), flags);
+    if (n < 0 && lent && errno == ENOBUFS) {  // net.core.optmem_max, or RLIMIT_MEMLOCK
+      no_zero_copy_ = true;
+      errno = EINTR;
+    }
+  } while (n < 0 && errno == EINTR);
+  if (n < 0) {
+    const int err = errno;
+    if (err != EAGAIN && err != EWOULDBLOCK) return failed(err, "write to ");
+    errno = EAGAIN;
+    return -1;
+  }
+  if (!goes_on) ledger.begin();
+  if (lent) ledger.sent();
+  if (static_cast<std::size_t>(n) == bytes.bytes.size()) {
+    ledger.finish();
+    if (!ledger.under_way()) tell_done();
+  }
+  return n;
+}
+
+/// True if there were any.
+bool SocketConnection::take_completions() noexcept {
+  if (ledger() == nullptr || !ledger()->under_way() || side_->owner != getpid()) return false;
+  const ZeroCopyNews news = read_completions(fd_.get(), *ledger());
+  if (news.copied) no_zero_copy_ = true;
+  if (!news.any) return false;
+  side_->had_completions = true;
+  tell_done();
+  return true;
+}
+
+void SocketConnection::tell_done() noexcept {
+  if (ledger() == nullptr) return;
+  if (state() != State::kConnected || closing()) ledger()->finish();  // the rest never comes
+  references_done(ledger()->take_done());
+  if (!no_zero_copy_ || ledger()->waits()) return;
+  side_->ledger.reset();
+  try {
+    if (side_->watched() != SocketEvents::kNothing && loop() != nullptr) watch_aside();
+  } catch (const std::bad_alloc&) {  // less is asked: it needs no memory
+  }
+}
+
+/// Whether the kernel still reads what is not ours.
+bool SocketConnection::is_lent() noexcept {
+  if (ledger() == nullptr || !fd_) return false;
+  (void)take_completions();
+  if (ledger() != nullptr && side_->owner == getpid() && unsent_bytes(fd_.get()) == 0)
+    ledger()->complete_all();  // the peer has it: it is not sent again
+  tell_done();
+  return ledger() != nullptr && ledger()->under_way();
+}
+
+/// Closes the socket, so that the kernel reads nothing of ours any more.
+void SocketConnection::take_back() noexcept {
+  if (is_lent() && side_->owner == getpid()) {
+    const struct ::linger reset { 1, 0 };
+    (void)setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  }
+  fd_.reset();
+}
+
+}  // namespace conn::tcp
