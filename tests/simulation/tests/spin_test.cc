@@ -103,12 +103,6 @@ struct Ends {
     std::printf("spin server=%s client=%s: p50 %.1f us, CPU %.1f and %.1f us, %zu wakes of %zu\n",
                 setup.server.c_str(), setup.client.c_str(), figures.p50, figures.server,
                 figures.client, static_cast<std::size_t>(figures.server_wakes), requests);
-    for (const std::size_t end : {0u, 1u}) {
-      const ae::LoopTimes t = processors.loop(end).times();
-      std::printf("  %zu: hits %llu misses %llu probes %llu spun %.1f cost %.1f\n", end,
-                  (unsigned long long)t.spin_hits, (unsigned long long)t.spin_misses,
-                  (unsigned long long)t.spin_probes, us(t.spun), us(t.sleep_cost));
-    }
     return figures;
   }
 
@@ -179,4 +173,44 @@ TEST_CASE("simulation: one processor is none to spin on", "[simulation][spin]") 
     CHECK(ends.processors.loop(end).times().spin_hits == 0);
     CHECK(ends.processors.loop(end).times().spun == 0us);
   }
+}
+
+TEST_CASE("simulation: a connection over tcp waits 20 us at most for a loop that spins",
+          "[simulation][spin]") {
+  // The server spins for rdma, whose client is slow: a socket's bytes come at any time.
+  Ends ends({.server = "no", .client = "no", .pause = 300us, .burst = 1});
+  conn::Endpoint spinning = conn::Endpoint::parse("rdma://10.77.0.1:0?spin=always");
+  const conn::ListenerPtr wish = ends.registry.require("rdma").listen(
+      ends.processors.loop(0), spinning,
+      [&](ConnectionPtr c) { ends.served.push_back(std::move(c)); });
+  conn::Endpoint to = wish->endpoints().front();
+  to.options = conn::Options::parse("source=10.77.0.2");
+  const ConnectionPtr asks = ends.registry.require("rdma").create(ends.processors.loop(1));
+  asks->connect(to, {});
+  ConnectionPtr near;
+  const conn::ListenerPtr tcp = ends.registry.require("tcp").listen(
+      ends.processors.loop(0), conn::Endpoint::parse("tcp://127.0.0.1:0"),
+      [&](ConnectionPtr c) { near = std::move(c); });
+  const ConnectionPtr far = ends.registry.require("tcp").create(ends.processors.loop(1));
+  far->connect(tcp->endpoints().front(), {});
+  ends.processors.take_turns_until([&] { return near != nullptr && ends.served.size() == 2; });
+
+  Nanoseconds sent{}, longest{};
+  int heard = 0;
+  near->set_read_handler([&](Connection& c) {
+    char byte = 0;
+    if (c.read(&byte, 1) != 1) return;
+    longest = std::max(longest, ends.world.now() - sent);
+    ++heard;
+  });
+  ends.processors.loop(1).add_time_event(100us, [&]() -> ae::Duration {
+    sent = ends.world.now();
+    (void)far->write("!", 1);
+    return Nanoseconds(97'000 + 1'300 * heard);  // at another place of the spin each time
+  });
+  ends.processors.run_until([&] { return heard >= 100; });
+  ends.processors.end();
+  CHECK(us(longest) <= 22);  // and what the loop and its handler take
+  CHECK(ends.processors.wakes(0) == 0);
+  CHECK(ends.processors.loop(0).times().slept == 0us);
 }
