@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,15 @@
 
 namespace ae {
 namespace {
+
+unsigned processors_of(pid_t thread) noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(thread, sizeof set, &set) == 0)
+    return static_cast<unsigned>(CPU_COUNT(&set));
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more than fit in the set
+  return online > 0 ? static_cast<unsigned>(online) : 1;
+}
 
 using Text = std::array<char, 512>;
 
@@ -56,12 +66,8 @@ bool is_below_one_processor(const char* cpu_max) noexcept {
 
 SpinRoom::Seen SpinEnvironment::look() noexcept {
   SpinRoom::Seen seen;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    seen.processors = static_cast<unsigned>(CPU_COUNT(&set));
-  else if (const long online = sysconf(_SC_NPROCESSORS_ONLN); online > 0)
-    seen.processors = static_cast<unsigned>(online);
+  // A loop that keeps to a processor of its own may spin there, if its process has others.
+  seen.processors = std::max(processors_of(0), processors_of(getpid()));
   if (looks_++ % kQuotaLooks == 0) quota_ = has_quota();
   seen.quota = quota_;
   rusage usage{};
