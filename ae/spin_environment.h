@@ -5,10 +5,9 @@
 
 namespace ae {
 
-/// The processors that the calling thread may use, or its process's first thread if those are more,
-/// the CPU quota of the process (cgroup's cpu.max, looked at with every `kQuotaLooks`-th call) and
-/// how often the thread was preempted. Where the system does not tell, what it does not tell counts
-/// as no hindrance, but one processor as one.
+/// The processors that the calling thread may use, or the process's first thread if those are more;
+/// the CPU quota of the process (cgroup's cpu.max, looked at with every `kQuotaLooks`-th call); and
+/// how often the thread was preempted. What the system does not tell is no hindrance.
 class SpinEnvironment {
  public:
   SpinRoom::Seen look() noexcept;

@@ -57,9 +57,9 @@ LoopNetwork<OneSession>::LoopNetwork(ae::EventLoop& loop, const conn::Registry& 
     }
     const ae::LoopTimes times = loop_.times();
     if (times.busy + times.spun + times.slept == ae::Duration::zero()) return sections;
-    InfoSection& loop = sections.emplace_back(InfoSection{"Loop", {}});
-    const auto add = [&loop](const char* name, auto value) {
-      loop.fields.emplace_back(name, std::to_string(value));
+    InfoSection& told = sections.emplace_back(InfoSection{"Loop", {}});
+    const auto add = [&told](const char* name, auto value) {
+      told.fields.emplace_back(name, std::to_string(value));
     };
     add("loop_busy_ns", times.busy.count());
     add("loop_spun_ns", times.spun.count());
