@@ -53,6 +53,7 @@ class Context {
  public:
   /// Opens the device. Borrows `pages`. Throws VerbsError.
   Context(ibv_device* device, const Settings& settings, PagePool& pages);
+  ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
