@@ -18,6 +18,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "ae/spin.h"
+
 namespace ae {
 
 using Duration = std::chrono::nanoseconds;
@@ -91,9 +93,10 @@ class Source {
   /// Called last, only if the loop is about to block: ask to be woken (through a descriptor), then
   /// look once more. False vetoes the sleep.
   virtual bool arm() { return true; }
-  /// How long the loop may busy-poll has_pending_now() before it arms and sleeps. 0: not at all.
-  /// Every 20 us the loop looks at descriptors and timers meanwhile, in a turn of its iteration.
-  virtual Duration spin_budget() const { return Duration::zero(); }
+  /// Whether and how the loop is to busy-poll has_pending_now() before it arms and sleeps; null:
+  /// not for this source. Every 20 us the loop looks at descriptors and timers meanwhile, in a turn
+  /// of its iteration.
+  virtual const Spin* spin() const { return nullptr; }
   /// Looks for new work without a system call; used while spinning. True ends the spin.
   virtual bool has_pending_now() { return has_pending(); }
 };
@@ -210,6 +213,12 @@ class EventLoop {
   /// function posts runs in a later iteration.
   virtual void post(std::function<void()> fn) = 0;
   virtual Poster poster() = 0;
+
+  // --- waiting -----------------------------------------------------------------------------------
+  /// How the loop waits when it has nothing to do. Sources may ask for more (Spin::both). It looks
+  /// at its descriptors again and again then, also where no source has anything to poll.
+  virtual void set_spin(const Spin& spin) { static_cast<void>(spin); }
+  virtual LoopTimes times() const { return {}; }
 
   // --- lifetime ----------------------------------------------------------------------------------
   /// Destroys `object` once no handler is on the stack (at the latest with the loop).

@@ -31,6 +31,7 @@
 
 #include "ae/deferred_list.h"
 #include "ae/hook_list.h"
+#include "ae/idle_time.h"
 #include "ae/libev_core.h"
 #include "ae/libev_files.h"
 #include "ae/libev_timers.h"
@@ -45,8 +46,10 @@ constexpr std::size_t kTimersPerIteration = 1000;
 constexpr std::size_t kPostsPerIteration = 1000;
 // Handlers of sources that run before descriptors are looked at again.
 constexpr std::size_t kServedPerIteration = 64;
-// How often a loop that spins looks at descriptors and timers.
+// How often a loop that spins for a source looks at descriptors and timers; and one that spins for
+// its descriptors as well. Where no source asks it does nothing else.
 constexpr Duration kSpinLooks = std::chrono::microseconds(20);
+constexpr Duration kSpinLooksForBoth = std::chrono::microseconds(2);
 // A batch that grew beyond this gives its memory back.
 constexpr std::size_t kPostsKept = 16384;
 
@@ -103,8 +106,8 @@ struct LibevLoop::Impl {
   bool serve_sources(bool after_events);
   bool other_work_waiting();  // than that of sources
   bool work_waiting();
-  enum class Spun { kWork, kLook, kNothing };
-  Spun spin(Duration budget);
+  bool may_spin(bool after_events);
+  bool spin(Duration look_after);
   void set_sleep(bool allowed) noexcept;
   void after_sleep();
   void run_tail();
@@ -147,9 +150,9 @@ struct LibevLoop::Impl {
   bool serving = false;         // inside before_sleep()
   unsigned sleep_number = ~0u;  // libev's number of the iteration that before_sleep() ended last
   std::size_t ran_before = 0;   // core.ran at the end of before_sleep()
-  bool spinning = false;        // until spin_end, with looks at the descriptors between
-  bool spin_looks = false;      // this iteration is one of those
-  TimePoint spin_end;
+  bool spin_looks = false;      // this iteration is one of the looks of a spin
+  Spin own_spin;
+  IdleTime idle;
   mutable TimePoint time;
   mutable bool time_known = false;
 };
@@ -238,7 +241,7 @@ void LibevLoop::Impl::run() {
   refuse_reentry("run()");
   if (std::exchange(stop_requested, false)) return;
   running = true;
-  spinning = false;
+  idle.drop();
   if (!core.owned) ev_ref(core.loop);  // until stop(), whether or not there is anything to wait for
   ev_run(core.loop, 0);
   if (!core.owned) ev_unref(core.loop);
@@ -253,8 +256,9 @@ std::size_t LibevLoop::Impl::process_events(Process flags) {
   const std::size_t ran = core.ran;
   if (!core.owned) ev_ref(core.loop);
   single = true;
-  spinning = false;
-  do {  // looks of a spin are parts of one iteration
+  if (core.ran == ran_before)
+    idle.drop_spin();  // else the next before_sleep() counts what was found
+  do {                 // looks of a spin are parts of one iteration
     ev_run(core.loop, core.allows(kDontWait) ? EVRUN_NOWAIT : EVRUN_ONCE);
   } while (std::exchange(spin_looks, false) && core.ran == ran && !core.aborting());
   single = false;
@@ -315,10 +319,10 @@ void LibevLoop::Impl::before_sleep() {
 
 // Returns whether the loop may sleep; every source is armed then.
 bool LibevLoop::Impl::serve_sources(bool after_events) {
-  if (after_events) spinning = false;
+  if (after_events) idle.work_came();
   for (std::size_t total = 0;;) {
     const std::size_t served = sources.process_pending();
-    if (served != 0) spinning = false;
+    if (served != 0) idle.work_came();
     core.ran += served;
     total += served;
     if (core.allows(kCallBeforeSleep)) before_hooks.run();
@@ -326,12 +330,10 @@ bool LibevLoop::Impl::serve_sources(bool after_events) {
     if (core.allows(kDontWait) || stopping() || work_waiting()) return false;
     // The caller of one iteration may have waited for just what was served.
     if (single && served != 0) return false;
-    if (sources.empty()) return true;
-    if (const Duration budget = sources.spin_budget(); budget > Duration::zero()) {
-      // While descriptors are busy they are asked first: a spin would only delay them.
-      if (after_events || spin(budget) != Spun::kNothing) return false;
-    }
+    if (sources.empty() && own_spin.mode == Spin::Mode::kNo && !idle.on()) return true;
+    if (may_spin(after_events)) return false;
     if (sources.arm() && !work_waiting()) return true;
+    idle.vetoed();
     // What came at the last moment is served at once: a look at the descriptors would cost more.
     // Not for ever, so that these do not wait.
     if (single || total >= kServedPerIteration || served == 0 || other_work_waiting()) return false;
@@ -343,22 +345,41 @@ bool LibevLoop::Impl::other_work_waiting() {
 }
 bool LibevLoop::Impl::work_waiting() { return sources.has_pending() || other_work_waiting(); }
 
+// True: the loop goes on without sleeping, for what was found or to look.
+bool LibevLoop::Impl::may_spin(bool after_events) {
+  Spin asked = own_spin;
+  const bool for_sources = sources.add_spin(asked);
+  if (asked.mode == Spin::Mode::kNo && !idle.on()) return false;
+  const TimePoint now = std::chrono::steady_clock::now();
+  if (!(asked == idle.asked())) idle.ask(asked, now);
+  if (!idle.on()) return false;
+  core.start_unreferenced(ev_check_start, check);  // which tells when the sleep was over
+  if (!idle.spinning()) idle.begin(now);
+  if (now < idle.spins_until()) {
+    // While descriptors are busy they are asked first: a spin would only delay them.
+    if (after_events) return spin_looks = true;
+    const bool for_descriptors = own_spin.mode != Spin::Mode::kNo;
+    if (spin(!for_descriptors ? kSpinLooks : for_sources ? kSpinLooksForBoth : Duration::zero()))
+      return true;
+  }
+  idle.end_spin(std::max(now, idle.spins_until()));
+  return false;
+}
+
 // In pieces: between two of them the loop goes round without sleeping, and serves descriptors and
 // timers, whose time no source knows.
-LibevLoop::Impl::Spun LibevLoop::Impl::spin(Duration budget) {
-  const auto clock = [] { return std::chrono::steady_clock::now(); };
-  TimePoint now = clock();
-  if (!std::exchange(spinning, true)) spin_end = now + budget;
-  const TimePoint look = std::min(spin_end, now + kSpinLooks);
-  do {
+bool LibevLoop::Impl::spin(Duration look_after) {
+  TimePoint now = std::chrono::steady_clock::now();
+  const TimePoint look = std::min(idle.spins_until(), now + look_after);
+  for (;;) {
     if (sources.has_pending_now() || queue->pending()) {
-      spinning = false;
-      return Spun::kWork;
+      idle.work_came(now);
+      return true;
     }
-    now = clock();
-  } while (now < look);
-  spinning = spin_looks = now < spin_end;
-  return spinning ? Spun::kLook : Spun::kNothing;
+    now = std::chrono::steady_clock::now();
+    if (now >= look) return spin_looks = now < idle.spins_until();
+    relax_processor();
+  }
 }
 
 // libev polls without sleeping while an idle watcher is active. A borrowed loop also comes back
@@ -376,9 +397,10 @@ void LibevLoop::Impl::set_sleep(bool allowed) noexcept {
 // --- after the sleep -----------------------------------------------------------------------------
 
 void LibevLoop::Impl::after_sleep() {
+  if (idle.waits()) idle.looked(std::chrono::steady_clock::now());
   if (core.may_run(kCallAfterSleep)) core.guarded([this] { after_hooks.run(); });
   if (files.has_broken()) files.run_broken();
-  if (after_hooks.empty()) core.stop_unreferenced(ev_check_stop, check);
+  if (after_hooks.empty() && !idle.on()) core.stop_unreferenced(ev_check_stop, check);
 }
 
 void LibevLoop::Impl::run_tail() {
@@ -475,6 +497,9 @@ void LibevLoop::remove_source(Source& source) { impl_->sources.remove(source); }
 void LibevLoop::run() { impl_->run(); }
 void LibevLoop::stop() noexcept { impl_->stop(); }
 std::size_t LibevLoop::process_events(Process flags) { return impl_->process_events(flags); }
+
+void LibevLoop::set_spin(const Spin& spin) { impl_->own_spin = spin; }
+LoopTimes LibevLoop::times() const { return impl_->idle.times(); }
 
 void LibevLoop::post(std::function<void()> fn) { impl_->queue->push(std::move(fn)); }
 Poster LibevLoop::poster() { return Poster(impl_->queue); }

@@ -37,6 +37,8 @@ class LibevLoop final : public EventLoop {
   void run() override;
   void stop() noexcept override;
   std::size_t process_events(Process flags) override;
+  void set_spin(const Spin& spin) override;
+  LoopTimes times() const override;
   void post(std::function<void()> fn) override;
   Poster poster() override;
   void destroy_later(std::unique_ptr<Deferred> object) noexcept override;

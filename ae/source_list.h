@@ -57,13 +57,17 @@ class SourceList {
   bool arm() {
     return !visit_until([](Source& source) { return !source.arm(); });
   }
-  Duration spin_budget() {
-    Duration budget = Duration::zero();
-    visit_until([&budget](Source& source) {
-      budget = std::max(budget, source.spin_budget());
+  /// Adds what sources ask for to `spin`. False: none asks.
+  bool add_spin(Spin& spin) {
+    bool asked = false;
+    visit_until([&](Source& source) {
+      if (const Spin* const more = source.spin()) {
+        spin = Spin::both(spin, *more);
+        asked = true;
+      }
       return false;
     });
-    return budget;
+    return asked;
   }
 
  private:

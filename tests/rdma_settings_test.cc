@@ -78,7 +78,11 @@ TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {
   CHECK(with("accept-timeout", "7ms").accept_timeout == 7ms);
   CHECK(with("linger", "7ms").linger == 7ms);
   CHECK(with("end-linger", "7ms").end_linger == 7ms);
-  CHECK(with("spin", "7ms").spin == 7ms);
+  CHECK(with("spin", "7ms").spin.time == 7ms);
+  CHECK(with("spin", "7ms").spin.mode == ae::Spin::Mode::kFixed);
+  CHECK(with("spin-max", "7us").spin.most == 7us);
+  CHECK(with("sleep-cost", "7us").spin.sleep_cost == 7us);
+  CHECK(with("sleep-latency", "7us").spin.sleep_latency == 7us);
   CHECK(with("isolation", "none").isolation == Isolation::kNone);
   CHECK(with("isolation", "auto").isolation == Isolation::kAuto);
   CHECK(with("isolation", "window").isolation == Isolation::kWindow);

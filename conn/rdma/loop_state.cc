@@ -347,8 +347,8 @@ bool LoopState::arm() {
   return quiet && !has_pending() && dirty_.empty();
 }
 
-ae::Duration LoopState::spin_budget() const {
-  return wheel_.size() == 0 ? ae::Duration::zero() : spin_;
+const ae::Spin* LoopState::spin() const {
+  return wheel_.size() == 0 || spin_.mode == ae::Spin::Mode::kNo ? nullptr : &spin_;
 }
 
 bool LoopState::has_pending_now() {

@@ -88,7 +88,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void ask_listeners_again() noexcept { ask_listeners_ = true; }
   /// A port is down: it is asked again until it is up.
   void watch_ports();
-  void on_spin_wish(ae::Duration spin) noexcept { spin_ = std::max(spin_, spin); }
+  void on_spin_wish(const ae::Spin& spin) noexcept { spin_ = ae::Spin::both(spin_, spin); }
 
   /// Records facts for every connection until `done` says so or the deadline; runs no handler.
   void pump(const std::function<bool()>& done, ae::TimePoint deadline);
@@ -152,7 +152,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::size_t process_pending() override;
   void flush() override;
   bool arm() override;
-  ae::Duration spin_budget() const override;
+  const ae::Spin* spin() const override;
   bool has_pending_now() override;
 
  private:
@@ -199,7 +199,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool spending_ = false;
   bool pumping_ = false;
   std::uint64_t turn_ = 0, expired_turn_ = 0;
-  ae::Duration spin_ = ae::Duration::zero();
+  ae::Spin spin_;
   bool house_is_behind_ = false;
   TickWheel wheel_;
   std::size_t tenants_ = 0;  // connections that hold something of a device

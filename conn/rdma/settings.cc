@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "conn/error.h"
+#include "conn/spin_option.h"
 
 namespace conn::rdma {
 namespace {
@@ -41,10 +42,12 @@ Settings Settings::from(const Options& o) {
                   "keepalive",       "connect-timeout",
                   "accept-timeout",  "linger",
                   "end-linger",      "spin",
-                  "isolation",       "in-place",
-                  "comp-vector",     "device",
-                  "source",          "min-rnr-timer",
-                  "ack-timeout",     "retry-count"});
+                  "spin-max",        "sleep-cost",
+                  "sleep-latency",   "isolation",
+                  "in-place",        "comp-vector",
+                  "device",          "source",
+                  "min-rnr-timer",   "ack-timeout",
+                  "retry-count"});
   constexpr std::uint64_t kMaxWindow = 1u << 30;
   Settings s;
   s.window = u32(o.bytes("window", s.window, 16, kMaxWindow));
@@ -69,7 +72,7 @@ Settings Settings::from(const Options& o) {
   s.accept_timeout = o.duration("accept-timeout", s.accept_timeout, milliseconds(1), hours(1));
   s.linger = o.duration("linger", s.linger, ae::Duration::zero(), hours(1));
   s.end_linger = EndLinger::parse(o);
-  s.spin = o.duration("spin", s.spin, ae::Duration::zero(), milliseconds(100));
+  s.spin = spin_from(o);
   s.isolation = parse_isolation(o.text("isolation", "auto"));
   s.in_place = o.flag("in-place", s.in_place);
   if (o.text("comp-vector", "auto") != "auto")

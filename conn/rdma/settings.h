@@ -44,7 +44,7 @@ struct Settings {
   ae::Duration accept_timeout = std::chrono::seconds(10);
   ae::Duration linger = std::chrono::seconds(3);
   ae::Duration end_linger = EndLinger::kDefault;
-  ae::Duration spin = ae::Duration::zero();  ///< busy-poll this long before each sleep
+  ae::Spin spin;  ///< of the loop, while it has a connection
   Isolation isolation = Isolation::kAuto;
   bool in_place = false;       ///< peek() shows the windows, which the peer can write
   int completion_vector = -1;  ///< of the device's; -1: in turn

@@ -62,7 +62,8 @@ class Progress {
 class Client {
  public:
   Client(ClientShared& shared, ClientOptions& options) : shared_(shared), options_(options) {
-    if (options.loops > 1) loops_.emplace(shared.loop, shared.registry, options.loops);
+    if (options.loops > 1)
+      loops_.emplace(shared.loop, shared.registry, options.loops, options.spin);
     loops_ ? meter_.emplace(loops_->group()) : meter_.emplace();
     Plan& plan = options_.plan;
     if (!plan.echo) control_ = std::make_unique<Control>(shared_, plan.endpoint, plan.patience);
@@ -114,7 +115,7 @@ class Client {
         loops_before = control_->loops();
         server_before = idle ? control_->everything() : control_->work();
       }
-      client_before = idle ? meter_->everything() : meter_->work();
+      client_before = usage(idle);
     };
     if (idle) {
       settle(load);
@@ -131,7 +132,7 @@ class Client {
       snapshot();
       load.run(plan.requests, plan.seconds);
     }
-    result.client = (idle ? meter_->everything() : meter_->work()).since(client_before);
+    result.client = usage(idle).since(client_before);
     if (control_) {
       result.server = (idle ? control_->everything() : control_->work()).since(*server_before);
       result.server_loops = shares(loops_before, control_->loops(), plan.mode == Mode::kConnect);
@@ -140,6 +141,13 @@ class Client {
     progress.reset();  // its line makes room
     for (const auto& report : reports_) report->result(result);
     if (idle && options_.hold > 0s) hold(load);
+  }
+
+  /// Of several loops their waiting is not told.
+  Usage usage(bool idle) const {
+    Usage now = idle ? meter_->everything() : meter_->work();
+    if (!loops_) now.add_loop(shared_.loop.times());
+    return now;
   }
 
   /// Waits, not for long, until the server has noticed the end of earlier connections: where it has
@@ -263,6 +271,7 @@ void run_client(ClientOptions options) {
     }
   }
   ae::LibevLoop loop;
+  if (options.loops == 1) loop.set_spin(options.spin);
   ClientShared shared(loop, registry);
   Client(shared, options).run();
 }

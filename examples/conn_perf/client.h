@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ae/spin.h"
 #include "plan.h"
 
 namespace perf {
@@ -14,6 +15,7 @@ struct ClientOptions {
   std::vector<std::size_t> sizes{64}, connections{1}, depths{1};
   std::size_t loops = 1;       ///< with several each has a thread of its own
   std::size_t reply_size = 0;  ///< 0: as the request
+  ae::Spin spin;               ///< of each loop
   ae::Duration hold{};         ///< how long idle connections stay after the figures
   std::string json, csv;       ///< files; "-": standard output, instead of the table
   std::string command;         ///< for the record

@@ -139,17 +139,43 @@ void Usage::store(Fields& fields) const {
   fields.set("resident", resident);
   fields.set("pinned", pinned);
   fields.set("descriptors", descriptors);
+  fields.set("busy-ns", busy_ns);
+  fields.set("spun-ns", spun_ns);
+  fields.set("slept-ns", slept_ns);
+  fields.set("spin-hits", spin_hits);
+  fields.set("spin-misses", spin_misses);
+  fields.set("spin-probes", spin_probes);
+  fields.set("spin-budget-ns", spin_budget_ns);
+}
+
+void Usage::add_loop(const ae::LoopTimes& times) {
+  if (times.busy + times.spun + times.slept == ae::Duration::zero()) return;
+  const auto ns = [](ae::Duration time) { return static_cast<std::uint64_t>(time.count()); };
+  busy_ns = ns(times.busy);
+  spun_ns = ns(times.spun);
+  slept_ns = ns(times.slept);
+  spin_hits = times.spin_hits;
+  spin_misses = times.spin_misses;
+  spin_probes = times.spin_probes;
+  spin_budget_ns = ns(times.spin_budget);
 }
 
 Usage Usage::load(const Fields& fields) {
-  return {fields.number("cpu-ns"), fields.number("system-calls"), fields.number("resident"),
-          fields.number("pinned"), fields.number("descriptors")};
+  return {
+      fields.number("cpu-ns"),      fields.number("system-calls"), fields.number("resident"),
+      fields.number("pinned"),      fields.number("descriptors"),  fields.number("busy-ns"),
+      fields.number("spun-ns"),     fields.number("slept-ns"),     fields.number("spin-hits"),
+      fields.number("spin-misses"), fields.number("spin-probes"),  fields.number("spin-budget-ns")};
 }
 
 Usage Usage::since(const Usage& before) const {
-  return {difference(cpu_ns, before.cpu_ns), difference(system_calls, before.system_calls),
-          difference(resident, before.resident), difference(pinned, before.pinned),
-          difference(descriptors, before.descriptors)};
+  return {
+      difference(cpu_ns, before.cpu_ns),           difference(system_calls, before.system_calls),
+      difference(resident, before.resident),       difference(pinned, before.pinned),
+      difference(descriptors, before.descriptors), difference(busy_ns, before.busy_ns),
+      difference(spun_ns, before.spun_ns),         difference(slept_ns, before.slept_ns),
+      difference(spin_hits, before.spin_hits),     difference(spin_misses, before.spin_misses),
+      difference(spin_probes, before.spin_probes), spin_budget_ns};
 }
 
 Meter::Meter() { count_this_thread(); }

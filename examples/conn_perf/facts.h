@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ae/loops.h"
+#include "ae/spin.h"
 #include "conn/connection.h"
 #include "fields.h"
 
@@ -32,6 +33,13 @@ struct Facts {
 struct Usage {
   std::optional<std::uint64_t> cpu_ns, system_calls;
   std::optional<std::uint64_t> resident, pinned, descriptors;  ///< bytes, bytes, count
+  /// Of a loop that was asked to spin.
+  std::optional<std::uint64_t> busy_ns = {}, spun_ns = {}, slept_ns = {};
+  std::optional<std::uint64_t> spin_hits = {}, spin_misses = {}, spin_probes = {};
+  std::optional<std::uint64_t> spin_budget_ns = {};  ///< now
+
+  /// Nothing, of a loop that was never asked to spin.
+  void add_loop(const ae::LoopTimes& times);
 
   void store(Fields& fields) const;
   static Usage load(const Fields& fields);

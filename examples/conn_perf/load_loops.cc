@@ -33,10 +33,12 @@ std::uint64_t before(std::uint64_t count, std::uint64_t at, std::uint64_t places
 
 }  // namespace
 
-ClientLoops::ClientLoops(ae::EventLoop& home, const conn::Registry& registry, std::size_t count)
+ClientLoops::ClientLoops(ae::EventLoop& home, const conn::Registry& registry, std::size_t count,
+                         const ae::Spin& spin)
     : home_(home), ended_(std::make_shared<bool>(false)), group_({.loops = count, .name = "perf"}) {
   shared_.resize(count);
   group_.on_each([&](ae::EventLoop& loop, std::size_t index) {
+    loop.set_spin(spin);
     shared_[index] = std::make_unique<ClientShared>(loop, registry);
     loop.local(&kFarewell) = std::make_unique<Farewell>(home_, ended_);
   });

@@ -17,7 +17,8 @@ class ClientLoops {
  public:
   /// `home` is the loop of the thread that measures. It and `registry` outlive this. Throws as
   /// ae::LoopGroup.
-  ClientLoops(ae::EventLoop& home, const conn::Registry& registry, std::size_t count);
+  ClientLoops(ae::EventLoop& home, const conn::Registry& registry, std::size_t count,
+              const ae::Spin& spin = {});
 
   ae::LoopGroup& group() noexcept { return group_; }
   std::size_t size() const noexcept { return shared_.size(); }

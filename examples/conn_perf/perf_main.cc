@@ -7,6 +7,7 @@
 
 #include "client.h"
 #include "conn/options.h"
+#include "conn/spin_option.h"
 #include "loop_counts.h"
 #include "plot.h"
 #include "server.h"
@@ -31,7 +32,7 @@ auto list_of(const std::vector<std::string>& words, Convert convert) {
 /// The text that a client's options came as, and what they mean.
 struct ClientWords {
   std::string mode = "request-response", reply_size, seconds, warmup = "1s", hold = "0",
-              patience = "60s", loops = "1";
+              patience = "60s", loops = "1", spin = "no";
   std::vector<std::string> sizes{"64"}, connections{"1"}, depths{"1"};
   std::uint64_t requests = 0;
   bool no_verify = false;
@@ -69,6 +70,7 @@ void translate(const ClientWords& words, perf::ClientOptions& options) try {
   options.depths = list_of(words.depths, count("--depths", 1'000'000));
   if (!words.reply_size.empty()) options.reply_size = size_of("--reply-size", words.reply_size);
   options.loops = perf::loops_of(words.loops);
+  options.spin = conn::parse_spin(words.spin);
   options.plan.requests = words.requests;
   if (!words.seconds.empty()) options.plan.seconds = duration("--seconds", words.seconds, 1ms);
   options.plan.warmup = duration("--warmup", words.warmup, ae::Duration::zero());
@@ -81,6 +83,9 @@ void translate(const ClientWords& words, perf::ClientOptions& options) try {
 
 constexpr const char* kLoops =
     "Event loops, each on a thread of its own; 0: one for each processor";
+
+constexpr const char* kSpin =
+    "How a loop waits: no, auto, fast, always or a time; options after it as auto&spin-max=50us";
 
 void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& words) {
   perf::Plan& plan = options.plan;
@@ -96,6 +101,7 @@ void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& wor
   list("--connections", words.connections, "How many; a list");
   list("--depths", words.depths, "Requests under way on each connection; a list");
   client.add_option("--loops", words.loops, kLoops)->capture_default_str();
+  client.add_option("--spin", words.spin, kSpin)->capture_default_str();
   client.add_option("--reply-size", words.reply_size, "Bytes of a reply (as the request)");
   CLI::Option* const requests = client.add_option("--requests", words.requests, "Measure so many")
                                     ->check(CLI::PositiveNumber);
@@ -116,6 +122,12 @@ void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& wor
 
 std::size_t server_loops(const std::string& text) try {
   return perf::loops_of(text);
+} catch (const conn::Error& error) {
+  throw perf::UsageError(error.what());
+}
+
+ae::Spin server_spin(const std::string& text) try {
+  return conn::parse_spin(text);
 } catch (const conn::Error& error) {
   throw perf::UsageError(error.what());
 }
@@ -142,6 +154,8 @@ int run(int argc, char** argv) {
   server->add_option("--listen", urls, "Where to listen, a URL; may be repeated")->required();
   std::string loops = "1";
   server->add_option("--loops", loops, kLoops)->capture_default_str();
+  std::string spin = "no";
+  server->add_option("--spin", spin, kSpin)->capture_default_str();
   server->add_flag("--echo", echo, "Send back what comes, and understand nothing");
 
   CLI::App* const client = app.add_subcommand("client", "Loads a server and says how it did");
@@ -162,7 +176,7 @@ int run(int argc, char** argv) {
     return complain(error, 2);
   }
   const std::string command = join(argc, argv);
-  if (*server) perf::run_server(urls, echo, command, server_loops(loops));
+  if (*server) perf::run_server(urls, echo, command, server_loops(loops), server_spin(spin));
   if (*plot) perf::run_plot(files, folder);
   if (*client) {
     translate(words, options);

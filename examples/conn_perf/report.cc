@@ -30,6 +30,22 @@ std::string side(const char* name, const Facts& facts) {
                      facts.device.empty() ? "-" : facts.device, number(facts.mtu), facts.options);
 }
 
+/// What a loop that may spin did with its time; nothing of one that may not.
+std::string waiting(const char* name, const Usage& usage) {
+  if (!usage.busy_ns) return {};
+  const auto of = [](std::optional<std::uint64_t> value) { return value.value_or(0); };
+  const double all =
+      static_cast<double>(of(usage.busy_ns) + of(usage.spun_ns) + of(usage.slept_ns)) / 100;
+  const auto part = [&](std::optional<std::uint64_t> ns) {
+    return all > 0 ? static_cast<double>(of(ns)) / all : 0;
+  };
+  return fmt::format(
+      "  {} loop: busy {:.1f} %, spun {:.1f} %, slept {:.1f} %; spins: {} hits, {} misses, {} "
+      "probes, budget {:.1f} us\n",
+      name, part(usage.busy_ns), part(usage.spun_ns), part(usage.slept_ns), of(usage.spin_hits),
+      of(usage.spin_misses), of(usage.spin_probes), microseconds(of(usage.spin_budget_ns)));
+}
+
 class Table final : public Report {
  public:
   explicit Table(std::ostream& out) : out_(out) {}
@@ -84,6 +100,8 @@ class Table final : public Report {
 
  private:
   void loops(const Result& result) {
+    out_ << waiting("client", result.client);
+    if (result.server) out_ << waiting("server", *result.server);
     if (!on_several_loops(result)) return;
     loops_of("client", result.client_loops, result.plan.mode);
     if (!result.server_loops.empty()) loops_of("server", result.server_loops, result.plan.mode);

@@ -64,6 +64,24 @@ void add_load(Json& json, const Result& result) {
   });
 }
 
+Json waiting(const Usage& usage) {
+  if (!usage.busy_ns) return nullptr;
+  return {{"busy_ns", or_null(usage.busy_ns)},
+          {"spun_ns", or_null(usage.spun_ns)},
+          {"slept_ns", or_null(usage.slept_ns)},
+          {"spin_hits", or_null(usage.spin_hits)},
+          {"spin_misses", or_null(usage.spin_misses)},
+          {"spin_probes", or_null(usage.spin_probes)},
+          {"spin_budget_us", us(usage.spin_budget_ns.value_or(0))}};
+}
+
+void add_waiting(Json& json, const Result& result) {
+  const bool server_spins = result.server && result.server->busy_ns;
+  if (!result.client.busy_ns && !server_spins) return;
+  json["waiting"] = {{"client", waiting(result.client)},
+                     {"server", server_spins ? waiting(*result.server) : Json(nullptr)}};
+}
+
 Json loops_of(const std::vector<LoopShare>& all, bool idle) {
   Json json = Json::array();
   for (const LoopShare& each : all) {
@@ -103,6 +121,7 @@ class JsonReport final : public Report {
     else
       add_load(json, result);
     add_loops(json, result);
+    add_waiting(json, result);
     json_["results"].push_back(std::move(json));
   }
   void end() override {

@@ -36,11 +36,11 @@ Server::Server(ae::EventLoop& loop, const conn::Registry& registry, bool echo, s
       registry_(registry),
       echo_(echo),
       own_facts_(facts_of_one_loop(std::move(options))),
-      shared_(*own_facts_, own_facts_->loops.front()) {}
+      shared_(*own_facts_, own_facts_->loops.front(), &loop) {}
 
 Server::Server(ae::EventLoop& loop, const conn::Registry& registry, bool echo, ServerFacts& facts,
                std::size_t index)
-    : loop_(loop), registry_(registry), echo_(echo), shared_(facts, facts.loops[index]) {}
+    : loop_(loop), registry_(registry), echo_(echo), shared_(facts, facts.loops[index], nullptr) {}
 
 void Server::listen(const std::string& url) {
   listeners_.push_back(registry_.listen(
@@ -83,12 +83,13 @@ void announce(const std::vector<std::string>& urls) {
 
 /// The loops serve, each on a thread of its own; this one waits for signals, and for their end.
 void run_on(std::size_t count, const std::vector<std::string>& urls, bool echo,
-            const std::string& options) {
+            const std::string& options, const ae::Spin& spin) {
   const conn::Registry registry = conn::all_transports();
   ae::LibevLoop loop;
   const auto end = [&loop, poster = loop.poster()] { (void)poster.post([&loop] { loop.stop(); }); };
   const Signals signals(loop, [&loop] { loop.stop(); });
   ae::LoopGroup loops({.loops = count, .name = "perf"});
+  loops.on_each([&spin](ae::EventLoop& each, std::size_t) { each.set_spin(spin); });
   {
     ServerOnLoops server(loops, registry, echo, options);
     server.on_loop_left(end);
@@ -103,11 +104,12 @@ void run_on(std::size_t count, const std::vector<std::string>& urls, bool echo,
 }  // namespace
 
 void run_server(const std::vector<std::string>& urls, bool echo, const std::string& options,
-                std::size_t loops) {
+                std::size_t loops, const ae::Spin& spin) {
   allow_descriptors();
-  if (loops > 1) return run_on(loops, urls, echo, options);
+  if (loops > 1) return run_on(loops, urls, echo, options, spin);
   const conn::Registry registry = conn::all_transports();  // outlives what is made of it
   ae::LibevLoop loop;
+  loop.set_spin(spin);
   const Signals signals(loop, [&loop] { loop.stop(); });
   Server server(loop, registry, echo, options);
   for (const std::string& url : urls) server.listen(url);

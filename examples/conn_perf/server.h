@@ -28,8 +28,10 @@ struct ServerShared {
   Payload payload;
   Batch batch;
   std::vector<char> room = std::vector<char>(256 << 10);  ///< for what one read() gives
+  const ae::EventLoop* only_loop;                         ///< null where there are several
 
-  ServerShared(const ServerFacts& of_all, LoopCounts& of_loop) : facts(of_all), counts(of_loop) {}
+  ServerShared(const ServerFacts& of_all, LoopCounts& of_loop, const ae::EventLoop* only)
+      : facts(of_all), counts(of_loop), only_loop(only) {}
 };
 
 /// One connection. It is gone once `ended` ran.
@@ -74,6 +76,6 @@ void log_refused(const conn::Failure& failure);
 
 /// `conn-perf server`: until SIGTERM or SIGINT.
 void run_server(const std::vector<std::string>& urls, bool echo, const std::string& options,
-                std::size_t loops);
+                std::size_t loops, const ae::Spin& spin);
 
 }  // namespace perf

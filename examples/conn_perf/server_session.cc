@@ -205,7 +205,9 @@ void ProtocolSession::tell_costs(const Message& message) {
   if (const auto first = query.number("loops-from")) {
     LoopFacts::store(known.loops, *first, answer);
   } else {
-    (query.flag("memory") ? known.meter->everything() : known.meter->work()).store(answer);
+    Usage usage = query.flag("memory") ? known.meter->everything() : known.meter->work();
+    if (shared_.only_loop != nullptr) usage.add_loop(shared_.only_loop->times());
+    usage.store(answer);
   }
   if (query.flag("facts")) {
     Facts facts = Facts::of_process(known.options);

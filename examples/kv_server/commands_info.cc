@@ -259,10 +259,12 @@ LoopFacts facts_of(const Server& server, const Wanted& wanted) {
   return facts;
 }
 
-/// Counters of the same name are added, but for those that a transport has once for all loops.
+/// Counters of the same name are added, but for those that a transport has once for all loops and
+/// those that are no sums, of which the first loop tells its own.
 void add_sections(std::vector<InfoSection>& to, const std::vector<InfoSection>& from) {
-  static constexpr std::string_view kOnce[] = {"registered_bytes", "teardown_failures", "sessions",
-                                               "sessions_dropped"};
+  static constexpr std::string_view kOnce[] = {"registered_bytes", "teardown_failures",
+                                               "sessions",         "sessions_dropped",
+                                               "spin_budget_ns",   "sleep_cost_ns"};
   for (const InfoSection& section : from) {
     auto known = std::find_if(to.begin(), to.end(),
                               [&](const auto& each) { return each.name == section.name; });

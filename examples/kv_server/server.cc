@@ -57,6 +57,20 @@ LoopNetwork<OneSession>::LoopNetwork(ae::EventLoop& loop, const conn::Registry& 
         section.fields.emplace_back(name, std::to_string(value));
       }
     }
+    const ae::LoopTimes times = loop_.times();
+    if (times.busy + times.spun + times.slept == ae::Duration::zero()) return sections;
+    InfoSection& told = sections.emplace_back(InfoSection{"Loop", {}});
+    const auto add = [&told](const char* name, auto value) {
+      told.fields.emplace_back(name, std::to_string(value));
+    };
+    add("loop_busy_ns", times.busy.count());
+    add("loop_spun_ns", times.spun.count());
+    add("loop_slept_ns", times.slept.count());
+    add("spin_hits", times.spin_hits);
+    add("spin_misses", times.spin_misses);
+    add("spin_probes", times.spin_probes);
+    add("spin_budget_ns", times.spin_budget.count());
+    add("sleep_cost_ns", times.sleep_cost.count());
     return sections;
   };
 }

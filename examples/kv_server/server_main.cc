@@ -16,6 +16,7 @@
 #include "ae/libev_loop.h"
 #include "ae/loop_group.h"
 #include "command.h"
+#include "conn/spin_option.h"
 #include "conn/transports/transports.h"
 #include "server.h"
 #include "server_loops.h"
@@ -77,11 +78,13 @@ void announce(const std::vector<std::string>& urls) {
   for (const std::string& url : urls) std::cout << "listening on " << url << std::endl;
 }
 
-void serve(kv::Server& server, kv::TlsSettings& tls, const std::vector<std::string>& urls) {
+void serve(kv::Server& server, kv::TlsSettings& tls, const std::vector<std::string>& urls,
+           const ae::Spin& spin) {
   const conn::Registry registry = conn::all_transports();  // outlives what is made of it
   tls.attach(registry);
   server.more_parameters = &tls;
   ae::LibevLoop loop;
+  loop.set_spin(spin);
   const Signals signals(loop, [&] { reload_certificates(tls); });
   kv::NetworkServer network(loop, registry, server);
   for (const std::string& url : urls) network.listen(url);
@@ -91,7 +94,7 @@ void serve(kv::Server& server, kv::TlsSettings& tls, const std::vector<std::stri
 
 /// The loops serve, each on a thread of its own; this one waits for signals, and for their end.
 void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
-              const std::vector<std::string>& urls) {
+              const std::vector<std::string>& urls, const ae::Spin& spin) {
   const conn::Registry registry = conn::all_transports();
   tls.attach(registry);
   ae::LibevLoop loop;
@@ -105,6 +108,7 @@ void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
     reload_certificates(tls);
   });
   ae::LoopGroup loops({.loops = count, .name = "kv"});
+  loops.on_each([&spin](ae::EventLoop& each, std::size_t) { each.set_spin(spin); });
   {
     kv::ServerOnLoops server(loops, registry, together);
     server.on_loop_left(end);
@@ -151,6 +155,11 @@ int main(int argc, char** argv) try {
         loops = static_cast<std::size_t>(*number);
       },
       "Event loops that serve, each on a thread of its own; 0: one for each processor (1)");
+  ae::Spin spin;
+  app.add_option_function<std::string>(
+      "--spin", [&spin](const std::string& text) { spin = conn::parse_spin(text); },
+      "How a loop waits: no, auto, fast, always, or a time; options after it as "
+      "auto&spin-max=50us (no)");
   const auto setting = [&](const char* option, const char* parameter, const char* description) {
     app.add_option_function<std::string>(
         option,
@@ -192,9 +201,9 @@ int main(int argc, char** argv) try {
 
   if (loops == 0) loops = std::clamp<std::size_t>(processors(), 1, kv::Together::kMostLoops);
   if (loops == 1)
-    serve(server, tls, urls);
+    serve(server, tls, urls, spin);
   else
-    serve_on(loops, server.config, tls, urls);
+    serve_on(loops, server.config, tls, urls, spin);
   return 0;
 } catch (const std::exception& error) {
   std::cerr << "kv-server: " << error.what() << '\n';

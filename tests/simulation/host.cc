@@ -4,7 +4,9 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,12 +40,17 @@ int wait_in_simulation(World& world, std::int64_t nanoseconds, Look look) {
   ++world.waits;
   world.run_due();
   const bool for_ever = nanoseconds < 0;
+  const Nanoseconds began = world.now();
   const Nanoseconds limit =
-      for_ever ? world.now() + std::chrono::hours(24) : world.now() + Nanoseconds(nanoseconds);
+      for_ever ? began + std::chrono::hours(24) : began + Nanoseconds(nanoseconds);
   for (;;) {
     const int found = look();
-    if (found != 0) return found;
-    if (world.now() >= limit) return 0;
+    if (found != 0 || world.now() >= limit) {
+      if (world.now() == began) return found;
+      world.spend(world.config.wake_latency);
+      world.slept += world.now() - began - world.config.wake_cpu;
+      return found;
+    }
     if (!world.advance(limit) && for_ever) hangs();
   }
 }
@@ -61,11 +68,17 @@ extern "C" {
 int clock_gettime(clockid_t clock, timespec* out) noexcept {
   const Below below;
   World* world = World::current();
-  if (world == nullptr || clock == CLOCK_THREAD_CPUTIME_ID || clock == CLOCK_PROCESS_CPUTIME_ID)
+  if (world == nullptr || clock == CLOCK_PROCESS_CPUTIME_ID)
     return static_cast<int>(syscall(SYS_clock_gettime, clock, out));
   // The date is today's: certificates are looked at.
   static const std::int64_t today = std::time(nullptr);
   const bool date = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+  if (clock == CLOCK_THREAD_CPUTIME_ID) {
+    const std::int64_t spent = (world->look_at_clock() - world->slept).count();
+    out->tv_sec = static_cast<time_t>(spent / 1000000000);
+    out->tv_nsec = static_cast<long>(spent % 1000000000);
+    return 0;
+  }
   const std::int64_t now = world->look_at_clock().count() + (date ? today * 1000000000 : 0);
   out->tv_sec = static_cast<time_t>(now / 1000000000);
   out->tv_nsec = static_cast<long>(now % 1000000000);
@@ -80,6 +93,13 @@ int epoll_wait(int fd, epoll_event* events, int size, int milliseconds) {
   World* world = World::current();
   if (world == nullptr) return ask(milliseconds);
   const std::int64_t limit = milliseconds < 0 ? -1 : std::int64_t{milliseconds} * 1000000;
+  if (world->pace != nullptr) {
+    world->run_due();
+    const int found = ask(0);
+    if (found != 0 || milliseconds == 0) return found;
+    world->pace->sleep(fd, milliseconds < 0 ? World::kNever : world->now() + Nanoseconds(limit));
+    return ask(0);
+  }
   if (world->stepping) {
     world->run_due();
     const int found = ask(0);
@@ -89,6 +109,24 @@ int epoll_wait(int fd, epoll_event* events, int size, int milliseconds) {
     return found;
   }
   return wait_in_simulation(*world, limit, [&] { return ask(0); });
+}
+
+// As many as the world says; and nobody else wants them.
+int sched_getaffinity(pid_t thread, size_t size, cpu_set_t* set) noexcept {
+  const Below below;
+  World* world = World::current();
+  if (world == nullptr) return syscall(SYS_sched_getaffinity, thread, size, set) < 0 ? -1 : 0;
+  CPU_ZERO_S(size, set);
+  for (unsigned i = 0; i < world->config.processors; ++i) CPU_SET_S(i, size, set);
+  return 0;
+}
+
+int getrusage(__rusage_who_t who, rusage* usage) noexcept {
+  const Below below;
+  if (World::current() == nullptr)
+    return static_cast<int>(syscall(SYS_getrusage, static_cast<int>(who), usage));
+  *usage = {};
+  return 0;
 }
 
 int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {

@@ -121,6 +121,7 @@ void World::after(Nanoseconds delay, std::function<void()> what) {
 void World::run_due() {
   const Below below;
   if (running_) return;
+  if (pace != nullptr) pace->passing();
   running_ = true;
   while (!happenings_.empty() && happenings_.top().when <= std::min(now_, horizon_)) {
     const Nanoseconds when = happenings_.top().when;

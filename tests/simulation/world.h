@@ -58,15 +58,31 @@ struct Config {
   std::uint64_t seed = 1;
   std::span<const std::uint8_t> choices = {};  ///< used up before the seed counts
   Weather weather = {};
-  double failing_calls = 0;       ///< part of the calls that fail
-  Nanoseconds system_call = 0ns;  ///< what each takes, beyond those that post, poll and arm
-  double short_transfers = 0;     ///< part of the socket calls that do less than asked
+  double failing_calls = 0;        ///< part of the calls that fail
+  Nanoseconds system_call = 0ns;   ///< what each takes, beyond those that post, poll and arm
+  Nanoseconds wake_latency = 0ns;  ///< from what wakes a sleeping loop until it runs
+  Nanoseconds wake_cpu = 0ns;      ///< what of that is the loop's own CPU; of Processors
+  unsigned processors = 4;         ///< that threads may use
+  double short_transfers = 0;      ///< part of the socket calls that do less than asked
   // Instead of what the profiles of the devices say.
   std::optional<int> max_cqe = {}, max_qp_wr = {}, max_srq_wr = {};
   std::optional<std::uint32_t> max_inline = {};
   std::optional<bool> memory_windows = {}, shared_receives = {};
   /// Ports have InfiniBand's link layer, and rdma_init_qp_attr() is that of an old kernel.
   bool infiniband = false;
+};
+
+/// Threads that share the time, one of them running; null: there is one thread.
+class Pace {
+ public:
+  Pace() = default;
+  Pace(const Pace&) = delete;
+  Pace& operator=(const Pace&) = delete;
+  virtual ~Pace() = default;
+  /// Time has passed: it may be another's turn.
+  virtual void passing() noexcept = 0;
+  /// Until the epoll descriptor has something, or this moment.
+  virtual void sleep(int epoll, Nanoseconds until) noexcept = 0;
 };
 
 class World {
@@ -108,7 +124,9 @@ class World {
   bool advance(Nanoseconds limit);
   Nanoseconds look_at_clock() noexcept {
     ++clock_looks_;
-    return now_ += 50ns;
+    now_ += 50ns;
+    if (pace != nullptr) pace->passing();
+    return now_;
   }
   std::uint64_t clock_looks() const noexcept { return clock_looks_; }
 
@@ -124,6 +142,7 @@ class World {
   }
   /// The program computes.
   void spend(Nanoseconds span) noexcept { now_ += span; }
+  Pace* pace = nullptr;
   /// Several loops take turns: a loop that would sleep only says until when it would.
   bool stepping = false;
   Nanoseconds wish = kNever;  ///< the last that was said; now, if there was something to do
@@ -154,6 +173,7 @@ class World {
   std::vector<std::string> take_violations() { return std::exchange(violations_, {}); }
   std::uint64_t receives_missing = 0;  ///< messages that found no receive posted
   std::uint64_t messages = 0;          ///< delivered
+  Nanoseconds slept{};                 ///< time of this thread that was no CPU
   std::uint64_t waits = 0;             ///< calls of epoll_wait() and ppoll()
   std::uint64_t looks_in_vain = 0;     ///< calls of ibv_get_cq_event() that found none
   /// What the device has been asked for so far; subtract an earlier answer.

@@ -113,7 +113,10 @@ struct TestSource : ae::Source {
     if (on_arm) on_arm();
     return vetoes == 0 || vetoes-- == 0;
   }
-  ae::Duration spin_budget() const override { return budget; }
+  const ae::Spin* spin() const override {
+    if (budget > ae::Duration::zero()) asked = {.mode = ae::Spin::Mode::kFixed, .time = budget};
+    return asked.mode == ae::Spin::Mode::kNo ? nullptr : &asked;
+  }
   bool has_pending_now() override {
     ++polls;
     if (on_poll) on_poll();
@@ -129,6 +132,7 @@ struct TestSource : ae::Source {
   int vetoes = 0;
   long polls = 0;
   ae::Duration budget = ae::Duration::zero();
+  mutable ae::Spin asked = {};
   std::function<void()> on_process, on_flush, on_arm, on_poll;
 };
 

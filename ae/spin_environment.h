@@ -1,0 +1,24 @@
+#pragma once
+// What the system says about room for a thread that spins.
+
+#include "ae/spin_governor.h"
+
+namespace ae {
+
+/// The processors that the calling thread may use, or the process's first thread if those are more;
+/// the CPU quota of the process (cgroup's cpu.max, looked at with every `kQuotaLooks`-th call); and
+/// how often the thread was preempted. What the system does not tell is no hindrance.
+class SpinEnvironment {
+ public:
+  SpinRoom::Seen look() noexcept;
+
+ private:
+  static constexpr unsigned kQuotaLooks = 64;
+  unsigned looks_ = 0;
+  bool quota_ = false;
+};
+
+/// Whether "MAX PERIOD", the text of cpu.max, allows less than one processor.
+bool is_below_one_processor(const char* cpu_max) noexcept;
+
+}  // namespace ae

@@ -1,0 +1,160 @@
+#include "ae/spin_governor.h"
+
+#include <algorithm>
+
+namespace ae {
+namespace {
+
+// A budget has to save this part of the price at least: less is within what the histogram knows.
+constexpr std::int64_t kMargin = 8;
+// This part of the gaps has to be within the cap for a probe to have a chance.
+constexpr std::uint32_t kHope = 4;
+
+}  // namespace
+
+void SpinGovernor::set(const Prices& prices) noexcept {
+  const bool first = price_ == 0;
+  const std::int64_t cost = prices.sleep_cost.count(), latency = prices.sleep_latency.count();
+  prices_ = prices;
+  price_ = cost + prices.latency_weight * latency;
+  cap_ = std::min(cost + 2 * latency, prices.most.count());
+  if (first) weight_.back() = kWeight;  // nothing is known: the gaps are long
+}
+
+void SpinGovernor::allow(bool allowed) noexcept {
+  allowed_ = allowed;
+  if (allowed) return;
+  probing_ = false;
+  probe_left_ = 0;
+}
+
+SpinGovernor::Duration SpinGovernor::idle_began(TimePoint now) noexcept {
+  budget_ = 0;
+  idle_ = allowed_;
+  if (!allowed_) return {};
+  began_ = now;
+  if (!started_) last_probe_ = now;
+  started_ = true;
+  if (probe_left_ == 0) {
+    budget_ = best_budget();
+    if (budget_ > purse_) budget_ = 0;
+    if (budget_ == 0 && may_probe(now)) {
+      probe_left_ = kProbeRun;
+      ++probes_;
+      owed_ = 0;
+    }
+  }
+  probing_ = probe_left_ != 0;
+  if (probing_) budget_ = cap_;
+  return Duration(budget_);
+}
+
+void SpinGovernor::ended(TimePoint now, Found how) noexcept {
+  if (!idle_) return;
+  idle_ = false;
+  const std::int64_t passed = std::max<std::int64_t>(0, (now - began_).count());
+  if (how == Found::kSpun) {
+    // A look that comes late found it late; more than the budget is not spun.
+    const std::int64_t gap = std::min(passed, budget_);
+    settle(price_ - gap);
+    learn(passed);
+  } else {
+    if (budget_ != 0) settle(-budget_);
+    learn_latency(passed);
+    // It came after the spin. Without its own wake-up, which would look like a slow peer.
+    learn(std::max(budget_ + (budget_ != 0 ? 1 : 0), passed - latency()));
+  }
+  if (periods_ < kMostProbePeriods) ++periods_;
+  if (probing_ && --probe_left_ == 0) end_probe(now);
+}
+
+// What is lost in a probe is the probe's; what is earned fills the purse either way.
+void SpinGovernor::settle(std::int64_t gain) noexcept {
+  owed_ = std::max<std::int64_t>(0, owed_ - gain);
+  if (gain < 0 && probing_)
+    probe_spent_ -= gain;
+  else
+    purse_ = std::min(purse_ + gain, std::int64_t{kPurse.count()});
+  // It has paid for itself, so the next one may come soon.
+  if (owed_ == 0 && !probing_ && gain > 0) {
+    probe_periods_ = kProbePeriods;
+    probe_time_ = kProbeTime.count();
+  }
+}
+
+// After a spin in vain the wake-up took what is left of the period at most. Where L was believed to
+// be more, gaps looked short that are not: they are forgotten.
+void SpinGovernor::learn_latency(std::int64_t passed) noexcept {
+  const std::int64_t most = passed - budget_;
+  if (budget_ == 0 || most >= latency()) return;
+  latency_bound_ = (latency() + std::max<std::int64_t>(0, most)) / 2;
+  weight_.fill(0);
+  sum_.fill(0);
+  weight_.back() = kWeight;
+}
+
+void SpinGovernor::learn(std::int64_t gap) noexcept {
+  const unsigned decay = probing_ ? kProbeDecay : kDecay;
+  for (std::uint32_t& each : weight_) each -= each >> decay;
+  for (std::uint64_t& each : sum_) each -= each >> decay;
+  const auto bin =
+      static_cast<std::size_t>(std::lower_bound(kEdge.begin(), kEdge.end(), gap) - kEdge.begin());
+  const std::uint32_t weight = kWeight >> decay;
+  weight_[bin] += weight;
+  if (bin < kEdges) sum_[bin] += static_cast<std::uint64_t>(gap) * weight;
+}
+
+std::int64_t SpinGovernor::best_budget() const noexcept {
+  std::int64_t all = 0;
+  for (const std::uint32_t each : weight_) all += each;
+  std::int64_t best = 0, best_gain = all * price_ / kMargin, below = 0, spent = 0;
+  for (std::size_t i = 0; i < kEdges && kEdge[i] <= cap_; ++i) {
+    below += weight_[i];
+    spent += static_cast<std::int64_t>(sum_[i]);
+    const std::int64_t gain = below * price_ - spent - (all - below) * kEdge[i];
+    if (gain <= best_gain) continue;
+    best_gain = gain;
+    best = kEdge[i];
+  }
+  return best;
+}
+
+bool SpinGovernor::may_probe(TimePoint now) noexcept {
+  if (periods_ < probe_periods_ || (now - last_probe_).count() < probe_time_) return false;
+  std::uint32_t within = 0, all = weight_.back();
+  for (std::size_t i = 0; i < kEdges; ++i) {
+    all += weight_[i];
+    if (kEdge[i] <= cap_) within += weight_[i];
+  }
+  return within > all / kHope;
+}
+
+void SpinGovernor::end_probe(TimePoint now) noexcept {
+  probing_ = false;
+  periods_ = 0;
+  last_probe_ = now;
+  probe_periods_ = std::min(4 * probe_periods_, kMostProbePeriods);
+  probe_time_ = std::min(4 * probe_time_, std::int64_t{Duration(kMostProbeTime).count()});
+}
+
+bool SpinRoom::look(TimePoint now, const Seen& seen) noexcept {
+  next_look_ = now + kLookEvery;
+  if (looked_before_) {
+    const std::uint64_t more = seen.preemptions - preemptions_;
+    const Duration passed = now - looked_;
+    const bool pressed = static_cast<std::int64_t>(more) *
+                             std::chrono::nanoseconds(std::chrono::seconds(1)).count() >
+                         static_cast<std::int64_t>(kPreemptionsPerSecond) * passed.count();
+    if (pressed) {
+      if (now - rests_until_ > kMostRest) rest_ = kLeastRest;
+      rests_until_ = now + rest_;
+      rest_ = std::min(2 * rest_, kMostRest);
+    }
+  }
+  looked_before_ = true;
+  looked_ = now;
+  preemptions_ = seen.preemptions;
+  return seen.processors > 1 && !seen.quota && now >= rests_until_;
+}
+
+}  // namespace ae

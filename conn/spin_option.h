@@ -1,0 +1,17 @@
+#pragma once
+// The options that say how a loop waits: spin, spin-max, sleep-cost, sleep-latency.
+
+#include <string_view>
+
+#include "ae/spin.h"
+#include "conn/options.h"
+
+namespace conn {
+
+/// "spin=no" (or 0), "auto", "fast", "always", or a time up to 100 ms; the others are times. Throws
+/// Error, as Options does.
+ae::Spin spin_from(const Options& options);
+/// Of a command line: "auto", or "auto&spin-max=50us&sleep-cost=5us". Throws Error.
+ae::Spin parse_spin(std::string_view text);
+
+}  // namespace conn
