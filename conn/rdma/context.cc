@@ -18,10 +18,11 @@ constexpr std::size_t kReceiveBatch = 64;
 
 }  // namespace
 
-Context::Context(ibv_device* device, const Settings& settings, PagePool& pages)
+Context::Context(ibv_device* device, const Settings& settings, PagePool& pages,
+                 std::optional<std::size_t> loop)
     : pages_(pages),
       device_(device, settings),
-      queues_(device_, device_.completion_vector(settings)) {}
+      queues_(device_, device_.completion_vector(settings, loop)) {}
 
 void Context::on_event_of(const rdma_cm_id* id) noexcept {
   std::erase_if(connecting_, [&](const CmId& each) { return each.get() == id; });

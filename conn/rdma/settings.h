@@ -45,7 +45,7 @@ struct Settings {
   ae::Duration end_linger = EndLinger::kDefault;
   ae::Duration spin = ae::Duration::zero();  ///< busy-poll this long before each sleep
   Isolation isolation = Isolation::kAuto;
-  int completion_vector = -1;  ///< of the device's; -1: in turn
+  int completion_vector = -1;  ///< of the device's; -1: by the loop
   std::string device;          ///< name of the only device to use; "" any
   std::string source;          ///< address to connect from; "" the route's
   QpTimeouts timeouts;
