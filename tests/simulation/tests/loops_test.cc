@@ -16,6 +16,7 @@
 
 #include "conn/connection_set.h"
 #include "conn/listener_group.h"
+#include "conn/rdma/loop_state.h"
 #include "conn/transports/transports.h"
 #include "tests/simulation/objects.h"
 #include "tests/simulation/stepped_loops.h"
@@ -128,13 +129,16 @@ class Pair {
   explicit Pair(const std::string& transport, const std::string& options = {},
                 conn::Spread spread = conn::Spread::round_robin())
       : type_(registry_.require(transport)), is_rdma_(transport.ends_with("rdma")) {
-    world_.add_device("sim0", "10.77.0.1", profile_named("mlx5"));
+    near_ = &world_.add_device("sim0", "10.77.0.1", profile_named("mlx5"));
     world_.add_device("sim1", "10.77.0.2", profile_named("mlx5"));
     if (transport.starts_with("tls"))
       type_.configure(testing::test_tls_options(is_rdma_ ? "localhost" : ""));
     loops_ = std::make_unique<SteppedLoops>(world_, 2, 1, choices_);
-    watcher_.ended = [this] { rejected_at_end = count("rejected", 1); };
-    conn::ConnectionSet::of(loops_->loop(1)).add(watcher_);  // is told after the group
+    if (is_rdma_) {
+      auto& state = conn::rdma::LoopState::of(loops_->loop(1), registry_.require("rdma"));
+      watcher_.ended = [this, &state] { rejected_at_end = state.statistics().rejected; };
+      conn::ConnectionSet::of(loops_->loop(1)).add(watcher_);  // is told after the group
+    }
     listener_ = conn::listen(
         registry_, *loops_, transport + (is_rdma_ ? "://10.77.0.1:0" : "://127.0.0.1:0") + options,
         [this](ae::EventLoop&, std::size_t index) {
@@ -172,8 +176,7 @@ class Pair {
   std::set<int> vectors() const {
     std::set<int> all;
     for (const auto& [number, qp] : world_.queue_pairs)
-      if (qp->device_of().name == "sim0")
-        all.insert(static_cast<const Queue*>(qp->send_cq)->vector);
+      if (&qp->device_of() == near_) all.insert(static_cast<const Queue*>(qp->send_cq)->vector);
     return all;
   }
   conn::ListenerGroup& listener() { return *listener_; }
@@ -192,6 +195,7 @@ class Pair {
   conn::Registry registry_ = conn::all_transports();
   conn::ConnectionType& type_;
   const bool is_rdma_;
+  Device* near_ = nullptr;
   std::unique_ptr<SteppedLoops> loops_;
   Watcher watcher_;
   conn::ListenerGroupPtr listener_;
