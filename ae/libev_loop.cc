@@ -1,8 +1,8 @@
 // One iteration, as libev sees it. Where each part of it runs decides what is promised:
 //
 //   ev_prepare, lowest priority   deferred objects go -> sources' pending work -> before_sleep
-//                                 hooks -> flush -> spin, arm, or veto -> file interest and the
-//                                 next timer's time to libev
+//                                 hooks -> flush -> deferred objects -> spin, arm, or veto
+//                                 -> file interest and the next timer's time to libev
 //                                 (a spin goes on after each look at descriptors and timers)
 //   (libev sleeps, or polls while the veto's ev_idle is active)
 //   ev_check, highest priority    after_sleep hooks
@@ -282,11 +282,17 @@ void LibevLoop::Impl::before_sleep() {
   }
   core.begin_iteration();
   time_known = spin_looks = false;
-  if (!core.in_handler()) deferred.destroy_all();
+  const bool alone = !core.in_handler();
+  if (alone) deferred.destroy_all();
   const bool after_events = core.ran != ran_before;
   bool may_sleep = false;
   serving = true;
   core.guarded([&] { may_sleep = serve_sources(after_events); });
+  // What ended in this turn goes in it, rather than in a turn of its own.
+  if (alone && !single && !core.aborting() && !deferred.empty()) {
+    deferred.destroy_all();
+    if (!work_waiting()) core.guarded([&] { may_sleep = serve_sources(after_events); });
+  }
   serving = false;
   files.sync();
   if (files.has_broken()) {

@@ -465,7 +465,7 @@ void Connection::consume(std::size_t size) noexcept {
   if (in_place_ != nullptr && in_place_->unread() != 0)
     size = in_place_->consume(size);
   else if (state_ == State::kConnected && peeks_in_place())
-    do_consume(size);
+    size = do_consume(size);
   else
     size = 0;
   count_read(size);
@@ -483,11 +483,21 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
   if (reserved_) commit(0);
   size = std::max<std::size_t>(size, 1);
   std::span<std::byte> room;
-  if (reserves_in_place() && (in_place_ == nullptr || !in_place_->waits())) {
+  bool lends = !reserves_in_place();
+  if (!lends && in_place_ != nullptr && in_place_->waits()) {
+    lends = output_blocked_ || !in_place_->flush();
+    if (state_ != State::kConnected) {
+      (void)refuse(ae::kWritable);
+      return {};
+    }
+  }
+  if (!lends) {
     if (in_place_ != nullptr && !may_send()) return {};
     room = do_reserve(size);
     if (room.empty() && state_ == State::kError) write_told_ = true;
-  } else {
+    lends = room.empty() && errno == EOPNOTSUPP;
+  }
+  if (lends) {
     if (borrow() == nullptr) return {};
     if (in_place_->shutdown_due()) {
       errno = EPIPE;

@@ -178,8 +178,10 @@ class Connection : public ae::Deferred {
   virtual bool peeks_in_place() const noexcept { return false; }
   /// As peek(): 1, 0 at end of stream, -1 with errno; EMSGSIZE: so many are there, in pieces.
   virtual ssize_t do_peek(std::size_t /*together*/, View& /*view*/) { return 0; }
-  virtual void do_consume(std::size_t /*size*/) noexcept {}
-  /// Whether do_reserve() and do_commit() work, and mean what reserve() and commit() do.
+  /// Returns how many of them, no more than do_peek() showed.
+  virtual std::size_t do_consume(std::size_t /*size*/) noexcept { return 0; }
+  /// Whether do_reserve() and do_commit() work, and mean what reserve() and commit() do. Empty with
+  /// EOPNOTSUPP: not this time, the base has to lend a chunk.
   virtual bool reserves_in_place() const noexcept { return false; }
   virtual std::span<std::byte> do_reserve(std::size_t /*size*/) { return {}; }
   virtual void do_commit(std::size_t /*size*/) noexcept {}
@@ -212,6 +214,8 @@ class Connection : public ae::Deferred {
   virtual void do_close() noexcept = 0;
   /// Waits until read (or write) would not say EAGAIN, or the deadline. Runs no handler.
   virtual void wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
+  /// The layer above has the peer's word that it sends no more: do_close() need not wait for that.
+  virtual void do_expect_no_more() noexcept {}
   /// The loop is being destroyed: free everything that hangs on it, without waiting. Not called
   /// after release().
   virtual void do_abandon() noexcept = 0;
@@ -224,6 +228,7 @@ class Connection : public ae::Deferred {
     return below.do_flush(until);
   }
   static const Failure& why_ended(const Connection& below) noexcept { return below.why_ended(); }
+  static void expect_no_more(Connection& below) noexcept { below.do_expect_no_more(); }
   /// The oldest `count` of what do_send() took are not needed any more, from anywhere; also after
   /// do_close(). The base releases them from the loop, and the others when the connection is
   /// destroyed or abandoned, when nothing of the transport's can read them.

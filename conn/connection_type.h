@@ -24,7 +24,10 @@ struct Capabilities {
   bool rebind = false;      ///< rebind() works
   bool descriptor = false;  ///< fd() is a descriptor of the connection's own
   bool integrity = false;   ///< the transport protects the bytes against change (TLS)
-  bool reuseport = false;   ///< the kernel can spread one port over several loops (SO_REUSEPORT)
+  /// reserve() gives the transport's own memory, and what register_memory() made is sent from where
+  /// it lies. Whether peek() shows the transport's own is an option, where there is a choice.
+  bool in_place = false;
+  bool reuseport = false;  ///< the kernel can spread one port over several loops (SO_REUSEPORT)
 };
 
 /// What the base counts for each type on each loop.
@@ -82,9 +85,12 @@ class ConnectionType {
                                                    AcceptHandler accepted,
                                                    const Options& options = {}) const;
 
-  /// Memory that send() takes from where it lies without copying, where the transport's devices
-  /// can read it (rdma); for the others an empty shell, so that a program need not ask. `bytes` is
-  /// borrowed: see conn::Memory. Throws std::bad_alloc.
+  /// Memory that send() takes from where it lies without copying (1 KiB of it or more), where the
+  /// transport's devices can read it (rdma); for the others an empty shell, so that a program need
+  /// not ask. `bytes` is borrowed: see conn::Memory. Throws std::bad_alloc. rdma pins all of it
+  /// when a connection first sends from it, as far as memory-limit allows; else it is copied. Whole
+  /// pages of their own are best: registered ones are not there in a child of fork() on older
+  /// kernels.
   [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                                 std::span<std::byte> bytes) const;
 

@@ -66,6 +66,33 @@ TEST_CASE("event loop: it does not sleep on objects that hooks and sources defer
   CHECK(dead);
 }
 
+TEST_CASE("event loop: what hooks defer goes before the sleep, without a turn of its own",
+          "[ae][lifetime]") {
+  LibevLoop loop;
+  std::string journal;
+  int turns = 0;
+  loop.add_after_sleep([&] { ++turns; });
+  loop.add_time_event(ae::Duration::zero(), [&] {
+    journal += "timer ";
+    return ae::kNoMore;
+  });
+  loop.add_before_sleep([&] {
+    if (journal == "timer ") {
+      loop.destroy_later(thing([&, from = turns] {
+        journal += loop.in_handler() ? "in handler! " : "gone ";
+        journal += turns == from ? "in the same turn" : "later";
+      }));
+      journal += "hook ";
+      loop.add_time_event(ae::Duration::zero(), [&] {
+        loop.stop();
+        return ae::kNoMore;
+      });
+    }
+  });
+  loop.run();
+  CHECK(journal == "timer hook gone in the same turn");
+}
+
 TEST_CASE("event loop: with it die loop locals, newest first, and everything deferred",
           "[ae][lifetime]") {
   std::string journal;

@@ -275,6 +275,48 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
   CHECK(timeouts.size() == 1);
 }
 
+TEST_CASE("kv loops: large values are sent by one loop while others change and free them",
+          "[kv][loops]") {
+  LoopsServer server(3);
+  Complaints complaints;
+  constexpr int kRounds = 200, kKeys = 3;
+  constexpr std::size_t kSize = 100'000;
+  const auto work = [&](const std::function<void(Client&, int)>& step) {
+    return std::thread([&complaints, &server, step] {
+      try {
+        Client client(server.address);
+        for (int round = 0; round < kRounds; ++round) step(client, round);
+      } catch (const std::exception& error) {
+        complaints.expect(false, error.what());
+      }
+    });
+  };
+  std::vector<std::thread> threads;
+  for (char letter = 'a'; letter < 'd'; ++letter) {
+    threads.push_back(work([&, letter](Client& client, int round) {
+      const std::string name = key(round % kKeys);
+      client.send(request({"SET", name, std::string(kSize, letter)}) +
+                  request({"SETRANGE", key((round + 1) % kKeys), "0", ""}) +
+                  request({round % 5 == 0 ? "DEL" : "STRLEN", name}));
+      complaints.expect(client.receive() == "+OK\r\n", "SET");
+      for (int i = 0; i < 2; ++i) complaints.expect(client.receive().starts_with(":"), "integer");
+    }));
+    threads.push_back(work([&](Client& client, int round) {
+      for (int i = 0; i < 4; ++i) client.send(request({"GET", key((round + i) % kKeys)}));
+      for (int i = 0; i < 4; ++i) {
+        const std::string reply = client.receive();
+        const std::string& value = client.reply.text;
+        complaints.expect(
+            reply == "$-1\r\n" ||
+                (value.size() == kSize && value.find_first_not_of(value[0]) == std::string::npos),
+            "a value of two");
+      }
+    }));
+  }
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(complaints.first().empty());
+}
+
 TEST_CASE("kv loops: FLUSHALL against writers leaves all of an MSET or nothing", "[kv][loops]") {
   LoopsServer server(3);
   Complaints complaints;

@@ -14,20 +14,33 @@ using Request = std::vector<std::string>;
 namespace {
 
 /// Everything the parser makes of `input` when it arrives in pieces of the sizes that `next` gives.
+/// An argument that is arriving is taken out where it can be.
 template <class Next>
 std::pair<std::vector<Request>, std::string> parse(const std::string& input, Next next,
                                                    bool authenticated = true) {
   RequestParser parser;
   std::vector<Request> requests;
-  std::string unread;
+  std::string unread, outside;
+  std::size_t missing = 0;  // of what is outside
   for (std::size_t fed = 0; fed < input.size();) {
     const std::size_t size = std::min<std::size_t>(next(), input.size() - fed);
-    unread = std::string(unread + input.substr(fed, size));  // moves it, as a growing buffer does
+    const std::size_t there = std::min(missing, size);
+    outside += input.substr(fed, there);
+    missing -= there;
+    if (there != 0) parser.moved_to(outside.data());
+    // Moves it, as a growing buffer does.
+    unread = std::string(unread + input.substr(fed + there, size - there));
     fed += size;
-    for (bool more = true; more && !unread.empty();) {
+    for (bool more = missing == 0; more && !unread.empty();) {
       switch (parser.next(unread, kv::ParserLimits{}, authenticated)) {
         case Result::kNeedMore:
           more = false;
+          if (parser.large() > unread.size() - parser.size()) {
+            outside = unread.substr(parser.size());
+            missing = parser.large() - outside.size();
+            unread.resize(parser.size());
+            parser.take_out();
+          }
           break;
         case Result::kError:
           return {requests, parser.error()};
@@ -151,6 +164,22 @@ TEST_CASE("request parser: a client that has not logged in may send little", "[k
   REQUIRE(parse_whole("*1\r\n$16385\r\n", false).second ==
           "Protocol error: unauthenticated bulk length");
   REQUIRE(parse_whole("*2\r\n$4\r\nAUTH\r\n$1\r\np\r\n", false).first.size() == 1);
+}
+
+TEST_CASE("request parser: a large argument's key is what comes before it", "[kv]") {
+  const auto key = [](const std::string& input) {
+    RequestParser parser;
+    REQUIRE(parser.next(input, kv::ParserLimits{}) == Result::kNeedMore);
+    return parser.large() == 0 ? "none" : std::string(parser.key_of_large(input));
+  };
+  const std::string set = "$3\r\nSET\r\n$3\r\nkey\r\n", part = "$100\r\nx";
+  REQUIRE(key("*3\r\n" + set + part) == "key");
+  REQUIRE(key("*5\r\n" + set + part) == "key");
+  REQUIRE(key("*5\r\n" + set + "$1\r\nv\r\n$2\r\nk2\r\n" + part) == "k2");
+  REQUIRE(key("*4\r\n$5\r\nSETEX\r\n$3\r\nkey\r\n$2\r\n50\r\n" + part) == "key");
+  REQUIRE(key("*1\r\n" + part) == "none");  // a command's name
+  REQUIRE(key("*3\r\n" + set) == "none");
+  REQUIRE(key("*3\r\n" + set + "$100") == "none");
 }
 
 TEST_CASE("request parser: an announced argument is known to be missing", "[kv]") {

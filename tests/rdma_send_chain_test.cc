@@ -31,6 +31,7 @@ struct Driver : ibv_qp {
       }
       self.seen.push_back(*work);
       self.pieces.push_back(work->sg_list != nullptr ? *work->sg_list : ibv_sge{});
+      self.lists.emplace_back(work->sg_list, work->sg_list + work->num_sge);
     }
     return 0;
   }
@@ -39,7 +40,8 @@ struct Driver : ibv_qp {
   int answer = ENOMEM;
   bool names = true;
   std::vector<ibv_send_wr> seen;
-  std::vector<ibv_sge> pieces;
+  std::vector<ibv_sge> pieces;  // the first of each
+  std::vector<std::vector<ibv_sge>> lists;
 };
 
 const std::array<std::byte, 64> kBytes{};
@@ -52,8 +54,8 @@ TEST_CASE("rdma send chain: requests follow each other, numbered, with what they
   chain.write_nothing(0x2000, 0x66);
   chain.send(kBytes.data(), 0x55);
   chain.send_inline(ControlBytes{});
-  chain.write(kPiece, 0x1000, 0x44, false);
-  chain.write(kPiece, 0x1040, 0x44, true);
+  chain.write({&kPiece, 1}, 0x1000, 0x44, false);
+  chain.write({&kPiece, 1}, 0x1040, 0x44, true);
   chain.with_immediate(128);
   chain.signal(1);
   CHECK(chain.size() == 5);
@@ -92,9 +94,32 @@ TEST_CASE("rdma send chain: requests follow each other, numbered, with what they
   CHECK(ntohl(driver.seen[4].imm_data) == 128);
 }
 
+TEST_CASE("rdma send chain: a request takes its pieces in order, and none of its neighbours'",
+          "[rdma]") {
+  std::array<TxQueue::Segment, kMostPieces> pieces;
+  for (std::uint32_t i = 0; i < pieces.size(); ++i)
+    pieces[i] = {kBytes.data() + i, 1 + i, 0x10 + i};
+  SendChain chain(SendChain::kLimit, 0);
+  for (std::size_t i = 0; i < SendChain::kLimit; ++i)
+    chain.write(std::span(pieces).first(i == 0 ? 1 : kMostPieces), 0x1000, 0x44, i == 0);
+  Driver driver;
+  REQUIRE(chain.post(&driver).error == 0);
+  CHECK(driver.lists[0].size() == 1);
+  CHECK(driver.seen[0].send_flags == IBV_SEND_INLINE);
+  for (std::size_t i = 1; i < SendChain::kLimit; ++i) {
+    REQUIRE(driver.lists[i].size() == kMostPieces);
+    CHECK(driver.seen[i].send_flags == 0);
+    for (std::uint32_t j = 0; j < kMostPieces; ++j) {
+      CHECK(driver.lists[i][j].addr == reinterpret_cast<std::uintptr_t>(kBytes.data() + j));
+      CHECK(driver.lists[i][j].length == 1 + j);
+      CHECK(driver.lists[i][j].lkey == 0x10 + j);
+    }
+  }
+}
+
 TEST_CASE("rdma send chain: how many were taken is what the driver says, or not known", "[rdma]") {
   SendChain chain(SendChain::kLimit, 0);
-  for (int i = 0; i < 3; ++i) chain.write(kPiece, 0x1000, 0x44, false);
+  for (int i = 0; i < 3; ++i) chain.write({&kPiece, 1}, 0x1000, 0x44, false);
   Driver driver;
   driver.takes = 2;
   driver.names = GENERATE(true, false);

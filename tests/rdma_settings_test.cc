@@ -26,6 +26,7 @@ TEST_CASE("rdma settings: each option takes what is in its range, and nothing be
   const Range range = GENERATE(
       Range{"window", "15", "16", "1073741824", "1073741825"},
       Range{"max-window", "65535", "65536", "1073741824", "1073741825"},
+      Range{"max-windows", "1", "2", "8", "9"},
       Range{"max-peer-window", "4095", "4096", "1073741824", "1073741825"},
       Range{"send-buffer", "4095", "4096", "1073741824", "1073741825"},
       Range{"send-queue", "7", "8", "16384", "16385"},
@@ -59,6 +60,7 @@ TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {
   CHECK(with("window", "2m").max_window == 2u << 20);
   CHECK(with("window", "16").max_window == 1u << 20);
   CHECK(with("max-window", "2m").max_window == 2u << 20);
+  CHECK(with("max-windows", "3").max_windows == 3);
   CHECK(with("max-peer-window", "8192").max_peer_window == 8192);
   CHECK(with("send-buffer", "8192").send_buffer == 8192);
   CHECK(with("send-queue", "9").send_queue == 9);
@@ -81,6 +83,10 @@ TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {
   CHECK(with("isolation", "auto").isolation == Isolation::kAuto);
   CHECK(with("isolation", "window").isolation == Isolation::kWindow);
   CHECK(with("isolation", "connection").isolation == Isolation::kConnection);
+  CHECK_FALSE(Settings::from({}).in_place);  // the safe one
+  CHECK(with("in-place", "yes").in_place);
+  CHECK_FALSE(with("in-place", "no").in_place);
+  CHECK_THROWS_AS(with("in-place", "full"), Error);
   CHECK(with("comp-vector", "3").completion_vector == 3);
   CHECK(with("comp-vector", "auto").completion_vector == -1);
   CHECK(with("device", "x").device == "x");

@@ -152,6 +152,7 @@ TEST_CASE("rdma stream: a transfer goes on while the reader has one window to re
 struct Reached {
   std::size_t grown = 0, refused = 0, discarded = 0, silent = 0, probes = 0, keepalives = 0;
   std::size_t answered_as_client = 0, early = 0, held = 0, paced = 0, dry = 0, marks = 0;
+  std::size_t ahead = 0, waits = 0, most_windows = 0;
 };
 
 void run_model(std::uint32_t seed, Reached& reached) {
@@ -173,6 +174,7 @@ void run_model(std::uint32_t seed, Reached& reached) {
     config.role = role;
     config.window = length();
     config.max_window = config.window * (1 + upto(4));
+    config.max_windows = 2 + upto(6);
     config.peer_receives = role == Role::kClient ? server_receives : client_receives;
     config.keepalive = milliseconds(percent(50) ? 3000 : 20);
     config.completions_prove = percent(70);
@@ -281,7 +283,14 @@ void run_model(std::uint32_t seed, Reached& reached) {
     reached.silent += node->silent_probes;
     reached.keepalives += sent(Opcode::kKeepalive);
     reached.probes += sent(Opcode::kGetServerFeature);
+    const auto said = [&](std::uint16_t select) {
+      const auto at = node->selects_sent.find(select);
+      return at == node->selects_sent.end() ? 0 : at->second;
+    };
     reached.marks += sent(Opcode::kSetClientFeature);
+    reached.waits += node->waits;
+    reached.ahead += said(kWindowAhead);
+    reached.most_windows = std::max(reached.most_windows, node->most_windows);
     if (kind == 0 && node == pair.client.get())
       reached.answered_as_client += sent(Opcode::kGetServerFeature);
   }
@@ -314,7 +323,8 @@ TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both 
        << reached.discarded << " silent " << reached.silent << " probes " << reached.probes
        << " keepalives " << reached.keepalives << " answered " << reached.answered_as_client
        << " early " << reached.early << " held " << reached.held << " paced " << reached.paced
-       << " dry " << reached.dry << " marks " << reached.marks;
+       << " dry " << reached.dry << " marks " << reached.marks << " ahead " << reached.ahead
+       << " waits " << reached.waits << " windows " << reached.most_windows;
   INFO(text.str());
   if (std::getenv("AECONN_RUNS") != nullptr) WARN("reached: " << text.str());
   CHECK(reached.grown > 0);
@@ -327,6 +337,9 @@ TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both 
   CHECK(reached.held > 0);
   CHECK(reached.paced > 0);
   CHECK(reached.marks > 0);
+  CHECK(reached.ahead > 0);
+  CHECK(reached.waits > 0);
+  CHECK(reached.most_windows == WindowLine::kSlots - 1);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "conn/rdma/stream.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -62,6 +63,60 @@ TEST_CASE("rdma stream: bytes come out in order, in pieces of any size", "[rdma]
   CHECK_FALSE(bench.stream.has_unread());
   CHECK_FALSE(bench.stream.at_end());
   CHECK(bench.stream.messages_received() == 2);
+}
+
+TEST_CASE("rdma stream: bytes can be looked at where they lie, and consumed", "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  CHECK(bench.look().empty());
+  CHECK(bench.stream.is_full());
+  const ControlMessage first = bench.offer();
+  CHECK(bench.look().empty());
+  bench.data("abcd");
+  CHECK_FALSE(bench.stream.is_full());
+  CHECK(bench.look() == "abcd");
+  CHECK(bench.look() == "abcd");
+  CHECK(bench.consume(3) == 3);
+  CHECK(bench.look() == "d");
+  bench.data("efgh");
+  CHECK(bench.look() == "defgh");
+  bench.offer();
+  bench.data("ABC");
+  CHECK(bench.look() == "defgh|ABC");
+  CHECK(bench.stream.unread_bytes() == 8);
+  bench.data("DEFGH");
+  CHECK(bench.stream.is_full());
+  CHECK_FALSE(bench.post());
+  // It turns as if it had been read.
+  const std::uint32_t turns = bench.stream.window_turns();
+  CHECK(bench.consume(6) == 6);
+  CHECK(bench.stream.window_turns() == turns + 1);
+  CHECK(bench.look() == "BCDEFGH");
+  CHECK_FALSE(bench.stream.is_full());
+  CHECK(bench.offer().key == first.key);
+  CHECK(bench.consume(100) == 7);
+  CHECK(bench.consume(1) == 0);
+  CHECK(bench.look().empty());
+  CHECK(bench.read().empty());
+}
+
+TEST_CASE("rdma stream: one piece is shown where there is room for one", "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.offer();
+  bench.data("12345678");
+  bench.offer();
+  bench.data("9");
+  std::array<std::span<const std::byte>, 1> one;
+  REQUIRE(bench.stream.peek(one) == 1);
+  CHECK(one[0].size() == 8);
+  CHECK(bench.stream.peek({}) == 0);
+  // What was not read when the windows went is shown in one piece.
+  std::array<std::byte, 9> left{};
+  bench.stream.on_peer_closed();
+  CHECK(bench.stream.peer_closed());
+  bench.stream.leave_windows(left.data());
+  CHECK(bench.look() == "123456789");
+  CHECK(bench.consume(9) == 9);
+  CHECK(bench.stream.at_end());
 }
 
 TEST_CASE("rdma stream: the second window is offered when the first is full, before it is read",

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -212,6 +213,37 @@ TEST_CASE("tcp: what write took is delivered after close, however slowly it is r
   });
   RUN_UNTIL(half.loop, half.open() == 0);
   REQUIRE(reader.get() == sent);
+}
+
+namespace {
+struct Layer : Connection {  // what a layer may say to the connection below
+  using Connection::expect_no_more;
+};
+}  // namespace
+
+TEST_CASE("tcp: it does not linger for a peer that has said that it sends no more", "[tcp]") {
+  Half half;
+  const std::size_t sent = fill(*half.server);
+  REQUIRE(sent > 0);
+  Layer::expect_no_more(*half.server);
+  SECTION("which the kernel delivers to") {
+    half.server.reset();
+    testing::turns(half.loop, 2);
+    REQUIRE(half.open() == 0);
+    REQUIRE(half.client.receive(sent + 1).size() == sent);
+  }
+  SECTION("but for one that sent all the same") {
+    half.client.send("x");
+    const auto unread = [&] {
+      int bytes = 0;
+      REQUIRE(::ioctl(half.server->fd(), FIONREAD, &bytes) == 0);
+      return bytes;
+    };
+    RUN_UNTIL(half.loop, unread() == 1);
+    half.server.reset();
+    testing::turns(half.loop, 2);
+    REQUIRE(half.open() == 1);
+  }
 }
 
 TEST_CASE("tcp: a child of fork() that ends its loop does not wait for the parent's peers",

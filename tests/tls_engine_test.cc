@@ -72,6 +72,63 @@ TEST_CASE("tls engine: one look at the wire for a request, none to learn that th
   REQUIRE(both.server_wire.transmits == 1);
 }
 
+TEST_CASE("tls engine: the last flight of a handshake waits for company, if it is told to",
+          "[tls]") {
+  const std::string version = GENERATE("1.2", "1.3");
+  Engines both({{"max-version", version}});
+  both.server.hold_last_flight();
+  Engine::Step client = Engine::Step::kWantRead, server = client;
+  for (int i = 0; i < 10 && server != Engine::Step::kDone; ++i) {
+    client = both.client.handshake();
+    server = both.server.handshake();
+  }
+  REQUIRE(server == Engine::Step::kDone);
+  REQUIRE(both.server.holds());
+  REQUIRE(both.server.unsent() == 0);  // a write is welcome
+  REQUIRE(both.down.bytes.empty());
+  both.server_wire.transmits = 0;
+  both.server.release_buffers();  // which are not idle
+
+  SECTION("a write") {
+    REQUIRE(both.server.write("reply", 5) == 5);
+    REQUIRE_FALSE(both.server.holds());
+    REQUIRE(both.server_wire.transmits == 1);
+    REQUIRE(both.handshake());
+    char buffer[100];
+    REQUIRE(both.client.read(buffer, sizeof buffer) == 5);
+  }
+  SECTION("a write that does not fit") {
+    both.down.room = 10;
+    REQUIRE(both.server.write("reply", 5) == 5);
+    REQUIRE_FALSE(both.server.holds());
+    REQUIRE(both.server.unsent() > 0);
+    both.down.room = SIZE_MAX;
+    REQUIRE(both.server.flush());
+    REQUIRE(both.handshake());
+    char buffer[100];
+    REQUIRE(both.client.read(buffer, sizeof buffer) == 5);
+  }
+  SECTION("a flush") {
+    REQUIRE(both.server.flush());
+    REQUIRE_FALSE(both.server.holds());
+    REQUIRE(both.server_wire.transmits == 1);
+    REQUIRE(both.handshake());
+  }
+  SECTION("the end") {
+    both.server.close_notify();
+    REQUIRE(both.server_wire.transmits == 1);
+    REQUIRE(both.handshake());
+    char buffer[100];
+    REQUIRE(both.client.read(buffer, sizeof buffer) == 0);
+  }
+  SECTION("a wire that fails") {
+    both.down.error = EPIPE;
+    REQUIRE(both.server.write("reply", 5) == -1);
+    REQUIRE(both.server.failed());
+    REQUIRE(both.server.wire_failed());
+  }
+}
+
 TEST_CASE("tls engine: it knows what it holds: whole records, parts of them, nothing", "[tls]") {
   Engines both;
   REQUIRE(both.handshake());

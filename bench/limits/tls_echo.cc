@@ -44,6 +44,10 @@ class Context {
     SSL_CTX* const context = context_.get();
     check(context != nullptr, "SSL_CTX_new");
     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
+    // As the library's servers: what is compared is not AES-128 with AES-256.
+    SSL_CTX_set_options(context, SSL_OP_CIPHER_SERVER_PREFERENCE);
+    check(SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384") == 1,
+          "SSL_CTX_set_ciphersuites");
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_read_ahead(context, settings.read_ahead ? 1 : 0);
     if (settings.no_tickets) SSL_CTX_set_num_tickets(context, 0);

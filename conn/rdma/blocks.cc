@@ -340,6 +340,13 @@ RegisteredPool::~RegisteredPool() {
   clear();
 }
 
+void RegisteredPool::leave_device() noexcept {
+  for (const std::unique_ptr<Slab>& slab : all_slabs()) {
+    slab->mr = nullptr;
+    static_cast<RegisteredSlab&>(*slab).registration = {};
+  }
+}
+
 std::unique_ptr<Slab> RegisteredPool::make_slab(std::size_t size, const MemoryLimit& limit) {
   if (!limit.allows(size)) {
     pages_.give_back_all();

@@ -95,6 +95,7 @@ class BlockPool {
   virtual std::unique_ptr<Slab> make_slab(std::size_t size, const MemoryLimit& limit) = 0;
   /// Frees all slabs; derived classes do so in their destructors, while make_slab's world stands.
   void clear() noexcept;
+  const std::vector<std::unique_ptr<Slab>>& all_slabs() const noexcept { return slabs_; }
 
  private:
   struct Cache {
@@ -151,6 +152,8 @@ class RegisteredPool final : public BlockPool {
   ~RegisteredPool() override;
   static std::uint32_t lkey(const Block& block) noexcept { return block.slab->mr->lkey; }
   static std::uint32_t rkey(const Block& block) noexcept { return block.slab->mr->rkey; }
+  /// Blocks that are still held are memory like other: the device is to be closed.
+  void leave_device() noexcept;
 
  protected:
   std::unique_ptr<Slab> make_slab(std::size_t size, const MemoryLimit& limit) override;

@@ -19,6 +19,9 @@ ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
 // Slots of the send queue that data leaves free, so that control messages always find one.
 constexpr std::size_t kControlSlots = 3;
+// A batch of much is a quarter of the send buffer, but of such a length: while one is under way
+// there is room to write the next, and the peer reads the one before.
+constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
 // When a device's send queue is fuller than our count says.
 constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
 
@@ -48,6 +51,7 @@ RdmaConnection::RdmaConnection(const ConnectionType& type, LoopState& state,
 }
 
 RdmaConnection::~RdmaConnection() {
+  drop_kept();
   clear_deadline();
   tear_down();
 }
@@ -55,48 +59,68 @@ RdmaConnection::~RdmaConnection() {
 // --- reading -------------------------------------------------------------------------------------
 
 bool RdmaConnection::readable() const {
-  return stream_.has_unread() || stream_.at_end() || pending_failure_;
+  if (stream_.at_end() || pending_failure_) return true;
+  if (!stream_.has_unread()) return false;
+  return together_ == 1 || stream_.unread_bytes() >= together_ || stream_.is_full() ||
+         stream_.peer_closed();
 }
 
-ssize_t RdmaConnection::do_read(void* buffer, std::size_t size) {
-  if (read_turn_ != state_->turn()) {
-    read_turn_ = state_->turn();
-    read_left_ = settings_.read_budget;
-  }
-  const std::uint32_t turns = stream_.window_turns();
-  const std::size_t n =
-      stream_.read(static_cast<std::byte*>(buffer), std::min(size, read_left_), state_->now());
-  if (n != 0) {
-    read_left_ -= n;
-    if (stream_.window_turns() != turns) after_input();  // a window may have to be offered
-    return static_cast<ssize_t>(n);
-  }
-  if (!stream_.has_unread()) {
-    if (pending_failure_) {
-      const int err = pending_failure_.code.value();
-      fail(std::exchange(pending_failure_, {}));
-      errno = err;
-      return -1;
-    }
-    if (stream_.at_end()) {
-      move_to(State::kClosed);
-      return 0;
-    }
+void RdmaConnection::renew_budget() noexcept {
+  if (read_turn_ == state_->turn()) return;
+  read_turn_ = state_->turn();
+  read_left_ = settings_.read_budget;
+}
+
+/// 1 where there are bytes that may be read in this iteration, else what read() returns.
+ssize_t RdmaConnection::look_for_bytes() {
+  end_view();
+  renew_budget();
+  if (stream_.has_unread()) {
+    if (read_left_ != 0) return 1;
+  } else if (pending_failure_) {
+    const int err = pending_failure_.code.value();
+    fail(std::exchange(pending_failure_, {}));
+    errno = err;
+    return -1;
+  } else if (stream_.at_end()) {
+    move_to(State::kClosed);
+    return 0;
   }
   errno = EAGAIN;
   return -1;
 }
 
+/// Nothing is copied to null.
+std::size_t RdmaConnection::take_bytes(std::byte* into, std::size_t size) {
+  const std::uint32_t turns = stream_.window_turns();
+  const std::size_t n = stream_.read(into, size, state_->now());
+  read_left_ -= std::min(n, read_left_);
+  shown_ -= std::min(n, shown_);
+  if (stream_.window_turns() != turns) after_input();  // a window may have to be offered
+  return n;
+}
+
+ssize_t RdmaConnection::do_read(void* buffer, std::size_t size) {
+  if (const ssize_t n = look_for_bytes(); n <= 0) return n;
+  const std::size_t n = take_bytes(static_cast<std::byte*>(buffer), std::min(size, read_left_));
+  state_->statistics().bytes_copied_in += n;
+  return static_cast<ssize_t>(n);
+}
+
 // --- writing -------------------------------------------------------------------------------------
 
 std::size_t RdmaConnection::room() const noexcept {
-  return settings_.send_buffer - std::min<std::size_t>(tx_.held(), settings_.send_buffer);
+  return settings_.send_buffer - std::min<std::size_t>(tx_.buffered(), settings_.send_buffer);
+}
+
+/// A quarter of the buffer at least, so that a waiting writer does not trickle.
+std::size_t RdmaConnection::room_to_wait_for() const noexcept {
+  return std::max(1u, settings_.send_buffer / 4);
 }
 
 bool RdmaConnection::writable() const {
-  // A quarter of the buffer at least, so that a waiting writer does not trickle; when writing has
-  // become impossible, the handler is to find that out.
-  return phase_ != Phase::kOpen || (!starved_ && room() >= std::max(1u, settings_.send_buffer / 4));
+  // When writing has become impossible, the handler is to find that out.
+  return phase_ != Phase::kOpen || (!starved_ && room() >= room_to_wait_for());
 }
 
 ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
@@ -114,16 +138,20 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
     if (wants_memory_) break;
   }
   if (done == 0) {
-    if (wants_memory_) {
-      starved_ = true;
-      state_->wait_for_memory(*this);
-      if (posted_ != done_) state_->want_flush(*this);  // its own may come back
-    }
+    if (wants_memory_) starve();
     errno = EAGAIN;
     return -1;
   }
+  state_->statistics().bytes_copied_out += done;
   state_->want_flush(*this);
   return static_cast<ssize_t>(done);
+}
+
+/// There is no memory to send from; it is told when there may be some.
+void RdmaConnection::starve() {
+  starved_ = true;
+  state_->wait_for_memory(*this);
+  if (posted_ != done_) state_->want_flush(*this);  // its own may come back
 }
 
 void RdmaConnection::on_memory() noexcept {
@@ -180,6 +208,7 @@ void RdmaConnection::retire_sends(std::uint32_t sequence) noexcept {
   stream_.on_messages_done(messages);
   if (bytes == 0) return;
   tx_.on_completed(bytes);
+  tell_references({});
   starved_ = false;
   state_->memory_came_back();
 }
@@ -240,6 +269,7 @@ void RdmaConnection::post_chains() {
   if ((phase_ != Phase::kOpen && phase_ != Phase::kClosing) || stream_over_) return;
   while (post_chain()) {
   }
+  if (tx_.staged() != 0) stream_.on_staged_left();
   // A key that goes alone holds everything up, and its completion brings us back: no clock is
   // needed.
   pace_at_ = keys_go_alone() && has_key_to_change() ? std::nullopt : stream_.retry_at(tx_.staged());
@@ -293,7 +323,9 @@ bool RdmaConnection::post_chain() {
   last_signaled_ = result.posted == chain.size() ? last_signaled : last_signaled_;
   if (key_refused) return on_key_refused(*plan.window[result.posted]);
   ask_later();
-  return result.error == 0 && chain.size() == SendChain::kLimit;
+  // One batch in a chain; the peer may have another window, too.
+  const bool more = plan.bytes != 0 && stream_.sendable(tx_.staged(), state_->now()) != 0;
+  return result.error == 0 && (more || chain.size() == SendChain::kLimit);
 }
 
 // Memory that nobody learns is free again does not stay ours for ever where no keepalive asks.
@@ -376,17 +408,23 @@ void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
 
 void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
-  const std::uint32_t n = stream_.sendable(tx_.staged(), state_->now());
+  const std::uint32_t batch = std::clamp(settings_.send_buffer / 4, kShortBatch, kLongBatch);
+  const std::uint32_t n = std::min(stream_.sendable(tx_.staged(), state_->now()), batch);
   if (n == 0 || chain.room() <= kControlSlots) return;
-  std::array<TxQueue::Segment, SendChain::kLimit> segments;
-  const std::size_t count = tx_.segments(n, segments.data(), chain.room() - kControlSlots);
-  for (std::size_t i = 0; i < count; ++i) {
-    chain.write(segments[i], stream_.remote_address() + plan.bytes, stream_.remote_key(),
-                segments[i].length <= inline_limit_);
-    plan.piece[chain.size() - 1] = segments[i].length;
-    plan.bytes += segments[i].length;
+  std::array<TxQueue::Segment, SendChain::kLimit * kMostPieces> segments;
+  const std::size_t most = (chain.room() - kControlSlots) * pieces_limit_;
+  std::span<const TxQueue::Segment> left(segments.data(), tx_.segments(n, segments.data(), most));
+  while (!left.empty()) {
+    const auto together = left.first(std::min<std::size_t>(left.size(), pieces_limit_));
+    left = left.subspan(together.size());
+    std::uint32_t bytes = 0;
+    for (const TxQueue::Segment& each : together) bytes += each.length;
+    chain.write(together, stream_.remote_address() + plan.bytes, stream_.remote_key(),
+                bytes <= inline_limit_);
+    plan.bytes_of[chain.size() - 1] = bytes;
+    plan.bytes += bytes;
   }
-  chain.with_immediate(plan.bytes);
+  chain.with_immediate(stream_.immediate(plan.bytes));
   plan.data_end = chain.size();
 }
 
@@ -408,7 +446,7 @@ void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
 // back. Returns the sequence number of the last that does.
 std::uint32_t RdmaConnection::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || phase_ == Phase::kClosing || delivering_ ||
-                           stream_.beyond_proof() || wants_memory_ ||
+                           stream_.beyond_proof() || wants_memory_ || tx_.referred() != 0 ||
                            tx_.held() > settings_.send_buffer / 2 || tx_.staged() > plan.bytes;
   std::uint32_t signaled = last_signaled_;
   for (std::size_t i = 0; i < chain.size(); ++i) {
@@ -441,17 +479,18 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
     tx_.on_posted(plan.bytes);
     // One inline write is copied into its request: the staging memory is free at once, provided
     // that nothing older is in flight, since it comes back in order.
-    const bool one_piece = plan.data_end - plan.control_end == 1;
-    if (nothing_in_flight && one_piece && plan.bytes <= inline_limit_) {
+    const bool one_request = plan.data_end - plan.control_end == 1;
+    if (nothing_in_flight && one_request && plan.bytes <= inline_limit_) {
       tx_.on_completed(plan.bytes);
-      plan.piece[plan.control_end] = 0;
+      tell_references({});
+      plan.bytes_of[plan.control_end] = 0;
     }
   }
   const std::size_t mask = ring_.size() - 1;
   for (std::size_t i = 0; i < posted; ++i) {
     const bool control = i >= plan.keys_end && i < plan.control_end;
     const bool immediate = plan.bytes != 0 && i + 1 == plan.data_end;
-    ring_[++posted_ & mask] = {plan.bytes != 0 ? plan.piece[i] : 0, control || immediate};
+    ring_[++posted_ & mask] = {plan.bytes != 0 ? plan.bytes_of[i] : 0, control || immediate};
     if (immediate) last_data_ = posted_;
   }
 }
@@ -528,6 +567,7 @@ std::vector<std::pair<std::string, std::string>> RdmaConnection::info() const {
           {"receives", receives_ != nullptr ? text(receives_->depth()) : "shared"},
           {"peer-is-aeconn", stream_.peer_is_aeconn() ? "yes" : "no"},
           {"window", text(stream_.window_length())},
+          {"windows", text(stream_.windows_wanted())},
           {"peer-window", text(stream_.peer_window_length())},
           {"peer-window-left", text(stream_.peer_window_left())},
           {"pinned", text(stream_.pinned_bytes())},

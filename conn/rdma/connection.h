@@ -69,6 +69,14 @@ class RdmaConnection final : public QueuedConnection,
   void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
   ssize_t do_read(void* buffer, std::size_t size) override;
   ssize_t do_writev(const iovec* vectors, int count) override;
+  bool peeks_in_place() const noexcept override { return settings_.in_place; }
+  ssize_t do_peek(std::size_t together, View& view) override;
+  std::size_t do_consume(std::size_t size) noexcept override;
+  bool reserves_in_place() const noexcept override { return true; }
+  std::span<std::byte> do_reserve(std::size_t size) override;
+  void do_commit(std::size_t size) noexcept override;
+  bool sends_in_place(const Outgoing& bytes) const noexcept override;
+  ssize_t do_send(const Outgoing& bytes) override;
   int do_shutdown() override;
   void do_close() noexcept override;
   bool do_flush(ae::TimePoint until) noexcept override;
@@ -125,10 +133,25 @@ class RdmaConnection final : public QueuedConnection,
   bool has_left() noexcept;
   void retire_sends(std::uint32_t sequence) noexcept;
   std::size_t room() const noexcept;
+  std::size_t room_to_wait_for() const noexcept;
+  void starve();
+  void renew_budget() noexcept;
+  ssize_t look_for_bytes();
+  std::size_t take_bytes(std::byte* into, std::size_t size);
+
+  // in place (connection_in_place.cc)
+  /// What peek() showed is not looked at any more.
+  void end_view() noexcept {
+    if (viewed_ || together_ != 1) forget_view();
+  }
+  void forget_view() noexcept;
+  void release_kept() noexcept;
+  void drop_kept() noexcept;
+  void tell_references(std::error_code error) noexcept;
 
   // windows (connection_windows.cc)
   void manage_windows();
-  void provide_window();
+  bool provide_window();
   void free_window(void* owner) noexcept;
   bool has_key_to_change() noexcept {
     if (key_to_change_) look_at_keys();
@@ -141,9 +164,9 @@ class RdmaConnection final : public QueuedConnection,
   // posting (connection.cc)
   struct ChainPlan {  // what a chain holds: keys to change, control messages, one batch of bytes
     std::size_t keys_end = 0, control_end = 0, data_end = 0;
-    std::array<ReceiveWindow*, SendChain::kLimit> window{};  // whose key each request changes
-    std::array<std::uint32_t, SendChain::kLimit> piece{};    // staged bytes in each request
-    std::uint32_t bytes = 0;                                 // their sum
+    std::array<ReceiveWindow*, SendChain::kLimit> window{};   // whose key each request changes
+    std::array<std::uint32_t, SendChain::kLimit> bytes_of{};  // staged bytes in each request
+    std::uint32_t bytes = 0;                                  // their sum
     bool signal_last = false;
   };
   void post_chains();
@@ -235,9 +258,10 @@ class RdmaConnection final : public QueuedConnection,
   CmId id_;
   std::shared_ptr<Context> context_;
   std::shared_ptr<Domain> domain_;
+  std::shared_ptr<Domain> kept_;  // after it: of windows that are looked at, or room that is filled
   std::unique_ptr<ReceiveQueue> receives_;
-  // Two of the stream's, two whose keys are on their way out.
-  std::array<ReceiveWindow, 4> windows_;
+  // The stream's, and two whose keys are on their way out.
+  std::array<ReceiveWindow, WindowLine::kSlots + 2> windows_;
   bool key_to_change_ = false;  // false: none of the windows' is to be changed or changes
   CqLease lease_;
   Pinned rings_;
@@ -247,7 +271,7 @@ class RdmaConnection final : public QueuedConnection,
   TxQueue tx_;
   Block* control_ = nullptr;                // for control messages, where none fits inline
   std::unique_ptr<std::byte[]> left_over_;  // unread bytes, when the windows are gone
-  std::uint32_t inline_limit_ = 0;
+  std::uint32_t inline_limit_ = 0, pieces_limit_ = 1;
   std::vector<Sent> ring_;  // by sequence modulo its size
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
   ae::TimePoint ask_at_ = ae::TimePoint::max();  ///< for what was posted without a signal
@@ -270,6 +294,9 @@ class RdmaConnection final : public QueuedConnection,
   Failure pending_failure_;   // to report once what arrived has been read
   std::uint64_t read_turn_ = 0;
   std::size_t read_left_ = 0;
+  std::size_t together_ = 1;  // unread bytes that the read handler waits for
+  std::size_t shown_ = 0;     // unread bytes that the last peek() showed
+  bool viewed_ = false;       // and the user may look at, in windows_
 };
 
 }  // namespace conn::rdma

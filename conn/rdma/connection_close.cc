@@ -412,16 +412,22 @@ void RdmaConnection::tear_down() noexcept {
   if (context_ && lease_.queue() != nullptr) context_->drain(*lease_.queue());
   receives_.reset();
   give_up_unread();
+  tell_references({});
   tx_.clear();
+  tell_references(error_code() ? error_code()
+                               : std::make_error_code(std::errc::operation_canceled));
   if (domain_) {
-    for (ReceiveWindow& window : windows_) window.drop();
+    if (!viewed_)
+      for (ReceiveWindow& window : windows_) window.drop();
     if (control_ != nullptr) domain_->local().release(std::exchange(control_, nullptr));
     state_->memory_came_back();
+    if (viewed_ || tx_.reserving()) kept_ = domain_;
   }
-  tx_.use(nullptr);
+  if (!kept_) tx_.use(nullptr, nullptr);
   rings_ = {};
   lease_ = {};
   domain_.reset();
+  if (kept_ && kept_.use_count() == 1) kept_->leave_device();
   live_ = stopped_ = last_receive_ = false;
   if (id_ && context_) {
     const bool wait = connect_under_way_ && context_->device().iwarp();
@@ -450,6 +456,7 @@ void RdmaConnection::give_up_unread() noexcept {
 }
 
 void RdmaConnection::do_close() noexcept {
+  drop_kept();
   if (!waits_for_quiet_) clear_deadline();
   resolution_.reset();
   switch (phase_) {
@@ -479,6 +486,7 @@ void RdmaConnection::do_close() noexcept {
 }
 
 void RdmaConnection::do_abandon() noexcept {
+  drop_kept();
   if (id_ && (phase_ == Phase::kOpen || phase_ == Phase::kClosing || phase_ == Phase::kAccepting ||
               unparted_)) {
     const bool graceful = context_ && context_->device().iwarp() && !has_undelivered();

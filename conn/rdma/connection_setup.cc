@@ -284,7 +284,7 @@ void RdmaConnection::set_up() {
   settings_.send_queue = sends;
   domain_ = context_->domain(settings_, own_receives_wanted());
   const std::uint32_t receives = domain_->srq() != nullptr ? 0 : own_receives_wanted();
-  tx_.use(&domain_->local());
+  tx_.use(&domain_->local(), &domain_->references());
   if (!device.keys_are_younger()) open_first_window();
   if (receives != 0)
     receives_ = std::make_unique<ReceiveQueue>(domain_->local(), receives, settings_.limit());
@@ -304,11 +304,12 @@ void RdmaConnection::set_up() {
   attributes.qp_type = IBV_QPT_RC;
   attributes.cap.max_send_wr = sends;
   attributes.cap.max_recv_wr = receives;
-  attributes.cap.max_send_sge = 1;
+  attributes.cap.max_send_sge = device.max_pieces();
   attributes.cap.max_recv_sge = receives != 0 ? 1 : 0;
   attributes.cap.max_inline_data = settings_.inline_data;
   qp_ = device.create_qp(domain_->pd(), attributes);
   if (device.keys_are_younger()) open_first_window();
+  pieces_limit_ = attributes.cap.max_send_sge;
   inline_limit_ = std::min(attributes.cap.max_inline_data, settings_.inline_data);
   constexpr std::size_t kRequest = 128;  // about what one takes on a send queue
   rings_ = Pinned(sends * (kRequest + inline_limit_) + receives * kControlSize);

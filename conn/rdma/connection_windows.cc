@@ -9,21 +9,23 @@
 namespace conn::rdma {
 
 void RdmaConnection::manage_windows() {
-  provide_window();
+  while (provide_window()) {
+  }
   // It may be quiet, or tried again, before its time would have come.
   if (in_wheel() && stream_.next_tick() < due()) state_->look_at(*this, stream_.next_tick());
 }
 
-void RdmaConnection::provide_window() {
+// True: another may be wanted.
+bool RdmaConnection::provide_window() {
   while (const WindowBuffer old = stream_.take_discarded()) free_window(old.owner);
-  if (domain_ == nullptr) return;
+  if (domain_ == nullptr) return false;
   const std::uint32_t length = stream_.wanted_window();
-  if (length == 0) return;
+  if (length == 0) return false;
   const auto is_free = [](const ReceiveWindow& window) {
     return window.state() == ReceiveWindow::State::kFree;
   };
   const auto window = std::find_if(windows_.begin(), windows_.end(), is_free);
-  if (window == windows_.end()) return;  // until a key is invalidated
+  if (window == windows_.end()) return false;  // until a key is invalidated
   // Without another the stream goes on with what it has: a quarter of the memory is left for the
   // first windows of those who come.
   const bool first = std::all_of(windows_.begin(), windows_.end(), is_free);
@@ -33,6 +35,7 @@ void RdmaConnection::provide_window() {
     key_to_change_ = true;
     ++state_->statistics().windows;
     stream_.provide_window(window->buffer());
+    return true;
   } catch (const VerbsError& error) {
     window_failure_ = error.failure();
     if (live_ && is_memory_limit(window_failure_)) ++state_->statistics().memory_refusals;
@@ -41,6 +44,7 @@ void RdmaConnection::provide_window() {
     window_failure_ = out_of_memory();
     stream_.no_window(state_->now());
   }
+  return false;
 }
 
 void RdmaConnection::free_window(void* owner) noexcept {

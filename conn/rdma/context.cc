@@ -24,6 +24,11 @@ Context::Context(ibv_device* device, const Settings& settings, PagePool& pages,
       device_(device, settings),
       queues_(device_, device_.completion_vector(settings, loop)) {}
 
+Context::~Context() {
+  for (const std::shared_ptr<Domain>* each : {&shared_, &second_})
+    if (each->use_count() > 1) (*each)->leave_device();
+}
+
 void Context::on_event_of(const rdma_cm_id* id) noexcept {
   std::erase_if(connecting_, [&](const CmId& each) { return each.get() == id; });
 }

@@ -55,6 +55,7 @@ class Context {
   /// Opens the device. Borrows `pages`. `loop`: its index in its listener group. Throws VerbsError.
   Context(ibv_device* device, const Settings& settings, PagePool& pages,
           std::optional<std::size_t> loop);
+  ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 

@@ -35,6 +35,8 @@ Device::Device(ibv_device* device, const Settings& settings)
       iwarp_(device->transport_type == IBV_TRANSPORT_IWARP) {
   if (const int err = ibv_query_device(handle_.get(), &attributes_); err != 0)
     throw VerbsError("ibv_query_device " + name_, err);
+  max_pieces_ =
+      static_cast<std::uint32_t>(std::clamp(attributes_.max_sge, 1, static_cast<int>(kMostPieces)));
   rxe_ = attributes_.vendor_id == kRxeVendor;
   const int flags = fcntl(handle_->async_fd, F_GETFL);
   if (flags < 0 || fcntl(handle_->async_fd, F_SETFL, flags | O_NONBLOCK) != 0)
@@ -49,7 +51,8 @@ void Device::try_queue_pair(const Settings& settings) {
   attributes.send_cq = attributes.recv_cq = queue.get();
   attributes.qp_type = IBV_QPT_RC;
   attributes.cap.max_send_wr = attributes.cap.max_recv_wr = 4;
-  attributes.cap.max_send_sge = attributes.cap.max_recv_sge = 1;
+  attributes.cap.max_send_sge = max_pieces_;
+  attributes.cap.max_recv_sge = 1;
   attributes.cap.max_inline_data = settings.inline_data;
   Qp qp;
   try {
@@ -87,18 +90,28 @@ void Device::try_immediate(ibv_qp* qp) const {
 
 Qp Device::create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   const std::uint32_t first = std::min(attributes.cap.max_inline_data, max_inline_);
-  for (std::uint32_t asked = first;; asked = next_inline(asked)) {
+  std::uint32_t asked = first, pieces = std::min(attributes.cap.max_send_sge, max_pieces_);
+  for (;;) {
     ibv_qp_init_attr attempt = attributes;
     attempt.cap.max_inline_data = asked;
+    attempt.cap.max_send_sge = pieces;
     try {
       Qp made = rdma::create_qp(pd, attempt);
       attributes.cap = attempt.cap;
-      // Where less helped it was the inline data that was too much.
+      attributes.cap.max_send_sge = pieces;
+      // Where less helped it was this that was too much.
       if (asked < first) max_inline_ = asked;
+      max_pieces_ = std::min(max_pieces_, pieces);
       return made;
     } catch (const VerbsError& error) {
       // Some give less, some refuse.
-      if (asked == 0 || !refused_as_such(error.failure().code.value())) throw;
+      if (!refused_as_such(error.failure().code.value()) || (asked == 0 && pieces == 1)) throw;
+    }
+    if (asked != 0) {
+      asked = next_inline(asked);
+    } else {
+      asked = first;
+      pieces = 1;
     }
   }
 }

@@ -46,10 +46,13 @@ class Device {
   /// receive: there everybody has their own.
   bool shares_receives() const noexcept { return !iwarp_ && !srq_refused_; }
   void give_up_shared_receives() noexcept { srq_refused_ = true; }
-  /// As ibv_create_qp(), with as much inline data as the device takes, `attributes` says how much.
+  /// As ibv_create_qp(), with as much inline data and as many pieces to send from as the device
+  /// takes; `attributes` says how much.
   /// Throws VerbsError.
   Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
   std::uint32_t max_send_queue() const noexcept;
+  /// Pieces of memory that one request may send from, kMostPieces at most.
+  std::uint32_t max_pieces() const noexcept { return max_pieces_; }
   /// Entries of the longest completion queue.
   std::uint32_t max_cq() const noexcept;
   /// For the completion queues of a loop: the option's, else that of the loop's index in its group,
@@ -92,7 +95,7 @@ class Device {
   ibv_device_attr attributes_{};
   bool iwarp_ = false, rxe_ = false, srq_refused_ = false;
   Binding binding_ = Binding::kNo;
-  std::uint32_t max_inline_ = 1024;
+  std::uint32_t max_inline_ = 1024, max_pieces_ = 1;
   std::uint64_t down_ports_ = 0;  // a bit for each
   ae::TimePoint asked_at_{};      // when the device was last asked about asked_port_
   int asked_port_ = -1;

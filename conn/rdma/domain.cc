@@ -33,7 +33,8 @@ Domain::Domain(Device& device, PagePool& pages, const Config& config, const Memo
       pd_(alloc_pd(device.verbs())),
       local_(pages, pd_.get(), IBV_ACCESS_LOCAL_WRITE, local_config(config)),
       short_windows_(make_windows()),
-      long_windows_(make_windows()) {
+      long_windows_(make_windows()),
+      user_memory_(pd_.get()) {
   if (config.shared_receives == 0) return;
   receives_ = std::make_unique<ReceiveQueue>(local_, config.shared_receives, limit);
   srq_ = create_srq(pd_.get(), config.shared_receives);
@@ -75,6 +76,17 @@ void Domain::give_up_binding() {
   short_windows_ = make_windows();
   long_windows_ = make_windows();
   keys_.clear();
+}
+
+void Domain::leave_device() noexcept {
+  user_memory_.clear();
+  keys_.clear();
+  srq_.reset();
+  receives_.reset();
+  rings_ = {};
+  for (RegisteredPool* pool : {&local_, short_windows_.get(), long_windows_.get()})
+    pool->leave_device();
+  pd_.reset();
 }
 
 void Domain::tick(ae::TimePoint now) noexcept {

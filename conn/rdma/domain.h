@@ -10,6 +10,8 @@
 #include "conn/rdma/blocks.h"
 #include "conn/rdma/device.h"
 #include "conn/rdma/receives.h"
+#include "conn/rdma/staging.h"
+#include "conn/rdma/user_memory.h"
 #include "conn/rdma/window.h"
 
 namespace conn::rdma {
@@ -30,6 +32,9 @@ class Domain {
   ReceiveQueue* shared_receives() const noexcept { return receives_.get(); }
   /// What the device reads and writes on our behalf: bytes to send, receives, control messages.
   RegisteredPool& local() noexcept { return local_; }
+  ReferencePool& references() noexcept { return references_; }
+  /// What programs send from without a copy.
+  Registrations& user_memory() noexcept { return user_memory_; }
   /// What peers write. Long windows come and go, so that short ones, which stay, have slabs of
   /// their own and hold none of theirs back.
   RegisteredPool& windows(std::size_t length) noexcept {
@@ -52,6 +57,9 @@ class Domain {
     return local_.give_back_one() || short_windows_->give_back_one() ||
            long_windows_->give_back_one();
   }
+  /// The device is to be closed, and somebody still holds memory: that stays, as memory like other,
+  /// and everything of the device's goes. Nobody has a queue pair here any more.
+  void leave_device() noexcept;
   /// Frees what was not needed for a while.
   void tick(ae::TimePoint now) noexcept;
   bool at_rest() const noexcept { return keys_.empty(); }
@@ -66,6 +74,8 @@ class Domain {
   Pd pd_;  // destroyed last
   RegisteredPool local_;
   std::unique_ptr<RegisteredPool> short_windows_, long_windows_;
+  ReferencePool references_;
+  Registrations user_memory_;
   std::vector<BoundKey> keys_;  // bound to nothing
   std::unique_ptr<ReceiveQueue> receives_;
   Pinned rings_;

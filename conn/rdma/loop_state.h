@@ -36,6 +36,7 @@ struct LoopStatistics {
   std::uint64_t control_received = 0, protocol_errors = 0, peers_dead = 0, rejected = 0;
   std::uint64_t windows = 0;
   std::uint64_t control_floods = 0, peer_windows_refused = 0, memory_refusals = 0;
+  std::uint64_t bytes_copied_in = 0, bytes_copied_out = 0;
 };
 
 class LoopState final : public ae::LoopLocal, public ae::Source {

@@ -14,12 +14,11 @@ ibv_send_wr& SendChain::add(ibv_wr_opcode opcode) {
   return request;
 }
 
-void SendChain::attach(ibv_send_wr& request, const std::byte* data, std::uint32_t length,
-                       std::uint32_t lkey) {
-  ibv_sge& piece = pieces_[size_ - 1];
-  piece = {reinterpret_cast<std::uintptr_t>(data), length, lkey};
-  request.sg_list = &piece;
-  request.num_sge = 1;
+void SendChain::attach(ibv_send_wr& request, std::span<const TxQueue::Segment> from) {
+  request.sg_list = &pieces_[pieces_used_];
+  request.num_sge = static_cast<int>(from.size());
+  for (const TxQueue::Segment& each : from)
+    pieces_[pieces_used_++] = {reinterpret_cast<std::uintptr_t>(each.data), each.length, each.lkey};
 }
 
 void SendChain::change_key(ReceiveWindow& window) { window.fill(add(IBV_WR_BIND_MW)); }
@@ -27,18 +26,20 @@ void SendChain::change_key(ReceiveWindow& window) { window.fill(add(IBV_WR_BIND_
 void SendChain::send_inline(const ControlBytes& message) {
   messages_[size_] = message;
   ibv_send_wr& request = add(IBV_WR_SEND);
-  attach(request, messages_[size_ - 1].data(), kControlSize, 0);
+  const TxQueue::Segment piece{messages_[size_ - 1].data(), kControlSize, 0};
+  attach(request, {&piece, 1});
   request.send_flags = IBV_SEND_INLINE;
 }
 
 void SendChain::send(const std::byte* message, std::uint32_t lkey) {
-  attach(add(IBV_WR_SEND), message, kControlSize, lkey);
+  const TxQueue::Segment piece{message, kControlSize, lkey};
+  attach(add(IBV_WR_SEND), {&piece, 1});
 }
 
-void SendChain::write(const TxQueue::Segment& from, std::uint64_t to, std::uint32_t rkey,
+void SendChain::write(std::span<const TxQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
                       bool fits_inline) {
   ibv_send_wr& request = add(IBV_WR_RDMA_WRITE);
-  attach(request, from.data, from.length, from.lkey);
+  attach(request, from);
   request.wr.rdma.remote_addr = to;
   request.wr.rdma.rkey = rkey;
   if (fits_inline) request.send_flags = IBV_SEND_INLINE;
@@ -51,7 +52,8 @@ void SendChain::with_immediate(std::uint32_t value) {
 
 void SendChain::write_nothing(std::uint64_t to, std::uint32_t rkey) {
   ibv_send_wr& request = add(IBV_WR_RDMA_WRITE);
-  attach(request, nullptr, 0, 0);  // cxgb4 looks at the list also where it is empty
+  const TxQueue::Segment nothing{nullptr, 0, 0};
+  attach(request, {&nothing, 1});  // cxgb4 looks at the list also where it is empty
   request.num_sge = 0;
   request.wr.rdma.remote_addr = to;
   request.wr.rdma.rkey = rkey;

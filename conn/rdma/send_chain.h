@@ -34,7 +34,9 @@ class SendChain {
   void send_inline(const ControlBytes& message);
   /// Sends from registered memory, which must stay until completion.
   void send(const std::byte* message, std::uint32_t lkey);
-  void write(const TxQueue::Segment& from, std::uint64_t to, std::uint32_t rkey, bool fits_inline);
+  /// From kMostPieces at most, which follow each other at the peer.
+  void write(std::span<const TxQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
+             bool fits_inline);
   /// Turns the last write() into a WRITE_WITH_IMM.
   void with_immediate(std::uint32_t value);
   /// A write of no bytes: takes no receive of the peer and needs no key.
@@ -50,13 +52,12 @@ class SendChain {
 
  private:
   ibv_send_wr& add(ibv_wr_opcode opcode);
-  void attach(ibv_send_wr& request, const std::byte* data, std::uint32_t length,
-              std::uint32_t lkey);
+  void attach(ibv_send_wr& request, std::span<const TxQueue::Segment> from);
 
-  std::size_t room_, size_ = 0;
+  std::size_t room_, size_ = 0, pieces_used_ = 0;
   std::uint32_t next_;
   std::array<ibv_send_wr, kLimit> requests_;
-  std::array<ibv_sge, kLimit> pieces_;
+  std::array<ibv_sge, kLimit * kMostPieces> pieces_;
   std::array<ControlBytes, kLimit> messages_;
 };
 

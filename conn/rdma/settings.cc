@@ -30,39 +30,27 @@ std::uint32_t u32(std::uint64_t value) { return static_cast<std::uint32_t>(value
 }  // namespace
 
 Settings Settings::from(const Options& o) {
-  o.only("rdma", {"window",
-                  "max-window",
-                  "max-peer-window",
-                  "send-buffer",
-                  "send-queue",
-                  "receive-queue",
-                  "shared-receive-queue",
-                  "inline",
-                  "read-budget",
-                  "accept-batch",
-                  "backlog",
-                  "max-connections",
-                  "memory-limit",
-                  "control-rate",
-                  "control-burst",
-                  "keepalive",
-                  "connect-timeout",
-                  "accept-timeout",
-                  "linger",
-                  "end-linger",
-                  "spin",
-                  "isolation",
-                  "comp-vector",
-                  "device",
-                  "source",
-                  "min-rnr-timer",
-                  "ack-timeout",
-                  "retry-count"});
+  o.only("rdma", {"window",          "max-window",
+                  "max-windows",     "max-peer-window",
+                  "send-buffer",     "send-queue",
+                  "receive-queue",   "shared-receive-queue",
+                  "inline",          "read-budget",
+                  "accept-batch",    "backlog",
+                  "max-connections", "memory-limit",
+                  "control-rate",    "control-burst",
+                  "keepalive",       "connect-timeout",
+                  "accept-timeout",  "linger",
+                  "end-linger",      "spin",
+                  "isolation",       "in-place",
+                  "comp-vector",     "device",
+                  "source",          "min-rnr-timer",
+                  "ack-timeout",     "retry-count"});
   constexpr std::uint64_t kMaxWindow = 1u << 30;
   Settings s;
   s.window = u32(o.bytes("window", s.window, 16, kMaxWindow));
   s.max_window = std::max(s.max_window, s.window);
   s.max_window = u32(o.bytes("max-window", s.max_window, s.window, kMaxWindow));
+  s.max_windows = u32(o.number("max-windows", s.max_windows, 2, WindowLine::kSlots));
   s.max_peer_window = u32(o.bytes("max-peer-window", s.max_peer_window, 4096, kMaxWindow));
   s.send_buffer = u32(o.bytes("send-buffer", s.send_buffer, 4096, kMaxWindow));
   s.send_queue = u32(o.number("send-queue", s.send_queue, 8, 16384));
@@ -83,6 +71,7 @@ Settings Settings::from(const Options& o) {
   s.end_linger = EndLinger::parse(o);
   s.spin = o.duration("spin", s.spin, ae::Duration::zero(), milliseconds(100));
   s.isolation = parse_isolation(o.text("isolation", "auto"));
+  s.in_place = o.flag("in-place", s.in_place);
   if (o.text("comp-vector", "auto") != "auto")
     s.completion_vector = static_cast<int>(o.number("comp-vector", 0, 0, 65535));
   s.device = o.text("device", "");
@@ -101,6 +90,7 @@ StreamConfig Settings::stream(Role role) const {
   config.role = role;
   config.window = window;
   config.max_window = max_window;
+  config.max_windows = max_windows;
   config.max_peer_window = max_peer_window;
   config.control_rate = control_rate;
   config.control_burst = control_burst;

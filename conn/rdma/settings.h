@@ -25,6 +25,7 @@ enum class Isolation : std::uint8_t {
 struct Settings {
   std::uint32_t window = 64 * 1024;
   std::uint32_t max_window = 1024 * 1024;
+  std::uint32_t max_windows = 8;
   std::uint32_t max_peer_window = 16u << 20;
   std::uint32_t send_buffer = 256 * 1024;     ///< bytes accepted and not yet confirmed
   std::uint32_t send_queue = 16;              ///< work requests on one connection's send queue
@@ -45,6 +46,7 @@ struct Settings {
   ae::Duration end_linger = EndLinger::kDefault;
   ae::Duration spin = ae::Duration::zero();  ///< busy-poll this long before each sleep
   Isolation isolation = Isolation::kAuto;
+  bool in_place = false;       ///< peek() shows the windows, which the peer can write
   int completion_vector = -1;  ///< of the device's; -1: by the loop
   std::string device;          ///< name of the only device to use; "" any
   std::string source;          ///< address to connect from; "" the route's

@@ -43,7 +43,6 @@ ae::TimePoint next_of(ae::Duration interval, ae::TimePoint now) noexcept {
 Stream::Stream(const StreamConfig& config, ae::TimePoint now)
     : config_(config),
       desired_(config.window),
-      offered_at_(now),
       last_full_at_(now),
       last_data_at_(now),
       tokens_(config.control_burst),
@@ -62,7 +61,8 @@ void Stream::on_open(ae::TimePoint now) noexcept {
 
 Hello Stream::hello() const {
   Hello mine;
-  mine.flags = Hello::kWindowMayChange | Hello::kAnswersProbes | Hello::kMarksWindows;
+  mine.flags =
+      Hello::kWindowMayChange | Hello::kAnswersProbes | Hello::kMarksWindows | Hello::kTakesAhead;
   if (config_.receives != 0) {
     mine.flags |= Hello::kTellsReceives;
     mine.receives = config_.receives;
@@ -85,119 +85,75 @@ void Stream::fail(const char* why, Excess excess) noexcept {
 // --- receive windows -----------------------------------------------------------------------------
 
 bool Stream::window_may_change() const noexcept {
-  if (peer_hello_) return (peer_hello_->flags & Hello::kWindowMayChange) != 0;
+  if (peer_hello_) return peer_said(Hello::kWindowMayChange);
   return config_.role == Role::kServer;  // a Valkey server must see one length, a client not
 }
 
-std::size_t Stream::free_slot() const noexcept {
-  for (std::size_t i = 0; i < windows_.size(); ++i)
-    if (windows_[i].buffer.data == nullptr) return i;
-  return kNone;
+// Those that are outstanding are more than need be, nothing is in them, and the peer says where it
+// leaves them.
+bool Stream::may_recall() const noexcept {
+  return has_long_window() && !line_.leaving() && !line_.to_announce() && !has_unread() &&
+         window_may_change() && peer_said(Hello::kMarksWindows);
 }
 
-bool Stream::is_spare(std::size_t slot) const noexcept {
-  const Window& window = windows_[slot];
-  return window.buffer.data != nullptr && slot != offered_ && slot != leaving_ &&
-         window.read == window.filled;
-}
-
-std::size_t Stream::spare_slot() const noexcept {
-  for (std::size_t i = 0; i < windows_.size(); ++i)
-    if (is_spare(i)) return i;
-  return kNone;
-}
-
-// The one that is offered is longer than it need be, nothing is in it, and the peer says where it
-// leaves it.
-bool Stream::may_shorten() const noexcept {
-  return has_long_window() && leaving_ == kNone && !register_due_ && !has_unread() &&
-         window_may_change() && peer_hello_ && (peer_hello_->flags & Hello::kMarksWindows) != 0;
+// What is being read is one more.
+std::uint32_t Stream::most_wanted() const noexcept {
+  constexpr std::uint32_t kTaken =
+      Hello::kTakesAhead | Hello::kMarksWindows | Hello::kWindowMayChange;
+  if (!peer_said(kTaken)) return 1;
+  // All that was not read has to be counted in 32 bits (leave_windows()).
+  const std::uint32_t counted = 0xffffffffu / config_.max_window;
+  return std::max(std::min(config_.max_windows, counted), 2u) - 1;
 }
 
 std::uint32_t Stream::wanted_window() const noexcept {
   if (failure_ != nullptr || window_failed_ || peer_closed_ || released_) return 0;
-  if (offered_ != kNone && !(shorten_ && may_shorten())) return 0;
+  if (recall_ && may_recall()) return line_.has_spare() ? 0 : desired_;
   // A spare one of another length, if there is one, waits in case that there is no memory.
-  return free_slot() != kNone ? desired_ : 0;
+  return wants_another() && line_.held() <= wanted_ ? desired_ : 0;
 }
 
 void Stream::provide_window(const WindowBuffer& buffer) {
-  const std::size_t slot = free_slot();
-  assert(slot != kNone && buffer.data != nullptr && buffer.length == desired_);
-  assert(!released_ && (offered_ == kNone || may_shorten()));
-  windows_[slot] = {buffer, 0, 0, buffer.length};
-  if (offered_ != kNone) leaving_ = std::exchange(offered_, kNone);
-  shorten_ = false;
-  offer(slot);
+  assert(buffer.length == wanted_window());
+  if (std::exchange(recall_, false) && may_recall()) line_.leave();
+  line_.add(buffer);
 }
 
-void Stream::replace_window(const WindowBuffer& buffer) {
-  assert(register_due_ && windows_[offered_].filled == 0);
-  windows_[offered_] = {buffer, 0, 0, buffer.length};
-}
+void Stream::replace_window(const WindowBuffer& buffer) { line_.replace_last(buffer); }
 
 void Stream::no_window(ae::TimePoint now) {
   window_failed_ = true;
   window_failed_until_ = now + kTryAgain;
-  shorten_ = false;
-  if (windows_[0].buffer.data == nullptr && windows_[1].buffer.data == nullptr)
-    return fail("no memory for a receive window");
-  if (offered_ == kNone) offer_next();
+  recall_ = false;
+  if (line_.held() == 0) return fail("no memory for a receive window");
+  offer_spares();
 }
 
 WindowBuffer Stream::take_discarded() noexcept {
-  const std::size_t slot = spare_slot();
-  if (slot == kNone) return {};
+  if (!line_.has_spare() || released_) {
+    drop_spare_ = false;
+    return {};
+  }
   // Without an offer the last window that could be offered is kept until there is a better one.
-  const bool replaceable = offered_ != kNone || (free_slot() == kNone && !window_failed_);
-  const bool useless = drop_spare_ || windows_[slot].buffer.length != desired_;
-  if (!replaceable || !useless) return {};
-  drop_spare_ = false;
-  return std::exchange(windows_[slot], Window{}).buffer;
+  const bool too_many = line_.held() > wanted_ + 1;
+  const bool room = line_.held() <= wanted_;
+  if (line_.outstanding() == 0 && (room || window_failed_)) return {};
+  return line_.take_spare_but(drop_spare_ || too_many ? 0 : desired_);
 }
 
 void Stream::leave_windows(std::byte* into) noexcept {
-  // The one that is read comes first; another that holds bytes was filled after it.
   const std::uint64_t unread = into != nullptr ? unread_bytes() : 0;
-  std::size_t copied = 0;
-  for (std::size_t slot = front_; slot != kNone && copied < unread; slot = 1 - slot) {
-    const Window& window = windows_[slot];
-    const std::size_t left = window.filled - window.read;
-    if (left != 0) std::memcpy(into + copied, window.buffer.data + window.read, left);
-    copied += left;
-  }
+  if (unread != 0) line_.copy_unread(into);
   released_ = true;
-  register_due_ = false;
-  offered_ = leaving_ = front_ = kNone;
-  windows_ = {};
-  if (unread == 0) return;
-  // More than 4 GiB cannot have been offered: a window is 1 GiB at most.
-  const auto size = static_cast<std::uint32_t>(unread);
-  windows_[0] = {{into, size}, size, 0, size};
-  front_ = 0;
+  line_.become({into, static_cast<std::size_t>(unread)});
 }
 
-void Stream::offer_next() noexcept {
-  assert(offered_ == kNone);
-  if (released_) return;
-  for (std::size_t i = 0; i < windows_.size(); ++i)
-    if (is_spare(i) && windows_[i].buffer.length == desired_) return offer(i);
+void Stream::offer_spares() noexcept {
+  if (peer_closed_ || failure_ != nullptr || released_) return;
+  while (wants_another() && line_.add_spare(desired_)) {
+  }
   // One of another length waits: wanted_window() asks for its successor.
-  if (window_failed_ && spare_slot() != kNone) offer(spare_slot());
-}
-
-void Stream::offer(std::size_t slot) noexcept {
-  assert(offered_ == kNone && !register_due_);
-  if (peer_closed_ || failure_ != nullptr) return;
-  windows_[slot].filled = windows_[slot].read = 0;
-  windows_[slot].end = windows_[slot].buffer.length;
-  offered_ = slot;
-  if (front_ == kNone) front_ = slot;
-  register_due_ = true;
-}
-
-std::uint64_t Stream::pinned_bytes() const noexcept {
-  return std::uint64_t{windows_[0].buffer.length} + windows_[1].buffer.length;
+  if (window_failed_ && line_.outstanding() == 0 && !line_.leaving()) (void)line_.add_spare(0);
 }
 
 // --- what the peer says --------------------------------------------------------------------------
@@ -224,47 +180,78 @@ bool Stream::spend_control(ae::TimePoint now) noexcept {
   return true;
 }
 
-void Stream::on_data(std::uint32_t length, ae::TimePoint now) {
+void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
   if (failure_ != nullptr) return;
   heard(now);
+  const bool waited = (immediate & kWaited) != 0 && peer_said(Hello::kTakesAhead);
+  const std::uint32_t length = waited ? immediate & ~kWaited : immediate;
   if (length == 0) {
     (void)spend_control(now);
     return;
   }
-  // The peer cannot know of a window whose announcement has not left yet.
-  const std::size_t slot = leaving_ != kNone ? leaving_ : offered_;
-  if (slot == kNone || (register_due_ && slot == offered_))
-    return fail("the peer wrote into a window that was not offered");
-  Window& window = windows_[slot];
-  if (length > window.end - window.filled) return fail("the peer wrote past the end of the window");
-  window.filled += length;
+  const WindowLine::Window* const current = line_.current();
+  if (current == nullptr) return fail("the peer wrote into a window that was not offered");
+  if (length > current->end - current->filled)
+    return fail("the peer wrote past the end of the window");
+  // What was announced before there were more says nothing of whether these are enough.
+  if (waited && current->filled == 0 && current->announced_at >= more_since_ &&
+      was_idle(length, now))
+    on_peer_waited(now);
   last_data_at_ = now;
   tokens_ = std::min(config_.control_burst, tokens_ + kEarnedByData);
   // It knows this window, so it handled the offer and every message before it.
-  if (slot == offered_) proven_ = std::max(proven_, offer_sent_);
-  if (!window.full()) return;
+  proven_ = std::max(proven_, current->announced_by);
+  if (!line_.fill(length, now)) return;
   ++window_turns_;
-  if (slot == offered_ && window_may_change() && now - offered_at_ < kFastFill) {
-    // What the last burst came to was worth it; else twice as much.
-    const std::uint32_t length_now = window.buffer.length;
-    const std::uint64_t next = std::max<std::uint64_t>(2 * std::uint64_t{length_now}, useful_);
-    desired_ = std::max(
-        desired_, static_cast<std::uint32_t>(std::min<std::uint64_t>(next, config_.max_window)));
-    useful_ = std::max(useful_, length_now);
-  }
+  last_length_ = current->buffer.length;
+  last_rest_ = last_length_ - current->first;
+  last_rest_took_ = now - current->first_at;
+  if (!line_.leaving() && now - current->announced_at < kFastFill) grow();
   last_full_at_ = now;
-  drop_spare_ = shorten_ = false;
-  if (slot == leaving_) return;  // the next is offered already
-  offered_ = kNone;
-  offer_next();
+  drop_spare_ = recall_ = false;
+  reader_late_ = line_.outstanding() == 0 && !wants_another();
+  offer_spares();
 }
 
-// The peer has left a window for the next; what it wrote into it can be read.
+// What was full was too short.
+void Stream::grow() noexcept {
+  if (!window_may_change()) return;
+  // What the last burst came to was worth it; else twice as much.
+  const std::uint64_t next = std::max<std::uint64_t>(2 * std::uint64_t{last_length_}, useful_);
+  desired_ = std::max(
+      desired_, static_cast<std::uint32_t>(std::min<std::uint64_t>(next, config_.max_window)));
+  useful_ = std::max(useful_, last_length_);
+}
+
+// The peer has left windows for the next; what it wrote into them can be read.
 void Stream::on_mark() noexcept {
-  if (register_due_) return fail("the peer says that it left a window, and was given no other");
-  const std::size_t slot = std::exchange(leaving_, kNone);
-  windows_[slot].end = windows_[slot].filled;
-  if (front_ == slot && windows_[slot].read == windows_[slot].filled) front_ = offered_;
+  if (line_.to_announce())
+    return fail("the peer says that it left a window, and was given no other");
+  line_.left();
+  ++window_turns_;
+  offer_spares();
+}
+
+// Before the first `length` bytes of a window came, nothing was under way for more than a small
+// part of the time a window takes. A peer that posts far ahead of its device waits for windows,
+// too, but no time is lost by it.
+bool Stream::was_idle(std::uint32_t length, ae::TimePoint now) const noexcept {
+  if (last_rest_ == 0) return true;
+  const double each = std::chrono::duration<double>(last_rest_took_).count() / last_rest_;
+  const std::chrono::duration<double> since = now - last_full_at_;
+  return since.count() > each * (length + last_length_ / 32.0);
+}
+
+// The peer had bytes and no window for them. If it was not our reader that was slow, longer ones
+// would have been of use, or more where they are as long as they may be.
+void Stream::on_peer_waited(ae::TimePoint now) noexcept {
+  if (reader_late_ || window_failed_) return;
+  if (last_length_ < config_.max_window) return grow();
+  const std::uint32_t before = wanted_;
+  wanted_ = std::min(wanted_ == 1 ? wanted_next_ : wanted_ + 1, most_wanted());
+  if (wanted_ == before) return;
+  more_since_ = now;
+  offer_spares();
   ++window_turns_;
 }
 
@@ -281,7 +268,7 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
     case Opcode::kGetServerFeature:
       return on_feature(*message, now);
     case Opcode::kSetClientFeature:
-      if (message->select == kWindowMark && leaving_ != kNone) return on_mark();
+      if (message->select == kWindowMark && line_.leaving()) return on_mark();
       (void)spend_control(now);
       return;
     case Opcode::kKeepalive:
@@ -291,21 +278,28 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
 }
 
 void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
+  const bool early = message.select == kWindowMark && peer_said(Hello::kMarksWindows);
+  const bool ahead = message.select == kWindowAhead && peer_said(Hello::kTakesAhead);
   // A window that we filled earned the peer this message, unless it came before the peer saw that.
-  const bool early = message.select == kWindowMark && peer_hello_ &&
-                     (peer_hello_->flags & Hello::kMarksWindows) != 0;
-  const bool earned = peer_.used == peer_.length && !early;
-  if (!earned && !spend_control(now)) return;
-  if (peer_.length == 0 && !spend_control(now)) return;
+  const bool filled = peer_.left() == 0 && !early && !ahead;
+  const bool earned = (filled || ahead) && earned_ != 0;
+  if (earned)
+    --earned_;
+  else if (!spend_control(now))
+    return;
   if (message.length == 0) return fail("the peer offered a window of no bytes");
   if (message.length > config_.max_peer_window)
     return fail("the peer offered a window beyond max-peer-window", Excess::kWindow);
   if (message.address + message.length < message.address)
     return fail("the peer offered a window that wraps around its memory");
   // It consumed the old window, so it handled every message that filled it.
-  if (earned && peer_.length != 0) proven_ = std::max(proven_, sent_at_full_);
+  if (filled && earned) proven_ = std::max(proven_, sent_at_full_);
   if (early) mark_due_ = true;
-  peer_ = {message.address, message.length, message.key, 0};
+  const PeerWindows::Window window{message.address, message.length, message.key};
+  if (!ahead)
+    peer_.replace(window);
+  else if (!peer_.append(window))
+    fail("the peer announced more windows than it may");
 }
 
 void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
@@ -328,29 +322,22 @@ void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
 
 // --- reading -------------------------------------------------------------------------------------
 
-std::uint64_t Stream::unread_bytes() const noexcept {
-  std::uint64_t total = 0;
-  for (const Window& window : windows_)
-    if (window.buffer.data != nullptr) total += window.filled - window.read;
-  return total;
-}
-
 std::size_t Stream::read(std::byte* into, std::size_t size, ae::TimePoint) {
   std::size_t done = 0;
   while (done < size && has_unread()) {
-    Window& window = windows_[front_];
-    const std::size_t chunk = std::min<std::size_t>(size - done, window.filled - window.read);
-    std::memcpy(into + done, window.buffer.data + window.read, chunk);
-    window.read += static_cast<std::uint32_t>(chunk);
+    const std::span<std::byte> unread = line_.unread();
+    const std::size_t chunk = std::min(size - done, unread.size());
+    if (into != nullptr) std::memcpy(into + done, unread.data(), chunk);
     done += chunk;
-    if (window.read < window.end) continue;
+    if (!line_.consume(chunk)) continue;
     ++window_turns_;
-    // This one is spare now. The other may be full too, or the one the peer writes.
-    const std::size_t other = 1 - front_;
-    front_ = other == offered_ || windows_[other].read < windows_[other].filled ? other : kNone;
-    if (offered_ == kNone) offer_next();
+    offer_spares();
   }
   return done;
+}
+
+std::size_t Stream::peek(std::span<std::span<const std::byte>> pieces) const noexcept {
+  return line_.peek(pieces);
 }
 
 // --- sending -------------------------------------------------------------------------------------
@@ -393,11 +380,16 @@ std::optional<ae::TimePoint> Stream::retry_at(std::size_t staged) const noexcept
 }
 
 void Stream::on_write_posted(std::uint32_t length, ae::TimePoint now) {
-  assert(length <= peer_window_left());
-  peer_.used += length;
   ++sent_;
   last_write_at_ = now;
-  if (peer_.used == peer_.length) sent_at_full_ = sent_;
+  waited_ = false;
+  if (!peer_.use(length) || length == 0) return;
+  sent_at_full_ = sent_;
+  earned_ = std::min<std::uint32_t>(earned_ + 1, kMostAnnounced);
+}
+
+void Stream::on_staged_left() noexcept {
+  if (peer_.any() && peer_.left() == 0 && peer_said(Hello::kTakesAhead)) waited_ = true;
 }
 
 std::optional<ControlMessage> Stream::next_control(ae::TimePoint) const noexcept {
@@ -408,10 +400,12 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint) const noexcept
     message.select = kWindowMark;
     return message;
   }
-  if (register_due_) {
-    const WindowBuffer& window = windows_[offered_].buffer;
+  if (line_.to_announce()) {
+    const WindowBuffer& window = line_.next_to_announce();
     message.opcode = Opcode::kRegisterXferMemory;
-    message.select = leaving_ != kNone ? kWindowMark : 0;
+    message.select = line_.next_is_marked()  ? kWindowMark
+                     : line_.next_is_ahead() ? kWindowAhead
+                                             : 0;
     message.address = window.address;
     message.length = window.length;
     message.key = window.key;
@@ -441,10 +435,7 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
   last_write_at_ = now;
   switch (message.opcode) {
     case Opcode::kRegisterXferMemory:
-      assert(register_due_);
-      register_due_ = false;
-      offered_at_ = now;
-      offer_sent_ = sent_;
+      line_.announced(sent_, now);
       break;
     case Opcode::kGetServerFeature:
       if (reply_count_ != 0 && replies_[reply_head_] == message.select) {
@@ -494,12 +485,18 @@ void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   // Quiet again: one window of the first length is enough.
   if (now - last_full_at_ >= kSpareQuiet) {
     if (window_may_change()) desired_ = config_.window;
-    drop_spare_ = spare_slot() != kNone && offered_ != kNone;
+    // The next burst has to show that it can use as many.
+    if (wanted_ > 1) wanted_next_ = std::max(std::exchange(wanted_, 1u) - 1, 2u);
+    drop_spare_ = line_.has_spare() && line_.outstanding() != 0;
     // One that waited for a successor of another length may have the right one now.
-    if (offered_ == kNone) offer_next();
+    if (line_.outstanding() == 0) offer_spares();
   }
-  if (now - last_full_at_ >= kLongQuiet && now - last_data_at_ >= kLongQuiet)
-    shorten_ = may_shorten();
+  if (now >= std::max(last_full_at_, last_data_at_) + long_quiet()) recall_ = may_recall();
+}
+
+// Several that nobody fills are too much sooner than a long one.
+ae::Duration Stream::long_quiet() const noexcept {
+  return line_.outstanding() > 1 ? kSpareQuiet : kLongQuiet;
 }
 
 ae::TimePoint Stream::next_tick() const noexcept {
@@ -508,44 +505,25 @@ ae::TimePoint Stream::next_tick() const noexcept {
   if (const ae::Duration allowed = silence_allowed(); allowed != ae::Duration::max())
     next = std::min(next, heard_at_ + allowed);
   if (window_failed_) next = std::min(next, window_failed_until_);
-  if (desired_ != config_.window || (spare_slot() != kNone && offered_ != kNone))
+  if (desired_ != config_.window || wanted_ > 1 || (line_.has_spare() && line_.outstanding() != 0))
     next = std::min(next, last_full_at_ + kSpareQuiet);
-  if (may_shorten() && !shorten_ && !window_failed_)
-    next = std::min(next, std::max(last_full_at_, last_data_at_) + kLongQuiet);
+  if (may_recall() && !recall_ && !window_failed_)
+    next = std::min(next, std::max(last_full_at_, last_data_at_) + long_quiet());
   return next;
 }
 
 void Stream::check() const {
 #ifndef NDEBUG
-  for (const Window& window : windows_) {
-    assert(window.read <= window.filled && window.filled <= window.end);
-    assert(window.end <= window.buffer.length);
-    assert(window.buffer.data != nullptr || window.buffer.length == 0);
-  }
-  assert(offered_ == kNone || windows_[offered_].buffer.data != nullptr);
-  assert(front_ == kNone || windows_[front_].buffer.data != nullptr);
-  assert(offered_ == kNone || !windows_[offered_].full());
-  assert(!register_due_ || offered_ != kNone);
-  assert(peer_.used <= peer_.length);
-  assert(proven_ <= sent_ && completed_ <= sent_);
-  assert(reply_count_ <= kMaxReplies);
-  // Only the window being read and the one being written may hold bytes.
-  assert(offered_ == kNone || front_ != kNone);
-  for (std::size_t i = 0; i < windows_.size(); ++i) {
-    const Window& window = windows_[i];
-    const bool written = i == offered_ || i == leaving_;
-    if (window.read < window.filled && !released_)
-      assert(front_ != kNone && (written || window.full()));
-    if (i == front_ && !written) assert(window.full() && window.read < window.filled);
-  }
-  assert(leaving_ == kNone || (offered_ != kNone && offered_ != leaving_));
-  // What was announced but not yet posted cannot hold anything.
-  assert(!register_due_ || windows_[offered_].filled == 0);
+  line_.check();
+  peer_.check();
+  assert(wanted_ >= 1 && (wanted_ == 1 || wanted_ <= most_wanted()));
+  assert(line_.held() <= std::max(config_.max_windows, 2u) || released_);
+  assert(proven_ <= sent_ && completed_ <= sent_ && sent_at_full_ <= sent_);
+  assert(probe_covers_ <= sent_ && earned_ <= kMostAnnounced && reply_count_ <= kMaxReplies);
   // No offer while there is something to offer would be a stream that stands still for ever.
-  for (std::size_t i = 0; i < windows_.size(); ++i)
-    if (offered_ == kNone && is_spare(i) && failure_ == nullptr && !peer_closed_ && !released_)
-      assert(windows_[i].buffer.length != desired_ && !window_failed_);
-  assert(offer_sent_ <= sent_ && sent_at_full_ <= sent_ && probe_covers_ <= sent_);
+  if (failure_ == nullptr && !peer_closed_ && !released_ && line_.outstanding() == 0 &&
+      line_.has_spare() && wants_another())
+    assert(!line_.has_spare_of(desired_) && !window_failed_);
   assert(tokens_ >= 0 && tokens_ <= config_.control_burst);
 #endif
 }

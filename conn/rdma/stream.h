@@ -7,21 +7,21 @@
 // What the peer sends is never trusted and never asserted on: a bad value sets failure(), after
 // which the stream takes no more input. Asserts here are for our own mistakes.
 //
-// Receiving. At most two windows exist. The peer fills the offered one; when its last byte has
-// come, the other is offered at once, before the first is read, so that a transfer never waits
-// for the reader as long as it keeps up with one window:
+// Receiving. The peer fills the windows in the order in which they were offered (WindowLine). One
+// is offered; when its last byte has come, another is offered at once, before the first is read, so
+// that a transfer never waits for the reader as long as it keeps up with one window. A peer whose
+// hello allows it is offered more than one at a time once it says that it had to wait for them.
 //
-//     peer writes ->  [ offered: filled ....... length )     [ spare, or full and being read )
-//     user reads  ->  [ read .. filled )
+// Windows that grew and are idle now are replaced by a short one where the peer's hello allows it:
+// the short one is offered although the long ones are not full, and the peer marks in the stream
+// where it changes over (docs/valkey-over-rdma.md, "Windows: receiving").
 //
-// One that grew and is idle now is replaced by a short one where the peer's hello allows it: the
-// short one is offered although the long one is not full, and the peer marks in the stream where it
-// changes over (docs/valkey-over-rdma.md, "Windows: receiving").
-//
-// Sending. Bytes go into the peer's window, in order, to its very last byte; then we wait for
-// the next one. Each message (a control SEND or a WRITE_WITH_IMM) takes one of the peer's posted
-// receives, which nobody announces: so we count messages the peer has not provably handled.
+// Sending. Bytes go into the peer's window, in order, to its very last byte; then into the next one
+// it announced, or we wait for that. Each message (a control SEND or a WRITE_WITH_IMM) takes one of
+// the peer's posted receives, which nobody announces: so we count messages the peer has not
+// provably handled.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -29,28 +29,20 @@
 #include <span>
 
 #include "ae/event_loop.h"
+#include "conn/rdma/peer_windows.h"
+#include "conn/rdma/window_line.h"
 #include "conn/rdma/wire.h"
 
 namespace conn::rdma {
 
 enum class Role : std::uint8_t { kClient, kServer };
 
-/// Memory of ours that the peer may write once it is offered. The stream borrows it from
-/// provide_window() until take_discarded() or take_any() returns it. The peer may claim bytes that
-/// it never wrote: what is in there before must be zeros, never the bytes of another connection.
-struct WindowBuffer {
-  std::byte* data = nullptr;
-  std::uint32_t length = 0;
-  std::uint64_t address = 0;  ///< as the peer names it
-  std::uint32_t key = 0;      ///< rkey
-  void* owner = nullptr;      ///< whatever the provider needs to know it again
-  explicit operator bool() const noexcept { return data != nullptr; }
-};
-
 struct StreamConfig {
   Role role = Role::kServer;
-  std::uint32_t window = 64 * 1024;           ///< length of the first window we offer
-  std::uint32_t max_window = 1024 * 1024;     ///< they double up to this, where they may change
+  std::uint32_t window = 64 * 1024;        ///< length of the first window we offer
+  std::uint32_t max_window = 1024 * 1024;  ///< they double up to this, where they may change
+  /// So many of ours exist at most, where the peer takes them ahead: 2 to WindowLine::kSlots.
+  std::uint32_t max_windows = 8;
   std::uint32_t max_peer_window = 16u << 20;  ///< a longer one is refused
   std::uint32_t peer_receives = 1024;         ///< receives a peer keeps posted, unless it says so
   std::uint32_t receives = 0;                 ///< what we tell the peer of ours; 0: nothing
@@ -102,20 +94,26 @@ class Stream {
   /// now on the stream wants no windows and offers none.
   void leave_windows(std::byte* into) noexcept;
 
-  /// A WRITE_WITH_IMM arrived; `length` is its immediate in host order.
-  void on_data(std::uint32_t length, ae::TimePoint now);
+  /// A WRITE_WITH_IMM arrived; its immediate in host order.
+  void on_data(std::uint32_t immediate, ae::TimePoint now);
   /// A SEND arrived. `bytes` is a private copy of the receive buffer, as long as the SEND was.
   void on_control(std::span<const std::byte> bytes, ae::TimePoint now);
   /// The peer closed; what has arrived, or is still handed in, stays readable. Nothing is sent.
   void on_peer_closed() noexcept { peer_closed_ = true; }
 
-  bool has_unread() const noexcept {
-    return front_ != kNone && windows_[front_].read < windows_[front_].filled;
-  }
+  bool has_unread() const noexcept { return line_.has_unread(); }
   bool at_end() const noexcept { return peer_closed_ && !has_unread(); }
+  bool peer_closed() const noexcept { return peer_closed_; }
   /// Copies out up to `size` bytes. 0 if there are none now.
   std::size_t read(std::byte* into, std::size_t size, ae::TimePoint now);
-  std::uint64_t unread_bytes() const noexcept;
+  /// What read() would give, where it lies: the oldest pieces, as many as `pieces` has room for.
+  /// How many there are. They stay until they are read or consumed, or leave_windows().
+  std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept;
+  /// As read(), without the copy.
+  std::size_t consume(std::size_t size, ae::TimePoint now) { return read(nullptr, size, now); }
+  /// With unread bytes: no more can come before some of them were read, as things stand.
+  bool is_full() const noexcept { return line_.outstanding() == 0; }
+  std::uint64_t unread_bytes() const noexcept { return line_.unread_bytes(); }
   /// Counts windows that became full or were read to their end. While it stands still, on_data()
   /// and read() have changed nothing about wanted_window(), take_discarded() and next_control().
   std::uint32_t window_turns() const noexcept { return window_turns_; }
@@ -123,10 +121,17 @@ class Stream {
   // --- sending -----------------------------------------------------------------------------------
   /// How many of `staged` bytes may leave as one message now.
   std::uint32_t sendable(std::size_t staged, ae::TimePoint now) const noexcept;
-  std::uint64_t remote_address() const noexcept { return peer_.address + peer_.used; }
-  std::uint32_t remote_key() const noexcept { return peer_.key; }
+  std::uint64_t remote_address() const noexcept { return peer_.current().address + peer_.used(); }
+  std::uint32_t remote_key() const noexcept { return peer_.current().key; }
+  /// The immediate, in host order, that says so.
+  std::uint32_t immediate(std::uint32_t length) const noexcept {
+    return waited_ ? length | kWaited : length;
+  }
   /// `length` bytes were posted, ending in one WRITE_WITH_IMM.
   void on_write_posted(std::uint32_t length, ae::TimePoint now);
+  /// Bytes are staged for which there was no room: if it is a window that they wait for, the peer
+  /// is told with the next that leave.
+  void on_staged_left() noexcept;
   /// So many more messages (control messages, and writes with an immediate) have completed.
   void on_messages_done(std::uint32_t count) noexcept { completed_ += count; }
   /// The next message goes beyond what is proven: its completion has to be asked for, the one after
@@ -135,8 +140,9 @@ class Stream {
   /// The control message to send next, or none. It stays until on_control_posted().
   std::optional<ControlMessage> next_control(ae::TimePoint now) const noexcept;
   void on_control_posted(const ControlMessage& message, ae::TimePoint now);
-  bool has_peer_window() const noexcept { return peer_.length != 0; }
-  std::uint32_t peer_window_left() const noexcept { return peer_.length - peer_.used; }
+  bool has_peer_window() const noexcept { return peer_.any(); }
+  /// Of the one that is written; others may follow it.
+  std::uint32_t peer_window_left() const noexcept { return peer_.left(); }
   /// With bytes staged: the stream holds them back for want of the peer's receives, and asks to be
   /// tried again at this time even if nothing arrives.
   std::optional<ae::TimePoint> retry_at(std::size_t staged) const noexcept;
@@ -148,9 +154,9 @@ class Stream {
   /// `loop_was_stopped`: this call comes much later than planned, so silence proves nothing yet.
   void tick(ae::TimePoint now, bool loop_was_stopped);
   ae::TimePoint next_tick() const noexcept;
-  /// The peer has a longer window than the first, for which a short one may come at some time.
+  /// The peer has more than one window of the first length, for which that may come at some time.
   bool has_long_window() const noexcept {
-    return offered_ != kNone && windows_[offered_].buffer.length > config_.window;
+    return line_.outstanding() > 1 || line_.longest_outstanding() > config_.window;
   }
   /// A keepalive is due but the peer may have no receive for it: prove the path with a write of
   /// no bytes instead, which takes none.
@@ -163,13 +169,14 @@ class Stream {
   Excess excess() const noexcept { return excess_; }
   bool peer_is_aeconn() const noexcept { return peer_hello_.has_value(); }
   /// It waits where it would use more receives than it was told of.
-  bool peer_counts_receives() const noexcept {
-    return peer_hello_ && (peer_hello_->flags & Hello::kTellsReceives) != 0;
-  }
+  bool peer_counts_receives() const noexcept { return peer_said(Hello::kTellsReceives); }
   bool heard_from_peer() const noexcept { return heard_; }
-  std::uint32_t peer_window_length() const noexcept { return peer_.length; }
+  std::uint32_t peer_window_length() const noexcept { return peer_.current().length; }
+  std::size_t peer_windows_ahead() const noexcept { return peer_.ahead(); }
   std::uint32_t window_length() const noexcept { return desired_; }
-  std::uint64_t pinned_bytes() const noexcept;
+  /// So many are to be with the peer.
+  std::size_t windows_wanted() const noexcept { return wanted_; }
+  std::uint64_t pinned_bytes() const noexcept { return line_.bytes(); }
   std::uint64_t unproven_messages() const noexcept { return sent_ - proven_; }
   std::uint64_t messages_sent() const noexcept { return sent_; }
   std::uint64_t messages_received() const noexcept { return received_; }
@@ -178,17 +185,6 @@ class Stream {
   void check() const;
 
  private:
-  struct Window {
-    WindowBuffer buffer;  // no data: the slot is free
-    std::uint32_t filled = 0, read = 0;
-    std::uint32_t end = 0;  // what the peer will fill; the buffer's length, or less if it left it
-    bool full() const noexcept { return filled == end; }
-  };
-  struct PeerWindow {
-    std::uint64_t address = 0;
-    std::uint32_t length = 0, key = 0, used = 0;
-  };
-  static constexpr std::size_t kNone = 2;
   static constexpr std::size_t kMaxReplies = 64;
 
   void fail(const char* why, Excess excess = Excess::kNone) noexcept;
@@ -196,23 +192,29 @@ class Stream {
   void heard(ae::TimePoint now) noexcept;
   void on_register(const ControlMessage& message, ae::TimePoint now);
   void on_feature(const ControlMessage& message, ae::TimePoint now);
-  void offer_next() noexcept;
-  void offer(std::size_t slot) noexcept;
+  void grow() noexcept;
+  void offer_spares() noexcept;
   void on_mark() noexcept;
-  bool may_shorten() const noexcept;
+  bool was_idle(std::uint32_t length, ae::TimePoint now) const noexcept;
+  void on_peer_waited(ae::TimePoint now) noexcept;
+  bool may_recall() const noexcept;
+  bool wants_another() const noexcept {
+    return !line_.leaving() && line_.outstanding() < wanted_ && line_.count() <= wanted_;
+  }
+  std::uint32_t most_wanted() const noexcept;
+  bool peer_said(std::uint32_t flag) const noexcept {
+    return peer_hello_ && (peer_hello_->flags & flag) == flag;
+  }
   std::uint64_t peer_receives() const noexcept;
   ae::Duration silence_allowed() const noexcept;
+  ae::Duration long_quiet() const noexcept;
   bool window_may_change() const noexcept;
   bool can_probe() const noexcept {
-    return config_.role == Role::kClient ||
-           (peer_hello_ && (peer_hello_->flags & Hello::kAnswersProbes) != 0);
+    return config_.role == Role::kClient || peer_said(Hello::kAnswersProbes);
   }
   std::uint64_t reserve() const noexcept;
   bool few_receives() const noexcept;
   bool starved(ae::TimePoint now) const noexcept;
-  bool is_spare(std::size_t slot) const noexcept;  // empty, and not the one the peer writes
-  std::size_t spare_slot() const noexcept;
-  std::size_t free_slot() const noexcept;
 
   StreamConfig config_;
   std::optional<Hello> peer_hello_;
@@ -220,34 +222,38 @@ class Stream {
   Excess excess_ = Excess::kNone;
 
   // receiving
-  std::array<Window, 2> windows_;
-  std::size_t offered_ = kNone;  // the one the peer writes, or will when it has left leaving_
-  std::size_t leaving_ = kNone;  // offered before, not full, and the peer has not said it left it
-  std::size_t front_ = kNone;    // the one the user reads: oldest with unread bytes
+  WindowLine line_;
   ae::TimePoint window_failed_until_{};
   std::uint32_t desired_;     // length of the next window
   std::uint32_t useful_ = 0;  // the longest that was filled fast in the last burst
+  // Of the window that became full last: its length, and what came after its first bytes.
+  std::uint32_t last_length_ = 0, last_rest_ = 0;
+  ae::TimePoint more_since_{};  // wanted_ grew
+  ae::Duration last_rest_took_{};
   std::uint32_t window_turns_ = 0;
-  bool shorten_ = false;        // a shorter one is to replace the one that is offered
-  bool register_due_ = false;   // the offer has still to be sent
-  bool window_failed_ = false;  // no memory for another window
-  bool drop_spare_ = false;     // nothing has filled a window for a while
+  std::uint32_t wanted_ = 1;       // so many are to be outstanding
+  std::uint32_t wanted_next_ = 2;  // and so many when the peer waited for the first time in a burst
+  bool reader_late_ = false;       // no window was left because we had not read those that are full
+  bool recall_ = false;            // a short one is to replace those that are outstanding
+  bool window_failed_ = false;     // no memory for another window
+  bool drop_spare_ = false;        // nothing has filled a window for a while
   bool peer_closed_ = false;
   bool released_ = false;  // take_any() was called
   bool heard_ = false;
-  std::uint64_t offer_sent_ = 0;  // sent_ when the offer had left: what bytes in it prove
-  ae::TimePoint offered_at_, last_full_at_, last_data_at_;
+  ae::TimePoint last_full_at_, last_data_at_;
   double tokens_;
   ae::TimePoint tokens_at_;
   ae::TimePoint heard_at_;
 
   // sending
-  PeerWindow peer_;
+  PeerWindows peer_;
+  std::uint32_t earned_ = 0;        // windows that were filled, and whose successor has not come
   std::uint64_t sent_ = 0;          // messages posted, each takes a receive of the peer
   std::uint64_t proven_ = 0;        // of these, provably handled by the peer's software
   std::uint64_t sent_at_full_ = 0;  // sent_ when the window was exhausted
   std::uint64_t completed_ = 0;     // of sent_
   bool mark_due_ = false;           // we left a window that was not full
+  bool waited_ = false;             // bytes had no window since the last that left
   ae::TimePoint last_write_at_;
   std::uint64_t received_ = 0;
   bool keepalive_due_ = false, silent_probe_ = false;

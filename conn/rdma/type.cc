@@ -4,6 +4,7 @@
 #include "conn/rdma/listener.h"
 #include "conn/rdma/loop_state.h"
 #include "conn/rdma/settings.h"
+#include "conn/rdma/user_memory.h"
 
 namespace conn::rdma {
 
@@ -76,6 +77,11 @@ ConnectionPtr RdmaType::create(ae::EventLoop& loop) const {
   }
 }
 
+std::unique_ptr<Memory> RdmaType::register_memory(ae::EventLoop& loop,
+                                                  std::span<std::byte> bytes) const {
+  return std::make_unique<UserMemory>(loop, bytes);
+}
+
 bool RdmaType::has_pending_data(ae::EventLoop& loop) const {
   const LoopState* state = LoopState::find(loop, *this);
   return state != nullptr && state->has_pending();
@@ -108,7 +114,9 @@ Statistics RdmaType::statistics(ae::EventLoop& loop) const {
                          {"rejected", s.rejected},
                          {"control_floods", s.control_floods},
                          {"peer_windows_refused", s.peer_windows_refused},
-                         {"memory_refusals", s.memory_refusals}});
+                         {"memory_refusals", s.memory_refusals},
+                         {"bytes_copied_in", s.bytes_copied_in},
+                         {"bytes_copied_out", s.bytes_copied_out}});
   for (const auto& context : state->contexts()) {
     const Context::Counters& c = context->counters();
     const std::string& name = context->name();

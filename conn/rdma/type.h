@@ -11,7 +11,7 @@ namespace conn::rdma {
 class RdmaType final : public ConnectionType {
  public:
   std::string_view name() const noexcept override { return "rdma"; }
-  Capabilities capabilities() const noexcept override { return {}; }
+  Capabilities capabilities() const noexcept override { return {.in_place = true}; }
   void configure(const Options& options) override;
   void check(const Endpoint& endpoint) const override;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
@@ -22,6 +22,8 @@ class RdmaType final : public ConnectionType {
                             AcceptHandler accepted) const override;
   /// Throws Error with one sentence where the machine has no RDMA.
   ConnectionPtr create(ae::EventLoop& loop) const override;
+  std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
+                                          std::span<std::byte> bytes) const override;
   bool has_pending_data(ae::EventLoop& loop) const override;
   std::size_t process_pending_data(ae::EventLoop& loop) const override;
   void cleanup(ae::EventLoop& loop) const override;

@@ -73,6 +73,10 @@ Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
 /// none to be had.
 Mw alloc_mw(ibv_pd* pd) noexcept;
 
+/// Pieces of memory that one request is sent from, at most: so many take no more room on a send
+/// queue than the inline data that is asked for anyway, with any driver.
+inline constexpr std::size_t kMostPieces = 6;
+
 /// The errno that ibv_post_send() and its like returned: some drivers say it with a minus (erdma,
 /// cxgb4, siw, bnxt_re), some -1 and errno.
 int post_error(int result) noexcept;

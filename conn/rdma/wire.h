@@ -25,10 +25,16 @@ enum class Opcode : std::uint16_t {
 /// SetClientFeature that answers it: what follows goes into the new one. Only between peers whose
 /// hellos have kMarksWindows.
 inline constexpr std::uint16_t kWindowMark = 0x4157;
+/// `select` of a RegisterXferMemory that comes before the last window is full and is to be filled
+/// after it. Only to peers whose hellos have kTakesAhead, as the next.
+inline constexpr std::uint16_t kWindowAhead = 0x4158;
+/// Of an immediate, beside the number of bytes: they had to wait for their window.
+inline constexpr std::uint32_t kWaited = 0x80000000;
 
 struct ControlMessage {
   Opcode opcode{};
-  std::uint16_t select = 0;    ///< opcodes 0 and 1: feature page; opcode 3: 0, or kWindowMark
+  std::uint16_t select =
+      0;  ///< opcodes 0 and 1: feature page; opcode 3: 0, kWindowMark or kWindowAhead
   std::uint64_t features = 0;  ///< opcodes 0 and 1: bit mask
   std::uint64_t address = 0;   ///< opcode 3: where the window starts in its owner's memory
   std::uint32_t length = 0;    ///< opcode 3: bytes in it
@@ -50,6 +56,9 @@ struct Hello {
   static constexpr std::uint32_t kTellsReceives = 8;    ///< `receives` counts
   /// Tells where it changes over to a window that came before the last was full (kWindowMark).
   static constexpr std::uint32_t kMarksWindows = 16;
+  /// Keeps windows that are announced ahead (kWindowAhead), and says when it waited for one
+  /// (kWaited).
+  static constexpr std::uint32_t kTakesAhead = 32;
   std::uint32_t flags = 0;
   std::uint32_t keepalive_ms = 0;
   std::uint32_t receives = 0;  ///< how many this peer can count on at first

@@ -49,7 +49,9 @@ Rest discard(int fd, std::size_t most, std::size_t& discarded) noexcept {
 
 }  // namespace
 
-bool closes_clean(int fd) noexcept { return unsent_bytes(fd) == 0 && unread_bytes(fd) == 0; }
+bool closes_clean(int fd, bool peer_done) noexcept {
+  return (peer_done || unsent_bytes(fd) == 0) && unread_bytes(fd) == 0;
+}
 
 bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger) noexcept {
   for (;;) {

@@ -12,8 +12,10 @@
 
 namespace conn::tcp {
 
-/// True if a plain close() leaves nothing behind: all acknowledged, nothing unread.
-bool closes_clean(int fd) noexcept;
+/// True if a plain close() loses nothing: nothing is unread, and all is acknowledged or, where the
+/// peer has said that it sends no more, the kernel can deliver the rest without being provoked to
+/// a reset.
+bool closes_clean(int fd, bool peer_done) noexcept;
 
 /// Empties a Unix socket so that its peer sees end of stream. All that was written is with the peer
 /// already: a Unix socket never lingers.

@@ -330,7 +330,7 @@ void SocketConnection::do_close() noexcept {
   if (is_unix()) {
     close_unix(std::move(fd_));
   } else if (stands && settings_->linger > ae::Duration::zero() &&
-             (lent || (!read_ended_ && !closes_clean(fd_.get())))) {
+             (lent || (!read_ended_ && !closes_clean(fd_.get(), peer_done_)))) {
     try {
       linger_ = std::make_unique<Linger>(*loop(), std::move(fd_), settings_->linger,
                                          lent ? ledger() : nullptr, [this](Fd fd) {

@@ -45,6 +45,7 @@ class SocketConnection final : public Connection {
   int do_shutdown() override;
   void do_close() noexcept override;
   void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
+  void do_expect_no_more() noexcept override { peer_done_ = true; }
   bool do_drain(ae::TimePoint until) noexcept override;
   ae::Duration linger() const noexcept override { return settings_->linger; }
   ae::Duration end_linger() const noexcept override;
@@ -95,6 +96,7 @@ class SocketConnection final : public Connection {
   bool read_ended_ = false;    // the peer's end of stream has been read
   bool write_ended_ = false;   // shutdown() was called
   bool no_zero_copy_ = false;  // it has been given up
+  bool peer_done_ = false;     // the peer has said, in the protocol above, that it sends no more
   ae::TimerId error_timer_ = 0;
   std::unique_ptr<Side> side_;
   std::unique_ptr<Dial> dial_;      // while connecting

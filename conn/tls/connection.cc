@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "conn/tls/acceptor.h"
 #include "conn/tls/peer_user.h"
@@ -107,11 +108,11 @@ void TlsConnection::watch_below() {
   if (!below_) return;
   ae::Mask wanted = ae::kNone;
   if (handshaking()) {
-    if (!step_.queued()) wanted = wanted | ae::kReadable;
+    if (!step_waits_) wanted = wanted | ae::kReadable;
     if (engine_->unsent() > 0) wanted = wanted | ae::kWritable;
   } else if (engine_ && !(closing() ? engine_->wire_failed() : engine_->failed())) {
     const bool reads = state() == State::kConnected && !engine_->ended() &&
-                       (on_read_ || engine_->write_needs_read()) &&
+                       (on_read_ || fresh_ || engine_->write_needs_read()) &&
                        engine_->unsent() < Engine::kMostUnsent;
     if (closing() ? !deaf_ : reads) wanted = wanted | ae::kReadable;
     if (engine_->unsent() > 0 || (below_full_ && write_wanted())) wanted = wanted | ae::kWritable;
@@ -140,7 +141,6 @@ void TlsConnection::watch_below() {
 void TlsConnection::below_readable() {
   if (handshaking()) {
     shared_->steps().push(step_);
-    watch_below();
     return;
   }
   if (closing()) {
@@ -148,6 +148,10 @@ void TlsConnection::below_readable() {
     return;
   }
   if (state() != State::kConnected) return;
+  if (std::exchange(fresh_, false) && !on_read_) {
+    watch_below();
+    return;
+  }
   touch();
   struct Then {  // also if the handler throws
     TlsConnection& connection;
@@ -396,6 +400,7 @@ void TlsConnection::leave_loop() noexcept {
   end_handshake();
   unqueue();
   step_.unqueue();
+  held_.unqueue();
   Warm::unlink();
   if (timer_ != 0) loop()->remove_time_event(timer_);
   timer_ = 0;
@@ -423,6 +428,8 @@ void TlsConnection::do_close() noexcept {
 void TlsConnection::finish_close() noexcept {
   if (timer_ != 0) loop()->remove_time_event(timer_);
   timer_ = 0;
+  // After the peer's close_notify it sends nothing that could provoke a reset.
+  if (below_ && engine_ && engine_->ended()) Connection::expect_no_more(*below_);
   below_.reset();  // which delivers in its turn
   release();
 }
@@ -457,6 +464,7 @@ void TlsConnection::do_abandon() noexcept {
 bool TlsConnection::do_rebind(ae::EventLoop& to) {
   // Ours arrives before the one below: the handlers of that one, which come along, need us there.
   Move move(*this, to);
+  if (engine_) (void)engine_->flush();
   if (below_ && !below_->rebind(to)) return false;
   leave_loop();
   detach_list();

@@ -64,6 +64,13 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
     TlsConnection& connection;
   };
 
+  /// Stands in the loop's list of those whose handshake's last flight waits for company.
+  struct Held final : ReadyItem {
+    explicit Held(TlsConnection& its) : connection(its) {}
+    std::size_t run_ready() override;
+    TlsConnection& connection;
+  };
+
   const TlsType& tls_type() const noexcept;
   LoopState& shared();
   const Settings& settings() const noexcept { return context_->settings(); }
@@ -111,6 +118,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   std::unique_ptr<Engine> engine_;
   Acceptor* acceptor_ = nullptr;
   Step step_{*this};
+  Held held_{*this};
   ae::TimePoint connect_by_ = ae::TimePoint::max();  // both layers
   ae::TimePoint began_{};                            // when the handshake did; zero when none runs
   ae::TimerId timer_ = 0;         // of the handshake; after close(), of the linger
@@ -120,6 +128,8 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   bool watches_close_ = false;    // of the connection below
   bool read_ended_ = false;       // the peer's close_notify has been read
   bool write_ended_ = false;      // ours is sent
+  bool step_waits_ = false;       // for its turn: others had the time of this one
+  bool fresh_ = false;            // the handshake is over: a read handler is about to be set
   bool deaf_ = false;             // nothing more can arrive while we linger
   bool below_full_ = false;       // kernel TLS: what fits is the socket's to say
 };

@@ -94,6 +94,7 @@ void TlsConnection::make_engine(Role role) {
   SSL_CTX* const context = role == Role::kServer ? context_->server() : context_->client();
   const int socket = settings().ktls && is_tcp_socket(below_->fd()) ? below_->fd() : -1;
   engine_ = std::make_unique<Engine>(context, role, static_cast<Wire&>(*this), socket);
+  if (role == Role::kServer) engine_->hold_last_flight();
   if (role == Role::kClient) context_->prepare_client(*engine_, peer_name_, below_->peer_address());
 }
 
@@ -117,12 +118,24 @@ void TlsConnection::start_handshake() {
 // --- going on ------------------------------------------------------------------------------------
 
 std::size_t TlsConnection::Step::run_ready() {
-  if (!connection.shared_->another_step()) {
+  connection.step_waits_ = !connection.shared_->another_step();
+  if (connection.step_waits_) {
     connection.shared_->steps().push(*this);
+    connection.watch_below();
     return 0;
   }
   connection.step();
   return 1;
+}
+
+std::size_t TlsConnection::Held::run_ready() {
+  if (!connection.engine_->holds()) return 0;
+  (void)connection.engine_->flush();
+  if (connection.engine_->failed() && connection.state() == State::kConnected)
+    (void)connection.die("write to ");
+  connection.watch_below();
+  connection.update_ready();
+  return 0;
 }
 
 void TlsConnection::step() {
@@ -146,10 +159,13 @@ void TlsConnection::succeed() {
   }
   end_handshake();
   move_to(State::kConnected);
+  fresh_ = true;
   ++shared_->counters.handshakes;
   if (SSL_session_reused(engine_->ssl()) == 1) ++shared_->counters.resumed;
   touch();
-  // The first request may have come with the last message of the handshake.
+  // The first request may have come with the last message of the handshake: then its reply goes
+  // with the tickets.
+  if (engine_->holds()) shared_->held().push(held_);
   (void)engine_->look(false);
   watch_below();
   update_ready();

@@ -202,6 +202,19 @@ ssize_t Engine::offer(std::uint8_t type, const char* bytes, std::size_t size) {
 /// All of it, or 0.
 std::size_t Engine::wire_write(const char* bytes, std::size_t size) {
   if (wire_failed_) return 0;
+  if (hold_) {
+    if (!keep(bytes, size)) return 0;
+    if (!established_) return size;  // the flight goes on
+    // It has company now.
+    hold_ = false;
+    const ssize_t sent = offer(0, unsent_.data(), unsent_.size());
+    if (sent < 0) return 0;
+    sent_ = static_cast<std::size_t>(sent);
+    if (jammed()) return size;
+    unsent_.clear();
+    sent_ = 0;
+    return size;
+  }
   ssize_t n = 0;
   if (!jammed()) {
     n = offer(record_type_, bytes, size);
@@ -211,16 +224,21 @@ std::size_t Engine::wire_write(const char* bytes, std::size_t size) {
     return 0;  // records for the kernel go one by one: OpenSSL comes again
   }
   record_type_ = 0;  // it holds for one write, as with OpenSSL's own socket BIO
+  return keep(bytes + n, size - static_cast<std::size_t>(n)) ? size : 0;
+}
+
+bool Engine::keep(const char* bytes, std::size_t size) {
   try {
-    unsent_.insert(unsent_.end(), bytes + n, bytes + size);
+    unsent_.insert(unsent_.end(), bytes, bytes + size);
+    return true;
   } catch (const std::bad_alloc&) {  // OpenSSL's frames are no place for it
     wire_failed(ENOMEM);
-    return 0;
+    return false;
   }
-  return size;
 }
 
 bool Engine::flush() {
+  hold_ = false;
   while (jammed()) {
     const ssize_t n = offer(unsent_type_, unsent_.data() + sent_, unsent());
     if (n < 0) {
@@ -275,7 +293,12 @@ Engine::Step Engine::handshake() {
   if (failed()) return Step::kFailed;
   begin_reading(0);
   ERR_clear_error();  // what another connection left must not be taken for ours
+  hold_ = may_hold_ && spoke_ && unsent_.empty();
+  spoke_ = true;
   const int result = SSL_do_handshake(ssl_.get());
+  const int error = result == 1 ? SSL_ERROR_NONE : SSL_get_error(ssl_.get(), result);
+  const bool held = hold_ && !unsent_.empty();
+  hold_ = held && result == 1;
   if (result == 1) {
     established_ = true;
     kernel_sends_ = socket_ != nullptr && BIO_get_ktls_send(socket_);
@@ -283,12 +306,14 @@ Engine::Step Engine::handshake() {
     if (socket_ != nullptr && !kernel_receives_) SSL_set_read_ahead(ssl_.get(), 1);
     return Step::kDone;
   }
-  switch (SSL_get_error(ssl_.get(), result)) {
+  switch (error) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:
-      return Step::kWantRead;
+      if (held) (void)flush();
+      return failed() ? Step::kFailed : Step::kWantRead;
     default:
       fail(result, true);
+      if (held) (void)flush();  // the alert
       return Step::kFailed;
   }
 }
@@ -375,7 +400,7 @@ void Engine::begin_reading(std::size_t size) {
 
 ssize_t Engine::write(const void* buffer, std::size_t size) {
   if (failed()) return -1;
-  if (!flush()) {
+  if (!hold_ && !flush()) {
     errno = EAGAIN;
     return -1;
   }
@@ -431,7 +456,7 @@ void Engine::wire_failed(int err) noexcept {
 
 void Engine::release_buffers() {
   (void)SSL_free_buffers(ssl_.get());
-  if (!jammed()) std::vector<char>().swap(unsent_);
+  if (!hold_ && !jammed()) std::vector<char>().swap(unsent_);
 }
 
 // --- failures ------------------------------------------------------------------------------------

@@ -46,6 +46,11 @@ class Engine {
   // --- handshake ---------------------------------------------------------------------------------
   enum class Step { kDone, kWantRead, kFailed };
   Step handshake();
+  /// What a handshake says last (tickets, or in TLS 1.2 its end) then waits for company: for the
+  /// next write(), close_notify() or flush(). Not with kernel TLS.
+  void hold_last_flight() noexcept { may_hold_ = socket_ == nullptr; }
+  /// Something waits so.
+  bool holds() const noexcept { return hold_ && !unsent_.empty(); }
 
   // --- data --------------------------------------------------------------------------------------
   /// As read(2): bytes; 0 after close_notify; -1 with EAGAIN, or with failed() true.
@@ -64,7 +69,8 @@ class Engine {
   void close_notify();
   /// Offers the wire what it did not take before. True if nothing is left.
   bool flush();
-  std::size_t unsent() const noexcept { return unsent_.size() - sent_; }
+  /// What the wire did not take.
+  std::size_t unsent() const noexcept { return hold_ ? 0 : unsent_.size() - sent_; }
   /// Somebody else wrote to the wire (kernel TLS) and failed.
   void on_wire_failure();
   /// Gives the buffers back that an idle connection does not need.
@@ -98,6 +104,7 @@ class Engine {
   bool jammed() const noexcept { return unsent() != 0; }
   long wire_read(char* buffer, std::size_t size);
   std::size_t wire_write(const char* bytes, std::size_t size);
+  bool keep(const char* bytes, std::size_t size);
   ssize_t offer(std::uint8_t type, const char* bytes, std::size_t size);
 
   Wire& wire_;
@@ -107,10 +114,13 @@ class Engine {
   std::size_t sent_ = 0;          // of unsent_
   std::uint8_t record_type_ = 0;  // not 0: the next write is this record, for the kernel to wrap
   std::uint8_t unsent_type_ = 0;  // the same for unsent_
-  std::size_t budget_ = 0;        // bytes that this call may still take from the wire
-  bool dry_ = false;              // the wire has nothing more for now
-  bool starved_ = false;          // OpenSSL asked in vain since this was cleared
-  bool paused_ = false;           // so it did, but of our own will
+  bool may_hold_ = false;
+  bool spoke_ = false;      // handshake() ran before
+  bool hold_ = false;       // what is in unsent_ was not offered yet
+  std::size_t budget_ = 0;  // bytes that this call may still take from the wire
+  bool dry_ = false;        // the wire has nothing more for now
+  bool starved_ = false;    // OpenSSL asked in vain since this was cleared
+  bool paused_ = false;     // so it did, but of our own will
   bool wire_ended_ = false, wire_failed_ = false;
   int wire_errno_ = 0;
   bool ended_ = false;

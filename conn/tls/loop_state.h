@@ -63,6 +63,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ae::EventLoop& loop() const noexcept { return loop_; }
   ReadyList& ready() noexcept { return ready_; }  ///< handlers that are due
   ReadyList& steps() noexcept { return steps_; }  ///< handshakes that can go on
+  ReadyList& held() noexcept { return held_; }    ///< to be flushed before the loop sleeps
   /// Whether another handshake may go on in this iteration: a flood of them leaves the loop to the
   /// connections that are established.
   bool another_step() noexcept;
@@ -80,6 +81,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
 
   bool has_pending() const override { return ready_.has_pending() || steps_.has_pending(); }
   std::size_t process_pending() override;
+  void flush() override { (void)held_.process_pending(); }
 
  private:
   struct Head final : Warm {};
@@ -89,7 +91,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   const TlsType& type_;
   ae::EventLoop& loop_;
   ConnectionSet& set_;
-  ReadyList ready_, steps_;
+  ReadyList ready_, steps_, held_;
   ae::TimePoint steps_end_{};  // zero: none was made in this iteration
   Head warm_;
   ae::TimerId sweeper_ = 0;

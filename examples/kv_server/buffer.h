@@ -9,12 +9,16 @@
 #include <span>
 #include <string_view>
 
+#include "spares.h"
+
 namespace kv {
 
 class Buffer {
  public:
-  /// `meter` (may be null) gets the capacity added and must outlive the buffer.
-  explicit Buffer(std::size_t* meter = nullptr) noexcept : meter_(meter) {}
+  /// `meter` (may be null) gets the capacity added; the first memory comes from `spares` (may be
+  /// null) and goes back there. Both must outlive the buffer.
+  explicit Buffer(std::size_t* meter = nullptr, SpareBlocks* spares = nullptr) noexcept
+      : meter_(meter), spares_(spares) {}
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { release(); }
@@ -48,7 +52,23 @@ class Buffer {
     if (empty()) release();
   }
 
+  /// Gives back what a much longer content left; the bytes move.
+  void trim() noexcept {
+    const std::size_t used = end_ - begin_;
+    if (capacity_ < kWorthTrimming || capacity_ / 4 < used) return;
+    if (used == 0) return release();
+    if (begin_ != 0) std::memmove(data_, data_ + begin_, used);
+    begin_ = 0;
+    end_ = used;
+    void* const moved = std::realloc(data_, used);
+    if (moved == nullptr) return;
+    data_ = static_cast<char*>(moved);
+    if (meter_ != nullptr) *meter_ -= capacity_ - used;
+    capacity_ = used;
+  }
+
  private:
+  static constexpr std::size_t kWorthTrimming = 8192;
   void make_room(std::size_t size) {
     const std::size_t used = end_ - begin_;
     if (used + size <= capacity_ && begin_ >= used) {  // moving costs less than what was consumed
@@ -60,14 +80,19 @@ class Buffer {
     if (size > static_cast<std::size_t>(-1) / 4 - end_) throw std::bad_alloc();
     std::size_t wanted = capacity_ < 256 ? 256 : capacity_;
     while (wanted < end_ + size) wanted *= 2;
-    void* moved = std::realloc(data_, wanted);
+    void* moved = nullptr;
+    if (data_ == nullptr && spares_ != nullptr) moved = spares_->take(wanted);
+    if (moved == nullptr) moved = std::realloc(data_, wanted);
     if (moved == nullptr) throw std::bad_alloc();
     data_ = static_cast<char*>(moved);
     if (meter_ != nullptr) *meter_ += wanted - capacity_;
     capacity_ = wanted;
   }
   void release() noexcept {
-    std::free(data_);
+    if (spares_ != nullptr)
+      spares_->give(data_, capacity_);
+    else
+      std::free(data_);
     if (meter_ != nullptr) *meter_ -= capacity_;
     data_ = nullptr;
     begin_ = end_ = capacity_ = 0;
@@ -76,6 +101,7 @@ class Buffer {
   char* data_ = nullptr;
   std::size_t begin_ = 0, end_ = 0, capacity_ = 0;
   std::size_t* meter_;
+  SpareBlocks* spares_;
 };
 
 }  // namespace kv

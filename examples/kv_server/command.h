@@ -24,6 +24,7 @@ struct Call {
   Arguments argv;
   ReplyWriter& reply;
   std::int64_t now_ms;
+  Arriving& arrived;  ///< has an argument's bytes, if it was large
 
   /// A key that is there, counted as a hit, or null, counted as a miss.
   Entry* read(std::string_view key) { return read(*db, key); }
@@ -32,6 +33,22 @@ struct Call {
     ++(entry != nullptr ? server.statistics.keyspace_hits : server.statistics.keyspace_misses);
     return entry;
   }
+  /// Database::set_found(); a value that came in a block of its own stays there.
+  Entry* store(Database& to, Entry* existing, std::string_view key, std::string_view value,
+               bool keep_expiry = false) {
+    if (arrived.active()) [[unlikely]]
+      return store_arrived(to, existing, key, value, keep_expiry);
+    return to.set_found(existing, key, value, keep_expiry);
+  }
+  Entry* store(Database& to, std::string_view key, std::string_view value) {
+    if (arrived.active()) [[unlikely]]
+      return store_arrived(to, to.find(key, now_ms), key, value, false);
+    return to.set(key, value, now_ms);
+  }
+
+ private:
+  Entry* store_arrived(Database& to, Entry* existing, std::string_view key, std::string_view value,
+                       bool keep_expiry);
 };
 using Handler = void (*)(Call&);
 

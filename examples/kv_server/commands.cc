@@ -124,6 +124,12 @@ std::string unknown_command(Arguments argv) {
                      printable(argv[0], 128), list);
 }
 
+Entry* Call::store_arrived(Database& to, Entry* existing, std::string_view key,
+                           std::string_view value, bool keep_expiry) {
+  if (Entry** block = arrived.block_of(key, value)) return to.adopt(existing, *block, keep_expiry);
+  return to.set_found(existing, key, value, keep_expiry);
+}
+
 void wrong_arity(ReplyWriter& reply, const Command& command) {
   reply.error(fmt::format("ERR wrong number of arguments for '{}' command", command.name));
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "divided.h"
@@ -99,17 +100,17 @@ bool fits(Call& call, std::uint64_t size, std::uint64_t more) {
   return false;
 }
 
-void reply_value(Call& call, const Entry* entry) {
+void reply_value(Call& call, Entry* entry) {
   if (entry == nullptr)
     call.reply.null();
   else
-    call.reply.bulk(entry->value());
+    call.reply.value(*entry);
 }
 
 void set_with_expiry(Call& call, Unit unit) {
   const auto when = expiry_time(call, call.argv[2], unit, Base::kNow);
   if (!when) return;
-  Entry* entry = call.db->set(call.argv[1], call.argv[3], call.now_ms);
+  Entry* entry = call.store(*call.db, call.argv[1], call.argv[3]);
   call.db->expire_at(entry, *when);
   call.reply.ok();
 }
@@ -118,7 +119,7 @@ template <class Where>
 void mset(Call& call, const Where& where) {
   if (call.argv.size() % 2 == 0) return wrong_arity(call.reply, call.command);
   for (std::size_t i = 1; i < call.argv.size(); i += 2) {
-    where(call.argv[i]).set(call.argv[i], call.argv[i + 1], call.now_ms);
+    call.store(where(call.argv[i]), call.argv[i], call.argv[i + 1]);
   }
   call.reply.ok();
 }
@@ -131,7 +132,7 @@ void msetnx(Call& call, const Where& where) {
     if (where(key).find(key, call.now_ms) != nullptr) return call.reply.integer(0);
   }
   for (std::size_t i = 1; i < call.argv.size(); i += 2) {
-    where(call.argv[i]).set(call.argv[i], call.argv[i + 1], call.now_ms);
+    call.store(where(call.argv[i]), call.argv[i], call.argv[i + 1]);
   }
   call.reply.integer(1);
 }
@@ -150,7 +151,7 @@ void get_command(Call& call) { reply_value(call, call.read(call.argv[1])); }
 
 void set_command(Call& call) {
   if (call.argv.size() == 3) {
-    call.db->set(call.argv[1], call.argv[2], call.now_ms);
+    call.store(*call.db, call.argv[1], call.argv[2]);
     return call.reply.ok();
   }
   Options options;
@@ -167,7 +168,7 @@ void set_command(Call& call) {
     if (!options.get) call.reply.null();
     return;
   }
-  entry = call.db->set_found(entry, call.argv[1], call.argv[2], options.keep_ttl);
+  entry = call.store(*call.db, entry, call.argv[1], call.argv[2], options.keep_ttl);
   if (when != kNoExpiry) call.db->expire_at(entry, when);
   if (!options.get) call.reply.ok();
 }
@@ -175,7 +176,7 @@ void set_command(Call& call) {
 void getset_command(Call& call) {
   Entry* entry = call.read(call.argv[1]);
   reply_value(call, entry);
-  call.db->set_found(entry, call.argv[1], call.argv[2]);
+  call.store(*call.db, entry, call.argv[1], call.argv[2]);
 }
 
 void getdel_command(Call& call) {
@@ -195,7 +196,7 @@ void getex_command(Call& call) {
     if (!time) return;
     when = *time;
   }
-  call.reply.bulk(entry->value());
+  call.reply.value(*entry);
   if (when < call.now_ms)
     call.db->erase(entry);
   else if (options.expiry != nullptr || options.persist)
@@ -204,7 +205,7 @@ void getex_command(Call& call) {
 
 void setnx_command(Call& call) {
   if (call.db->find(call.argv[1], call.now_ms) != nullptr) return call.reply.integer(0);
-  call.db->set_found(nullptr, call.argv[1], call.argv[2]);
+  call.store(*call.db, nullptr, call.argv[1], call.argv[2]);
   call.reply.integer(1);
 }
 
@@ -222,7 +223,7 @@ void append_command(Call& call) {
   const std::string_view tail = call.argv[2];
   Entry* entry = call.db->find(call.argv[1], call.now_ms);
   if (entry == nullptr) {
-    call.db->set_found(nullptr, call.argv[1], tail);
+    call.store(*call.db, nullptr, call.argv[1], tail);
     return call.reply.integer(static_cast<std::int64_t>(tail.size()));
   }
   const std::size_t size = entry->value_size;
@@ -250,9 +251,9 @@ void setrange_command(Call& call) {
   const bool created = entry == nullptr;
   if (created) entry = call.db->set_found(nullptr, call.argv[1], {});
   const std::size_t end = start + part.size();
-  if (end > size) {
+  if (end > size || entry->shared()) {
     try {
-      entry = call.db->resize(entry, end, !created);
+      entry = call.db->resize(entry, std::max(end, size), !created && end > size);
     } catch (const std::bad_alloc&) {
       if (created) call.db->erase(entry);
       throw;

@@ -3,8 +3,11 @@
 // every operation moves a bucket from the old table to the new one, so none takes long.
 //
 // An entry is one block: header, key, value with spare room. Finding and reading a value touches
-// one bucket and one block; a value that fits is replaced without an allocation.
+// one bucket and one block; a value that fits is replaced without an allocation. A large one has a
+// count of its users behind it: it can be sent from where it lies, and who changes it meanwhile
+// makes a new block.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -29,7 +32,34 @@ struct Entry {
   std::string_view key() const noexcept { return {bytes(), key_size}; }
   std::string_view value() const noexcept { return {bytes() + key_size, value_size}; }
   char* value_bytes() noexcept { return bytes() + key_size; }
+
+  // Large ones only. Any thread; but a user is added by who has the entry's database, so that it
+  // can rely on an entry with no other user staying so.
+  static constexpr std::size_t kCounted = 16 * 1024;
+  bool counted() const noexcept { return value_capacity >= kCounted; }
+  std::uint32_t& users() noexcept {
+    const auto end = reinterpret_cast<std::uintptr_t>(bytes()) + key_size + value_capacity;
+    return *reinterpret_cast<std::uint32_t*>((end + 3) & ~std::uintptr_t{3});
+  }
+  bool shared() noexcept {
+    return counted() && std::atomic_ref(users()).load(std::memory_order_acquire) != 1;
+  }
+  void add_user() noexcept { std::atomic_ref(users()).fetch_add(1, std::memory_order_relaxed); }
+  /// What its block takes.
+  std::size_t block_size() const noexcept {
+    return sizeof(Entry) + key_size + value_capacity + (counted() ? kCountRoom : 0);
+  }
+  static constexpr std::size_t kCountRoom = 8;
 };
+
+/// A block of its own, with one user, that no table knows. Throws std::bad_alloc.
+Entry* make_entry(std::string_view key, std::size_t value_capacity);
+/// The same with more room, or less; `entry` has no other user, and is gone unless this throws.
+Entry* remake_entry(Entry* entry, std::size_t value_capacity);
+/// One user less; the last one frees it. Any thread.
+void drop_entry(Entry* entry) noexcept;
+/// The value capacity that fills the block which `value_size` needs.
+std::size_t full_capacity(std::size_t key_size, std::size_t value_size) noexcept;
 
 /// Links entries; owns the tables but not the entries.
 class Dict {

@@ -1,5 +1,7 @@
 #include "reply_writer.h"
 
+#include <algorithm>
+
 namespace kv {
 
 void ReplyWriter::simple(std::string_view text) {
@@ -16,6 +18,19 @@ void ReplyWriter::error(std::string_view text) {
   }
   out_.append("-");
   out_.append(last_error_);
+  out_.append("\r\n");
+}
+
+void ReplyWriter::refer(Entry& entry) {
+  if (out_.size() > limit_) {
+    overflowed_ = true;
+    return;
+  }
+  header('$', entry.value_size);
+  references_->add(out_.size(), &entry);
+  limit_ = limit_ == static_cast<std::size_t>(-1)
+               ? limit_
+               : limit_ - std::min<std::size_t>(limit_, entry.value_size);
   out_.append("\r\n");
 }
 

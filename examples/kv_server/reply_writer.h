@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "buffer.h"
+#include "references.h"
 #include "resp_text.h"
 
 namespace kv {
@@ -48,6 +49,14 @@ class ReplyWriter {
     *at++ = '\n';
     out_.commit(static_cast<std::size_t>(at - start));
   }
+  /// The same, from where it lies if it is large and the output takes that.
+  void value(Entry& entry) {
+    if (entry.value_size >= References::kLeast && references_ != nullptr) [[unlikely]] {
+      return refer(entry);
+    }
+    bulk(entry.value());
+  }
+  void set_references(References* references) noexcept { references_ = references; }
   void null() { out_.append(version_ >= 3 ? "_\r\n" : "$-1\r\n"); }
   void array(std::size_t size) { header('*', static_cast<std::int64_t>(size)); }
   void map(std::size_t pairs) {
@@ -68,7 +77,10 @@ class ReplyWriter {
     out_.commit(size);
   }
 
+  void refer(Entry& entry);
+
   Buffer& out_;
+  References* references_ = nullptr;
   int version_ = 2;
   bool overflowed_ = false;
   std::size_t limit_ = static_cast<std::size_t>(-1);

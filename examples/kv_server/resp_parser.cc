@@ -33,6 +33,7 @@ void RequestParser::restart() noexcept {
   step_ = Step::kStart;
   done_ = false;
   position_ = scanned_ = missing_ = 0;
+  outside_.size = 0;
   spans_.clear();
   arguments_.clear();
 }
@@ -172,7 +173,20 @@ RequestParser::Result RequestParser::parse_multibulk(std::string_view input,
   for (const TextSpan& span : spans_) {
     arguments_.emplace_back(input.data() + span.offset, span.size);
   }
+  if (outside_.size != 0) arguments_[outside_.index] = {outside_.data, outside_.size};
   return Result::kRequest;
+}
+
+std::string_view RequestParser::key_of_large(std::string_view input) const noexcept {
+  const bool of_four = spans_.size() == 3 && remaining_ == 1;  // SETEX key seconds value
+  const TextSpan& key = spans_[of_four ? 1 : spans_.size() - 1];
+  return input.substr(key.offset, key.size);
+}
+
+void RequestParser::take_out() noexcept {
+  outside_ = {nullptr, spans_.size(), bulk_size_};
+  bulk_size_ = 0;
+  missing_ = 2;
 }
 
 std::size_t RequestParser::memory() const noexcept {

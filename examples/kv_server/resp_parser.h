@@ -46,6 +46,20 @@ class RequestParser {
   const std::string& error() const noexcept { return error_; }
   /// How many more bytes the argument that is arriving needs; 0 if that is not known.
   std::size_t missing() const noexcept { return missing_; }
+
+  // A large argument can go to memory of its own as it comes, past the input.
+  /// After kNeedMore: the size of the argument that is arriving, which begins at size() in the
+  /// input; 0 if there is none, or if it is the command's name.
+  std::size_t large() const noexcept {
+    return missing_ != 0 && !spans_.empty() && outside_.size == 0 ? bulk_size_ : 0;
+  }
+  /// Its key, as far as the parser can tell: what comes before it, or two before it in a request of
+  /// four. `input` as given to next().
+  std::string_view key_of_large(std::string_view input) const noexcept;
+  /// What next() gets from now on has CR LF at size(), and it is called when the argument's bytes
+  /// are where moved_to() says, until arguments() are not needed any more. Once for each request.
+  void take_out() noexcept;
+  void moved_to(const char* data) noexcept { outside_.data = data; }
   /// Bytes that it has allocated.
   std::size_t memory() const noexcept;
   /// Frees what an unusually long request left behind.
@@ -76,6 +90,10 @@ class RequestParser {
   std::int64_t remaining_ = 0;  ///< bulks still to come
   std::size_t bulk_size_ = 0;
   std::size_t missing_ = 0;
+  struct {
+    const char* data = nullptr;
+    std::size_t index = 0, size = 0;
+  } outside_;  ///< the argument that is not in the input
   std::vector<TextSpan> spans_;
   std::vector<std::string_view> arguments_;
   std::string inline_text_;

@@ -2,6 +2,8 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <span>
 
 #include "conn/connection_type.h"
 #include "together.h"
@@ -100,14 +102,27 @@ void LoopNetwork<OneSession>::accept(conn::ConnectionPtr connection) {
     return;
   }
   try {
-    auto owned = std::make_unique<Client>(std::move(connection), server_);
-    Client& client = *owned;
-    clients_.emplace(client.session.id(), std::move(owned));
-    watch(client);
+    watch(enter(std::move(connection)));
   } catch (...) {
     if constexpr (kDivided) server_.together->leave_client();
     throw;
   }
+}
+
+/// In the place of one that went, if there is one.
+template <class OneSession>
+auto LoopNetwork<OneSession>::enter(conn::ConnectionPtr connection) -> Client& {
+  typename Clients::node_type place;
+  if (!spare_clients_.empty()) {
+    place = spare_clients_.take();
+  } else {
+    place = clients_.extract(clients_.try_emplace(0).first);  // no session has that id
+  }
+  Client& client = place.mapped().emplace(std::move(connection), server_);
+  client.session.refer_to_values([this, &client] { value_released(client); });
+  place.key() = client.session.id();
+  clients_.insert(std::move(place));
+  return client;
 }
 
 /// Several loops count together: that happens when a client comes and when it goes.
@@ -131,11 +146,18 @@ void LoopNetwork<OneSession>::read(Client& client) {
   if (client.session.killed()) return;  // it goes before the loop sleeps
   std::span<char> room;
   try {
-    room = client.session.prepare();
+    room = client.session.room();
   } catch (const std::bad_alloc&) {
     return client.session.kill();  // the others go on
   }
-  const ssize_t size = client.connection->read(room.data(), room.size());
+  // Nothing of a request is kept in this memory, so all clients share it, and an idle one has none.
+  ssize_t size;
+  if (room.empty()) {
+    size = client.connection->read(scratch_.get(), kScratch);
+  } else {
+    const iovec pieces[] = {{room.data(), room.size()}, {scratch_.get(), kScratch}};
+    size = client.connection->readv(pieces, 2);
+  }
   if (size < 0 && errno == EAGAIN) return;
   if (size <= 0) {
     // At end of stream the replies to what came before are still sent.
@@ -144,7 +166,10 @@ void LoopNetwork<OneSession>::read(Client& client) {
     watch(client);
     return queue(client);
   }
-  client.session.commit(static_cast<std::size_t>(size));
+  const auto all = static_cast<std::size_t>(size);
+  const std::size_t there = std::min(all, room.size());
+  if (there != 0) client.session.arrived(there);
+  client.session.show({scratch_.get(), all - there});
   run(client);
 }
 
@@ -187,6 +212,7 @@ void LoopNetwork<OneSession>::queue(Client& client) {
 
 template <class OneSession>
 void LoopNetwork<OneSession>::flush_clients() {
+  released_ = false;
   flushing_.swap(dirty_);
   for (Client* client : flushing_) {
     client->queued = false;
@@ -199,31 +225,87 @@ void LoopNetwork<OneSession>::flush_clients() {
 
 template <class OneSession>
 void LoopNetwork<OneSession>::send(Client& client) {
-  const std::string_view output = client.session.pending_output();
-  if (!output.empty()) {
+  bool wait = false;
+  if (client.session.has_values()) [[unlikely]] {
+    send_values(client);
+    wait = client.session.value_waits();
+  }
+  const std::string_view output = client.session.text_output();
+  if (!output.empty() && !wait) {
     const ssize_t size = client.connection->write(output.data(), output.size());
+    wait = size != static_cast<ssize_t>(output.size());
     if (size >= 0)
       client.session.consume_output(static_cast<std::size_t>(size));
     else if (errno != EAGAIN)
       client.failed = true;
   }
-  const bool wait = !client.session.pending_output().empty();
   if (wait == client.connection->has_write_handler()) return;
   if (!wait) return client.connection->set_write_handler(nullptr);
   client.connection->set_write_handler([this, &client](conn::Connection&) { queue(client); });
 }
 
+/// Large values as they lie, and in reserved room what is between them and closes the last.
+template <class OneSession>
+void LoopNetwork<OneSession>::send_values(Client& client) {
+  constexpr std::size_t kLongEnd = 1024;  // more than that is written from where it is
+  conn::Connection& connection = *client.connection;
+  OneSession& session = client.session;
+  const auto refused = [&client] { client.failed = errno != EAGAIN; };
+  for (;;) {
+    const std::string_view text = session.pending_output();
+    if (!text.empty()) {
+      if (!session.value_waits() && text.size() > kLongEnd) return;
+      const std::size_t size = std::min(text.size(), conn::kTogether);
+      const std::span<std::byte> room = connection.reserve(size);
+      if (room.empty()) return refused();
+      std::memcpy(room.data(), text.data(), size);
+      connection.commit(size);
+      session.consume_output(size);
+    } else if (session.value_waits()) {
+      SentValue* value;
+      try {
+        value = session.begin_value();
+      } catch (const std::bad_alloc&) {
+        client.failed = true;
+        return;
+      }
+      const std::span bytes(value->entry->value_bytes(), value->bytes);
+      if (connection.send({std::as_bytes(bytes), SentValue::release, value, nullptr}) < 0) {
+        refused();
+        return session.value_refused(value);
+      }
+      session.value_taken(value);
+    } else {
+      return;
+    }
+  }
+}
+
+/// The last one may be what its end waited for.
+template <class OneSession>
+void LoopNetwork<OneSession>::value_released(Client& client) noexcept {
+  if (client.session.values_on_way()) return;
+  try {
+    queue(client);
+    released_ = true;
+  } catch (const std::bad_alloc&) {
+    client.queued = false;  // the next event of this client does it
+  }
+}
+
 template <class OneSession>
 bool LoopNetwork<OneSession>::finished(const Client& client) {
   if (client.failed || client.session.killed()) return true;
-  return client.session.pending_output().empty() &&
+  return !client.session.output_waits() &&
          (client.session.wants_close() || (client.ended && !client.busy));
 }
 
 template <class OneSession>
 void LoopNetwork<OneSession>::drop(Client& client) {
   std::erase(busy_, &client);
-  clients_.erase(client.session.id());
+  auto place = clients_.extract(client.session.id());
+  place.mapped().reset();
+  (void)spare_clients_.keep(std::move(place));
   if constexpr (kDivided) server_.together->leave_client();
 }
 

@@ -3,6 +3,7 @@
 // --listen says decides.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
@@ -40,9 +41,11 @@ class LoopNetwork : private ae::Source {
     bool failed = false;  ///< the connection is dead
   };
 
+  static constexpr std::size_t kScratch = 64 * 1024;
   static constexpr bool kDivided = std::is_same_v<OneSession, DividedSession>;
 
   bool full();
+  Client& enter(conn::ConnectionPtr connection);
   void watch(Client& client);
   void read(Client& client);
   void run(Client& client);
@@ -51,18 +54,24 @@ class LoopNetwork : private ae::Source {
   void queue(Client& client);
   void flush_clients();
   void send(Client& client);
+  void send_values(Client& client);
+  void value_released(Client& client) noexcept;
   static bool finished(const Client& client);
   void drop(Client& client);
 
-  bool has_pending() const override { return !busy_.empty(); }
+  bool has_pending() const override { return !busy_.empty() || released_; }
   std::size_t process_pending() override;
 
   ae::EventLoop& loop_;
   const conn::Registry& registry_;
   Server& server_;
+  const std::unique_ptr<char[]> scratch_{new char[kScratch]};
   std::vector<conn::ListenerPtr> listeners_;
-  std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;  ///< by session id
+  using Clients = std::unordered_map<std::uint64_t, std::optional<Client>>;
+  Clients clients_;  ///< by session id; none of them is empty
+  Spares<typename Clients::node_type> spare_clients_;
   std::vector<Client*> dirty_, flushing_, busy_, running_;
+  bool released_ = false;  ///< one is in dirty_ whose last large value was handed on
   ae::HookId before_sleep_;
   ae::TimerId ticker_;
 };

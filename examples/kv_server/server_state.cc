@@ -168,11 +168,29 @@ bool Server::tend_all(std::int64_t now_us) {
   return more;
 }
 
+void Server::enter(std::uint64_t id, Session& session) {
+  if (spare_places_.empty()) {
+    sessions.emplace_hint(sessions.end(), id, &session);
+    return;
+  }
+  auto place = spare_places_.take();
+  place.key() = id;
+  place.mapped() = &session;
+  sessions.insert(sessions.end(), std::move(place));
+}
+
+void Server::leave(std::uint64_t id) noexcept {
+  auto place = sessions.extract(id);
+  if (place) (void)spare_places_.keep(std::move(place));
+}
+
 bool Server::tick() {
   const std::int64_t now = now_us();
   const bool more = together != nullptr ? tend_all(now) : tend(now);
   if (now - tended_us_ < 1'000'000 && now >= tended_us_) return more;
   tended_us_ = now;
+  spare_blocks.clear();
+  spare_places_.clear();
   for (const auto& [id, session] : sessions) {
     const std::int64_t idle_s = (now - session->last_interaction_us()) / 1'000'000;
     if (idle_s >= 2) session->shrink();

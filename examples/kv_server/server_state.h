@@ -13,7 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "arriving.h"
+#include "references.h"
 #include "resp_parser.h"
+#include "spares.h"
 #include "store.h"
 
 namespace kv {
@@ -112,6 +115,9 @@ class Server {
   /// By id, which is the order of arrival.
   std::map<std::uint64_t, Session*> sessions;
   std::size_t buffer_bytes = 0;  ///< what peers made all sessions hold
+  SpareBlocks spare_blocks;      ///< of sessions that went
+  SpareBlock spare_block;
+  const Pool::Ptr sent_values{new Pool};
 
   // Set by the network part and by main(); empty ones are skipped.
   std::function<void(bool now)> request_shutdown;
@@ -124,6 +130,9 @@ class Server {
   std::int64_t now_us() const { return clock_(); }
   std::int64_t started_us() const noexcept { return started_us_; }
   std::uint64_t next_session_id() noexcept;
+  /// A session's, from its constructor and destructor.
+  void enter(std::uint64_t id, Session& session);
+  void leave(std::uint64_t id) noexcept;
   /// 40 hex digits, new for each start.
   const std::string& run_id() const noexcept { return run_id_; }
   std::size_t used_memory() const noexcept { return store.memory() + buffer_bytes; }
@@ -163,6 +172,7 @@ class Server {
   std::int64_t log_second_ = 0;
   int logged_ = 0;
   Refusals refusals_;
+  Spares<std::map<std::uint64_t, Session*>::node_type> spare_places_;
   std::int64_t tended_us_ = 0;
 };
 

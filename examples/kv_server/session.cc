@@ -12,8 +12,6 @@
 namespace kv {
 namespace {
 
-constexpr std::size_t kReadSize = 16 * 1024;
-constexpr std::size_t kLargestRead = 1 << 20;
 /// A batch whose replies pass this ends, so that one client's large values do not stall others.
 constexpr std::size_t kBatchOutput = 1 << 20;
 constexpr std::size_t kSignOfLife = 4096;
@@ -53,20 +51,21 @@ Session::Session(Server& server, std::function<SessionInfo()> describe)
     : server_(server),
       describe_(std::move(describe)),
       id_(server.next_session_id()),
-      input_(&server.buffer_bytes),
-      output_(&server.buffer_bytes),
+      input_(&server.buffer_bytes, &server.spare_blocks),
+      output_(&server.buffer_bytes, &server.spare_blocks),
+      arriving_(server.spare_block),
       reply_(output_),
       now_us_(server.now_us()),
       created_us_(now_us_),
       last_interaction_us_(now_us_) {
   authenticated_ = !server.password_needed();
-  server_.sessions.emplace_hint(server_.sessions.end(), id_, this);
+  server_.enter(id_, *this);
   ++server_.statistics.connections_received;
 }
 
 Session::~Session() {
   server_.buffer_bytes -= metered_;
-  server_.sessions.erase(id_);
+  server_.leave(id_);
 }
 
 const SessionInfo& Session::info() const {
@@ -76,33 +75,50 @@ const SessionInfo& Session::info() const {
 
 // --- bytes ---------------------------------------------------------------------------------------
 
-std::span<char> Session::prepare(std::size_t at_least) {
-  // Larger reads for larger arguments, but no more room than for as much again as has come:
-  // announcing half a gigabyte costs a client nothing.
-  const std::size_t earned = std::min(input_.size(), kLargestRead);
-  return input_.prepare(std::max({at_least, std::min(parser_.missing(), earned), kReadSize}));
-}
-
-void Session::commit(std::size_t size) {
-  input_.commit(size);
+void Session::arrived(std::size_t size) {
+  arriving_.commit(size);
+  if (arriving_.missing() == 0) parser_.moved_to(arriving_.data());
   bytes_in_ += size;
   server_.statistics.bytes_in += size;
 }
 
+void Session::show(std::string_view bytes) {
+  shown_ = bytes;
+  bytes_in_ += bytes.size();
+  server_.statistics.bytes_in += bytes.size();
+}
+
 void Session::feed(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const std::span<char> room = prepare();
-    const std::size_t size = std::min(room.size(), bytes.size());
-    std::copy_n(bytes.data(), size, room.data());
-    commit(size);
+  for (std::span<char> to; !bytes.empty() && !(to = room()).empty();) {
+    const std::size_t size = std::min(to.size(), bytes.size());
+    std::copy_n(bytes.data(), size, to.data());
+    arrived(size);
     bytes.remove_prefix(size);
   }
+  input_.append(bytes);
+  bytes_in_ += bytes.size();
+  server_.statistics.bytes_in += bytes.size();
 }
 
 void Session::consume_output(std::size_t size) noexcept {
   output_.consume(size);
+  references_.text_sent(size);
   bytes_out_ += size;
   server_.statistics.bytes_out += size;
+}
+
+void Session::refer_to_values(std::function<void()> released) {
+  references_.released = [this, released = std::move(released)] {
+    meter();
+    released();
+  };
+  reply_.set_references(&references_);
+}
+
+void Session::value_taken(SentValue* value) noexcept {
+  references_.took(value);
+  bytes_out_ += value->bytes;
+  server_.statistics.bytes_out += value->bytes;
 }
 
 void Session::shrink() {
@@ -117,19 +133,26 @@ void Session::drop_buffers() noexcept {
   output_.clear();
   input_.shrink();
   output_.shrink();
+  arriving_.end();
+  references_.drop();
+  meter();
 }
 
 /// A byte now and then is not enough to count as alive (timeout): a request, or a good part of one.
 void Session::note_progress() noexcept {
-  if (input_.size() < heard_ + kSignOfLife) return;
-  heard_ = input_.size();
+  if (waiting_input() < heard_ + kSignOfLife) return;
+  heard_ = waiting_input();
   last_interaction_us_ = now_us_;
+}
+
+std::size_t Session::own_memory() const noexcept {
+  return parser_.memory() + heap_bytes(name_) + heap_bytes(library_name_) +
+         heap_bytes(library_version_) + arriving_.memory() + references_.bytes();
 }
 
 /// The buffers count themselves.
 void Session::meter() noexcept {
-  const std::size_t now = parser_.memory() + heap_bytes(name_) + heap_bytes(library_name_) +
-                          heap_bytes(library_version_);
+  const std::size_t now = own_memory();
   server_.buffer_bytes += now - metered_;
   metered_ = now;
 }
@@ -151,12 +174,24 @@ Session::Progress Session::execute_on(std::size_t limit) {
     kill();
     return Progress::kDone;
   }
-  const std::size_t output_limit = output_.size() + kBatchOutput;
+  const std::size_t output_limit = output_size() + kBatchOutput;
   Progress progress = Progress::kIdle;
   try {
-    for (std::size_t done = 0; !input_.empty();) {
-      const auto result = parser_.next(input_.view(), server_.config.parser, authenticated());
+    bool runs = true;
+    if (arriving_.missing() != 0) [[unlikely]] {
+      take_shown();
+      runs = arriving_.missing() == 0;
+      if (!runs) {
+        check_query_limit();
+        note_progress();
+      }
+    }
+    for (std::size_t done = 0; runs;) {
+      const std::string_view input = input_.empty() ? shown_ : input_.view();
+      if (input.empty()) break;
+      const auto result = parser_.next(input, server_.config.parser, authenticated());
       if (result == RequestParser::Result::kNeedMore) {
+        if (wants_more(input)) continue;
         check_query_limit();
         note_progress();
         break;
@@ -168,7 +203,7 @@ Session::Progress Session::execute_on(std::size_t limit) {
       } else {
         if (over_output_limit()) break;
         if (!parser_.arguments().empty()) run<Data>(parser_.arguments());
-        input_.consume(parser_.size());
+        consume_input(parser_.size());
       }
       if (closing_ || killed_) break;
       if constexpr (Data::kDivided) {
@@ -181,19 +216,22 @@ Session::Progress Session::execute_on(std::size_t limit) {
         progress = Progress::kHeld;
         break;
       }
-      if (++done >= limit || output_.size() >= output_limit) {
-        if (!input_.empty()) progress = Progress::kMore;
+      if (++done >= limit || output_size() >= output_limit) {
+        if (!input_.empty() || !shown_.empty()) progress = Progress::kMore;
         break;
       }
     }
+    if (!shown_.empty() && !closing_ && !killed_) input_.append(shown_);
   } catch (const std::bad_alloc&) {
     // Even an error reply may find no room. This client goes, everybody else is served on.
     server_.log_limited(fmt::format("client {} closed: out of memory", id_));
     killed_ = true;
   }
+  shown_ = {};
   meter();
   if (closing_) {
     input_.clear();
+    arriving_.end();
     return Progress::kDone;
   }
   return killed_ ? Progress::kDone : progress;
@@ -202,11 +240,54 @@ Session::Progress Session::execute_on(std::size_t limit) {
 template Session::Progress Session::execute_on<Session::OneLoop>(std::size_t);
 template Session::Progress Session::execute_on<Session::Divided>(std::size_t);
 
+/// The large argument's part of what was read elsewhere.
+void Session::take_shown() {
+  for (std::span<char> to; !shown_.empty() && !(to = room()).empty();) {
+    const std::size_t size = std::min(to.size(), shown_.size());
+    std::copy_n(shown_.data(), size, to.data());
+    arriving_.commit(size);
+    shown_.remove_prefix(size);
+  }
+  if (arriving_.missing() == 0) parser_.moved_to(arriving_.data());
+}
+
+/// What has come is not a request yet. True if there is more to look at all the same.
+bool Session::wants_more(std::string_view input) {
+  constexpr std::size_t kPiece = 64;
+  const std::size_t size = parser_.large();
+  const std::size_t begin = parser_.size();
+  if (size >= Arriving::kLeast && size <= Arriving::kMost && input.size() - begin < size) {
+    arriving_.begin(parser_.key_of_large(input), size, input.substr(begin));
+    // The beginning of the request stays: its arguments are there.
+    if (input_.empty()) {
+      input_.append(input.substr(0, begin));
+      shown_ = {};
+    } else {
+      input_.truncate(begin);
+      input_.trim();
+    }
+    parser_.take_out();
+    take_shown();
+    return arriving_.missing() == 0;
+  }
+  if (input_.empty() || shown_.empty()) return false;
+  const std::size_t part =
+      std::min(shown_.size(), parser_.missing() != 0 ? parser_.missing() : kPiece);
+  input_.append(shown_.substr(0, part));
+  shown_.remove_prefix(part);
+  return true;
+}
+
+[[gnu::noinline]] void Session::truncate_output(std::size_t size) noexcept {
+  output_.truncate(size);
+  references_.truncate(size);
+}
+
 /// The limit is for replies that pile up: a single reply of any size goes out, but a client that
 /// asks for more while so much is unsent is not reading.
 bool Session::over_output_limit() noexcept {
   const std::uint64_t limit = server_.config.client_output_limit;
-  if (limit == 0 || output_.size() <= limit) return false;
+  if (limit == 0 || output_size() <= limit) return false;
   give_up_on_reader();
   return true;
 }
@@ -219,7 +300,7 @@ void Session::give_up_on_reader() noexcept {
 /// One request of many large arguments: each may be within its limit.
 void Session::check_query_limit() {
   const std::uint64_t limit = server_.config.client_query_limit;
-  if (limit == 0 || input_.size() <= limit) return;
+  if (limit == 0 || waiting_input() <= limit) return;
   ++server_.statistics.query_limit_closed;
   server_.log_limited(fmt::format("client {} ({} {}) closed: a request of more than {} bytes", id_,
                                   info().transport, info().peer, limit));
@@ -228,27 +309,32 @@ void Session::check_query_limit() {
 
 /// The first bytes of a ClientHello: a handshake record, of SSL 3.0 or TLS.
 bool Session::begins_with_tls() const noexcept {
-  return bytes_in_ == input_.size() && input_.view().starts_with("\x16\x03");
+  const std::string_view input = input_.empty() ? shown_ : input_.view();
+  return bytes_in_ == input.size() && input.starts_with("\x16\x03");
+}
+
+[[gnu::always_inline]] inline void Session::end_request(std::size_t output_before) {
+  ++commands_;
+  if (reply_.overflowed()) return give_up_on_reader();
+  if (replies_off_ || skip_this_) truncate_output(output_before);
+  skip_this_ = skip_next_;
+  skip_next_ = false;
 }
 
 template <class Data>
 void Session::run(Arguments arguments) {
   const std::size_t output_before = output_.size();
   const std::uint64_t limit = server_.config.client_output_limit;
-  reply_.set_limit(limit == 0 ? SIZE_MAX : limit);
+  std::size_t room = limit == 0 ? SIZE_MAX : limit;
+  if (references_.bytes() != 0 && limit != 0) [[unlikely]] {
+    room -= std::min<std::size_t>(room, references_.bytes());
+  }
+  reply_.set_limit(room);
   dispatch<Data>(arguments);
   if constexpr (Data::kDivided) {
     if (std::exchange(parked_, false)) return;
   }
   end_request(output_before);
-}
-
-void Session::end_request(std::size_t output_before) {
-  ++commands_;
-  if (reply_.overflowed()) return give_up_on_reader();
-  if (replies_off_ || skip_this_) output_.truncate(output_before);
-  skip_this_ = skip_next_;
-  skip_next_ = false;
 }
 
 template <class Data>
@@ -274,12 +360,13 @@ void Session::dispatch(Arguments arguments) {
   last_command_ = command;
   const std::uint64_t errors_before = reply_.errors();
   const std::size_t output_before = output_.size();
-  Call call{server_, *this,         Data::database(server_, database_), *command, arguments,
-            reply_,  now_us_ / 1000};
+  Call call{server_,        *this,     Data::database(server_, database_),
+            *command,       arguments, reply_,
+            now_us_ / 1000, arriving_};
   try {
     Data::call(call);
   } catch (const std::bad_alloc&) {
-    output_.truncate(output_before);  // half a reply would confuse the stream
+    truncate_output(output_before);  // half a reply would confuse the stream
     reply_.error("OOM out of memory");
   }
   if constexpr (Data::kDivided) {
@@ -298,12 +385,12 @@ void Session::finish_wait(const std::function<void(Call&)>& reply) {
   waiting_ = false;
   const std::uint64_t errors_before = reply_.errors();
   const std::size_t output_before = output_.size();
-  Call call{server_, *this, nullptr, *last_command_, {}, reply_, now_us_ / 1000};
+  Call call{server_, *this, nullptr, *last_command_, {}, reply_, now_us_ / 1000, arriving_};
   try {
     try {
       reply(call);
     } catch (const std::bad_alloc&) {
-      output_.truncate(output_before);
+      truncate_output(output_before);
       reply_.error("OOM out of memory");
     }
     count_call(*last_command_, errors_before);
@@ -406,15 +493,17 @@ std::string Session::describe() const {
   const std::int64_t now = server_.now_us();
   std::string line = fmt::format(
       "id={} addr={} laddr={} fd={} name={} age={} idle={} flags=N db={} sub=0 psub=0 ssub=0 "
-      "multi=-1 qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs={} rbp=0 obl={} oll=0 omem={} "
+      "multi=-1 qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs={} rbp=0 obl={} oll={} omem={} "
       "tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} "
       "tot-net-in={} tot-net-out={} tot-cmds={} transport={}",
       id_, info().peer, info().local, info().fd, name_, (now - created_us_) / 1'000'000,
-      (now - last_interaction_us_) / 1'000'000, database_, input_.size(),
-      input_.capacity() - input_.size(), output_.capacity(), output_.size(), output_.capacity(),
-      memory() + sizeof(Session), last_command_ != nullptr ? last_command_->name : "NULL",
-      reply_.version(), library_name_, library_version_, bytes_in_, bytes_out_, commands_,
-      info().transport);
+      (now - last_interaction_us_) / 1'000'000, database_, waiting_input(),
+      input_.capacity() + arriving_.memory() -
+          std::min(input_.capacity() + arriving_.memory(), waiting_input()),
+      output_.capacity(), output_.size(), references_.count(),
+      output_.capacity() + references_.bytes(), memory() + sizeof(Session),
+      last_command_ != nullptr ? last_command_->name : "NULL", reply_.version(), library_name_,
+      library_version_, bytes_in_, bytes_out_, commands_, info().transport);
   if (server_.together != nullptr) line += fmt::format(" loop={}", server_.loop);
   return line;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// One client, without I/O. The network part puts what it reads into prepare()/commit(), calls
-// execute(), and writes pending_output(); the session knows nothing else of the connection.
+// One client, without I/O. The network part shows what it reads, calls execute(), and writes
+// next_output(); the session knows nothing else of the connection.
 
 #include <cstdint>
 #include <functional>
@@ -39,10 +39,17 @@ class Session {
   ~Session();
 
   // --- bytes -------------------------------------------------------------------------------------
-  /// Room for a read; more of it while a large argument arrives. Throws std::bad_alloc.
-  std::span<char> prepare(std::size_t at_least = 0);
-  void commit(std::size_t size);
-  /// prepare(), copy and commit().
+  /// Where the next bytes go while a large argument arrives: the value's memory. Empty: anywhere.
+  /// Throws std::bad_alloc.
+  std::span<char> room() {
+    return arriving_.active() && arriving_.missing() != 0 ? arriving_.room() : std::span<char>();
+  }
+  /// So many have been read there.
+  void arrived(std::size_t size);
+  /// Bytes that were read elsewhere. They are parsed where they are, and the caller's again after
+  /// the next execute(), which keeps what it has not run.
+  void show(std::string_view bytes);
+  /// Bytes that were read elsewhere, to keep. Throws std::bad_alloc.
   void feed(std::string_view bytes);
 
   enum class Progress {
@@ -55,8 +62,29 @@ class Session {
   /// Runs at most `limit` requests, fewer if their replies get long.
   Progress execute(std::size_t limit = 1000) { return execute_on<OneLoop>(limit); }
 
-  std::string_view pending_output() const noexcept { return output_.view(); }
+  /// The output, or what of it comes before the first value that is sent from where it lies.
+  std::string_view pending_output() const noexcept {
+    if (references_.waits()) [[unlikely]]
+      return output_.view().substr(0, references_.text_before());
+    return output_.view();
+  }
   void consume_output(std::size_t size) noexcept;
+  /// All of it but for such values.
+  std::string_view text_output() const noexcept { return output_.view(); }
+  /// From now on large values are sent from where they lie: when pending_output() is empty and
+  /// value_waits(), begin_value() is what comes next. `released` is called when one of them has
+  /// been handed on.
+  void refer_to_values(std::function<void()> released);
+  bool value_waits() const noexcept { return references_.waits(); }
+  /// Some are on their way.
+  bool values_on_way() const noexcept { return references_.on_way(); }
+  /// Some wait or are on their way.
+  bool has_values() const noexcept { return references_.bytes() != 0; }
+  /// Throws std::bad_alloc. Then value_taken() or value_refused().
+  SentValue* begin_value() { return references_.begin(*server_.sent_values); }
+  void value_taken(SentValue* value) noexcept;
+  void value_refused(SentValue* value) noexcept { references_.refused(value); }
+  bool output_waits() const noexcept { return !output_.empty() || has_values(); }
 
   /// Close the connection once pending_output() is empty.
   bool wants_close() const noexcept { return closing_; }
@@ -68,7 +96,9 @@ class Session {
   /// Like kill() if someone else asks; the session that is running gets its reply first.
   void close_by_command(const Session& requester);
   /// Bytes that its peer made it hold: input, output, what was parsed of it, names.
-  std::size_t memory() const noexcept { return input_.capacity() + output_.capacity() + metered_; }
+  std::size_t memory() const noexcept {
+    return input_.capacity() + output_.capacity() + own_memory();
+  }
   /// Frees the buffers if nothing is in them.
   void shrink();
 
@@ -130,6 +160,21 @@ class Session {
   void check_query_limit();
   void note_progress() noexcept;
   void meter() noexcept;
+  std::size_t own_memory() const noexcept;
+  /// Bytes that have come and were not run.
+  std::size_t waiting_input() const noexcept {
+    return input_.size() + shown_.size() + arriving_.size();
+  }
+  // Out of the way of small requests.
+  [[gnu::noinline]] void take_shown();
+  [[gnu::noinline]] bool wants_more(std::string_view input);
+  void consume_input(std::size_t size) noexcept {
+    if (input_.empty()) return shown_.remove_prefix(size);
+    input_.consume(size);
+    if (arriving_.active()) arriving_.end();
+  }
+  std::size_t output_size() const noexcept { return output_.size() + references_.bytes(); }
+  void truncate_output(std::size_t size) noexcept;
   bool begins_with_tls() const noexcept;
 
   Server& server_;
@@ -137,6 +182,9 @@ class Session {
   mutable std::function<SessionInfo()> describe_;  // until info_ is known
   const std::uint64_t id_;
   Buffer input_, output_;
+  std::string_view shown_;  ///< behind what is in input_
+  Arriving arriving_;
+  References references_;
   RequestParser parser_;
   ReplyWriter reply_;
   std::size_t database_ = 0;
@@ -151,7 +199,7 @@ class Session {
   std::int64_t last_interaction_us_;
   std::int64_t held_until_us_ = 0;
   std::size_t heard_ = 0;    ///< bytes of the request under way, at the last interaction
-  std::size_t metered_ = 0;  ///< what server_.buffer_bytes has of the parser and the names
+  std::size_t metered_ = 0;  ///< what server_.buffer_bytes has of own_memory()
   int failed_logins_ = 0;
   std::uint64_t bytes_in_ = 0, bytes_out_ = 0, commands_ = 0;
 };

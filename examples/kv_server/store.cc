@@ -1,5 +1,7 @@
 #include "store.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -9,14 +11,7 @@ namespace {
 
 /// What malloc takes for `size` bytes, near enough: multiples of 16 with 8 of its own.
 std::size_t block_bytes(std::size_t size) noexcept { return (size + 8 + 15) / 16 * 16; }
-std::size_t block_bytes(const Entry* entry) noexcept {
-  return block_bytes(sizeof(Entry) + entry->key_size + entry->value_capacity);
-}
-/// The value capacity that fills the block which `value_size` needs.
-std::size_t full_capacity(std::size_t key_size, std::size_t value_size) noexcept {
-  const std::size_t head = sizeof(Entry) + key_size;
-  return block_bytes(head + value_size) - 8 - head;
-}
+std::size_t block_bytes(const Entry* entry) noexcept { return block_bytes(entry->block_size()); }
 
 }  // namespace
 
@@ -29,40 +24,88 @@ std::uint64_t StoreShared::random() noexcept {  // splitmix64
 
 // --- entries -------------------------------------------------------------------------------------
 
-Entry* Database::allocate(std::string_view key, std::uint64_t hash, std::size_t value_size) {
-  const std::size_t capacity = full_capacity(key.size(), value_size);
-  if (key.size() > UINT32_MAX || capacity > UINT32_MAX) throw std::bad_alloc();
-  void* block = std::malloc(sizeof(Entry) + key.size() + capacity);
+std::size_t full_capacity(std::size_t key_size, std::size_t value_size) noexcept {
+  const std::size_t head = sizeof(Entry) + key_size;
+  if (value_size >= Entry::kCounted) {
+    const std::size_t around = head + Entry::kCountRoom;
+    return block_bytes(around + value_size) - 8 - around;
+  }
+  return std::min(block_bytes(head + value_size) - 8 - head, Entry::kCounted - 1);
+}
+
+Entry* make_entry(std::string_view key, std::size_t value_capacity) {
+  if (key.size() > UINT32_MAX || value_capacity > UINT32_MAX) throw std::bad_alloc();
+  const Entry head{nullptr,   0,
+                   kNoExpiry, static_cast<std::uint32_t>(key.size()),
+                   0,         static_cast<std::uint32_t>(value_capacity),
+                   0};
+  void* block = std::malloc(head.block_size());
   if (block == nullptr) throw std::bad_alloc();
-  auto* entry = new (block) Entry{nullptr,
-                                  hash,
-                                  kNoExpiry,
-                                  static_cast<std::uint32_t>(key.size()),
-                                  static_cast<std::uint32_t>(value_size),
-                                  static_cast<std::uint32_t>(capacity),
-                                  0};
+  auto* entry = new (block) Entry(head);
   if (!key.empty()) std::memcpy(entry->bytes(), key.data(), key.size());
+  if (entry->counted()) new (&entry->users()) std::uint32_t(1);
+  return entry;
+}
+
+Entry* remake_entry(Entry* entry, std::size_t value_capacity) {
+  if (value_capacity > UINT32_MAX) throw std::bad_alloc();
+  Entry head = *entry;
+  head.value_capacity = static_cast<std::uint32_t>(value_capacity);
+  void* block = std::realloc(static_cast<void*>(entry), head.block_size());
+  if (block == nullptr) throw std::bad_alloc();
+  auto* moved = static_cast<Entry*>(block);
+  moved->value_capacity = head.value_capacity;
+  if (moved->counted()) new (&moved->users()) std::uint32_t(1);
+  return moved;
+}
+
+void drop_entry(Entry* entry) noexcept {
+  if (entry->counted() &&
+      std::atomic_ref(entry->users()).fetch_sub(1, std::memory_order_acq_rel) != 1) {
+    return;
+  }
+  std::free(entry);
+}
+
+Entry* Database::allocate(std::string_view key, std::uint64_t hash, std::size_t value_size) {
+  Entry* entry = make_entry(key, full_capacity(key.size(), value_size));
+  entry->hash = hash;
+  entry->value_size = static_cast<std::uint32_t>(value_size);
   shared_.memory += block_bytes(entry);
   return entry;
 }
 
-Entry* Database::reallocate(Entry* entry, std::size_t value_capacity) {
-  if (value_capacity > UINT32_MAX) throw std::bad_alloc();
+Entry* Database::reallocate(Entry* entry, std::size_t value_capacity, std::size_t keep) {
   Entry** link = dict_.link_of(entry);
   const std::size_t before = block_bytes(entry);
-  void* block = std::realloc(entry, sizeof(Entry) + entry->key_size + value_capacity);
-  if (block == nullptr) throw std::bad_alloc();
-  auto* moved = static_cast<Entry*>(block);
-  moved->value_capacity = static_cast<std::uint32_t>(value_capacity);
-  *link = moved;
-  if (moved->expire_ms != kNoExpiry) heap_[moved->heap_index] = moved;
+  Entry* moved;
+  if (entry->shared()) {  // somebody sends the old value
+    moved = make_entry(entry->key(), value_capacity);
+    if (keep != 0) std::memcpy(moved->value_bytes(), entry->value_bytes(), keep);
+    take_place(link, entry, moved);
+    drop_entry(entry);
+  } else {
+    moved = remake_entry(entry, value_capacity);
+    *link = moved;
+    if (moved->expire_ms != kNoExpiry) heap_[moved->heap_index] = moved;
+  }
   shared_.memory += block_bytes(moved) - before;
   return moved;
 }
 
+/// `fresh` becomes what `entry` was, but for the value.
+void Database::take_place(Entry** link, const Entry* entry, Entry* fresh) noexcept {
+  fresh->next = entry->next;
+  fresh->hash = entry->hash;
+  fresh->expire_ms = entry->expire_ms;
+  fresh->heap_index = entry->heap_index;
+  *link = fresh;
+  if (fresh->expire_ms != kNoExpiry) heap_[fresh->heap_index] = fresh;
+}
+
 void Database::release(Entry* entry) noexcept {
   shared_.memory -= block_bytes(entry);
-  std::free(entry);
+  drop_entry(entry);
 }
 
 void Database::account_tables() noexcept {
@@ -105,8 +148,8 @@ Entry* Database::set_found(Entry* existing, std::string_view key, std::string_vi
   const bool wasteful =
       existing->value_capacity > 1024 && existing->value_capacity / 4 > value.size();
   Entry* entry = existing;
-  if (value.size() > existing->value_capacity || wasteful) {
-    entry = reallocate(existing, full_capacity(existing->key_size, value.size()));
+  if (value.size() > existing->value_capacity || wasteful || existing->shared()) {
+    entry = reallocate(existing, full_capacity(existing->key_size, value.size()), 0);
   }
   if (!value.empty()) std::memcpy(entry->value_bytes(), value.data(), value.size());
   entry->value_size = static_cast<std::uint32_t>(value.size());
@@ -114,11 +157,29 @@ Entry* Database::set_found(Entry* existing, std::string_view key, std::string_vi
   return entry;
 }
 
+Entry* Database::adopt(Entry* existing, Entry*& block, bool keep_expiry) {
+  Entry* const entry = block;
+  if (existing == nullptr) {
+    entry->hash = siphash13(entry->key(), shared_.seed);
+    dict_.insert(entry);
+    block = nullptr;
+    shared_.memory += block_bytes(entry);
+    account_tables();
+    return entry;
+  }
+  take_place(dict_.link_of(existing), existing, entry);
+  shared_.memory += block_bytes(entry) - block_bytes(existing);
+  block = existing;
+  if (!keep_expiry && entry->expire_ms != kNoExpiry) heap_remove(entry);
+  return entry;
+}
+
 Entry* Database::resize(Entry* entry, std::size_t value_size, bool spare) {
-  if (value_size > entry->value_capacity) {
+  if (value_size > entry->value_capacity || entry->shared()) {
     constexpr std::size_t kMostSpare = 1 << 20;
     const std::size_t extra = !spare ? 0 : value_size < kMostSpare ? value_size : kMostSpare;
-    entry = reallocate(entry, full_capacity(entry->key_size, value_size + extra));
+    entry = reallocate(entry, full_capacity(entry->key_size, value_size + extra),
+                       std::min<std::size_t>(value_size, entry->value_size));
   }
   entry->value_size = static_cast<std::uint32_t>(value_size);
   return entry;

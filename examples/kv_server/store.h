@@ -43,8 +43,11 @@ class Database {
   /// The same where the caller just found `existing` (null: the key is not there).
   Entry* set_found(Entry* existing, std::string_view key, std::string_view value,
                    bool keep_expiry = false);
-  /// Changes the value's length: bytes beyond the old length are not initialised. With `spare`,
-  /// room is left for further growth.
+  /// The same with the key and the value that are in a block of make_entry(), which becomes the
+  /// entry. `block` gets the block that it replaces, which may have other users, or null.
+  Entry* adopt(Entry* existing, Entry*& block, bool keep_expiry = false);
+  /// Changes the value's length, and its bytes may be written then: nobody else has them. Those
+  /// beyond the old length are not initialised. With `spare`, room is left for further growth.
   Entry* resize(Entry* entry, std::size_t value_size, bool spare);
   void erase(Entry* entry) noexcept;
   /// kNoExpiry removes the expiry.
@@ -79,7 +82,9 @@ class Database {
 
  private:
   Entry* allocate(std::string_view key, std::uint64_t hash, std::size_t value_size);
-  Entry* reallocate(Entry* entry, std::size_t value_capacity);
+  /// What is in the first `keep` bytes of the value stays.
+  Entry* reallocate(Entry* entry, std::size_t value_capacity, std::size_t keep);
+  void take_place(Entry** link, const Entry* entry, Entry* fresh) noexcept;
   void release(Entry* entry) noexcept;
   void account_tables() noexcept;
   void heap_place(std::size_t index, Entry* entry) noexcept;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -80,8 +81,18 @@ std::string serve(std::string_view input, Setup setup, bool cut, End& end) {
     if (fed < input.size()) {
       const std::size_t size =
           cut ? std::min(next_cut(setup.cuts), input.size() - fed) : input.size();
-      session.feed(input.substr(fed, size));
+      std::string_view piece = input.substr(fed, size);
       fed += size;
+      if (cut) {  // as the network part does it
+        const std::span<char> room = session.room();
+        const std::size_t there = std::min(room.size(), piece.size());
+        std::copy_n(piece.data(), there, room.data());
+        if (there != 0) session.arrived(there);
+        piece.remove_prefix(there);
+        session.show(piece);
+      } else {
+        session.feed(piece);
+      }
     }
     kv::Session::Progress progress;
     do {
@@ -123,32 +134,45 @@ void check_replies(std::string_view output, bool complete) {
   }
 }
 
-/// The parser alone, on a buffer that moves between calls and ends where its bytes end.
+/// The parser alone, on a buffer that moves between calls and ends where its bytes end. In pieces,
+/// arguments that are arriving go elsewhere.
 std::string parse(std::string_view input, Setup setup, bool cut) {
   kv::ParserLimits limits;
   if (setup.small) limits = {1000, 50, 100};
   kv::RequestParser parser;
-  std::string out;
-  std::size_t begin = 0, end = cut ? 0 : input.size();
+  std::string out, unread(cut ? std::string_view() : input), outside;
+  std::size_t fed = unread.size(), missing = 0;
   for (;;) {
-    const std::vector<char> exact(input.begin() + static_cast<std::ptrdiff_t>(begin),
-                                  input.begin() + static_cast<std::ptrdiff_t>(end));
+    const std::vector<char> exact(unread.begin(), unread.end());
     const std::string_view view(exact.data(), exact.size());
-    const auto result = parser.next(view, limits, !setup.password);
+    const auto result = missing != 0 ? kv::RequestParser::Result::kNeedMore
+                                     : parser.next(view, limits, !setup.password);
     if (result == kv::RequestParser::Result::kError) return out + parser.error();
     if (result == kv::RequestParser::Result::kRequest) {
       require(parser.size() >= 1 && parser.size() <= view.size());
       for (const std::string_view argument : parser.arguments()) {
-        require(argument.size() <= view.size());
+        require(argument.size() <= view.size() || argument.data() == outside.data());
         out += '[' + std::string(argument) + ']';
       }
       out += '\n';
-      begin += parser.size();
-    } else if (end == input.size()) {
-      return out;
-    } else {
-      end = std::min(input.size(), end + next_cut(setup.cuts));
+      unread.erase(0, parser.size());
+      continue;
     }
+    if (cut && missing == 0 && parser.large() > unread.size() - parser.size()) {
+      require(parser.key_of_large(view).size() <= view.size());
+      outside = unread.substr(parser.size());
+      missing = parser.large() - outside.size();
+      unread.resize(parser.size());
+      parser.take_out();
+    }
+    if (fed == input.size()) return out;
+    const std::size_t size = std::min(next_cut(setup.cuts), input.size() - fed);
+    const std::size_t there = std::min(missing, size);
+    outside += input.substr(fed, there);
+    missing -= there;
+    if (there != 0) parser.moved_to(outside.data());
+    unread += input.substr(fed + there, size - there);
+    fed += size;
   }
 }
 

@@ -10,9 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -57,8 +59,10 @@ constexpr std::size_t kMaxWindow = 4096;
 class Run {
  public:
   explicit Run(Input& input) : in_(input), config_(configure(input)), stream_(config_, now_) {
-    if (in_.byte() % 2 != 0)
-      stream_.on_hello({in_.byte(), static_cast<std::uint32_t>(in_.number()), in_.byte()});
+    if (in_.byte() % 2 != 0) {
+      hello_ = {in_.byte(), static_cast<std::uint32_t>(in_.number()), in_.byte()};
+      stream_.on_hello(hello_);
+    }
     after();
   }
 
@@ -92,6 +96,7 @@ class Run {
     config.peer_receives = (bits & 8) != 0 ? 16 : 1024;
     config.control_burst = (bits & 16) != 0 ? 20 : 2048;
     config.completions_prove = (bits & 64) == 0;
+    config.max_windows = (bits & 128) != 0 ? WindowLine::kSlots : 3;
     if ((bits & 32) != 0) config.keepalive = nanoseconds::zero();
     return config;
   }
@@ -102,8 +107,8 @@ class Run {
       case 1:
         return claim(static_cast<std::uint32_t>(in_.number()));
       case 2: {  // exactly what is left, or nearly
-        const std::uint32_t room = announced_ ? announced_->length - filled_ : 0;
-        return claim(room + (in_.byte() % 3) - 1);
+        const std::uint8_t how = in_.byte();
+        return claim((room() + (how % 3) - 1) | ((how & 64) != 0 ? kWaited : 0));
       }
       case 3:
       case 4:
@@ -117,7 +122,7 @@ class Run {
       case 8: {  // the right answer, or the mark
         ControlMessage message;
         message.select = probe_;
-        if (next_ && in_.byte() % 2 == 0) {
+        if (leave_ && in_.byte() % 2 == 0) {
           message.opcode = Opcode::kSetClientFeature;
           message.select = kWindowMark;
         }
@@ -170,23 +175,34 @@ class Run {
     }
   }
 
-  void claim(std::uint32_t length) {
+  void claim(std::uint32_t immediate) {
     const bool failed = stream_.failure() != nullptr;
-    const std::uint32_t room = announced_ ? announced_->length - filled_ : 0;
-    stream_.on_data(length, now_);
+    const std::uint32_t most = room();
+    stream_.on_data(immediate, now_);
+    const std::uint32_t length =
+        (hello_.flags & Hello::kTakesAhead) != 0 ? immediate & ~kWaited : immediate;
     if (failed) return;
-    // Nothing beyond the window that was announced, and everything within it.
-    if (length > room) require(stream_.failure() != nullptr);
-    if (length == 0 || length > room) return;
+    // Nothing beyond the window that is the next to be filled, and everything within it.
+    if (length > most) require(stream_.failure() != nullptr);
+    if (length == 0 || length > most) return;
     require(stream_.failure() == nullptr);
     claimed_ += length;
     filled_ += length;
-    if (filled_ == announced_->length && !next_) announced_.reset();
+    if (filled_ != announced_.front().length) return;
+    announced_.pop_front();
+    filled_ = 0;
+    if (leave_) --*leave_;
   }
 
-  // The peer goes on to the window that was announced while this one was not full.
+  std::uint32_t room() const {
+    if (announced_.empty() || (leave_ && *leave_ == 0)) return 0;
+    return announced_.front().length - filled_;
+  }
+
+  // The peer goes on to the window that was announced while others were not full.
   void change_over() {
-    announced_ = std::exchange(next_, std::nullopt);
+    announced_.erase(announced_.begin(), announced_.begin() + static_cast<std::ptrdiff_t>(*leave_));
+    leave_.reset();
     filled_ = 0;
   }
 
@@ -194,6 +210,7 @@ class Run {
     ControlMessage message;
     message.opcode = opcode;
     message.select = static_cast<std::uint16_t>(in_.number());
+    if (message.select % 4 == 1) message.select = kWindowAhead;
     message.address = in_.number();
     message.length = static_cast<std::uint32_t>(in_.number());
     message.key = in_.byte();
@@ -205,17 +222,23 @@ class Run {
     const bool failed = stream_.failure() != nullptr;
     stream_.on_control(bytes, now_);
     if (failed || stream_.failure() != nullptr) return;
-    if (message.opcode == Opcode::kRegisterXferMemory) {
-      require(message.length != 0 && message.length <= config_.max_peer_window);
-      peer_ = message;
-      used_ = 0;
-    }
+    if (message.opcode == Opcode::kRegisterXferMemory) registered(message);
     marked(message);
+  }
+
+  void registered(const ControlMessage& message) {
+    require(message.length != 0 && message.length <= config_.max_peer_window);
+    const bool ahead = message.select == kWindowAhead && (hello_.flags & Hello::kTakesAhead) != 0;
+    const bool full = !peer_.empty() && used_ == peer_.front().length;
+    if (!ahead || full) peer_.clear();
+    if (peer_.empty()) used_ = 0;
+    peer_.push_back(message);
+    require(peer_.size() <= kMostAnnounced);
   }
 
   void marked(const ControlMessage& message) {
     const bool mark = message.opcode == Opcode::kSetClientFeature && message.select == kWindowMark;
-    if (mark && next_) change_over();
+    if (mark && leave_) change_over();
   }
 
   void garbage() {
@@ -230,18 +253,39 @@ class Run {
     if (!message) return require(stream_.failure() != nullptr);
     if (failed || stream_.failure() != nullptr) return;
     marked(*message);
-    if (message->opcode != Opcode::kRegisterXferMemory) return;
-    peer_ = *message;
-    used_ = 0;
+    if (message->opcode == Opcode::kRegisterXferMemory) registered(*message);
   }
 
   std::size_t read(std::size_t size) {
     const auto into = std::make_unique<std::byte[]>(size);
     const std::uint64_t unread = stream_.unread_bytes();
-    const std::size_t got = stream_.read(into.get(), size, now_);
+    const std::size_t got =
+        size % 2 == 0 ? stream_.read(into.get(), size, now_) : look({into.get(), size});
     require(got == std::min<std::uint64_t>(size, unread));
     read_ += got;
     return got;
+  }
+
+  // The same bytes from where they lie.
+  std::size_t look(std::span<std::byte> into) {
+    std::size_t done = 0;
+    while (done < into.size()) {
+      std::array<std::span<const std::byte>, 2> pieces;
+      const std::size_t count = stream_.peek(pieces);
+      require((count == 0) == (stream_.unread_bytes() == 0));
+      std::size_t taken = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        require(!pieces[i].empty());
+        const std::size_t part = std::min(pieces[i].size(), into.size() - done - taken);
+        std::copy_n(pieces[i].begin(), part, into.data() + done + taken);
+        taken += part;
+      }
+      require(stream_.consume(taken, now_) == taken);
+      stream_.check();
+      if (taken == 0) break;
+      done += taken;
+    }
+    return done;
   }
 
   void post_control() {
@@ -249,18 +293,18 @@ class Run {
     if (!message) return;
     require(stream_.failure() == nullptr);
     if (message->opcode == Opcode::kRegisterXferMemory) {
-      require(!next_ && memory_.count(message->key) == 1);
+      require(!leave_ && memory_.count(message->key) == 1);
       require(memory_.at(message->key).second == message->length);
-      // A shorter one, before that is full, as far as we know: the peer may have filled it
-      // meanwhile, and says all the same that it goes on.
-      if (announced_)
-        require(message->length < announced_->length && message->select == kWindowMark);
+      // Before the others are full, as far as we know: one more, or one in their place. The peer
+      // may have filled them meanwhile, and says all the same that it goes on.
       if (message->select == kWindowMark) {
-        next_ = message;
+        require((hello_.flags & Hello::kMarksWindows) != 0);
+        leave_ = announced_.size();
       } else {
-        announced_ = message;
-        filled_ = 0;
+        require((message->select == kWindowAhead) == !announced_.empty());
+        if (!announced_.empty()) require((hello_.flags & Hello::kTakesAhead) != 0);
       }
+      announced_.push_back(*message);
     }
     if (message->opcode == Opcode::kGetServerFeature) probe_ = message->select;
     stream_.on_control_posted(*message, now_);
@@ -270,12 +314,20 @@ class Run {
 
   void write_bytes(std::size_t staged) {
     const std::uint32_t length = stream_.sendable(staged, now_);
-    if (length == 0) return;
-    require(length <= staged && peer_ && used_ + length <= peer_->length);
-    require(stream_.remote_address() == peer_->address + used_);
-    require(stream_.remote_key() == peer_->key);
+    if (length == 0) {
+      if (staged != 0) stream_.on_staged_left();
+      return;
+    }
+    require((stream_.immediate(length) & ~kWaited) == length);
+    if (stream_.immediate(length) != length) require((hello_.flags & Hello::kTakesAhead) != 0);
+    require(length <= staged && !peer_.empty() && used_ + length <= peer_.front().length);
+    require(stream_.remote_address() == peer_.front().address + used_);
+    require(stream_.remote_key() == peer_.front().key);
     stream_.on_write_posted(length, now_);
     used_ += length;
+    if (used_ != peer_.front().length || peer_.size() == 1) return;
+    peer_.pop_front();
+    used_ = 0;
   }
 
   // As the connection does it: free, then provide or refuse.
@@ -304,19 +356,19 @@ class Run {
   }
 
   void release(const WindowBuffer& window) {
-    require(!announced_ || announced_->key != window.key || stream_.pinned_bytes() == 0 ||
-            stream_.at_end());
+    for (const ControlMessage& each : announced_) require(each.key != window.key);
     require(memory_.erase(window.key) == 1);
   }
 
   void after() {
     stream_.check();
-    require(memory_.size() <= 2);
+    const bool several = (hello_.flags & Hello::kTakesAhead) != 0;
+    require(memory_.size() <= (several ? config_.max_windows : 2));
     // The last window is never let go before there is another.
     require(next_key_ == 1 || ended_ || !memory_.empty());
     std::uint64_t pinned = 0;
     for (const auto& [key, memory] : memory_) pinned += memory.second;
-    require(pinned == stream_.pinned_bytes() && pinned <= 2 * kMaxWindow);
+    require(pinned == stream_.pinned_bytes() && pinned <= memory_.size() * kMaxWindow);
     require(claimed_ >= read_);
     if (!memory_.empty()) require(stream_.unread_bytes() == claimed_ - read_);
     require(stream_.unproven_messages() <= stream_.messages_sent());
@@ -328,9 +380,10 @@ class Run {
   Stream stream_;
   std::map<std::uint32_t, std::pair<std::unique_ptr<std::byte[]>, std::uint32_t>> memory_;
   std::uint32_t next_key_ = 1, filled_ = 0;
-  std::optional<ControlMessage> announced_;  // our window, as the peer knows it
-  std::optional<ControlMessage> next_;       // announced although that was not full
-  std::optional<ControlMessage> peer_;       // its window, as it told us
+  Hello hello_;
+  std::deque<ControlMessage> announced_;  // our windows that are not full, as the peer knows them
+  std::optional<std::size_t> leave_;      // the first so many are to be left
+  std::deque<ControlMessage> peer_;       // its windows, as it told us
   std::uint64_t used_ = 0;
   std::uint16_t probe_ = 0;
   bool ended_ = false;

@@ -11,11 +11,13 @@ namespace simulation {
 namespace {
 
 std::array<std::atomic<std::uint64_t>, 2> countdown{};  // threads of the resolver count, too
+std::atomic<std::uint64_t> made = 0;
 std::atomic<bool> failed = false;
 thread_local int inside_simulation = 0;
 
 bool fails(Allocator kind) noexcept {
   if (inside_simulation != 0) return false;
+  if (kind == Allocator::kNew) ++made;
   std::atomic<std::uint64_t>& left = countdown[static_cast<std::size_t>(kind)];
   if (left == 0 || --left != 0) return false;
   failed = true;
@@ -40,6 +42,8 @@ void fail_allocation(Allocator kind, std::uint64_t number) noexcept {
   failed = false;
   countdown[static_cast<std::size_t>(kind)] = number;
 }
+
+std::uint64_t allocations() noexcept { return made; }
 
 Below::Below() noexcept { ++inside_simulation; }
 Below::~Below() { --inside_simulation; }

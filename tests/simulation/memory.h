@@ -12,6 +12,9 @@ void fail_allocation(Allocator kind, std::uint64_t number) noexcept;
 /// Whether it has failed.
 bool allocation_failed() noexcept;
 
+/// Of operator new so far, by who can be made to fail.
+std::uint64_t allocations() noexcept;
+
 /// While one stands on the stack, the simulated libraries and kernel are at work. The real ones
 /// take nothing from operator new, so it does not fail there.
 struct Below {

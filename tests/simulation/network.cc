@@ -119,7 +119,7 @@ Answer take_receive(QueuePair& to, const Request& request, const std::byte* byte
     static_cast<Handle*>(to.context)->raise(event);
   }
   const ibv_wr_opcode opcode = request.work.opcode;
-  const std::uint32_t length = request.piece.length;
+  const std::uint32_t length = request.length;
   const bool too_long = is_send(opcode) && length > receive.length;
   Completion entry =
       blank(to, receive.wr_id, is_send(opcode) ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM,
@@ -147,17 +147,16 @@ Answer deliver(QueuePair& from, QueuePair& to, const Request& request, const std
   if (to.peer != from.qp_num) return Answer::kNobody;
   const ibv_wr_opcode opcode = request.work.opcode;
   if ((is_send(opcode) || has_immediate(opcode)) && !has_receive(to)) return Answer::kNoReceive;
-  if (!is_send(opcode) && request.piece.length != 0) {
+  if (!is_send(opcode) && request.length != 0) {
     const auto& rdma = request.work.wr.rdma;
     const unsigned access =
         opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
-    if (!allows(to, rdma.remote_addr, request.piece.length, rdma.rkey, access))
-      return Answer::kNoAccess;
+    if (!allows(to, rdma.remote_addr, request.length, rdma.rkey, access)) return Answer::kNoAccess;
     auto* remote = reinterpret_cast<std::byte*>(rdma.remote_addr);
     if (opcode == IBV_WR_RDMA_READ)
-      std::memcpy(reinterpret_cast<void*>(request.piece.addr), remote, request.piece.length);
+      std::memcpy(reinterpret_cast<void*>(request.pieces.front().addr), remote, request.length);
     else
-      std::memcpy(remote, bytes, request.piece.length);
+      std::memcpy(remote, bytes, request.length);
   }
   ++world().messages;
   if (!is_send(opcode) && !has_immediate(opcode)) return Answer::kDone;
@@ -220,14 +219,20 @@ ibv_wc_status invalidate(const QueuePair& qp, const Request& request) {
   return IBV_WC_SUCCESS;
 }
 
-const std::byte* bytes_of(const QueuePair& qp, const Request& request, bool& good) {
+const std::byte* bytes_of(const QueuePair& qp, Request& request, bool& good) {
   good = true;
-  if (!request.inlined.empty()) return request.inlined.data();
-  if (request.piece.length == 0) return nullptr;
-  const auto found = world().regions.find(request.piece.lkey);
-  good = found != world().regions.end() && found->second->pd == qp.pd &&
-         inside(request.piece.addr, request.piece.length, *found->second);
-  return reinterpret_cast<const std::byte*>(request.piece.addr);
+  if ((request.work.send_flags & IBV_SEND_INLINE) != 0 || !request.inlined.empty())
+    return request.inlined.data();
+  if (request.length == 0) return nullptr;
+  good = std::all_of(request.pieces.begin(), request.pieces.end(), [&](const ibv_sge& piece) {
+    const auto found = world().regions.find(piece.lkey);
+    return found != world().regions.end() && found->second->pd == qp.pd &&
+           inside(piece.addr, piece.length, *found->second);
+  });
+  if (request.pieces.size() == 1)
+    return reinterpret_cast<const std::byte*>(request.pieces.front().addr);
+  if (good) request.gathered = gather(request);
+  return request.gathered.data();
 }
 
 // --- over a byte stream --------------------------------------------------------------------------
@@ -241,8 +246,8 @@ void hand_over(QueuePair& qp, Request& request) {
   const bool reads = request.work.opcode == IBV_WR_RDMA_READ;
   const std::byte* bytes = bytes_of(qp, request, good);
   if (!good) return;  // delivery says so
-  if (!reads && request.inlined.empty() && request.piece.length != 0)
-    request.inlined.assign(bytes, bytes + request.piece.length);
+  if (!reads && request.inlined.empty() && request.length != 0)
+    request.inlined.assign(bytes, bytes + request.length);
   qp.last_ack = std::max(qp.last_ack, world().now() + 1us);
   world().after(qp.last_ack - world().now(), [number = qp.qp_num, serial = qp.serial] {
     QueuePair* found = find(number);
@@ -345,14 +350,35 @@ void pump(std::uint32_t number) {
   }
 }
 
+// When its last byte has left the device, behind those that were sent before.
+Nanoseconds on_the_wire(Device& device, const Request& request) {
+  const double rate = world().config.weather.bytes_per_second;
+  if (rate == 0) return world().now();
+  const std::chrono::duration<double> takes(request.length / rate);
+  device.line_free =
+      std::max(device.line_free, world().now()) + std::chrono::duration_cast<Nanoseconds>(takes);
+  return device.line_free;
+}
+
 }  // namespace
+
+std::vector<std::byte> gather(const Request& request) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(request.length);
+  for (const ibv_sge& piece : request.pieces) {
+    const auto* from = reinterpret_cast<const std::byte*>(piece.addr);
+    bytes.insert(bytes.end(), from, from + piece.length);
+  }
+  return bytes;
+}
 
 void send(QueuePair& qp, Request request) {
   const bool behind = world().config.weather.in_step && world().now() - qp.last_post < 1us;
   qp.last_post = world().now();
-  const Nanoseconds arrival = world().now() + world().data_delay();
-  qp.last_arrival =
-      behind ? std::max(qp.last_arrival + 50ns, world().now()) : std::max(qp.last_arrival, arrival);
+  const Nanoseconds arrival = on_the_wire(qp.device_of(), request) + world().data_delay();
+  qp.last_arrival = behind && world().config.weather.bytes_per_second == 0
+                        ? std::max(qp.last_arrival + 50ns, world().now())
+                        : std::max(qp.last_arrival, arrival);
   request.arrives = qp.last_arrival;
   qp.requests.push_back(std::move(request));
   if (qp.actual == IBV_QPS_ERR) return complete_front(qp, IBV_WC_WR_FLUSH_ERR);

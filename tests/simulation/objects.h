@@ -51,6 +51,8 @@ struct Device {
   std::vector<Handle*> handles;
   std::unique_ptr<Handle> cm_handle;  // rdma_cm's own
 
+  Nanoseconds line_free{0};  ///< when all it has sent so far is on the wire
+
   // Numbers of its queue pairs: first_number + [16, 16 + numbers).
   std::uint32_t first_number = 0, next_number = 0, numbers = 0;
   std::size_t live_queue_pairs = 0;
@@ -128,9 +130,11 @@ struct SharedReceives : ibv_srq {
 
 struct Request {
   ibv_send_wr work;
-  ibv_sge piece;
-  std::vector<std::byte> inlined;
-  std::uint32_t window_key;  // as ibv_mw::rkey was when it was posted
+  std::vector<ibv_sge> pieces;
+  std::uint32_t length;             // of all pieces
+  std::vector<std::byte> inlined;   // or what a stream has taken
+  std::vector<std::byte> gathered;  // from several pieces, each time that it is sent
+  std::uint32_t window_key;         // as ibv_mw::rkey was when it was posted
   Nanoseconds arrives;
   bool delivered = false, completed = false;
 };
@@ -168,6 +172,7 @@ void fill_operations(ibv_context_ops& operations);
 
 // The network's side of a queue pair (network.cc).
 void send(QueuePair& qp, Request request);
+std::vector<std::byte> gather(const Request& request);
 void ready_to_send(QueuePair& qp);  ///< what was posted before leaves
 void fail(QueuePair& qp);           ///< to ERR: everything posted comes back flushed
 void unbind(Window& window);

@@ -157,6 +157,12 @@ bool is_of_windows(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV;
 }
 
+std::uint32_t length_of(const ibv_send_wr& work) {
+  std::uint32_t length = 0;
+  for (int i = 0; i < work.num_sge; ++i) length += work.sg_list[i].length;
+  return length;
+}
+
 // What a driver refuses without asking the device. 0, or what it returns.
 int refusal(const QueuePair& qp, const ibv_send_wr& work) {
   const Profile& profile = qp.device_of().profile;
@@ -173,8 +179,7 @@ int refusal(const QueuePair& qp, const ibv_send_wr& work) {
     if (work.num_sge != 0) return EINVAL;
   }
   if (work.num_sge > static_cast<int>(qp.cap.max_send_sge)) return profile.bad_opcode;
-  if ((work.send_flags & IBV_SEND_INLINE) != 0 && work.num_sge > 0 &&
-      work.sg_list[0].length > qp.cap.max_inline_data)
+  if ((work.send_flags & IBV_SEND_INLINE) != 0 && length_of(work) > qp.cap.max_inline_data)
     return profile.inline_too_long;
   return room;
 }
@@ -185,17 +190,16 @@ void take(QueuePair& qp, const ibv_send_wr& work) {
     world().violation("a window is bound on a device that does not claim that it can");
   ++qp.used;
   ++device.costs.requests;
-  Request request{work, {}, {}, {}, {}, false, false};
-  if (work.num_sge > 0) request.piece = work.sg_list[0];
+  Request request{work, {}, length_of(work), {}, {}, {}, {}, false, false};
+  if (work.num_sge > 0) request.pieces.assign(work.sg_list, work.sg_list + work.num_sge);
   if (work.opcode == IBV_WR_BIND_MW) {
     request.window_key = device.profile.key_changes_at_post
                              ? static_cast<Window*>(work.bind_mw.mw)->key
                              : work.bind_mw.mw->rkey;
   }
   if ((work.send_flags & IBV_SEND_INLINE) != 0) {
-    const auto* from = reinterpret_cast<const std::byte*>(request.piece.addr);
-    request.inlined.assign(from, from + request.piece.length);
-  } else if (request.piece.length != 0) {
+    request.inlined = gather(request);
+  } else if (request.length != 0) {
     ++device.costs.not_inline;
   }
   send(qp, std::move(request));

@@ -75,6 +75,8 @@ struct Profile {
 
   // --- queues ---
   int max_qp_wr = 4096, max_srq_wr = 8192, max_cqe = 65535;
+  int max_sge = 1;   ///< pieces of a request: ibv_device_attr's, the lesser of sends and receives
+  int most_sge = 0;  ///< what a queue pair may be asked for, where that is another number
   bool shared_receives = true;
   Rounding queue_depth = Rounding::kNone, cq_depth = Rounding::kNone;
   bool deferred_doorbell = false;  ///< twice the entries are reported, half of them are usable
@@ -114,6 +116,7 @@ struct Profile {
 
   /// Can connections of ours be made on it?
   bool serves() const noexcept { return reliable && immediate; }
+  int takes_sge() const noexcept { return most_sge != 0 ? most_sge : max_sge; }
   bool bound_keys() const noexcept { return claims_windows && allocates_windows && binds_windows; }
 };
 

@@ -123,6 +123,8 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* wish) {
   const auto most = static_cast<std::uint32_t>(profile.max_qp_wr);
   if (wish->cap.max_send_wr > most || (wish->srq == nullptr && wish->cap.max_recv_wr > most))
     return errno = EINVAL, nullptr;
+  if (wish->cap.max_send_sge > static_cast<std::uint32_t>(profile.takes_sge()))
+    return errno = EINVAL, nullptr;
   if (wish->cap.max_inline_data > profile.max_inline) {
     if (profile.too_much_inline == TooMuchInline::kRefused) return errno = EINVAL, nullptr;
     if (profile.too_much_inline == TooMuchInline::kRefusedMutely) return errno = before, nullptr;

@@ -64,7 +64,9 @@ ssize_t __wrap_recvmsg(int fd, msghdr* message, int flags) {
   if ((flags & MSG_ERRQUEUE) != 0) return __real_recvmsg(fd, message, flags);
   if (transfer_fails("recvmsg")) return -1;
   if (message->msg_iovlen == 0 || shortened(2) == 2) return __real_recvmsg(fd, message, flags);
-  iovec first = message->msg_iov[0];
+  std::size_t at = 0;  // a piece of no bytes would look like the end of the stream
+  while (at + 1 < message->msg_iovlen && message->msg_iov[at].iov_len == 0) ++at;
+  iovec first = message->msg_iov[at];
   first.iov_len = shortened(first.iov_len);
   msghdr less = *message;
   less.msg_iov = &first;

@@ -158,7 +158,7 @@ int ibv_query_device(ibv_context* context, ibv_device_attr* out) {
   out->phys_port_cnt = 1;
   out->max_qp = profile.qp_numbers;
   out->max_qp_wr = profile.max_qp_wr;
-  out->max_sge = 1;
+  out->max_sge = profile.max_sge;
   out->max_cq = 1 << 16;
   out->max_cqe = profile.max_cqe;
   out->max_mr = 1 << 19;

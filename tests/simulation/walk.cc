@@ -141,6 +141,7 @@ void Walk::act(std::uint64_t id) {
     // A blocking read of a byte, with others waiting beside it.
     char byte = 0;
     if (end.in == nullptr) return;
+    look_again(end);
     const ssize_t n = end.connection->sync_read(&byte, 1, 2ms);
     if (n == 1) take(end, &byte, 1);
     if (n == 0) return end_of_stream(end);
@@ -200,10 +201,12 @@ ssize_t Walk::commit_bytes(End& end, std::size_t size) {
 ssize_t Walk::send_bytes(End& end, std::size_t size) {
   const testing::Pattern pattern(stream_of(end.number, end.client));
   auto parcel = std::make_unique<Parcel>(
-      Parcel{*this, std::string(pattern.at(end.out->accepted).substr(0, size))});
+      Parcel{*this, std::string(pattern.at(end.out->accepted).substr(0, size)), nullptr});
   Parcel* const key = parcel.get();
-  const ssize_t n =
-      end.connection->send({std::as_bytes(std::span(key->bytes)), &Parcel::released, key});
+  if (chance(0.7))
+    key->memory = type_->register_memory(*loop_, std::as_writable_bytes(std::span(key->bytes)));
+  const ssize_t n = end.connection->send(
+      {std::as_bytes(std::span(key->bytes)), &Parcel::released, key, key->memory.get()});
   if (n >= 0) parcels_[key] = std::move(parcel);
   return n;
 }
@@ -238,6 +241,7 @@ Walk::Over Walk::write_some(End& end) {
 
 // Into buffer_, one way or another.
 ssize_t Walk::read_bytes(End& end, std::size_t size) {
+  look_again(end);
   if (chance(0.3)) return peek_bytes(end, size);
   if (chance(0.8)) return end.connection->read(buffer_.data(), size);
   const std::array<iovec, 3> pieces = {iovec{buffer_.data(), size / 3}, iovec{nullptr, 0},
@@ -258,10 +262,29 @@ ssize_t Walk::peek_bytes(End& end, std::size_t size) {
     copied += part;
   }
   if (copied < size) complain("the pieces of a view are shorter than itself");
+  if (size == 0) {
+    end.looked = view;
+    for (int i = 0; i < view.count; ++i)
+      end.seen.append(static_cast<const char*>(view.pieces[static_cast<std::size_t>(i)].iov_base),
+                      view.pieces[static_cast<std::size_t>(i)].iov_len);
+  }
   end.connection->consume(size);
   if (size != 0) return static_cast<ssize_t>(size);
   errno = EAGAIN;
   return -1;
+}
+
+// Whatever has become of the connection since.
+void Walk::look_again(End& end) {
+  std::string_view seen = end.seen;
+  for (int i = 0; i < end.looked.count; ++i) {
+    const iovec& piece = end.looked.pieces[static_cast<std::size_t>(i)];
+    if (std::memcmp(piece.iov_base, seen.data(), piece.iov_len) != 0)
+      complain("bytes changed while they were looked at");
+    seen.remove_prefix(piece.iov_len);
+  }
+  end.looked = {};
+  end.seen.clear();
 }
 
 Walk::Over Walk::read_some(End& end) {

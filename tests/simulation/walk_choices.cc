@@ -70,6 +70,7 @@ void Walk::choose_options() {
   else if (chance(0.4))
     add(fmt::format("window={}", std::uint64_t{1} << pick(12, 17)));
   if (chance(0.3)) add(fmt::format("max-window={}", std::uint64_t{1} << pick(17, 20)));
+  if (chance(0.3)) add(fmt::format("max-windows={}", pick(2, 8)));
   if (crowd_ == 0 && chance(0.4))
     add(fmt::format("send-buffer={}", std::uint64_t{1} << pick(13, 19)));
   if (chance(0.3)) add(fmt::format("send-queue={}", pick(8, 64)));
@@ -77,6 +78,7 @@ void Walk::choose_options() {
   if (chance(0.3)) add(fmt::format("shared-receive-queue={}", pick(512, 4096)));
   if (chance(0.3)) add(fmt::format("inline={}", pick(0, 200)));
   if (chance(0.3)) add("read-budget=16k");
+  if (chance(0.5)) add("in-place=yes");
   if (chance(0.3)) add(chance(0.5) ? "isolation=none" : "isolation=connection");
   if (chance(0.2)) add(fmt::format("keepalive={}ms", pick(100, 5000)));
 }

@@ -47,11 +47,14 @@ class Walk {
     ae::TimerId timer = 0;
     Stream* out = nullptr;
     Stream* in = nullptr;
+    conn::View looked;  // at and left, which stays so
+    std::string seen;
   };
   /// Bytes that are sent from where they lie, until they are released.
   struct Parcel {
     Walk& walk;
     std::string bytes;
+    std::unique_ptr<conn::Memory> memory;  // where the device may send from them
     static void released(void* context, std::error_code) noexcept;
   };
   enum class Over { kNo, kYes };
@@ -75,6 +78,7 @@ class Walk {
   ssize_t send_bytes(End& end, std::size_t size);
   ssize_t read_bytes(End& end, std::size_t size);
   ssize_t peek_bytes(End& end, std::size_t size);
+  void look_again(End& end);
   void take(End& end, const char* bytes, std::size_t size);
   void end_of_stream(End& end);
   void drop(End& end);

@@ -48,6 +48,7 @@ struct CmId;
 struct Weather {
   Nanoseconds least_delay = 1us, most_delay = 20us;        ///< of data
   Nanoseconds least_cm_delay = 20us, most_cm_delay = 2ms;  ///< of rdma_cm's messages
+  double bytes_per_second = 0;  ///< that a device can send; 0: any number
   bool in_step = false;       ///< what leaves right behind another message arrives right behind it
   double slow_message = 0;    ///< part of the messages that were lost and sent again: 67 ms late
   double stale_requests = 0;  ///< part of the connection requests that meet a number's former owner

@@ -45,6 +45,16 @@ std::string with_noise(std::string message, std::initializer_list<std::size_t> u
 
 bool stands(const RawPeer& p) { return p.established; }
 
+// Flags of a hello: all that windows ahead need.
+constexpr std::uint32_t kTakesAhead = 1 | 2 | 16 | 32;
+
+std::string raw_ahead(const RawPeer::Offer& window) {
+  std::string bytes = raw_register(window.address, window.length, window.key);
+  bytes[2] = '\x41';
+  bytes[3] = '\x58';
+  return bytes;
+}
+
 RawOptions silent() {
   RawOptions options;
   options.announce = false;
@@ -123,6 +133,18 @@ std::vector<HostileVector> window_vectors() {
       {"window that ends at 2^64", kWindowRule, kError, "wraps around",
        offers(kHighest - 65535, 65536)},
       {"window at the last address", kWindowRule, kError, "wraps around", offers(kHighest, 1)},
+      {"more windows ahead than there may be", kWindowRule, kError, "more windows than it may",
+       [](RawPeer& p) {
+         for (int i = 0; i < 17; ++i) p.send(raw_ahead(p.own_window()));
+       },
+       saying(raw_hello(kTakesAhead, 0))},
+      {"windows ahead without end", kWindowRule, kError, "more windows than it may",
+       [](RawPeer& p) {
+         for (int i = 0; i < 1000; ++i) p.send(raw_ahead({4096, 1, 0}));
+       },
+       saying(raw_hello(kTakesAhead, 0))},
+      {"bytes that waited, beyond the window", kClaimRule, kError, "past the end of the window",
+       [](RawPeer& p) { p.immediate(0xffffffff); }, saying(raw_hello(kTakesAhead, 0))},
       {"windows of one byte", kWindowRule, kGoesOn, "", {}, tiny},
       {"windows of an odd length", kWindowRule, kGoesOn, "", {}, odd},
       {"window at address 0", kWindowRule, kError, kUnwritable,

@@ -1,6 +1,7 @@
 #pragma once
 // One Stream on a bench: the test plays its peer, its memory and its clock.
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -92,6 +94,21 @@ struct Bench {
     text.resize(stream.read(reinterpret_cast<std::byte*>(text.data()), size, now));
     stream.check();
     return text;
+  }
+  /// What lies there, in pieces: "abc|de".
+  std::string look() const {
+    std::array<std::span<const std::byte>, 2> pieces;
+    const std::size_t count = stream.peek(pieces);
+    std::string text;
+    for (std::size_t i = 0; i < count; ++i)
+      text.append(i == 0 ? "" : "|")
+          .append(reinterpret_cast<const char*>(pieces[i].data()), pieces[i].size());
+    return text;
+  }
+  std::size_t consume(std::size_t size) {
+    const std::size_t n = stream.consume(size, now);
+    stream.check();
+    return n;
   }
   void control(const ControlMessage& message) {
     stream.on_control(encode(message), now);

@@ -2,6 +2,7 @@
 #include "tests/support/stream_link.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -127,8 +128,12 @@ bool StreamNode::work(ae::TimePoint now) {
       send({false, 0, 0, 0, {bytes.begin(), bytes.end()}});
       stream.on_control_posted(*control, now);
       ++controls_sent[control->opcode];
+      ++selects_sent[control->select];
+      most_windows = std::max(most_windows, stream.windows_wanted());
     } else if (const std::uint32_t size = stream.sendable(staged(), now); size != 0) {
-      send({true, stream.remote_address(), stream.remote_key(), size, next_bytes(size)});
+      const std::uint32_t immediate = stream.immediate(size);
+      waits += immediate != size;
+      send({true, stream.remote_address(), stream.remote_key(), immediate, next_bytes(size)});
       stream.on_write_posted(size, now);
     } else {
       break;
@@ -136,6 +141,7 @@ bool StreamNode::work(ae::TimePoint now) {
     sent = true;
     stream.check();
   }
+  if (staged() != 0) stream.on_staged_left();
   if (stream.wants_silent_probe()) {
     ++silent_probes;
     stream.on_silent_probe_posted();
@@ -146,12 +152,39 @@ bool StreamNode::work(ae::TimePoint now) {
 std::size_t StreamNode::take(std::size_t size, ae::TimePoint now) {
   std::vector<std::byte> into(size);
   const std::uint64_t unread = stream.unread_bytes();
-  const std::size_t got = stream.read(into.data(), size, now);
+  const bool looks = random != nullptr && (*random)() % 2 == 0;
+  const std::size_t got = looks ? look(into, now) : stream.read(into.data(), size, now);
   stream.check();
   if (got != std::min<std::uint64_t>(size, unread)) blame("a read returned fewer than there are");
   if (stream.unread_bytes() != unread - got) blame("unread_bytes() is wrong");
   check_bytes(into.data(), got);
   return got;
+}
+
+// Copies what it sees, in as many looks as that takes.
+std::size_t StreamNode::look(std::span<std::byte> into, ae::TimePoint now) {
+  std::size_t done = 0;
+  for (bool more = true; more && done < into.size();) {
+    std::array<std::span<const std::byte>, 2> pieces;
+    const std::uint64_t unread = stream.unread_bytes();
+    const std::size_t count = stream.peek(pieces);
+    std::size_t seen = 0, taken = 0;
+    for (const auto& piece : std::span(pieces).first(count)) {
+      if (piece.empty()) blame("a piece of no bytes");
+      const std::size_t part = std::min(piece.size(), into.size() - done - taken);
+      std::copy_n(piece.begin(), part, into.begin() + static_cast<std::ptrdiff_t>(done + taken));
+      seen += piece.size();
+      taken += part;
+    }
+    if (seen > unread || (count < pieces.size() && seen != unread) || (seen == 0) != (unread == 0))
+      blame("a look shows more or less than there is");
+    if (stream.unread_bytes() != unread) blame("a look took something");
+    if (stream.consume(taken, now) != taken) blame("fewer were consumed than were seen");
+    stream.check();
+    done += taken;
+    more = taken != 0;
+  }
+  return done;
 }
 
 // --- PlainNode -----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -117,12 +118,16 @@ class StreamNode final : public Node {
   Stream stream;
   bool counts_exactly = false;     ///< it asks for proof, and does not guess
   unsigned refuse_windows = 0;     ///< per cent; never the only one
-  std::mt19937* random = nullptr;  ///< for the above
+  std::mt19937* random = nullptr;  ///< for the above; and half of what is taken is looked at first
   std::size_t silent_probes = 0;
   std::size_t windows_provided = 0, windows_refused = 0, windows_discarded = 0;
   std::map<Opcode, std::size_t> controls_sent;
+  std::map<std::uint16_t, std::size_t> selects_sent;
+  std::size_t waits = 0;         ///< bytes that left with the word that they had waited
+  std::size_t most_windows = 0;  ///< that were to be with the peer at once
 
  private:
+  std::size_t look(std::span<std::byte> into, ae::TimePoint now);
   void on_message(const Message& message, ae::TimePoint now) override;
   void on_completed() override { stream.on_messages_done(1); }
 };

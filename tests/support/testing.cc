@@ -77,6 +77,10 @@ conn::Registry test_registry() {
   conn::Registry registry = conn::all_transports();
   [[maybe_unused]] const conn::ConnectionType& memory =
       registry.add(std::make_unique<conn::memory::MemoryType>());
+#if AECONN_RDMA
+  if (const char* options = std::getenv("AECONN_RDMA_OPTIONS"))
+    registry.require("rdma").configure(conn::Options::parse(options));
+#endif
 #if AECONN_TLS
   registry.add(std::make_unique<conn::tls::TlsType>(memory));
   for (const auto& type : registry.types()) {

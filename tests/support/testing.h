@@ -4,6 +4,7 @@
 //
 //   AECONN_TRANSPORTS=tcp,memory   narrows the transports
 //   AECONN_RDMA_ADDRESS=10.0.0.1   adds rdma, on a device with this address
+//   AECONN_RDMA_OPTIONS=in-place=yes   goes to the type rdma
 //   AECONN_TLS_OPTIONS=ktls=yes    goes to every type of TLS
 //   AECONN_LOOPS=3                 listeners serve so many loops of one thread
 

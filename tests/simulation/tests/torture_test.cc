@@ -12,10 +12,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <new>
 #include <span>
 
 #include "conn/rdma/memory.h"
@@ -63,6 +67,7 @@ class Echo {
     };
   }
   std::size_t open() const noexcept { return clients_.size(); }
+  bool in_place() const noexcept { return in_place_; }
 
  private:
   struct Client {
@@ -70,6 +75,34 @@ class Echo {
     std::array<char, 1 << 15> bytes;
     std::size_t begin = 0, end = 0;
   };
+
+  // A copy of what came, which the device sends from where it lies.
+  struct Parcel {
+    static void released(void* context, std::error_code) noexcept {
+      delete static_cast<Parcel*>(context);  // twice would not go well
+    }
+    std::array<char, 4000> bytes;
+    std::unique_ptr<conn::Memory> memory;
+  };
+
+  // What was taken; 0: it is for reserve(); -1 with errno.
+  static ssize_t send_back(conn::Connection& connection, std::string_view bytes) {
+    auto parcel = std::unique_ptr<Parcel>(new (std::nothrow) Parcel);
+    if (parcel == nullptr || bytes.size() < 2000) return 0;
+    bytes = bytes.substr(0, parcel->bytes.size());
+    std::copy(bytes.begin(), bytes.end(), parcel->bytes.begin());
+    try {
+      parcel->memory = connection.type().register_memory(
+          *connection.loop(), std::as_writable_bytes(std::span(parcel->bytes)));
+    } catch (const std::bad_alloc&) {
+      return 0;
+    }
+    const std::span<const char> sent(parcel->bytes.data(), bytes.size());
+    const ssize_t n = connection.send(
+        {std::as_bytes(sent), &Parcel::released, parcel.get(), parcel->memory.get()});
+    if (n > 0) (void)parcel.release();
+    return n;
+  }
 
   void pump_in_place(conn::Connection& connection) {
     for (;;) {
@@ -79,6 +112,12 @@ class Echo {
         return;
       }
       const std::string_view bytes = view.first().substr(0, 10'000);
+      const ssize_t sent = ++turns_ % 2 == 0 ? send_back(connection, bytes) : 0;
+      if (sent > 0) {
+        connection.consume(static_cast<std::size_t>(sent));
+        continue;
+      }
+      if (sent < 0 && errno == EAGAIN) return resume_when_writable(connection);
       const std::span<std::byte> room = connection.reserve(bytes.size());
       if (room.empty() && errno == EAGAIN) return resume_when_writable(connection);
       if (room.empty() && errno == ENOMEM) return;  // unread bytes bring us back
@@ -115,6 +154,7 @@ class Echo {
     }
   }
   bool in_place_;
+  unsigned turns_ = 0;
   std::map<conn::Connection*, Client> clients_;
 };
 
@@ -186,7 +226,7 @@ class Torture {
   conn::Endpoint listen(Echo& echo) {
     std::string url = transport_ + "://";
     if (transport_.ends_with("rdma"))
-      url += "10.77.0.1:0";
+      url += echo.in_place() ? "10.77.0.1:0?in-place=yes" : "10.77.0.1:0";
     else if (transport_.ends_with("unix"))
       url += fmt::format("{}/{}", folder_.path(), ++names_);
     else
@@ -366,6 +406,11 @@ TEST_CASE("torture: each allocation may fail where a server reads and writes in 
           "[simulation][torture]") {
   const char* transport = GENERATE("rdma", "tcp", "unix", "tls");
   torture(transport, What::kNew, 1, true);
+}
+
+TEST_CASE("torture: each call may fail where a server reads and writes in place",
+          "[simulation][torture]") {
+  torture("rdma", What::kCall, 1, true);
 }
 
 TEST_CASE("torture: a name that is looked up is answered, whichever allocation fails",

@@ -1,0 +1,386 @@
+// The RDMA byte stream: windows that are announced before the last one is full.
+#if AECONN_RDMA
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "conn/rdma/stream.h"
+#include "tests/support/catch.h"
+#include "tests/support/stream_bench.h"
+
+namespace conn::rdma {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace test;
+
+constexpr std::uint32_t kOurs = kAll | Hello::kMarksWindows | Hello::kTakesAhead;
+
+StreamConfig config_with(std::uint32_t windows, std::uint32_t length = 8) {
+  StreamConfig config = config_of(Role::kServer, length);
+  config.max_windows = windows;
+  return config;
+}
+
+// A receiver whose peer takes windows ahead: what it was offered, and what of that is not full.
+struct Receiver : Bench {
+  explicit Receiver(const StreamConfig& config, std::uint32_t flags = kOurs) : Bench(config) {
+    stream.on_hello({flags, 0});
+    announce();
+  }
+  // Posts what there is to say; the announcements join those that are known. How many there were.
+  std::size_t announce() {
+    settle();
+    std::size_t count = 0;
+    while (const auto message = post()) {
+      if (message->opcode != Opcode::kRegisterXferMemory) continue;
+      known.push_back(*message);
+      ++count;
+    }
+    return count;
+  }
+  // As much as `size` bytes into the oldest that is not full, in one message.
+  void arrive(const std::string& text, bool waited = false) {
+    std::memcpy(windows.at(known.front().key).data + used, text.data(), text.size());
+    used += static_cast<std::uint32_t>(text.size());
+    if (used == known.front().length) {
+      known.pop_front();
+      used = 0;
+    }
+    claim(static_cast<std::uint32_t>(text.size()) | (waited ? kWaited : 0));
+  }
+  // A window in two messages with a millisecond between; the peer waited for it a round trip.
+  void window_that_waited() {
+    const auto half = known.front().length / 2;
+    now += 20ms;
+    arrive(std::string(half, 'w'), true);
+    now += 1ms;
+    arrive(std::string(half, 'w'));
+  }
+  std::deque<ControlMessage> known;
+  std::uint32_t used = 0;
+};
+
+TEST_CASE("rdma stream: who waited for windows is given more, and again, up to max-windows",
+          "[rdma][stream][ahead]") {
+  Receiver bench(config_with(4));
+  CHECK(bench.known.size() == 1);
+  std::vector<std::size_t> with_peer;
+  for (int i = 0; i < 8; ++i) {
+    bench.window_that_waited();
+    bench.read();
+    bench.announce();
+    with_peer.push_back(bench.known.size());
+  }
+  // The first has no window before it, by which waiting could be told.
+  CHECK(with_peer.back() == 3);
+  CHECK(std::is_sorted(with_peer.begin(), with_peer.end()));
+  CHECK(bench.stream.windows_wanted() == 3);
+  CHECK(bench.stream.pinned_bytes() <= 4 * 8);
+  // They follow each other, and say that they do.
+  CHECK(bench.known[1].select == kWindowAhead);
+  bench.arrive("12345678");
+  bench.arrive("abcdefgh");
+  bench.arrive("ABC");
+  CHECK(bench.read() == "12345678abcdefghABC");
+  bench.claim(6);  // 5 are left there
+  CHECK(bench.failed());
+}
+
+TEST_CASE("rdma stream: who does not wait has one window at a time", "[rdma][stream][ahead]") {
+  Receiver bench(config_with(4));
+  for (int i = 0; i < 20; ++i) {
+    bench.now += 1ms;
+    bench.arrive("1234");
+    bench.now += 1ms;
+    // Its word alone, where the bytes came as steadily as before, is not enough.
+    bench.arrive("5678");
+    bench.read();
+    CHECK(bench.announce() == 1);
+    bench.now += 1ms;
+    bench.arrive("1234", true);
+    bench.now += 1ms;
+    bench.arrive("5678");
+    bench.read();
+    CHECK(bench.announce() == 1);
+  }
+  CHECK(bench.stream.windows_wanted() == 1);
+}
+
+TEST_CASE("rdma stream: windows grow as long as they may before there are more of them",
+          "[rdma][stream][ahead]") {
+  StreamConfig config = config_with(4);
+  config.max_window = 32;
+  Receiver bench(config);
+  std::vector<std::uint32_t> lengths;
+  for (int i = 0; i < 6; ++i) {
+    lengths.push_back(bench.known.front().length);
+    if (lengths.back() < 32) CHECK(bench.stream.windows_wanted() == 1);
+    bench.window_that_waited();
+    bench.read();
+    bench.announce();
+  }
+  CHECK(lengths[0] == 8);
+  CHECK(lengths.back() == 32);
+  CHECK(bench.stream.windows_wanted() > 1);
+}
+
+TEST_CASE("rdma stream: a peer that waits for our reader is given no more windows",
+          "[rdma][stream][ahead]") {
+  Receiver bench(config_with(4));
+  for (int i = 0; i < 2; ++i) {  // both are full before the first byte is read
+    bench.arrive("12345678");
+    bench.announce();
+  }
+  for (int i = 0; i < 20; ++i) {
+    REQUIRE(bench.known.empty());
+    CHECK(bench.read(8).size() == 8);
+    CHECK(bench.announce() == 1);
+    bench.window_that_waited();
+    bench.announce();
+  }
+  CHECK(bench.stream.windows_wanted() == 1);
+  CHECK(bench.stream.pinned_bytes() == 16);
+}
+
+TEST_CASE("rdma stream: a peer that does not take them ahead has one window at a time",
+          "[rdma][stream][ahead]") {
+  const bool waits = GENERATE(false, true);
+  Receiver bench(config_with(4), kAll | Hello::kMarksWindows);
+  for (int i = 0; i < 10; ++i) {
+    bench.now += 20ms;
+    bench.arrive("1234");
+    bench.now += 1ms;
+    bench.arrive("5678");
+    bench.read();
+    CHECK(bench.announce() == 1);
+    CHECK(bench.known.back().select == 0);
+  }
+  if (waits) {  // to it the bit is a part of the length
+    bench.arrive("1234", true);
+    CHECK(bench.failed());
+  }
+}
+
+TEST_CASE("rdma stream: without memory for more windows those that are there serve",
+          "[rdma][stream][ahead]") {
+  Receiver bench(config_with(4));
+  bench.window_that_waited();
+  bench.read();
+  bench.announce();
+  bench.now += 20ms;
+  bench.arrive("1234", true);
+  REQUIRE(bench.stream.wanted_window() == 8);
+  bench.stream.no_window(bench.now);
+  CHECK(bench.stream.wanted_window() == 0);
+  CHECK_FALSE(bench.failed());
+  bench.arrive("5678");
+  bench.read();
+  bench.announce();
+  CHECK(bench.known.size() == 1 + (bench.stream.pinned_bytes() > 8 ? 1 : 0));
+  bench.now += 1s;
+  bench.tick();
+  CHECK_FALSE(bench.failed());
+}
+
+TEST_CASE("rdma stream: after a quiet second one window takes the place of all",
+          "[rdma][stream][ahead]") {
+  Receiver bench(config_with(4));
+  for (int i = 0; i < 8; ++i) {
+    bench.window_that_waited();
+    bench.read();
+    bench.announce();
+  }
+  REQUIRE(bench.known.size() == 3);
+  bench.arrive("12");
+  bench.read();
+  CHECK(bench.stream.next_tick() <= bench.now + 1s);
+  bench.now += 1s;
+  bench.tick();
+  CHECK(bench.announce() == 1);
+  CHECK(bench.known.back().select == kWindowMark);
+  const ControlMessage mark{.opcode = Opcode::kSetClientFeature, .select = kWindowMark};
+  SECTION("nothing was under way") {
+    bench.control(mark);
+    bench.known.erase(bench.known.begin(), bench.known.begin() + 3);
+    bench.used = 0;
+  }
+  SECTION("bytes were under way, for two of them") {
+    bench.arrive("345678");
+    bench.arrive("abc");
+    bench.control(mark);
+    bench.known.erase(bench.known.begin(), bench.known.begin() + 2);
+    bench.used = 0;
+    CHECK(bench.read() == "345678abc");
+  }
+  SECTION("all of them were filled meanwhile") {
+    bench.arrive("345678");
+    bench.arrive("abcdefgh");
+    bench.arrive("ABCDEFGH");
+    CHECK(bench.read(20) == "345678abcdefghABCDEF");
+    bench.control(mark);
+    CHECK(bench.read() == "GH");
+  }
+  SECTION("into the new one without a mark") {
+    bench.arrive("345678");
+    bench.arrive("abcdefgh");
+    bench.arrive("ABCDEFGH");
+    bench.claim(1);
+    CHECK(bench.failed());
+    return;
+  }
+  REQUIRE(bench.known.size() == 1);
+  bench.arrive("next");
+  CHECK(bench.read() == "next");
+  bench.settle();
+  CHECK(bench.stream.pinned_bytes() <= 16);
+  bench.now += 1s;
+  bench.tick();
+  bench.settle();
+  CHECK(bench.stream.pinned_bytes() == 8);
+  // The next burst has to show that it can use so many; it begins with one less.
+  bench.arrive("5678");
+  for (int i = 0; i < 2; ++i) {
+    bench.read();
+    bench.announce();
+    bench.window_that_waited();
+  }
+  CHECK(bench.stream.windows_wanted() == 2);
+}
+
+// --- sending -------------------------------------------------------------------------------------
+
+ControlMessage ahead(std::uint32_t length, std::uint64_t address, std::uint32_t key) {
+  return {.opcode = Opcode::kRegisterXferMemory,
+          .select = kWindowAhead,
+          .address = address,
+          .length = length,
+          .key = key};
+}
+
+TEST_CASE("rdma stream: windows announced ahead are filled in their order, each to its end",
+          "[rdma][stream][ahead]") {
+  Bench bench(Role::kClient);
+  bench.stream.on_hello({kOurs, 0});
+  bench.peer_registers(10, 0x1000, 1);
+  bench.control(ahead(20, 0x2000, 2));
+  bench.control(ahead(30, 0x3000, 3));
+  CHECK(bench.stream.peer_windows_ahead() == 2);
+  CHECK(bench.stream.sendable(100, bench.now) == 10);
+  CHECK(bench.write(4));
+  CHECK(bench.stream.remote_address() == 0x1004);
+  CHECK(bench.stream.remote_key() == 1);
+  CHECK(bench.write(6));
+  CHECK(bench.stream.remote_address() == 0x2000);
+  CHECK(bench.stream.remote_key() == 2);
+  CHECK(bench.stream.sendable(100, bench.now) == 20);
+  CHECK(bench.write(20));
+  CHECK(bench.write(30));
+  CHECK(bench.stream.sendable(100, bench.now) == 0);
+  CHECK_FALSE(bench.post());  // nobody left a window
+  // The last is full: the next takes its place, whatever it is called.
+  bench.control(ahead(5, 0x4000, 4));
+  CHECK(bench.stream.sendable(100, bench.now) == 5);
+}
+
+TEST_CASE("rdma stream: the next immediate says that bytes waited for a window",
+          "[rdma][stream][ahead]") {
+  const bool ours = GENERATE(true, false);
+  Bench bench(Role::kClient);
+  bench.stream.on_hello({ours ? kOurs : kAll, 0});
+  bench.stream.on_staged_left();  // before the first window nobody waits
+  bench.peer_registers(10);
+  CHECK(bench.stream.immediate(4) == 4);
+  bench.write(4);
+  bench.stream.on_staged_left();  // for receives, or a place in the queue
+  CHECK(bench.stream.immediate(6) == 6);
+  bench.write(6);
+  bench.stream.on_staged_left();
+  bench.peer_registers(10);
+  CHECK(bench.stream.immediate(3) == (ours ? 3 | kWaited : 3));
+  bench.write(3);
+  CHECK(bench.stream.immediate(3) == 3);
+}
+
+TEST_CASE("rdma stream: windows of which all were announced before prove nothing",
+          "[rdma][stream][ahead]") {
+  Bench bench(Role::kClient);
+  bench.stream.on_hello({kOurs, 0});
+  bench.peer_registers(2);
+  bench.write(1);
+  bench.write(1);
+  bench.control(ahead(2, 0x2000, 2));  // it may have left before the bytes came
+  CHECK(bench.stream.unproven_messages() == 2);
+  bench.write(2);
+  bench.peer_registers(2);  // this one left when all were full
+  CHECK(bench.stream.unproven_messages() == 0);
+}
+
+TEST_CASE("rdma stream: more windows than there may be end the connection",
+          "[rdma][stream][ahead][hostile]") {
+  Bench bench(Role::kServer);
+  bench.stream.on_hello({kOurs, 0});
+  bench.peer_registers(10);
+  for (std::uint32_t i = 1; i < kMostAnnounced; ++i) bench.control(ahead(10, 0x2000, i));
+  CHECK_FALSE(bench.failed());
+  SECTION("one more") {
+    bench.control(ahead(10, 0x2000, 99));
+    CHECK(bench.failed());
+  }
+  SECTION("one more when one is full") {
+    bench.write(10);
+    bench.control(ahead(10, 0x2000, 99));
+    CHECK_FALSE(bench.failed());
+  }
+  SECTION("one of no bytes") {
+    bench.control(ahead(0, 0x2000, 99));
+    CHECK(bench.failed());
+  }
+  SECTION("one that takes the place of all") {
+    bench.peer_registers(7, 0x9000, 70);
+    CHECK(bench.stream.peer_windows_ahead() == 0);
+    CHECK(bench.stream.sendable(100, bench.now) == 7);
+  }
+}
+
+TEST_CASE("rdma stream: a peer that said nothing of it announces nothing ahead",
+          "[rdma][stream][ahead][hostile]") {
+  Bench bench(Role::kServer);
+  if (GENERATE(true, false)) bench.stream.on_hello({kAll | Hello::kMarksWindows, 0});
+  bench.peer_registers(10);
+  bench.write(3);
+  bench.control(ahead(20, 0x2000, 2));  // to it these bytes are reserved
+  CHECK(bench.stream.peer_windows_ahead() == 0);
+  CHECK(bench.stream.sendable(100, bench.now) == 20);
+  CHECK(bench.stream.remote_address() == 0x2000);
+}
+
+TEST_CASE("rdma stream: each window that we filled earns the peer one, ahead or not",
+          "[rdma][stream][ahead]") {
+  StreamConfig config = config_of(Role::kServer);
+  config.control_rate = 0;
+  config.control_burst = 3;
+  Bench bench(config);
+  bench.stream.on_hello({kOurs, 0});
+  bench.peer_registers(2);
+  bench.control(ahead(2, 0x2000, 2));
+  bench.control(ahead(2, 0x3000, 3));
+  for (int i = 0; i < 10000; ++i) {
+    REQUIRE(bench.write(2));
+    bench.control(ahead(2, 0x4000, 4));
+    if (const auto question = bench.post()) bench.control(*question);
+  }
+  CHECK_FALSE(bench.failed());
+  bench.control(ahead(2, 0x4000, 4));  // nobody wrote
+  CHECK(bench.failed());
+}
+
+}  // namespace
+}  // namespace conn::rdma
+
+#endif  // AECONN_RDMA

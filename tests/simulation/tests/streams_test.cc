@@ -1,0 +1,106 @@
+// How fast a stream is over a link of a certain speed and length. The ends cost no time here, so
+// whatever is missing was spent waiting: for a window, for a receive or for a confirmation.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "tests/simulation/room.h"
+
+using namespace simulation;
+using conn::rdma::registered_bytes;
+
+namespace {
+
+constexpr double kRate = 1.25e9;  // bytes a second: 10 Gbit/s
+constexpr std::uint64_t kMebi = 1 << 20;
+
+struct Figures {
+  double part = 0;               // of the link's rate
+  std::uint64_t most_bytes = 0;  // registered at once
+  std::string windows;           // with the peer, and how long
+};
+
+std::string fact(const conn::Connection& connection, const std::string& name) {
+  for (const auto& [key, value] : connection.info())
+    if (key == name) return value;
+  return "?";
+}
+
+/// One stream in one direction, for `warm_up` and then for `measured`, over which it is averaged.
+Figures stream(Nanoseconds delay, const std::string& receiver, const std::string& sender,
+               Nanoseconds warm_up = 100ms, Nanoseconds measured = 100ms) {
+  Config config;
+  config.weather.least_delay = config.weather.most_delay = delay;
+  config.weather.bytes_per_second = kRate;
+  Room room(config, "?keepalive=0ms&" + receiver);
+  const auto client = room.connected("keepalive=0ms&" + sender);
+  Figures figures;
+  std::size_t read = 0;
+  room.log.clients.front()->set_read_handler([&](conn::Connection& here) {
+    static std::array<char, 1 << 16> bytes;
+    for (ssize_t n = 0; (n = here.read(bytes.data(), bytes.size())) > 0;)
+      read += static_cast<std::size_t>(n);
+    figures.most_bytes = std::max(figures.most_bytes, registered_bytes());
+  });
+  client->set_write_handler([](conn::Connection& here) {
+    static const std::string bytes(64 * 1024, 's');
+    while (here.write(bytes.data(), bytes.size()) > 0) {
+    }
+  });
+  room.run_for(warm_up);
+  const std::size_t before = read;
+  const Nanoseconds begin = room.world.now();
+  room.run_for(measured);
+  const std::chrono::duration<double> took = room.world.now() - begin;
+  figures.part = static_cast<double>(read - before) / took.count() / kRate;
+  figures.windows = fmt::format("{} of {} KiB", fact(*room.log.clients.front(), "windows"),
+                                std::stoul(fact(*room.log.clients.front(), "window")) / 1024);
+  client->set_write_handler(nullptr);
+  return figures;
+}
+
+}  // namespace
+
+// What a stream loses by waiting is the round trip for windows that come one at a time
+// (max-windows=2: the second is announced when the first is full), and that for confirmations where
+// send-buffer is less than the link holds.
+TEST_CASE("simulation: a stream that has grown is as fast as its link, however long that is",
+          "[simulation][streams]") {
+  std::string table = "10 Gbit/s, one stream, one direction; windows with the peer\n";
+  const std::string limit = fmt::format("memory-limit={}", 64 * kMebi);
+  for (const Nanoseconds delay : {10us, 100us, 1000us}) {
+    const auto product =
+        static_cast<std::uint64_t>(kRate * std::chrono::duration<double>(2 * delay).count());
+    for (const std::string more : {"", "&send-buffer=8m&send-queue=64"}) {
+      std::array<Figures, 2> by;
+      for (const bool ahead : {false, true}) {
+        const std::string options = limit + "&max-windows=" + (ahead ? "8" : "2");
+        Figures& figures = by[ahead ? 1 : 0];
+        figures = stream(delay, options, options + more);
+        table += fmt::format(
+            "{:>4} us, delay * rate {:>4} KiB, {}, {}: {:.3f} of the link, {}, {} MiB registered\n",
+            delay / 1us, product / 1024, more.empty() ? "send-buffer=256k" : "send-buffer=8m",
+            ahead ? "ahead" : "one at a time", figures.part, figures.windows,
+            figures.most_bytes / kMebi);
+        CHECK(figures.most_bytes <= 64 * kMebi);
+      }
+      CAPTURE(delay.count(), more);
+      if (!more.empty() || product < 100 * 1024) CHECK(by[1].part >= 0.95);
+      CHECK(by[1].part >= by[0].part);
+      if (product < kMebi) CHECK(by[1].windows == "2 of 1024 KiB");  // more are of no use
+    }
+  }
+  WARN(table);
+}
+
+TEST_CASE("simulation: where memory-limit leaves no windows ahead a stream goes on without",
+          "[simulation][streams][memory]") {
+  const std::uint64_t limit = 12 * kMebi;
+  const std::string options = fmt::format("memory-limit={}", limit);
+  const Figures figures = stream(1000us, options, options + "&send-buffer=4m&send-queue=64");
+  CHECK(figures.most_bytes <= limit);
+  CHECK(figures.part >= 0.1);
+}
