@@ -59,6 +59,9 @@ class Receiver : public Listener {
   virtual ArrivalPtr give_back() noexcept = 0;
   /// Tells on_refused()'s handler of an arrival that the gate refused, from where one may run.
   virtual void refused(const Failure& why) = 0;
+  /// An arrival was refused, or lost, before it came here: a transport counts it as one of its own
+  /// listener's. On the loop's thread.
+  virtual void count_rejected() noexcept {}
   /// Null where nothing has to be done.
   virtual std::shared_ptr<const Door> door() const { return nullptr; }
   std::vector<Endpoint> endpoints() const override { return {}; }

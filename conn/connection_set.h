@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "ae/event_loop.h"
 #include "conn/connection.h"
@@ -51,6 +52,9 @@ class ConnectionSet final : public ae::LoopLocal {
   /// connections of all types at once. Only the first call does anything, and only in the process
   /// that made the set: a child of fork() has no business with its parent's connections.
   void drain() noexcept;
+  /// Which of a listener group's loops this one is, from 0; what loops share out follows it. Not
+  /// set: it is in none. With several groups the last one's.
+  std::optional<std::size_t> index_in_group;
   /// The address stays valid as long as the loop.
   LoopCounters& counters(const ConnectionType& type) { return counters_[&type]; }
   /// For bytes that are read and sent in place; made at first use. Throws std::bad_alloc.

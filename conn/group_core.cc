@@ -74,9 +74,11 @@ void GroupCore::open(const Endpoint& endpoint, const MakeAcceptHandler& make,
 }
 
 void GroupCore::open_receiver(GroupPart& part, const Endpoint& endpoint, AcceptHandler accepted) {
+  ConnectionSet& set = ConnectionSet::of(*part.loop);
+  set.index_in_group = part.index;
   part.receiver = type_.open_receiver(*part.loop, endpoint, std::move(accepted));
   part.door = part.receiver->door();
-  ConnectionSet::of(*part.loop).add(part);
+  set.add(part);
   const std::lock_guard lock(mutex_);
   part.there = true;
 }
@@ -122,7 +124,7 @@ void GroupCore::on_arrival(GroupPart& at, ArrivalPtr arrival) {
   try {
     arrival->place = take_place();
   } catch (const std::bad_alloc&) {  // this arrival is lost, the others lose nothing
-    ++type_.counters(*at.loop).accept_errors;
+    count_lost(at);
     return;
   }
   if (!arrival->place) return refuse(at, std::move(arrival));
@@ -149,7 +151,14 @@ void GroupCore::refuse(GroupPart& at, ArrivalPtr arrival) {
   arrival->refuse("max-connections reached");
   arrival.reset();
   if (at.gate) ++at.gate->type().counters(*at.loop).refused;
-  if (at.receiver) at.receiver->refused(why);
+  if (!at.receiver) return;
+  at.receiver->count_rejected();
+  at.receiver->refused(why);
+}
+
+void GroupCore::count_lost(GroupPart& at) {
+  ++type_.counters(*at.loop).accept_errors;
+  if (at.receiver) at.receiver->count_rejected();
 }
 
 // On the thread of `from`, which is where the arrival is. Gives the one that has it then; null: it
@@ -162,13 +171,14 @@ GroupPart* GroupCore::send(GroupPart& from, ArrivalPtr arrival, Way way) {
       to = choose(from, *arrival, way);
       if (closed_ || to == nullptr) {
         arrival->refuse("the server ends");
+        if (!closed_ && from.receiver) from.receiver->count_rejected();
         return nullptr;
       }
       place.give_to(to);
       arrival->seat = std::make_shared<Seat>(shared_from_this(), *to);
       if (to != &from) {
         if (to->door && !to->door->pass(*arrival)) {
-          ++type_.counters(*from.loop).accept_errors;
+          count_lost(from);
           arrival->refuse("the server has no room");
           return nullptr;
         }
@@ -178,7 +188,7 @@ GroupPart* GroupCore::send(GroupPart& from, ArrivalPtr arrival, Way way) {
         continue;
       }
     } catch (const std::bad_alloc&) {
-      ++type_.counters(*from.loop).accept_errors;
+      count_lost(from);
       return nullptr;
     }
     ++to->assigned;

@@ -67,6 +67,7 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   void on_arrival(GroupPart& at, ArrivalPtr arrival);
   Quota::Place take_place();
   void refuse(GroupPart& at, ArrivalPtr arrival);
+  void count_lost(GroupPart& at);
   enum class Way : bool { kFirst, kAgain };
   GroupPart* send(GroupPart& from, ArrivalPtr arrival, Way way);
   bool post_to(GroupPart& to, ArrivalPtr& arrival);

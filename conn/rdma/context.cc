@@ -18,10 +18,11 @@ constexpr std::size_t kReceiveBatch = 64;
 
 }  // namespace
 
-Context::Context(ibv_device* device, const Settings& settings, PagePool& pages)
+Context::Context(ibv_device* device, const Settings& settings, PagePool& pages,
+                 std::optional<std::size_t> loop)
     : pages_(pages),
       device_(device, settings),
-      queues_(device_, device_.completion_vector(settings)) {}
+      queues_(device_, device_.completion_vector(settings, loop)) {}
 
 Context::~Context() {
   for (const std::shared_ptr<Domain>* each : {&shared_, &second_})

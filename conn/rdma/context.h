@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -51,8 +52,9 @@ class QueuePairUser {
 
 class Context {
  public:
-  /// Opens the device. Borrows `pages`. Throws VerbsError.
-  Context(ibv_device* device, const Settings& settings, PagePool& pages);
+  /// Opens the device. Borrows `pages`. `loop`: its index in its listener group. Throws VerbsError.
+  Context(ibv_device* device, const Settings& settings, PagePool& pages,
+          std::optional<std::size_t> loop);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;

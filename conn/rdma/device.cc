@@ -124,9 +124,10 @@ std::uint32_t Device::max_cq() const noexcept {
   return static_cast<std::uint32_t>(std::max(attributes_.max_cqe, 1));
 }
 
-int Device::completion_vector(const Settings& settings) const {
+int Device::completion_vector(const Settings& settings, std::optional<std::size_t> loop) const {
   const int count = std::max(handle_->num_comp_vectors, 1);
   if (settings.completion_vector < 0) {
+    if (loop) return static_cast<int>(*loop % static_cast<std::size_t>(count));
     static std::atomic<unsigned> contexts{0};
     return static_cast<int>(contexts++ % static_cast<unsigned>(count));
   }

@@ -4,6 +4,7 @@
 // docs/devices.md has the table of devices.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "ae/event_loop.h"
@@ -54,8 +55,9 @@ class Device {
   std::uint32_t max_pieces() const noexcept { return max_pieces_; }
   /// Entries of the longest completion queue.
   std::uint32_t max_cq() const noexcept;
-  /// For the next completion queues of a loop. Throws VerbsError for one that there is not.
-  int completion_vector(const Settings& settings) const;
+  /// For the completion queues of a loop: the option's, else that of the loop's index in its group,
+  /// else the next. Throws VerbsError for one that there is not.
+  int completion_vector(const Settings& settings, std::optional<std::size_t> loop) const;
 
   // --- what one driver needs and others do not; asked for by its name, rxe ---
   /// Soft-RoCE, when it sends again what was lost, carries out a bind again too, fails at it and

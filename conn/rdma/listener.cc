@@ -262,6 +262,10 @@ void ListenerCore::resume() {
   if (!established_.empty() || !requests_.empty()) state_->ready().push(*this);
 }
 
+void ListenerCore::count_rejected() noexcept {
+  if (state_ != nullptr) ++state_->statistics().rejected;
+}
+
 // Those that came while it was paused.
 void ListenerCore::accept_waiting() {
   for (bool first = true; !paused_ && !stopped_ && !requests_.empty(); first = false) {
@@ -398,8 +402,12 @@ void RdmaReceiver::arrive(ArrivalPtr arrival) {
   try {
     core_->take(std::unique_ptr<RdmaArrival>(static_cast<RdmaArrival*>(arrival.release())));
   } catch (const std::bad_alloc&) {
-    if (core_->loop() != nullptr) ++type().counters(*core_->loop()).accept_errors;
+    if (core_->loop() == nullptr) return;
+    count_rejected();
+    ++type().counters(*core_->loop()).accept_errors;
   }
 }
+
+void RdmaReceiver::count_rejected() noexcept { core_->count_rejected(); }
 
 }  // namespace conn::rdma

@@ -63,6 +63,8 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   void retry_if_down() noexcept;
   /// A request that waits here has lost its sender or its device.
   void drop_request(const rdma_cm_id* id) noexcept;
+  /// For a request that was refused before it came here.
+  void count_rejected() noexcept;
 
  private:
   class Port;  // one bind address
@@ -127,6 +129,7 @@ class RdmaReceiver final : public Receiver {
   void arrive(ArrivalPtr arrival) override;
   ArrivalPtr give_back() noexcept override { return core_->give_back(); }
   void refused(const Failure& why) override { core_->refused(why); }
+  void count_rejected() noexcept override;
   std::shared_ptr<const Door> door() const override { return door_; }
 
  private:

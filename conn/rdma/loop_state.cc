@@ -91,7 +91,8 @@ std::shared_ptr<Context> LoopState::context(const CmId& id, const Settings& sett
         EADDRNOTAVAIL);
   for (const auto& context : contexts_)
     if (!context->lost() && context->name() == name) return context;
-  auto made = std::make_shared<Context>(id->verbs->device, settings, pages_);
+  auto made = std::make_shared<Context>(id->verbs->device, settings, pages_,
+                                        ConnectionSet::of(loop_).index_in_group);
   removed_ = nullptr;  // that address may be another device's by now
   contexts_.reserve(contexts_.size() + 1);
   watch(*made);

@@ -47,7 +47,7 @@ struct Settings {
   ae::Spin spin;  ///< of the loop, while it has a connection
   Isolation isolation = Isolation::kAuto;
   bool in_place = false;       ///< peek() shows the windows, which the peer can write
-  int completion_vector = -1;  ///< of the device's; -1: in turn
+  int completion_vector = -1;  ///< of the device's; -1: by the loop
   std::string device;          ///< name of the only device to use; "" any
   std::string source;          ///< address to connect from; "" the route's
   QpTimeouts timeouts;

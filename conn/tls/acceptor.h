@@ -90,6 +90,7 @@ class TlsReceiver final : public Receiver {
   void arrive(ArrivalPtr arrival) override { below_.arrive(std::move(arrival)); }
   ArrivalPtr give_back() noexcept override { return below_.give_back(); }
   void refused(const Failure& why) override { below_.refused(why); }
+  void count_rejected() noexcept override { below_.count_rejected(); }
   std::shared_ptr<const Door> door() const override { return below_.door(); }
 
  private:

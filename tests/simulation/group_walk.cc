@@ -71,6 +71,10 @@ class GroupWalk {
   void disturb();
   void end_loop();
   void check_spread();
+  void check_given_back(std::size_t loop, std::uint64_t lost);
+  std::uint64_t accept_errors(std::size_t loop) const {
+    return type_->counters(loops_->loop(loop)).accept_errors;
+  }
   void check_here(std::size_t loop, const char* what);
   void step(Nanoseconds limit);
   template <class Condition>
@@ -113,6 +117,7 @@ class GroupWalk {
   std::map<const Connection*, Served> served_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::uint64_t to_connect_ = 0, accepted_ = 0, most_ = ~std::uint64_t{0};
+  std::vector<std::uint64_t> accepted_by_, errors_before_;  // of this listener, by loop
   // When a loop or the listener went last, or there was no place.
   Nanoseconds upset_{};
   bool paused_ = false, nothing_closed_ = true;
@@ -196,6 +201,9 @@ void GroupWalk::listen() {
   }
   ++report_.listeners;
   paused_ = false;
+  accepted_by_.assign(count_, 0);
+  errors_before_.clear();
+  for (std::size_t i = 0; i < count_; ++i) errors_before_.push_back(accept_errors(i));
   address_ = listener_->endpoints().front();
   url_ = address_.to_string() + options_;  // again at the same place
   if (is_rdma_)
@@ -212,6 +220,7 @@ void GroupWalk::accept(std::size_t index, ConnectionPtr next) {
   check_here(index, "an accept handler");
   if (paused_) complain("accepted while paused");
   ++accepted_;
+  ++accepted_by_[index];
   Connection& here = *next;
   if (here.loop() != &loops_->loop(index)) complain("a connection is on another loop");
   served_[&here] = {index, report_.listeners, std::move(next), {}};
@@ -354,8 +363,18 @@ void GroupWalk::end_loop() {
   }
   const auto mine = [&](const auto& each) { return each.second.loop == index; };
   if (chance(0.5)) std::erase_if(served_, mine);  // connections may go before their loop, or after
+  const std::uint64_t lost = listener_ ? accept_errors(index) - errors_before_[index] : 0;
   loops_->end(index);
   std::erase_if(served_, mine);
+  if (listener_) check_given_back(index, lost);
+}
+
+// What the loop was given and did not begin has gone on to another, also while all are paused. With
+// sockets and in memory, what has begun is accepted at once.
+void GroupWalk::check_given_back(std::size_t loop, std::uint64_t lost) {
+  if (!whole_ || is_rdma_ || transport_.starts_with("tls")) return;
+  const std::uint64_t kept = listener_->shares()[loop].assigned - accepted_by_[loop] - lost;
+  if (kept != 0) complain(fmt::format("{} arrivals went with loop {}", kept, loop));
 }
 
 void GroupWalk::disturb() {
@@ -367,7 +386,12 @@ void GroupWalk::disturb() {
       if (!listener_) return;
       paused_ = !paused_;
       report_.story += paused_ ? " pause" : " resume";
-      return paused_ ? listener_->pause() : listener_->resume();
+      if (!paused_) return listener_->resume();
+      listener_->pause();
+      if (chance(0.5)) return;
+      // What is under way comes to paused receivers, and one of them goes.
+      for (std::uint64_t steps = pick(1, 12); steps > 0; --steps) step(world_.now() + 1ms);
+      return end_loop();
     case 3:
     case 4:
       report_.story += listener_ ? " gone" : " again";

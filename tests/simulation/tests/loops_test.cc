@@ -4,11 +4,19 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "conn/connection_set.h"
 #include "conn/listener_group.h"
+#include "conn/rdma/loop_state.h"
 #include "conn/transports/transports.h"
 #include "tests/simulation/objects.h"
 #include "tests/simulation/stepped_loops.h"
@@ -115,7 +123,153 @@ class Flood {
   bool finished_ = false;
 };
 
+/// Two loops serve, a third has the clients.
+class Pair {
+ public:
+  explicit Pair(const std::string& transport, const std::string& options = {},
+                conn::Spread spread = conn::Spread::round_robin())
+      : type_(registry_.require(transport)), is_rdma_(transport.ends_with("rdma")) {
+    near_ = &world_.add_device("sim0", "10.77.0.1", profile_named("mlx5"));
+    world_.add_device("sim1", "10.77.0.2", profile_named("mlx5"));
+    if (transport.starts_with("tls"))
+      type_.configure(testing::test_tls_options(is_rdma_ ? "localhost" : ""));
+    loops_ = std::make_unique<SteppedLoops>(world_, 2, 1, choices_);
+    if (is_rdma_) {
+      auto& state = conn::rdma::LoopState::of(loops_->loop(1), registry_.require("rdma"));
+      watcher_.ended = [this, &state] { rejected_at_end = state.statistics().rejected; };
+      conn::ConnectionSet::of(loops_->loop(1)).add(watcher_);  // is told after the group
+    }
+    listener_ = conn::listen(
+        registry_, *loops_, transport + (is_rdma_ ? "://10.77.0.1:0" : "://127.0.0.1:0") + options,
+        [this](ae::EventLoop&, std::size_t index) {
+          return [this, index](ConnectionPtr next) { served[index].push_back(std::move(next)); };
+        },
+        std::move(spread));
+    to_ = listener_->endpoints().front();
+    if (is_rdma_) to_.options = to_.options.merged_with(conn::Options::parse("source=10.77.0.2"));
+  }
+  ~Pair() {
+    watcher_.stop_watching();
+    for (auto& each : served) each.clear();
+    listener_.reset();
+  }
+
+  ConnectionPtr dial() {
+    ConnectionPtr made = type_.create(loops_->loop(2));
+    made->connect(to_, [](Connection&) {});
+    loops_->wake();
+    return made;
+  }
+  template <class Condition>
+  bool run_until(Condition condition, Nanoseconds span = 10s) {
+    const Nanoseconds limit = world_.now() + span;
+    while (!condition() && world_.now() < limit) loops_->step(limit);
+    return condition();
+  }
+  /// A counter of loop `index`.
+  std::uint64_t count(std::string_view name, std::size_t index) const {
+    const conn::ConnectionType& type = is_rdma_ ? registry_.require("rdma") : type_;
+    for (const auto& [each, value] : type.statistics(loops_->loop(index)))
+      if (each == name) return value;
+    return 0;
+  }
+  std::set<int> vectors() const {
+    std::set<int> all;
+    for (const auto& [number, qp] : world_.queue_pairs)
+      if (&qp->device_of() == near_) all.insert(static_cast<const Queue*>(qp->send_cq)->vector);
+    return all;
+  }
+  conn::ListenerGroup& listener() { return *listener_; }
+  SteppedLoops& loops() { return *loops_; }
+
+  std::array<std::vector<ConnectionPtr>, 2> served;
+  std::uint64_t rejected_at_end = 0;  // of loop 1
+
+ private:
+  struct Watcher final : conn::LoopEndWatcher {
+    void on_loop_end() noexcept override { ended(); }
+    std::function<void()> ended;
+  };
+  Choices choices_{1};
+  World world_{{.seed = 1}};
+  conn::Registry registry_ = conn::all_transports();
+  conn::ConnectionType& type_;
+  const bool is_rdma_;
+  Device* near_ = nullptr;
+  std::unique_ptr<SteppedLoops> loops_;
+  Watcher watcher_;
+  conn::ListenerGroupPtr listener_;
+  conn::Endpoint to_;
+};
+
 }  // namespace
+
+TEST_CASE("simulation: what a group refuses is counted as what one loop's listener refuses",
+          "[simulation][loops]") {
+  prepare_walks();
+  const std::string transport = GENERATE("rdma", "tls+rdma");
+  CAPTURE(transport);
+  SECTION("beyond max-connections") {
+    Pair pair(transport, "?max-connections=1");
+    const ConnectionPtr first = pair.dial();
+    REQUIRE(pair.run_until([&] { return first->state() == State::kConnected; }));
+    const ConnectionPtr second = pair.dial();
+    REQUIRE(pair.run_until([&] { return second->state() == State::kError; }));
+    CHECK(pair.count("refused", 0) + pair.count("refused", 1) == 1);
+    CHECK(pair.count("rejected", 0) + pair.count("rejected", 1) == 1);
+  }
+}
+
+TEST_CASE("simulation: an arrival that no loop is left for is counted as rejected",
+          "[simulation][loops]") {
+  prepare_walks();
+  Pair pair("tls+rdma", {}, conn::Spread::by([](const conn::Arriving&) { return 1; }));
+  const ConnectionPtr client = pair.dial();
+  REQUIRE(pair.run_until([&] { return pair.listener().shares()[1].assigned == 1; }));
+  pair.listener().pause();
+  (void)pair.run_until([] { return false; }, 5ms);
+  pair.loops().end(0);
+  pair.loops().end(1);
+  CHECK(pair.rejected_at_end == 1);
+  CHECK(pair.run_until([&] { return client->state() == State::kError; }));
+}
+
+TEST_CASE("simulation: a paused loop that ends gives back what waits", "[simulation][loops]") {
+  prepare_walks();
+  const std::string transport = GENERATE("tcp", "tls", "rdma", "tls+rdma");
+  CAPTURE(transport);
+  Pair pair(transport, {}, conn::Spread::by([](const conn::Arriving&) { return 1; }));
+  const ConnectionPtr client = pair.dial();
+  // On its way to loop 1, which has not seen it.
+  const auto assigned = [&](std::size_t loop) { return pair.listener().shares()[loop].assigned; };
+  REQUIRE(pair.run_until([&] { return assigned(1) == 1; }));
+  pair.listener().pause();
+  (void)pair.run_until([] { return false; }, 5ms);
+  REQUIRE(assigned(1) == 1);
+  pair.loops().end(1);
+  pair.listener().resume();
+  pair.loops().wake();
+  CHECK(assigned(0) == 1);
+  CHECK(assigned(1) == 0);
+  CHECK(pair.run_until([&] { return !pair.served[0].empty(); }));
+  CHECK(client->state() == State::kConnected);
+}
+
+TEST_CASE("simulation: each loop of a group has a completion vector of its own",
+          "[simulation][loops]") {
+  prepare_walks();
+  const auto vectors = [](Pair& pair) {
+    const std::array<ConnectionPtr, 2> clients{pair.dial(), pair.dial()};
+    REQUIRE(pair.run_until([&] { return !pair.served[0].empty() && !pair.served[1].empty(); }));
+    return pair.vectors();
+  };
+  for (int again = 0; again < 3; ++again) {  // whatever was taken before
+    Pair pair("rdma");
+    CHECK(vectors(pair) == std::set<int>{0, 1});
+  }
+  Pair pair("rdma", "?comp-vector=5");
+  CHECK(vectors(pair) == std::set<int>{5});
+}
 
 TEST_CASE("simulation: one loop's flood of handshakes does not slow the other's requests",
           "[simulation][loops]") {
