@@ -409,7 +409,8 @@ void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
 void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
   const std::uint32_t batch = std::clamp(settings_.send_buffer / 4, kShortBatch, kLongBatch);
-  const std::uint32_t n = std::min(stream_.sendable(tx_.staged(), state_->now()), batch);
+  std::uint32_t n = stream_.sendable(tx_.staged(), state_->now());
+  if (n > batch + batch / 4) n = batch;  // a little more is not worth a message of its own
   if (n == 0 || chain.room() <= kControlSlots) return;
   std::array<TxQueue::Segment, SendChain::kLimit * kMostPieces> segments;
   const std::size_t most = (chain.room() - kControlSlots) * pieces_limit_;

@@ -47,8 +47,8 @@ class Walk {
     ae::TimerId timer = 0;
     Stream* out = nullptr;
     Stream* in = nullptr;
-    conn::View looked;  // at and left, which stays so
-    std::string seen;
+    conn::View looked = {};  // at and left, which stays so
+    std::string seen = {};
   };
   /// Bytes that are sent from where they lie, until they are released.
   struct Parcel {
