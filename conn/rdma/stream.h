@@ -217,52 +217,52 @@ class Stream {
   bool starved(ae::TimePoint now) const noexcept;
 
   StreamConfig config_;
-  std::optional<Hello> peer_hello_;
   const char* failure_ = nullptr;
+  std::optional<Hello> peer_hello_;
   Excess excess_ = Excess::kNone;
 
   // receiving
+  bool reader_late_ = false;    // no window was left because we had not read those that are full
+  bool recall_ = false;         // a short one is to replace those that are outstanding
+  bool window_failed_ = false;  // no memory for another window
+  bool drop_spare_ = false;     // nothing has filled a window for a while
+  bool peer_closed_ = false;
+  bool released_ = false;  // take_any() was called
+  bool heard_ = false;
   WindowLine line_;
-  ae::TimePoint window_failed_until_{};
   std::uint32_t desired_;     // length of the next window
   std::uint32_t useful_ = 0;  // the longest that was filled fast in the last burst
   // Of the window that became full last: its length, and what came after its first bytes.
   std::uint32_t last_length_ = 0, last_rest_ = 0;
-  ae::TimePoint more_since_{};  // wanted_ grew
-  ae::Duration last_rest_took_{};
   std::uint32_t window_turns_ = 0;
   std::uint32_t wanted_ = 1;       // so many are to be outstanding
   std::uint32_t wanted_next_ = 2;  // and so many when the peer waited for the first time in a burst
-  bool reader_late_ = false;       // no window was left because we had not read those that are full
-  bool recall_ = false;            // a short one is to replace those that are outstanding
-  bool window_failed_ = false;     // no memory for another window
-  bool drop_spare_ = false;        // nothing has filled a window for a while
-  bool peer_closed_ = false;
-  bool released_ = false;  // take_any() was called
-  bool heard_ = false;
+  std::uint32_t earned_ = 0;       // windows that were filled, and whose successor has not come
+  ae::TimePoint window_failed_until_{};
+  ae::TimePoint more_since_{};  // wanted_ grew
+  ae::Duration last_rest_took_{};
   ae::TimePoint last_full_at_, last_data_at_;
   double tokens_;
   ae::TimePoint tokens_at_;
   ae::TimePoint heard_at_;
+  std::uint64_t received_ = 0;
 
   // sending
   PeerWindows peer_;
-  std::uint32_t earned_ = 0;        // windows that were filled, and whose successor has not come
   std::uint64_t sent_ = 0;          // messages posted, each takes a receive of the peer
   std::uint64_t proven_ = 0;        // of these, provably handled by the peer's software
   std::uint64_t sent_at_full_ = 0;  // sent_ when the window was exhausted
   std::uint64_t completed_ = 0;     // of sent_
-  bool mark_due_ = false;           // we left a window that was not full
-  bool waited_ = false;             // bytes had no window since the last that left
   ae::TimePoint last_write_at_;
-  std::uint64_t received_ = 0;
-  bool keepalive_due_ = false, silent_probe_ = false;
   ae::TimePoint keepalive_at_;
-  bool probe_outstanding_ = false;
-  std::uint16_t probe_select_ = 0;
   std::uint64_t probe_covers_ = 0;
   std::array<std::uint16_t, kMaxReplies> replies_{};  // selects to answer, a ring
   std::size_t reply_head_ = 0, reply_count_ = 0;
+  std::uint16_t probe_select_ = 0;
+  bool probe_outstanding_ = false;
+  bool mark_due_ = false;  // we left a window that was not full
+  bool waited_ = false;    // bytes had no window since the last that left
+  bool keepalive_due_ = false, silent_probe_ = false;
 };
 
 }  // namespace conn::rdma
