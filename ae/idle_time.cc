@@ -1,6 +1,6 @@
 #include "ae/idle_time.h"
 
-#include <time.h>
+#include <ctime>
 
 #include <algorithm>
 #include <utility>

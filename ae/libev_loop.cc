@@ -347,6 +347,7 @@ bool LibevLoop::Impl::work_waiting() { return sources.has_pending() || other_wor
 
 // True: the loop goes on without sleeping, for what was found or to look.
 bool LibevLoop::Impl::may_spin(bool after_events) {
+  if (own_spin.mode == Spin::Mode::kNo && !idle.on() && !sources.has_spin()) return false;
   Spin asked = own_spin;
   const bool for_sources = sources.add_spin(asked);
   if (asked.mode == Spin::Mode::kNo && !idle.on()) return false;

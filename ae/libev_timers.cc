@@ -17,6 +17,7 @@ LibevTimers::LibevTimers(LibevCore& core) : core_(core) {
 }
 
 void LibevTimers::run_due(std::size_t limit) {
+  changed_ = true;
   // Without a look at the clock where no time can be over.
   expired_ = queue_.collect(expired_ ? std::chrono::steady_clock::now() : TimePoint::min(), limit);
   for (; limit != 0 && queue_.has_collected(); --limit) {
@@ -27,6 +28,7 @@ void LibevTimers::run_due(std::size_t limit) {
 
 void LibevTimers::clear() {
   queue_.clear();
+  changed_ = true;
   sync();
 }
 
@@ -37,6 +39,7 @@ void LibevTimers::on_expiry(struct ev_loop*, ev_timer* timer, int) {
 }
 
 void LibevTimers::sync_timer() {
+  changed_ = false;
   if (!queue_.has_waiting()) {
     expired_ = false;
     ev_timer_stop(core_.loop, &timer_);

@@ -25,17 +25,22 @@ class LibevTimers {
   template <class When>
   TimerId add(When when, TimeHandler& handler) {
     core_.come_back();
+    changed_ = true;
     return queue_.add(when, handler);
   }
   template <class When>
   bool again(TimerId id, When when) noexcept {
+    changed_ = true;
     return queue_.again(id, when);
   }
-  bool remove(TimerId id) { return queue_.remove(id); }
+  bool remove(TimerId id) {
+    changed_ = true;
+    return queue_.remove(id);
+  }
 
   /// Sets the ev_timer; before each sleep, and the last thing that may find has_due().
   void sync() {
-    if (queue_.has_waiting() || ev_is_active(&timer_) || expired_) sync_timer();
+    if (changed_) sync_timer();
   }
   bool has_due() const noexcept { return expired_ || queue_.has_ready(); }
   /// Runs at most `limit` of the timers that are due. Passes on what a handler throws; that timer
@@ -51,6 +56,7 @@ class LibevTimers {
   TimerQueue queue_;
   ev_timer timer_;        // active only while something waits
   TimePoint set_for_;     // what it was set for, while it is active
+  bool changed_ = false;  // since the last sync()
   bool expired_ = false;  // something that waited may be due
 };
 

@@ -58,6 +58,9 @@ class SourceList {
     return !visit_until([](Source& source) { return !source.arm(); });
   }
   /// Adds what sources ask for to `spin`. False: none asks.
+  bool has_spin() {
+    return visit_until([](Source& source) { return source.spin() != nullptr; });
+  }
   bool add_spin(Spin& spin) {
     bool asked = false;
     visit_until([&](Source& source) {

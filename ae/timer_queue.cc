@@ -219,9 +219,11 @@ void TimerQueue::link(Slot slot, Slot head) noexcept {
   in.next = head;
   entry(ring.prev).next = slot;
   ring.prev = slot;
+  ++listed_;
 }
 
 void TimerQueue::unlink(Entry& out) noexcept {
+  --listed_;
   entry(out.prev).next = out.next;
   entry(out.next).prev = out.prev;
 }

@@ -32,7 +32,7 @@ class TimerQueue {
   bool remove(TimerId id);
 
   /// True while timers are due that need no look at the clock: run_one() after collect() has work.
-  bool has_ready() const noexcept { return !is_empty(kSoon) || !is_empty(kDue); }
+  bool has_ready() const noexcept { return listed_ != 0; }
   /// True while there are timers whose time has not been found to be over.
   bool has_waiting() const noexcept { return !heap_.empty(); }
   /// When the next of those is due; only if there is one.
@@ -110,6 +110,7 @@ class TimerQueue {
   std::vector<Slot> free_;                        // as well
   std::uint32_t last_order_ = 0;
   std::size_t live_ = 0;
+  std::size_t listed_ = 0;  // in the rings of kSoon and kDue
 };
 
 }  // namespace ae

@@ -30,7 +30,7 @@ class Buffer {
 
   /// At least `size` bytes to write into; commit() what was written. May move the contents.
   /// Throws std::bad_alloc and then leaves everything as it was.
-  std::span<char> prepare(std::size_t size) {
+  [[gnu::always_inline]] std::span<char> prepare(std::size_t size) {
     if (capacity_ - end_ < size) make_room(size);
     return {data_ + end_, capacity_ - end_};
   }
@@ -69,7 +69,7 @@ class Buffer {
 
  private:
   static constexpr std::size_t kWorthTrimming = 8192;
-  void make_room(std::size_t size) {
+  [[gnu::noinline]] void make_room(std::size_t size) {
     const std::size_t used = end_ - begin_;
     if (used + size <= capacity_ && begin_ >= used) {  // moving costs less than what was consumed
       if (used != 0) std::memcpy(data_, data_ + begin_, used);

@@ -187,7 +187,8 @@ Session::Progress Session::execute_on(std::size_t limit) {
       }
     }
     for (std::size_t done = 0; runs;) {
-      const std::string_view input = input_.empty() ? shown_ : input_.view();
+      const bool from_shown = input_.empty();
+      const std::string_view input = from_shown ? shown_ : input_.view();
       if (input.empty()) break;
       const auto result = parser_.next(input, server_.config.parser, authenticated());
       if (result == RequestParser::Result::kNeedMore) {
@@ -203,7 +204,12 @@ Session::Progress Session::execute_on(std::size_t limit) {
       } else {
         if (over_output_limit()) break;
         if (!parser_.arguments().empty()) run<Data>(parser_.arguments());
-        consume_input(parser_.size());
+        if (from_shown) {
+          shown_.remove_prefix(parser_.size());
+        } else {
+          input_.consume(parser_.size());
+          if (arriving_.active()) arriving_.end();
+        }
       }
       if (closing_ || killed_) break;
       if constexpr (Data::kDivided) {

@@ -168,11 +168,6 @@ class Session {
   // Out of the way of small requests.
   [[gnu::noinline]] void take_shown();
   [[gnu::noinline]] bool wants_more(std::string_view input);
-  void consume_input(std::size_t size) noexcept {
-    if (input_.empty()) return shown_.remove_prefix(size);
-    input_.consume(size);
-    if (arriving_.active()) arriving_.end();
-  }
   std::size_t output_size() const noexcept { return output_.size() + references_.bytes(); }
   void truncate_output(std::size_t size) noexcept;
   bool begins_with_tls() const noexcept;
