@@ -38,16 +38,28 @@ void SpareBlock::put(Entry* entry) noexcept {
   if (entry != nullptr) drop_entry(entry);
 }
 
-void Arriving::begin(std::string_view key, std::size_t size, std::string_view have) {
-  block_ = spare_.take(key, std::min(size, have.size() + kAhead));
-  if (!have.empty()) std::memcpy(block_->value_bytes(), have.data(), have.size());
+void Arriving::begin(std::string_view key, std::size_t size, std::string_view have) noexcept {
   size_ = size;
   have_ = have.size();
+  try {
+    block_ = spare_.take(key, std::min(size, have.size() + kAhead));
+    if (!have.empty()) std::memcpy(block_->value_bytes(), have.data(), have.size());
+  } catch (const std::bad_alloc&) {
+    lost_ = true;
+  }
 }
 
-std::span<char> Arriving::room() {
-  if (have_ == block_->value_capacity)
-    block_ = remake_entry(block_, full_capacity(block_->key_size, std::min(size_, 2 * have_)));
+std::span<char> Arriving::room() noexcept {
+  if (lost_) return {};
+  if (have_ == block_->value_capacity) {
+    try {
+      block_ = remake_entry(block_, full_capacity(block_->key_size, std::min(size_, 2 * have_)));
+    } catch (const std::bad_alloc&) {
+      spare_.put(std::exchange(block_, nullptr));
+      lost_ = true;
+      return {};
+    }
+  }
   return {block_->value_bytes() + have_,
           std::min(size_, std::size_t{block_->value_capacity}) - have_};
 }
@@ -61,6 +73,7 @@ Entry** Arriving::block_of(std::string_view key, std::string_view value) noexcep
 void Arriving::end() noexcept {
   if (block_ != nullptr) spare_.put(std::exchange(block_, nullptr));
   size_ = have_ = 0;
+  lost_ = false;
 }
 
 }  // namespace kv

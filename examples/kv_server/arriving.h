@@ -38,17 +38,20 @@ class Arriving {
   Arriving& operator=(const Arriving&) = delete;
   ~Arriving() { end(); }
 
-  /// `size` bytes will come, `have` are there. Throws std::bad_alloc.
-  void begin(std::string_view key, std::size_t size, std::string_view have);
+  /// `size` bytes will come, `have` are there.
+  void begin(std::string_view key, std::size_t size, std::string_view have) noexcept;
   bool active() const noexcept { return size_ != 0; }
   /// Bytes that have not come.
   std::size_t missing() const noexcept { return size_ - have_; }
   /// Where the next ones go. There is room for about as many again as have come, so announcing half
-  /// a gigabyte costs a client nothing. Throws std::bad_alloc.
-  std::span<char> room();
+  /// a gigabyte costs a client nothing. Empty once it is lost.
+  std::span<char> room() noexcept;
+  /// There was no memory for it: its bytes are counted and dropped.
+  bool lost() const noexcept { return lost_; }
   void commit(std::size_t size) noexcept { have_ += size; }
   std::size_t size() const noexcept { return have_; }
-  const char* data() const noexcept { return block_->value_bytes(); }
+  /// Of one that is not lost.
+  const char* data() const noexcept { return lost_ ? nullptr : block_->value_bytes(); }
   std::size_t memory() const noexcept { return block_ == nullptr ? 0 : block_->block_size(); }
 
   /// The block with all of the value in it, if that is `value`, of `key`; else null. Who takes the
@@ -60,6 +63,7 @@ class Arriving {
   SpareBlock& spare_;
   Entry* block_ = nullptr;
   std::size_t size_ = 0, have_ = 0;
+  bool lost_ = false;
 };
 
 }  // namespace kv

@@ -158,12 +158,7 @@ void LoopNetwork<OneSession>::watch(Client& client) {
 template <class OneSession>
 void LoopNetwork<OneSession>::read(Client& client) {
   if (client.session.killed()) return;  // it goes before the loop sleeps
-  std::span<char> room;
-  try {
-    room = client.session.room();
-  } catch (const std::bad_alloc&) {
-    return client.session.kill();  // the others go on
-  }
+  const std::span<char> room = client.session.room();
   // Nothing of a request is kept in this memory, so all clients share it, and an idle one has none.
   ssize_t size;
   if (room.empty()) {

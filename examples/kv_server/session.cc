@@ -203,7 +203,10 @@ Session::Progress Session::execute_on(std::size_t limit) {
         protocol_error();
       } else {
         if (over_output_limit()) break;
-        if (!parser_.arguments().empty()) run<Data>(parser_.arguments());
+        if (!from_shown && arriving_.lost()) [[unlikely]]
+          lose_request();
+        else if (!parser_.arguments().empty())
+          run<Data>(parser_.arguments());
         if (from_shown) {
           shown_.remove_prefix(parser_.size());
         } else {
@@ -251,6 +254,11 @@ void Session::take_shown() {
   for (std::span<char> to; !shown_.empty() && !(to = room()).empty();) {
     const std::size_t size = std::min(to.size(), shown_.size());
     std::copy_n(shown_.data(), size, to.data());
+    arriving_.commit(size);
+    shown_.remove_prefix(size);
+  }
+  if (arriving_.lost()) {
+    const std::size_t size = std::min(arriving_.missing(), shown_.size());
     arriving_.commit(size);
     shown_.remove_prefix(size);
   }
@@ -319,7 +327,15 @@ bool Session::begins_with_tls() const noexcept {
   return bytes_in_ == input.size() && input.starts_with("\x16\x03");
 }
 
-[[gnu::always_inline]] inline void Session::end_request(std::size_t output_before) {
+[[gnu::always_inline]] inline  /// There was no memory for one of its arguments.
+    void
+    Session::lose_request() {
+  const std::size_t output_before = output_.size();
+  reject(nullptr, "OOM out of memory");
+  end_request(output_before);
+}
+
+void Session::end_request(std::size_t output_before) {
   ++commands_;
   if (reply_.overflowed()) return give_up_on_reader();
   if (replies_off_ || skip_this_) truncate_output(output_before);

@@ -40,8 +40,7 @@ class Session {
 
   // --- bytes -------------------------------------------------------------------------------------
   /// Where the next bytes go while a large argument arrives: the value's memory. Empty: anywhere.
-  /// Throws std::bad_alloc.
-  std::span<char> room() {
+  std::span<char> room() noexcept {
     return arriving_.active() && arriving_.missing() != 0 ? arriving_.room() : std::span<char>();
   }
   /// So many have been read there.
@@ -152,6 +151,7 @@ class Session {
   void dispatch(std::span<const std::string_view> arguments);
   void count_call(const Command& command, std::uint64_t errors_before);
   void end_request(std::size_t output_before);
+  void lose_request();
   void reject(const Command* command, std::string_view error);
   void count_errors(std::uint64_t before, const Command* command);
   void protocol_error();

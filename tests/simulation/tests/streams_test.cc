@@ -90,7 +90,9 @@ TEST_CASE("simulation: a stream that has grown is as fast as its link, however l
       CAPTURE(delay.count(), more);
       if (!more.empty() || product < 100 * 1024) CHECK(by[1].part >= 0.95);
       CHECK(by[1].part >= by[0].part);
-      if (product < kMebi) CHECK(by[1].windows == "2 of 1024 KiB");  // more are of no use
+      // More are of no use; which of them the stream stops at depends on the device's timing.
+      if (product < kMebi)
+        CHECK((by[1].windows == "2 of 1024 KiB" || by[1].windows == "1 of 1024 KiB"));
     }
   }
   WARN(table);
