@@ -227,12 +227,12 @@ TEST_CASE("event loop: a time-out that is put off again and again does not wake 
   int calls = 0;
   std::vector<ae::TimerId> ids;
   for (int i = 0; i < 100; ++i) {
-    ids.push_back(loop.add_time_event(1ms, [&] { return ++calls, kNoMore; }));
+    ids.push_back(loop.add_time_event(300ms, [&] { return ++calls, kNoMore; }));
   }
   bool over = false;
   turns(loop, 1);
   for (const ae::TimerId id : ids) loop.again(id, 1h);
-  loop.add_time_event(100ms, [&] {
+  loop.add_time_event(500ms, [&] {
     over = true;
     return kNoMore;
   });

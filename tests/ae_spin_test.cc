@@ -37,7 +37,8 @@ TEST_CASE("spin: a loop that never sleeps serves descriptors, timers, posts and 
   CHECK(posted);
   const LoopTimes times = loop.times();
   CHECK(times.slept == 0ns);
-  CHECK(times.spun >= 9ms);
+  CHECK(times.spun > 0ns);
+  CHECK(times.spun + times.busy >= 9ms);
   CHECK(times.spin_hits >= 10);
   CHECK(times.spin_misses == 0);
 }
