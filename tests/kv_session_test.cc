@@ -164,6 +164,25 @@ TEST_CASE("session: a browser's request closes the connection without a reply", 
   }
 }
 
+TEST_CASE("session: a client that speaks TLS is told of, however its bytes are cut",
+          "[kv][hostile]") {
+  const std::string hello("\x16\x03\x01\x02\x00\r\nPING\r\n", 13);
+  for (std::size_t first = 1; first < hello.size(); ++first) {
+    CAPTURE(first);
+    Server server(test_clock);
+    std::string told;
+    server.log = [&](std::string_view line) { told += line; };
+    Session session(server, info());
+    for (std::size_t at = 0, size = first; at < hello.size(); at += size, size = 1) {
+      session.show(std::string_view(hello).substr(at, size));  // as the network part does it
+      if (session.execute() == Progress::kDone) break;
+    }
+    REQUIRE(session.killed());
+    REQUIRE(take(session).empty());
+    REQUIRE(told == "tcp 10.0.0.1:1 speaks TLS; this port is plain: use a tls:// one");
+  }
+}
+
 TEST_CASE("session: log lines are limited", "[kv][hostile]") {
   Server server(test_clock);
   int lines = 0;

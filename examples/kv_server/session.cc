@@ -53,7 +53,7 @@ Session::Session(Server& server, std::function<SessionInfo()> describe)
       id_(server.next_session_id()),
       input_(&server.buffer_bytes, &server.spare_blocks),
       output_(&server.buffer_bytes, &server.spare_blocks),
-      arriving_(server.spare_block),
+      arriving_(server.spare_entry),
       reply_(output_),
       now_us_(server.now_us()),
       created_us_(now_us_),
@@ -321,15 +321,17 @@ void Session::check_query_limit() {
   killed_ = true;
 }
 
-/// The first bytes of a ClientHello: a handshake record, of SSL 3.0 or TLS.
+/// The first bytes of a ClientHello: a handshake record, of SSL 3.0 or TLS. They may come one by
+/// one.
 bool Session::begins_with_tls() const noexcept {
-  const std::string_view input = input_.empty() ? shown_ : input_.view();
-  return bytes_in_ == input.size() && input.starts_with("\x16\x03");
+  if (bytes_in_ != input_.size() + shown_.size()) [[likely]]
+    return false;
+  if (input_.size() == 1) return input_.view()[0] == '\x16' && shown_.starts_with('\x03');
+  return (input_.empty() ? shown_ : input_.view()).starts_with("\x16\x03");
 }
 
-[[gnu::always_inline]] inline  /// There was no memory for one of its arguments.
-    void
-    Session::lose_request() {
+/// There was no memory for one of its arguments.
+[[gnu::noinline]] void Session::lose_request() {
   const std::size_t output_before = output_.size();
   reject(nullptr, "OOM out of memory");
   end_request(output_before);
