@@ -132,7 +132,7 @@ void Connection::close() noexcept {
   on_read_.clear();
   on_write_.clear();
   close_watch_.reset();
-  reserved_ = false;
+  reserved_ = 0;
   if (in_place_ != nullptr && events_wanted() && in_place_->begin_drain()) return;
   closing_ = true;
   if (loop_ == nullptr) {
@@ -319,7 +319,7 @@ void Connection::count_written(std::size_t size) noexcept {
 
 /// Whether write() may ask the transport: what was committed or sent before goes first.
 bool Connection::may_send() noexcept {
-  if (reserved_) {
+  if (reserved_ != 0) {
     errno = EBUSY;
     return false;
   }
@@ -345,7 +345,7 @@ ssize_t Connection::write(const void* buffer, std::size_t size) {
     errno = EINVAL;
     return -1;
   }
-  if ((in_place_ != nullptr || reserved_) && !may_send()) return -1;
+  if ((in_place_ != nullptr || reserved_ != 0) && !may_send()) return -1;
   const iovec vector{const_cast<void*>(buffer), std::min<std::size_t>(size, SSIZE_MAX)};
   return finish_write(do_writev(&vector, 1), vector.iov_len);
 }
@@ -355,7 +355,7 @@ ssize_t Connection::writev(const iovec* vectors, int count) {
   if (!total_of(vectors, count, size)) return -1;
   if (size == 0) return 0;
   if (state_ != State::kConnected) return refuse(ae::kWritable);
-  if ((in_place_ != nullptr || reserved_) && !may_send()) return -1;
+  if ((in_place_ != nullptr || reserved_ != 0) && !may_send()) return -1;
   return finish_write(do_writev(vectors, count), size);
 }
 
@@ -407,7 +407,7 @@ int Connection::shutdown() {
     errno = ENOTCONN;
     return -1;
   }
-  if (reserved_) commit(0);
+  if (reserved_ != 0) commit(0);
   if (in_place_ != nullptr) {
     if (in_place_->shutdown_due()) return 0;
     if (in_place_->waits() && !in_place_->flush()) {
@@ -417,152 +417,6 @@ int Connection::shutdown() {
     if (state_ != State::kConnected) return 0;
   }
   return do_shutdown();
-}
-
-// --- data in place -------------------------------------------------------------------------------
-
-InPlace* Connection::borrow() noexcept {
-  if (in_place_ == nullptr && set_ != nullptr && !given_up_) {
-    try {
-      in_place_ = set_->in_place(*loop_).acquire(*this);
-    } catch (const std::bad_alloc&) {
-    }
-  }
-  if (in_place_ == nullptr) errno = ENOMEM;
-  return in_place_;
-}
-
-View Connection::peek(std::size_t together) {
-  if (together > kTogether) {
-    errno = EMSGSIZE;
-    return {};
-  }
-  together = std::max<std::size_t>(together, 1);
-  if (in_place_ == nullptr || in_place_->unread() == 0) {
-    if (state_ != State::kConnected) {
-      if (refuse(ae::kReadable) == 0) errno = 0;
-      return {};
-    }
-    if (peeks_in_place()) {
-      View view;
-      const ssize_t n = do_peek(together, view);
-      if (n > 0) return view;
-      if (n == 0) errno = 0;
-      if (n == 0 || errno != EMSGSIZE) {
-        const int err = errno;
-        finish_read(n);
-        errno = err;
-        return {};
-      }
-    }
-    if (borrow() == nullptr) return {};
-  }
-  return in_place_->peek(together);
-}
-
-void Connection::consume(std::size_t size) noexcept {
-  if (size == 0) return;
-  if (in_place_ != nullptr && in_place_->unread() != 0)
-    size = in_place_->consume(size);
-  else if (state_ == State::kConnected && peeks_in_place())
-    size = do_consume(size);
-  else
-    size = 0;
-  count_read(size);
-}
-
-std::span<std::byte> Connection::reserve(std::size_t size) {
-  if (size > kTogether) {
-    errno = EMSGSIZE;
-    return {};
-  }
-  if (state_ != State::kConnected) {
-    (void)refuse(ae::kWritable);
-    return {};
-  }
-  if (reserved_) commit(0);
-  size = std::max<std::size_t>(size, 1);
-  std::span<std::byte> room;
-  bool lends = !reserves_in_place();
-  if (!lends && in_place_ != nullptr && in_place_->waits()) {
-    lends = output_blocked_ || !in_place_->flush();
-    if (state_ != State::kConnected) {
-      (void)refuse(ae::kWritable);
-      return {};
-    }
-  }
-  if (!lends) {
-    if (in_place_ != nullptr && !may_send()) return {};
-    room = do_reserve(size);
-    if (room.empty() && state_ == State::kError) write_told_ = true;
-    lends = room.empty() && errno == EOPNOTSUPP;
-  }
-  if (lends) {
-    if (borrow() == nullptr) return {};
-    if (in_place_->shutdown_due()) {
-      errno = EPIPE;
-      return {};
-    }
-    room = in_place_->reserve(size);
-    if (room.empty() && errno == EAGAIN) {
-      (void)in_place_->flush();
-      if (state_ != State::kConnected) {
-        (void)refuse(ae::kWritable);
-        return {};
-      }
-      room = in_place_->reserve(size);
-    }
-    if (room.empty()) in_place_->settle();
-  }
-  if (room.empty() && errno == EAGAIN && counters_ != nullptr) ++counters_->short_writes;
-  reserved_ = !room.empty();
-  return room;
-}
-
-void Connection::commit(std::size_t size) noexcept {
-  if (!std::exchange(reserved_, false)) return;
-  if (in_place_ != nullptr && in_place_->reserving())
-    in_place_->commit(size);
-  else
-    do_commit(size);
-  count_written(size);
-}
-
-ssize_t Connection::send(const Outgoing& bytes) {
-  if (bytes.bytes.data() == nullptr && !bytes.bytes.empty()) {
-    errno = EINVAL;
-    return -1;
-  }
-  if (state_ != State::kConnected) return refuse(ae::kWritable);
-  if (reserved_) {
-    errno = EBUSY;
-    return -1;
-  }
-  if (borrow() == nullptr) return -1;
-  if (in_place_->shutdown_due()) {
-    errno = EPIPE;
-    return -1;
-  }
-  if (!in_place_->send(bytes)) {
-    (void)in_place_->flush();
-    if (state_ != State::kConnected) return refuse(ae::kWritable);
-    if (!in_place_->send(bytes)) {
-      if (counters_ != nullptr) ++counters_->short_writes;
-      errno = EAGAIN;
-      return -1;
-    }
-  }
-  count_written(bytes.bytes.size());
-  return static_cast<ssize_t>(bytes.bytes.size());
-}
-
-ssize_t Connection::do_send(const Outgoing&) {
-  errno = EOPNOTSUPP;
-  return -1;
-}
-
-void Connection::references_done(std::size_t count, std::error_code error) noexcept {
-  if (in_place_ != nullptr && count != 0) in_place_->references_done(count, error);
 }
 
 /// As do_drain(), of what waits here first.
@@ -583,6 +437,10 @@ bool Connection::drain(ae::TimePoint until) noexcept {
 
 void Connection::set_read_handler(Handler handler) {
   if (given_up_) return;
+  if (handler) {
+    do_peek_anything();
+    if (in_place_ != nullptr) in_place_->peek_anything();
+  }
   on_read_.set(std::move(handler));
   tell_transport(on_read_);
   if (in_place_ != nullptr) in_place_->handler_changed();
@@ -656,7 +514,7 @@ bool Connection::rebind(ae::EventLoop& loop) {
   if (&loop == loop_) return true;
   // A running handler is not in its slot: the new loop's thread would race for the slot.
   if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || arrival_ ||
-      reserved_) {
+      reserved_ != 0) {
     errno = EBUSY;
     return false;
   }

@@ -69,11 +69,11 @@ class Connection : public ae::Deferred {
   /// failure) and runs no handler; on a connection that is not connected it does nothing.
   void flush() noexcept;
 
-  // --- data in place, without a copy where the transport can (conn/in_place.h)
-  // --------------------
+  // --- data in place, without a copy where the transport can (conn/in_place.h) -------------------
   /// What read() would give next, where it lies. size 0 with errno 0 at end of stream, EAGAIN:
   /// nothing now, EMSGSIZE: `together` is more than kTogether, else read()'s. Where fewer than
-  /// `together` have come it shows those, and the read handler runs again when there are more.
+  /// `together` have come it shows those, and the read handler runs again when there are more; one
+  /// that is set meanwhile runs for what is there.
   /// The bytes stay until the next consume(), read() or peek() of this connection, close() or
   /// rebind(). Who keeps them long stops the peer.
   View peek(std::size_t together = 1);
@@ -82,7 +82,8 @@ class Connection : public ae::Deferred {
   /// Room for `size` bytes at least, kTogether at most, of what is sent next; empty with errno,
   /// EAGAIN: not now. Until commit() or close() it is the caller's and write() says EBUSY.
   std::span<std::byte> reserve(std::size_t size);
-  /// The first `size` bytes of the room are written, as by write(); 0 gives it back. Never short.
+  /// The first `size` bytes of the room (all, if it is smaller) are written, as by write(); 0 gives
+  /// it back. Never short.
   /// What is committed in one iteration leaves together at its end, or by flush().
   void commit(std::size_t size) noexcept;
   /// As write(), from where the bytes lie: all are taken or, with EAGAIN, none. They stay the
@@ -178,6 +179,8 @@ class Connection : public ae::Deferred {
   virtual bool peeks_in_place() const noexcept { return false; }
   /// As peek(): 1, 0 at end of stream, -1 with errno; EMSGSIZE: so many are there, in pieces.
   virtual ssize_t do_peek(std::size_t /*together*/, View& /*view*/) { return 0; }
+  /// The next read handler need not wait until as many have come as do_peek() was asked for.
+  virtual void do_peek_anything() noexcept {}
   /// Returns how many of them, no more than do_peek() showed.
   virtual std::size_t do_consume(std::size_t /*size*/) noexcept { return 0; }
   /// Whether do_reserve() and do_commit() work, and mean what reserve() and commit() do. Empty with
@@ -327,7 +330,6 @@ class Connection : public ae::Deferred {
   bool given_up_ = false;        // close() was called
   bool closing_ = false;         // and do_close(): nothing that was committed waits any more
   bool output_blocked_ = false;  // committed bytes wait for room
-  bool reserved_ = false;        // between reserve() and commit()
   bool reads_fill_ = false;      // peek() found as much as there was room for
   bool released_ = false;        // the loop's deferred list owns this object
   bool died_ = false;            // failed after it had been connected
@@ -337,6 +339,7 @@ class Connection : public ae::Deferred {
   Failure failure_;
   std::uint64_t id_;
   std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
+  std::size_t reserved_ = 0;  // room that reserve() gave, until commit()
   void* private_data_ = nullptr;
   Quota::Place place_;
   Connection* set_next_ = nullptr;  // links of the loop's ConnectionSet

@@ -78,7 +78,7 @@ View InPlace::peek(std::size_t together) {
       const ssize_t n = connection_->do_read(unread_->data() + unread_->end, room);
       if (n > 0) {
         // Who fills a small chunk has more to say, who does not fill a quarter of it has not.
-        if (static_cast<std::size_t>(n) == room)
+        if (static_cast<std::size_t>(n) == unread_->room())
           connection_->reads_fill_ = true;
         else if (static_cast<std::size_t>(n) < ChunkPool::kSmall / 4)
           connection_->reads_fill_ = false;

@@ -34,6 +34,8 @@ class InPlace {
   View peek(std::size_t together);
   std::size_t consume(std::size_t size) noexcept;
   std::size_t read(void* into, std::size_t size) noexcept;
+  /// The read handler need not wait for as many as peek() was asked for.
+  void peek_anything() noexcept { wanted_ = 1; }
   /// The read handler was set or removed.
   void handler_changed() noexcept { queue_reading(); }
 

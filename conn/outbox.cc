@@ -180,7 +180,7 @@ void InPlace::done(Segment& segment, std::error_code error) noexcept {
   segment.stage = Stage::kDone;
   if (!segment.error) segment.error = error;
   if (segment.chunk == filling_ && filling_ != nullptr && filling_->users == 2 &&
-      !connection_->reserved_) {
+      connection_->reserved_ == 0) {
     unuse(std::exchange(filling_, nullptr));  // nothing waits in it any more
   }
   unuse(std::exchange(segment.chunk, nullptr));

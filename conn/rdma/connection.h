@@ -71,6 +71,7 @@ class RdmaConnection final : public QueuedConnection,
   ssize_t do_writev(const iovec* vectors, int count) override;
   bool peeks_in_place() const noexcept override { return settings_.in_place; }
   ssize_t do_peek(std::size_t together, View& view) override;
+  void do_peek_anything() noexcept override { together_ = 1; }
   std::size_t do_consume(std::size_t size) noexcept override;
   bool reserves_in_place() const noexcept override { return true; }
   std::span<std::byte> do_reserve(std::size_t size) override;

@@ -1,0 +1,97 @@
+#pragma once
+// For the tests of data in place: what a peek shows, and bytes that are sent from where they lie.
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "conn/in_place.h"
+#include "tests/support/catch.h"
+#include "tests/support/testing.h"
+
+namespace in_place_kit {
+
+using conn::Connection;
+using conn::Outgoing;
+using conn::View;
+using testing::Pair;
+
+inline std::string text_of(const View& view) {
+  std::string text;
+  for (const iovec& piece : std::span(view.pieces).first(static_cast<std::size_t>(view.count)))
+    text.append(static_cast<const char*>(piece.iov_base), piece.iov_len);
+  REQUIRE(text.size() == view.size);
+  return text;
+}
+
+/// Runs the loop until a peek shows so many bytes, or that no more come.
+inline View peek_until(testing::Site& site, Connection& connection, std::size_t size) {
+  View view;
+  RUN_UNTIL(site.loop,
+            (view = connection.peek(std::min(size, conn::kTogether)), view.size >= size) ||
+                view.last || (view.size == 0 && errno != EAGAIN));
+  return view;
+}
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+/// Bytes that were sent from where they lie, and what came of it.
+struct Parcel {
+  explicit Parcel(std::string its_text) : text(std::move(its_text)) {}
+  Outgoing outgoing(const conn::Memory* memory = nullptr) {
+    return {bytes_of(text), &Parcel::released, this, memory};
+  }
+  static void released(void* context, std::error_code why) noexcept {
+    auto& parcel = *static_cast<Parcel*>(context);
+    ++parcel.releases;
+    parcel.error = why;
+    if (parcel.then) parcel.then();
+  }
+  std::string text;
+  int releases = 0;
+  std::error_code error;
+  std::function<void()> then;
+};
+
+inline std::string pattern_of(std::uint64_t seed, std::size_t size, std::uint64_t from = 0) {
+  const testing::Pattern pattern(seed);
+  std::string text;
+  while (text.size() < size)
+    text.append(pattern.at(from + text.size()).substr(0, size - text.size()));
+  return text;
+}
+
+inline void put(Connection& connection, std::string_view text) {
+  const std::span<std::byte> room = connection.reserve(text.size());
+  REQUIRE(room.size() >= text.size());
+  std::memcpy(room.data(), text.data(), text.size());
+  connection.commit(text.size());
+}
+
+/// Puts it where there is room at once; what was put.
+inline std::string put_if_room(Connection& connection, const std::string& text) {
+  const std::span<std::byte> room = connection.reserve(text.size());
+  if (room.empty()) return {};
+  std::memcpy(room.data(), text.data(), text.size());
+  connection.commit(text.size());
+  return text;
+}
+
+/// Writes without end until there is no room, and returns what it wrote.
+inline std::string fill(Connection& connection) {
+  std::string sent;
+  const std::string block = pattern_of(77, 32 << 10);
+  for (ssize_t n = 0; (n = connection.write(block.data(), block.size())) > 0;)
+    sent.append(block, 0, static_cast<std::size_t>(n));
+  REQUIRE(errno == EAGAIN);
+  return sent;
+}
+
+}  // namespace in_place_kit
