@@ -13,7 +13,7 @@ constexpr std::size_t kMostSpare = 1 << 20;
 
 }  // namespace
 
-Entry* SpareBlock::take(std::string_view key, std::size_t value_size) {
+Entry* SpareEntry::take(std::string_view key, std::size_t value_size) {
   const std::size_t capacity = full_capacity(key.size(), value_size);
   if (entry_ != nullptr && capacity >= Entry::kCounted) {
     const std::size_t around = sizeof(Entry) + key.size() + Entry::kCountRoom;
@@ -32,7 +32,7 @@ Entry* SpareBlock::take(std::string_view key, std::size_t value_size) {
   return make_entry(key, capacity);
 }
 
-void SpareBlock::put(Entry* entry) noexcept {
+void SpareEntry::put(Entry* entry) noexcept {
   if (entry->counted() && !entry->shared() && entry->block_size() <= kMostSpare)
     std::swap(entry, entry_);
   if (entry != nullptr) drop_entry(entry);

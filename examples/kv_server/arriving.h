@@ -10,12 +10,12 @@
 namespace kv {
 
 /// A block that was in use a moment ago, and fits the next value of that size: one for each loop.
-class SpareBlock {
+class SpareEntry {
  public:
-  SpareBlock() = default;
-  SpareBlock(const SpareBlock&) = delete;
-  SpareBlock& operator=(const SpareBlock&) = delete;
-  ~SpareBlock() {
+  SpareEntry() = default;
+  SpareEntry(const SpareEntry&) = delete;
+  SpareEntry& operator=(const SpareEntry&) = delete;
+  ~SpareEntry() {
     if (entry_ != nullptr) drop_entry(entry_);
   }
   /// A block for that key with room for `value_size` bytes. Throws std::bad_alloc.
@@ -33,7 +33,7 @@ class Arriving {
   static constexpr std::size_t kLeast = 4096;
   static constexpr std::size_t kMost = std::size_t{0xffffffff} - 4096;
 
-  explicit Arriving(SpareBlock& spare) noexcept : spare_(spare) {}
+  explicit Arriving(SpareEntry& spare) noexcept : spare_(spare) {}
   Arriving(const Arriving&) = delete;
   Arriving& operator=(const Arriving&) = delete;
   ~Arriving() { end(); }
@@ -60,7 +60,7 @@ class Arriving {
   void end() noexcept;
 
  private:
-  SpareBlock& spare_;
+  SpareEntry& spare_;
   Entry* block_ = nullptr;
   std::size_t size_ = 0, have_ = 0;
   bool lost_ = false;

@@ -116,7 +116,7 @@ class Server {
   std::map<std::uint64_t, Session*> sessions;
   std::size_t buffer_bytes = 0;  ///< what peers made all sessions hold
   SpareBlocks spare_blocks;      ///< of sessions that went
-  SpareBlock spare_block;
+  SpareEntry spare_entry;
   const Pool::Ptr sent_values{new Pool};
 
   // Set by the network part and by main(); empty ones are skipped.
