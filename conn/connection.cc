@@ -255,6 +255,8 @@ bool Connection::has_write_handler() const noexcept { return static_cast<bool>(o
 
 ssize_t Connection::read(void* buffer, std::size_t size) {
   if (size == 0) return 0;
+  if (in_place_ != nullptr && in_place_->reading_ended()) [[unlikely]]
+    return 0;
   const bool ahead = in_place_ != nullptr && in_place_->unread() != 0;
   if (state_ != State::kConnected && !ahead) return refuse(ae::kReadable);
   if (buffer == nullptr) {
@@ -272,6 +274,7 @@ ssize_t Connection::readv(const iovec* vectors, int count) {
   if (!total_of(vectors, count, size)) return -1;
   if (size == 0) return 0;
   ssize_t n = 0;
+  if (in_place_ != nullptr && in_place_->reading_ended()) return 0;
   if (in_place_ != nullptr && in_place_->unread() != 0) {
     for (int i = 0; i < count && in_place_ != nullptr && in_place_->unread() != 0; ++i)
       if (vectors[i].iov_len != 0)
@@ -419,6 +422,31 @@ int Connection::shutdown() {
   return do_shutdown();
 }
 
+int Connection::shutdown_both() {
+  if (state_ == State::kClosed) return 0;
+  if (state_ != State::kConnected || given_up_) {
+    errno = ENOTCONN;
+    return -1;
+  }
+  if (reserved_ != 0) commit(0);
+  if (in_place_ != nullptr) {
+    in_place_->end_reading();
+    if (in_place_->waits() && !in_place_->flush()) {
+      if (state_ == State::kConnected) in_place_->shut_down_later();
+      return 0;
+    }
+    if (state_ != State::kConnected) return 0;
+  }
+  return do_shutdown_both();
+}
+
+int Connection::do_shutdown_both() {
+  if (do_shutdown() != 0) return -1;
+  if (state_ == State::kConnected) move_to(State::kClosed);
+  if (events_wanted()) handlers_changed();
+  return 0;
+}
+
 /// As do_drain(), of what waits here first.
 bool Connection::drain(ae::TimePoint until) noexcept {
   if (in_place_ != nullptr && in_place_->waits() && !closing_) {
@@ -497,12 +525,16 @@ void Connection::queue_close() noexcept {
 
 // --- moving to another loop ----------------------------------------------------------------------
 
-bool Connection::do_rebind(ae::EventLoop&) {
+bool Connection::do_rebind(ae::EventLoop*) {
   errno = EOPNOTSUPP;
   return false;
 }
 
-bool Connection::rebind(ae::EventLoop& loop) {
+bool Connection::rebind(ae::EventLoop& loop) { return move(&loop); }
+
+bool Connection::leave() { return move(nullptr); }
+
+bool Connection::move(ae::EventLoop* to) {
   if (!type_.capabilities().rebind) {
     errno = EOPNOTSUPP;
     return false;
@@ -511,7 +543,7 @@ bool Connection::rebind(ae::EventLoop& loop) {
     errno = ENOTCONN;
     return false;
   }
-  if (&loop == loop_) return true;
+  if (to == loop_) return true;
   // A running handler is not in its slot: the new loop's thread would race for the slot.
   if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || arrival_ ||
       reserved_ != 0) {
@@ -523,20 +555,21 @@ bool Connection::rebind(ae::EventLoop& loop) {
     return false;
   }
   try {
-    return do_rebind(loop);
+    return do_rebind(to);
   } catch (const std::bad_alloc&) {
     errno = ENOMEM;
     return false;
   }
 }
 
-Connection::Move::Move(Connection& connection, ae::EventLoop& to)
+Connection::Move::Move(Connection& connection, ae::EventLoop* to)
     : connection_(connection), to_(to), arrival_(std::make_shared<Arrival>()) {
   arrival_->leaving.lock();
+  if (to == nullptr) return;
   try {
-    to.post([here = arrival_, &to] {
+    to->post([here = arrival_, to] {
       const std::lock_guard left(here->leaving);
-      if (here->connection != nullptr) here->connection->arrive(to);
+      if (here->connection != nullptr) here->connection->arrive(*to);
     });
   } catch (...) {
     arrival_->leaving.unlock();
@@ -549,9 +582,23 @@ Connection::Move::~Move() { arrival_->leaving.unlock(); }
 void Connection::Move::leave() noexcept {
   connection_.leave_set();
   if (connection_.in_place_ != nullptr) connection_.in_place_->leave_loop();
-  connection_.loop_ = &to_;
+  connection_.loop_ = to_;
   connection_.arrival_ = arrival_;
   arrival_->connection = &connection_;
+}
+
+bool Connection::join(ae::EventLoop& loop) {
+  if (given_up_ || loop_ != nullptr || !arrival_) {
+    errno = EINVAL;
+    return false;
+  }
+  loop_ = &loop;
+  arrive(loop);
+  if (state_ == State::kError) {
+    errno = errno_of(failure_.code);
+    return false;
+  }
+  return do_join(loop);
 }
 
 void Connection::arrive(ae::EventLoop& loop) noexcept {

@@ -22,6 +22,7 @@
 
 #include "ae/event_loop.h"
 #include "ae/handler_slot.h"
+#include "conn/endpoint.h"
 #include "conn/error.h"
 #include "conn/in_place.h"
 #include "conn/quota.h"
@@ -33,7 +34,6 @@ class CloseWatch;
 class ConnectionSet;
 class ConnectionType;
 class InPlace;
-struct Endpoint;
 struct LoopCounters;
 
 class Connection : public ae::Deferred {
@@ -107,6 +107,10 @@ class Connection : public ae::Deferred {
   /// Half-close: the peer gets everything written, then end of stream; reading goes on.
   /// 0, or -1 with errno (EOPNOTSUPP where Capabilities::half_close is false).
   int shutdown();
+  /// Ends both directions, over every transport: the peer gets everything written, then end of
+  /// stream. From now on read() says end of stream, which the read handler is called for; what came
+  /// and was not read, or comes, is dropped. write() says EPIPE. 0, or -1 with errno ENOTCONN.
+  int shutdown_both();
   /// Gives the connection up: no handler runs any more, `this` is gone for the caller (as after
   /// delete). What write() took is still delivered within a bounded linger, which never blocks the
   /// loop; where the loop ends meanwhile, it gets the time of option end-linger. Safe inside any
@@ -115,6 +119,10 @@ class Connection : public ae::Deferred {
 
   // --- blocking, for handshakes and replication-style code ---------------------------------------
   // Handlers do not run meanwhile, and no other connection of the loop loses anything.
+  /// Waits until read() (kReadable) or write() (kWritable) would not say EAGAIN, as poll(2) does:
+  /// also for the end of the stream and for failures, which that call tells. False with errno
+  /// ETIMEDOUT, or ENOTCONN before the connection stands.
+  bool sync_wait(ae::Mask direction, ae::Duration timeout);
   /// Reads exactly `size` bytes. Returns size; fewer at end of stream; -1 with errno. ETIMEDOUT in
   /// state kConnected: the time is over, and what came is lost, as with Redis's syncRead.
   ssize_t sync_read(void* buffer, std::size_t size, ae::Duration timeout);
@@ -133,12 +141,15 @@ class Connection : public ae::Deferred {
   const std::string& last_error() const noexcept { return failure_.text; }
   std::error_code error_code() const noexcept { return failure_.code; }
   const ConnectionType& type() const noexcept { return type_; }
-  /// Null only after the loop was destroyed under the connection.
+  /// Null after the loop was destroyed under the connection, and between leave() and join().
   ae::EventLoop* loop() const noexcept { return loop_; }
   /// A descriptor that belongs to this connection alone, or -1 (rdma: descriptors are the loop's).
   virtual int fd() const noexcept { return -1; }
   virtual std::string local_address() const = 0;  ///< "10.0.0.1:6379"; a path; "" if unknown
   virtual std::string peer_address() const = 0;
+  /// The same in two parts.
+  Address local_host_port() const { return split_address(local_address()); }
+  Address peer_host_port() const { return split_address(peer_address()); }
   /// Whether the peer is on this host; no value if it cannot be known.
   virtual std::optional<bool> is_local() const = 0;
   /// Details of the transport for people (CLIENT INFO, logs): window sizes, queue use, device.
@@ -160,6 +171,13 @@ class Connection : public ae::Deferred {
   /// committed or sent in place waits, ENOMEM: it is where it was then. Where the other loop has no
   /// memory to watch it with, the connection fails there.
   bool rebind(ae::EventLoop& loop);
+  /// rebind() in two steps, for a host that moves state of its own between them and knows no target
+  /// yet: leave() on the old loop's thread, join() on the new one's. leave() fails as rebind()
+  /// does. In between nothing but join() and close() may be called, and close() is as at the loop's
+  /// end: nobody delivers what the transport still holds. join() returns false with errno ENOMEM
+  /// where there is no memory to watch the connection with: it has failed then.
+  bool leave();
+  bool join(ae::EventLoop& loop);
 
   ~Connection() override;
 
@@ -199,6 +217,9 @@ class Connection : public ae::Deferred {
   /// A handler was set or removed (in on_read_, on_write_, barrier_, close_wanted()).
   virtual void handlers_changed() = 0;
   virtual int do_shutdown() = 0;
+  /// As shutdown_both(), where the base has dropped what it had read ahead. The default: the base
+  /// refuses reads after do_shutdown().
+  virtual int do_shutdown_both();
   /// Hands what write() took to the layer below or the device, waiting until `until` at most, and
   /// not at all for a time that is past. True if nothing is left here. Runs no handler.
   virtual bool do_flush(ae::TimePoint /*until*/) noexcept { return true; }
@@ -215,18 +236,24 @@ class Connection : public ae::Deferred {
   virtual const Failure& why_ended() const noexcept { return failure_; }
   /// Begin to go; handlers are cleared. Ends, now or later, in release().
   virtual void do_close() noexcept = 0;
-  /// Waits until read (or write) would not say EAGAIN, or the deadline. Runs no handler.
-  virtual void wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
+  /// Waits until read (or write) would not say EAGAIN, or the deadline. Runs no handler. False: the
+  /// deadline came first.
+  virtual bool wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
   /// The layer above has the peer's word that it sends no more: do_close() need not wait for that.
   virtual void do_expect_no_more() noexcept {}
   /// The loop is being destroyed: free everything that hangs on it, without waiting. Not called
   /// after release().
   virtual void do_abandon() noexcept = 0;
-  virtual bool do_rebind(ae::EventLoop& loop);  ///< may throw std::bad_alloc, having done nothing
+  /// To another loop, or (null) to none until join(). May throw std::bad_alloc, having done
+  /// nothing.
+  virtual bool do_rebind(ae::EventLoop* loop);
+  /// After leave(): for a layer, the connection below joins as well.
+  virtual bool do_join(ae::EventLoop& /*loop*/) { return true; }
   // For layers: the same of the connection below.
-  static void wait_for(Connection& below, ae::Mask direction, ae::TimePoint deadline) {
-    below.wait_for(direction, deadline);
+  static bool wait_for(Connection& below, ae::Mask direction, ae::TimePoint deadline) {
+    return below.wait_for(direction, deadline);
   }
+  static bool rebind(Connection& below, ae::EventLoop* to) { return below.move(to); }
   static bool flush(Connection& below, ae::TimePoint until) noexcept {
     return below.do_flush(until);
   }
@@ -270,13 +297,13 @@ class Connection : public ae::Deferred {
   bool error_unread() const noexcept { return died_ && !read_told_; }
   bool error_unwritten() const noexcept { return died_ && !write_told_; }
   /// For do_rebind(), in two steps. The first needs memory and may throw, and nothing has changed
-  /// then; the connection arrives at the other loop by a post, whose thread calls
-  /// handlers_changed(). After leave() it is no more on the old loop, so the transport takes its
-  /// events off that before. Dropped without leave(), it undoes itself.
+  /// then; the connection arrives at the other loop by a post or by join(), where
+  /// handlers_changed() is called. After leave() it is no more on the old loop, so the transport
+  /// takes its events off that before. Dropped without leave(), it undoes itself.
   struct Arrival;
   class Move {
    public:
-    Move(Connection& connection, ae::EventLoop& to);
+    Move(Connection& connection, ae::EventLoop* to);
     ~Move();
     Move(const Move&) = delete;
     Move& operator=(const Move&) = delete;
@@ -284,7 +311,7 @@ class Connection : public ae::Deferred {
 
    private:
     Connection& connection_;
-    ae::EventLoop& to_;
+    ae::EventLoop* to_;  // null: join() will tell
     std::shared_ptr<Arrival> arrival_;
   };
 
@@ -303,6 +330,7 @@ class Connection : public ae::Deferred {
     Running& operator=(const Running&) = delete;
     std::uint8_t& depth;
   };
+  bool move(ae::EventLoop* to);
   void tell_transport(Slot& changed);
   bool gone() const noexcept { return peer_gone_ || died_ || state_ == State::kClosed; }
   void queue_close() noexcept;

@@ -29,6 +29,10 @@ View Connection::peek(std::size_t together) {
     return {};
   }
   together = std::max<std::size_t>(together, 1);
+  if (in_place_ != nullptr && in_place_->reading_ended()) {
+    errno = 0;
+    return {};
+  }
   if (in_place_ == nullptr || in_place_->unread() == 0) {
     if (state_ != State::kConnected) {
       if (refuse(ae::kReadable) == 0) errno = 0;

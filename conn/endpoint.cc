@@ -205,4 +205,19 @@ std::string host_port(std::string_view host, std::uint16_t port) {
   return out.append(std::to_string(port));
 }
 
+Address split_address(std::string_view text) {
+  const std::size_t colon = text.rfind(':');
+  std::string_view host = text.substr(0, colon);
+  const bool bracketed = host.starts_with('[') && host.ends_with(']');
+  if (colon == std::string_view::npos || text.starts_with('/') ||
+      (!bracketed && host.find(':') != std::string_view::npos))
+    return {std::string(text), 0};
+  std::uint16_t port = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, port);
+  if (error != std::errc() || rest != end) return {std::string(text), 0};
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  return {std::string(host), port};
+}
+
 }  // namespace conn

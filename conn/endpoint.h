@@ -32,4 +32,12 @@ struct Endpoint {
 /// "127.0.0.1:80", "[::1]:80".
 std::string host_port(std::string_view host, std::uint16_t port);
 
+/// What local_address() and peer_address() say, in two parts.
+struct Address {
+  std::string host;        ///< IPv6 without brackets; the path of a Unix socket
+  std::uint16_t port = 0;  ///< 0: a path, or not known
+};
+/// The parts of a text as host_port() makes it; anything else is a host without a port.
+Address split_address(std::string_view text);
+
 }  // namespace conn

@@ -140,10 +140,16 @@ void InPlace::drop_unread() noexcept {
   if (unread_ != nullptr) put(std::exchange(unread_, nullptr));
 }
 
+void InPlace::end_reading() noexcept {
+  reading_ended_ = true;
+  drop_unread();
+  queue_reading();
+}
+
 /// No descriptor says that there are unread bytes here.
 void InPlace::queue_reading() noexcept {
   if (pool_ == nullptr) return;
-  if (connection_->on_read_ && unread_ != nullptr && unread() >= wanted_)
+  if (connection_->on_read_ && (reading_ended_ || (unread_ != nullptr && unread() >= wanted_)))
     pool_->ready().push(reading_);
   else
     reading_.unqueue();
@@ -151,7 +157,8 @@ void InPlace::queue_reading() noexcept {
 
 std::size_t InPlace::run_reading() {
   Connection& connection = *connection_;
-  if (!connection.on_read_ || unread() < wanted_ || connection.given_up_) return 0;
+  if (!connection.on_read_ || (unread() < wanted_ && !reading_ended_) || connection.given_up_)
+    return 0;
   struct Requeue {  // also after a handler that throws
     Connection& connection;
     ~Requeue() {
@@ -172,6 +179,7 @@ void InPlace::settle() noexcept {
   reading_.unqueue();
   sending_.unqueue();
   telling_.unqueue();
+  reading_ended_ = false;  // or the state says so
   connection_->in_place_ = nullptr;
   pool_->release(this);
 }

@@ -59,6 +59,9 @@ class InPlace {
   /// Nothing that waits will be sent.
   void drop(std::error_code error) noexcept;
   void shut_down_later() noexcept { shutdown_due_ = true; }
+  /// shutdown_both() was called: nothing more is read, and the read handler runs for that.
+  void end_reading() noexcept;
+  bool reading_ended() const noexcept { return reading_ended_; }
   bool shutdown_due() const noexcept { return shutdown_due_; }
   /// close() was called: true if it has to wait for output.
   bool begin_drain() noexcept;
@@ -133,6 +136,7 @@ class InPlace {
   std::size_t done_early_ = 0;  // references, before do_send() has returned
   ae::TimerId timer_ = 0;       // of close()
   bool shutdown_due_ = false;
+  bool reading_ended_ = false;
   bool busy_ = false;  // functions of this object are on the stack
   Item<&InPlace::run_reading> reading_{*this};
   Item<&InPlace::run_sending> sending_{*this};

@@ -153,7 +153,8 @@ bool InPlace::flush() {
   if (waits() != connection_->output_blocked_) set_blocked(waits());
   if (!waits() && shutdown_due_) {
     shutdown_due_ = false;
-    if (connection_->state_ == State::kConnected) (void)connection_->do_shutdown();
+    if (connection_->state_ == State::kConnected)
+      (void)(reading_ended_ ? connection_->do_shutdown_both() : connection_->do_shutdown());
   }
   return !waits();
 }
@@ -318,7 +319,7 @@ void InPlace::end(std::error_code error) noexcept {
   tell();
   sending_.unqueue();
   telling_.unqueue();
-  busy_ = shutdown_due_ = false;
+  busy_ = shutdown_due_ = reading_ended_ = false;
   connection_->in_place_ = nullptr;
   connection_->output_blocked_ = false;
   if (pool_ != nullptr)

@@ -10,8 +10,9 @@ bool QueuedConnection::read_due() const {
   if (!on_read_ || on_connect_) return false;
   switch (state()) {
     case State::kConnected:
-    case State::kClosed:
       return readable();
+    case State::kClosed:
+      return true;  // for the end of the stream
     case State::kError:
       return error_unread();  // until a read has told it: no spinning for ever
     default:

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "conn/connection.h"
+#include "conn/in_place_state.h"
 
 namespace conn {
 namespace {
@@ -35,6 +36,26 @@ class Deadline {
 bool would_block(int err) noexcept { return err == EAGAIN || err == EWOULDBLOCK; }
 
 }  // namespace
+
+bool Connection::sync_wait(ae::Mask direction, ae::Duration timeout) {
+  const bool reading = direction == ae::kReadable;
+  if (state_ != State::kConnected) {
+    if (state_ == State::kClosed || state_ == State::kError) return true;
+    errno = ENOTCONN;
+    return false;
+  }
+  if (reading && in_place_ != nullptr && (in_place_->unread() != 0 || in_place_->reading_ended()))
+    return true;
+  Deadline deadline(timeout);
+  bool ready = wait_for(direction, deadline.at());
+  // What was committed or sent in place goes first.
+  while (ready && !reading && in_place_ != nullptr && in_place_->waits()) {
+    (void)in_place_->flush();
+    ready = deadline.wait_again() && wait_for(direction, deadline.at());
+  }
+  if (!ready && state_ == State::kConnected) errno = ETIMEDOUT;
+  return ready || state_ != State::kConnected;
+}
 
 ssize_t Connection::sync_read(void* buffer, std::size_t size, ae::Duration timeout) {
   Deadline deadline(timeout);
@@ -88,7 +109,7 @@ ssize_t Connection::sync_readline(char* buffer, std::size_t size, ae::Duration t
   Deadline deadline(timeout);
   std::size_t length = 0;
   buffer[0] = '\0';
-  // One byte at a time: a connection has no peek, and what follows the line is not ours to take.
+  // One byte at a time: what follows the line is not ours to take.
   while (length + 1 < size) {
     const ssize_t n = read(buffer + length, 1);
     if (n < 0 && would_block(errno)) {

@@ -125,3 +125,19 @@ TEST_CASE("endpoint: IPv6 hosts get brackets beside a port", "[conn][endpoint]")
   REQUIRE(conn::host_port("127.0.0.1", 80) == "127.0.0.1:80");
   REQUIRE(conn::host_port("::1", 80) == "[::1]:80");
 }
+
+TEST_CASE("endpoint: addresses fall into host and port", "[conn][endpoint]") {
+  const auto split = [](std::string_view text) {
+    const conn::Address address = conn::split_address(text);
+    return address.host + " " + std::to_string(address.port);
+  };
+  CHECK(split("10.0.0.1:6379") == "10.0.0.1 6379");
+  CHECK(split("[::1]:80") == "::1 80");
+  CHECK(split("[fe80::1%eth0]:65535") == "fe80::1%eth0 65535");
+  CHECK(split("/run/a:1") == "/run/a:1 0");
+  CHECK(split("::1") == "::1 0");
+  CHECK(split("host") == "host 0");
+  CHECK(split("host:") == "host: 0");
+  CHECK(split("host:65536") == "host:65536 0");
+  CHECK(split("") == " 0");
+}

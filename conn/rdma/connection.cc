@@ -177,15 +177,15 @@ int RdmaConnection::do_shutdown() {
   return -1;
 }
 
-void RdmaConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
+bool RdmaConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   read_left_ = settings_.read_budget;
   read_turn_ = state_->turn();
-  state_->pump(
-      [&] {
-        if (state() != State::kConnected) return true;
-        return direction == ae::kReadable ? readable() : writable();
-      },
-      deadline);
+  const auto ready = [&] {
+    if (state() != State::kConnected) return true;
+    return direction == ae::kReadable ? readable() : writable();
+  };
+  state_->pump(ready, deadline);
+  return ready();
 }
 
 // --- what completed ------------------------------------------------------------------------------
@@ -496,8 +496,7 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
   }
 }
 
-// --- without the loop
-// ------------------------------------------------------------------------------
+// --- without the loop ----------------------------------------------------------------------------
 
 bool RdmaConnection::has_undelivered() const noexcept {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return false;

@@ -79,9 +79,10 @@ class RdmaConnection final : public QueuedConnection,
   bool sends_in_place(const Outgoing& bytes) const noexcept override;
   ssize_t do_send(const Outgoing& bytes) override;
   int do_shutdown() override;
+  int do_shutdown_both() override;
   void do_close() noexcept override;
   bool do_flush(ae::TimePoint until) noexcept override;
-  void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
+  bool wait_for(ae::Mask direction, ae::TimePoint deadline) override;
   bool do_drain(ae::TimePoint until) noexcept override;
   ae::Duration linger() const noexcept override { return settings_.linger; }
   ae::Duration end_linger() const noexcept override;
@@ -225,6 +226,7 @@ class RdmaConnection final : public QueuedConnection,
   /// Stops the queue pair and tells the peer.
   void part() noexcept;
   void say_goodbye() noexcept;
+  void begin_close() noexcept;
   void continue_close() noexcept;
   void tear_down() noexcept;
   void die() noexcept;

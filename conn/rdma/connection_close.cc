@@ -447,12 +447,35 @@ void RdmaConnection::tear_down() noexcept {
 // Unread bytes outlive the windows they came in.
 void RdmaConnection::give_up_unread() noexcept {
   if (left_over_ != nullptr) return;  // they have been
-  const bool keep = phase_ == Phase::kDead && stream_.has_unread() && !closing();
+  const bool keep = phase_ == Phase::kDead && stream_.has_unread() && !closing() &&
+                    state() == State::kConnected;  // not after shutdown_both()
   if (keep) {
     left_over_.reset(new (std::nothrow) std::byte[stream_.unread_bytes()]);
     if (left_over_ == nullptr) pending_failure_ = out_of_memory();  // and the bytes are lost
   }
   stream_.leave_windows(left_over_.get());
+}
+
+// Our protocol has no half-close, so this is the way out that close() takes, with a connection that
+// stays to be asked.
+int RdmaConnection::do_shutdown_both() {
+  drop_kept();
+  pending_failure_ = {};
+  move_to(State::kClosed);
+  if (phase_ == Phase::kOpen) begin_close();
+  update_ready();
+  return 0;
+}
+
+void RdmaConnection::begin_close() noexcept {
+  clear_deadline();
+  if (settings_.linger == ae::Duration::zero()) return begin_disconnect(kFailurePatience);
+  move_phase(Phase::kClosing);
+  close_deadline_ = std::chrono::steady_clock::now() + settings_.linger;
+  if (!set_deadline(settings_.linger, &RdmaConnection::linger_expired))
+    return begin_disconnect(kFailurePatience);
+  state_->want_flush(*this);
+  continue_close();
 }
 
 void RdmaConnection::do_close() noexcept {
@@ -467,14 +490,11 @@ void RdmaConnection::do_close() noexcept {
     case Phase::kAccepting:
       return begin_disconnect(kFailurePatience);
     case Phase::kOpen:
-      if (settings_.linger == ae::Duration::zero()) return begin_disconnect(kFailurePatience);
-      move_phase(Phase::kClosing);
-      close_deadline_ = std::chrono::steady_clock::now() + settings_.linger;
-      if (!set_deadline(settings_.linger, &RdmaConnection::linger_expired))
-        return begin_disconnect(kFailurePatience);
-      state_->want_flush(*this);
-      return continue_close();
-    case Phase::kClosing:
+      return begin_close();
+    case Phase::kClosing:  // after shutdown_both()
+      if (!set_deadline(close_deadline_ - std::chrono::steady_clock::now(),
+                        &RdmaConnection::linger_expired))
+        begin_disconnect(kFailurePatience);
       return;
     case Phase::kDisconnecting:
       if (!set_deadline(kFailurePatience, &RdmaConnection::disconnect_expired)) die();

@@ -185,8 +185,17 @@ ssize_t SocketConnection::failed(int err, const char* what) {
   return -1;
 }
 
-int SocketConnection::do_shutdown() {
-  if (::shutdown(fd_.get(), SHUT_WR) != 0) {
+int SocketConnection::do_shutdown() { return shut_down(SHUT_WR); }
+
+int SocketConnection::do_shutdown_both() {
+  if (shut_down(SHUT_RDWR) != 0) return -1;
+  if (state() == State::kConnected)
+    move_to(State::kClosed);  // though more may come: see do_close()
+  return 0;
+}
+
+int SocketConnection::shut_down(int how) {
+  if (::shutdown(fd_.get(), how) != 0) {
     const int err = errno;
     if (err != ENOTCONN) return -1;
     // The peer's reset came first.
@@ -197,11 +206,13 @@ int SocketConnection::do_shutdown() {
   return 0;
 }
 
-void SocketConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
+bool SocketConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   const short events = direction == ae::kReadable ? POLLIN : POLLOUT;
+  bool ready;
   do {
-    poll_until(fd_.get(), events, deadline);
+    ready = poll_until(fd_.get(), events, deadline);
   } while (take_completions());  // which end a poll(2) as well
+  return ready;
 }
 
 // --- events --------------------------------------------------------------------------------------
@@ -326,7 +337,9 @@ void SocketConnection::do_close() noexcept {
   dial_.reset();
   const bool lent = is_lent();
   stop_watching();
-  const bool stands = fd_ && (state() == State::kConnected || (lent && state() == State::kClosed));
+  const bool stands =
+      fd_ && (state() == State::kConnected ||
+              (state() == State::kClosed && (lent || !read_ended_)));  // after shutdown_both()
   if (is_unix()) {
     close_unix(std::move(fd_));
   } else if (stands && settings_->linger > ae::Duration::zero() &&
@@ -355,7 +368,7 @@ bool SocketConnection::do_drain(ae::TimePoint until) noexcept {
   if (!fd_ || is_unix()) return true;  // a Unix socket's peer has everything
   if (is_lent()) return deliver(fd_.get(), until, ledger());
   // After its end of stream the kernel goes on by itself.
-  if (state() != State::kConnected || read_ended_) return true;
+  if ((state() != State::kConnected && state() != State::kClosed) || read_ended_) return true;
   return deliver(fd_.get(), until);
 }
 
@@ -372,7 +385,7 @@ void SocketConnection::do_abandon() noexcept {
   take_back();
 }
 
-bool SocketConnection::do_rebind(ae::EventLoop& to) {
+bool SocketConnection::do_rebind(ae::EventLoop* to) {
   Move move(*this, to);
   stop_watching();
   move.leave();

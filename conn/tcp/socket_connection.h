@@ -43,14 +43,15 @@ class SocketConnection final : public Connection {
   ssize_t do_send(const Outgoing& bytes) override;
   void handlers_changed() override;
   int do_shutdown() override;
+  int do_shutdown_both() override;
   void do_close() noexcept override;
-  void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
+  bool wait_for(ae::Mask direction, ae::TimePoint deadline) override;
   void do_expect_no_more() noexcept override { peer_done_ = true; }
   bool do_drain(ae::TimePoint until) noexcept override;
   ae::Duration linger() const noexcept override { return settings_->linger; }
   ae::Duration end_linger() const noexcept override;
   void do_abandon() noexcept override;
-  bool do_rebind(ae::EventLoop& loop) override;
+  bool do_rebind(ae::EventLoop* loop) override;
 
  private:
   bool is_unix() const noexcept { return peer_.sin6_family == AF_UNIX; }
@@ -74,6 +75,7 @@ class SocketConnection final : public Connection {
   void announce_error();
   void tell_error();
   ssize_t failed(int err, const char* what);
+  int shut_down(int how);
   ssize_t send_some(const iovec* vectors, int count);
   ssize_t receive_some(const iovec* vectors, int count);
   ssize_t received_nothing(ssize_t n);

@@ -343,25 +343,27 @@ int TlsConnection::do_shutdown() {
   return 0;
 }
 
-void TlsConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
+bool TlsConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   const auto satisfied = [&] {
     const bool flushed = engine_->flush();
     if (direction == ae::kReadable) return !stalled() && engine_->look(true);
     if (engine_->write_needs_read()) (void)engine_->look(true);
     return flushed && !below_full_ && !engine_->write_needs_read();
   };
-  while (!satisfied() && !engine_->failed()) {
+  bool ready;
+  while (!(ready = satisfied()) && !engine_->failed()) {
     const bool last = std::chrono::steady_clock::now() >= deadline;
     const bool reading = direction == ae::kReadable || engine_->write_needs_read();
     wait_below(reading, engine_->unsent() > 0 || below_full_, deadline);
     below_full_ = false;
     if (last) {
-      (void)satisfied();
+      ready = satisfied();
       break;
     }
   }
   watch_below();
   update_ready();
+  return ready || engine_->failed();
 }
 
 /// Until the connection below can do one of what is asked for. The peer may have to get what is
@@ -461,17 +463,19 @@ void TlsConnection::do_abandon() noexcept {
   shared_ = nullptr;
 }
 
-bool TlsConnection::do_rebind(ae::EventLoop& to) {
+bool TlsConnection::do_rebind(ae::EventLoop* to) {
   // Ours arrives before the one below: the handlers of that one, which come along, need us there.
   Move move(*this, to);
   if (engine_) (void)engine_->flush();
-  if (below_ && !below_->rebind(to)) return false;
+  if (below_ && !Connection::rebind(*below_, to)) return false;
   leave_loop();
   detach_list();
   shared_ = nullptr;
   move.leave();
   return true;
 }
+
+bool TlsConnection::do_join(ae::EventLoop& loop) { return !below_ || below_->join(loop); }
 
 // --- facts ---------------------------------------------------------------------------------------
 

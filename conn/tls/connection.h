@@ -48,13 +48,14 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   void handlers_changed() override;
   int do_shutdown() override;
   void do_close() noexcept override;
-  void wait_for(ae::Mask direction, ae::TimePoint deadline) override;
+  bool wait_for(ae::Mask direction, ae::TimePoint deadline) override;
   bool do_flush(ae::TimePoint until) noexcept override;
   bool do_drain(ae::TimePoint until) noexcept override;
   ae::Duration linger() const noexcept override { return settings().linger; }
   ae::Duration end_linger() const noexcept override;
   void do_abandon() noexcept override;
-  bool do_rebind(ae::EventLoop& to) override;
+  bool do_rebind(ae::EventLoop* to) override;
+  bool do_join(ae::EventLoop& loop) override;
 
  private:
   /// Stands in the loop's list of handshakes that can go on.

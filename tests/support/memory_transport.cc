@@ -251,10 +251,11 @@ class MemoryConnection final : public QueuedConnection {
     return true;
   }
   /// Both ends are on this thread: what is delayed can still come, everything else cannot.
-  void wait_for(ae::Mask direction, ae::TimePoint deadline) override {
+  bool wait_for(ae::Mask direction, ae::TimePoint deadline) override {
     if (direction == ae::kReadable && arrival_.queued()) arrive();
-    if (direction == ae::kReadable ? readable() : writable()) return;
+    if (direction == ae::kReadable ? readable() : writable()) return true;
     std::this_thread::sleep_until(deadline);
+    return false;
   }
 
   // --- ends -------------------------------------------------------------------------------------
