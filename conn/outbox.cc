@@ -127,7 +127,10 @@ bool InPlace::flush() {
   const Busy busy(busy_);
   bool blocked = false;
   while (waits() && !blocked) {
-    if (connection_->state_ != State::kConnected) break;  // drop() is coming, or was here
+    if (connection_->state_ != State::kConnected) {  // room that was reserved before it ended
+      drop(connection_->failure_ ? connection_->failure_.code : code_of(EPIPE));
+      break;
+    }
     if (at(next_).stage == Stage::kWaiting) {
       if (at(next_).size == 0)
         done(at(next_++), {});
