@@ -21,7 +21,7 @@ std::int64_t thread_cpu_ns() noexcept {
 
 void IdleTime::ask(const Spin& spin, TimePoint now) noexcept {
   if (!on()) busy_since_ = now;
-  if (spin.mode == Spin::Mode::kNo) drop();
+  drop();  // else the period under way would end as was asked before, or never
   asked_ = spin;
   set_prices();
 }

@@ -84,6 +84,23 @@ TEST_CASE("spin: without it nothing is measured, and it can be taken back", "[ae
   CHECK(loop.times().slept == spinning.slept);
 }
 
+TEST_CASE("spin: asked for something else while it spins, a loop does that at once", "[ae][spin]") {
+  LibevLoop loop;
+  loop.set_spin({.mode = Spin::Mode::kAlways});
+  int looks = 0;
+  loop.add_before_sleep([&] {
+    if (++looks == 10) loop.set_spin({.mode = Spin::Mode::kFixed, .time = 1us});
+  });
+  loop.add_time_event(50ms, [&] {
+    loop.stop();
+    return kNoMore;
+  });
+  loop.run();
+  REQUIRE(looks >= 10);
+  CHECK(loop.times().slept > 0ns);
+  CHECK(loop.times().spin_misses >= 1);
+}
+
 TEST_CASE("spin: a governed loop serves as any other, from several threads", "[ae][spin]") {
   LibevLoop loop;
   loop.set_spin({.mode = GENERATE(Spin::Mode::kAuto, Spin::Mode::kFast)});
