@@ -133,6 +133,7 @@ void Connection::close() noexcept {
   on_write_.clear();
   close_watch_.reset();
   reserved_ = 0;
+  if (abandoned_ && loop_ != nullptr) return;  // inside abandon(), which ends it
   if (in_place_ != nullptr && events_wanted() && in_place_->begin_drain()) return;
   closing_ = true;
   if (loop_ == nullptr) {
@@ -150,15 +151,13 @@ void Connection::release() noexcept {
 
 void Connection::abandon() noexcept {
   if (!released_) do_abandon();
-  if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
+  abandoned_ = true;
   leave_set();
+  if (!released_ && !given_up_)  // before releases run, which may send and close
+    fail({std::make_error_code(std::errc::operation_canceled), "the event loop is gone"});
+  if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   loop_ = nullptr;
-  if (released_) return;
-  if (given_up_) {
-    delete this;  // it was lingering: nobody else has it
-    return;
-  }
-  fail({std::make_error_code(std::errc::operation_canceled), "the event loop is gone"});
+  if (!released_ && given_up_) delete this;  // nobody else has it
 }
 
 // --- states --------------------------------------------------------------------------------------
@@ -390,7 +389,7 @@ ssize_t Connection::refuse(ae::Mask direction) noexcept {
 }
 
 void Connection::flush() noexcept {
-  if (given_up_ || loop_ == nullptr || arrival_) return;
+  if (given_up_ || abandoned_ || loop_ == nullptr || arrival_) return;
   if (in_place_ != nullptr && in_place_->waits()) {
     try {
       (void)in_place_->flush();
@@ -539,7 +538,7 @@ bool Connection::move(ae::EventLoop* to) {
     errno = EOPNOTSUPP;
     return false;
   }
-  if (given_up_ || loop_ == nullptr) {
+  if (given_up_ || abandoned_ || loop_ == nullptr) {
     errno = ENOTCONN;
     return false;
   }

@@ -345,7 +345,9 @@ class Connection : public ae::Deferred {
   bool may_send() noexcept;
   InPlace* borrow() noexcept;
   bool drain(ae::TimePoint until) noexcept;
-  bool events_wanted() const noexcept { return !closing_ && loop_ != nullptr && !arrival_; }
+  bool events_wanted() const noexcept {
+    return !closing_ && !abandoned_ && loop_ != nullptr && !arrival_;
+  }
 
   const ConnectionType& type_;
   ae::EventLoop* loop_;
@@ -360,6 +362,7 @@ class Connection : public ae::Deferred {
   bool output_blocked_ = false;  // committed bytes wait for room
   bool reads_fill_ = false;      // peek() found as much as there was room for
   bool released_ = false;        // the loop's deferred list owns this object
+  bool abandoned_ = false;       // the loop has gone, or is about to
   bool died_ = false;            // failed after it had been connected
   bool peer_gone_ = false;       // its end of stream is known, and may still be unread
   bool read_told_ = false;       // a read() (or write()) has returned the failure

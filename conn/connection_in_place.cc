@@ -19,8 +19,9 @@ InPlace* Connection::borrow() noexcept {
     } catch (const std::bad_alloc&) {
     }
   }
-  if (in_place_ == nullptr) errno = ENOMEM;
-  return in_place_;
+  if (in_place_ != nullptr && set_ != nullptr) return in_place_;
+  errno = ENOMEM;  // or no loop whose memory it could be
+  return nullptr;
 }
 
 View Connection::peek(std::size_t together) {

@@ -40,6 +40,7 @@ void InPlacePool::release(InPlace* state) noexcept {
 
 /// Room behind the unread bytes, so that there can be `together` of them in one piece.
 bool InPlace::make_room(std::size_t together) noexcept {
+  if (pool_ == nullptr) return false;  // between two loops
   if (unread_ == nullptr) {
     unread_ = pool_->chunks().acquire(connection_->reads_fill_ ? ChunkPool::kLarge : together);
     return unread_ != nullptr;
