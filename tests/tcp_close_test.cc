@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <future>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -413,6 +414,59 @@ TEST_CASE("tcp: a loop may go while connections linger, connect and listen", "[t
   accepted->set_read_handler([](Connection&) {});
   listener->pause();
   listener->resume();
+}
+
+TEST_CASE("tcp: a release at the end of the loop can send nothing more, and may close", "[tcp]") {
+  struct Sender {
+    ConnectionPtr connection;
+    bool closes = false;
+    int releases = 0, refused = 0;
+    static void released(void* context, std::error_code) noexcept {
+      auto& self = *static_cast<Sender*>(context);
+      ++self.releases;
+      if (!self.connection) return;
+      if (self.send() < 0) ++self.refused;
+      if (self.closes) self.connection.reset();
+    }
+    ssize_t send() {
+      static const std::string text(100, 'x');
+      return connection->send({std::as_bytes(std::span(text)), &released, this});
+    }
+  };
+  Sender sender;
+  sender.closes = GENERATE(false, true);
+  {
+    Half half({{"end-linger", "0"}, {"send-buffer", "64k"}});
+    fill(*half.server);
+    sender.connection = std::move(half.server);
+    for (int i = 0; i < 2; ++i) REQUIRE(sender.send() == 100);
+    testing::turns(half.loop, 3);
+    REQUIRE(sender.releases == 0);
+  }
+  REQUIRE(sender.releases == 2);
+  if (sender.closes) {
+    REQUIRE(sender.refused == 1);
+    REQUIRE(sender.connection == nullptr);
+  } else {
+    REQUIRE(sender.refused == 2);
+    REQUIRE(sender.connection->state() == State::kError);
+    REQUIRE(sender.connection->last_error() == "the event loop is gone");
+  }
+}
+
+TEST_CASE("tcp: what is committed after the connection has failed does not hold up close()",
+          "[tcp]") {
+  Half half({{"linger", "1h"}});
+  REQUIRE(half.server->reserve(100).size() >= 100);
+  half.client.reset();
+  char byte;
+  RUN_UNTIL(half.loop, half.server->read(&byte, 1) == -1 && errno != EAGAIN);
+  REQUIRE(half.server->state() == State::kError);
+  half.server->commit(100);
+  testing::turns(half.loop, 3);
+  half.server.reset();
+  testing::turns(half.loop, 3);
+  REQUIRE(half.open() == 0);
 }
 
 // --- who does not read ---------------------------------------------------------------------------
