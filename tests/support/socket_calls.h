@@ -1,7 +1,7 @@
 #pragma once
 // What the calling thread's socket calls moved, from where and to where; and what they may be made
-// to do that the kernel does seldom, or not on this machine. tests/tcp_zero_copy_test.cc stands in
-// for them.
+// to do that the kernel does seldom, or not on this machine. The functions that stand in for them
+// are part of every program that this is linked to.
 
 #include <sys/types.h>
 

@@ -1,0 +1,87 @@
+// What TCP copies of bytes that are read and sent in place, and in how many calls.
+
+#include <cerrno>
+#include <cstring>
+
+#include "tests/support/zero_copy_half.h"
+
+using testing::Parcel;
+using testing::SocketCalls;
+
+TEST_CASE("tcp: in place, no byte is copied by us on its way in or out", "[tcp]") {
+  testing::Pair pair({.name = "tcp"});
+  SocketCalls calls;
+  const std::string text(10'000, 't');
+  const std::span<std::byte> room = pair.client->reserve(text.size());
+  const void* const from = room.data();
+  std::memcpy(room.data(), text.data(), text.size());  // the caller's own
+  pair.client->commit(text.size());
+  pair.client->flush();
+  REQUIRE(calls.pieces.size() == 1);
+  REQUIRE(calls.pieces[0].sent);
+  REQUIRE(calls.pieces[0].data == from);
+  REQUIRE(calls.pieces[0].result == 10'000);
+  testing::await_readable(pair.loop, *pair.server);
+  calls.pieces.clear();
+  const conn::View view = pair.server->peek();
+  REQUIRE(view.size == text.size());
+  REQUIRE_FALSE(calls.pieces.empty());
+  REQUIRE_FALSE(calls.pieces[0].sent);
+  REQUIRE(calls.pieces[0].data == view.pieces[0].iov_base);
+  REQUIRE(view.first() == text);
+  pair.server->consume(view.size);
+}
+
+TEST_CASE("tcp: what was committed and what is sent leave in one call, from where they lie",
+          "[tcp]") {
+  testing::Pair pair({.name = "tcp"});
+  SocketCalls calls;
+  Parcel value(1, 0, 40'000);
+  const void* const bytes = value.text.data();
+  const auto put = [&](std::string_view text) {
+    const std::span<std::byte> room = pair.client->reserve(text.size());
+    std::memcpy(room.data(), text.data(), text.size());
+    pair.client->commit(text.size());
+  };
+  put("$40000\r\n");
+  REQUIRE(pair.client->send(value.outgoing()) == 40'000);
+  put("\r\n");
+  pair.client->flush();
+  REQUIRE(calls.calls == 1);
+  REQUIRE(calls.pieces.size() == 3);
+  REQUIRE(calls.pieces[1].data == bytes);
+  REQUIRE(calls.pieces[1].result == 40'010);
+  RUN_UNTIL(pair.loop, value.releases == 1);
+}
+
+TEST_CASE("tcp: readv is one call of as many buffers", "[tcp]") {
+  testing::Pair pair({.name = "tcp"});
+  REQUIRE(pair.client->write("head and body", 13) == 13);
+  testing::await_readable(pair.loop, *pair.server);
+  SocketCalls calls;
+  char head[5], body[20];
+  const iovec vectors[] = {{head, 5}, {nullptr, 0}, {body, 20}};
+  REQUIRE(pair.server->readv(vectors, 3) == 13);
+  REQUIRE(calls.calls == 1);
+  REQUIRE(std::string_view(head, 5) == "head ");
+  REQUIRE(std::string_view(body, 8) == "and body");
+  REQUIRE(pair.server->readv(vectors, 3) == -1);
+  REQUIRE(errno == EAGAIN);
+}
+
+TEST_CASE("tcp: readv takes more pieces than one system call does", "[tcp]") {
+  testing::Pair pair({.name = "tcp"});
+  const Parcel text(1, 0, 3000);
+  testing::send(pair.loop, *pair.client, text.text);
+  testing::turns(pair.loop, 3);
+  std::string got(5000, '\0');
+  std::vector<iovec> pieces;
+  for (char& byte : got) pieces.push_back({&byte, 1});
+  pieces.insert(pieces.begin() + 10, 2000, iovec{nullptr, 0});  // a whole call of empty ones
+  REQUIRE(pair.server->readv(pieces.data(), static_cast<int>(pieces.size())) == 3000);
+  REQUIRE(got.substr(0, 3000) == text.text);
+  pair.client.reset();
+  testing::Collector collector(*pair.server);
+  RUN_UNTIL(pair.loop, collector.over());
+  REQUIRE(pair.server->readv(pieces.data(), static_cast<int>(pieces.size())) == 0);
+}
