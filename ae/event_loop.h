@@ -220,6 +220,16 @@ class EventLoop {
   virtual void set_spin(const Spin& spin) { static_cast<void>(spin); }
   virtual LoopTimes times() const { return {}; }
 
+  // --- outside handlers --------------------------------------------------------------------------
+  /// There is something for the sources' process_pending() or flush(), or to destroy, that no
+  /// descriptor announces: a loop below a host's, which may be about to sleep, wakes for it. Who
+  /// gives a source work calls it, a transport for what is written; programs need not. Costs next
+  /// to nothing inside a handler, on a loop with a run() of its own, and where it was called
+  /// already. Loop thread.
+  void nudge() noexcept {
+    if (host_may_sleep_) on_nudge();
+  }
+
   // --- lifetime ----------------------------------------------------------------------------------
   /// Destroys `object` once no handler is on the stack (at the latest with the loop).
   virtual void destroy_later(std::unique_ptr<Deferred> object) noexcept = 0;
@@ -232,6 +242,16 @@ class EventLoop {
   virtual TimePoint now() const = 0;
   /// True on the loop's thread while a handler, hook or source of this loop is running.
   virtual bool in_handler() const noexcept = 0;
+
+ protected:
+  /// For a loop whose sleep is not its own: nudge() is to reach on_nudge(). Not while it works, and
+  /// not again before it has.
+  void set_host_may_sleep(bool may) noexcept { host_may_sleep_ = may; }
+  bool host_may_sleep() const noexcept { return host_may_sleep_; }
+  virtual void on_nudge() noexcept {}
+
+ private:
+  bool host_may_sleep_ = false;
 };
 
 }  // namespace ae
