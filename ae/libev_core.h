@@ -4,35 +4,22 @@
 
 #include <ev.h>
 
-#include <cstddef>
-#include <exception>
 #include <utility>
 
-#include "ae/event_loop.h"
+#include "ae/loop_core.h"
 
 namespace ae {
 
-class LibevCore {
+class LibevCore : public LoopCore {
  public:
   LibevCore(struct ev_loop* loop_below, bool is_owned) : loop(loop_below), owned(is_owned) {}
-  LibevCore(const LibevCore&) = delete;
-  LibevCore& operator=(const LibevCore&) = delete;
 
   struct ev_loop* const loop;
   const bool owned;
-  Process allowed = kFullIteration;  // what this process_events() may do
-  std::size_t ran = 0;               // handlers that ever ran, and what sources did
-  ev_check tail;                     // runs posts and due timers, after the file handlers
-
-  bool in_handler() const noexcept { return depth_ != 0; }
-  bool allows(Process what) const noexcept { return (allowed & what) != 0; }
-  /// False once a handler threw: the others of this iteration keep their events for the next one.
-  bool may_run(Process what) const noexcept { return !aborting_ && allows(what); }
-  bool aborting() const noexcept { return aborting_; }
-  void begin_iteration() noexcept { aborting_ = false; }
+  ev_check tail;  // runs posts and due timers, after the file handlers
 
   void count_handler() noexcept {
-    ++ran;
+    LoopCore::count_handler();
     come_back();
   }
   /// The tail runs at the end of this iteration.
@@ -44,18 +31,8 @@ class LibevCore {
   /// Runs `body` as a handler. What it throws leaves through run() or take_exception().
   template <class Body>
   void guarded(Body&& body) noexcept {
-    ++depth_;
-    try {
-      body();
-    } catch (...) {
-      if (!error_) error_ = std::current_exception();
-      aborting_ = true;
-      ev_break(loop, EVBREAK_ALL);
-    }
-    --depth_;
+    if (!LoopCore::guarded(std::forward<Body>(body))) ev_break(loop, EVBREAK_ALL);
   }
-  bool has_error() const noexcept { return error_ != nullptr; }
-  std::exception_ptr take_error() noexcept { return std::exchange(error_, nullptr); }
 
   /// Something of ours needs one more iteration: a borrowed loop that runs out of watchers stays
   /// until release().
@@ -84,10 +61,7 @@ class LibevCore {
   }
 
  private:
-  int depth_ = 0;
-  bool aborting_ = false;
   bool held_ = false;
-  std::exception_ptr error_;
 };
 
 }  // namespace ae

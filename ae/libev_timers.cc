@@ -11,52 +11,36 @@ constexpr double kRounding = 20e-9;
 
 }  // namespace
 
-LibevTimers::LibevTimers(LibevCore& core) : core_(core) {
+LibevTimers::LibevTimers(LibevCore& core) : LoopTimers(core), below_(core) {
   ev_init(&timer_, &LibevTimers::on_expiry);
   timer_.data = this;
-}
-
-void LibevTimers::run_due(std::size_t limit) {
-  changed_ = true;
-  // Without a look at the clock where no time can be over.
-  expired_ = queue_.collect(expired_ ? std::chrono::steady_clock::now() : TimePoint::min(), limit);
-  for (; limit != 0 && queue_.has_collected(); --limit) {
-    core_.count_handler();
-    queue_.run_one();
-  }
-}
-
-void LibevTimers::clear() {
-  queue_.clear();
-  changed_ = true;
-  sync();
 }
 
 void LibevTimers::on_expiry(struct ev_loop*, ev_timer* timer, int) {
   LibevTimers& self = *static_cast<LibevTimers*>(timer->data);
   self.expired_ = true;
-  self.core_.queue_tail();
+  self.below_.queue_tail();
 }
 
 void LibevTimers::sync_timer() {
   changed_ = false;
   if (!queue_.has_waiting()) {
     expired_ = false;
-    ev_timer_stop(core_.loop, &timer_);
+    ev_timer_stop(below_.loop, &timer_);
     return;
   }
   if (expired_) return;
   const TimePoint next = queue_.next();
   if (ev_is_active(&timer_) && next == set_for_) return;
-  ev_timer_stop(core_.loop, &timer_);
+  ev_timer_stop(below_.loop, &timer_);
   const TimePoint now = std::chrono::steady_clock::now();
   if (next <= now) {
     expired_ = true;
     return;
   }
-  ev_now_update(core_.loop);
+  ev_now_update(below_.loop);
   ev_timer_set(&timer_, static_cast<double>((next - now).count()) * 1e-9 + kRounding, 0.0);
-  ev_timer_start(core_.loop, &timer_);
+  ev_timer_start(below_.loop, &timer_);
   set_for_ = next;
 }
 

@@ -1,0 +1,58 @@
+#pragma once
+// Private to loops: what the parts of one loop share. What this turn may do, how many handlers ran,
+// and the one way a handler is run.
+
+#include <cstddef>
+#include <exception>
+#include <utility>
+
+#include "ae/event_loop.h"
+
+namespace ae {
+
+class LoopCore {
+ public:
+  LoopCore() = default;
+  LoopCore(const LoopCore&) = delete;
+  LoopCore& operator=(const LoopCore&) = delete;
+
+  Process allowed = kFullIteration;  // what this process_events() may do
+  std::size_t ran = 0;               // handlers that ever ran, and what sources did
+
+  bool in_handler() const noexcept { return depth_ != 0; }
+  bool allows(Process what) const noexcept { return (allowed & what) != 0; }
+  /// False once a handler threw: the others of this iteration keep their events for the next one.
+  bool may_run(Process what) const noexcept { return !aborting_ && allows(what); }
+  bool aborting() const noexcept { return aborting_; }
+  void begin_iteration() noexcept { aborting_ = false; }
+  void count_handler() noexcept { ++ran; }
+
+  /// Runs `body` as a handler. What it throws is kept for take_error(). False if it threw.
+  template <class Body>
+  bool guarded(Body&& body) noexcept {
+    ++depth_;
+    bool ended = true;
+    try {
+      body();
+    } catch (...) {
+      if (!error_) error_ = std::current_exception();
+      aborting_ = true;
+      ended = false;
+    }
+    --depth_;
+    return ended;
+  }
+  void abort_iteration() noexcept { aborting_ = true; }
+  bool has_error() const noexcept { return error_ != nullptr; }
+  std::exception_ptr take_error() noexcept { return std::exchange(error_, nullptr); }
+  void rethrow() {
+    if (has_error()) std::rethrow_exception(take_error());
+  }
+
+ private:
+  int depth_ = 0;
+  bool aborting_ = false;
+  std::exception_ptr error_;
+};
+
+}  // namespace ae
