@@ -1,8 +1,10 @@
 #include "ae/epoll_files.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -19,7 +21,20 @@ std::uint32_t to_epoll(Mask mask) noexcept {
 
 bool is_open(int fd) noexcept { return ::fcntl(fd, F_GETFD) >= 0; }
 
+// A child of fork() that only drops a loop must not take descriptors out of its parent's instance,
+// which is the same one.
+std::atomic<unsigned> forks{0};
+
+unsigned count_forks() {
+  static const int registered = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  static_cast<void>(registered);
+  return forks;
+}
+
 }  // namespace
+
+EpollFiles::EpollFiles(LoopCore& core, const int& epoll)
+    : core_(core), epoll_(epoll), forks_(count_forks()) {}
 
 void EpollFiles::add(int fd, Mask mask, FileHandler handler) {
   const std::uint32_t directions = to_epoll(mask);
@@ -139,6 +154,7 @@ void EpollFiles::forget(File& file) noexcept {
   set_always_ready(file, false);
   if (!std::exchange(file.registered, false)) return;
   file.in_kernel = 0;
+  if (forks_ != forks) return;
   epoll_event unused{};
   (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, file.fd, &unused);  // a closed one has gone by itself
 }
@@ -157,6 +173,7 @@ void EpollFiles::retry() {
 
 // The child has an epoll instance of its own; what it closed meanwhile is found by sync().
 void EpollFiles::after_fork() {
+  forks_ = forks;
   for (const auto& file : files_) {
     if (!file) continue;
     file->registered = false;

@@ -8,7 +8,6 @@
 
 #include <sys/epoll.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -22,7 +21,7 @@ namespace ae {
 class EpollFiles {
  public:
   /// Borrows `epoll`, which is read anew at each use: a child of fork() has one of its own.
-  EpollFiles(LoopCore& core, const int& epoll) : core_(core), epoll_(epoll) {}
+  EpollFiles(LoopCore& core, const int& epoll);
   EpollFiles(const EpollFiles&) = delete;
   EpollFiles& operator=(const EpollFiles&) = delete;
   ~EpollFiles() { clear(); }
@@ -88,6 +87,7 @@ class EpollFiles {
   File* broken_ = nullptr;
   std::size_t always_ready_ = 0;
   bool refused_ = false;
+  unsigned forks_;  // of this process, when the epoll instance was made
 };
 
 }  // namespace ae

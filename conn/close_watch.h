@@ -20,11 +20,8 @@ class CloseWatch final : public ReadyItem {
 /// Those of one loop that are due. Member of its ConnectionSet.
 class DueToClose final : public ReadyList {
  public:
-  explicit DueToClose(ae::EventLoop& loop) : loop_(loop) { loop_.add_source(*this); }
-  ~DueToClose() override { loop_.remove_source(*this); }
-
- private:
-  ae::EventLoop& loop_;
+  explicit DueToClose(ae::EventLoop& loop) : ReadyList(loop) { loop.add_source(*this); }
+  ~DueToClose() override { loop().remove_source(*this); }
 };
 
 }  // namespace conn

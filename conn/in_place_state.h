@@ -166,7 +166,7 @@ class InPlacePool final : public ae::Source {
   static constexpr std::size_t kKept = 64;
   ae::EventLoop& loop_;
   ChunkPool chunks_;
-  ReadyList ready_, sending_;
+  ReadyList ready_{loop_}, sending_{loop_};
   std::vector<std::unique_ptr<InPlace>> idle_;  // has room for kKept from the beginning
 };
 

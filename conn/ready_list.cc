@@ -26,7 +26,9 @@ void ReadyList::unqueue_all(Head& list) noexcept {
 }
 
 void ReadyList::push(ReadyItem& item) noexcept {
-  if (!item.queued()) append(waiting_, item);
+  if (item.queued()) return;
+  append(waiting_, item);
+  loop_.nudge();
 }
 
 std::size_t ReadyList::process_pending() {

@@ -36,10 +36,12 @@ class ReadyItem {
 
 class ReadyList : public ae::Source {
  public:
-  ReadyList() = default;
+  explicit ReadyList(ae::EventLoop& loop) : loop_(loop) {}
   ~ReadyList() override;
-  void push(ReadyItem& item) noexcept;  ///< No-op if it is queued already.
+  /// No-op if it is queued already. Wakes a loop that sleeps below a host's.
+  void push(ReadyItem& item) noexcept;
   bool empty() const noexcept { return waiting_.alone() && turn_.alone(); }
+  ae::EventLoop& loop() const noexcept { return loop_; }
 
   bool has_pending() const override { return !empty(); }
   /// Serves those that stand in the list at entry; who queues itself again waits for the next turn.
@@ -54,6 +56,7 @@ class ReadyList : public ae::Source {
   static void append(Head& list, ReadyItem& item) noexcept;
   static void unqueue_all(Head& list) noexcept;
 
+  ae::EventLoop& loop_;
   Head waiting_;  // for the next turn
   Head turn_;     // what is left of this turn; not empty outside it only after a handler threw
 };

@@ -76,7 +76,7 @@ struct Taker {
 // --- connections ---------------------------------------------------------------------------------
 
 TEST_CASE("adopt: a socket gets the options of the type", "[conn][tcp]") {
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   const conn::Registry registry = conn::all_transports();
   conn::ConnectionType& tcp = registry.require("tcp");
   const RawSocket listening = RawSocket::listening();
@@ -106,7 +106,7 @@ TEST_CASE("adopt: a socket gets the options of the type", "[conn][tcp]") {
 }
 
 TEST_CASE("adopt: a socket that listens is refused, with what takes it", "[conn][tcp]") {
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   const conn::Registry registry = conn::all_transports();
   const RawSocket listening = RawSocket::listening();
   CHECK(says(refusal([&] { return registry.require("tcp").adopt(loop, listening.fd()); }),
@@ -117,7 +117,7 @@ TEST_CASE("adopt: a socket that listens is refused, with what takes it", "[conn]
 // --- listeners -----------------------------------------------------------------------------------
 
 TEST_CASE("adopt_listener: a listening socket becomes a listener that owns it", "[conn][tcp]") {
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   const conn::Registry registry = conn::all_transports();
   conn::ConnectionType& tcp = registry.require("tcp");
   tcp.configure({{"keepalive", "60s"}});
@@ -154,7 +154,7 @@ TEST_CASE("adopt_listener: a listening socket becomes a listener that owns it", 
 }
 
 TEST_CASE("adopt_listener: who else holds the socket listens on", "[conn][tcp]") {
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   const conn::Registry registry = conn::all_transports();
   const RawSocket master = RawSocket::listening();
   Taker one, two;
@@ -173,7 +173,7 @@ TEST_CASE("adopt_listener: who else holds the socket listens on", "[conn][tcp]")
 }
 
 TEST_CASE("adopt_listener: max-connections holds for it as well", "[conn][tcp][limits]") {
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   const conn::Registry registry = conn::all_transports();
   Taker taker;
   const conn::ListenerPtr listener = registry.require("tcp").adopt_listener(
@@ -189,7 +189,7 @@ TEST_CASE("adopt_listener: max-connections holds for it as well", "[conn][tcp][l
 TEST_CASE("adopt_listener: a Unix socket's file stays when listening ends", "[conn][unix]") {
   const testing::TempFolder folder;
   const std::string path = folder.path() + "/handed-down";
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   const conn::Registry registry = conn::all_transports();
   Taker taker;
   conn::ListenerPtr listener =
@@ -206,7 +206,7 @@ TEST_CASE("adopt_listener: a Unix socket's file stays when listening ends", "[co
 
 TEST_CASE("adopt_listener: what does not listen, or is of another kind, stays the caller's",
           "[conn][tcp][unix]") {
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   const conn::Registry registry = conn::all_transports();
   const auto take = [&](const char* type, int fd, const Options& options = {}) {
     const std::string why = refusal([&] {
@@ -260,7 +260,7 @@ TEST_CASE("adopt_listener: TLS listens on a Unix socket", "[conn][tls][unix]") {
   const testing::TempFolder folder;
   const std::string path = folder.path() + "/handed-down";
   const conn::Registry registry = testing::test_registry();
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   Taker taker;
   const conn::ListenerPtr listener =
       registry.require("tls+unix").adopt_listener(loop, unix_listening(path), taker.handler());

@@ -12,6 +12,7 @@
 #include "tests/support/loop_kit.h"
 
 using namespace loop_kit;
+using ae::LibevLoop;
 
 namespace {
 

@@ -14,7 +14,7 @@
 #endif
 
 #if AECONN_COUNTS
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 
 #include <ev.h>
 #include <fcntl.h>
@@ -128,7 +128,7 @@ extern "C" int fcntl(int fd, int what, ...) {
 using namespace loop_kit;
 
 TEST_CASE("event loop: events that fire allocate nothing", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   s.send();
   std::size_t calls = 0;
@@ -161,7 +161,7 @@ TEST_CASE("event loop: events that fire allocate nothing", "[ae]") {
 }
 
 TEST_CASE("event loop: taking back interest and asking for it again allocates nothing", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   loop.add_file_event(s.near, kReadable, [](int, Mask) {});
   turns(loop, 2);
@@ -177,7 +177,7 @@ TEST_CASE("event loop: taking back interest and asking for it again allocates no
 
 TEST_CASE("event loop: timers that come, move and go allocate nothing once there were as many",
           "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::vector<ae::TimerId> ids(1000);
   int calls = 0;
   const auto play = [&] {
@@ -198,7 +198,7 @@ TEST_CASE("event loop: timers that come, move and go allocate nothing once there
 
 TEST_CASE("event loop: a timer that finds no memory is not there, all others are",
           "[ae][hostile]") {
-  LibevLoop loop;
+  AnyLoop loop;
   int calls = 0;
   int added = 0;
   bool failed = false;
@@ -223,7 +223,7 @@ TEST_CASE("event loop: a timer that finds no memory is not there, all others are
 }
 
 TEST_CASE("event loop: a time-out that is put off again and again does not wake it", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   int calls = 0;
   std::vector<ae::TimerId> ids;
   for (int i = 0; i < 100; ++i) {
@@ -243,7 +243,7 @@ TEST_CASE("event loop: a time-out that is put off again and again does not wake 
 }
 
 TEST_CASE("event loop: nobody looks whether a descriptor is open that is trusted to be", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   turns(loop, 1);
   const auto looks = [&](Mask read, Mask write) {
@@ -270,7 +270,7 @@ TEST_CASE("event loop: nobody looks whether a descriptor is open that is trusted
 TEST_CASE("event loop: an iteration costs the same with one idle connection and with a thousand",
           "[ae]") {
   const auto cost = [](std::size_t idle) {
-    LibevLoop loop;
+    AnyLoop loop;
     Sockets busy;
     busy.send();
     loop.add_file_event(busy.near, kReadable, [](int, Mask) {});
@@ -297,7 +297,7 @@ TEST_CASE("event loop: an iteration costs the same with one idle connection and 
 
 TEST_CASE("event loop: interest that comes and goes within an iteration costs no system call",
           "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   loop.add_file_event(s.near, kReadable, [](int, Mask) {});
   turns(loop, 2);
@@ -314,7 +314,7 @@ TEST_CASE("event loop: interest that comes and goes within an iteration costs no
 }
 
 TEST_CASE("event loop: an idle loop does nothing", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   TestSource source(nullptr);
   loop.add_source(source);
@@ -336,7 +336,7 @@ TEST_CASE("event loop: without descriptors it throws and leaves nothing behind",
   (no_epoll ? g_kernel.fail_epoll_with : g_kernel.fail_eventfd_with) = EMFILE;
   int error = 0;
   try {
-    LibevLoop loop;
+    AnyLoop loop;
   } catch (const std::system_error& caught) {
     error = caught.code().value();
   }
@@ -347,7 +347,7 @@ TEST_CASE("event loop: without descriptors it throws and leaves nothing behind",
 
 TEST_CASE("event loop: a descriptor that the kernel has no room for is tried again, not lost",
           "[ae][hostile]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   s.send();
   int calls = 0;

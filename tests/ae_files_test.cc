@@ -1,6 +1,6 @@
 // The loop as event_loop.h describes it: file events.
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 
 #include <ev.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@ using namespace loop_kit;
 
 TEST_CASE("event loop: a file handler is called again in each iteration while its file is ready",
           "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   int calls = 0;
   int fd_seen = -1;
@@ -53,7 +53,7 @@ TEST_CASE("event loop: a file handler is called again in each iteration while it
 
 TEST_CASE("event loop: adding one direction leaves the other alone, and so does removing it",
           "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   std::string calls;
   loop.add_file_event(s.near, kReadable, [&](int, Mask) { calls += 'r'; });
@@ -81,7 +81,7 @@ TEST_CASE("event loop: adding one direction leaves the other alone, and so does 
 }
 
 TEST_CASE("event loop: one handler may serve both directions", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   std::string calls;
   loop.add_file_event(s.near, kReadable | kWritable,
@@ -92,7 +92,7 @@ TEST_CASE("event loop: one handler may serve both directions", "[ae]") {
 }
 
 TEST_CASE("event loop: a barrier runs the write handler before the read handler", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   std::string calls;
   s.send();
@@ -134,7 +134,7 @@ TEST_CASE("event loop: a barrier runs the write handler before the read handler"
 }
 
 TEST_CASE("event loop: a mistake in add_file_event throws and changes nothing", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   const auto handler = [](int, Mask) {};
   CHECK_THROWS_AS(loop.add_file_event(-1, kReadable, handler), ae::LoopError);
@@ -147,7 +147,7 @@ TEST_CASE("event loop: a mistake in add_file_event throws and changes nothing", 
 
 TEST_CASE("event loop: the handler of a closed descriptor is told once, and then it has no events",
           "[ae][hostile]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::optional<Sockets> s(std::in_place);
   int calls = 0;
   int error = 0;
@@ -173,7 +173,7 @@ TEST_CASE("event loop: the handler of a closed descriptor is told once, and then
 }
 
 TEST_CASE("event loop: a regular file is always ready", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   const int fd = ::open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
   REQUIRE(fd >= 0);
   int calls = 0;
@@ -186,7 +186,7 @@ TEST_CASE("event loop: a regular file is always ready", "[ae]") {
 }
 
 TEST_CASE("event loop: end of stream and reset are readable", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   bool ended = false;
   loop.add_file_event(s.near, kReadable, [&](int fd, Mask) {
@@ -199,7 +199,7 @@ TEST_CASE("event loop: end of stream and reset are readable", "[ae]") {
 }
 
 TEST_CASE("event loop: a handler may remove its own events and close its file", "[ae][lifetime]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   s.send();
   std::string calls;
@@ -216,7 +216,7 @@ TEST_CASE("event loop: a handler may remove its own events and close its file", 
 
 TEST_CASE("event loop: what a handler owns lives until it returns, even if it removes itself",
           "[ae][lifetime]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   s.send();
   const auto owned = std::make_shared<int>(7);
@@ -233,7 +233,7 @@ TEST_CASE("event loop: what a handler owns lives until it returns, even if it re
 }
 
 TEST_CASE("event loop: a handler that replaces itself is used from the next call on", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   s.send();
   std::string calls;
@@ -247,7 +247,7 @@ TEST_CASE("event loop: a handler that replaces itself is used from the next call
 
 TEST_CASE("event loop: a handler that another one removes does not run, though it was due",
           "[ae][lifetime]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets a;
   Sockets b;
   a.send();
@@ -267,7 +267,7 @@ TEST_CASE("event loop: a handler that another one removes does not run, though i
 
 TEST_CASE("event loop: an event does not reach the new owner of a descriptor that was closed",
           "[ae][lifetime]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets a;
   Sockets b;
   a.send();
@@ -303,7 +303,7 @@ TEST_CASE("event loop: the second event does not survive the first handler closi
   const bool barrier = GENERATE(false, true);
   const Mask first = barrier ? kWritable | kBarrier : kReadable;
   const Mask second = barrier ? kReadable : kWritable;
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   Sockets other;
   s.send();
@@ -327,7 +327,7 @@ TEST_CASE("event loop: the second event does not survive the first handler closi
 }
 
 TEST_CASE("event loop: interest that changes in every iteration starves nobody", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets a;
   Sockets b;
   std::array<int, 2> calls{};
@@ -351,7 +351,7 @@ TEST_CASE("event loop: interest that changes in every iteration starves nobody",
 
 TEST_CASE("event loop: one busy file and a thousand quiet ones are each served once an iteration",
           "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets busy;
   std::vector<std::unique_ptr<Sockets>> quiet;
   std::size_t heard = 0;

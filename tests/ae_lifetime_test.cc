@@ -1,6 +1,6 @@
 // The loop as event_loop.h describes it: lifetimes, limits, fork.
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 
 #include <ev.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@ using namespace loop_kit;
 // --- lifetime ------------------------------------------------------------------------------------
 
 TEST_CASE("event loop: a deferred object dies when no handler is on the stack", "[ae][lifetime]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   s.send();
   std::string journal;
@@ -54,7 +54,7 @@ TEST_CASE("event loop: a deferred object dies when no handler is on the stack", 
 
 TEST_CASE("event loop: it does not sleep on objects that hooks and sources deferred",
           "[ae][lifetime]") {
-  LibevLoop loop;
+  AnyLoop loop;
   bool dead = false;
   bool done = false;
   loop.add_before_sleep([&] {
@@ -68,7 +68,7 @@ TEST_CASE("event loop: it does not sleep on objects that hooks and sources defer
 
 TEST_CASE("event loop: what hooks defer goes before the sleep, without a turn of its own",
           "[ae][lifetime]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::string journal;
   int turns = 0;
   loop.add_after_sleep([&] { ++turns; });
@@ -98,8 +98,8 @@ TEST_CASE("event loop: with it die loop locals, newest first, and everything def
   std::string journal;
   const int key_a = 0;
   const int key_b = 0;
-  std::optional<LibevLoop> owner(std::in_place);
-  LibevLoop* const loop = &*owner;  // also while it dies, when the optional is empty already
+  std::optional<AnyLoop> owner(std::in_place);
+  AnyLoop* const loop = &*owner;  // also while it dies, when the optional is empty already
   Sockets s;
   TestSource source(nullptr);
   auto& a = loop->local(&key_a);
@@ -131,8 +131,8 @@ TEST_CASE("event loop: with it die loop locals, newest first, and everything def
 
 TEST_CASE("event loop: it may die with events, timers and hooks whose handlers own things",
           "[ae][lifetime]") {
-  std::optional<LibevLoop> owner(std::in_place);
-  LibevLoop* const loop = &*owner;  // also while it dies, when the optional is empty already
+  std::optional<AnyLoop> owner(std::in_place);
+  AnyLoop* const loop = &*owner;  // also while it dies, when the optional is empty already
   Sockets s;
   // Each, as it dies, takes back its own registration and defers an object.
   struct Owner {
@@ -174,7 +174,7 @@ TEST_CASE("event loop: it may die with events, timers and hooks whose handlers o
 }
 
 TEST_CASE("event loop: now() stands still inside an iteration and never goes back", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::vector<ae::TimePoint> seen;
   loop.add_time_event(0ms, [&]() -> ae::Duration {
     const auto first = loop.now();
@@ -193,7 +193,7 @@ TEST_CASE("event loop: now() stands still inside an iteration and never goes bac
 }
 
 TEST_CASE("event loop: a handler's now() is of after the sleep, whoever asked before it", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   ae::TimePoint before;
   ae::TimePoint after;
   loop.add_before_sleep([&] { before = loop.now(); });
@@ -206,7 +206,7 @@ TEST_CASE("event loop: a handler's now() is of after the sleep, whoever asked be
 
 TEST_CASE("event loop: in_handler() is true in handlers, hooks and sources, and nowhere else",
           "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   s.send();
   int inside = 0;
@@ -228,8 +228,9 @@ TEST_CASE("event loop: in_handler() is true in handlers, hooks and sources, and 
 // --- limits and faults ---------------------------------------------------------------------------
 
 TEST_CASE("event loop: libev's environment variables do not reach it", "[ae][hostile]") {
+  if (testing::chosen_loop() != testing::LoopKind::kLibev) return;
   ::setenv("LIBEV_FLAGS", "1", 1);  // select
-  LibevLoop loop;
+  AnyLoop loop;
   ::unsetenv("LIBEV_FLAGS");
   CHECK(ev_backend(loop.native()) == (ev_recommended_backends() & EVBACKEND_EPOLL));
 }
@@ -251,7 +252,7 @@ std::size_t watched_descriptors(pid_t process) {
 
 TEST_CASE("event loop: after fork() the child has a loop of its own, and the parent its old one",
           "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   Sockets kept;
   int reads = 0;
@@ -281,8 +282,8 @@ TEST_CASE("event loop: after fork() the child has a loop of its own, and the par
       fine = runs_until(loop, [&] { return reads == 10 && posted == 1; }) &&
              watched_descriptors(::getppid()) == of_parent && of_parent != 0;
     } else {
-      loop.~LibevLoop();
-      new (&loop) LibevLoop();
+      loop.~AnyLoop();
+      new (&loop) AnyLoop();
       loop.add_file_event(kept.near, kReadable, [&](int, Mask) { loop.stop(); });
       write_byte(kept.far);
       loop.run();
@@ -301,7 +302,7 @@ TEST_CASE("event loop: after fork() the child has a loop of its own, and the par
 
 TEST_CASE("event loop: a descriptor that the child closed after fork() does no harm there",
           "[ae][hostile]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   loop.add_file_event(s.near, kReadable | GENERATE(ae::kNone, ae::kTrusted), [](int, Mask) {});
   turns(loop, 1);

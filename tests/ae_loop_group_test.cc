@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 #include "ae/loop_group.h"
 #include "tests/support/catch.h"
 
@@ -105,7 +105,7 @@ TEST_CASE("loop group: a loop that cannot be made ends those that were", "[ae][g
   };
   const auto make = [&](std::size_t index) -> std::unique_ptr<ae::EventLoop> {
     if (index == 2) throw std::runtime_error("no third loop");
-    auto loop = std::make_unique<ae::LibevLoop>();
+    auto loop = std::make_unique<testing::AnyLoop>();
     loop->local(&live) = std::make_unique<Counted>(live);
     return loop;
   };
@@ -187,7 +187,7 @@ TEST_CASE("loop group: signals are for the program's other threads", "[ae][group
 
 TEST_CASE("loop list: loops that the host runs", "[ae][group]") {
   CHECK_THROWS_AS(ae::LoopList({}), ae::LoopError);
-  ae::LibevLoop one, two;
+  testing::AnyLoop one, two;
   ae::LoopList list({&one, &two});
   std::thread first([&] { one.run(); });
   std::thread second([&] { two.run(); });

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"
 
@@ -47,7 +47,7 @@ void join(std::vector<std::thread>& threads) {
 }  // namespace
 
 TEST_CASE("post: a posted function runs on the loop's thread, and wakes the loop for it", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::thread::id ran_on;
   std::thread other;
   std::atomic<bool> asleep{false};
@@ -68,7 +68,7 @@ TEST_CASE("post: a posted function runs on the loop's thread, and wakes the loop
 }
 
 TEST_CASE("post: no wake-up is lost, whenever the post comes", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::atomic<int> done{0};
   // Ping-pong: each post is made when the loop is anywhere between the last one and its sleep.
   constexpr int kRounds = 20'000;
@@ -85,7 +85,7 @@ TEST_CASE("post: no wake-up is lost, whenever the post comes", "[ae]") {
 }
 
 TEST_CASE("post: a million from four threads run once each, in the order of each thread", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Ledger ledger;
   constexpr std::uint32_t kEach = 250'000;
   auto threads = start_threads([&](std::size_t thread) {
@@ -108,7 +108,7 @@ TEST_CASE("post: a million from four threads run once each, in the order of each
 }
 
 TEST_CASE("post: what a posted function posts runs in the next iteration", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::string journal;
   loop.post([&] {
     journal += 'a';
@@ -126,7 +126,7 @@ TEST_CASE("post: what a posted function posts runs in the next iteration", "[ae]
 }
 
 TEST_CASE("post: a flood of posts leaves room for files and timers", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   s.send();
   int since_read = 0;
@@ -149,7 +149,7 @@ TEST_CASE("post: a flood of posts leaves room for files and timers", "[ae]") {
 }
 
 TEST_CASE("post: posts that come while a part of older ones is left are not forgotten", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   int ran = 0;
   for (int i = 0; i < 1500; ++i) loop.post([&] { ++ran; });
   loop.process_events(kFullIteration);
@@ -162,7 +162,7 @@ TEST_CASE("post: posts that come while a part of older ones is left are not forg
 }
 
 TEST_CASE("post: a post runs whatever the flags of process_events() say", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   int ran = 0;
   for (const ae::Process flags :
        {kDontWait, kFileEvents | kDontWait, kTimeEvents | kDontWait, kFileEvents | kTimeEvents}) {
@@ -173,7 +173,7 @@ TEST_CASE("post: a post runs whatever the flags of process_events() say", "[ae]"
 }
 
 TEST_CASE("post: an empty function is no function", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   loop.post(nullptr);
   CHECK(loop.poster().post(nullptr));
   turns(loop, 2);
@@ -184,7 +184,7 @@ TEST_CASE("post: a poster without a loop refuses", "[ae]") {
   CHECK_FALSE(ae::Poster().post([&] { ran = true; }));
   ae::Poster poster;
   {
-    LibevLoop loop;
+    AnyLoop loop;
     poster = loop.poster();
     CHECK(poster.post([] {}));
   }
@@ -199,7 +199,7 @@ TEST_CASE("post: what was accepted before the loop dies runs once, while it dies
   bool accepted = true;
   ae::Poster poster;
   {
-    LibevLoop loop;
+    AnyLoop loop;
     poster = loop.poster();
     for (int i = 0; i < 5000; ++i) loop.post([&] { ++ran; });
     loop.process_events(kPoll);  // a part of them
@@ -218,7 +218,7 @@ TEST_CASE("post: a loop that dies under posting threads keeps each promise and n
   for (int round = 0; round < 30; ++round) {
     Ledger ledger;
     std::array<std::uint32_t, kThreads> accepted{};
-    std::optional<LibevLoop> loop(std::in_place);
+    std::optional<AnyLoop> loop(std::in_place);
     const ae::Poster poster = loop->poster();
     std::atomic<bool> over{false};
     auto threads = start_threads([&](std::size_t thread) {
@@ -238,7 +238,7 @@ TEST_CASE("post: a loop that dies under posting threads keeps each promise and n
 }
 
 TEST_CASE("post: posts during stop() and between two runs are kept", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Ledger ledger;
   constexpr std::uint32_t kEach = 5000;
   auto threads = start_threads([&](std::size_t thread) {
@@ -255,7 +255,7 @@ TEST_CASE("post: posts during stop() and between two runs are kept", "[ae]") {
 }
 
 TEST_CASE("post: a spinning loop sees the posts of other threads", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   TestSource source(nullptr);
   source.budget = 1h;  // a spin that nothing else ends
   std::atomic<bool> spinning{false};
@@ -276,7 +276,7 @@ TEST_CASE("post: what a posted function owns dies on the loop's thread", "[ae][l
     std::thread::id* died_on;
     ~Owned() { *died_on = std::this_thread::get_id(); }
   };
-  LibevLoop loop;
+  AnyLoop loop;
   std::thread::id died_on;
   std::thread other([&] {
     auto owned = std::make_shared<Owned>(Owned{&died_on});
@@ -288,13 +288,13 @@ TEST_CASE("post: what a posted function owns dies on the loop's thread", "[ae][l
 }
 
 TEST_CASE("post: two loops on two threads may post to each other", "[ae]") {
-  LibevLoop here;
-  std::atomic<ae::LibevLoop*> there{nullptr};
+  AnyLoop here;
+  std::atomic<testing::AnyLoop*> there{nullptr};
   int balls = 0;
   constexpr int kBalls = 5000;
   std::function<void()> serve;
   std::thread other([&] {
-    LibevLoop loop;
+    AnyLoop loop;
     there = &loop;
     here.post([&] { serve(); });
     loop.run();

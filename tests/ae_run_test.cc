@@ -1,6 +1,6 @@
 // The loop as event_loop.h describes it: running, stopping, exceptions.
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 
 #include <ev.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@ using namespace loop_kit;
 // --- running -------------------------------------------------------------------------------------
 
 TEST_CASE("event loop: run() goes on until stop(), with nothing to wait for too", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   int timers = 0;
   loop.add_time_event(1ms, [&] {
     ++timers;
@@ -47,7 +47,7 @@ TEST_CASE("event loop: run() goes on until stop(), with nothing to wait for too"
 }
 
 TEST_CASE("event loop: stop() before run() ends that run() at once, and only that", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   int calls = 0;
   loop.add_time_event(0ms, [&] {
     ++calls;
@@ -67,7 +67,7 @@ TEST_CASE("event loop: stop() before run() ends that run() at once, and only tha
 
 TEST_CASE("event loop: stop() before any run() does not keep process_events() from waiting",
           "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   loop.add_file_event(s.near, kReadable, [](int fd, Mask) { take_byte(fd); });
   std::thread sender;
@@ -80,7 +80,7 @@ TEST_CASE("event loop: stop() before any run() does not keep process_events() fr
 }
 
 TEST_CASE("event loop: stop() lets the iteration end, with the flush of what was written", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::string journal;
   TestSource source(&journal);
   loop.add_source(source);
@@ -121,7 +121,7 @@ TEST_CASE("event loop: stop() lets the iteration end, with the flush of what was
 }
 
 TEST_CASE("event loop: running it from inside a handler is refused", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   int refused = 0;
   const auto try_it = [&] {
     try {
@@ -154,7 +154,7 @@ TEST_CASE("event loop: running it from inside a handler is refused", "[ae]") {
 }
 
 TEST_CASE("event loop: process_events() does only what its flags say", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   s.send();
   std::string journal;
@@ -186,7 +186,7 @@ TEST_CASE("event loop: process_events() does only what its flags say", "[ae]") {
 
 TEST_CASE("event loop: timers that are due do not keep it awake when only files are asked for",
           "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   bool fired = false;
   loop.add_file_event(s.near, kReadable, [](int fd, Mask) { take_byte(fd); });
@@ -207,7 +207,7 @@ TEST_CASE("event loop: timers that are due do not keep it awake when only files 
 
 TEST_CASE("event loop: process_events() counts file, time and posted handlers and sources' work",
           "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   s.send();
   TestSource source(nullptr);
@@ -224,7 +224,7 @@ TEST_CASE("event loop: process_events() counts file, time and posted handlers an
 TEST_CASE("event loop: what a handler throws leaves through run(), and the loop stays usable",
           "[ae]") {
   const bool by_run = GENERATE(true, false);
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   TestSource source(nullptr);
   bool armed = true;  // throw once
@@ -279,7 +279,7 @@ TEST_CASE("event loop: what a handler throws leaves through run(), and the loop 
 
 TEST_CASE("event loop: when a handler throws, the others of its iteration run in the next one",
           "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets a;
   Sockets b;
   a.send();
@@ -304,7 +304,7 @@ TEST_CASE("event loop: when a handler throws, the others of its iteration run in
 }
 
 TEST_CASE("event loop: a post or a timer that throws is gone, the ones behind it are not", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::string calls;
   loop.post([&] {
     calls += 'a';

@@ -1,6 +1,6 @@
 // The loop as event_loop.h describes it: hooks and sources.
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 
 #include <ev.h>
 #include <fcntl.h>
@@ -50,7 +50,7 @@ TEST_CASE("hook list: it says whether it had what is removed", "[ae]") {
 }
 
 TEST_CASE("event loop: an iteration has the order that the header says", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::string journal;
   Sockets s;
   s.send();
@@ -71,7 +71,7 @@ TEST_CASE("event loop: an iteration has the order that the header says", "[ae]")
 }
 
 TEST_CASE("event loop: hooks may remove themselves, others, and add new ones", "[ae][lifetime]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::string journal;
   ae::HookId first = 0;
   ae::HookId second = 0;
@@ -102,7 +102,7 @@ TEST_CASE("event loop: hooks may remove themselves, others, and add new ones", "
 // --- sources -------------------------------------------------------------------------------------
 
 TEST_CASE("event loop: it does not sleep while a source has pending work", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::string journal;
   TestSource source(&journal);
   source.pending = 3;
@@ -126,7 +126,7 @@ TEST_CASE("event loop: it does not sleep while a source has pending work", "[ae]
 
 TEST_CASE("event loop: sources are served in an iteration that does not wait, but not armed",
           "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::string journal;
   TestSource source(&journal);
   loop.add_source(source);
@@ -137,7 +137,7 @@ TEST_CASE("event loop: sources are served in an iteration that does not wait, bu
 }
 
 TEST_CASE("event loop: a source that arms and finds work vetoes the sleep", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::string journal;
   TestSource source(&journal);
   source.vetoes = 2;
@@ -149,7 +149,7 @@ TEST_CASE("event loop: a source that arms and finds work vetoes the sleep", "[ae
 
 TEST_CASE("event loop: what a source finds while it arms is served before descriptors are asked",
           "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   TestSource source(nullptr);
   loop.add_source(source);
   // Each turn of the source finds more while it arms; a descriptor is readable all the time.
@@ -175,7 +175,7 @@ TEST_CASE("event loop: what a source finds while it arms is served before descri
 }
 
 TEST_CASE("event loop: what comes up while sources are armed vetoes the sleep", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   TestSource source(nullptr);
   TestSource late(nullptr, 'l');
   loop.add_source(source);
@@ -197,7 +197,7 @@ TEST_CASE("event loop: what comes up while sources are armed vetoes the sleep", 
 }
 
 TEST_CASE("event loop: sources may come and go inside each of their functions", "[ae][lifetime]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::string journal;
   TestSource first(&journal, '1');
   auto second = std::make_unique<TestSource>(&journal, '2');
@@ -235,7 +235,7 @@ TEST_CASE("event loop: sources may come and go inside each of their functions", 
 }
 
 TEST_CASE("event loop: it spins for the budget before it arms, and work ends the spin", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   std::string journal;
   TestSource source(&journal);
   loop.add_source(source);
@@ -288,7 +288,7 @@ TEST_CASE("event loop: it spins for the budget before it arms, and work ends the
 }
 
 TEST_CASE("event loop: a spin holds back no timer, no descriptor and no hook", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   TestSource source(nullptr);
   source.budget = 1h;
   loop.add_source(source);
@@ -336,7 +336,7 @@ TEST_CASE("event loop: a spin holds back no timer, no descriptor and no hook", "
 }
 
 TEST_CASE("event loop: a spin ends with its budget, whatever it looked at meanwhile", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   TestSource source(nullptr);
   source.budget = 3ms;
   loop.add_source(source);
@@ -353,7 +353,7 @@ TEST_CASE("event loop: a spin ends with its budget, whatever it looked at meanwh
 }
 
 TEST_CASE("event loop: one iteration does not sleep after it has served a source", "[ae]") {
-  LibevLoop loop;
+  AnyLoop loop;
   TestSource source(nullptr);
   loop.add_source(source);
   bool slept = false;

@@ -16,7 +16,7 @@ using ae::Spin;
 
 TEST_CASE("spin: a loop that never sleeps serves descriptors, timers, posts and stop()",
           "[ae][spin]") {
-  LibevLoop loop;
+  AnyLoop loop;
   loop.set_spin({.mode = Spin::Mode::kAlways});
   Sockets s;
   int reads = 0, timers = 0;
@@ -44,7 +44,7 @@ TEST_CASE("spin: a loop that never sleeps serves descriptors, timers, posts and 
 }
 
 TEST_CASE("spin: after its time a loop sleeps, and knows how it spent it", "[ae][spin]") {
-  LibevLoop loop;
+  AnyLoop loop;
   loop.set_spin({.mode = Spin::Mode::kFixed, .time = 1ms});
   int left = 5;
   loop.add_time_event(20ms, [&]() -> ae::Duration {
@@ -62,7 +62,7 @@ TEST_CASE("spin: after its time a loop sleeps, and knows how it spent it", "[ae]
 }
 
 TEST_CASE("spin: without it nothing is measured, and it can be taken back", "[ae][spin]") {
-  LibevLoop loop;
+  AnyLoop loop;
   Sockets s;
   loop.add_file_event(s.near, kReadable, [&](int fd, Mask) { take_byte(fd); });
   const auto serve = [&] {
@@ -102,7 +102,7 @@ TEST_CASE("spin: asked for something else while it spins, a loop does that at on
 }
 
 TEST_CASE("spin: a governed loop serves as any other, from several threads", "[ae][spin]") {
-  LibevLoop loop;
+  AnyLoop loop;
   loop.set_spin({.mode = GENERATE(Spin::Mode::kAuto, Spin::Mode::kFast)});
   std::atomic<int> ran = 0;
   std::thread poster([poster = loop.poster(), &ran, &loop] {

@@ -391,7 +391,7 @@ TEST_CASE("connection: it moves to another loop exactly where the type says so",
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
     ae::EventLoop* const home = pair.server->loop();
-    ae::LibevLoop other;
+    testing::AnyLoop other;
     if (!pair.type.capabilities().rebind) {
       errno = 0;
       REQUIRE_FALSE(pair.server->rebind(other));
@@ -449,7 +449,7 @@ TEST_CASE("type: two loops on two threads share it", "[conformance]") {
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < answers.size(); ++i) {
       threads.emplace_back([&, i] {  // no REQUIRE here: Catch is not made for threads
-        ae::LibevLoop loop;
+        testing::AnyLoop loop;
         testing::EchoServer echo;
         const conn::ListenerPtr listener = site.type.listen(loop, addresses[i], echo.handler());
         const ConnectionPtr client = site.type.create(loop);

@@ -27,13 +27,13 @@ constexpr std::size_t kFits = 30'000;
 struct Ends : Site {
   explicit Ends(const testing::Transport& its_transport, const char* end_linger = nullptr)
       : Site(its_transport), together(its_transport.name.ends_with("memory")) {
-    if (!together) near_loop = std::make_unique<ae::LibevLoop>();
+    if (!together) near_loop = std::make_unique<testing::AnyLoop>();
     listener = listen([this](ConnectionPtr next) { far.push_back(std::move(next)); });
     to = testing::address_of(*listener);
     if (end_linger != nullptr) to.options.set("end-linger", end_linger);
     near = connected();
   }
-  ae::LibevLoop& here() { return together ? loop : *near_loop; }
+  testing::AnyLoop& here() { return together ? loop : *near_loop; }
 
   ConnectionPtr connected() {
     const std::size_t before = far.size();
@@ -57,7 +57,7 @@ struct Ends : Site {
     const auto late = std::chrono::steady_clock::now() + testing::patience();
     while (!condition()) {
       REQUIRE(std::chrono::steady_clock::now() < late);
-      for (ae::LibevLoop* each : {&here(), &loop}) {
+      for (testing::AnyLoop* each : {&here(), &loop}) {
         const ae::TimerId timer = each->add_time_event(1ms, [] { return ae::kNoMore; });
         each->process_events(ae::kFullIteration);
         each->remove_time_event(timer);
@@ -66,7 +66,7 @@ struct Ends : Site {
   }
 
   const bool together;
-  std::unique_ptr<ae::LibevLoop> near_loop;
+  std::unique_ptr<testing::AnyLoop> near_loop;
   std::vector<ConnectionPtr> far;
   conn::ListenerPtr listener;
   conn::Endpoint to;
@@ -258,7 +258,7 @@ TEST_CASE("loop: more than any buffer holds is delivered to a peer that reads", 
     if (!transport.reaches_far || !transport.threads) return;
     Sink sink(transport);
     Site site(transport);
-    auto loop = std::make_unique<ae::LibevLoop>();
+    auto loop = std::make_unique<testing::AnyLoop>();
     conn::Endpoint to = sink.address;
     to.options.set("linger", "60s");
     to.options.set("end-linger", "60s");

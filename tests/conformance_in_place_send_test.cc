@@ -318,7 +318,7 @@ TEST_CASE("in place: unread bytes come along to another loop, unsent ones are wa
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
     if (!pair.type.capabilities().rebind) return;
-    ae::LibevLoop other;
+    testing::AnyLoop other;
     std::string got;
     pair.server->set_read_handler([&](Connection& connection) {
       if (!other.in_handler()) return connection.set_read_handler(nullptr);

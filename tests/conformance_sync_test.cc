@@ -297,7 +297,7 @@ TEST_CASE("connect_blocking: a listener that does not answer costs the time-out,
   FOR_EVERY_TRANSPORT(transport) {
     if (!transport.reaches_far) return;
     Site site(transport);
-    ae::LibevLoop stopped;  // its listener answers nobody; only a kernel's backlog does
+    testing::AnyLoop stopped;  // its listener answers nobody; only a kernel's backlog does
     conn::Endpoint at = site.fresh();
     at.options.set("backlog", "1");
     const conn::ListenerPtr listener = site.type.listen(stopped, at, [](ConnectionPtr) {});

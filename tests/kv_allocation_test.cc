@@ -21,7 +21,7 @@ namespace {
 
 void serve(const std::string& url, const LoopThread::Run& run) {
   const conn::Registry registry = conn::all_transports();
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   kv::Server server;
   kv::NetworkServer network(loop, registry, server);
   network.listen(url);

@@ -363,10 +363,10 @@ TEST_CASE("listener group: the loop that takes the port over knows what the firs
 
 TEST_CASE("listener group: a handler that throws loses no arrival but its own", "[group]") {
   Site site({.name = "tcp"});
-  ae::LibevLoop workers[2];
+  testing::AnyLoop workers[2];
   std::atomic<bool> over{false};
   std::atomic<int> thrown{0}, accepted{0};
-  const auto work = [&](ae::LibevLoop& loop) {
+  const auto work = [&](testing::AnyLoop& loop) {
     while (!over) {
       try {
         loop.run();

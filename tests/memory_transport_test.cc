@@ -26,7 +26,7 @@ struct MemoryPair {
 
   MemoryType type;
   const conn::Endpoint name = conn::Endpoint::parse("memory://pair");
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   ConnectionPtr server;
   conn::ListenerPtr listener =
       type.listen(loop, name, [this](ConnectionPtr accepted) { server = std::move(accepted); });
@@ -106,7 +106,7 @@ std::string talk(std::uint64_t seed) {
                       .write_error = rate(0.002),
                       .reset = rate(0.002)};
   MemoryType type(Config{.seed = seed, .faults = faults, .pipe_size = 1 + random() % 100'000});
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   std::vector<Conversation> all(10);
   std::size_t arrived = 0, refused = 0;
   const auto name = conn::Endpoint::parse("memory://talk");

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 #include "conn/transports/transports.h"
 #include "examples/conn_perf/load.h"
 #include "examples/conn_perf/plot.h"
@@ -25,7 +25,7 @@ namespace {
 
 struct Kit {
   conn::Registry registry = conn::all_transports();
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   perf::ClientShared shared{loop, registry};
 
   perf::Plan plan(const std::string& url, Mode mode = Mode::kRequestResponse) {

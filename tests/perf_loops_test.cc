@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 #include "ae/loop_group.h"
 #include "conn/transports/transports.h"
 #include "examples/conn_perf/control.h"
@@ -30,7 +30,7 @@ namespace {
 struct Kit {
   explicit Kit(std::size_t count = 3) : loops(home, registry, count) {}
   conn::Registry registry = conn::all_transports();
-  ae::LibevLoop home;
+  testing::AnyLoop home;
   perf::ClientLoops loops;
 
   perf::Plan plan(const std::string& url, Mode mode = Mode::kRequestResponse) {

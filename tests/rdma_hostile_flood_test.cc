@@ -81,7 +81,7 @@ std::vector<Flood> floods() {
 TEST_CASE("rdma hostile: what a flooder does", "[.]") {
   const Flood flood = floods().at(std::stoul(std::getenv("AECONN_FLOOD_KIND")));
   const conn::Endpoint to = conn::Endpoint::parse(std::getenv("AECONN_FLOOD_URL"));
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   RawNet net(loop);
   std::vector<std::unique_ptr<RawPeer>> peers(flood.at_once);
   // It leaves the processor to its victims between its blows: they share a machine.

@@ -2,7 +2,7 @@
 
 #include "conn/registry.h"
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 #include "conn/error.h"
 #include "conn/tcp/tcp_type.h"
 #include "conn/tcp/unix_type.h"
@@ -50,7 +50,7 @@ TEST_CASE("registry: an unavailable transport says why", "[conn][registry]") {
 TEST_CASE("registry: listen, create and connect follow the scheme", "[conn][registry]") {
   Registry registry;
   registry.add(std::make_unique<conn::tcp::TcpType>());
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   conn::ListenerPtr listener = registry.listen(loop, "tcp://127.0.0.1:0", [](auto) {});
   const conn::Endpoint where = listener->endpoints().front();
   REQUIRE(registry.create(loop, where)->type().name() == "tcp");
@@ -67,7 +67,7 @@ TEST_CASE("registry: listen, create and connect follow the scheme", "[conn][regi
 TEST_CASE("registry: mistakes in a URL throw", "[conn][registry]") {
   Registry registry;
   registry.add(std::make_unique<conn::tcp::TcpType>());
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   const auto accept = [](conn::ConnectionPtr) {};
   REQUIRE_THROWS_WITH(registry.listen(loop, "nonsense", accept), Contains("not a URL"));
   REQUIRE_THROWS_WITH(registry.listen(loop, "quic://h:1", accept), Contains("no transport quic"));

@@ -94,7 +94,7 @@ TEST_CASE("resolver: answers come from the loop, never before the call returns",
           "[conn][resolver]") {
   const std::string host = GENERATE("127.0.0.1", "localhost", "no-such-host.invalid", "*");
   CAPTURE(host);
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   bool answered = false;
   Resolved result;
   const auto resolution = conn::resolve_async(loop, host, 80, [&](Resolved r) {
@@ -109,7 +109,7 @@ TEST_CASE("resolver: answers come from the loop, never before the call returns",
 
 TEST_CASE("resolver: the callback may drop its own resolution", "[conn][resolver]") {
   const std::string host = GENERATE("127.0.0.1", "localhost");
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   std::unique_ptr<conn::Resolution> resolution;
   bool answered = false;
   resolution = conn::resolve_async(loop, host, 80, [&](Resolved) {
@@ -120,7 +120,7 @@ TEST_CASE("resolver: the callback may drop its own resolution", "[conn][resolver
 }
 
 TEST_CASE("resolver: a dropped resolution calls nobody", "[conn][resolver]") {
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   int calls = 0;
   for (int i = 0; i < 50; ++i) {
     for (const char* host : {"127.0.0.1", "localhost"}) {
@@ -137,7 +137,7 @@ TEST_CASE("resolver: a dropped resolution calls nobody", "[conn][resolver]") {
 }
 
 TEST_CASE("resolver: more names than threads are all answered", "[conn][resolver]") {
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   std::vector<std::unique_ptr<conn::Resolution>> lookups;
   int answers = 0;
   for (int i = 0; i < 100; ++i) {
@@ -151,7 +151,7 @@ TEST_CASE("resolver: several loops look names up at once", "[conn][resolver]") {
   std::atomic<int> answers{0};
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&answers] {
-      ae::LibevLoop loop;
+      testing::AnyLoop loop;
       std::vector<std::unique_ptr<conn::Resolution>> lookups;
       int mine = 0;
       for (int i = 0; i < 20; ++i) {
@@ -168,7 +168,7 @@ TEST_CASE("resolver: several loops look names up at once", "[conn][resolver]") {
 TEST_CASE("resolver: a loop may go while lookups run for it", "[conn][resolver]") {
   for (int i = 0; i < 20; ++i) {
     int calls = 0;
-    auto loop = std::make_unique<ae::LibevLoop>();
+    auto loop = std::make_unique<testing::AnyLoop>();
     auto lookup = conn::resolve_async(*loop, "localhost", 80, [&](Resolved) { ++calls; });
     lookup.reset();
     loop.reset();
@@ -186,7 +186,7 @@ TEST_CASE("resolver: a loop may go while lookups run for it", "[conn][resolver]"
 #ifndef NO_THREADS_AFTER_FORK  // ThreadSanitizer ends a child that starts a thread
 TEST_CASE("resolver: a forked child can look names up", "[conn][resolver]") {
   {  // so that the parent has threads, or had
-    ae::LibevLoop loop;
+    testing::AnyLoop loop;
     bool done = false;
     const auto lookup = conn::resolve_async(loop, "localhost", 80, [&](Resolved) { done = true; });
     RUN_UNTIL(loop, done);
@@ -196,7 +196,7 @@ TEST_CASE("resolver: a forked child can look names up", "[conn][resolver]") {
   if (child == 0) {
     alarm(20);
     bool done = false;
-    ae::LibevLoop loop;
+    testing::AnyLoop loop;
     const auto lookup = conn::resolve_async(loop, "localhost", 80, [&](Resolved) { done = true; });
     while (!done) loop.process_events(ae::kFullIteration);
     _exit(0);

@@ -218,7 +218,7 @@ TEST_CASE("tcp: descriptors 0, 1 and 2 are as good as others", "[tcp]") {
   if (child == 0) {
     alarm(20);
     conn::Registry registry = testing::test_registry();
-    ae::LibevLoop loop;
+    testing::AnyLoop loop;
     for (int fd = 0; fd < 3; ++fd) ::close(fd);
     const conn::ConnectionType& type = registry.require("tcp");
     ConnectionPtr server;

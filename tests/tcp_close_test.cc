@@ -384,7 +384,7 @@ TEST_CASE("tcp: a loop may go while connections linger, connect and listen", "[t
   conn::ListenerPtr listener;
   RawSocket client;
   {
-    ae::LibevLoop loop;
+    testing::AnyLoop loop;
     listener = type.listen(loop, conn::Endpoint::parse("tcp://127.0.0.1:0"),
                            [&](ConnectionPtr c) { accepted = std::move(c); });
     client = RawSocket::connect(testing::address_of(*listener));

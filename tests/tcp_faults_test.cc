@@ -44,7 +44,7 @@ extern "C" __attribute__((weak)) int accept4(int fd, sockaddr* address, socklen_
 
 TEST_CASE("tcp: errors that accept() tells of one arrival do not stop the next", "[tcp][hostile]") {
   conn::tcp::TcpType tcp;
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   std::vector<ConnectionPtr> accepted;
   const conn::ListenerPtr listener =
       tcp.listen(loop, conn::Endpoint::parse("tcp://127.0.0.1:0"),
@@ -77,7 +77,7 @@ TEST_CASE("tcp: with user-timeout a peer whose window stays shut ends the connec
           "[tcp][hostile]") {
   conn::tcp::TcpType tcp;
   tcp.configure({{"user-timeout", "500ms"}, {"send-buffer", "16k"}});
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   const RawSocket listening = RawSocket::listening();
   ConnectionPtr client = tcp.create(loop);
   client->connect(listening.endpoint(), {});
@@ -120,7 +120,7 @@ TEST_CASE("tcp: a peer whose network is gone is noticed by keepalive", "[tcp][ho
     try {
       conn::tcp::TcpType tcp;
       tcp.configure({{"keepalive", "1s"}});
-      ae::LibevLoop loop;
+      testing::AnyLoop loop;
       ConnectionPtr server;
       const conn::ListenerPtr listener =
           tcp.listen(loop, conn::Endpoint::parse("tcp://127.0.0.1:0"),

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 #include "conn/transports/transports.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
@@ -192,7 +192,7 @@ TEST_CASE("the end is the end, whatever errno was", "[conn][tcp]") {
 
 TEST_CASE("rebind: a connection goes on on another loop, with its handlers", "[conn][tcp]") {
   Pair pair(kTcp);
-  ae::LibevLoop other;
+  testing::AnyLoop other;
   std::string got;
   pair.server->set_read_handler([&](Connection& c) {
     char buffer[64];
@@ -218,7 +218,7 @@ TEST_CASE("rebind: a connection may be closed, or its loop destroyed, before it 
           "[conn][tcp]") {
   Pair pair(kTcp);
   {
-    ae::LibevLoop other;
+    testing::AnyLoop other;
     REQUIRE(pair.server->rebind(other));
     REQUIRE_FALSE(pair.server->rebind(pair.loop));  // still on its way
     REQUIRE(errno == EBUSY);
@@ -232,7 +232,7 @@ TEST_CASE("rebind: a connection may be closed, or its loop destroyed, before it 
 
 TEST_CASE("rebind: not while it connects, nor inside its own handler", "[conn][tcp]") {
   Pair pair(kTcp);
-  ae::LibevLoop other;
+  testing::AnyLoop other;
   const ConnectionPtr connecting =
       pair.connect(testing::address_of(*pair.listener), [](Connection&) {});
   REQUIRE_FALSE(connecting->rebind(other));
@@ -250,14 +250,14 @@ TEST_CASE("rebind: not while it connects, nor inside its own handler", "[conn][t
 
 TEST_CASE("rebind: accepted here, served on another thread", "[conn][tcp]") {
   testing::Site site(kTcp);
-  std::promise<ae::LibevLoop*> started;
+  std::promise<testing::AnyLoop*> started;
   testing::EchoServer echo;
   std::thread worker([&] {
-    ae::LibevLoop loop;
+    testing::AnyLoop loop;
     started.set_value(&loop);
     loop.run();
   });
-  ae::LibevLoop* const loop = started.get_future().get();
+  testing::AnyLoop* const loop = started.get_future().get();
   const ae::Poster poster = loop->poster();
   std::vector<ConnectionPtr> served;  // of the worker
   const auto listener = site.listen([&](ConnectionPtr c) {
@@ -293,7 +293,7 @@ TEST_CASE("rebind: accepted here, served on another thread", "[conn][tcp]") {
 // --- descriptors of the host's -------------------------------------------------------------------
 
 TEST_CASE("adopt: a connected socket becomes a connection that owns it", "[conn][tcp][unix]") {
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   const conn::Registry registry = conn::all_transports();
   int fds[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
@@ -314,7 +314,7 @@ TEST_CASE("adopt: a connected socket becomes a connection that owns it", "[conn]
 
 TEST_CASE("adopt: what is not a connected socket of the family is refused and stays the caller's",
           "[conn][tcp][unix]") {
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   const conn::Registry registry = conn::all_transports();
   int fds[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);

@@ -16,7 +16,7 @@ using testing::RawSocket;
 using namespace std::chrono_literals;
 
 TEST_CASE("tcp: arrivals during a pause wait without work, and all begin after it", "[tcp]") {
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   const conn::tcp::TcpType tcp;
   std::vector<ConnectionPtr> accepted;
   const conn::ReceiverPtr receiver =

@@ -60,10 +60,10 @@ TEST_CASE("tls: accepted here, served on another thread", "[tls]") {
   std::atomic<bool> stop{false};
   std::atomic<int> served{0};
   ae::Poster to_worker;
-  std::atomic<ae::LibevLoop*> worker_loop{nullptr};
+  std::atomic<testing::AnyLoop*> worker_loop{nullptr};
   std::vector<ConnectionPtr> at_worker;  // the worker's
   std::thread worker([&] {
-    ae::LibevLoop loop;
+    testing::AnyLoop loop;
     to_worker = loop.poster();
     worker_loop = &loop;
     const ae::TimerId watch = loop.add_time_event(0s, [&] {
@@ -126,7 +126,7 @@ TEST_CASE("tls: sync_read gets the answer to what sync_write took, though it was
       });
   std::string problem = "none";
   testing::run_aside(site.loop, [&] {
-    ae::LibevLoop own;
+    testing::AnyLoop own;
     const ConnectionPtr far = site.client.create(own);
     if (!far->connect_blocking(testing::address_of(*listener), 10s)) {
       problem = "connect: " + far->last_error();
@@ -211,7 +211,7 @@ TEST_CASE("tls: wrap() refuses options that nobody has", "[tls]") {
 TEST_CASE("tls: a fresh connection moves to another loop as a socket's does", "[tls]") {
   TlsSite site;
   const ConnectionPtr fresh = site.client.create(site.loop);
-  ae::LibevLoop other;
+  testing::AnyLoop other;
   REQUIRE(fresh->rebind(other));
   REQUIRE(fresh->loop() == &other);
 }

@@ -424,7 +424,7 @@ TEST_CASE("tls: the loop may end while handshakes run", "[tls][handshake]") {
   RawSocket silent;
   bool called = false;
   {
-    ae::LibevLoop loop;
+    testing::AnyLoop loop;
     listener = tls.listen(loop, conn::Endpoint::parse("tls://127.0.0.1:0"), [](ConnectionPtr) {});
     silent = RawSocket::connect(testing::address_of(*listener));
     conn::Endpoint to = mute.endpoint();

@@ -212,7 +212,7 @@ TEST_CASE("tls: a wrapped handshake has its time too, in both roles", "[tls][wra
 TEST_CASE("tls: an inherited socket becomes TLS by adopting it below", "[tls][wrap]") {
   TlsSite site;
   conn::tcp::UnixType unix_type;
-  ae::LibevLoop loop;  // its connections go before unix_type does
+  testing::AnyLoop loop;  // its connections go before unix_type does
   conn::tls::TlsType over_unix(unix_type);
   REQUIRE(over_unix.name() == "tls+unix");
   over_unix.configure(

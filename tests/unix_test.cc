@@ -227,7 +227,7 @@ TEST_CASE("unix: of many servers that start at once on a stale socket, one liste
     for (int i = 0; i < 4; ++i) {
       servers.emplace_back([&] {
         const conn::Registry registry = testing::test_registry();
-        ae::LibevLoop loop;
+        testing::AnyLoop loop;
         while (!go) std::this_thread::yield();
         try {
           const auto listener = registry.listen(loop, "unix://" + path, [](auto) {});

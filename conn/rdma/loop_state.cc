@@ -196,12 +196,14 @@ void LoopState::want_flush(RdmaConnection& connection) noexcept {
   if (connection.flush_queued) return;
   connection.flush_queued = true;
   dirty_.push_back(&connection);
+  loop_.nudge();
 }
 
 void LoopState::want_reap(RdmaConnection& connection) noexcept {
   if (connection.reap_queued) return;
   connection.reap_queued = true;
   reap_.push_back(&connection);
+  loop_.nudge();
 }
 
 void LoopState::forget(RdmaConnection& connection) noexcept {

@@ -74,7 +74,10 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// It wants memory to send from, and is told when there may be some.
   void wait_for_memory(RdmaConnection& connection);
   /// Some was given back.
-  void memory_came_back() noexcept { memory_came_back_ = true; }
+  void memory_came_back() noexcept {
+    memory_came_back_ = true;
+    if (!hungry_.empty()) loop_.nudge();
+  }
   /// `connection` has something to post; flush() comes to it.
   void want_flush(RdmaConnection& connection) noexcept;
   /// `connection` goes on with its end when it is its turn: says goodbye, or is taken down, which
@@ -85,7 +88,10 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void add(ListenerCore& listener) { listeners_.insert(&listener); }
   void remove(ListenerCore& listener) noexcept { listeners_.erase(&listener); }
   /// In the next iteration each listener's retry_if_down() is called.
-  void ask_listeners_again() noexcept { ask_listeners_ = true; }
+  void ask_listeners_again() noexcept {
+    ask_listeners_ = true;
+    loop_.nudge();
+  }
   /// A port is down: it is asked again until it is up.
   void watch_ports();
   void on_spin_wish(const ae::Spin& spin) noexcept { spin_ = ae::Spin::both(spin_, spin); }
@@ -184,7 +190,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::vector<std::shared_ptr<Context>> contexts_;
   std::vector<std::unique_ptr<RemovalWatch>> removal_watches_;
   ibv_context* removed_ = nullptr;  // librdmacm's handle of the device that was removed last
-  ReadyList ready_;
+  ReadyList ready_{loop_};
   std::unordered_set<ListenerCore*> listeners_;
   std::vector<RdmaConnection*> dirty_, flushing_, reap_, hungry_, paced_;
   bool memory_came_back_ = false;

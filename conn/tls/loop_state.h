@@ -91,7 +91,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   const TlsType& type_;
   ae::EventLoop& loop_;
   ConnectionSet& set_;
-  ReadyList ready_, steps_, held_;
+  ReadyList ready_{loop_}, steps_{loop_}, held_{loop_};
   ae::TimePoint steps_end_{};  // zero: none was made in this iteration
   Head warm_;
   ae::TimerId sweeper_ = 0;

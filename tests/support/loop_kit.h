@@ -18,7 +18,7 @@
 #include <system_error>
 #include <utility>
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 
 namespace loop_kit {
 
@@ -31,7 +31,7 @@ using ae::kNoMore;
 using ae::kReadable;
 using ae::kTimeEvents;
 using ae::kWritable;
-using ae::LibevLoop;
+using testing::AnyLoop;
 using ae::Mask;
 using std::chrono::steady_clock;
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 #include "conn/endpoint.h"
 #include "tests/support/allocations.h"
 
@@ -15,7 +15,7 @@ namespace testing {
 class LoopThread {
  public:
   /// Serves at `address`; returns when the LoopThread is destroyed.
-  using Run = std::function<void(ae::LibevLoop& loop, const conn::Endpoint& address)>;
+  using Run = std::function<void(testing::AnyLoop& loop, const conn::Endpoint& address)>;
 
   /// `body` runs on the thread: it makes a loop and who listens on it, and calls `run` once. What
   /// it throws before that is thrown here.
@@ -24,7 +24,7 @@ class LoopThread {
     auto where = listening.get_future();
     thread_ = std::thread([this, body = std::move(body), &listening] {
       try {
-        body([&](ae::LibevLoop& loop, const conn::Endpoint& at) {
+        body([&](testing::AnyLoop& loop, const conn::Endpoint& at) {
           let_libev_grow(loop);
           loop_ = &loop;
           listening.set_value(at);
@@ -59,7 +59,7 @@ class LoopThread {
   conn::Endpoint address;
 
  private:
-  ae::LibevLoop* loop_ = nullptr;
+  testing::AnyLoop* loop_ = nullptr;
   std::thread thread_;
 };
 

@@ -52,7 +52,7 @@ struct MemoryLoop final : ae::LoopLocal {
   std::mt19937_64 random;
   std::uint64_t faults = 0;
   std::uint64_t links = 0;
-  ReadyList ready;
+  ReadyList ready{loop};
   std::set<MemoryListener*> listeners;
 };
 

@@ -1,10 +1,10 @@
 #pragma once
-// Several event loops on one thread and one ev_loop: whoever runs one of them runs all.
+// Several event loops on one thread: whoever runs one of them runs all.
 
 #include <memory>
 #include <vector>
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 #include "ae/loops.h"
 
 namespace testing {
@@ -12,9 +12,9 @@ namespace testing {
 class SharedLoops final : public ae::Loops {
  public:
   /// `first` and as many more as make `count`.
-  SharedLoops(ae::LibevLoop& first, std::size_t count) : loops_{&first} {
+  SharedLoops(testing::AnyLoop& first, std::size_t count) : loops_{&first} {
     while (loops_.size() < count) {
-      more_.push_back(std::make_unique<ae::LibevLoop>(first.native()));
+      more_.push_back(std::make_unique<testing::AnyLoop>(first));
       loops_.push_back(more_.back().get());
     }
   }
@@ -23,11 +23,11 @@ class SharedLoops final : public ae::Loops {
   void on_each(const std::function<void(ae::EventLoop&, std::size_t)>& fn) override {
     for (std::size_t i = 0; i < loops_.size(); ++i) fn(*loops_[i], i);
   }
-  ae::LibevLoop& operator[](std::size_t index) const { return *loops_[index]; }
+  testing::AnyLoop& operator[](std::size_t index) const { return *loops_[index]; }
 
  private:
-  std::vector<std::unique_ptr<ae::LibevLoop>> more_;
-  std::vector<ae::LibevLoop*> loops_;
+  std::vector<std::unique_ptr<testing::AnyLoop>> more_;
+  std::vector<testing::AnyLoop*> loops_;
 };
 
 }  // namespace testing

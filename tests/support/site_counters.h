@@ -8,7 +8,7 @@ namespace testing {
 
 inline conn::LoopCounters counters(const Site& site, const conn::ConnectionType& type) {
   const auto of = [&](ae::EventLoop& loop) { return type.counters(loop); };
-  conn::LoopCounters sum = of(const_cast<ae::LibevLoop&>(site.loop));
+  conn::LoopCounters sum = of(const_cast<testing::AnyLoop&>(site.loop));
   for (std::size_t i = 1; site.loops && i < site.loops->size(); ++i) {
     const conn::LoopCounters next = of((*site.loops)[i]);
     sum.accepted += next.accepted;

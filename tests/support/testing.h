@@ -19,7 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 #include "conn/registry.h"
 #include "tests/support/shared_loops.h"
 
@@ -117,7 +117,7 @@ struct Site {
   TempFolder folder;
   conn::Registry registry;
   conn::ConnectionType& type;
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   std::unique_ptr<SharedLoops> loops;  ///< null with one
   int names = 0;
 };
@@ -239,7 +239,7 @@ class EchoThread {
  private:
   conn::Endpoint address_;
   ae::Poster poster_;
-  ae::LibevLoop* loop_ = nullptr;
+  testing::AnyLoop* loop_ = nullptr;
   std::thread thread_;
 };
 

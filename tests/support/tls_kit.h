@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 #include "conn/tcp/tcp_type.h"
 #include "conn/tls/type.h"
 #include "tests/support/certificates.h"
@@ -61,7 +61,7 @@ struct TlsSite {
       ca.issue({.common_name = "server", .names = {"DNS:localhost", "IP:127.0.0.1"}});
   conn::tcp::TcpType tcp;
   conn::tls::TlsType server{tcp}, client{tcp};
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   std::vector<conn::ConnectionPtr> accepted;
   std::vector<conn::Failure> refused;
 };
