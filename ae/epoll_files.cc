@@ -145,7 +145,11 @@ void EpollFiles::sync(File& file) {
   if (result == 0) return;
   if (errno == EPERM) return set_always_ready(file, true);  // epoll_ctl(2): a regular file
   if (errno == ENOMEM || errno == ENOSPC) file.refused = refused_ = true;
-  // Its handlers run once, so that their next call fails, or tells that there was no room.
+  mark_broken(file);
+}
+
+// Its handlers run once, so that their next call fails, or tells that there was no room.
+void EpollFiles::mark_broken(File& file) noexcept {
   if (!std::exchange(file.broken, true)) file.next_broken = std::exchange(broken_, &file);
 }
 
@@ -171,15 +175,23 @@ void EpollFiles::retry() {
     if (file && std::exchange(file->refused, false)) mark_dirty(*file);
 }
 
-// The child has an epoll instance of its own; what it closed meanwhile is found by sync().
+// The child gets an epoll instance of its own.
 void EpollFiles::after_fork() {
   forks_ = forks;
   for (const auto& file : files_) {
     if (!file) continue;
     file->registered = false;
     file->in_kernel = 0;
-    if (wanted(*file) != 0) mark_dirty(*file);
+    file->always_ready = false;
+    if (wanted(*file) == 0) continue;
+    if (is_open(file->fd)) {
+      mark_dirty(*file);
+    } else {
+      file->closed = true;  // whatever has its number by the time its handlers run
+      mark_broken(*file);
+    }
   }
+  always_ready_ = 0;
 }
 
 void EpollFiles::clear() {
@@ -206,7 +218,8 @@ void EpollFiles::dispatch_ready() {
     if (!file->registered && wanted(*file) != 0) {
       core_.guarded([&] { run_handlers(*file, kBoth); });
       // Who did not remove the events by then has none any more, but of a good descriptor.
-      if (!file->refused && !file->dirty && !file->registered && !is_open(file->fd))
+      const bool closed = std::exchange(file->closed, false) || !is_open(file->fd);
+      if (!file->refused && !file->dirty && !file->registered && closed)
         remove(file->fd, kReadable | kWritable);
     }
     file = next;

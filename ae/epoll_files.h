@@ -66,6 +66,7 @@ class EpollFiles {
     bool dirty = false;   // true exactly while it stands in the list of dirty_
     bool broken = false;  // true exactly while it stands in the list of broken_
     bool refused = false;
+    bool closed = false;  // of those that are broken: it was seen
     File* next_dirty = nullptr;
     File* next_broken = nullptr;
   };
@@ -74,6 +75,7 @@ class EpollFiles {
   File* find(int fd) const noexcept;
   File& get(int fd);
   void mark_dirty(File& file) noexcept;
+  void mark_broken(File& file) noexcept;
   void sync_dirty();
   void sync(File& file);
   void forget(File& file) noexcept;

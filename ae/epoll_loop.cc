@@ -193,7 +193,7 @@ struct EpollLoop::Impl {
   void show_work(bool left);
   /// Something was asked for outside a turn of ours, where no prepare() may come.
   void changed_outside() noexcept {
-    if (!hosted() || turning || prepares || core.in_handler()) return;
+    if (!hosted() || turning || prepares) return;
     files.sync();
     if (files.has_refused()) retry_refused();
     timers.set(alarm.get());
@@ -269,7 +269,7 @@ void EpollLoop::Impl::watch(int fd, std::uint32_t wanted, std::uint64_t tag) {
 // --- running -------------------------------------------------------------------------------------
 
 void EpollLoop::Impl::run() {
-  if (core.in_handler()) LoopWork::refuse_reentry("run()");
+  if (turning) LoopWork::refuse_reentry("run()");
   if (std::exchange(work.stop_requested, false)) return;
   {
     const Turn turn(*this);
@@ -289,7 +289,7 @@ void EpollLoop::Impl::run() {
 }
 
 std::size_t EpollLoop::Impl::process_events(Process flags) {
-  if (core.in_handler()) LoopWork::refuse_reentry("process_events()");
+  if (turning) LoopWork::refuse_reentry("process_events()");
   const std::size_t ran = core.ran;
   {
     const Turn turn(*this);
@@ -405,7 +405,7 @@ int EpollLoop::Impl::descriptor() {
   if (hosted()) return epoll.get();
   open_host_descriptors();
   // What is waited for until now, the kernel may not know. In a turn its end sees to that.
-  if (turning || core.in_handler()) return epoll.get();
+  if (turning) return epoll.get();
   {
     const Turn turn(*this);
     show(!arm());
@@ -425,7 +425,7 @@ bool EpollLoop::Impl::arm() {
 }
 
 std::size_t EpollLoop::Impl::dispatch() {
-  if (core.in_handler()) return dispatch_nested();
+  if (turning) return dispatch_nested();
   if (!hosted()) return process_events(kFullIteration | kDontWait);
   const std::size_t ran = core.ran;
   {
@@ -474,7 +474,7 @@ std::size_t EpollLoop::Impl::dispatch_nested() {
 bool EpollLoop::Impl::prepare() {
   if (!hosted()) open_host_descriptors();
   prepares = true;
-  if (core.in_handler()) return show_nested();
+  if (turning) return show_nested();
   {
     const Turn turn(*this);
     core.begin_iteration();
@@ -528,6 +528,7 @@ void EpollLoop::Impl::wake_for_post(void* self) noexcept { static_cast<Impl*>(se
 /// The child shares descriptors with its parent until then.
 void EpollLoop::Impl::after_fork() {
   const bool was_hosted = hosted();
+  files.after_fork();  // first: what the child has closed may be one of our numbers afterwards
   alarm.reset();
   work_left.reset();
   work_shown = false;
@@ -537,10 +538,9 @@ void EpollLoop::Impl::after_fork() {
   checked(::dup3(its_epoll.get(), epoll.get(), O_CLOEXEC), "event loop");  // the number stays
   watch(wake.get(), EPOLLIN | EPOLLET, kWake);
   timers.forget_alarm();
-  files.after_fork();
   if (was_hosted) open_host_descriptors();
   work.after_fork();
-  if (was_hosted && !turning && !core.in_handler()) show(true);
+  if (was_hosted && !turning) show(true);
 }
 
 // --- the interface -------------------------------------------------------------------------------

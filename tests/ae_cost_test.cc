@@ -100,6 +100,13 @@ extern "C" int epoll_wait(int epoll, epoll_event* events, int size, int timeout)
   if (count > 0) g_kernel.events += static_cast<int>(count);
   return static_cast<int>(count);
 }
+extern "C" int epoll_pwait2(int epoll, epoll_event* events, int size, const timespec* limit,
+                            const sigset_t* signals) {
+  ++g_kernel.waits;
+  const auto count = syscall(SYS_epoll_pwait2, epoll, events, size, limit, signals, 8);
+  if (count > 0) g_kernel.events += static_cast<int>(count);
+  return static_cast<int>(count);
+}
 extern "C" int epoll_create1(int flags) noexcept {
   errno = g_kernel.fail_epoll_with;
   return errno != 0 ? -1 : static_cast<int>(syscall(SYS_epoll_create1, flags));
@@ -243,6 +250,7 @@ TEST_CASE("event loop: a time-out that is put off again and again does not wake 
 }
 
 TEST_CASE("event loop: nobody looks whether a descriptor is open that is trusted to be", "[ae]") {
+  if (testing::chosen_loop() == testing::LoopKind::kEpoll) return;  // the kernel tells
   AnyLoop loop;
   Sockets s;
   turns(loop, 1);

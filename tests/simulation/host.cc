@@ -61,6 +61,29 @@ struct InterfaceList {
   std::vector<char*> names;
 };
 
+/// `limit` in nanoseconds; -1: for ever.
+int epoll_wait_in_simulation(int fd, epoll_event* events, int size, std::int64_t limit) {
+  const auto ask = [&] {
+    return static_cast<int>(syscall(SYS_epoll_pwait, fd, events, size, 0, nullptr, NSIG / 8));
+  };
+  World& world = *World::current();
+  const auto until = [&] { return limit < 0 ? World::kNever : world.now() + Nanoseconds(limit); };
+  if (world.pace != nullptr) {
+    world.run_due();
+    const int found = ask();
+    if (found != 0 || limit == 0) return found;
+    world.pace->sleep(fd, until());
+    return ask();
+  }
+  if (world.stepping) {
+    world.run_due();
+    const int found = ask();
+    world.wish = found != 0 ? world.now() : until();
+    return found;
+  }
+  return wait_in_simulation(world, limit, ask);
+}
+
 }  // namespace
 
 extern "C" {
@@ -87,28 +110,20 @@ int clock_gettime(clockid_t clock, timespec* out) noexcept {
 
 int epoll_wait(int fd, epoll_event* events, int size, int milliseconds) {
   const Below below;
-  const auto ask = [&](int limit) {
-    return static_cast<int>(syscall(SYS_epoll_pwait, fd, events, size, limit, nullptr, NSIG / 8));
-  };
-  World* world = World::current();
-  if (world == nullptr) return ask(milliseconds);
-  const std::int64_t limit = milliseconds < 0 ? -1 : std::int64_t{milliseconds} * 1000000;
-  if (world->pace != nullptr) {
-    world->run_due();
-    const int found = ask(0);
-    if (found != 0 || milliseconds == 0) return found;
-    world->pace->sleep(fd, milliseconds < 0 ? World::kNever : world->now() + Nanoseconds(limit));
-    return ask(0);
-  }
-  if (world->stepping) {
-    world->run_due();
-    const int found = ask(0);
-    world->wish = found != 0         ? world->now()
-                  : milliseconds < 0 ? World::kNever
-                                     : world->now() + Nanoseconds(limit);
-    return found;
-  }
-  return wait_in_simulation(*world, limit, [&] { return ask(0); });
+  if (World::current() == nullptr)
+    return static_cast<int>(
+        syscall(SYS_epoll_pwait, fd, events, size, milliseconds, nullptr, NSIG / 8));
+  return epoll_wait_in_simulation(fd, events, size,
+                                  milliseconds < 0 ? -1 : std::int64_t{milliseconds} * 1000000);
+}
+
+int epoll_pwait2(int fd, epoll_event* events, int size, const timespec* limit,
+                 const sigset_t* mask) {
+  const Below below;
+  if (World::current() == nullptr)
+    return static_cast<int>(syscall(SYS_epoll_pwait2, fd, events, size, limit, mask, NSIG / 8));
+  return epoll_wait_in_simulation(
+      fd, events, size, limit == nullptr ? -1 : limit->tv_sec * 1000000000 + limit->tv_nsec);
 }
 
 // As many as the world says; and nobody else wants them.

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 #include "tests/simulation/world.h"
 
 namespace simulation {
@@ -24,7 +24,7 @@ class Processors final : private Pace {
   ~Processors() override;
 
   std::size_t size() const noexcept { return all_.size(); }
-  ae::LibevLoop& loop(std::size_t index) const noexcept { return *all_[index]->loop; }
+  ae::EventLoop& loop(std::size_t index) const noexcept { return *all_[index]->loop; }
   /// Before start(), on this thread: they take turns, and time passes when none has anything to do.
   void take_turns_until(const std::function<bool()>& over);
   /// Each runs on its thread until `over`, which any of their handlers makes true.
@@ -37,7 +37,7 @@ class Processors final : private Pace {
 
  private:
   struct Processor {
-    std::unique_ptr<ae::LibevLoop> loop = std::make_unique<ae::LibevLoop>();
+    std::unique_ptr<ae::EventLoop> loop = testing::make_loop();
     Nanoseconds clock{}, resumed{}, cpu{};
     std::uint64_t wakes = 0;
     bool asleep = false, over = false;

@@ -10,6 +10,7 @@
 #include "conn/transports/transports.h"
 #include "tests/simulation/objects.h"
 #include "tests/simulation/world.h"
+#include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
 
@@ -119,8 +120,8 @@ struct Room {
   World world;
   conn::Registry registry = conn::all_transports();
   conn::ConnectionType& type = registry.require("rdma");
-  std::unique_ptr<ae::LibevLoop> loop_holder = std::make_unique<ae::LibevLoop>();
-  ae::LibevLoop& loop = *loop_holder;
+  std::unique_ptr<ae::EventLoop> loop_holder = testing::make_loop();
+  ae::EventLoop& loop = *loop_holder;
   EndLog log;
   Device *near = nullptr, *far = nullptr;
   conn::ListenerPtr listener;

@@ -8,7 +8,7 @@ namespace simulation {
 SteppedLoops::SteppedLoops(World& world, std::size_t count, std::size_t guests, Choices& choices)
     : world_(world), choices_(choices), count_(count) {
   for (std::size_t i = 0; i < count + guests; ++i) {
-    loops_.push_back(std::make_unique<ae::LibevLoop>());
+    loops_.push_back(testing::make_loop());
     posters_.push_back(loops_.back()->poster());
   }
   world_.stepping = true;

@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "ae/libev_loop.h"
+#include "tests/support/any_loop.h"
 #include "ae/loops.h"
 #include "tests/simulation/world.h"
 
@@ -26,7 +26,7 @@ class SteppedLoops final : public ae::Loops {
   ae::Poster poster(std::size_t index) const override { return posters_[index]; }
   void on_each(const std::function<void(ae::EventLoop&, std::size_t)>& fn) override;
 
-  ae::LibevLoop& loop(std::size_t index) const noexcept { return *loops_[index]; }
+  ae::EventLoop& loop(std::size_t index) const noexcept { return *loops_[index]; }
   bool alive(std::size_t index) const noexcept { return loops_[index] != nullptr; }
   /// With all that is on it.
   void end(std::size_t index);
@@ -44,7 +44,7 @@ class SteppedLoops final : public ae::Loops {
   World& world_;
   Choices& choices_;
   const std::size_t count_;
-  std::vector<std::unique_ptr<ae::LibevLoop>> loops_;
+  std::vector<std::unique_ptr<ae::EventLoop>> loops_;
   std::vector<ae::Poster> posters_;
   std::set<std::size_t> idle_;
   Nanoseconds next_timer_ = World::kNever;

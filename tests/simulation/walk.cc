@@ -409,7 +409,7 @@ WalkReport Walk::run() {
   if (transport_.starts_with("tls"))
     type_->configure(
         testing::test_tls_options(transport_ == "tls+memory" || is_rdma_ ? "localhost" : ""));
-  loop_ = std::make_unique<ae::LibevLoop>();
+  loop_ = testing::make_loop();
   listen();
   to_connect_ = crowd_ != 0 ? crowd_ : pick(1, 8);
   choose_disturbances();

@@ -112,7 +112,7 @@ class Walk {
   testing::TempFolder folder_;
   std::unique_ptr<conn::Registry> registry_;
   conn::ConnectionType* type_ = nullptr;
-  std::unique_ptr<ae::LibevLoop> loop_;
+  std::unique_ptr<ae::EventLoop> loop_;
   conn::ListenerPtr listener_;
   conn::Endpoint address_;
   // By Connection::id(), so that a handler that runs after its connection's end is noticed.

@@ -7,7 +7,7 @@
 //   Device& near = world.add_device("sim0", "10.0.0.1");
 //   Device& far = world.add_device("sim1", "10.0.0.2");
 //
-// While a World lives, clock_gettime(), epoll_wait(), ppoll() and getifaddrs() are the
+// While a World lives, clock_gettime(), epoll_wait(), epoll_pwait2(), ppoll() and getifaddrs() are the
 // simulation's: time passes only where a program would sleep, and a little with every look at the
 // clock. Without one they are the system's, and the machine has no RDMA. The same seed and the same
 // calls give the same run.
@@ -174,7 +174,7 @@ class World {
   std::uint64_t receives_missing = 0;  ///< messages that found no receive posted
   std::uint64_t messages = 0;          ///< delivered
   Nanoseconds slept{};                 ///< time of this thread that was no CPU
-  std::uint64_t waits = 0;             ///< calls of epoll_wait() and ppoll()
+  std::uint64_t waits = 0;             ///< calls of epoll_wait(), epoll_pwait2() and ppoll()
   std::uint64_t looks_in_vain = 0;     ///< calls of ibv_get_cq_event() that found none
   /// What the device has been asked for so far; subtract an earlier answer.
   Costs costs(const Device& device) const;

@@ -53,7 +53,7 @@ struct Gates : Room {
     turns(200);
   }
 
-  ae::LibevLoop other;
+  testing::AnyLoop other;
   conn::GatePtr gate;
   conn::ReceiverPtr receiver;
   std::vector<conn::ArrivalPtr> arrivals;

@@ -34,7 +34,7 @@ TEST_CASE("simulation: a loop that ends waits until a byte stream has delivered"
           "[simulation][close]") {
   const Profile& iwarp = profile_named("iwarp");
   Room room({}, {}, iwarp, iwarp);
-  auto loop = std::make_unique<ae::LibevLoop>();
+  auto loop = testing::make_loop();
   const auto client = connect(room, *loop);
   run_both(room, *loop, [&] {
     return client->state() == conn::State::kConnected && room.log.clients.size() == 1;
@@ -59,7 +59,7 @@ TEST_CASE("simulation: a loop whose connections wrote nothing ends at once",
           "[simulation][close]") {
   const Profile& profile = profile_named(GENERATE("iwarp", "mlx5"));
   Room room({}, {}, profile, profile);
-  auto loop = std::make_unique<ae::LibevLoop>();
+  auto loop = testing::make_loop();
   const auto client = connect(room, *loop);
   run_both(room, *loop, [&] {
     return client->state() == conn::State::kConnected && room.log.clients.size() == 1;
@@ -77,7 +77,7 @@ TEST_CASE("simulation: a loop that ends says no goodbye for a connection that is
   Config config;
   config.weather.least_cm_delay = config.weather.most_cm_delay = 10ms;
   Room room(config);
-  auto loop = std::make_unique<ae::LibevLoop>();
+  auto loop = testing::make_loop();
   const auto client = connect(room, *loop);
   run_both(room, *loop, [&] { return room.far->costs.slow["rdma_connect"] == 1; });
   loop.reset();

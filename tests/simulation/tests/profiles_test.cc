@@ -70,7 +70,7 @@ TEST_CASE("simulation: a device without reliable connections is refused in words
   World world;
   world.add_device("sim0", "10.77.0.1", profile_named("no-rc"));
   conn::Registry registry = conn::all_transports();
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   CHECK_THROWS_WITH(
       registry.require("rdma").listen(loop, conn::Endpoint::parse("rdma://10.77.0.1:0"), {}),
       Contains("sim0") && Contains("reliable connected"));
@@ -90,7 +90,7 @@ TEST_CASE("simulation: a device without WRITE WITH IMMEDIATE is refused in words
   World world;
   world.add_device("sim0", "10.77.0.1", profile_named("iwarp-no-imm"));
   conn::Registry registry = conn::all_transports();
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   CHECK_THROWS_WITH(
       registry.require("rdma").listen(loop, conn::Endpoint::parse("rdma://10.77.0.1:0"), {}),
       Contains("sim0") && Contains("WRITE WITH IMMEDIATE"));

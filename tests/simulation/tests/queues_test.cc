@@ -49,7 +49,7 @@ TEST_CASE("simulation: comp-vector says which, or they are taken in turn", "[sim
   SECTION("one that there is not") {
     Room room({}, {}, profile, profile);
     CHECK_THROWS_WITH(
-        room.type.listen(*std::make_unique<ae::LibevLoop>(),
+        room.type.listen(*testing::make_loop(),
                          conn::Endpoint::parse("rdma://10.77.0.1:0?comp-vector=16"), {}),
         Contains("comp-vector=16: sim0 has 16, the first is 0"));
     CHECK_THROWS_WITH(

@@ -22,7 +22,7 @@ TEST_CASE("simulation: a gather write of many calls stops at the one that took l
   config.short_transfers = 0.7;
   World world(config);
   const conn::Registry registry = conn::all_transports();
-  ae::LibevLoop loop;
+  testing::AnyLoop loop;
   conn::ConnectionPtr server;
   const conn::ListenerPtr listener =
       registry.listen(loop, "tcp://127.0.0.1:0",

@@ -176,7 +176,7 @@ class Torture {
 
   std::string run(What what, std::uint64_t number, Outcome& outcome) {
     const std::size_t before = open_descriptors();
-    loop_ = std::make_unique<ae::LibevLoop>();
+    loop_ = testing::make_loop();
     bystander_ = connect_to(listen(bystander_echo_));
     if (!settled(*bystander_) || !echoes(*bystander_, 3000)) return "no connection to begin with";
     arm(what, number);
@@ -331,7 +331,7 @@ class Torture {
   conn::Registry registry_ = conn::all_transports();
   testing::TempFolder folder_;
   int names_ = 0;
-  std::unique_ptr<ae::LibevLoop> loop_;
+  std::unique_ptr<ae::EventLoop> loop_;
   Echo bystander_echo_;
   Echo victim_echo_;
   std::vector<conn::ListenerPtr> listeners_;
@@ -418,7 +418,7 @@ TEST_CASE("torture: a name that is looked up is answered, whichever allocation f
   std::uint64_t tried = 0, failed = 0;
   for (std::uint64_t number = 1;; ++number) {
     const ChildRun<Outcome> run = run_in_child<Outcome>([&](Outcome& outcome) -> std::string {
-      ae::LibevLoop loop;
+      testing::AnyLoop loop;
       bool answered = false;
       std::unique_ptr<conn::Resolution> lookup;
       fail_allocation(Allocator::kNew, number);
