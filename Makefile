@@ -54,10 +54,11 @@ KV_SRC      := $(wildcard examples/kv_server/*.cc)
 SERVER_SRC  := $(filter-out examples/kv_server/cli_%,$(KV_SRC))
 CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_SRC))
 PERF_SRC    := $(wildcard examples/conn_perf/*.cc)
+C_SRC       := c/aeconn.cc
 SINGLE_SRC  := $(wildcard examples/*.cc)# each a program of its own
 # TESTS=library leaves out the tests of the examples, and the examples.
 EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC)))
-TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(EXAMPLES_TESTED)
+TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(C_SRC) $(EXAMPLES_TESTED)
 ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup' tests/*_test.cc)
 endif
@@ -82,6 +83,8 @@ endif
 STATIC   := $(OUT)/libaeconn.a
 SONAME   := libaeconn.so.$(SOVERSION)
 SHARED   := $(OUT)/libaeconn.so.$(VERSION)
+C_SONAME := libaeconn-c.so.$(SOVERSION)
+C_SHARED := $(OUT)/libaeconn-c.so.$(VERSION)
 PROGRAMS := $(if $(filter %/server_main.cc,$(KV_SRC)),$(OUT)/kv-server) \
             $(if $(filter %/cli_main.cc,$(KV_SRC)),$(OUT)/kv-cli) \
             $(if $(filter %/perf_main.cc,$(PERF_SRC)),$(OUT)/conn-perf) \
@@ -91,7 +94,7 @@ FUZZERS  := $(patsubst tests/fuzz/%.cc,$(OUT)/%,$(FUZZ_SRC))
 .PHONY: all help demo test test-ci test-long unit-tests install uninstall clean format tidy fuzz fuzzers check-valkey bench-redis headers
 .DELETE_ON_ERROR:
 
-all: $(STATIC) $(SHARED) $(PROGRAMS)  ## the library and the examples, into build/
+all: $(STATIC) $(SHARED) $(C_SHARED) $(PROGRAMS)  ## the library and the examples, into build/
 
 $(STATIC): $(call obj,$(LIB_SRC))
 	@rm -f $@
@@ -102,6 +105,13 @@ $(SHARED): $(call obj,$(LIB_SRC))
 	@echo "  LD   $@"
 	$(Q)$(CXX) -shared -Wl,-soname,$(SONAME) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
 	@ln -sf $(@F) $(OUT)/$(SONAME) && ln -sf $(SONAME) $(OUT)/libaeconn.so
+
+# All of the library is in it, and nothing but the interface can be seen: its C++ may change.
+$(C_SHARED): $(call obj,$(C_SRC)) $(STATIC) c/libaeconn-c.map
+	@echo "  LD   $@"
+	$(Q)$(CXX) -shared -Wl,-soname,$(C_SONAME) -Wl,--version-script=c/libaeconn-c.map $(ALL_LDFLAGS) \
+	  -o $@ $(filter %.o %.a,$^) $(LIBS)
+	@ln -sf $(@F) $(OUT)/$(C_SONAME) && ln -sf $(C_SONAME) $(OUT)/libaeconn-c.so
 
 LINK = @echo "  LD   $@"; $(if $(V),set -x;) $(CXX) $(ALL_LDFLAGS) $(1) -o $@ $(LIBRARY_FIRST) $^ $(2) $(LIBS)
 $(OUT)/kv-server: $(call obj,$(SERVER_SRC)) $(STATIC)
@@ -280,10 +290,10 @@ $(OUT)/headers/%.ok: % $(wildcard ae/*.h conn/*.h conn/*/*.h) $(OUT)/flags
 	$(Q)echo '#include "$*"' | $(CXX) $(ALL_CPPFLAGS) $(filter-out -MMD -MP,$(ALL_CXXFLAGS)) -fsyntax-only -x c++ -
 	@touch $@
 
-OUR_CODE = $(shell find ae conn examples tests bench -name '*.cc' -o -name '*.h' 2>/dev/null)
+OUR_CODE = $(shell find ae conn c examples tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
 format:  ## clang-format on all our code
 	clang-format -i $(OUR_CODE)
-tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(KV_SRC) $(PERF_SRC) $(SINGLE_SRC))  ## clang-tidy
+tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(C_SRC) $(KV_SRC) $(PERF_SRC) $(SINGLE_SRC))  ## clang-tidy
 $(OUT)/tidy/%.ok: %.cc .clang-tidy
 	@mkdir -p $(@D)
 	clang-tidy --quiet --warnings-as-errors='*' $< -- $(ALL_CPPFLAGS) -std=c++20
@@ -321,13 +331,19 @@ install: all  ## into PREFIX=/usr/local, below DESTDIR= if given
 	install -m 755 $(SHARED) $(D)$(LIBDIR)
 	ln -sf $(notdir $(SHARED)) $(D)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(D)$(LIBDIR)/libaeconn.so
+	install -m 644 c/aeconn.h $(D)$(PREFIX)/include
+	install -m 755 $(C_SHARED) $(D)$(LIBDIR)
+	ln -sf $(notdir $(C_SHARED)) $(D)$(LIBDIR)/$(C_SONAME)
+	ln -sf $(C_SONAME) $(D)$(LIBDIR)/libaeconn-c.so
 	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(D)$(PREFIX)/bin)
 	@$(call fill,aeconn.pc,pkgconfig/aeconn.pc)
+	@$(call fill,aeconn-c.pc,pkgconfig/aeconn-c.pc)
 	@$(call fill,aeconnConfig.cmake,cmake/aeconn/aeconnConfig.cmake)
 	@$(call fill,aeconnConfigVersion.cmake,cmake/aeconn/aeconnConfigVersion.cmake)
 
 uninstall:  ## what install put there
 	rm -rf $(D)$(PREFIX)/include/aeconn $(D)$(LIBDIR)/cmake/aeconn $(D)$(LIBDIR)/pkgconfig/aeconn.pc
+	rm -f $(D)$(LIBDIR)/libaeconn-c.* $(D)$(LIBDIR)/pkgconfig/aeconn-c.pc $(D)$(PREFIX)/include/aeconn.h
 	rm -f $(D)$(LIBDIR)/libaeconn.* $(PROGRAMS:$(OUT)/%=$(D)$(PREFIX)/bin/%)
 
 clean:  ## remove build/

@@ -40,12 +40,12 @@ std::string contents(const std::filesystem::path& path) {
 }
 
 /// What stands between ```cpp and ``` on a page.
-std::vector<std::string> examples(const std::string& page) {
+std::vector<std::string> examples(const std::string& page, const std::string& language = "cpp") {
   std::istringstream lines(contents(kTree / "docs" / page));
   std::vector<std::string> all;
   bool inside = false;
   for (std::string line; std::getline(lines, line);) {
-    if (line == "```cpp") {
+    if (line == "```" + language) {
       inside = true;
       all.emplace_back();
     } else if (line == "```") {
@@ -96,6 +96,19 @@ TEST_CASE("docs: the examples of the pages are those that run here", "[docs]") {
       INFO(each);
       CHECK(here.find(without_spaces(each)) != std::string::npos);
     }
+  }
+}
+
+// Which tests/clients/c_interface.sh compiles and runs.
+TEST_CASE("docs: the C of its page stands in the programs", "[docs]") {
+  std::string programs;
+  for (const std::string name : {"echo_server.c", "echo_client.c"})
+    programs += without_spaces(contents(kTree / "examples" / "c" / name));
+  const std::vector<std::string> found = examples("c.md", "c");
+  REQUIRE(found.size() == 2);
+  for (const std::string& each : found) {
+    INFO(each);
+    CHECK(programs.find(without_spaces(each)) != std::string::npos);
   }
 }
 

@@ -1,7 +1,7 @@
 # build/tests/sim-tests: the library over simulated devices, linked with tests/simulation instead of
 # libibverbs and librdmacm. Socket calls go through tests/simulation/sockets.cc.
 SIM_SRC := $(wildcard tests/simulation/*.cc tests/simulation/tests/*.cc) $(wildcard tests/support/*.cc) \
-           $(wildcard tests/conformance_*_test.cc) tests/rdma_hostile_vectors_test.cc
+           $(wildcard tests/conformance_*_test.cc) $(C_SRC) tests/rdma_hostile_vectors_test.cc
 SIM_SRC := $(filter-out tests/support/allocations.cc tests/support/socket_calls.cc,$(SIM_SRC))
 SIM_WRAP := $(patsubst %,-Wl$(COMMA)--wrap=%,recv recvmsg send sendmsg accept4 socket connect listen \
               bind mmap munmap madvise)

@@ -1,0 +1,592 @@
+// The C interface over ae::EpollLoop and conn::Registry: each function catches what the library
+// throws, keeps its sentence for aeconn_error() and sets errno. A connection's handle is the
+// Connection itself.
+
+#include "c/aeconn.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "ae/epoll_loop.h"
+#include "conn/transports/transports.h"
+
+struct aeconn_loop {
+  ae::EpollLoop loop;
+};
+
+struct aeconn_listener {
+  conn::ListenerPtr listener;
+  std::vector<std::string> urls;
+};
+
+struct aeconn_memory {
+  std::unique_ptr<conn::Memory> memory;
+};
+
+namespace {
+
+using conn::Connection;
+using conn::ConnectionPtr;
+
+thread_local std::string last_error;
+
+/// Keeps what goes wrong for this thread. Never throws: without memory the old sentence goes.
+int failed(int err, std::string_view sentence) noexcept {
+  try {
+    last_error.assign(sentence);
+  } catch (const std::bad_alloc&) {
+    last_error.clear();
+  }
+  errno = err;
+  return -1;
+}
+
+/// What is being caught, as errno and sentence.
+int caught() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return failed(ENOMEM, "out of memory");
+  } catch (const ae::LoopError& error) {
+    return failed(EINVAL, error.what());
+  } catch (const std::system_error& error) {
+    const bool ours = error.code().category() == std::generic_category() ||
+                      error.code().category() == std::system_category();
+    return failed(ours ? error.code().value() : EIO, error.what());
+  } catch (const conn::Error& error) {
+    return failed(EINVAL, error.what());
+  } catch (const std::exception& error) {
+    return failed(ECANCELED, error.what());
+  } catch (...) {
+    return failed(ECANCELED, "an exception that is no std::exception");
+  }
+}
+
+/// Runs `body`; -1, or null, where it throws.
+template <class Body>
+auto guarded(Body&& body) noexcept -> decltype(body()) {
+  try {
+    return body();
+  } catch (...) {
+    if constexpr (std::is_pointer_v<decltype(body())>) {
+      caught();
+      return nullptr;
+    } else {
+      return static_cast<decltype(body())>(caught());
+    }
+  }
+}
+
+template <class Result = int>
+Result no_handle() noexcept {
+  failed(EINVAL, "a handle, a text or a function is NULL");
+  if constexpr (std::is_pointer_v<Result>)
+    return nullptr;
+  else
+    return static_cast<Result>(-1);
+}
+
+Connection* of(aeconn_conn* conn) noexcept { return reinterpret_cast<Connection*>(conn); }
+const Connection* of(const aeconn_conn* conn) noexcept {
+  return reinterpret_cast<const Connection*>(conn);
+}
+aeconn_conn* handle(Connection* connection) noexcept {
+  return reinterpret_cast<aeconn_conn*>(connection);
+}
+
+/// Of the process: what its loops share (tickets, settings) is shared. Never destroyed, since a
+/// connection may outlive main().
+const conn::Registry& registry() {
+  static const auto* const all = new conn::Registry(conn::all_transports());
+  return *all;
+}
+
+/// Negative: no limit.
+ae::Duration limit(int64_t nanoseconds) noexcept {
+  return nanoseconds < 0 ? ae::Duration::max() : ae::Duration(nanoseconds);
+}
+
+Connection::Handler handler(aeconn_conn_fn fn, void* context) {
+  if (fn == nullptr) return {};
+  return [fn, context](Connection& connection) { fn(context, handle(&connection)); };
+}
+
+conn::AcceptHandler accept_handler(aeconn_accept_fn fn, void* context) {
+  return [fn, context](ConnectionPtr connection) { fn(context, handle(connection.release())); };
+}
+
+aeconn_listener* made(conn::ListenerPtr listener) {
+  auto result = std::make_unique<aeconn_listener>(aeconn_listener{std::move(listener), {}});
+  for (const conn::Endpoint& each : result->listener->endpoints())
+    result->urls.push_back(each.to_string());
+  return result.release();
+}
+
+/// As snprintf(3).
+std::size_t copy_out(std::string_view text, char* to, std::size_t size) noexcept {
+  if (size != 0 && to != nullptr) {
+    const std::size_t fits = std::min(text.size(), size - 1);
+    std::memcpy(to, text.data(), fits);
+    to[fits] = '\0';
+  }
+  return text.size();
+}
+
+std::size_t address(const std::string& text, char* host, std::size_t size, std::uint16_t* port) {
+  const conn::Address parts = conn::split_address(text);
+  if (port != nullptr) *port = parts.port;
+  return copy_out(parts.host, host, size);
+}
+
+ae::Mask mask_of(int directions) noexcept {
+  return static_cast<ae::Mask>(directions & (AECONN_READABLE | AECONN_WRITABLE));
+}
+static_assert(AECONN_READABLE == ae::kReadable && AECONN_WRITABLE == ae::kWritable);
+
+}  // namespace
+
+extern "C" {
+
+// --- the library ---------------------------------------------------------------------------------
+
+const char* aeconn_version() { return AECONN_VERSION; }
+
+const char* aeconn_error() { return last_error.c_str(); }
+
+int aeconn_has_transport(const char* scheme) {
+  if (scheme == nullptr) return 0;
+  return guarded([&] { return (void)registry().require(scheme), 1; }) == 1 ? 1 : 0;
+}
+
+int aeconn_configure(const char* scheme, const char* options) {
+  if (scheme == nullptr || options == nullptr) return no_handle();
+  return guarded([&] {
+    registry().require(scheme).configure(conn::Options::parse(options));
+    return 0;
+  });
+}
+
+// --- the loop ------------------------------------------------------------------------------------
+
+aeconn_loop* aeconn_loop_new() {
+  return guarded([] { return new aeconn_loop; });
+}
+
+void aeconn_loop_free(aeconn_loop* loop) { delete loop; }
+
+int aeconn_descriptor(aeconn_loop* loop) {
+  if (loop == nullptr) return no_handle();
+  return guarded([&] { return loop->loop.descriptor(); });
+}
+
+int aeconn_dispatch(aeconn_loop* loop) {
+  if (loop == nullptr) return no_handle();
+  return guarded([&] { return static_cast<int>(loop->loop.dispatch()); });
+}
+
+int aeconn_prepare(aeconn_loop* loop) {
+  if (loop == nullptr) return no_handle();
+  return guarded([&] { return loop->loop.prepare() ? 1 : 0; });
+}
+
+int aeconn_run(aeconn_loop* loop) {
+  if (loop == nullptr) return no_handle();
+  if (loop->loop.in_handler()) return failed(EDEADLK, "aeconn_run() inside a handler of its loop");
+  return guarded([&] { return loop->loop.run(), 0; });
+}
+
+void aeconn_stop(aeconn_loop* loop) {
+  if (loop != nullptr) loop->loop.stop();
+}
+
+int aeconn_turn(aeconn_loop* loop, int wait) {
+  if (loop == nullptr) return no_handle();
+  if (loop->loop.in_handler()) return failed(EDEADLK, "aeconn_turn() inside a handler of its loop");
+  return guarded([&] {
+    const ae::Process flags = wait != 0 ? ae::kFullIteration : ae::kFullIteration | ae::kDontWait;
+    return static_cast<int>(loop->loop.process_events(flags));
+  });
+}
+
+int aeconn_post(aeconn_loop* loop, void (*fn)(void*), void* context) {
+  if (loop == nullptr || fn == nullptr) return no_handle();
+  return guarded([&] { return loop->loop.post([fn, context] { fn(context); }), 0; });
+}
+
+uint64_t aeconn_timer_start(aeconn_loop* loop, int64_t delay, aeconn_timer_fn fn, void* context) {
+  if (loop == nullptr || fn == nullptr) return no_handle(), 0;
+  const ae::TimerId id = guarded([&] {
+    return loop->loop.add_time_event(ae::Duration(std::max<int64_t>(delay, 0)), [fn, context] {
+      const int64_t next = fn(context);
+      return next < 0 ? ae::kNoMore : ae::Duration(next);
+    });
+  });
+  return id == static_cast<ae::TimerId>(-1) ? 0 : id;
+}
+
+int aeconn_timer_again(aeconn_loop* loop, uint64_t timer, int64_t delay) {
+  if (loop == nullptr) return no_handle();
+  if (loop->loop.again(timer, ae::Duration(std::max<int64_t>(delay, 0)))) return 0;
+  errno = ENOENT;
+  return -1;
+}
+
+int aeconn_timer_cancel(aeconn_loop* loop, uint64_t timer) {
+  if (loop == nullptr) return no_handle();
+  if (loop->loop.remove_time_event(timer)) return 0;
+  errno = ENOENT;
+  return -1;
+}
+
+int aeconn_watch(aeconn_loop* loop, int fd, int directions, aeconn_file_fn fn, void* context) {
+  if (loop == nullptr || fn == nullptr) return no_handle();
+  return guarded([&] {
+    loop->loop.add_file_event(fd, mask_of(directions), [fn, context](int its, ae::Mask ready) {
+      fn(context, its, static_cast<int>(ready));
+    });
+    return 0;
+  });
+}
+
+void aeconn_unwatch(aeconn_loop* loop, int fd, int directions) {
+  if (loop != nullptr) loop->loop.remove_file_event(fd, mask_of(directions));
+}
+
+int aeconn_statistics(aeconn_loop* loop, const char* scheme, aeconn_fact_fn fn, void* context) {
+  if (loop == nullptr || fn == nullptr) return no_handle();
+  return guarded([&] {
+    const auto tell = [&](const char* name, auto value) {
+      fn(context, name, std::to_string(value).c_str());
+    };
+    if (scheme != nullptr) {
+      for (const auto& [name, value] : registry().require(scheme).statistics(loop->loop))
+        tell(name.c_str(), value);
+      return 0;
+    }
+    const ae::LoopTimes times = loop->loop.times();
+    tell("busy_ns", times.busy.count());
+    tell("spun_ns", times.spun.count());
+    tell("slept_ns", times.slept.count());
+    return 0;
+  });
+}
+
+// --- listening -----------------------------------------------------------------------------------
+
+aeconn_listener* aeconn_listen(aeconn_loop* loop, const char* url, aeconn_accept_fn accepted,
+                               void* context) {
+  if (loop == nullptr || url == nullptr || accepted == nullptr)
+    return no_handle<aeconn_listener*>();
+  return guarded(
+      [&] { return made(registry().listen(loop->loop, url, accept_handler(accepted, context))); });
+}
+
+aeconn_listener* aeconn_listen_on(aeconn_loop* loop, const char* scheme, int fd,
+                                  const char* options, aeconn_accept_fn accepted, void* context) {
+  if (loop == nullptr || scheme == nullptr || accepted == nullptr)
+    return no_handle<aeconn_listener*>();
+  return guarded([&] {
+    const auto all = conn::Options::parse(options == nullptr ? "" : options);
+    return made(registry().require(scheme).adopt_listener(loop->loop, fd,
+                                                          accept_handler(accepted, context), all));
+  });
+}
+
+void aeconn_listener_free(aeconn_listener* listener) { delete listener; }
+
+const char* aeconn_listener_url(const aeconn_listener* listener, size_t index) {
+  if (listener == nullptr || index >= listener->urls.size()) return nullptr;
+  return listener->urls[index].c_str();
+}
+
+void aeconn_listener_pause(aeconn_listener* listener) {
+  if (listener != nullptr) guarded([&] { return listener->listener->pause(), 0; });
+}
+
+void aeconn_listener_resume(aeconn_listener* listener) {
+  if (listener != nullptr) guarded([&] { return listener->listener->resume(), 0; });
+}
+
+void aeconn_listener_on_refused(aeconn_listener* listener, aeconn_refused_fn fn, void* context) {
+  if (listener == nullptr) return;
+  conn::RefusedHandler told;
+  if (fn != nullptr)
+    told = [fn, context](const conn::Failure& why) { fn(context, why.text.c_str()); };
+  guarded([&] { return listener->listener->on_refused(told), 0; });
+}
+
+// --- connections ---------------------------------------------------------------------------------
+
+aeconn_conn* aeconn_connect(aeconn_loop* loop, const char* url, aeconn_conn_fn done,
+                            void* context) {
+  if (loop == nullptr || url == nullptr) return no_handle<aeconn_conn*>();
+  return guarded([&] {
+    return handle(registry().connect(loop->loop, url, handler(done, context)).release());
+  });
+}
+
+aeconn_conn* aeconn_connect_wait(aeconn_loop* loop, const char* url, int64_t timeout) {
+  if (loop == nullptr || url == nullptr) return no_handle<aeconn_conn*>();
+  return guarded([&]() -> aeconn_conn* {
+    const conn::Endpoint to = conn::Endpoint::parse(url);
+    ConnectionPtr connection = registry().create(loop->loop, to);
+    if (connection->connect_blocking(to, limit(timeout))) return handle(connection.release());
+    failed(errno, connection->last_error());
+    return nullptr;
+  });
+}
+
+aeconn_conn* aeconn_adopt(aeconn_loop* loop, const char* scheme, int fd) {
+  if (loop == nullptr || scheme == nullptr) return no_handle<aeconn_conn*>();
+  return guarded(
+      [&] { return handle(registry().require(scheme).adopt(loop->loop, fd).release()); });
+}
+
+void aeconn_close(aeconn_conn* conn) {
+  if (conn != nullptr) of(conn)->close();
+}
+
+int aeconn_shutdown(aeconn_conn* conn, int directions) {
+  if (conn == nullptr) return no_handle();
+  switch (directions) {
+    case AECONN_WRITABLE:
+      return guarded([&] { return of(conn)->shutdown(); });
+    case AECONN_READABLE | AECONN_WRITABLE:
+      return guarded([&] { return of(conn)->shutdown_both(); });
+    default:
+      errno = EINVAL;
+      return -1;
+  }
+}
+
+int aeconn_on_readable(aeconn_conn* conn, aeconn_conn_fn fn, void* context) {
+  if (conn == nullptr) return no_handle();
+  return guarded([&] { return of(conn)->set_read_handler(handler(fn, context)), 0; });
+}
+
+int aeconn_on_writable(aeconn_conn* conn, aeconn_conn_fn fn, void* context) {
+  if (conn == nullptr) return no_handle();
+  return guarded([&] { return of(conn)->set_write_handler(handler(fn, context)), 0; });
+}
+
+int aeconn_on_closed(aeconn_conn* conn, aeconn_conn_fn fn, void* context) {
+  if (conn == nullptr) return no_handle();
+  return guarded([&] { return of(conn)->set_close_handler(handler(fn, context)), 0; });
+}
+
+// --- data ----------------------------------------------------------------------------------------
+
+ssize_t aeconn_read(aeconn_conn* conn, void* buffer, size_t size) {
+  if (conn == nullptr) return no_handle<ssize_t>();
+  return guarded([&] { return of(conn)->read(buffer, size); });
+}
+
+ssize_t aeconn_write(aeconn_conn* conn, const void* buffer, size_t size) {
+  if (conn == nullptr) return no_handle<ssize_t>();
+  return guarded([&] { return of(conn)->write(buffer, size); });
+}
+
+ssize_t aeconn_readv(aeconn_conn* conn, const iovec* vectors, int count) {
+  if (conn == nullptr) return no_handle<ssize_t>();
+  return guarded([&] { return of(conn)->readv(vectors, count); });
+}
+
+ssize_t aeconn_writev(aeconn_conn* conn, const iovec* vectors, int count) {
+  if (conn == nullptr) return no_handle<ssize_t>();
+  return guarded([&] { return of(conn)->writev(vectors, count); });
+}
+
+void aeconn_flush(aeconn_conn* conn) {
+  if (conn != nullptr) of(conn)->flush();
+}
+
+ssize_t aeconn_peek(aeconn_conn* conn, size_t together, aeconn_view* view) {
+  if (conn == nullptr || view == nullptr) return no_handle<ssize_t>();
+  return guarded([&] {
+    const conn::View seen = of(conn)->peek(together);
+    view->pieces[0] = seen.pieces[0];
+    view->pieces[1] = seen.pieces[1];
+    view->count = seen.count;
+    view->stable = seen.stable ? 1 : 0;
+    view->last = seen.last ? 1 : 0;
+    view->size = seen.size;
+    return seen.size == 0 && errno != 0 ? ssize_t{-1} : static_cast<ssize_t>(seen.size);
+  });
+}
+
+void aeconn_consume(aeconn_conn* conn, size_t size) {
+  if (conn != nullptr) of(conn)->consume(size);
+}
+
+void* aeconn_reserve(aeconn_conn* conn, size_t size, size_t* room) {
+  if (conn == nullptr || room == nullptr) return no_handle<void*>();
+  *room = 0;
+  return guarded([&]() -> void* {
+    const std::span<std::byte> got = of(conn)->reserve(size);
+    *room = got.size();
+    return got.empty() ? nullptr : got.data();
+  });
+}
+
+void aeconn_commit(aeconn_conn* conn, size_t size) {
+  if (conn != nullptr) of(conn)->commit(size);
+}
+
+ssize_t aeconn_send(aeconn_conn* conn, aeconn_outgoing* outgoing) {
+  if (conn == nullptr || outgoing == nullptr) return no_handle<ssize_t>();
+  return guarded([&] {
+    conn::Outgoing out;
+    out.bytes = {static_cast<const std::byte*>(outgoing->bytes), outgoing->size};
+    if (outgoing->memory != nullptr) out.memory = outgoing->memory->memory.get();
+    if (outgoing->release != nullptr) {
+      out.context = outgoing;
+      out.release = [](void* context, std::error_code error) noexcept {
+        auto* const its = static_cast<aeconn_outgoing*>(context);
+        its->release(its, error.value());
+      };
+    }
+    return of(conn)->send(out);
+  });
+}
+
+aeconn_memory* aeconn_memory_register(aeconn_loop* loop, const char* scheme, void* bytes,
+                                      size_t size) {
+  if (loop == nullptr || scheme == nullptr || bytes == nullptr) return no_handle<aeconn_memory*>();
+  return guarded([&] {
+    return new aeconn_memory{registry().require(scheme).register_memory(
+        loop->loop, {static_cast<std::byte*>(bytes), size})};
+  });
+}
+
+void aeconn_memory_free(aeconn_memory* memory) { delete memory; }
+
+int aeconn_wait(aeconn_conn* conn, int direction, int64_t timeout) {
+  if (conn == nullptr) return no_handle();
+  if (direction != AECONN_READABLE && direction != AECONN_WRITABLE) {
+    errno = EINVAL;
+    return -1;
+  }
+  return guarded([&] { return of(conn)->sync_wait(mask_of(direction), limit(timeout)) ? 0 : -1; });
+}
+
+ssize_t aeconn_read_all(aeconn_conn* conn, void* buffer, size_t size, int64_t timeout) {
+  if (conn == nullptr) return no_handle<ssize_t>();
+  return guarded([&] { return of(conn)->sync_read(buffer, size, limit(timeout)); });
+}
+
+ssize_t aeconn_write_all(aeconn_conn* conn, const void* buffer, size_t size, int64_t timeout) {
+  if (conn == nullptr) return no_handle<ssize_t>();
+  return guarded([&] { return of(conn)->sync_write(buffer, size, limit(timeout)); });
+}
+
+ssize_t aeconn_read_line(aeconn_conn* conn, char* buffer, size_t size, int64_t timeout) {
+  if (conn == nullptr) return no_handle<ssize_t>();
+  return guarded([&] { return of(conn)->sync_readline(buffer, size, limit(timeout)); });
+}
+
+// --- facts ---------------------------------------------------------------------------------------
+
+aeconn_state aeconn_get_state(const aeconn_conn* conn) {
+  if (conn == nullptr) return AECONN_FAILED;
+  switch (of(conn)->state()) {
+    case conn::State::kNone:
+      return AECONN_NEW;
+    case conn::State::kConnecting:
+    case conn::State::kAccepting:
+      return AECONN_CONNECTING;
+    case conn::State::kConnected:
+      return AECONN_CONNECTED;
+    case conn::State::kClosed:
+      return AECONN_CLOSED;
+    case conn::State::kError:
+      return AECONN_FAILED;
+  }
+  return AECONN_FAILED;
+}
+
+const char* aeconn_last_error(const aeconn_conn* conn) {
+  return conn == nullptr ? "the handle is NULL" : of(conn)->last_error().c_str();
+}
+
+const char* aeconn_transport(const aeconn_conn* conn) {
+  // Of the type, which lives as long as the process, and ended by NUL.
+  return conn == nullptr ? "" : of(conn)->type().name().data();
+}
+
+int aeconn_fd(const aeconn_conn* conn) { return conn == nullptr ? -1 : of(conn)->fd(); }
+
+size_t aeconn_local(const aeconn_conn* conn, char* host, size_t size, uint16_t* port) {
+  if (conn == nullptr) return copy_out("", host, size);
+  const ssize_t length = guarded(
+      [&] { return static_cast<ssize_t>(address(of(conn)->local_address(), host, size, port)); });
+  return length < 0 ? copy_out("", host, size) : static_cast<size_t>(length);
+}
+
+size_t aeconn_peer(const aeconn_conn* conn, char* host, size_t size, uint16_t* port) {
+  if (conn == nullptr) return copy_out("", host, size);
+  const ssize_t length = guarded(
+      [&] { return static_cast<ssize_t>(address(of(conn)->peer_address(), host, size, port)); });
+  return length < 0 ? copy_out("", host, size) : static_cast<size_t>(length);
+}
+
+int aeconn_is_local(const aeconn_conn* conn) {
+  if (conn == nullptr) return -1;
+  return guarded([&] {
+    const std::optional<bool> local = of(conn)->is_local();
+    return local.has_value() ? (*local ? 1 : 0) : -1;
+  });
+}
+
+size_t aeconn_peer_certificate(const aeconn_conn* conn, char* pem, size_t size) {
+  if (conn == nullptr) return copy_out("", pem, size);
+  const ssize_t length = guarded(
+      [&] { return static_cast<ssize_t>(copy_out(of(conn)->peer_certificate(), pem, size)); });
+  return length < 0 ? copy_out("", pem, size) : static_cast<size_t>(length);
+}
+
+void aeconn_info(const aeconn_conn* conn, aeconn_fact_fn fn, void* context) {
+  if (conn == nullptr || fn == nullptr) return;
+  guarded([&] {
+    for (const auto& [name, value] : of(conn)->info()) fn(context, name.c_str(), value.c_str());
+    return 0;
+  });
+}
+
+uint64_t aeconn_id(const aeconn_conn* conn) { return conn == nullptr ? 0 : of(conn)->id(); }
+
+uint64_t aeconn_bytes_read(const aeconn_conn* conn) {
+  return conn == nullptr ? 0 : of(conn)->bytes_read();
+}
+
+uint64_t aeconn_bytes_written(const aeconn_conn* conn) {
+  return conn == nullptr ? 0 : of(conn)->bytes_written();
+}
+
+void* aeconn_user_data(const aeconn_conn* conn) {
+  return conn == nullptr ? nullptr : of(conn)->private_data();
+}
+
+void aeconn_set_user_data(aeconn_conn* conn, void* data) {
+  if (conn != nullptr) of(conn)->set_private_data(data);
+}
+
+int aeconn_leave(aeconn_conn* conn) {
+  if (conn == nullptr) return no_handle();
+  return guarded([&] { return of(conn)->leave() ? 0 : -1; });
+}
+
+int aeconn_join(aeconn_conn* conn, aeconn_loop* loop) {
+  if (conn == nullptr || loop == nullptr) return no_handle();
+  return guarded([&] { return of(conn)->join(loop->loop) ? 0 : -1; });
+}
+
+}  // extern "C"

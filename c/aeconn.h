@@ -1,0 +1,249 @@
+/* The C interface of aeconn: an event loop with one descriptor, and connections over any transport.
+ *
+ * Words:
+ *   - Where a connection goes and how is a URL, with options behind it: "rdma://10.0.0.1:6379",
+ *     "tls://0.0.0.0:6380?cert=c.pem&key=k.pem". docs/options.md has all of them.
+ *   - Calls that move data mean what read(2) and write(2) mean: a count, 0 at end of stream, -1
+ * with errno, EAGAIN for "not now". Calls that set something up return NULL or -1, errno, and a
+ *     sentence from aeconn_error().
+ *   - Durations are nanoseconds. Less than 0 is "no limit" where a call waits.
+ *   - Handlers run from the loop only, never from inside a call of yours, and they may close,
+ * replace or remove anything, what they were called for included. They are level-triggered: called
+ * again while there is something to read or room to write.
+ *
+ * Threads: a loop, and all that is on it, belongs to the thread that dispatches it. aeconn_post()
+ * may be called from any thread, aeconn_error() is each thread's own.
+ *
+ * Ownership: what a function whose name ends in _new, or aeconn_listen, _connect, _adopt, _register
+ * returns is the caller's, until _free or aeconn_close(). Free a loop last; what is on it ends with
+ * it, but has to be given back all the same. Texts stay valid as each function says.
+ *
+ * A NULL handle is an error where a function has one to report, and otherwise ignored. */
+
+#ifndef AECONN_H
+#define AECONN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct aeconn_loop aeconn_loop;
+typedef struct aeconn_listener aeconn_listener;
+typedef struct aeconn_conn aeconn_conn;
+typedef struct aeconn_memory aeconn_memory;
+
+enum { AECONN_READABLE = 1, AECONN_WRITABLE = 2 };
+
+enum aeconn_state {
+  AECONN_NEW,
+  AECONN_CONNECTING,
+  AECONN_CONNECTED,
+  AECONN_CLOSED, /* both directions have ended */
+  AECONN_FAILED  /* aeconn_last_error() says why */
+};
+
+/* --- the library ----------------------------------------------------------------------------- */
+
+/* "0.1.0" */
+const char* aeconn_version(void);
+/* What went wrong in the last call of this thread that failed to set something up, in one sentence;
+ * valid until its next such call. Never NULL. */
+const char* aeconn_error(void);
+/* Whether this build and machine have the transport: 1; 0, and aeconn_error() says why not. */
+int aeconn_has_transport(const char* scheme);
+/* Defaults for every URL of a transport, "cert=c.pem&key=k.pem", in place of those set before. The
+ * process has one set for each transport: call it before other threads use that. 0, or -1 with
+ * errno and a sentence, and then nothing has changed. */
+int aeconn_configure(const char* scheme, const char* options);
+
+/* --- the loop -------------------------------------------------------------------------------- */
+
+aeconn_loop* aeconn_loop_new(void);
+/* Not from inside a handler. */
+void aeconn_loop_free(aeconn_loop* loop);
+/* Readable (POLLIN) exactly while aeconn_dispatch() has something to do: poll it in a loop of your
+ * own, by whatever means, level-triggered. The loop's; do not read or close it. -1 with errno where
+ * the kernel gives none. */
+int aeconn_descriptor(aeconn_loop* loop);
+/* Does what is there, without waiting. Returns how many handlers ran, or -1 with errno: a handler
+ * that is written in C++ threw, and aeconn_error() says what; the loop goes on. Inside a handler of
+ * this loop it serves descriptors and other connections, but no timers and posts: for a host that
+ * turns its loop while something takes long. */
+int aeconn_dispatch(aeconn_loop* loop);
+/* Where the host has a hook before its sleep: writes out what was written outside handlers, and
+ * says whether the host may sleep on the descriptor (1) or has to dispatch at once (0). A host
+ * without such a hook needs no call. */
+int aeconn_prepare(aeconn_loop* loop);
+/* In place of a host: goes on until aeconn_stop(). 0, or -1 as aeconn_dispatch(), and EDEADLK
+ * inside a handler of this loop. */
+int aeconn_run(aeconn_loop* loop);
+void aeconn_stop(aeconn_loop* loop);
+/* One iteration of that, which waits for something to happen where `wait` is not 0; how many
+ * handlers ran. -1 as aeconn_run(). */
+int aeconn_turn(aeconn_loop* loop, int wait);
+/* Any thread: runs `fn` on the loop's. 0, or -1 with errno ENOMEM. A loop that is freed runs what
+ * waits before it goes. */
+int aeconn_post(aeconn_loop* loop, void (*fn)(void* context), void* context);
+
+/* Returns the delay until the next call; less than 0: no further one. */
+typedef int64_t (*aeconn_timer_fn)(void* context);
+/* Calls `fn` not earlier than `delay` from now. An id, never 0; 0 with errno ENOMEM. */
+uint64_t aeconn_timer_start(aeconn_loop* loop, int64_t delay, aeconn_timer_fn fn, void* context);
+/* To `delay` from now; -1 with errno ENOENT if it is over. */
+int aeconn_timer_again(aeconn_loop* loop, uint64_t timer, int64_t delay);
+int aeconn_timer_cancel(aeconn_loop* loop, uint64_t timer);
+
+/* A descriptor of your own beside the connections; `ready` is AECONN_READABLE or _WRITABLE. Setting
+ * replaces; remove before closing it. 0, or -1 with errno and a sentence. */
+typedef void (*aeconn_file_fn)(void* context, int fd, int ready);
+int aeconn_watch(aeconn_loop* loop, int fd, int directions, aeconn_file_fn fn, void* context);
+void aeconn_unwatch(aeconn_loop* loop, int fd, int directions);
+
+/* Counters of one transport on this loop, or of the loop itself (scheme NULL). */
+typedef void (*aeconn_fact_fn)(void* context, const char* name, const char* value);
+int aeconn_statistics(aeconn_loop* loop, const char* scheme, aeconn_fact_fn fn, void* context);
+
+/* --- listening ------------------------------------------------------------------------------- */
+
+/* Gets each connection once it is ready for data; it is the handler's, who closes it. */
+typedef void (*aeconn_accept_fn)(void* context, aeconn_conn* conn);
+aeconn_listener* aeconn_listen(aeconn_loop* loop, const char* url, aeconn_accept_fn accepted,
+                               void* context);
+/* A socket that listens already (LISTEN_FDS); `options` as behind a URL's '?', or NULL. It is the
+ * listener's from now on. */
+aeconn_listener* aeconn_listen_on(aeconn_loop* loop, const char* scheme, int fd,
+                                  const char* options, aeconn_accept_fn accepted, void* context);
+/* Stops listening. Allowed inside its accept handler. */
+void aeconn_listener_free(aeconn_listener* listener);
+/* Where it listens, with the port that the kernel chose for port 0: one URL for each address. NULL
+ * beyond the last; valid as long as the listener. */
+const char* aeconn_listener_url(const aeconn_listener* listener, size_t index);
+/* Leaves arrivals in the backlog, until it is resumed. */
+void aeconn_listener_pause(aeconn_listener* listener);
+void aeconn_listener_resume(aeconn_listener* listener);
+/* Told of arrivals that became no connection, in a sentence. */
+typedef void (*aeconn_refused_fn)(void* context, const char* why);
+void aeconn_listener_on_refused(aeconn_listener* listener, aeconn_refused_fn fn, void* context);
+
+/* --- connections ----------------------------------------------------------------------------- */
+
+typedef void (*aeconn_conn_fn)(void* context, aeconn_conn* conn);
+/* Returns at once; `done` runs exactly once, from the loop, unless the connection is closed before:
+ * aeconn_get_state() is AECONN_CONNECTED or AECONN_FAILED then. NULL: the URL or a file it names is
+ * wrong. */
+aeconn_conn* aeconn_connect(aeconn_loop* loop, const char* url, aeconn_conn_fn done, void* context);
+/* Waits. NULL with errno and a sentence where it failed. */
+aeconn_conn* aeconn_connect_wait(aeconn_loop* loop, const char* url, int64_t timeout);
+/* A connected socket of your own: "tcp" or "unix". It is the connection's from now on. */
+aeconn_conn* aeconn_adopt(aeconn_loop* loop, const char* scheme, int fd);
+/* Gives it up, as delete: no handler runs any more. What write took is still delivered, within a
+ * bounded time that never blocks the loop. */
+void aeconn_close(aeconn_conn* conn);
+/* The peer gets what was written, then end of stream. AECONN_WRITABLE: reading goes on (EOPNOTSUPP
+ * over rdma); AECONN_READABLE | AECONN_WRITABLE: both directions end. 0, or -1 with errno. */
+int aeconn_shutdown(aeconn_conn* conn, int directions);
+
+/* NULL removes a handler. 0, or -1 with errno ENOMEM. */
+int aeconn_on_readable(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
+int aeconn_on_writable(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
+/* Runs once, when it is known that the peer has closed or the connection has failed; nobody need
+ * read for that. */
+int aeconn_on_closed(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
+
+/* --- data ------------------------------------------------------------------------------------ */
+
+ssize_t aeconn_read(aeconn_conn* conn, void* buffer, size_t size);
+ssize_t aeconn_write(aeconn_conn* conn, const void* buffer, size_t size);
+ssize_t aeconn_readv(aeconn_conn* conn, const struct iovec* vectors, int count);
+ssize_t aeconn_writev(aeconn_conn* conn, const struct iovec* vectors, int count);
+/* Hands what was written to the kernel or device now, rather than at the end of the iteration. */
+void aeconn_flush(aeconn_conn* conn);
+
+/* What aeconn_read() would give next, where it lies: in one piece or two. */
+typedef struct aeconn_view {
+  struct iovec pieces[2];
+  int count;   /* of pieces */
+  int stable;  /* 0: the peer can still change the bytes (rdma with in-place=yes) */
+  int last;    /* 1: nothing comes after them */
+  size_t size; /* of all pieces */
+} aeconn_view;
+/* As aeconn_read(): the size, 0 at end of stream, -1 with errno. The first piece has `together`
+ * bytes (65536 at most), or all there are; then the read handler waits for more. They stay until
+ * the next read, peek or consume of this connection, or its end. */
+ssize_t aeconn_peek(aeconn_conn* conn, size_t together, aeconn_view* view);
+/* The first `size` bytes that were shown have been read. */
+void aeconn_consume(aeconn_conn* conn, size_t size);
+/* Room for `size` bytes (65536 at most) of what is written next, `*room` of them; NULL with errno.
+ * Until aeconn_commit(), which says how many were written there, nothing else can be written. */
+void* aeconn_reserve(aeconn_conn* conn, size_t size, size_t* room);
+void aeconn_commit(aeconn_conn* conn, size_t size);
+/* Bytes that are sent from where they lie. */
+typedef struct aeconn_outgoing {
+  const void* bytes;
+  size_t size;
+  const aeconn_memory* memory; /* registered around them, or NULL */
+  /* The bytes and this struct are yours again; `error` is 0, or why they were not handed on. */
+  void (*release)(struct aeconn_outgoing* outgoing, int error);
+  void* context; /* yours */
+} aeconn_outgoing;
+/* As aeconn_write(), all or none. The bytes and the struct stay the library's until `release` runs:
+ * once, from the loop, or when the connection or loop ends; never inside this call. */
+ssize_t aeconn_send(aeconn_conn* conn, aeconn_outgoing* outgoing);
+/* Memory that RDMA devices read without a copy; for other transports it costs nothing. `bytes` must
+ * outlive it, and it the release of all that was sent from it. */
+aeconn_memory* aeconn_memory_register(aeconn_loop* loop, const char* scheme, void* bytes,
+                                      size_t size);
+void aeconn_memory_free(aeconn_memory* memory);
+
+/* Waiting here; handlers do not run meanwhile. */
+/* 0: aeconn_read() or _write() would not say EAGAIN; -1 with errno ETIMEDOUT. */
+int aeconn_wait(aeconn_conn* conn, int direction, int64_t timeout);
+/* All of it: `size`; reading, fewer at end of stream; -1 with errno. */
+ssize_t aeconn_read_all(aeconn_conn* conn, void* buffer, size_t size, int64_t timeout);
+ssize_t aeconn_write_all(aeconn_conn* conn, const void* buffer, size_t size, int64_t timeout);
+/* Up to '\n', without it and a '\r' before it, ended by NUL: its length; -1 with errno: EMSGSIZE it
+ * does not fit, ECONNRESET the stream ended first. */
+ssize_t aeconn_read_line(aeconn_conn* conn, char* buffer, size_t size, int64_t timeout);
+
+/* --- facts ----------------------------------------------------------------------------------- */
+
+enum aeconn_state aeconn_get_state(const aeconn_conn* conn);
+/* Why it failed, in words, "" if it did not; valid as long as the connection. */
+const char* aeconn_last_error(const aeconn_conn* conn);
+/* "tls+rdma" */
+const char* aeconn_transport(const aeconn_conn* conn);
+/* A descriptor of the connection's own, or -1 (rdma): to look at, not to poll. */
+int aeconn_fd(const aeconn_conn* conn);
+/* As snprintf(3): the length there is, of which what fits is written and ended by NUL. `*port` (may
+ * be NULL) is 0 for a path, which is the host then. */
+size_t aeconn_local(const aeconn_conn* conn, char* host, size_t size, uint16_t* port);
+size_t aeconn_peer(const aeconn_conn* conn, char* host, size_t size, uint16_t* port);
+/* 1: the peer is on this host; 0: it is not; -1: that cannot be known. */
+int aeconn_is_local(const aeconn_conn* conn);
+/* The peer's certificate as PEM; "" where there is none. As aeconn_local(). */
+size_t aeconn_peer_certificate(const aeconn_conn* conn, char* pem, size_t size);
+/* Details of the transport, for people: calls `fn` for each. */
+void aeconn_info(const aeconn_conn* conn, aeconn_fact_fn fn, void* context);
+uint64_t aeconn_id(const aeconn_conn* conn); /* unique in the process */
+uint64_t aeconn_bytes_read(const aeconn_conn* conn);
+uint64_t aeconn_bytes_written(const aeconn_conn* conn);
+/* A pointer of yours; NULL at first. */
+void* aeconn_user_data(const aeconn_conn* conn);
+void aeconn_set_user_data(aeconn_conn* conn, void* data);
+
+/* To another loop, in two steps: on the old loop's thread, then on the new one's. Between them only
+ * aeconn_close() may be called. Not over rdma (EOPNOTSUPP). 0, or -1 with errno: EBUSY inside its
+ * own handler, EAGAIN while what was sent in place waits. */
+int aeconn_leave(aeconn_conn* conn);
+int aeconn_join(aeconn_conn* conn, aeconn_loop* loop);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

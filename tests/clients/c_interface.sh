@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# The C interface from C: the page's programs as C11 by gcc and clang, without a warning, over the
+# transports that need no device; and that the library shows its interface and nothing else.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+build=$PWD/${AECONN_BUILD:-build}
+case $build in *//*) build=$AECONN_BUILD ;; esac
+folder=$(mktemp -d) || exit 1
+passed=0 failed=0 server=''
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$folder"' EXIT
+ok() { passed=$((passed + 1)); echo "ok $1"; }
+bad() { failed=$((failed + 1)); echo "FAIL $1"; sed 's/^/  | /' "$folder/log" 2>/dev/null | tail -n 20; }
+check() {  # NAME COMMAND...
+  if "${@:2}" >"$folder/log" 2>&1; then ok "$1"; else bad "$1"; fi
+}
+export LD_LIBRARY_PATH=$build
+
+compile() {  # COMPILER
+  local name
+  for name in server client; do
+    "$1" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -Ic "examples/c/echo_$name.c" \
+      -o "$folder/$1-$name" -L"$build" -laeconn-c || return 1
+  done
+}
+exchange() {  # COMPILER URL
+  local line='' tries
+  : >"$folder/out"
+  "$folder/$1-server" "$2" >"$folder/out" 2>&1 &
+  server=$!
+  for tries in $(seq 200); do
+    line=$(head -n 1 "$folder/out")
+    [ -n "$line" ] || ! kill -0 "$server" 2>/dev/null && break
+    sleep 0.05
+  done
+  cat "$folder/out"
+  local text; text=$(head -c 100000 /dev/zero | tr '\0' 'x')
+  [ "$("$folder/$1-client" "$line" "$text")" = "$text" ]
+  local status=$?
+  kill "$server"; wait "$server" 2>/dev/null; server=''
+  return $status
+}
+sentence() {  # PROGRAM ARGUMENTS... EXPECTED
+  local out
+  out=$("${@:1:$#-1}" 2>&1) && return 1
+  echo "$out"
+  [[ $out == *"${!#}"* ]]
+}
+only_ours() {
+  nm -D --defined-only "$build/libaeconn-c.so" | awk '{print $3}' | grep -v '^AECONN_0.1$' >"$folder/names"
+  grep -qx 'aeconn_listen@@AECONN_0.1' "$folder/names" && ! grep -v '^aeconn_[a-z_]*@@AECONN_0.1$' "$folder/names"
+}
+declared() { grep -oE '\baeconn_[a-z_]+\(' c/aeconn.h | tr -d '(' | sort -u; }
+all_there() { diff <(declared) <(sed 's/@.*//' "$folder/names" | sort -u); }
+
+check 'the library shows its interface and nothing else' only_ours
+check 'and all of it' all_there
+for compiler in gcc clang; do
+  check "$compiler compiles the programs as C11 without a warning" compile "$compiler"
+  check "$compiler: an echo over tcp" exchange "$compiler" tcp://127.0.0.1:0
+  check "$compiler: an echo over a Unix socket" exchange "$compiler" "unix://$folder/$compiler"
+done
+check 'a wrong URL is one sentence' sentence "$folder/gcc-server" smoke://1 'smoke'
+check 'a server that is not there is one sentence' sentence "$folder/gcc-client" tcp://127.0.0.1:1 'refused'
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

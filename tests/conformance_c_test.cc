@@ -1,0 +1,502 @@
+// The C interface over every transport: the same promises as conn/connection.h's, as far as C can
+// express them.
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "c/aeconn.h"
+#include "tests/support/catch.h"
+#include "tests/support/testing.h"
+#include "tests/support/tls_kit.h"
+
+using testing::Transport;
+
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+/// The transports of the interface: memory is one of the tests' alone.
+std::vector<Transport> c_transports() {
+  std::vector<Transport> all = testing::transports();
+  std::erase_if(all, [](const Transport& one) { return one.name.ends_with("memory"); });
+  return all;
+}
+#define FOR_EVERY_C_TRANSPORT(transport)                       \
+  const auto transport = GENERATE(from_range(c_transports())); \
+  DYNAMIC_SECTION(transport.name)
+
+struct LoopEnd {
+  void operator()(aeconn_loop* loop) const { aeconn_loop_free(loop); }
+};
+struct ListenerEnd {
+  void operator()(aeconn_listener* listener) const { aeconn_listener_free(listener); }
+};
+struct ConnEnd {
+  void operator()(aeconn_conn* conn) const { aeconn_close(conn); }
+};
+using Loop = std::unique_ptr<aeconn_loop, LoopEnd>;
+using Listener = std::unique_ptr<aeconn_listener, ListenerEnd>;
+using Conn = std::unique_ptr<aeconn_conn, ConnEnd>;
+
+/// Runs the loop as a host does, by its descriptor, until the condition holds.
+void until(aeconn_loop* loop, const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + testing::patience();
+  while (!condition()) {
+    REQUIRE(std::chrono::steady_clock::now() < end);
+    if (testing::simulated()) {  // whose devices wait inside the loop's own sleep
+      REQUIRE(aeconn_turn(loop, 1) >= 0);
+      continue;
+    }
+    pollfd entry{aeconn_descriptor(loop), POLLIN, 0};
+    REQUIRE(::poll(&entry, 1, 1000) >= 0);
+    if (entry.revents != 0) REQUIRE(aeconn_dispatch(loop) >= 0);
+  }
+}
+
+/// The options that the test's certificates ask for.
+void configure(const Transport& transport) {
+#if AECONN_TLS
+  if (!transport.name.starts_with("tls")) return;
+  const std::string options = testing::test_tls_options("").to_string();
+  INFO(aeconn_error());
+  REQUIRE(aeconn_configure(transport.name.c_str(), options.c_str()) == 0);
+#else
+  static_cast<void>(transport);
+#endif
+}
+
+struct Site {
+  explicit Site(const Transport& its_transport)
+      : transport(its_transport), cpp(its_transport), loop(aeconn_loop_new()) {
+    REQUIRE(loop != nullptr);
+    configure(transport);
+  }
+  Listener listen(aeconn_accept_fn fn, void* context) {
+    Listener listener(aeconn_listen(loop.get(), cpp.fresh().to_string().c_str(), fn, context));
+    INFO(aeconn_error());
+    REQUIRE(listener != nullptr);
+    return listener;
+  }
+  const Transport transport;
+  testing::Site cpp;  // knows addresses
+  Loop loop;
+};
+
+/// Two ends on one loop.
+struct Pair : Site {
+  explicit Pair(const Transport& its_transport) : Site(its_transport) {
+    listener = listen(
+        [](void* self, aeconn_conn* conn) { static_cast<Pair*>(self)->server.reset(conn); }, this);
+    client.reset(aeconn_connect(
+        loop.get(), aeconn_listener_url(listener.get(), 0),
+        [](void* self, aeconn_conn*) { ++static_cast<Pair*>(self)->connected; }, this));
+    INFO(aeconn_error());
+    REQUIRE(client != nullptr);
+    REQUIRE(aeconn_get_state(client.get()) == AECONN_CONNECTING);
+    until(loop.get(), [&] { return server && connected != 0; });
+    INFO(aeconn_last_error(client.get()));
+    REQUIRE(aeconn_get_state(client.get()) == AECONN_CONNECTED);
+  }
+  Listener listener;
+  Conn client, server;
+  int connected = 0;
+};
+
+/// Collects what comes.
+struct Reader {
+  explicit Reader(aeconn_conn* conn) {
+    REQUIRE(aeconn_on_readable(
+                conn, [](void* self, aeconn_conn* its) { static_cast<Reader*>(self)->read(its); },
+                this) == 0);
+  }
+  void read(aeconn_conn* conn) {
+    std::array<char, 4096> buffer;
+    const ssize_t n = aeconn_read(conn, buffer.data(), buffer.size());
+    if (n > 0) return static_cast<void>(bytes.append(buffer.data(), static_cast<std::size_t>(n)));
+    if (n < 0 && errno == EAGAIN) return;
+    ended = n == 0;
+    error = n == 0 ? 0 : errno;
+    aeconn_on_readable(conn, nullptr, nullptr);
+  }
+  bool over() const { return ended || error != 0; }
+  std::string bytes;
+  bool ended = false;
+  int error = 0;
+};
+
+std::string peer_of(const aeconn_conn* conn) {
+  std::array<char, 200> host;
+  std::uint16_t port = 0;
+  REQUIRE(aeconn_peer(conn, host.data(), host.size(), &port) < host.size());
+  return std::string(host.data()) + " " + std::to_string(port);
+}
+
+}  // namespace
+
+TEST_CASE("C: an echo, and the end after the last byte", "[conformance][c]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    Pair pair(transport);
+    Reader server(pair.server.get()), client(pair.client.get());
+    REQUIRE(aeconn_write(pair.client.get(), "question", 8) == 8);
+    until(pair.loop.get(), [&] { return server.bytes == "question"; });
+    const iovec answer[2] = {{const_cast<char*>("ans"), 3}, {const_cast<char*>("wer"), 3}};
+    REQUIRE(aeconn_writev(pair.server.get(), answer, 2) == 6);
+    pair.server.reset();
+    until(pair.loop.get(), [&] { return client.over(); });
+    REQUIRE(client.ended);
+    REQUIRE(client.bytes == "answer");
+    REQUIRE(aeconn_bytes_read(pair.client.get()) == 6);
+    REQUIRE(aeconn_bytes_written(pair.client.get()) == 8);
+  }
+}
+
+TEST_CASE("C: what a write handler is told of is room", "[conformance][c]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    Pair pair(transport);
+    struct Writer {
+      std::string text = std::string(3'000'000, 'w');
+      std::size_t sent = 0;
+      static void write(void* self, aeconn_conn* conn) {
+        auto& its = *static_cast<Writer*>(self);
+        const ssize_t n =
+            aeconn_write(conn, its.text.data() + its.sent, its.text.size() - its.sent);
+        if (n > 0) its.sent += static_cast<std::size_t>(n);
+        if (its.sent == its.text.size()) aeconn_on_writable(conn, nullptr, nullptr);
+      }
+    } writer;
+    REQUIRE(aeconn_on_writable(pair.client.get(), &Writer::write, &writer) == 0);
+    Reader reader(pair.server.get());
+    until(pair.loop.get(), [&] { return reader.bytes.size() == writer.text.size(); });
+    REQUIRE((reader.bytes == writer.text));
+  }
+}
+
+TEST_CASE("C: bytes in place", "[conformance][c]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    Pair pair(transport);
+    aeconn_view view{};
+    errno = 0;
+    REQUIRE(aeconn_peek(pair.server.get(), 1, &view) == -1);
+    REQUIRE(errno == EAGAIN);
+    std::size_t room = 0;
+    void* const to = aeconn_reserve(pair.client.get(), 5, &room);
+    REQUIRE(to != nullptr);
+    REQUIRE(room >= 5);
+    std::memcpy(to, "hello", 5);
+    aeconn_commit(pair.client.get(), 5);
+    aeconn_flush(pair.client.get());
+    until(pair.loop.get(), [&] { return aeconn_peek(pair.server.get(), 5, &view) == 5; });
+    REQUIRE(view.count == 1);
+    REQUIRE(std::string_view(static_cast<char*>(view.pieces[0].iov_base), 5) == "hello");
+    aeconn_consume(pair.server.get(), 4);
+    char last = 0;
+    const iovec one{&last, 1};
+    REQUIRE(aeconn_readv(pair.server.get(), &one, 1) == 1);
+    REQUIRE(last == 'o');
+
+    std::string text(100'000, 's');
+    aeconn_memory* const memory =
+        aeconn_memory_register(pair.loop.get(), transport.name.c_str(), text.data(), text.size());
+    REQUIRE(memory != nullptr);
+    struct Sent {
+      int releases = 0, error = -1;
+    } sent;
+    aeconn_outgoing outgoing{text.data(), text.size(), memory,
+                             [](aeconn_outgoing* its, int error) {
+                               auto& told = *static_cast<Sent*>(its->context);
+                               ++told.releases;
+                               told.error = error;
+                             },
+                             &sent};
+    REQUIRE(aeconn_send(pair.client.get(), &outgoing) == 100'000);
+    REQUIRE(sent.releases == 0);
+    Reader reader(pair.server.get());
+    until(pair.loop.get(),
+          [&] { return reader.bytes.size() == text.size() && sent.releases != 0; });
+    REQUIRE((reader.bytes == text));
+    REQUIRE(sent.releases == 1);
+    REQUIRE(sent.error == 0);
+    aeconn_memory_free(memory);
+
+    pair.server.reset();
+    REQUIRE(aeconn_send(pair.client.get(), &outgoing) == 100'000);
+    pair.client.reset();
+    until(pair.loop.get(), [&] { return sent.releases == 2; });
+  }
+}
+
+TEST_CASE("C: both directions end, or one", "[conformance][c]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    Pair pair(transport);
+    errno = 0;
+    REQUIRE(aeconn_shutdown(pair.client.get(), 0) == -1);
+    REQUIRE(errno == EINVAL);
+    if (transport.name == "rdma") {
+      REQUIRE(aeconn_shutdown(pair.client.get(), AECONN_WRITABLE) == -1);
+      REQUIRE(errno == EOPNOTSUPP);
+    } else {
+      Reader half(pair.server.get());
+      REQUIRE(aeconn_shutdown(pair.client.get(), AECONN_WRITABLE) == 0);
+      until(pair.loop.get(), [&] { return half.ended; });
+    }
+    struct Gone {
+      int calls = 0;
+    } gone;
+    REQUIRE(aeconn_on_closed(
+                pair.client.get(),
+                [](void* self, aeconn_conn*) { ++static_cast<Gone*>(self)->calls; }, &gone) == 0);
+    REQUIRE(aeconn_shutdown(pair.server.get(), AECONN_READABLE | AECONN_WRITABLE) == 0);
+    until(pair.loop.get(), [&] { return gone.calls == 1; });
+    char byte;
+    REQUIRE(aeconn_read(pair.server.get(), &byte, 1) == 0);
+    REQUIRE(aeconn_get_state(pair.server.get()) == AECONN_CLOSED);
+  }
+}
+
+TEST_CASE("C: waiting here", "[conformance][c]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    Pair pair(transport);
+    errno = 0;
+    REQUIRE(aeconn_wait(pair.server.get(), AECONN_READABLE, 0) == -1);
+    REQUIRE(errno == ETIMEDOUT);
+    REQUIRE(aeconn_wait(pair.server.get(), AECONN_WRITABLE, -1) == 0);
+    REQUIRE(aeconn_wait(pair.server.get(), 3, 0) == -1);
+    REQUIRE(errno == EINVAL);
+    REQUIRE(aeconn_write_all(pair.client.get(), "a line\r\nrest", 12, 10 * kSecond) == 12);
+    REQUIRE(aeconn_wait(pair.server.get(), AECONN_READABLE, 10 * kSecond) == 0);
+    std::array<char, 20> line;
+    REQUIRE(aeconn_read_line(pair.server.get(), line.data(), line.size(), 10 * kSecond) == 6);
+    REQUIRE(std::string_view(line.data()) == "a line");
+    REQUIRE(aeconn_read_all(pair.server.get(), line.data(), 4, 10 * kSecond) == 4);
+    REQUIRE(std::string_view(line.data(), 4) == "rest");
+  }
+}
+
+TEST_CASE("C: a client that waits for its connection", "[conformance][c]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    if (!transport.reaches_far) return;  // the server needs a thread of its own
+    configure(transport);
+    const testing::EchoThread echo(transport);
+    const Loop loop(aeconn_loop_new());
+    const Conn conn(
+        aeconn_connect_wait(loop.get(), echo.address().to_string().c_str(), 60 * kSecond));
+    INFO(aeconn_error());
+    REQUIRE(conn != nullptr);
+    std::array<char, 5> back;
+    REQUIRE(aeconn_write_all(conn.get(), "hello", 5, -1) == 5);
+    REQUIRE(aeconn_read_all(conn.get(), back.data(), 5, -1) == 5);
+    REQUIRE(std::string_view(back.data(), 5) == "hello");
+  }
+}
+
+TEST_CASE("C: facts", "[conformance][c]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    Pair pair(transport);
+    REQUIRE(std::string_view(aeconn_transport(pair.client.get())) == transport.name);
+    REQUIRE((aeconn_fd(pair.client.get()) == -1) == transport.name.ends_with("rdma"));
+    REQUIRE(aeconn_is_local(pair.client.get()) != 0);
+    REQUIRE(aeconn_id(pair.client.get()) != aeconn_id(pair.server.get()));
+    const std::string url = aeconn_listener_url(pair.listener.get(), 0);
+    const std::string peer = peer_of(pair.client.get());
+    if (transport.name.ends_with("unix")) {
+      REQUIRE(url.ends_with(peer.substr(0, peer.find(' '))));
+    } else {
+      REQUIRE(url.find("//" + peer.substr(0, peer.find(' ')) + ":" +
+                       peer.substr(peer.find(' ') + 1)) != std::string::npos);
+    }
+    char one;
+    REQUIRE(aeconn_peer(pair.client.get(), &one, 1, nullptr) == peer.find(' '));
+    REQUIRE(one == '\0');
+    REQUIRE(aeconn_local(pair.server.get(), nullptr, 0, nullptr) == peer.find(' '));
+    REQUIRE(aeconn_listener_url(pair.listener.get(), 1) == nullptr);
+    REQUIRE((aeconn_peer_certificate(pair.client.get(), nullptr, 0) != 0) ==
+            transport.name.starts_with("tls"));
+    REQUIRE(aeconn_user_data(pair.client.get()) == nullptr);
+    aeconn_set_user_data(pair.client.get(), &pair);
+    REQUIRE(aeconn_user_data(pair.client.get()) == &pair);
+    int facts = 0;
+    const auto count = [](void* all, const char* name, const char* value) {
+      REQUIRE(*name != '\0');
+      REQUIRE(value != nullptr);
+      ++*static_cast<int*>(all);
+    };
+    aeconn_info(pair.client.get(), count, &facts);
+    REQUIRE(facts > 0);
+    facts = 0;
+    REQUIRE(aeconn_statistics(pair.loop.get(), transport.name.c_str(), count, &facts) == 0);
+    REQUIRE(facts > 5);
+    REQUIRE(aeconn_statistics(pair.loop.get(), nullptr, count, &facts) == 0);
+  }
+}
+
+TEST_CASE("C: another loop, in two steps", "[conformance][c]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    Pair pair(transport);
+    const Loop other(aeconn_loop_new());
+    if (transport.name.ends_with("rdma")) {
+      errno = 0;
+      REQUIRE(aeconn_leave(pair.server.get()) == -1);
+      REQUIRE(errno == EOPNOTSUPP);
+      return;
+    }
+    Reader reader(pair.server.get());
+    REQUIRE(aeconn_leave(pair.server.get()) == 0);
+    REQUIRE(aeconn_join(pair.server.get(), other.get()) == 0);
+    REQUIRE(aeconn_write(pair.client.get(), "there", 5) == 5);
+    aeconn_flush(pair.client.get());
+    until(other.get(), [&] { return reader.bytes == "there"; });
+    pair.server.reset();
+  }
+}
+
+TEST_CASE("C: a listener that pauses, and one that nobody can reach", "[conformance][c]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    Pair pair(transport);
+    aeconn_listener_pause(pair.listener.get());
+    aeconn_listener_resume(pair.listener.get());
+    const std::string url = aeconn_listener_url(pair.listener.get(), 0);
+    pair.listener.reset();
+    int done = 0;
+    const Conn failing(aeconn_connect(
+        pair.loop.get(), url.c_str(), [](void* self, aeconn_conn*) { ++*static_cast<int*>(self); },
+        &done));
+    REQUIRE(failing != nullptr);
+    until(pair.loop.get(), [&] { return done == 1; });
+    REQUIRE(aeconn_get_state(failing.get()) == AECONN_FAILED);
+    REQUIRE(std::string_view(aeconn_last_error(failing.get())).size() > 5);
+  }
+}
+
+// --- what has no transport -----------------------------------------------------------------------
+
+TEST_CASE("C: mistakes are told in a sentence", "[c]") {
+  const Loop loop(aeconn_loop_new());
+  const auto ignore = [](void*, aeconn_conn*) {};
+  const auto refused = [&](const char* url) {
+    errno = 0;
+    REQUIRE(aeconn_listen(loop.get(), url, ignore, nullptr) == nullptr);
+    REQUIRE(errno != 0);
+    return std::string(aeconn_error());
+  };
+  CHECK(refused("tcp:127.0.0.1:1").starts_with("tcp:127.0.0.1:1: "));
+  CHECK(refused("smoke://127.0.0.1:1").find("smoke") != std::string::npos);
+  CHECK(refused("tcp://127.0.0.1:0?colour=red").find("colour") != std::string::npos);
+  CHECK(refused("tcp://192.0.2.1:1").find("192.0.2.1") != std::string::npos);
+  REQUIRE(aeconn_connect(loop.get(), "tcp", nullptr, nullptr) == nullptr);
+  REQUIRE(aeconn_connect_wait(loop.get(), "tcp://127.0.0.1:1", kSecond) == nullptr);
+  REQUIRE(errno == ECONNREFUSED);
+  REQUIRE(aeconn_adopt(loop.get(), "tcp", -1) == nullptr);
+  REQUIRE(aeconn_listen_on(loop.get(), "tcp", -1, "", ignore, nullptr) == nullptr);
+  REQUIRE(aeconn_configure("tcp", "colour=red") == -1);
+  REQUIRE(aeconn_has_transport("tcp") == 1);
+  REQUIRE(aeconn_has_transport("smoke") == 0);
+  REQUIRE(std::string_view(aeconn_error()).find("smoke") != std::string_view::npos);
+  REQUIRE(std::string_view(aeconn_version()) == AECONN_VERSION);
+}
+
+TEST_CASE("C: null handles are errors, or nothing", "[c]") {
+  errno = 0;
+  CHECK(aeconn_read(nullptr, nullptr, 1) == -1);
+  CHECK(errno == EINVAL);
+  CHECK(aeconn_listen(nullptr, "tcp://127.0.0.1:0", nullptr, nullptr) == nullptr);
+  CHECK(aeconn_dispatch(nullptr) == -1);
+  CHECK(aeconn_descriptor(nullptr) == -1);
+  CHECK(aeconn_timer_start(nullptr, 0, nullptr, nullptr) == 0);
+  CHECK(aeconn_post(nullptr, nullptr, nullptr) == -1);
+  CHECK(aeconn_get_state(nullptr) == AECONN_FAILED);
+  CHECK(aeconn_is_local(nullptr) == -1);
+  aeconn_close(nullptr);
+  aeconn_loop_free(nullptr);
+  aeconn_listener_free(nullptr);
+  aeconn_memory_free(nullptr);
+  aeconn_stop(nullptr);
+}
+
+TEST_CASE("C: timers, posts and descriptors of the program's own", "[c]") {
+  const Loop loop(aeconn_loop_new());
+  struct Seen {
+    aeconn_loop* loop;
+    int ticks = 0, posts = 0, reads = 0;
+  } seen{loop.get()};
+  const auto tick = [](void* self) -> int64_t {
+    auto& its = *static_cast<Seen*>(self);
+    return ++its.ticks < 3 ? 1'000'000 : -1;
+  };
+  const uint64_t timer = aeconn_timer_start(loop.get(), 3600 * kSecond, tick, &seen);
+  REQUIRE(timer != 0);
+  REQUIRE(aeconn_timer_again(loop.get(), timer, 0) == 0);
+  until(loop.get(), [&] { return seen.ticks == 3; });
+  errno = 0;
+  REQUIRE(aeconn_timer_cancel(loop.get(), timer) == -1);
+  REQUIRE(errno == ENOENT);
+  REQUIRE(aeconn_timer_again(loop.get(), timer, 0) == -1);
+  const uint64_t other = aeconn_timer_start(loop.get(), 0, tick, &seen);
+  REQUIRE(aeconn_timer_cancel(loop.get(), other) == 0);
+
+  std::thread([&] {
+    REQUIRE(aeconn_post(
+                loop.get(), [](void* self) { ++static_cast<Seen*>(self)->posts; }, &seen) == 0);
+  }).join();
+  until(loop.get(), [&] { return seen.posts == 1; });
+
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  REQUIRE(aeconn_watch(
+              loop.get(), ends[0], AECONN_READABLE,
+              [](void* self, int fd, int ready) {
+                auto& its = *static_cast<Seen*>(self);
+                ++its.reads;
+                REQUIRE(ready == AECONN_READABLE);
+                aeconn_unwatch(its.loop, fd, AECONN_READABLE);
+                aeconn_stop(its.loop);
+              },
+              &seen) == 0);
+  REQUIRE(::write(ends[1], "x", 1) == 1);
+  REQUIRE(aeconn_run(loop.get()) == 0);
+  REQUIRE(seen.reads == 1);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  REQUIRE(aeconn_watch(
+              loop.get(), -1, AECONN_READABLE, [](void*, int, int) {}, &seen) == -1);
+  REQUIRE(std::string_view(aeconn_error()).size() > 5);
+}
+
+TEST_CASE("C: sockets of the program's own", "[c]") {
+  const Loop loop(aeconn_loop_new());
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  const Conn one(aeconn_adopt(loop.get(), "unix", ends[0]));
+  const Conn two(aeconn_adopt(loop.get(), "unix", ends[1]));
+  REQUIRE(one != nullptr);
+  REQUIRE(two != nullptr);
+  Reader reader(two.get());
+  REQUIRE(aeconn_write(one.get(), "hello", 5) == 5);
+  until(loop.get(), [&] { return reader.bytes == "hello"; });
+}
+
+TEST_CASE("C: what a handler in C++ throws comes out of the call that ran it", "[c]") {
+  const Loop loop(aeconn_loop_new());
+  const auto thrower = [](void*) -> int64_t { throw std::runtime_error("thrown"); };
+  REQUIRE(aeconn_timer_start(loop.get(), 0, thrower, nullptr) != 0);
+  REQUIRE(aeconn_run(loop.get()) == -1);
+  REQUIRE(std::string_view(aeconn_error()) == "thrown");
+  const auto inside = [](void* self) -> int64_t {
+    REQUIRE(aeconn_turn(static_cast<aeconn_loop*>(self), 0) == -1);
+    REQUIRE(errno == EDEADLK);
+    aeconn_stop(static_cast<aeconn_loop*>(self));
+    return -1;
+  };
+  REQUIRE(aeconn_timer_start(loop.get(), 0, inside, loop.get()) != 0);
+  REQUIRE(aeconn_run(loop.get()) == 0);
+}
