@@ -150,7 +150,8 @@ std::size_t address(const std::string& text, char* host, std::size_t size, std::
 ae::Mask mask_of(int directions) noexcept {
   return static_cast<ae::Mask>(directions & (AECONN_READABLE | AECONN_WRITABLE));
 }
-static_assert(AECONN_READABLE == ae::kReadable && AECONN_WRITABLE == ae::kWritable);
+static_assert(int{AECONN_READABLE} == int{ae::kReadable} &&
+              int{AECONN_WRITABLE} == int{ae::kWritable});
 
 }  // namespace
 
