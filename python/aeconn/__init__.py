@@ -1,0 +1,63 @@
+"""Connections over tcp, unix, tls, rdma and tls+rdma by libaeconn-c.
+
+    import aeconn
+    with aeconn.connect("rdma://10.0.0.1:6379", timeout=5) as connection:
+        connection.sendall(b"PING\\r\\n")
+        print(connection.recv(100))
+
+    import redis
+    client = redis.Redis(connection_pool=aeconn.pool("tls+rdma://10.0.0.1:6380?ca=ca.pem"))
+
+    reader, writer = await aeconn.open_connection("rdma://10.0.0.1:6379")
+
+The URL says the transport and its options. aeconn.aio has the parts for asyncio, aeconn.redis_py
+those for redis-py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._native import lib, set_up_error
+from ._socket import Socket
+from .aio import Server, open_connection, start_server
+
+if TYPE_CHECKING:
+    import redis
+
+__all__ = [
+    "Server",
+    "Socket",
+    "configure",
+    "connect",
+    "has_transport",
+    "open_connection",
+    "pool",
+    "start_server",
+    "version",
+]
+
+version: str = lib.version().decode()
+
+
+def connect(url: str, timeout: float | None = None) -> Socket:
+    """A connection that blocks. Raises OSError with a sentence; TimeoutError after `timeout` s."""
+    return Socket(url, timeout)
+
+
+def configure(scheme: str, **options: str) -> None:
+    """Defaults for every URL of a transport, in place of those set before."""
+    text = "&".join(f"{key.replace('_', '-')}={value}" for key, value in options.items())
+    if lib.configure(scheme.encode(), text.encode()) != 0:
+        raise set_up_error()
+
+
+def has_transport(scheme: str) -> bool:
+    return bool(lib.has_transport(scheme.encode()))
+
+
+def pool(url: str, **settings: Any) -> redis.ConnectionPool:
+    """For redis.Redis(connection_pool=...): `settings` as of redis.ConnectionPool."""
+    from . import redis_py
+
+    return redis_py.pool(url, **settings)
