@@ -225,3 +225,18 @@ TEST_CASE("leave: a connection that joins no loop can be closed", "[conformance]
     RUN_UNTIL(pair.loop, collector.over());
   }
 }
+
+TEST_CASE("shutdown_both: who has ended its own direction hears of it, too", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    if (pair.type.capabilities().half_close) {
+      Collector half(*pair.server);
+      REQUIRE(pair.client->shutdown() == 0);
+      RUN_UNTIL(pair.loop, half.ended);
+    }
+    int calls = 0;
+    pair.client->set_close_handler([&](Connection&) { ++calls; });
+    REQUIRE(pair.server->shutdown_both() == 0);
+    RUN_UNTIL(pair.loop, calls == 1);
+  }
+}

@@ -183,6 +183,7 @@ void TlsConnection::discard() {
 void TlsConnection::below_writable() {
   below_full_ = false;
   const bool flushed = engine_->flush();
+  end_below();
   if (closing()) {
     if (flushed) finish_close();
     return;
@@ -341,6 +342,21 @@ int TlsConnection::do_shutdown() {
   watch_below();
   update_ready();
   return 0;
+}
+
+int TlsConnection::do_shutdown_both() {
+  ends_below_ = true;
+  if (Connection::do_shutdown_both() != 0) return -1;
+  (void)engine_->flush();
+  end_below();
+  return 0;
+}
+
+/// A peer that does not read hears of the end from the connection below alone.
+void TlsConnection::end_below() {
+  if (!ends_below_ || closing() || engine_->unsent() > 0) return;
+  ends_below_ = false;
+  (void)below_->shutdown_both();
 }
 
 bool TlsConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {

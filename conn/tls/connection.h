@@ -47,6 +47,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   bool sends_in_place(const Outgoing&) const noexcept override { return false; }
   void handlers_changed() override;
   int do_shutdown() override;
+  int do_shutdown_both() override;
   void do_close() noexcept override;
   bool wait_for(ae::Mask direction, ae::TimePoint deadline) override;
   bool do_flush(ae::TimePoint until) noexcept override;
@@ -103,6 +104,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   void wait_below(bool reading, bool writing, ae::TimePoint deadline);
   void below_readable();
   void below_writable();
+  void end_below();
   void discard();
   void watch_below();
   int die(const char* what);
@@ -133,6 +135,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   bool fresh_ = false;            // the handshake is over: a read handler is about to be set
   bool deaf_ = false;             // nothing more can arrive while we linger
   bool below_full_ = false;       // kernel TLS: what fits is the socket's to say
+  bool ends_below_ = false;       // after the close_notify, since both directions end
 };
 
 }  // namespace conn::tls
