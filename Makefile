@@ -11,6 +11,7 @@ TLS      ?= yes
 RDMA     ?= yes
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
+PYTHONDIR ?= $(PREFIX)/lib/python3/dist-packages
 SECONDS  ?= 60
 ifeq ($(origin CXX),default)
 CXX := g++
@@ -335,6 +336,8 @@ install: all  ## into PREFIX=/usr/local, below DESTDIR= if given
 	install -m 755 $(C_SHARED) $(D)$(LIBDIR)
 	ln -sf $(notdir $(C_SHARED)) $(D)$(LIBDIR)/$(C_SONAME)
 	ln -sf $(C_SONAME) $(D)$(LIBDIR)/libaeconn-c.so
+	@mkdir -p $(D)$(PYTHONDIR)/aeconn
+	install -m 644 python/aeconn/*.py python/aeconn/py.typed $(D)$(PYTHONDIR)/aeconn
 	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(D)$(PREFIX)/bin)
 	@$(call fill,aeconn.pc,pkgconfig/aeconn.pc)
 	@$(call fill,aeconn-c.pc,pkgconfig/aeconn-c.pc)
@@ -343,6 +346,7 @@ install: all  ## into PREFIX=/usr/local, below DESTDIR= if given
 
 uninstall:  ## what install put there
 	rm -rf $(D)$(PREFIX)/include/aeconn $(D)$(LIBDIR)/cmake/aeconn $(D)$(LIBDIR)/pkgconfig/aeconn.pc
+	rm -rf $(D)$(PYTHONDIR)/aeconn
 	rm -f $(D)$(LIBDIR)/libaeconn-c.* $(D)$(LIBDIR)/pkgconfig/aeconn-c.pc $(D)$(PREFIX)/include/aeconn.h
 	rm -f $(D)$(LIBDIR)/libaeconn.* $(PROGRAMS:$(OUT)/%=$(D)$(PREFIX)/bin/%)
 

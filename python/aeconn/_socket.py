@@ -56,7 +56,7 @@ class Socket:
         if flags:
             raise OSError(errno.EOPNOTSUPP, "recv() has no flags here")
         buffer = ctypes.create_string_buffer(size)
-        return buffer.raw[: self._read(buffer, size)]
+        return ctypes.string_at(buffer, self._read(buffer, size))
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         if flags:

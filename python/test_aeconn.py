@@ -1,0 +1,236 @@
+"""The package over transports that need no device, against an aeconn program: kv-server.
+
+    AECONN_LIBRARY=build/libaeconn-c.so python3 -m unittest python/test_aeconn.py
+
+KV_URLS: where a kv-server listens, separated by spaces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pathlib
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import aeconn  # noqa: E402
+
+URLS = os.environ.get("KV_URLS", "").split()
+try:
+    import redis
+except ImportError:
+    redis = None
+
+
+def each_url(test):
+    def run(self):
+        self.assertTrue(URLS, "KV_URLS names no server")
+        for url in URLS:
+            with self.subTest(url=url):
+                test(self, url)
+
+    return run
+
+
+def each_url_async(test):
+    return each_url(lambda self, url: asyncio.run(test(self, url)))
+
+
+class Blocking(unittest.TestCase):
+    @each_url
+    def test_echo(self, url):
+        with aeconn.connect(url, timeout=10) as connection:
+            connection.sendall(b"PING hello\r\n")
+            self.assertEqual(connection.recv(100), b"$5\r\nhello\r\n")
+            buffer = bytearray(3)
+            connection.sendall(memoryview(bytearray(b"PING\r\n")))
+            self.assertEqual(connection.recv_into(buffer), 3)
+            self.assertEqual(bytes(buffer), b"+PO")
+            self.assertTrue(connection.readable())
+            self.assertEqual(connection.recv(100), b"NG\r\n")
+            self.assertFalse(connection.readable())
+            self.assertEqual(connection.transport(), url.split(":")[0])
+            self.assertTrue(connection.info())
+            self.assertTrue(connection.getpeername())
+
+    @each_url
+    def test_large(self, url):
+        value = os.urandom(5_000_000)
+        with aeconn.connect(url, timeout=30) as connection:
+            connection.sendall(b"*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n$5000000\r\n" + value + b"\r\n")
+            self.assertEqual(connection.recv(100), b"+OK\r\n")
+            connection.sendall(b"GET large\r\n")
+            got = bytearray()
+            while len(got) < len(value) + 12:
+                got += connection.recv(1 << 20)
+            self.assertEqual(bytes(got[10:-2]), value)
+
+    @each_url
+    def test_time_out(self, url):
+        with aeconn.connect(url, timeout=10) as connection:
+            connection.settimeout(0.01)
+            self.assertRaises(TimeoutError, connection.recv, 1)
+            connection.setblocking(False)
+            self.assertRaises(BlockingIOError, connection.recv, 1)
+
+    @each_url
+    def test_end(self, url):
+        connection = aeconn.connect(url, timeout=10)
+        connection.sendall(b"QUIT\r\n")
+        self.assertEqual(connection.recv(100), b"+OK\r\n")
+        self.assertEqual(connection.recv(100), b"")
+        connection.close()
+        connection.close()
+        self.assertRaises(OSError, connection.recv, 1)
+
+    @each_url
+    def test_threads(self, url):
+        failures = []
+
+        def work(number):
+            try:
+                with aeconn.connect(url, timeout=30) as connection:
+                    for i in range(100):
+                        text = f"{number}-{i}".encode()
+                        connection.sendall(b"PING %s\r\n" % text)
+                        expected = b"$%d\r\n%s\r\n" % (len(text), text)
+                        got = b""
+                        while len(got) < len(expected):
+                            got += connection.recv(100)
+                        assert got == expected, got
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        self.assertEqual(failures, [])
+
+    def test_mistakes(self):
+        with self.assertRaisesRegex(OSError, "smoke"):
+            aeconn.connect("smoke://127.0.0.1:1")
+        with self.assertRaisesRegex(ConnectionRefusedError, "refused"):
+            aeconn.connect("tcp://127.0.0.1:1")
+        with self.assertRaisesRegex(OSError, "colour"):
+            aeconn.configure("tcp", colour="red")
+        self.assertTrue(aeconn.has_transport("tcp"))
+        self.assertFalse(aeconn.has_transport("smoke"))
+
+
+class Asyncio(unittest.TestCase):
+    @each_url_async
+    async def test_echo(self, url):
+        reader, writer = await aeconn.open_connection(url)
+        writer.write(b"PING hello\r\n")
+        self.assertEqual(await reader.readexactly(11), b"$5\r\nhello\r\n")
+        self.assertEqual(writer.get_extra_info("transport"), url.split(":")[0])
+        writer.close()
+        await writer.wait_closed()
+
+    @each_url_async
+    async def test_back_pressure(self, url):
+        reader, writer = await aeconn.open_connection(url)
+        value = os.urandom(3_000_000)
+        writer.write(b"*3\r\n$3\r\nSET\r\n$4\r\nmuch\r\n$3000000\r\n")
+        for at in range(0, len(value), 100_000):
+            writer.write(value[at : at + 100_000])
+            await writer.drain()
+        writer.write(b"\r\nGET much\r\n")
+        self.assertEqual(await reader.readexactly(5), b"+OK\r\n")
+        self.assertEqual(await reader.readexactly(10), b"$3000000\r\n")
+        self.assertEqual(await reader.readexactly(len(value)), value)
+        writer.close()
+        await writer.wait_closed()
+
+    @each_url_async
+    async def test_many(self, url):
+        async def one(number):
+            reader, writer = await aeconn.open_connection(url)
+            for i in range(20):
+                writer.write(b"PING %d\r\n" % (number * 100 + i))
+                line = await reader.readuntil(b"\r\n")
+                self.assertEqual(line[:1], b"$")
+                self.assertEqual(await reader.readuntil(b"\r\n"), b"%d\r\n" % (number * 100 + i))
+            writer.close()
+            await writer.wait_closed()
+
+        await asyncio.gather(*(one(i) for i in range(30)))
+
+    def test_server(self):
+        async def serve():
+            async def echo(reader, writer):
+                while data := await reader.read(1000):
+                    writer.write(data)
+                    await writer.drain()
+                writer.close()
+
+            async with await aeconn.start_server(echo, "tcp://127.0.0.1:0") as server:
+                self.assertTrue(server.is_serving())
+                reader, writer = await aeconn.open_connection(server.urls[0])
+                writer.write(b"x" * 1_000_000)
+                writer.write_eof()
+                self.assertEqual(len(await reader.read()), 1_000_000)
+                writer.close()
+            self.assertFalse(server.is_serving())
+
+        for _ in range(3):  # a loop below each of asyncio's
+            asyncio.run(serve())
+        gc.collect()
+
+    def test_cancelled(self):
+        async def run():
+            server = await aeconn.start_server(lambda *_: None, "tcp://127.0.0.1:0")
+            task = asyncio.ensure_future(aeconn.open_connection(server.urls[0]))
+            await asyncio.sleep(0)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            server.close()
+            with self.assertRaises(OSError):
+                await aeconn.open_connection(server.urls[0])
+
+        asyncio.run(run())
+
+
+@unittest.skipIf(redis is None, "redis-py is not there")
+class RedisPy(unittest.TestCase):
+    @each_url
+    def test_commands(self, url):
+        client = redis.Redis(connection_pool=aeconn.pool(url, socket_timeout=10))
+        self.assertTrue(client.set("py", b"\x00\r\n"))
+        self.assertEqual(client.get("py"), b"\x00\r\n")
+        with client.pipeline(transaction=False) as pipeline:
+            for i in range(1000):
+                pipeline.set(f"p{i}", i)
+            self.assertEqual(pipeline.execute(), [True] * 1000)
+        self.assertEqual(client.mget("p1", "p999"), [b"1", b"999"])
+        value = os.urandom(5_000_000)
+        client.set("big", value)
+        self.assertEqual(client.get("big"), value)
+        client.connection_pool.disconnect()
+        self.assertTrue(client.ping())
+        self.assertIn(url, repr(client.connection_pool))
+
+    @each_url
+    def test_killed(self, url):
+        client = redis.Redis(connection_pool=aeconn.pool(url, socket_timeout=10))
+        other = redis.Redis(connection_pool=aeconn.pool(url, socket_timeout=10))
+        number = client.client_id()
+        self.assertTrue(other.client_kill_filter(_id=number))
+        self.assertTrue(client.ping())  # by another connection
+        self.assertNotEqual(client.client_id(), number)
+
+    def test_nobody_there(self):
+        client = redis.Redis(connection_pool=aeconn.pool("tcp://127.0.0.1:1"))
+        with self.assertRaisesRegex(redis.ConnectionError, "tcp://127.0.0.1:1"):
+            client.ping()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The Python package against kv-server: sockets that block, asyncio and redis-py, of this release and
+# of a newer one, over the transports that need no device.
+set -u
+# shellcheck source=tests/clients/kit
+. "$(dirname "$0")/kit"
+AECONN_LIBRARY=$build/libaeconn-c.so
+export AECONN_LIBRARY PYTHONDONTWRITEBYTECODE=1
+python=/usr/bin/python3  # the distribution's, which has its packages
+[ -x $python ] || { fail 'python3' 'it is not installed'; total; exit; }
+certificates=''
+if ! "$kv_server" --listen tls://127.0.0.1:0 2>&1 | grep -q 'tls is not available'; then
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$work/key.pem" \
+    -out "$work/cert.pem" -days 3 -subj /CN=localhost -addext 'subjectAltName=IP:127.0.0.1,DNS:localhost' 2>/dev/null
+  certificates="cert=$work/cert.pem&key=$work/key.pem"
+fi
+listen=(--listen tcp://127.0.0.1:0 --listen "unix://$work/kv")
+[ -z "$certificates" ] || listen+=(--listen "tls://127.0.0.1:0?$certificates")
+start "${listen[@]}" || { total; exit; }
+all=''
+for url in "${urls[@]}"; do
+  case $url in tls:*) url=${url%%\?*}?ca=$work/cert.pem ;; esac
+  all+="$url "
+done
+
+suite() {  # NAME [PYTHONPATH]
+  local log=$work/python.log
+  if KV_URLS=$all PYTHONPATH=${2-} timeout 120 $python -m unittest -v python/test_aeconn.py >"$log" 2>&1 &&
+    grep -q '^Ran [1-9]' "$log"; then
+    ok "$1: $(sed -n 's/^Ran \([0-9]*\) tests.*/\1 tests/p' "$log"), $(grep -c 'skipped' "$log") skipped"
+  else
+    fail "$1" "$(tail -n 40 "$log")"
+  fi
+}
+version() { PYTHONPATH=${1-} $python -c 'import redis; print(redis.__version__)' 2>/dev/null; }
+if [ -n "$(version)" ]; then suite "redis-py $(version) of this release"; else
+  fail 'redis-py' 'python3-redis is not installed'
+fi
+for release in trixie sid; do
+  if folder=$(tools/foreign $release python3-redis 2>"$work/why"); then
+    path=$folder/usr/lib/python3/dist-packages
+    suite "redis-py $(version "$path") of $release" "$path"
+  else
+    echo "SKIPPED: redis-py of $release: $(cat "$work/why")"
+  fi
+done
+stop "$server"
+is 'the server ended well' 0 "$status"
+total
