@@ -56,9 +56,10 @@ SERVER_SRC  := $(filter-out examples/kv_server/cli_%,$(KV_SRC))
 CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_SRC))
 PERF_SRC    := $(wildcard examples/conn_perf/*.cc)
 C_SRC       := c/aeconn.cc
+PROXY_SRC   := $(wildcard examples/proxy/*.cc)
 SINGLE_SRC  := $(wildcard examples/*.cc)# each a program of its own
 # TESTS=library leaves out the tests of the examples, and the examples.
-EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC)))
+EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC) $(PROXY_SRC)))
 TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(C_SRC) $(EXAMPLES_TESTED)
 ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup' tests/*_test.cc)
@@ -89,6 +90,7 @@ C_SHARED := $(OUT)/libaeconn-c.so.$(VERSION)
 PROGRAMS := $(if $(filter %/server_main.cc,$(KV_SRC)),$(OUT)/kv-server) \
             $(if $(filter %/cli_main.cc,$(KV_SRC)),$(OUT)/kv-cli) \
             $(if $(filter %/perf_main.cc,$(PERF_SRC)),$(OUT)/conn-perf) \
+            $(if $(filter %/proxy_main.cc,$(PROXY_SRC)),$(OUT)/aeconn-proxy) \
             $(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC))
 FUZZERS  := $(patsubst tests/fuzz/%.cc,$(OUT)/%,$(FUZZ_SRC))
 
@@ -120,6 +122,8 @@ $(OUT)/kv-server: $(call obj,$(SERVER_SRC)) $(STATIC)
 $(OUT)/kv-cli: $(call obj,$(CLI_SRC)) $(STATIC)
 	$(call LINK)
 $(OUT)/conn-perf: $(call obj,$(PERF_SRC)) $(STATIC)
+	$(call LINK)
+$(OUT)/aeconn-proxy: $(call obj,$(PROXY_SRC)) $(STATIC)
 	$(call LINK)
 $(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC)): $(OUT)/%: $(OUT)/obj/examples/%.o $(STATIC)
 	$(call LINK)
@@ -294,7 +298,7 @@ $(OUT)/headers/%.ok: % $(wildcard ae/*.h conn/*.h conn/*/*.h) $(OUT)/flags
 OUR_CODE = $(shell find ae conn c examples tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
 format:  ## clang-format on all our code
 	clang-format -i $(OUR_CODE)
-tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(C_SRC) $(KV_SRC) $(PERF_SRC) $(SINGLE_SRC))  ## clang-tidy
+tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(C_SRC) $(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(SINGLE_SRC))  ## clang-tidy
 $(OUT)/tidy/%.ok: %.cc .clang-tidy
 	@mkdir -p $(@D)
 	clang-tidy --quiet --warnings-as-errors='*' $< -- $(ALL_CPPFLAGS) -std=c++20

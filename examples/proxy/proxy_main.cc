@@ -1,0 +1,200 @@
+// aeconn-proxy: joins two transports, for programs that nobody can change.
+//
+//   aeconn-proxy --listen unix:///run/db --connect tls+rdma://10.0.0.1:6432?ca=ca.pem
+//   aeconn-proxy --listen tls+rdma://10.0.0.1:6432?cert=c.pem&key=k.pem --connect unix:///run/pg
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ae/libev_loop.h"
+#include "ae/loop_group.h"
+#include "conn/listener_group.h"
+#include "conn/transports/transports.h"
+#include "examples/conn_perf/signals.h"
+#include "site.h"
+#include "systemd.h"
+
+namespace {
+
+void write_log(const std::string& text) {
+  // One write: loops may log at the same time.
+  std::cerr << "aeconn-proxy: " + text + '\n' << std::flush;
+}
+
+struct Plan {
+  std::vector<std::string> listen;
+  std::string connect;
+  std::string activated = "tcp";  ///< what sockets of socket activation speak
+  std::size_t loops = 1;
+  std::chrono::seconds statistics{0}, grace{10};
+};
+
+class Proxy {
+ public:
+  Proxy(const Plan& plan, proxy::Settings& settings)
+      : plan_(plan), settings_(settings), loops_({.loops = plan.loops, .name = "proxy"}) {
+    settings_.connect = conn::Endpoint::parse(plan.connect);
+    registry_.require(settings_.connect.scheme).check(settings_.connect);
+    sites_.resize(loops_.size());
+    loops_.on_each([this](ae::EventLoop& loop, std::size_t i) {
+      sites_[i] = std::make_unique<proxy::Site>(loop, registry_, settings_);
+    });
+  }
+  Proxy(const Proxy&) = delete;
+  Proxy& operator=(const Proxy&) = delete;
+  ~Proxy() {
+    listeners_.clear();
+    // Each on the thread of its loop.
+    try {
+      loops_.on_each([this](ae::EventLoop&, std::size_t i) { sites_[i].reset(); });
+    } catch (const std::exception&) {  // a loop has ended, and its connections with it
+    }
+  }
+
+  void listen() {
+    const conn::MakeAcceptHandler make = [this](ae::EventLoop&, std::size_t i) {
+      return
+          [site = sites_[i].get()](conn::ConnectionPtr client) { site->accept(std::move(client)); };
+    };
+    for (const std::string& url : plan_.listen)
+      listeners_.push_back(conn::listen(registry_, loops_, url, make));
+    const int count = proxy::take_listening_descriptors();
+    for (int fd = 3; fd < 3 + count; ++fd)
+      listeners_.push_back(conn::adopt_listener(registry_.require(type_of(fd)), loops_, fd, make));
+    if (listeners_.empty())
+      throw conn::Error("nothing to listen on: give --listen URL, or sockets of socket activation");
+    for (const auto& listener : listeners_) {
+      listener->on_refused([](const conn::Failure& why) { write_log("refused: " + why.text); });
+      for (const conn::Endpoint& at : listener->endpoints())
+        std::cout << "listening on " << at.to_string() << std::endl;
+    }
+  }
+
+  /// Serves until a signal asks to end, and then as long as relays are open or --grace allows.
+  void run() {
+    ae::LibevLoop loop;
+    bool ending = false;
+    const perf::Signals signals(loop, [&] {
+      if (ending) return loop.stop();
+      ending = true;
+      proxy::notify("STOPPING=1");
+      listeners_.clear();
+      drain(loop);
+    });
+    if (plan_.statistics != std::chrono::seconds(0))
+      loop.add_time_event(plan_.statistics, [this]() -> ae::Duration {
+        print_statistics();
+        return plan_.statistics;
+      });
+    proxy::notify("READY=1");
+    loop.run();
+    print_statistics();
+  }
+
+ private:
+  /// A socket that is not what --activated names is what its family says.
+  std::string type_of(int fd) const {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    const bool is_unix = ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+                         address.ss_family == AF_UNIX;
+    const bool tls = plan_.activated == "tls";
+    return is_unix ? (tls ? "tls+unix" : "unix") : (tls ? "tls" : "tcp");
+  }
+
+  void drain(ae::EventLoop& loop) {
+    left_ = sites_.size();
+    loops_.on_each([&](ae::EventLoop&, std::size_t i) {
+      sites_[i]->drain([this, &loop, poster = loop.poster()] {
+        (void)poster.post([this, &loop] {
+          if (--left_ == 0) loop.stop();
+        });
+      });
+    });
+    loop.add_time_event(plan_.grace, [&loop] {
+      loop.stop();
+      return ae::kNoMore;
+    });
+  }
+
+  void print_statistics() {
+    std::vector<proxy::Counters> each(sites_.size());
+    std::vector<std::size_t> open(sites_.size());
+    loops_.on_each([&](ae::EventLoop&, std::size_t i) {
+      each[i] = sites_[i]->counters();
+      open[i] = sites_[i]->open();
+    });
+    proxy::Counters all;
+    std::size_t now = 0;
+    for (std::size_t i = 0; i < each.size(); ++i) {
+      all += each[i];
+      now += open[i];
+    }
+    write_log(fmt::format(
+        "open={} accepted={} joined={} failed={} broken={} idle={} bytes-up={} bytes-down={}", now,
+        all.accepted, all.joined, all.failed, all.broken, all.idle, all.upward, all.downward));
+  }
+
+  const Plan& plan_;
+  proxy::Settings& settings_;
+  const conn::Registry registry_ = conn::all_transports();
+  ae::LoopGroup loops_;
+  std::vector<std::unique_ptr<proxy::Site>> sites_;  // each its loop's
+  std::vector<conn::ListenerGroupPtr> listeners_;
+  std::size_t left_ = 0;  // sites that have relays while all is about to end
+};
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  Plan plan;
+  proxy::Settings settings;
+  settings.log = write_log;
+  CLI::App app("Joins two transports of aeconn: what comes in by one URL leaves by the other.",
+               "aeconn-proxy");
+  app.add_option("--listen", plan.listen, "Where clients come, a URL; may be repeated")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--connect", plan.connect, "Where they are brought, a URL")->required();
+  app.add_option("--activated", plan.activated,
+                 "What sockets of systemd's socket activation speak: tcp or tls")
+      ->check(CLI::IsMember({"tcp", "tls"}))
+      ->capture_default_str();
+  app.add_option("--loops", plan.loops,
+                 "Event loops, each on a thread of its own; 0: one for each processor")
+      ->check(CLI::Range(std::size_t{0}, std::size_t{256}))
+      ->capture_default_str();
+  long idle = 0, statistics = 0, grace = 10;
+  const auto seconds = [&](const char* flag, long& to, const char* what) {
+    app.add_option(flag, to, what)->check(CLI::Range(0L, 1'000'000L))->capture_default_str();
+  };
+  seconds("--idle-timeout", idle, "Close connections without a byte for so many seconds; 0: never");
+  seconds("--statistics", statistics, "Print a line of counters every so many seconds; 0: never");
+  seconds("--grace", grace, "How long open connections may go on after SIGTERM, in seconds");
+  app.add_flag("--verbose", settings.verbose, "A line for each connection");
+  app.set_version_flag("--version", "aeconn-proxy " AECONN_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 1;
+  }
+  settings.idle_timeout = std::chrono::seconds(idle);
+  plan.statistics = std::chrono::seconds(statistics);
+  plan.grace = std::chrono::seconds(grace);
+  Proxy proxy(plan, settings);
+  proxy.listen();
+  proxy.run();
+  return 0;
+} catch (const std::exception& error) {
+  std::cerr << "aeconn-proxy: " << error.what() << '\n';
+  return 1;
+}

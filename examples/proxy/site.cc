@@ -1,0 +1,67 @@
+#include "site.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <utility>
+
+namespace proxy {
+namespace {
+
+// How often idle ones are looked for.
+constexpr ae::Duration kLook = std::chrono::milliseconds(250);
+
+}  // namespace
+
+Site::Site(ae::EventLoop& loop, const conn::Registry& registry, const Settings& settings)
+    : loop_(loop), registry_(registry), settings_(settings) {
+  if (settings_.idle_timeout == std::chrono::seconds(0)) return;
+  idle_timer_ = loop_.add_time_event(kLook, [this]() -> ae::Duration {
+    look_for_idle();
+    return kLook;
+  });
+}
+
+Site::~Site() {
+  if (idle_timer_ != 0) loop_.remove_time_event(idle_timer_);
+}
+
+void Site::accept(conn::ConnectionPtr client) {
+  relays_.push_back(
+      std::make_unique<Relay>(static_cast<Relay::Owner&>(*this), counters_, std::move(client)));
+  Relay& relay = *relays_.back();
+  relay.place = std::prev(relays_.end());
+  if (settings_.verbose) settings_.log(relay.client_name() + ": connected");
+  try {
+    relay.connect(registry_.create(loop_, settings_.connect), settings_.connect);
+  } catch (const conn::Error& error) {  // no device, as a rule
+    ++counters_.failed;
+    over(relay, error.what());
+  }
+}
+
+void Site::over(Relay& relay, const std::string& why) {
+  if (!why.empty())
+    settings_.log(fmt::format("{}: {}", relay.client_name(), why));
+  else if (settings_.verbose)
+    settings_.log(relay.client_name() + ": closed");
+  relays_.erase(relay.place);
+  if (relays_.empty() && empty_) std::exchange(empty_, nullptr)();
+}
+
+void Site::look_for_idle() {
+  const ae::TimePoint now = loop_.now();
+  for (auto each = relays_.begin(); each != relays_.end();) {
+    Relay& relay = **each++;
+    if (now - relay.last_byte() < settings_.idle_timeout) continue;
+    ++counters_.idle;
+    over(relay, fmt::format("closed: no byte in {} s", settings_.idle_timeout.count()));
+  }
+}
+
+void Site::drain(std::function<void()> empty) {
+  if (relays_.empty()) return empty();
+  empty_ = std::move(empty);
+}
+
+}  // namespace proxy

@@ -1,0 +1,221 @@
+// aeconn-proxy's relays: what one side writes the other reads, over every transport.
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "examples/proxy/site.h"
+#include "examples/proxy/systemd.h"
+#include "tests/support/catch.h"
+#include "tests/support/testing.h"
+
+using namespace std::chrono_literals;
+using testing::Collector;
+
+namespace {
+
+/// A client, a proxy and a server on one loop: the client's transport is the one under test, the
+/// server's a Unix socket, or the other way round.
+struct Bed {
+  explicit Bed(const testing::Transport& transport, bool under_test_above = true,
+               std::chrono::seconds idle = 0s)
+      : front(transport) {
+    const conn::ConnectionType& under_test = front.type;
+    folder = std::make_unique<testing::TempFolder>();
+    const std::string unix_url = "unix://" + folder->path() + "/s";
+    const conn::AcceptHandler to_server = [this](conn::ConnectionPtr next) {
+      server = std::move(next);
+    };
+    const conn::AcceptHandler to_proxy = [this](conn::ConnectionPtr next) {
+      site->accept(std::move(next));
+    };
+    settings.idle_timeout = idle;
+    settings.log = [this](const std::string& line) { log += line + "\n"; };
+    if (under_test_above) {
+      server_listener = front.registry.listen(front.loop, unix_url, to_server);
+      proxy_listener = front.listen(to_proxy);
+    } else {
+      server_listener = front.listen(to_server);
+      proxy_listener = front.registry.listen(front.loop, unix_url, to_proxy);
+    }
+    (void)under_test;
+    settings.connect = testing::address_of(*server_listener);
+    site = std::make_unique<proxy::Site>(front.loop, front.registry, settings);
+  }
+  void connect() {
+    const conn::Endpoint at = testing::address_of(*proxy_listener);
+    client = front.registry.create(front.loop, at);
+    client->connect(at, [](conn::Connection&) {});
+    RUN_UNTIL(front.loop, client->state() == conn::State::kConnected && server != nullptr &&
+                              site->counters().joined == 1);
+  }
+
+  testing::Site front;
+  std::unique_ptr<testing::TempFolder> folder;
+  proxy::Settings settings;
+  std::string log;
+  std::unique_ptr<proxy::Site> site;
+  conn::ListenerPtr server_listener, proxy_listener;
+  conn::ConnectionPtr client, server;
+};
+
+}  // namespace
+
+TEST_CASE("proxy: bytes pass both ways, all of them and in order", "[proxy]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    const bool above = GENERATE(true, false);
+    Bed bed(transport, above);
+    bed.connect();
+    constexpr std::uint64_t kTotal = 3'000'000;
+    testing::Receiver at_server(*bed.server, 1), at_client(*bed.client, 2);
+    testing::Sender from_client(*bed.client, 1, kTotal), from_server(*bed.server, 2, kTotal);
+    RUN_UNTIL(bed.front.loop, at_server.received == kTotal && at_client.received == kTotal);
+    REQUIRE(at_server.intact);
+    REQUIRE(at_client.intact);
+    REQUIRE(bed.site->counters().upward == kTotal);
+    REQUIRE(bed.site->counters().downward == kTotal);
+  }
+}
+
+TEST_CASE("proxy: a slow reader slows the writer down, and costs no memory", "[proxy]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Bed bed(transport);
+    bed.connect();
+    testing::Sender sender(*bed.client, 3, std::uint64_t{1} << 40);
+    for (std::uint64_t before = ~std::uint64_t{0}; before != sender.sent;) {
+      before = sender.sent;
+      testing::turns(bed.front.loop, 100);
+    }
+    // What is under way is in sockets, windows and one chunk.
+    REQUIRE(sender.sent < (64u << 20));
+    testing::Receiver receiver(*bed.server, 3);
+    const std::uint64_t stuck = sender.sent;
+    RUN_UNTIL(bed.front.loop, receiver.received > stuck);
+    REQUIRE(receiver.intact);
+  }
+}
+
+TEST_CASE("proxy: the end of one direction is that of one, where both have half-close", "[proxy]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Bed bed(transport);
+    bed.connect();
+    Collector at_server(*bed.server), at_client(*bed.client);
+    testing::send(bed.front.loop, *bed.client, "question");
+    if (bed.front.type.capabilities().half_close) {
+      REQUIRE(bed.client->shutdown() == 0);
+      RUN_UNTIL(bed.front.loop, at_server.ended);
+      REQUIRE(at_server.bytes == "question");
+      REQUIRE(bed.site->open() == 1);
+      testing::send(bed.front.loop, *bed.server, "answer");
+      REQUIRE(bed.server->shutdown() == 0);
+      RUN_UNTIL(bed.front.loop, at_client.ended && bed.site->open() == 0);
+      REQUIRE(at_client.bytes == "answer");
+    } else {
+      bed.client.reset();
+      RUN_UNTIL(bed.front.loop, at_server.ended && bed.site->open() == 0);
+      REQUIRE(at_server.bytes == "question");
+    }
+    REQUIRE(bed.log.empty());
+    REQUIRE(bed.site->counters().broken == 0);
+  }
+}
+
+TEST_CASE("proxy: a server that cannot be reached ends the client, with a sentence", "[proxy]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Bed bed(transport);
+    bed.server_listener.reset();
+    const conn::Endpoint at = testing::address_of(*bed.proxy_listener);
+    bed.client = bed.front.registry.create(bed.front.loop, at);
+    bed.client->connect(at, [](conn::Connection&) {});
+    RUN_UNTIL(bed.front.loop, bed.site->counters().failed == 1);
+    REQUIRE(bed.site->open() == 0);
+    CAPTURE(bed.log);
+    REQUIRE(bed.log.find(bed.folder->path()) != std::string::npos);
+    RUN_UNTIL(bed.front.loop, bed.client->state() != conn::State::kConnecting);
+    Collector end(*bed.client);
+    RUN_UNTIL(bed.front.loop, end.over());
+  }
+}
+
+TEST_CASE("proxy: connections without a byte are closed after the idle timeout", "[proxy]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Bed bed(transport, true, 1s);
+    bed.connect();
+    Collector at_client(*bed.client);
+    RUN_UNTIL(bed.front.loop, at_client.over());
+    REQUIRE(bed.site->counters().idle == 1);
+    REQUIRE(bed.log.find("no byte in 1 s") != std::string::npos);
+  }
+}
+
+TEST_CASE("proxy: it drains: open relays go on, and their end is told", "[proxy]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Bed bed(transport);
+    bool empty = false;
+    bed.site->drain([&] { empty = true; });
+    REQUIRE(empty);
+    bed.connect();
+    empty = false;
+    bed.site->drain([&] { empty = true; });
+    REQUIRE_FALSE(empty);
+    testing::send(bed.front.loop, *bed.client, "still");
+    REQUIRE(testing::receive(bed.front.loop, *bed.server, 5) == "still");
+    bed.client.reset();
+    RUN_UNTIL(bed.front.loop, empty || (bed.server && testing::read_some(*bed.server, 1).empty() &&
+                                        (bed.server.reset(), empty)));
+  }
+}
+
+TEST_CASE("proxy: sockets of socket activation are this process's, or nobody's", "[proxy]") {
+  struct Variables {
+    Variables(const char* pid, const char* fds) {
+      ::setenv("LISTEN_PID", pid, 1);
+      ::setenv("LISTEN_FDS", fds, 1);
+    }
+    ~Variables() {
+      ::unsetenv("LISTEN_PID");
+      ::unsetenv("LISTEN_FDS");
+    }
+  };
+  const std::string me = std::to_string(::getpid());
+  {
+    const Variables variables(me.c_str(), "2");
+    REQUIRE(proxy::take_listening_descriptors() == 2);
+    REQUIRE(std::getenv("LISTEN_FDS") == nullptr);
+    REQUIRE(proxy::take_listening_descriptors() == 0);
+  }
+  for (const auto& [pid, fds] : {std::pair{"1", "2"},
+                                 {me.c_str(), "-1"},
+                                 {me.c_str(), "x"},
+                                 {"", "2"},
+                                 {me.c_str(), "100000"}}) {
+    const Variables variables(pid, fds);
+    REQUIRE(proxy::take_listening_descriptors() == 0);
+  }
+}
+
+TEST_CASE("proxy: who started it is told when it is ready", "[proxy]") {
+  const testing::TempFolder folder;
+  const std::string path = folder.path() + "/notify";
+  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  REQUIRE(fd >= 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  proxy::notify("READY=1");  // nobody listens
+  ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
+  proxy::notify("READY=1");
+  ::unsetenv("NOTIFY_SOCKET");
+  char text[32];
+  REQUIRE(::recv(fd, text, sizeof text, 0) == 7);
+  REQUIRE(std::string_view(text, 7) == "READY=1");
+  REQUIRE(::recv(fd, text, sizeof text, 0) == -1);
+  ::close(fd);
+}
