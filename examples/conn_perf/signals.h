@@ -1,5 +1,5 @@
 #pragma once
-// SIGINT and SIGTERM as an event of the loop.
+// SIGINT and SIGTERM as an event of the loop, and SIGHUP for who wants it.
 
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -16,12 +16,15 @@ namespace perf {
 
 class Signals {
  public:
-  Signals(ae::EventLoop& loop, std::function<void()> asked_to_end)
-      : loop_(loop), asked_to_end_(std::move(asked_to_end)) {
+  /// Without `hung_up` SIGHUP is what it was.
+  Signals(ae::EventLoop& loop, std::function<void()> asked_to_end,
+          std::function<void()> hung_up = nullptr)
+      : loop_(loop), asked_to_end_(std::move(asked_to_end)), hung_up_(std::move(hung_up)) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    if (hung_up_) sigaddset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, &before_);
     fd_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (fd_ < 0) {
@@ -32,6 +35,10 @@ class Signals {
     loop_.add_file_event(fd_, ae::kReadable, [this](int, ae::Mask) {
       signalfd_siginfo info;
       while (read(fd_, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGHUP) {
+          hung_up_();
+          continue;
+        }
         came_ = true;
         asked_to_end_();
       }
@@ -49,7 +56,7 @@ class Signals {
 
  private:
   ae::EventLoop& loop_;
-  std::function<void()> asked_to_end_;
+  std::function<void()> asked_to_end_, hung_up_;
   sigset_t before_;
   int fd_ = -1;
   bool came_ = false;

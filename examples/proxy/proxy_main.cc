@@ -4,21 +4,24 @@
 //   aeconn-proxy --listen tls+rdma://10.0.0.1:6432?cert=c.pem&key=k.pem --connect unix:///run/pg
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/socket.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
-#include <csignal>
+#include <exception>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "ae/libev_loop.h"
 #include "ae/loop_group.h"
 #include "conn/listener_group.h"
 #include "conn/transports/transports.h"
+#include "examples/conn_perf/descriptors.h"
 #include "examples/conn_perf/signals.h"
 #include "site.h"
 #include "systemd.h"
@@ -33,15 +36,33 @@ void write_log(const std::string& text) {
 struct Plan {
   std::vector<std::string> listen;
   std::string connect;
-  std::string activated = "tcp";  ///< what sockets of socket activation speak
+  std::string activated = "tcp";  ///< what sockets of socket activation speak, with options
   std::size_t loops = 1;
   std::chrono::seconds statistics{0}, grace{10};
+};
+
+/// "tls?cert=c.pem" as the parts of an endpoint without a place.
+struct Activated {
+  bool tls = false;
+  conn::Options options;
+
+  explicit Activated(const std::string& text) {
+    const std::size_t end = std::min(text.find('?'), text.size());
+    const std::string type = text.substr(0, end);
+    if (type != "tcp" && type != "tls")
+      throw conn::Error("--activated " + text + ": tcp or tls is wanted, and options after it");
+    tls = type == "tls";
+    if (end != text.size()) options = conn::Options::parse(text.substr(end + 1));
+  }
 };
 
 class Proxy {
  public:
   Proxy(const Plan& plan, proxy::Settings& settings)
-      : plan_(plan), settings_(settings), loops_({.loops = plan.loops, .name = "proxy"}) {
+      : plan_(plan),
+        settings_(settings),
+        activated_(plan.activated),
+        loops_({.loops = plan.loops, .name = "proxy"}) {
     settings_.connect = conn::Endpoint::parse(plan.connect);
     registry_.require(settings_.connect.scheme).check(settings_.connect);
     sites_.resize(loops_.size());
@@ -56,7 +77,9 @@ class Proxy {
     // Each on the thread of its loop.
     try {
       loops_.on_each([this](ae::EventLoop&, std::size_t i) { sites_[i].reset(); });
-    } catch (const std::exception&) {  // a loop has ended, and its connections with it
+    } catch (const std::exception&) {
+      // A loop has ended, and its connections and timers with it: nothing of them may be touched.
+      for (auto& site : sites_) (void)site.release();
     }
   }
 
@@ -69,7 +92,8 @@ class Proxy {
       listeners_.push_back(conn::listen(registry_, loops_, url, make));
     const int count = proxy::take_listening_descriptors();
     for (int fd = 3; fd < 3 + count; ++fd)
-      listeners_.push_back(conn::adopt_listener(registry_.require(type_of(fd)), loops_, fd, make));
+      listeners_.push_back(conn::adopt_listener(registry_.require(type_of(fd)), loops_, fd, make,
+                                                conn::Spread::fewest(), activated_.options));
     if (listeners_.empty())
       throw conn::Error("nothing to listen on: give --listen URL, or sockets of socket activation");
     for (const auto& listener : listeners_) {
@@ -83,21 +107,42 @@ class Proxy {
   void run() {
     ae::LibevLoop loop;
     bool ending = false;
-    const perf::Signals signals(loop, [&] {
-      if (ending) return loop.stop();
-      ending = true;
-      proxy::notify("STOPPING=1");
-      listeners_.clear();
-      drain(loop);
-    });
+    const perf::Signals signals(
+        loop,
+        [&] {
+          if (std::exchange(ending, true)) return loop.stop();
+          proxy::notify("STOPPING=1");
+          listeners_.clear();
+          drain(loop);
+        },
+        [this] { reload(); });
     if (plan_.statistics != std::chrono::seconds(0))
       loop.add_time_event(plan_.statistics, [this]() -> ae::Duration {
         print_statistics();
         return plan_.statistics;
       });
-    proxy::notify("READY=1");
-    loop.run();
-    print_statistics();
+    // A loop ends early by an exception that no handler took; so does the program then.
+    std::exception_ptr failure;
+    std::thread watcher([this, &failure, poster = loop.poster(), &loop] {
+      try {
+        loops_.run();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      (void)poster.post([&loop] { loop.stop(); });
+    });
+    std::exception_ptr ours;
+    try {
+      proxy::notify("READY=1");
+      loop.run();
+      print_statistics();
+      close_all();
+    } catch (...) {
+      ours = std::current_exception();
+    }
+    loops_.stop();
+    watcher.join();
+    if (failure || ours) std::rethrow_exception(failure ? failure : ours);
   }
 
  private:
@@ -107,8 +152,7 @@ class Proxy {
     socklen_t size = sizeof address;
     const bool is_unix = ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
                          address.ss_family == AF_UNIX;
-    const bool tls = plan_.activated == "tls";
-    return is_unix ? (tls ? "tls+unix" : "unix") : (tls ? "tls" : "tcp");
+    return is_unix ? (activated_.tls ? "tls+unix" : "unix") : (activated_.tls ? "tls" : "tcp");
   }
 
   void drain(ae::EventLoop& loop) {
@@ -126,6 +170,33 @@ class Proxy {
     });
   }
 
+  /// On the threads of the loops, which go on for a moment with what was taken.
+  void close_all() {
+    listeners_.clear();
+    loops_.on_each([this](ae::EventLoop&, std::size_t i) { sites_[i].reset(); });
+  }
+
+  /// Files of certificates are read again; connections keep what they have.
+  void reload() {
+    proxy::notify(fmt::format("RELOADING=1\nMONOTONIC_USEC={}",
+                              std::chrono::duration_cast<std::chrono::microseconds>(
+                                  std::chrono::steady_clock::now().time_since_epoch())
+                                  .count()));
+    std::string why;
+    for (const char* name : {"tls", "tls+unix", "tls+rdma"}) {
+      conn::ConnectionType* const type = registry_.find(name);
+      if (type == nullptr) continue;
+      try {
+        type->configure({});
+      } catch (const conn::Error& error) {
+        why = error.what();
+      }
+    }
+    write_log(why.empty() ? "certificates read again"
+                          : "certificates not read again, the old ones stay: " + why);
+    proxy::notify("READY=1");
+  }
+
   void print_statistics() {
     std::vector<proxy::Counters> each(sites_.size());
     std::vector<std::size_t> open(sites_.size());
@@ -139,13 +210,16 @@ class Proxy {
       all += each[i];
       now += open[i];
     }
-    write_log(fmt::format(
+    const std::string line = fmt::format(
         "open={} accepted={} joined={} failed={} broken={} idle={} bytes-up={} bytes-down={}", now,
-        all.accepted, all.joined, all.failed, all.broken, all.idle, all.upward, all.downward));
+        all.accepted, all.joined, all.failed, all.broken, all.idle, all.upward, all.downward);
+    write_log(line);
+    proxy::notify("STATUS=" + line);
   }
 
   const Plan& plan_;
   proxy::Settings& settings_;
+  const Activated activated_;
   const conn::Registry registry_ = conn::all_transports();
   ae::LoopGroup loops_;
   std::vector<std::unique_ptr<proxy::Site>> sites_;  // each its loop's
@@ -166,8 +240,8 @@ int main(int argc, char** argv) try {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--connect", plan.connect, "Where they are brought, a URL")->required();
   app.add_option("--activated", plan.activated,
-                 "What sockets of systemd's socket activation speak: tcp or tls")
-      ->check(CLI::IsMember({"tcp", "tls"}))
+                 "What sockets of systemd's socket activation speak: tcp or tls, and options after "
+                 "it as tls?cert=FILE&key=FILE")
       ->capture_default_str();
   app.add_option("--loops", plan.loops,
                  "Event loops, each on a thread of its own; 0: one for each processor")
@@ -190,6 +264,7 @@ int main(int argc, char** argv) try {
   settings.idle_timeout = std::chrono::seconds(idle);
   plan.statistics = std::chrono::seconds(statistics);
   plan.grace = std::chrono::seconds(grace);
+  perf::allow_descriptors();
   Proxy proxy(plan, settings);
   proxy.listen();
   proxy.run();

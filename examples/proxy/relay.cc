@@ -1,6 +1,8 @@
 #include "relay.h"
 
 #include <cerrno>
+#include <new>
+#include <span>
 #include <utility>
 
 #include "conn/connection_type.h"
@@ -10,6 +12,10 @@ namespace {
 
 // Pieces that one direction passes before others have their turn.
 constexpr int kTurn = 16;
+// A piece below this is all there was.
+constexpr ssize_t kSmallPiece = 4096;
+// What is asked for where the next piece is likely to be small.
+constexpr std::size_t kLeastRoom = 16 * 1024;
 
 }  // namespace
 
@@ -24,6 +30,17 @@ Counters& Counters::operator+=(const Counters& other) noexcept {
   return *this;
 }
 
+/// Where there is no memory to go on, this relay ends and no other.
+template <typename Step>
+void Relay::attempt(const Step& step) {
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+    ++counters_.broken;
+    owner_.over(*this, "no memory");
+  }
+}
+
 Relay::Relay(Owner& owner, Counters& counters, conn::ConnectionPtr client)
     : owner_(owner),
       counters_(counters),
@@ -36,7 +53,7 @@ Relay::Relay(Owner& owner, Counters& counters, conn::ConnectionPtr client)
 void Relay::connect(conn::ConnectionPtr server, const conn::Endpoint& to) {
   server_ = std::move(server);
   server_->connect(to, [this](conn::Connection& there) {
-    if (there.state() == conn::State::kConnected) return join();
+    if (there.state() == conn::State::kConnected) return attempt([this] { join(); });
     ++counters_.failed;
     owner_.over(*this, there.last_error());
   });
@@ -46,39 +63,88 @@ void Relay::join() {
   ++counters_.joined;
   up_ = {client_.get(), server_.get(), &counters_.upward};
   down_ = {server_.get(), client_.get(), &counters_.downward};
-  client_->set_read_handler([this](conn::Connection&) { pump(up_); });
-  server_->set_read_handler([this](conn::Connection&) { pump(down_); });
+  for (Flow* each : {&up_, &down_}) {
+    const conn::Capabilities can = each->to->type().capabilities();
+    each->in_place = can.in_place && !can.integrity;  // TLS reads what it encrypts from anywhere
+    each->piece = kLeastRoom;
+  }
+  watch(up_);
+  watch(down_);
+}
+
+void Relay::watch(Flow& flow) {
+  flow.from->set_read_handler(
+      [this, &flow](conn::Connection&) { attempt([this, &flow] { pump(flow); }); });
 }
 
 void Relay::pump(Flow& flow) {
   for (int i = 0; i < kTurn; ++i) {
-    const conn::View view = flow.from->peek();
-    if (view.size == 0) {
-      if (errno == 0) return end(flow);
-      if (errno != EAGAIN && errno != ENOMEM) return fail(*flow.from);
-      return;
-    }
-    const ssize_t n = flow.to->writev(view.pieces.data(), view.count);
-    if (n < 0) {
-      if (errno == EAGAIN) return wait_for_room(flow);
-      return fail(*flow.to);
-    }
-    const auto taken = static_cast<std::size_t>(n);
-    flow.from->consume(taken);
-    *flow.counter += taken;
+    const ssize_t n = flow.in_place ? receive_into(flow) : pass_on(flow);
+    if (n <= 0) return;
+    *flow.counter += static_cast<std::uint64_t>(n);
     last_byte_ = flow.from->loop()->now();
-    if (taken < view.size) return wait_for_room(flow);
+    // There is hardly more: the loop says so if there is, which costs less than to ask.
+    if (n < kSmallPiece) return;
   }
+}
+
+/// What came is written from where it lies. Returns the bytes that were passed on, or 0 when there
+/// is nothing to do for now, or the relay is gone.
+ssize_t Relay::pass_on(Flow& flow) {
+  const conn::View view = flow.from->peek();
+  if (view.size == 0) return nothing_read(flow, errno);
+  const ssize_t n = flow.to->writev(view.pieces.data(), view.count);
+  if (n < 0) return nothing_written(flow);
+  const auto taken = static_cast<std::size_t>(n);
+  flow.from->consume(taken);
+  if (taken == view.size) return n;
+  *flow.counter += taken;
+  last_byte_ = flow.from->loop()->now();
+  wait_for_room(flow);
+  return 0;
+}
+
+/// The same into memory that the receiver sends from, which saves a copy.
+ssize_t Relay::receive_into(Flow& flow) {
+  const std::span<std::byte> room = flow.to->reserve(flow.piece);
+  if (room.empty()) return nothing_written(flow);
+  const ssize_t n = flow.from->read(room.data(), room.size());
+  const int error = n < 0 ? errno : 0;
+  flow.to->commit(n > 0 ? static_cast<std::size_t>(n) : 0);
+  if (n <= 0) return nothing_read(flow, error);
+  // Who fills the room has more to say.
+  flow.piece = static_cast<std::size_t>(n) == room.size() ? conn::kTogether : kLeastRoom;
+  return n;
+}
+
+ssize_t Relay::nothing_read(Flow& flow, int error) {
+  if (error == 0) {
+    end(flow);
+  } else if (error != EAGAIN && error != ENOMEM) {
+    fail(*flow.from, error);
+  }
+  return 0;
+}
+
+ssize_t Relay::nothing_written(Flow& flow) {
+  if (errno == EAGAIN) {
+    wait_for_room(flow);
+  } else if (errno != ENOMEM) {
+    fail(*flow.to, errno);
+  }
+  return 0;
 }
 
 /// The sender is read again when the receiver takes more.
 void Relay::wait_for_room(Flow& flow) {
-  flow.from->set_read_handler(nullptr);
-  flow.to->set_write_handler([this, &flow](conn::Connection& to) {
-    to.set_write_handler(nullptr);
-    flow.from->set_read_handler([this, &flow](conn::Connection&) { pump(flow); });
-    pump(flow);
+  flow.to->set_write_handler([this, &flow](conn::Connection&) {
+    attempt([this, &flow] {
+      flow.to->set_write_handler(nullptr);
+      watch(flow);
+      pump(flow);
+    });
   });
+  flow.from->set_read_handler(nullptr);
 }
 
 void Relay::end(Flow& flow) {
@@ -88,12 +154,12 @@ void Relay::end(Flow& flow) {
       flow.to->type().capabilities().half_close && flow.from->type().capabilities().half_close;
   if (!half || (up_.ended && down_.ended)) return owner_.over(*this, "");
   flow.from->set_read_handler(nullptr);
-  if (flow.to->shutdown() != 0) return fail(*flow.to);
+  if (flow.to->shutdown() != 0) return fail(*flow.to, errno);
 }
 
-void Relay::fail(const conn::Connection& connection) {
+void Relay::fail(const conn::Connection& connection, int error) {
   // Who closes while the other still writes is no failure of ours.
-  const bool ordinary = errno == EPIPE || errno == ECONNRESET;
+  const bool ordinary = error == EPIPE || error == ECONNRESET;
   if (!ordinary) ++counters_.broken;
   owner_.over(*this, connection.last_error());
 }

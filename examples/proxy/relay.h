@@ -1,7 +1,7 @@
 #pragma once
 // Two connections joined: what comes from one leaves by the other, both ways. Nothing is copied
 // into buffers of its own: a direction reads only what the other end takes, so a slow reader costs
-// one chunk of memory, or one window, and slows the sender down.
+// one chunk of memory, or what its transport buffers, and slows the sender down.
 
 #include <cstdint>
 #include <list>
@@ -56,13 +56,22 @@ class Relay {
     conn::Connection* from = nullptr;
     conn::Connection* to = nullptr;
     std::uint64_t* counter = nullptr;
-    bool ended = false;  ///< its end of stream was passed on
+    bool ended = false;     ///< its end of stream was passed on
+    bool in_place = false;  ///< the receiver has memory of its own to read into
+    std::size_t piece = 0;  ///< of which so much is asked for
   };
+  template <typename Step>
+  void attempt(const Step& step);
   void join();
+  void watch(Flow& flow);
   void pump(Flow& flow);
+  ssize_t pass_on(Flow& flow);
+  ssize_t receive_into(Flow& flow);
+  ssize_t nothing_read(Flow& flow, int error);
+  ssize_t nothing_written(Flow& flow);
   void wait_for_room(Flow& flow);
   void end(Flow& flow);
-  void fail(const conn::Connection& connection);
+  void fail(const conn::Connection& connection, int error);
 
   Owner& owner_;
   Counters& counters_;

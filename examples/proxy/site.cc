@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <iterator>
+#include <new>
 #include <utility>
 
 namespace proxy {
@@ -26,7 +28,7 @@ Site::~Site() {
   if (idle_timer_ != 0) loop_.remove_time_event(idle_timer_);
 }
 
-void Site::accept(conn::ConnectionPtr client) {
+void Site::accept(conn::ConnectionPtr client) try {
   relays_.push_back(
       std::make_unique<Relay>(static_cast<Relay::Owner&>(*this), counters_, std::move(client)));
   Relay& relay = *relays_.back();
@@ -34,10 +36,12 @@ void Site::accept(conn::ConnectionPtr client) {
   if (settings_.verbose) settings_.log(relay.client_name() + ": connected");
   try {
     relay.connect(registry_.create(loop_, settings_.connect), settings_.connect);
-  } catch (const conn::Error& error) {  // no device, as a rule
+  } catch (const std::exception& error) {  // no device, or no memory
     ++counters_.failed;
     over(relay, error.what());
   }
+} catch (const std::bad_alloc&) {
+  ++counters_.failed;  // the client is closed; the others go on
 }
 
 void Site::over(Relay& relay, const std::string& why) {

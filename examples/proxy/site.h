@@ -32,7 +32,6 @@ class Site final : private Relay::Owner {
   std::size_t open() const noexcept { return relays_.size(); }
   /// `empty` runs once there are no relays (any more); no more clients are expected.
   void drain(std::function<void()> empty);
-  void close_all() { relays_.clear(); }
 
  private:
   void over(Relay& relay, const std::string& why) override;
