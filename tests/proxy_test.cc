@@ -65,64 +65,79 @@ struct Bed {
   conn::ConnectionPtr client, server;
 };
 
+void bytes_pass(const testing::Transport& transport, bool above) {
+  Bed bed(transport, above);
+  bed.connect();
+  constexpr std::uint64_t kTotal = 3'000'000;
+  testing::Receiver at_server(*bed.server, 1), at_client(*bed.client, 2);
+  testing::Sender from_client(*bed.client, 1, kTotal), from_server(*bed.server, 2, kTotal);
+  RUN_UNTIL(bed.front.loop, at_server.received == kTotal && at_client.received == kTotal);
+  REQUIRE(at_server.intact);
+  REQUIRE(at_client.intact);
+  REQUIRE(bed.site->counters().upward == kTotal);
+  REQUIRE(bed.site->counters().downward == kTotal);
+}
+
+void slow_reader_slows(const testing::Transport& transport, bool above) {
+  Bed bed(transport, above);
+  bed.connect();
+  testing::Sender sender(*bed.client, 3, std::uint64_t{1} << 40);
+  for (std::uint64_t before = ~std::uint64_t{0}; before != sender.sent;) {
+    before = sender.sent;
+    testing::turns(bed.front.loop, 100);
+  }
+  // What is under way is in sockets, windows and one chunk.
+  REQUIRE(sender.sent < (64u << 20));
+  testing::Receiver receiver(*bed.server, 3);
+  const std::uint64_t stuck = sender.sent;
+  RUN_UNTIL(bed.front.loop, receiver.received > stuck);
+  REQUIRE(receiver.intact);
+}
+
+void ends_pass(const testing::Transport& transport) {
+  Bed bed(transport);
+  bed.connect();
+  Collector at_server(*bed.server), at_client(*bed.client);
+  testing::send(bed.front.loop, *bed.client, "question");
+  if (bed.front.type.capabilities().half_close) {
+    REQUIRE(bed.client->shutdown() == 0);
+    RUN_UNTIL(bed.front.loop, at_server.ended);
+    REQUIRE(at_server.bytes == "question");
+    REQUIRE(bed.site->open() == 1);
+    testing::send(bed.front.loop, *bed.server, "answer");
+    REQUIRE(bed.server->shutdown() == 0);
+    RUN_UNTIL(bed.front.loop, at_client.ended && bed.site->open() == 0);
+    REQUIRE(at_client.bytes == "answer");
+  } else {
+    bed.client.reset();
+    RUN_UNTIL(bed.front.loop, at_server.ended && bed.site->open() == 0);
+    REQUIRE(at_server.bytes == "question");
+  }
+  REQUIRE(bed.log.empty());
+  REQUIRE(bed.site->counters().broken == 0);
+}
+
 }  // namespace
 
 TEST_CASE("proxy: bytes pass both ways, all of them and in order", "[proxy]") {
-  FOR_EVERY_TRANSPORT(transport) {
-    const bool above = GENERATE(true, false);
-    Bed bed(transport, above);
-    bed.connect();
-    constexpr std::uint64_t kTotal = 3'000'000;
-    testing::Receiver at_server(*bed.server, 1), at_client(*bed.client, 2);
-    testing::Sender from_client(*bed.client, 1, kTotal), from_server(*bed.server, 2, kTotal);
-    RUN_UNTIL(bed.front.loop, at_server.received == kTotal && at_client.received == kTotal);
-    REQUIRE(at_server.intact);
-    REQUIRE(at_client.intact);
-    REQUIRE(bed.site->counters().upward == kTotal);
-    REQUIRE(bed.site->counters().downward == kTotal);
-  }
+  FOR_EVERY_TRANSPORT(transport) { bytes_pass(transport, GENERATE(true, false)); }
 }
 
 TEST_CASE("proxy: a slow reader slows the writer down, and costs no memory", "[proxy]") {
-  FOR_EVERY_TRANSPORT(transport) {
-    Bed bed(transport);
-    bed.connect();
-    testing::Sender sender(*bed.client, 3, std::uint64_t{1} << 40);
-    for (std::uint64_t before = ~std::uint64_t{0}; before != sender.sent;) {
-      before = sender.sent;
-      testing::turns(bed.front.loop, 100);
-    }
-    // What is under way is in sockets, windows and one chunk.
-    REQUIRE(sender.sent < (64u << 20));
-    testing::Receiver receiver(*bed.server, 3);
-    const std::uint64_t stuck = sender.sent;
-    RUN_UNTIL(bed.front.loop, receiver.received > stuck);
-    REQUIRE(receiver.intact);
-  }
+  FOR_EVERY_TRANSPORT(transport) { slow_reader_slows(transport, GENERATE(true, false)); }
 }
 
 TEST_CASE("proxy: the end of one direction is that of one, where both have half-close", "[proxy]") {
+  FOR_EVERY_TRANSPORT(transport) { ends_pass(transport); }
+}
+
+// Where the device is, the other tests of this file are not run.
+TEST_CASE("proxy: bytes, slow readers and ends over a device", "[proxy][rdma-device]") {
   FOR_EVERY_TRANSPORT(transport) {
-    Bed bed(transport);
-    bed.connect();
-    Collector at_server(*bed.server), at_client(*bed.client);
-    testing::send(bed.front.loop, *bed.client, "question");
-    if (bed.front.type.capabilities().half_close) {
-      REQUIRE(bed.client->shutdown() == 0);
-      RUN_UNTIL(bed.front.loop, at_server.ended);
-      REQUIRE(at_server.bytes == "question");
-      REQUIRE(bed.site->open() == 1);
-      testing::send(bed.front.loop, *bed.server, "answer");
-      REQUIRE(bed.server->shutdown() == 0);
-      RUN_UNTIL(bed.front.loop, at_client.ended && bed.site->open() == 0);
-      REQUIRE(at_client.bytes == "answer");
-    } else {
-      bed.client.reset();
-      RUN_UNTIL(bed.front.loop, at_server.ended && bed.site->open() == 0);
-      REQUIRE(at_server.bytes == "question");
-    }
-    REQUIRE(bed.log.empty());
-    REQUIRE(bed.site->counters().broken == 0);
+    const bool above = GENERATE(true, false);
+    bytes_pass(transport, above);
+    slow_reader_slows(transport, above);
+    ends_pass(transport);
   }
 }
 
