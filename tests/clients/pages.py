@@ -281,6 +281,8 @@ class Checker:
             name = os.path.basename(program)
             if name == "conn-perf" or (not program and page.path.endswith("conn-perf.md")):
                 where, whose = self.tree.text("examples/conn_perf"), "conn-perf"
+            elif name == "aeconn-proxy":
+                where, whose = self.tree.text("examples/proxy"), name
             elif name in ("kv-server", "kv-cli"):
                 where, whose = self.tree.text("examples/kv_server"), name
             elif program in self.tree.sources:

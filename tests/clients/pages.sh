@@ -34,6 +34,7 @@ line 'A variable of it: `make soak NOWHERE=1`.' 'the Makefile knows no NOWHERE='
 line 'An option: `nowhere=1`, and not `verify=no`.' 'no transport has an option nowhere'
 line 'In a URL: `rdma://10.0.0.1:1?window=1m&nowhere=2`.' 'no transport has an option nowhere'
 line 'A flag: `kv-server --listen tcp://*:1 --nowhere`.' 'kv-server has no --nowhere'
+line 'A flag of another: `aeconn-proxy --listen unix:x --nowhere`.' 'aeconn-proxy has no --nowhere'
 line 'Anybody'"'"'s: `--nowhere-at-all`.' 'nothing in the tree knows --nowhere-at-all'
 line 'A variable: AECONN_NOWHERE, and not AECONN_BUILD.' \
   'nothing in the tree knows the variable AECONN_NOWHERE'

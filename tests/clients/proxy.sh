@@ -209,4 +209,11 @@ if [ $tls = yes ]; then
   stop "$activated"
 fi
 stop "$redis"
+
+# ---- beside others --------------------------------------------------------------------------------
+# bench/proxy, with few requests, on this build.
+carriers=tcp,tls; [ $tls = yes ] || carriers=tcp
+out=$(AECONN_BUILD=$build timeout 100 bench/proxy -r 1 -n 200 -c $carriers -w direct,aeconn-proxy 2>&1)
+is 'bench/proxy: a figure for each row' $((${#carriers} > 3 ? 8 : 4)) \
+  "$(grep -cE '^(tcp|tls) .* aeconn-proxy +[1-9][0-9]* ' <<<"$out")"
 total
