@@ -5,11 +5,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
+#include "ae/loop_group.h"
+#include "conn/listener_group.h"
 #include "examples/proxy/site.h"
 #include "examples/proxy/systemd.h"
 #include "tests/support/catch.h"
@@ -184,6 +189,65 @@ TEST_CASE("proxy: it drains: open relays go on, and their end is told", "[proxy]
     bed.client.reset();
     RUN_UNTIL(bed.front.loop, empty || (bed.server && testing::read_some(*bed.server, 1).empty() &&
                                         (bed.server.reset(), empty)));
+  }
+}
+
+TEST_CASE("proxy: several loops relay at once, and end under open relays", "[proxy]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    if (!transport.threads || !transport.reaches_far) return;
+    constexpr std::size_t kClients = 12;
+    constexpr std::uint64_t kTotal = 300'000;
+    testing::Site site(transport);
+    const testing::TempFolder folder;
+    testing::EchoServer echo;
+    const conn::ListenerPtr server =
+        site.registry.listen(site.loop, "unix://" + folder.path() + "/s", echo.handler());
+    ae::LoopGroup loops({.loops = 3, .name = "proxy"});
+    proxy::Settings settings;
+    settings.connect = testing::address_of(*server);
+    std::vector<std::unique_ptr<proxy::Site>> sites(loops.size());
+    loops.on_each([&](ae::EventLoop& loop, std::size_t i) {
+      sites[i] = std::make_unique<proxy::Site>(loop, site.registry, settings);
+    });
+    conn::ListenerGroupPtr front =
+        conn::listen(site.registry, loops, site.fresh(), [&](ae::EventLoop&, std::size_t i) {
+          return [&sites, i](conn::ConnectionPtr next) { sites[i]->accept(std::move(next)); };
+        });
+    const conn::Endpoint at = front->endpoints().front();
+    std::vector<conn::ConnectionPtr> clients;
+    for (std::size_t i = 0; i < kClients; ++i) {
+      clients.push_back(site.registry.create(site.loop, at));
+      clients.back()->connect(at, [](conn::Connection&) {});
+    }
+    RUN_UNTIL(site.loop, std::all_of(clients.begin(), clients.end(), [](const auto& each) {
+                return each->state() == conn::State::kConnected;
+              }));
+    std::vector<std::unique_ptr<testing::Receiver>> receivers;
+    std::vector<std::unique_ptr<testing::Sender>> senders;
+    for (std::size_t i = 0; i < kClients; ++i) {
+      receivers.push_back(std::make_unique<testing::Receiver>(*clients[i], i));
+      senders.push_back(std::make_unique<testing::Sender>(*clients[i], i, kTotal));
+    }
+    RUN_UNTIL(site.loop, std::all_of(receivers.begin(), receivers.end(),
+                                     [](const auto& each) { return each->received == kTotal; }));
+    for (const auto& each : receivers) REQUIRE(each->intact);
+    front.reset();
+    std::vector<std::size_t> open(loops.size());
+    proxy::Counters all;
+    std::mutex mutex;
+    loops.on_each([&](ae::EventLoop&, std::size_t i) {
+      const std::lock_guard lock(mutex);
+      open[i] = sites[i]->open();
+      all += sites[i]->counters();
+      sites[i].reset();
+    });
+    REQUIRE(open == std::vector<std::size_t>(loops.size(), kClients / loops.size()));
+    REQUIRE(all.joined == kClients);
+    REQUIRE(all.upward == kClients * kTotal);
+    REQUIRE(all.downward == kClients * kTotal);
+    RUN_UNTIL(site.loop, std::all_of(receivers.begin(), receivers.end(), [](const auto& each) {
+                return each->ended || each->error != 0;
+              }));
   }
 }
 
