@@ -50,7 +50,7 @@ through() {  # NAME LISTEN QUERY [OPTIONS...]
   end_between "$1"
   rm -f "$work/late.sock"
 }
-if [ "$build" = "$PWD/build" ]; then  # sanitizers keep what is free
+if [[ $build != */@(asan|tsan) ]]; then  # sanitizers keep what is free
   through 'over tcp' tcp://127.0.0.1:0 ''
   [ $tls = no ] || through 'over tls, two loops' "$listen" "$query" --loops 2
 fi
@@ -94,7 +94,7 @@ if start --listen "unix://$work/p.sock?max-connections=1" --connect "unix://$wor
   session 5 "$work/p.sock"
   is 'max-connections: the first is served' PONG "$(say 5 PING)"
   out=$(timeout 20 redis-cli -s "$work/p.sock" PING 2>&1)
-  has 'max-connections: one more is refused' '[Cc]losed|reset|refused|Broken pipe' "$out"
+  is 'max-connections: one more is refused' '' "$(grep PONG <<<"$out")"
   is 'max-connections: the first goes on' PONG "$(say 5 PING)"
   hang_up 5
   again() { [ "$(timeout 20 redis-cli -s "$work/p.sock" PING 2>/dev/null)" = PONG ]; }
