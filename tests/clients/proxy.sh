@@ -182,6 +182,7 @@ fi
 activated() {  # WHERE ARGUMENTS...: sets `server` and `log`
   log=$work/activated.log
   rm -f "$work/notify"
+  : >"$log"
   python3 -B tests/clients/proxy_activated.py "$work/notify" "$1" "$proxy" "${@:2}" >"$log" 2>&1 &
   server=$!
   servers+=("$server")
