@@ -228,6 +228,7 @@ TEST_CASE("C: bytes in place", "[conformance][c]") {
     REQUIRE(sent.releases == 1);
     REQUIRE(sent.error == 0);
     aeconn_memory_free(memory);
+    outgoing.memory = nullptr;
 
     pair.server.reset();
     REQUIRE(aeconn_send(pair.client.get(), &outgoing) == 100'000);
