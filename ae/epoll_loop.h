@@ -65,7 +65,8 @@ class EpollLoop final : public EventLoop {
   /// Also from inside a handler of this loop that lets the host turn its loop meanwhile (a script
   /// that runs for long, and looks for what is new in between). Such a nested turn serves file
   /// events and sources, but not the handlers that are running; no posts, timers, hooks or deferred
-  /// objects: these wait for the next turn that is not nested.
+  /// objects: these wait for the next turn that is not nested. What the handler itself has written
+  /// leaves with the first nested turn: a host that may sleep there calls dispatch() before.
   std::size_t dispatch();
   /// For a host that calls it before each of its sleeps, or never. Sends what was written since
   /// dispatch(), tells the kernel what is waited for, and runs no handler. False: there is

@@ -16,7 +16,6 @@
 #include "ae/epoll_loop.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"
-#include "tests/support/testing.h"
 
 using namespace loop_kit;
 using ae::EpollLoop;
@@ -593,51 +592,4 @@ TEST_CASE("hosted loop: after fork() the child's descriptor is its own", "[ae]")
   CHECK(readable(loop));
   loop.dispatch();
   CHECK(reads == 1);
-}
-
-TEST_CASE("hosted loop: what is written outside its handlers leaves at once", "[ae][conn]") {
-  FOR_EVERY_TRANSPORT(transport) {
-    EpollLoop loop;
-    conn::Registry registry = testing::test_registry();
-    testing::Site site(transport);  // for its addresses
-    conn::ConnectionType& type = site.type;
-    const bool prepares = GENERATE(false, true);
-    CAPTURE(prepares);
-    conn::ConnectionPtr server, client;
-    const auto until = [&](auto condition) {
-      const auto deadline = steady_clock::now() + testing::patience();
-      while (!condition() && steady_clock::now() < deadline) {
-        if (prepares) loop.prepare();
-        pollfd fd{loop.descriptor(), POLLIN, 0};
-        (void)::poll(&fd, 1, 1000);
-        loop.dispatch();
-      }
-      return condition();
-    };
-    const conn::ListenerPtr listener =
-        type.listen(loop, site.fresh(), [&](conn::ConnectionPtr c) { server = std::move(c); });
-    client = type.create(loop);
-    client->connect(testing::address_of(*listener), {});
-    REQUIRE(until([&] { return server && client->state() == conn::State::kConnected; }));
-    std::string got;
-    server->set_read_handler([&](conn::Connection& c) {
-      char bytes[100];
-      const ssize_t size = c.read(bytes, sizeof bytes);
-      if (size > 0) got.append(bytes, static_cast<std::size_t>(size));
-    });
-    for (int i = 0; i < 200; ++i) {  // come to rest: no timer of a beginning is left
-      if (prepares) loop.prepare();
-      if (!readable(loop)) break;
-      loop.dispatch();
-    }
-    // Nothing but what the write itself does may wake the host: the time for many of them is less
-    // than what a tick would take for one.
-    const auto begun = steady_clock::now();
-    for (int i = 0; i < 20; ++i) {
-      got.clear();
-      REQUIRE(client->write("hello", 5) == 5);
-      REQUIRE(until([&] { return got == "hello"; }));
-    }
-    CHECK(steady_clock::now() - begun < 5s * testing::slower());
-  }
 }

@@ -8,15 +8,18 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <map>
 #include <vector>
 
 #include "tests/simulation/memory.h"
@@ -124,6 +127,32 @@ int epoll_pwait2(int fd, epoll_event* events, int size, const timespec* limit,
     return static_cast<int>(syscall(SYS_epoll_pwait2, fd, events, size, limit, mask, NSIG / 8));
   return epoll_wait_in_simulation(
       fd, events, size, limit == nullptr ? -1 : limit->tv_sec * 1000000000 + limit->tv_nsec);
+}
+
+// It expires when the world's time has come: then it is set to a moment that is over, and waited
+// for, since the kernel does that a little later.
+int timerfd_settime(int fd, int flags, const itimerspec* wanted, itimerspec* before) noexcept {
+  const Below below;
+  const auto set = [fd](const itimerspec& time) {
+    return static_cast<int>(syscall(SYS_timerfd_settime, fd, TFD_TIMER_ABSTIME, &time, nullptr));
+  };
+  World* const world = World::current();
+  if (world == nullptr)
+    return static_cast<int>(syscall(SYS_timerfd_settime, fd, flags, wanted, before));
+  static std::map<int, std::uint64_t> settings;  // a later one, also of another timer, wins
+  const std::uint64_t number = ++settings[fd];
+  if (const int result = set({}); result != 0) return result;
+  const auto when =
+      std::chrono::seconds(wanted->it_value.tv_sec) + Nanoseconds(wanted->it_value.tv_nsec);
+  if (when == Nanoseconds::zero()) return 0;
+  world->after(std::max(when - world->now(), Nanoseconds(0)), [fd, number, set] {
+    if (settings[fd] != number) return;
+    itimerspec over{};
+    over.it_value.tv_nsec = 1;
+    pollfd expired{fd, POLLIN, 0};
+    if (set(over) == 0) syscall(SYS_ppoll, &expired, 1, nullptr, nullptr, NSIG / 8);
+  });
+  return 0;
 }
 
 // As many as the world says; and nobody else wants them.

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/any_loop.h"
 #include "tests/simulation/world.h"
+#include "tests/support/any_loop.h"
 
 namespace simulation {
 

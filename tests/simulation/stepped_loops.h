@@ -9,9 +9,9 @@
 #include <set>
 #include <vector>
 
-#include "tests/support/any_loop.h"
 #include "ae/loops.h"
 #include "tests/simulation/world.h"
+#include "tests/support/any_loop.h"
 
 namespace simulation {
 

@@ -1,16 +1,24 @@
 #include "tests/simulation/walk.h"
 
 #include <fmt/format.h>
+#include <sys/epoll.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <span>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
 
+#include "ae/epoll_loop.h"
+#include "ae/libev_loop.h"
 #include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
 #include "conn/tls/type.h"
@@ -85,7 +93,10 @@ void Walk::adopt(conn::ConnectionPtr connection, std::uint64_t number, bool clie
   // In a crowd each acts less often, and all together no less.
   const std::uint64_t longest = crowd_ != 0 ? 100000 : 3000;
   end->timer = loop_->add_time_event(1us * pick(1, 3000), [this, id, longest]() -> ae::Duration {
-    act(id);
+    if (hosted_ != nullptr)
+      to_act_.push_back(id);
+    else
+      act(id);
     return ends_.count(id) != 0 ? ae::Duration(1us * pick(1, longest)) : ae::kNoMore;
   });
   End& here = *end;
@@ -159,6 +170,11 @@ void Walk::on_readable(std::uint64_t id) {
   if (chance(0.01) && !finishing_ && found->second->in != nullptr) return drop(*found->second);
   if (read_some(*found->second) == Over::kYes) return;
   if (chance(0.1)) set_handlers(*found->second);
+  if (hosted_ != nullptr && !nested_ && chance(0.05)) {  // the host turns its loop meanwhile
+    nested_ = true;
+    (void)hosted_->dispatch();
+    nested_ = false;
+  }
 }
 
 void Walk::on_writable(std::uint64_t id) {
@@ -374,9 +390,37 @@ void Walk::run_until(Condition condition, Nanoseconds span) {
     alarm = true;
     return ae::kNoMore;
   });
-  while (!condition() && !alarm && world_.now() < limit && report_.complaint.empty())
-    (void)loop_->process_events(ae::kFullIteration);
+  while (!condition() && !alarm && world_.now() < limit && report_.complaint.empty()) turn();
   loop_->remove_time_event(timer);
+}
+
+void Walk::make_loop() {
+  if (loop_plan_ == LoopPlan::kLibev) {
+    loop_ = std::make_unique<ae::LibevLoop>();
+    return;
+  }
+  auto loop = std::make_unique<ae::EpollLoop>();
+  if (loop_plan_ == LoopPlan::kHosted) {
+    hosted_ = loop.get();
+    host_ = epoll_create1(EPOLL_CLOEXEC);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (epoll_ctl(host_, EPOLL_CTL_ADD, hosted_->descriptor(), &event) != 0) std::abort();
+  }
+  loop_ = std::move(loop);
+}
+
+Walk::~Walk() {
+  if (host_ >= 0) close(host_);
+}
+
+void Walk::turn() {
+  if (hosted_ == nullptr) return (void)loop_->process_events(ae::kFullIteration);
+  if (host_prepares_) (void)hosted_->prepare();
+  epoll_event event{};
+  (void)epoll_wait(host_, &event, 1, -1);
+  (void)hosted_->dispatch();
+  for (const std::uint64_t id : std::exchange(to_act_, {})) act(id);
 }
 
 void Walk::run_loop(Nanoseconds span) {
@@ -409,7 +453,7 @@ WalkReport Walk::run() {
   if (transport_.starts_with("tls"))
     type_->configure(
         testing::test_tls_options(transport_ == "tls+memory" || is_rdma_ ? "localhost" : ""));
-  loop_ = testing::make_loop();
+  make_loop();
   listen();
   to_connect_ = crowd_ != 0 ? crowd_ : pick(1, 8);
   choose_disturbances();
@@ -460,6 +504,16 @@ const std::vector<std::string>& walk_transports() {
   static const std::vector<std::string> all = {"rdma", "tls+rdma", "memory", "tls+memory",
                                                "tcp",  "tls",      "unix",   "tls+unix"};
   return all;
+}
+
+LoopPlan loop_plan_from_environment() {
+  const char* const text = std::getenv("AECONN_WALK_LOOP");
+  const std::string_view name = text != nullptr ? text : "";
+  if (name == "libev") return LoopPlan::kLibev;
+  if (name == "epoll") return LoopPlan::kEpoll;
+  if (name == "hosted") return LoopPlan::kHosted;
+  if (name.empty()) return LoopPlan::kSeed;
+  throw std::runtime_error("AECONN_WALK_LOOP is libev, epoll or hosted");
 }
 
 void prepare_walks() {

@@ -26,11 +26,22 @@ const std::vector<std::string>& walk_transports();
 /// Makes what all walks of a process share: the certificates, while time is still the system's.
 void prepare_walks();
 
+/// The loop that all ends of a walk are on.
+enum class LoopPlan {
+  kSeed,   ///< the seed picks one
+  kLibev,  ///< LibevLoop
+  kEpoll,  ///< EpollLoop
+  kHosted  ///< EpollLoop below a host that polls its descriptor, and nests turns now and then
+};
+/// AECONN_WALK_LOOP: libev, epoll or hosted.
+LoopPlan loop_plan_from_environment();
+
 /// What is not left to the seed.
 struct WalkPlan {
   std::string transport = {};     ///< empty: the seed picks one
   std::uint64_t connections = 0;  ///< 0: the seed picks a few; otherwise so many, at the same time
   std::vector<const Profile*> profiles = {};  ///< of the two devices; empty: all that can serve
+  LoopPlan loop = LoopPlan::kSeed;
 };
 
 /// One walk in this process. The same seed on the same build walks the same way, provided that the

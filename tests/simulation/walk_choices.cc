@@ -21,6 +21,9 @@ Walk::Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const Walk
     const auto& all = walk_transports();
     transport_ = chance(0.5) ? "rdma" : all[pick(0, all.size() - 1)];
   }
+  const auto drawn = static_cast<LoopPlan>(pick(1, 3));
+  loop_plan_ = plan.loop == LoopPlan::kSeed ? drawn : plan.loop;
+  host_prepares_ = chance(0.5);
   is_rdma_ = transport_.ends_with("rdma");
   is_socket_ = !is_rdma_ && !transport_.ends_with("memory");
   calm_ = chance(0.3);
@@ -29,8 +32,10 @@ Walk::Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const Walk
   choose_options();
   const std::string devices =
       is_rdma_ ? fmt::format("{}-{} ", near_->profile.name, far_->profile.name) : "";
-  report_.story = fmt::format("{} {}{}{}{}", transport_, devices, calm_ ? "calm " : "", options_,
-                              client_options_);
+  static constexpr std::array<const char*, 4> kLoops = {"", "libev", "epoll", "hosted"};
+  report_.story =
+      fmt::format("{} {} {}{}{}{}", transport_, kLoops[static_cast<std::size_t>(loop_plan_)],
+                  devices, calm_ ? "calm " : "", options_, client_options_);
 }
 
 // --- what the seed chooses -----------------------------------------------------------------------

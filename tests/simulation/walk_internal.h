@@ -8,6 +8,7 @@
 #include <random>
 #include <string>
 
+#include "ae/epoll_loop.h"
 #include "conn/transports/transports.h"
 #include "tests/simulation/objects.h"
 #include "tests/simulation/walk.h"
@@ -34,6 +35,9 @@ struct Stream {
 class Walk {
  public:
   Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const WalkPlan& plan);
+  Walk(const Walk&) = delete;
+  Walk& operator=(const Walk&) = delete;
+  ~Walk();
   WalkReport run();
 
  private:
@@ -84,6 +88,8 @@ class Walk {
   void drop(End& end);
   void finish(End& end);
   void stop_faults();
+  void make_loop();
+  void turn();
   void run_loop(Nanoseconds span);
   template <class Condition>
   void run_until(Condition condition, Nanoseconds span);
@@ -112,7 +118,13 @@ class Walk {
   testing::TempFolder folder_;
   std::unique_ptr<conn::Registry> registry_;
   conn::ConnectionType* type_ = nullptr;
+  LoopPlan loop_plan_;
   std::unique_ptr<ae::EventLoop> loop_;
+  // Below a host, which polls `host_` and acts outside the loop's handlers.
+  ae::EpollLoop* hosted_ = nullptr;
+  int host_ = -1;
+  bool host_prepares_ = false, nested_ = false;
+  std::vector<std::uint64_t> to_act_;
   conn::ListenerPtr listener_;
   conn::Endpoint address_;
   // By Connection::id(), so that a handler that runs after its connection's end is noticed.

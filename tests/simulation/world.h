@@ -7,10 +7,10 @@
 //   Device& near = world.add_device("sim0", "10.0.0.1");
 //   Device& far = world.add_device("sim1", "10.0.0.2");
 //
-// While a World lives, clock_gettime(), epoll_wait(), epoll_pwait2(), ppoll() and getifaddrs() are the
-// simulation's: time passes only where a program would sleep, and a little with every look at the
-// clock. Without one they are the system's, and the machine has no RDMA. The same seed and the same
-// calls give the same run.
+// While a World lives, clock_gettime(), epoll_wait(), epoll_pwait2(), ppoll() and getifaddrs() are
+// the simulation's: time passes only where a program would sleep, and a little with every look at
+// the clock. Without one they are the system's, and the machine has no RDMA. The same seed and the
+// same calls give the same run.
 
 #include <chrono>
 #include <cstdint>

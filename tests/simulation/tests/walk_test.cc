@@ -4,6 +4,7 @@
 //   AECONN_FIRST_SEED=17     the first (default 1); with AECONN_SEEDS=1 it runs in this process
 //   AECONN_WALK=tls+rdma     only over this transport
 //   AECONN_WALK_PROFILE=mlx5,bnxt_re   devices of these profiles only
+//   AECONN_WALK_LOOP=hosted  only on this loop: libev, epoll, hosted
 //   AECONN_CROWD=5000        how many connections the crowds have (default 2000)
 //   AECONN_CROWDS=20         how many crowds (default 4), from the first seed on
 
@@ -39,7 +40,7 @@ TEST_CASE("simulation: random walks over the API keep every promise", "[simulati
   const std::string transport = only != nullptr ? only : "";
   prepare_walks();
   if (count == 1) {
-    const WalkReport report = walk(first, {.transport = transport, .profiles = profiles()});
+    const WalkReport report = walk(first, {.transport = transport, .profiles = profiles(), .loop = loop_plan_from_environment()});
     INFO(report.story);
     CHECK(report.complaint == "");
     return;
@@ -48,7 +49,7 @@ TEST_CASE("simulation: random walks over the API keep every promise", "[simulati
   std::uint64_t failed = 0, seed = first;
   for (; seed < first + count && failed < 20; ++seed) {
     const ChildRun<Sums> run = run_in_child<Sums>([&](Sums& sums) -> std::string {
-      const WalkReport report = walk(seed, {.transport = transport, .profiles = profiles()});
+      const WalkReport report = walk(seed, {.transport = transport, .profiles = profiles(), .loop = loop_plan_from_environment()});
       sums = {report.connections, report.bytes, report.faults};
       return report.complaint.empty() ? "" : report.complaint + " (" + report.story + ")";
     });
@@ -70,7 +71,7 @@ TEST_CASE("simulation: a crowd of connections in one world keeps every promise",
   const std::uint64_t crowds = number_from("AECONN_CROWDS", 4);
   const WalkPlan plan = {.transport = "rdma",
                          .connections = number_from("AECONN_CROWD", 2000),
-                         .profiles = profiles()};
+                         .profiles = profiles(), .loop = loop_plan_from_environment()};
   prepare_walks();
   for (std::uint64_t seed = first; seed < first + crowds; ++seed) {
     struct Counts {
