@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "ae/libev_loop.h"
+#include "ae/loop_names.h"
 #include "conn/transports/transports.h"
 #include "control.h"
 #include "descriptors.h"
@@ -63,7 +63,8 @@ class Client {
  public:
   Client(ClientShared& shared, ClientOptions& options) : shared_(shared), options_(options) {
     if (options.loops > 1)
-      loops_.emplace(shared.loop, shared.registry, options.loops, options.spin);
+      loops_.emplace(shared.loop, shared.registry, options.loops, options.spin,
+                     ae::loops_named(options.event_loop));
     loops_ ? meter_.emplace(loops_->group()) : meter_.emplace();
     Plan& plan = options_.plan;
     if (!plan.echo) control_ = std::make_unique<Control>(shared_, plan.endpoint, plan.patience);
@@ -270,7 +271,8 @@ void run_client(ClientOptions options) {
                       count, descriptors));
     }
   }
-  ae::LibevLoop loop;
+  const auto its_loop = ae::loops_named(options.event_loop)(0);
+  ae::EventLoop& loop = *its_loop;
   if (options.loops == 1) loop.set_spin(options.spin);
   ClientShared shared(loop, registry);
   Client(shared, options).run();

@@ -13,12 +13,13 @@ struct ClientOptions {
   std::string url;
   Plan plan;  ///< what all points have in common
   std::vector<std::size_t> sizes{64}, connections{1}, depths{1};
-  std::size_t loops = 1;       ///< with several each has a thread of its own
-  std::size_t reply_size = 0;  ///< 0: as the request
-  ae::Spin spin;               ///< of each loop
-  ae::Duration hold{};         ///< how long idle connections stay after the figures
-  std::string json, csv;       ///< files; "-": standard output, instead of the table
-  std::string command;         ///< for the record
+  std::size_t loops = 1;             ///< with several each has a thread of its own
+  std::size_t reply_size = 0;        ///< 0: as the request
+  ae::Spin spin;                     ///< of each loop
+  std::string event_loop = "libev";  ///< as ae::loops_named() knows it
+  ae::Duration hold{};               ///< how long idle connections stay after the figures
+  std::string json, csv;             ///< files; "-": standard output, instead of the table
+  std::string command;               ///< for the record
 };
 
 /// Throws conn::Error; a mistake in `options` before anything is connected is a UsageError.

@@ -34,8 +34,10 @@ std::uint64_t before(std::uint64_t count, std::uint64_t at, std::uint64_t places
 }  // namespace
 
 ClientLoops::ClientLoops(ae::EventLoop& home, const conn::Registry& registry, std::size_t count,
-                         const ae::Spin& spin)
-    : home_(home), ended_(std::make_shared<bool>(false)), group_({.loops = count, .name = "perf"}) {
+                         const ae::Spin& spin, const ae::LoopMaker& make)
+    : home_(home),
+      ended_(std::make_shared<bool>(false)),
+      group_({.loops = count, .name = "perf", .make = make}) {
   shared_.resize(count);
   group_.on_each([&](ae::EventLoop& loop, std::size_t index) {
     loop.set_spin(spin);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ae/loop_group.h"
+#include "ae/loop_names.h"
 #include "load.h"
 
 namespace perf {
@@ -18,7 +19,7 @@ class ClientLoops {
   /// `home` is the loop of the thread that measures. It and `registry` outlive this. Throws as
   /// ae::LoopGroup.
   ClientLoops(ae::EventLoop& home, const conn::Registry& registry, std::size_t count,
-              const ae::Spin& spin = {});
+              const ae::Spin& spin = {}, const ae::LoopMaker& make = {});
 
   ae::LoopGroup& group() noexcept { return group_; }
   std::size_t size() const noexcept { return shared_.size(); }

@@ -46,6 +46,12 @@ perf::Mode mode_of(const std::string& name) {
   throw conn::Error("--mode " + name + ": there is request-response, stream, connect, idle");
 }
 
+ae::LoopMaker maker_of(const std::string& name) try {
+  return ae::loops_named(name);
+} catch (const ae::LoopError& error) {
+  throw perf::UsageError("--event-loop: " + std::string(error.what()));
+}
+
 void translate(const ClientWords& words, perf::ClientOptions& options) try {
   using std::chrono_literals::operator""h;
   using std::chrono_literals::operator""ms;
@@ -71,6 +77,7 @@ void translate(const ClientWords& words, perf::ClientOptions& options) try {
   if (!words.reply_size.empty()) options.reply_size = size_of("--reply-size", words.reply_size);
   options.loops = perf::loops_of(words.loops);
   options.spin = conn::parse_spin(words.spin);
+  (void)maker_of(options.event_loop);  // it throws
   options.plan.requests = words.requests;
   if (!words.seconds.empty()) options.plan.seconds = duration("--seconds", words.seconds, 1ms);
   options.plan.warmup = duration("--warmup", words.warmup, ae::Duration::zero());
@@ -83,6 +90,9 @@ void translate(const ClientWords& words, perf::ClientOptions& options) try {
 
 constexpr const char* kLoops =
     "Event loops, each on a thread of its own; 0: one for each processor";
+
+constexpr const char* kEventLoop =
+    "What the loops are made of: libev, or epoll, which needs no library";
 
 constexpr const char* kSpin =
     "How a loop waits: no, auto, fast, always or a time; options after it as auto&spin-max=50us";
@@ -101,6 +111,7 @@ void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& wor
   list("--connections", words.connections, "How many; a list");
   list("--depths", words.depths, "Requests under way on each connection; a list");
   client.add_option("--loops", words.loops, kLoops)->capture_default_str();
+  client.add_option("--event-loop", options.event_loop, kEventLoop)->capture_default_str();
   client.add_option("--spin", words.spin, kSpin)->capture_default_str();
   client.add_option("--reply-size", words.reply_size, "Bytes of a reply (as the request)");
   CLI::Option* const requests = client.add_option("--requests", words.requests, "Measure so many")
@@ -154,6 +165,8 @@ int run(int argc, char** argv) {
   server->add_option("--listen", urls, "Where to listen, a URL; may be repeated")->required();
   std::string loops = "1";
   server->add_option("--loops", loops, kLoops)->capture_default_str();
+  std::string event_loop = "libev";
+  server->add_option("--event-loop", event_loop, kEventLoop)->capture_default_str();
   std::string spin = "no";
   server->add_option("--spin", spin, kSpin)->capture_default_str();
   server->add_flag("--echo", echo, "Send back what comes, and understand nothing");
@@ -176,7 +189,9 @@ int run(int argc, char** argv) {
     return complain(error, 2);
   }
   const std::string command = join(argc, argv);
-  if (*server) perf::run_server(urls, echo, command, server_loops(loops), server_spin(spin));
+  if (*server)
+    perf::run_server(urls, echo, command, server_loops(loops), server_spin(spin),
+                     maker_of(event_loop));
   if (*plot) perf::run_plot(files, folder);
   if (*client) {
     translate(words, options);

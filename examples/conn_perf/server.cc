@@ -4,7 +4,6 @@
 
 #include <iostream>
 
-#include "ae/libev_loop.h"
 #include "ae/loop_group.h"
 #include "conn/transports/transports.h"
 #include "descriptors.h"
@@ -83,12 +82,13 @@ void announce(const std::vector<std::string>& urls) {
 
 /// The loops serve, each on a thread of its own; this one waits for signals, and for their end.
 void run_on(std::size_t count, const std::vector<std::string>& urls, bool echo,
-            const std::string& options, const ae::Spin& spin) {
+            const std::string& options, const ae::Spin& spin, const ae::LoopMaker& make) {
   const conn::Registry registry = conn::all_transports();
-  ae::LibevLoop loop;
+  const auto its_loop = make(0);
+  ae::EventLoop& loop = *its_loop;
   const auto end = [&loop, poster = loop.poster()] { (void)poster.post([&loop] { loop.stop(); }); };
   const Signals signals(loop, [&loop] { loop.stop(); });
-  ae::LoopGroup loops({.loops = count, .name = "perf"});
+  ae::LoopGroup loops({.loops = count, .name = "perf", .make = make});
   loops.on_each([&spin](ae::EventLoop& each, std::size_t) { each.set_spin(spin); });
   {
     ServerOnLoops server(loops, registry, echo, options);
@@ -104,11 +104,12 @@ void run_on(std::size_t count, const std::vector<std::string>& urls, bool echo,
 }  // namespace
 
 void run_server(const std::vector<std::string>& urls, bool echo, const std::string& options,
-                std::size_t loops, const ae::Spin& spin) {
+                std::size_t loops, const ae::Spin& spin, const ae::LoopMaker& make) {
   allow_descriptors();
-  if (loops > 1) return run_on(loops, urls, echo, options, spin);
+  if (loops > 1) return run_on(loops, urls, echo, options, spin, make);
   const conn::Registry registry = conn::all_transports();  // outlives what is made of it
-  ae::LibevLoop loop;
+  const auto its_loop = make(0);
+  ae::EventLoop& loop = *its_loop;
   loop.set_spin(spin);
   const Signals signals(loop, [&loop] { loop.stop(); });
   Server server(loop, registry, echo, options);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ae/event_loop.h"
+#include "ae/loop_names.h"
 #include "conn/registry.h"
 #include "facts.h"
 #include "loop_counts.h"
@@ -76,6 +77,6 @@ void log_refused(const conn::Failure& failure);
 
 /// `conn-perf server`: until SIGTERM or SIGINT.
 void run_server(const std::vector<std::string>& urls, bool echo, const std::string& options,
-                std::size_t loops, const ae::Spin& spin);
+                std::size_t loops, const ae::Spin& spin, const ae::LoopMaker& make);
 
 }  // namespace perf

@@ -107,6 +107,7 @@ constexpr Parameter kParameters[] = {
        return fmt::format("{}", s.together != nullptr ? s.together->loops() : 1);
      },
      nullptr},
+    {"event-loop", [](const Server& s) { return s.config.event_loop; }, nullptr},
     {"bind", [](const Server& s) { return fmt::format("{}", fmt::join(s.config.listen, " ")); },
      nullptr},
     {"save", [](const Server&) { return std::string(); }, nullptr},

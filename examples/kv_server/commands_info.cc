@@ -57,7 +57,7 @@ void server_section(const Report& report, Fields& fields) {
   add(fields, "kv_server_version", kVersion);
   add(fields, "redis_mode", "standalone");
   add(fields, "arch_bits", 8 * sizeof(void*));
-  add(fields, "multiplexing_api", "aeconn (libev)");
+  add(fields, "multiplexing_api", fmt::format("aeconn ({})", server.config.event_loop));
   add(fields, "process_id", getpid());
   add(fields, "run_id", server.run_id());
   add(fields, "server_time_usec", now);

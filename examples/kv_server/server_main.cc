@@ -13,8 +13,8 @@
 #include <mutex>
 #include <thread>
 
-#include "ae/libev_loop.h"
 #include "ae/loop_group.h"
+#include "ae/loop_names.h"
 #include "command.h"
 #include "conn/spin_option.h"
 #include "conn/transports/transports.h"
@@ -83,7 +83,8 @@ void serve(kv::Server& server, kv::TlsSettings& tls, const std::vector<std::stri
   const conn::Registry registry = conn::all_transports();  // outlives what is made of it
   tls.attach(registry);
   server.more_parameters = &tls;
-  ae::LibevLoop loop;
+  const auto its_loop = ae::loops_named(server.config.event_loop)(0);
+  ae::EventLoop& loop = *its_loop;
   loop.set_spin(spin);
   const Signals signals(loop, [&] { reload_certificates(tls); });
   kv::NetworkServer network(loop, registry, server);
@@ -97,7 +98,9 @@ void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
               const std::vector<std::string>& urls, const ae::Spin& spin) {
   const conn::Registry registry = conn::all_transports();
   tls.attach(registry);
-  ae::LibevLoop loop;
+  const ae::LoopMaker make = ae::loops_named(config.event_loop);
+  const auto its_loop = make(0);
+  ae::EventLoop& loop = *its_loop;
   const auto end = [&loop, poster = loop.poster()] { (void)poster.post([&loop] { loop.stop(); }); };
   kv::Together together(config, count);
   together.log = write_log;
@@ -107,7 +110,7 @@ void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
     const std::lock_guard lock(together.config_mutex);
     reload_certificates(tls);
   });
-  ae::LoopGroup loops({.loops = count, .name = "kv"});
+  ae::LoopGroup loops({.loops = count, .name = "kv", .make = make});
   loops.on_each([&spin](ae::EventLoop& each, std::size_t) { each.set_spin(spin); });
   {
     kv::ServerOnLoops server(loops, registry, together);
@@ -155,6 +158,13 @@ int main(int argc, char** argv) try {
         loops = static_cast<std::size_t>(*number);
       },
       "Event loops that serve, each on a thread of its own; 0: one for each processor (1)");
+  app.add_option_function<std::string>(
+      "--event-loop",
+      [&server](const std::string& name) {
+        (void)ae::loops_named(name);  // it throws
+        server.config.event_loop = name;
+      },
+      "What the loops are made of: libev, or epoll, which needs no library (libev)");
   ae::Spin spin;
   app.add_option_function<std::string>(
       "--spin", [&spin](const std::string& text) { spin = conn::parse_spin(text); },

@@ -40,7 +40,8 @@ struct Config {
   std::int64_t timeout_seconds = 0;  ///< idle clients are closed after it; 0: never
   bool debug_command = false;        ///< DEBUG stops the server for everybody
   ParserLimits parser;
-  std::vector<std::string> listen;  ///< for CONFIG GET bind
+  std::vector<std::string> listen;   ///< for CONFIG GET bind
+  std::string event_loop = "libev";  ///< for INFO and CONFIG GET event-loop
 };
 
 struct Statistics {

@@ -118,6 +118,14 @@ is 'one loop at both ends: no word of loops' '' \
   "$(p "${protocol_urls[0]}" "${quick[@]}" --json "$work/one.json" | grep 'by loop'; grep -o '"loops"' "$work/one.json")"
 has 'what an echo has done on its loops is unknown' '"loops":\{"client":\[\{"connections":1,"requests":[0-9]+\},.*\],"server":null\}' \
   "$(p "${echo_urls[0]}" --echo "${quick[@]}" --loops 2 --connections 2 --json -)"
+for loops in 1 2; do
+  start server --event-loop epoll --loops "$loops" --listen tcp://127.0.0.1:0 || { total; exit; }
+  out=$(p "${urls[0]%%\?*}" "${quick[@]}" --event-loop epoll --loops "$loops" --connections 4 --depths 4 --csv "$work/epoll.csv")
+  is "--event-loop epoll, $loops loops: the whole load" 200 "$(cell "$work/epoll.csv" requests)"
+  out=$(p "${urls[0]%%\?*}" --event-loop epoll --loops "$loops" --warmup 0 --requests 100 --mode connect --connections 4 --csv "$work/epoll.csv")
+  is "--event-loop epoll, $loops loops: new connections" 100 "$(cell "$work/epoll.csv" requests)"
+  stop "$server"
+done
 start server --loops 0 --listen tcp://127.0.0.1:0 || { total; exit; }
 processors=$(nproc)
 is '--loops 0: one for each processor' "$([ "$processors" = 1 ] || echo "$processors")" \
@@ -278,6 +286,10 @@ for number in many -1 257; do
     # shellcheck disable=SC2086
     wrong_use "$number loops" "conn-perf: --loops $number: a number from 0 to 256 is wanted, 0 for one on each processor" $side --loops=$number
   done
+done
+for side in "client $url" "server --listen $url"; do
+  # shellcheck disable=SC2086
+  wrong_use 'an unknown event loop' '--event-loop: there is no event loop kqueue: libev or epoll is wanted' $side --event-loop kqueue
 done
 wrong_use 'an unknown mode' 'there is request-response, stream, connect, idle' client "$url" --mode fast
 wrong_use 'requests and seconds' 'xclude' client "$url" --requests 5 --seconds 5

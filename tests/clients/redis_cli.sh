@@ -143,6 +143,8 @@ refuses 'an unknown option' 'wings' "$kv_server" --listen 'tcp://127.0.0.1:0?win
 for loops in -1 257 many; do
   refuses "--loops $loops" 'a number from 0 to 256' "$kv_server" --listen tcp://127.0.0.1:0 --loops "$loops"
 done
+refuses 'an unknown event loop' 'there is no event loop kqueue: libev or epoll' \
+  "$kv_server" --listen tcp://127.0.0.1:0 --event-loop kqueue
 refuses 'a port in use, of 2 loops' "127.0.0.1:$port.*[Aa]ddress already in use" \
   "$kv_server" --listen "tcp://127.0.0.1:$port" --loops 2
 [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ] ||
@@ -166,6 +168,14 @@ for ending in 'TERM 1' 'INT 1' 'TERM 3' 'INT 3'; do
 done
 start --listen "unix://$sock" --loops 2 && { redis-cli -s "$sock" SHUTDOWN NOSAVE >"$work/out" 2>&1; ended "$server"
   is 'SHUTDOWN of 2 loops: status' 0 "$status"; }
+for loops in 1 2; do
+  start --listen "unix://$sock" --event-loop epoll --loops "$loops" || continue
+  is "--event-loop epoll, loops $loops" 'aeconn (epoll)' \
+    "$(redis-cli -s "$sock" INFO server | tr -d '\r' | sed -n 's/^multiplexing_api://p')"
+  is "CONFIG GET event-loop, loops $loops" $'event-loop\nepoll' "$(redis-cli -s "$sock" CONFIG GET event-loop)"
+  kill -TERM "$server"; ended "$server"
+  is "SIGTERM of --event-loop epoll, loops $loops: status" 0 "$status"
+done
 start --listen "unix://$sock" && { kill -KILL "$server"; ended "$server" 2>/dev/null; }
 start --listen "unix://$sock" && is 'a stale socket is replaced' PONG "$(redis-cli -s "$sock" PING)"
 stop "$server"

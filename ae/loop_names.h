@@ -1,0 +1,20 @@
+#pragma once
+// The loops of the library by name, for an option of a program.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "ae/event_loop.h"
+
+namespace ae {
+
+/// What makes loops, as LoopGroup::Config::make wants it; the index says nothing.
+using LoopMaker = std::function<std::unique_ptr<EventLoop>(std::size_t index)>;
+
+/// Makes LibevLoops ("libev") or EpollLoops ("epoll"). Throws LoopError, a sentence, for any other
+/// name. What it returns throws as the constructors do.
+LoopMaker loops_named(std::string_view name);
+
+}  // namespace ae
