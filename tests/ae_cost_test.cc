@@ -14,10 +14,11 @@
 #endif
 
 #if AECONN_COUNTS
-#include "tests/support/any_loop.h"
+#include "ae/epoll_loop.h"
 
 #include <ev.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -67,6 +68,7 @@ struct KernelCalls {
   int fail_controls_with = 0;  // an errno, or 0
   int fail_epoll_with = 0;
   int fail_eventfd_with = 0;
+  int fail_pwait2_with = 0;
 };
 thread_local KernelCalls g_kernel;
 
@@ -102,6 +104,10 @@ extern "C" int epoll_wait(int epoll, epoll_event* events, int size, int timeout)
 }
 extern "C" int epoll_pwait2(int epoll, epoll_event* events, int size, const timespec* limit,
                             const sigset_t* signals) {
+  if (g_kernel.fail_pwait2_with != 0) {
+    errno = g_kernel.fail_pwait2_with;
+    return -1;
+  }
   ++g_kernel.waits;
   const auto count = syscall(SYS_epoll_pwait2, epoll, events, size, limit, signals, 8);
   if (count > 0) g_kernel.events += static_cast<int>(count);
@@ -335,6 +341,74 @@ TEST_CASE("event loop: an idle loop does nothing", "[ae]") {
   g_kernel = {};
   while (!over) loop.process_events(kFullIteration);
   CHECK(g_kernel.waits <= 3);  // the timer's own wake-up, which the kernel rounds to milliseconds
+}
+
+TEST_CASE("hosted loop: a turn is one system call, and allocates nothing", "[ae]") {
+  ae::EpollLoop loop;
+  Sockets s;
+  TestSource source(nullptr);
+  loop.add_source(source);
+  pollfd host{loop.descriptor(), POLLIN, 0};
+  std::size_t calls = 0;
+  loop.add_file_event(s.near, kReadable, [&](int fd, Mask) {
+    ++calls;
+    take_byte(fd);
+  });
+  const ae::TimerId idle = loop.add_time_event(1h, [] { return kNoMore; });
+  const auto post = [&] { ++calls; };
+  const auto turn = [&] {
+    s.send();
+    REQUIRE(::poll(&host, 1, 20'000) == 1);
+    loop.dispatch();
+    loop.again(idle, 1h);
+  };
+  for (int i = 0; i < 10; ++i) turn();
+  loop.post(post);
+  loop.dispatch();
+  g_kernel = {};
+  auto before = g_allocations;
+  for (int i = 0; i < 100; ++i) turn();
+  CHECK(g_allocations == before);
+  CHECK(calls == 111);
+  CHECK(g_kernel.waits == 100);
+  CHECK(g_kernel.controls == 0);
+  // A busy spell: the work that is left over is shown once, and taken back once.
+  g_kernel = {};
+  before = g_allocations;
+  source.vetoes = 1'000'000;
+  source.pending = 1000;
+  for (int i = 0; i < 100; ++i) loop.dispatch();
+  CHECK(::poll(&host, 1, 0) == 1);
+  source.vetoes = source.pending = 0;
+  loop.dispatch();
+  CHECK(::poll(&host, 1, 0) == 0);
+  CHECK(g_allocations == before);
+  CHECK(g_kernel.waits == 101);
+  CHECK(g_kernel.controls <= 3);
+  // What is posted and written outside, turn for turn.
+  before = g_allocations;
+  for (int i = 0; i < 100; ++i) {
+    loop.post(post);
+    loop.nudge();
+    REQUIRE(::poll(&host, 1, 20'000) == 1);
+    loop.dispatch();
+  }
+  CHECK(g_allocations == before);
+  CHECK(calls == 211);
+  loop.remove_source(source);
+}
+
+TEST_CASE("event loop: without epoll_pwait2() timers are as good, in milliseconds", "[ae]") {
+  ae::EpollLoop loop;
+  g_kernel = {};
+  g_kernel.fail_pwait2_with = ENOSYS;
+  int fired = 0;
+  const auto begun = steady_clock::now();
+  loop.add_time_event(2500us, [&] { return ++fired < 3 ? ae::Duration(2500us) : kNoMore; });
+  while (fired < 3) loop.process_events(kFullIteration);
+  g_kernel.fail_pwait2_with = 0;
+  CHECK(steady_clock::now() - begun >= 7500us);
+  CHECK(g_kernel.waits <= 8);  // never early, so never twice
 }
 
 TEST_CASE("event loop: without descriptors it throws and leaves nothing behind", "[ae][hostile]") {

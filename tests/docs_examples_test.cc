@@ -2,6 +2,7 @@
 // A page's block has to be found in this file; spaces and line ends do not matter.
 
 #include <ev.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -201,6 +202,23 @@ TEST_CASE("docs: porting.md, an ev_loop of the program's own", "[docs]") {
     CHECK(ran);
   }
   ev_loop_destroy(mine);
+}
+
+TEST_CASE("docs: porting.md, one descriptor below a loop of the program's own", "[docs]") {
+  bool serving = true;
+  ae::EpollLoop loop;  // listeners and connections as on any loop
+  loop.add_time_event(std::chrono::milliseconds(1), [&] {
+    serving = false;
+    return ae::kNoMore;
+  });
+
+  // The host's loop, here poll(2):
+  pollfd ours{loop.descriptor(), POLLIN, 0};
+  while (serving) {
+    poll(&ours, 1, -1);  // beside the host's own descriptors
+    if (ours.revents != 0) loop.dispatch();
+  }
+  CHECK_FALSE(serving);
 }
 
 TEST_CASE("docs: lifetime.md, the order that is right for every program", "[docs]") {
