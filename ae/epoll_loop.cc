@@ -87,9 +87,6 @@ timespec to_timespec(Duration duration) noexcept {
   return result;
 }
 
-// Once a kernel, or a sandbox, did not know it.
-std::atomic<bool> lacks_pwait2{false};
-
 int wait_in_milliseconds(int epoll, std::span<epoll_event> room, Duration limit) noexcept {
   // Never early: that would be a turn for nothing, and then another.
   const auto whole = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
@@ -98,16 +95,20 @@ int wait_in_milliseconds(int epoll, std::span<epoll_event> room, Duration limit)
   return ::epoll_wait(epoll, room.data(), static_cast<int>(room.size()), milliseconds);
 }
 
-/// Zero: does not wait. Duration::max(): for ever.
-int wait_for(int epoll, std::span<epoll_event> room, Duration limit) noexcept {
+int look_at(int epoll, std::span<epoll_event> room) noexcept {
+  return ::epoll_wait(epoll, room.data(), static_cast<int>(room.size()), 0);
+}
+
+/// Duration::max(): for ever. `lacks_pwait2`: the kernel, or a sandbox, does not know that call.
+int wait_for(int epoll, std::span<epoll_event> room, Duration limit, bool& lacks_pwait2) noexcept {
   const int size = static_cast<int>(room.size());
-  if (limit <= Duration::zero()) return ::epoll_wait(epoll, room.data(), size, 0);
+  if (limit <= Duration::zero()) return look_at(epoll, room);
   if (limit == Duration::max()) return ::epoll_wait(epoll, room.data(), size, -1);
-  if (!lacks_pwait2.load(std::memory_order_relaxed)) {
+  if (!lacks_pwait2) {
     const timespec time = to_timespec(limit);
     const int count = ::epoll_pwait2(epoll, room.data(), size, &time, nullptr);
     if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return count;
-    lacks_pwait2.store(true, std::memory_order_relaxed);
+    lacks_pwait2 = true;
   }
   return wait_in_milliseconds(epoll, room, limit);
 }
@@ -232,6 +233,7 @@ struct EpollLoop::Impl {
   std::size_t event_count = 0;
   std::size_t next_event = 0;
   TimerId retry = 0;
+  bool lacks_pwait2 = false;
 
   /// Whoever gives the loop something to do has to wake it. Taken by the first who does.
   std::atomic<bool> asleep{false};
@@ -346,7 +348,7 @@ void EpollLoop::Impl::wait(bool may_sleep) {
   asleep.exchange(true, std::memory_order_acq_rel);
   Duration limit = Duration::zero();
   if (!work.queue->pending()) limit = core.allows(kTimeEvents) ? timers.left() : Duration::max();
-  const int count = wait_for(epoll.get(), events, limit);
+  const int count = wait_for(epoll.get(), events, limit, lacks_pwait2);
   asleep.exchange(false, std::memory_order_acq_rel);
   event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
   next_event = 0;
@@ -354,7 +356,7 @@ void EpollLoop::Impl::wait(bool may_sleep) {
 }
 
 void EpollLoop::Impl::collect() {
-  const int count = wait_for(epoll.get(), events, Duration::zero());
+  const int count = look_at(epoll.get(), events);
   event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
   next_event = 0;
 }
@@ -459,7 +461,7 @@ std::size_t EpollLoop::Impl::dispatch_nested() {
   loop.set_host_may_sleep(false);
   files.sync();
   std::array<epoll_event, kNestedBatch> room;
-  const int count = wait_for(epoll.get(), room, Duration::zero());
+  const int count = look_at(epoll.get(), room);
   const auto found = std::span(room).first(count > 0 ? static_cast<std::size_t>(count) : 0);
   for (const epoll_event& event : found) note(event);
   if (files.has_ready()) files.dispatch_ready();

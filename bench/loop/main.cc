@@ -1,5 +1,5 @@
-// What ae::LibevLoop costs beside bare libev and bare epoll: events, timers, post(). All in one
-// process and in turns, so that whatever else the machine does meets everybody.
+// What ae::LibevLoop and ae::EpollLoop cost beside bare libev and bare epoll: events, timers,
+// post(). All in one process and in turns, so that whatever else the machine does meets everybody.
 //
 //   build/bench/loop-bench [--json] [--rounds N]
 //
@@ -34,7 +34,7 @@ namespace {
 struct Row {
   std::string name;
   std::size_t events = kEvents;
-  std::unique_ptr<Side> aeconn, libev, epoll;  // epoll: null where it has no such thing
+  std::unique_ptr<Side> aeconn, epoll_loop, libev, epoll;  // epoll: null where it has no such thing
   clockid_t clock = CLOCK_THREAD_CPUTIME_ID;
 };
 
@@ -63,43 +63,49 @@ struct Spread {
   double median, least, greatest;
 };
 
+enum SideNumber { kAeconn, kEpollLoop, kLibev, kEpoll, kSides };
+
 struct Result {
   explicit Result(const Row& row, int rounds) {
-    const std::array<Side*, 3> sides{row.aeconn.get(), row.libev.get(), row.epoll.get()};
-    std::array<std::vector<double>, 3> times;
-    std::array<std::vector<double>, 3> ratios;
+    const std::array<Side*, kSides> sides{row.aeconn.get(), row.epoll_loop.get(), row.libev.get(),
+                                          row.epoll.get()};
+    std::array<std::vector<double>, kSides> times;
+    std::vector<double> of_libev, of_epoll, epoll_loops;
     for (int round = -1; round < rounds; ++round) {  // the first warms up
-      std::array<double, 3> one{};
-      for (std::size_t turn = 0; turn < 3; ++turn) {
-        const std::size_t i = (turn + static_cast<std::size_t>(round + 1)) % 3;
+      std::array<double, kSides> one{};
+      for (std::size_t turn = 0; turn < kSides; ++turn) {
+        const std::size_t i = (turn + static_cast<std::size_t>(round + 1)) % kSides;
         if (sides[i] != nullptr) one[i] = nanoseconds(*sides[i], row);
       }
       if (round < 0) continue;
-      for (std::size_t i = 0; i < 3; ++i) {
-        if (sides[i] == nullptr) continue;
-        times[i].push_back(one[i]);
-        ratios[i].push_back(one[0] / one[i]);
-      }
+      for (std::size_t i = 0; i < kSides; ++i) times[i].push_back(one[i]);
+      of_libev.push_back(one[kAeconn] / one[kLibev]);
+      epoll_loops.push_back(one[kEpollLoop] / one[kAeconn]);
+      if (sides[kEpoll] != nullptr) of_epoll.push_back(one[kAeconn] / one[kEpoll]);
     }
-    aeconn = Spread(times[0]).median;
-    libev = Spread(times[1]).median;
-    to_libev.emplace(ratios[1]);
-    if (sides[2] == nullptr) return;
-    epoll = Spread(times[2]).median;
-    to_epoll.emplace(ratios[2]);
+    aeconn = Spread(times[kAeconn]).median;
+    epoll_loop = Spread(times[kEpollLoop]).median;
+    libev = Spread(times[kLibev]).median;
+    to_libev.emplace(of_libev);
+    epoll_to_libev.emplace(epoll_loops);
+    if (of_epoll.empty()) return;
+    epoll = Spread(times[kEpoll]).median;
+    to_epoll.emplace(of_epoll);
   }
-  double aeconn = 0, libev = 0, epoll = 0;
+  double aeconn = 0, epoll_loop = 0, libev = 0, epoll = 0;
   std::optional<Spread> to_libev, to_epoll;
+  std::optional<Spread> epoll_to_libev;  // EpollLoop to LibevLoop
 };
 
 void print(const Row& row, const Result& result) {
-  std::printf("%-44s %8.1f %8.1f", row.name.c_str(), result.aeconn, result.libev);
+  std::printf("%-44s %8.1f %9.1f %8.1f", row.name.c_str(), result.aeconn, result.epoll_loop,
+              result.libev);
   if (result.to_epoll) {
     std::printf(" %8.1f", result.epoll);
   } else {
     std::printf(" %8s", "-");
   }
-  for (const auto* ratio : {&result.to_libev, &result.to_epoll}) {
+  for (const auto* ratio : {&result.epoll_to_libev, &result.to_libev, &result.to_epoll}) {
     if (ratio->has_value()) {
       std::printf("   %5.2f (%.2f-%.2f)", (*ratio)->median, (*ratio)->least, (*ratio)->greatest);
     }
@@ -109,30 +115,40 @@ void print(const Row& row, const Result& result) {
 }
 
 void print_json(const Row& row, const Result& result, bool first) {
-  std::printf("%s\n {\"name\": \"%s\", \"unit\": \"ns\", \"aeconn\": %.1f, \"libev\": %.1f",
-              first ? "" : ",", row.name.c_str(), result.aeconn, result.libev);
+  std::printf(
+      "%s\n {\"name\": \"%s\", \"unit\": \"ns\", \"aeconn\": %.1f, "
+      "\"epoll_loop\": %.1f, \"libev\": %.1f",
+      first ? "" : ",", row.name.c_str(), result.aeconn, result.epoll_loop, result.libev);
   if (result.to_epoll) std::printf(", \"epoll\": %.1f", result.epoll);
   const auto ratio = [](const char* name, const std::optional<Spread>& of) {
     if (!of) return;
     std::printf(", \"%s\": [%.3f, %.3f, %.3f]", name, of->median, of->least, of->greatest);
   };
+  ratio("ratio_epoll_loop", result.epoll_to_libev);
   ratio("ratio_libev", result.to_libev);
   ratio("ratio_epoll", result.to_epoll);
   std::printf("}");
 }
 
+template <class Of, class... Arguments>
+Row row(std::string name, std::size_t events, std::unique_ptr<Side> libev,
+        std::unique_ptr<Side> epoll, Arguments... arguments) {
+  Both<Of> ours(arguments...);
+  return {std::move(name),          events,           std::move(ours.on_libev),
+          std::move(ours.on_epoll), std::move(libev), std::move(epoll)};
+}
 Row files(std::string name, Shape shape) {
-  return {std::move(name), kEvents, std::make_unique<OurFiles>(shape),
-          std::make_unique<LibevFiles>(shape), std::make_unique<EpollFiles>(shape)};
+  return row<OurFiles>(std::move(name), kEvents, std::make_unique<LibevFiles>(shape),
+                       std::make_unique<EpollFiles>(shape), shape);
 }
 Row timers(std::string name, Work work) {
-  return {std::move(name), kTimers, std::make_unique<OurTimers>(work),
-          std::make_unique<LibevTimers>(work), nullptr};
+  return row<OurTimers>(std::move(name), kTimers, std::make_unique<LibevTimers>(work), nullptr,
+                        work);
 }
 Row posts(std::string name, std::size_t batch) {
-  return {std::move(name), kEvents, std::make_unique<PostingItself<OurPosts>>(batch),
-          std::make_unique<PostingItself<LibevPosts>>(batch),
-          std::make_unique<PostingItself<EpollPosts>>(batch)};
+  return row<PostingItself<OurPosts>>(std::move(name), kEvents,
+                                      std::make_unique<PostingItself<LibevPosts>>(batch),
+                                      std::make_unique<PostingItself<EpollPosts>>(batch), batch);
 }
 
 /// Made one after the other, so that no row runs beside the descriptors of another.
@@ -157,8 +173,8 @@ const std::vector<std::function<Row()>>& rows() {
         return files("echo of a byte, 64 beside 1000 idle ones", {64, kIdle, true});
       },
       [] {
-        return Row{"write interest on and off", kEvents, std::make_unique<OurToggle>(),
-                   std::make_unique<LibevToggle>(), std::make_unique<EpollToggle>()};
+        return row<OurToggle>("write interest on and off", kEvents, std::make_unique<LibevToggle>(),
+                              std::make_unique<EpollToggle>());
       },
       [] { return timers("100,000 timers: add one, by the clock", Work::kAdd); },
       [] { return timers("100,000 timers: add one, by a known time", Work::kAddAt); },
@@ -169,12 +185,12 @@ const std::vector<std::function<Row()>>& rows() {
       [] { return posts("post from the loop, 1 an iteration", 1); },
       [] { return posts("post from the loop, 100 an iteration", 100); },
       [] {
-        return Row{"post from another thread, both threads' time",
-                   kEvents,
-                   std::make_unique<PostingFromAfar<OurPosts>>(),
-                   std::make_unique<PostingFromAfar<LibevPosts>>(),
-                   std::make_unique<PostingFromAfar<EpollPosts>>(),
-                   CLOCK_PROCESS_CPUTIME_ID};
+        Row both =
+            row<PostingFromAfar<OurPosts>>("post from another thread, both threads' time", kEvents,
+                                           std::make_unique<PostingFromAfar<LibevPosts>>(),
+                                           std::make_unique<PostingFromAfar<EpollPosts>>());
+        both.clock = CLOCK_PROCESS_CPUTIME_ID;
+        return both;
       }};
   return all;
 }
@@ -203,8 +219,9 @@ int main(int argc, char** argv) {
   if (json) {
     std::printf("{\"rows\": [");
   } else {
-    std::printf("%-44s %8s %8s %8s   %-18s   %s\n", "ns for each event", "aeconn", "libev", "epoll",
-                "aeconn / libev", "aeconn / epoll");
+    std::printf("%-44s %8s %9s %8s %8s   %-18s %-18s %s\n", "ns for each event", "aeconn",
+                "EpollLoop", "libev", "epoll", "EpollLoop / aeconn", "aeconn / libev",
+                "aeconn / epoll");
   }
   bool first = true;
   for (const auto& make : rows()) {

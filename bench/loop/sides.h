@@ -1,5 +1,5 @@
 #pragma once
-// The three sides of a comparison: ae::LibevLoop, bare libev, bare epoll.
+// The sides of a comparison: ae::LibevLoop, ae::EpollLoop, bare libev, bare epoll.
 
 #include <ev.h>
 #include <sys/epoll.h>
@@ -9,8 +9,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <utility>
 
-#include "ae/libev_loop.h"
+#include "ae/loop_names.h"
 
 namespace loop_bench {
 
@@ -37,9 +40,26 @@ class Side {
   std::size_t count = 0;
 };
 
+/// Of which loop the next side of ours is made.
+inline std::string_view our_loop = "libev";
+
 struct Ours : Side {
   void iterate() override { loop.process_events(ae::kFullIteration); }
-  ae::LibevLoop loop;
+  const std::unique_ptr<ae::EventLoop> owned = ae::loops_named(our_loop)(0);
+  ae::EventLoop& loop = *owned;  // as programs have it
+};
+
+/// Both sides of ours.
+template <class Of>
+struct Both {
+  template <class... Arguments>
+  explicit Both(Arguments... arguments) {
+    our_loop = "libev";
+    on_libev = std::make_unique<Of>(arguments...);
+    our_loop = "epoll";
+    on_epoll = std::make_unique<Of>(arguments...);
+  }
+  std::unique_ptr<Side> on_libev, on_epoll;
 };
 
 struct Libev : Side {
