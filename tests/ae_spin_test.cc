@@ -85,7 +85,7 @@ TEST_CASE("spin: without it nothing is measured, and it can be taken back", "[ae
 }
 
 TEST_CASE("spin: asked for something else while it spins, a loop does that at once", "[ae][spin]") {
-  testing::AnyLoop loop;
+  AnyLoop loop;
   loop.set_spin({.mode = Spin::Mode::kAlways});
   int looks = 0;
   loop.add_before_sleep([&] {

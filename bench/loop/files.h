@@ -9,6 +9,7 @@
 #include <array>
 #include <vector>
 
+#include "ae/epoll_loop.h"
 #include "bench/loop/sides.h"
 
 namespace loop_bench {
@@ -67,6 +68,26 @@ struct OurFiles : Ours {
   }
   std::vector<Sockets> sockets;
   Idle quiet;
+};
+
+/// An EpollLoop below a host that waits with epoll and knows one descriptor.
+struct HostedFiles : OurFiles {
+  explicit HostedFiles(Shape shape) : OurFiles(shape), host(::epoll_create1(EPOLL_CLOEXEC)) {
+    require(host >= 0, "epoll_create1");
+    epoll_event event{};
+    event.events = EPOLLIN;
+    require(::epoll_ctl(host, EPOLL_CTL_ADD, guest().descriptor(), &event) == 0, "epoll_ctl");
+  }
+  HostedFiles(const HostedFiles&) = delete;
+  HostedFiles& operator=(const HostedFiles&) = delete;
+  ~HostedFiles() override { ::close(host); }
+  ae::EpollLoop& guest() { return static_cast<ae::EpollLoop&>(loop); }
+  void iterate() override {
+    epoll_event event{};
+    require(::epoll_wait(host, &event, 1, -1) == 1, "epoll_wait");
+    guest().dispatch();
+  }
+  int host;
 };
 
 struct LibevFiles : Libev {

@@ -141,6 +141,13 @@ Row files(std::string name, Shape shape) {
   return row<OurFiles>(std::move(name), kEvents, std::make_unique<LibevFiles>(shape),
                        std::make_unique<EpollFiles>(shape), shape);
 }
+/// Instead of EpollLoop by itself: below a host.
+Row hosted_files(std::string name, Shape shape) {
+  Row its = files(std::move(name), shape);
+  our_loop = "epoll";
+  its.epoll_loop = std::make_unique<HostedFiles>(shape);
+  return its;
+}
 Row timers(std::string name, Work work) {
   return row<OurTimers>(std::move(name), kTimers, std::make_unique<LibevTimers>(work), nullptr,
                         work);
@@ -171,6 +178,12 @@ const std::vector<std::function<Row()>>& rows() {
       },
       [] {
         return files("echo of a byte, 64 beside 1000 idle ones", {64, kIdle, true});
+      },
+      [] {
+        return hosted_files("1 ready file, EpollLoop below a host", {1, 0, false});
+      },
+      [] {
+        return hosted_files("echo of a byte, 64, EpollLoop below a host", {64, 0, true});
       },
       [] {
         return row<OurToggle>("write interest on and off", kEvents, std::make_unique<LibevToggle>(),
