@@ -20,7 +20,7 @@ namespace ae {
 
 class EpollLoop final : public EventLoop {
  public:
-  /// Throws std::system_error if the kernel gives no descriptors for it: two, and one or two more
+  /// Throws std::system_error if the kernel gives no descriptors for it: two, and two more
   /// for a host.
   EpollLoop();
   ~EpollLoop() override;

@@ -212,7 +212,6 @@ TEST_CASE("docs: porting.md, one descriptor below a loop of the program's own", 
     return ae::kNoMore;
   });
 
-  // The host's loop, here poll(2):
   pollfd ours{loop.descriptor(), POLLIN, 0};
   while (serving) {
     poll(&ours, 1, -1);  // beside the host's own descriptors
