@@ -87,7 +87,8 @@ class Guest(bed.Bed):
     def sink(self):
         return self.keep("sink", lambda: Server(
             [BUILD / "conn-perf", "server", "--listen", "tcp://127.0.0.1:7600", "--listen",
-             f"rdma://{self.address}:7600"], r"listening on rdma"))
+             f"rdma://{self.address}:7600", "--listen", f"rdma://{self.address}:7601?in-place=yes"],
+            rf"listening on rdma://{self.address}:7601"))
 
     def bare_tcp(self):
         return self.keep("epoll-echo", lambda: Server([BUILD / "bench/epoll-echo", "tcp://127.0.0.1:7400"],
@@ -220,10 +221,10 @@ def streams(guest):
     def average(cells):  # perftest's MB are 2^20 bytes
         return cells and float(cells[3]) > 0 and {"mb_per_s": float(cells[3]) * 1.048576}
 
-    def ours(url, size):
+    def ours(url, size, *options):
         def load():
             guest.sink()
-            result = guest.conn_perf(url, "--mode", "stream", "--no-verify", "--sizes", size, "--seconds", "0.7", "--warmup", "0.1")[0]
+            result = guest.conn_perf(url, "--mode", "stream", "--no-verify", *options, "--sizes", size, "--seconds", "0.7", "--warmup", "0.1")[0]
             return {"mb_per_s": result["mb_per_s"],
                     "cpu_us": (result["cpu_s_per_million"]["server"] or 0) or None}
         return load
@@ -240,6 +241,7 @@ def streams(guest):
             ("ib_write_bw", guest.perftest("ib_write_bw", average, "-n", writes, "-s", size, "-t", min(writes, 64))),
             ("rsocket", guest.rstream("rsocket", per_transfer, "-S", size, "-I", 1, "-C", transfers)),
             ("aeconn rdma", ours(guest.rdma(7600), size)),
+            ("aeconn rdma, in place", ours(guest.rdma(7601), size, "--in-place")),
             ("rstream, TCP", guest.rstream("tcp", per_transfer, "-S", size, "-I", 1, "-C", transfers)),
             ("aeconn tcp", ours("tcp://127.0.0.1:7600", size))])
     guest.stop("sink")

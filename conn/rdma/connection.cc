@@ -408,7 +408,10 @@ void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
 
 void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
-  const std::uint32_t batch = std::clamp(settings_.send_buffer / 4, kShortBatch, kLongBatch);
+  // What is sent from where it lies takes no room of the buffer.
+  const bool many_in_place = tx_.referred() >= kLongBatch;
+  const std::uint32_t batch =
+      many_in_place ? kLongBatch : std::clamp(settings_.send_buffer / 4, kShortBatch, kLongBatch);
   std::uint32_t n = stream_.sendable(tx_.staged(), state_->now());
   if (n > batch + batch / 4) n = batch;  // a little more is not worth a message of its own
   if (n == 0 || chain.room() <= kControlSlots) return;

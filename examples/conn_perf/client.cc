@@ -236,6 +236,8 @@ void check(const ClientOptions& options) {
   demand(request || options.depths == std::vector<std::size_t>{1},
          "--depths is for --mode request-response: elsewhere nothing is queued");
   demand(!plan.both_ways || stream, "--both-ways is for --mode stream");
+  demand(!plan.in_place || (stream && !plan.both_ways),
+         "--in-place is for --mode stream in one direction");
   demand(!plan.echo || !stream,
          "--echo and --mode stream do not go together: an echo server does not count a stream");
   demand(!plan.echo || options.reply_size == 0,

@@ -49,6 +49,7 @@ void Lane::say_hello() {
   hello.set("reply-size", std::uint64_t{plan.reply_size});
   hello.set("verify", plan.verify ? "yes" : "no");
   hello.set("both-ways", plan.both_ways ? "yes" : "no");
+  if (plan.in_place) hello.set("in-place", "yes");
   outbox_.add_text(Kind::kHello, 0, hello.to_string());
 }
 
@@ -92,7 +93,10 @@ void Lane::pump() {
     outbox_.gather(shared.payload, shared.batch);
     const auto vectors = shared.batch.vectors();
     const std::uint64_t now = clock_ns();
-    const ssize_t size = connection_->writev(vectors.data(), static_cast<int>(vectors.size()));
+    const ssize_t size =
+        load_.plan().in_place
+            ? shared.from_place.write(*connection_, shared.loop, shared.payload, vectors)
+            : connection_->writev(vectors.data(), static_cast<int>(vectors.size()));
     if (size < 0 && errno == EAGAIN) break;
     if (size < 0) return fail(connection_->last_error());
     load_.moved();

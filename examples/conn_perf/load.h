@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "conn/registry.h"
+#include "from_place.h"
 #include "outbox.h"
 #include "plan.h"
 
@@ -22,6 +23,7 @@ struct ClientShared {
   const conn::Registry& registry;
   Payload payload;
   Batch batch;
+  FromPlace from_place;
   std::vector<char> room = std::vector<char>(256 << 10);  ///< for what one read() gives
 
   ClientShared(ae::EventLoop& on, const conn::Registry& transports)

@@ -6,14 +6,14 @@ namespace perf {
 
 void Payload::reserve(std::size_t size) {
   const std::size_t wanted = (size + kPlaces + 7) / 8 * 8;
-  if (wanted <= bytes_.size()) return;
-  bytes_.resize(wanted);
+  if (wanted <= bytes_->size()) return;
+  bytes_ = std::make_shared<std::vector<char>>(wanted);  // the old ones may still be on their way
   std::uint64_t state = 0x9e3779b97f4a7c15u;  // xorshift: the same bytes in every process
   for (std::size_t i = 0; i < wanted; i += 8) {
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;
-    std::memcpy(bytes_.data() + i, &state, 8);
+    std::memcpy(bytes_->data() + i, &state, 8);
   }
 }
 

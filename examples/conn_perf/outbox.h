@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,12 +28,14 @@ class Payload {
     // The upper half is the connection's. Its factor is odd, so each has places of its own, and far
     // from small, so those of neighbours are not the next messages'.
     const std::uint64_t place = sequence + (sequence >> 32) * 0x9e3779b1u;
-    return {bytes_.data() + (place * 8) % kPlaces, size - kHeaderSize};
+    return {bytes_->data() + (place * 8) % kPlaces, size - kHeaderSize};
   }
+  /// All of them; others after the next reserve() of more.
+  const std::shared_ptr<std::vector<char>>& bytes() const noexcept { return bytes_; }
 
  private:
   static constexpr std::size_t kPlaces = 64 << 10;
-  std::vector<char> bytes_;
+  std::shared_ptr<std::vector<char>> bytes_ = std::make_shared<std::vector<char>>();
 };
 
 /// The bytes of one write. One for all connections of a loop.

@@ -121,6 +121,8 @@ void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& wor
       ->capture_default_str();
   client.add_flag("--both-ways", plan.both_ways, "A stream in each direction at once");
   client.add_flag("--echo", plan.echo, "The server is any that sends back what it gets");
+  client.add_flag("--in-place", plan.in_place,
+                  "A stream without copies: registered memory, and read where it arrives");
   client.add_flag("--no-verify", words.no_verify, "Without checksums");
   client.add_option("--hold", words.hold, "Keep idle connections for so long after the figures")
       ->capture_default_str();

@@ -40,6 +40,7 @@ struct Plan {
   ae::Duration seconds = std::chrono::seconds(3), warmup = std::chrono::seconds(1);
   ae::Duration patience = std::chrono::seconds(60);  ///< without any progress
   bool verify = true, echo = false, both_ways = false;
+  bool in_place = false;  ///< a stream is sent from where it lies, and read where it arrived
 };
 
 /// What one loop had of a measurement.

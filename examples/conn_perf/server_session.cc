@@ -65,20 +65,32 @@ void ProtocolSession::count_messages() {
   counted_ = next_;
 }
 
+/// What is wrong with the messages that end in `bytes`, "" if nothing is.
+std::string ProtocolSession::take_bytes(std::span<const char> bytes) {
+  while (const auto message = parser_.next(bytes))
+    if (std::string wrong = take(*message); !wrong.empty()) return wrong;
+  return parser_.error();
+}
+
 void ProtocolSession::readable() {
-  const ssize_t size = connection_->read(shared_.room.data(), shared_.room.size());
+  std::string wrong;
+  ssize_t size;
+  if (in_place_) {
+    const conn::View view = connection_->peek();
+    size = view.size != 0 ? static_cast<ssize_t>(view.size) : errno == 0 ? 0 : -1;
+    for (int i = 0; i < view.count && wrong.empty(); ++i) {
+      const iovec& piece = view.pieces[static_cast<std::size_t>(i)];
+      wrong = take_bytes({static_cast<const char*>(piece.iov_base), piece.iov_len});
+    }
+    if (size > 0) connection_->consume(view.size);
+  } else {
+    size = connection_->read(shared_.room.data(), shared_.room.size());
+    if (size > 0) wrong = take_bytes({shared_.room.data(), static_cast<std::size_t>(size)});
+  }
   if (size < 0 && errno == EAGAIN) return;
   if (size == 0 && parser_.midway()) return server_.end(*connection_, "ended inside a message");
   if (size <= 0) return server_.end(*connection_, reason_of(*connection_, size));
-  std::span<const char> bytes(shared_.room.data(), static_cast<std::size_t>(size));
-  std::string wrong;
-  while (wrong.empty()) {
-    const auto message = parser_.next(bytes);
-    if (!message) break;
-    wrong = take(*message);
-  }
   count_messages();
-  if (wrong.empty()) wrong = parser_.error();
   if (wrong.empty()) return pump();
   std::string last;  // what else was to be sent no longer matters
   append_text(last, Kind::kError, 0, wrong);
@@ -145,6 +157,7 @@ std::string ProtocolSession::take_hello(const Message& message) {
   const std::string mode = hello.text("mode");
   const bool stream = mode == "stream";
   both_ways_ = hello.flag("both-ways");
+  in_place_ = hello.flag("in-place");
   expected_ = stream ? Kind::kData : Kind::kRequest;
   next_ = hello.number("first").value_or(0) & kSequenceMask;
   sent_before_ = counted_ = next_;

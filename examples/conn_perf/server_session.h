@@ -1,6 +1,7 @@
 #pragma once
 // The server's two kinds of connections.
 
+#include <span>
 #include <string>
 
 #include "fields.h"
@@ -35,6 +36,7 @@ class ProtocolSession final : public Session {
 
  private:
   void readable();
+  std::string take_bytes(std::span<const char> bytes);
   void pump();
   void count_connection(bool control);
   void count_messages();
@@ -53,7 +55,7 @@ class ProtocolSession final : public Session {
   Count* counted_in_ = nullptr;  // this connection is
   Parser parser_;
   Outbox outbox_;
-  bool greeted_ = false, both_ways_ = false;
+  bool greeted_ = false, both_ways_ = false, in_place_ = false;
   bool sending_ = false;            // our own stream runs
   bool ending_ = false;             // the peer's has ended, and the acknowledgement is due
   Kind expected_ = Kind::kRequest;  // what data messages are here

@@ -66,6 +66,8 @@ for i in "${!protocol_urls[@]}"; do
   has "$(t 'whose own figures are unknown')" 'server: any echo server, unknown' "$out"
   out=$(p "$url" "${quick[@]}" --mode stream --sizes 64k --connections 2 --csv "$csv")
   got "$(t 'a stream')" mode=stream requests=200 size=65536 depth= p50_us=
+  out=$(p "$url" "${quick[@]}" --mode stream --in-place --sizes 64k --connections 2 --csv "$csv")
+  got "$(t 'a stream in place')" mode=stream requests=200 size=65536
   out=$(p "$url" "${quick[@]}" --mode stream --both-ways --csv "$csv")
   got "$(t 'a stream both ways')" mode=stream reply_size=64
   [ "$(cell "$csv" requests)" -ge 400 ] && ok "$(t 'both ways count')" || fail "$(t 'both ways count')" "$out"
@@ -296,6 +298,7 @@ wrong_use 'requests and seconds' 'xclude' client "$url" --requests 5 --seconds 5
 wrong_use 'a time that is none' '--seconds=soon' client "$url" --seconds soon
 wrong_use 'depths of a stream' '--depths is for' client "$url" --mode stream --depths 2
 wrong_use 'both ways of requests' '--both-ways is for' client "$url" --both-ways
+wrong_use 'requests in place' '--in-place is for' client "$url" --in-place
 wrong_use 'a stream through an echo' 'do not go together' client "$url" --echo --mode stream
 wrong_use 'a reply size of an echo' 'do not go together' client "$url" --echo --reply-size 5k
 wrong_use 'hold without idle' '--hold is for' client "$url" --hold 5

@@ -222,6 +222,23 @@ TEST_CASE("simulation: what is reserved and committed is not copied, and leaves 
   CHECK(requests == (chosen_profile().max_sge > 2 ? 1 : 3));
 }
 
+TEST_CASE("simulation: many bytes sent in place leave in long batches, whatever send-buffer is",
+          "[simulation][in-place]") {
+  Place place("?in-place=yes&keepalive=0ms&window=1m&send-buffer=64k");
+  place.join();
+  Store store(place, 1 << 20);
+  place.run_for(10ms);
+  const Costs costs = place.world.costs(*place.far);
+  Reader reader(*place.server, 5);
+  for (std::size_t at = 0; at < store.bytes.size(); at += 64 * kKibi)
+    REQUIRE(place.client->send(store.part(at, 64 * kKibi)) > 0);
+  RUN_UNTIL(place.loop, reader.size == store.bytes.size() && store.releases == 16);
+  CHECK(reader.intact);
+  // Of 256 KiB while so much waits.
+  const std::int64_t doorbells = (place.world.costs(*place.far) - costs).doorbells;
+  CHECK(doorbells == 5);
+}
+
 TEST_CASE("simulation: a device that takes fewer pieces than it claims is believed then",
           "[simulation][in-place]") {
   Profile profile = profile_named("mlx5");
