@@ -408,8 +408,9 @@ void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
 
 void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
-  // What is sent from where it lies takes no room of the buffer.
-  const bool many_in_place = tx_.referred() >= kLongBatch;
+  // What is sent from where it lies takes no room of the buffer. Valkey's client would have more to
+  // move with each reply that it takes out of what came.
+  const bool many_in_place = stream_.peer_is_aeconn() && tx_.referred() >= kLongBatch;
   const std::uint32_t batch =
       many_in_place ? kLongBatch : std::clamp(settings_.send_buffer / 4, kShortBatch, kLongBatch);
   std::uint32_t n = stream_.sendable(tx_.staged(), state_->now());

@@ -19,6 +19,7 @@ SentValue* Pool::acquire() {
 }
 
 void Pool::release(SentValue* value) noexcept {
+  if (value->registered != nullptr) --value->registered->on_way;
   --used_;
   if (left_ || kept_ == kKept) {
     delete value;
@@ -74,7 +75,7 @@ void References::forget_sent() noexcept {
 SentValue* References::begin(Pool& pool) {
   SentValue* const value = pool.acquire();
   const Waiting& first = waiting_[first_];
-  *value = {&pool, this, first.entry, first.size, sent_, &sent_};
+  *value = {&pool, this, first.entry, first.size, sent_, &sent_, nullptr};
   return value;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dict.h"
+#include "registered_values.h"
 
 namespace kv {
 
@@ -23,7 +24,8 @@ struct SentValue {
   References* owner;  ///< null: it is gone
   Entry* entry;
   std::size_t bytes;
-  SentValue *next, **link;  ///< of the owner's, or of the pool's idle ones
+  SentValue *next, **link;             ///< of the owner's, or of the pool's idle ones
+  RegisteredValues::Slot* registered;  ///< it is sent from there, or null
   static void release(void* context, std::error_code error) noexcept;
 };
 
@@ -37,6 +39,8 @@ class Pool {
   /// Throws std::bad_alloc.
   SentValue* acquire();
   void release(SentValue* value) noexcept;
+
+  RegisteredValues registered;
 
  private:
   static constexpr std::size_t kKept = 1024;

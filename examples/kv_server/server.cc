@@ -279,7 +279,12 @@ void LoopNetwork<OneSession>::send_values(Client& client) {
         return;
       }
       const std::span bytes(value->entry->value_bytes(), value->bytes);
-      if (connection.send({std::as_bytes(bytes), SentValue::release, value, nullptr}) < 0) {
+      value->registered =
+          value->pool->registered.find(value->entry, connection.type(), *connection.loop());
+      if (value->registered != nullptr) ++value->registered->on_way;
+      const conn::Memory* const memory =
+          value->registered != nullptr ? value->registered->memory.get() : nullptr;
+      if (connection.send({std::as_bytes(bytes), SentValue::release, value, memory}) < 0) {
         refused();
         return session.value_refused(value);
       }

@@ -185,6 +185,7 @@ void Server::leave(std::uint64_t id) noexcept {
 }
 
 bool Server::tick() {
+  sent_values->registered.sweep();
   const std::int64_t now = now_us();
   const bool more = together != nullptr ? tend_all(now) : tend(now);
   if (now - tended_us_ < 1'000'000 && now >= tended_us_) return more;
