@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/any_loop.h"
 #include "ae/loop_group.h"
+#include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
 
 using namespace std::chrono_literals;

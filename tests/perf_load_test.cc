@@ -7,13 +7,13 @@
 #include <functional>
 #include <string>
 
-#include "tests/support/any_loop.h"
 #include "conn/transports/transports.h"
 #include "examples/conn_perf/load.h"
 #include "examples/conn_perf/plot.h"
 #include "examples/conn_perf/report.h"
 #include "examples/conn_perf/server.h"
 #include "examples/conn_perf/wire.h"
+#include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
 #include "tests/support/memory_transport.h"
 

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/any_loop.h"
 #include "ae/loop_group.h"
 #include "conn/transports/transports.h"
 #include "examples/conn_perf/control.h"
@@ -17,6 +16,7 @@
 #include "examples/conn_perf/loop_counts.h"
 #include "examples/conn_perf/report.h"
 #include "examples/conn_perf/server_loops.h"
+#include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
 
 using namespace std::chrono_literals;

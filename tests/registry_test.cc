@@ -2,10 +2,10 @@
 
 #include "conn/registry.h"
 
-#include "tests/support/any_loop.h"
 #include "conn/error.h"
 #include "conn/tcp/tcp_type.h"
 #include "conn/tcp/unix_type.h"
+#include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
 
 using conn::Registry;

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/any_loop.h"
 #include "conn/transports/transports.h"
+#include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"

@@ -31,9 +31,9 @@ using ae::kNoMore;
 using ae::kReadable;
 using ae::kTimeEvents;
 using ae::kWritable;
-using testing::AnyLoop;
 using ae::Mask;
 using std::chrono::steady_clock;
+using testing::AnyLoop;
 
 constexpr ae::Process kPoll = kFullIteration | kDontWait;
 

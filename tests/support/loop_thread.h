@@ -6,9 +6,9 @@
 #include <thread>
 #include <utility>
 
-#include "tests/support/any_loop.h"
 #include "conn/endpoint.h"
 #include "tests/support/allocations.h"
+#include "tests/support/any_loop.h"
 
 namespace testing {
 

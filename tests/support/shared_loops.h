@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "tests/support/any_loop.h"
 #include "ae/loops.h"
+#include "tests/support/any_loop.h"
 
 namespace testing {
 

@@ -19,8 +19,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tests/support/any_loop.h"
 #include "conn/registry.h"
+#include "tests/support/any_loop.h"
 #include "tests/support/shared_loops.h"
 
 namespace testing {

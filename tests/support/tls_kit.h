@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/any_loop.h"
 #include "conn/tcp/tcp_type.h"
 #include "conn/tls/type.h"
+#include "tests/support/any_loop.h"
 #include "tests/support/certificates.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"

@@ -40,7 +40,9 @@ TEST_CASE("simulation: random walks over the API keep every promise", "[simulati
   const std::string transport = only != nullptr ? only : "";
   prepare_walks();
   if (count == 1) {
-    const WalkReport report = walk(first, {.transport = transport, .profiles = profiles(), .loop = loop_plan_from_environment()});
+    const WalkReport report = walk(
+        first,
+        {.transport = transport, .profiles = profiles(), .loop = loop_plan_from_environment()});
     INFO(report.story);
     CHECK(report.complaint == "");
     return;
@@ -49,7 +51,9 @@ TEST_CASE("simulation: random walks over the API keep every promise", "[simulati
   std::uint64_t failed = 0, seed = first;
   for (; seed < first + count && failed < 20; ++seed) {
     const ChildRun<Sums> run = run_in_child<Sums>([&](Sums& sums) -> std::string {
-      const WalkReport report = walk(seed, {.transport = transport, .profiles = profiles(), .loop = loop_plan_from_environment()});
+      const WalkReport report = walk(
+          seed,
+          {.transport = transport, .profiles = profiles(), .loop = loop_plan_from_environment()});
       sums = {report.connections, report.bytes, report.faults};
       return report.complaint.empty() ? "" : report.complaint + " (" + report.story + ")";
     });
@@ -71,7 +75,8 @@ TEST_CASE("simulation: a crowd of connections in one world keeps every promise",
   const std::uint64_t crowds = number_from("AECONN_CROWDS", 4);
   const WalkPlan plan = {.transport = "rdma",
                          .connections = number_from("AECONN_CROWD", 2000),
-                         .profiles = profiles(), .loop = loop_plan_from_environment()};
+                         .profiles = profiles(),
+                         .loop = loop_plan_from_environment()};
   prepare_walks();
   for (std::uint64_t seed = first; seed < first + crowds; ++seed) {
     struct Counts {
