@@ -33,7 +33,8 @@ RdmaConnection::RdmaConnection(const ConnectionType& type, LoopState& state,
       state_(&state),
       settings_(defaults),
       role_(Role::kClient),
-      stream_(defaults.stream(Role::kClient), clock_now()) {
+      stream_(defaults.stream(Role::kClient), clock_now()),
+      send_buffer_(defaults.send_buffer, defaults.max_send_buffer) {
   state.make_room(type.counters(state.loop()).open);
 }
 
@@ -45,7 +46,8 @@ RdmaConnection::RdmaConnection(const ConnectionType& type, LoopState& state,
       role_(Role::kServer),
       listener_(&listener),
       id_(std::move(id)),
-      stream_(settings.stream(Role::kServer), clock_now()) {
+      stream_(settings.stream(Role::kServer), clock_now()),
+      send_buffer_(settings.send_buffer, settings.max_send_buffer) {
   state.make_room(type.counters(state.loop()).open);
   id_->context = static_cast<CmUser*>(this);
 }
@@ -110,12 +112,12 @@ ssize_t RdmaConnection::do_read(void* buffer, std::size_t size) {
 // --- writing -------------------------------------------------------------------------------------
 
 std::size_t RdmaConnection::room() const noexcept {
-  return settings_.send_buffer - std::min<std::size_t>(tx_.buffered(), settings_.send_buffer);
+  return send_buffer_.size() - std::min<std::size_t>(tx_.buffered(), send_buffer_.size());
 }
 
 /// A quarter of the buffer at least, so that a waiting writer does not trickle.
 std::size_t RdmaConnection::room_to_wait_for() const noexcept {
-  return std::max(1u, settings_.send_buffer / 4);
+  return std::max(1u, send_buffer_.size() / 4);
 }
 
 bool RdmaConnection::writable() const {
@@ -125,11 +127,14 @@ bool RdmaConnection::writable() const {
 
 ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
   if (phase_ != Phase::kOpen || pending_failure_) return refuse_write();
+  if (tx_.held() == 0) send_buffer_.on_idle_write(state_->now());
   std::size_t left = room();
   std::size_t done = 0;
   wants_memory_ = false;
+  short_of_room_ = left == 0;
   for (int i = 0; i < count && left != 0; ++i) {
     const std::size_t wanted = std::min(vectors[i].iov_len, left);
+    short_of_room_ = wanted < vectors[i].iov_len || (wanted == left && i + 1 < count);
     const std::size_t taken =
         tx_.append(static_cast<const std::byte*>(vectors[i].iov_base), wanted, settings_.limit());
     done += taken;
@@ -150,6 +155,7 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
 /// There is no memory to send from; it is told when there may be some.
 void RdmaConnection::starve() {
   starved_ = true;
+  send_buffer_.on_refusal(state_->now());
   state_->wait_for_memory(*this);
   if (posted_ != done_) state_->want_flush(*this);  // its own may come back
 }
@@ -207,6 +213,7 @@ void RdmaConnection::retire_sends(std::uint32_t sequence) noexcept {
   }
   stream_.on_messages_done(messages);
   if (bytes == 0) return;
+  send_buffer_.on_confirmed(bytes, state_->now(), settings_.limit());
   tx_.on_completed(bytes);
   tell_references({});
   starved_ = false;
@@ -270,6 +277,8 @@ void RdmaConnection::post_chains() {
   while (post_chain()) {
   }
   if (tx_.staged() != 0) stream_.on_staged_left();
+  if (std::exchange(short_of_room_, false) && tx_.staged() == 0)
+    send_buffer_.on_full(state_->now());
   // A key that goes alone holds everything up, and its completion brings us back: no clock is
   // needed.
   pace_at_ = keys_go_alone() && has_key_to_change() ? std::nullopt : stream_.retry_at(tx_.staged());
@@ -412,7 +421,7 @@ void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
   // move with each reply that it takes out of what came.
   const bool many_in_place = stream_.peer_is_aeconn() && tx_.referred() >= kLongBatch;
   const std::uint32_t batch =
-      many_in_place ? kLongBatch : std::clamp(settings_.send_buffer / 4, kShortBatch, kLongBatch);
+      many_in_place ? kLongBatch : std::clamp(send_buffer_.size() / 4, kShortBatch, kLongBatch);
   std::uint32_t n = stream_.sendable(tx_.staged(), state_->now());
   if (n > batch + batch / 4) n = batch;  // a little more is not worth a message of its own
   if (n == 0 || chain.room() <= kControlSlots) return;
@@ -452,7 +461,7 @@ void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
 std::uint32_t RdmaConnection::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || phase_ == Phase::kClosing || delivering_ ||
                            stream_.beyond_proof() || wants_memory_ || tx_.referred() != 0 ||
-                           tx_.held() > settings_.send_buffer / 2 || tx_.staged() > plan.bytes;
+                           tx_.held() > send_buffer_.size() / 2 || tx_.staged() > plan.bytes;
   std::uint32_t signaled = last_signaled_;
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;

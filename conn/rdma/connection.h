@@ -9,6 +9,7 @@
 #include "conn/queued_connection.h"
 #include "conn/rdma/loop_state.h"
 #include "conn/rdma/phase.h"
+#include "conn/rdma/send_buffer.h"
 #include "conn/rdma/send_chain.h"
 #include "conn/rdma/staging.h"
 #include "conn/rdma/stream.h"
@@ -272,6 +273,7 @@ class RdmaConnection final : public QueuedConnection,
 
   Stream stream_;
   TxQueue tx_;
+  SendBuffer send_buffer_;
   Block* control_ = nullptr;                // for control messages, where none fits inline
   std::unique_ptr<std::byte[]> left_over_;  // unread bytes, when the windows are gone
   std::uint32_t inline_limit_ = 0, pieces_limit_ = 1;
@@ -280,12 +282,13 @@ class RdmaConnection final : public QueuedConnection,
   ae::TimePoint ask_at_ = ae::TimePoint::max();  ///< for what was posted without a signal
   std::uint32_t last_data_ = 0;                  // of posted_, the last that holds the user's bytes
   bool post_again_ = false;                      // the device's send queue was full
-  bool starved_ = false;                         // no memory to send from
-  bool wants_memory_ = false;  ///< the last write took less than there was room for
-  bool delivering_ = false;    // the loop ends, and asks for proof of what was sent
-  bool live_ = false;          // the queue pair has been connected
-  bool stopped_ = false;       // and was put into its error state by us
-  bool last_receive_ = false;  // of the shared ones has come back
+  bool short_of_room_ = false;  // the last write was, for the length of send_buffer_
+  bool starved_ = false;        // no memory to send from
+  bool wants_memory_ = false;   ///< the last write took less than there was room for
+  bool delivering_ = false;     // the loop ends, and asks for proof of what was sent
+  bool live_ = false;           // the queue pair has been connected
+  bool stopped_ = false;        // and was put into its error state by us
+  bool last_receive_ = false;   // of the shared ones has come back
   bool waits_for_quiet_ = false;
   bool clean_end_ = false;    // all was delivered, nothing went wrong
   bool path_failed_ = false;  // it looks as if the peer cannot be reached

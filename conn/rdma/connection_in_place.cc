@@ -85,10 +85,12 @@ std::span<std::byte> RdmaConnection::do_reserve(std::size_t size) {
   if (phase_ != Phase::kOpen || pending_failure_)
     return (void)refuse_write(), std::span<std::byte>{};
   wants_memory_ = false;
+  if (tx_.held() == 0) send_buffer_.on_idle_write(state_->now());
   const std::size_t left = room();
   errno = EAGAIN;
   // As much as the write handler waits for, or all of it: the buffer may be a small one.
-  if (left < std::min<std::size_t>(size, room_to_wait_for())) return {};
+  short_of_room_ = left < std::min<std::size_t>(size, room_to_wait_for());
+  if (short_of_room_) return {};
   const std::span<std::byte> found = tx_.reserve(size, settings_.limit());
   if (!found.empty()) return found.first(std::min(found.size(), std::max(size, left)));
   if (tx_.held() == 0) {

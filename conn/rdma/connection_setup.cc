@@ -39,6 +39,7 @@ bool RdmaConnection::begin_connect(const Endpoint& to, ae::Duration limit) {
   }
   const ae::TimePoint now = std::chrono::steady_clock::now();
   stream_ = Stream(settings_.stream(Role::kClient), now);
+  send_buffer_ = SendBuffer(settings_.send_buffer, settings_.max_send_buffer);
   connect_deadline_ = now + std::min(limit, settings_.connect_timeout);
   for (const Endpoint::Host& host : to.hosts) hosts_.push_back(host.name);
   std::reverse(hosts_.begin(), hosts_.end());

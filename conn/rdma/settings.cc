@@ -31,22 +31,39 @@ std::uint32_t u32(std::uint64_t value) { return static_cast<std::uint32_t>(value
 }  // namespace
 
 Settings Settings::from(const Options& o) {
-  o.only("rdma", {"window",          "max-window",
-                  "max-windows",     "max-peer-window",
-                  "send-buffer",     "send-queue",
-                  "receive-queue",   "shared-receive-queue",
-                  "inline",          "read-budget",
-                  "accept-batch",    "backlog",
-                  "max-connections", "memory-limit",
-                  "control-rate",    "control-burst",
-                  "keepalive",       "connect-timeout",
-                  "accept-timeout",  "linger",
-                  "end-linger",      "spin",
-                  "spin-max",        "sleep-cost",
-                  "sleep-latency",   "isolation",
-                  "in-place",        "comp-vector",
-                  "device",          "source",
-                  "min-rnr-timer",   "ack-timeout",
+  o.only("rdma", {"window",
+                  "max-window",
+                  "max-windows",
+                  "max-peer-window",
+                  "send-buffer",
+                  "max-send-buffer",
+                  "send-queue",
+                  "receive-queue",
+                  "shared-receive-queue",
+                  "inline",
+                  "read-budget",
+                  "accept-batch",
+                  "backlog",
+                  "max-connections",
+                  "memory-limit",
+                  "control-rate",
+                  "control-burst",
+                  "keepalive",
+                  "connect-timeout",
+                  "accept-timeout",
+                  "linger",
+                  "end-linger",
+                  "spin",
+                  "spin-max",
+                  "sleep-cost",
+                  "sleep-latency",
+                  "isolation",
+                  "in-place",
+                  "comp-vector",
+                  "device",
+                  "source",
+                  "min-rnr-timer",
+                  "ack-timeout",
                   "retry-count"});
   constexpr std::uint64_t kMaxWindow = 1u << 30;
   Settings s;
@@ -56,6 +73,9 @@ Settings Settings::from(const Options& o) {
   s.max_windows = u32(o.number("max-windows", s.max_windows, 2, WindowLine::kSlots));
   s.max_peer_window = u32(o.bytes("max-peer-window", s.max_peer_window, 4096, kMaxWindow));
   s.send_buffer = u32(o.bytes("send-buffer", s.send_buffer, 4096, kMaxWindow));
+  // Who says how much means it.
+  if (o.has("send-buffer")) s.max_send_buffer = s.send_buffer;
+  s.max_send_buffer = u32(o.bytes("max-send-buffer", s.max_send_buffer, s.send_buffer, kMaxWindow));
   s.send_queue = u32(o.number("send-queue", s.send_queue, 8, 16384));
   s.receive_queue = u32(o.number("receive-queue", s.receive_queue, 16, 16384));
   s.shared_receive_queue = u32(o.number("shared-receive-queue", s.shared_receive_queue, 64, 16384));

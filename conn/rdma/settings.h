@@ -28,6 +28,7 @@ struct Settings {
   std::uint32_t max_windows = 8;
   std::uint32_t max_peer_window = 16u << 20;
   std::uint32_t send_buffer = 256 * 1024;     ///< bytes accepted and not yet confirmed
+  std::uint32_t max_send_buffer = 4u << 20;   ///< it grows to that where a stream gains by it
   std::uint32_t send_queue = 16;              ///< work requests on one connection's send queue
   std::uint32_t receive_queue = 256;          ///< receives of a connection without an SRQ
   std::uint32_t shared_receive_queue = 4096;  ///< receives in a loop's SRQ
