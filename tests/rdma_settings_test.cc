@@ -29,6 +29,7 @@ TEST_CASE("rdma settings: each option takes what is in its range, and nothing be
       Range{"max-windows", "1", "2", "8", "9"},
       Range{"max-peer-window", "4095", "4096", "1073741824", "1073741825"},
       Range{"send-buffer", "4095", "4096", "1073741824", "1073741825"},
+      Range{"max-send-buffer", "262143", "262144", "1073741824", "1073741825"},
       Range{"send-queue", "7", "8", "16384", "16385"},
       Range{"receive-queue", "15", "16", "16384", "16385"},
       Range{"shared-receive-queue", "63", "64", "16384", "16385"},
@@ -63,6 +64,10 @@ TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {
   CHECK(with("max-windows", "3").max_windows == 3);
   CHECK(with("max-peer-window", "8192").max_peer_window == 8192);
   CHECK(with("send-buffer", "8192").send_buffer == 8192);
+  CHECK(with("send-buffer", "8192").max_send_buffer == 8192);  // who says how much means it
+  CHECK(with("send-buffer", "8m").max_send_buffer == 8u << 20);
+  CHECK(with("max-send-buffer", "8m").max_send_buffer == 8u << 20);
+  CHECK(with("max-send-buffer", "8m").send_buffer == 256u << 10);
   CHECK(with("send-queue", "9").send_queue == 9);
   CHECK(with("receive-queue", "17").receive_queue == 17);
   CHECK(with("shared-receive-queue", "65").shared_receive_queue == 65);

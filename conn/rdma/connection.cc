@@ -588,6 +588,7 @@ std::vector<std::pair<std::string, std::string>> RdmaConnection::info() const {
           {"unsent", text(tx_.staged())},
           {"unconfirmed", text(tx_.in_flight())},
           {"unproven-messages", text(stream_.unproven_messages())},
+          {"send-buffer", text(send_buffer_.size())},
           {"send-queue", text(posted_ - done_)}};
 }
 

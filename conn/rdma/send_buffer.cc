@@ -8,6 +8,9 @@ namespace {
 
 // So many times the size are confirmed while it is measured.
 constexpr std::uint64_t kRounds = 4;
+constexpr std::uint64_t kSettled = 4;
+// So often it is measured before more is tried: a burst that is over by then has no use for it.
+constexpr unsigned kMeasures = 16;
 // What more has to give to be worth its memory.
 constexpr double kGain = 1.03;
 // After a trial that gave nothing, so many times what it took pass before the next; then longer.
@@ -19,6 +22,7 @@ constexpr ae::Duration kLongestPause = std::chrono::seconds(10);
 void SendBuffer::watch(ae::TimePoint now) noexcept {
   if (size_ >= most_) return rest(now, kLongestPause);
   stage_ = Stage::kUsual;
+  measures_ = 0;
   began_ = false;
 }
 
@@ -39,13 +43,18 @@ void SendBuffer::count(std::size_t bytes, ae::TimePoint now, const MemoryLimit& 
   }
   counted_ += bytes;
   if (stage_ == Stage::kSettling) {
-    if (counted_ < size_) return;
+    if (counted_ < kSettled * size_) return;  // the peer's windows follow
     stage_ = Stage::kTrying;
     begin_ = now;
     counted_ = 0;
     return;
   }
   if (counted_ < kRounds * size_ || now <= begin_) return;
+  if (stage_ == Stage::kUsual && ++measures_ < kMeasures) {
+    begin_ = now;
+    counted_ = 0;
+    return;
+  }
   const std::chrono::duration<double> took = now - begin_;
   decide(static_cast<double>(counted_) / took.count(), now, limit);
 }
@@ -77,7 +86,6 @@ void SendBuffer::reset() noexcept {
   size_ = usual_;
   stage_ = Stage::kResting;
   pause_ = {};
-  again_at_ = {};
 }
 
 }  // namespace conn::rdma

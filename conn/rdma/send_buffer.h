@@ -34,7 +34,7 @@ class SendBuffer {
   }
   /// Something is written while nothing waits and nothing is under way.
   void on_idle_write(ae::TimePoint now) noexcept {
-    if (size_ != usual_ && now - full_at_ >= kIdle) reset();
+    if ((size_ != usual_ || stage_ != Stage::kResting) && now - full_at_ >= kIdle) reset();
   }
   /// There is no memory to send from.
   void on_refusal(ae::TimePoint now) noexcept {
@@ -60,6 +60,7 @@ class SendBuffer {
   std::uint32_t before_ = 0;    // what size_ goes back to where more gave nothing
   std::size_t since_full_ = 0;  // confirmed since the writer was last short of room
   Stage stage_ = Stage::kResting;
+  unsigned measures_ = 0;      // with the size there is
   bool began_ = false;         // the counting, at begin_
   std::uint64_t counted_ = 0;  // bytes, since then
   double rate_ = 0;            // bytes a second with what there was before
