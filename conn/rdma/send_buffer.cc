@@ -86,6 +86,7 @@ void SendBuffer::reset() noexcept {
   size_ = usual_;
   stage_ = Stage::kResting;
   pause_ = {};
+  again_at_ = {};
 }
 
 }  // namespace conn::rdma

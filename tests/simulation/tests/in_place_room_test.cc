@@ -47,7 +47,7 @@ TEST_CASE("simulation: room that is filled outlives the connection and its devic
 
 TEST_CASE("simulation: room stays while what was committed before it arrives",
           "[simulation][in-place]") {
-  const std::size_t before = GENERATE(4, 3000);
+  const auto before = GENERATE(std::size_t{4}, std::size_t{3000});
   Place place;
   place.join();
   const std::string head(before, 'h'), tail(500, 't');
