@@ -1,0 +1,417 @@
+#pragma once
+// What hiredis.h and libvalkey.h share: the contexts of both libraries are alike but for their
+// names. Programs include one of those two.
+
+#include <sys/time.h>
+#include <sys/types.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "ae/event_loop.h"
+#include "conn/connection.h"
+#include "conn/endpoint.h"
+#include "conn/registry.h"
+
+namespace adapters::resp {
+
+/// Where a context's connection comes from. Both outlive the context's last operation.
+struct Origin {
+  const conn::Registry* registry;
+  ae::EventLoop* loop;
+};
+
+/// What a context of the library has in privctx: the connection and, if it is asynchronous, what
+/// the library wants to hear of. The names of the library are in Api.
+template <class Api>
+class Session {
+ public:
+  using Context = typename Api::Context;
+  using AsyncContext = typename Api::AsyncContext;
+  using Options = typename Api::Options;
+  using Functions = typename Api::Functions;
+
+  /// A context whose fd is `fd`, connected when this returns, or with its error set. Null without
+  /// memory.
+  static Context* open(Origin origin, const std::string& url, const Options* options, int fd) {
+    Options mine = user_fd(options, fd);
+    Context* context = Api::make(&mine);
+    if (context == nullptr || context->err != 0) return context;
+    use_ours(*context);
+    (void)establish(*context, origin, url);
+    return context;
+  }
+
+  /// The same, connecting when this returns.
+  static AsyncContext* open_async(Origin origin, const std::string& url, const Options* options) {
+    Options mine = user_fd(options, -1);
+    AsyncContext* async = Api::make_async(&mine);
+    if (async == nullptr || async->err != 0) return async;
+    use_ours(async->c);
+    if (Session* session = attach(async->c, origin, url)) {
+      session->async_ = async;
+      session->take_events();
+      session->begin();
+    }
+    copy_error(*async);
+    return async;
+  }
+
+  /// Connects, instead of what there was. False: the context's error is set.
+  static bool establish(Context& context, Origin origin, const std::string& url) {
+    Session* session = attach(context, origin, url);
+    if (session == nullptr) return false;
+    session->guarded([&] {
+      const conn::Endpoint to = session->endpoint(true);
+      const ae::Duration limit =
+          is_set(context.connect_timeout)
+              ? duration(*context.connect_timeout)
+              : to.options.duration("connect-timeout", std::chrono::seconds(5),
+                                    std::chrono::milliseconds(1), std::chrono::hours(1));
+      if (!session->connection_->connect_blocking(to, limit))
+        set_error(context, Api::kErrorIo, session->connection_->last_error());
+    });
+    if (context.err != 0) {
+      context.flags &= ~Api::kConnected;
+      return false;
+    }
+    context.flags |= Api::kConnected;
+    return true;
+  }
+
+  /// Null for a context that is not ours.
+  static Session* of(const Context& context) noexcept {
+    return context.funcs == &table() ? static_cast<Session*>(context.privctx) : nullptr;
+  }
+  conn::Connection* connection() const noexcept { return connection_.get(); }
+  Origin origin() const noexcept { return origin_; }
+  const std::string& url() const noexcept { return url_; }
+
+  // --- what the library calls --------------------------------------------------------------------
+  static void close(Context* context) {
+    if (Session* session = of(*context)) session->connection_.reset();
+    if constexpr (requires { context->funcs->close; }) {
+      if (library_table()->close != nullptr) library_table()->close(context);  // its own fd
+    }
+  }
+  static void free_session(void* session) { delete static_cast<Session*>(session); }
+
+  static ssize_t read(Context* context, char* buffer, std::size_t size) {
+    Session* session = of(*context);
+    if (session == nullptr || !session->connection_) return unconnected(*context);
+    for (;;) {
+      const ssize_t n = session->connection_->read(buffer, size);
+      if (n > 0) return n;
+      if (n == 0) return session->ended(*context);
+      if (const int wait = session->wait_after(*context, ae::kReadable); wait <= 0) return wait;
+    }
+  }
+
+  /// Where the bytes lie, for a library that parses them there; shown_done() gives them back.
+  static ssize_t show(Context* context, char** bytes) {
+    Session* session = of(*context);
+    if (session == nullptr || !session->connection_) return unconnected(*context);
+    for (;;) {
+      const conn::View view = session->connection_->peek();
+      if (view.size != 0) {
+        *bytes = static_cast<char*>(view.pieces[0].iov_base);
+        session->shown_ = view.pieces[0].iov_len;
+        return static_cast<ssize_t>(session->shown_);
+      }
+      if (errno == 0) return session->ended(*context);
+      if (const int wait = session->wait_after(*context, ae::kReadable); wait <= 0) return wait;
+    }
+  }
+  static ssize_t shown_done(Context* context) {
+    Session* session = of(*context);
+    if (session != nullptr && session->shown_ != 0) {
+      session->connection_->consume(session->shown_);
+      session->shown_ = 0;
+    }
+    return Api::kOk;
+  }
+
+  static ssize_t write(Context* context) {
+    Session* session = of(*context);
+    if (session == nullptr || !session->connection_) return unconnected(*context);
+    const char* bytes = context->obuf;
+    const std::size_t size = Api::buffered(*context);
+    std::size_t sent = 0;
+    while (sent < size) {
+      const ssize_t n = session->connection_->write(bytes + sent, size - sent);
+      if (n > 0) {
+        sent += static_cast<std::size_t>(n);
+        continue;
+      }
+      if (n == 0) errno = EAGAIN;
+      const int wait = session->wait_after(*context, ae::kWritable);
+      if (wait < 0) return -1;
+      if (wait == 0) break;
+    }
+    // Nobody runs the loop of a blocking context.
+    if ((context->flags & Api::kBlock) != 0) session->connection_->flush();
+    return static_cast<ssize_t>(sent);
+  }
+
+  /// For Api: fills what only one of the libraries has.
+  static const Functions& table() {
+    static const Functions ours = make_table();
+    return ours;
+  }
+
+  static void set_error(Context& context, int kind, const std::string& text) noexcept {
+    context.err = kind;
+    std::snprintf(context.errstr, sizeof context.errstr, "%s", text.c_str());
+  }
+
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+ private:
+  Session(Context& context, Origin origin, std::string url)
+      : context_(context), origin_(origin), url_(std::move(url)) {}
+  ~Session() { leave_loop(); }
+
+  static Options user_fd(const Options* options, int fd) {
+    Options mine = options != nullptr ? *options : Options{};
+    mine.type = Api::kUserFd;
+    mine.endpoint.fd = fd;
+    return mine;
+  }
+
+  static const Functions*& library_table() noexcept {
+    static const Functions* theirs = nullptr;  // one for all, of static storage
+    return theirs;
+  }
+  static void use_ours(Context& context) {
+    static const Functions* const theirs = library_table() = context.funcs;
+    (void)theirs;
+    context.funcs = &table();
+  }
+  static Functions make_table() {
+    Functions ours = *library_table();
+    ours.free_privctx = &Session::free_session;
+    ours.read = &Session::read;
+    ours.write = &Session::write;
+    if constexpr (requires { ours.close; }) ours.close = &Session::close;
+    Api::complete(ours);
+    return ours;
+  }
+
+  /// A session without a connection; null, with the context's error, where there is no memory.
+  static Session* attach(Context& context, Origin origin, const std::string& url) noexcept {
+    delete static_cast<Session*>(context.privctx);
+    context.privctx = nullptr;
+    try {
+      auto* session = new Session(context, origin, url);
+      context.privctx = session;
+      return session;
+    } catch (const std::bad_alloc&) {
+      set_error(context, Api::kErrorMemory, "out of memory");
+      return nullptr;
+    }
+  }
+
+  /// Nothing throws through a library in C.
+  template <class Body>
+  void guarded(Body body) noexcept {
+    try {
+      body();
+    } catch (const conn::Error& error) {
+      set_error(context_, Api::kErrorOther, error.what());
+    } catch (const std::bad_alloc&) {
+      set_error(context_, Api::kErrorMemory, "out of memory");
+    }
+  }
+
+  /// Also makes the connection.
+  conn::Endpoint endpoint(bool blocking) {
+    conn::Endpoint to = conn::Endpoint::parse(url_);
+    const conn::ConnectionType& type = origin_.registry->require(to.scheme);
+    // A peer of ours takes who promised keepalives and is silent for dead, and a blocking context
+    // has nobody to send them between two commands.
+    if (blocking && std::string_view(to.scheme).ends_with("rdma") && !to.options.has("keepalive"))
+      to.options.set("keepalive", "0");
+    type.check(to);
+    connection_ = type.create(*origin_.loop);
+    return to;
+  }
+  std::string place() const { return url_.substr(0, url_.find('?')); }
+
+  // --- times -------------------------------------------------------------------------------------
+  static bool is_set(const timeval* time) noexcept {
+    return time != nullptr && (time->tv_sec != 0 || time->tv_usec != 0);
+  }
+  static ae::Duration duration(const timeval& time) noexcept {
+    if (time.tv_sec >= kLongest.count()) return kLongest;  // nanoseconds have an end
+    return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
+  }
+  static std::string in_words(const timeval* time) {
+    char text[48];
+    std::snprintf(text, sizeof text, "%.6g s",
+                  static_cast<double>(time->tv_sec) + static_cast<double>(time->tv_usec) / 1e6);
+    return text;
+  }
+  static constexpr std::chrono::seconds kLongest = std::chrono::hours(24 * 365);
+
+  // --- reading and writing -----------------------------------------------------------------------
+  static ssize_t unconnected(Context& context) {
+    if (context.err == 0) set_error(context, Api::kErrorIo, "the context is not connected");
+    return -1;
+  }
+  ssize_t ended(Context& context) {
+    set_error(context, Api::kErrorEnd, place() + " has closed the connection");
+    return -1;
+  }
+  /// After a call that failed with errno: 1, try again; 0, later (the context does not block); -1,
+  /// and the context's error says why.
+  int wait_after(Context& context, ae::Mask direction) {
+    if (errno == EINTR) return 1;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) {
+      const int failure = errno;
+      set_error(context, Api::kErrorIo,
+                connection_->last_error().empty() ? conn::errno_text(failure)
+                                                  : connection_->last_error());
+      return -1;
+    }
+    if ((context.flags & Api::kBlock) == 0) return 0;
+    const timeval* limit = context.command_timeout;
+    if (connection_->sync_wait(direction, is_set(limit) ? duration(*limit) : kLongest)) return 1;
+    if (!is_set(limit)) return 1;
+    set_error(context, Api::kErrorTimeout,
+              place() +
+                  (direction == ae::kReadable ? ": no reply within " : ": takes nothing for ") +
+                  in_words(limit));
+    return -1;
+  }
+
+  // --- asynchronous contexts ---------------------------------------------------------------------
+  static Session& self(void* session) noexcept { return *static_cast<Session*>(session); }
+  void take_events() noexcept {
+    auto& events = async_->ev;
+    events.data = this;
+    events.addRead = [](void* s) { self(s).want(self(s).wants_read_, true); };
+    events.delRead = [](void* s) { self(s).want(self(s).wants_read_, false); };
+    events.addWrite = [](void* s) { self(s).want(self(s).wants_write_, true); };
+    events.delWrite = [](void* s) { self(s).want(self(s).wants_write_, false); };
+    events.cleanup = [](void* s) { self(s).leave_loop(); };
+    events.scheduleTimer = [](void* s, timeval time) { self(s).schedule(time); };
+  }
+
+  void begin() noexcept {
+    guarded([&] {
+      const conn::Endpoint to = endpoint(false);
+      connection_->connect(to, [this](conn::Connection&) { connected(); });
+    });
+    if (context_.err == 0 && is_set(context_.connect_timeout)) schedule(*context_.connect_timeout);
+  }
+
+  void connected() {
+    if (connection_->state() == conn::State::kConnected) {
+      stands_ = true;
+      wants_read_ = true;
+      apply();
+    } else {
+      set_error(context_, Api::kErrorIo, connection_->last_error());
+    }
+    if (context_.err != 0) {
+      // With an error this is the library's way to say so to everybody who waits, and to end.
+      copy_error(*async_);
+      Api::handle_timeout(async_);
+      return;
+    }
+    stop_timer();
+    context_.flags |= Api::kConnected;
+    const bool nested = (context_.flags & Api::kInCallback) != 0;
+    context_.flags |= Api::kInCallback;
+    Api::tell_connected(*async_, Api::kOk);
+    if (!nested) context_.flags &= ~Api::kInCallback;
+    if ((context_.flags & Api::kFreeing) != 0) return Api::free_async(async_);
+    // With replies to come the library disconnects after the last.
+    if ((context_.flags & Api::kDisconnecting) != 0 && async_->replies.head == nullptr)
+      return Api::disconnect(async_);
+    if (async_->replies.head != nullptr && is_set(context_.command_timeout))
+      schedule(*context_.command_timeout);
+  }
+
+  void want(bool& which, bool wanted) noexcept {
+    if (which == wanted) return;
+    which = wanted;
+    if (stands_) apply();
+  }
+  /// The handlers follow what the library wants. What runs in one of them may free the context.
+  void apply() noexcept {
+    guarded([&] {
+      if (reads_ != wants_read_) {
+        conn::Connection::Handler handler;
+        if (wants_read_) handler = [this](conn::Connection&) { Api::handle_read(async_); };
+        connection_->set_read_handler(std::move(handler));
+        reads_ = wants_read_;
+      }
+      if (writes_ != wants_write_) {
+        conn::Connection::Handler handler;
+        if (wants_write_) handler = [this](conn::Connection&) { Api::handle_write(async_); };
+        connection_->set_write_handler(std::move(handler));
+        writes_ = wants_write_;
+      }
+    });
+    if (context_.err != 0) copy_error(*async_);
+  }
+
+  void schedule(const timeval& time) noexcept {
+    if (!connection_ || connection_->loop() == nullptr) return;
+    guarded([&] {
+      if (timer_ != 0 && origin_.loop->again(timer_, duration(time))) return;
+      timer_ = origin_.loop->add_time_event(duration(time), [this] {
+        timer_ = 0;
+        timed_out();
+        return ae::kNoMore;
+      });
+    });
+    if (context_.err != 0) copy_error(*async_);
+  }
+  void timed_out() {
+    const bool waits = async_->replies.head != nullptr || async_->sub.replies.head != nullptr;
+    if (!stands_)
+      set_error(context_, Api::kErrorTimeout,
+                place() + ": not connected within " + in_words(context_.connect_timeout));
+    else if (waits && is_set(context_.command_timeout))
+      set_error(context_, Api::kErrorTimeout,
+                place() + ": no reply within " + in_words(context_.command_timeout));
+    copy_error(*async_);
+    Api::handle_timeout(async_);
+  }
+  void stop_timer() noexcept {
+    if (timer_ != 0 && connection_ && connection_->loop() != nullptr)
+      origin_.loop->remove_time_event(timer_);
+    timer_ = 0;
+  }
+  void leave_loop() noexcept {
+    stop_timer();
+    connection_.reset();
+    stands_ = false;
+  }
+  static void copy_error(AsyncContext& async) noexcept {
+    async.err = async.c.err;
+    async.errstr = async.c.errstr;
+  }
+
+  Context& context_;
+  AsyncContext* async_ = nullptr;
+  Origin origin_;
+  std::string url_;
+  conn::ConnectionPtr connection_;
+  std::size_t shown_ = 0;
+  ae::TimerId timer_ = 0;
+  bool stands_ = false;  // the connection, of an asynchronous context
+  bool wants_read_ = false, wants_write_ = false;
+  bool reads_ = false, writes_ = false;  // handlers that are set
+};
+
+}  // namespace adapters::resp
