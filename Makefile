@@ -75,6 +75,9 @@ FUZZ_SRC    := $(filter-out $(if $(SIM_TESTS),,%_simulation.cc),$(FUZZ_SRC))
 PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h)
 PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
 
+# They need libraries of others, and are compiled by their tests.
+ADAPTERS := $(wildcard adapters/*.h)
+
 obj = $(patsubst %.cc,$(OUT)/obj/%.o,$(1))
 # Coverage is of the library; whatever uses it is taken from the release, and the library comes first,
 # so that functions of headers are its own.
@@ -155,6 +158,7 @@ demo:  ## kv-server and kv-cli over TCP, Unix sockets and RDMA, with a table at 
 test:  ## all tests, inside and outside the microVM
 	@tools/packages test
 	@$(MAKE) all unit-tests $(SIM_TESTS) bench-programs $(if $(FUZZ_SRC),fuzzers-too)
+	@tests/adapters/programs $(OUT) || true
 	@tests/run $(OUT)
 
 test-long:  ## what takes longer: sanitizers, churn, fuzzing by executions, soak, ...
@@ -295,7 +299,7 @@ $(OUT)/headers/%.ok: % $(wildcard ae/*.h conn/*.h conn/*/*.h) $(OUT)/flags
 	$(Q)echo '#include "$*"' | $(CXX) $(ALL_CPPFLAGS) $(filter-out -MMD -MP,$(ALL_CXXFLAGS)) -fsyntax-only -x c++ -
 	@touch $@
 
-OUR_CODE = $(shell find ae conn c examples tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
+OUR_CODE = $(shell find ae conn c adapters examples tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
 format:  ## clang-format on all our code
 	clang-format -i $(OUR_CODE)
 tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(C_SRC) $(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(SINGLE_SRC))  ## clang-tidy
@@ -331,7 +335,7 @@ fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@VERSION@|$(VER
 
 install: all  ## into PREFIX=/usr/local, below DESTDIR= if given
 	@mkdir -p $(D)$(PREFIX)/bin $(D)$(LIBDIR)/pkgconfig $(D)$(LIBDIR)/cmake/aeconn
-	@for h in $(PUBLIC_HEADERS); do install -D -m 644 $$h $(D)$(PREFIX)/include/aeconn/$$h || exit 1; done
+	@for h in $(PUBLIC_HEADERS) $(ADAPTERS); do install -D -m 644 $$h $(D)$(PREFIX)/include/aeconn/$$h || exit 1; done
 	install -m 644 $(STATIC) $(D)$(LIBDIR)
 	install -m 755 $(SHARED) $(D)$(LIBDIR)
 	ln -sf $(notdir $(SHARED)) $(D)$(LIBDIR)/$(SONAME)
