@@ -409,13 +409,13 @@ void asynchronous_ends() {
     Async* const context = raw->context;
     LIB(AsyncSetTimeout)(context, timeval{5, 0});
     raw->command("PING");
+    context->replies.head->fn = nullptr;  // what it would tell goes with the loop
     context->data = nullptr;
     context->onDisconnect = nullptr;
-    raw->loop.process_events(ae::kFullIteration | ae::kDontWait);
     static bool dropped;
     dropped = false;
     context->dataCleanup = [](void*) { dropped = true; };
-    context->replies.head->fn = nullptr;
+    raw->loop.process_events(ae::kFullIteration | ae::kDontWait);
     seen.reset();
     LIB(AsyncFree)(context);
     check(dropped, "async: freed after its loop");
