@@ -32,7 +32,7 @@ ELSEWHERE = {
     "BUILD_RDMA",  # a variable of Valkey's Makefile
     "--save", "--appendonly", "--cflags", "--libs",  # redis-server's, pkg-config's
 }
-FOLDERS = ("ae", "conn", "tests", "docs", "examples", "bench", "tools", "build", ".ci")
+FOLDERS = ("ae", "conn", "adapters", "tests", "docs", "examples", "bench", "tools", "build", ".ci")
 FILE_NAME = re.compile(r"[a-zA-Z\d*][\w*-]*\.(?:cc|h|sh|py|md|mk|txt)")
 # But for the files that are called so.
 PLACEHOLDER = re.compile(
