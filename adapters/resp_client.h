@@ -76,8 +76,6 @@ class Session {
                                     std::chrono::milliseconds(1), std::chrono::hours(1));
       if (!session->connection_->connect_blocking(to, limit))
         set_error(context, Api::kErrorIo, session->connection_->last_error());
-      // Over rdma the first receive window, which a server does not wait for without end.
-      session->connection_->flush();
     });
     if (context.err != 0) {
       context.flags &= ~Api::kConnected;

@@ -84,6 +84,11 @@ void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadl
                  std::min(connect_deadline_, address_deadline_));
     if (state() == State::kConnecting && expired()) address_expired();
   }
+  if (state() != State::kConnected) return;
+  // The first windows as well: who blocks may not run the loop for long, and each side gives up on
+  // a window that does not come (accept-timeout).
+  post_due();
+  state_->pump([&] { return phase_ != Phase::kOpen || stream_.has_peer_window(); }, deadline);
 }
 
 ae::Duration RdmaConnection::time_left() const {
