@@ -88,7 +88,11 @@ void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadl
   // The first windows as well: who blocks may not run the loop for long, and each side gives up on
   // a window that does not come (accept-timeout).
   post_due();
-  state_->pump([&] { return phase_ != Phase::kOpen || stream_.has_peer_window(); }, deadline);
+  state_->pump(
+      [&] {
+        return phase_ != Phase::kOpen || (stream_.has_peer_window() && stream_.has_announced());
+      },
+      deadline);
 }
 
 ae::Duration RdmaConnection::time_left() const {

@@ -141,6 +141,8 @@ class Stream {
   std::optional<ControlMessage> next_control(ae::TimePoint now) const noexcept;
   void on_control_posted(const ControlMessage& message, ae::TimePoint now);
   bool has_peer_window() const noexcept { return peer_.any(); }
+  /// A window of ours is the peer's to write into.
+  bool has_announced() const noexcept { return line_.outstanding() != 0 && !line_.to_announce(); }
   /// Of the one that is written; others may follow it.
   std::uint32_t peer_window_left() const noexcept { return peer_.left(); }
   /// With bytes staged: the stream holds them back for want of the peer's receives, and asks to be
