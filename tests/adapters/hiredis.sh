@@ -64,6 +64,7 @@ real() {  # FOLDER PROGRAM
     [ -z "$tls" ] || options+=(--tls-port "$tls_port" --tls-cert-file "$cert" --tls-key-file "$key"
       --tls-ca-cert-file "$cert" --tls-auth-clients no)
     log=$work/$2.$i.log
+    : >"$log"
     tools/foreign --run "$1" "$2" "${options[@]}" >"$log" 2>&1 &
     server=$!
     servers+=("$server")
