@@ -8,6 +8,7 @@
 // makes a new block.
 
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -38,8 +39,9 @@ struct Entry {
   static constexpr std::size_t kCounted = 16 * 1024;
   bool counted() const noexcept { return value_capacity >= kCounted; }
   std::uint32_t& users() noexcept {
-    const auto end = reinterpret_cast<std::uintptr_t>(bytes()) + key_size + value_capacity;
-    return *reinterpret_cast<std::uint32_t*>((end + 3) & ~std::uintptr_t{3});
+    char* const end = bytes() + key_size + value_capacity;
+    const auto past = reinterpret_cast<std::uintptr_t>(end) % alignof(std::uint32_t);
+    return *reinterpret_cast<std::uint32_t*>(end + (0 - past) % alignof(std::uint32_t));
   }
   bool shared() noexcept {
     return counted() && std::atomic_ref(users()).load(std::memory_order_acquire) != 1;
@@ -145,7 +147,9 @@ class Dict {
   Entry* random_entry(Random random) noexcept {
     if (rehashing()) rehash(1);
     for (;;) {
-      const std::uint64_t bits = random() % buckets();
+      const std::size_t count = buckets();
+      assert(count != 0);
+      const std::uint64_t bits = random() % count;
       const Table& table = tables_[bits < tables_[0].buckets() ? 0 : 1];
       Entry* head = table.heads[(&table == &tables_[0] ? bits : bits - tables_[0].buckets())];
       if (head == nullptr) continue;

@@ -190,7 +190,7 @@ void RequestParser::take_out() noexcept {
 }
 
 std::size_t RequestParser::memory() const noexcept {
-  return spans_.capacity() * sizeof(spans_[0]) + arguments_.capacity() * sizeof(arguments_[0]) +
+  return spans_.capacity() * sizeof(TextSpan) + arguments_.capacity() * sizeof(std::string_view) +
          heap_bytes(inline_text_);
 }
 

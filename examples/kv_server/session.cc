@@ -177,16 +177,14 @@ Session::Progress Session::execute_on(std::size_t limit) {
   const std::size_t output_limit = output_size() + kBatchOutput;
   Progress progress = Progress::kIdle;
   try {
-    bool runs = true;
     if (arriving_.missing() != 0) [[unlikely]] {
       take_shown();
-      runs = arriving_.missing() == 0;
-      if (!runs) {
+      if (arriving_.missing() != 0) {
         check_query_limit();
         note_progress();
       }
     }
-    for (std::size_t done = 0; runs;) {
+    for (std::size_t done = 0; arriving_.missing() == 0;) {
       const bool from_shown = input_.empty();
       const std::string_view input = from_shown ? shown_ : input_.view();
       if (input.empty()) break;

@@ -61,7 +61,7 @@ class SpareBlocks {
   }
   void give(char* block, std::size_t size) noexcept {
     Spares<char*>* const blocks = block == nullptr ? nullptr : of(size);
-    if (blocks == nullptr || !blocks->keep(std::move(block))) std::free(block);
+    if (blocks == nullptr || !blocks->keep(static_cast<char*>(block))) std::free(block);
   }
   void clear() noexcept {
     for (Spares<char*>& blocks : blocks_) {
