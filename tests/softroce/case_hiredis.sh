@@ -5,7 +5,8 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${AECONN_BUILD:-build} work=$(mktemp -d) || exit 1
 passed=0 failed=0 server=''
-finish() { [ -z "$server" ] || kill -KILL "$server" 2>/dev/null; rm -rf "$work"; }
+# Waited for, or the shell may say of its own that it was killed, after the count.
+finish() { [ -z "$server" ] || { kill -KILL "$server" && wait "$server"; } 2>/dev/null; rm -rf "$work"; }
 trap finish EXIT
 export AECONN_SLOWER=$((5 * ${AECONN_SLOWER:-1}))  # the processors are emulated
 
