@@ -65,7 +65,7 @@ ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a hel
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup' tests/*_test.cc)
 endif
 ifeq ($(TESTS),library)
-TEST_SRC    := $(filter-out $(shell grep -lF '"examples/' tests/*_test.cc),$(TEST_SRC))
+TEST_SRC    := $(filter-out tests/kv_% tests/perf_% $(shell grep -lF '"examples/' tests/*_test.cc),$(TEST_SRC))
 endif
 FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.cc)
 # The simulation has tests for TLS over RDMA, so it needs both.
