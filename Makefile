@@ -4,8 +4,9 @@
 #   TLS=no RDMA=no                   leave that transport out
 #   CXX=clang++                      any C++20 compiler; CPPFLAGS, CXXFLAGS, LDFLAGS are yours; V=1 shows commands
 
-VERSION  := 0.1.0
-SOVERSION := 0
+VERSION  := 0.2.0
+# While it is 0.x a minor version may change the interface.
+SOVERSION := $(basename $(VERSION))
 CONFIG   ?= release
 TLS      ?= yes
 RDMA     ?= yes
@@ -52,14 +53,15 @@ LIBS         := $(TLS_LIBS) $(RDMA_LIBS) -lev -lfmt -pthread
 LIB_SRC := $(wildcard ae/*.cc conn/*.cc conn/*/*.cc)
 LIB_SRC := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(LIB_SRC))
 KV_SRC      := $(wildcard examples/kv_server/*.cc)
-SERVER_SRC  := $(filter-out examples/kv_server/cli_%,$(KV_SRC))
+SERVICE_SRC := $(wildcard examples/service/*.cc)# what programs that serve share
+SERVER_SRC  := $(filter-out examples/kv_server/cli_%,$(KV_SRC)) $(SERVICE_SRC)
 CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_SRC))
 PERF_SRC    := $(wildcard examples/conn_perf/*.cc)
 C_SRC       := c/aeconn.cc
 PROXY_SRC   := $(wildcard examples/proxy/*.cc)
 SINGLE_SRC  := $(wildcard examples/*.cc)# each a program of its own
 # TESTS=library leaves out the tests of the examples, and the examples.
-EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC) $(PROXY_SRC)))
+EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC) $(PROXY_SRC)) $(SERVICE_SRC))
 TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(C_SRC) $(EXAMPLES_TESTED)
 ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup' tests/*_test.cc)
@@ -126,7 +128,7 @@ $(OUT)/kv-cli: $(call obj,$(CLI_SRC)) $(STATIC)
 	$(call LINK)
 $(OUT)/conn-perf: $(call obj,$(PERF_SRC)) $(STATIC)
 	$(call LINK)
-$(OUT)/aeconn-proxy: $(call obj,$(PROXY_SRC)) $(STATIC)
+$(OUT)/aeconn-proxy: $(call obj,$(PROXY_SRC) $(SERVICE_SRC)) $(STATIC)
 	$(call LINK)
 $(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC)): $(OUT)/%: $(OUT)/obj/examples/%.o $(STATIC)
 	$(call LINK)
@@ -245,7 +247,7 @@ fuzzers: $(FUZZERS)
 # FUZZ_EXTRA_name: sources beside the library and kv-server's that fuzz_name.cc needs.
 .SECONDEXPANSION:
 $(FUZZERS): $(OUT)/fuzz_%: $(OUT)/obj/tests/fuzz/fuzz_%.o $$(call obj,$$(FUZZ_EXTRA_$$*)) \
-            $(call obj,$(filter-out %_main.cc,$(KV_SRC))) $(STATIC)
+            $(call obj,$(filter-out %_main.cc,$(KV_SRC)) $(SERVICE_SRC)) $(STATIC)
 	$(call LINK,-fsanitize=fuzzer $(FUZZ_LINK),$(FUZZ_LIBS))
 
 check-valkey: all  ## tests against a Valkey built with RDMA: VALKEY=folder of its binaries
@@ -254,14 +256,17 @@ check-valkey: all  ## tests against a Valkey built with RDMA: VALKEY=folder of i
 check-distributions:  ## unit tests, simulation, demo in other releases: DISTRIBUTIONS="trixie sid"; as root
 	@tools/packages distributions
 	@tests/distributions
-.PHONY: check-distributions
+deb:  ## Debian packages in clean roots, into build/packages: DISTRIBUTIONS="bookworm trixie sid"; as root
+	@tools/packages distributions
+	@tools/deb
+.PHONY: check-distributions deb
 
 bench-redis: all  ## redis-benchmark against kv-server and redis-server in turn, with ratios
 	@AECONN_BUILD=$(OUT) bench/redis_ratio
 
 # ---- measuring ----------------------------------------------------------------------------------
 $(OUT)/bench/micro: $(call obj,$(wildcard bench/micro/*.cc) examples/conn_perf/histogram.cc) \
-                    $(call obj,$(filter-out %_main.cc,$(KV_SRC))) $(STATIC)
+                    $(call obj,$(filter-out %_main.cc,$(KV_SRC)) $(SERVICE_SRC)) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK,,-lbenchmark)
 $(OUT)/bench/loop-bench: $(call obj,bench/loop/main.cc) $(STATIC)
@@ -302,7 +307,7 @@ $(OUT)/headers/%.ok: % $(wildcard ae/*.h conn/*.h conn/*/*.h) $(OUT)/flags
 OUR_CODE = $(shell find ae conn c adapters examples tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
 format:  ## clang-format on all our code
 	clang-format -i $(OUR_CODE)
-tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(C_SRC) $(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(SINGLE_SRC))  ## clang-tidy
+tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(C_SRC) $(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(SERVICE_SRC) $(SINGLE_SRC))  ## clang-tidy
 $(OUT)/tidy/%.ok: %.cc .clang-tidy
 	@mkdir -p $(@D)
 	clang-tidy --quiet --warnings-as-errors='*' $< -- $(ALL_CPPFLAGS) -std=c++20

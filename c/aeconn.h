@@ -49,7 +49,7 @@ enum aeconn_state {
 
 /* --- the library ----------------------------------------------------------------------------- */
 
-/* "0.1.0" */
+/* "0.2.0" */
 const char* aeconn_version(void);
 /* What went wrong in the last call of this thread that failed to set something up, in one sentence;
  * valid until its next such call. Never NULL. */

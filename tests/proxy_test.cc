@@ -16,7 +16,7 @@
 #include "ae/loop_group.h"
 #include "conn/listener_group.h"
 #include "examples/proxy/site.h"
-#include "examples/proxy/systemd.h"
+#include "examples/service/systemd.h"
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
 
@@ -265,9 +265,9 @@ TEST_CASE("proxy: sockets of socket activation are this process's, or nobody's",
   const std::string me = std::to_string(::getpid());
   {
     const Variables variables(me.c_str(), "2");
-    REQUIRE(proxy::take_listening_descriptors() == 2);
+    REQUIRE(service::take_listening_descriptors() == 2);
     REQUIRE(std::getenv("LISTEN_FDS") == nullptr);
-    REQUIRE(proxy::take_listening_descriptors() == 0);
+    REQUIRE(service::take_listening_descriptors() == 0);
   }
   for (const auto& [pid, fds] : {std::pair{"1", "2"},
                                  {me.c_str(), "-1"},
@@ -275,7 +275,7 @@ TEST_CASE("proxy: sockets of socket activation are this process's, or nobody's",
                                  {"", "2"},
                                  {me.c_str(), "100000"}}) {
     const Variables variables(pid, fds);
-    REQUIRE(proxy::take_listening_descriptors() == 0);
+    REQUIRE(service::take_listening_descriptors() == 0);
   }
 }
 
@@ -288,9 +288,9 @@ TEST_CASE("proxy: who started it is told when it is ready", "[proxy]") {
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.c_str(), path.size());
   REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  proxy::notify("READY=1");  // nobody listens
+  service::notify("READY=1");  // nobody listens
   ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
-  proxy::notify("READY=1");
+  service::notify("READY=1");
   ::unsetenv("NOTIFY_SOCKET");
   char text[32];
   REQUIRE(::recv(fd, text, sizeof text, 0) == 7);

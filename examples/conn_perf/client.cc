@@ -1,4 +1,6 @@
 #include "client.h"
+#include "examples/service/descriptors.h"
+#include "examples/service/signals.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -10,11 +12,9 @@
 #include "ae/loop_names.h"
 #include "conn/transports/transports.h"
 #include "control.h"
-#include "descriptors.h"
 #include "load_loops.h"
 #include "loop_counts.h"
 #include "report.h"
-#include "signals.h"
 
 namespace perf {
 namespace {
@@ -209,7 +209,7 @@ class Client {
   }
 
   void hold(Phases& load) {
-    const Signals signals(shared_.loop, [this] {
+    const service::Signals signals(shared_.loop, [this] {
       asked_to_end_ = true;
       shared_.loop.stop();
     });
@@ -262,7 +262,7 @@ void run_client(ClientOptions options) {
   // Many handshakes at once on a slow machine take their time.
   if (!plan.endpoint.options.has("connect-timeout"))
     plan.endpoint.options.set("connect-timeout", "60s");
-  const std::uint64_t descriptors = allow_descriptors();
+  const std::uint64_t descriptors = service::allow_descriptors();
   const bool each_has_one = registry.require(plan.endpoint.scheme).capabilities().descriptor;
   for (const std::size_t count : options.connections) {
     // A loop has a few descriptors of its own.

@@ -1,4 +1,6 @@
 #include "server.h"
+#include "examples/service/descriptors.h"
+#include "examples/service/signals.h"
 
 #include <fmt/format.h>
 
@@ -6,10 +8,8 @@
 
 #include "ae/loop_group.h"
 #include "conn/transports/transports.h"
-#include "descriptors.h"
 #include "server_loops.h"
 #include "server_session.h"
-#include "signals.h"
 
 namespace perf {
 
@@ -87,7 +87,7 @@ void run_on(std::size_t count, const std::vector<std::string>& urls, bool echo,
   const auto its_loop = make(0);
   ae::EventLoop& loop = *its_loop;
   const auto end = [&loop, poster = loop.poster()] { (void)poster.post([&loop] { loop.stop(); }); };
-  const Signals signals(loop, [&loop] { loop.stop(); });
+  const service::Signals signals(loop, [&loop] { loop.stop(); });
   ae::LoopGroup loops({.loops = count, .name = "perf", .make = make});
   loops.on_each([&spin](ae::EventLoop& each, std::size_t) { each.set_spin(spin); });
   {
@@ -105,13 +105,13 @@ void run_on(std::size_t count, const std::vector<std::string>& urls, bool echo,
 
 void run_server(const std::vector<std::string>& urls, bool echo, const std::string& options,
                 std::size_t loops, const ae::Spin& spin, const ae::LoopMaker& make) {
-  allow_descriptors();
+  service::allow_descriptors();
   if (loops > 1) return run_on(loops, urls, echo, options, spin, make);
   const conn::Registry registry = conn::all_transports();  // outlives what is made of it
   const auto its_loop = make(0);
   ae::EventLoop& loop = *its_loop;
   loop.set_spin(spin);
-  const Signals signals(loop, [&loop] { loop.stop(); });
+  const service::Signals signals(loop, [&loop] { loop.stop(); });
   Server server(loop, registry, echo, options);
   for (const std::string& url : urls) server.listen(url);
   announce(server.urls());

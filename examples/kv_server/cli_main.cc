@@ -153,7 +153,7 @@ int main(int argc, char** argv) {
   app.add_flag("-3", options.resp3, "Speak RESP3");
   add_tls_options(app, options.tls);
   app.add_option("command", options.command, "A command; without one, lines of standard input");
-  app.set_version_flag("--version", "kv-cli 0.1.0");
+  app.set_version_flag("--version", "kv-cli " AECONN_VERSION);
   app.positionals_at_end();
   app.prefix_command();  // what follows the command's name is the command's, dashes and all
   try {

@@ -91,8 +91,21 @@ LoopNetwork<OneSession>::~LoopNetwork() {
 
 template <class OneSession>
 void LoopNetwork<OneSession>::listen(const std::string& url) {
-  listeners_.push_back(registry_.listen(
-      loop_, url, [this](conn::ConnectionPtr connection) { accept(std::move(connection)); }));
+  add(registry_.listen(loop_, url,
+                       [this](conn::ConnectionPtr connection) { accept(std::move(connection)); }));
+}
+
+template <class OneSession>
+void LoopNetwork<OneSession>::listen(int fd, const service::Activated& speaks) {
+  add(registry_.require(speaks.transport(fd))
+          .adopt_listener(
+              loop_, fd, [this](conn::ConnectionPtr connection) { accept(std::move(connection)); },
+              speaks.options()));
+}
+
+template <class OneSession>
+void LoopNetwork<OneSession>::add(conn::ListenerPtr listener) {
+  listeners_.push_back(std::move(listener));
   listeners_.back()->on_refused(
       [this](const conn::Failure& failure) { server_.log_refused(failure.text); });
   server_.config.listen = urls();

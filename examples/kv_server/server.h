@@ -11,6 +11,7 @@
 
 #include "ae/event_loop.h"
 #include "conn/registry.h"
+#include "examples/service/systemd.h"
 #include "server_state.h"
 #include "session.h"
 
@@ -26,6 +27,8 @@ class LoopNetwork : private ae::Source {
 
   /// Throws conn::Error.
   void listen(const std::string& url);
+  /// A socket that listens already. Throws conn::Error, and it is still the caller's.
+  void listen(int fd, const service::Activated& speaks);
   /// The URLs that are served, with the ports that were chosen for port 0.
   std::vector<std::string> urls() const;
   void accept(conn::ConnectionPtr connection);
@@ -44,6 +47,7 @@ class LoopNetwork : private ae::Source {
   static constexpr std::size_t kScratch = 64 * 1024;
   static constexpr bool kDivided = std::is_same_v<OneSession, DividedSession>;
 
+  void add(conn::ListenerPtr listener);
   bool full();
   Client& enter(conn::ConnectionPtr connection);
   void watch(Client& client);

@@ -53,13 +53,24 @@ std::shared_ptr<ServerOnLoops::Part> ServerOnLoops::part(ae::EventLoop& loop, st
 }
 
 void ServerOnLoops::listen(const std::string& url) {
-  listeners_.push_back(
-      conn::listen(registry_, loops_, url,
-                   [this](ae::EventLoop& loop, std::size_t index) -> conn::AcceptHandler {
-                     return [here = part(loop, index)](conn::ConnectionPtr connection) {
-                       here->network.accept(std::move(connection));
-                     };
-                   }));
+  add(conn::listen(registry_, loops_, url, accepting()));
+}
+
+void ServerOnLoops::listen(int fd, const service::Activated& speaks) {
+  add(conn::adopt_listener(registry_.require(speaks.transport(fd)), loops_, fd, accepting(),
+                           conn::Spread::fewest(), speaks.options()));
+}
+
+conn::MakeAcceptHandler ServerOnLoops::accepting() {
+  return [this](ae::EventLoop& loop, std::size_t index) -> conn::AcceptHandler {
+    return [here = part(loop, index)](conn::ConnectionPtr connection) {
+      here->network.accept(std::move(connection));
+    };
+  };
+}
+
+void ServerOnLoops::add(conn::ListenerGroupPtr listener) {
+  listeners_.push_back(std::move(listener));
   listeners_.back()->on_refused(
       [&together = together_](const conn::Failure& why) { together.log_refused(why.text); });
   together_.set_config([this](Config& config) { config.listen = urls(); });

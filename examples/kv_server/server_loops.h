@@ -10,6 +10,7 @@
 #include "ae/loops.h"
 #include "conn/listener_group.h"
 #include "conn/registry.h"
+#include "examples/service/systemd.h"
 #include "together.h"
 
 namespace kv {
@@ -25,6 +26,8 @@ class ServerOnLoops {
 
   /// Throws conn::Error.
   void listen(const std::string& url);
+  /// A socket that listens already. Throws conn::Error, and it is still the caller's.
+  void listen(int fd, const service::Activated& speaks);
   std::vector<std::string> urls() const;
   /// Runs on the thread of a loop whose clients have ended, with it or with the listeners.
   void on_loop_left(std::function<void()> handler);
@@ -32,6 +35,8 @@ class ServerOnLoops {
  private:
   struct Part;
   struct Shared;
+  conn::MakeAcceptHandler accepting();
+  void add(conn::ListenerGroupPtr listener);
   std::shared_ptr<Part> part(ae::EventLoop& loop, std::size_t index);
 
   ae::Loops& loops_;

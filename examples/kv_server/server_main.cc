@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <csignal>
 #include <functional>
 #include <iostream>
 #include <mutex>
@@ -18,49 +16,15 @@
 #include "command.h"
 #include "conn/spin_option.h"
 #include "conn/transports/transports.h"
+#include "examples/service/signals.h"
+#include "examples/service/systemd.h"
 #include "server.h"
 #include "server_loops.h"
 #include "tls_settings.h"
 
 namespace {
 
-/// SIGINT and SIGTERM end the loop, from inside the loop; SIGHUP runs a function there.
-class Signals {
- public:
-  Signals(ae::EventLoop& loop, std::function<void()> hung_up)
-      : loop_(loop), hung_up_(std::move(hung_up)) {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    sigprocmask(SIG_BLOCK, &set, nullptr);
-    fd_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (fd_ < 0) throw conn::Error("signalfd: " + conn::errno_text(errno));
-    loop_.add_file_event(fd_, ae::kReadable, [this](int, ae::Mask) { take(); });
-  }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-  ~Signals() {
-    loop_.remove_file_event(fd_, ae::kReadable);
-    close(fd_);
-  }
-
- private:
-  void take() {
-    signalfd_siginfo info;
-    while (read(fd_, &info, sizeof info) == sizeof info) {
-      if (info.ssi_signo == SIGHUP)
-        hung_up_();
-      else
-        loop_.stop();
-    }
-  }
-
-  ae::EventLoop& loop_;
-  std::function<void()> hung_up_;
-  int fd_ = -1;
-};
+constexpr const char* kDefaultUrl = "tcp://127.0.0.1:6379";
 
 void write_log(std::string_view text) {
   // One write: loops may log at the same time.
@@ -74,28 +38,48 @@ void reload_certificates(kv::TlsSettings& tls) {
                            : "TLS certificates not reloaded, the old ones stay: " + reason);
 }
 
-void announce(const std::vector<std::string>& urls) {
-  for (const std::string& url : urls) std::cout << "listening on " << url << std::endl;
+void end_service(ae::EventLoop& loop) {
+  service::notify("STOPPING=1");
+  loop.stop();
 }
 
-void serve(kv::Server& server, kv::TlsSettings& tls, const std::vector<std::string>& urls,
-           const ae::Spin& spin) {
+/// Where clients come: URLs, and sockets that systemd opened.
+struct Places {
+  std::vector<std::string> urls;
+  std::string activated = "tcp";
+  int descriptors = service::take_listening_descriptors();
+
+  /// A server that was handed sockets, and told of no URL, has those alone.
+  void or_default() {
+    if (urls.empty() && descriptors == 0) urls.push_back(kDefaultUrl);
+  }
+  template <class Network>
+  void listen(Network& network) const {
+    for (const std::string& url : urls) network.listen(url);
+    const service::Activated speaks(activated);
+    for (int fd = 3; fd < 3 + descriptors; ++fd) network.listen(fd, speaks);
+    for (const std::string& url : network.urls()) std::cout << "listening on " << url << std::endl;
+    service::notify("READY=1");
+  }
+};
+
+void serve(kv::Server& server, kv::TlsSettings& tls, const Places& places, const ae::Spin& spin) {
   const conn::Registry registry = conn::all_transports();  // outlives what is made of it
   tls.attach(registry);
   server.more_parameters = &tls;
   const auto its_loop = ae::loops_named(server.config.event_loop)(0);
   ae::EventLoop& loop = *its_loop;
   loop.set_spin(spin);
-  const Signals signals(loop, [&] { reload_certificates(tls); });
+  const service::Signals signals(
+      loop, [&] { end_service(loop); }, [&] { reload_certificates(tls); });
   kv::NetworkServer network(loop, registry, server);
-  for (const std::string& url : urls) network.listen(url);
-  announce(network.urls());
+  places.listen(network);
   loop.run();
 }
 
 /// The loops serve, each on a thread of its own; this one waits for signals, and for their end.
 void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
-              const std::vector<std::string>& urls, const ae::Spin& spin) {
+              const Places& places, const ae::Spin& spin) {
   const conn::Registry registry = conn::all_transports();
   tls.attach(registry);
   const ae::LoopMaker make = ae::loops_named(config.event_loop);
@@ -106,17 +90,18 @@ void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
   together.log = write_log;
   together.more_parameters = &tls;
   together.request_shutdown = [end](bool) { end(); };
-  const Signals signals(loop, [&] {
-    const std::lock_guard lock(together.config_mutex);
-    reload_certificates(tls);
-  });
+  const service::Signals signals(
+      loop, [&] { end_service(loop); },
+      [&] {
+        const std::lock_guard lock(together.config_mutex);
+        reload_certificates(tls);
+      });
   ae::LoopGroup loops({.loops = count, .name = "kv", .make = make});
   loops.on_each([&spin](ae::EventLoop& each, std::size_t) { each.set_spin(spin); });
   {
     kv::ServerOnLoops server(loops, registry, together);
     server.on_loop_left(end);
-    for (const std::string& url : urls) server.listen(url);
-    announce(server.urls());
+    places.listen(server);
     loop.run();
   }
   loops.stop();
@@ -140,11 +125,13 @@ int main(int argc, char** argv) try {
   server.log = write_log;
 
   CLI::App app("A key-value server that speaks RESP over any transport of aeconn.", "kv-server");
-  std::vector<std::string> urls = {"tcp://127.0.0.1:6379"};
-  app.add_option("--listen", urls, "Where to listen, a URL; may be repeated")
-      ->capture_default_str()
+  Places places;
+  app.add_option("--listen", places.urls,
+                 "Where to listen, a URL; may be repeated (" + std::string(kDefaultUrl) +
+                     ", unless systemd hands over sockets)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--activated", places.activated, service::Activated::kHelp)->capture_default_str();
   std::size_t loops = 1;
   app.add_option_function<std::string>(
       "--loops",
@@ -209,11 +196,12 @@ int main(int argc, char** argv) try {
     return app.exit(error) == 0 ? 0 : 1;
   }
 
+  places.or_default();
   if (loops == 0) loops = std::clamp<std::size_t>(processors(), 1, kv::Together::kMostLoops);
   if (loops == 1)
-    serve(server, tls, urls, spin);
+    serve(server, tls, places, spin);
   else
-    serve_on(loops, server.config, tls, urls, spin);
+    serve_on(loops, server.config, tls, places, spin);
   return 0;
 } catch (const std::exception& error) {
   std::cerr << "kv-server: " << error.what() << '\n';

@@ -25,7 +25,7 @@ class Session;
 class Together;
 struct Command;
 
-inline constexpr std::string_view kVersion = "0.1.0";
+inline constexpr std::string_view kVersion = AECONN_VERSION;
 /// The Redis whose commands and error texts these are; clients look at it.
 inline constexpr std::string_view kRedisVersion = "7.0.15";
 

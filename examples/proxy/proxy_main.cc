@@ -21,10 +21,10 @@
 #include "ae/loop_group.h"
 #include "conn/listener_group.h"
 #include "conn/transports/transports.h"
-#include "examples/conn_perf/descriptors.h"
-#include "examples/conn_perf/signals.h"
+#include "examples/service/descriptors.h"
+#include "examples/service/signals.h"
+#include "examples/service/systemd.h"
 #include "site.h"
-#include "systemd.h"
 
 namespace {
 
@@ -39,21 +39,6 @@ struct Plan {
   std::string activated = "tcp";  ///< what sockets of socket activation speak, with options
   std::size_t loops = 1;
   std::chrono::seconds statistics{0}, grace{10};
-};
-
-/// "tls?cert=c.pem" as the parts of an endpoint without a place.
-struct Activated {
-  bool tls = false;
-  conn::Options options;
-
-  explicit Activated(const std::string& text) {
-    const std::size_t end = std::min(text.find('?'), text.size());
-    const std::string type = text.substr(0, end);
-    if (type != "tcp" && type != "tls")
-      throw conn::Error("--activated " + text + ": tcp or tls is wanted, and options after it");
-    tls = type == "tls";
-    if (end != text.size()) options = conn::Options::parse(text.substr(end + 1));
-  }
 };
 
 class Proxy {
@@ -90,10 +75,11 @@ class Proxy {
     };
     for (const std::string& url : plan_.listen)
       listeners_.push_back(conn::listen(registry_, loops_, url, make));
-    const int count = proxy::take_listening_descriptors();
+    const int count = service::take_listening_descriptors();
     for (int fd = 3; fd < 3 + count; ++fd)
-      listeners_.push_back(conn::adopt_listener(registry_.require(type_of(fd)), loops_, fd, make,
-                                                conn::Spread::fewest(), activated_.options));
+      listeners_.push_back(conn::adopt_listener(registry_.require(activated_.transport(fd)), loops_,
+                                                fd, make, conn::Spread::fewest(),
+                                                activated_.options()));
     if (listeners_.empty())
       throw conn::Error("nothing to listen on: give --listen URL, or sockets of socket activation");
     for (const auto& listener : listeners_) {
@@ -107,11 +93,11 @@ class Proxy {
   void run() {
     ae::LibevLoop loop;
     bool ending = false;
-    const perf::Signals signals(
+    const service::Signals signals(
         loop,
         [&] {
           if (std::exchange(ending, true)) return loop.stop();
-          proxy::notify("STOPPING=1");
+          service::notify("STOPPING=1");
           listeners_.clear();
           drain(loop);
         },
@@ -133,7 +119,7 @@ class Proxy {
     });
     std::exception_ptr ours;
     try {
-      proxy::notify("READY=1");
+      service::notify("READY=1");
       loop.run();
       print_statistics();
       close_all();
@@ -146,15 +132,6 @@ class Proxy {
   }
 
  private:
-  /// A socket that is not what --activated names is what its family says.
-  std::string type_of(int fd) const {
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    const bool is_unix = ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
-                         address.ss_family == AF_UNIX;
-    return is_unix ? (activated_.tls ? "tls+unix" : "unix") : (activated_.tls ? "tls" : "tcp");
-  }
-
   void drain(ae::EventLoop& loop) {
     left_ = sites_.size();
     loops_.on_each([&](ae::EventLoop&, std::size_t i) {
@@ -178,10 +155,10 @@ class Proxy {
 
   /// Files of certificates are read again; connections keep what they have.
   void reload() {
-    proxy::notify(fmt::format("RELOADING=1\nMONOTONIC_USEC={}",
-                              std::chrono::duration_cast<std::chrono::microseconds>(
-                                  std::chrono::steady_clock::now().time_since_epoch())
-                                  .count()));
+    service::notify(fmt::format("RELOADING=1\nMONOTONIC_USEC={}",
+                                std::chrono::duration_cast<std::chrono::microseconds>(
+                                    std::chrono::steady_clock::now().time_since_epoch())
+                                    .count()));
     std::string why;
     for (const char* name : {"tls", "tls+unix", "tls+rdma"}) {
       conn::ConnectionType* const type = registry_.find(name);
@@ -194,7 +171,7 @@ class Proxy {
     }
     write_log(why.empty() ? "certificates read again"
                           : "certificates not read again, the old ones stay: " + why);
-    proxy::notify("READY=1");
+    service::notify("READY=1");
   }
 
   void print_statistics() {
@@ -214,12 +191,12 @@ class Proxy {
         "open={} accepted={} joined={} failed={} broken={} idle={} bytes-up={} bytes-down={}", now,
         all.accepted, all.joined, all.failed, all.broken, all.idle, all.upward, all.downward);
     write_log(line);
-    proxy::notify("STATUS=" + line);
+    service::notify("STATUS=" + line);
   }
 
   const Plan& plan_;
   proxy::Settings& settings_;
-  const Activated activated_;
+  const service::Activated activated_;
   const conn::Registry registry_ = conn::all_transports();
   ae::LoopGroup loops_;
   std::vector<std::unique_ptr<proxy::Site>> sites_;  // each its loop's
@@ -239,10 +216,7 @@ int main(int argc, char** argv) try {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--connect", plan.connect, "Where they are brought, a URL")->required();
-  app.add_option("--activated", plan.activated,
-                 "What sockets of systemd's socket activation speak: tcp or tls, and options after "
-                 "it as tls?cert=FILE&key=FILE")
-      ->capture_default_str();
+  app.add_option("--activated", plan.activated, service::Activated::kHelp)->capture_default_str();
   app.add_option("--loops", plan.loops,
                  "Event loops, each on a thread of its own; 0: one for each processor")
       ->check(CLI::Range(std::size_t{0}, std::size_t{256}))
@@ -264,7 +238,7 @@ int main(int argc, char** argv) try {
   settings.idle_timeout = std::chrono::seconds(idle);
   plan.statistics = std::chrono::seconds(statistics);
   plan.grace = std::chrono::seconds(grace);
-  perf::allow_descriptors();
+  service::allow_descriptors();
   Proxy proxy(plan, settings);
   proxy.listen();
   proxy.run();

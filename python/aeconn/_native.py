@@ -74,7 +74,7 @@ class Library:
     """The functions of aeconn.h, without their prefix."""
 
     def __init__(self) -> None:
-        name = os.environ.get("AECONN_LIBRARY", "libaeconn-c.so.0")
+        name = os.environ.get("AECONN_LIBRARY", "libaeconn-c.so.0.2")
         try:
             library = ctypes.CDLL(name, use_errno=True)
         except OSError as error:

@@ -46,8 +46,8 @@ sentence() {  # PROGRAM ARGUMENTS... EXPECTED
   [[ $out == *"${!#}"* ]]
 }
 only_ours() {
-  nm -D --defined-only "$build/libaeconn-c.so" | awk '{print $3}' | grep -v '^AECONN_0.1$' >"$folder/names"
-  grep -qx 'aeconn_listen@@AECONN_0.1' "$folder/names" && ! grep -v '^aeconn_[a-z_]*@@AECONN_0.1$' "$folder/names"
+  nm -D --defined-only "$build/libaeconn-c.so" | awk '{print $3}' | grep -v '^AECONN_0.2$' >"$folder/names"
+  grep -qx 'aeconn_listen@@AECONN_0.2' "$folder/names" && ! grep -v '^aeconn_[a-z_]*@@AECONN_0.2$' "$folder/names"
 }
 declared() { grep -oE '\baeconn_[a-z_]+\(' c/aeconn.h | tr -d '(' | sort -u; }
 all_there() { diff <(declared) <(sed 's/@.*//' "$folder/names" | sort -u); }

@@ -179,17 +179,7 @@ if [ $tls = yes ] && start --listen "$listen" --connect "unix://$work/r.sock"; t
 fi
 
 # ---- systemd --------------------------------------------------------------------------------------
-activated() {  # WHERE ARGUMENTS...: sets `server` and `log`
-  log=$work/activated.log
-  rm -f "$work/notify"
-  : >"$log"
-  python3 -B tests/clients/proxy_activated.py "$work/notify" "$1" "$proxy" "${@:2}" >"$log" 2>&1 &
-  server=$!
-  servers+=("$server")
-  ready() { grep -qx READY=1 "$log" || ! kill -0 "$server" 2>/dev/null; }
-  soon ready
-}
-activated "$work/s.sock" --connect "unix://$work/r.sock"
+activated "$work/s.sock" "$proxy" --connect "unix://$work/r.sock"
 is 'a socket of systemd is served' PONG "$(timeout 20 redis-cli -s "$work/s.sock" PING 2>&1)"
 stop "$server"
 has 'systemd is told that it is ready, about to end, and with what' \
@@ -197,7 +187,7 @@ has 'systemd is told that it is ready, about to end, and with what' \
 [ -S "$work/s.sock" ] && ok 'the file of that socket stays' || fail 'the file of that socket stays' 'it is gone'
 if [ $tls = yes ]; then
   make_certificate 127.0.0.1
-  activated 0 --connect "unix://$work/r.sock" --activated "tls?cert=$work/cert.pem&key=$work/key.pem"
+  activated 0 "$proxy" --connect "unix://$work/r.sock" --activated "tls?cert=$work/cert.pem&key=$work/key.pem"
   port=$(sed -n 's/^port //p' "$log") activated=$server activated_log=$log
   if start --listen "unix://$work/p.sock" --connect "tls://127.0.0.1:$port?ca=$work/cert.pem"; then
     is 'a port of systemd speaks TLS' PONG "$(pong)"

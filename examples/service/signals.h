@@ -12,7 +12,7 @@
 #include "ae/event_loop.h"
 #include "conn/error.h"
 
-namespace perf {
+namespace service {
 
 class Signals {
  public:
@@ -62,4 +62,4 @@ class Signals {
   bool came_ = false;
 };
 
-}  // namespace perf
+}  // namespace service

@@ -1,9 +1,10 @@
-#include "systemd.h"
+#include "examples/service/systemd.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdlib>
@@ -11,7 +12,9 @@
 #include <optional>
 #include <string>
 
-namespace proxy {
+#include "conn/error.h"
+
+namespace service {
 namespace {
 
 std::optional<long> number_in(const char* variable) {
@@ -33,6 +36,23 @@ int take_listening_descriptors() {
   return static_cast<int>(*count);
 }
 
+Activated::Activated(const std::string& text) {
+  const std::size_t end = std::min(text.find('?'), text.size());
+  const std::string type = text.substr(0, end);
+  if (type != "tcp" && type != "tls")
+    throw conn::Error("--activated " + text + ": tcp or tls is wanted, and options after it");
+  tls_ = type == "tls";
+  if (end != text.size()) options_ = conn::Options::parse(text.substr(end + 1));
+}
+
+std::string Activated::transport(int fd) const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  const bool is_unix = ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+                       address.ss_family == AF_UNIX;
+  return is_unix ? (tls_ ? "tls+unix" : "unix") : (tls_ ? "tls" : "tcp");
+}
+
 void notify(std::string_view state) noexcept {
   const char* const path = std::getenv("NOTIFY_SOCKET");
   sockaddr_un address{};
@@ -50,4 +70,4 @@ void notify(std::string_view state) noexcept {
   ::close(fd);
 }
 
-}  // namespace proxy
+}  // namespace service

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace perf {
+namespace service {
 
 /// Raises the limit to the hard one; returns it.
 inline std::uint64_t allow_descriptors() {
@@ -17,4 +17,4 @@ inline std::uint64_t allow_descriptors() {
   return limit.rlim_cur;
 }
 
-}  // namespace perf
+}  // namespace service
