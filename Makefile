@@ -12,6 +12,8 @@ TLS      ?= yes
 RDMA     ?= yes
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
+MANDIR ?= $(PREFIX)/share/man
+COMPLETIONS ?= $(PREFIX)/share/bash-completion/completions
 PYTHONDIR ?= $(PREFIX)/lib/python3/dist-packages
 SECONDS  ?= 60
 ifeq ($(origin CXX),default)
@@ -53,6 +55,7 @@ LIBS         := $(TLS_LIBS) $(RDMA_LIBS) -lev -lfmt -pthread
 LIB_SRC := $(wildcard ae/*.cc conn/*.cc conn/*/*.cc)
 LIB_SRC := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(LIB_SRC))
 KV_SRC      := $(wildcard examples/kv_server/*.cc)
+MANUAL_SRC  := $(wildcard examples/manual/*.cc)# manual pages and completion, from options
 SERVICE_SRC := $(wildcard examples/service/*.cc)# what programs that serve share
 SERVER_SRC  := $(filter-out examples/kv_server/cli_%,$(KV_SRC)) $(SERVICE_SRC)
 CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_SRC))
@@ -61,7 +64,7 @@ C_SRC       := c/aeconn.cc
 PROXY_SRC   := $(wildcard examples/proxy/*.cc)
 SINGLE_SRC  := $(wildcard examples/*.cc)# each a program of its own
 # TESTS=library leaves out the tests of the examples, and the examples.
-EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC) $(PROXY_SRC)) $(SERVICE_SRC))
+EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC) $(PROXY_SRC)) $(SERVICE_SRC) $(MANUAL_SRC))
 TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(C_SRC) $(EXAMPLES_TESTED)
 ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup' tests/*_test.cc)
@@ -99,10 +102,10 @@ PROGRAMS := $(if $(filter %/server_main.cc,$(KV_SRC)),$(OUT)/kv-server) \
             $(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC))
 FUZZERS  := $(patsubst tests/fuzz/%.cc,$(OUT)/%,$(FUZZ_SRC))
 
-.PHONY: all help demo test test-ci test-long unit-tests install uninstall clean format tidy fuzz fuzzers check-valkey bench-redis headers
+.PHONY: all pages help demo test test-ci test-long unit-tests install uninstall clean format tidy fuzz fuzzers check-valkey bench-redis headers
 .DELETE_ON_ERROR:
 
-all: $(STATIC) $(SHARED) $(C_SHARED) $(PROGRAMS)  ## the library and the examples, into build/
+all: $(STATIC) $(SHARED) $(C_SHARED) $(PROGRAMS) pages  ## the library and the examples, into build/
 
 $(STATIC): $(call obj,$(LIB_SRC))
 	@rm -f $@
@@ -122,16 +125,26 @@ $(C_SHARED): $(call obj,$(C_SRC)) $(STATIC) c/libaeconn-c.map
 	@ln -sf $(@F) $(OUT)/$(C_SONAME) && ln -sf $(C_SONAME) $(OUT)/libaeconn-c.so
 
 LINK = @echo "  LD   $@"; $(if $(V),set -x;) $(CXX) $(ALL_LDFLAGS) $(1) -o $@ $(LIBRARY_FIRST) $^ $(2) $(LIBS)
-$(OUT)/kv-server: $(call obj,$(SERVER_SRC)) $(STATIC)
+$(OUT)/kv-server: $(call obj,$(SERVER_SRC) $(MANUAL_SRC)) $(STATIC)
 	$(call LINK)
-$(OUT)/kv-cli: $(call obj,$(CLI_SRC)) $(STATIC)
+$(OUT)/kv-cli: $(call obj,$(CLI_SRC) $(MANUAL_SRC)) $(STATIC)
 	$(call LINK)
-$(OUT)/conn-perf: $(call obj,$(PERF_SRC)) $(STATIC)
+$(OUT)/conn-perf: $(call obj,$(PERF_SRC) $(MANUAL_SRC)) $(STATIC)
 	$(call LINK)
-$(OUT)/aeconn-proxy: $(call obj,$(PROXY_SRC) $(SERVICE_SRC)) $(STATIC)
+$(OUT)/aeconn-proxy: $(call obj,$(PROXY_SRC) $(SERVICE_SRC) $(MANUAL_SRC)) $(STATIC)
 	$(call LINK)
 $(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC)): $(OUT)/%: $(OUT)/obj/examples/%.o $(STATIC)
 	$(call LINK)
+
+# What the programs say of themselves.
+PAGES := $(patsubst $(OUT)/%,$(OUT)/pages/%,$(filter $(OUT)/%,$(PROGRAMS)))
+pages: $(PAGES:%=%.1) $(PAGES)  ## manual pages and completions of the programs, into build/pages
+$(OUT)/pages/%.1: $(OUT)/%
+	@mkdir -p $(@D)
+	$(Q)$< --write-page man >$@
+$(OUT)/pages/%: $(OUT)/%
+	@mkdir -p $(@D)
+	$(Q)$< --write-page bash >$@
 
 # Objects made with other flags or another compiler are made again.
 FLAGS := $(CXX) $(ALL_CPPFLAGS) $(ALL_CXXFLAGS) $(ALL_LDFLAGS)
@@ -307,7 +320,7 @@ $(OUT)/headers/%.ok: % $(wildcard ae/*.h conn/*.h conn/*/*.h) $(OUT)/flags
 OUR_CODE = $(shell find ae conn c adapters examples tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
 format:  ## clang-format on all our code
 	clang-format -i $(OUR_CODE)
-tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(C_SRC) $(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(SERVICE_SRC) $(SINGLE_SRC))  ## clang-tidy
+tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(C_SRC) $(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(SERVICE_SRC) $(MANUAL_SRC) $(SINGLE_SRC))  ## clang-tidy
 $(OUT)/tidy/%.ok: %.cc .clang-tidy
 	@mkdir -p $(@D)
 	clang-tidy --quiet --warnings-as-errors='*' $< -- $(ALL_CPPFLAGS) -std=c++20
@@ -352,6 +365,9 @@ install: all  ## into PREFIX=/usr/local, below DESTDIR= if given
 	@mkdir -p $(D)$(PYTHONDIR)/aeconn
 	install -m 644 python/aeconn/*.py python/aeconn/py.typed $(D)$(PYTHONDIR)/aeconn
 	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(D)$(PREFIX)/bin)
+	@mkdir -p $(D)$(MANDIR)/man1 $(D)$(COMPLETIONS)
+	$(if $(PAGES),install -m 644 $(PAGES:%=%.1) $(D)$(MANDIR)/man1)
+	$(if $(PAGES),install -m 644 $(PAGES) $(D)$(COMPLETIONS))
 	@$(call fill,aeconn.pc,pkgconfig/aeconn.pc)
 	@$(call fill,aeconn-c.pc,pkgconfig/aeconn-c.pc)
 	@$(call fill,aeconnConfig.cmake,cmake/aeconn/aeconnConfig.cmake)
@@ -361,6 +377,7 @@ uninstall:  ## what install put there
 	rm -rf $(D)$(PREFIX)/include/aeconn $(D)$(LIBDIR)/cmake/aeconn $(D)$(LIBDIR)/pkgconfig/aeconn.pc
 	rm -rf $(D)$(PYTHONDIR)/aeconn
 	rm -f $(D)$(LIBDIR)/libaeconn-c.* $(D)$(LIBDIR)/pkgconfig/aeconn-c.pc $(D)$(PREFIX)/include/aeconn.h
+	rm -f $(PAGES:$(OUT)/pages/%=$(D)$(MANDIR)/man1/%.1) $(PAGES:$(OUT)/pages/%=$(D)$(COMPLETIONS)/%)
 	rm -f $(D)$(LIBDIR)/libaeconn.* $(PROGRAMS:$(OUT)/%=$(D)$(PREFIX)/bin/%)
 
 clean:  ## remove build/

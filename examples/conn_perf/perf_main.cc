@@ -8,6 +8,7 @@
 #include "client.h"
 #include "conn/options.h"
 #include "conn/spin_option.h"
+#include "examples/manual/manual.h"
 #include "loop_counts.h"
 #include "plot.h"
 #include "server.h"
@@ -184,6 +185,20 @@ int run(int argc, char** argv) {
   plot->add_option("file", files, "Results of request-response, written by --json")->required();
   plot->add_option("--out", folder, "Where the pictures go")->capture_default_str();
 
+  manual::add_to(
+      app,
+      {.description =
+           {"A place is a URL: \"tcp://HOST:PORT\", \"unix:///PATH\", \"tls://HOST:PORT\", "
+            "\"tls+unix:///PATH\", \"rdma://HOST:PORT\", \"tls+rdma://HOST:PORT\"; options of the "
+            "transport follow it, as in \"tcp://0.0.0.0:6379?backlog=1024\": see conn(7)."},
+       .sections = {{"EXIT STATUS",
+                     {"0; 1 if a measurement failed; 2 for a mistake in the arguments. "
+                      "One line on standard error says which."}}},
+       .examples = {{"Requests of 64 and 1024 bytes, on 50 connections:",
+                     "conn-perf server --listen rdma://10.0.0.1:6500 &\n"
+                     "conn-perf client rdma://10.0.0.1:6500 --sizes 64,1024 --connections 50"}},
+       .see_also = {"kv-server(1)", "conn(7)"},
+       .version = AECONN_VERSION});
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

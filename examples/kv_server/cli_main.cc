@@ -10,6 +10,7 @@
 #include "cli_modes.h"
 #include "cli_tls.h"
 #include "conn/transports/transports.h"
+#include "examples/manual/manual.h"
 #include "resp_text.h"
 
 namespace {
@@ -153,6 +154,20 @@ int main(int argc, char** argv) {
   app.add_flag("-3", options.resp3, "Speak RESP3");
   add_tls_options(app, options.tls);
   app.add_option("command", options.command, "A command; without one, lines of standard input");
+  manual::add_to(
+      app,
+      {.description =
+           {"A place is a URL: \"tcp://HOST:PORT\", \"unix:///PATH\", \"tls://HOST:PORT\", "
+            "\"tls+unix:///PATH\", \"rdma://HOST:PORT\", \"tls+rdma://HOST:PORT\"; options of the "
+            "transport follow it, as in \"tcp://0.0.0.0:6379?backlog=1024\": see conn(7).",
+            "Without a command it reads commands from standard input, a line each."},
+       .sections = {{"EXIT STATUS",
+                     {"0; 1 if there is no connection, with one line on standard error, "
+                      "and with -e after a reply that is an error."}}},
+       .examples = {{"One command over TLS over RDMA:",
+                     "kv-cli -u 'tls+rdma://10.0.0.1:6379?ca=ca.pem' GET greeting"}},
+       .see_also = {"kv-server(1)", "conn(7)"},
+       .version = AECONN_VERSION});
   app.set_version_flag("--version", "kv-cli " AECONN_VERSION);
   app.positionals_at_end();
   app.prefix_command();  // what follows the command's name is the command's, dashes and all

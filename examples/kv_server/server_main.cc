@@ -16,6 +16,7 @@
 #include "command.h"
 #include "conn/spin_option.h"
 #include "conn/transports/transports.h"
+#include "examples/manual/manual.h"
 #include "examples/service/signals.h"
 #include "examples/service/systemd.h"
 #include "server.h"
@@ -189,6 +190,27 @@ int main(int argc, char** argv) try {
            description)
         ->group("TLS, for tls:// and other tls URLs; SIGHUP reads the files again");
   }
+  manual::add_to(
+      app,
+      {.description =
+           {"A place is a URL: \"tcp://HOST:PORT\", \"unix:///PATH\", \"tls://HOST:PORT\", "
+            "\"tls+unix:///PATH\", \"rdma://HOST:PORT\", \"tls+rdma://HOST:PORT\"; options of the "
+            "transport follow it, as in \"tcp://0.0.0.0:6379?backlog=1024\": see conn(7).",
+            "It keeps what it is given in memory, and is an example of the library more than a "
+            "database: nothing is written to disk."},
+       .sections = {{"SIGNALS",
+                     {"SIGINT and SIGTERM end it, after replies that are under way. SIGHUP reads "
+                      "certificates and keys again."}},
+                    {"EXIT STATUS",
+                     {"0 after a signal or SHUTDOWN; 1 for a mistake, with one line "
+                      "on standard error that says which."}}},
+       .examples =
+           {{"TCP and RDMA on one address, four loops:",
+             "kv-server --listen tcp://10.0.0.1:6379 --listen rdma://10.0.0.1:6379 --loops 4"},
+            {"TLS over RDMA:",
+             "kv-server --listen tls+rdma://10.0.0.1:6379 --tls-cert cert.pem --tls-key key.pem"}},
+       .see_also = {"kv-cli(1)", "conn-perf(1)", "aeconn-proxy(1)", "conn(7)"},
+       .version = AECONN_VERSION});
   app.set_version_flag("--version", "kv-server " + std::string(kv::kVersion));
   try {
     app.parse(static_cast<int>(arguments.size()), arguments.data());

@@ -21,6 +21,7 @@
 #include "ae/loop_group.h"
 #include "conn/listener_group.h"
 #include "conn/transports/transports.h"
+#include "examples/manual/manual.h"
 #include "examples/service/descriptors.h"
 #include "examples/service/signals.h"
 #include "examples/service/systemd.h"
@@ -229,6 +230,24 @@ int main(int argc, char** argv) try {
   seconds("--statistics", statistics, "Print a line of counters every so many seconds; 0: never");
   seconds("--grace", grace, "How long open connections may go on after SIGTERM, in seconds");
   app.add_flag("--verbose", settings.verbose, "A line for each connection");
+  manual::add_to(
+      app,
+      {.description =
+           {"A place is a URL: \"tcp://HOST:PORT\", \"unix:///PATH\", \"tls://HOST:PORT\", "
+            "\"tls+unix:///PATH\", \"rdma://HOST:PORT\", \"tls+rdma://HOST:PORT\"; options of the "
+            "transport follow it, as in \"tcp://0.0.0.0:6379?backlog=1024\": see conn(7)."},
+       .sections =
+           {{"SIGNALS",
+             {"SIGINT and SIGTERM end it: it listens no more, and open connections may go on "
+              "for --grace; a second one ends them. SIGHUP reads certificates and keys again."}},
+            {"EXIT STATUS",
+             {"0 after a signal; 1 for a mistake, with one line on standard "
+              "error that says which."}}},
+       .examples = {{"A database's Unix socket, over RDMA with TLS to another machine:",
+                     "aeconn-proxy --listen unix:///run/far/db --connect "
+                     "'tls+rdma://10.0.0.1:6432?ca=ca.pem'"}},
+       .see_also = {"kv-server(1)", "conn(7)"},
+       .version = AECONN_VERSION});
   app.set_version_flag("--version", "aeconn-proxy " AECONN_VERSION);
   try {
     app.parse(argc, argv);
