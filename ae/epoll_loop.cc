@@ -175,6 +175,7 @@ struct EpollLoop::Impl {
   std::size_t dispatch();
   std::size_t dispatch_nested();
   bool prepare();
+  void end_prepare();
   void after_fork();
 
   // The parts of an iteration.
@@ -456,6 +457,7 @@ std::size_t EpollLoop::Impl::dispatch_nested() {
   const bool was_aborting = core.aborting();
   const Process was_allowed = std::exchange(core.allowed, kFullIteration);
   core.begin_iteration();
+  work.time_passes();
   // What is left of the turn around this one may be out of date afterwards; the kernel tells again.
   event_count = next_event = 0;
   loop.set_host_may_sleep(false);
@@ -482,9 +484,20 @@ bool EpollLoop::Impl::prepare() {
     core.begin_iteration();
     work.deferred.destroy_all();
     show(!arm());
+    work.time_passes();
   }
   core.rethrow();
   return !work_shown;
+}
+
+void EpollLoop::Impl::end_prepare() {
+  if (!std::exchange(prepares, false) || turning) return;  // a turn ends with what it does
+  {
+    const Turn turn(*this);
+    core.begin_iteration();
+    show(!arm());
+  }
+  core.rethrow();
 }
 
 /// As show(), for what is served in a nested turn. True if there is nothing of it to do.
@@ -601,6 +614,7 @@ std::size_t EpollLoop::process_events(Process flags) { return impl_->process_eve
 int EpollLoop::descriptor() { return impl_->descriptor(); }
 std::size_t EpollLoop::dispatch() { return impl_->dispatch(); }
 bool EpollLoop::prepare() { return impl_->prepare(); }
+void EpollLoop::end_prepare() { impl_->end_prepare(); }
 
 void EpollLoop::set_spin(const Spin& spin) { impl_->work.own_spin = spin; }
 LoopTimes EpollLoop::times() const { return impl_->work.idle.times(); }

@@ -18,6 +18,7 @@
 
 namespace ae {
 
+/// A loop on epoll alone: one of its own, or below a host's.
 class EpollLoop final : public EventLoop {
  public:
   /// Throws std::system_error if the kernel gives no descriptors for it: two, and two more
@@ -75,6 +76,9 @@ class EpollLoop final : public EventLoop {
   /// what is written outside dispatch() waits for it and costs no system call of its own, and
   /// dispatch() leaves the preparation of the sleep to it. Rethrows what a source threw.
   bool prepare();
+  /// Takes that promise back, for a loop that leaves such a host: dispatch() alone is enough again.
+  /// Does what prepare() does, if there was one. Rethrows what a source threw.
+  void end_prepare();
   /// In a child after fork(), before the loop is used again: it gets descriptors of its own. The
   /// host watches descriptor() anew. What could not be had is thrown as std::system_error.
   void after_fork();

@@ -22,14 +22,14 @@
 
 namespace ae {
 
-using Duration = std::chrono::nanoseconds;
-using TimePoint = std::chrono::steady_clock::time_point;
+using Duration = std::chrono::nanoseconds;                ///< of delays and limits
+using TimePoint = std::chrono::steady_clock::time_point;  ///< of the clock that never goes back
 
 /// Which readiness a file event asks for, or reports.
 enum Mask : unsigned {
-  kNone = 0,
-  kReadable = 1,
-  kWritable = 2,
+  kNone = 0,      ///< no direction
+  kReadable = 1,  ///< there is something to read, or the end
+  kWritable = 2,  ///< there is room to write
   /// With kWritable: if the descriptor is readable and writable in one iteration, the write
   /// handler runs first (Redis's AE_BARRIER).
   kBarrier = 4,
@@ -38,24 +38,28 @@ enum Mask : unsigned {
   /// the process then. Holds for both directions, and not at all if one of them comes without it.
   kTrusted = 8,
 };
+/// Both.
 constexpr Mask operator|(Mask a, Mask b) {
   return static_cast<Mask>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
+/// What both have.
 constexpr Mask operator&(Mask a, Mask b) {
   return static_cast<Mask>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
 }
+/// All others.
 constexpr Mask operator~(Mask a) { return static_cast<Mask>(~static_cast<unsigned>(a) & 15u); }
 
 /// What one call of process_events() may do.
 enum Process : unsigned {
-  kFileEvents = 1,
-  kTimeEvents = 2,
-  kDontWait = 4,         ///< Poll: return at once when nothing is ready.
-  kCallBeforeSleep = 8,  ///< Run before_sleep hooks (sources are always served).
-  kCallAfterSleep = 16,  ///< Run after_sleep hooks.
-  kAllEvents = kFileEvents | kTimeEvents,
-  kFullIteration = kAllEvents | kCallBeforeSleep | kCallAfterSleep,
+  kFileEvents = 1,                         ///< handlers of descriptors
+  kTimeEvents = 2,                         ///< handlers of times
+  kDontWait = 4,                           ///< Poll: return at once when nothing is ready.
+  kCallBeforeSleep = 8,                    ///< Run before_sleep hooks (sources are always served).
+  kCallAfterSleep = 16,                    ///< Run after_sleep hooks.
+  kAllEvents = kFileEvents | kTimeEvents,  ///< handlers of both
+  kFullIteration = kAllEvents | kCallBeforeSleep | kCallAfterSleep,  ///< as run() does
 };
+/// Both.
 constexpr Process operator|(Process a, Process b) {
   return static_cast<Process>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
@@ -130,8 +134,9 @@ class LoopLocal {
 /// Posts to a loop that may be gone. Copyable; every member may be used from any thread.
 class Poster {
  public:
-  class Queue;
+  class Queue;  ///< what a loop and its posters share
   Poster() = default;
+  /// For loops.
   explicit Poster(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
   /// Runs `fn` on the loop's thread. Posts of one thread run in their order. False if the loop is
   /// gone (or was never there): `fn` then never runs. True is a promise: it runs exactly once, at
@@ -150,6 +155,7 @@ class LoopError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
+/// A loop, whatever it waits with. LibevLoop and EpollLoop are two.
 class EventLoop {
  public:
   EventLoop() = default;
@@ -184,6 +190,7 @@ class EventLoop {
   /// each message starts anew. Negative delays count as 0. False if there is no such event (any
   /// more). From inside its own handler: stronger than what that returns.
   virtual bool again(TimerId id, Duration delay) noexcept = 0;
+  /// The same, to a point in time.
   virtual bool again(TimerId id, TimePoint when) noexcept = 0;
   /// False if there is no such event (any more). From inside its own handler: it is not re-armed.
   virtual bool remove_time_event(TimerId id) = 0;
@@ -191,10 +198,12 @@ class EventLoop {
   // --- hooks and sources -------------------------------------------------------------------------
   /// Hooks run in the order they were added; one that is added by a hook, from the next time on.
   virtual HookId add_before_sleep(std::function<void()> hook) = 0;
+  /// As add_before_sleep(), for what runs once the sleep is over.
   virtual HookId add_after_sleep(std::function<void()> hook) = 0;
+  /// No-op where there is no such hook (any more).
   virtual void remove_hook(HookId id) = 0;
-  virtual void add_source(Source& source) = 0;
-  virtual void remove_source(Source& source) = 0;
+  virtual void add_source(Source& source) = 0;     ///< borrowed until remove_source()
+  virtual void remove_source(Source& source) = 0;  ///< before the source dies
 
   // --- running -----------------------------------------------------------------------------------
   /// Runs iterations until stop(). Rethrows what a handler threw, with the loop still usable: the
@@ -212,12 +221,13 @@ class EventLoop {
   /// Any thread, as long as the loop lives; see Poster for the case where it may not. What a posted
   /// function posts runs in a later iteration.
   virtual void post(std::function<void()> fn) = 0;
-  virtual Poster poster() = 0;
+  virtual Poster poster() = 0;  ///< for threads that may outlive the loop
 
   // --- waiting -----------------------------------------------------------------------------------
   /// How the loop waits when it has nothing to do. Sources may ask for more (Spin::both). It looks
   /// at its descriptors again and again then, also where no source has anything to poll.
   virtual void set_spin(const Spin& spin) { static_cast<void>(spin); }
+  /// All 0 where a loop keeps no account.
   virtual LoopTimes times() const { return {}; }
 
   // --- outside handlers --------------------------------------------------------------------------

@@ -11,6 +11,7 @@ struct ev_loop;
 
 namespace ae {
 
+/// A loop on libev: one of its own, or on the ev_loop of the program.
 class LibevLoop final : public EventLoop {
  public:
   /// Owns a new ev_loop. Throws std::system_error if the kernel gives no descriptor for it.

@@ -15,8 +15,10 @@
 
 namespace ae {
 
+/// Loops that run on threads of their own from the beginning to stop().
 class LoopGroup final : public Loops {
  public:
+  /// What a group is made of.
   struct Config {
     /// 0: one for each processor that this process may use (sched_getaffinity(2)).
     std::size_t loops = 0;

@@ -56,9 +56,11 @@ class LoopWork {
   /// What comes before the sleep: deferred objects go, sources are served. Returns whether the loop
   /// may sleep; every source is armed then. Where `alone` no handler is on the stack.
   bool before_sleep(bool alone);
+  /// now() is to look at the clock again: the host slept, or ran for long, in between.
+  void time_passes() noexcept { time_known_ = false; }
   /// The last of it.
   void sleep_begins() noexcept {
-    time_known_ = false;
+    time_passes();
     ran_before_ = core_.ran;
   }
   void after_sleep();

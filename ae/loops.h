@@ -13,6 +13,7 @@
 
 namespace ae {
 
+/// Several loops, by index.
 class Loops {
  public:
   Loops() = default;

@@ -9,7 +9,7 @@ namespace ae {
 
 /// What a loop is asked for, by its owner (EventLoop::set_spin) or by a source.
 struct Spin {
-  using Duration = std::chrono::nanoseconds;
+  using Duration = std::chrono::nanoseconds;  ///< of all times here
   /// Where several ask, the last one in this order counts.
   enum class Mode : std::uint8_t {
     kNo,      ///< sleep at once
@@ -18,13 +18,13 @@ struct Spin {
     kFixed,   ///< spin for `time` before each sleep, whatever it costs
     kAlways,  ///< never sleep
   };
-  Mode mode = Mode::kNo;
+  Mode mode = Mode::kNo;                           ///< how it waits
   Duration time{};                                 ///< kFixed
   Duration most = std::chrono::microseconds(100);  ///< kAuto, kFast: no spin is longer
   Duration sleep_cost{};     ///< CPU of one sleep and its wake-up; 0: measured
   Duration sleep_latency{};  ///< how late a sleeping loop hears of work; 0: twice the cost
 
-  friend bool operator==(const Spin&, const Spin&) = default;
+  friend bool operator==(const Spin&, const Spin&) = default;  ///< whether all is alike
   /// What both asked for: the last mode, the longest times.
   static Spin both(const Spin& one, const Spin& other) noexcept {
     const auto longest = [](Duration a, Duration b) { return a < b ? b : a; };
@@ -39,13 +39,15 @@ struct Spin {
 /// What a loop did with its time since it was first asked to spin; all 0 before. CPU says nothing
 /// of the load of a loop that spins: busy / (busy + spun + slept) does.
 struct LoopTimes {
-  using Duration = std::chrono::nanoseconds;
-  Duration busy{}, spun{}, slept{};
-  std::uint64_t spin_hits = 0;    ///< spins that found work
-  std::uint64_t spin_misses = 0;  ///< spins after which the loop slept
-  std::uint64_t spin_probes = 0;  ///< runs of spins that tried whether it pays
-  Duration spin_budget{};         ///< of the next spin; 0: it sleeps at once
-  Duration sleep_cost{};          ///< CPU of one sleep, as asked for or measured
+  using Duration = std::chrono::nanoseconds;  ///< of all times here
+  Duration busy{};                            ///< in handlers, and on the way to them
+  Duration spun{};                            ///< looking for work
+  Duration slept{};                           ///< in the kernel
+  std::uint64_t spin_hits = 0;                ///< spins that found work
+  std::uint64_t spin_misses = 0;              ///< spins after which the loop slept
+  std::uint64_t spin_probes = 0;              ///< runs of spins that tried whether it pays
+  Duration spin_budget{};                     ///< of the next spin; 0: it sleeps at once
+  Duration sleep_cost{};                      ///< CPU of one sleep, as asked for or measured
 };
 
 }  // namespace ae

@@ -383,6 +383,58 @@ TEST_CASE("hosted loop: prepare() flushes, arms, and says whether the host may s
   loop.remove_source(source);
 }
 
+TEST_CASE("hosted loop: after end_prepare() dispatch() alone is enough again", "[ae]") {
+  EpollLoop loop;
+  std::string journal;
+  TestSource source(&journal);
+  loop.add_source(source);
+  Sockets s;
+  loop.end_prepare();  // there was none
+  CHECK(journal.empty());
+  CHECK(loop.prepare());
+  journal.clear();
+  SECTION("what waited for prepare() is shown") {
+    s.send();
+    loop.add_file_event(s.near, kReadable, [](int fd, Mask) { take_byte(fd); });
+    CHECK_FALSE(readable(loop));
+    loop.end_prepare();
+    CHECK(journal == "sf sa ");
+    CHECK(readable(loop));
+    CHECK(loop.dispatch() == 1);
+    CHECK(rests(loop));
+  }
+  SECTION("a nudge wakes the host") {
+    loop.end_prepare();
+    loop.nudge();
+    CHECK(readable(loop));
+    loop.dispatch();
+    CHECK_FALSE(readable(loop));
+  }
+  SECTION("a timer that is added outside wakes it, too") {
+    loop.end_prepare();
+    bool rang = false;
+    loop.add_time_event(0ms, [&] { return rang = true, kNoMore; });
+    CHECK(hosted_until(loop, [&] { return rang; }));
+  }
+  SECTION("inside a handler") {
+    loop.post([&] { loop.end_prepare(); });
+    loop.dispatch();
+    CHECK(rests(loop));
+    loop.nudge();
+    CHECK(readable(loop));
+  }
+  SECTION("what a source throws leaves it") {
+    source.on_flush = [&] {
+      source.on_flush = {};
+      throw Oops{2};
+    };
+    CHECK_THROWS_AS(loop.end_prepare(), Oops);
+    CHECK(readable(loop));
+    CHECK(rests(loop));
+  }
+  loop.remove_source(source);
+}
+
 TEST_CASE("hosted loop: a nudge from outside wakes the host once", "[ae]") {
   EpollLoop loop;
   std::string journal;
@@ -472,6 +524,41 @@ TEST_CASE("hosted loop: in a nested turn the handler that runs does not run agai
   CHECK(calls == 1);
   CHECK(others == 1);  // in the nested turn, and not again for what the outer had seen
   CHECK(rests(loop));
+}
+
+TEST_CASE("hosted loop: now() moves on with each nested turn, and while the host sleeps", "[ae]") {
+  EpollLoop loop;
+  const auto clock_moves = [](ae::TimePoint since) {
+    while (std::chrono::steady_clock::now() <= since) {
+    }
+  };
+  Sockets outer, inner;
+  ae::TimePoint asked{}, nested{};
+  TestSource source(nullptr);
+  source.on_flush = [&] { asked = loop.now(); };
+  loop.add_source(source);
+  CHECK(loop.prepare());
+  loop.add_file_event(outer.near, kReadable, [&](int fd, Mask) {
+    take_byte(fd);
+    const ae::TimePoint began = loop.now();
+    CHECK(began > asked);
+    clock_moves(began);
+    CHECK(loop.now() == began);
+    inner.send();
+    loop.dispatch();
+    CHECK(nested > began);
+    CHECK(loop.now() >= nested);
+  });
+  loop.add_file_event(inner.near, kReadable, [&](int fd, Mask) {
+    take_byte(fd);
+    nested = loop.now();
+  });
+  loop.prepare();
+  clock_moves(asked);
+  outer.send();
+  loop.dispatch();
+  CHECK(nested != ae::TimePoint{});
+  loop.remove_source(source);
 }
 
 TEST_CASE("hosted loop: what is thrown in a nested turn leaves with the one around it", "[ae]") {

@@ -259,17 +259,26 @@ TEST_CASE("event loop: it spins for the budget before it arms, and work ends the
     CHECK(posted == 1);
   }
   SECTION("nothing comes") {
-    source.budget = 2ms;
-    loop.add_time_event(200ms, [] { return kNoMore; });  // ends the sleep, not the spin
-    const auto start = steady_clock::now();
-    steady_clock::time_point armed;
-    source.on_arm = [&] { armed = steady_clock::now(); };
-    loop.process_events(kFullIteration);
-    CHECK(source.polls > 1);
-    CHECK(armed - start >= 2ms);
+    steady_clock::time_point start, armed;
+    source.on_arm = [&] {
+      armed = steady_clock::now();
+      loop.post([] {});  // ends the sleep
+    };
+    // A machine that is slow may have no time for more than one look: then it gets more.
+    for (source.budget = 2ms; source.polls < 2; source.budget *= 4) {
+      REQUIRE(source.budget < 1min);
+      journal.clear();
+      source.polls = 0;
+      start = steady_clock::now();
+      loop.process_events(kFullIteration);
+      CHECK(armed - start >= source.budget);
+      loop.process_events(kPoll);
+      armed = {};
+    }
     // It went round now and then, and armed once.
     CHECK(journal.starts_with("sp sf sp sf "));
-    CHECK(journal.find("sa ") == journal.size() - 3);
+    CHECK(journal.find("sa ") == journal.rfind("sa "));
+    CHECK(journal.find("sa ") != std::string::npos);
   }
   SECTION("there is no budget") {
     loop.add_time_event(0ms, [] { return kNoMore; });

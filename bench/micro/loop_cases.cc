@@ -9,6 +9,7 @@
 
 #include "ae/libev_loop.h"
 #include "bench/micro/cases.h"
+#include "conn/co.h"
 #include "conn/tcp/unix_type.h"
 
 namespace micro {
@@ -53,20 +54,39 @@ auto iterate(std::size_t ready) {
   };
 }
 
+/// How the far end of an Echo is written.
+enum class Far { kHandler, kCoroutine, kCoroutineWithLimits };
+
 /// Two connections; the far one echoes what the near one sends.
 struct Echo {
-  explicit Echo(std::size_t its_size) : size(its_size), message(its_size, 'x'), buffer(its_size) {
+  static constexpr std::size_t kRoom = 4096;
+
+  explicit Echo(std::size_t its_size, Far how = Far::kHandler)
+      : size(its_size), message(its_size, 'x'), buffer(kRoom) {
     const auto ends = socket_pair();
     near = type.adopt(loop, ends[0]);
     far = type.adopt(loop, ends[1]);
-    far->set_read_handler([this](conn::Connection& connection) {
-      const ssize_t n = connection.read(buffer.data(), buffer.size());
-      if (n > 0) connection.write(buffer.data(), static_cast<std::size_t>(n));
-    });
+    if (how == Far::kHandler) {
+      far->set_read_handler([this](conn::Connection& connection) {
+        const ssize_t n = connection.read(buffer.data(), buffer.size());
+        if (n > 0) connection.write(buffer.data(), static_cast<std::size_t>(n));
+      });
+    } else {
+      const auto limit =
+          how == Far::kCoroutine ? conn::co::kNoLimit : ae::Duration(std::chrono::hours(1));
+      scope.spawn(serve(std::move(far), limit));
+    }
     near->set_read_handler([this](conn::Connection& connection) {
       const ssize_t n = connection.read(buffer.data(), buffer.size());
       if (n > 0) received += static_cast<std::size_t>(n);
     });
+  }
+  static conn::co::Task<> serve(conn::co::Stream peer, ae::Duration limit) {
+    std::array<std::byte, kRoom> bytes;
+    while (const conn::co::Result got = co_await peer.read(bytes, limit)) {
+      if (got.size == 0) co_return;
+      if (!co_await peer.write(std::span(bytes).first(got.size), limit)) co_return;
+    }
   }
   void operator()() {
     received = 0;
@@ -79,6 +99,7 @@ struct Echo {
   std::size_t size, received = 0;
   std::string message;
   std::vector<char> buffer;
+  conn::co::Scope scope;
 };
 
 }  // namespace
@@ -103,6 +124,11 @@ void add_loop_cases(Cases& cases) {
   });
   cases.add("connection/echo of 64 B, both ends",
             [] { return [echo = std::make_unique<Echo>(64)] { (*echo)(); }; });
+  cases.add("connection/the same, one a coroutine",
+            [] { return [echo = std::make_unique<Echo>(64, Far::kCoroutine)] { (*echo)(); }; });
+  cases.add("connection/the same, with time limits", [] {
+    return [echo = std::make_unique<Echo>(64, Far::kCoroutineWithLimits)] { (*echo)(); };
+  });
 }
 
 }  // namespace micro

@@ -67,7 +67,7 @@ struct Conversation {
     session.consume_output(session.pending_output().size());
   }
   void operator()() {
-    session.feed(input);
+    session.show(input);
     session.execute();
     require(!session.pending_output().starts_with('-'), "a command failed");
     session.consume_output(session.pending_output().size());
