@@ -41,19 +41,43 @@ TEST_CASE("rdma settings: each option takes what is in its range, and nothing be
       Range{"control-rate", "0", "1", "1000000000", "1000000001"},
       Range{"control-burst", "63", "64", "1000000000", "1000000001"},
       Range{"keepalive", "-1ms", "0ms", "24h", "86401s"},
-      Range{"connect-timeout", "0ms", "1ms", "1h", "3601s"},
+      Range{"connect-timeout", "0ms", "1ms", "24h", "86401s"},
       Range{"accept-timeout", "0ms", "1ms", "1h", "3601s"},
       Range{"linger", "-1ms", "0ms", "1h", "3601s"},
       Range{"end-linger", "-1ms", "0ms", "1h", "3601s"},
       Range{"spin", "-1ms", "0ms", "100ms", "101ms"},
       Range{"comp-vector", "-1", "0", "65535", "65536"},
       Range{"min-rnr-timer", "0", "1", "31", "32"}, Range{"ack-timeout", "0", "1", "31", "32"},
-      Range{"retry-count", "-1", "0", "7", "8"});
+      Range{"retry-count", "-1", "0", "7", "8"}, Range{"traffic-class", "-1", "0", "255", "256"},
+      Range{"dscp", "-1", "0", "63", "64"}, Range{"service-level", "-1", "0", "15", "16"},
+      Range{"path-mtu", "255", "256", "4096", "8192"}, Range{"gid-index", "-1", "0", "255", "256"},
+      Range{"pkey-index", "-1", "0", "65535", "65536"});
   CAPTURE(range.key);
   CHECK_THROWS_AS(with(range.key, range.below), Error);
   CHECK_NOTHROW(with(range.key, range.least));
   CHECK_NOTHROW(with(range.key, range.most));
   CHECK_THROWS_AS(with(range.key, range.above), Error);
+}
+
+TEST_CASE("rdma settings: what the network is asked for", "[rdma][options]") {
+  CHECK_FALSE(Settings{}.fabric.asks());
+  CHECK(Settings{}.fabric.ece);
+  CHECK_FALSE(with("ece", "no").fabric.ece);
+  CHECK(with("dscp", "46").fabric.traffic_class == 184);
+  CHECK(with("traffic-class", "185").fabric.traffic_class == 185);
+  CHECK(with("service-level", "3").fabric.service_level == 3);
+  CHECK(with("gid-index", "0").fabric.gid_index == 0);
+  CHECK(with("pkey-index", "300").fabric.pkey_index == 300);
+  CHECK(with("path-mtu", "1k").fabric.path_mtu == IBV_MTU_1024);
+  CHECK(with("path-mtu", "2048").fabric.path_mtu == IBV_MTU_2048);
+  CHECK_THROWS_WITH(with("path-mtu", "1500"),
+                    testing::Contains("use 256, 512, 1024, 2048 or 4096"));
+  CHECK_THROWS_WITH(with("dscp", "8&traffic-class=32"), testing::Contains("give one of them"));
+  const Fabric all =
+      Settings::from(Options::parse("dscp=1&service-level=2&gid-index=3&pkey-index=4&path-mtu=4k"))
+          .fabric;
+  CHECK(all.words() ==
+        "traffic-class=4, service-level=2, gid-index=3, pkey-index=4, path-mtu=4096");
 }
 
 TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {

@@ -380,6 +380,17 @@ TEST_CASE("rdma stream: each window that we filled earns the peer one, ahead or 
   CHECK(bench.failed());
 }
 
+TEST_CASE("rdma stream: a loop whose time is older than the stream is no flood of the peer's",
+          "[rdma][stream][hostile]") {
+  Bench bench(Role::kServer);
+  bench.now -= std::chrono::hours(1);  // a handler runs, and accepts others meanwhile
+  for (int i = 0; i < 3; ++i) bench.peer_registers(8);
+  CHECK_FALSE(bench.failed());
+  bench.now += std::chrono::hours(1);
+  for (int i = 0; i < 3; ++i) bench.peer_registers(8);
+  CHECK_FALSE(bench.failed());
+}
+
 }  // namespace
 }  // namespace conn::rdma
 

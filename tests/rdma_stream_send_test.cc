@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -109,14 +110,23 @@ TEST_CASE("rdma stream: the hello says what the configuration means", "[rdma][st
   StreamConfig config = config_of(Role::kServer);
   config.keepalive = 1500ms;
   constexpr std::uint32_t kSaid = kAll | Hello::kMarksWindows | Hello::kTakesAhead;
-  CHECK(Stream(config, {}).hello() == Hello{kSaid | Hello::kSendsKeepalives, 1500});
+  unsigned major = 0, minor = 0, patch = 0;
+  REQUIRE(std::sscanf(AECONN_VERSION, "%u.%u.%u", &major, &minor, &patch) == 3);
+  const auto said = [&](std::uint32_t flags, std::uint32_t keepalive, std::uint32_t receives = 0) {
+    return Hello{flags,
+                 keepalive,
+                 receives,
+                 {static_cast<std::uint8_t>(major), static_cast<std::uint8_t>(minor),
+                  static_cast<std::uint8_t>(patch)}};
+  };
+  CHECK(Stream(config, {}).hello() == said(kSaid | Hello::kSendsKeepalives, 1500));
   config.keepalive = 0s;
-  CHECK(Stream(config, {}).hello() == Hello{kSaid, 0});
+  CHECK(Stream(config, {}).hello() == said(kSaid, 0));
   config.receives = 300;
-  CHECK(Stream(config, {}).hello() == Hello{kSaid | Hello::kTellsReceives, 0, 300});
+  CHECK(Stream(config, {}).hello() == said(kSaid | Hello::kTellsReceives, 0, 300));
   config.receives = 0;
   config.keepalive = 1us;  // sent as often as there are ticks, but not to be counted on
-  CHECK(Stream(config, {}).hello() == Hello{kSaid | Hello::kSendsKeepalives, 100});
+  CHECK(Stream(config, {}).hello() == said(kSaid | Hello::kSendsKeepalives, 100));
 }
 
 // --- sending -------------------------------------------------------------------------------------

@@ -151,8 +151,10 @@ TEST_CASE("rdma wire: any message survives encode and decode", "[rdma][wire][ran
 }
 
 TEST_CASE("rdma wire: a hello comes back, whatever follows it", "[rdma][wire]") {
-  const Hello hello{
-      Hello::kWindowMayChange | Hello::kSendsKeepalives | Hello::kTellsReceives, 3000, 0x102};
+  const Hello hello{Hello::kWindowMayChange | Hello::kSendsKeepalives | Hello::kTellsReceives,
+                    3000,
+                    0x102,
+                    {0, 3, 14}};
   const auto bytes = encode(hello);
   const std::array<std::byte, Hello::kSize> expected = {std::byte{'A'},
                                                         std::byte{'E'},
@@ -160,8 +162,8 @@ TEST_CASE("rdma wire: a hello comes back, whatever follows it", "[rdma][wire]") 
                                                         std::byte{'N'},
                                                         std::byte{1},
                                                         {},
-                                                        {},
-                                                        {},
+                                                        std::byte{3},
+                                                        std::byte{14},
                                                         {},
                                                         {},
                                                         {},
@@ -179,14 +181,14 @@ TEST_CASE("rdma wire: a hello comes back, whatever follows it", "[rdma][wire]") 
 
   // rdma_cm hands out 56 bytes of a request's private data, 196 of a reply's, and 255 at most.
   for (const std::size_t size :
-       {std::size_t{21}, std::size_t{56}, std::size_t{196}, std::size_t{255}}) {
+       {std::size_t{24}, std::size_t{56}, std::size_t{196}, std::size_t{255}}) {
     for (const int padding : {0, 0xff}) {
       std::vector<std::byte> padded(size, static_cast<std::byte>(padding));
       std::copy(bytes.begin(), bytes.end(), padded.begin());
       CHECK(decode_hello(padded) == hello);
     }
   }
-  const Hello everything{~0u, ~0u, ~0u};
+  const Hello everything{~0u, ~0u, ~0u, {255, 255, 255}, 5};
   CHECK(decode_hello(encode(everything)) == everything);
 }
 
@@ -198,6 +200,26 @@ TEST_CASE("rdma wire: a hello of the first version of us, without receives, is o
   // Nor does one that does not promise them have any, whatever follows.
   auto unpromised = encode(Hello{Hello::kWindowMayChange, 1000, 77});
   CHECK(decode_hello(unpromised) == Hello{Hello::kWindowMayChange, 1000});
+}
+
+TEST_CASE("rdma wire: a hello without an MTU, or with one that is none, tells none",
+          "[rdma][wire]") {
+  const Hello hello{Hello::kTellsReceives | Hello::kTellsMtu, 1000, 77, {0, 2, 0}, 3};
+  const auto bytes = encode(hello);
+  CHECK(bytes[20] == std::byte{3});
+  CHECK(decode_hello(bytes) == hello);
+  // As from a release that ended before it.
+  const Hello shorter{Hello::kTellsReceives, 1000, 77, {0, 2, 0}};
+  CHECK(decode_hello(std::span(bytes).first(20)) == shorter);
+  CHECK(decode_hello(std::span(bytes).first(23)) == shorter);
+  for (const int wrong : {0, 6, 255}) {
+    auto garbled = bytes;
+    garbled[20] = static_cast<std::byte>(wrong);
+    CHECK(decode_hello(garbled) == shorter);
+  }
+  auto unpromised = encode(Hello{0, 1000});
+  unpromised[20] = std::byte{3};
+  CHECK(decode_hello(unpromised) == Hello{0, 1000});
 }
 
 TEST_CASE("rdma wire: private data that is no hello is a plain peer's", "[rdma][wire][hostile]") {

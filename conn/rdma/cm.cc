@@ -36,8 +36,30 @@ std::string reason_in(std::span<const std::byte> data) {
 
 constexpr int kNobodyListens = 8, kStale = 10, kConsumerSaysNo = 28;  // IB CM reject reasons
 
-void modify_qp(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const QpTimeouts* timeouts,
-               const char* step, bool infiniband = false) {
+void apply(const QpTimeouts& timeouts, ibv_qp_attr& attributes, int mask) noexcept {
+  if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) attributes.min_rnr_timer = timeouts.min_rnr_timer;
+  if ((mask & IBV_QP_TIMEOUT) != 0) attributes.timeout = timeouts.ack_timeout;
+  if ((mask & IBV_QP_RETRY_CNT) != 0) attributes.retry_cnt = timeouts.retry_count;
+  if ((mask & IBV_QP_RNR_RETRY) != 0) attributes.rnr_retry = timeouts.rnr_retry_count;
+}
+
+void apply(const Fabric& fabric, ibv_qp_attr& attributes, int mask) {
+  if (fabric.pkey_index && (mask & IBV_QP_PKEY_INDEX) != 0)
+    attributes.pkey_index = *fabric.pkey_index;
+  if ((mask & IBV_QP_AV) == 0) return;
+  ibv_ah_attr& way = attributes.ah_attr;
+  if (way.is_global == 0 && (fabric.traffic_class || fabric.gid_index))
+    throw VerbsError(Failure{std::make_error_code(std::errc::invalid_argument),
+                             fabric.words() +
+                                 ": packets of this InfiniBand subnet name no GID and have no "
+                                 "traffic class; service-level is what they have"});
+  if (fabric.service_level) way.sl = *fabric.service_level;
+  if (fabric.traffic_class) way.grh.traffic_class = *fabric.traffic_class;
+  if (fabric.gid_index) way.grh.sgid_index = *fabric.gid_index;
+}
+
+Route modify_qp(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const QpWishes& wishes,
+                const char* step) {
   ibv_qp_attr attributes{};
   int mask = 0;
   attributes.qp_state = state;
@@ -46,18 +68,19 @@ void modify_qp(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const QpTimeouts*
   // Older kernels set bits there that are for Ethernet's addresses alone (librdmacm clears them for
   // its own queue pairs).
   constexpr int kEthernetBits = 0xe00000;
-  if (infiniband && state == IBV_QPS_RTR) mask &= ~kEthernetBits;
-  if (timeouts != nullptr && state == IBV_QPS_RTR && (mask & IBV_QP_MIN_RNR_TIMER) != 0)
-    attributes.min_rnr_timer = timeouts->min_rnr_timer;
-  if (timeouts != nullptr && state == IBV_QPS_RTS) {
-    if ((mask & IBV_QP_TIMEOUT) != 0) attributes.timeout = timeouts->ack_timeout;
-    if ((mask & IBV_QP_RETRY_CNT) != 0) attributes.retry_cnt = timeouts->retry_count;
-    if ((mask & IBV_QP_RNR_RETRY) != 0) attributes.rnr_retry = timeouts->rnr_retry_count;
-  }
+  if (wishes.infiniband && state == IBV_QPS_RTR) mask &= ~kEthernetBits;
+  if (state != IBV_QPS_INIT) apply(wishes.timeouts, attributes, mask);
+  apply(wishes.fabric, attributes, mask);
+  if (wishes.mtu != 0 && (mask & IBV_QP_PATH_MTU) != 0) attributes.path_mtu = wishes.mtu;
   // The protocol has no READ and no atomics, whatever the peer asked for.
   if (state == IBV_QPS_INIT) attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   if (const int err = ibv_modify_qp(qp, &attributes, mask); err != 0)
-    throw VerbsError(fmt::format("ibv_modify_qp ({})", step), err);
+    throw VerbsError(wishes.fabric.asks()
+                         ? fmt::format("the device refuses one of {}, at ibv_modify_qp ({})",
+                                       wishes.fabric.words(), step)
+                         : fmt::format("ibv_modify_qp ({})", step),
+                     err);
+  return route_of(attributes, mask);
 }
 
 }  // namespace
@@ -149,10 +172,42 @@ void reject(rdma_cm_id* request, std::string_view why) noexcept {
   (void)rdma_reject(request, why.data(), static_cast<std::uint8_t>(why.size()));
 }
 
-void qp_to_init(rdma_cm_id* id, ibv_qp* qp) { modify_qp(id, qp, IBV_QPS_INIT, nullptr, "INIT"); }
-void qp_to_ready(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts, bool infiniband) {
-  modify_qp(id, qp, IBV_QPS_RTR, &timeouts, "RTR", infiniband);
-  modify_qp(id, qp, IBV_QPS_RTS, &timeouts, "RTS", infiniband);
+void set_traffic_class(rdma_cm_id* id, std::uint8_t traffic_class) {
+  if (rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &traffic_class,
+                      sizeof traffic_class) != 0)
+    throw VerbsError(fmt::format("traffic-class={}: rdma_set_option", traffic_class), errno);
+}
+
+ibv_mtu mtu_of_path(const rdma_cm_id* id) noexcept {
+  if (id->route.num_paths < 1 || id->route.path_rec == nullptr) return {};
+  const auto mtu = static_cast<ibv_mtu>(id->route.path_rec->mtu & 0x3f);  // above: its selector
+  return bytes_of(mtu) != 0 ? mtu : ibv_mtu{};
+}
+
+void qp_to_init(rdma_cm_id* id, ibv_qp* qp, const Fabric& fabric) {
+  modify_qp(id, qp, IBV_QPS_INIT, {.timeouts = {}, .fabric = fabric}, "INIT");
+}
+Route qp_to_ready(rdma_cm_id* id, ibv_qp* qp, const QpWishes& wishes) {
+  const Route route = modify_qp(id, qp, IBV_QPS_RTR, wishes, "RTR");
+  modify_qp(id, qp, IBV_QPS_RTS, wishes, "RTS");
+  return route;
+}
+
+void offer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept {
+  ibv_ece ece{};
+  if (ibv_query_ece(qp, &ece) == 0 && ece.vendor_id != 0) (void)rdma_set_local_ece(id, &ece);
+}
+
+void take_ece(rdma_cm_id* id, ibv_qp* qp) noexcept {
+  ibv_ece ece{};
+  // Without it the connection is as good as between devices that have none.
+  if (rdma_get_remote_ece(id, &ece) == 0 && ece.vendor_id != 0) (void)ibv_set_ece(qp, &ece);
+}
+
+std::string ece_text(ibv_qp* qp) {
+  ibv_ece ece{};
+  if (ibv_query_ece(qp, &ece) != 0 || ece.vendor_id == 0 || ece.options == 0) return {};
+  return fmt::format("{:#x}:{:#x}", ece.vendor_id, ece.options);
 }
 
 void qp_to_error(ibv_qp* qp) noexcept {

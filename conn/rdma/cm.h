@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include "conn/rdma/fabric.h"
+#include "conn/rdma/route.h"
 #include "conn/rdma/verbs.h"
 #include "conn/resolver.h"
 
@@ -101,11 +103,35 @@ struct QpTimeouts {
 /// Refuses a request; who sent it reads the first 100 bytes of the reason.
 void reject(rdma_cm_id* request, std::string_view why) noexcept;
 
+/// The traffic class of what rdma_cm sends for an id, and of the path that it finds: to be set
+/// before it looks for one, or listens. Throws VerbsError.
+void set_traffic_class(rdma_cm_id* id, std::uint8_t traffic_class);
+/// The MTU of the path that rdma_cm has found, or that the peer asks for; 0: not known.
+ibv_mtu mtu_of_path(const rdma_cm_id* id) noexcept;
+
 // The steps of a queue pair's set-up. Throw VerbsError.
-void qp_to_init(rdma_cm_id* id, ibv_qp* qp);
+void qp_to_init(rdma_cm_id* id, ibv_qp* qp, const Fabric& fabric);
+/// What a queue pair is to be.
+struct QpWishes {
+  QpTimeouts timeouts;
+  Fabric fabric;
+  ibv_mtu mtu{};            ///< 0: the path's
+  bool infiniband = false;  ///< the link layer of its port
+};
 /// Ready to receive, then to send. Not on iWARP: there the kernel does it with the connection.
-/// `infiniband`: the link layer of its port.
-void qp_to_ready(rdma_cm_id* id, ibv_qp* qp, const QpTimeouts& timeouts, bool infiniband);
+/// Returns how its packets travel.
+Route qp_to_ready(rdma_cm_id* id, ibv_qp* qp, const QpWishes& wishes);
+
+// Enhanced connection establishment: what both devices can beyond the standard. Nothing happens
+// where one of them has none of it.
+/// Of a queue pair that connects: what it could do goes into the request.
+void offer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept;
+/// What the peer offers, or has accepted, before the queue pair is ready to receive.
+void take_ece(rdma_cm_id* id, ibv_qp* qp) noexcept;
+/// Of a queue pair that accepts and is ready: what it does of that goes into the answer.
+inline void answer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept { offer_ece(id, qp); }
+/// "0x2c9:3", the vendor and what is on; "" where nothing is.
+std::string ece_text(ibv_qp* qp);
 /// Ends all traffic: what is posted comes back flushed.
 void qp_to_error(ibv_qp* qp) noexcept;
 

@@ -9,6 +9,8 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <new>
+#include <type_traits>
 
 #include "conn/rdma/listener.h"
 
@@ -297,14 +299,20 @@ void RdmaConnection::post_chains() {
 bool RdmaConnection::post_chain() {
   SendChain chain(settings_.send_queue - (posted_ - done_), posted_);
   // Copied back if the device takes less than we counted on; only control messages change it here.
-  std::optional<Stream> before;
+  // Not a std::optional, which begins with zeros in all of its room.
+  static_assert(std::is_trivially_destructible_v<Stream>);
+  union Room {
+    Room() noexcept {}
+    Stream stream;
+  } room;
+  const Stream* before = nullptr;
   ChainPlan plan;
   if (keys_go_alone() && has_key_to_change()) {
     plan_keys_alone(chain, plan);
   } else {
     plan_keys(chain, plan);
     if (stream_.next_control(state_->now())) {
-      before = stream_;
+      before = new (&room.stream) Stream(stream_);
       plan_control(chain, plan);
     }
     plan_data(chain, plan);
@@ -325,7 +333,8 @@ bool RdmaConnection::post_chain() {
     end_with(errno_failure(result.error, "posting to the send queue"));
     return false;
   }
-  if (result.posted < plan.control_end && before) take_back_control(*before, plan, result.posted);
+  if (result.posted < plan.control_end && before != nullptr)
+    take_back_control(*before, plan, result.posted);
   if (result.posted < plan.data_end) plan.bytes = 0;  // a write without its immediate says nothing
   commit(plan, result.posted);
   // Where some were not posted, their signals were not either: count from what is known.
@@ -568,28 +577,62 @@ std::optional<bool> RdmaConnection::is_local() const {
   return local_.same_host(peer_);
 }
 
+const Route& RdmaConnection::route() const noexcept {
+  if (qp_ && id_) read_back(qp_.get(), id_->port_num, route_);
+  return route_;
+}
+
+std::string RdmaConnection::do_path() const {
+  const Route& way = route();
+  std::string line = "rdma " + device_;
+  if (way.global) line += fmt::format(" gid {}", way.gid_index);
+  const std::string_view kind = iwarp_ ? "iWARP" : way.kind;
+  if (!kind.empty()) line.append(" ").append(kind);
+  line += fmt::format(" {} > {}", local_.to_string(), peer_.to_string());
+  if (bytes_of(way.mtu) != 0) line += fmt::format(" mtu {}", bytes_of(way.mtu));
+  if (way.global) line += fmt::format(" tc {}", way.traffic_class);
+  // Not read back: on iWARP nobody tells.
+  if (iwarp_ && settings_.fabric.traffic_class)
+    line += fmt::format(" tc {}", *settings_.fabric.traffic_class);
+  if (way.known) line += fmt::format(" sl {}", way.service_level);
+  return line +
+         fmt::format(" window {} peer {}", size_text(stream_.window_length()), stream_.peer_kind());
+}
+
 std::vector<std::pair<std::string, std::string>> RdmaConnection::info() const {
   const auto text = [](auto value) { return fmt::format("{}", value); };
-  return {{"phase", to_string(phase_)},
-          {"device", context_ ? context_->name() : ""},
-          {"isolation", !domain_               ? ""
-                        : domain_->bind_keys() ? "window"
-                        : domain_->shared()    ? "none"
-                                               : "connection"},
-          {"inline", text(inline_limit_)},
-          {"receives", receives_ != nullptr ? text(receives_->depth()) : "shared"},
-          {"peer-is-aeconn", stream_.peer_is_aeconn() ? "yes" : "no"},
-          {"window", text(stream_.window_length())},
-          {"windows", text(stream_.windows_wanted())},
-          {"peer-window", text(stream_.peer_window_length())},
-          {"peer-window-left", text(stream_.peer_window_left())},
-          {"pinned", text(stream_.pinned_bytes())},
-          {"unread", text(stream_.unread_bytes())},
-          {"unsent", text(tx_.staged())},
-          {"unconfirmed", text(tx_.in_flight())},
-          {"unproven-messages", text(stream_.unproven_messages())},
-          {"send-buffer", text(send_buffer_.size())},
-          {"send-queue", text(posted_ - done_)}};
+  std::vector<std::pair<std::string, std::string>> facts{
+      {"phase", to_string(phase_)},
+      {"device", context_ ? context_->name() : ""},
+      {"isolation", !domain_               ? ""
+                    : domain_->bind_keys() ? "window"
+                    : domain_->shared()    ? "none"
+                                           : "connection"},
+      {"inline", text(inline_limit_)},
+      {"receives", receives_ != nullptr ? text(receives_->depth()) : "shared"},
+      {"peer-is-aeconn", stream_.peer_is_aeconn() ? "yes" : "no"},
+      {"window", text(stream_.window_length())},
+      {"windows", text(stream_.windows_wanted())},
+      {"peer-window", text(stream_.peer_window_length())},
+      {"peer-window-left", text(stream_.peer_window_left())},
+      {"pinned", text(stream_.pinned_bytes())},
+      {"unread", text(stream_.unread_bytes())},
+      {"unsent", text(tx_.staged())},
+      {"unconfirmed", text(tx_.in_flight())},
+      {"unproven-messages", text(stream_.unproven_messages())},
+      {"send-buffer", text(send_buffer_.size())},
+      {"send-queue", text(posted_ - done_)}};
+  const Route& way = route();
+  if (way.global) {
+    facts.emplace_back("gid-index", text(way.gid_index));
+    facts.emplace_back("traffic-class", text(way.traffic_class));
+  }
+  if (way.kind[0] != '\0') facts.emplace_back("gid-type", way.kind);
+  if (bytes_of(way.mtu) != 0) facts.emplace_back("mtu", text(bytes_of(way.mtu)));
+  if (way.known) facts.emplace_back("service-level", text(way.service_level));
+  if (std::string ece = way.known && qp_ ? ece_text(qp_.get()) : ""; !ece.empty())
+    facts.emplace_back("ece", std::move(ece));
+  return facts;
 }
 
 }  // namespace conn::rdma

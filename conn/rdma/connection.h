@@ -79,6 +79,7 @@ class RdmaConnection final : public QueuedConnection,
   void do_commit(std::size_t size) noexcept override;
   bool sends_in_place(const Outgoing& bytes) const noexcept override;
   ssize_t do_send(const Outgoing& bytes) override;
+  std::string do_path() const override;
   int do_shutdown() override;
   int do_shutdown_both() override;
   void do_close() noexcept override;
@@ -124,6 +125,11 @@ class RdmaConnection final : public QueuedConnection,
   void open_first_window();
   std::uint32_t own_receives_wanted() const noexcept;
   void queue_pair_ready();
+  Hello our_hello() const;
+  void offer_mtu();
+  void take_mtu_answer(std::uint8_t answer);
+  void agree_on_mtu(std::uint8_t asked);
+  void refuse_lone_mtu() const;
   QpTimeouts timeouts() const noexcept;
   void established();
   rdma_conn_param parameters(std::span<const std::byte> hello) const;
@@ -141,6 +147,7 @@ class RdmaConnection final : public QueuedConnection,
   void renew_budget() noexcept;
   ssize_t look_for_bytes();
   std::size_t take_bytes(std::byte* into, std::size_t size);
+  const Route& route() const noexcept;
 
   // in place (connection_in_place.cc)
   /// What peek() showed is not looked at any more.
@@ -253,6 +260,11 @@ class RdmaConnection final : public QueuedConnection,
   std::optional<ae::TimePoint> pace_at_;
   ae::TimerId pace_timer_ = 0;  // when a peer that cannot be asked may get one more message
   SocketAddress local_, peer_;
+  std::string device_;   // and its port, for path(): also after both are gone
+  mutable Route route_;  // asked for when somebody wants to know
+  bool iwarp_ = false;
+  ibv_mtu mtu_{};       // that the ends agreed on; 0: rdma_cm's
+  ibv_mtu mtu_told_{};  // in our hello; 0: nothing
 
   bool tried_again_ = false;  // this address, after a refusal that another attempt may not meet
   bool connect_under_way_ = false;  // rdma_connect() was called and nothing has come back

@@ -7,7 +7,10 @@
 #include <cerrno>
 
 #include "conn/connection_type.h"
+#include "conn/patience.h"
 #include "conn/rdma/connection.h"
+#include "conn/rdma/here.h"
+#include "conn/rdma/limits.h"
 #include "conn/rdma/listener.h"
 #include "conn/rdma/type.h"
 
@@ -16,6 +19,18 @@ namespace {
 
 // How long rdma_cm may ask for an address or a route before we try the next one.
 constexpr ae::Duration kResolveLimit = std::chrono::seconds(2);
+
+bool is_no_device(int err) noexcept {
+  return err == ENODEV || err == EADDRNOTAVAIL || err == ENETUNREACH;
+}
+
+// With what there is instead: an address of another network card, or of another network namespace,
+// is the usual reason.
+VerbsError not_reached(const SocketAddress& address, int err) {
+  Failure why = errno_failure(err, "no RDMA device reaches " + address.to_string());
+  if (is_no_device(err)) why.text += "; " + devices_text();
+  return VerbsError(std::move(why));
+}
 
 int milliseconds(ae::Duration duration) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
@@ -121,6 +136,7 @@ void RdmaConnection::try_next_address() {
 void RdmaConnection::try_address(const SocketAddress& address) {
   peer_ = address;
   id_ = state_->cm().create_id(static_cast<CmUser*>(this));
+  if (settings_.fabric.traffic_class) set_traffic_class(id_.get(), *settings_.fabric.traffic_class);
   // Others that wait get a share of the time.
   const bool last = next_address_ == addresses_.size();
   const ae::Duration share = last ? time_left() : time_left() / 2;
@@ -134,7 +150,7 @@ void RdmaConnection::try_address(const SocketAddress& address) {
   SocketAddress target = address;
   if (rdma_resolve_addr(id_.get(), source.size != 0 ? source.get() : nullptr, target.get(),
                         milliseconds(std::min(share, kResolveLimit))) != 0)
-    throw VerbsError("no RDMA device reaches " + address.to_string(), errno);
+    throw not_reached(address, errno);
 }
 
 // This address will not do: the next one, or the end.
@@ -163,8 +179,10 @@ void RdmaConnection::on_set_up_event(const CmEvent& event) {
   try {
     switch (event.type) {
       case RDMA_CM_EVENT_ADDR_RESOLVED:
+        state_->watch_removal(id_);  // it may be given up before its device is opened here
         if (rdma_resolve_route(id_.get(), milliseconds(std::min(time_left(), kResolveLimit))) != 0)
-          throw VerbsError("rdma_resolve_route", errno);
+          throw errno == ENODEV ? not_reached(peer_, errno)
+                                : VerbsError("rdma_resolve_route", errno);
         return;
       case RDMA_CM_EVENT_ROUTE_RESOLVED:
         return request_connection();
@@ -175,7 +193,12 @@ void RdmaConnection::on_set_up_event(const CmEvent& event) {
         if (try_address_again(event)) return;
         int err = event.status < 0 ? -event.status : ECONNREFUSED;
         if (event.type == RDMA_CM_EVENT_UNREACHABLE) err = ETIMEDOUT;
-        return on_address_failed({std::error_code(err, std::generic_category()), describe(event)});
+        if (event.type == RDMA_CM_EVENT_ADDR_ERROR && is_no_device(err))
+          return on_address_failed(not_reached(peer_, err).failure());
+        std::string why = describe(event);
+        const auto patience = patience_in(why);
+        return on_address_failed(
+            {std::error_code(err, std::generic_category()), std::move(why), patience});
       }
     }
   } catch (const VerbsError& error) {
@@ -202,7 +225,9 @@ rdma_conn_param RdmaConnection::parameters(std::span<const std::byte> hello) con
 
 void RdmaConnection::request_connection() {
   make_queue_pair();
-  const auto hello = encode(stream_.hello());
+  offer_mtu();
+  const auto hello = encode(our_hello());
+  if (settings_.fabric.ece) offer_ece(id_.get(), qp_.get());
   rdma_conn_param request = parameters(hello);
   if (rdma_connect(id_.get(), &request) != 0) throw VerbsError("rdma_connect", errno);
   connect_under_way_ = true;
@@ -210,7 +235,9 @@ void RdmaConnection::request_connection() {
 }
 
 void RdmaConnection::finish_request(const CmEvent& event) {
-  if (const std::optional<Hello> hello = decode_hello(event.data())) stream_.on_hello(*hello);
+  const std::optional<Hello> hello = decode_hello(event.data());
+  if (hello) stream_.on_hello(*hello);
+  if (!iwarp_) take_mtu_answer(hello ? hello->mtu : 0);
   queue_pair_ready();
   if (event.type == RDMA_CM_EVENT_CONNECT_RESPONSE && rdma_establish(id_.get()) != 0)
     throw VerbsError("rdma_establish", errno);
@@ -224,11 +251,14 @@ void RdmaConnection::finish_request(const CmEvent& event) {
 void RdmaConnection::accept(std::span<const std::byte> private_data) {
   local_ = id_.local();
   peer_ = id_.peer();
-  if (const std::optional<Hello> hello = decode_hello(private_data)) stream_.on_hello(*hello);
+  const std::optional<Hello> asked = decode_hello(private_data);
+  if (asked) stream_.on_hello(*asked);
   make_queue_pair();
+  if (!iwarp_) agree_on_mtu(asked ? asked->mtu : 0);
   queue_pair_ready();
-  if (!context_->device().iwarp()) post_keys();
-  const auto hello = encode(stream_.hello());
+  if (!iwarp_) post_keys();
+  if (!iwarp_ && settings_.fabric.ece) answer_ece(id_.get(), qp_.get());
+  const auto hello = encode(our_hello());
   rdma_conn_param answer = parameters(hello);
   if (rdma_accept(id_.get(), &answer) != 0) throw VerbsError("rdma_accept", errno);
   move_phase(Phase::kAccepting);
@@ -276,7 +306,11 @@ void RdmaConnection::make_queue_pair() {
     set_up();
   } catch (const VerbsError& error) {
     if (is_memory_limit(error.failure())) ++state_->statistics().memory_refusals;
-    throw;
+    Failure failure = error.failure();
+    if (context_ != nullptr)
+      failure.text +=
+          limit_words(failure.code.value(), context_->name(), &context_->device(), settings_);
+    throw VerbsError(std::move(failure));
   }
 }
 
@@ -285,6 +319,10 @@ void RdmaConnection::set_up() {
   context_ = state_->context(id_, settings_);
   state_->add(*this);
   Device& device = context_->device();
+  device_ = fmt::format("{}/{}", device.name(), id_->port_num);
+  iwarp_ = device.iwarp();
+  route_ = {};
+  check(settings_.fabric, {device.verbs(), device.name(), id_->port_num, iwarp_}, id_.local());
   if (context_->full_of_parked())
     throw VerbsError(Failure{std::make_error_code(std::errc::network_down),
                              fmt::format("{}: connections that ended wait for its port to come "
@@ -329,7 +367,7 @@ void RdmaConnection::set_up() {
     if (control_ == nullptr) throw VerbsError(std::move(why));
   }
   context_->attach(qp_->qp_num, this);
-  qp_to_init(id_.get(), qp_.get());
+  qp_to_init(id_.get(), qp_.get(), settings_.fabric);
   if (receives_ != nullptr) {
     receives_->attach(qp_.get());
     if (const int err = receives_->replenish(); err != 0) throw VerbsError("ibv_post_recv", err);
@@ -343,9 +381,69 @@ void RdmaConnection::open_first_window() {
 
 void RdmaConnection::queue_pair_ready() {
   live_ = true;
-  Device& device = context_->device();
-  if (!device.iwarp())
-    qp_to_ready(id_.get(), qp_.get(), timeouts(), device.infiniband(id_->port_num));
+  if (iwarp_) return;
+  if (settings_.fabric.ece) take_ece(id_.get(), qp_.get());
+  route_ = qp_to_ready(id_.get(), qp_.get(),
+                       {.timeouts = timeouts(),
+                        .fabric = settings_.fabric,
+                        .mtu = mtu_,
+                        .infiniband = context_->device().infiniband(id_->port_num, state_->now())});
+}
+
+// --- the MTU of the path -------------------------------------------------------------------------
+// A device refuses packets that are shorter than the path's MTU and not the last of a message, so
+// both ends need the same. rdma_cm takes the connecting side's for both; between peers of ours it
+// is the lesser of the two ends', and of what their options allow.
+
+Hello RdmaConnection::our_hello() const {
+  Hello hello = stream_.hello();
+  hello.mtu = static_cast<std::uint8_t>(mtu_told_);
+  if (hello.mtu != 0) hello.flags |= Hello::kTellsMtu;
+  return hello;
+}
+
+void RdmaConnection::offer_mtu() {
+  mtu_ = mtu_told_ = {};
+  if (iwarp_) return;
+  mtu_told_ = mtu_of_path(id_.get());
+  if (mtu_told_ != 0 && settings_.fabric.path_mtu)
+    mtu_told_ = std::min(mtu_told_, *settings_.fabric.path_mtu);
+}
+
+void RdmaConnection::take_mtu_answer(std::uint8_t answer) {
+  if (answer != 0 && mtu_told_ != 0)
+    mtu_ = std::min(static_cast<ibv_mtu>(answer), mtu_told_);
+  else
+    refuse_lone_mtu();
+}
+
+void RdmaConnection::agree_on_mtu(std::uint8_t asked) {
+  mtu_ = mtu_told_ = {};
+  const ibv_mtu here = context_->device().active_mtu(id_->port_num, state_->now());
+  if (asked == 0) {
+    const ibv_mtu path = mtu_of_path(id_.get());
+    if (path > here)
+      throw VerbsError(Failure{
+          std::make_error_code(std::errc::message_size),
+          fmt::format("the peer's packets are of up to {} bytes, and those of {} of up to {}: give "
+                      "both networks the same MTU",
+                      bytes_of(path), device_, bytes_of(here))});
+    return refuse_lone_mtu();
+  }
+  mtu_ = std::min(static_cast<ibv_mtu>(asked), here);
+  if (settings_.fabric.path_mtu) mtu_ = std::min(mtu_, *settings_.fabric.path_mtu);
+  mtu_told_ = mtu_;
+}
+
+// Who does not know our hello goes by rdma_cm's.
+void RdmaConnection::refuse_lone_mtu() const {
+  const ibv_mtu path = mtu_of_path(id_.get());
+  if (!settings_.fabric.path_mtu || path <= *settings_.fabric.path_mtu) return;
+  throw VerbsError(
+      Failure{std::make_error_code(std::errc::message_size),
+              fmt::format("path-mtu={}: only a peer of ours can agree on that, and this one counts "
+                          "with {}",
+                          bytes_of(*settings_.fabric.path_mtu), bytes_of(path))});
 }
 
 void RdmaConnection::established() {

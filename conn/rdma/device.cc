@@ -159,17 +159,31 @@ void Device::ask_ports_that_are_down(ae::TimePoint now) noexcept {
     if (port_down(port)) (void)ask_port(port, now);
 }
 
-bool Device::infiniband(int port) {
+bool Device::ask_facts(int port, ae::TimePoint now) noexcept {
+  ibv_port_attr attributes{};
+  const int err = ibv_query_port(handle_.get(), static_cast<std::uint8_t>(port), &attributes);
+  if (err != 0) return errno = err, false;
+  const std::uint64_t bit = std::uint64_t{1} << (port & 63);
+  link_layer_known_ |= bit;
+  if (attributes.link_layer == IBV_LINK_LAYER_INFINIBAND) infiniband_ports_ |= bit;
+  mtu_port_ = port;
+  mtu_asked_at_ = now;
+  active_mtu_ = bytes_of(attributes.active_mtu) != 0 ? attributes.active_mtu : IBV_MTU_4096;
+  return true;
+}
+
+ibv_mtu Device::active_mtu(int port, ae::TimePoint now) noexcept {
+  // No event tells when the network interface gets another.
+  constexpr ae::Duration kAskMtuAgain = std::chrono::seconds(1);
+  const bool fresh = port == mtu_port_ && now - mtu_asked_at_ < kAskMtuAgain;
+  return fresh || ask_facts(port, now) ? active_mtu_ : IBV_MTU_4096;
+}
+
+bool Device::infiniband(int port, ae::TimePoint now) {
   if (iwarp_) return false;
   const std::uint64_t bit = std::uint64_t{1} << (port & 63);
-  if ((link_layer_known_ & bit) == 0) {
-    ibv_port_attr attributes{};
-    if (const int err = ibv_query_port(handle_.get(), static_cast<std::uint8_t>(port), &attributes);
-        err != 0)
-      throw VerbsError("ibv_query_port " + name_, err);
-    link_layer_known_ |= bit;
-    if (attributes.link_layer == IBV_LINK_LAYER_INFINIBAND) infiniband_ports_ |= bit;
-  }
+  if ((link_layer_known_ & bit) == 0 && !ask_facts(port, now))
+    throw VerbsError("ibv_query_port " + name_, errno);
   return (infiniband_ports_ & bit) != 0;
 }
 

@@ -83,11 +83,14 @@ class Device {
   /// than every 50 ms. What port_down() says afterwards.
   bool ask_port(int port, ae::TimePoint now) noexcept;
   void ask_ports_that_are_down(ae::TimePoint now) noexcept;
+  /// What its port takes now, or a second ago; the most there is where the device does not tell.
+  ibv_mtu active_mtu(int port, ae::TimePoint now) noexcept;
   /// Its link layer is InfiniBand's, not Ethernet's.
-  bool infiniband(int port);
+  bool infiniband(int port, ae::TimePoint now);
 
  private:
   void try_queue_pair(const Settings& settings);
+  bool ask_facts(int port, ae::TimePoint now) noexcept;
   void try_immediate(ibv_qp* qp) const;
 
   std::string name_;
@@ -99,6 +102,9 @@ class Device {
   std::uint64_t down_ports_ = 0;  // a bit for each
   ae::TimePoint asked_at_{};      // when the device was last asked about asked_port_
   int asked_port_ = -1;
+  ae::TimePoint mtu_asked_at_{};
+  int mtu_port_ = -1;  // whose active_mtu_ is
+  ibv_mtu active_mtu_ = IBV_MTU_4096;
   std::uint64_t link_layer_known_ = 0, infiniband_ports_ = 0;
 };
 

@@ -7,6 +7,9 @@
 #include <cstring>
 
 #include "conn/connection_type.h"
+#include "conn/patience.h"
+#include "conn/rdma/here.h"
+#include "conn/rdma/limits.h"
 #include "conn/rdma/near.h"
 #include "conn/rdma/type.h"
 
@@ -33,12 +36,15 @@ class ListenerCore::Port final : private CmUser {
     int reuse = 1;
     (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &reuse,
                           sizeof reuse);
+    if (core_.settings_.fabric.traffic_class)
+      set_traffic_class(id_.get(), *core_.settings_.fabric.traffic_class);
     const auto failed = [&](const char* what) {
       const int err = errno;
       id_.reset();
       throw VerbsError(fmt::format("{} {}", what, address_.to_string()), err);
     };
     if (rdma_bind_addr(id_.get(), address_.get()) != 0) failed("bind to");
+    core_.state_->watch_removal(id_);
     // Bound to one address, the device is known; with "*" each request is looked at.
     const std::string& device = core_.settings_.device;
     if (!device.empty() && id_->verbs != nullptr &&
@@ -49,7 +55,10 @@ class ListenerCore::Port final : private CmUser {
     // And a device that cannot serve says so now.
     if (id_->verbs != nullptr) {
       try {
-        (void)core_.state_->context(id_, core_.settings_);
+        const auto context = core_.state_->context(id_, core_.settings_);
+        const Device& on = context->device();
+        check(core_.settings_.fabric, {on.verbs(), on.name(), id_->port_num, on.iwarp()},
+              id_.local());
       } catch (const VerbsError&) {
         id_.reset();
         throw;
@@ -113,8 +122,9 @@ void ListenerCore::listen(const Endpoint& endpoint) {
       } catch (const VerbsError& error) {
         const int err = error.failure().code.value();
         why = error.failure().text;
+        if (err == EADDRNOTAVAIL && settings_.device.empty()) why += "; " + devices_text();
         if (err == ENODEV)
-          why = fmt::format("no RDMA device has the address {} (see `rdma link`)", host.name);
+          why = fmt::format("no RDMA device has the address {}; {}", host.name, devices_text());
       }
     }
     if (opened) continue;
@@ -122,6 +132,23 @@ void ListenerCore::listen(const Endpoint& endpoint) {
     if (!host.optional) throw Error(fmt::format("{}: {}", endpoint.to_string(), why));
   }
   if (ports_.empty()) throw Error(fmt::format("{}: {}", endpoint.to_string(), why_none));
+  look_at_limits();
+}
+
+// Before they are met: who looks at the counters learns of them, and aeconn-doctor has the words.
+void ListenerCore::look_at_limits() {
+  constexpr std::uint64_t kUsual = 1000;
+  const Options options = static_cast<const RdmaType&>(type_).options_for(endpoint_);
+  const std::uint64_t wanted = options.has("max-connections") ? settings_.max_connections : kUsual;
+  std::uint64_t room = UINT64_MAX, low = 0;
+  for (const auto& context : state_->contexts()) {
+    for (const Capacity& each : capacities(context->device(), wanted, settings_)) {
+      room = std::min(room, each.connections);
+      low += each.enough() ? 0 : 1;
+    }
+  }
+  state_->statistics().room_for_connections = room == UINT64_MAX ? 0 : room;
+  state_->statistics().limits_too_low = low;
 }
 
 ListenerCore::~ListenerCore() { stop(); }
@@ -233,6 +260,7 @@ ae::Duration ListenerCore::retry_down() {
 void ListenerCore::on_request(const CmEvent& event) {
   CmId id(event.id);
   id->context = nullptr;
+  state_->watch_removal(id);  // it may be refused
   try {
     take(std::make_unique<RdmaArrival>(state_->shared_cm(), std::move(id), event.data()));
   } catch (const std::bad_alloc&) {  // the request goes with its id, and the sender is told
@@ -244,7 +272,7 @@ void ListenerCore::on_request(const CmEvent& event) {
 void ListenerCore::take(std::unique_ptr<RdmaArrival> request) {
   if (requests_.size() + young_.size() >= settings_.backlog) {
     ++state_->statistics().rejected;
-    return request->refuse({});
+    return request->refuse(ask_for_patience("too many arrive at once", kPatienceInAStorm));
   }
   if (paused_ || !requests_.empty())
     requests_.push_back(std::move(request));
@@ -286,7 +314,7 @@ void ListenerCore::accept(std::unique_ptr<RdmaArrival> request) {
   if (arrived_) return arrived_.run(std::move(request));
   if (!request->place) {
     if (quota_.full()) {
-      request->refuse("max-connections reached");
+      request->refuse(ask_for_patience("max-connections reached", kPatienceWhenFull));
       ++state_->statistics().rejected;
       ++type_.counters(state_->loop()).refused;
       return refused(quota_.refusal(request->peer()));

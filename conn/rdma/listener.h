@@ -74,6 +74,7 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   void accept(std::unique_ptr<RdmaArrival> request);
   void accept_waiting();
   void leave_loop() noexcept;
+  void look_at_limits();
   void schedule_retry() noexcept;
   ae::Duration retry_down();
 

@@ -8,6 +8,7 @@
 
 #include "conn/connection_set.h"
 #include "conn/rdma/connection.h"
+#include "conn/rdma/limits.h"
 #include "conn/rdma/listener.h"
 
 namespace conn::rdma {
@@ -84,6 +85,7 @@ LoopState::~LoopState() {
 
 std::shared_ptr<Context> LoopState::context(const CmId& id, const Settings& settings) {
   if (id->verbs == nullptr) throw VerbsError("the address is bound to no RDMA device", ENODEV);
+  watch_removal(id);
   const char* name = ibv_get_device_name(id->verbs->device);
   if (!settings.device.empty() && settings.device != name)
     throw VerbsError(
@@ -91,22 +93,30 @@ std::shared_ptr<Context> LoopState::context(const CmId& id, const Settings& sett
         EADDRNOTAVAIL);
   for (const auto& context : contexts_)
     if (!context->lost() && context->name() == name) return context;
-  auto made = std::make_shared<Context>(id->verbs->device, settings, pages_,
-                                        ConnectionSet::of(loop_).index_in_group);
-  removed_ = nullptr;  // that address may be another device's by now
+  std::shared_ptr<Context> made;
+  try {
+    made = std::make_shared<Context>(id->verbs->device, settings, pages_,
+                                     ConnectionSet::of(loop_).index_in_group);
+  } catch (const VerbsError& error) {
+    Failure failure = error.failure();
+    failure.text += limit_words(failure.code.value(), name, nullptr, settings);
+    throw VerbsError(std::move(failure));
+  }
   contexts_.reserve(contexts_.size() + 1);
   watch(*made);
   contexts_.push_back(made);
-  watch_removal(id, made->name());
   return made;
 }
 
 // rdma_cm tells of a removal by the ids that are on the device, and librdmacm keeps it open also
 // when the last connection went; with some drivers (rxe) the removal waits for that without end.
-void LoopState::watch_removal(const CmId& id, const std::string& device) {
+void LoopState::watch_removal(const CmId& id) {
+  if (id->verbs == nullptr) return;
+  const char* device = ibv_get_device_name(id->verbs->device);
   std::erase_if(removal_watches_, [](const auto& each) { return each->over(); });
   for (const auto& each : removal_watches_)
     if (each->is_on(device)) return;
+  removed_ = nullptr;  // that address may be another device's by now
   try {
     removal_watches_.push_back(std::make_unique<RemovalWatch>(*cm_, id));
   } catch (const std::exception&) {  // connections are told themselves

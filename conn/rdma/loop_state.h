@@ -37,6 +37,9 @@ struct LoopStatistics {
   std::uint64_t windows = 0;
   std::uint64_t control_floods = 0, peer_windows_refused = 0, memory_refusals = 0;
   std::uint64_t bytes_copied_in = 0, bytes_copied_out = 0;
+  /// As the last listener found it: by the tightest limit, and how many are too tight for what it
+  /// was told to take.
+  std::uint64_t room_for_connections = 0, limits_too_low = 0;
 };
 
 class LoopState final : public ae::LoopLocal, public ae::Source {
@@ -60,6 +63,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::uint64_t turn() const noexcept { return turn_; }
   /// The loop's context for the device `id` is bound to. Throws VerbsError.
   std::shared_ptr<Context> context(const CmId& id, const Settings& settings);
+  /// Where `id` is bound to a device librdmacm has opened it, for good: from here on somebody hears
+  /// of its removal, also if no Context is ever made. Costs a look where there is one already.
+  void watch_removal(const CmId& id);
   const std::vector<std::shared_ptr<Context>>& contexts() const noexcept { return contexts_; }
 
   /// Makes room for so many in every list, so that nothing on a connection's way needs memory.
@@ -169,7 +175,6 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool has_parked_to_release() const noexcept;
   void on_device_removed(ibv_context* cm_handle);
   void drop_lost_contexts();
-  void watch_removal(const CmId& id, const std::string& device);
   void watch(Context& context);
   void unwatch(Context& context);
   void wait_for_descriptors(ae::Duration limit);

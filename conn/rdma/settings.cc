@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "conn/error.h"
 #include "conn/spin_option.h"
 
@@ -10,14 +13,6 @@ namespace {
 
 using std::chrono::hours;
 using std::chrono::milliseconds;
-
-Isolation parse_isolation(const std::string& text) {
-  if (text == "auto") return Isolation::kAuto;
-  if (text == "connection") return Isolation::kConnection;
-  if (text == "window") return Isolation::kWindow;
-  if (text == "none") return Isolation::kNone;
-  throw Error("isolation=" + text + ": use auto, connection, window or none");
-}
 
 // What is registered cannot be swapped out: more than half of the memory would starve the rest.
 std::uint64_t half_of_memory() {
@@ -28,83 +23,144 @@ std::uint64_t half_of_memory() {
 
 std::uint32_t u32(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
 
+constexpr std::uint64_t kMaxWindow = 1u << 30;
+
+using Row = OptionRow;
+constexpr OptionSide kBoth = OptionSide::kBoth, kListener = OptionSide::kListener;
+
+std::vector<Row> window_rows(const Settings& d) {
+  return {
+      Row::bytes("window", kBoth, d.window, 16, kMaxWindow, "length of the first receive window"),
+      Row::bytes("max-window", kBoth, d.max_window, 16, kMaxWindow,
+                 "windows grow up to this, where they may change")
+          .at_least("`window`"),
+      Row::number("max-windows", kBoth, d.max_windows, 2, WindowLine::kSlots,
+                  "receive windows at once, towards a peer that takes them ahead; others have two"),
+      Row::bytes("max-peer-window", kBoth, d.max_peer_window, 4096, kMaxWindow,
+                 "a peer that offers a longer one is refused"),
+      Row::bytes("send-buffer", kBoth, d.send_buffer, 4096, kMaxWindow,
+                 "bytes taken and not yet confirmed by the device"),
+      Row::bytes("max-send-buffer", kBoth, d.max_send_buffer, 4096, kMaxWindow,
+                 "the send buffer grows up to this where a stream gains by it")
+          .by_default(size_words(d.max_send_buffer) + ", or `send-buffer` if that is given")
+          .at_least("`send-buffer`"),
+      Row::number("send-queue", kBoth, d.send_queue, 8, 16384,
+                  "work requests; cut to what the device allows"),
+      Row::number("receive-queue", kBoth, d.receive_queue, 16, 16384,
+                  "receives of a connection with a queue of its own"),
+      Row::number("shared-receive-queue", kBoth, d.shared_receive_queue, 64, 16384,
+                  "receives that the connections of a loop share"),
+      Row::bytes("inline", kBoth, d.inline_data, 0, 1024,
+                 "writes of this size are copied into the request, if the device can"),
+      Row::bytes("read-budget", kBoth, d.read_budget, 4096, kMaxWindow,
+                 "bytes one connection may read in one iteration"),
+      Row::flag("in-place", kBoth, d.in_place,
+                "peek() shows receive windows themselves, which the peer can still write"),
+      Row::bytes("memory-limit", kBoth, half_of_memory(), 0, std::uint64_t{1} << 50,
+                 "registered bytes of the process; 0: no limit")
+          .by_default("half the memory"),
+      Row::number("control-rate", kBoth, d.control_rate, 1, 1000000000,
+                  "messages a second that nothing earned the peer"),
+      Row::number("control-burst", kBoth, d.control_burst, 64, 1000000000,
+                  "of these, how many at once")};
+}
+
+std::vector<Row> time_rows(const Settings& d) {
+  constexpr ae::Duration kNone = ae::Duration::zero();
+  std::vector<Row> rows{
+      Row::duration("connect-timeout", OptionSide::kConnecting, d.connect_timeout, milliseconds(1),
+                    hours(24), "for all of connect(): lookup and every address"),
+      Row::duration("accept-timeout", kBoth, d.accept_timeout, milliseconds(1), hours(1),
+                    "how long the peer's first window may take"),
+      Row::duration("keepalive", kBoth, d.keepalive, kNone, hours(24),
+                    "interval of keepalives; 0: none"),
+      Row::duration("linger", kBoth, d.linger, kNone, hours(1),
+                    "how long close() may deliver; 0: drops what is unsent"),
+      EndLinger::row("as `linger`, where the loop ends under the connection")};
+  for (Row& row : spin_rows()) rows.push_back(std::move(row));
+  return rows;
+}
+
+std::vector<Row> place_rows(const Settings& d) {
+  return {Row::text("device", kBoth, "any", "a name",
+                    "the address must belong to this device, as `rxe0`"),
+          Row::text("source", OptionSide::kConnecting, "the route's", "an address",
+                    "address to connect from"),
+          Row::word("isolation", kBoth, {"auto", "connection", "window", "none"},
+                    "who may reach whose receive windows with a guessed key"),
+          Row::number("comp-vector", kBoth, 0, 0, 65535,
+                      "vector of completions; auto: of N loops each its own")
+              .or_word({"auto"}),
+          Row::number("accept-batch", kListener, d.accept_batch, 1, 10000,
+                      "most handed over in one iteration"),
+          Row::number("backlog", kListener, d.backlog, 1, 65535,
+                      "not yet handed over; more are rejected"),
+          Row::number("max-connections", kListener, d.max_connections, 1, Quota::kMost,
+                      "of this listener; more are rejected")};
+}
+
+std::vector<Row> queue_pair_rows(const QpTimeouts& d) {
+  return {Row::number("ack-timeout", kBoth, d.ack_timeout, 1, 31,
+                      "a retry after 4.096 us * 2^n; 14 is 67 ms"),
+          Row::number("retry-count", kBoth, d.retry_count, 0, 7,
+                      "retries before the peer counts as dead"),
+          Row::number("min-rnr-timer", kBoth, d.min_rnr_timer, 1, 31,
+                      "the peer's pause after it met no receive; 12 is 0.64 ms")};
+}
+
 }  // namespace
 
-Settings Settings::from(const Options& o) {
-  o.only("rdma", {"window",
-                  "max-window",
-                  "max-windows",
-                  "max-peer-window",
-                  "send-buffer",
-                  "max-send-buffer",
-                  "send-queue",
-                  "receive-queue",
-                  "shared-receive-queue",
-                  "inline",
-                  "read-budget",
-                  "accept-batch",
-                  "backlog",
-                  "max-connections",
-                  "memory-limit",
-                  "control-rate",
-                  "control-burst",
-                  "keepalive",
-                  "connect-timeout",
-                  "accept-timeout",
-                  "linger",
-                  "end-linger",
-                  "spin",
-                  "spin-max",
-                  "sleep-cost",
-                  "sleep-latency",
-                  "isolation",
-                  "in-place",
-                  "comp-vector",
-                  "device",
-                  "source",
-                  "min-rnr-timer",
-                  "ack-timeout",
-                  "retry-count"});
-  constexpr std::uint64_t kMaxWindow = 1u << 30;
+const OptionTable& Settings::options() {
+  static const Settings d;  // every default stands there
+  static const OptionTable table("rdma",
+                                 {{"Windows and queues", window_rows(d)},
+                                  {"Times", time_rows(d)},
+                                  {"Devices, addresses, listeners", place_rows(d)},
+                                  {"The network under a connection", Fabric::rows()},
+                                  {"Time-outs of the queue pair", queue_pair_rows(d.timeouts)}});
+  return table;
+}
+
+Settings Settings::from(const Options& given) {
+  options().only(given);
+  OptionReader o(options(), given);
   Settings s;
-  s.window = u32(o.bytes("window", s.window, 16, kMaxWindow));
-  s.max_window = std::max(s.max_window, s.window);
-  s.max_window = u32(o.bytes("max-window", s.max_window, s.window, kMaxWindow));
-  s.max_windows = u32(o.number("max-windows", s.max_windows, 2, WindowLine::kSlots));
-  s.max_peer_window = u32(o.bytes("max-peer-window", s.max_peer_window, 4096, kMaxWindow));
-  s.send_buffer = u32(o.bytes("send-buffer", s.send_buffer, 4096, kMaxWindow));
+  s.window = u32(o.number("window"));
+  s.max_window = u32(o.number("max-window", std::max(s.max_window, s.window), s.window));
+  s.max_windows = u32(o.number("max-windows"));
+  s.max_peer_window = u32(o.number("max-peer-window"));
+  s.send_buffer = u32(o.number("send-buffer"));
   // Who says how much means it.
-  if (o.has("send-buffer")) s.max_send_buffer = s.send_buffer;
-  s.max_send_buffer = u32(o.bytes("max-send-buffer", s.max_send_buffer, s.send_buffer, kMaxWindow));
-  s.send_queue = u32(o.number("send-queue", s.send_queue, 8, 16384));
-  s.receive_queue = u32(o.number("receive-queue", s.receive_queue, 16, 16384));
-  s.shared_receive_queue = u32(o.number("shared-receive-queue", s.shared_receive_queue, 64, 16384));
-  s.inline_data = u32(o.bytes("inline", s.inline_data, 0, 1024));
-  s.read_budget = u32(o.bytes("read-budget", s.read_budget, 4096, kMaxWindow));
-  s.accept_batch = u32(o.number("accept-batch", s.accept_batch, 1, 10000));
-  s.backlog = u32(o.number("backlog", s.backlog, 1, 65535));
-  s.max_connections = Quota::parse(o);
-  s.memory_limit = o.bytes("memory-limit", half_of_memory(), 0, std::uint64_t{1} << 50);
-  s.control_rate = u32(o.number("control-rate", s.control_rate, 1, 1000000000));
-  s.control_burst = u32(o.number("control-burst", s.control_burst, 64, 1000000000));
-  s.keepalive = o.duration("keepalive", s.keepalive, ae::Duration::zero(), hours(24));
-  s.connect_timeout = o.duration("connect-timeout", s.connect_timeout, milliseconds(1), hours(1));
-  s.accept_timeout = o.duration("accept-timeout", s.accept_timeout, milliseconds(1), hours(1));
-  s.linger = o.duration("linger", s.linger, ae::Duration::zero(), hours(1));
-  s.end_linger = EndLinger::parse(o);
+  if (o.given("send-buffer")) s.max_send_buffer = s.send_buffer;
+  s.max_send_buffer = u32(o.number("max-send-buffer", s.max_send_buffer, s.send_buffer));
+  s.send_queue = u32(o.number("send-queue"));
+  s.receive_queue = u32(o.number("receive-queue"));
+  s.shared_receive_queue = u32(o.number("shared-receive-queue"));
+  s.inline_data = u32(o.number("inline"));
+  s.read_budget = u32(o.number("read-budget"));
+  s.accept_batch = u32(o.number("accept-batch"));
+  s.backlog = u32(o.number("backlog"));
+  s.max_connections = o.number("max-connections");
+  s.memory_limit = o.number("memory-limit");
+  s.control_rate = u32(o.number("control-rate"));
+  s.control_burst = u32(o.number("control-burst"));
+  s.keepalive = o.duration("keepalive");
+  s.connect_timeout = o.duration("connect-timeout");
+  s.accept_timeout = o.duration("accept-timeout");
+  s.linger = o.duration("linger");
+  s.end_linger = o.duration("end-linger");
   s.spin = spin_from(o);
-  s.isolation = parse_isolation(o.text("isolation", "auto"));
-  s.in_place = o.flag("in-place", s.in_place);
-  if (o.text("comp-vector", "auto") != "auto")
-    s.completion_vector = static_cast<int>(o.number("comp-vector", 0, 0, 65535));
-  s.device = o.text("device", "");
-  s.source = o.text("source", "");
-  s.timeouts.min_rnr_timer =
-      static_cast<std::uint8_t>(o.number("min-rnr-timer", s.timeouts.min_rnr_timer, 1, 31));
-  s.timeouts.ack_timeout =
-      static_cast<std::uint8_t>(o.number("ack-timeout", s.timeouts.ack_timeout, 1, 31));
-  s.timeouts.retry_count =
-      static_cast<std::uint8_t>(o.number("retry-count", s.timeouts.retry_count, 0, 7));
+  s.isolation = o.pick("isolation", {Isolation::kAuto, Isolation::kConnection, Isolation::kWindow,
+                                     Isolation::kNone});
+  s.in_place = o.flag("in-place");
+  if (!o.is_word("comp-vector")) s.completion_vector = static_cast<int>(o.number("comp-vector"));
+  s.device = o.text("device");
+  s.source = o.text("source");
+  s.timeouts.min_rnr_timer = static_cast<std::uint8_t>(o.number("min-rnr-timer"));
+  s.timeouts.ack_timeout = static_cast<std::uint8_t>(o.number("ack-timeout"));
+  s.timeouts.retry_count = static_cast<std::uint8_t>(o.number("retry-count"));
+  s.fabric = Fabric::from(o);
+  o.finish();
   return s;
 }
 

@@ -6,9 +6,10 @@
 
 #include "ae/event_loop.h"
 #include "conn/end_linger.h"
-#include "conn/options.h"
+#include "conn/option_table.h"
 #include "conn/quota.h"
 #include "conn/rdma/cm.h"
+#include "conn/rdma/fabric.h"
 #include "conn/rdma/memory.h"
 #include "conn/rdma/stream.h"
 
@@ -52,9 +53,12 @@ struct Settings {
   std::string device;          ///< name of the only device to use; "" any
   std::string source;          ///< address to connect from; "" the route's
   QpTimeouts timeouts;
+  Fabric fabric;
 
   /// Throws Error for an unknown key or a bad value.
   static Settings from(const Options& options);
+  /// What it takes.
+  static const OptionTable& options();
   StreamConfig stream(Role role) const;
   MemoryLimit limit() const noexcept { return {memory_limit}; }
 };

@@ -1,8 +1,11 @@
 #include "conn/rdma/stream.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 namespace conn::rdma {
@@ -32,6 +35,22 @@ constexpr std::uint16_t kServerProbe = 0x8000;
 // messages asks for proof, at most once in kProbeAt of them.
 constexpr double kEarnedByData = 1.0 / 16;
 
+// AECONN_VERSION as the hello has it: three numbers with dots between.
+constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
+  std::array<std::uint8_t, 3> numbers{};
+  std::size_t at = 0;
+  for (const char c : text) {
+    if (c == '.' && at < 2)
+      ++at;
+    else if (c >= '0' && c <= '9')
+      numbers[at] = static_cast<std::uint8_t>(numbers[at] * 10 + (c - '0'));
+    else
+      break;
+  }
+  return numbers;
+}
+constexpr std::array<std::uint8_t, 3> kOurRelease = release_of(AECONN_VERSION);
+
 // The next moment after `now` that all connections of this interval share.
 ae::TimePoint next_of(ae::Duration interval, ae::TimePoint now) noexcept {
   if (interval <= ae::Duration::zero()) return ae::TimePoint::max();
@@ -59,8 +78,16 @@ void Stream::on_open(ae::TimePoint now) noexcept {
   if (!heard_) heard_at_ = now;
 }
 
+std::string Stream::peer_kind() const {
+  if (!peer_hello_) return "valkey";
+  const auto& [major, minor, patch] = peer_hello_->release;
+  if (major == 0 && minor == 0 && patch == 0) return "aeconn";
+  return fmt::format("aeconn {}.{}.{}", major, minor, patch);
+}
+
 Hello Stream::hello() const {
   Hello mine;
+  mine.release = kOurRelease;
   mine.flags =
       Hello::kWindowMayChange | Hello::kAnswersProbes | Hello::kMarksWindows | Hello::kTakesAhead;
   if (config_.receives != 0) {
@@ -169,8 +196,9 @@ void Stream::heard(ae::TimePoint now) noexcept {
 // Messages that no work of ours earned the peer come out of a budget, so that a flood of them ends
 // the connection instead of eating the loop.
 bool Stream::spend_control(ae::TimePoint now) noexcept {
-  const std::chrono::duration<double> elapsed = now - tokens_at_;
-  tokens_at_ = now;
+  // The loop's time may be older than the stream: it stands still while a handler runs.
+  const std::chrono::duration<double> elapsed = std::max(now - tokens_at_, ae::Duration::zero());
+  tokens_at_ = std::max(now, tokens_at_);
   tokens_ = std::min(config_.control_burst, tokens_ + elapsed.count() * config_.control_rate);
   if (tokens_ < 1) {
     fail("the peer floods us with control messages", Excess::kMessages);

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "ae/event_loop.h"
 #include "conn/rdma/peer_windows.h"
@@ -170,6 +171,8 @@ class Stream {
   const char* failure() const noexcept { return failure_; }
   Excess excess() const noexcept { return excess_; }
   bool peer_is_aeconn() const noexcept { return peer_hello_.has_value(); }
+  /// "aeconn 0.3.1", "aeconn" of a release that does not say which, "valkey" without a hello.
+  std::string peer_kind() const;
   /// It waits where it would use more receives than it was told of.
   bool peer_counts_receives() const noexcept { return peer_said(Hello::kTellsReceives); }
   bool heard_from_peer() const noexcept { return heard_; }

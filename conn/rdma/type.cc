@@ -1,12 +1,15 @@
 #include "conn/rdma/type.h"
 
 #include "conn/rdma/connection.h"
+#include "conn/rdma/limits.h"
 #include "conn/rdma/listener.h"
 #include "conn/rdma/loop_state.h"
 #include "conn/rdma/settings.h"
 #include "conn/rdma/user_memory.h"
 
 namespace conn::rdma {
+
+const OptionTable* RdmaType::option_table() const noexcept { return &Settings::options(); }
 
 void RdmaType::configure(const Options& options) {
   (void)Settings::from(options);
@@ -96,6 +99,42 @@ void RdmaType::cleanup(ae::EventLoop& loop) const {
   if (LoopState* state = LoopState::find(loop, *this)) state->give_back_what_is_idle();
 }
 
+namespace {
+
+// The device of the first address that has one, opened: what it is can only be asked so.
+void add_device(const Endpoint& endpoint, std::uint64_t connections, const Settings& settings,
+                std::vector<Capacity>& all) {
+  CmChannel channel;
+  for (const Endpoint::Host& host : endpoint.hosts) {
+    Resolved resolved = resolve(host.name, 0, true);
+    for (SocketAddress& address : resolved.addresses) {
+      const CmId id = channel.create_id(nullptr);
+      if (rdma_bind_addr(id.get(), address.get()) != 0 || id->verbs == nullptr) continue;
+      const Device device(id->verbs->device, settings);
+      for (Capacity& each : capacities(device, connections, settings))
+        all.push_back(std::move(each));
+      return;
+    }
+  }
+  for (const Limit& limit : process_limits(settings.device))
+    all.push_back(capacity_of(limit, connections, settings, {}));
+}
+
+}  // namespace
+
+std::vector<Capacity> RdmaType::capacity(const Endpoint& endpoint,
+                                         std::uint64_t connections) const {
+  check(endpoint);
+  std::vector<Capacity> all{descriptor_capacity(connections, 0)};
+  const Settings settings = Settings::from(options_for(endpoint));
+  try {
+    add_device(endpoint, connections, settings, all);
+  } catch (const VerbsError& error) {
+    throw unavailable(error);
+  }
+  return all;
+}
+
 Statistics RdmaType::statistics(ae::EventLoop& loop) const {
   Statistics all = ConnectionType::statistics(loop);
   all.emplace_back("registered_bytes", registered_bytes());
@@ -116,7 +155,9 @@ Statistics RdmaType::statistics(ae::EventLoop& loop) const {
                          {"peer_windows_refused", s.peer_windows_refused},
                          {"memory_refusals", s.memory_refusals},
                          {"bytes_copied_in", s.bytes_copied_in},
-                         {"bytes_copied_out", s.bytes_copied_out}});
+                         {"bytes_copied_out", s.bytes_copied_out},
+                         {"room_for_connections", s.room_for_connections},
+                         {"limits_too_low", s.limits_too_low}});
   for (const auto& context : state->contexts()) {
     const Context::Counters& c = context->counters();
     const std::string& name = context->name();

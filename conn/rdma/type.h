@@ -8,11 +8,13 @@
 
 namespace conn::rdma {
 
+/// The transport rdma.
 class RdmaType final : public ConnectionType {
  public:
   std::string_view name() const noexcept override { return "rdma"; }
   Capabilities capabilities() const noexcept override { return {.in_place = true}; }
   void configure(const Options& options) override;
+  const OptionTable* option_table() const noexcept override;
   void check(const Endpoint& endpoint) const override;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const override;
@@ -28,6 +30,8 @@ class RdmaType final : public ConnectionType {
   std::size_t process_pending_data(ae::EventLoop& loop) const override;
   void cleanup(ae::EventLoop& loop) const override;
   Statistics statistics(ae::EventLoop& loop) const override;
+  std::vector<Capacity> capacity(const Endpoint& endpoint,
+                                 std::uint64_t connections) const override;
 
   /// The type's options with the endpoint's over them.
   Options options_for(const Endpoint& endpoint) const;

@@ -97,24 +97,6 @@ void WindowLine::announce_nothing() noexcept { unposted_ = 0; }
 
 // --- the peer writes -----------------------------------------------------------------------------
 
-const WindowLine::Window* WindowLine::current() const noexcept {
-  if (full_ >= count_ - unposted_ || (leaving() && full_ == leave_)) return nullptr;
-  return &at(full_);
-}
-
-bool WindowLine::fill(std::uint32_t length, ae::TimePoint now) noexcept {
-  Window& window = at(full_);
-  assert(current() == &window && length <= window.end - window.filled);
-  if (window.filled == 0) {
-    window.first = length;
-    window.first_at = now;
-  }
-  window.filled += length;
-  if (!window.full()) return false;
-  ++full_;
-  return true;
-}
-
 void WindowLine::left() noexcept {
   assert(leaving() && count_ - unposted_ > leave_);
   // What came into one that is not full came into the first of them.
@@ -150,12 +132,6 @@ std::uint64_t WindowLine::unread_bytes() const noexcept {
   return total;
 }
 
-std::span<std::byte> WindowLine::unread() const noexcept {
-  if (count_ == 0) return {};
-  const Window& window = at(0);
-  return {window.buffer.data + window.read, window.filled - window.read};
-}
-
 std::size_t WindowLine::peek(std::span<std::span<const std::byte>> pieces) const noexcept {
   std::size_t found = 0;
   for (std::size_t i = 0; i < count_ && found < pieces.size(); ++i) {
@@ -164,16 +140,6 @@ std::size_t WindowLine::peek(std::span<std::span<const std::byte>> pieces) const
     pieces[found++] = {window.buffer.data + window.read, window.filled - window.read};
   }
   return found;
-}
-
-bool WindowLine::consume(std::size_t size) noexcept {
-  if (size == 0) return false;
-  Window& window = at(0);
-  assert(size <= window.filled - window.read);
-  window.read += static_cast<std::uint32_t>(size);
-  if (full_ == 0 || window.read != window.filled) return false;
-  remove(0);
-  return true;
 }
 
 void WindowLine::copy_unread(std::byte* into) const noexcept {

@@ -8,6 +8,7 @@
 // are to be and how long, Stream decides; nothing here is said by the peer without Stream's check.
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -80,9 +81,23 @@ class WindowLine {
 
   // --- the peer writes ---------------------------------------------------------------------------
   /// The one the peer writes, or null.
-  const Window* current() const noexcept;
+  const Window* current() const noexcept {
+    if (full_ >= count_ - unposted_ || full_ == leave_) return nullptr;
+    return &at(full_);
+  }
   /// So many bytes, no more than it has room for, are in it. True: it is full now.
-  bool fill(std::uint32_t length, ae::TimePoint now) noexcept;
+  bool fill(std::uint32_t length, ae::TimePoint now) noexcept {
+    Window& window = at(full_);
+    assert(length <= window.end - window.filled);
+    if (window.filled == 0) {
+      window.first = length;
+      window.first_at = now;
+    }
+    window.filled += length;
+    if (!window.full()) return false;
+    ++full_;
+    return true;
+  }
   /// The next to be added is to be used although those before are not full.
   void leave() noexcept { leave_ = static_cast<std::uint8_t>(count_); }
   bool leaving() const noexcept { return leave_ != kNotLeaving; }
@@ -93,11 +108,23 @@ class WindowLine {
   bool has_unread() const noexcept { return count_ != 0 && at(0).read < at(0).filled; }
   std::uint64_t unread_bytes() const noexcept;
   /// The oldest that were not read, as far as they are in one piece.
-  std::span<std::byte> unread() const noexcept;
+  std::span<std::byte> unread() const noexcept {
+    if (count_ == 0) return {};
+    const Window& window = at(0);
+    return {window.buffer.data + window.read, window.filled - window.read};
+  }
   /// The oldest pieces of them, as many as `pieces` has room for; how many there are.
   std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept;
   /// The first so many of these were read. True: that was the end of a window.
-  bool consume(std::size_t size) noexcept;
+  bool consume(std::size_t size) noexcept {
+    if (size == 0) return false;
+    Window& window = at(0);
+    assert(size <= window.filled - window.read);
+    window.read += static_cast<std::uint32_t>(size);
+    if (full_ == 0 || window.read != window.filled) return false;
+    remove(0);
+    return true;
+  }
   void copy_unread(std::byte* into) const noexcept;
 
   void check() const;

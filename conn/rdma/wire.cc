@@ -22,8 +22,9 @@ Unsigned get(std::span<const std::byte> at) {
 // "AECN", then the version of the hello.
 constexpr std::uint32_t kMagic = 0x4145434e;
 constexpr std::uint8_t kVersion = 1;
-// The number of receives came later, and who does not know it stops before it.
-constexpr std::size_t kFirstHelloSize = 16;
+// The number of receives came later, and the MTU after it; who does not know them stops before.
+constexpr std::size_t kFirstHelloSize = 16, kReceivesEnd = 20;
+constexpr std::uint8_t kLeastMtu = 1, kMostMtu = 5;
 
 }  // namespace
 
@@ -78,9 +79,11 @@ std::array<std::byte, Hello::kSize> encode(const Hello& hello) {
   const std::span<std::byte> at(bytes);
   put(at, kMagic);
   put(at.subspan(4), kVersion);
+  for (std::size_t i = 0; i < hello.release.size(); ++i) put(at.subspan(5 + i), hello.release[i]);
   put(at.subspan(8), hello.flags);
   put(at.subspan(12), hello.keepalive_ms);
   put(at.subspan(16), hello.receives);
+  put(at.subspan(kReceivesEnd), hello.mtu);
   return bytes;
 }
 
@@ -90,9 +93,18 @@ std::optional<Hello> decode_hello(std::span<const std::byte> private_data) {
   if (get<std::uint8_t>(private_data.subspan(4)) != kVersion) return std::nullopt;
   Hello hello{get<std::uint32_t>(private_data.subspan(8)),
               get<std::uint32_t>(private_data.subspan(12))};
-  if (private_data.size() < Hello::kSize) hello.flags &= ~Hello::kTellsReceives;
+  for (std::size_t i = 0; i < hello.release.size(); ++i)
+    hello.release[i] = get<std::uint8_t>(private_data.subspan(5 + i));
+  if (private_data.size() < kReceivesEnd) hello.flags &= ~Hello::kTellsReceives;
+  if (private_data.size() < Hello::kSize) hello.flags &= ~Hello::kTellsMtu;
   if ((hello.flags & Hello::kTellsReceives) != 0)
     hello.receives = get<std::uint32_t>(private_data.subspan(16));
+  if ((hello.flags & Hello::kTellsMtu) != 0)
+    hello.mtu = get<std::uint8_t>(private_data.subspan(kReceivesEnd));
+  if (hello.mtu < kLeastMtu || hello.mtu > kMostMtu) {
+    hello.mtu = 0;
+    hello.flags &= ~Hello::kTellsMtu;
+  }
   return hello;
 }
 

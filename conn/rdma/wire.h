@@ -49,7 +49,7 @@ std::optional<ControlMessage> decode(std::span<const std::byte> bytes);
 
 /// What an aeconn peer says of itself at set-up. Never needed: without it, plain protocol.
 struct Hello {
-  static constexpr std::size_t kSize = 20;
+  static constexpr std::size_t kSize = 24;
   static constexpr std::uint32_t kWindowMayChange = 1;  ///< accepts windows of changing length
   static constexpr std::uint32_t kAnswersProbes = 2;    ///< answers GetServerFeature in both roles
   static constexpr std::uint32_t kSendsKeepalives = 4;  ///< every keepalive_ms; silence means dead
@@ -59,9 +59,15 @@ struct Hello {
   /// Keeps windows that are announced ahead (kWindowAhead), and says when it waited for one
   /// (kWaited).
   static constexpr std::uint32_t kTakesAhead = 32;
+  static constexpr std::uint32_t kTellsMtu = 64;  ///< `mtu` counts
   std::uint32_t flags = 0;
   std::uint32_t keepalive_ms = 0;
   std::uint32_t receives = 0;  ///< how many this peer can count on at first
+  /// Of its aeconn, 0.3.1 as {0, 3, 1}; for people. All 0: one that did not say so yet.
+  std::array<std::uint8_t, 3> release{};
+  /// In a request: packets of this end are no longer than that. In the answer: both ends' are just
+  /// that. As ibv_mtu has it, 1 (256 bytes) to 5 (4096); both ends of a path need the same.
+  std::uint8_t mtu = 0;
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };

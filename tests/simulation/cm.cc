@@ -21,6 +21,20 @@ bool fails(CmId& id, const char* call, int usual_error) {
   return errno != 0;
 }
 
+void fill_route(const CmId& id, ibv_ah_attr& way) {
+  way.port_num = 1;
+  way.sl = id.service_level;
+  if (world().config.infiniband) {  // one subnet
+    way.dlid = 7;
+    return;
+  }
+  way.is_global = 1;
+  way.grh.dgid = gid_of(id.route.addr.dst_sin.sin_addr);
+  way.grh.sgid_index = kAddressGid;
+  way.grh.traffic_class = id.traffic_class;
+  way.grh.hop_limit = 64;
+}
+
 std::vector<std::byte> private_data(const CmId& id, const void* data, std::size_t size,
                                     std::size_t room) {
   const auto* from = static_cast<const std::byte*>(data);
@@ -31,6 +45,13 @@ std::vector<std::byte> private_data(const CmId& id, const void* data, std::size_
 }
 
 }  // namespace
+
+ibv_gid gid_of(const in_addr& address) {
+  ibv_gid gid{};
+  gid.raw[10] = gid.raw[11] = 0xff;
+  std::memcpy(gid.raw + 12, &address, sizeof address);
+  return gid;
+}
 
 int slow_call(CmId& id, const char* name, int usual_error) {
   ++(id.device != nullptr ? id.device->costs : id.early).slow[name];
@@ -69,6 +90,18 @@ void bind_to(CmId& id, Device& device) {
   id.port_num = 1;
   for (const auto& [call, count] : id.early.slow) device.costs.slow[call] += count;
   id.early = {};
+}
+
+void found_path(CmId& id, ibv_mtu mtu) {
+  id.path_mtu = mtu;
+  if (is_iwarp(id)) return;
+  constexpr std::uint8_t kExactly = 2;
+  id.path = {};
+  id.path.mtu_selector = kExactly;
+  id.path.mtu = static_cast<std::uint8_t>(mtu);
+  id.path.traffic_class = id.traffic_class;
+  id.route.path_rec = &id.path;
+  id.route.num_paths = 1;
 }
 
 CmId* listener_at(const sockaddr_in& target) {
@@ -237,7 +270,31 @@ int rdma_migrate_id(rdma_cm_id* base, rdma_event_channel* to) {
   return 0;
 }
 
-int rdma_set_option(rdma_cm_id*, int, int, void*, size_t) { return 0; }
+int rdma_set_option(rdma_cm_id* base, int level, int option, void* value, size_t size) {
+  const Below below;
+  auto& id = *static_cast<CmId*>(base);
+  if (level != RDMA_OPTION_ID || option != RDMA_OPTION_ID_TOS) return 0;
+  if (fails(id, "rdma_set_option", EINVAL)) return -1;
+  if (size != sizeof id.traffic_class) return errno = EINVAL, -1;
+  id.traffic_class = *static_cast<const std::uint8_t*>(value);
+  return 0;
+}
+
+int rdma_set_local_ece(rdma_cm_id* base, ibv_ece* ece) {
+  const Below below;
+  auto& id = *static_cast<CmId*>(base);
+  if (id.qp != nullptr || ece->vendor_id == 0) return errno = EINVAL, -1;
+  id.local_ece = *ece;
+  return 0;
+}
+
+int rdma_get_remote_ece(rdma_cm_id* base, ibv_ece* ece) {
+  const Below below;
+  auto& id = *static_cast<CmId*>(base);
+  if (id.qp != nullptr) return errno = EINVAL, -1;
+  *ece = id.remote_ece;
+  return 0;
+}
 
 __be16 rdma_get_src_port(rdma_cm_id* id) { return source(*id).sin_port; }
 __be16 rdma_get_dst_port(rdma_cm_id* id) { return destination(*id).sin_port; }
@@ -253,6 +310,7 @@ int rdma_bind_addr(rdma_cm_id* base, sockaddr* address) {
     Device* device = device_at(wish.sin_addr);
     if (device == nullptr) return errno = ENODEV, -1;
     bind_to(id, *device);
+    device->cm_holds = true;
   }
   if (wish.sin_port == 0)
     wish.sin_port = htons(world().next_port++);
@@ -315,6 +373,7 @@ int rdma_resolve_route(rdma_cm_id* base, int) {
   const int err = world().failing("route resolution", EHOSTUNREACH);
   after_for(id, world().cm_delay(), [=](CmId& same) {
     if (same.state == CmState::kOver) return;
+    if (err == 0) found_path(same, same.device->active_mtu);
     queue_event(same, err != 0 ? RDMA_CM_EVENT_ROUTE_ERROR : RDMA_CM_EVENT_ROUTE_RESOLVED, -err);
   });
   return 0;
@@ -357,6 +416,8 @@ int rdma_init_qp_attr(rdma_cm_id* base, ibv_qp_attr* attributes, int* mask) {
       break;
     case IBV_QPS_RTR:
       attributes->dest_qp_num = id.remote_qp;
+      attributes->path_mtu = id.path_mtu;
+      fill_route(id, attributes->ah_attr);
       *mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
       if (world().config.infiniband) *mask |= kEthernetBits;
@@ -464,6 +525,9 @@ int rdma_get_cm_event(rdma_event_channel* base, rdma_cm_event** out) {
   take_off(*event);
   --channel.live;
   channel.bell.set(channel.live != 0);
+  for (const std::uint64_t key : {event->owner, event->child})
+    if (const CmId* id = find(key); id != nullptr && id->device != nullptr && !id->device->removed)
+      id->device->cm_holds = true;
   if (CmId* owner = find(event->owner)) {
     ++owner->owed;
     ++(owner->device != nullptr ? owner->device->costs : owner->early).slow["rdma_get_cm_event"];
@@ -486,6 +550,8 @@ ibv_context** rdma_get_devices(int* count) {
   std::vector<ibv_context*> present;
   for (const auto& device : world().devices)
     if (!device->removed) present.push_back(device->cm_handle.get());
+  for (const auto& device : world().devices)
+    if (device->removed) device->cm_holds = false;
   auto** list = new ibv_context* [present.size() + 1] {};
   std::copy(present.begin(), present.end(), list);
   if (count != nullptr) *count = static_cast<int>(present.size());

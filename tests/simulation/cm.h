@@ -21,6 +21,7 @@ inline sockaddr_in& destination(rdma_cm_id& id) { return id.route.addr.dst_sin; 
 inline bool is_iwarp(const CmId& id) { return id.device != nullptr && id.device->profile.iwarp; }
 Device* device_at(const in_addr& address);
 void bind_to(CmId& id, Device& device);
+void found_path(CmId& id, ibv_mtu mtu);
 CmId* listener_at(const sockaddr_in& target);
 
 void queue_event(CmId& id, rdma_cm_event_type type, int status = 0,

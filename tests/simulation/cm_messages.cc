@@ -103,8 +103,9 @@ void stream_closes(CmId& id) {
 // --- set-up --------------------------------------------------------------------------------------
 
 void answer_arrives(CmId& id, std::uint64_t from, std::uint32_t qp, std::uint8_t rnr,
-                    const std::vector<std::byte>& data) {
+                    const ibv_ece& ece, const std::vector<std::byte>& data) {
   if (id.state != CmState::kRequested) return;
+  id.remote_ece = ece;
   id.state = CmState::kAnswerReceived;
   id.remote_qp = qp;
   id.remote_rnr = rnr;
@@ -134,6 +135,9 @@ void request_arrives(CmId& listener, CmId& asking, const rdma_conn_param& parame
   child->peer = asking.key;
   child->remote_qp = parameters.qp_num;
   child->remote_rnr = parameters.rnr_retry_count;
+  child->traffic_class = asking.traffic_class;
+  child->remote_ece = asking.local_ece;
+  found_path(*child, asking.path_mtu);
   asking.peer = child->key;
   remember(*child, true);
   queue_event(listener, RDMA_CM_EVENT_CONNECT_REQUEST, 0, data, child);
@@ -180,8 +184,10 @@ void send_request(std::uint64_t key, const rdma_conn_param& parameters,
 }
 
 void send_answer(CmId& id, const rdma_conn_param& parameters, const std::vector<std::byte>& data) {
-  const auto answer = [=, from = id.key, qp = id.local_qp, rnr = parameters.rnr_retry_count](
-                          CmId& peer) { answer_arrives(peer, from, qp, rnr, data); };
+  const auto answer = [=, from = id.key, qp = id.local_qp, rnr = parameters.rnr_retry_count,
+                       ece = id.local_ece](CmId& peer) {
+    answer_arrives(peer, from, qp, rnr, ece, data);
+  };
   if (!is_iwarp(id)) {
     id.state = CmState::kAnswered;
     return tell(id, id.peer, answer);

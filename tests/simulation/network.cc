@@ -142,9 +142,22 @@ bool has_receive(const QueuePair& to) {
                            : !to.receives.empty();
 }
 
+// Packets that are longer than the network takes are lost; those of another length than the other
+// end counts with are refused.
+Answer fits_path(const QueuePair& from, const QueuePair& to, const Request& request) {
+  if (from.device_of().profile.iwarp) return Answer::kDone;
+  const auto bytes = [](ibv_mtu mtu) { return 128u << static_cast<unsigned>(mtu); };
+  const ibv_mtu network = std::min(from.device_of().active_mtu, to.device_of().active_mtu);
+  if (std::min(request.length, bytes(from.path_mtu)) > bytes(network)) return Answer::kNobody;
+  const bool differ = from.path_mtu != to.path_mtu;
+  return differ && request.length > bytes(std::min(from.path_mtu, to.path_mtu)) ? Answer::kTooLong
+                                                                                : Answer::kDone;
+}
+
 Answer deliver(QueuePair& from, QueuePair& to, const Request& request, const std::byte* bytes) {
   if (to.actual != IBV_QPS_RTR && to.actual != IBV_QPS_RTS) return Answer::kNobody;
   if (to.peer != from.qp_num) return Answer::kNobody;
+  if (const Answer answer = fits_path(from, to, request); answer != Answer::kDone) return answer;
   const ibv_wr_opcode opcode = request.work.opcode;
   if ((is_send(opcode) || has_immediate(opcode)) && !has_receive(to)) return Answer::kNoReceive;
   if (!is_send(opcode) && request.length != 0) {

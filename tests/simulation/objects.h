@@ -41,13 +41,29 @@ struct Handle;
 /// Of ibv_modify_qp()'s mask: Ethernet addresses, which older kernels name for any link layer.
 constexpr int kEthernetBits = 0xe00000;
 
+/// Of a device's address in its GID table; before it stands the one of its port.
+constexpr std::uint8_t kAddressGid = 1;
+/// ::ffff:a.b.c.d.
+ibv_gid gid_of(const in_addr& address);
+
+/// Of a GID table.
+struct Gid {
+  ibv_gid gid;
+  std::uint32_t type;  ///< IBV_GID_TYPE_...
+};
+
 struct Device {
   ibv_device base{};  // first: ibv_device* is Device*
   std::string address;
   Profile profile;
   Costs costs;
   bool removed = false, link_up = true, address_present = true;
+  /// librdmacm has opened it: from its first id there until it looks for devices after the removal.
+  bool cm_holds = false;
   std::set<int> other_ports_down = {};
+  ibv_mtu active_mtu = IBV_MTU_1024;
+  std::map<std::uint32_t, Gid> gids = {};       ///< beside those of its port and its address
+  std::vector<std::uint16_t> pkeys = {0xffff};  ///< 0: none at that index
   std::vector<Handle*> handles;
   std::unique_ptr<Handle> cm_handle;  // rdma_cm's own
 
@@ -150,6 +166,10 @@ struct QueuePair : ibv_qp {
   std::uint32_t used = 0;  // slots of the send queue; a completion frees those before it
   std::uint32_t unsignaled = 0;
   int retry_count = 7, rnr_retry = 7, ack_timeout = 14, rnr_timer = 0;
+  ibv_ah_attr way{};
+  ibv_mtu path_mtu = IBV_MTU_256;
+  std::uint16_t pkey_index = 0;
+  std::uint32_t ece = 0;  // what is on
   int tries = 0;
   bool pumping = false;
   Nanoseconds last_post{0}, last_arrival{0}, last_ack{0};
@@ -212,6 +232,11 @@ struct CmId : rdma_cm_id {
   std::uint32_t local_qp = 0;
   std::uint32_t remote_qp = 0;
   std::uint8_t remote_rnr = 7;
+  // Of the path, by the one who connects.
+  ibv_mtu path_mtu = IBV_MTU_1024;
+  std::uint8_t traffic_class = 0, service_level = 0;
+  ibv_sa_path_rec path{};
+  ibv_ece local_ece{}, remote_ece{};
   int backlog = 0;
   int owed = 0;                // events taken and not acknowledged
   std::vector<Event*> queued;  // that name it, and nobody has taken

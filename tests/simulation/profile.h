@@ -65,6 +65,14 @@ struct Profile {
   bool stream = false;
   int rtr_when_connected = 0;  ///< what modifying to RTR says then
   int qp_numbers = 1024;       ///< how many there are before they come round
+  int max_qp = 0;              ///< so many queue pairs at once; 0: as many as there are numbers
+
+  // --- paths ---
+  std::uint32_t ece = 0;  ///< bits of enhanced connection establishment
+  std::uint8_t most_service_level = 15;
+  // What ibv_query_qp() tells:
+  bool tells_way = true;            ///< the address vector
+  bool tells_service_level = true;  ///< with its service level
 
   // --- keys ---
   bool claims_windows = false;       ///< type 2B, in device_cap_flags

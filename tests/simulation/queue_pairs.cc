@@ -86,6 +86,17 @@ int checked_state(const QueuePair& qp, ibv_qp_state next) {
   return 0;
 }
 
+// What of a path a device does not take.
+int refused_way(const Device& device, const ibv_qp_attr& attributes, int mask) {
+  const ibv_ah_attr& way = attributes.ah_attr;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0 && attributes.pkey_index >= device.pkeys.size())
+    return EINVAL;
+  if ((mask & IBV_QP_AV) == 0) return 0;
+  if (way.sl > device.profile.most_service_level) return EINVAL;
+  const std::uint8_t gid = way.grh.sgid_index;
+  return way.is_global != 0 && gid > kAddressGid && device.gids.count(gid) == 0 ? EINVAL : 0;
+}
+
 void enter(QueuePair& qp, ibv_qp_state next) {
   if (next == IBV_QPS_ERR) return fail(qp);
   const bool no_step = qp.device_of().profile.iwarp && next == IBV_QPS_RTR &&
@@ -120,6 +131,8 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* wish) {
   if (!profile.reliable && wish->qp_type == IBV_QPT_RC) return errno = EOPNOTSUPP, nullptr;
   const int before = errno;
   if ((errno = slow_call(device, "ibv_create_qp", ENOMEM)) != 0) return nullptr;
+  if (profile.max_qp != 0 && device.live_queue_pairs >= static_cast<std::size_t>(profile.max_qp))
+    return errno = ENOMEM, nullptr;
   const auto most = static_cast<std::uint32_t>(profile.max_qp_wr);
   if (wish->cap.max_send_wr > most || (wish->srq == nullptr && wish->cap.max_recv_wr > most))
     return errno = EINVAL, nullptr;
@@ -168,6 +181,10 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
   if (has_state)
     if (const int err = checked_state(qp, attributes->qp_state)) return err;
   if ((mask & IBV_QP_DEST_QPN) != 0) qp.peer = attributes->dest_qp_num;
+  if (const int err = refused_way(device, *attributes, mask)) return err;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0) qp.pkey_index = attributes->pkey_index;
+  if ((mask & IBV_QP_AV) != 0) qp.way = attributes->ah_attr;
+  if ((mask & IBV_QP_PATH_MTU) != 0) qp.path_mtu = attributes->path_mtu;
   if ((mask & IBV_QP_TIMEOUT) != 0) qp.ack_timeout = attributes->timeout;
   if ((mask & IBV_QP_RETRY_CNT) != 0) qp.retry_count = attributes->retry_cnt;
   if ((mask & IBV_QP_RNR_RETRY) != 0) qp.rnr_retry = attributes->rnr_retry;
@@ -175,6 +192,44 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
   if (!has_state) return 0;
   qp.state = attributes->qp_state;
   enter(qp, attributes->qp_state);
+  return 0;
+}
+
+int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attributes, int, ibv_qp_init_attr* made) {
+  const Below below;
+  auto& qp = *static_cast<QueuePair*>(base);
+  if (const int err = slow_call(qp.device_of(), "ibv_query_qp", ENOMEM)) return err;
+  *attributes = {};
+  *made = {};
+  attributes->qp_state = qp.actual;
+  attributes->cap = qp.cap;
+  attributes->path_mtu = qp.path_mtu;
+  const Profile& profile = qp.device_of().profile;
+  if (profile.tells_way) attributes->ah_attr = qp.way;
+  if (!profile.tells_service_level) attributes->ah_attr.sl = 0;
+  return 0;
+}
+
+int ibv_query_ece(ibv_qp* base, ibv_ece* ece) {
+  const Below below;
+  const auto& qp = *static_cast<QueuePair*>(base);
+  const Profile& profile = qp.device_of().profile;
+  *ece = {};
+  if (profile.ece == 0) return EOPNOTSUPP;
+  ece->vendor_id = profile.vendor_id;
+  // Before somebody has chosen: all it can.
+  ece->options = qp.actual == IBV_QPS_RTS || qp.ece != 0 ? qp.ece : profile.ece;
+  return 0;
+}
+
+int ibv_set_ece(ibv_qp* base, ibv_ece* ece) {
+  const Below below;
+  auto& qp = *static_cast<QueuePair*>(base);
+  const Profile& profile = qp.device_of().profile;
+  if (profile.ece == 0) return EOPNOTSUPP;
+  if (ece->vendor_id != profile.vendor_id || ece->comp_mask != 0) return EINVAL;
+  if (qp.actual != IBV_QPS_RESET && qp.actual != IBV_QPS_INIT) return EINVAL;
+  qp.ece = ece->options & profile.ece;
   return 0;
 }
 

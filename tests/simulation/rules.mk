@@ -3,6 +3,11 @@
 SIM_SRC := $(wildcard tests/simulation/*.cc tests/simulation/tests/*.cc) $(wildcard tests/support/*.cc) \
            $(wildcard tests/conformance_*_test.cc) $(C_SRC) tests/rdma_hostile_vectors_test.cc
 SIM_SRC := $(filter-out tests/support/allocations.cc tests/support/socket_calls.cc,$(SIM_SRC))
+ifeq ($(TESTS),library)
+SIM_SRC := $(filter-out tests/simulation/tests/kv_%,$(SIM_SRC))
+else
+SIM_SRC += $(filter-out %_main.cc,$(SERVER_SRC))
+endif
 SIM_WRAP := $(patsubst %,-Wl$(COMMA)--wrap=%,recv recvmsg send sendmsg accept4 socket connect listen \
               bind mmap munmap madvise)
 .PHONY: sim-tests

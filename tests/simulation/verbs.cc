@@ -1,6 +1,7 @@
 // libibverbs as the simulation has it: making and destroying objects. Queue pairs are in
 // queue_pairs.cc, the calls of the fast path in posts.cc.
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -156,7 +157,7 @@ int ibv_query_device(ibv_context* context, ibv_device_attr* out) {
   out->vendor_id = profile.vendor_id;
   out->vendor_part_id = profile.part_id;
   out->phys_port_cnt = 1;
-  out->max_qp = profile.qp_numbers;
+  out->max_qp = profile.max_qp != 0 ? profile.max_qp : profile.qp_numbers;
   out->max_qp_wr = profile.max_qp_wr;
   out->max_sge = profile.max_sge;
   out->max_cq = 1 << 16;
@@ -181,8 +182,48 @@ int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_att
   auto* attributes = reinterpret_cast<ibv_port_attr*>(out);
   const bool up = port <= 1 ? device.link_up : device.other_ports_down.count(port) == 0;
   attributes->state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+  attributes->active_mtu = device.active_mtu;
+  attributes->max_mtu = IBV_MTU_4096;
+  attributes->gid_tbl_len = 16;
+  attributes->pkey_tbl_len = static_cast<std::uint16_t>(device.pkeys.size());
   attributes->link_layer =
       world().config.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
+  return 0;
+}
+
+int _ibv_query_gid_ex(ibv_context* context, std::uint32_t, std::uint32_t index,
+                      ibv_gid_entry* entry, std::uint32_t, std::size_t) {
+  const Below below;
+  Device& device = device_of(context);
+  if (fails("ibv_query_gid_ex", device, EIO)) return errno;
+  const std::uint32_t own = world().config.infiniband ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
+  Gid found{{}, own};
+  if (const auto more = device.gids.find(index); more != device.gids.end()) {
+    found = more->second;
+  } else if (index == kAddressGid) {
+    in_addr address{};
+    inet_pton(AF_INET, device.address.c_str(), &address);
+    found.gid = gid_of(address);
+  } else if (index == 0) {
+    found.gid.raw[0] = 0xfe, found.gid.raw[1] = 0x80, found.gid.raw[15] = 1;
+  } else {
+    return ENODATA;
+  }
+  *entry = {};
+  entry->gid = found.gid;
+  entry->gid_index = index;
+  entry->port_num = 1;
+  entry->gid_type = found.type;
+  return 0;
+}
+
+int ibv_query_pkey(ibv_context* context, std::uint8_t, int index, __be16* key) {
+  const Below below;
+  Device& device = device_of(context);
+  if (fails("ibv_query_pkey", device, EIO)) return -1;
+  if (index < 0 || static_cast<std::size_t>(index) >= device.pkeys.size())
+    return errno = EINVAL, -1;
+  *key = htons(device.pkeys[static_cast<std::size_t>(index)]);
   return 0;
 }
 

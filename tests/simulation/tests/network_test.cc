@@ -222,6 +222,29 @@ TEST_CASE("simulation: a device that nobody uses any more can still be removed",
   CHECK(room.far->handles.empty());
 }
 
+TEST_CASE("simulation: a device can be removed after an attempt that ended before it was opened",
+          "[simulation][faults]") {
+  Room room;
+  const std::string how = GENERATE("given up", "another device");
+  DYNAMIC_SECTION(how) {
+    for (int round = 0; round < 2; ++round) {  // and so can its like
+      CAPTURE(round);
+      conn::ConnectionPtr client = room.dial(how == "another device" ? "device=sim7" : "");
+      if (how == "given up")
+        RUN_UNTIL(room.loop, room.far->cm_holds);
+      else
+        CHECK(room.until_failed(*client) < 1s);
+      client.reset();
+      REQUIRE(room.far->cm_holds);
+      REQUIRE(room.far->handles.empty());  // it never came to that
+      room.world.remove_device(*room.far);
+      room.run_for(100ms);
+      CHECK_FALSE(room.far->cm_holds);
+      room.far = &room.world.add_device("sim1", "10.77.0.2");
+    }
+  }
+}
+
 TEST_CASE("simulation: the last device may go, and its like come back", "[simulation][faults]") {
   Room room;
   {

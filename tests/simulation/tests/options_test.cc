@@ -129,7 +129,7 @@ TEST_CASE("simulation: what an rdma URL cannot say is a sentence", "[simulation]
   CHECK_THROWS_WITH(listens("rdma://10.77.0.1"), Contains("needs an address and a port"));
   CHECK_THROWS_WITH(listens("rdma://10.88.0.1:0"), Contains("no RDMA device has the address"));
   CHECK_THROWS_WITH(listens("rdma://10.77.0.1:0?isolation=maybe"),
-                    Contains("use auto, connection"));
+                    Contains("must be one of auto, connection"));
   CHECK(listens("rdma://10.77.0.1,-10.88.0.1:0")->endpoints().size() == 1);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <string_view>
 
 #include "tests/simulation/costs.h"
 #include "tests/simulation/memory.h"
@@ -95,9 +96,11 @@ TEST_CASE("simulation: a stream that has grown is as fast as its link, however l
       CAPTURE(delay.count(), more);
       CHECK(by[1].part >= 0.95);
       CHECK(by[1].part >= by[0].part);
-      // More are of no use; which of them the stream stops at depends on the device's timing.
-      if (product < kMebi)
-        CHECK((by[1].windows == "2 of 1024 KiB" || by[1].windows == "1 of 1024 KiB"));
+      // More are of no use. A second is wanted where the gap between two is more than a 32nd of the
+      // time that one takes, 26 us here: 200 us are, 20 us are only on Soft-RoCE, where a bind has
+      // the send queue to itself and the announcement leaves after it.
+      const bool second = delay > 10us || chosen_profile().name == std::string_view("rxe");
+      if (product < kMebi) CHECK(by[1].windows == (second ? "2 of 1024 KiB" : "1 of 1024 KiB"));
     }
   }
   WARN(table);

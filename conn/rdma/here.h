@@ -1,0 +1,28 @@
+#pragma once
+// Which RDMA devices this machine has, by name and address, for sentences: from sysfs, so that
+// nothing is opened, and it works for who may not open a device.
+
+#include <string>
+#include <vector>
+
+#include "conn/resolver.h"
+
+namespace conn::rdma {
+
+struct DeviceHere {
+  std::string name;
+  bool active = false;                 ///< one of its ports is
+  std::vector<std::string> addresses;  ///< of its GIDs, those that this network namespace has
+};
+
+/// `present`: the addresses of this network namespace. `folder`: where the devices are.
+std::vector<DeviceHere> devices_here(const std::vector<SocketAddress>& present,
+                                     const std::string& folder = "/sys/class/infiniband");
+/// "here are rxe0 (10.0.0.1, fd77::1), rxe1 (no address, link down)"; "there is no RDMA device
+/// here".
+std::string devices_text(const std::vector<DeviceHere>& devices);
+/// devices_text() of this machine, as it was a second ago at most: failures come in crowds. Any
+/// thread.
+std::string devices_text();
+
+}  // namespace conn::rdma

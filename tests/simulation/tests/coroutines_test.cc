@@ -1,0 +1,128 @@
+// Coroutines where memory runs out: each allocation of a session fails once, in turn. That is an
+// error of that session, or an exception that leaves the loop; it leaves nothing behind, and the
+// next session works.
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "conn/rdma/memory.h"
+#include "conn/transports/transports.h"
+#include "tests/simulation/child.h"
+#include "tests/simulation/memory.h"
+#include "tests/simulation/world.h"
+#include "tests/support/catch.h"
+#include "tests/support/certificates.h"
+#include "tests/support/co_session.h"
+#include "tests/support/testing.h"
+
+using namespace simulation;
+
+namespace {
+
+struct Outcome {
+  std::uint64_t failed = 0;    // the Nth was reached
+  std::uint64_t survived = 0;  // and the session came to its end
+};
+
+class Trial {
+ public:
+  explicit Trial(std::string transport) : transport_(std::move(transport)) {
+    world_.add_device("sim0", "10.77.0.1", all_profiles().front());
+    for (const auto& each : registry_.types())
+      if (each->name().starts_with("tls"))
+        each->configure(testing::test_tls_options(each->name() == "tls+rdma" ? "localhost" : ""));
+  }
+
+  std::string run(std::uint64_t number, Outcome& outcome) {
+    loop_ = testing::make_loop();
+    if (!session(0)) return "no session to begin with: " + error_;
+    outcome.survived = session(number) ? 1 : 0;
+    outcome.failed = failed_ ? 1 : 0;
+    if (!ended_) return "a session never came to an end";
+    if (!session(0)) return "no session afterwards: " + error_;
+    const Nanoseconds end = world_.now() + 200s;
+    while (world_.now() < end) turn();
+    loop_.reset();
+    world_.advance(world_.now() + 1s);
+    for (const auto& [kind, count] : world_.objects())
+      if (count != 0) return fmt::format("left behind: {} {}", count, kind);
+    for (const std::string& each : world_.violations()) return each;
+    return conn::rdma::registered_bytes() != 0 ? "registered bytes are counted wrong" : "";
+  }
+
+ private:
+  conn::Endpoint fresh() {
+    std::string url = transport_ + "://";
+    if (transport_.ends_with("rdma"))
+      url += "10.77.0.1:0";
+    else if (transport_.ends_with("unix"))
+      url += fmt::format("{}/{}", folder_.path(), ++names_);
+    else
+      url += "127.0.0.1:0";
+    return conn::Endpoint::parse(url);
+  }
+
+  /// Whether all came back. Ends in any case.
+  bool session(std::uint64_t number) {
+    conn::co::Scope scope;
+    testing::CoSession session(registry_, *loop_, scope);
+    const conn::Endpoint at = fresh();
+    session.patience = 20s;
+    const Nanoseconds limit = world_.now() + 120s;
+    fail_allocation(Allocator::kNew, number);
+    try {
+      session.start(at);
+    } catch (const std::bad_alloc&) {
+    } catch (const conn::Error&) {
+    }
+    while (!scope.empty() && !session.finished && world_.now() < limit) turn();
+    failed_ = allocation_failed();
+    fail_allocation(Allocator::kNew, 0);
+    ended_ = world_.now() < limit;
+    error_ = session.error;
+    return session.finished;
+  }
+
+  // What a task throws comes out of the loop; it goes on.
+  void turn() {
+    try {
+      const ae::TimerId tick = loop_->add_time_event(1s, [] { return ae::kNoMore; });
+      (void)loop_->process_events(ae::kFullIteration);
+      loop_->remove_time_event(tick);
+    } catch (const std::bad_alloc&) {
+    }
+  }
+
+  std::string transport_;
+  World world_;
+  conn::Registry registry_ = conn::all_transports();
+  testing::TempFolder folder_;
+  int names_ = 0;
+  std::unique_ptr<ae::EventLoop> loop_;
+  std::string error_;
+  bool failed_ = false, ended_ = true;
+};
+
+}  // namespace
+
+TEST_CASE("torture: each allocation may fail where coroutines serve and ask",
+          "[simulation][torture][co]") {
+  const std::string transport = GENERATE("rdma", "tcp", "unix", "tls+rdma", "tls");
+  testing::test_identity();
+  std::uint64_t tried = 0, survived = 0;
+  for (std::uint64_t number = 1;; ++number) {
+    const ChildRun<Outcome> run = run_in_child<Outcome>(
+        [&](Outcome& outcome) { return Trial(transport).run(number, outcome); });
+    CAPTURE(transport, number, run.complaint);
+    REQUIRE(run.complaint.empty());
+    if (run.sums.failed == 0) break;
+    ++tried;
+    survived += run.sums.survived;
+  }
+  fmt::print("{}: {} allocations failed in turn, {} went unnoticed\n", transport, tried, survived);
+  CHECK(tried > 20);
+}
