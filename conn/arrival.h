@@ -27,14 +27,14 @@ class Arrival {
   Arrival(const Arrival&) = delete;
   Arrival& operator=(const Arrival&) = delete;
   virtual ~Arrival() = default;
-  virtual std::string peer() const = 0;
+  virtual std::string peer() const = 0;  ///< "10.0.0.1:40112", for people
   /// Tells the peer why, where the transport can; it is dropped next.
   virtual void refuse(std::string_view /*why*/) noexcept {}
 
   Quota::Place place;                ///< goes to the connection, with occupy()
   std::shared_ptr<const void> seat;  ///< of those that wait; goes with the arrival
 };
-using ArrivalPtr = std::unique_ptr<Arrival>;
+using ArrivalPtr = std::unique_ptr<Arrival>;  ///< owns one that is under way
 /// Runs on the gate's loop, where no handler of a program may run yet.
 using ArrivalHandler = std::function<void(ArrivalPtr)>;
 
@@ -66,7 +66,7 @@ class Receiver : public Listener {
   virtual std::shared_ptr<const Door> door() const { return nullptr; }
   std::vector<Endpoint> endpoints() const override { return {}; }
 };
-using ReceiverPtr = std::unique_ptr<Receiver>;
+using ReceiverPtr = std::unique_ptr<Receiver>;  ///< owns a receiver
 
 /// A listener that can go to another loop, with what waits in its backlog.
 class Gate : public Listener {
@@ -82,6 +82,6 @@ class Gate : public Listener {
   /// where that is not known, or it is on no device; -1 for several devices.
   virtual std::vector<int> near_processors() const { return {}; }
 };
-using GatePtr = std::unique_ptr<Gate>;
+using GatePtr = std::unique_ptr<Gate>;  ///< owns a gate
 
 }  // namespace conn

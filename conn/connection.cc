@@ -250,6 +250,23 @@ Connection::Alive Connection::dispatch_write() {
 
 bool Connection::has_write_handler() const noexcept { return static_cast<bool>(on_write_); }
 
+// --- facts ---------------------------------------------------------------------------------------
+
+std::string Connection::path() const {
+  const bool stood = state_ == State::kConnected || state_ == State::kClosed || died_;
+  return stood ? do_path() : std::string();
+}
+
+std::string Connection::do_path() const {
+  std::string line(type_.name());
+  const std::string here = local_address(), there = peer_address();
+  if (!here.empty()) line.append(" ").append(here);
+  // A Unix socket has one name, seen from either end.
+  if (there.empty() || there == here) return line;
+  if (!here.empty()) line += " >";
+  return line.append(" ").append(there);
+}
+
 // --- data ----------------------------------------------------------------------------------------
 
 ssize_t Connection::read(void* buffer, std::size_t size) {
@@ -257,7 +274,7 @@ ssize_t Connection::read(void* buffer, std::size_t size) {
   if (in_place_ != nullptr && in_place_->reading_ended()) [[unlikely]]
     return 0;
   const bool ahead = in_place_ != nullptr && in_place_->unread() != 0;
-  if (state_ != State::kConnected && !ahead) return refuse(ae::kReadable);
+  if (state_ != State::kConnected && !ahead && !keeps_unread_) return refuse(ae::kReadable);
   if (buffer == nullptr) {
     errno = EINVAL;
     return -1;
@@ -278,7 +295,7 @@ ssize_t Connection::readv(const iovec* vectors, int count) {
     for (int i = 0; i < count && in_place_ != nullptr && in_place_->unread() != 0; ++i)
       if (vectors[i].iov_len != 0)
         n += static_cast<ssize_t>(in_place_->read(vectors[i].iov_base, vectors[i].iov_len));
-  } else if (state_ != State::kConnected) {
+  } else if (state_ != State::kConnected && !keeps_unread_) {
     return refuse(ae::kReadable);
   } else {
     n = do_readv(vectors, count);
@@ -305,8 +322,14 @@ void Connection::finish_read(ssize_t n) noexcept {
   } else if (n == 0) {
     peer_gone();
   } else if (state_ == State::kError) {
+    keeps_unread_ = false;
     read_told_ = true;
   }
+}
+
+ssize_t Connection::no_more_unread() const noexcept {
+  errno = errno_of(failure_.code);
+  return -1;
 }
 
 void Connection::count_read(std::size_t size) noexcept {

@@ -36,9 +36,10 @@ class ConnectionType;
 class InPlace;
 struct LoopCounters;
 
+/// A byte stream to one peer.
 class Connection : public ae::Deferred {
  public:
-  using Handler = std::function<void(Connection&)>;
+  using Handler = std::function<void(Connection&)>;  ///< gets the connection it was set on
 
   // --- set-up ------------------------------------------------------------------------------------
   /// Starts an outgoing connection, trying every address `to` resolves to. `done` runs exactly
@@ -54,14 +55,15 @@ class Connection : public ae::Deferred {
 
   // --- data --------------------------------------------------------------------------------------
   /// As read(2): bytes; 0 at end of stream, after the last byte; -1 with errno, EAGAIN: nothing
-  /// now. size 0 returns 0 and tells nothing.
+  /// now. size 0 returns 0 and tells nothing. Where a write found that the connection has failed,
+  /// what the peer had sent before that still comes first, as far as the transport has it.
   ssize_t read(void* buffer, std::size_t size);
   /// As write(2): may be short, -1 with EAGAIN when nothing fits. What it took will be delivered in
   /// order, or the connection reports an error. The buffer is free again on return.
   ssize_t write(const void* buffer, std::size_t size);
   /// As readv(2) and writev(2), without their limits on count (IOV_MAX) and size.
   ssize_t readv(const iovec* vectors, int count);
-  ssize_t writev(const iovec* vectors, int count);
+  ssize_t writev(const iovec* vectors, int count);  ///< as readv(), of write()
   /// Hands what write() took to whatever carries it, as far as that takes it without waiting: the
   /// kernel, the RDMA device, through every layer. The loop does the same in each iteration, so
   /// this is for a host that will not be back there soon. What the peer has no room for yet stays
@@ -96,13 +98,15 @@ class Connection : public ae::Deferred {
   /// first throws std::bad_alloc where there is no memory to watch the connection with; none is set
   /// then.
   void set_read_handler(Handler handler);
+  /// As set_read_handler().
   void set_write_handler(Handler handler, Barrier barrier = Barrier::kNo);
   /// Runs once, from the loop, when it is known that the peer has closed (its shutdown() counts) or
   /// that a connection which stood has failed; nobody need read for that. What came before can
   /// still be read. Set later than that, it runs in the next iteration.
   void set_close_handler(Handler handler);
+  /// Whether one is set.
   bool has_read_handler() const noexcept { return static_cast<bool>(on_read_); }
-  bool has_write_handler() const noexcept;
+  bool has_write_handler() const noexcept;  ///< whether one is set
 
   /// Half-close: the peer gets everything written, then end of stream; reading goes on.
   /// 0, or -1 with errno (EOPNOTSUPP where Capabilities::half_close is false).
@@ -130,39 +134,47 @@ class Connection : public ae::Deferred {
   /// size, or -1 with errno. Once all was taken it is no failure if the time ends before the last
   /// of it could be handed on: the loop goes on with that.
   ssize_t sync_write(const void* buffer, std::size_t size, ae::Duration timeout);
-  /// Reads up to '\n', drops it and a '\r' before it, ends the text with NUL. Returns the length
-  /// without terminators; -1 with errno: EMSGSIZE when size-1 bytes hold no '\n', ECONNRESET when
-  /// the stream ended first.
+  /// Reads up to a newline, drops it and a carriage return before it, ends the text with NUL.
+  /// Returns the length without terminators; -1 with errno: EMSGSIZE when size-1 bytes hold no
+  /// newline, ECONNRESET when the stream ended first.
   ssize_t sync_readline(char* buffer, std::size_t size, ae::Duration timeout);
 
   // --- facts -------------------------------------------------------------------------------------
-  State state() const noexcept { return state_; }
+  State state() const noexcept { return state_; }  ///< how far it is
   /// The first failure, in words; empty if there is none.
   const std::string& last_error() const noexcept { return failure_.text; }
-  std::error_code error_code() const noexcept { return failure_.code; }
-  const ConnectionType& type() const noexcept { return type_; }
+  std::error_code error_code() const noexcept { return failure_.code; }  ///< that of last_error()
+  /// For how long the peer that refused it asked to be left in peace; 0 if it did not.
+  std::chrono::milliseconds retry_after() const noexcept { return failure_.retry_after; }
+  const ConnectionType& type() const noexcept { return type_; }  ///< the transport
   /// Null after the loop was destroyed under the connection, and between leave() and join().
   ae::EventLoop* loop() const noexcept { return loop_; }
   /// A descriptor that belongs to this connection alone, or -1 (rdma: descriptors are the loop's).
   virtual int fd() const noexcept { return -1; }
   virtual std::string local_address() const = 0;  ///< "10.0.0.1:6379"; a path; "" if unknown
-  virtual std::string peer_address() const = 0;
+  virtual std::string peer_address() const = 0;   ///< as local_address()
   /// The same in two parts.
   Address local_host_port() const { return split_address(local_address()); }
+  /// The same of the peer.
   Address peer_host_port() const { return split_address(peer_address()); }
   /// Whether the peer is on this host; no value if it cannot be known.
   virtual std::optional<bool> is_local() const = 0;
+  /// What carries the bytes, in one line for people: "tcp 10.0.0.2:50400 > 10.0.0.1:6379", this
+  /// side first; docs/paths.md has what each transport says. "" before the connection has stood;
+  /// after its end what is still known.
+  std::string path() const;
   /// Details of the transport for people (CLIENT INFO, logs): window sizes, queue use, device.
   virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
   virtual std::string peer_certificate() const { return {}; }  ///< PEM; "" where there is none
+  /// Option peer-user; "" where there is none.
   virtual std::string peer_user() const { return {}; }
-  std::uint64_t id() const noexcept { return id_; }  ///< unique in the process
-  std::uint64_t bytes_read() const noexcept { return bytes_read_; }
-  std::uint64_t bytes_written() const noexcept { return bytes_written_; }
+  std::uint64_t id() const noexcept { return id_; }                  ///< unique in the process
+  std::uint64_t bytes_read() const noexcept { return bytes_read_; }  ///< since it began
+  std::uint64_t bytes_written() const noexcept { return bytes_written_; }  ///< since it began
 
   /// One pointer for the host program; the library does not touch it.
   void* private_data() const noexcept { return private_data_; }
-  void set_private_data(void* data) noexcept { private_data_ = data; }
+  void set_private_data(void* data) noexcept { private_data_ = data; }  ///< see private_data()
 
   /// Moves an idle or connected connection to another loop (handlers come along). Call it on the
   /// old loop's thread; from then on the connection belongs to the new loop's: hand it over with a
@@ -177,7 +189,7 @@ class Connection : public ae::Deferred {
   /// end: nobody delivers what the transport still holds. join() returns false with errno ENOMEM
   /// where there is no memory to watch the connection with: it has failed then.
   bool leave();
-  bool join(ae::EventLoop& loop);
+  bool join(ae::EventLoop& loop);  ///< see leave()
 
   ~Connection() override;
 
@@ -216,6 +228,8 @@ class Connection : public ae::Deferred {
   virtual ssize_t do_send(const Outgoing& bytes);
   /// A handler was set or removed (in on_read_, on_write_, barrier_, close_wanted()).
   virtual void handlers_changed() = 0;
+  /// As path(), of a connection that stands or stood. The default: the type and both addresses.
+  virtual std::string do_path() const;
   virtual int do_shutdown() = 0;
   /// As shutdown_both(), where the base has dropped what it had read ahead. The default: the base
   /// refuses reads after do_shutdown().
@@ -258,7 +272,14 @@ class Connection : public ae::Deferred {
     return below.do_flush(until);
   }
   static const Failure& why_ended(const Connection& below) noexcept { return below.why_ended(); }
+  static std::string path(const Connection& below) { return below.do_path(); }
   static void expect_no_more(Connection& below) noexcept { below.do_expect_no_more(); }
+  static bool peeks_in_place(const Connection& below) noexcept { return below.peeks_in_place(); }
+  static bool reserves_in_place(const Connection& below) noexcept {
+    return below.reserves_in_place();
+  }
+  static ae::Duration linger(const Connection& below) noexcept { return below.linger(); }
+  static ae::Duration end_linger(const Connection& below) noexcept { return below.end_linger(); }
   /// The oldest `count` of what do_send() took are not needed any more, from anywhere; also after
   /// do_close(). The base releases them from the loop, and the others when the connection is
   /// destroyed or abandoned, when nothing of the transport's can read them.
@@ -286,6 +307,11 @@ class Connection : public ae::Deferred {
   /// The only way states change; the first failure stays.
   void move_to(State next);
   void fail(Failure failure);
+  /// After fail(), of a connection that stood: what had arrived is still there, and do_read() is
+  /// asked for it until it returns no more, by no_more_unread().
+  void keep_unread() noexcept { keeps_unread_ = died_; }
+  ssize_t no_more_unread() const noexcept;  ///< -1 with the failure's errno
+  static bool keeps_unread(const Connection& below) noexcept { return below.keeps_unread_; }
   /// Of the listener that accepted it; free again with the connection's end.
   void occupy(Quota::Place place) noexcept { place_ = std::move(place); }
   /// Frees the connection once no handler is on the stack. The last thing do_close() leads to.
@@ -367,6 +393,7 @@ class Connection : public ae::Deferred {
   bool peer_gone_ = false;       // its end of stream is known, and may still be unread
   bool read_told_ = false;       // a read() (or write()) has returned the failure
   bool write_told_ = false;
+  bool keeps_unread_ = false;  // it failed, and do_read() still has what came before
   Failure failure_;
   std::uint64_t id_;
   std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
@@ -380,8 +407,10 @@ class Connection : public ae::Deferred {
 
 /// Owns a connection: dropping it closes it.
 struct ConnectionCloser {
+  /// Closes it.
   void operator()(Connection* connection) const noexcept { connection->close(); }
 };
+/// Owns a connection: dropping it closes it.
 using ConnectionPtr = std::unique_ptr<Connection, ConnectionCloser>;
 
 }  // namespace conn

@@ -35,7 +35,7 @@ View Connection::peek(std::size_t together) {
     return {};
   }
   if (in_place_ == nullptr || in_place_->unread() == 0) {
-    if (state_ != State::kConnected) {
+    if (state_ != State::kConnected && !keeps_unread_) {
       if (refuse(ae::kReadable) == 0) errno = 0;
       return {};
     }

@@ -33,6 +33,12 @@ std::unique_ptr<Memory> ConnectionType::register_memory(ae::EventLoop&,
   return std::make_unique<Memory>(bytes);
 }
 
+std::vector<Capacity> ConnectionType::capacity(const Endpoint& endpoint,
+                                               std::uint64_t connections) const {
+  check(endpoint);
+  return {descriptor_capacity(connections, capabilities().descriptor ? 1 : 0)};
+}
+
 LoopCounters& ConnectionType::counters(ae::EventLoop& loop) const {
   return ConnectionSet::of(loop).counters(*this);
 }

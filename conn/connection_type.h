@@ -12,9 +12,12 @@
 #include <vector>
 
 #include "conn/arrival.h"
+#include "conn/capacity.h"
 #include "conn/connection.h"
 #include "conn/endpoint.h"
+#include "conn/fallback.h"
 #include "conn/listener.h"
+#include "conn/option_table.h"
 
 namespace conn {
 
@@ -32,15 +35,21 @@ struct Capabilities {
 
 /// What the base counts for each type on each loop.
 struct LoopCounters {
-  std::uint64_t accepted = 0, connected = 0, failed = 0, closed = 0;
-  std::uint64_t open = 0;  ///< connections that exist now, lingering ones included
-  std::uint64_t bytes_read = 0, bytes_written = 0;
+  std::uint64_t accepted = 0;       ///< handed to an accept handler
+  std::uint64_t connected = 0;      ///< by connect()
+  std::uint64_t failed = 0;         ///< ended by an error
+  std::uint64_t closed = 0;         ///< ended without one
+  std::uint64_t open = 0;           ///< connections that exist now, lingering ones included
+  std::uint64_t bytes_read = 0;     ///< by programs
+  std::uint64_t bytes_written = 0;  ///< by programs
   std::uint64_t short_writes = 0;   ///< took less than they were given, or nothing (EAGAIN)
   std::uint64_t accept_errors = 0;  ///< arrivals lost, or put off because descriptors ran out
   std::uint64_t refused = 0;        ///< arrivals beyond max-connections
+  std::uint64_t fallbacks = 0;      ///< of a list of schemes: not the first was taken
+  FallbackCounts not_taken{};       ///< and why, for each that was not
 };
 
-using Statistics = std::vector<std::pair<std::string, std::uint64_t>>;
+using Statistics = std::vector<std::pair<std::string, std::uint64_t>>;  ///< counters by name
 
 /// Configure it before it is used; from then on it is constant, so several loops (each on its own
 /// thread) may share one. It must outlive its connections and listeners.
@@ -51,12 +60,14 @@ class ConnectionType {
   ConnectionType& operator=(const ConnectionType&) = delete;
   virtual ~ConnectionType() = default;
 
-  virtual std::string_view name() const noexcept = 0;  ///< the URL scheme: "tcp"
-  virtual Capabilities capabilities() const noexcept = 0;
+  virtual std::string_view name() const noexcept = 0;      ///< the URL scheme: "tcp"
+  virtual Capabilities capabilities() const noexcept = 0;  ///< what it can and cannot do
 
   /// Defaults for every endpoint of this type. Throws Error for an unknown key or a bad value and
   /// then changes nothing. May be called again (reconfigure): new connections take the new values.
   virtual void configure(const Options& options) = 0;
+  /// Which options configure() and URLs may have; null where a transport keeps no table of them.
+  virtual const OptionTable* option_table() const noexcept { return nullptr; }
   /// Throws Error, as configure() and listen() would, if `endpoint` is not fit for this type.
   virtual void check(const Endpoint& endpoint) const = 0;
 
@@ -100,6 +111,7 @@ class ConnectionType {
   /// default throws Error: the transport serves one loop.
   [[nodiscard]] virtual GatePtr open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
                                           ArrivalHandler arrived) const;
+  /// As adopt_listener(), see open_gate().
   [[nodiscard]] virtual GatePtr adopt_gate(ae::EventLoop& loop, int fd, ArrivalHandler arrived,
                                            const Options& options = {}) const;
   /// The other end, for the gate's arrivals: with the same endpoint, or with its options alone
@@ -107,15 +119,21 @@ class ConnectionType {
   [[nodiscard]] virtual ReceiverPtr open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
                                                   AcceptHandler accepted) const;
 
-  // Redis's pending-data calls, for a host that drives them itself. On our own loop they are
-  // sources and run without being called.
+  /// As Redis's call: whether there is work that no descriptor announces. For a host that drives it
+  /// itself; on our own loop that is a source, and runs without being called.
   virtual bool has_pending_data(ae::EventLoop&) const { return false; }
+  /// Does it; returns how much there was.
   virtual std::size_t process_pending_data(ae::EventLoop&) const { return 0; }
   /// Frees what the type keeps for `loop` beyond connections and listeners (caches, shared queues).
   /// The loop's end does the same.
   virtual void cleanup(ae::EventLoop&) const {}
 
-  LoopCounters& counters(ae::EventLoop& loop) const;
+  /// Which limits there are, and how many connections of `endpoint`'s options each leaves room for;
+  /// the default: descriptors, where a connection has one. Looks at the process, the machine and,
+  /// where an address says which it is, the device. Throws Error as check().
+  virtual std::vector<Capacity> capacity(const Endpoint& endpoint, std::uint64_t connections) const;
+
+  LoopCounters& counters(ae::EventLoop& loop) const;  ///< the base's own, of this type on `loop`
   /// Counters by name, the base's first; INFO prints them.
   virtual Statistics statistics(ae::EventLoop& loop) const;
 };

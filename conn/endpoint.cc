@@ -15,6 +15,10 @@ bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
 bool carries_path(std::string_view scheme) noexcept { return scheme.ends_with("unix"); }
 
+bool is_secure(std::string_view scheme) noexcept {
+  return scheme == "tls" || scheme.starts_with("tls+");
+}
+
 /// Parses one URL; every complaint names it.
 class Parser {
  public:
@@ -55,7 +59,7 @@ class Parser {
     const std::string_view name = url_.substr(0, colon);
     const bool fits =
         !name.empty() && is_letter(name[0]) && std::all_of(name.begin(), name.end(), [](char c) {
-          return is_letter(c) || is_digit(c) || c == '+' || c == '-' || c == '.';
+          return is_letter(c) || is_digit(c) || c == '+' || c == '-' || c == '.' || c == '|';
         });
     if (colon == std::string_view::npos || !fits) {
       fail("not a URL; write the transport first, as in tcp://127.0.0.1:6379 or unix:///run/kv");
@@ -64,6 +68,33 @@ class Parser {
       endpoint_.scheme += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     }
     rest_.remove_prefix(colon + 1);
+    if (endpoint_.is_list()) list();
+  }
+
+  /// Several schemes for one place: they share what follows, and none is less safe than one that
+  /// was preferred to it.
+  void list() const {
+    const std::vector<std::string> names = endpoint_.schemes();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (names[i].empty() || !is_letter(names[i][0])) {
+        fail("a scheme is missing beside '|'; write rdma|tcp://127.0.0.1:6379");
+      }
+      for (std::size_t before = 0; before < i; ++before) {
+        if (names[i] == names[before]) fail(names[i] + " stands twice in the list of schemes");
+        if (is_secure(names[before]) && !is_secure(names[i])) {
+          fail("who asks for " + names[before] + " does not get " + names[i] +
+               ", which anyone can read; write " + names[before] + "|" + secured(names[i]));
+        }
+      }
+      if (carries_path(names[i]) != carries_path(names[0])) {
+        fail(names[0] + " and " + names[i] +
+             " cannot share a URL: one leads to a path, the other to a host and a port");
+      }
+    }
+  }
+
+  static std::string secured(const std::string& scheme) {
+    return scheme == "tcp" ? "tls" : "tls+" + scheme;
   }
 
   void options() {
@@ -179,6 +210,16 @@ class Parser {
 }  // namespace
 
 Endpoint Endpoint::parse(std::string_view url) { return Parser(url).parse(); }
+
+std::vector<std::string> Endpoint::schemes() const {
+  std::vector<std::string> names;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = scheme.find('|', begin);
+    names.push_back(scheme.substr(begin, end - begin));
+    if (end == std::string::npos) return names;
+    begin = end + 1;
+  }
+}
 
 std::string Endpoint::to_string() const {
   std::string out = scheme;

@@ -1,6 +1,7 @@
 #pragma once
 // Where to listen or connect, as a URL: tcp://127.0.0.1:6379, tcp://*,-[::]:6379, unix:///run/kv,
-// rdma://10.0.0.1:6379?window=256k. Changing the scheme changes the transport.
+// rdma://10.0.0.1:6379?window=256k. Changing the scheme changes the transport. Several schemes, the
+// preferred one first, are one place that can be reached in several ways: rdma|tcp://10.0.0.1:6379.
 
 #include <cstdint>
 #include <string>
@@ -11,22 +12,28 @@
 
 namespace conn {
 
+/// A URL in its parts.
 struct Endpoint {
+  /// Where it leads, before the port.
   struct Host {
     std::string name;       ///< name or address, IPv6 without brackets; "*" any IPv4, "::" any IPv6
     bool optional = false;  ///< "-" before it: listening goes on without it (Redis's bind rule)
   };
 
-  std::string scheme;       ///< name of the ConnectionType, lower case
+  std::string scheme;       ///< name of the ConnectionType, lower case; a list as it was written
   std::vector<Host> hosts;  ///< several bind addresses, separated by ','; empty for a path
   std::uint16_t port = 0;   ///< 0 asks the listener for a free port
   std::string path;         ///< Unix socket; set for schemes that end in "unix"
-  Options options;
-  bool no_port = false;  ///< the URL named none; transports that need one refuse it in check()
+  Options options;          ///< after the '?'
+  bool no_port = false;     ///< the URL named none; transports that need one refuse it in check()
 
   /// Throws Error with a sentence that names the URL and what is wrong.
   static Endpoint parse(std::string_view url);
-  std::string to_string() const;
+  std::string to_string() const;  ///< as it would be parsed
+  /// Whether the scheme has several.
+  bool is_list() const noexcept { return scheme.find('|') != std::string::npos; }
+  /// The names in the list; the scheme alone where it is none.
+  std::vector<std::string> schemes() const;
 };
 
 /// "127.0.0.1:80", "[::1]:80".

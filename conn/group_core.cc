@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "conn/error.h"
+#include "conn/patience.h"
 
 namespace conn {
 namespace {
@@ -148,7 +149,7 @@ Quota::Place GroupCore::take_place() {
 
 void GroupCore::refuse(GroupPart& at, ArrivalPtr arrival) {
   const Failure why = Quota(most_).refusal(arrival->peer());
-  arrival->refuse("max-connections reached");
+  arrival->refuse(ask_for_patience("max-connections reached", kPatienceWhenFull));
   arrival.reset();
   if (at.gate) ++at.gate->type().counters(*at.loop).refused;
   if (!at.receiver) return;

@@ -62,7 +62,8 @@ bool InPlace::make_room(std::size_t together) noexcept {
 View InPlace::peek(std::size_t together) {
   View view;
   const auto ended = [this] {
-    return connection_->state_ != State::kConnected && connection_->state_ != State::kNone;
+    return connection_->state_ != State::kConnected && connection_->state_ != State::kNone &&
+           !connection_->keeps_unread_;
   };
   view.last = ended();
   if (unread() < together && !view.last) {
@@ -90,7 +91,7 @@ View InPlace::peek(std::size_t together) {
       if (n == 0) connection_->peer_gone();
       if (err == EINTR) continue;
       if (unread() == 0) {
-        if (err != 0 && connection_->state_ == State::kError) connection_->read_told_ = true;
+        if (err != 0) connection_->finish_read(-1);
         drop_unread();
         settle();
         errno = err;

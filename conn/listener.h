@@ -9,6 +9,7 @@
 #include "conn/connection.h"
 #include "conn/endpoint.h"
 #include "conn/error.h"
+#include "conn/fallback.h"
 
 namespace conn {
 
@@ -17,6 +18,7 @@ using AcceptHandler = std::function<void(ConnectionPtr)>;
 /// Is told of an arrival that did not become a connection, in a sentence that names the peer.
 using RefusedHandler = std::function<void(const Failure&)>;
 
+/// Something that accepts, of whatever transport.
 class Listener {
  public:
   Listener() = default;
@@ -26,17 +28,20 @@ class Listener {
   /// own accept handler.
   virtual ~Listener() = default;
 
-  virtual const ConnectionType& type() const noexcept = 0;
+  virtual const ConnectionType& type() const noexcept = 0;  ///< the transport
   /// What it really listens on, one for each address, with the port the kernel chose for port 0.
   virtual std::vector<Endpoint> endpoints() const = 0;
   /// Leaves arrivals in the backlog until resume(). Both may be repeated.
   virtual void pause() = 0;
-  virtual void resume() = 0;
+  virtual void resume() = 0;  ///< ends pause()
   /// Tells of each arrival beyond max-connections, and of each handshake that failed where there is
   /// one (tls). Null removes. The handler may do what an accept handler may.
   virtual void on_refused(const RefusedHandler&) {}
+  /// Of a list of schemes: those that could not be had when listening began, each with why. A
+  /// program says so, once. Empty for a single scheme.
+  virtual std::vector<NotTaken> not_served() const { return {}; }
 };
 
-using ListenerPtr = std::unique_ptr<Listener>;
+using ListenerPtr = std::unique_ptr<Listener>;  ///< dropping it ends listening
 
 }  // namespace conn

@@ -3,35 +3,72 @@
 #include <utility>
 
 #include "conn/error.h"
+#include "conn/fallback_type.h"
 #include "conn/group_core.h"
 
 namespace conn {
 namespace {
 
-ListenerGroupPtr make_group(const ConnectionType& type, ae::Loops& loops, const Endpoint& endpoint,
-                            const MakeAcceptHandler& make, Spread spread,
-                            const GroupCore::OpenGate& open_gate) {
-  const auto core = std::make_shared<GroupCore>(type, loops, std::move(spread));
-  auto group = std::make_unique<ListenerGroup>(core);  // closes it, whatever happens
-  core->open(endpoint, make, open_gate);
-  return group;
+/// Closed again, whatever happens.
+std::shared_ptr<GroupCore> make_core(const ConnectionType& type, ae::Loops& loops,
+                                     const Endpoint& endpoint, const MakeAcceptHandler& make,
+                                     const Spread& spread, const GroupCore::OpenGate& open_gate) {
+  auto core = std::make_shared<GroupCore>(type, loops, spread);
+  try {
+    core->open(endpoint, make, open_gate);
+  } catch (...) {
+    core->close();
+    throw;
+  }
+  return core;
 }
 
 }  // namespace
 
-ListenerGroup::ListenerGroup(std::shared_ptr<GroupCore> core) : core_(std::move(core)) {}
-ListenerGroup::~ListenerGroup() { core_->close(); }
+ListenerGroup::ListenerGroup(std::shared_ptr<GroupCore> core)
+    : type_(core->type()), cores_{std::move(core)} {}
+ListenerGroup::ListenerGroup(const ConnectionType& type,
+                             std::vector<std::shared_ptr<GroupCore>> cores,
+                             std::vector<NotTaken> not_served)
+    : type_(type), cores_(std::move(cores)), not_served_(std::move(not_served)) {}
+ListenerGroup::~ListenerGroup() {
+  for (const auto& core : cores_) core->close();
+}
 
-const ConnectionType& ListenerGroup::type() const noexcept { return core_->type(); }
-std::vector<Endpoint> ListenerGroup::endpoints() const { return core_->endpoints(); }
-void ListenerGroup::pause() { core_->set_paused(true); }
-void ListenerGroup::resume() { core_->set_paused(false); }
-void ListenerGroup::on_refused(const RefusedHandler& handler) { core_->on_refused(handler); }
-std::vector<ListenerGroup::Share> ListenerGroup::shares() const { return core_->shares(); }
+const ConnectionType& ListenerGroup::type() const noexcept { return type_; }
+std::vector<Endpoint> ListenerGroup::endpoints() const {
+  std::vector<Endpoint> all;
+  for (const auto& core : cores_) {
+    for (Endpoint& endpoint : core->endpoints()) all.push_back(std::move(endpoint));
+  }
+  return all;
+}
+void ListenerGroup::pause() {
+  for (const auto& core : cores_) core->set_paused(true);
+}
+void ListenerGroup::resume() {
+  for (const auto& core : cores_) core->set_paused(false);
+}
+void ListenerGroup::on_refused(const RefusedHandler& handler) {
+  for (const auto& core : cores_) core->on_refused(handler);
+}
+std::vector<ListenerGroup::Share> ListenerGroup::shares() const {
+  std::vector<Share> all = cores_.front()->shares();
+  for (std::size_t i = 1; i < cores_.size(); ++i) {
+    const std::vector<Share> more = cores_[i]->shares();
+    for (std::size_t loop = 0; loop < all.size(); ++loop) {
+      all[loop].open += more[loop].open;
+      all[loop].assigned += more[loop].assigned;
+    }
+  }
+  return all;
+}
 
-ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops, const Endpoint& endpoint,
-                        const MakeAcceptHandler& make, Spread spread) {
-  const ConnectionType& type = registry.require(endpoint.scheme);
+namespace {
+
+std::shared_ptr<GroupCore> open_core(const ConnectionType& type, ae::Loops& loops,
+                                     const Endpoint& endpoint, const MakeAcceptHandler& make,
+                                     const Spread& spread) {
   type.check(endpoint);
   const bool by_kernel = spread.how() == Spread::By::kKernel;
   if (by_kernel && !type.capabilities().reuseport)
@@ -40,14 +77,74 @@ ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops, const Endpoi
   Endpoint at = endpoint;
   if (by_kernel) at.options.set("reuseport", "yes");
   std::uint16_t port = at.port;  // the first loop's, for the others
-  return make_group(type, loops, at, make, std::move(spread),
-                    [&](const GroupPart& part, ArrivalHandler arrived) {
-                      Endpoint here = at;
-                      here.port = part.index == 0 ? at.port : port;
-                      GatePtr gate = type.open_gate(*part.loop, here, std::move(arrived));
-                      if (part.index == 0) port = gate->endpoints().front().port;
-                      return gate;
-                    });
+  return make_core(type, loops, at, make, spread,
+                   [&](const GroupPart& part, ArrivalHandler arrived) {
+                     Endpoint here = at;
+                     here.port = part.index == 0 ? at.port : port;
+                     GatePtr gate = type.open_gate(*part.loop, here, std::move(arrived));
+                     if (part.index == 0) port = gate->endpoints().front().port;
+                     return gate;
+                   });
+}
+
+/// The handler of each loop, made once for several cores; it goes with the last of them, on its
+/// thread.
+class SharedHandlers {
+ public:
+  SharedHandlers(ae::Loops& loops, const MakeAcceptHandler& make)
+      : loops_(loops), make_(make), made_(loops.size()) {}
+  ~SharedHandlers() {
+    loops_.on_each([this](ae::EventLoop&, std::size_t index) { made_[index].reset(); });
+  }
+  SharedHandlers(const SharedHandlers&) = delete;
+  SharedHandlers& operator=(const SharedHandlers&) = delete;
+  AcceptHandler operator()(ae::EventLoop& loop, std::size_t index) {
+    if (!made_[index]) made_[index] = std::make_shared<const AcceptHandler>(make_(loop, index));
+    return [handler = made_[index]](ConnectionPtr arrival) { (*handler)(std::move(arrival)); };
+  }
+
+ private:
+  ae::Loops& loops_;
+  const MakeAcceptHandler& make_;
+  std::vector<std::shared_ptr<const AcceptHandler>> made_;
+};
+
+struct Cores {
+  std::vector<std::shared_ptr<GroupCore>> open;
+  ~Cores() {
+    for (const auto& core : open) core->close();
+  }
+};
+
+ListenerGroupPtr listen_on_list(const FallbackType& list, ae::Loops& loops,
+                                const Endpoint& endpoint, const MakeAcceptHandler& make,
+                                const Spread& spread) {
+  list.check(endpoint);
+  SharedHandlers handlers(loops, make);
+  Cores cores;
+  std::vector<NotTaken> missing = list.listen_on_each(
+      endpoint,
+      [&](const Way& way, const Endpoint& at) {
+        cores.open.push_back(open_core(
+            *way.type, loops, at,
+            [&](ae::EventLoop& loop, std::size_t index) { return handlers(loop, index); }, spread));
+        return cores.open.back()->endpoints().front().port;
+      },
+      [&] {
+        for (const auto& core : cores.open) core->close();
+        cores.open.clear();
+      });
+  return std::make_unique<ListenerGroup>(list, std::exchange(cores.open, {}), std::move(missing));
+}
+
+}  // namespace
+
+ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops, const Endpoint& endpoint,
+                        const MakeAcceptHandler& make, Spread spread) {
+  const ConnectionType& type = registry.require(endpoint.scheme);
+  if (const auto* const list = dynamic_cast<const FallbackType*>(&type))
+    return listen_on_list(*list, loops, endpoint, make, spread);
+  return std::make_unique<ListenerGroup>(open_core(type, loops, endpoint, make, spread));
 }
 
 ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops, std::string_view url,
@@ -64,10 +161,10 @@ ListenerGroupPtr adopt_listener(const ConnectionType& type, ae::Loops& loops, in
   Endpoint endpoint;
   endpoint.scheme = type.name();
   endpoint.options = options;
-  return make_group(type, loops, endpoint, make, std::move(spread),
-                    [&](const GroupPart& part, ArrivalHandler arrived) {
-                      return type.adopt_gate(*part.loop, fd, std::move(arrived), options);
-                    });
+  return std::make_unique<ListenerGroup>(make_core(
+      type, loops, endpoint, make, spread, [&](const GroupPart& part, ArrivalHandler arrived) {
+        return type.adopt_gate(*part.loop, fd, std::move(arrived), options);
+      }));
 }
 
 std::vector<Statistics> statistics(const ConnectionType& type, ae::Loops& loops) {

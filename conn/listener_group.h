@@ -31,31 +31,37 @@ class GroupCore;
 /// A Listener of several loops. All members: any thread, as long as the loops' owner lives.
 class ListenerGroup final : public Listener {
  public:
-  explicit ListenerGroup(std::shared_ptr<GroupCore> core);
+  explicit ListenerGroup(std::shared_ptr<GroupCore> core);  ///< For listen().
+  /// Of a list of schemes: one core for each that can be had.
+  ListenerGroup(const ConnectionType& type, std::vector<std::shared_ptr<GroupCore>> cores,
+                std::vector<NotTaken> not_served);
   /// Afterwards no accept handler runs any more, and the handlers are destroyed. On the thread of
   /// one of the loops that is so for this loop; for the others soon.
   ~ListenerGroup() override;
 
-  const ConnectionType& type() const noexcept override;
+  const ConnectionType& type() const noexcept override;  ///< the transport
   std::vector<Endpoint> endpoints() const override;
   /// At once on the calling loop, on each other in its next iteration.
   void pause() override;
-  void resume() override;
+  void resume() override;  ///< as pause()
   /// Each loop has a copy, which runs on its thread; of max-connections the loop that listens
   /// tells.
   void on_refused(const RefusedHandler& handler) override;
+  std::vector<NotTaken> not_served() const override { return not_served_; }
 
   /// How connections are spread: those of this listener, by loop.
   struct Share {
     std::uint64_t open = 0;      ///< given to the loop and not yet ended
     std::uint64_t assigned = 0;  ///< ever given to it
   };
-  std::vector<Share> shares() const;
+  std::vector<Share> shares() const;  ///< one for each loop
 
  private:
-  const std::shared_ptr<GroupCore> core_;
+  const ConnectionType& type_;
+  const std::vector<std::shared_ptr<GroupCore>> cores_;
+  const std::vector<NotTaken> not_served_;
 };
-using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;
+using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;  ///< dropping it ends listening
 
 /// Returns when all loops are ready. Throws Error as Registry::listen() would, and what `make`
 /// threw; nothing listens then. `registry`, and its types, have to outlive the connections. Not on
@@ -63,6 +69,7 @@ using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;
 [[nodiscard]] ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
                                       std::string_view url, const MakeAcceptHandler& make,
                                       Spread spread = Spread::fewest());
+/// The same, of a URL that is parsed already.
 [[nodiscard]] ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
                                       const Endpoint& endpoint, const MakeAcceptHandler& make,
                                       Spread spread = Spread::fewest());

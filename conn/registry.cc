@@ -1,8 +1,25 @@
 #include "conn/registry.h"
 
+#include <mutex>
+
 #include "conn/error.h"
+#include "conn/fallback_type.h"
 
 namespace conn {
+
+/// The types of lists, whose address stays where the registry moves.
+struct Registry::Lists {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<FallbackType>> types;  // mutex
+  FallbackHandler told;
+};
+
+Registry::Registry() : lists_(std::make_unique<Lists>()) {}
+Registry::Registry(Registry&&) noexcept = default;
+Registry& Registry::operator=(Registry&&) noexcept = default;
+Registry::~Registry() = default;
+
+void Registry::on_fallback(FallbackHandler handler) { lists_->told = std::move(handler); }
 
 ConnectionType& Registry::add(std::unique_ptr<ConnectionType> type) {
   if (find(type->name()) != nullptr) {
@@ -18,17 +35,63 @@ void Registry::add_unavailable(std::string name, std::string reason) {
   if (find(name) == nullptr) unavailable_.emplace_back(std::move(name), std::move(reason));
 }
 
-ConnectionType* Registry::find(std::string_view name) const noexcept {
+ConnectionType* Registry::find(std::string_view name) const {
   for (const auto& type : types_) {
     if (type->name() == name) return type.get();
+  }
+  return name.find('|') == std::string_view::npos ? nullptr : find_list(name);
+}
+
+const std::string* Registry::why_unavailable(std::string_view name) const noexcept {
+  for (const auto& [unavailable, reason] : unavailable_) {
+    if (unavailable == name) return &reason;
   }
   return nullptr;
 }
 
+/// Null also where one of them is not known at all.
+ConnectionType* Registry::find_list(std::string_view name) const {
+  const std::lock_guard lock(lists_->mutex);
+  for (const auto& type : lists_->types) {
+    if (type->name() == name) return type.get();
+  }
+  Endpoint list;
+  list.scheme = name;
+  std::vector<Way> ways;
+  bool any = false;
+  for (const std::string& scheme : list.schemes()) {
+    Way way;
+    way.scheme = scheme;
+    way.type = find(scheme);
+    any = any || way.type != nullptr;
+    if (way.type == nullptr) {
+      const std::string* const reason = why_unavailable(scheme);
+      if (reason == nullptr) return nullptr;
+      way.unavailable = scheme + " is not available: " + *reason;
+    }
+    ways.push_back(std::move(way));
+  }
+  if (!any) return nullptr;
+  lists_->types.push_back(
+      std::make_unique<FallbackType>(std::string(name), std::move(ways), lists_->told));
+  return lists_->types.back().get();
+}
+
 ConnectionType& Registry::require(std::string_view name) const {
   if (ConnectionType* type = find(name)) return *type;
-  for (const auto& [unavailable, reason] : unavailable_) {
-    if (unavailable == name) throw Error(std::string(name).append(" is not available: ") + reason);
+  if (const std::string* const reason = why_unavailable(name))
+    throw Error(std::string(name).append(" is not available: ") + *reason);
+  if (name.find('|') != std::string_view::npos) {
+    Endpoint list;
+    list.scheme = name;
+    std::string all;
+    for (const std::string& scheme : list.schemes()) {
+      const std::string* const reason = why_unavailable(scheme);
+      if (reason == nullptr) (void)require(scheme);  // throws, for the one that nobody knows
+      all.append(all.empty() ? "" : "; ").append(scheme);
+      if (reason != nullptr) all.append(" is not available: ").append(*reason);
+    }
+    throw Error(all);
   }
   std::string known;
   for (const auto& type : types_) {

@@ -5,6 +5,7 @@
 #include "conn/error.h"
 #include "tests/support/catch.h"
 
+using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
 using conn::Endpoint;
 using testing::Contains;
@@ -43,6 +44,37 @@ TEST_CASE("endpoint: a unix scheme carries a path", "[conn][endpoint]") {
   REQUIRE(layered.path == "/a b,c:1");
   REQUIRE(layered.hosts.empty());
   REQUIRE(layered.options.text("mode", "") == "770");
+}
+
+TEST_CASE("endpoint: several schemes may share a place", "[conn][endpoint]") {
+  const Endpoint endpoint = Endpoint::parse("RDMA|tcp://10.0.0.1:6379?window=64k");
+  REQUIRE(endpoint.is_list());
+  REQUIRE(endpoint.schemes() == std::vector<std::string>{"rdma", "tcp"});
+  REQUIRE(endpoint.to_string() == "rdma|tcp://10.0.0.1:6379?window=64k");
+  REQUIRE(endpoint.port == 6379);
+  REQUIRE_FALSE(Endpoint::parse("rdma://10.0.0.1:6379").is_list());
+  REQUIRE(Endpoint::parse("rdma://h:1").schemes() == std::vector<std::string>{"rdma"});
+  REQUIRE(Endpoint::parse("tls+rdma|tls://h:1").schemes().size() == 2);
+}
+
+TEST_CASE("endpoint: a list of schemes never leads to less security", "[conn][endpoint]") {
+  for (const char* url : {"tls+rdma|tcp://h:1", "tls|tcp://h:1", "rdma|tls|tcp://h:1",
+                          "tls+rdma|tls|rdma://h:1", "TLS|TCP://h:1"}) {
+    CAPTURE(url);
+    REQUIRE_THROWS_WITH(Endpoint::parse(url), StartsWith(url) && Contains("which anyone can read"));
+  }
+  REQUIRE_THROWS_WITH(Endpoint::parse("tls+rdma|tcp://h:1"), EndsWith("write tls+rdma|tls"));
+  REQUIRE_THROWS_WITH(Endpoint::parse("tls|rdma://h:1"), EndsWith("write tls|tls+rdma"));
+  REQUIRE_NOTHROW(Endpoint::parse("rdma|tls://h:1"));  // more is no harm
+}
+
+TEST_CASE("endpoint: a list of schemes that makes no sense is refused", "[conn][endpoint]") {
+  for (const char* url : {"rdma|://h:1", "|tcp://h:1", "rdma||tcp://h:1", "rdma|1tcp://h:1"}) {
+    CAPTURE(url);
+    REQUIRE_THROWS_AS(Endpoint::parse(url), conn::Error);
+  }
+  REQUIRE_THROWS_WITH(Endpoint::parse("tcp|tcp://h:1"), Contains("tcp stands twice"));
+  REQUIRE_THROWS_WITH(Endpoint::parse("tcp|unix:///x"), Contains("cannot share a URL"));
 }
 
 TEST_CASE("endpoint: a missing port is remembered as missing, unlike port 0", "[conn][endpoint]") {

@@ -254,7 +254,7 @@ TEST_CASE("listener group: max-connections is of the whole group", "[group][rdma
     CHECK_THAT(told.front(), testing::Contains("3 connections are open (max-connections)"));
     CHECK(server.accepted() == 3);
     std::uint64_t counted = 0;
-    for (const conn::Statistics& of_loop : conn::statistics(site.type, server.group))
+    for (const conn::Statistics& of_loop : conn::statistics(site.carrier, server.group))
       for (const auto& [name, value] : of_loop)
         if (name == "refused") counted += value;
     CHECK(counted == 1);

@@ -1,0 +1,80 @@
+#include "conn/dial_limit.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace conn {
+
+DialLimit& DialLimit::of_process() {
+  static DialLimit one(32);
+  return one;
+}
+
+DialLimit::PlacePtr DialLimit::enter(ae::EventLoop& loop, std::function<void()> granted) {
+  auto entry = std::make_shared<Entry>();
+  entry->poster = loop.poster();
+  auto place = std::make_unique<Place>(*this, entry);
+  const std::lock_guard lock(mutex_);
+  grant();
+  if (taken_ < most_ && line_.empty()) {
+    entry->holds = true;
+    ++taken_;
+  } else {
+    entry->granted = std::move(granted);
+    line_.push_back(entry);
+  }
+  return place;
+}
+
+void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
+  entry->granted = nullptr;  // it may have been posted
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(entry->holds, false)) {
+    --taken_;
+  } else {
+    std::erase(line_, entry);
+  }
+  grant();
+}
+
+/// The mutex is held. Who cannot be told for want of memory stays first in the line, until the next
+/// one comes or goes.
+void DialLimit::grant() noexcept {
+  while (taken_ < most_ && !line_.empty()) {
+    const std::shared_ptr<Entry> next = line_.front();
+    try {
+      next->holds = next->poster.post([next] {  // false: its loop is gone
+        const std::function<void()> granted = std::exchange(next->granted, nullptr);
+        if (granted) granted();
+      });
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+    line_.pop_front();
+    if (next->holds) ++taken_;
+  }
+}
+
+void DialLimit::set_most(std::size_t most) {
+  const std::lock_guard lock(mutex_);
+  most_ = std::max<std::size_t>(most, 1);
+  grant();
+}
+
+std::size_t DialLimit::taken() const {
+  const std::lock_guard lock(mutex_);
+  return taken_;
+}
+
+std::size_t DialLimit::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return line_.size();
+}
+
+bool DialLimit::Place::holds() const {
+  const std::lock_guard lock(limit_.mutex_);
+  return entry_->holds;
+}
+
+}  // namespace conn

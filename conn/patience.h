@@ -1,0 +1,20 @@
+#pragma once
+// What a server says to a client that it has no room for, in the words of its refusal: when to try
+// again. Text, so that any other client can show it.
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+namespace conn {
+
+/// "max-connections reached; try again in 1000 ms".
+std::string ask_for_patience(std::string_view why, std::chrono::milliseconds time);
+/// What such a text asks for; 0 if nothing, or more than an hour.
+std::chrono::milliseconds patience_in(std::string_view text) noexcept;
+
+/// Where a server is full, room comes with the end of somebody's work; where too many arrive at
+/// once, with the next iterations.
+inline constexpr std::chrono::milliseconds kPatienceWhenFull{1000}, kPatienceInAStorm{100};
+
+}  // namespace conn

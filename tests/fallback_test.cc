@@ -1,0 +1,337 @@
+// Lists of schemes: rdma|tcp://host:port. What is taken, when the next begins, what is told of the
+// others, and that nothing is left of them. The order itself: race_test.cc. Everything a connection
+// does through the one that won: the conformance tests, over absent|tcp.
+
+#include "conn/fallback.h"
+
+#include "conn/co.h"
+#include "conn/fallback_connection.h"
+#include "conn/fallback_type.h"
+#include "conn/tcp/tcp_type.h"
+#include "tests/support/catch.h"
+#include "tests/support/stuck_transport.h"
+#include "tests/support/testing.h"
+
+using conn::Connection;
+using conn::ConnectionPtr;
+using conn::Fallback;
+using conn::State;
+using conn::WhyNot;
+using testing::Contains;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::uint64_t counted(const conn::ConnectionType& type, ae::EventLoop& loop,
+                      std::string_view name) {
+  for (const auto& [key, value] : type.statistics(loop)) {
+    if (key == name) return value;
+  }
+  FAIL("no counter " << name);
+  return 0;
+}
+
+/// A tcp server, and lists that begin with what the test decides about.
+struct Place {
+  Place() {
+    registry.add(std::make_unique<conn::tcp::TcpType>());
+    stuck = &static_cast<testing::StuckType&>(
+        registry.add(std::make_unique<testing::StuckType>("stuck")));
+    other = &static_cast<testing::StuckType&>(
+        registry.add(std::make_unique<testing::StuckType>("other")));
+    registry.add_unavailable("absent", "nobody built it");
+    registry.on_fallback([this](const Fallback& fallback) { told.push_back(fallback); });
+    listener = registry.listen(loop, "tcp://127.0.0.1:0",
+                               [this](ConnectionPtr next) { server = std::move(next); });
+    port = listener->endpoints().front().port;
+  }
+  std::string url(const std::string& schemes, const std::string& options = "") const {
+    return schemes + "://127.0.0.1:" + std::to_string(port) + options;
+  }
+  ConnectionPtr connect(const std::string& where) {
+    return registry.connect(loop, where, [this](Connection&) { ++done; });
+  }
+  const conn::FallbackConnection& as_list(const ConnectionPtr& connection) const {
+    return dynamic_cast<const conn::FallbackConnection&>(*connection);
+  }
+
+  conn::Registry registry;  // outlives what the loop destroys last
+  testing::AnyLoop loop;
+  testing::StuckType *stuck, *other;
+  conn::ListenerPtr listener;
+  std::uint16_t port = 0;
+  ConnectionPtr server;
+  std::vector<Fallback> told;
+  int done = 0;
+};
+
+}  // namespace
+
+TEST_CASE("fallback: the first that is ready is taken, and nothing is told", "[fallback]") {
+  Place place;
+  const ConnectionPtr client = place.connect(place.url("tcp|stuck"));
+  REQUIRE(client->state() == State::kConnecting);
+  REQUIRE(place.done == 0);  // never before connect() returns
+  RUN_UNTIL(place.loop, place.done == 1 && place.server);
+  REQUIRE(client->state() == State::kConnected);
+  REQUIRE(client->type().name() == "tcp|stuck");
+  REQUIRE(place.as_list(client).carrier()->type().name() == "tcp");
+  REQUIRE(place.as_list(client).not_taken().empty());
+  REQUIRE(place.told.empty());
+  REQUIRE(place.stuck->tried == 0);
+  REQUIRE(counted(client->type(), place.loop, "fallbacks") == 0);
+}
+
+TEST_CASE("fallback: what fails is followed at once, and the reason is told everywhere",
+          "[fallback]") {
+  Place place;
+  place.stuck->fail_at_once = ECONNREFUSED;
+  const ConnectionPtr client = place.connect(place.url("stuck|tcp", "?fallback-delay=24h"));
+  RUN_UNTIL(place.loop, place.done == 1);
+  REQUIRE(client->state() == State::kConnected);
+  REQUIRE(place.told.size() == 1);
+  const Fallback& told = place.told.front();
+  REQUIRE(told.to == place.url("stuck|tcp"));
+  REQUIRE(told.taken == "tcp");
+  REQUIRE(told.not_taken.size() == 1);
+  REQUIRE(told.not_taken[0].scheme == "stuck");
+  REQUIRE(told.not_taken[0].kind == WhyNot::kRefused);
+  REQUIRE_THAT(told.not_taken[0].why.text, Contains("connect by stuck"));
+  REQUIRE_THAT(conn::describe(place.as_list(client).not_taken()), Contains("not stuck: "));
+  REQUIRE(counted(client->type(), place.loop, "fallbacks") == 1);
+  REQUIRE(counted(client->type(), place.loop, "fallback_refused") == 1);
+  REQUIRE(counted(client->type(), place.loop, "fallback_slower") == 0);
+  const auto facts = client->info();
+  REQUIRE(facts.at(0) == std::pair<std::string, std::string>("carrier", "tcp"));
+  REQUIRE(facts.at(1).first == "not-stuck");
+  const std::string path = client->path();
+  REQUIRE(path == place.as_list(client).carrier()->path() + "; " +
+                      conn::describe(place.as_list(client).not_taken()));
+  REQUIRE(path.starts_with("tcp 127.0.0.1:"));
+}
+
+TEST_CASE("fallback: a way that hangs has its head start, then the next runs beside it",
+          "[fallback]") {
+  Place place;
+  const ConnectionPtr client = place.connect(place.url("stuck|tcp", "?fallback-delay=20ms"));
+  REQUIRE(place.stuck->waiting.size() == 1);
+  RUN_UNTIL(place.loop, place.done == 1);
+  REQUIRE(place.as_list(client).carrier()->type().name() == "tcp");
+  REQUIRE(place.told.at(0).not_taken.at(0).kind == WhyNot::kSlower);
+  REQUIRE_THAT(place.told[0].not_taken[0].why.text, Contains("and tcp was"));
+  REQUIRE(place.stuck->waiting.empty());  // nothing is left of it
+  testing::turns(place.loop, 2);
+  REQUIRE(place.stuck->counters(place.loop).open == 0);
+  REQUIRE(counted(client->type(), place.loop, "fallback_slower") == 1);
+}
+
+TEST_CASE("fallback: the preferred way may still win after its head start", "[fallback]") {
+  Place place;
+  const ConnectionPtr client = place.connect(place.url("stuck|other", "?fallback-delay=1ms"));
+  RUN_UNTIL(place.loop, place.other->waiting.size() == 1);
+  REQUIRE(place.stuck->waiting.size() == 1);
+  place.stuck->connect_all();
+  RUN_UNTIL(place.loop, place.done == 1);
+  REQUIRE(place.as_list(client).carrier()->type().name() == "stuck");
+  REQUIRE(place.other->waiting.empty());
+  REQUIRE(place.told.empty());
+}
+
+TEST_CASE("fallback: what this build or machine does not have is a reason too", "[fallback]") {
+  Place place;
+  place.stuck->broken = true;
+  const ConnectionPtr client = place.connect(place.url("absent|stuck|tcp"));
+  RUN_UNTIL(place.loop, place.done == 1);
+  REQUIRE(client->state() == State::kConnected);
+  const auto& not_taken = place.told.at(0).not_taken;
+  REQUIRE(not_taken.size() == 2);
+  REQUIRE(not_taken[0].kind == WhyNot::kUnavailable);
+  REQUIRE(not_taken[0].why.text == "absent is not available: nobody built it");
+  REQUIRE(not_taken[1].kind == WhyNot::kNoDevice);
+  REQUIRE(not_taken[1].why.text == "stuck has no device");
+}
+
+TEST_CASE("fallback: where no way is left, the failure names them all", "[fallback]") {
+  Place place;
+  place.stuck->fail_at_once = EHOSTUNREACH;
+  place.other->fail_at_once = ECONNREFUSED;
+  const ConnectionPtr client = place.connect(place.url("absent|stuck|other"));
+  RUN_UNTIL(place.loop, place.done == 1);
+  REQUIRE(client->state() == State::kError);
+  REQUIRE(client->error_code() == std::errc::connection_refused);
+  REQUIRE_THAT(client->last_error(),
+               Contains("not absent: ") && Contains("not stuck: ") && Contains("not other: "));
+  REQUIRE(place.told.empty());  // nothing was taken
+  testing::turns(place.loop, 3);
+  REQUIRE(place.done == 1);
+}
+
+TEST_CASE("fallback: one time-out for all ways together", "[fallback]") {
+  Place place;
+  const ConnectionPtr client =
+      place.connect(place.url("stuck|other", "?fallback-delay=1ms&connect-timeout=30ms"));
+  RUN_UNTIL(place.loop, place.done == 1);
+  REQUIRE(client->state() == State::kError);
+  REQUIRE(client->error_code() == std::errc::timed_out);
+  REQUIRE(place.stuck->waiting.empty());
+  REQUIRE(place.other->waiting.empty());
+}
+
+TEST_CASE("fallback: a scheme alone never falls back", "[fallback]") {
+  Place place;
+  place.stuck->fail_at_once = ECONNREFUSED;
+  const ConnectionPtr client = place.connect(place.url("stuck"));
+  RUN_UNTIL(place.loop, place.done == 1);
+  REQUIRE(client->state() == State::kError);
+  REQUIRE_THROWS_WITH(place.connect(place.url("absent")),
+                      "absent is not available: nobody built it");
+  REQUIRE_FALSE(place.server);
+}
+
+TEST_CASE("fallback: close() while it dials leaves nothing", "[fallback]") {
+  Place place;
+  ConnectionPtr client = place.connect(place.url("stuck|other", "?fallback-delay=0ms"));
+  RUN_UNTIL(place.loop, place.other->waiting.size() == 1);
+  client.reset();
+  REQUIRE(place.stuck->waiting.empty());
+  REQUIRE(place.other->waiting.empty());
+  testing::turns(place.loop, 3);
+  REQUIRE(place.done == 0);
+}
+
+TEST_CASE("fallback: the loop may end while it dials, and under a connection", "[fallback]") {
+  Place place;
+  ConnectionPtr dialling, standing;
+  {
+    testing::AnyLoop loop;
+    bool stands = false;
+    dialling = place.registry.connect(loop, place.url("stuck|other"), [](Connection&) {});
+    conn::ListenerPtr listener = place.registry.listen(loop, "tcp://127.0.0.1:0", [](auto) {});
+    conn::Endpoint to = listener->endpoints().front();
+    to.scheme = "absent|tcp";
+    standing = place.registry.connect(loop, to.to_string(), [&](Connection&) { stands = true; });
+    RUN_UNTIL(loop, stands);
+  }
+  REQUIRE(dialling->state() == State::kError);
+  REQUIRE(standing->state() == State::kError);
+}
+
+TEST_CASE("fallback: blocking, one after the other within the time", "[fallback]") {
+  Place place;
+  conn::Endpoint to = conn::Endpoint::parse(place.url("absent|stuck|tcp"));
+  const ConnectionPtr client = place.registry.create(place.loop, to);
+  REQUIRE(client->connect_blocking(to, testing::patience()));
+  REQUIRE(place.stuck->tried == 1);
+  REQUIRE(place.told.at(0).not_taken.at(1).kind == WhyNot::kTimedOut);
+  const ConnectionPtr none = place.registry.create(place.loop, to);
+  to.scheme = "absent|stuck";
+  REQUIRE_FALSE(none->connect_blocking(to, 1s));
+  REQUIRE_THAT(none->last_error(), Contains("not absent: ") && Contains("not stuck: "));
+}
+
+TEST_CASE("fallback: a listener serves what can be had and says why of the others", "[fallback]") {
+  Place place;
+  const conn::ListenerPtr listener =
+      place.registry.listen(place.loop, "absent|stuck|tcp://127.0.0.1:0", [](ConnectionPtr) {});
+  const auto endpoints = listener->endpoints();
+  REQUIRE(endpoints.size() == 1);
+  REQUIRE(endpoints[0].scheme == "tcp");
+  REQUIRE(endpoints[0].port != 0);
+  const auto missing = listener->not_served();
+  REQUIRE(missing.size() == 2);
+  REQUIRE(missing[0].why.text == "absent is not available: nobody built it");
+  REQUIRE(missing[1].why.text == "stuck does not listen");
+  REQUIRE_THROWS_WITH(place.registry.listen(place.loop, "absent|stuck://127.0.0.1:0", [](auto) {}),
+                      Contains("not absent: ") && Contains("not stuck: "));
+  REQUIRE(place.listener->not_served().empty());
+}
+
+TEST_CASE("fallback: each option goes to the transports that know it", "[fallback]") {
+  Place place;
+  const auto check = [&](const std::string& options) {
+    const conn::Endpoint endpoint = conn::Endpoint::parse(place.url("stuck|tcp", options));
+    place.registry.require(endpoint.scheme).check(endpoint);
+  };
+  REQUIRE_NOTHROW(check("?glue=much&nodelay=no&connect-timeout=1s&fallback-delay=1ms"));
+  REQUIRE_THROWS_WITH(check("?paint=red"), Contains("none of stuck|tcp has an option paint"));
+  REQUIRE_THROWS_WITH(check("?nodelay=maybe"), Contains("nodelay=maybe"));
+  REQUIRE_THROWS_WITH(check("?fallback-delay=never"), Contains("fallback-delay=never"));
+  const auto& type = dynamic_cast<const conn::FallbackType&>(place.registry.require("stuck|tcp"));
+  const auto ways =
+      type.ways_to(conn::Endpoint::parse(place.url("stuck|tcp", "?glue=x&linger=1s")));
+  REQUIRE(ways.at(0).to.options.to_string() == "glue=x");
+  REQUIRE(ways.at(1).to.options.to_string() == "linger=1s");
+}
+
+TEST_CASE("fallback: the limits of a list are those of each that can be had", "[fallback]") {
+  Place place;
+  const auto limits = [&](const std::string& schemes) {
+    const conn::Endpoint at = conn::Endpoint::parse(place.url(schemes));
+    std::vector<std::string> names;
+    for (const conn::Capacity& each : place.registry.require(schemes).capacity(at, 5))
+      names.push_back(each.name + (each.enough() ? "" : ": too low"));
+    return names;
+  };
+  REQUIRE(limits("stuck|absent|other|tcp") ==
+          std::vector<std::string>{"stuck: too low", "other: too low", "descriptors (nofile)"});
+  place.stuck->broken = true;
+  REQUIRE(limits("stuck|tcp") == std::vector<std::string>{"descriptors (nofile)"});
+  REQUIRE_THROWS_WITH(limits("absent|stuck"), Contains("not stuck: stuck has no device"));
+}
+
+TEST_CASE("fallback: what a full server asked for is passed on, however it was asked",
+          "[fallback]") {
+  Place place;
+  place.stuck->fail_at_once = place.other->fail_at_once = ECONNREFUSED;
+  place.stuck->retry_after = 1500ms;
+  const conn::Endpoint to = conn::Endpoint::parse(place.url("stuck|other"));
+  const ConnectionPtr waited = place.registry.create(place.loop, to);
+  REQUIRE_FALSE(waited->connect_blocking(to, 10s));
+  REQUIRE(waited->retry_after() == 1500ms);
+  const ConnectionPtr client = place.connect(to.to_string());
+  RUN_UNTIL(place.loop, place.done == 1);
+  REQUIRE(client->retry_after() == 1500ms);
+  conn::co::Scope scope;
+  conn::Failure told;
+  const auto ask = [](Place& here, conn::Endpoint where, conn::Failure& why) -> conn::co::Task<> {
+    why = (co_await conn::co::connect(here.registry, here.loop, where)).failure;
+  };
+  scope.spawn(ask(place, to, told));
+  RUN_UNTIL(place.loop, scope.empty());
+  REQUIRE(told.retry_after == 1500ms);
+}
+
+TEST_CASE("fallback: a list needs schemes that are known, and one that can be had", "[fallback]") {
+  Place place;
+  REQUIRE(place.registry.find("stuck|tcp") == &place.registry.require("stuck|tcp"));
+  REQUIRE(place.registry.find("tcp|nonsense") == nullptr);
+  REQUIRE_THROWS_WITH(place.registry.require("tcp|nonsense"),
+                      Contains("there is no transport nonsense"));
+  place.registry.add_unavailable("lost", "gone");
+  REQUIRE_THROWS_WITH(place.registry.require("absent|lost"),
+                      "absent is not available: nobody built it; lost is not available: gone");
+}
+
+#if AECONN_RDMA
+TEST_CASE("fallback: rdma|tcp to a server on tcp alone", "[fallback][rdma]") {
+  conn::Registry registry = testing::test_registry();
+  std::vector<Fallback> told;
+  registry.on_fallback([&](const Fallback& one) { told.push_back(one); });
+  testing::AnyLoop loop;
+  ConnectionPtr server;
+  const conn::ListenerPtr listener = registry.listen(
+      loop, "tcp://127.0.0.1:0", [&](ConnectionPtr next) { server = std::move(next); });
+  conn::Endpoint to = listener->endpoints().front();
+  to.scheme = "rdma|tcp";
+  bool done = false;
+  const ConnectionPtr client =
+      registry.connect(loop, to.to_string(), [&](Connection&) { done = true; });
+  RUN_UNTIL(loop, done && server);
+  INFO(client->last_error());
+  REQUIRE(client->state() == State::kConnected);
+  REQUIRE(told.at(0).taken == "tcp");
+  REQUIRE(told.at(0).not_taken.at(0).scheme == "rdma");
+  INFO(told[0].not_taken[0].why.text);
+  REQUIRE(told[0].not_taken[0].kind != WhyNot::kOther);
+}
+#endif

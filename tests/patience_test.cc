@@ -1,0 +1,25 @@
+// What a server's refusal says about when to try again.
+
+#include "conn/patience.h"
+
+#include "tests/support/catch.h"
+
+using conn::patience_in;
+using namespace std::chrono_literals;
+
+TEST_CASE("patience: what is asked for is understood", "[redial][patience]") {
+  const std::string text = conn::ask_for_patience("max-connections reached", 1000ms);
+  REQUIRE(text == "max-connections reached; try again in 1000 ms");
+  REQUIRE(patience_in(text) == 1000ms);
+  REQUIRE(patience_in("Connection refused by the server: " + text) == 1000ms);
+}
+
+TEST_CASE("patience: any other text asks for none", "[redial][patience]") {
+  for (const char* text :
+       {"", "max-connections reached", "try again", "try again in ", "try again in ms",
+        "try again in -5 ms", "try again in 5", "try again in 5 s", "try again in 99999999999 ms",
+        "try again in 3600001 ms", "try again in 0x5 ms"}) {
+    CAPTURE(text);
+    REQUIRE(patience_in(text) == 0ms);
+  }
+}

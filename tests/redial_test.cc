@@ -1,0 +1,371 @@
+// Redial: one connection to a place, kept. Time is the loop's, so nothing here waits for it to
+// pass: pauses are a few milliseconds, and what must not happen soon is set to hours.
+
+#include "conn/redial.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "conn/tcp/tcp_type.h"
+#include "tests/support/catch.h"
+#include "tests/support/stuck_transport.h"
+#include "tests/support/testing.h"
+
+using conn::Connection;
+using conn::ConnectionPtr;
+using conn::DialLimit;
+using conn::Redial;
+using conn::WhyNot;
+using Phase = conn::Redial::Phase;
+using testing::Contains;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A tcp server that can be taken away and brought back, and a client that stays.
+struct Place {
+  Place() {
+    registry.add(std::make_unique<conn::tcp::TcpType>());
+    stuck = &static_cast<testing::StuckType&>(
+        registry.add(std::make_unique<testing::StuckType>("stuck")));
+    listen(0);
+    settings.first_pause = 1ms;
+    settings.most_pause = 8ms;
+    settings.prefer_again = 0ms;
+    settings.limit = &limit;
+    settings.attempt = settings.proof = testing::patience();
+    settings.seed = 7;
+  }
+  void listen(std::uint16_t at) {
+    listener = registry.listen(loop, "tcp://127.0.0.1:" + std::to_string(at),
+                               [this](ConnectionPtr next) { servers.push_back(std::move(next)); });
+    port = listener->endpoints().front().port;
+  }
+  void start(const std::string& schemes = "tcp") {
+    handlers.up = [this](Connection& connection) {
+      REQUIRE(redial->connection() == &connection);
+      REQUIRE(redial->phase() == Phase::kUp);
+      ++ups;
+      if (on_up) on_up(connection);
+    };
+    handlers.down = [this](Connection& connection, const Redial::Loss& loss) {
+      ++downs;
+      last = loss;
+      if (on_down) on_down(connection);
+    };
+    handlers.changed = [this] { phases.push_back(redial->phase()); };
+    redial.emplace(registry, loop,
+                   conn::Endpoint::parse(schemes + "://127.0.0.1:" + std::to_string(port)),
+                   handlers, settings);
+  }
+
+  DialLimit limit{4};
+  conn::Registry registry;  // outlives what the loop destroys last
+  testing::AnyLoop loop;
+  testing::StuckType* stuck;
+  conn::ListenerPtr listener;
+  std::uint16_t port = 0;
+  std::vector<ConnectionPtr> servers;
+  Redial::Settings settings;
+  Redial::Handlers handlers;
+  std::function<void(Connection&)> on_up, on_down;
+  std::optional<Redial> redial;
+  std::vector<Phase> phases;
+  int ups = 0, downs = 0;
+  Redial::Loss last;
+};
+
+}  // namespace
+
+TEST_CASE("redial: connects from the loop, and says what it does", "[redial]") {
+  Place place;
+  place.start();
+  REQUIRE(place.redial->phase() == Phase::kWaiting);
+  REQUIRE(place.redial->connection() == nullptr);
+  RUN_UNTIL(place.loop, place.ups == 1);
+  REQUIRE(place.phases == std::vector{Phase::kDialling, Phase::kUp});
+  REQUIRE(place.redial->describe() == "up");
+  REQUIRE(place.redial->counters().attempts == 1);
+  REQUIRE_FALSE(place.redial->last_failure());
+  REQUIRE(place.limit.taken() == 0);
+}
+
+TEST_CASE("redial: a server that goes and comes back is found again", "[redial]") {
+  Place place;
+  place.start();
+  for (int round = 1; round <= 20; ++round) {
+    CAPTURE(round);
+    RUN_UNTIL(place.loop, place.ups == round && !place.servers.empty());
+    place.listener.reset();
+    place.servers.clear();
+    RUN_UNTIL(place.loop, place.downs == round &&
+                              place.redial->last_failure().code == std::errc::connection_refused);
+    REQUIRE(place.last.why);
+    REQUIRE_FALSE(place.last.moved);
+    REQUIRE_THAT(place.redial->describe(), Contains("after: "));
+    REQUIRE(place.redial->connection() == nullptr);
+    place.listen(place.port);
+  }
+  RUN_UNTIL(place.loop, place.ups == 21);
+  REQUIRE(place.redial->counters().lost == 20);
+  testing::turns(place.loop, 3);
+  REQUIRE(place.registry.require("tcp").counters(place.loop).open == 1 + place.servers.size());
+}
+
+TEST_CASE("redial: what was not confirmed is told, and not sent again", "[redial]") {
+  Place place;
+  place.on_up = [&](Connection& connection) {
+    if (place.ups == 1) REQUIRE(connection.write("0123456789", 10) == 10);
+  };
+  place.start();
+  RUN_UNTIL(place.loop, place.servers.size() == 1 && place.ups == 1);
+  REQUIRE(testing::receive(place.loop, *place.servers[0], 10) == "0123456789");
+  REQUIRE(place.redial->unconfirmed() == 10);
+  place.redial->confirm(4);
+  REQUIRE(place.redial->unconfirmed() == 6);
+  place.servers.clear();
+  RUN_UNTIL(place.loop, place.ups == 2 && place.servers.size() == 1);
+  REQUIRE(place.last.unconfirmed == 6);
+  REQUIRE(place.redial->unconfirmed() == 0);
+  REQUIRE(place.redial->connection()->bytes_written() == 0);
+}
+
+TEST_CASE("redial: what came before the loss can still be read", "[redial]") {
+  Place place;
+  std::string rest;
+  place.on_down = [&](Connection& connection) { rest = testing::read_some(connection, 100); };
+  place.start();
+  RUN_UNTIL(place.loop, place.servers.size() == 1 && place.ups == 1);
+  REQUIRE(place.servers[0]->write("goodbye", 7) == 7);
+  place.servers.clear();
+  RUN_UNTIL(place.loop, place.downs == 1);
+  REQUIRE(rest == "goodbye");
+}
+
+TEST_CASE("redial: a connection is handed out once its probe is answered", "[redial]") {
+  Place place;
+  Redial::Proved proved;
+  place.handlers.prove = [&](Connection& connection, Redial::Proved how) {
+    REQUIRE(connection.write("?", 1) == 1);
+    proved = std::move(how);
+  };
+  place.start();
+  RUN_UNTIL(place.loop, proved && place.servers.size() == 1);
+  REQUIRE(place.redial->phase() == Phase::kProving);
+  REQUIRE(place.limit.taken() == 1);  // its turn is not over
+  REQUIRE(place.ups == 0);
+
+  SECTION("good") {
+    proved(true);
+    REQUIRE(place.ups == 1);
+    REQUIRE(place.redial->unconfirmed() == 0);  // the probe's bytes are no request
+    REQUIRE(place.limit.taken() == 0);
+    proved(false);  // too late
+    REQUIRE(place.redial->phase() == Phase::kUp);
+  }
+  SECTION("bad") {
+    proved(false);
+    REQUIRE(place.redial->phase() == Phase::kWaiting);
+    REQUIRE_THAT(place.redial->last_failure().text, Contains("the probe"));
+  }
+  SECTION("the server goes instead") {
+    place.servers.clear();
+    RUN_UNTIL(place.loop, place.redial->counters().failures == 1);
+    REQUIRE_THAT(place.redial->last_failure().text, Contains("before it answered the probe"));
+    proved(true);  // of a connection that is no more
+    REQUIRE(place.ups == 0);
+  }
+  SECTION("stopped meanwhile") {
+    place.redial->stop();
+    proved(true);
+    REQUIRE(place.ups == 0);
+    REQUIRE(place.limit.taken() == 0);
+  }
+}
+
+TEST_CASE("redial: a probe that nobody answers costs its time and no more", "[redial]") {
+  Place place;
+  place.settings.proof = 1ms;
+  place.handlers.prove = [](Connection&, const Redial::Proved&) {};
+  place.start();
+  RUN_UNTIL(place.loop, place.redial->counters().failures >= 3);
+  REQUIRE(place.redial->last_failure().code == std::errc::timed_out);
+  REQUIRE(place.ups == 0);
+}
+
+TEST_CASE("redial: back to the preferred scheme, once nothing is in doubt", "[redial]") {
+  Place place;
+  place.stuck->fail_at_once = ECONNREFUSED;
+  place.settings.prefer_again = 1ms;
+  place.on_up = [&](Connection& connection) {
+    if (place.ups == 1) REQUIRE(connection.write("request", 7) == 7);
+  };
+  place.start("stuck|tcp");
+  RUN_UNTIL(place.loop, place.ups == 1);
+  REQUIRE(place.redial->connection()->type().name() == "tcp");
+  REQUIRE(place.redial->not_taken().at(0).kind == WhyNot::kRefused);
+  REQUIRE_THAT(place.redial->describe(), Contains("up by tcp; not stuck: "));
+
+  place.stuck->fail_at_once = 0;
+  RUN_UNTIL(place.loop, !place.stuck->waiting.empty());
+  place.stuck->connect_all();
+  RUN_UNTIL(place.loop, place.limit.taken() == 0);
+  REQUIRE(place.ups == 1);  // the request may still be answered
+  REQUIRE(place.redial->connection()->type().name() == "tcp");
+  place.redial->confirm(7);
+  REQUIRE(place.ups == 1);  // never inside a call
+  RUN_UNTIL(place.loop, place.ups == 2);
+  REQUIRE(place.redial->connection()->type().name() == "stuck");
+  REQUIRE(place.last.moved);
+  REQUIRE(place.last.unconfirmed == 0);
+  REQUIRE(place.redial->not_taken().empty());
+  REQUIRE(place.redial->counters().moved == 1);
+  testing::turns(place.loop, 3);
+  REQUIRE(place.stuck->counters(place.loop).open == 1);
+}
+
+TEST_CASE("redial: it is not in a hurry to lose a connection for a preferred one that is none",
+          "[redial]") {
+  Place place;
+  place.stuck->fail_at_once = EHOSTUNREACH;
+  place.settings.prefer_again = 1ms;
+  place.start("stuck|tcp");
+  RUN_UNTIL(place.loop, place.stuck->tried >= 5);
+  REQUIRE(place.ups == 1);
+  REQUIRE(place.downs == 0);
+  REQUIRE(place.redial->not_taken().at(0).kind == WhyNot::kUnreachable);
+}
+
+TEST_CASE("redial: handlers may stop or destroy it", "[redial]") {
+  Place place;
+  const std::string when = GENERATE("up", "down", "changed", "prove", "stop in down");
+  DYNAMIC_SECTION(when) {
+    bool ended = false;
+    const auto end = [&] {
+      place.redial.reset();
+      ended = true;
+    };
+    if (when == "up") place.on_up = [&](Connection&) { end(); };
+    if (when == "down") place.on_down = [&](Connection&) { end(); };
+    if (when == "prove") place.handlers.prove = [&](Connection&, const Redial::Proved&) { end(); };
+    if (when == "stop in down") {
+      place.on_down = [&](Connection&) {
+        place.redial->stop();
+        ended = true;
+      };
+    }
+    place.start();
+    if (when == "changed") {
+      place.redial.reset();
+      place.handlers.changed = [&] { end(); };
+      place.redial.emplace(place.registry, place.loop,
+                           conn::Endpoint::parse("tcp://127.0.0.1:" + std::to_string(place.port)),
+                           place.handlers, place.settings);
+    }
+    if (when.ends_with("down")) {
+      RUN_UNTIL(place.loop, place.ups == 1 && !place.servers.empty());
+      place.servers.clear();
+    }
+    RUN_UNTIL(place.loop, ended);
+    testing::turns(place.loop, 3);
+    REQUIRE(place.limit.taken() == 0);
+    REQUIRE(place.limit.waiting() == 0);
+    if (when == "stop in down") REQUIRE(place.redial->phase() == Phase::kStopped);
+  }
+}
+
+TEST_CASE("redial: drop() gives a connection up and begins again", "[redial]") {
+  Place place;
+  place.start();
+  RUN_UNTIL(place.loop, place.ups == 1);
+  place.redial->drop("it speaks another language");
+  REQUIRE(place.downs == 0);  // never inside a call
+  RUN_UNTIL(place.loop, place.ups == 2);
+  REQUIRE(place.last.why.text == "it speaks another language");
+}
+
+TEST_CASE("redial: drop() gives an attempt up, also one that succeeds at that moment", "[redial]") {
+  Place place;
+  const bool succeeds = GENERATE(false, true);
+  place.start("stuck");
+  RUN_UNTIL(place.loop, place.redial->phase() == Phase::kDialling && place.stuck->tried == 1);
+  if (succeeds) place.stuck->connect_all();
+  place.redial->drop("not there");
+  RUN_UNTIL(place.loop, place.stuck->tried == 2);
+  REQUIRE(place.redial->last_failure().text == "not there");
+  REQUIRE(place.downs == place.ups);
+  place.stuck->connect_all();
+  RUN_UNTIL(place.loop, place.redial->phase() == Phase::kUp);
+}
+
+TEST_CASE("redial: try_now() ends a pause", "[redial]") {
+  Place place;
+  place.stuck->fail_at_once = ECONNREFUSED;
+  place.settings.first_pause = place.settings.most_pause = 24h;
+  place.start("stuck");
+  RUN_UNTIL(place.loop, place.stuck->tried == 1 && place.redial->phase() == Phase::kWaiting);
+  place.redial->try_now();
+  RUN_UNTIL(place.loop, place.stuck->tried == 2);
+}
+
+TEST_CASE("redial: no more dial at once than the limit allows, in turn", "[redial]") {
+  Place place;
+  std::vector<std::unique_ptr<Redial>> many;
+  for (int i = 0; i < 10; ++i) {
+    many.push_back(std::make_unique<Redial>(place.registry, place.loop,
+                                            conn::Endpoint::parse("stuck://h:1"),
+                                            Redial::Handlers{}, place.settings));
+  }
+  RUN_UNTIL(place.loop, place.limit.waiting() == 6);
+  REQUIRE(place.stuck->waiting.size() == 4);
+  REQUIRE(std::count_if(many.begin(), many.end(),
+                        [](const auto& each) { return each->phase() == Phase::kInLine; }) == 6);
+  many.erase(many.begin() + 4);  // one that dials, or one in the line
+  many.pop_back();
+  while (std::any_of(many.begin(), many.end(),
+                     [](const auto& each) { return each->phase() != Phase::kUp; })) {
+    REQUIRE(place.stuck->waiting.size() <= 4);
+    REQUIRE(place.limit.taken() <= 4);
+    place.stuck->connect_all();
+    place.loop.process_events(ae::kFullIteration);
+  }
+  REQUIRE(place.limit.taken() == 0);
+}
+
+TEST_CASE("dial limit: a place goes to who has waited longest, and not to the dead", "[redial]") {
+  DialLimit limit(1);
+  testing::AnyLoop loop;
+  std::vector<int> order;
+  DialLimit::PlacePtr first = limit.enter(loop, [] {});
+  REQUIRE(first->holds());
+  DialLimit::PlacePtr second, third;
+  {
+    testing::AnyLoop other;
+    (void)limit.enter(other, [] {});  // leaves the line at once
+    second = limit.enter(loop, [&] { order.push_back(2); });
+    third = limit.enter(loop, [&] { order.push_back(3); });
+  }
+  REQUIRE(limit.waiting() == 2);
+  first.reset();
+  REQUIRE(second->holds());
+  REQUIRE(order.empty());  // from the loop
+  RUN_UNTIL(loop, order.size() == 1);
+  limit.set_most(2);
+  RUN_UNTIL(loop, order.size() == 2);
+  REQUIRE(order == std::vector{2, 3});
+  second.reset();
+  third.reset();
+  REQUIRE(limit.taken() == 0);
+}
+
+TEST_CASE("redial: an endpoint that nothing can use is refused at once", "[redial]") {
+  Place place;
+  const auto make = [&](const char* url) {
+    Redial(place.registry, place.loop, conn::Endpoint::parse(url), {}, place.settings);
+  };
+  REQUIRE_THROWS_AS(make("tcp://127.0.0.1:1?no-such-option=1"), conn::Error);
+  REQUIRE_THROWS_AS(make("nothing://127.0.0.1:1"), conn::Error);
+}

@@ -1,0 +1,130 @@
+#pragma once
+// stuck://anything: a transport whose connections do what the test says, at the moment it says so.
+
+#include <cerrno>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "conn/connection_type.h"
+#include "conn/error.h"
+
+namespace testing {
+
+class StuckType final : public conn::ConnectionType {
+ public:
+  explicit StuckType(std::string name = "stuck") : name_(std::move(name)) {}
+
+  std::string_view name() const noexcept override { return name_; }
+  /// All there are, so that a list has those of the others in it.
+  conn::Capabilities capabilities() const noexcept override {
+    return {.half_close = true, .rebind = true, .descriptor = true, .integrity = true};
+  }
+  void configure(const conn::Options&) override {}
+  void check(const conn::Endpoint& endpoint) const override {
+    endpoint.options.only(name_, {"glue"});
+  }
+  conn::ListenerPtr listen(ae::EventLoop&, const conn::Endpoint&,
+                           conn::AcceptHandler) const override {
+    throw conn::Error(name_ + " does not listen");
+  }
+  conn::ConnectionPtr create(ae::EventLoop& loop) const override {
+    if (broken) throw conn::Error(name_ + " has no device");
+    return conn::ConnectionPtr(new Stuck(*this, loop));
+  }
+
+  /// Ends the connecting of all that wait.
+  void fail_all(int err) {
+    for (Stuck* each : std::set(waiting)) each->finish(err);
+  }
+  void connect_all() { fail_all(0); }
+
+  bool broken = false;                       ///< create() throws
+  int fail_at_once = 0;                      ///< an errno: they fail as soon as they may
+  std::chrono::milliseconds retry_after{0};  ///< which failures ask for
+  conn::Failure failure(int err) const {
+    conn::Failure why = conn::errno_failure(err, "connect by " + name_);
+    why.retry_after = retry_after;
+    return why;
+  }
+  std::vector<conn::Capacity> capacity(const conn::Endpoint&,
+                                       std::uint64_t connections) const override {
+    if (broken) throw conn::Error(name_ + " has no device");
+    conn::Capacity one;
+    one.name = name_;
+    one.most = 1;
+    one.needed = connections;
+    return {one};
+  }
+
+ private:
+  class Stuck final : public conn::Connection {
+   public:
+    Stuck(const StuckType& type, ae::EventLoop& loop)
+        : Connection(type, loop), type_(const_cast<StuckType&>(type)) {}
+    ~Stuck() override { type_.waiting.erase(this); }
+    void finish(int err) {
+      type_.waiting.erase(this);
+      if (err == 0)
+        move_to(conn::State::kConnected);
+      else
+        fail(type_.failure(err));
+      (void)dispatch_connect();
+    }
+    std::string local_address() const override { return "here"; }
+    std::string peer_address() const override { return "there"; }
+    std::optional<bool> is_local() const override { return true; }
+
+   protected:
+    void do_connect(const conn::Endpoint&) override {
+      type_.waiting.insert(this);
+      ++type_.tried;
+      if (type_.fail_at_once == 0) return;
+      timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
+        timer_ = 0;
+        finish(type_.fail_at_once);
+        return ae::kNoMore;
+      });
+    }
+    void do_connect_blocking(const conn::Endpoint&, ae::TimePoint) override {
+      ++type_.tried;
+      if (type_.fail_at_once != 0) fail(type_.failure(type_.fail_at_once));
+    }
+    ssize_t do_read(void*, std::size_t) override { return again(); }
+    ssize_t do_writev(const iovec*, int) override { return again(); }
+    void handlers_changed() override {
+      if (!write_wanted() || state() != conn::State::kConnected || timer_ != 0) return;
+      timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
+        timer_ = 0;
+        if (dispatch_write() == Alive::kYes) handlers_changed();
+        return ae::kNoMore;
+      });
+    }
+    int do_shutdown() override { return 0; }
+    void do_close() noexcept override {
+      if (timer_ != 0) loop()->remove_time_event(timer_);
+      type_.waiting.erase(this);
+      release();
+    }
+    bool wait_for(ae::Mask, ae::TimePoint) override { return false; }
+    void do_abandon() noexcept override {
+      if (timer_ != 0) loop()->remove_time_event(timer_);
+      type_.waiting.erase(this);
+    }
+
+   private:
+    static ssize_t again() {
+      errno = EAGAIN;
+      return -1;
+    }
+    StuckType& type_;
+    ae::TimerId timer_ = 0;
+  };
+  const std::string name_;
+
+ public:
+  std::set<Stuck*> waiting;
+  int tried = 0;
+};
+
+}  // namespace testing
