@@ -1,0 +1,250 @@
+#include "conn/metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <map>
+
+#include "conn/error.h"
+#include "conn/listener_group.h"
+
+namespace conn {
+
+namespace {
+
+using Type = MetricsText::Type;
+
+enum class Of { kLoop, kProcess, kDevice };
+
+struct Row {
+  std::string_view statistic;  // of a device: what follows the device's name
+  std::string_view metric;     // after aeconn_
+  Type type;
+  Of of;
+  std::string_view help;
+};
+
+constexpr auto kCounter = Type::kCounter;
+constexpr auto kGauge = Type::kGauge;
+
+constexpr std::array kRows = {
+    Row{"open", "connections_open", kGauge, Of::kLoop,
+        "Connections that exist now, lingering ones included."},
+    Row{"accepted", "connections_accepted_total", kCounter, Of::kLoop, "Connections accepted."},
+    Row{"connected", "connections_connected_total", kCounter, Of::kLoop,
+        "Outgoing connections that became ready."},
+    Row{"failed", "connections_failed_total", kCounter, Of::kLoop,
+        "Connections that ended with an error."},
+    Row{"closed", "connections_closed_total", kCounter, Of::kLoop,
+        "Connections closed here, whoever ended them."},
+    Row{"accept_errors", "accept_errors_total", kCounter, Of::kLoop,
+        "Arrivals lost, or put off because descriptors ran out."},
+    Row{"refused", "connections_refused_total", kCounter, Of::kLoop,
+        "Arrivals beyond max-connections."},
+    Row{"bytes_read", "read_bytes_total", kCounter, Of::kLoop, "Bytes that programs read."},
+    Row{"bytes_written", "written_bytes_total", kCounter, Of::kLoop, "Bytes that programs wrote."},
+    Row{"short_writes", "short_writes_total", kCounter, Of::kLoop,
+        "Writes that took less than they were given, or nothing."},
+    // lists of schemes
+    Row{"fallbacks", "fallbacks_total", kCounter, Of::kLoop,
+        "Connections of a list of schemes that took another than the first."},
+    // tls
+    Row{"handshakes", "tls_handshakes_total", kCounter, Of::kLoop, "TLS handshakes completed."},
+    Row{"resumed", "tls_resumed_total", kCounter, Of::kLoop,
+        "TLS handshakes that resumed a session."},
+    Row{"handshaking", "tls_handshaking", kGauge, Of::kLoop, "TLS handshakes under way."},
+    Row{"handshake_failures", "tls_handshake_failures_total", kCounter, Of::kLoop,
+        "TLS handshakes that failed."},
+    Row{"handshake_timeouts", "tls_handshake_timeouts_total", kCounter, Of::kLoop,
+        "TLS handshakes that took too long."},
+    Row{"handshakes_evicted", "tls_handshakes_evicted_total", kCounter, Of::kLoop,
+        "TLS handshakes dropped to let others in."},
+    Row{"message_floods", "tls_message_floods_total", kCounter, Of::kLoop,
+        "TLS connections ended because of too many messages without data."},
+    Row{"bytes_gathered", "tls_gathered_bytes_total", kCounter, Of::kLoop,
+        "Bytes copied to make one TLS record of several pieces."},
+    Row{"sessions", "tls_sessions", kGauge, Of::kProcess, "TLS sessions kept."},
+    Row{"sessions_dropped", "tls_sessions_dropped_total", kCounter, Of::kProcess,
+        "TLS sessions dropped from the cache."},
+    // rdma
+    Row{"registered_bytes", "rdma_registered_bytes", kGauge, Of::kProcess,
+        "Bytes of memory registered with RDMA devices."},
+    Row{"teardown_failures", "rdma_teardown_failures_total", kCounter, Of::kProcess,
+        "RDMA objects that could not be destroyed."},
+    Row{"cm_events", "rdma_cm_events_total", kCounter, Of::kLoop, "Events of rdma_cm."},
+    Row{"doorbells", "rdma_doorbells_total", kCounter, Of::kLoop, "Calls that posted work."},
+    Row{"work_requests", "rdma_work_requests_total", kCounter, Of::kLoop, "Work requests posted."},
+    Row{"control_sent", "rdma_control_sent_total", kCounter, Of::kLoop, "Control messages sent."},
+    Row{"control_received", "rdma_control_received_total", kCounter, Of::kLoop,
+        "Control messages received."},
+    Row{"windows", "rdma_windows_total", kCounter, Of::kLoop, "Receive windows made."},
+    Row{"protocol_errors", "rdma_protocol_errors_total", kCounter, Of::kLoop,
+        "Connections ended because the peer broke the protocol."},
+    Row{"peers_dead", "rdma_peers_dead_total", kCounter, Of::kLoop,
+        "Connections ended because the peer was silent or did not acknowledge."},
+    Row{"rejected", "rdma_rejected_total", kCounter, Of::kLoop, "Arrivals rejected."},
+    Row{"control_floods", "rdma_control_floods_total", kCounter, Of::kLoop,
+        "Connections ended because of too many control messages."},
+    Row{"peer_windows_refused", "rdma_peer_windows_refused_total", kCounter, Of::kLoop,
+        "Connections ended because of a peer's window that is not allowed."},
+    Row{"memory_refusals", "rdma_memory_refusals_total", kCounter, Of::kLoop,
+        "Times that memory-limit left no room."},
+    Row{"bytes_copied_in", "rdma_copied_in_bytes_total", kCounter, Of::kLoop,
+        "Bytes copied out of receive windows."},
+    Row{"bytes_copied_out", "rdma_copied_out_bytes_total", kCounter, Of::kLoop,
+        "Bytes copied into memory to send from."},
+    Row{"room_for_connections", "rdma_room_for_connections", kGauge, Of::kProcess,
+        "Connections that the tightest limit left room for when the last listener began; 0: not "
+        "known."},
+    Row{"limits_too_low", "rdma_limits_too_low", kGauge, Of::kProcess,
+        "Limits that were too low for what the last listener was told to take."},
+    // Of a device. A name that ends as another does has to be before it.
+    Row{"_queue_pairs", "rdma_queue_pairs", kGauge, Of::kDevice, "Queue pairs that exist now."},
+    Row{"_completion_events", "rdma_completion_events_total", kCounter, Of::kDevice,
+        "Completion events taken."},
+    Row{"_completion_queues", "rdma_completion_queues", kGauge, Of::kDevice,
+        "Completion queues that exist now."},
+    Row{"_completions", "rdma_completions_total", kCounter, Of::kDevice, "Completions taken."},
+    Row{"_arms", "rdma_arms_total", kCounter, Of::kDevice, "Times a completion queue was armed."},
+    Row{"_async_events", "rdma_async_events_total", kCounter, Of::kDevice,
+        "Asynchronous events of the device."},
+    Row{"_receive_shortages", "rdma_receive_shortages_total", kCounter, Of::kDevice,
+        "Times that the shared receive queue ran short."},
+    Row{"_receives_lost", "rdma_receives_lost_total", kCounter, Of::kDevice,
+        "Receives of the shared queue that never completed."},
+};
+
+constexpr std::string_view kReason = "fallback_";
+
+bool is_name(std::string_view name, bool colon) {
+  const auto first = [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (colon && c == ':');
+  };
+  return !name.empty() && first(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {
+    return first(c) || (c >= '0' && c <= '9');
+  });
+}
+
+void append_escaped(std::string& out, std::string_view text, bool quotes) {
+  for (const char c : text) {
+    if (c == '\\')
+      out += "\\\\";
+    else if (c == '\n')
+      out += "\\n";
+    else if (c == '"' && quotes)
+      out += "\\\"";
+    else
+      out += c;
+  }
+}
+
+struct Metric {
+  Type type;
+  std::string help;
+  std::map<MetricsText::Labels, std::uint64_t> samples;
+};
+
+// Where a statistic goes. What the table does not know is shown all the same.
+struct Place {
+  std::string metric;
+  Type type;
+  Of of;
+  std::string_view help;
+  MetricsText::Labels labels;
+};
+
+Place place_of(const std::string& scheme, std::string_view statistic) {
+  MetricsText::Labels labels = {{"scheme", scheme}};
+  for (const Row& row : kRows) {
+    const bool device = row.of == Of::kDevice;
+    if (device ? !statistic.ends_with(row.statistic) || statistic.size() == row.statistic.size()
+               : statistic != row.statistic)
+      continue;
+    if (device)
+      labels.emplace_back("device", statistic.substr(0, statistic.size() - row.statistic.size()));
+    return {"aeconn_" + std::string(row.metric), row.type, row.of, row.help, std::move(labels)};
+  }
+  if (statistic.starts_with(kReason)) {
+    labels.emplace_back("reason", statistic.substr(kReason.size()));
+    return {"aeconn_schemes_not_taken_total", kCounter, Of::kLoop,
+            "Schemes of a list that were not taken, by reason.", std::move(labels)};
+  }
+  std::string name = "aeconn_" + std::string(statistic);
+  for (char& c : name)
+    if (!is_name(std::string_view(&c, 1), false) && (c < '0' || c > '9')) c = '_';
+  return {std::move(name), Type::kUntyped, Of::kLoop, "A statistic of this transport.",
+          std::move(labels)};
+}
+
+std::string_view to_string(Type type) {
+  return type == kCounter ? "counter" : type == kGauge ? "gauge" : "untyped";
+}
+
+}  // namespace
+
+void MetricsText::begin(std::string_view name, Type type, std::string_view help) {
+  if (!is_name(name, true)) throw Error("\"" + std::string(name) + "\" is no name of a metric");
+  if (std::find(begun_.begin(), begun_.end(), name) != begun_.end())
+    throw Error("the metric " + std::string(name) + " was written before");
+  begun_.emplace_back(name_ = name);
+  text_ += "# HELP " + name_ + ' ';
+  append_escaped(text_, help, false);
+  text_ += "\n# TYPE " + name_ + ' ';
+  text_ += to_string(type);
+  text_ += '\n';
+}
+
+void MetricsText::sample(const Labels& labels, std::uint64_t value) {
+  if (name_.empty()) throw Error("a sample has to be of a metric");
+  for (const auto& [label, text] : labels)
+    if (!is_name(label, false) || label.starts_with("__"))
+      throw Error("\"" + label + "\" is no name of a label");
+  text_ += name_;
+  char before = '{';
+  for (const auto& [label, text] : labels) {
+    text_ += before;
+    before = ',';
+    text_ += label + "=\"";
+    append_escaped(text_, text, true);
+    text_ += '"';
+  }
+  if (!labels.empty()) text_ += '}';
+  text_ += ' ' + std::to_string(value) + '\n';
+}
+
+std::string metrics(std::span<const SchemeStatistics> all) {
+  std::map<std::string, Metric> sorted;
+  for (const auto& [scheme, statistics] : all) {
+    for (const auto& [statistic, value] : statistics) {
+      Place place = place_of(scheme, statistic);
+      Metric& metric =
+          sorted.try_emplace(place.metric, Metric{place.type, std::string(place.help), {}})
+              .first->second;
+      std::uint64_t& sum = metric.samples[std::move(place.labels)];
+      sum = place.of == Of::kProcess ? std::max(sum, value) : sum + value;
+    }
+  }
+  MetricsText out;
+  for (const auto& [name, metric] : sorted) {
+    out.begin(name, metric.type, metric.help);
+    for (const auto& [labels, value] : metric.samples) out.sample(labels, value);
+  }
+  return out.text();
+}
+
+std::string metrics(const Registry& registry, ae::EventLoop& loop) {
+  std::vector<SchemeStatistics> all;
+  for (const auto& type : registry.types())
+    all.push_back({std::string(type->name()), type->statistics(loop)});
+  return metrics(all);
+}
+
+std::string metrics(const Registry& registry, ae::Loops& loops) {
+  std::vector<SchemeStatistics> all;
+  for (const auto& type : registry.types())
+    for (Statistics& each : statistics(*type, loops))
+      all.push_back({std::string(type->name()), std::move(each)});
+  return metrics(all);
+}
+
+}  // namespace conn
