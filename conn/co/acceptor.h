@@ -1,0 +1,126 @@
+#pragma once
+// A listener for coroutines.
+
+#include <cassert>
+#include <coroutine>
+#include <cstddef>
+#include <deque>
+#include <string_view>
+#include <utility>
+
+#include "ae/event_loop.h"
+#include "conn/co/stream.h"
+#include "conn/co/timed.h"
+#include "conn/connection.h"
+#include "conn/endpoint.h"
+#include "conn/listener.h"
+#include "conn/registry.h"
+
+namespace conn::co {
+
+class Acceptor;
+
+namespace detail {
+
+class Next final : public Timed {
+ public:
+  Next(Acceptor& acceptor, ae::EventLoop& loop, ae::Duration limit) noexcept
+      : Timed(loop, limit), acceptor_(&acceptor) {}
+  Next(Next&&) = default;
+  inline ~Next() override;
+  inline bool await_ready();
+  template <class Awaiting>
+  void await_suspend(std::coroutine_handle<Awaiting> awaiting);
+  Stream await_resume() noexcept { return std::move(arrival_); }
+
+ private:
+  friend class conn::co::Acceptor;
+  inline void on_limit() noexcept override;
+
+  Acceptor* acceptor_;
+  ConnectionPtr arrival_;
+};
+
+}  // namespace detail
+
+/// Keeps up to `backlog` arrivals until somebody asks for them, and pauses its listener then.
+/// Its end stops listening; streams it gave away live on. Not after the loop's end.
+class Acceptor {
+ public:
+  /// Throws conn::Error as Registry::listen() does.
+  Acceptor(const Registry& registry, ae::EventLoop& loop, const Endpoint& at,
+           std::size_t backlog = 128)
+      : loop_(loop),
+        backlog_(backlog == 0 ? 1 : backlog),
+        listener_(registry.listen(
+            loop, at, [this](ConnectionPtr arrival) { arrived(std::move(arrival)); })) {}
+  /// The same of a URL.
+  Acceptor(const Registry& registry, ae::EventLoop& loop, std::string_view url,
+           std::size_t backlog = 128)
+      : Acceptor(registry, loop, Endpoint::parse(url), backlog) {}
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+  ~Acceptor() {
+    if (asking_ != nullptr) asking_->acceptor_ = nullptr;
+  }
+
+  /// The next one, or an empty stream where the limit came first. One waits at a time.
+  [[nodiscard]] detail::Next next(ae::Duration limit = kNoLimit) noexcept {
+    return {*this, loop_, limit};
+  }
+  Listener& listener() const noexcept { return *listener_; }  ///< to ask where it listens
+  /// How many have come that nobody asked for yet.
+  std::size_t waiting() const noexcept { return arrivals_.size(); }
+
+ private:
+  friend class detail::Next;
+
+  void arrived(ConnectionPtr arrival) {
+    if (asking_ != nullptr) {
+      detail::Next& next = *std::exchange(asking_, nullptr);
+      next.arrival_ = std::move(arrival);
+      return next.finish();
+    }
+    arrivals_.push_back(std::move(arrival));
+    if (arrivals_.size() >= backlog_) listener_->pause();
+  }
+  ConnectionPtr take() {
+    if (arrivals_.empty()) return nullptr;
+    ConnectionPtr first = std::move(arrivals_.front());
+    arrivals_.pop_front();
+    if (arrivals_.size() + 1 == backlog_) listener_->resume();
+    return first;
+  }
+
+  ae::EventLoop& loop_;
+  const std::size_t backlog_;
+  std::deque<ConnectionPtr> arrivals_;
+  detail::Next* asking_ = nullptr;
+  ListenerPtr listener_;
+};
+
+namespace detail {
+
+inline Next::~Next() {
+  if (acceptor_ != nullptr && acceptor_->asking_ == this) acceptor_->asking_ = nullptr;
+}
+
+inline bool Next::await_ready() {
+  arrival_ = acceptor_->take();
+  if (arrival_ != nullptr) be_done();
+  return arrival_ != nullptr;
+}
+
+template <class Awaiting>
+void Next::await_suspend(std::coroutine_handle<Awaiting> awaiting) {
+  assert(acceptor_->asking_ == nullptr && "one waits at a time");
+  wait(Waiter(awaiting));
+  acceptor_->asking_ = this;
+}
+
+inline void Next::on_limit() noexcept {
+  if (acceptor_ != nullptr) acceptor_->asking_ = nullptr;
+}
+
+}  // namespace detail
+}  // namespace conn::co

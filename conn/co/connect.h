@@ -1,0 +1,75 @@
+#pragma once
+// A connection to somebody.
+
+#include <cerrno>
+#include <coroutine>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "ae/event_loop.h"
+#include "conn/co/result.h"
+#include "conn/co/stream.h"
+#include "conn/co/timed.h"
+#include "conn/connection.h"
+#include "conn/endpoint.h"
+#include "conn/error.h"
+#include "conn/registry.h"
+
+namespace conn::co {
+
+/// A stream that is connected, or why there is none.
+struct [[nodiscard]] Connected {
+  Stream stream;    ///< empty where there is a failure
+  Failure failure;  ///< none: it is connected
+
+  explicit operator bool() const noexcept { return !failure; }  ///< whether it is connected
+  /// The stream. Throws std::system_error where there is a failure.
+  Stream value() && {
+    if (failure) throw std::system_error(failure.code, failure.text);
+    return std::move(stream);
+  }
+};
+
+namespace detail {
+
+class Connect final : public Timed {
+ public:
+  Connect(const Registry& registry, ae::EventLoop& loop, Endpoint to, ae::Duration limit)
+      : Timed(loop, limit), to_(std::move(to)), connection_(registry.create(loop, to_)) {}
+  bool await_ready() const noexcept { return false; }
+  template <class Awaiting>
+  void await_suspend(std::coroutine_handle<Awaiting> awaiting) {
+    wait(Waiter(awaiting));
+    connection_->connect(to_, [this](Connection&) { finish(); });
+  }
+  Connected await_resume() {
+    if (connection_ == nullptr)
+      return {Stream(), errno_failure(ETIMEDOUT, "connect to " + to_.to_string())};
+    if (connection_->state() == State::kConnected) return {std::move(connection_), {}};
+    return {Stream(),
+            {connection_->error_code(), connection_->last_error(), connection_->retry_after()}};
+  }
+
+ private:
+  void on_limit() noexcept override { connection_.reset(); }
+
+  Endpoint to_;
+  ConnectionPtr connection_;
+};
+
+}  // namespace detail
+
+/// Connects, within `limit` and the transport's connect-timeout. Throws conn::Error for what
+/// Registry::connect() throws it for: no such transport, a URL that is none.
+[[nodiscard]] inline detail::Connect connect(const Registry& registry, ae::EventLoop& loop,
+                                             const Endpoint& to, ae::Duration limit = kNoLimit) {
+  return {registry, loop, to, limit};
+}
+/// The same of a URL.
+[[nodiscard]] inline detail::Connect connect(const Registry& registry, ae::EventLoop& loop,
+                                             std::string_view url, ae::Duration limit = kNoLimit) {
+  return {registry, loop, Endpoint::parse(url), limit};
+}
+
+}  // namespace conn::co

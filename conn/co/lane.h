@@ -1,0 +1,238 @@
+#pragma once
+// One direction of a Stream: the operation that waits in it, its handler, its time limit.
+//
+// The handler stays set from one operation to the next while the same coroutine waits again before
+// it returns to the loop, and one timer serves all limits of the lane: an operation that waits
+// costs neither the one nor the other then.
+
+#include <cassert>
+#include <cerrno>
+#include <coroutine>
+#include <cstddef>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "ae/event_loop.h"
+#include "conn/co/result.h"
+#include "conn/co/root.h"
+#include "conn/connection.h"
+
+namespace conn::co::detail {
+
+class Lane;
+
+/// Something that is tried until it is over. It lives in the frame of who awaits it, and its end is
+/// the end of the wait: nothing was taken that it would lose.
+class Operation {
+ public:
+  Operation(Operation&& other) noexcept : lane_(other.lane_), limit_(other.limit_) {
+    assert(!other.waiting_);
+  }
+  Operation& operator=(Operation&&) = delete;
+
+  inline bool await_ready();
+  template <class Awaiting>
+  bool await_suspend(std::coroutine_handle<Awaiting> awaiting) noexcept {
+    waiter_ = Waiter(awaiting);
+    return wait();
+  }
+  bool done() const noexcept { return done_; }
+
+ protected:
+  Operation(Lane& lane, ae::Duration limit) noexcept : lane_(&lane), limit_(limit) {}
+  virtual inline ~Operation();
+  /// Tries. True: it is over.
+  virtual bool advance() = 0;
+  inline Connection& connection() const noexcept;
+  /// errno of the last call. True if that ends the operation.
+  inline bool failed(int err) noexcept;
+
+  Lane* lane_;
+  std::errc error_{};
+
+ private:
+  friend class Lane;
+  inline bool wait() noexcept;
+
+  ae::Duration limit_;
+  ae::TimePoint deadline_;
+  Waiter waiter_;
+  bool waiting_ = false;
+  bool done_ = false;
+};
+
+class Lane {
+ public:
+  enum class Way : bool { kRead, kWrite };
+
+  /// `at_once` counts what both lanes of a stream tried since one of them waited.
+  Lane(Way way, Connection* connection, unsigned& at_once) noexcept
+      : way_(way), at_once_(at_once), connection_(connection) {}
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+  ~Lane() { leave_connection(); }
+
+  /// Whether to try before the loop says that it is worth it. Not for ever: others wait, too.
+  bool worth_trying() noexcept {
+    return (ready_ && ++at_once_ <= kAtOnce) || connection_->state() != State::kConnected;
+  }
+  /// What the last try tells of the next one.
+  void expect(bool ready) noexcept { ready_ = ready; }
+  bool expected() const noexcept { return ready_; }
+  Connection& connection() const noexcept { return *connection_; }
+
+  /// False: there is no memory to wait with.
+  bool enter(Operation& operation) noexcept {
+    assert(waiting_ == nullptr && "one operation at a time reads, and one writes");
+    at_once_ = 0;
+    try {
+      set_limit(operation);
+      arm();
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    waiting_ = &operation;
+    return true;
+  }
+  void leave() noexcept {
+    waiting_ = nullptr;
+    ready_ = true;  // what it had looked at is there
+    if (watch_ == nullptr) disarm();
+  }
+
+  /// The connection goes, or goes elsewhere.
+  void leave_connection() noexcept {
+    assert(waiting_ == nullptr && "operations end before their stream");
+    if (waiting_ != nullptr) std::exchange(waiting_, nullptr)->waiting_ = false;
+    if (watch_ != nullptr) std::exchange(watch_, nullptr)->lane = nullptr;
+    if (connection_ == nullptr) return;
+    ae::EventLoop* const loop = connection_->loop();
+    if (timer_ != 0 && loop != nullptr) loop->remove_time_event(timer_);
+    disarm();
+    timer_ = 0;
+    connection_ = nullptr;
+  }
+
+ private:
+  static constexpr unsigned kAtOnce = 64;
+
+  /// On the stack while the lane resumes somebody, who may end the lane.
+  struct Watch {
+    explicit Watch(Lane& watched) noexcept : lane(&watched) { watched.watch_ = this; }
+    ~Watch() {
+      if (lane != nullptr) lane->watch_ = nullptr;
+    }
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+    Lane* lane;
+  };
+
+  void arm() {
+    if (armed_) return;
+    const auto handler = [this](Connection&) { on_ready(); };  // fits a std::function's own space
+    if (way_ == Way::kRead) {
+      connection_->set_read_handler(handler);
+    } else {
+      connection_->set_write_handler(handler);
+    }
+    armed_ = true;
+  }
+  void disarm() noexcept {
+    if (!std::exchange(armed_, false)) return;
+    ready_ = true;
+    if (way_ == Way::kRead) {
+      connection_->set_read_handler(nullptr);
+    } else {
+      connection_->set_write_handler(nullptr);
+    }
+  }
+
+  void on_ready() {
+    if (waiting_ == nullptr) return disarm();
+    ready_ = true;
+    if (waiting_->advance()) wake();
+  }
+
+  void wake() {
+    Operation& operation = *std::exchange(waiting_, nullptr);
+    operation.waiting_ = false;
+    operation.done_ = true;
+    const Watch watch(*this);
+    operation.waiter_.resume();
+    if (watch.lane != nullptr && waiting_ == nullptr) disarm();
+  }
+
+  void set_limit(Operation& operation) {
+    operation.deadline_ = ae::TimePoint::max();
+    ae::EventLoop* const loop = connection_->loop();
+    if (operation.limit_ == kNoLimit || loop == nullptr) return;
+    const ae::TimePoint now = loop->now();
+    if (operation.limit_ >= ae::TimePoint::max() - now) return;
+    const ae::TimePoint deadline = now + operation.limit_;
+    if (timer_ == 0) {
+      timer_ = loop->add_time_event(deadline, [this] { return on_time(); });
+      due_ = deadline;
+    } else if (deadline < due_) {
+      loop->again(timer_, deadline);
+      due_ = deadline;
+    }
+    operation.deadline_ = deadline;
+  }
+
+  /// Limits that became later since the timer was set only have it go on.
+  ae::Duration on_time() {
+    if (waiting_ != nullptr && waiting_->deadline_ != ae::TimePoint::max()) {
+      const ae::TimePoint now = connection_->loop()->now();
+      if (now < waiting_->deadline_) {
+        due_ = waiting_->deadline_;
+        return due_ - now;
+      }
+      timer_ = 0;
+      // What came meanwhile counts, though its handler had no turn yet.
+      if (!waiting_->advance()) waiting_->error_ = std::errc::timed_out;
+      ready_ = true;
+      wake();
+      return ae::kNoMore;
+    }
+    timer_ = 0;
+    return ae::kNoMore;
+  }
+
+  const Way way_;
+  bool armed_ = false;  // the handler is set
+  bool ready_ = true;
+  unsigned& at_once_;
+  Connection* connection_;
+  Operation* waiting_ = nullptr;
+  Watch* watch_ = nullptr;
+  ae::TimerId timer_ = 0;
+  ae::TimePoint due_;
+};
+
+inline bool Operation::await_ready() {
+  done_ = lane_->worth_trying() && advance();
+  return done_;
+}
+
+inline bool Operation::wait() noexcept {
+  waiting_ = lane_->enter(*this);
+  if (!waiting_) error_ = std::errc::not_enough_memory;
+  done_ = !waiting_;
+  return waiting_;
+}
+
+inline Operation::~Operation() {
+  if (waiting_) lane_->leave();
+}
+
+inline Connection& Operation::connection() const noexcept { return lane_->connection(); }
+
+inline bool Operation::failed(int err) noexcept {
+  lane_->expect(err != EAGAIN);
+  if (err == EAGAIN) return false;
+  error_ = static_cast<std::errc>(err);
+  return true;
+}
+
+}  // namespace conn::co::detail

@@ -1,0 +1,168 @@
+#pragma once
+// The operations of a Stream, which makes them. Each is awaited where it is made.
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <span>
+
+#include "conn/co/lane.h"
+#include "conn/co/result.h"
+#include "conn/connection.h"
+
+namespace conn::co::detail {
+
+class Read final : public Operation {
+ public:
+  Read(Lane& lane, std::span<std::byte> buffer, ae::Duration limit) noexcept
+      : Operation(lane, limit), buffer_(buffer) {
+    assert(!buffer.empty());
+  }
+  Result await_resume() const noexcept { return {size_, error_}; }
+
+ private:
+  bool advance() override {
+    const ssize_t n = connection().read(buffer_.data(), buffer_.size());
+    if (n < 0) return failed(errno);
+    size_ = static_cast<std::size_t>(n);
+    // Less than there was room for: nothing more is there yet.
+    lane_->expect(size_ == buffer_.size() || size_ == 0);
+    return true;
+  }
+
+  std::span<std::byte> buffer_;
+  std::size_t size_ = 0;
+};
+
+class ReadExactly final : public Operation {
+ public:
+  ReadExactly(Lane& lane, std::span<std::byte> buffer, ae::Duration limit) noexcept
+      : Operation(lane, limit), buffer_(buffer) {}
+  Result await_resume() const noexcept { return {size_, error_}; }
+
+ private:
+  bool advance() override {
+    while (size_ < buffer_.size()) {
+      const std::span<std::byte> rest = buffer_.subspan(size_);
+      const ssize_t n = connection().read(rest.data(), rest.size());
+      if (n == 0) return failed(ENODATA);
+      if (n < 0) return failed(errno);
+      size_ += static_cast<std::size_t>(n);
+      if (size_ < buffer_.size()) {
+        lane_->expect(false);
+        return false;
+      }
+    }
+    return true;  // more may be there
+  }
+
+  std::span<std::byte> buffer_;
+  std::size_t size_ = 0;
+};
+
+class ReadLine final : public Operation {
+ public:
+  ReadLine(Lane& lane, std::span<char> buffer, ae::Duration limit) noexcept
+      : Operation(lane, limit), buffer_(buffer) {}
+  Result await_resume() const noexcept { return {size_, error_}; }
+
+ private:
+  bool advance() override {
+    const View view = connection().peek();
+    if (view.size == 0) return failed(errno == 0 ? ENODATA : errno);
+    bool over = false;
+    std::size_t taken = 0;
+    for (int i = 0; i < view.count && !over; ++i) {
+      const auto& piece = view.pieces[static_cast<std::size_t>(i)];
+      over = take({static_cast<const char*>(piece.iov_base), piece.iov_len}, taken);
+    }
+    connection().consume(taken);
+    lane_->expect(over || view.last);
+    return over;
+  }
+  /// True: the line has ended, or the buffer.
+  bool take(std::string_view bytes, std::size_t& taken) noexcept {
+    const std::size_t end = bytes.find('\n');
+    const std::size_t text = std::min(end, bytes.size());
+    const std::size_t fits = std::min(text, buffer_.size() - size_);
+    std::memcpy(buffer_.data() + size_, bytes.data(), fits);
+    size_ += fits;
+    taken += fits;
+    if (fits < text) {
+      error_ = std::errc::message_size;
+      return true;
+    }
+    if (end == std::string_view::npos) return false;
+    ++taken;
+    if (size_ != 0 && buffer_[size_ - 1] == '\r') --size_;
+    return true;
+  }
+
+  std::span<char> buffer_;
+  std::size_t size_ = 0;
+};
+
+class Peek final : public Operation {
+ public:
+  Peek(Lane& lane, std::size_t& shown, std::size_t together, ae::Duration limit) noexcept
+      : Operation(lane, limit), shown_(&shown), together_(together) {}
+  Peeked await_resume() const noexcept {
+    Peeked result;
+    result.error = error_;
+    if (error_ == std::errc()) static_cast<View&>(result) = view_;
+    return result;
+  }
+
+ private:
+  bool advance() override {
+    view_ = connection().peek(together_);
+    *shown_ = view_.size;
+    if (view_.size == 0) {
+      lane_->expect(true);
+      return errno == 0 || failed(errno);
+    }
+    if (view_.size >= together_ || view_.last) return true;
+    lane_->expect(false);
+    return false;
+  }
+
+  std::size_t* shown_;
+  std::size_t together_;
+  View view_;
+};
+
+class Write final : public Operation {
+ public:
+  Write(Lane& lane, std::span<const std::byte> bytes, ae::Duration limit) noexcept
+      : Operation(lane, limit), bytes_(bytes) {}
+  Result await_resume() const noexcept { return {size_, error_}; }
+
+ private:
+  bool advance() override {
+    if (size_ < bytes_.size()) {
+      const std::span<const std::byte> rest = bytes_.subspan(size_);
+      const ssize_t n = connection().write(rest.data(), rest.size());
+      if (n < 0) return failed(errno);
+      size_ += static_cast<std::size_t>(n);
+    }
+    lane_->expect(size_ == bytes_.size());
+    return size_ == bytes_.size();
+  }
+
+  std::span<const std::byte> bytes_;
+  std::size_t size_ = 0;
+};
+
+class Writable final : public Operation {
+ public:
+  Writable(Lane& lane, ae::Duration limit) noexcept : Operation(lane, limit) {
+    lane.expect(false);  // the loop says when
+  }
+  Result await_resume() const noexcept { return {0, error_}; }
+
+ private:
+  bool advance() override { return lane_->expected() || connection().state() != State::kConnected; }
+};
+
+}  // namespace conn::co::detail

@@ -1,0 +1,68 @@
+#pragma once
+// Owns tasks that nobody awaits.
+
+#include <cstddef>
+#include <utility>
+
+#include "conn/co/root.h"
+#include "conn/co/task.h"
+
+namespace conn::co {
+
+/// Tasks that run beside each other on one loop. Its end cancels those that have not ended: their
+/// frames are destroyed, the newest first, and with them their streams. So declare it after the
+/// loop and after what its tasks refer to.
+/// A task may end its own Scope: it goes on until it waits the next time, and is destroyed then.
+class Scope {
+ public:
+  Scope() = default;
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  ~Scope() {
+    closing_ = true;
+    end(first_);
+  }
+
+  /// Runs the task here until it waits. What it throws, now or later, leaves the call that ran it:
+  /// this one, or the loop's run(), as with a handler.
+  void spawn(Task<> task) {
+    if (closing_) return;
+    const auto frame = std::exchange(task.frame_, nullptr);
+    detail::Promise<void>& promise = frame.promise();
+    promise.root = &promise;
+    promise.frame = frame;
+    promise.link(first_);
+    detail::Resumption(&promise).run(frame);
+  }
+  /// Cancels all tasks there are.
+  void cancel() noexcept {
+    detail::Root* mine = std::exchange(first_, nullptr);
+    if (mine != nullptr) mine->place = &mine;
+    end(mine);  // touches nothing of this: a task may own what owns this
+  }
+  /// How many have not ended.
+  std::size_t size() const noexcept {
+    std::size_t count = 0;
+    for (const detail::Root* each = first_; each != nullptr; each = each->next) ++count;
+    return count;
+  }
+  bool empty() const noexcept { return first_ == nullptr; }  ///< whether all have ended
+
+ private:
+  static void end(detail::Root*& first) noexcept {
+    while (first != nullptr) {
+      detail::Root& root = *first;
+      root.unlink();
+      if (root.running != nullptr) {
+        root.given_up = true;
+      } else {
+        root.frame.destroy();
+      }
+    }
+  }
+
+  detail::Root* first_ = nullptr;
+  bool closing_ = false;
+};
+
+}  // namespace conn::co

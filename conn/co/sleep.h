@@ -1,0 +1,34 @@
+#pragma once
+// Waiting for a time.
+
+#include <coroutine>
+
+#include "ae/event_loop.h"
+#include "conn/co/timed.h"
+
+namespace conn::co {
+
+namespace detail {
+
+class Sleep final : public Timed {
+ public:
+  Sleep(ae::EventLoop& loop, ae::Duration duration) noexcept : Timed(loop, duration) {}
+  bool await_ready() const noexcept { return false; }
+  template <class Awaiting>
+  void await_suspend(std::coroutine_handle<Awaiting> awaiting) {
+    wait(Waiter(awaiting));
+  }
+  void await_resume() const noexcept {}
+
+ private:
+  void on_limit() noexcept override {}
+};
+
+}  // namespace detail
+
+/// Not shorter than `duration`; zero: until the loop's next iteration.
+[[nodiscard]] inline detail::Sleep sleep(ae::EventLoop& loop, ae::Duration duration) noexcept {
+  return {loop, duration};
+}
+
+}  // namespace conn::co

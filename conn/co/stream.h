@@ -1,0 +1,111 @@
+#pragma once
+// A Connection for coroutines.
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "ae/event_loop.h"
+#include "conn/co/operations.h"
+#include "conn/co/result.h"
+#include "conn/connection.h"
+
+namespace conn::co {
+
+/// Owns a connection and its read and write handlers: its end closes it, as ConnectionPtr's does.
+/// What the operations give is awaited where they are called: `co_await peer.read(buffer, 10s)`.
+/// They allocate nothing of their own. One that reads and one that writes may wait at a time.
+/// A limit is the longest wait; the operation says ETIMEDOUT then, and the stream can be used on.
+/// An operation is cancelled by the end of who awaits it. No byte is lost by that: what was not
+/// taken is read by the next one. Buffers must outlive the wait; locals of the coroutine do.
+/// Each tries at once before it waits; one that never had to, 64 times, waits for the loop's next
+/// iteration, so that others have their turn.
+class Stream {
+ public:
+  Stream() noexcept : Stream(ConnectionPtr()) {}
+  /// On its loop's thread; the connection keeps neither read nor write handler of others.
+  Stream(ConnectionPtr connection) noexcept  // NOLINT(google-explicit-constructor)
+      : connection_(std::move(connection)),
+        reader_(detail::Lane::Way::kRead, connection_.get(), at_once_),
+        writer_(detail::Lane::Way::kWrite, connection_.get(), at_once_) {}
+  /// Nothing may wait for it.
+  Stream(Stream&& other) noexcept : Stream(other.release()) {}
+  Stream& operator=(Stream&&) = delete;
+
+  /// As Connection::read(): size 0 without an error at the end of the stream. Not into an empty
+  /// buffer.
+  [[nodiscard]] detail::Read read(std::span<std::byte> buffer,
+                                  ae::Duration limit = kNoLimit) noexcept {
+    return {reader_, buffer, limit};
+  }
+  /// The same, of text.
+  [[nodiscard]] detail::Read read(std::span<char> buffer, ae::Duration limit = kNoLimit) noexcept {
+    return {reader_, std::as_writable_bytes(buffer), limit};
+  }
+  /// Fills the buffer. ENODATA: the stream ended first; then, and after another error, `size` says
+  /// how much of it has come.
+  [[nodiscard]] detail::ReadExactly read_exactly(std::span<std::byte> buffer,
+                                                 ae::Duration limit = kNoLimit) noexcept {
+    return {reader_, buffer, limit};
+  }
+  /// The same, of text.
+  [[nodiscard]] detail::ReadExactly read_exactly(std::span<char> buffer,
+                                                 ae::Duration limit = kNoLimit) noexcept {
+    return {reader_, std::as_writable_bytes(buffer), limit};
+  }
+  /// Reads up to a newline and drops it, and a carriage return before it; `size` is the text's.
+  /// EMSGSIZE: the buffer is full of a longer line, whose rest comes next. ENODATA: the stream
+  /// ended first, and what came of the line is in the buffer.
+  [[nodiscard]] detail::ReadLine read_line(std::span<char> buffer,
+                                           ae::Duration limit = kNoLimit) noexcept {
+    return {reader_, buffer, limit};
+  }
+  /// Waits for `together` bytes, kTogether at most, or the last ones, and shows them where they
+  /// lie: a parser in place. EMSGSIZE: `together` is more. Nothing is read before consume().
+  [[nodiscard]] detail::Peek peek(std::size_t together = 1,
+                                  ae::Duration limit = kNoLimit) noexcept {
+    return {reader_, shown_, together, limit};
+  }
+  /// The first `size` bytes that peek() showed have been read.
+  void consume(std::size_t size) noexcept {
+    connection_->consume(size);
+    shown_ -= size < shown_ ? size : shown_;
+    if (shown_ == 0) reader_.expect(false);  // the loop tells of more
+  }
+  /// Writes all. After an error `size` says how much the connection took.
+  [[nodiscard]] detail::Write write(std::span<const std::byte> bytes,
+                                    ae::Duration limit = kNoLimit) noexcept {
+    return {writer_, bytes, limit};
+  }
+  /// The same, of text.
+  [[nodiscard]] detail::Write write(std::string_view text, ae::Duration limit = kNoLimit) noexcept {
+    return {writer_, std::as_bytes(std::span(text)), limit};
+  }
+  /// Waits until there may be room for reserve(), commit() or send() of the connection, which are
+  /// used as they are; or until they fail.
+  [[nodiscard]] detail::Writable writable(ae::Duration limit = kNoLimit) noexcept {
+    return {writer_, limit};
+  }
+
+  /// All that is not waited for: shutdown(), flush(), last_error(), info(), ...
+  Connection* operator->() const noexcept { return connection_.get(); }
+  Connection& operator*() const noexcept { return *connection_; }  ///< the connection itself
+  /// Whether there is a connection, whatever has become of it.
+  explicit operator bool() const noexcept { return connection_ != nullptr; }
+  /// Gives the connection back, without handlers; nothing may wait for it.
+  [[nodiscard]] ConnectionPtr release() noexcept {
+    reader_.leave_connection();
+    writer_.leave_connection();
+    return std::move(connection_);
+  }
+
+ private:
+  ConnectionPtr connection_;
+  unsigned at_once_ = 0;
+  detail::Lane reader_, writer_;
+  std::size_t shown_ = 0;  // by peek(), and not consumed
+};
+
+}  // namespace conn::co

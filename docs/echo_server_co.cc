@@ -1,0 +1,41 @@
+// Sends back what it gets, on every URL of its command line: docs/echo_server.cc by coroutines.
+#include <array>
+#include <chrono>
+#include <iostream>
+#include <list>
+
+#include "ae/libev_loop.h"
+#include "conn/co.h"
+#include "conn/transports/transports.h"
+
+namespace co = conn::co;
+using namespace std::chrono_literals;
+
+co::Task<> echo(co::Stream peer) {
+  std::array<char, 16 * 1024> buffer;
+  while (const co::Result got = co_await peer.read(buffer, 60s)) {  // a silent peer is let go
+    if (got.size == 0) co_return;                                   // the end of the stream
+    if (!co_await peer.write({buffer.data(), got.size})) co_return;
+  }
+}
+
+co::Task<> accept(co::Acceptor& from, co::Scope& sessions) {
+  for (;;) sessions.spawn(echo(co_await from.next()));
+}
+
+int main(int argc, char** argv) try {
+  const conn::Registry registry = conn::all_transports();  // it outlives the loop
+  ae::LibevLoop loop;
+  std::list<co::Acceptor> acceptors;
+  co::Scope scope;  // after all that its tasks use: it goes first
+  for (int i = 1; i < argc; ++i) {
+    acceptors.emplace_back(registry, loop, argv[i]);
+    for (const auto& at : acceptors.back().listener().endpoints())
+      std::cout << at.to_string() << std::endl;
+    scope.spawn(accept(acceptors.back(), scope));
+  }
+  loop.run();
+} catch (const std::exception& error) {
+  std::cerr << error.what() << '\n';
+  return 1;
+}

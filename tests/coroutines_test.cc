@@ -1,0 +1,296 @@
+// Tasks, scopes and what they cost; what coroutines get of connections is in conformance_*_test.cc.
+
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "conn/co.h"
+#include "tests/support/allocations.h"
+#include "tests/support/catch.h"
+#include "tests/support/testing.h"
+
+namespace co = conn::co;
+using namespace std::chrono_literals;
+
+namespace {
+
+co::Task<int> answer() { co_return 42; }
+
+co::Task<std::unique_ptr<int>> later(ae::EventLoop& loop, int value) {
+  co_await co::sleep(loop, 0s);
+  co_return std::make_unique<int>(value);
+}
+
+co::Task<> fail_later(ae::EventLoop& loop) {
+  co_await co::sleep(loop, 0s);
+  throw std::runtime_error("later");
+}
+
+/// Says when its frame goes.
+struct Witness {
+  explicit Witness(std::string& its_log, char its_name) : log(&its_log), name(its_name) {}
+  Witness(Witness&& other) noexcept : log(std::exchange(other.log, nullptr)), name(other.name) {}
+  ~Witness() {
+    if (log != nullptr) *log += name;
+  }
+  std::string* log;
+  char name;
+};
+
+co::Task<> linger(ae::EventLoop& loop, Witness) { co_await co::sleep(loop, 1h); }
+
+}  // namespace
+
+TEST_CASE("task: it begins when it is awaited, gives its value, and throws what it threw", "[co]") {
+  testing::AnyLoop loop;
+  std::string order;
+  const auto run = [](ae::EventLoop& on, std::string& seen) -> co::Task<> {
+    co::Task<int> first = answer();
+    seen += "made ";
+    seen += std::to_string(co_await first) + " ";
+    const std::unique_ptr<int> second = co_await later(on, 7);
+    seen += std::to_string(*second) + " ";
+    try {
+      co_await fail_later(on);
+    } catch (const std::runtime_error& error) {
+      seen += error.what();
+    }
+  };
+  co::Scope scope;
+  scope.spawn(run(loop, order));
+  REQUIRE(order == "made 42 ");
+  RUN_UNTIL(loop, scope.empty());
+  REQUIRE(order == "made 42 7 later");
+}
+
+TEST_CASE("task: a million that end at once need no stack", "[co]") {
+  const auto run = [](long& all) -> co::Task<> {
+    for (int i = 0; i < 1'000'000; ++i) all += co_await answer();
+  };
+  long sum = 0;
+  co::Scope scope;
+  scope.spawn(run(sum));
+  REQUIRE(scope.empty());
+  REQUIRE(sum == 42'000'000);
+}
+
+TEST_CASE("task: dropped before it began, it never runs", "[co]") {
+  std::string log;
+  testing::AnyLoop loop;
+  { const co::Task<> task = linger(loop, Witness(log, 'a')); }
+  REQUIRE(log == "a");
+}
+
+TEST_CASE("scope: what a task throws leaves the call that ran it", "[co]") {
+  testing::AnyLoop loop;
+  co::Scope scope;
+  const auto fail = []() -> co::Task<> {
+    throw std::runtime_error("at once");
+    co_return;
+  };
+  REQUIRE_THROWS_AS(scope.spawn(fail()), std::runtime_error);
+  REQUIRE(scope.empty());
+  scope.spawn(fail_later(loop));
+  const auto turn = [&] {
+    while (!scope.empty()) loop.process_events(ae::kFullIteration);
+  };
+  REQUIRE_THROWS_AS(turn(), std::runtime_error);
+  REQUIRE(scope.empty());
+}
+
+TEST_CASE("scope: its end cancels its tasks, the newest first", "[co]") {
+  testing::AnyLoop loop;
+  std::string log;
+  {
+    co::Scope scope;
+    for (const char name : {'a', 'b', 'c'}) scope.spawn(linger(loop, Witness(log, name)));
+    REQUIRE(scope.size() == 3);
+    REQUIRE(log.empty());
+  }
+  REQUIRE(log == "cba");
+}
+
+TEST_CASE("scope: a task that ends it goes on until it waits", "[co]") {
+  testing::AnyLoop loop;
+  std::string log;
+  const bool waits = GENERATE(true, false);
+  auto scope = std::make_unique<co::Scope>();
+  const auto end = [](ae::EventLoop& on, std::unique_ptr<co::Scope>& whole, std::string& seen,
+                      bool more, Witness) -> co::Task<> {
+    co_await co::sleep(on, 0s);
+    whole.reset();
+    seen += '!';
+    if (!more) co_return;
+    co_await co::sleep(on, 0s);
+    seen += '?';
+  };
+  scope->spawn(linger(loop, Witness(log, 'a')));
+  scope->spawn(end(loop, scope, log, waits, Witness(log, 'b')));
+  scope->spawn(linger(loop, Witness(log, 'c')));
+  RUN_UNTIL(loop, scope == nullptr);
+  REQUIRE(log == "ca!b");
+  testing::turns(loop, 3);
+  REQUIRE(log == "ca!b");
+}
+
+TEST_CASE("scope: one that ends inside its task's first step takes the task with it", "[co]") {
+  testing::AnyLoop loop;
+  std::string log;
+  auto scope = std::make_unique<co::Scope>();
+  const auto end = [](ae::EventLoop& on, std::unique_ptr<co::Scope>& whole, Witness) -> co::Task<> {
+    const auto inner = [](ae::EventLoop& at, std::unique_ptr<co::Scope>& all) -> co::Task<> {
+      all.reset();
+      co_await co::sleep(at, 0s);
+    };
+    co_await inner(on, whole);
+  };
+  scope->spawn(end(loop, scope, Witness(log, 'a')));
+  REQUIRE(log == "a");
+}
+
+TEST_CASE("scope: a task may spawn, and a frame that goes may try to", "[co]") {
+  testing::AnyLoop loop;
+  std::string log;
+  struct Spawner {
+    co::Scope& scope;
+    ae::EventLoop& loop;
+    std::string& log;
+    ~Spawner() { scope.spawn(linger(loop, Witness(log, 'x'))); }
+  };
+  const auto grow = [](co::Scope& in, ae::EventLoop& on, std::string& seen) -> co::Task<> {
+    const Spawner last{in, on, seen};
+    in.spawn(linger(on, Witness(seen, 'a')));
+    co_await co::sleep(on, 1h);
+  };
+  {
+    co::Scope scope;
+    scope.spawn(grow(scope, loop, log));
+    REQUIRE(scope.size() == 2);
+    scope.cancel();  // lives on, and so does what was spawned meanwhile
+    REQUIRE(log == "a");
+    REQUIRE(scope.size() == 1);
+    scope.spawn(grow(scope, loop, log));
+  }
+  REQUIRE(log == "aaxx");
+}
+
+TEST_CASE("first: tasks are operations, too, and a draw goes to the first", "[co]") {
+  testing::AnyLoop loop;
+  std::string log;
+  const auto run = [](ae::EventLoop& on, std::string& seen) -> co::Task<> {
+    const auto one = co_await co::first(linger(on, Witness(seen, 'a')), later(on, 7));
+    seen += std::to_string(one.index());
+    seen += std::to_string(*std::get<1>(one));
+    const auto two = co_await co::first(answer(), answer(), linger(on, Witness(seen, 'b')));
+    seen += std::to_string(two.index());
+    try {
+      co_await co::first(linger(on, Witness(seen, 'c')), fail_later(on));
+    } catch (const std::runtime_error&) {
+      seen += '!';
+    }
+    const auto nested =
+        co_await co::first(co::first(co::sleep(on, 1h), co::sleep(on, 0s)), co::sleep(on, 1h));
+    seen += std::to_string(nested.index());
+    seen += std::to_string(std::get<0>(nested).index());
+  };
+  co::Scope scope;
+  scope.spawn(run(loop, log));
+  RUN_UNTIL(loop, scope.empty());
+  REQUIRE(log == "a17b0c!01");
+}
+
+TEST_CASE("acceptor: next() has a limit, and a stream goes and comes back", "[co]") {
+  testing::Site site({.name = "tcp"});
+  co::Acceptor acceptor(site.registry, site.loop, site.fresh());
+  bool over = false;
+  const auto run = [](testing::Site& at, co::Acceptor& from, bool& done) -> co::Task<> {
+    const co::Stream none = co_await from.next(1ms);
+    REQUIRE_FALSE(none);
+    co::Connected found =
+        co_await co::connect(at.registry, at.loop, testing::address_of(from.listener()), 1h);
+    co::Stream near = std::move(found).value();
+    co::Stream far = co_await from.next(1h);
+    REQUIRE(far);
+    const co::Result sent = co_await near.write("x");
+    REQUIRE(sent);
+    std::array<char, 1> byte;
+    co::Result got = co_await far.read(byte, 1h);
+    REQUIRE(got.value() == 1);
+    conn::ConnectionPtr bare = far.release();
+    REQUIRE_FALSE(far);
+    REQUIRE_FALSE(bare->has_read_handler());
+    co::Stream again(std::move(bare));
+    const co::Result more = co_await near.write("y");
+    REQUIRE(more);
+    got = co_await again.read(byte);
+    REQUIRE(got.value() == 1);
+    done = true;
+  };
+  co::Scope scope;
+  scope.spawn(run(site, acceptor, over));
+  RUN_UNTIL(site.loop, over);
+}
+
+TEST_CASE("connect: its limit, and what value() throws", "[co]") {
+  testing::Site site({.name = "tcp"});
+  std::string log;
+  const auto run = [](testing::Site& at, conn::Endpoint to, std::string& seen) -> co::Task<> {
+    co::Connected found = co_await co::connect(at.registry, at.loop, to);
+    try {
+      const co::Stream none = std::move(found).value();
+    } catch (const std::system_error& error) {
+      seen = error.code() == std::errc::connection_refused ? "refused" : error.what();
+    }
+  };
+  co::Scope scope;
+  scope.spawn(run(site, site.deserted(), log));
+  RUN_UNTIL(site.loop, scope.empty());
+  REQUIRE(log == "refused");
+}
+
+#if AECONN_COUNTS_ALLOCATIONS
+TEST_CASE("coroutine: a session is one frame, and a request allocates nothing",
+          "[co][allocation]") {
+  const ae::Duration limit = GENERATE(co::kNoLimit, ae::Duration(1h));
+  testing::Pair pair({.name = "unix"});
+  testing::let_libev_grow(pair.loop);
+  co::Stream client(std::move(pair.client));
+  const auto echo = [](co::Stream peer, ae::Duration patience) -> co::Task<> {
+    std::array<std::byte, 512> buffer;
+    while (const co::Result got = co_await peer.read(buffer, patience)) {
+      if (got.size == 0) co_return;
+      if (!co_await peer.write(std::span(buffer).first(got.size), patience)) co_return;
+    }
+  };
+  const auto ask = [](co::Stream& peer, int times, int& done, ae::Duration patience) -> co::Task<> {
+    std::array<char, 64> buffer{};
+    for (; done < times; ++done) {
+      if (!co_await peer.write({buffer.data(), buffer.size()}, patience)) co_return;
+      if (!co_await peer.read_exactly(buffer, patience)) co_return;
+    }
+  };
+  co::Scope scope;
+  int asked = 0;
+  // What the loop takes to watch a connection, without coroutines.
+  std::size_t first = 0, before = 0;
+  for (int i = 0; i < 2; ++i) {  // its tables grow the first time
+    first = testing::watch_allocations(true).by_others;
+    pair.server->set_read_handler([](conn::Connection&) {});
+    before = testing::watch_allocations(true).by_others;
+    pair.server->set_read_handler(nullptr);
+  }
+  const std::size_t begun = testing::watch_allocations(true).by_others;
+  scope.spawn(echo(std::move(pair.server), limit));
+  const std::size_t session = testing::watch_allocations(false).by_others - begun;
+  if (limit == co::kNoLimit) CHECK(session == 1 + (before - first));
+  scope.spawn(ask(client, 600, asked, limit));
+  while (asked < 100) pair.loop.process_events(ae::kFullIteration);
+  const std::size_t begin = testing::watch_allocations(true).by_others;
+  while (asked < 600 && scope.size() == 2) pair.loop.process_events(ae::kFullIteration);
+  const std::size_t requests = testing::watch_allocations(false).by_others - begin;
+  CHECK(asked == 600);
+  CHECK(requests == 0);
+}
+#endif
