@@ -5,6 +5,7 @@
 #include <sys/time.h>
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "ae/event_loop.h"
 #include "conn/connection.h"
@@ -236,8 +238,11 @@ class Session {
     const conn::ConnectionType& type = origin_.registry->require(to.scheme);
     // A peer of ours takes who promised keepalives and is silent for dead, and a blocking context
     // has nobody to send them between two commands.
-    if (blocking && std::string_view(to.scheme).ends_with("rdma") && !to.options.has("keepalive"))
-      to.options.set("keepalive", "0");
+    const std::vector<std::string> schemes = to.schemes();  // any of them may be the one
+    const bool over_rdma = std::any_of(schemes.begin(), schemes.end(), [](const auto& each) {
+      return std::string_view(each).ends_with("rdma");
+    });
+    if (blocking && over_rdma && !to.options.has("keepalive")) to.options.set("keepalive", "0");
     type.check(to);
     connection_ = type.create(*origin_.loop);
     return to;

@@ -1,0 +1,28 @@
+#pragma once
+// Which asio the adapters stand on: standalone asio, or, where AECONN_BOOST_ASIO is defined before
+// the first of them is included, Boost's.
+
+#ifdef AECONN_BOOST_ASIO
+#include <boost/asio.hpp>
+#define AECONN_ASIO_VERSION BOOST_ASIO_VERSION
+#define AECONN_ASIO_INLINE boost_based
+#else
+#include <asio.hpp>
+#define AECONN_ASIO_VERSION ASIO_VERSION
+#define AECONN_ASIO_INLINE standalone
+#endif
+
+// Programs' files may differ in it: the names do, too.
+namespace adapters::asio {
+inline namespace AECONN_ASIO_INLINE {
+namespace detail {
+#ifdef AECONN_BOOST_ASIO
+namespace net = ::boost::asio;
+using ErrorCode = ::boost::system::error_code;
+#else
+namespace net = ::asio;
+using ErrorCode = std::error_code;
+#endif
+}  // namespace detail
+}  // namespace AECONN_ASIO_INLINE
+}  // namespace adapters::asio

@@ -1,0 +1,54 @@
+#pragma once
+// ae::EpollLoop below libevent's event_base: adapters/guest.h has the rules, docs/adapters.md a
+// program. Header only: link the program with libevent, and that before libev, which has functions
+// of the same names and for which `ae` is linked.
+
+#include <event2/event.h>
+
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "adapters/guest.h"
+
+namespace adapters::libevent {
+
+/// While it lives, event_base_loop() turns `loop`, too, and does not return for want of events.
+class Attachment {
+ public:
+  /// Throws std::system_error if there is no descriptor for it, std::bad_alloc if libevent has no
+  /// memory or cannot watch it, std::logic_error if it was linked behind libev.
+  Attachment(ae::EpollLoop& loop, event_base* host, Caught caught = {})
+      : guest_(std::make_shared<detail::Guest>(loop, std::move(caught))),
+        event_(event_new(libevents(host), guest_->descriptor(), EV_READ | EV_PERSIST, dispatch,
+                         &guest_)) {
+    if (!event_ || event_add(event_.get(), nullptr) != 0) throw std::bad_alloc();
+  }
+  Attachment(const Attachment&) = delete;
+  Attachment& operator=(const Attachment&) = delete;
+
+ private:
+  static event_base* libevents(event_base* host) {
+    // libev's says 4.
+    const std::string_view version = event_get_version(), wanted = LIBEVENT_VERSION;
+    if (version.substr(0, version.find('.')) != wanted.substr(0, wanted.find('.')))
+      throw std::logic_error(
+          "libev's functions are called for libevent's: link libevent before libev");
+    return host;
+  }
+  static void dispatch(evutil_socket_t, short, void* guest) {
+    // It lives until it returns, whatever becomes of the attachment.
+    const auto kept = *static_cast<const std::shared_ptr<detail::Guest>*>(guest);
+    kept->dispatch();
+  }
+  struct Free {
+    void operator()(event* event) const { event_free(event); }
+  };
+
+  std::shared_ptr<detail::Guest> guest_;
+  std::unique_ptr<event, Free> event_;
+};
+
+}  // namespace adapters::libevent

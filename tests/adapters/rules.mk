@@ -1,0 +1,73 @@
+# build/tests/adapters/*: programs that test the adapters for loops and for asio, those whose
+# packages are here. What is missing is named in build/tests/adapters/missing, a line for each.
+# Only `make adapter-programs` looks for packages: by ADAPTERS_TESTED=yes, in a call of itself.
+ifdef ADAPTERS_TESTED
+AT := $(OUT)/tests/adapters
+pkg     = $(shell pkg-config --exists $(1) 2>/dev/null && echo $(1))
+flags   = $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(1)))
+# Empty if it is not there: `-E` finds what the compiler would.
+header  = $(shell echo '$(HASH)include <$(1)>' | $(CXX) $(CPPFLAGS) -E -x c++ - >/dev/null 2>&1 && echo $(1))
+QT     := $(firstword $(call pkg,Qt6Core) $(call pkg,Qt5Core))
+MISSING :=
+
+# NAME SOURCE FLAGS LIBRARIES: those of the host come before libev, which has names of libevent's.
+define adapter_program
+ADAPTER_PROGRAMS += $(AT)/$(1)
+$(AT)/$(1): HOST_LIBS := $(4)
+$(OUT)/obj/tests/adapters/$(1).o: EXTRA := $(3)
+$(OUT)/obj/tests/adapters/$(1).o: tests/adapters/$(2).cc $(OUT)/flags
+$(AT)/$(1): $(OUT)/obj/tests/adapters/$(1).o
+endef
+# NAME IS-THERE PACKAGE FLAGS LIBRARIES
+define host
+ifneq (,$(2))
+$(call adapter_program,loops-$(1),loops,-DHOST_$(shell echo $(1) | tr a-z A-Z) $(4),$(5))
+else
+MISSING += $(1):$(3)
+endif
+endef
+
+$(eval $(call host,poll,yes,,,))
+$(eval $(call host,libuv,$(call pkg,libuv),libuv1-dev,$(call flags,libuv),-luv))
+$(eval $(call host,libevent,$(call pkg,libevent),libevent-dev,$(call flags,libevent),-levent_core))
+$(eval $(call host,glib,$(call pkg,glib-2.0),libglib2.0-dev,$(call flags,glib-2.0),-lglib-2.0))
+$(eval $(call host,sd_event,$(call pkg,libsystemd),libsystemd-dev,$(call flags,libsystemd),-lsystemd))
+$(eval $(call host,qt,$(QT),qtbase5-dev,$(if $(QT),$(call flags,$(QT))),$(if $(QT),-l$(QT))))
+# Boost's asio or standalone: the streams over both.
+WITH_SSL := $(if $(filter 1,$(HAVE_TLS)),-DWITH_SSL)
+define streams
+ifneq (,$(2))
+$(call adapter_program,loops-$(1),loops,-DHOST_ASIO $(4))
+$(call adapter_program,streams-$(1),asio_streams,$(WITH_SSL) $(4))
+else
+MISSING += $(1):$(3)
+endif
+endef
+$(eval $(call streams,asio,$(call header,asio.hpp),libasio-dev,))
+$(eval $(call streams,boost,$(call header,boost/asio.hpp),libboost-dev,-DAECONN_BOOST_ASIO))
+ifneq (,$(and $(call header,boost/beast.hpp),$(filter 1,$(HAVE_TLS))))
+$(eval $(call adapter_program,beast,asio_beast))
+endif
+
+# Templates, most of it, which nobody needs fast.
+$(OUT)/obj/tests/adapters/%.o: LIGHTER = -O0 -g1
+$(OUT)/obj/tests/adapters/%.o:
+	@mkdir -p $(@D)
+	@echo "  CXX  $< ($*)"
+	$(Q)$(CXX) $(ALL_CPPFLAGS) $(EXTRA) $(ALL_CXXFLAGS) $(LIGHTER) -c -o $@ $<
+$(ADAPTER_PROGRAMS): $(STATIC)
+	@mkdir -p $(@D)
+	@echo "  LD   $@"
+	$(Q)$(CXX) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(STATIC) $(HOST_LIBS) $(LIBS)
+# A function of libevent's that is libev's: the adapter has to notice.
+ifneq (,$(filter %/loops-libevent,$(ADAPTER_PROGRAMS)))
+ADAPTER_PROGRAMS += $(AT)/libevent-behind-libev
+$(AT)/libevent-behind-libev: $(OUT)/obj/tests/adapters/loops-libevent.o $(STATIC)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(ALL_LDFLAGS) -o $@ $< $(STATIC) $(LIBS) -levent_core
+endif
+
+.PHONY: $(AT)/missing
+$(AT)/missing: $(ADAPTER_PROGRAMS)
+	@printf '%s\n' $(MISSING) | sed -n 's/\(.*\):\(.*\)/SKIPPED: \1: the package \2 is not installed/p' >$@
+endif
