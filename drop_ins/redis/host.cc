@@ -1,0 +1,164 @@
+#include "drop_ins/redis/host.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "drop_ins/redis/module_api.h"
+
+namespace aeconn_redis {
+
+Host* host = nullptr;
+
+namespace {
+
+// Threads of the server still run when the module has ended, and while what is static goes.
+std::thread::id main_thread;
+ae::Poster& to_loop() noexcept {
+  static auto* const kept = new ae::Poster;
+  return *kept;
+}
+
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> all;
+  for (std::string word; in >> word;) all.push_back(word);
+  return all;
+}
+
+/// "-::1", which may be missing, is "-[::1]" in a URL.
+std::string in_url(std::string address) {
+  if (address.find(':') == std::string::npos) return address;
+  return address.insert(address.starts_with('-') ? 1 : 0, "[") + "]";
+}
+
+void our_before_sleep(ServerLoop* of_server) {
+  server.before_sleep(of_server);
+  host->before_sleep();
+}
+
+}  // namespace
+
+void log_warning(const std::string& sentence) noexcept {
+  api.Log(nullptr, "warning", "%s", sentence.c_str());
+}
+
+Host::Host() {
+  conn::add_all_transports(registry_);
+  main_thread = std::this_thread::get_id();
+  to_loop() = loop_.poster();
+}
+
+bool Host::here() noexcept { return std::this_thread::get_id() == main_thread; }
+const ae::Poster& Host::poster() noexcept { return to_loop(); }
+
+void Host::set_urls(const std::string& urls) {
+  std::map<std::string, conn::ListenerPtr> next;
+  for (const std::string& url : words(urls)) {
+    const conn::Endpoint endpoint = conn::Endpoint::parse(url);
+    registry_.require(endpoint.scheme).check(endpoint);
+    if (next.contains(url)) throw conn::Error("aeconn: " + url + " is named twice");
+    next[url] = listening_ && !listeners_.contains(url) ? open(url) : nullptr;
+  }
+  urls_ = urls;
+  shown_[0] = urls_.data();
+  if (!listening_) return;
+  for (auto& [url, listener] : next)
+    if (listener == nullptr) listener = std::move(listeners_[url]);
+  listeners_ = std::move(next);
+}
+
+void Host::set_replicate(const std::string& scheme) {
+  if (!scheme.empty()) registry_.require(scheme.substr(0, scheme.find('?')));
+  replicate_ = scheme;
+}
+
+conn::ListenerPtr Host::open(const std::string& url) {
+  return registry_.listen(loop_, url, [this](conn::ConnectionPtr peer) {
+    std::string ip = peer->peer_host_port().host;
+    server.accepted(adopt(std::move(peer)), ClientFlags{}, ip.data());
+  });
+}
+
+void Host::listen(ServerListener& listener) {
+  if (!listening_) {
+    for (const std::string& url : words(urls_)) listeners_[url] = open(url);
+    listening_ = true;
+    // The server closes what it polls when it ends, and a child of it does.
+    listener.fd[0] = fcntl(loop_.descriptor(), F_DUPFD_CLOEXEC, 0);
+    if (listener.fd[0] < 0) throw std::system_error(errno, std::generic_category(), "dup");
+    listener.count = 1;
+  }
+  if (listener.port != 0) {  // Valkey's rdma-port and rdma-bind
+    std::string hosts;
+    for (int i = 0; i < listener.bindaddr_count; ++i)
+      hosts += (i == 0 ? "" : ",") + in_url(listener.bindaddr[i]);
+    port_ = open("rdma://" + (hosts.empty() ? "*" : hosts) + ":" + std::to_string(listener.port));
+  } else {
+    listener.bindaddr = shown_;
+    listener.bindaddr_count = 1;
+  }
+}
+
+void Host::turn(ServerLoop* of_server) noexcept {
+  if (of_server_ == nullptr) {
+    of_server_ = of_server;
+    server.set_before_sleep(of_server, our_before_sleep);
+  }
+  try {
+    loop_.dispatch();
+  } catch (const std::exception& error) {
+    log_warning(std::string("aeconn: ") + error.what());
+  }
+}
+
+void Host::before_sleep() noexcept {
+  try {
+    loop_.prepare();  // also where the server looks around while a handler of ours runs
+  } catch (const std::exception& error) {
+    log_warning(std::string("aeconn: ") + error.what());
+  }
+}
+
+void Host::forked() noexcept {
+  DIR* const all = host != nullptr ? opendir("/proc/self/fd") : nullptr;
+  if (all == nullptr) return;
+  while (const dirent* entry = readdir(all)) {
+    const int fd = std::atoi(entry->d_name);  // 0 for "." and "..", which is never ours
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (host->loop_.file_events(fd) != ae::kNone &&
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0)
+      ::close(fd);  // and not through the loop, whose epoll instance is the parent's
+  }
+  closedir(all);
+}
+
+void Host::end() noexcept {
+  host->listeners_.clear();
+  host->port_.reset();
+  close_all();
+  if (host->loop_.in_handler())  // SHUTDOWN came over a connection of ours
+    host->before_sleep();
+  else
+    delete std::exchange(host, nullptr);
+}
+
+ServerConnection* Host::adopt(conn::ConnectionPtr peer) {
+#ifdef AECONN_VALKEY
+  ServerConnection* object = server.tcp()->conn_create();
+#else
+  ServerConnection* object = server.tcp()->conn_create(of_server_);
+#endif
+  become_ours(object, std::move(peer), kAccepting);
+  return object;
+}
+
+}  // namespace aeconn_redis

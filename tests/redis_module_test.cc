@@ -1,0 +1,59 @@
+// The parts of the modules for redis-server and valkey-server that need no server; what does is in
+// tests/drop_ins.
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include "drop_ins/redis/host.h"
+#include "tests/support/catch.h"
+
+using namespace aeconn_redis;
+
+namespace {
+
+struct Object : ServerConnection {
+  static void forget(ServerConnection*) {}
+  ServerType theirs{};
+  explicit Object(int socket) : ServerConnection{} {
+    theirs.close = forget;
+    type = &theirs;
+    become_ours(this, host->registry().require("unix").adopt(host->loop(), socket), kConnected);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("redis module: a thread of the server that reads outlives the module's end", "[redis]") {
+  host = new Host;
+  int ends[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  Object object(ends[0]);
+  std::atomic<int> reads{0};
+  std::atomic<bool> enough{false};
+  int error = 0;
+  std::thread reader([&] {
+    char byte;
+    while (!enough && object.type->read(&object, &byte, 1) < 0) {
+      error = errno;
+      (void)object.type->get_last_error(&object);
+      ++reads;
+    }
+  });
+  const auto more = [&] {
+    for (const int before = reads; reads < before + 2;) std::this_thread::yield();
+  };
+  more();
+  host->loop().dispatch();
+  Host::end();
+  more();
+  enough = true;
+  reader.join();
+  CHECK(error == EAGAIN);
+  CHECK(object.state == kConnected);
+  object.type->close(&object);
+  close(ends[1]);
+}

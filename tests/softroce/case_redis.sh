@@ -1,0 +1,185 @@
+#!/usr/bin/env bash
+# The modules in redis-server 8 and valkey-server 9 over rdma and tls+rdma: clients, replication that
+# is cut, what blocks the server, connections that come and go, the end. `long` as an argument:
+# redis-server too, a full synchronisation of 100 MB that is cut in its middle, 2,000 connections.
+# Over the other transports, and what is refused: tests/drop_ins/redis.sh.
+set -u
+# shellcheck source=tests/clients/kit
+. "$(dirname "$0")/../clients/kit"
+# shellcheck source=tests/drop_ins/kit
+. tests/drop_ins/kit
+patience=60  # the processors are emulated
+soon() {
+  local end=$((SECONDS + 120))
+  while [ $SECONDS -lt $end ]; do
+    "$@" && return 0
+    sleep 0.1
+  done
+  return 1
+}
+keys=5000 size=100 connections=40
+[ "${1-}" != long ] || keys=100000 size=1000 connections=2000
+address=$AECONN_RDMA_ADDRESS
+if "$kv_server" --listen tls://127.0.0.1:0 2>&1 | grep -q 'tls is not available'; then
+  echo 'SKIPPED: a build without TLS: the servers have it, and so do these tests'
+  total
+  exit
+fi
+make_certificate "$address" || { total; exit 1; }
+export PYTHONDONTWRITEBYTECODE=1
+
+# PORT COMMAND...: over the server's own tcp, without a process: those are what takes time here.
+tell() {
+  local reply connection
+  exec {connection}<>"/dev/tcp/127.0.0.1/$1" || return
+  echo "${*:2}" >&"$connection"
+  IFS= read -r -t $patience reply <&"$connection"
+  reply=${reply%$'\r'}
+  case $reply in
+    '$-1') ;;
+    '$'*) LC_ALL=C IFS= read -r -N "${reply:1}" -t $patience reply <&"$connection"; printf '%s\n' "${reply//$'\r'/}" ;;
+    *) printf '%s\n' "${reply:1}" ;;
+  esac
+  exec {connection}>&-
+}
+field() {  # PORT FIELD
+  local text
+  text=$(tell "$1" INFO everything)
+  [[ $'\n'$text =~ $'\n'$2:([^$'\n']*) ]] && echo "${BASH_REMATCH[1]}"
+}
+
+in_step() { [ "$(field "$to" master_link_status)" = up ]; }
+at_rest() { [ "$(field "$at" connected_clients)" = 1 ]; }
+descriptors() { find "/proc/$1/fd" -mindepth 1 | wc -l; }
+caught_up() { [ "$(tell "$to" GET mark)" = "$1" ]; }
+synchronised() { [ "$(field "$at" sync_full)" = "$1" ]; }
+transfers() { [ "$(field "$to" master_sync_in_progress)" = 1 ]; }
+same_data() { [ "$(tell "$at" DEBUG DIGEST)" = "$(tell "$to" DEBUG DIGEST)" ]; }
+
+# REPLICAOF over ADDRESS PORT; the link is cut from both sides, and what was missed comes by itself.
+replication() {  # SCHEME ADDRESS PORT DISKLESS
+  local name="$1, repl-diskless-load $4" full partial
+  tell "$to" CONFIG SET repl-diskless-load "$4" >/dev/null
+  tell "$at" CONFIG RESETSTAT >/dev/null
+  is "$(t "$name: REPLICAOF")" OK "$(tell "$to" REPLICAOF "$2" "$3")"
+  if [ $keys -gt 50000 ]; then
+    soon transfers
+    is "$(t "$name: the link is cut while the data is under way")" 1 "$(tell "$at" CLIENT KILL TYPE replica)"
+  fi
+  soon in_step
+  is "$(t "$name: it is in step")" up "$(field "$to" master_link_status)"
+  is "$(t "$name: all keys are there")" "$(tell "$at" DBSIZE)" "$(tell "$to" DBSIZE)"
+  full=$(field "$at" sync_full)
+  tell "$at" DEL mark >/dev/null
+  for cut in 'replica at' 'master to'; do
+    # shellcheck disable=SC2086
+    set -- $cut
+    partial=$(field "$at" sync_partial_ok)
+    local from=$at
+    [ "$2" = at ] || from=$to
+    is "$(t "$name: CLIENT KILL TYPE $1")" 1 "$(tell "$from" CLIENT KILL TYPE "$1")"
+    tell "$at" SET mark "$1" >/dev/null
+    soon caught_up "$1"
+    is "$(t "$name: a write arrives after that")" "$1" "$(tell "$to" GET mark)"
+    is "$(t "$name: by a partial resynchronisation")" "$full $((partial + 1))" \
+      "$(field "$at" sync_full) $(field "$at" sync_partial_ok)"
+  done
+  soon same_data
+  is "$(t "$name: the data is the same")" 0 "$(same_data; echo $?)"
+  tell "$to" REPLICAOF NO ONE >/dev/null
+}
+
+case_of() {  # RELEASE:KIND
+  choose "$1" || return
+  local listen=() primary replica urls loads=() each before
+  at=7001 to=7002
+  listen=("rdma://$address:6379" "tls+rdma://$address:6380?cert=$work/cert&key=$work/key")
+  urls=("rdma://$address:6379" "tls+rdma://$address:6380?ca=$work/cert")
+  run --port "$at" --enable-debug-command yes --loadmodule "$module" "${listen[@]}"
+  primary=$server
+  local primary_log=$log
+  run --port "$to" --enable-debug-command yes --loadmodule "$module"
+  replica=$server
+  is "$(t 'both servers run')" 'PONG PONG' "$(tell "$at" PING) $(tell "$to" PING)"
+  head -c 700000 /dev/urandom | base64 -w 0 >"$work/value"
+  for each in "${urls[@]}"; do
+    local name=${each%%:*}
+    is "$(t "$name: SET of 1 MB")" OK "$( { printf 'SET large '; cat "$work/value"; echo; } | timeout 60 "$kv_cli" -u "$each" 2>&1)"
+    is "$(t "$name: GET gives the same")" "$(md5sum <"$work/value")" "$(ask "$each" GET large | tr -d '\n' | md5sum)"
+  done
+  has "$(t 'CLIENT LIST has real addresses')" "addr=$address:[0-9]+ laddr=$address:6379 " "$(ask "${urls[0]}" CLIENT LIST)"
+  if [ -n "${AECONN_VALKEY-}" ]; then  # a Valkey built with RDMA
+    is "$(t 'valkey-cli --rdma')" PONG "$(timeout 60 "$AECONN_VALKEY/valkey-cli" --rdma -h "$address" PING 2>&1)"
+    is "$(t 'valkey-benchmark --rdma')" 2 "$(timeout 100 "$AECONN_VALKEY/valkey-benchmark" --rdma -h "$address" -q \
+      -t set,get -n 2000 -c 5 -P 4 2>&1 | tr '\r' '\n' | grep -c 'requests per second')"
+  fi
+
+  tell "$at" DEBUG POPULATE $keys key $size >/dev/null
+  replication rdma "rdma://$address" 6379 disabled
+  replication tls+rdma "tls+rdma://$address?ca=$work/cert" 6380 swapdb
+  stop $replica
+  is "$(t 'SIGTERM ends the replica')" 0 "$status"
+
+  # ---- what blocks the server, under load -------------------------------------------------------
+  for each in "${urls[@]}"; do
+    timeout 200 "$kv_cli" -u "$each" -r -1 INCR "load.${each%%:*}" >"$work/load" 2>&1 &
+    loads+=($!)
+  done
+  runs_on() {  # NAME: both loads get answers
+    local one two
+    one=$(tell "$at" GET load.rdma) two=$(tell "$at" GET load.tls+rdma)
+    moved() { [ "$(tell "$at" GET load.rdma)" != "$one" ] && [ "$(tell "$at" GET load.tls+rdma)" != "$two" ]; }
+    soon moved
+    is "$(t "$1: the load goes on")" 0 "$(moved; echo $?)"
+  }
+  is "$(t 'BGSAVE')" 'Background saving started' "$(ask "${urls[0]}" BGSAVE)"
+  saved() { [ "$(field "$at" rdb_bgsave_in_progress)" = 0 ]; }
+  soon saved
+  is "$(t 'it is saved')" ok "$(field "$at" rdb_last_bgsave_status)"
+  runs_on BGSAVE
+  tell "$at" CONFIG SET busy-reply-threshold 50 >/dev/null
+  ask "${urls[1]}" EVAL 'while true do end' 0 >"$work/script" &
+  local script=$!
+  busy() { tell "$at" PING | grep -q BUSY; }
+  soon busy
+  is "$(t 'SCRIPT KILL over rdma')" OK "$(ask "${urls[0]}" SCRIPT KILL)"
+  wait $script
+  has "$(t 'who runs it is told')" 'killed by user' "$(cat "$work/script")"
+  is "$(t 'DEBUG SLEEP')" OK "$(ask "${urls[0]}" DEBUG SLEEP 2)"
+  tell "$at" CONFIG SET busy-reply-threshold 5000 >/dev/null
+  runs_on 'DEBUG SLEEP'
+
+  # ---- they come and go -------------------------------------------------------------------------
+  stop "${loads[0]}"
+  stop "${loads[1]}"
+  soon at_rest
+  before=$(descriptors $primary)
+  local shaken=$connections
+  [ $shaken -lt 1000 ] || shaken=$((shaken / 5))  # a handshake each
+  is "$(t "$connections connections over rdma, $shaken over tls+rdma")" \
+    "$connections came and went"$'\n'"$shaken came and went" \
+    "$(AECONN_LIBRARY=$build/libaeconn-c.so timeout 600 python3 tests/drop_ins/come_and_go.py \
+      "${urls[0]}" $connections "${urls[1]}" $shaken 2>&1)"
+  soon at_rest
+  is "$(t 'nobody is left')" 1 "$(field "$at" connected_clients)"
+  nothing_open() { [ "$(field "$at" aeconn_rdma_open) $(field "$at" 'aeconn_[a-z0-9_]*_queue_pairs')" = '0 0' ]; }
+  soon nothing_open
+  is "$(t 'no connection, no queue pair is left')" '0 0' \
+    "$(field "$at" aeconn_rdma_open) $(field "$at" 'aeconn_[a-z0-9_]*_queue_pairs')"
+  as_before() { [ "$(descriptors $primary)" -le "$before" ]; }
+  soon as_before
+  is "$(t 'no descriptor is left')" 0 "$(as_before; echo $?)"
+
+  "$kv_cli" -u "${urls[0]}" -r -1 INCR load.rdma >/dev/null 2>&1 &
+  loads=($!)
+  runs() { [ "$(field "$at" connected_clients)" = 2 ]; }
+  soon runs
+  stop $primary
+  is "$(t 'SIGTERM under load')" 0 "$status"
+  wait "${loads[0]}"
+  [ "$status" = 0 ] || cat "$primary_log"
+}
+
+[ "${1-}" != long ] || case_of trixie:redis
+case_of sid:valkey
+total

@@ -1,0 +1,3 @@
+#!/usr/bin/env bash
+# 100 MB to a replica over rdma and tls+rdma, cut in the middle; 2,000 connections.
+exec "$(dirname "$0")/case_redis.sh" long
