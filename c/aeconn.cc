@@ -341,7 +341,10 @@ aeconn_conn* aeconn_connect_wait(aeconn_loop* loop, const char* url, int64_t tim
     const conn::Endpoint to = conn::Endpoint::parse(url);
     ConnectionPtr connection = registry().create(loop->loop, to);
     if (connection->connect_blocking(to, limit(timeout))) return handle(connection.release());
-    failed(errno, connection->last_error());
+    const int err = errno;
+    const std::string why = connection->last_error();
+    connection.reset();  // which may change errno
+    failed(err, why);
     return nullptr;
   });
 }
@@ -552,6 +555,13 @@ size_t aeconn_peer_certificate(const aeconn_conn* conn, char* pem, size_t size) 
   const ssize_t length = guarded(
       [&] { return static_cast<ssize_t>(copy_out(of(conn)->peer_certificate(), pem, size)); });
   return length < 0 ? copy_out("", pem, size) : static_cast<size_t>(length);
+}
+
+size_t aeconn_path(const aeconn_conn* conn, char* line, size_t size) {
+  if (conn == nullptr) return copy_out("", line, size);
+  const ssize_t length =
+      guarded([&] { return static_cast<ssize_t>(copy_out(of(conn)->path(), line, size)); });
+  return length < 0 ? copy_out("", line, size) : static_cast<size_t>(length);
 }
 
 void aeconn_info(const aeconn_conn* conn, aeconn_fact_fn fn, void* context) {

@@ -32,19 +32,25 @@
 extern "C" {
 #endif
 
+/* Handles. What is behind them is the library's own. */
 typedef struct aeconn_loop aeconn_loop;
 typedef struct aeconn_listener aeconn_listener;
 typedef struct aeconn_conn aeconn_conn;
 typedef struct aeconn_memory aeconn_memory;
 
-enum { AECONN_READABLE = 1, AECONN_WRITABLE = 2 };
+/* Directions. */
+enum {
+  AECONN_READABLE = 1, /* there is something to read, or the end */
+  AECONN_WRITABLE = 2  /* there is room to write */
+};
 
+/* How far a connection is; it never goes back. */
 enum aeconn_state {
-  AECONN_NEW,
-  AECONN_CONNECTING,
-  AECONN_CONNECTED,
-  AECONN_CLOSED, /* both directions have ended */
-  AECONN_FAILED  /* aeconn_last_error() says why */
+  AECONN_NEW,        /* has not begun */
+  AECONN_CONNECTING, /* no answer yet */
+  AECONN_CONNECTED,  /* reads and writes work; also after the peer's half-close */
+  AECONN_CLOSED,     /* both directions have ended */
+  AECONN_FAILED      /* aeconn_last_error() says why */
 };
 
 /* --- the library ----------------------------------------------------------------------------- */
@@ -63,6 +69,7 @@ int aeconn_configure(const char* scheme, const char* options);
 
 /* --- the loop -------------------------------------------------------------------------------- */
 
+/* NULL with errno and a sentence where the kernel gives no descriptor. */
 aeconn_loop* aeconn_loop_new(void);
 /* Not from inside a handler. */
 void aeconn_loop_free(aeconn_loop* loop);
@@ -132,6 +139,7 @@ void aeconn_listener_on_refused(aeconn_listener* listener, aeconn_refused_fn fn,
 
 /* --- connections ----------------------------------------------------------------------------- */
 
+/* Of events: gets the context it was set with, and the connection. */
 typedef void (*aeconn_conn_fn)(void* context, aeconn_conn* conn);
 /* Returns at once; `done` runs exactly once, from the loop, unless the connection is closed before:
  * aeconn_get_state() is AECONN_CONNECTED or AECONN_FAILED then. NULL: the URL or a file it names is
@@ -157,6 +165,7 @@ int aeconn_on_closed(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
 
 /* --- data ------------------------------------------------------------------------------------ */
 
+/* As read(2), write(2), readv(2) and writev(2), without their limits on count and size. */
 ssize_t aeconn_read(aeconn_conn* conn, void* buffer, size_t size);
 ssize_t aeconn_write(aeconn_conn* conn, const void* buffer, size_t size);
 ssize_t aeconn_readv(aeconn_conn* conn, const struct iovec* vectors, int count);
@@ -166,11 +175,11 @@ void aeconn_flush(aeconn_conn* conn);
 
 /* What aeconn_read() would give next, where it lies: in one piece or two. */
 typedef struct aeconn_view {
-  struct iovec pieces[2];
-  int count;   /* of pieces */
-  int stable;  /* 0: the peer can still change the bytes (rdma with in-place=yes) */
-  int last;    /* 1: nothing comes after them */
-  size_t size; /* of all pieces */
+  struct iovec pieces[2]; /* where they lie */
+  int count;              /* of pieces */
+  int stable;             /* 0: the peer can still change the bytes (rdma with in-place=yes) */
+  int last;               /* 1: nothing comes after them */
+  size_t size;            /* of all pieces */
 } aeconn_view;
 /* As aeconn_read(): the size, 0 at end of stream, -1 with errno. The first piece has `together`
  * bytes (65536 at most), or all there are; then the read handler waits for more. They stay until
@@ -184,8 +193,8 @@ void* aeconn_reserve(aeconn_conn* conn, size_t size, size_t* room);
 void aeconn_commit(aeconn_conn* conn, size_t size);
 /* Bytes that are sent from where they lie. */
 typedef struct aeconn_outgoing {
-  const void* bytes;
-  size_t size;
+  const void* bytes;           /* what is sent */
+  size_t size;                 /* of them */
   const aeconn_memory* memory; /* registered around them, or NULL */
   /* The bytes and this struct are yours again; `error` is 0, or why they were not handed on. */
   void (*release)(struct aeconn_outgoing* outgoing, int error);
@@ -206,12 +215,13 @@ int aeconn_wait(aeconn_conn* conn, int direction, int64_t timeout);
 /* All of it: `size`; reading, fewer at end of stream; -1 with errno. */
 ssize_t aeconn_read_all(aeconn_conn* conn, void* buffer, size_t size, int64_t timeout);
 ssize_t aeconn_write_all(aeconn_conn* conn, const void* buffer, size_t size, int64_t timeout);
-/* Up to '\n', without it and a '\r' before it, ended by NUL: its length; -1 with errno: EMSGSIZE it
- * does not fit, ECONNRESET the stream ended first. */
+/* Up to a newline, without it and a carriage return before it, ended by NUL: its length; -1 with
+ * errno: EMSGSIZE it does not fit, ECONNRESET the stream ended first. */
 ssize_t aeconn_read_line(aeconn_conn* conn, char* buffer, size_t size, int64_t timeout);
 
 /* --- facts ----------------------------------------------------------------------------------- */
 
+/* AECONN_FAILED: aeconn_last_error() says why. */
 enum aeconn_state aeconn_get_state(const aeconn_conn* conn);
 /* Why it failed, in words, "" if it did not; valid as long as the connection. */
 const char* aeconn_last_error(const aeconn_conn* conn);
@@ -227,6 +237,9 @@ size_t aeconn_peer(const aeconn_conn* conn, char* host, size_t size, uint16_t* p
 int aeconn_is_local(const aeconn_conn* conn);
 /* The peer's certificate as PEM; "" where there is none. As aeconn_local(). */
 size_t aeconn_peer_certificate(const aeconn_conn* conn, char* pem, size_t size);
+/* What carries the bytes, in one line for people: "tcp 10.0.0.2:50400 > 10.0.0.1:6379"; "" before
+ * the connection has stood. As aeconn_local(). */
+size_t aeconn_path(const aeconn_conn* conn, char* line, size_t size);
 /* Details of the transport, for people: calls `fn` for each. */
 void aeconn_info(const aeconn_conn* conn, aeconn_fact_fn fn, void* context);
 uint64_t aeconn_id(const aeconn_conn* conn); /* unique in the process */

@@ -14,6 +14,7 @@ import pathlib
 import sys
 import threading
 import unittest
+import weakref
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
@@ -55,6 +56,7 @@ class Blocking(unittest.TestCase):
             self.assertFalse(connection.readable())
             self.assertEqual(connection.transport(), url.split(":")[0])
             self.assertTrue(connection.info())
+            self.assertIn(url.split("://")[0].split("+")[-1] + " ", connection.path())
             self.assertTrue(connection.getpeername())
 
     @each_url
@@ -112,6 +114,43 @@ class Blocking(unittest.TestCase):
             each.join()
         self.assertEqual(failures, [])
 
+    @each_url
+    def test_fork(self, url):
+        """What a child lets go of stays its parent's, as with a socket."""
+        with aeconn.connect(url, timeout=10) as connection:
+            child = os.fork()
+            if child == 0:
+                try:
+                    connection.close()
+                    gc.collect()
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            connection.sendall(b"PING\r\n")
+            self.assertEqual(connection.recv(100), b"+PONG\r\n")
+
+    def test_keeper(self):
+        """The collector may close a connection while the keeper looks at another."""
+        keeper = aeconn._socket._Keeper()
+
+        class Kept:
+            def __del__(self):
+                keeper.drop(self)
+
+        kept = Kept()
+        keeper._kept[1] = weakref.ref(kept)
+        ended = threading.Event()
+
+        def collect():
+            nonlocal kept
+            with keeper._lock:
+                del kept
+            ended.set()
+
+        threading.Thread(target=collect, daemon=True).start()
+        self.assertTrue(ended.wait(10))
+        self.assertFalse(keeper._kept)
+
     def test_mistakes(self):
         with self.assertRaisesRegex(OSError, "smoke"):
             aeconn.connect("smoke://127.0.0.1:1")
@@ -130,6 +169,7 @@ class Asyncio(unittest.TestCase):
         writer.write(b"PING hello\r\n")
         self.assertEqual(await reader.readexactly(11), b"$5\r\nhello\r\n")
         self.assertEqual(writer.get_extra_info("transport"), url.split(":")[0])
+        self.assertEqual(len(writer.get_extra_info("path").splitlines()), 1)
         writer.close()
         await writer.wait_closed()
 
@@ -182,6 +222,42 @@ class Asyncio(unittest.TestCase):
         for _ in range(3):  # a loop below each of asyncio's
             asyncio.run(serve())
         gc.collect()
+
+    def test_nobody_else_refers_to_it(self):
+        """Who waits for bytes or for clients is kept by the loop, whatever the collector does."""
+
+        async def serve():
+            async def echo(reader, writer):
+                while data := await reader.read(1000):
+                    writer.write(data)
+                writer.close()
+
+            url = (await aeconn.start_server(echo, "tcp://127.0.0.1:0")).urls[0]
+            gc.collect()
+            reader, writer = await aeconn.open_connection(url)
+            for _ in range(3):
+                writer.write(b"hello")
+                self.assertEqual(await reader.readexactly(5), b"hello")
+                gc.collect()
+            return weakref.ref(writer.transport), weakref.ref(asyncio.get_running_loop())
+
+        left = asyncio.run(serve())
+        gc.collect()
+        self.assertEqual([each() for each in left], [None, None])
+
+    @each_url_async
+    async def test_list(self, url):
+        """The end of one direction: over a list that may come to rdma there is none."""
+        if not url.startswith("tcp:"):
+            return
+        reader, writer = await aeconn.open_connection(url.replace("tcp:", "rdma|tcp:", 1))
+        self.assertFalse(writer.can_write_eof())
+        with self.assertRaises(NotImplementedError):
+            writer.write_eof()
+        writer.write(b"PING\r\n")
+        self.assertEqual(await reader.readline(), b"+PONG\r\n")
+        writer.close()
+        await writer.wait_closed()
 
     def test_cancelled(self):
         async def run():

@@ -26,10 +26,10 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-/// The transports of the interface: memory is one of the tests' alone.
+/// The transports of the interface: memory and absent are the tests' alone.
 std::vector<Transport> c_transports() {
   std::vector<Transport> all = testing::transports();
-  std::erase_if(all, [](const Transport& one) { return one.name.ends_with("memory"); });
+  std::erase_if(all, [](const Transport& one) { return one.name.ends_with("memory") || one.list; });
   return all;
 }
 #define FOR_EVERY_C_TRANSPORT(transport)                       \
@@ -323,6 +323,12 @@ TEST_CASE("C: facts", "[conformance][c]") {
     REQUIRE(aeconn_listener_url(pair.listener.get(), 1) == nullptr);
     REQUIRE((aeconn_peer_certificate(pair.client.get(), nullptr, 0) != 0) ==
             transport.name.starts_with("tls"));
+    std::array<char, 512> path;
+    const std::size_t length = aeconn_path(pair.client.get(), path.data(), path.size());
+    REQUIRE(length < path.size());
+    REQUIRE(std::string_view(path.data(), length)
+                .starts_with(transport.name.starts_with("tls") ? "tls TLSv1." : transport.name));
+    REQUIRE(aeconn_path(pair.client.get(), &one, 1) == length);
     REQUIRE(aeconn_user_data(pair.client.get()) == nullptr);
     aeconn_set_user_data(pair.client.get(), &pair);
     REQUIRE(aeconn_user_data(pair.client.get()) == &pair);
@@ -417,6 +423,7 @@ TEST_CASE("C: null handles are errors, or nothing", "[c]") {
   CHECK(aeconn_post(nullptr, nullptr, nullptr) == -1);
   CHECK(aeconn_get_state(nullptr) == AECONN_FAILED);
   CHECK(aeconn_is_local(nullptr) == -1);
+  CHECK(aeconn_path(nullptr, nullptr, 0) == 0);
   aeconn_close(nullptr);
   aeconn_loop_free(nullptr);
   aeconn_listener_free(nullptr);

@@ -324,6 +324,47 @@ TEST_CASE("kv-server: a client that goes in the middle of large values leaves no
   }
 }
 
+TEST_CASE("kv-server: values on their way to a client that was closed are used memory",
+          "[kv][limits]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    KvSite site(transport);
+    const conn::ConnectionPtr other = site.client();
+    const std::string value = text(4'000'000, 1);
+    site.expect(*other, request({"SET", "k", value}), "+OK\r\n");
+    Entry* const entry = site.server.store.database(0).find("k", 0);
+    REQUIRE(entry != nullptr);
+    const conn::ConnectionPtr slow = site.client();  // which does not read
+    testing::send(site.loop, *slow, request({"GET", "k"}));
+    RUN_UNTIL(site.loop, site.server.buffer_bytes >= value.size() || !entry->shared());
+    std::size_t most = 0;
+    const auto counted = [&] {
+      const std::size_t behind = site.server.left_behind();
+      REQUIRE((behind == 0 || behind == value.size()));
+      if (behind != 0) REQUIRE(entry->shared());
+      REQUIRE(site.server.used_memory() ==
+              site.server.store.memory() + site.server.buffer_bytes + behind);
+      most = std::max(most, behind);
+    };
+    const bool under_way = entry->shared();
+    const ae::HookId watch = site.loop.add_before_sleep(counted);
+    for (const auto& [id, session] : site.server.sessions)
+      if (session->memory() >= value.size()) session->drop_buffers();
+    // The same moment: nothing is in between of what is counted for whom.
+    if (under_way) REQUIRE(site.server.left_behind() == value.size());
+    testing::send(site.loop, *other, request({"PING"}));
+    (void)testing::receive(site.loop, *other, 7);
+    slow->set_read_handler([](conn::Connection& here) {
+      static std::array<char, 65536> bytes;
+      while (here.read(bytes.data(), bytes.size()) > 0) {
+      }
+    });
+    RUN_UNTIL(site.loop, !entry->shared());
+    site.loop.remove_hook(watch);
+    REQUIRE((!under_way || most == value.size()));
+    REQUIRE(site.server.left_behind() == 0);
+  }
+}
+
 TEST_CASE("kv-server: QUIT comes after the large values before it", "[kv]") {
   FOR_EVERY_TRANSPORT(transport) {
     KvSite site(transport);

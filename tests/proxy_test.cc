@@ -1,6 +1,8 @@
 // aeconn-proxy's relays: what one side writes the other reads, over every transport.
 
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -18,10 +20,12 @@
 #include "examples/proxy/site.h"
 #include "examples/service/systemd.h"
 #include "tests/support/catch.h"
+#include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"
 
 using namespace std::chrono_literals;
 using testing::Collector;
+using testing::RawSocket;
 
 namespace {
 
@@ -143,6 +147,61 @@ TEST_CASE("proxy: bytes, slow readers and ends over a device", "[proxy][rdma-dev
     bytes_pass(transport, above);
     slow_reader_slows(transport, above);
     ends_pass(transport);
+  }
+}
+
+TEST_CASE("proxy: the answer of a server that closes without reading on gets through", "[proxy]") {
+  const std::string scheme = GENERATE("tcp", "unix", "rdma|tcp");
+  DYNAMIC_SECTION(scheme) {
+    const conn::Registry registry = testing::test_registry();
+    testing::AnyLoop loop;
+    const testing::TempFolder folder;
+    const std::string path = folder.path() + "/s";
+    RawSocket at;
+    proxy::Settings settings;
+    if (scheme == "unix") {
+      at = RawSocket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      std::memcpy(address.sun_path, path.c_str(), path.size());
+      REQUIRE(::bind(at.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+      REQUIRE(::listen(at.fd(), 1) == 0);
+      settings.connect = conn::Endpoint::parse("unix://" + path);
+    } else {
+      at = RawSocket::listening();
+      settings.connect = at.endpoint();
+      settings.connect.scheme = scheme;
+    }
+    proxy::Site site(loop, registry, settings);
+    const conn::ListenerPtr listener =
+        registry.listen(loop, "unix://" + folder.path() + "/p",
+                        [&](conn::ConnectionPtr next) { site.accept(std::move(next)); });
+    const conn::ConnectionPtr client =
+        registry.connect(loop, testing::address_of(*listener).to_string(), nullptr);
+    RUN_UNTIL(loop, site.counters().joined == 1);
+    RawSocket server = at.accept();
+    testing::send(loop, *client, "question");
+    RUN_UNTIL(loop, site.counters().upward == 8);
+    // The client does not read yet: the answer waits in every socket on its way.
+    const std::string piece(64 << 10, 'a');
+    std::size_t sent = 0;
+    for (std::size_t n = 1; n != 0; sent += n) {
+      n = server.send_what_fits(piece);
+      testing::turns(loop, 10);
+    }
+    int on_its_way = 0;  // which a reset takes back
+    REQUIRE(::ioctl(server.fd(), SIOCOUTQ, &on_its_way) == 0);
+    const std::uint64_t passed = site.counters().downward;
+    server.close();  // with the question unread: a reset
+    REQUIRE(client->write("more", 4) == 4);
+    testing::turns(loop, 10);
+    Collector at_client(*client);
+    RUN_UNTIL(loop, at_client.over() && site.open() == 0);
+    if (scheme == "unix") on_its_way = 0;
+    const std::size_t arrived = sent - static_cast<std::size_t>(on_its_way);
+    REQUIRE(arrived > passed);
+    REQUIRE(at_client.bytes.size() >= arrived);
+    REQUIRE(site.counters().broken == 0);
   }
 }
 

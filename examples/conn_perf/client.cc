@@ -7,6 +7,7 @@
 
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "ae/loop_names.h"
@@ -251,7 +252,14 @@ void check(const ClientOptions& options) {
 
 void run_client(ClientOptions options) {
   check(options);
-  const conn::Registry registry = conn::all_transports();  // outlives what is made of it
+  conn::Registry registry = conn::all_transports();  // outlives what is made of it
+  std::once_flag told;                               // they are many, on several loops
+  registry.on_fallback([&told](const conn::Fallback& fallback) {
+    std::call_once(told, [&] {
+      std::cerr << fmt::format("conn-perf: {} by {}; {}\n", fallback.to, fallback.taken,
+                               conn::describe(fallback.not_taken));
+    });
+  });
   Plan& plan = options.plan;
   try {
     plan.endpoint = conn::Endpoint::parse(options.url);

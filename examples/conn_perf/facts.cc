@@ -110,6 +110,7 @@ void Facts::add_way(const conn::Connection& connection) {
   for (const auto& [key, value] : connection.info()) {
     if (key == "device" && !value.empty()) device = value;
   }
+  path = connection.path();
   if (!interface.empty()) mtu = read_first<std::uint64_t>("/sys/class/net/" + interface + "/mtu");
 }
 
@@ -119,6 +120,7 @@ void Facts::store(Fields& fields) const {
   fields.set("processors", std::uint64_t{processors});
   fields.set("device", device);
   fields.set("mtu", mtu);
+  fields.set("path", path);
   fields.set("options", options.substr(0, 1024));
 }
 
@@ -129,6 +131,7 @@ Facts Facts::load(const Fields& fields) {
   facts.processors = static_cast<unsigned>(fields.number("processors").value_or(0));
   facts.device = fields.text("device");
   facts.mtu = fields.number("mtu");
+  facts.path = fields.text("path");
   facts.options = fields.text("options");
   return facts;
 }

@@ -19,6 +19,7 @@ struct Facts {
   unsigned processors = 0;
   std::string device;  ///< the RDMA device, else the network interface
   std::optional<std::uint64_t> mtu;
+  std::string path;     ///< Connection::path() of one connection
   std::string options;  ///< of the command line
 
   /// Of this process, without what only a connection tells.

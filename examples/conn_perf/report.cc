@@ -27,7 +27,8 @@ double microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000; }
 std::string side(const char* name, const Facts& facts) {
   return fmt::format("{}: aeconn {}, {}, {} processors, device {}, MTU {}, options: {}\n", name,
                      facts.version, facts.kernel, facts.processors,
-                     facts.device.empty() ? "-" : facts.device, number(facts.mtu), facts.options);
+                     facts.device.empty() ? "-" : facts.device, number(facts.mtu), facts.options) +
+         (facts.path.empty() ? "" : fmt::format("{}, path: {}\n", name, facts.path));
 }
 
 /// What a loop that may spin did with its time; nothing of one that may not.

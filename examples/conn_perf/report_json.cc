@@ -20,6 +20,7 @@ Json side(const Facts& facts) {
           {"processors", facts.processors},
           {"device", facts.device.empty() ? Json(nullptr) : Json(facts.device)},
           {"mtu", or_null(facts.mtu)},
+          {"path", facts.path.empty() ? Json(nullptr) : Json(facts.path)},
           {"options", facts.options}};
 }
 

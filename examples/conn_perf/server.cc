@@ -45,6 +45,7 @@ void Server::listen(const std::string& url) {
   listeners_.push_back(registry_.listen(
       loop_, url, [this](conn::ConnectionPtr connection) { accept(std::move(connection)); }));
   listeners_.back()->on_refused(log_refused);
+  log_not_served(url, *listeners_.back());
 }
 
 std::vector<std::string> Server::urls() const {
@@ -73,6 +74,11 @@ void Server::end(conn::Connection& connection, const std::string& reason) {
 }
 
 void log_refused(const conn::Failure& failure) { write_log(failure.text); }
+
+void log_not_served(const std::string& url, const conn::Listener& listener) {
+  const auto missing = listener.not_served();
+  if (!missing.empty()) write_log(url + ": " + conn::describe(missing));
+}
 
 namespace {
 

@@ -74,6 +74,8 @@ class Server {
 
 /// How a listener says in the log whom it refused. Any thread.
 void log_refused(const conn::Failure& failure);
+/// Says which of a list of schemes are not served, and why.
+void log_not_served(const std::string& url, const conn::Listener& listener);
 
 /// `conn-perf server`: until SIGTERM or SIGINT.
 void run_server(const std::vector<std::string>& urls, bool echo, const std::string& options,

@@ -90,6 +90,7 @@ void ServerOnLoops::listen(const std::string& url) {
       },
       echo_ ? conn::Spread::fewest() : fewest_under_load(controls)));
   listeners_.back()->on_refused(log_refused);
+  log_not_served(url, *listeners_.back());
 }
 
 std::vector<std::string> ServerOnLoops::urls() const {

@@ -31,6 +31,8 @@ class CliClient {
   bool poll(Reply& reply);
   std::size_t unsent() const noexcept { return output_.size() - sent_; }
   bool ended() const noexcept { return ended_; }
+  /// Connection::path().
+  std::string path() const { return connection_->path(); }
 
  private:
   void read();

@@ -8,6 +8,7 @@
 #include "ae/libev_loop.h"
 #include "cli_client.h"
 #include "cli_modes.h"
+#include "cli_redial.h"
 #include "cli_tls.h"
 #include "conn/transports/transports.h"
 #include "examples/manual/manual.h"
@@ -21,6 +22,7 @@ struct Options {
   std::int64_t repeat = 1;
   std::size_t database = 0, bench = 0;
   bool raw = false, no_raw = false, pipe = false, fail_on_error = false, resp3 = false;
+  bool verbose = false, redial = false;
   std::vector<std::string> command;
   kv::CliTls tls;
 };
@@ -93,10 +95,28 @@ bool run_input(Shell& shell, const Options& options) {
 }
 
 bool run(Options& options) {
-  const conn::Registry registry = conn::all_transports();
+  conn::Registry registry = conn::all_transports();
+  registry.on_fallback([&options](const conn::Fallback& fallback) {
+    if (options.redial) return;  // which says it itself
+    std::cerr << "kv-cli: " + fallback.to + " by " + fallback.taken + "; " +
+                     conn::describe(fallback.not_taken) + '\n';
+  });
   options.url = kv::use_tls(registry, options.tls, options.url);
   ae::LibevLoop loop;
+  if (options.redial) {
+    kv::CliRedial::Plan plan;
+    plan.url = options.url;
+    plan.command = options.command;
+    plan.repeat = options.repeat;
+    if (!options.password.empty())
+      plan.greeting.push_back({"AUTH", options.user, options.password});
+    if (options.resp3) plan.greeting.push_back({"HELLO", "3"});
+    if (options.database != 0)
+      plan.greeting.push_back({"SELECT", std::to_string(options.database)});
+    return kv::CliRedial(loop, registry, std::move(plan)).run() || !options.fail_on_error;
+  }
   kv::CliClient client(loop, registry, options.url);
+  if (options.verbose) std::cerr << "kv-cli: " << client.path() << std::endl;
   if (!options.password.empty()) demand(client, {"AUTH", options.user, options.password});
   if (options.resp3) demand(client, {"HELLO", "3"});
   if (options.database != 0) demand(client, {"SELECT", std::to_string(options.database)});
@@ -152,6 +172,9 @@ int main(int argc, char** argv) {
   app.add_flag("--no-raw", options.no_raw, "Print replies as on a terminal");
   app.add_flag("-e", options.fail_on_error, "Exit with 1 if a command gets an error");
   app.add_flag("-3", options.resp3, "Speak RESP3");
+  app.add_flag("--verbose", options.verbose, "Say what carries the connection, on standard error");
+  app.add_flag("--redial", options.redial,
+               "Keep connecting: the command goes on over restarts and flaps (see -r)");
   add_tls_options(app, options.tls);
   app.add_option("command", options.command, "A command; without one, lines of standard input");
   manual::add_to(

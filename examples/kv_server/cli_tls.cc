@@ -1,5 +1,8 @@
 #include "cli_tls.h"
 
+#include <algorithm>
+#include <vector>
+
 namespace kv {
 namespace {
 
@@ -21,11 +24,33 @@ conn::Options translate(const CliTls& tls) {
 
 }  // namespace
 
-bool is_tls_scheme(std::string_view scheme) {
+namespace {
+
+bool is_one_tls_scheme(std::string_view scheme) {
   return scheme == "tls" || scheme.starts_with("tls+");
 }
 
-std::string tls_scheme(const std::string& plain) { return plain == "tcp" ? "tls" : "tls+" + plain; }
+std::vector<std::string> parts_of(std::string_view scheme) {
+  conn::Endpoint endpoint;
+  endpoint.scheme = scheme;
+  return endpoint.schemes();
+}
+
+}  // namespace
+
+bool is_tls_scheme(std::string_view scheme) {
+  const auto parts = parts_of(scheme);
+  return std::all_of(parts.begin(), parts.end(), is_one_tls_scheme);
+}
+
+std::string tls_scheme(const std::string& plain) {
+  std::string list;
+  for (const std::string& one : parts_of(plain)) {
+    if (!list.empty()) list += '|';
+    list += is_one_tls_scheme(one) ? one : one == "tcp" ? "tls" : "tls+" + one;
+  }
+  return list;
+}
 
 std::string use_tls(const conn::Registry& registry, const CliTls& tls, const std::string& url) {
   const conn::Options options = translate(tls);

@@ -101,6 +101,17 @@ constexpr Parameter kParameters[] = {
        return fmt::format("normal {} 0 0 slave 0 0 0 pubsub 0 0 0", s.config.client_output_limit);
      },
      set_output_limit},
+    {"loglevel", [](const Server& s) { return s.config.loglevel; },
+     [](Server& s, std::string_view v) {
+       for (const std::string_view each : {"debug", "verbose", "notice", "warning"}) {
+         if (is_word(v, each)) {
+           s.config.loglevel = each;
+           return std::string();
+         }
+       }
+       return std::string(
+           "argument(s) must be one of the following: debug, verbose, notice, warning");
+     }},
     {"databases", [](const Server& s) { return fmt::format("{}", s.database_count); }, nullptr},
     {"loops",
      [](const Server& s) {

@@ -31,7 +31,7 @@ std::size_t resident_bytes() {
 /// What one loop knows, of what was asked for.
 struct LoopFacts {
   Statistics statistics;
-  std::size_t clients = 0, buffer_bytes = 0;
+  std::size_t clients = 0, buffer_bytes = 0, left_behind = 0;
   std::map<std::string, std::size_t> transports;
   std::vector<InfoSection> transport_sections;
 };
@@ -41,7 +41,7 @@ struct Report {
   Report(Server& its_server, const Statistics& counted) : server(its_server), statistics(counted) {}
   Server& server;  ///< whose configuration it is
   const Statistics& statistics;
-  std::size_t clients = 0, buffer_bytes = 0, data_bytes = 0;
+  std::size_t clients = 0, buffer_bytes = 0, data_bytes = 0, left_behind = 0;
   std::uint64_t expired = 0;
   std::map<std::string, std::size_t> transports;
   std::vector<std::pair<std::size_t, std::size_t>> keyspace;  ///< keys, and those that expire
@@ -78,7 +78,7 @@ void clients_section(const Report& report, Fields& fields) {
 }
 
 void memory_section(const Report& report, Fields& fields) {
-  const std::size_t used = report.data_bytes + report.buffer_bytes;
+  const std::size_t used = report.data_bytes + report.buffer_bytes + report.left_behind;
   const std::size_t peak = report.server.peak_memory(used);
   const Config& config = report.server.config;
   add(fields, "used_memory", used);
@@ -253,6 +253,7 @@ LoopFacts facts_of(const Server& server, const Wanted& wanted) {
   LoopFacts facts{server.statistics,
                   server.sessions.size(),
                   server.buffer_bytes,
+                  server.left_behind(),
                   {},
                   transport_sections(server)};
   if (wanted.has("Clients")) facts.transports = count_transports(server);
@@ -307,6 +308,7 @@ void info_command(Call& call) {
   Report report(server, server.statistics);
   report.clients = server.sessions.size();
   report.buffer_bytes = server.buffer_bytes;
+  report.left_behind = server.left_behind();
   report.data_bytes = server.store.memory();
   report.expired = server.store.expired();
   report.transport_sections = transport_sections(server);
@@ -330,6 +332,7 @@ void info_divided(Call& call) {
           sum.add(facts.statistics);
           report.clients += facts.clients;
           report.buffer_bytes += facts.buffer_bytes;
+          report.left_behind += facts.left_behind;
           for (const auto& [name, count] : facts.transports) report.transports[name] += count;
           add_sections(report.transport_sections, facts.transport_sections);
         }

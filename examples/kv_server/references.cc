@@ -44,6 +44,8 @@ void SentValue::release(void* context, std::error_code) noexcept {
     if (value->next != nullptr) value->next->link = value->link;
     owner->bytes_ -= value->bytes;
     --owner->on_way_;
+  } else {
+    value->pool->left_behind -= value->bytes;
   }
   drop_entry(value->entry);
   value->pool->release(value);
@@ -95,6 +97,7 @@ void References::drop() noexcept {
   first_ = bytes_ = on_way_ = 0;
   while (sent_ != nullptr) {
     sent_->owner = nullptr;
+    sent_->pool->left_behind += sent_->bytes;
     sent_ = sent_->next;
   }
 }

@@ -41,6 +41,7 @@ class Pool {
   void release(SentValue* value) noexcept;
 
   RegisteredValues registered;
+  std::size_t left_behind = 0;  ///< bytes of values on their way whose session is gone
 
  private:
   static constexpr std::size_t kKept = 1024;

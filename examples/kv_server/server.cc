@@ -1,5 +1,7 @@
 #include "server.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -14,9 +16,12 @@ namespace {
 using namespace std::chrono_literals;
 
 SessionInfo describe(const conn::Connection& connection) {
-  SessionInfo info{std::string(connection.type().name()), connection.peer_address(),
-                   connection.local_address(), connection.fd(),
-                   [&connection] { return connection.info(); }};
+  SessionInfo info{std::string(connection.type().name()),
+                   connection.peer_address(),
+                   connection.local_address(),
+                   connection.fd(),
+                   [&connection] { return connection.info(); },
+                   [&connection] { return connection.path(); }};
   // A path has no port; clients expect one, as Redis shows it.
   if (info.peer.find(':') == std::string::npos) info.peer += ":0";
   return info;
@@ -93,6 +98,8 @@ template <class OneSession>
 void LoopNetwork<OneSession>::listen(const std::string& url) {
   add(registry_.listen(loop_, url,
                        [this](conn::ConnectionPtr connection) { accept(std::move(connection)); }));
+  const auto missing = listeners_.back()->not_served();
+  if (!missing.empty() && server_.log) server_.log(url + ": " + conn::describe(missing));
 }
 
 template <class OneSession>
@@ -148,6 +155,8 @@ auto LoopNetwork<OneSession>::enter(conn::ConnectionPtr connection) -> Client& {
   Client& client = place.mapped().emplace(std::move(connection), server_);
   client.session.refer_to_values([this, &client] { value_released(client); });
   place.key() = client.session.id();
+  if (server_.config.logs_clients() && server_.log)
+    server_.log(fmt::format("client {}: {}", client.session.id(), client.connection->path()));
   clients_.insert(std::move(place));
   return client;
 }

@@ -54,6 +54,8 @@ std::shared_ptr<ServerOnLoops::Part> ServerOnLoops::part(ae::EventLoop& loop, st
 
 void ServerOnLoops::listen(const std::string& url) {
   add(conn::listen(registry_, loops_, url, accepting()));
+  const auto missing = listeners_.back()->not_served();
+  if (!missing.empty() && together_.log) together_.log(url + ": " + conn::describe(missing));
 }
 
 void ServerOnLoops::listen(int fd, const service::Activated& speaks) {

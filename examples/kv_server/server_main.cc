@@ -178,6 +178,8 @@ int main(int argc, char** argv) try {
   setting("--maxmemory-clients", "maxmemory-clients",
           "Memory of all clients' requests and replies; the largest are closed beyond it (4gb)");
   setting("--timeout", "timeout", "Close clients idle for so many seconds (0: never)");
+  setting("--loglevel", "loglevel",
+          "debug, verbose, notice or warning; the first two log what carries each client (notice)");
   app.add_flag("--enable-debug-command", server.config.debug_command,
                "Let clients use DEBUG SLEEP, which stops the server for everybody");
   for (const auto& [flags, parameter, description] : kv::TlsSettings::options()) {

@@ -38,8 +38,10 @@ struct Config {
   /// Of all clients' buffers together; beyond it those with the most are closed. 0: no limit.
   std::uint64_t clients_memory_limit = std::uint64_t{4} << 30;
   std::int64_t timeout_seconds = 0;  ///< idle clients are closed after it; 0: never
+  std::string loglevel = "notice";   ///< "verbose" and "debug" log each client's path
   bool debug_command = false;        ///< DEBUG stops the server for everybody
   ParserLimits parser;
+  bool logs_clients() const noexcept { return loglevel == "verbose" || loglevel == "debug"; }
   std::vector<std::string> listen;   ///< for CONFIG GET bind
   std::string event_loop = "libev";  ///< for INFO and CONFIG GET event-loop
 };
@@ -136,7 +138,9 @@ class Server {
   void leave(std::uint64_t id) noexcept;
   /// 40 hex digits, new for each start.
   const std::string& run_id() const noexcept { return run_id_; }
-  std::size_t used_memory() const noexcept { return store.memory() + buffer_bytes; }
+  /// Values on their way whose clients are gone; nobody can be closed for them.
+  std::size_t left_behind() const noexcept { return sent_values->left_behind; }
+  std::size_t used_memory() const noexcept { return store.memory() + buffer_bytes + left_behind(); }
   std::size_t peak_memory(std::size_t used) noexcept;
   bool out_of_memory() const noexcept {
     return config.maxmemory != 0 && used_memory() > config.maxmemory;

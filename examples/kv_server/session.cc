@@ -177,14 +177,16 @@ Session::Progress Session::execute_on(std::size_t limit) {
   const std::size_t output_limit = output_size() + kBatchOutput;
   Progress progress = Progress::kIdle;
   try {
+    bool whole = true;  // no part of an argument is missing that has memory of its own
     if (arriving_.missing() != 0) [[unlikely]] {
       take_shown();
-      if (arriving_.missing() != 0) {
+      whole = arriving_.missing() == 0;
+      if (!whole) {
         check_query_limit();
         note_progress();
       }
     }
-    for (std::size_t done = 0; arriving_.missing() == 0;) {
+    for (std::size_t done = 0; whole;) {
       const bool from_shown = input_.empty();
       const std::string_view input = from_shown ? shown_ : input_.view();
       if (input.empty()) break;
@@ -328,19 +330,19 @@ bool Session::begins_with_tls() const noexcept {
   return (input_.empty() ? shown_ : input_.view()).starts_with("\x16\x03");
 }
 
-/// There was no memory for one of its arguments.
-[[gnu::noinline]] void Session::lose_request() {
-  const std::size_t output_before = output_.size();
-  reject(nullptr, "OOM out of memory");
-  end_request(output_before);
-}
-
-void Session::end_request(std::size_t output_before) {
+[[gnu::always_inline]] inline void Session::end_request(std::size_t output_before) {
   ++commands_;
   if (reply_.overflowed()) return give_up_on_reader();
   if (replies_off_ || skip_this_) truncate_output(output_before);
   skip_this_ = skip_next_;
   skip_next_ = false;
+}
+
+/// There was no memory for one of its arguments.
+[[gnu::noinline]] void Session::lose_request() {
+  const std::size_t output_before = output_.size();
+  reject(nullptr, "OOM out of memory");
+  end_request(output_before);
 }
 
 template <class Data>
@@ -359,9 +361,15 @@ void Session::run(Arguments arguments) {
   end_request(output_before);
 }
 
+/// Most clients ask for the same again and again: that is found without a search.
+bool Session::asks_again(std::string_view name) const noexcept {
+  return last_command_ != nullptr && equals_ignore_case(last_command_->name, name) &&
+         !last_command_->container && !last_command_->subcommand;
+}
+
 template <class Data>
 void Session::dispatch(Arguments arguments) {
-  const Command* command = find_command(arguments);
+  const Command* command = asks_again(arguments[0]) ? last_command_ : find_command(arguments);
   if (command == nullptr) {
     if (is_word(arguments[0], "host:") || is_word(arguments[0], "post")) {
       return suspect("An HTTP request, perhaps forged in a browser, came from");
@@ -526,6 +534,10 @@ std::string Session::describe() const {
       output_.capacity() + references_.bytes(), memory() + sizeof(Session),
       last_command_ != nullptr ? last_command_->name : "NULL", reply_.version(), library_name_,
       library_version_, bytes_in_, bytes_out_, commands_, info().transport);
+  if (info().path) {
+    line += " path=";
+    for (const char c : info().path()) line += c == ' ' ? '_' : c < '!' || c > '~' ? '?' : c;
+  }
   if (server_.together != nullptr) line += fmt::format(" loop={}", server_.loop);
   return line;
 }

@@ -27,6 +27,8 @@ struct SessionInfo {
   using Facts = std::vector<std::pair<std::string, std::string>>;
   /// What CLIENT INFO adds (Connection::info()); asked each time, since it changes. May be empty.
   std::function<Facts()> facts = {};
+  /// Connection::path(), for CLIENT LIST; as `facts`.
+  std::function<std::string()> path = {};
 };
 
 class Session {
@@ -149,6 +151,7 @@ class Session {
   void run(std::span<const std::string_view> arguments);
   template <class Data>
   void dispatch(std::span<const std::string_view> arguments);
+  bool asks_again(std::string_view name) const noexcept;
   void count_call(const Command& command, std::uint64_t errors_before);
   void end_request(std::size_t output_before);
   void lose_request();

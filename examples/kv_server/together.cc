@@ -99,12 +99,13 @@ void Together::publish(const Server& here, bool exactly) noexcept {
     }
   };
   Part& part = *parts_[here.loop];
-  put(part.data, here.data_bytes);
+  put(part.data, here.data_bytes + static_cast<std::int64_t>(here.left_behind()));
   put(part.buffers, static_cast<std::int64_t>(here.buffer_bytes));
 }
 
 std::size_t Together::used_memory(const Server& here) const noexcept {
-  std::int64_t sum = here.data_bytes + static_cast<std::int64_t>(here.buffer_bytes);
+  std::int64_t sum =
+      here.data_bytes + static_cast<std::int64_t>(here.buffer_bytes + here.left_behind());
   for (std::size_t i = 0; i < loops(); ++i) {
     if (i == here.loop) continue;
     sum += parts_[i]->data.load(std::memory_order_relaxed) +

@@ -77,7 +77,8 @@ class Together {
   // more than kGrain since.
   static constexpr std::int64_t kGrain = 64 << 10;
   void publish(const Server& here, bool exactly) noexcept;
-  /// Bytes of the data and of clients' buffers: of this loop as they are, of others as published.
+  /// Bytes of the data, of clients' buffers and of what left-behind values there are: of this loop
+  /// as they are, of others as published.
   std::size_t used_memory(const Server& here) const noexcept;
   std::size_t note_peak(std::size_t used) noexcept;
   /// maxmemory-clients: the loop whose clients hold the most closes its largest ones.
@@ -89,9 +90,9 @@ class Together {
   void send_back(std::size_t loop, const std::function<void(Server*)>& fn) noexcept;
 
   struct alignas(64) Part {
-    Server* server = nullptr;  ///< its thread's
-    std::atomic<std::int64_t> data{0}, buffers{0};
-    std::atomic<bool> told{false};  ///< to look at maxmemory-clients
+    Server* server = nullptr;                       ///< its thread's
+    std::atomic<std::int64_t> data{0}, buffers{0};  // `data` has Server::left_behind(), too
+    std::atomic<bool> told{false};                  ///< to look at maxmemory-clients
   };
 
   Server::Clock clock_;

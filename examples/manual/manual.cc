@@ -7,33 +7,13 @@
 #include <string_view>
 #include <utility>
 
+#include "examples/manual/conn_page.h"
+#include "examples/manual/roff.h"
+
 namespace manual {
 namespace {
 
 constexpr const char* kFlag = "--write-page";
-
-/// Text of which roff takes nothing for its own.
-std::string plain(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\')
-      out += "\\e";
-    else if (c == '-')
-      out += "\\-";  // a hyphen as it is typed, not one that breaks lines
-    else if (c == '~')
-      out += "\\(ti";
-    else if (c == '^')
-      out += "\\(ha";
-    else if (c == '`')
-      out += "\\(ga";
-    else if ((c == '.' || c == '\'') && (out.empty() || out.back() == '\n'))
-      out.append("\\&").push_back(c);
-    else
-      out += c;
-  }
-  return out;
-}
-std::string bold(std::string_view text) { return "\\fB" + plain(text) + "\\fR"; }
 
 std::string upper(std::string text) {
   for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -214,9 +194,16 @@ void add_to(CLI::App& app, About about) {
   app.add_option_function<std::string>(
          kFlag,
          [&app, about = std::move(about)](const std::string& page) {
-           if (page != "man" && page != "bash")
-             throw CLI::ValidationError(kFlag, "man or bash is wanted");
-           std::cout << (page == "man" ? man_page(app, about) : bash_completion(app));
+           if (page == "man")
+             std::cout << man_page(app, about);
+           else if (page == "bash")
+             std::cout << bash_completion(app);
+           else if (page == "conn")
+             std::cout << conn_page(about.version);
+           else if (page == "options")
+             std::cout << option_lines();
+           else
+             throw CLI::ValidationError(kFlag, "man, bash, conn or options is wanted");
            throw CLI::Success();
          },
          "")

@@ -1,7 +1,7 @@
 #pragma once
 // A program's manual page and its completion in bash, from the options that it parses: so they
 // cannot say anything else. `PROGRAM --write-page man` prints the page in roff (groff_man(7)),
-// `--write-page bash` the completion; the Makefile installs both.
+// `--write-page bash` the completion, and `--write-page conn` conn(7); the Makefile installs them.
 
 #include <CLI/CLI.hpp>
 #include <string>

@@ -130,9 +130,18 @@ ssize_t Relay::nothing_written(Flow& flow) {
   if (errno == EAGAIN) {
     wait_for_room(flow);
   } else if (errno != ENOMEM) {
-    fail(*flow.to, errno);
+    give_up(flow, errno);
   }
   return 0;
+}
+
+/// Who does not read any more may have said something before: an answer, and why there will be no
+/// more. The other direction passes that on and then finds the same end.
+void Relay::give_up(Flow& flow, int error) {
+  const Flow& back = &flow == &up_ ? down_ : up_;
+  if (back.ended) return fail(*flow.to, error);
+  flow.ended = true;
+  flow.from->set_read_handler(nullptr);
 }
 
 /// The sender is read again when the receiver takes more.
@@ -154,7 +163,7 @@ void Relay::end(Flow& flow) {
       flow.to->type().capabilities().half_close && flow.from->type().capabilities().half_close;
   if (!half || (up_.ended && down_.ended)) return owner_.over(*this, "");
   flow.from->set_read_handler(nullptr);
-  if (flow.to->shutdown() != 0) return fail(*flow.to, errno);
+  if (flow.to->shutdown() != 0) return give_up(flow, errno);
 }
 
 void Relay::fail(const conn::Connection& connection, int error) {

@@ -56,7 +56,7 @@ class Relay {
     conn::Connection* from = nullptr;
     conn::Connection* to = nullptr;
     std::uint64_t* counter = nullptr;
-    bool ended = false;     ///< its end of stream was passed on
+    bool ended = false;     ///< its end of stream was passed on, or nothing can be any more
     bool in_place = false;  ///< the receiver has memory of its own to read into
     std::size_t piece = 0;  ///< of which so much is asked for
   };
@@ -70,6 +70,7 @@ class Relay {
   ssize_t nothing_read(Flow& flow, int error);
   ssize_t nothing_written(Flow& flow);
   void wait_for_room(Flow& flow);
+  void give_up(Flow& flow, int error);
   void end(Flow& flow);
   void fail(const conn::Connection& connection, int error);
 

@@ -64,6 +64,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "local": (c_size_t, c_void_p, c_char_p, c_size_t, POINTER(c_uint16)),
     "peer": (c_size_t, c_void_p, c_char_p, c_size_t, POINTER(c_uint16)),
     "peer_certificate": (c_size_t, c_void_p, c_char_p, c_size_t),
+    "path": (c_size_t, c_void_p, c_char_p, c_size_t),
     "info": (None, c_void_p, FactFn, c_void_p),
     "bytes_read": (c_uint64, c_void_p),
     "bytes_written": (c_uint64, c_void_p),
@@ -115,6 +116,14 @@ def address(function: Any, conn: int) -> tuple[str, int] | str:
     function(conn, host, size, port)
     text = host.value.decode()
     return text if text.startswith("/") or not text else (text, port.value)
+
+
+def path(conn: int) -> str:
+    """What carries the bytes, in one line."""
+    size = lib.path(conn, None, 0) + 1
+    line = ctypes.create_string_buffer(size)
+    lib.path(conn, line, size)
+    return line.value.decode()
 
 
 def facts(call: Any) -> dict[str, str]:

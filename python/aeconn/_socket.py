@@ -28,6 +28,7 @@ class Socket:
 
     def __init__(self, url: str, timeout: float | None = None) -> None:
         self._lock = threading.RLock()
+        self._process = os.getpid()
         self._timeout = timeout
         self._conn: int | None = None
         self._loop: int | None = lib.loop_new()
@@ -112,6 +113,9 @@ class Socket:
                 raise self._error()
 
     def close(self) -> None:
+        """Waits for a call that another thread is in."""
+        if os.getpid() != self._process:
+            return self._leave_to_parent()
         with self._lock:
             conn, self._conn = self._conn, None
             loop, self._loop = self._loop, None
@@ -119,6 +123,12 @@ class Socket:
                 _keeper.drop(self)
                 lib.close(conn)
                 lib.loop_free(loop)  # which waits for what was written, for its end-linger
+
+    def _leave_to_parent(self) -> None:
+        """In a child of fork(): nothing is said to the peer, with whom the parent goes on."""
+        conn, self._conn, self._loop = self._conn, None, None
+        if conn and (fd := lib.fd(conn)) >= 0:
+            os.close(fd)
 
     # --- settings and facts ----------------------------------------------------------------------
 
@@ -153,6 +163,10 @@ class Socket:
 
     def transport(self) -> str:
         return str(lib.transport(self._open()).decode())
+
+    def path(self) -> str:
+        """What carries the bytes, in one line: "tcp 10.0.0.2:50400 > 10.0.0.1:6379"."""
+        return _native.path(self._open())
 
     def info(self) -> dict[str, str]:
         """Details of the transport, for people."""
@@ -202,13 +216,14 @@ class _Keeper:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Entered again where the collector closes a connection meanwhile.
+        self._lock = threading.RLock()
         self._kept: dict[int, weakref.ref[Socket]] = {}
         self._thread: threading.Thread | None = None
         self._poll: select.epoll | None = None
 
     def keep(self, connection: Socket) -> None:
-        if not connection.transport().endswith("rdma"):
+        if "rdma" not in connection.transport():  # a list may have come to it
             return
         fd = connection.fileno()
         with self._lock:
@@ -226,7 +241,7 @@ class _Keeper:
         with self._lock:
             for fd, kept in list(self._kept.items()):
                 if kept() in (None, connection):
-                    del self._kept[fd]
+                    self._kept.pop(fd, None)
 
     def forget_parent(self) -> None:
         """In a child of fork(): the thread and its descriptors are the parent's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import os
 import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,6 +15,19 @@ from ._native import READABLE, WRITABLE, ConnFn, lib
 
 _READ_SIZE = 256 * 1024
 _Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None]
+
+
+class _Called(set[object]):
+    """What C may call: it has no references of its own to Python's objects."""
+
+
+def _dispatch(native: int, called: _Called) -> None:
+    lib.dispatch(native)
+
+
+def _free(native: int, process: int) -> None:
+    if os.getpid() == process:  # in a child of fork() its connections are the parent's
+        lib.loop_free(native)
 
 
 class _Attached:
@@ -28,9 +42,23 @@ class _Attached:
         if not self.native:
             raise _native.set_up_error()
         self.buffer = ctypes.create_string_buffer(_READ_SIZE)
-        native = self.native  # not self, which the asyncio loop would keep
-        loop.add_reader(lib.descriptor(native), lambda: lib.dispatch(native))
-        weakref.finalize(self, lib.loop_free, native)
+        self.process = os.getpid()
+        # Kept by the asyncio loop until it is closed, as its own transports are; not by self, which
+        # would keep the loop.
+        called = _Called()
+        self._called = weakref.ref(called)
+        loop.add_reader(lib.descriptor(self.native), _dispatch, self.native, called)
+        weakref.finalize(self, _free, self.native, self.process)
+
+    def keep(self, one: object) -> None:
+        called = self._called()
+        if called is not None:
+            called.add(one)
+
+    def let_go(self, one: object) -> None:
+        called = self._called()
+        if called is not None:
+            called.discard(one)
 
     @classmethod
     def to(cls, loop: asyncio.AbstractEventLoop) -> _Attached:
@@ -55,9 +83,14 @@ class Transport(asyncio.Transport):
         self._high, self._low = 64 * 1024, 16 * 1024
         self._paused_protocol = self._eof_due = self._closing = self._reading = False
         self._extra_names = {"peername": lib.peer, "sockname": lib.local}
-        # C holds no reference: these live as long as the connection does.
+        # These live as long as the connection does.
         self._on_readable = ConnFn(lambda *_: self._guarded(self._read))
         self._on_writable = ConnFn(lambda *_: self._guarded(self._send))
+        attached.keep(self)
+
+    def __del__(self) -> None:  # where its loop was closed first
+        if self._conn is not None and self._attached.process == os.getpid():
+            lib.close(self._conn)
 
     def _start(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
@@ -135,7 +168,9 @@ class Transport(asyncio.Transport):
             self._protocol.resume_writing()
 
     def can_write_eof(self) -> bool:
-        return self._conn is not None and lib.transport(self._conn) != b"rdma"
+        if self._conn is None:
+            return False
+        return b"rdma" not in lib.transport(self._conn).split(b"|")  # of a list all have it, or none
 
     def write_eof(self) -> None:
         if not self.can_write_eof():
@@ -184,6 +219,7 @@ class Transport(asyncio.Transport):
             return
         self._closing, self._reading = True, False
         lib.close(conn)
+        self._attached.let_go(self)
         if self._protocol is not None:
             self._loop.call_soon(self._protocol.connection_lost, why)
 
@@ -205,13 +241,15 @@ class Transport(asyncio.Transport):
         self._protocol = protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """peername, sockname, transport; the rest as Socket.info() names it."""
+        """peername, sockname, transport, path; the rest as Socket.info() names it."""
         if self._conn is None:
             return default
         if name in self._extra_names:
             return _native.address(self._extra_names[name], self._conn)
         if name == "transport":
             return lib.transport(self._conn).decode()
+        if name == "path":
+            return _native.path(self._conn)
         conn = self._conn
         return _native.facts(lambda take: lib.info(conn, take, None)).get(name, default)
 
@@ -236,14 +274,21 @@ async def create_connection(
     conn = lib.connect(attached.native, url.encode(), on_done, None)
     if not conn:
         raise _native.set_up_error()
+    attached.keep(connected)  # and so who waits for it
     try:
         await connected
     except BaseException:
         lib.close(conn)
         raise
+    finally:
+        attached.let_go(connected)
     transport = Transport(loop, attached, conn)
-    protocol = factory()
-    transport._start(protocol)
+    try:
+        protocol = factory()
+        transport._start(protocol)
+    except BaseException:
+        transport.abort()
+        raise
     return transport, protocol
 
 
@@ -274,6 +319,12 @@ class Server:
         while (each := lib.listener_url(self._listener, len(urls))) is not None:
             urls.append(each.decode())
         self.urls: list[str] = urls
+        self._attached.keep(self)
+
+    def __del__(self) -> None:  # where its loop was closed first
+        listener = getattr(self, "_listener", None)
+        if listener and self._attached.process == os.getpid():
+            lib.listener_free(listener)
 
     def _accepted(self, _: Any, conn: int) -> None:
         transport = Transport(self._loop, self._attached, conn)
@@ -284,6 +335,7 @@ class Server:
         listener, self._listener = self._listener, None
         if listener:
             lib.listener_free(listener)
+            self._attached.let_go(self)
             self._closed.set_result(None)
 
     async def wait_closed(self) -> None:

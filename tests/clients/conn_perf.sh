@@ -139,6 +139,7 @@ held_shown() { grep -qs 'server, by loop' "$work/held"; }
 { soon held_shown || soon held_shown; } && kill -TERM $held
 wait $held
 is 'SIGTERM ends a hold on two loops' 0 $?
+rm "$work/held"  # else what it says may be read before the next one empties it
 timeout 60 "$conn_perf" client "${loops_urls[0]}" --loops 2 --mode idle --connections 4 --hold 1000 >"$work/held" 2>&1 &
 held=$!
 { soon held_shown || soon held_shown; } && stop "$serving"

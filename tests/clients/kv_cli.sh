@@ -21,6 +21,15 @@ for url in "${urls[@]}"; do
   is "$(t '-n, -r')" $'OK\nOK\n\n1' "$(k -n 2 -r 2 SET there 1; k GET there; k -n 2 GET there)"
   has "$(t 'RESP3')" '"proto" => \(integer\) 3' "$(k -3 --no-raw HELLO 3)"
   has "$(t 'CLIENT LIST names the transport')" "transport=${url%%:*}" "$(k CLIENT LIST)"
+  path="${url%%:*} ([^ ]+ > )?[^ ]*$(echo "${url#*://}" | sed 's/.*://')"
+  has "$(t '--verbose says what carries it')" "^kv-cli: $path" "$(k --verbose PING)"
+  has "$(t 'CLIENT LIST says it, too')" " path=${path// /_}" "$(k CLIENT LIST)"
+  has "$(t 'CLIENT INFO says it, too')" " path=${path// /_}" "$(k CLIENT INFO)"
+  k CONFIG SET loglevel verbose >/dev/null
+  k PING >/dev/null
+  has "$(t 'the log says it, too')" "kv-server: client [0-9]+: ${url%%:*} [^ ]*$(echo "${url#*://}" | sed 's/.*://')" "$(cat "$log")"
+  k CONFIG SET loglevel notice >/dev/null
+  is "$(t 'a loglevel that is none')" 1 "$(k -e CONFIG SET loglevel chatty >/dev/null; echo $?)"
   is "$(t '3 MB there and back')" ok "$(
     head -c 2250000 /dev/urandom | base64 -w 0 >"$work/big"
     { printf '*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n$%d\r\n' "$(wc -c <"$work/big")"; cat "$work/big"; printf '\r\n'; } |

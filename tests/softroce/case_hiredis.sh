@@ -44,6 +44,7 @@ for i in "${!urls[@]}"; do
     count "$program, ${urls[i]%%:*}" $? "$work/out"
   done
 done
+urls+=("rdma|tcp://$AECONN_RDMA_ADDRESS:6400") queries+=('')
 # What a context that blocks says to a server that it leaves alone: all at the same time.
 waiting=()
 for i in "${!urls[@]}"; do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What passes over the wire: packets of RoCE (UDP 4791) are captured while kv-cli stores a value. Over
 # rdma:// the value is found in them, which shows that the capture sees it; over tls+rdma:// it is not.
+# Traffic class and MTU are what the options ask for.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${AECONN_BUILD:-build} work=$(mktemp -d) || exit 1
@@ -58,6 +59,39 @@ check "its packets were captured ($(packets "$work/tls.pcap"))" enough
 check 'its packets do not show the key' not has_text "$work/tls.pcap" hiddenkey
 check 'its packets do not show the value' not has_text "$work/tls.pcap" secretvalue5678
 check 'nor a word of the protocol' not has_text "$work/tls.pcap" 'SET'
-[ $failed = 0 ] || cat "$work/server.log" "$work/tcpdump.log"
+
+# What options ask of the packets is in them, in both directions: the traffic class of each end, in
+# rdma_cm's messages that of the one who connects; and no packet is longer than the lesser path-mtu.
+"$build/kv-server" --listen "rdma://$AECONN_RDMA_ADDRESS:7003?dscp=26&path-mtu=1024" >"$work/marked.log" 2>&1 &
+pids+=($!)
+marked_listening() { grep -q '^listening on' "$work/marked.log"; }
+soon marked_listening || cat "$work/marked.log"
+record "$work/marked.pcap"
+value=$(head -c 6000 /dev/zero | tr '\0' v)
+marked() { "$build/kv-cli" -u "rdma://$AECONN_RDMA_ADDRESS:7003?$source&traffic-class=40&path-mtu=512" "$@" 2>"$work/marked.err"; }
+check 'SET with a traffic class and an MTU' [ "$(marked SET marked "$value")" = OK ]
+check 'GET with them' [ "$(marked GET marked)" = "$value" ]
+path=$(marked --verbose PING >/dev/null; cat "$work/marked.err")
+check "path() says so: $path" grep -q 'RoCEv2 .* mtu 512 tc 40 ' <<<"$path"
+path=$(marked CLIENT INFO)
+check "and the server's" grep -q 'RoCEv2_.*_mtu_512_tc_104_' <<<"$path"
+soon has_text "$work/marked.pcap" vvvvvvvv
+stop_recording
+tcpdump -nv -r "$work/marked.pcap" 2>/dev/null | paste - - >"$work/marked.txt"  # a packet in two lines
+from() {  # ADDRESS: its packets as "tos length"
+  sed -nE "s/^.*\\(tos (0x[0-9a-f]+),.* length ([0-9]+)\\).*[[:space:]]$1\\.[0-9]+ > .*/\\1 \\2/p" "$work/marked.txt"
+}
+# Each packet of a message but the last has 512 bytes and its headers: IP 20, UDP 8, BTH 12, ICRC 4,
+# and RETH 16 in the first.
+long() { awk '$2 >= 512 {print $1, $2}' | sort | uniq -c; }
+echo 'long packets of the client:'; from "$AECONN_RDMA_ADDRESS2" | long
+echo 'long packets of the server:'; from "$AECONN_RDMA_ADDRESS" | long
+only() { [ -n "$2" ] && [ "$(sort -u <<<"$2")" = "$1" ]; }
+check "the client's packets have its traffic class" only 0x28 "$(from "$AECONN_RDMA_ADDRESS2" | cut -d' ' -f1)"
+check "the server's data has its own" only 0x68 "$(from "$AECONN_RDMA_ADDRESS" | awk '$2 >= 512 {print $1}')"
+longest() { [ "$(from "$1" | awk '{print $2}' | sort -n | tail -n 1)" = "$2" ]; }
+check 'no packet of the client is longer than its MTU' longest "$AECONN_RDMA_ADDRESS2" 572
+check 'no packet of the server is, either' longest "$AECONN_RDMA_ADDRESS" 572
+[ $failed = 0 ] || cat "$work/server.log" "$work/marked.log" "$work/tcpdump.log"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

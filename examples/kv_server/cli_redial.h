@@ -1,0 +1,51 @@
+#pragma once
+// kv-cli --redial: a command again and again over a connection that is kept, whatever its link and
+// its server do. The example of conn::Redial.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ae/event_loop.h"
+#include "conn/redial.h"
+#include "resp_reply_parser.h"
+
+namespace kv {
+
+class CliRedial {
+ public:
+  struct Plan {
+    std::string url;
+    std::vector<std::vector<std::string>> greeting;  ///< on each new connection, before a PING
+    std::vector<std::string> command;                ///< PING if it is empty
+    std::int64_t repeat = 1;                         ///< -1: for ever
+  };
+  /// Borrows both. Throws conn::Error for a URL that nothing can use.
+  CliRedial(ae::EventLoop& loop, const conn::Registry& registry, Plan plan);
+
+  /// Prints each answer, and on standard error what becomes of the connection. A request whose
+  /// answer was lost with its connection counts as one, and is not sent again. True if every one
+  /// was answered, and not with an error.
+  bool run();
+
+ private:
+  void prove(conn::Connection& connection, const conn::Redial::Proved& proved);
+  void up(conn::Connection& connection);
+  void down(const conn::Redial::Loss& loss);
+  void send_next(conn::Connection& connection);
+  void read_answer(conn::Connection& connection);
+  bool read(conn::Connection& connection, Reply& reply);
+
+  ae::EventLoop& loop_;
+  const Plan plan_;
+  std::string request_, greeting_;
+  ReplyParser parser_;
+  std::string input_;
+  std::size_t parsed_ = 0;
+  std::size_t greetings_left_ = 0;
+  std::int64_t sent_ = 0;
+  bool all_good_ = true, waits_ = false;
+  conn::Redial redial_;  // last: its handlers use the others
+};
+
+}  // namespace kv

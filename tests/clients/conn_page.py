@@ -1,0 +1,48 @@
+"""conn_page.py OPTIONS PAGE: names the options that conn(7), as man(1) shows it, has not or otherwise.
+
+OPTIONS is what `aeconn-doctor --write-page options` prints, PAGE has no indentation.
+"""
+
+import sys
+
+
+def words(text):
+    return " ".join(text.replace("`", "").split())
+
+
+def chapters(lines):
+    """{title: [line]}"""
+    out, title = {}, None
+    for line in lines:
+        if line and line == line.upper() and line.replace(" ", "").isalpha():
+            title = line
+        out.setdefault(title, []).append(words(line))
+    return out
+
+
+def entry(option):
+    """The lines of an option."""
+    _, name, side, default, values, meaning = option
+    side = {"L": " (listeners)", "C": " (connecting)"}.get(side, "")
+    default = f"Default: {default}. " if default else ""
+    values = "yes, no" if values == "flag" else values
+    return [name + side, meaning + ".", f"{default}Values: {values}."]
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as file:
+        options = [line.rstrip("\n").split("\t") for line in file]
+    with open(sys.argv[2], encoding="utf-8") as file:
+        page = chapters(file.read().split("\n"))
+    for option in options:
+        wanted = [words(line) for line in entry(option)]
+        # man(1) puts what follows a short name on its line.
+        for form in (wanted, [" ".join(wanted[:2]), wanted[2]]):
+            lines = page.get(option[0].upper(), [])
+            if any(lines[i:i + len(form)] == form for i in range(len(lines))):
+                break
+        else:
+            print(option[0], option[1])
+
+
+main()
