@@ -8,11 +8,12 @@ many of them are wrong: "KIND LOOKED-AT WRONG". What is looked at:
              for what is in build/, that the Makefile or a script speaks of it
   lines      a file with a number after it: line numbers rot, a function's name does not
   functions  "`file.cc` name(), name()": they are in that file
-  tests      names of test cases in quotes, those that README's table calls `conformance_io`, and
+  tests      names of test cases in quotes, those that docs/promises.md calls `conformance_io`, and
              those that a command line runs
   tags       `[tag]` of a test
   targets    `make target`, and the variables that are given to it
-  options    the tables of docs/options.md, both ways; key=value and URLs in `code`
+  options    the tables of docs/options.md, both ways and cell by cell against the tables of the
+             parsers (aeconn-doctor --write-page options); key=value and URLs in `code`
   flags      --flag of our programs and scripts
   counters   the last columns of docs/limits.md and docs/options.md
   variables  AECONN_...
@@ -32,7 +33,7 @@ ELSEWHERE = {
     "BUILD_RDMA",  # a variable of Valkey's Makefile
     "--save", "--appendonly", "--cflags", "--libs",  # redis-server's, pkg-config's
 }
-FOLDERS = ("ae", "conn", "adapters", "tests", "docs", "examples", "bench", "tools", "build", ".ci")
+FOLDERS = ("ae", "conn", "adapters", "drop_ins", "tests", "docs", "examples", "bench", "tools", "build", ".ci")
 FILE_NAME = re.compile(r"[a-zA-Z\d*][\w*-]*\.(?:cc|h|sh|py|md|mk|txt)")
 # But for the files that are called so.
 PLACEHOLDER = re.compile(
@@ -164,15 +165,24 @@ class Checker:
                     documented.setdefault(section, set()).add(name)
                     self.check("options", page.path, number, name in self.tree.options[section],
                                f"{section} has no option {name}")
+                    self.option_row(page, number, section, name, cells[1:])
         # The page that describes the options of one transport describes those of all.
         for owner in self.tree.options if documented else ():
             for name in sorted(self.tree.options[owner]):
                 self.check("options", page.path, 1, name in documented.get(owner, ()),
                            f"the option {name} of {owner} is not described")
 
+    def option_row(self, page, number, section, name, cells):
+        """Side, default, range and meaning are those of the table that the parser reads."""
+        said = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", cell).replace("\\|", "|") for cell in cells]
+        wanted = self.tree.options[section].get(name)
+        if wanted and len(said) == len(wanted):
+            for column, have, want in zip(("side", "default", "range", "meaning"), said, wanted):
+                self.check("options", page.path, number, have == want,
+                           f'{column} of {section}\'s {name} is "{want}", not "{have}"')
+
     def known_option(self, page, number, name):
-        known = any(name in keys for keys in self.tree.options.values())
-        self.check("options", page.path, number, known, f"no transport has an option {name}")
+        self.check("options", page.path, number, name in self.tree.option_names, f"no transport has an option {name}")
 
     # ---- `code` ---------------------------------------------------------------------------------
     def span(self, page, span):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 from collections import namedtuple
 
 # command: a line of a block that a shell would run, no `code` in a sentence
@@ -35,6 +36,7 @@ class Tree:
         self.tests, self.tags = self.find_tests()
         self.test_subjects = {name.split(": ")[0] for name in self.tests if ": " in name}
         self.options = self.find_options()
+        self.option_names = self.find_option_names()
         self.scripts = "\n".join(t for p, t in self.sources.items()
                                  if not p.endswith((".cc", ".h", ".txt")))
         self.all_text = "\n".join(self.sources.values())
@@ -56,16 +58,22 @@ class Tree:
         return names, tags
 
     def find_options(self):
-        """What each transport takes: the list that it checks against."""
+        """What each transport of the build takes, as its table says: {section of docs/options.md:
+        {name: (side, default, range, meaning)}}."""
+        program = os.path.join(os.environ.get("AECONN_BUILD", "build"), "aeconn-doctor")
+        lines = subprocess.run([program, "--write-page", "options"], check=True, text=True,
+                               stdout=subprocess.PIPE).stdout.splitlines()
         options = {}
-        for path, text in self.sources.items():
-            if not (path.startswith("conn/") and path.endswith("settings.cc")):
-                continue
-            for owner, keys in re.findall(r'only\("(\w+)", \{([^}]*)\}', text):
-                options[owner] = set(re.findall(r'"([a-z-]+)"', keys))
-            for keys in re.findall(r"kKeys\{([^}]*)\}", text):
-                options[path.split("/")[1]] = set(re.findall(r'"([a-z-]+)"', keys))
+        for line in lines:
+            owner, name, *rest = line.split("\t")
+            options.setdefault(owner, {})[name] = tuple(rest)
         return options
+
+    def find_option_names(self):
+        """Of all transports, also those that this build leaves out."""
+        text = "\n".join(t for p, t in self.sources.items() if p.startswith("conn/"))
+        names = re.findall(r'(?:Row::\w+|\bbuffer)\(\s*"([a-z-]+)"', text)
+        return set(names).union(*self.options.values())
 
 
 class Page:

@@ -1,0 +1,135 @@
+"""filter.py FILE: prints a page or a header as Doxygen is to read it.
+
+Pages: a heading gets the anchor that a link to it has, links between pages and to headings become
+references, and links to what the site has not become text. Headers: the comment at the top is the
+file's own, and what is protected, which only a transport's author needs, is left out.
+"""
+
+import os
+import re
+import sys
+
+COPIED = ("LICENSE", "docs/echo_server.cc", "docs/echo_server_co.cc")
+
+
+def slug(heading):
+    words = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+    return words.replace(" ", "-")
+
+
+def label(path, heading=""):
+    """The anchor of a page, or of a heading in it; unique in the site."""
+    name = re.sub(r"\.md$", "", path).replace("/", "_").lower()
+    return f"page_{name}" + (f"__{slug(heading)}" if heading else "")
+
+
+def headings_of(path):
+    with open(path, encoding="utf-8") as file:
+        outside = re.sub(r"^```.*?^```", "", file.read(), flags=re.M | re.S)
+    return {slug(line.lstrip("# ")) for line in re.findall(r"^#+ .*$", outside, re.M)}
+
+
+class Page:
+    def __init__(self, path):
+        self.path, self.seen = path, {}
+
+    def target(self, match):
+        text, target = match.group(1), match.group(2)
+        if re.match(r"[a-z]+:", target):
+            return match.group(0)
+        file, _, anchor = target.partition("#")
+        where = os.path.normpath(os.path.join(os.path.dirname(self.path), file)) if file else self.path
+        if where in COPIED:
+            return f'<a href="{os.path.basename(where)}">{text}</a>'
+        if not where.endswith(".md") or not os.path.exists(where) or where not in pages():
+            return text
+        if anchor:
+            if anchor not in headings_of(where):
+                sys.exit(f"{self.path}: {where} has no heading {anchor}")
+            return f"[{text}](@ref {label(where)}__{anchor})"
+        return f"[{text}](@ref {label(where)})"
+
+    def prose(self, line):
+        heading = re.match(r"(#+) +(.*)", line)
+        if heading:
+            level, text = heading.groups()
+            if level == "#" and not self.seen:
+                self.seen[""] = 1
+                return f"# {text} {{#{label(self.path)}}}"
+            name = label(self.path, text)
+            again = self.seen.setdefault(name, 0)  # -1, -2 follow where a heading comes again
+            self.seen[name] += 1
+            return f"{level} {text} {{#{name}{f'-{again}' if again else ''}}}"
+        return line
+
+    def run(self, text):
+        """Blocks of code stay as they are."""
+        parts = re.split(r"(^ *```.*?^ *```\n?)", text, flags=re.M | re.S)
+        for part in parts:
+            if part.lstrip().startswith("```"):
+                # Doxygen knows no languages of these names.
+                sys.stdout.write(re.sub(r"^( *)```(sh|diff|text|c\+\+)$", lambda m: m.group(1) + "```" +
+                                        {"c++": "cpp"}.get(m.group(2), ""), part, flags=re.M))
+                continue
+            part = re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", self.target, part)
+            sys.stdout.write("\n".join(self.prose(line) for line in part.split("\n")))
+
+
+def pages():
+    return os.environ.get("SITE_PAGES", "").split()
+
+
+def c_header(text):
+    """Comments of C, which Doxygen reads with a second star, or with "**<" behind what they are of.
+    One stands for all declarations that follow it line by line."""
+    text = re.sub(r"\A/\* ", "/** @file\n * ", text)
+    text = re.sub(r"^/\* ---.*\*/\n", "", text, flags=re.M)
+    text = re.sub(r"([;,{\w]) +/\* ", r"\1 /**< ", text)
+    text = re.sub(r"^( *)/\* ", r"\1/** ", text, flags=re.M)
+    out, comment, used, inside = [], [], False, None  # inside: a comment or a declaration
+    depth = 0
+    for line in text.split("\n"):
+        if inside is None and line.startswith("/**"):
+            comment, used, inside = [], False, "comment"
+        if inside == "comment":
+            comment.append(line)
+            inside = None if line.endswith("*/") else inside
+        elif not line or line.startswith(("#", 'extern "C"')):
+            comment = comment if inside else []
+        elif inside is None and line != "}":
+            if used:
+                out += comment
+            used, inside = True, "declaration"
+        out.append(line)
+        if inside == "declaration":
+            code = re.sub(r"/\*.*", "", line)
+            depth += code.count("{") - code.count("}")
+            if depth == 0 and code.rstrip().endswith(";"):
+                inside = None
+    return "\n".join(out)
+
+
+def header(text):
+    """The first comment, of the file, as one that Doxygen reads."""
+    match = re.match(r"((?:#pragma once|/\*(?:[^*]|\*(?!/))*\*/|#(?:ifndef|define) [^\n]*|\s)*)"
+                     r"((?://[^\n]*\n)+)", text)
+    if match and not text[match.start(2):].startswith("///"):
+        lines = [re.sub(r"^// ?", "", line) for line in match.group(2).splitlines()]
+        lines = ["    " + line if line.startswith("  ") else line for line in lines]
+        comment = "/// @file\n" + "".join(f"/// {line}".rstrip() + "\n" for line in lines)
+        text = match.group(1) + comment + "\n" + text[match.end():]
+    text = re.sub(r"^template <>\nstruct std::.*\n", "", text, flags=re.M)  # no name of ours
+    return re.sub(r"^( *)protected:", r"\1private:", text, flags=re.M)
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as file:
+        text = file.read()
+    path = os.path.relpath(sys.argv[1])
+    if path.endswith(".md"):
+        Page(path).run(text)
+    else:
+        sys.stdout.write(c_header(text) if path.startswith("c/") else header(text))
+
+
+main()
