@@ -69,6 +69,8 @@ TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(C_SRC) $(EXAMPLE
 ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup' tests/*_test.cc)
 endif
+# Of the modules what needs no server; its malloc() is for modules alone.
+TEST_SRC    += $(addprefix drop_ins/redis/,errand.cc host.cc symbols.cc type.cc)
 ifeq ($(TESTS),library)
 TEST_SRC    := $(filter-out tests/kv_% tests/perf_% $(shell grep -lF '"examples/' tests/*_test.cc),$(TEST_SRC))
 endif
@@ -77,11 +79,21 @@ FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.cc)
 SIM_TESTS   := $(if $(filter 11,$(HAVE_TLS)$(HAVE_RDMA)),sim-tests)
 FUZZ_SRC    := $(filter-out $(if $(SIM_TESTS),,%_simulation.cc),$(FUZZ_SRC))
 # What a program that uses the library may include; the rest of a transport's folder is its own.
-PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h)
+PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/co/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h)
 PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
 
 # They need libraries of others, and are compiled by their tests.
 ADAPTERS := $(wildcard adapters/*.h)
+# Installed because others include them; no program does, so the site has none of their names.
+INNER_HEADERS := $(addprefix ae/,deferred_list.h epoll_files.h handler_slot.h hook_list.h idle_time.h libev_core.h \
+                   libev_files.h libev_timers.h loop_core.h loop_timers.h loop_work.h poster.h source_list.h \
+                   spin_environment.h spin_governor.h timer_queue.h) \
+                 $(addprefix conn/,chunks.h close_watch.h connection_set.h dial.h end_linger.h fallback_connection.h \
+                   group_core.h in_place_state.h patience.h queued_connection.h quota.h race.h ready_list.h resolver.h \
+                   co/lane.h co/root.h co/timed.h tcp/settings.h tcp/socket.h) \
+                 $(addprefix adapters/,asio_namespace.h asio_operation.h guest.h resp_client.h)
+SITE_HEADERS := $(filter-out $(INNER_HEADERS),$(PUBLIC_HEADERS) $(ADAPTERS)) c/aeconn.h
+SITE_PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md) bench/peers.md
 
 obj = $(patsubst %.cc,$(OUT)/obj/%.o,$(1))
 # Coverage is of the library; whatever uses it is taken from the release, and the library comes first,
@@ -102,7 +114,7 @@ PROGRAMS := $(if $(filter %/server_main.cc,$(KV_SRC)),$(OUT)/kv-server) \
             $(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC))
 FUZZERS  := $(patsubst tests/fuzz/%.cc,$(OUT)/%,$(FUZZ_SRC))
 
-.PHONY: all pages help demo test test-ci test-long unit-tests install uninstall clean format tidy fuzz fuzzers check-valkey bench-redis headers
+.PHONY: all pages help demo test test-ci test-long unit-tests install uninstall clean format tidy fuzz fuzzers check-redis check-valkey bench-redis headers
 .DELETE_ON_ERROR:
 
 all: $(STATIC) $(SHARED) $(C_SHARED) $(PROGRAMS) pages  ## the library and the examples, into build/
@@ -124,6 +136,23 @@ $(C_SHARED): $(call obj,$(C_SRC)) $(STATIC) c/libaeconn-c.map
 	  -o $@ $(filter %.o %.a,$^) $(LIBS)
 	@ln -sf $(@F) $(OUT)/$(C_SONAME) && ln -sf $(C_SONAME) $(OUT)/libaeconn-c.so
 
+# Modules for redis-server and valkey-server, one source; the C++ library is inside.
+MODULE_SRC := $(wildcard drop_ins/redis/*.cc)
+MODULES := $(OUT)/aeconn-redis.so $(OUT)/aeconn-valkey.so
+valkey_obj = $(patsubst %.cc,$(OUT)/obj/valkey/%.o,$(MODULE_SRC))
+MODULE_LINK = @echo "  LD   $@"; $(CXX) -shared -static-libstdc++ -static-libgcc $(ALL_LDFLAGS) -Wl,--as-needed \
+  -Wl,--version-script=drop_ins/redis/exports.map -o $@ $(filter %.o %.a,$^) $(LIBS)
+modules: $(MODULES)  ## aeconn-redis.so and aeconn-valkey.so, for loadmodule (docs/redis.md)
+.PHONY: modules
+$(OUT)/aeconn-redis.so: $(call obj,$(MODULE_SRC)) $(STATIC) drop_ins/redis/exports.map
+	$(MODULE_LINK)
+$(OUT)/aeconn-valkey.so: $(valkey_obj) $(STATIC) drop_ins/redis/exports.map
+	$(MODULE_LINK)
+$(OUT)/obj/valkey/%.o: %.cc $(OUT)/flags
+	@mkdir -p $(@D)
+	@echo "  CXX  $< (Valkey)"
+	$(Q)$(CXX) $(ALL_CPPFLAGS) -DAECONN_VALKEY $(ALL_CXXFLAGS) -c -o $@ $<
+
 LINK = @echo "  LD   $@"; $(if $(V),set -x;) $(CXX) $(ALL_LDFLAGS) $(1) -o $@ $(LIBRARY_FIRST) $^ $(2) $(LIBS)
 $(OUT)/kv-server: $(call obj,$(SERVER_SRC) $(MANUAL_SRC)) $(STATIC)
 	$(call LINK)
@@ -133,12 +162,17 @@ $(OUT)/conn-perf: $(call obj,$(PERF_SRC) $(MANUAL_SRC)) $(STATIC)
 	$(call LINK)
 $(OUT)/aeconn-proxy: $(call obj,$(PROXY_SRC) $(SERVICE_SRC) $(MANUAL_SRC)) $(STATIC)
 	$(call LINK)
-$(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC)): $(OUT)/%: $(OUT)/obj/examples/%.o $(STATIC)
+$(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC)): $(OUT)/%: $(OUT)/obj/examples/%.o $(call obj,$(MANUAL_SRC)) $(STATIC)
 	$(call LINK)
 
 # What the programs say of themselves.
 PAGES := $(patsubst $(OUT)/%,$(OUT)/pages/%,$(filter $(OUT)/%,$(PROGRAMS)))
-pages: $(PAGES:%=%.1) $(PAGES)  ## manual pages and completions of the programs, into build/pages
+OPTIONS_PAGE := $(if $(filter %/aeconn-doctor,$(PROGRAMS)),$(OUT)/pages/conn.7)
+pages: $(PAGES:%=%.1) $(PAGES) $(OPTIONS_PAGE)  ## manual pages and completions of the programs, into build/pages
+# Every program could: it is the library's tables that say it.
+$(OUT)/pages/conn.7: $(OUT)/aeconn-doctor
+	@mkdir -p $(@D)
+	$(Q)$< --write-page conn >$@
 $(OUT)/pages/%.1: $(OUT)/%
 	@mkdir -p $(@D)
 	$(Q)$< --write-page man >$@
@@ -162,6 +196,17 @@ $(OUT)/obj/%.o: %.cc $(OUT)/flags
 # Options of the command line are most of these; no request passes there.
 $(OUT)/obj/examples/%_main.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,-O1 -g1)
 
+# ---- for other programs and loops ---------------------------------------------------------------
+# The modules come with a rule of their own where there is one.
+MODULES := $(OUT)/aeconn-redis.so $(OUT)/aeconn-valkey.so
+drop-ins:  ## all for other hosts that this machine has the packages for; names the rest
+	@$(MAKE) $(C_SHARED) $(OUT)/aeconn-proxy
+	@for module in $(MODULES); do if $(MAKE) -n $$module >/dev/null 2>&1; then $(MAKE) $$module || exit 1; fi; done
+	@$(MAKE) adapter-programs
+	@tests/adapters/programs $(OUT) || [ $$? = 77 ]
+	@sed 's/^SKIPPED: /not built: /' $(OUT)/tests/adapters/missing
+.PHONY: drop-ins
+
 # ---- trying and testing -------------------------------------------------------------------------
 demo:  ## kv-server and kv-cli over TCP, Unix sockets and RDMA, with a table at the end
 	@tools/packages build
@@ -172,18 +217,20 @@ demo:  ## kv-server and kv-cli over TCP, Unix sockets and RDMA, with a table at 
 
 test:  ## all tests, inside and outside the microVM
 	@tools/packages test
-	@$(MAKE) all unit-tests $(SIM_TESTS) bench-programs $(if $(FUZZ_SRC),fuzzers-too)
+	@$(MAKE) all modules unit-tests $(SIM_TESTS) bench-programs
+	@$(MAKE) adapter-programs
 	@tests/adapters/programs $(OUT) || true
+	@tests/drop_ins/servers || true
 	@tests/run $(OUT)
 
 test-long:  ## what takes longer: sanitizers, churn, fuzzing by executions, soak, ...
 	@$(MAKE) sanitize-builds
-	@$(MAKE) programs fuzzers-too
+	@$(MAKE) modules $(SIM_TESTS) programs fuzzers-too
 	@tests/long
 
 test-ci:  ## what CI runs beside `make test`: the same by seconds, a part of it under sanitizers
 	@tools/packages test
-	@$(MAKE) all programs fuzzers-too
+	@$(MAKE) all modules $(SIM_TESTS) programs fuzzers-too
 	@tests/long ci
 
 sanitize: sanitize-builds  ## all tests under ASan+LSan+UBSan, the threads under TSan, memcheck
@@ -192,6 +239,7 @@ sanitize-builds:
 	@tools/packages test
 	@$(MAKE) all unit-tests $(SIM_TESTS)
 	@$(MAKE) all unit-tests $(SIM_TESTS) CONFIG=asan
+	@$(MAKE) adapter-programs CONFIG=asan
 	@$(MAKE) unit-tests CONFIG=tsan
 
 simulate: sim-tests  ## random walks over simulated devices: SEEDS=1000, from FIRST=1 (docs/testing.md)
@@ -249,6 +297,10 @@ $(OUT)/tests/unit-tests: $(call obj,$(TEST_SRC)) $(STATIC)
 	$(call LINK,,$(if $(CATCH),-lCatch2))
 
 include tests/simulation/rules.mk
+adapter-programs:  ## only the programs that test adapters for loops and asio
+	@$(MAKE) ADAPTERS_TESTED=yes $(OUT)/tests/adapters/missing
+.PHONY: adapter-programs
+include tests/adapters/rules.mk
 
 fuzz:  ## fuzz each tests/fuzz/fuzz_*.cc for SECONDS=60, or till RUNS=N in all
 	@$(MAKE) fuzzers-too
@@ -263,8 +315,11 @@ $(FUZZERS): $(OUT)/fuzz_%: $(OUT)/obj/tests/fuzz/fuzz_%.o $$(call obj,$$(FUZZ_EX
             $(call obj,$(filter-out %_main.cc,$(KV_SRC)) $(SERVICE_SRC)) $(STATIC)
 	$(call LINK,-fsanitize=fuzzer $(FUZZ_LINK),$(FUZZ_LIBS))
 
-check-valkey: all  ## tests against a Valkey built with RDMA: VALKEY=folder of its binaries
-	@tests/valkey/run $(or $(VALKEY),$(error VALKEY= the folder with valkey-server, valkey-cli, valkey-benchmark))
+check-redis: all modules  ## redis-server's own test suite, by the module and without it
+	@tests/drop_ins/suite redis
+check-valkey: all modules  ## the same of valkey-server; VALKEY=folder: and tests against a Valkey built with RDMA
+	@tests/drop_ins/suite valkey
+	$(if $(VALKEY),@tests/valkey/run $(VALKEY))
 
 check-distributions:  ## unit tests, simulation, demo in other releases: DISTRIBUTIONS="trixie sid"; as root
 	@tools/packages distributions
@@ -311,13 +366,27 @@ bench-loop: $(OUT)/bench/loop-bench  ## the event loop against bare libev and ba
 	@$<
 .PHONY: bench-micro bench-instructions bench-loop
 
+# ---- the site -----------------------------------------------------------------------------------
+site:  ## the interface from its headers, with the guides, into build/site (docs/testing.md)
+	@tools/packages site
+	@rm -rf $(OUT)/site && mkdir -p $(OUT)/site
+	$(Q)(cat tools/site/Doxyfile; echo 'INPUT = $(SITE_PAGES) $(SITE_HEADERS)'; \
+	  echo 'HTML_EXTRA_FILES = LICENSE docs/echo_server.cc docs/echo_server_co.cc'; \
+	  echo 'PROJECT_NUMBER = $(VERSION)'; echo 'OUTPUT_DIRECTORY = $(OUT)/site') \
+	  | SITE_PAGES='$(SITE_PAGES)' doxygen -
+	@python3 -B tools/site/finish.py $(OUT)/site
+	@echo '$(OUT)/site/index.html'
+check-site: site  ## follows every link of the site, and takes pictures of pages in a browser
+	@tests/site/run $(OUT)/site $(OUT)/site-pictures
+.PHONY: site check-site
+
 headers: $(PUBLIC_HEADERS:%=$(OUT)/headers/%.ok)  ## each public header compiles alone
 $(OUT)/headers/%.ok: % $(wildcard ae/*.h conn/*.h conn/*/*.h) $(OUT)/flags
 	@mkdir -p $(@D)
 	$(Q)echo '#include "$*"' | $(CXX) $(ALL_CPPFLAGS) $(filter-out -MMD -MP,$(ALL_CXXFLAGS)) -fsyntax-only -x c++ -
 	@touch $@
 
-OUR_CODE = $(shell find ae conn c adapters examples tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
+OUR_CODE = $(shell find ae conn c adapters drop_ins examples tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
 format:  ## clang-format on all our code
 	clang-format -i $(OUR_CODE)
 tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(C_SRC) $(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(SERVICE_SRC) $(MANUAL_SRC) $(SINGLE_SRC))  ## clang-tidy
@@ -330,7 +399,7 @@ $(OUT)/tidy/%.ok: %.cc .clang-tidy
 # bench/limits/ knows nothing of the library; --as-needed keeps its libraries out as well.
 LEAN := -Wl,--as-needed
 HISTOGRAM := $(call obj,examples/conn_perf/histogram.cc)
-BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo request-load $(if $(TLS_LIBS),tls-echo) $(if $(RDMA_LIBS),verbs-echo))
+BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo co-echo request-load $(if $(TLS_LIBS),tls-echo) $(if $(RDMA_LIBS),verbs-echo))
 .PHONY: bench-programs
 bench-programs: $(BENCH_PROGRAMS)  ## what benchmarks compare with and drive load with, into build/bench/
 $(BENCH_PROGRAMS): | $(OUT)/bench/
@@ -338,6 +407,8 @@ $(OUT)/bench/:
 	@mkdir -p $@
 $(OUT)/bench/epoll-echo: $(call obj,$(addprefix bench/limits/,epoll_echo.cc sockets.cc))
 	$(call LINK,$(LEAN))
+$(OUT)/bench/co-echo: $(call obj,bench/co_echo.cc) $(STATIC)
+	$(call LINK)
 $(OUT)/bench/tls-echo: $(call obj,$(addprefix bench/limits/,tls_echo.cc sockets.cc))
 	$(call LINK,$(LEAN))
 $(OUT)/bench/verbs-echo: $(call obj,$(wildcard bench/limits/verbs_*.cc) bench/limits/sockets.cc) $(HISTOGRAM)
@@ -351,7 +422,7 @@ fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@VERSION@|$(VER
            -e 's|@PRIVATE_LIBS@|$(strip $(LIBS))|g; s|@SONAME@|$(SONAME)|g' \
            -e 's|@LIB_LIST@|$(subst $() ,;,$(strip $(LIBS)))|' tools/$(1).in >$(D)$(LIBDIR)/$(2)
 
-install: all  ## into PREFIX=/usr/local, below DESTDIR= if given
+install: all modules  ## into PREFIX=/usr/local, below DESTDIR= if given
 	@mkdir -p $(D)$(PREFIX)/bin $(D)$(LIBDIR)/pkgconfig $(D)$(LIBDIR)/cmake/aeconn
 	@for h in $(PUBLIC_HEADERS) $(ADAPTERS); do install -D -m 644 $$h $(D)$(PREFIX)/include/aeconn/$$h || exit 1; done
 	install -m 644 $(STATIC) $(D)$(LIBDIR)
@@ -362,10 +433,12 @@ install: all  ## into PREFIX=/usr/local, below DESTDIR= if given
 	install -m 755 $(C_SHARED) $(D)$(LIBDIR)
 	ln -sf $(notdir $(C_SHARED)) $(D)$(LIBDIR)/$(C_SONAME)
 	ln -sf $(C_SONAME) $(D)$(LIBDIR)/libaeconn-c.so
-	@mkdir -p $(D)$(PYTHONDIR)/aeconn
+	@mkdir -p $(D)$(LIBDIR)/aeconn $(D)$(PYTHONDIR)/aeconn
+	install -m 755 $(MODULES) $(D)$(LIBDIR)/aeconn
 	install -m 644 python/aeconn/*.py python/aeconn/py.typed $(D)$(PYTHONDIR)/aeconn
 	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(D)$(PREFIX)/bin)
-	@mkdir -p $(D)$(MANDIR)/man1 $(D)$(COMPLETIONS)
+	@mkdir -p $(D)$(MANDIR)/man1 $(D)$(MANDIR)/man7 $(D)$(COMPLETIONS)
+	$(if $(OPTIONS_PAGE),install -m 644 $(OPTIONS_PAGE) $(D)$(MANDIR)/man7)
 	$(if $(PAGES),install -m 644 $(PAGES:%=%.1) $(D)$(MANDIR)/man1)
 	$(if $(PAGES),install -m 644 $(PAGES) $(D)$(COMPLETIONS))
 	@$(call fill,aeconn.pc,pkgconfig/aeconn.pc)
@@ -375,8 +448,9 @@ install: all  ## into PREFIX=/usr/local, below DESTDIR= if given
 
 uninstall:  ## what install put there
 	rm -rf $(D)$(PREFIX)/include/aeconn $(D)$(LIBDIR)/cmake/aeconn $(D)$(LIBDIR)/pkgconfig/aeconn.pc
-	rm -rf $(D)$(PYTHONDIR)/aeconn
+	rm -rf $(D)$(PYTHONDIR)/aeconn $(D)$(LIBDIR)/aeconn
 	rm -f $(D)$(LIBDIR)/libaeconn-c.* $(D)$(LIBDIR)/pkgconfig/aeconn-c.pc $(D)$(PREFIX)/include/aeconn.h
+	rm -f $(D)$(MANDIR)/man7/conn.7
 	rm -f $(PAGES:$(OUT)/pages/%=$(D)$(MANDIR)/man1/%.1) $(PAGES:$(OUT)/pages/%=$(D)$(COMPLETIONS)/%)
 	rm -f $(D)$(LIBDIR)/libaeconn.* $(PROGRAMS:$(OUT)/%=$(D)$(PREFIX)/bin/%)
 

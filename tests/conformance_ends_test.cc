@@ -197,13 +197,13 @@ TEST_CASE("leave: a connection joins another loop later, with what was read ahea
     });
     REQUIRE(pair.server->leave());
     REQUIRE(pair.server->loop() == nullptr);
-    REQUIRE(pair.type.counters(pair.loop).open == 1);
+    REQUIRE(pair.carrier.counters(pair.loop).open == 1);
     testing::send(pair.loop, *pair.client, "and then");
     testing::turns(pair.loop, 5);
     REQUIRE(got.empty());
     REQUIRE(pair.server->join(other));
     REQUIRE(pair.server->loop() == &other);
-    REQUIRE(pair.type.counters(other).open == 1);
+    REQUIRE(pair.carrier.counters(other).open == 1);
     RUN_UNTIL(other, got == "ahead and then");
     errno = 0;
     REQUIRE_FALSE(pair.server->join(other));

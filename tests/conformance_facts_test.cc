@@ -236,13 +236,13 @@ TEST_CASE("listener: arrivals beyond max-connections are refused, counted and to
       RUN_UNTIL(site.loop, over);
     }
     REQUIRE(servers.size() == 3);
-    REQUIRE(site.type.counters(site.loop).refused == 4);
+    REQUIRE(site.carrier.counters(site.loop).refused == 4);
     REQUIRE(told.size() == 4);
     for (const std::string& why : told) {
       CAPTURE(why);
       REQUIRE(why.ends_with("3 connections are open (max-connections)"));
     }
-    for (const auto& [name, value] : site.type.statistics(site.loop)) {
+    for (const auto& [name, value] : site.carrier.statistics(site.loop)) {
       if (name == "refused") REQUIRE(value == 4);
     }
 
@@ -264,7 +264,7 @@ TEST_CASE("listener: arrivals beyond max-connections are refused, counted and to
       RUN_UNTIL(site.loop, type->counters(site.loop).open == 0);
     for (int i = 0; i < 3; ++i) clients.push_back(site.connect(to));
     RUN_UNTIL(site.loop, servers.size() == 3);
-    REQUIRE(site.type.counters(site.loop).refused == 4);
+    REQUIRE(site.carrier.counters(site.loop).refused == 4);
   }
 }
 
@@ -379,11 +379,58 @@ TEST_CASE("type: it counts what becomes of its connections", "[conformance]") {
     RUN_UNTIL(pair.loop, counters().open == 0);
     REQUIRE(counters().closed == 3);
     REQUIRE(counters().connected == 1);
-    const conn::Statistics statistics = pair.type.statistics(pair.loop);
+    const conn::Statistics statistics = pair.carrier.statistics(pair.loop);
     REQUIRE(statistics.size() >= 8);
-    const std::uint64_t here = pair.type.counters(pair.loop).closed;
+    const std::uint64_t here = pair.carrier.counters(pair.loop).closed;
     REQUIRE(std::find(statistics.begin(), statistics.end(),
                       std::pair<std::string, std::uint64_t>("closed", here)) != statistics.end());
+  }
+}
+
+TEST_CASE("path: one line says what carries the bytes", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    std::string name(pair.type.name());
+    if (const std::size_t bar = name.rfind('|'); bar != std::string::npos) name.erase(0, bar + 1);
+    for (Connection* each : {pair.client.get(), pair.server.get()}) {
+      const std::string path = each->path();
+      CAPTURE(path);
+      REQUIRE(std::count(path.begin(), path.end(), '\n') == 0);
+      const std::size_t plus = name.find('+');
+      if (name.starts_with("tls")) {
+        const std::string below = plus == std::string::npos ? "tcp" : name.substr(plus + 1);
+        REQUIRE(path.starts_with("tls TLSv1."));
+        REQUIRE(path.find(" over " + below + " ") != std::string::npos);
+      } else {
+        REQUIRE(path.starts_with(name + " "));
+      }
+      const std::string here = each->local_address(), there = each->peer_address();
+      // A Unix socket has one name, which both ends may show.
+      const std::string both = here.empty() || here == there ? there
+                               : there.empty()               ? here
+                                                             : here + " > " + there;
+      REQUIRE(path.find(both) != std::string::npos);
+    }
+    // What is known when it has ended.
+    pair.server.reset();
+    RUN_UNTIL(pair.loop, [&] {
+      char byte;
+      return pair.client->read(&byte, 1) == 0 || pair.client->state() != State::kConnected;
+    }());
+    REQUIRE_FALSE(pair.client->path().empty());
+  }
+}
+
+TEST_CASE("path: nothing carries bytes before a connection has stood", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Site site(transport);
+    int calls = 0;
+    const ConnectionPtr client = site.connect(site.deserted(), [&](Connection&) { ++calls; });
+    REQUIRE(client->path().empty());
+    RUN_UNTIL(site.loop, calls > 0);
+    REQUIRE(client->state() == State::kError);
+    REQUIRE(client->path().empty());
+    REQUIRE(site.type.create(site.loop)->path().empty());
   }
 }
 
@@ -414,8 +461,8 @@ TEST_CASE("connection: it moves to another loop exactly where the type says so",
     REQUIRE(pair.server->rebind(other));
     REQUIRE(pair.server->loop() == &other);
     RUN_UNTIL(other, got == "moved");
-    REQUIRE(pair.type.counters(other).open == 1);
-    REQUIRE(pair.type.counters(pair.loop).open == 1);
+    REQUIRE(pair.carrier.counters(other).open == 1);
+    REQUIRE(pair.carrier.counters(pair.loop).open == 1);
     pair.server.reset();
   }
 }

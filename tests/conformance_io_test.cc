@@ -314,7 +314,7 @@ TEST_CASE("connection: a full one says EAGAIN, and takes more when the peer has 
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
     const testing::Pattern pattern(14);
-    const conn::LoopCounters& counters = pair.type.counters(pair.loop);
+    const conn::LoopCounters& counters = pair.carrier.counters(pair.loop);
     const std::uint64_t before = counters.short_writes;
     std::uint64_t partial = 0;
     const std::uint64_t sent = fill(*pair.client, pattern, &partial);

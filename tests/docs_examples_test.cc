@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cctype>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include <thread>
 
 #include "ae/loop_group.h"
+#include "conn/co.h"
 #include "conn/listener_group.h"
 #include "conn/transports/transports.h"
 #include "tests/support/catch.h"
@@ -85,6 +87,33 @@ std::string greeting_of(const conn::Endpoint& to) {
   return client->sync_read(byte.data(), 1, testing::patience()) == 1 ? byte : client->last_error();
 }
 
+// ---- coroutines.md ------------------------------------------------------------------------------
+namespace co = conn::co;
+
+co::Task<> either(ae::EventLoop& loop, co::Stream peer, std::size_t& read) {
+  std::array<char, 16> buffer;
+  const auto which = co_await co::first(peer.read(buffer), co::sleep(loop, 30s));
+  if (which.index() == 1) co_return;
+  const co::Result got = std::get<0>(which);
+  read = got.size;
+}
+
+std::size_t length_of(const conn::View& head) {
+  return static_cast<std::size_t>(head.first().front() - '0');
+}
+
+co::Task<> parse(co::Stream peer, std::string& seen) {
+  const auto handle = [&](std::string_view message) { seen += message; };
+  while (const co::Peeked head = co_await peer.peek(4, 10s)) {
+    if (head.size < 4) co_return;  // the stream ended inside
+    const std::size_t size = length_of(head);
+    const co::Peeked whole = co_await peer.peek(4 + size, 10s);
+    if (whole.size < 4 + size) co_return;
+    handle(whole.first().substr(4, size));
+    peer.consume(4 + size);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("docs: the examples of the pages are those that run here", "[docs]") {
@@ -100,6 +129,32 @@ TEST_CASE("docs: the examples of the pages are those that run here", "[docs]") {
   }
 }
 
+// Its server is compiled and run by tests/clients/readme.sh.
+TEST_CASE("docs: coroutines.md, its server, first() and its parser", "[docs][co]") {
+  const std::string here =
+      without_spaces(contents(__FILE__) + contents(kTree / "docs" / "echo_server_co.cc"));
+  const std::vector<std::string> found = examples("coroutines.md");
+  REQUIRE(found.size() == 3);
+  for (const std::string& each : found) {
+    INFO(each);
+    CHECK(here.find(without_spaces(each)) != std::string::npos);
+  }
+  testing::Pair one({.name = "unix"}), other({.name = "unix"});
+  std::size_t read = 0;
+  std::string seen;
+  co::Scope scope;
+  scope.spawn(either(one.loop, std::move(one.server), read));
+  REQUIRE(one.client->write("abc", 3) == 3);
+  RUN_UNTIL(one.loop, read == 3);
+  scope.spawn(parse(std::move(other.server), seen));
+  REQUIRE(other.client->write("2...ab0...3...cd", 16) == 16);
+  RUN_UNTIL(other.loop, seen == "ab");
+  REQUIRE(other.client->write("e", 1) == 1);
+  RUN_UNTIL(other.loop, seen == "abcde");
+  other.client.reset();
+  RUN_UNTIL(other.loop, scope.empty());
+}
+
 // Which tests/clients/c_interface.sh compiles and runs.
 TEST_CASE("docs: the C of its page stands in the programs", "[docs]") {
   std::string programs;
@@ -107,6 +162,19 @@ TEST_CASE("docs: the C of its page stands in the programs", "[docs]") {
     programs += without_spaces(contents(kTree / "examples" / "c" / name));
   const std::vector<std::string> found = examples("c.md", "c");
   REQUIRE(found.size() == 2);
+  for (const std::string& each : found) {
+    INFO(each);
+    CHECK(programs.find(without_spaces(each)) != std::string::npos);
+  }
+}
+
+// Which tests/adapters/loops.sh runs.
+TEST_CASE("docs: the C++ of adapters.md stands in the programs of its tests", "[docs]") {
+  std::string programs;
+  for (const std::string name : {"recipes.h", "asio_streams.cc"})
+    programs += without_spaces(contents(kTree / "tests" / "adapters" / name));
+  const std::vector<std::string> found = examples("adapters.md");
+  REQUIRE(found.size() == 8);
   for (const std::string& each : found) {
     INFO(each);
     CHECK(programs.find(without_spaces(each)) != std::string::npos);

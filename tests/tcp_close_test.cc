@@ -92,6 +92,41 @@ TEST_CASE("tcp: bytes that came before a reset are read first", "[tcp]") {
   REQUIRE(collector.error == ECONNRESET);
 }
 
+TEST_CASE("tcp: bytes that came before a reset can be read after a write has met it", "[tcp]") {
+  Half half;
+  half.client.send("last words");
+  half.client.reset();
+  while (half.server->write("x", 1) >= 0 || errno == EAGAIN) std::this_thread::sleep_for(1ms);
+  REQUIRE(half.server->state() == State::kError);
+  SECTION("by the read handler") {
+    testing::Collector collector(*half.server);
+    RUN_UNTIL(half.loop, collector.over());
+    REQUIRE(collector.bytes == "last words");
+    REQUIRE(collector.error != 0);
+  }
+  SECTION("by hand, in every way") {
+    char byte;
+    REQUIRE(half.server->read(&byte, 1) == 1);
+    REQUIRE(byte == 'l');
+    const iovec vector{&byte, 1};
+    REQUIRE(half.server->readv(&vector, 1) == 1);
+    const conn::View view = half.server->peek(100);
+    REQUIRE(view.size == 8);
+    REQUIRE(view.last);
+    half.server->consume(7);
+    REQUIRE(half.server->read(&byte, 1) == 1);
+    REQUIRE(byte == 's');
+    REQUIRE(half.server->bytes_read() == 10);
+    REQUIRE(half.server->peek().size == 0);
+    REQUIRE((errno == EPIPE || errno == ECONNRESET));
+  }
+  char byte;
+  REQUIRE(half.server->read(&byte, 1) == -1);
+  REQUIRE(errno == ENOTCONN);
+  testing::IterationCounter iterations(half.loop);
+  REQUIRE(iterations.during(50ms) <= 2);
+}
+
 TEST_CASE("tcp: a failed write calls the read handler, so that the host notices", "[tcp]") {
   Half half;
   half.client.reset();

@@ -70,6 +70,12 @@ class Guest(Bed):
     def _start_epoll_echo(self):
         return Server([BUILD / "bench/epoll-echo", "tcp://127.0.0.1:7400"], r"listening on")
 
+    def _start_co_echo(self):
+        return Server([BUILD / "bench/co-echo", "tcp://127.0.0.1:7410"], r"listening on")
+
+    def _start_handler_echo(self):
+        return Server([BUILD / "bench/co-echo", "--handlers", "tcp://127.0.0.1:7411"], r"listening on")
+
     def _start_epoll_echo_unix(self):
         return Server([BUILD / "bench/epoll-echo", f"unix://{self.folder}/echo.sock"], r"listening on")
 
@@ -156,6 +162,15 @@ def values(guest, transport, urls, shapes=SHAPES, commands=("GET key", "SET key 
 def tcp_echo(guest):
     """P1: the loop and the connection layer beside bare epoll."""
     echoes(guest, "tcp", "epoll-echo", "tcp://127.0.0.1:7400", "tcp://127.0.0.1:7500")
+
+
+@row
+def co_echo(guest):
+    """O1: one echo server by coroutines and by handlers."""
+    for connections, depth, requests in SHAPES:
+        for who, server, port in (("coroutines", "co-echo", 7410), ("handlers", "handler-echo", 7411)):
+            guest.cost(f"co echo tcp c={connections} d={depth}", who, guest.server(server),
+                       echo_load(guest, f"tcp://127.0.0.1:{port}", connections, depth), requests * guest.scale)
 
 
 @row

@@ -155,6 +155,20 @@ def tls_echo(host):
     echoes(host, "tls")
 
 
+@row
+def co_echo(host):
+    """One echo server by coroutines and by handlers."""
+    def server(who, *options):
+        return host.keep(f"co-echo {who}", lambda: Server(
+            [BUILD / "bench/co-echo", *options, host.url(f"co-{who}", "tcp")], r"listening on"))
+
+    sides = {"coroutines": lambda: server("coroutines"), "handlers": lambda: server("handlers", "--handlers")}
+    for (connections, depth), requests in host.few(ECHO).items():
+        host.turns(f"co echo tcp c={connections} d={depth}", [
+            (who, host.echo(start, host.url(f"co-{who}", "tcp"), connections, depth, requests))
+            for who, start in sides.items()])
+
+
 # ---- kv-server and redis-server -----------------------------------------------------------------
 def values(host, transport):
     host.kv(), host.redis()

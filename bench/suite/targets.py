@@ -430,6 +430,16 @@ def _(ask):
     ask.ratio("to limit", (row, "aeconn", "kinsn"), (row, "limit", "kinsn"), 1.02)
 
 
+@target("O1", "TCP echo by coroutines, c=16; server's thousand instructions", "I",
+        "<= 1.02 x the same by handlers", rows=("co-echo",))
+def _(ask):
+    row = "co echo tcp c=16 d=1"
+    ask.show(None, f"handlers {ask.text(row, 'handlers', 'kinsn')}", ask.text(row, "coroutines", "kinsn"))
+    ask.ratio("to handlers", (row, "coroutines", "kinsn"), (row, "handlers", "kinsn"), 1.02)
+    deep = "co echo tcp c=16 d=16"
+    ask.ratio("16 under way", (deep, "coroutines", "kinsn"), (deep, "handlers", "kinsn"))
+
+
 def command_row(ask, transport, depth, bound, peers):
     row, echo = f"kv {transport} get c=16 P={depth}", f"echo {transport} c=16 d={depth}"
     ask.show(f"echo {ask.text(echo, 'limit', 'kinsn')}",

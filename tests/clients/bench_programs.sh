@@ -33,6 +33,15 @@ if begin "$bench/epoll-echo" "unix://$work/echo.sock"; then
   stop "$server"
   is 'epoll-echo removes its socket' gone "$([ -e "$work/echo.sock" ] || echo gone)"
 fi
+for how in '' --handlers; do
+  # shellcheck disable=SC2086
+  if begin "$bench/co-echo" $how tcp://127.0.0.1:0; then
+    counts "co-echo $how: many small ones" 20000 "$at" --protocol echo --value-size 64 -c 16 -d 16 -n 20000
+    counts "co-echo $how: 3 MB" 6 "$at" --protocol echo --value-size 3000000 -c 2 -d 2 -n 6
+    stop "$server"
+  fi
+done
+refuses 'co-echo: no such transport' 'nothing' "$bench/co-echo" nothing://1
 refuses 'epoll-echo: no such address' 'tcp://127.0.0.1' "$bench/epoll-echo" tcp://127.0.0.1
 
 if [ -x "$bench/tls-echo" ]; then

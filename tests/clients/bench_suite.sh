@@ -88,7 +88,7 @@ assert judge("T1a", s).verdict == "met" and judge("R1", s).verdict == "met"
 assert judge("T2", s).verdict == "measured: within"
 f.add("receiver not ready", "device", 0, send_rnr_err=1)
 assert judge("R1", s).verdict.startswith("not met")
-assert len(judge_all(s)) == 30 and len(judge_all(Sources())) == 30
+assert len(judge_all(s)) == 31 and len(judge_all(Sources())) == 31
 END
 
 # ---- a row and a report ---------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the README shows is what a reader gets: its programs compile against the library that was
-# built, its echo server is docs/echo_server.cc and sends bytes back.
+# What README and docs/server.md show is what a reader gets: the programs compile against the library
+# that was built, the echo servers are docs/echo_server.cc and docs/echo_server_co.cc, and send back.
 #
 #   tests/clients/readme.sh          AECONN_BUILD (default build): the folder with libaeconn.a
 #                                    AECONN_RDMA_ADDRESS: echo over rdma on this address too
@@ -31,13 +31,23 @@ compile() {  # SOURCE PROGRAM
 
 # ---- the programs -------------------------------------------------------------------------------
 awk -v folder="$work" '/^```cpp$/ {inside = 1; n++; next} /^```$/ {inside = 0}
-                       inside {print >(folder "/block" n ".cc")}' README.md
+                       inside {print >(folder "/block" n ".cc")}' docs/server.md
 mv "$work/block1.cc" "$work/echo.cc"
-check 'the README has an echo server, and it is docs/echo_server.cc' \
+check 'docs/server.md has an echo server, and it is docs/echo_server.cc' \
   diff docs/echo_server.cc "$work/echo.cc"
 check 'the echo server compiles' compile "$work/echo.cc" "$work/echo"
-# The same on several loops: what the README's diff says is done to it.
-awk '/^```diff$/ {inside = 1; next} /^```$/ {inside = 0} inside' README.md >"$work/lines"
+# The part of it that is shown stands in docs/echo_server_co.cc.
+awk '/^```c\+\+$/ {inside = 1; next} /^```$/ {inside = 0} inside' README.md >"$work/session"
+check 'the README shows a session of coroutines, and it is in docs/echo_server_co.cc' \
+  awk -v part="$work/session" 'BEGIN {while ((getline line <part) > 0) want = want line "\n"; length(want) > 99 || failed = 1}
+                              {all = all $0 "\n"} END {exit failed || !index(all, want)}' docs/echo_server_co.cc
+check 'the echo server by coroutines compiles' compile docs/echo_server_co.cc "$work/echo_co"
+# A page, no book: what it is, how it is tried, a server, the swap, where to go on.
+check 'the README has a hundred lines at most' test "$(wc -l <README.md)" -le 100
+check 'every page of docs/ is in docs/pages.md' bash -c 'for page in docs/*.md; do
+  name=${page#docs/}; [ "$name" = pages.md ] || grep -qF "]($name)" docs/pages.md || { echo "$name"; exit 1; }; done'
+# The same on several loops: what that page's diff says is done to it.
+awk '/^```diff$/ {inside = 1; next} /^```$/ {inside = 0} inside' docs/server.md >"$work/lines"
 awk -v lines="$work/lines" '
   BEGIN {while ((getline line <lines) > 0) if (line ~ /^-/) old = substr(line, 2); else new[old] = substr(line, 2)}
   $0 in new {$0 = new[$0]; changed++}
@@ -47,7 +57,7 @@ awk -v lines="$work/lines" '
 check 'two lines of it change for several loops' test $? = 0
 check 'it compiles then' compile "$work/echo_loops.cc" "$work/echo_loops"
 for block in "$work"/block*.cc; do
-  check "the README's program $(basename "$block" .cc) compiles" compile "$block" "$work/other"
+  check "the page's program $(basename "$block" .cc) compiles" compile "$block" "$work/other"
 done
 
 # Writes faster than it reads, so that the server meets short writes.
@@ -95,7 +105,7 @@ check 'a client for it compiles' compile "$work/client.cc" "$work/client"
 
 urls=(tcp://127.0.0.1:0 "unix://$work/echo.sock")
 [ -n "$rdma" ] && [ -n "${AECONN_RDMA_ADDRESS-}" ] && urls+=("rdma://$AECONN_RDMA_ADDRESS:0")
-for program in echo echo_loops; do
+for program in echo echo_co echo_loops; do
   [ -x "$work/$program" ] && [ -x "$work/client" ] || continue
   : >"$work/listening"  # not what the one before said
   "$work/$program" "${urls[@]}" >"$work/listening" 2>"$work/complaints" &

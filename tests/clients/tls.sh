@@ -116,7 +116,7 @@ is 'redis-cli: 3 MB there and back' ok "$(
   r -x SET large <big >/dev/null
   r GET large | head -c 3000000 >back
   cmp big back && echo ok)"
-has 'redis-cli: CLIENT LIST names the transport' 'transport=tls$' "$(r CLIENT LIST)"
+has 'redis-cli: CLIENT LIST names the transport' 'transport=tls path=tls_TLSv1.3_' "$(r CLIENT LIST)"
 for depth in 1 16; do
   timeout 30 redis-benchmark -p "$port" --tls --cacert ca.pem -t set,get -n 2000 -c 20 -P $depth -q >out 2>err
   is "redis-benchmark -P $depth: status, errors" '0 ' "$? $(cat err)"

@@ -21,6 +21,7 @@ _FIRST = [
     ('conn/tls/ticket_keys.*', ['resumption']),
     ('conn/tls/engine.*', ['close', 'damage', 'messages']),
     ('conn/tls/*', ['close', 'handshake', 'wrap']),
+    ('conn/co/*', ['co']),
     ('conn/resolver.*', ['resolver']),
     ('conn/endpoint.*', ['endpoint']),
     ('conn/options.*', ['options']),

@@ -24,6 +24,6 @@ inline conn::LoopCounters counters(const Site& site, const conn::ConnectionType&
   }
   return sum;
 }
-inline conn::LoopCounters counters(const Site& site) { return counters(site, site.type); }
+inline conn::LoopCounters counters(const Site& site) { return counters(site, site.carrier); }
 
 }  // namespace testing

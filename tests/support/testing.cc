@@ -22,6 +22,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/certificates.h"
 #include "tests/support/memory_transport.h"
+#include "tests/support/stuck_transport.h"
 
 namespace testing {
 namespace {
@@ -68,6 +69,17 @@ std::vector<Transport> transports() {
     all.push_back(std::move(over));
   }
 #endif
+  // Connections that delegate to one of these.
+  for (const char* over : {"tcp", "memory"}) {
+    const auto found = std::find_if(all.begin(), all.end(),
+                                    [&](const Transport& one) { return one.name == over; });
+    if (found == all.end()) continue;
+    Transport list = *found;
+    list.name = "absent|" + list.name;
+    list.crowd = std::min<std::size_t>(list.crowd, 200);
+    list.list = true;
+    all.push_back(std::move(list));
+  }
   std::erase_if(all, [](const Transport& one) { return !asked_for(one.name); });
   if (all.empty()) throw std::runtime_error("AECONN_TRANSPORTS leaves nothing to test");
   return all;
@@ -75,6 +87,9 @@ std::vector<Transport> transports() {
 
 conn::Registry test_registry() {
   conn::Registry registry = conn::all_transports();
+  auto absent = std::make_unique<StuckType>("absent");
+  absent->broken = true;  // so that a list goes on to the next
+  registry.add(std::move(absent));
   [[maybe_unused]] const conn::ConnectionType& memory =
       registry.add(std::make_unique<conn::memory::MemoryType>());
 #if AECONN_RDMA
@@ -173,7 +188,10 @@ int IterationCounter::during(ae::Duration span) {
 // --- connections ---------------------------------------------------------------------------------
 
 Site::Site(const Transport& its_transport)
-    : transport(its_transport), registry(test_registry()), type(registry.require(transport.name)) {
+    : transport(its_transport),
+      registry(test_registry()),
+      type(registry.require(transport.name)),
+      carrier(registry.require(transport.name.substr(transport.name.find('|') + 1))) {
   if (listening_loops() > 1) loops = std::make_unique<SharedLoops>(loop, listening_loops());
 }
 

@@ -34,6 +34,7 @@ struct Transport {
   bool reaches_far = true;   ///< the peer may live on another thread or in another process
   std::size_t crowd = 1000;  ///< how many connections are many
   bool threads = true;       ///< loops on several threads may use it at once
+  bool list = false;         ///< a list of schemes: what is accepted is of the last of them
 };
 std::ostream& operator<<(std::ostream& out, const Transport& transport);
 
@@ -117,6 +118,7 @@ struct Site {
   TempFolder folder;
   conn::Registry registry;
   conn::ConnectionType& type;
+  conn::ConnectionType& carrier;  ///< of a list, the type of what it delegates to; else `type`
   testing::AnyLoop loop;
   std::unique_ptr<SharedLoops> loops;  ///< null with one
   int names = 0;

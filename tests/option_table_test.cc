@@ -1,0 +1,142 @@
+// Tables of options: what they say is what their parsers take.
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "conn/fallback_type.h"
+#include "conn/option_table.h"
+#include "conn/transports/transports.h"
+#include "tests/support/catch.h"
+
+using conn::OptionReader;
+using conn::OptionRow;
+using conn::Options;
+using conn::OptionSide;
+using conn::OptionTable;
+using namespace std::chrono_literals;
+using testing::Contains;
+
+namespace {
+
+const OptionTable& table() {
+  static const OptionTable all(
+      "glue",
+      {{"first",
+        {OptionRow::flag("dry", OptionSide::kBoth, true, "it is"),
+         OptionRow::number("count", OptionSide::kListener, 5, 1, 9, "how many"),
+         OptionRow::bytes("size", OptionSide::kBoth, 65536, 0, 1 << 30, "how large"),
+         OptionRow::duration("time", OptionSide::kConnecting, 5min, 1ms, 24h, "how long")}},
+       {"second",
+        {OptionRow::word("colour", OptionSide::kBoth, {"red", "blue"}, "of it"),
+         OptionRow::bytes("limit", OptionSide::kBoth, 0, 0, 4096, "or none").or_word({"no"}),
+         OptionRow::bytes("more", OptionSide::kBoth, 10, 1, 1024, "of it")
+             .by_default("as `size`")
+             .at_least("`size`"),
+         OptionRow::text("name", OptionSide::kBoth, "nobody's", "a name", "whose")}}});
+  return all;
+}
+
+const OptionRow& row(const OptionTable& of, std::string_view name) {
+  for (const conn::OptionGroup& group : of.groups())
+    for (const OptionRow& each : group.rows)
+      if (each.name() == name) return each;
+  throw std::out_of_range(std::string(name));
+}
+std::string said(std::string_view name) {
+  return row(table(), name).default_text() + "; " + row(table(), name).range_text();
+}
+
+}  // namespace
+
+TEST_CASE("options: a table says defaults and values as a URL has them", "[conn][options]") {
+  CHECK(said("dry") == "yes; flag");
+  CHECK(said("count") == "5; 1 to 9");
+  CHECK(said("size") == "64k; 0 to 1g");
+  CHECK(said("time") == "5m; 1ms to 24h");
+  CHECK(said("colour") == "red; red, blue");
+  CHECK(said("limit") == "no; no, 0 to 4k");
+  CHECK(said("more") == "as `size`; `size` to 1k");
+  CHECK(said("name") == "nobody's; a name");
+  CHECK(row(table(), "count").side() == OptionSide::kListener);
+  CHECK(row(table(), "time").meaning() == "how long");
+}
+
+TEST_CASE("options: a table is read by kind, default and bounds of its rows", "[conn][options]") {
+  const Options none;
+  OptionReader defaults(table(), none);
+  CHECK(defaults.flag("dry"));
+  CHECK(defaults.number("count") == 5);
+  CHECK(defaults.number("size") == 65536);
+  CHECK(defaults.duration("time") == 5min);
+  CHECK(defaults.pick("colour", {1, 2}) == 1);
+  CHECK(defaults.is_word("limit"));
+  CHECK(defaults.number("limit") == 0);
+  CHECK(defaults.number("more", 20, 15) == 20);
+  CHECK(defaults.text("name").empty());
+  CHECK_FALSE(defaults.given("name"));
+
+  const Options given =
+      Options::parse("dry=no&count=9&size=1k&time=2s&colour=blue&limit=4k&more=16&name=x");
+  OptionReader read(table(), given);
+  CHECK_FALSE(read.flag("dry"));
+  CHECK(read.number("count") == 9);
+  CHECK(read.number("size") == 1024);
+  CHECK(read.duration("time") == 2s);
+  CHECK(read.pick("colour", {1, 2}) == 2);
+  CHECK_FALSE(read.is_word("limit"));
+  CHECK(read.number("limit") == 4096);
+  CHECK(read.number("more", 20, 15) == 16);
+  CHECK(read.text("name") == "x");
+
+  const Options wrong = Options::parse("count=10&time=25h&colour=green&more=14&limit=yes");
+  OptionReader bad(table(), wrong);
+  CHECK_THROWS_WITH(bad.number("count"), Contains("a number from 1 to 9"));
+  CHECK_THROWS_WITH(bad.duration("time"), Contains("a time from 1ms to 24h"));
+  CHECK_THROWS_WITH(bad.pick("colour", {1, 2}), Contains("must be one of red, blue"));
+  CHECK_THROWS_AS(bad.number("more", 20, 15), conn::Error);
+  CHECK_THROWS_AS(bad.number("limit"), conn::Error);
+  CHECK_THROWS_WITH(table().only(Options{{"weight", "1"}}),
+                    "glue has no option weight; there are dry, count, size, time, colour, limit, "
+                    "more, name");
+}
+
+TEST_CASE("options: a table and its parser that do not fit are noticed", "[conn][options]") {
+  const Options none;
+  OptionReader read(table(), none);
+  CHECK_THROWS_AS(read.number("weight"), std::logic_error);
+  CHECK_THROWS_AS(read.number("time"), std::logic_error);
+  CHECK_THROWS_AS(read.pick("colour", {1, 2, 3}), std::logic_error);
+  CHECK_THROWS_WITH(read.finish(), Contains("nobody reads the option dry of glue"));
+}
+
+// Both ends of what the page says are taken, and nonsense is not.
+TEST_CASE("options: every transport takes what its table says", "[conn][options]") {
+  const conn::Registry registry = conn::all_transports();
+  for (const auto& type : registry.types()) {
+    CAPTURE(type->name());
+    REQUIRE(type->option_table() != nullptr);
+    for (const conn::OptionGroup& group : type->option_table()->groups()) {
+      for (const OptionRow& each : group.rows) {
+        const std::string range = each.range_text();
+        CAPTURE(each.name(), range);
+        CHECK_FALSE(each.meaning().empty());
+        const auto takes = [&](const std::string& value) {
+          CAPTURE(value);
+          CHECK_NOTHROW(type->configure({{each.name(), value}}));
+        };
+        const std::size_t to = range.rfind(" to ");
+        if (to == std::string::npos || range.starts_with("octal")) continue;
+        const std::size_t begin = range.rfind(", ", to);
+        const std::string least = range.substr(begin == std::string::npos ? 0 : begin + 2,
+                                               to - (begin == std::string::npos ? 0 : begin + 2));
+        takes(range.substr(to + 4));
+        if (least.front() != '`') takes(least);
+        if (each.default_text().find_first_of(" '") == std::string::npos)
+          takes(each.default_text());
+        CHECK_THROWS_AS(type->configure({{each.name(), "99999999999999t"}}), conn::Error);
+        CHECK_THROWS_AS(type->configure({{each.name(), "nonsense"}}), conn::Error);
+      }
+    }
+  }
+}
