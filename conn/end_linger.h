@@ -4,15 +4,16 @@
 
 #include <chrono>
 
-#include "conn/options.h"
+#include "conn/option_table.h"
 
 namespace conn {
 
 struct EndLinger {
   static constexpr ae::Duration kDefault = std::chrono::milliseconds(100);
-  /// The option's value; throws Error.
-  static ae::Duration parse(const Options& options) {
-    return options.duration("end-linger", kDefault, ae::Duration::zero(), std::chrono::hours(1));
+  /// The option, for a transport's table.
+  static OptionRow row(std::string_view meaning) {
+    return OptionRow::duration("end-linger", OptionSide::kBoth, kDefault, ae::Duration::zero(),
+                               std::chrono::hours(1), meaning);
   }
 };
 

@@ -3,12 +3,14 @@
 // throw Error with one sentence for a person. I/O never throws: it returns -1 with errno, and the
 // connection keeps its first Failure.
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 
 namespace conn {
 
+/// A mistake made at set-up, in a sentence for a person.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -16,8 +18,11 @@ class Error : public std::runtime_error {
 
 /// Why a connection died: a code to decide by and a sentence to show.
 struct Failure {
-  std::error_code code;
-  std::string text;
+  std::error_code code;  ///< none: no failure
+  std::string text;      ///< one sentence
+  /// A peer that refused asked for so much patience (rdma, between peers of this library); or 0.
+  std::chrono::milliseconds retry_after{0};
+  /// Whether there is one.
   explicit operator bool() const noexcept { return static_cast<bool>(code); }
 };
 

@@ -142,8 +142,7 @@ std::uint64_t Options::bytes(std::string_view key, std::uint64_t fallback, std::
   const auto parsed = scaled(*value, kByteUnits);
   if (!parsed || *parsed < min || *parsed > max) {
     bad(key, *value,
-        "a size from " + describe(min, kByteUnits) + " to " + describe(max, kByteUnits) +
-            ", as in 65536, 64k or 1m");
+        "a size from " + size_words(min) + " to " + size_words(max) + ", as in 65536, 64k or 1m");
   }
   return *parsed;
 }
@@ -159,16 +158,17 @@ ae::Duration Options::duration(std::string_view key, ae::Duration fallback, ae::
            static_cast<ae::Duration::rep>(ns) <= max.count();
   };
   if (!parsed || !in_range(*parsed)) {
-    const auto say = [](ae::Duration d) {
-      return describe(static_cast<std::uint64_t>(std::max<ae::Duration::rep>(d.count(), 0)),
-                      kTimeUnits);
-    };
-    bad(key, *value, "a time from " + say(min) + " to " + say(max) + ", as in 3s, 250ms or 2m");
+    bad(key, *value,
+        "a time from " + time_words(min) + " to " + time_words(max) + ", as in 3s, 250ms or 2m");
   }
   return ae::Duration(static_cast<ae::Duration::rep>(*parsed));
 }
 
 void Options::only(std::string_view owner, std::initializer_list<std::string_view> known) const {
+  only(owner, std::span(known.begin(), known.size()));
+}
+
+void Options::only(std::string_view owner, std::span<const std::string_view> known) const {
   for (const auto& [key, value] : values_) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     std::string list;
@@ -176,6 +176,13 @@ void Options::only(std::string_view owner, std::initializer_list<std::string_vie
     throw Error(std::string(owner) + " has no option " + key + "; " +
                 (list.empty() ? "it has none" : "there are " + list));
   }
+}
+
+std::string size_words(std::uint64_t bytes) { return describe(bytes, kByteUnits); }
+
+std::string time_words(ae::Duration time) {
+  return describe(static_cast<std::uint64_t>(std::max<ae::Duration::rep>(time.count(), 0)),
+                  kTimeUnits);
 }
 
 }  // namespace conn

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,25 +14,30 @@
 
 namespace conn {
 
+/// Keys and values, of which a transport knows the meaning.
 class Options {
  public:
   Options() = default;
+  /// As in `{{"window", "256k"}}`.
   Options(std::initializer_list<std::pair<const std::string, std::string>> values)
       : values_(values) {}
   /// Parses "key=value&key=value" ("%41" and '+' are not decoded). A key alone means "yes".
   /// Throws Error for an empty or repeated key.
   static Options parse(std::string_view text);
 
+  /// Replaces what was there.
   void set(std::string key, std::string value) { values_[std::move(key)] = std::move(value); }
-  bool has(std::string_view key) const;
-  bool empty() const noexcept { return values_.empty(); }
+  bool has(std::string_view key) const;                    ///< whether the key is there
+  bool empty() const noexcept { return values_.empty(); }  ///< whether there is none
+  /// All of them, by key.
   const std::map<std::string, std::string, std::less<>>& values() const noexcept { return values_; }
-  std::string to_string() const;
+  std::string to_string() const;  ///< as parse() takes it
   /// These options, with `winner`'s values where both have one.
   Options merged_with(const Options& winner) const;
 
-  // Each returns `fallback` where the key is absent and throws Error, with a sentence that names
-  // the key, the value and what is allowed, where the value is malformed or out of range.
+  // Each throws Error, with a sentence that names the key, the value and what is allowed, where the
+  // value is malformed or out of range.
+  /// The value; `fallback` where the key is absent, here and below.
   std::string text(std::string_view key, std::string_view fallback) const;
   bool flag(std::string_view key, bool fallback) const;  ///< yes/no, on/off, true/false, 1/0
   /// A count, plain digits.
@@ -45,10 +51,17 @@ class Options {
                         ae::Duration max) const;
   /// Throws Error if a key is not in `known`; the sentence lists the known ones.
   void only(std::string_view owner, std::initializer_list<std::string_view> known) const;
+  /// The same.
+  void only(std::string_view owner, std::span<const std::string_view> known) const;
 
  private:
   const std::string* find(std::string_view key) const;
   std::map<std::string, std::string, std::less<>> values_;
 };
+
+/// A size in its largest whole unit, as an option has it: 65536 is "64k".
+std::string size_words(std::uint64_t bytes);
+/// A time in its largest whole unit: "5m". Less than nothing is 0.
+std::string time_words(ae::Duration time);
 
 }  // namespace conn

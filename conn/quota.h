@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "conn/error.h"
-#include "conn/options.h"
 
 namespace conn {
 
@@ -19,11 +18,6 @@ class Quota {
   static constexpr std::uint64_t kDefault = 65536, kMost = 100'000'000;
 
   explicit Quota(std::uint64_t most) : most_(most), places_(std::make_shared<char>()) {}
-  /// The option's value; throws Error.
-  static std::uint64_t parse(const Options& options) {
-    return options.number("max-connections", kDefault, 1, kMost);
-  }
-
   std::uint64_t most() const noexcept { return most_; }
   bool full() const noexcept { return static_cast<std::uint64_t>(places_.use_count()) > most_; }
   Place take() const noexcept { return places_; }

@@ -6,6 +6,7 @@
 
 namespace conn {
 
+/// Of a connection. It only goes on, never back.
 enum class State : std::uint8_t {
   kNone,        ///< fresh from create()
   kConnecting,  ///< connect() runs
@@ -14,9 +15,12 @@ enum class State : std::uint8_t {
   kClosed,      ///< both directions ended without an error
   kError,       ///< dead; last_error() says why
 };
-std::string_view to_string(State state) noexcept;
+std::string_view to_string(State state) noexcept;  ///< "connected", for logs
 
 /// Whether the write handler runs before the read handler when both are due in one iteration.
-enum class Barrier : bool { kNo, kYes };
+enum class Barrier : bool {
+  kNo,  ///< reads come first
+  kYes  ///< writes come first
+};
 
 }  // namespace conn

@@ -9,21 +9,60 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kMaxBuffer = std::uint64_t{1} << 30;
 
-void parse_common(const Options& options, Settings& s) {
-  s.backlog = static_cast<int>(options.number("backlog", 511, 1, 65535));
-  s.accept_batch = static_cast<unsigned>(options.number("accept-batch", 64, 1, 65535));
-  s.max_connections = Quota::parse(options);
-  s.connect_timeout = options.duration("connect-timeout", s.connect_timeout, 1ms, 24h);
-  s.linger = options.duration("linger", s.linger, 0s, 1h);
-  s.end_linger = EndLinger::parse(options);
-  s.send_buffer = static_cast<int>(options.bytes("send-buffer", 0, 0, kMaxBuffer));
-  s.receive_buffer = static_cast<int>(options.bytes("receive-buffer", 0, 0, kMaxBuffer));
+// Every default is that of Settings.
+const Settings& defaults() {
+  static const Settings all;
+  return all;
+}
+
+OptionRow backlog() {
+  return OptionRow::number("backlog", OptionSide::kListener,
+                           static_cast<std::uint64_t>(defaults().backlog), 1, 65535,
+                           "arrivals that wait; the kernel caps it at `somaxconn`");
+}
+OptionRow accept_batch() {
+  return OptionRow::number("accept-batch", OptionSide::kListener, defaults().accept_batch, 1, 65535,
+                           "most accepted from one address in one iteration");
+}
+OptionRow max_connections() {
+  return OptionRow::number("max-connections", OptionSide::kListener, defaults().max_connections, 1,
+                           Quota::kMost, "of this listener; further arrivals are closed");
+}
+OptionRow connect_timeout(std::string_view meaning) {
+  return OptionRow::duration("connect-timeout", OptionSide::kConnecting, defaults().connect_timeout,
+                             1ms, 24h, meaning);
+}
+OptionRow linger(std::string_view meaning) {
+  return OptionRow::duration("linger", OptionSide::kBoth, defaults().linger, 0s, 1h, meaning);
+}
+OptionRow buffer(std::string_view name, int fallback, std::string_view meaning) {
+  return OptionRow::bytes(name, OptionSide::kBoth, static_cast<std::uint64_t>(fallback), 0,
+                          kMaxBuffer, meaning);
+}
+OptionRow send_buffer() {
+  return buffer("send-buffer", defaults().send_buffer,
+                "`SO_SNDBUF`; 0: the kernel decides and adapts");
+}
+OptionRow receive_buffer() {
+  return buffer("receive-buffer", defaults().receive_buffer,
+                "`SO_RCVBUF`; 0: the kernel decides and adapts");
+}
+
+void parse_common(OptionReader& options, Settings& s) {
+  s.backlog = static_cast<int>(options.number("backlog"));
+  s.accept_batch = static_cast<unsigned>(options.number("accept-batch"));
+  s.max_connections = options.number("max-connections");
+  s.connect_timeout = options.duration("connect-timeout");
+  s.linger = options.duration("linger");
+  s.end_linger = options.duration("end-linger");
+  s.send_buffer = static_cast<int>(options.number("send-buffer"));
+  s.receive_buffer = static_cast<int>(options.number("receive-buffer"));
 }
 
 /// Octal permissions, "770" or "0770".
-int parse_mode(const Options& options) {
-  if (!options.has("mode")) return -1;
-  const std::string text = options.text("mode", "");
+int parse_mode(OptionReader& options) {
+  const std::string text = options.text("mode");
+  if (!options.given("mode")) return -1;
   const bool octal =
       !text.empty() && text.size() <= 4 && text.find_first_not_of("01234567") == std::string::npos;
   const int mode = octal ? std::stoi(text, nullptr, 8) : -1;
@@ -33,9 +72,9 @@ int parse_mode(const Options& options) {
   return mode;
 }
 
-SocketAddress parse_source(const Options& options) {
-  if (!options.has("source")) return {};
-  const std::string text = options.text("source", "");
+SocketAddress parse_source(OptionReader& options) {
+  const std::string text = options.text("source");
+  if (!options.given("source")) return {};
   // Only a number: a name would be looked up again for every connection, on the loop's thread.
   SocketAddress address;
   if (!numeric_address(text, 0, address)) {
@@ -46,28 +85,66 @@ SocketAddress parse_source(const Options& options) {
 
 }  // namespace
 
+const OptionTable& tcp_options() {
+  using Row = OptionRow;
+  constexpr OptionSide kListener = OptionSide::kListener, kBoth = OptionSide::kBoth;
+  static const OptionTable table(
+      "tcp", {{"",
+               {backlog(), accept_batch(), max_connections(),
+                Row::flag("reuseport", kListener, defaults().reuseport,
+                          "`SO_REUSEPORT`: several listeners share the port"),
+                connect_timeout("for all of connect(): lookup and every address"),
+                Row::text("source", OptionSide::kConnecting, "the route's", "an IP address",
+                          "address to connect from; no name"),
+                Row::flag("nodelay", kBoth, defaults().nodelay, "`TCP_NODELAY`"),
+                // Up to the kernel's limit, 32767 s.
+                Row::duration("keepalive", kBoth, defaults().keepalive, 0s, 9h,
+                              "silence before the kernel probes; 0: off"),
+                Row::duration("user-timeout", kBoth, defaults().user_timeout, 0s, 24h,
+                              "`TCP_USER_TIMEOUT`; 0: the kernel's own rule"),
+                linger("how long close() may deliver; 0: a plain close(2)"),
+                EndLinger::row("as `linger`, where the loop ends under the connection"),
+                send_buffer(), receive_buffer(),
+                Row::bytes("zero-copy", kBoth, defaults().zero_copy, 0, kMaxBuffer,
+                           "pieces of this size on that send() is given: `MSG_ZEROCOPY`; 0: none")
+                    .or_word({"no"})}}});
+  return table;
+}
+
+const OptionTable& unix_options() {
+  static const OptionTable table(
+      "unix", {{"",
+                {backlog(), accept_batch(), max_connections(),
+                 OptionRow::text("mode", OptionSide::kListener, "the umask's", "octal, to 777",
+                                 "permissions of the socket's file"),
+                 connect_timeout("how long a full backlog is waited for"),
+                 linger("without effect: the bytes are with the peer's kernel already"),
+                 EndLinger::row("without effect, as `linger`"), send_buffer(), receive_buffer()}}});
+  return table;
+}
+
 Settings tcp_settings(const Options& options) {
-  options.only("tcp", {"accept-batch", "backlog", "connect-timeout", "end-linger", "keepalive",
-                       "linger", "max-connections", "nodelay", "receive-buffer", "reuseport",
-                       "send-buffer", "source", "user-timeout", "zero-copy"});
+  tcp_options().only(options);
+  OptionReader read(tcp_options(), options);
   Settings s;
-  parse_common(options, s);
-  s.nodelay = options.flag("nodelay", true);
-  s.reuseport = options.flag("reuseport", false);
-  s.keepalive = options.duration("keepalive", s.keepalive, 0s, 9h);  // the kernel's limit: 32767 s
-  s.user_timeout = options.duration("user-timeout", s.user_timeout, 0s, 24h);
-  s.source = parse_source(options);
-  const bool off = options.text("zero-copy", "no") == "no";
-  s.zero_copy = off ? 0 : options.bytes("zero-copy", 0, 0, kMaxBuffer);
+  parse_common(read, s);
+  s.nodelay = read.flag("nodelay");
+  s.reuseport = read.flag("reuseport");
+  s.keepalive = read.duration("keepalive");
+  s.user_timeout = read.duration("user-timeout");
+  s.source = parse_source(read);
+  s.zero_copy = read.number("zero-copy");
+  read.finish();
   return s;
 }
 
 Settings unix_settings(const Options& options) {
-  options.only("unix", {"accept-batch", "backlog", "connect-timeout", "end-linger", "linger",
-                        "max-connections", "mode", "receive-buffer", "send-buffer"});
+  unix_options().only(options);
+  OptionReader read(unix_options(), options);
   Settings s;
-  parse_common(options, s);
-  s.mode = parse_mode(options);
+  parse_common(read, s);
+  s.mode = parse_mode(read);
+  read.finish();
   return s;
 }
 

@@ -5,6 +5,7 @@
 
 #include "ae/event_loop.h"
 #include "conn/end_linger.h"
+#include "conn/option_table.h"
 #include "conn/options.h"
 #include "conn/quota.h"
 #include "conn/resolver.h"
@@ -31,8 +32,12 @@ struct Settings {
   int mode = -1;  ///< permissions of the socket file; -1: the umask's
 };
 
-/// Both throw Error for an unknown key or a bad value.
+/// Throws Error for an unknown key or a bad value.
 Settings tcp_settings(const Options& options);
+/// The same of unix.
 Settings unix_settings(const Options& options);
+
+const OptionTable& tcp_options();   ///< what tcp_settings() takes
+const OptionTable& unix_options();  ///< what unix_settings() takes
 
 }  // namespace conn::tcp

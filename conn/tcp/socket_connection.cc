@@ -102,6 +102,7 @@ ssize_t SocketConnection::do_read(void* buffer, std::size_t size) {
 
 /// What do_read() returns then.
 ssize_t SocketConnection::received_nothing(ssize_t n) {
+  if (state() == State::kError) return no_more_unread();
   if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : failed(errno, "read from ");
   read_ended_ = true;
   if (write_ended_) move_to(State::kClosed);
@@ -176,9 +177,11 @@ ssize_t SocketConnection::do_writev(const iovec* vectors, int count) {
   return total;
 }
 
-/// The connection is dead. -1 with `err` in errno.
+/// The connection is dead. -1 with `err` in errno. A reset that a write meets came after what the
+/// peer had sent, which the kernel keeps.
 ssize_t SocketConnection::failed(int err, const char* what) {
   fail(errno_failure(err, what + peer_address()));
+  keep_unread();
   tell_done();
   announce_error();
   errno = err;

@@ -13,10 +13,11 @@ class SocketListener;
 
 /// Who gets what a listener accepts: a connection, or, from a gate, what is to become one.
 struct ListenTo {
-  AcceptHandler accepted = nullptr;
-  ArrivalHandler arrived = nullptr;
+  AcceptHandler accepted = nullptr;  ///< connections
+  ArrivalHandler arrived = nullptr;  ///< arrivals
 };
 
+/// The base of TcpType and UnixType.
 class SocketType : public ConnectionType {
  public:
   Capabilities capabilities() const noexcept final {

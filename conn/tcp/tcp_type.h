@@ -8,9 +8,11 @@
 
 namespace conn::tcp {
 
+/// The transport tcp.
 class TcpType final : public SocketType {
  public:
   std::string_view name() const noexcept override { return "tcp"; }
+  const OptionTable* option_table() const noexcept override { return &tcp_options(); }
 
  protected:
   bool has_reuseport() const noexcept override { return true; }

@@ -9,9 +9,11 @@
 
 namespace conn::tcp {
 
+/// The transport unix.
 class UnixType final : public SocketType {
  public:
   std::string_view name() const noexcept override { return "unix"; }
+  const OptionTable* option_table() const noexcept override { return &unix_options(); }
 
  protected:
   bool is_family(int family) const noexcept override { return family == AF_UNIX; }

@@ -525,6 +525,18 @@ std::vector<std::pair<std::string, std::string>> TlsConnection::info() const {
   return facts;
 }
 
+std::string TlsConnection::do_path() const {
+  std::string line = "tls";
+  if (engine_) {
+    const SSL* const ssl = engine_->ssl();
+    line.append(" ").append(SSL_get_version(ssl)).append(" ").append(SSL_get_cipher_name(ssl));
+    if (engine_->kernel_sends() || engine_->kernel_receives()) line.append(" ktls");
+    if (engine_->kernel_sends() != engine_->kernel_receives())
+      line.append(engine_->kernel_sends() ? " send" : " receive");
+  }
+  return below_ ? line.append(" over ").append(path(*below_)) : line;
+}
+
 std::string TlsConnection::peer_certificate() const {
   X509* certificate = engine_ ? SSL_get0_peer_certificate(engine_->ssl()) : nullptr;
   return certificate == nullptr ? std::string() : to_pem(certificate);

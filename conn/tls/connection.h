@@ -46,6 +46,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   ssize_t do_writev(const iovec* vectors, int count) override;
   bool sends_in_place(const Outgoing&) const noexcept override { return false; }
   void handlers_changed() override;
+  std::string do_path() const override;
   int do_shutdown() override;
   int do_shutdown_both() override;
   void do_close() noexcept override;

@@ -3,7 +3,6 @@
 #include <openssl/ssl.h>
 
 #include <algorithm>
-#include <array>
 
 #include "conn/error.h"
 
@@ -12,43 +11,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::array<std::string_view, 28> kKeys{"alpn",
-                                                 "auth-clients",
-                                                 "ca",
-                                                 "ca-dir",
-                                                 "cert",
-                                                 "ciphers",
-                                                 "ciphersuites",
-                                                 "crl",
-                                                 "crl-check",
-                                                 "dh-params",
-                                                 "groups",
-                                                 "handshake-timeout",
-                                                 "key",
-                                                 "key-pass-file",
-                                                 "keylog",
-                                                 "ktls",
-                                                 "max-handshakes",
-                                                 "max-version",
-                                                 "min-version",
-                                                 "peer-user",
-                                                 "prefer-server-ciphers",
-                                                 "resumption",
-                                                 "server-name",
-                                                 "session-cache",
-                                                 "session-timeout",
-                                                 "ticket-rotation",
-                                                 "tickets",
-                                                 "verify"};
+bool is_ours(std::string_view key) { return !is_of_both(key) && tls_options().has(key); }
 
-bool is_ours(std::string_view key) {
-  return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
-}
-
-std::vector<std::string> parse_list(const Options& options, std::string_view key) {
+std::vector<std::string> parse_list(OptionReader& options, std::string_view key) {
   std::vector<std::string> items;
-  const std::string text = options.text(key, "");
-  if (!options.has(key) || text.empty()) return items;
+  const std::string text = options.text(key);
+  if (text.empty()) return items;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     if (end == begin) {
@@ -60,30 +28,11 @@ std::vector<std::string> parse_list(const Options& options, std::string_view key
   return items;
 }
 
-template <class Value, std::size_t N>
-Value parse_word(const Options& options, std::string_view key, Value fallback,
-                 const std::array<std::pair<std::string_view, Value>, N>& words) {
-  if (!options.has(key)) return fallback;
-  const std::string text = options.text(key, "");
-  std::string known;
-  for (const auto& [word, value] : words) {
-    if (word == text) return value;
-    known.append(known.empty() ? "" : ", ").append(word);
-  }
-  throw Error("option " + std::string(key) + "=" + text + ": must be one of " + known);
-}
-
-int parse_version(const Options& options, std::string_view key, int fallback) {
-  return parse_word(options, key, fallback,
-                    std::array<std::pair<std::string_view, int>, 2>{
-                        {{"1.2", TLS1_2_VERSION}, {"1.3", TLS1_3_VERSION}}});
-}
-
-std::vector<Settings::Identity> parse_identities(const Options& options) {
+std::vector<Settings::Identity> parse_identities(OptionReader& options) {
   const std::vector<std::string> certs = parse_list(options, "cert");
   const std::vector<std::string> keys = parse_list(options, "key");
   if (certs.empty() && !keys.empty()) {
-    throw Error("option key=" + options.text("key", "") + ": cert=FILE is missing");
+    throw Error("option key=" + options.text("key") + ": cert=FILE is missing");
   }
   if (!keys.empty() && keys.size() != certs.size()) {
     throw Error("option key names " + std::to_string(keys.size()) + " files and cert " +
@@ -97,7 +46,16 @@ std::vector<Settings::Identity> parse_identities(const Options& options) {
   return identities;
 }
 
-std::vector<std::string> parse_alpn(const Options& options) {
+/// 0: the newest there is.
+int parse_max_version(OptionReader& options) {
+  const std::string text = options.text("max-version");
+  if (!options.given("max-version")) return 0;
+  if (text == "1.2") return TLS1_2_VERSION;
+  if (text == "1.3") return TLS1_3_VERSION;
+  throw Error("option max-version=" + text + ": must be one of 1.2, 1.3");
+}
+
+std::vector<std::string> parse_alpn(OptionReader& options) {
   std::vector<std::string> names = parse_list(options, "alpn");
   for (const std::string& name : names) {
     if (name.size() > 255) throw Error("option alpn: a protocol's name has 255 bytes at most");
@@ -123,65 +81,131 @@ SplitOptions split_options(const Options& options) {
   return split;
 }
 
-Settings parse_settings(const Options& options) {
+namespace {
+
+using Row = OptionRow;
+constexpr OptionSide kBoth = OptionSide::kBoth, kListener = OptionSide::kListener,
+                     kConnecting = OptionSide::kConnecting;
+
+std::vector<Row> trust_rows() {
+  return {Row::text("cert", kBoth, "", "PEM files",
+                    "certificate and chain; several, by commas, are chosen by SNI"),
+          Row::text("key", kBoth, "cert's", "PEM files", "private keys, in the order of `cert`"),
+          Row::text("key-pass-file", kBoth, "", "a file", "its first line decrypts the keys"),
+          Row::text("ca", kBoth, "", "a PEM file", "whose certificates count"),
+          Row::text("ca-dir", kBoth, "", "a folder", "the same, as `openssl rehash` leaves it"),
+          Row::text("crl", kBoth, "", "a PEM file",
+                    "revocation lists; a certificate without one is then refused"),
+          Row::word("crl-check", kBoth, {"leaf", "chain"}, "whose revocation is looked up"),
+          Row::word("auth-clients", kListener, {"no", "optional", "yes"},
+                    "whether clients show a certificate; needs `ca`"),
+          Row::word("verify", kConnecting, {"yes", "chain", "no"},
+                    "the chain and the name; only the chain; nothing"),
+          Row::text("server-name", kConnecting, "the host", "a name or address",
+                    "what is sent as SNI and looked for"),
+          Row::word("peer-user", kBoth, {"cn", "uri", "dns", "email", "no"},
+                    "what of a certificate peer_user() gives")};
+}
+
+std::vector<Row> protocol_rows(const Settings& d) {
+  return {
+      Row::word("min-version", kBoth, {"1.2", "1.3"}, "the oldest version of TLS that is spoken"),
+      Row::text("max-version", kBoth, "the newest", "1.2, 1.3", "the newest that is spoken"),
+      Row::text("ciphers", kBoth, "ECDHE and DHE", "OpenSSL's list",
+                "of TLS 1.2; by default with AES-GCM or ChaCha20-Poly1305"),
+      Row::text("ciphersuites", kBoth, "OpenSSL's", "OpenSSL's list", "of TLS 1.3"),
+      Row::text("groups", kBoth, "OpenSSL's", "as `X25519:P-256`", "for the key exchange"),
+      Row::text("dh-params", kListener, "", "a PEM file", "without it TLS 1.2 has no DHE"),
+      Row::flag("prefer-server-ciphers", kListener, d.prefer_server_ciphers, "whose order counts"),
+      Row::text("alpn", kBoth, "", "names, by commas",
+                "a server takes the first of its own that is offered")};
+}
+
+std::vector<Row> session_rows(const Settings& d) {
+  return {Row::word("resumption", kBoth, {"tickets", "cache", "no"},
+                    "how clients come back without a full handshake"),
+          Row::number("tickets", kListener, d.tickets, 0, 16, "sent after a handshake of TLS 1.3"),
+          Row::duration("ticket-rotation", kListener, d.ticket_rotation, 1s, 7 * 24h,
+                        "a new key seals tickets; the last one still opens them"),
+          Row::duration("session-timeout", kListener, d.session_timeout, 1s, 7 * 24h,
+                        "how long a session may be resumed"),
+          Row::number("session-cache", kListener, d.session_cache, 1, 100'000'000,
+                      "most sessions kept with `resumption=cache`"),
+          Row::duration("handshake-timeout", kBoth, d.handshake_timeout, 1ms, 1h,
+                        "for the handshake alone"),
+          Row::number("max-handshakes", kListener, d.max_handshakes, 1, 1'000'000,
+                      "at once; further arrivals wait in the backlog"),
+          Row::flag("ktls", kBoth, d.ktls,
+                    "kernel TLS where there is TCP below and the kernel offers it"),
+          Row::text("keylog", kBoth, "", "a file", "secrets for Wireshark; for debugging only")};
+}
+
+std::vector<Row> rows_of_both(const Settings& d) {
+  return {Row::duration("connect-timeout", kConnecting, d.connect_timeout, 1ms, 24h,
+                        "for both layers together"),
+          Row::duration("linger", kBoth, d.linger, 0s, 1h, "for one layer after the other"),
+          EndLinger::row("for each layer, from the loop's end on")};
+}
+
+}  // namespace
+
+const OptionTable& tls_options() {
+  static const Settings d;  // every default stands there
+  static const OptionTable table("tls", {{"Who we are, and whom we trust", trust_rows()},
+                                         {"What is spoken", protocol_rows(d)},
+                                         {"Sessions, limits, the rest", session_rows(d)},
+                                         {"Of both layers", rows_of_both(d)}});
+  return table;
+}
+
+Settings parse_settings(const Options& given) {
+  OptionReader options(tls_options(), given);
   Settings s;
   s.identities = parse_identities(options);
-  s.key_pass_file = options.text("key-pass-file", "");
-  s.ca = options.text("ca", "");
-  s.ca_dir = options.text("ca-dir", "");
-  s.crl = options.text("crl", "");
-  s.crl_check = parse_word<Settings::CrlCheck, 2>(
-      options, "crl-check", s.crl_check,
-      {{{"leaf", Settings::CrlCheck::kLeaf}, {"chain", Settings::CrlCheck::kChain}}});
-  s.min_version = parse_version(options, "min-version", TLS1_2_VERSION);
-  s.max_version = parse_version(options, "max-version", 0);
+  s.key_pass_file = options.text("key-pass-file");
+  s.ca = options.text("ca");
+  s.ca_dir = options.text("ca-dir");
+  s.crl = options.text("crl");
+  s.crl_check = options.pick("crl-check", {Settings::CrlCheck::kLeaf, Settings::CrlCheck::kChain});
+  s.min_version = options.pick("min-version", {TLS1_2_VERSION, TLS1_3_VERSION});
+  s.max_version = parse_max_version(options);
   if (s.max_version != 0 && s.max_version < s.min_version) {
-    throw Error("option max-version=" + options.text("max-version", "") +
-                ": it is below min-version");
+    throw Error("option max-version=" + options.text("max-version") + ": it is below min-version");
   }
-  s.ciphers = options.text("ciphers", "");
-  s.ciphersuites = options.text("ciphersuites", "");
-  s.groups = options.text("groups", "");
-  s.dh_params = options.text("dh-params", "");
-  s.prefer_server_ciphers = options.flag("prefer-server-ciphers", s.prefer_server_ciphers);
+  s.ciphers = options.text("ciphers");
+  s.ciphersuites = options.text("ciphersuites");
+  s.groups = options.text("groups");
+  s.dh_params = options.text("dh-params");
+  s.prefer_server_ciphers = options.flag("prefer-server-ciphers");
   s.auth_clients =
-      parse_word<Settings::ClientAuth, 3>(options, "auth-clients", s.auth_clients,
-                                          {{{"no", Settings::ClientAuth::kNo},
-                                            {"optional", Settings::ClientAuth::kOptional},
-                                            {"yes", Settings::ClientAuth::kRequired}}});
-  s.verify = parse_word<Settings::Verify, 3>(options, "verify", s.verify,
-                                             {{{"yes", Settings::Verify::kFull},
-                                               {"chain", Settings::Verify::kChain},
-                                               {"no", Settings::Verify::kNo}}});
-  s.server_name = options.text("server-name", "");
+      options.pick("auth-clients", {Settings::ClientAuth::kNo, Settings::ClientAuth::kOptional,
+                                    Settings::ClientAuth::kRequired});
+  s.verify = options.pick(
+      "verify", {Settings::Verify::kFull, Settings::Verify::kChain, Settings::Verify::kNo});
+  s.server_name = options.text("server-name");
   s.alpn = parse_alpn(options);
-  s.resumption = parse_word<Settings::Resumption, 3>(options, "resumption", s.resumption,
-                                                     {{{"tickets", Settings::Resumption::kTickets},
-                                                       {"cache", Settings::Resumption::kCache},
-                                                       {"no", Settings::Resumption::kNo}}});
-  s.tickets = static_cast<unsigned>(options.number("tickets", s.tickets, 0, 16));
-  s.ticket_rotation = options.duration("ticket-rotation", s.ticket_rotation, 1s, 7 * 24h);
-  s.session_timeout = options.duration("session-timeout", s.session_timeout, 1s, 7 * 24h);
-  s.session_cache =
-      static_cast<unsigned>(options.number("session-cache", s.session_cache, 1, 100'000'000));
-  s.peer_user = parse_word<Settings::PeerUser, 5>(options, "peer-user", s.peer_user,
-                                                  {{{"cn", Settings::PeerUser::kCommonName},
-                                                    {"uri", Settings::PeerUser::kUri},
-                                                    {"dns", Settings::PeerUser::kDns},
-                                                    {"email", Settings::PeerUser::kEmail},
-                                                    {"no", Settings::PeerUser::kNo}}});
-  s.keylog = options.text("keylog", "");
-  s.ktls = options.flag("ktls", s.ktls);
-  s.handshake_timeout = options.duration("handshake-timeout", s.handshake_timeout, 1ms, 1h);
-  s.max_handshakes =
-      static_cast<unsigned>(options.number("max-handshakes", s.max_handshakes, 1, 1'000'000));
-  s.connect_timeout = options.duration("connect-timeout", s.connect_timeout, 1ms, 24h);
-  s.linger = options.duration("linger", s.linger, 0s, 1h);
-  s.end_linger = EndLinger::parse(options);
+  s.resumption = options.pick(
+      "resumption",
+      {Settings::Resumption::kTickets, Settings::Resumption::kCache, Settings::Resumption::kNo});
+  s.tickets = static_cast<unsigned>(options.number("tickets"));
+  s.ticket_rotation = options.duration("ticket-rotation");
+  s.session_timeout = options.duration("session-timeout");
+  s.session_cache = static_cast<unsigned>(options.number("session-cache"));
+  s.peer_user = options.pick(
+      "peer-user", {Settings::PeerUser::kCommonName, Settings::PeerUser::kUri,
+                    Settings::PeerUser::kDns, Settings::PeerUser::kEmail, Settings::PeerUser::kNo});
+  s.keylog = options.text("keylog");
+  s.ktls = options.flag("ktls");
+  s.handshake_timeout = options.duration("handshake-timeout");
+  s.max_handshakes = static_cast<unsigned>(options.number("max-handshakes"));
+  s.connect_timeout = options.duration("connect-timeout");
+  s.linger = options.duration("linger");
+  s.end_linger = options.duration("end-linger");
   if (s.auth_clients != Settings::ClientAuth::kNo && s.ca.empty() && s.ca_dir.empty()) {
-    throw Error("option auth-clients=" + options.text("auth-clients", "") +
+    throw Error("option auth-clients=" + options.word("auth-clients") +
                 ": say whose certificates count, with ca=FILE or ca-dir=FOLDER");
   }
+  options.finish();
   return s;
 }
 

@@ -7,7 +7,7 @@
 
 #include "ae/event_loop.h"
 #include "conn/end_linger.h"
-#include "conn/options.h"
+#include "conn/option_table.h"
 
 namespace conn::tls {
 
@@ -50,6 +50,8 @@ struct Settings {
 
 /// Throws Error for a bad value. Keys that are not TLS's are not looked at.
 Settings parse_settings(const Options& options);
+/// What it takes, with those of both layers.
+const OptionTable& tls_options();
 
 /// Whether the option `key` is one of the layer below that holds for TLS as well.
 bool is_of_both(std::string_view key) noexcept;

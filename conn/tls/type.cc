@@ -81,6 +81,8 @@ Capabilities TlsType::capabilities() const noexcept {
   return all;
 }
 
+const OptionTable* TlsType::option_table() const noexcept { return &tls_options(); }
+
 void TlsType::configure(const Options& options) {
   SplitOptions split = split_options(options);
   if (!split.below.empty()) {  // the layer below tells whether it knows them
@@ -100,6 +102,10 @@ void TlsType::configure(const Options& options) {
 }
 
 void TlsType::set_pass_phrase(std::string_view phrase) { contexts_->table.set_pass_phrase(phrase); }
+
+std::vector<Capacity> TlsType::capacity(const Endpoint& endpoint, std::uint64_t connections) const {
+  return below_.capacity(below_endpoint(endpoint), connections);
+}
 
 Endpoint TlsType::below_endpoint(const Endpoint& endpoint) const {
   Endpoint below = endpoint;

@@ -16,7 +16,11 @@ namespace conn::tls {
 class Context;
 class ContextSource;
 
-enum class Role : bool { kClient, kServer };
+/// Which side of the handshake.
+enum class Role : bool {
+  kClient,  ///< begins it
+  kServer   ///< shows a certificate
+};
 
 /// Why a TLS connection failed; Failure::code of those that the layer below did not cause.
 enum class Errc {
@@ -27,7 +31,8 @@ enum class Errc {
   kProtocol,        ///< a record or message that may not be there, or does not decrypt
   kTooManyMessages  ///< handshake messages (KeyUpdate, tickets) without data between them
 };
-const std::error_category& category() noexcept;
+const std::error_category& category() noexcept;  ///< of Errc
+/// For std::error_code.
 inline std::error_code make_error_code(Errc code) noexcept {
   return {static_cast<int>(code), category()};
 }
@@ -43,10 +48,14 @@ class TlsType final : public ConnectionType {
 
   std::string_view name() const noexcept override { return name_; }
   Capabilities capabilities() const noexcept override;
+  std::vector<Capacity> capacity(const Endpoint& endpoint,
+                                 std::uint64_t connections) const override;
   /// Options of this layer and of the one below (for what is made through this type). Reads the
   /// files again, also when the options are what they were. An Error (a certificate that cannot be
   /// read, a key that does not fit) changes nothing: all goes on with what was there.
   void configure(const Options& options) override;
+  /// Of this layer; the one below has its own.
+  const OptionTable* option_table() const noexcept override;
   void check(const Endpoint& endpoint) const override;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const override;

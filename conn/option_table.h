@@ -1,0 +1,143 @@
+#pragma once
+// The options of a transport in one place: what its parser accepts, and what pages say of them
+// (`--write-page conn` of the programs, conn(7)). Transports make one; programs may read it.
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conn/error.h"
+#include "conn/options.h"
+
+namespace conn {
+
+/// Which side looks at an option.
+enum class OptionSide : std::uint8_t {
+  kBoth,        ///< every connection
+  kListener,    ///< listeners alone
+  kConnecting,  ///< the connecting side alone
+};
+
+/// One option. Made by the functions that are called as its kind; the later ones say more of it.
+class OptionRow {
+ public:
+  /// yes or no.
+  static OptionRow flag(std::string_view name, OptionSide side, bool fallback,
+                        std::string_view meaning);
+  /// A count from `min` to `max`.
+  static OptionRow number(std::string_view name, OptionSide side, std::uint64_t fallback,
+                          std::uint64_t min, std::uint64_t max, std::string_view meaning);
+  /// A size in bytes from `min` to `max`.
+  static OptionRow bytes(std::string_view name, OptionSide side, std::uint64_t fallback,
+                         std::uint64_t min, std::uint64_t max, std::string_view meaning);
+  /// A time from `min` to `max`.
+  static OptionRow duration(std::string_view name, OptionSide side, ae::Duration fallback,
+                            ae::Duration min, ae::Duration max, std::string_view meaning);
+  /// One of `words`, of which the first is the default.
+  static OptionRow word(std::string_view name, OptionSide side,
+                        std::initializer_list<std::string_view> words, std::string_view meaning);
+  /// Anything that `range` describes; the parser looks at it itself. `fallback`: what holds where
+  /// it is not given, for people.
+  static OptionRow text(std::string_view name, OptionSide side, std::string_view fallback,
+                        std::string_view range, std::string_view meaning);
+
+  /// These words may stand in place of the number; the first is the default.
+  OptionRow or_word(std::initializer_list<std::string_view> words) &&;
+  /// What holds where it is not given, where that is no constant: "the route's".
+  OptionRow by_default(std::string_view words) &&;
+  /// Where the least value is that of another option: "`window`".
+  OptionRow at_least(std::string_view words) &&;
+
+  /// As in a URL.
+  const std::string& name() const noexcept { return name_; }
+  OptionSide side() const noexcept { return side_; }  ///< who looks at it
+  /// As it would be given, or in words; empty where there is nothing.
+  std::string default_text() const;
+  /// "1ms to 24h", "flag", "no, optional, yes".
+  std::string range_text() const;
+  /// Without a full stop. Names of options and of C are in `backquotes`.
+  const std::string& meaning() const noexcept { return meaning_; }
+
+ private:
+  friend class OptionReader;
+  enum class Kind : std::uint8_t { kFlag, kNumber, kBytes, kDuration, kWord, kText };
+  OptionRow(Kind kind, std::string_view name, OptionSide side, std::string_view meaning)
+      : kind_(kind), side_(side), name_(name), meaning_(meaning) {}
+  std::string value_text(std::uint64_t value) const;
+
+  Kind kind_;
+  OptionSide side_;
+  std::uint64_t fallback_ = 0, min_ = 0, max_ = 0;  // of a duration: nanoseconds
+  std::string name_, meaning_, default_, least_, range_;
+  std::vector<std::string> words_;
+};
+
+/// Options that belong together.
+struct OptionGroup {
+  std::string title;            ///< empty where there is only one
+  std::vector<OptionRow> rows;  ///< in the order pages show
+};
+
+/// All options of a transport, in the order in which pages show them.
+class OptionTable {
+ public:
+  /// `owner`: whose they are, for sentences.
+  OptionTable(std::string_view owner, std::vector<OptionGroup> groups)
+      : owner_(owner), groups_(std::move(groups)) {}
+
+  const std::string& owner() const noexcept { return owner_; }  ///< "tcp"
+  /// In the order of pages.
+  const std::vector<OptionGroup>& groups() const noexcept { return groups_; }
+  bool has(std::string_view name) const noexcept;  ///< whether there is such a row
+  /// Throws Error if a key is none of them; the sentence lists what there is.
+  void only(const Options& options) const;
+
+ private:
+  std::string owner_;
+  std::vector<OptionGroup> groups_;
+};
+
+/// Reads options as their table says: kind, default and range are the row's. Each throws Error for
+/// a bad value, as Options does, and std::logic_error for a name or kind that the table has not.
+class OptionReader {
+ public:
+  /// Borrows both.
+  OptionReader(const OptionTable& table, const Options& options)
+      : table_(table), options_(options) {}
+
+  bool given(std::string_view name);  ///< whether the options have it
+  bool flag(std::string_view name);   ///< yes or no
+  /// A count or a size. One of the row's words is the row's own default.
+  std::uint64_t number(std::string_view name);
+  /// The same with bounds that other options decide.
+  std::uint64_t number(std::string_view name, std::uint64_t fallback, std::uint64_t min);
+  ae::Duration duration(std::string_view name);  ///< a time
+  /// Whether it is a word of the row, or not given where a word is the default.
+  bool is_word(std::string_view name);
+  /// The word itself, the default where it is not given.
+  std::string word(std::string_view name);
+  /// `values` in the order of the row's words.
+  template <class Value>
+  Value pick(std::string_view name, std::initializer_list<Value> values) {
+    return values.begin()[index_of_word(name, values.size())];
+  }
+  /// As it was given; empty where it was not.
+  std::string text(std::string_view name);
+
+  /// Throws std::logic_error if a row was never asked for: the table has an option that nobody
+  /// reads.
+  void finish() const;
+
+ private:
+  const OptionRow& row(std::string_view name, std::initializer_list<OptionRow::Kind> kinds);
+  std::size_t index_of_word(std::string_view name, std::size_t count);
+
+  const OptionTable& table_;
+  const Options& options_;
+  std::vector<std::string_view> read_;
+};
+
+}  // namespace conn
