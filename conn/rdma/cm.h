@@ -139,7 +139,8 @@ void qp_to_error(ibv_qp* qp) noexcept;
 std::vector<SocketAddress> local_addresses();
 /// Makes librdmacm let go of a device that is being removed: it keeps a handle of its own on every
 /// device it has met, and for some (rxe) the kernel waits until the last handle is closed.
-/// `its_handle` is the `verbs` of an id that still exists.
+/// `its_handle` is the `verbs` of an id that still exists. To that end librdmacm opens every other
+/// device there is.
 void let_go_of_device(ibv_context* its_handle) noexcept;
 
 /// The peer's kernel takes us for a connection that it still knows (IB CM reject reason 10): with

@@ -112,14 +112,34 @@ std::shared_ptr<Context> LoopState::context(const CmId& id, const Settings& sett
 // when the last connection went; with some drivers (rxe) the removal waits for that without end.
 void LoopState::watch_removal(const CmId& id) {
   if (id->verbs == nullptr) return;
-  const char* device = ibv_get_device_name(id->verbs->device);
   std::erase_if(removal_watches_, [](const auto& each) { return each->over(); });
-  for (const auto& each : removal_watches_)
-    if (each->is_on(device)) return;
+  if (is_watched(ibv_get_device_name(id->verbs->device))) return;
   removed_ = nullptr;  // that address may be another device's by now
   try {
     removal_watches_.push_back(std::make_unique<RemovalWatch>(*cm_, id));
   } catch (const std::exception&) {  // connections are told themselves
+  }
+}
+
+bool LoopState::is_watched(std::string_view device) const noexcept {
+  return std::any_of(removal_watches_.begin(), removal_watches_.end(),
+                     [&](const auto& each) { return each->is_on(device); });
+}
+
+// To forget one device librdmacm opens all others, and their removal would wait for us just so. One
+// that has no address in this network namespace cannot be watched.
+void LoopState::watch_what_librdmacm_opened() noexcept {
+  const auto watch_owner_of = [this](const SocketAddress& address) {
+    try {
+      auto watch = std::make_unique<RemovalWatch>(*cm_, address);
+      if (!is_watched(watch->device())) removal_watches_.push_back(std::move(watch));
+    } catch (const VerbsError&) {  // no device has that address
+    }
+  };
+  try {
+    std::erase_if(removal_watches_, [](const auto& each) { return each->over(); });
+    for (const SocketAddress& address : local_addresses()) watch_owner_of(address);
+  } catch (const std::exception&) {  // no memory: connections are told themselves
   }
 }
 
@@ -279,6 +299,7 @@ void LoopState::on_device_removed(ibv_context* cm_handle) {
   for (const auto& context : contexts_)
     if (context->name() == ibv_get_device_name(cm_handle->device)) context->set_lost();
   let_go_of_device(cm_handle);
+  watch_what_librdmacm_opened();
 }
 
 // --- the loop's side -----------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -175,6 +176,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool has_parked_to_release() const noexcept;
   void on_device_removed(ibv_context* cm_handle);
   void drop_lost_contexts();
+  bool is_watched(std::string_view device) const noexcept;
+  void watch_what_librdmacm_opened() noexcept;
   void watch(Context& context);
   void unwatch(Context& context);
   void wait_for_descriptors(ae::Duration limit);

@@ -7,11 +7,14 @@
 namespace conn::rdma {
 
 RemovalWatch::RemovalWatch(CmChannel& channel, const CmId& id)
-    : device_(ibv_get_device_name(id->verbs->device)),
-      id_(channel.create_id(static_cast<CmUser*>(this))) {
-  SocketAddress address = id.local();
+    : RemovalWatch(channel, id.local()) {}
+
+RemovalWatch::RemovalWatch(CmChannel& channel, SocketAddress address)
+    : id_(channel.create_id(static_cast<CmUser*>(this))) {
   address.set_port(0);
   if (rdma_bind_addr(id_.get(), address.get()) != 0) throw VerbsError("rdma_bind_addr", errno);
+  if (id_->verbs == nullptr) throw VerbsError("the address is bound to no RDMA device", ENODEV);
+  device_ = ibv_get_device_name(id_->verbs->device);
 }
 
 void RemovalWatch::on_cm_event(const CmEvent& event) {

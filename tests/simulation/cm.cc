@@ -548,8 +548,11 @@ int rdma_ack_cm_event(rdma_cm_event* base) {
 ibv_context** rdma_get_devices(int* count) {
   const Below below;
   std::vector<ibv_context*> present;
-  for (const auto& device : world().devices)
-    if (!device->removed) present.push_back(device->cm_handle.get());
+  for (const auto& device : world().devices) {
+    if (device->removed) continue;
+    device->cm_holds = true;
+    present.push_back(device->cm_handle.get());
+  }
   for (const auto& device : world().devices)
     if (device->removed) device->cm_holds = false;
   auto** list = new ibv_context* [present.size() + 1] {};

@@ -245,6 +245,18 @@ TEST_CASE("simulation: a device can be removed after an attempt that ended befor
   }
 }
 
+TEST_CASE("simulation: a device that only librdmacm has opened can be removed",
+          "[simulation][faults]") {
+  Room room;
+  (void)room.connected();
+  auto& spare = room.world.add_device("sim2", "10.77.0.3");
+  room.world.remove_device(*room.near);
+  RUN_UNTIL(room.loop, spare.cm_holds);
+  room.run_for(100ms);
+  room.world.remove_device(spare);
+  RUN_UNTIL(room.loop, !spare.cm_holds);
+}
+
 TEST_CASE("simulation: the last device may go, and its like come back", "[simulation][faults]") {
   Room room;
   {
