@@ -11,8 +11,11 @@ namespace {
 
 void tell(const std::string& text) { std::cerr << "kv-cli: " + text + '\n' << std::flush; }
 
-conn::Redial::Handlers handlers_of(auto prove, auto up, auto down) {
-  return {.up = std::move(up), .down = std::move(down), .prove = std::move(prove), .changed = {}};
+conn::Redial::Handlers handlers_of(auto prove, auto up, auto down, auto changed) {
+  return {.up = std::move(up),
+          .down = std::move(down),
+          .prove = std::move(prove),
+          .changed = std::move(changed)};
 }
 
 }  // namespace
@@ -20,12 +23,12 @@ conn::Redial::Handlers handlers_of(auto prove, auto up, auto down) {
 CliRedial::CliRedial(ae::EventLoop& loop, const conn::Registry& registry, Plan plan)
     : loop_(loop),
       plan_(std::move(plan)),
-      redial_(
-          registry, loop, conn::Endpoint::parse(plan_.url),
-          handlers_of([this](conn::Connection& connection,
-                             const conn::Redial::Proved& proved) { prove(connection, proved); },
-                      [this](conn::Connection& connection) { up(connection); },
-                      [this](conn::Connection&, const conn::Redial::Loss& loss) { down(loss); })) {
+      redial_(registry, loop, conn::Endpoint::parse(plan_.url),
+              handlers_of([this](conn::Connection& connection,
+                                 const conn::Redial::Proved& proved) { prove(connection, proved); },
+                          [this](conn::Connection& connection) { up(connection); },
+                          [this](conn::Connection&, const conn::Redial::Loss& loss) { down(loss); },
+                          [this] { changed(); })) {
   for (const auto& each : plan_.greeting) append_request(greeting_, each);
   append_request(greeting_, {"PING"});
   append_request(request_,
@@ -63,13 +66,24 @@ void CliRedial::prove(conn::Connection& connection, const conn::Redial::Proved& 
 }
 
 void CliRedial::up(conn::Connection& connection) {
+  told_.clear();
   tell("connected: " + redial_.describe() + ", " + std::string(connection.type().name()) + " to " +
        connection.peer_address());
   connection.set_read_handler([this](conn::Connection& from) { read_answer(from); });
   send_next(connection);
 }
 
+/// Each kind of reason once, not each attempt.
+void CliRedial::changed() {
+  if (redial_.phase() != conn::Redial::Phase::kWaiting) return;
+  const conn::Failure& why = redial_.last_failure();
+  if (!why || why.code == told_) return;
+  told_ = why.code;
+  tell("not connected: " + why.text);
+}
+
 void CliRedial::down(const conn::Redial::Loss& loss) {
+  told_ = loss.why.code;
   tell("connection lost: " + loss.why.text + "; " + std::to_string(loss.unconfirmed) +
        " bytes not confirmed");
   if (!std::exchange(waits_, false)) return;

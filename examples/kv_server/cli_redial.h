@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "ae/event_loop.h"
@@ -31,6 +32,7 @@ class CliRedial {
  private:
   void prove(conn::Connection& connection, const conn::Redial::Proved& proved);
   void up(conn::Connection& connection);
+  void changed();
   void down(const conn::Redial::Loss& loss);
   void send_next(conn::Connection& connection);
   void read_answer(conn::Connection& connection);
@@ -41,6 +43,7 @@ class CliRedial {
   std::string request_, greeting_;
   ReplyParser parser_;
   std::string input_;
+  std::error_code told_;  // why there is no connection
   std::size_t parsed_ = 0;
   std::size_t greetings_left_ = 0;
   std::int64_t sent_ = 0;

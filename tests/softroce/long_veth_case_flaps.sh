@@ -39,9 +39,9 @@ all_more() {
     i=$((i + 1))
   done < <(sizes)
 }
-patient() {  # COMMAND...: a minute
+patient() {  # COMMAND...: half a minute
   local i
-  for ((i = 0; i < 1200 * ${AECONN_SLOWER:-1}; i++)); do
+  for ((i = 0; i < 600 * ${AECONN_SLOWER:-1}; i++)); do
     "$@" && return 0
     sleep 0.05
   done
@@ -50,6 +50,19 @@ patient() {  # COMMAND...: a minute
 now() { date +%s%3N; }
 total_size() { sizes | awk '{s += $1} END {print s}'; }
 rate() { local was; was=$(total_size); sleep 2; echo $((($(total_size) - was) / 2)); }
+
+# For who reads a failure: is it the clients, the server, or the network that was not put back?
+what_is_there() {
+  tail -qn 4 "$work"/life*
+  tail -n 3 "$work/server.log"
+  ip -o addr show scope global
+  ip route show table 101
+  ip route show table 102
+  ip neigh
+  rdma link show
+  rdma resource show
+  timeout 20 "$kv_cli" -u "$url?source=$AECONN_RDMA_ADDRESS2" PING 2>&1
+}
 
 had=(0 0 0 0)
 if patient all_more; then ok 'all clients have answers'
@@ -61,6 +74,25 @@ flap() {  # KIND
     server) { kill -KILL "$server" && wait "$server"; } 2>/dev/null; serve ;;
   esac
 }
+# After its link was down, soft-RoCE's queue pair for connection management may neither answer nor
+# hear any more (seen on Linux 6.1: requests arrive, and the kernel does not even answer a DREQ).
+# Then nobody can connect, whatever the program: rping is the witness.
+can_connect() {
+  timeout 20 rping -s -a "$AECONN_RDMA_ADDRESS" -p 7999 -C 1 >/dev/null 2>&1 &
+  local listening=$!
+  soon rping_listens
+  timeout 15 rping -c -a "$AECONN_RDMA_ADDRESS" -I "$AECONN_RDMA_ADDRESS2" -p 7999 -C 1 >/dev/null 2>&1
+  local status=$?
+  { kill $listening && wait $listening; } 2>/dev/null
+  return $status
+}
+rping_listens() { rdma resource show cm_id | grep -q 'LISTEN.*comm rping'; }
+make_devices_anew() {
+  rdma link delete rxa
+  rdma link delete rxb
+  "$here/veth" >/dev/null
+}
+deaf=0
 for kind in server link; do
   slowest=0 done=0 end=$((SECONDS + seconds / 2)) bad=''
   while [ $done -lt "$flaps" ] && [ $SECONDS -lt $end ]; do
@@ -69,7 +101,12 @@ for kind in server link; do
     mapfile -t had < <(sizes)
     # What was under way counts as before: two more answers each.
     for i in "${!had[@]}"; do had[i]=$((had[i] + 12)); done
-    patient all_more || { bad="after $done: $(tail -qn 2 "$work"/life*; tail -n 3 "$work/server.log")"; break; }
+    if ! patient all_more && ! can_connect; then
+      deaf=$((deaf + 1))
+      make_devices_anew
+      returned=$(now)
+    fi
+    patient all_more || { bad="after $done: $(what_is_there)"; break; }
     took=$(($(now) - returned))
     [ $took -le $slowest ] || slowest=$took
     done=$((done + 1))
@@ -77,6 +114,7 @@ for kind in server link; do
   if [ -z "$bad" ]; then ok "$done flaps of $kind: everybody was back, the slowest after $slowest ms"
   else fail "flaps of $kind" "$bad"; fi
 done
+[ $deaf = 0 ] || echo "$deaf times soft-RoCE itself took no connection after its link was down (nor rping's): made anew"
 # A busy machine may disturb one look, not all of them.
 for ((i = 0; i < 10; i++)); do
   rate_after=$(rate)
