@@ -62,9 +62,9 @@ CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_S
 PERF_SRC    := $(wildcard examples/conn_perf/*.cc)
 C_SRC       := c/aeconn.cc
 PROXY_SRC   := $(wildcard examples/proxy/*.cc)
-SINGLE_SRC  := $(wildcard examples/*.cc)# each a program of its own
+DOCTOR_SRC  := $(wildcard examples/doctor/*.cc)
 # TESTS=library leaves out the tests of the examples, and the examples.
-EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC) $(PROXY_SRC)) $(SERVICE_SRC) $(MANUAL_SRC))
+EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(DOCTOR_SRC)) $(SERVICE_SRC) $(MANUAL_SRC))
 TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(C_SRC) $(EXAMPLES_TESTED)
 ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup' tests/*_test.cc)
@@ -111,7 +111,7 @@ PROGRAMS := $(if $(filter %/server_main.cc,$(KV_SRC)),$(OUT)/kv-server) \
             $(if $(filter %/cli_main.cc,$(KV_SRC)),$(OUT)/kv-cli) \
             $(if $(filter %/perf_main.cc,$(PERF_SRC)),$(OUT)/conn-perf) \
             $(if $(filter %/proxy_main.cc,$(PROXY_SRC)),$(OUT)/aeconn-proxy) \
-            $(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC))
+            $(if $(filter %/doctor_main.cc,$(DOCTOR_SRC)),$(OUT)/aeconn-doctor)
 FUZZERS  := $(patsubst tests/fuzz/%.cc,$(OUT)/%,$(FUZZ_SRC))
 
 .PHONY: all pages help demo test test-ci test-long unit-tests install uninstall clean format tidy fuzz fuzzers check-redis check-valkey bench-redis headers
@@ -162,7 +162,7 @@ $(OUT)/conn-perf: $(call obj,$(PERF_SRC) $(MANUAL_SRC)) $(STATIC)
 	$(call LINK)
 $(OUT)/aeconn-proxy: $(call obj,$(PROXY_SRC) $(SERVICE_SRC) $(MANUAL_SRC)) $(STATIC)
 	$(call LINK)
-$(patsubst examples/%.cc,$(OUT)/%,$(SINGLE_SRC)): $(OUT)/%: $(OUT)/obj/examples/%.o $(call obj,$(MANUAL_SRC)) $(STATIC)
+$(OUT)/aeconn-doctor: $(call obj,$(DOCTOR_SRC) $(MANUAL_SRC) $(SERVICE_SRC)) $(STATIC)
 	$(call LINK)
 
 # What the programs say of themselves.
@@ -389,7 +389,7 @@ $(OUT)/headers/%.ok: % $(wildcard ae/*.h conn/*.h conn/*/*.h) $(OUT)/flags
 OUR_CODE = $(shell find ae conn c adapters drop_ins examples tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
 format:  ## clang-format on all our code
 	clang-format -i $(OUR_CODE)
-tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(C_SRC) $(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(SERVICE_SRC) $(MANUAL_SRC) $(SINGLE_SRC))  ## clang-tidy
+tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(C_SRC) $(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(SERVICE_SRC) $(MANUAL_SRC) $(DOCTOR_SRC))  ## clang-tidy
 $(OUT)/tidy/%.ok: %.cc .clang-tidy
 	@mkdir -p $(@D)
 	clang-tidy --quiet --warnings-as-errors='*' $< -- $(ALL_CPPFLAGS) -std=c++20

@@ -13,6 +13,7 @@
 #include "conn/rdma/limits.h"
 #include "conn/rdma/listener.h"
 #include "conn/rdma/type.h"
+#include "conn/setup_trace.h"
 
 namespace conn::rdma {
 namespace {
@@ -102,12 +103,14 @@ void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadl
   if (state() != State::kConnected) return;
   // The first windows as well: who blocks may not run the loop for long, and each side gives up on
   // a window that does not come (accept-timeout).
+  SetupTrace::begin("first window");
   post_due();
   state_->pump(
       [&] {
         return phase_ != Phase::kOpen || (stream_.has_peer_window() && stream_.has_announced());
       },
       deadline);
+  if (state() == State::kConnected && stream_.has_peer_window()) SetupTrace::end();
 }
 
 ae::Duration RdmaConnection::time_left() const {
@@ -121,6 +124,7 @@ void RdmaConnection::try_next_address() {
     try {
       return try_address(address);
     } catch (const VerbsError& error) {
+      SetupTrace::failed();
       last_failure_ = error.failure();
       tear_down();
     } catch (const std::bad_alloc&) {
@@ -148,6 +152,7 @@ void RdmaConnection::try_address(const SocketAddress& address) {
       throw VerbsError("source=" + settings_.source + " is not an address", EINVAL);
   }
   SocketAddress target = address;
+  SetupTrace::begin("resolve address");
   if (rdma_resolve_addr(id_.get(), source.size != 0 ? source.get() : nullptr, target.get(),
                         milliseconds(std::min(share, kResolveLimit))) != 0)
     throw not_reached(address, errno);
@@ -155,6 +160,7 @@ void RdmaConnection::try_address(const SocketAddress& address) {
 
 // This address will not do: the next one, or the end.
 void RdmaConnection::on_address_failed(Failure why) {
+  SetupTrace::failed();
   last_failure_ = std::move(why);
   tear_down();
   if (phase_ == Phase::kConnecting) move_phase(Phase::kResolving);
@@ -179,6 +185,7 @@ void RdmaConnection::on_set_up_event(const CmEvent& event) {
   try {
     switch (event.type) {
       case RDMA_CM_EVENT_ADDR_RESOLVED:
+        SetupTrace::begin("resolve route");
         state_->watch_removal(id_);  // it may be given up before its device is opened here
         if (rdma_resolve_route(id_.get(), milliseconds(std::min(time_left(), kResolveLimit))) != 0)
           throw errno == ENODEV ? not_reached(peer_, errno)
@@ -224,11 +231,13 @@ rdma_conn_param RdmaConnection::parameters(std::span<const std::byte> hello) con
 }
 
 void RdmaConnection::request_connection() {
+  SetupTrace::begin("queue pair");
   make_queue_pair();
   offer_mtu();
   const auto hello = encode(our_hello());
   if (settings_.fabric.ece) offer_ece(id_.get(), qp_.get());
   rdma_conn_param request = parameters(hello);
+  SetupTrace::begin("connect");
   if (rdma_connect(id_.get(), &request) != 0) throw VerbsError("rdma_connect", errno);
   connect_under_way_ = true;
   move_phase(Phase::kConnecting);
@@ -243,6 +252,7 @@ void RdmaConnection::finish_request(const CmEvent& event) {
     throw VerbsError("rdma_establish", errno);
   cm_knows_ = true;
   clear_deadline();
+  SetupTrace::end();
   established();
 }
 

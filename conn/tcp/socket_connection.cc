@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "conn/endpoint.h"
+#include "conn/setup_trace.h"
 #include "conn/tcp/socket_type.h"
 
 namespace conn::tcp {
@@ -42,6 +43,7 @@ void SocketConnection::do_connect(const Endpoint& to) {
     });
     return;
   }
+  SetupTrace::begin("connect");
   dial_ = std::make_unique<Dial>(*loop(), settings_, to,
                                  [this](Dialed result) { dialed(std::move(result)); });
   dial_->start();
@@ -52,8 +54,10 @@ void SocketConnection::dialed(Dialed result) {
   if (result.fd) {
     fd_ = std::move(result.fd);
     set_peer(result.peer);
+    SetupTrace::end();
     move_to(State::kConnected);
   } else {
+    SetupTrace::failed();
     fail(std::move(result.failure));
   }
   struct Then {  // for handlers set before; also if this one throws
@@ -79,11 +83,14 @@ void SocketConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint dea
     fail({std::make_error_code(std::errc::invalid_argument), error.what()});
     return;
   }
+  SetupTrace::begin("connect");
   Dialed result = Dial::wait(*settings_, to, deadline);
   if (!result.fd) {
+    SetupTrace::failed();
     fail(std::move(result.failure));
     return;
   }
+  SetupTrace::end();
   fd_ = std::move(result.fd);
   set_peer(result.peer);
   move_to(State::kConnected);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "conn/setup_trace.h"
 #include "conn/tls/acceptor.h"
 #include "conn/tls/connection.h"
 
@@ -75,6 +76,7 @@ void TlsConnection::below_connected() {
     return;
   }
   try {
+    SetupTrace::begin("TLS handshake");
     make_engine(Role::kClient);
     const ae::Duration left = connect_by_ - std::chrono::steady_clock::now();
     begin_clock(std::clamp(left, ae::Duration::zero(), settings().handshake_timeout));
@@ -158,6 +160,7 @@ void TlsConnection::succeed() {
     return;
   }
   end_handshake();
+  if (state() == State::kConnecting) SetupTrace::end();
   move_to(State::kConnected);
   fresh_ = true;
   ++shared_->counters.handshakes;
@@ -237,6 +240,7 @@ void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadli
     fail({below_->error_code(), below_->last_error()});
     return;
   }
+  SetupTrace::begin("TLS handshake");
   try {
     make_engine(Role::kClient);
   } catch (const Error& error) {
@@ -264,6 +268,7 @@ void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadli
     fail({Errc::kVerification, "TLS handshake with " + peer_address() + ": " + expired});
     return;
   }
+  SetupTrace::end();
   move_to(State::kConnected);
   ++shared().counters.handshakes;
   if (SSL_session_reused(engine_->ssl()) == 1) ++shared().counters.resumed;
