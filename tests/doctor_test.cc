@@ -213,6 +213,7 @@ TEST_CASE("doctor: GIDs that cannot be used, each for its own reason", "[doctor]
 TEST_CASE("doctor: which device an address belongs to", "[doctor]") {
   const Facts facts = good();
   says(doctor::addresses(facts), Level::kOk, "10.0.0.1 is rxe0/1");
+  says(doctor::gids(facts), Level::kOk, ", 10.0.0.1 RoCE v2");
   says(doctor::addresses(facts), Level::kOk, "no device: 192.0.2.7 (eth0)");
   CHECK(place_of(facts, address("10.0.0.1")).device == &facts.devices[0]);
   CHECK_FALSE(place_of(facts, address("10.0.0.2")));
@@ -400,11 +401,11 @@ TEST_CASE("doctor: both transports are compared", "[doctor]") {
 
 TEST_CASE("doctor: options of a list of schemes go to those that know them", "[doctor]") {
   const conn::Registry registry = conn::all_transports();
-  const auto to = conn::Endpoint::parse("tcp|unix://10.0.0.1:7?nodelay=no&fallback-delay=1ms");
+  const auto to = conn::Endpoint::parse("rdma|tcp://10.0.0.1:7?nodelay=no&fallback-delay=1ms");
   const auto ways = doctor::ways_of(registry, to);
   REQUIRE(ways.size() == 2);
-  CHECK(ways[0].to_string() == "tcp://10.0.0.1:7?nodelay=no");
-  CHECK_FALSE(doctor::over_tcp(registry, ways[0]));
+  CHECK(ways[1].to_string() == "tcp://10.0.0.1:7?nodelay=no");
+  CHECK_FALSE(doctor::over_tcp(registry, ways[1]));
   const auto rdma = conn::Endpoint::parse("rdma://10.0.0.1:7?window=64k&source=10.0.0.2");
   const auto tcp = doctor::over_tcp(registry, rdma);
   REQUIRE(tcp);

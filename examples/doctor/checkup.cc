@@ -125,9 +125,12 @@ class CheckUp {
       const Dialled::Step* step = dialled.failed_step();
       verdict.level = Level::kFailed;
       verdict.text = (step != nullptr ? step->name + ": " : "") + dialled.failure.text;
-      verdict.remedy =
-          "the sentence names what the device, a limit or a permission refuses; "
-          "docs/devices.md has what a device needs";
+      // A limit that was met says how to raise it.
+      const auto raise = verdict.text.rfind("raise it with");
+      verdict.remedy = raise != std::string::npos
+                           ? verdict.text.substr(raise)
+                           : "the sentence names what the device, a limit or a permission refuses; "
+                             "docs/devices.md has what a device needs";
     }
     tell_(std::move(verdict));
   }

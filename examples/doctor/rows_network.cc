@@ -24,7 +24,11 @@ bool is_here(const Facts& facts, const Gid& gid) {
 
 std::string shown(const Gid& gid) {
   const auto address = address_of(gid);
-  return (address ? address->host() : gid.text) + (gid.type.empty() ? "" : " ") + gid.type;
+  std::string host = address ? address->host() : gid.text;
+  constexpr std::string_view kMapped = "::ffff:";
+  if (host.starts_with(kMapped) && host.find('.') != std::string::npos)
+    host.erase(0, kMapped.size());
+  return host + (gid.type.empty() ? "" : " ") + gid.type;
 }
 
 /// What one port's table says, and what to do about it; `good`: it can be used.

@@ -177,11 +177,12 @@ if echo +rdma >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null && mkdir "$grou
   inside() { sh -c "echo \$\$ >$group/cgroup.procs; exec \"\$@\"" sh "$@"; }
   has 'the rdma cgroup' "rdma cgroup of $device \\(hca_object\\): 40, [0-9]+ used; 1000 connections .* room for [0-9]+: raise it with echo '$device hca_object=[0-9]+' >$group/rdma.max" \
     "$(inside "$build/aeconn-doctor" --limits "$url:1" 2>&1 | low)"
+  has 'the rdma cgroup in a row' 'note  limit: rdma cgroup of .*: 40, ' "$(inside "$build/aeconn-doctor" 2>&1)"
   echo "$device hca_object=3" >"$group/rdma.max"
   out=$(inside "$build/aeconn-doctor" 2>&1); status=$?
   is 'the rdma cgroup has room for nobody: status' 1 $status
   has 'the rdma cgroup has room for nobody: what to do' \
-    "The first failure is limit. What to do: raise it with echo '$device hca_object=" "$out"
+    "The first failure is loopback .*\. What to do: raise it with echo '$device hca_object=" "$out"
   "$kv_server" --listen "$url:7002" >"$work/group.log" 2>&1 &
   servers+=($!)
   up() { grep -q '^listening on' "$work/group.log"; }
