@@ -30,31 +30,38 @@ class CheckUp {
   CheckUp(const conn::Registry& registry, const Facts& facts, const Plan& plan, const Tell& tell)
       : registry_(registry), facts_(facts), plan_(plan), tell_(tell) {}
 
-  void of_machine(const conn::Options& options) {
-    for (const Row row : rows()) tell_(row(facts_));
+  /// `to`: to be dialled over rdma, or null: then each device is proven, else the one it leaves by.
+  void of_machine(const conn::Endpoint* to) {
+    for (const Row row : rows()) say(row(facts_));
     if (!facts_.built_with_rdma) return;
     conn::Endpoint any;
     any.scheme = "rdma";
     any.hosts = {{"*", false}};
     any.port = 1;
-    any.options = options;
-    std::string first;
-    for (const Device& device : facts_.devices)
-      for (const Port& port : device.ports)
-        if (first.empty()) first = address_at(facts_, device, port);
-    if (!first.empty()) any.hosts = {{first, false}};
+    if (to != nullptr && to->scheme == any.scheme) any.options = to->options;
+    std::vector<Place> places;
+    if (to != nullptr) {
+      if (const Place place = place_of(facts_, route_to(*to).source)) places.push_back(place);
+    } else {
+      for (const Device& device : facts_.devices)
+        for (const Port& port : device.ports) places.push_back({&device, &port});
+    }
+    for (const Place& each : places)
+      if (std::string address = address_at(facts_, *each.device, *each.port); !address.empty()) {
+        any.hosts = {{std::move(address), false}};
+        break;
+      }
     of_limits(any);
-    for (const Device& device : facts_.devices)
-      for (const Port& port : device.ports) loopback(device, port);
+    for (const Place& each : places) loopback(*each.device, *each.port);
   }
 
   void of_limits(const conn::Endpoint& at) {
     try {
       for (const conn::Capacity& each :
            registry_.require(at.scheme).capacity(at, plan_.connections))
-        tell_(limit(each, plan_.connections, plan_.all_connections));
+        say(limit(each, plan_.connections, plan_.all_connections));
     } catch (const conn::Error& error) {
-      tell_({"limit", Level::kSkipped, error.what(), {}});
+      say({"limit", Level::kSkipped, error.what(), {}});
     }
   }
 
@@ -76,10 +83,10 @@ class CheckUp {
     }
     for (std::size_t i = 0; i < ways.size(); ++i) {
       if (over_rdma(ways[i]) && !ways[i].hosts.empty())
-        tell_(judge(facts_, route_to(ways[i]), ways[i].scheme));
+        say(judge(facts_, route_to(ways[i]), ways[i].scheme));
       if (!found[i]) {
-        tell_({ways[i].scheme + ": connect", Level::kFailed, "this program was built without it",
-               "build it without RDMA=no and TLS=no"});
+        say({ways[i].scheme + ": connect", Level::kFailed, "this program was built without it",
+             "build it without RDMA=no and TLS=no"});
         continue;
       }
       const Dialled* beside = nullptr;
@@ -89,25 +96,35 @@ class CheckUp {
       for (Verdict& each : judge(facts_, *found[i], beside)) {
         // Nobody asked for the one beside; what is wrong with it alone is a note.
         if (i >= asked_for && each.level == Level::kFailed) each.level = Level::kNote;
-        tell_(std::move(each));
+        say(std::move(each));
       }
       if (beside != nullptr) beside_.push_back(compare(*found[i], *beside));
     }
-    for (Verdict& each : beside_) tell_(std::move(each));
+    for (Verdict& each : beside_) say(std::move(each));
     beside_.clear();
   }
 
  private:
+  void say(Verdict verdict) {
+    failed_ = failed_ || verdict.level == Level::kFailed;
+    tell_(std::move(verdict));
+  }
+
   // A queue pair with all that a connection uses, proven on the device itself.
   void loopback(const Device& device, const Port& port) {
     Verdict verdict{.row = "loopback " + name_of(device, port)};
+    if (failed_) {
+      verdict.level = Level::kSkipped;
+      verdict.text = "what failed above stops it";
+      return say(std::move(verdict));
+    }
     conn::Endpoint at;
     at.scheme = "rdma";
     const std::string address = address_at(facts_, device, port);
     if (address.empty() || !port.active()) {
       verdict.level = Level::kSkipped;
       verdict.text = address.empty() ? "it has no address here" : "its link is down";
-      return tell_(std::move(verdict));
+      return say(std::move(verdict));
     }
     at.hosts = {{address, false}};
     Dialled dialled;
@@ -132,7 +149,7 @@ class CheckUp {
                            : "the sentence names what the device, a limit or a permission refuses; "
                              "docs/devices.md has what a device needs";
     }
-    tell_(std::move(verdict));
+    say(std::move(verdict));
   }
 
   const conn::Registry& registry_;
@@ -140,6 +157,7 @@ class CheckUp {
   const Plan& plan_;
   const Tell& tell_;
   Verdicts beside_;
+  bool failed_ = false;
 };
 
 }  // namespace
@@ -158,8 +176,7 @@ void check_up(const conn::Registry& registry, const Facts& facts, const Plan& pl
   }
   CheckUp check(registry, facts, plan, tell);
   if (all.empty() || !rdma.empty()) {
-    const bool plain = !rdma.empty() && rdma.front().scheme == "rdma";
-    check.of_machine(plain ? rdma.front().options : conn::Options());
+    check.of_machine(rdma.empty() ? nullptr : &rdma.front());
   } else {
     for (const conn::Endpoint& each : all) check.of_limits(ways_of(registry, each).front());
   }

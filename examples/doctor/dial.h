@@ -26,7 +26,8 @@ struct Dialled {
   unsigned mtu = 0;              ///< of the path, over RDMA
   std::string peer;              ///< who answered: "an echo", "a server of RESP", "something else"
   std::string features;          ///< of the queue pair: "keys window, inline 256, receives shared"
-  std::optional<double> median;  ///< microseconds there and back
+  std::size_t rounds = 0;        ///< trips there and back, and in microseconds:
+  std::optional<double> median;  ///< of them
 
   bool good() const noexcept { return !failure; }
   const Step* failed_step() const noexcept {

@@ -106,7 +106,7 @@ Verdicts judge(const Facts& facts, const Dialled& dialled, const Dialled* beside
       verdict.text = fmt::format("{} (after {})", dialled.failure.text, verdict.text);
       verdict.remedy = remedy_of(dialled, beside);
     } else if (each.name == "round trips") {
-      verdict.text += " is the median of 100";
+      verdict.text += fmt::format(" is the median of {}", dialled.rounds);
     }
     all.push_back(std::move(verdict));
   }

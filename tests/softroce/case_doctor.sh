@@ -51,9 +51,6 @@ if [ "${AECONN_SOFTROCE-}" = 1 ]; then
     steps=$(sed -nE 's/^[a-zA-Z-]+ +(rdma|tcp): ([a-zA-Z0-9 ]+): .*/\1 \2;/p' <<<"$out" | paste -sd' ')
     is 'a dial: the steps' 'rdma route; rdma resolve name; rdma resolve address; rdma resolve route; rdma queue pair; rdma connect; rdma first window; rdma first round trip; rdma round trips; rdma 64 KiB there and back; rdma path; tcp resolve name; tcp connect; tcp first round trip; tcp round trips; tcp 64 KiB there and back; tcp path;' "$steps"
     has 'a dial: both in one line' 'beside tcp: rdma takes [0-9.]+ [mu]s there and back, tcp [0-9.]+ [mu]s' "$out"
-    has 'a dial: JSON' '^True [1-9]' "$(doctor --json "$url:7000" | python3 -c 'import json, sys
-all = json.load(sys.stdin)
-print(all["ok"], sum("us" in row for row in all["rows"]))')"
     stop "$server"
   fi
   if openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$work/key.pem" \
@@ -70,8 +67,6 @@ ok    tls: TLS handshake: [0-9.]+ [mu]s' "$out"
       doctor "$url:7003"
 
   # ---- what stops it, one after the other ------------------------------------------------------
-  first_failure 'an address of no device' 'FAIL  rdma: route: 127.0.0.1 is reached from 127.0.0.1, which belongs to no RDMA device' \
-    'use an address of the network that an RDMA device is on' doctor rdma://127.0.0.1:7000
   as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$build/aeconn-doctor"; }
   chmod 600 /dev/infiniband/uverbs0
   first_failure 'no right to a device' 'FAIL  device files: /dev/infiniband/uverbs0: Permission denied' \
@@ -102,18 +97,19 @@ ok    tls: TLS handshake: [0-9.]+ [mu]s' "$out"
   ip addr add "$AECONN_RDMA_ADDRESS/24" dev dummy0
   ip addr add "$AECONN_RDMA_ADDRESS6/64" dev dummy0 nodad
   soon table ffff:0a4d && soon table fd77
+  if mount -t configfs none /sys/kernel/config 2>/dev/null && mkdir /sys/kernel/config/rdma_cm/rxe0 2>/dev/null; then
+    echo 104 >/sys/kernel/config/rdma_cm/rxe0/ports/1/default_roce_tos
+  else
+    echo 'skipped what rdma_cm takes: this kernel has no configfs for it'
+  fi
   out=$(doctor); status=$?
   is 'a short MTU: status' 0 $status
   has 'a short MTU: the row' 'note  mtu: rxe0/1 1024, as dummy0 has 1500' "$out"
   has 'a short MTU: it is so' 'ok    loopback .* mtu 1024 ' "$out"
   ip link set dummy0 mtu "$mtu"
-
-  if mount -t configfs none /sys/kernel/config 2>/dev/null && mkdir /sys/kernel/config/rdma_cm/rxe0 2>/dev/null; then
-    echo 104 >/sys/kernel/config/rdma_cm/rxe0/ports/1/default_roce_tos
-    has 'what rdma_cm takes' 'marking: rdma_cm: rxe0/1 .*RoCE v2, type of service 104' "$(doctor)"
+  if [ -d /sys/kernel/config/rdma_cm/rxe0 ]; then
+    has 'what rdma_cm takes' 'marking: rdma_cm: rxe0/1 .*RoCE v2, type of service 104' "$out"
     rmdir /sys/kernel/config/rdma_cm/rxe0
-  else
-    echo 'skipped what rdma_cm takes: this kernel has no configfs for it'
   fi
   mountpoint -q /sys/kernel/config && umount /sys/kernel/config
 
@@ -177,7 +173,6 @@ if echo +rdma >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null && mkdir "$grou
   inside() { sh -c "echo \$\$ >$group/cgroup.procs; exec \"\$@\"" sh "$@"; }
   has 'the rdma cgroup' "rdma cgroup of $device \\(hca_object\\): 40, [0-9]+ used; 1000 connections .* room for [0-9]+: raise it with echo '$device hca_object=[0-9]+' >$group/rdma.max" \
     "$(inside "$build/aeconn-doctor" --limits "$url:1" 2>&1 | low)"
-  has 'the rdma cgroup in a row' 'note  limit: rdma cgroup of .*: 40, ' "$(inside "$build/aeconn-doctor" 2>&1)"
   echo "$device hca_object=3" >"$group/rdma.max"
   out=$(inside "$build/aeconn-doctor" 2>&1); status=$?
   is 'the rdma cgroup has room for nobody: status' 1 $status
