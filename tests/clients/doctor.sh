@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # aeconn-doctor where there is no RDMA: what it says of such a machine, dials over tcp, tls and unix
 # with their other end, limits, JSON, exit status. The rows that need a device to be wrong are in
-# tests/softroce/case_doctor.sh and veth_case_doctor.sh.
+# tests/softroce/long_case_doctor.sh and long_veth_case_doctor.sh.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"

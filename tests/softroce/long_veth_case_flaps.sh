@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Flaps under load: clients that redial ask without end over rdma while a link or the server goes and
-# comes back, again and again; the simulation takes addresses, devices and paths away as well. After
-# each return every client has answers; afterwards they come as fast as before; in the end nothing is
-# left in the kernel.
+# Flaps under load: clients that redial ask without end over rdma while the server, an address, a
+# device or a link goes and comes back, again and again. After each return every client has answers;
+# afterwards they come as fast as before; in the end nothing is left in the kernel.
 # AECONN_FLAPS: how many of each at most; AECONN_FLAP_SECONDS: and how long.
 set -u
 # shellcheck source=tests/clients/kit
@@ -11,6 +10,7 @@ set -u
 here=$(dirname "$0")
 trap '"$here/veth" >/dev/null; finish' EXIT
 flaps=${AECONN_FLAPS:-200} seconds=${AECONN_FLAP_SECONDS:-100} clients=4
+kinds='server address device link'
 url=rdma://$AECONN_RDMA_ADDRESS:7000
 state() {
   rdma resource show | awk '{for (i = 3; i < NF; i += 2) n[$i] += $(i + 1)} END {for (k in n) print k, n[k]}' | sort
@@ -40,12 +40,11 @@ all_more() {
   done < <(sizes)
 }
 patient() {  # COMMAND...: half a minute
-  local i
-  for ((i = 0; i < 600 * ${AECONN_SLOWER:-1}; i++)); do
-    "$@" && return 0
+  local until=$((SECONDS + 30 * ${AECONN_SLOWER:-1}))
+  until "$@"; do
+    [ $SECONDS -lt $until ] || return 1
     sleep 0.05
   done
-  return 1
 }
 now() { date +%s%3N; }
 total_size() { sizes | awk '{s += $1} END {print s}'; }
@@ -68,9 +67,14 @@ had=(0 0 0 0)
 if patient all_more; then ok 'all clients have answers'
 else fail 'all clients have answers' "$(tail -qn 3 "$work"/life*)"; fi
 rate_before=$(rate)
-flap() {  # KIND
+side_of() { [ $(($1 % 2)) = 0 ] && echo va || echo vb; }
+end_of() { [ $(($1 % 2)) = 0 ] && echo "$AECONN_RDMA_ADDRESS/24" || echo "$AECONN_RDMA_ADDRESS2/24"; }
+flap() {  # KIND TURN
   case $1 in
     link) ip link set va down; sleep 0.2; "$here/veth" >/dev/null ;;
+    # Of the server's end and of the clients' in turn.
+    address) ip addr del "$(end_of $2)" dev "$(side_of $2)"; sleep 0.2; "$here/veth" >/dev/null ;;
+    device) rdma link delete "rx$(side_of $2 | tail -c 2)"; "$here/veth" >/dev/null ;;
     server) { kill -KILL "$server" && wait "$server"; } 2>/dev/null; serve ;;
   esac
 }
@@ -93,10 +97,10 @@ make_devices_anew() {
   "$here/veth" >/dev/null
 }
 deaf=0
-for kind in server link; do
-  slowest=0 done=0 end=$((SECONDS + seconds / 2)) bad=''
+for kind in $kinds; do
+  slowest=0 done=0 end=$((SECONDS + seconds / $(wc -w <<<"$kinds"))) bad=''
   while [ $done -lt "$flaps" ] && [ $SECONDS -lt $end ]; do
-    flap $kind
+    flap $kind $done
     returned=$(now)
     mapfile -t had < <(sizes)
     # What was under way counts as before: two more answers each.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # aeconn-doctor on a machine with RDMA: each row that can be wrong is made wrong and mended again.
 # Then limits in words, before they are met and when they are. What needs two ends is in
-# veth_case_doctor.sh.
+# long_veth_case_doctor.sh.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
