@@ -126,6 +126,8 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         text = file.read()
     path = os.path.relpath(sys.argv[1])
+    # Below the licence stands the comment of the file.
+    text = re.sub(r"\A(//|/\*) SPDX-License-Identifier:.*\n", "", text)
     if path.endswith(".md"):
         Page(path).run(text)
     else:
