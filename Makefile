@@ -29,7 +29,10 @@ MAKEFLAGS += --no-print-directory
 Q := $(if $(V),,@)
 COMMA := ,
 
-FLAGS_release := -O2 -g
+# The same bytes wherever it is built, reached by whatever name (`make reproducible`). The other builds
+# keep their folder: a debugger finds the sources by it, gcov its counts.
+FLAGS_release := -O2 -g -ffile-prefix-map=$(CURDIR)=.
+export PWD := $(CURDIR)
 FLAGS_debug   := -O0 -g -D_GLIBCXX_ASSERTIONS
 FLAGS_asan    := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS
 FLAGS_tsan    := -O1 -g1 -fsanitize=thread
@@ -52,17 +55,19 @@ RDMA_LIBS    := $(if $(filter 1,$(HAVE_RDMA)),-lrdmacm -libverbs)
 LIBS         := $(TLS_LIBS) $(RDMA_LIBS) -lev -lfmt -pthread
 
 # ---- what is built from what --------------------------------------------------------------------
-LIB_SRC := $(wildcard ae/*.cc conn/*.cc conn/*/*.cc)
+# Objects are linked in this order: not in the one that the builder's language gives to names.
+sources = $(sort $(wildcard $(1)))
+LIB_SRC := $(call sources,ae/*.cc conn/*.cc conn/*/*.cc)
 LIB_SRC := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(LIB_SRC))
-KV_SRC      := $(wildcard examples/kv_server/*.cc)
-MANUAL_SRC  := $(wildcard examples/manual/*.cc)# manual pages and completion, from options
-SERVICE_SRC := $(wildcard examples/service/*.cc)# what programs that serve share
+KV_SRC      := $(call sources,examples/kv_server/*.cc)
+MANUAL_SRC  := $(call sources,examples/manual/*.cc)# manual pages and completion, from options
+SERVICE_SRC := $(call sources,examples/service/*.cc)# what programs that serve share
 SERVER_SRC  := $(filter-out examples/kv_server/cli_%,$(KV_SRC)) $(SERVICE_SRC)
 CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_SRC))
-PERF_SRC    := $(wildcard examples/conn_perf/*.cc)
+PERF_SRC    := $(call sources,examples/conn_perf/*.cc)
 C_SRC       := c/aeconn.cc
-PROXY_SRC   := $(wildcard examples/proxy/*.cc)
-DOCTOR_SRC  := $(wildcard examples/doctor/*.cc)
+PROXY_SRC   := $(call sources,examples/proxy/*.cc)
+DOCTOR_SRC  := $(call sources,examples/doctor/*.cc)
 # TESTS=library leaves out the tests of the examples, and the examples.
 EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(DOCTOR_SRC)) $(SERVICE_SRC) $(MANUAL_SRC))
 TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(C_SRC) $(EXAMPLES_TESTED)
@@ -122,7 +127,7 @@ all: $(STATIC) $(SHARED) $(C_SHARED) $(PROGRAMS) pages  ## the library and the e
 $(STATIC): $(call obj,$(LIB_SRC))
 	@rm -f $@
 	@echo "  AR   $@"
-	$(Q)$(AR) rcs $@ $^
+	$(Q)$(AR) rcsD $@ $^
 
 $(SHARED): $(call obj,$(LIB_SRC))
 	@echo "  LD   $@"
@@ -137,7 +142,7 @@ $(C_SHARED): $(call obj,$(C_SRC)) $(STATIC) c/libaeconn-c.map
 	@ln -sf $(@F) $(OUT)/$(C_SONAME) && ln -sf $(C_SONAME) $(OUT)/libaeconn-c.so
 
 # Modules for redis-server and valkey-server, one source; the C++ library is inside.
-MODULE_SRC := $(wildcard drop_ins/redis/*.cc)
+MODULE_SRC := $(call sources,drop_ins/redis/*.cc)
 MODULES := $(OUT)/aeconn-redis.so $(OUT)/aeconn-valkey.so
 valkey_obj = $(patsubst %.cc,$(OUT)/obj/valkey/%.o,$(MODULE_SRC))
 MODULE_LINK = @echo "  LD   $@"; $(CXX) -shared -static-libstdc++ -static-libgcc $(ALL_LDFLAGS) -Wl,--as-needed \
@@ -420,10 +425,12 @@ $(OUT)/bench/request-load: $(call obj,$(wildcard bench/request_load*.cc) $(filte
 D := $(DESTDIR)
 fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@VERSION@|$(VERSION)|g' \
            -e 's|@PRIVATE_LIBS@|$(strip $(LIBS))|g; s|@SONAME@|$(SONAME)|g' \
-           -e 's|@LIB_LIST@|$(subst $() ,;,$(strip $(LIBS)))|' tools/$(1).in >$(D)$(LIBDIR)/$(2)
+           -e 's|@LIB_LIST@|$(subst $() ,;,$(strip $(LIBS)))|' tools/$(1).in >$(OUT)/$(notdir $(2)) && \
+       install -m 644 $(OUT)/$(notdir $(2)) $(D)$(LIBDIR)/$(2)
 
 install: all modules  ## into PREFIX=/usr/local, below DESTDIR= if given
-	@mkdir -p $(D)$(PREFIX)/bin $(D)$(LIBDIR)/pkgconfig $(D)$(LIBDIR)/cmake/aeconn
+# `install` sets modes whatever the umask is; mkdir and the shell would not.
+	@install -d -m 755 $(D)$(PREFIX)/bin $(D)$(LIBDIR)/pkgconfig $(D)$(LIBDIR)/cmake/aeconn
 	@for h in $(PUBLIC_HEADERS) $(ADAPTERS); do install -D -m 644 $$h $(D)$(PREFIX)/include/aeconn/$$h || exit 1; done
 	install -m 644 $(STATIC) $(D)$(LIBDIR)
 	install -m 755 $(SHARED) $(D)$(LIBDIR)
@@ -433,11 +440,11 @@ install: all modules  ## into PREFIX=/usr/local, below DESTDIR= if given
 	install -m 755 $(C_SHARED) $(D)$(LIBDIR)
 	ln -sf $(notdir $(C_SHARED)) $(D)$(LIBDIR)/$(C_SONAME)
 	ln -sf $(C_SONAME) $(D)$(LIBDIR)/libaeconn-c.so
-	@mkdir -p $(D)$(LIBDIR)/aeconn $(D)$(PYTHONDIR)/aeconn
+	@install -d -m 755 $(D)$(LIBDIR)/aeconn $(D)$(PYTHONDIR)/aeconn
 	install -m 755 $(MODULES) $(D)$(LIBDIR)/aeconn
 	install -m 644 python/aeconn/*.py python/aeconn/py.typed $(D)$(PYTHONDIR)/aeconn
 	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(D)$(PREFIX)/bin)
-	@mkdir -p $(D)$(MANDIR)/man1 $(D)$(MANDIR)/man7 $(D)$(COMPLETIONS)
+	@install -d -m 755 $(D)$(MANDIR)/man1 $(D)$(MANDIR)/man7 $(D)$(COMPLETIONS)
 	$(if $(OPTIONS_PAGE),install -m 644 $(OPTIONS_PAGE) $(D)$(MANDIR)/man7)
 	$(if $(PAGES),install -m 644 $(PAGES:%=%.1) $(D)$(MANDIR)/man1)
 	$(if $(PAGES),install -m 644 $(PAGES) $(D)$(COMPLETIONS))
@@ -453,6 +460,20 @@ uninstall:  ## what install put there
 	rm -f $(D)$(MANDIR)/man7/conn.7
 	rm -f $(PAGES:$(OUT)/pages/%=$(D)$(MANDIR)/man1/%.1) $(PAGES:$(OUT)/pages/%=$(D)$(COMPLETIONS)/%)
 	rm -f $(D)$(LIBDIR)/libaeconn.* $(PROGRAMS:$(OUT)/%=$(D)$(PREFIX)/bin/%)
+
+# ---- releasing ----------------------------------------------------------------------------------
+# What was built of which files of ours, and what it needs of others.
+SBOM := $(OUT)/aeconn-$(VERSION).spdx.json
+sbom: all modules  ## what the build contains and links, as SPDX 2.3 in JSON, into build/
+	@tools/sbom --version $(VERSION) --cxx '$(CXX)' --out $(SBOM) \
+	  --objects $(sort $(call obj,$(LIB_SRC) $(C_SRC) $(SERVER_SRC) $(CLI_SRC) $(PERF_SRC) $(PROXY_SRC) $(SINGLE_SRC) \
+	              $(MANUAL_SRC) $(MODULE_SRC)) $(valkey_obj)) \
+	  --files $(PUBLIC_HEADERS) $(ADAPTERS) c/aeconn.h $(wildcard python/aeconn/*.py) python/aeconn/py.typed \
+	  --artefacts $(STATIC) $(SHARED) $(C_SHARED) $(MODULES) $(PROGRAMS)
+reproducible:  ## builds twice, in other folders and other circumstances: every installed byte is the same
+	@tools/packages reproducible || echo 'Differences, if there are any, are shown as bytes.'
+	@tools/reproducible $(MAKEOVERRIDES)
+.PHONY: sbom reproducible
 
 clean:  ## remove build/
 	rm -rf build
