@@ -2,7 +2,7 @@
 #
 #   CONFIG=release|debug|asan|tsan|coverage   release builds into build/, the others into build/CONFIG/
 #   TLS=no RDMA=no                   leave that transport out
-#   CXX=clang++                      any C++20 compiler; CPPFLAGS, CXXFLAGS, LDFLAGS are yours; V=1 shows commands
+#   CXX=clang++                      any C++20 compiler; CPPFLAGS, CXXFLAGS, LDFLAGS, LDLIBS are yours; V=1 shows commands
 
 VERSION  := 0.2.0
 # While it is 0.x a minor version may change the interface.
@@ -52,7 +52,7 @@ ALL_LDFLAGS  := $(filter -fsanitize=% --coverage,$(FLAGS_$(CONFIG))) \
                 $(if $(filter coverage,$(CONFIG)),-Wl$(COMMA)-u$(COMMA)__gcov_dump) $(LDFLAGS)
 TLS_LIBS     := $(if $(filter 1,$(HAVE_TLS)),-lssl -lcrypto)
 RDMA_LIBS    := $(if $(filter 1,$(HAVE_RDMA)),-lrdmacm -libverbs)
-LIBS         := $(TLS_LIBS) $(RDMA_LIBS) -lev -lfmt -pthread
+LIBS         := $(TLS_LIBS) $(RDMA_LIBS) -lev -lfmt -pthread $(LDLIBS)
 
 # ---- what is built from what --------------------------------------------------------------------
 # Objects are linked in this order: not in the one that the builder's language gives to names.
@@ -425,14 +425,21 @@ $(OUT)/bench/request-load: $(call obj,$(wildcard bench/request_load*.cc) $(filte
 D := $(DESTDIR)
 fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@VERSION@|$(VERSION)|g' \
            -e 's|@PRIVATE_LIBS@|$(strip $(LIBS))|g; s|@SONAME@|$(SONAME)|g' \
+           -e 's|@PUBLIC_LIBS@|$(strip -laeconn $(if $(INSTALLED_SHARED),,$(LIBS)))|' \
            -e 's|@LIB_LIST@|$(subst $() ,;,$(strip $(LIBS)))|' tools/$(1).in >$(OUT)/$(notdir $(2)) && \
        install -m 644 $(OUT)/$(notdir $(2)) $(D)$(LIBDIR)/$(2)
 
-install: all modules  ## into PREFIX=/usr/local, below DESTDIR= if given
+# LINKAGE=static|shared: one kind of library only. What a static one needs stands in its .pc file then.
+LINKAGE ?= both
+$(if $(filter both static shared,$(LINKAGE)),,$(error LINKAGE=$(LINKAGE): there is both, static, shared))
+INSTALLED_STATIC := $(if $(filter shared,$(LINKAGE)),,$(STATIC))
+INSTALLED_SHARED := $(if $(filter static,$(LINKAGE)),,$(SHARED) $(C_SHARED))
 # `install` sets modes whatever the umask is; mkdir and the shell would not.
-	@install -d -m 755 $(D)$(PREFIX)/bin $(D)$(LIBDIR)/pkgconfig $(D)$(LIBDIR)/cmake/aeconn
+install-libraries: $(INSTALLED_STATIC) $(INSTALLED_SHARED)  ## only headers and libraries, with pkg-config's and CMake's files
+	@install -d -m 755 $(D)$(PREFIX)/include $(D)$(LIBDIR)/pkgconfig $(D)$(LIBDIR)/cmake/aeconn
 	@for h in $(PUBLIC_HEADERS) $(ADAPTERS); do install -D -m 644 $$h $(D)$(PREFIX)/include/aeconn/$$h || exit 1; done
-	install -m 644 $(STATIC) $(D)$(LIBDIR)
+	$(if $(INSTALLED_STATIC),install -m 644 $(STATIC) $(D)$(LIBDIR))
+ifneq ($(INSTALLED_SHARED),)
 	install -m 755 $(SHARED) $(D)$(LIBDIR)
 	ln -sf $(notdir $(SHARED)) $(D)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(D)$(LIBDIR)/libaeconn.so
@@ -440,7 +447,15 @@ install: all modules  ## into PREFIX=/usr/local, below DESTDIR= if given
 	install -m 755 $(C_SHARED) $(D)$(LIBDIR)
 	ln -sf $(notdir $(C_SHARED)) $(D)$(LIBDIR)/$(C_SONAME)
 	ln -sf $(C_SONAME) $(D)$(LIBDIR)/libaeconn-c.so
-	@install -d -m 755 $(D)$(LIBDIR)/aeconn $(D)$(PYTHONDIR)/aeconn
+	@$(call fill,aeconn-c.pc,pkgconfig/aeconn-c.pc)
+endif
+	@$(call fill,aeconn.pc,pkgconfig/aeconn.pc)
+	@$(call fill,aeconnConfig.cmake,cmake/aeconn/aeconnConfig.cmake)
+	@$(call fill,aeconnConfigVersion.cmake,cmake/aeconn/aeconnConfigVersion.cmake)
+.PHONY: install-libraries
+
+install: all modules install-libraries  ## into PREFIX=/usr/local, below DESTDIR= if given
+	@install -d -m 755 $(D)$(PREFIX)/bin $(D)$(LIBDIR)/aeconn $(D)$(PYTHONDIR)/aeconn
 	install -m 755 $(MODULES) $(D)$(LIBDIR)/aeconn
 	install -m 644 python/aeconn/*.py python/aeconn/py.typed $(D)$(PYTHONDIR)/aeconn
 	$(if $(PROGRAMS),install -m 755 $(PROGRAMS) $(D)$(PREFIX)/bin)
@@ -448,10 +463,6 @@ install: all modules  ## into PREFIX=/usr/local, below DESTDIR= if given
 	$(if $(OPTIONS_PAGE),install -m 644 $(OPTIONS_PAGE) $(D)$(MANDIR)/man7)
 	$(if $(PAGES),install -m 644 $(PAGES:%=%.1) $(D)$(MANDIR)/man1)
 	$(if $(PAGES),install -m 644 $(PAGES) $(D)$(COMPLETIONS))
-	@$(call fill,aeconn.pc,pkgconfig/aeconn.pc)
-	@$(call fill,aeconn-c.pc,pkgconfig/aeconn-c.pc)
-	@$(call fill,aeconnConfig.cmake,cmake/aeconn/aeconnConfig.cmake)
-	@$(call fill,aeconnConfigVersion.cmake,cmake/aeconn/aeconnConfigVersion.cmake)
 
 uninstall:  ## what install put there
 	rm -rf $(D)$(PREFIX)/include/aeconn $(D)$(LIBDIR)/cmake/aeconn $(D)$(LIBDIR)/pkgconfig/aeconn.pc
@@ -473,7 +484,10 @@ sbom: all modules  ## what the build contains and links, as SPDX 2.3 in JSON, in
 reproducible:  ## builds twice, in other folders and other circumstances: every installed byte is the same
 	@tools/packages reproducible || echo 'Differences, if there are any, are shown as bytes.'
 	@tools/reproducible $(MAKEOVERRIDES)
-.PHONY: sbom reproducible
+check-recipes:  ## the recipes for Conan and vcpkg: five sets of their options, each built anew
+	@tools/packages test
+	@tests/scripts/recipes.sh --whole
+.PHONY: sbom reproducible check-recipes
 
 clean:  ## remove build/
 	rm -rf build
