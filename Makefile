@@ -487,7 +487,12 @@ reproducible:  ## builds twice, in other folders and other circumstances: every 
 check-recipes:  ## the recipes for Conan and vcpkg: five sets of their options, each built anew
 	@tools/packages test
 	@tests/scripts/recipes.sh --whole
-.PHONY: sbom reproducible check-recipes
+release-check:  ## what a release lacks, a line each; REPRODUCIBLE=yes: with two builds
+	@REPRODUCIBLE=$(REPRODUCIBLE) tools/release-check $(OUT)
+abi:  ## what changed in the interface of the shared libraries since the last tag, or BASE=commit
+	@tools/packages abi
+	@BASE='$(BASE)' tools/abi $(MAKEOVERRIDES)
+.PHONY: sbom reproducible check-recipes release-check abi
 
 clean:  ## remove build/
 	rm -rf build

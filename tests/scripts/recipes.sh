@@ -168,4 +168,5 @@ else
 fi
 command -v conan >/dev/null || echo 'Conan itself is not installed: what it does was played.'
 command -v vcpkg >/dev/null || echo 'vcpkg itself is not installed: what it does was played.'
+[ "$whole" != --whole ] || { . tests/results && keep_result check-recipes "$passed passed, $failed failed"; }
 total
