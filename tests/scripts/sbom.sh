@@ -51,7 +51,7 @@ if command -v dpkg-query >/dev/null; then
   owners=$(python3 -B "$work/links.py" "$work/first.json" owners)
   for library in libev4 libc6; do  # Debian 13 calls some of them t64
     library=$(grep -xE "$library(t64)?" <<<"$owners" || echo "no $library")
-    is "$library is named with its version here" 1 "$(grep -cF "\"versionInfo\": \"$(dpkg-query -W -f '${Version}' $library)\"" \
+    is "$library is named with its version here" 1 "$(grep -cF "\"versionInfo\": \"$(dpkg-query -W -f '${Version}' "$library")\"" \
       <(grep -A 3 "\"name\": \"$library\"" "$work/first.json"))"
   done
 fi
