@@ -10,6 +10,7 @@ set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
 whole=${1-} tree=$PWD
+. tests/results
 for tool in python3 cmake pkg-config; do
   command -v $tool >/dev/null || { echo "SKIPPED: recipes: $tool is not installed"; total; exit; }
 done
@@ -164,5 +165,5 @@ else
 fi
 command -v conan >/dev/null || echo 'Conan itself is not installed: what it does was played.'
 command -v vcpkg >/dev/null || echo 'vcpkg itself is not installed: what it does was played.'
-[ "$whole" != --whole ] || { . tests/results && keep_result check-recipes "$passed passed, $failed failed"; }
+[ "$whole" != --whole ] || keep_result check-recipes "$passed passed, $failed failed"
 total

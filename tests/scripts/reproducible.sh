@@ -24,6 +24,7 @@ try() {  # NAME STATUS WORDS RECIPE: what installs "made" into $(DESTDIR)
   into='>$(DESTDIR)/made && chmod 644 $(DESTDIR)/made'
   try 'nothing differs' 0 '2 passed, 0 failed' "echo always $into"
   is 'nothing differs: the result is kept' '2 passed, 0 failed' "$(cut -d ' ' -f 3- build/results/reproducible)"
+  is 'nothing differs: with its commit' "$(git rev-parse HEAD)" "$(cut -d ' ' -f 1 build/results/reproducible)"
   try 'the folder' 1 'FAIL made differs' "echo \$(CURDIR) $into"
   is 'without diffoscope: the bytes are shown' 1 "$(grep -c 'made: the first bytes that differ, of ' <<<"$said")"
   is 'without diffoscope: what would read them is said' 1 "$(grep -cF 'package diffoscope-minimal' <<<"$said")"
