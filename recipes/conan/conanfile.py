@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""aeconn for Conan 2, built of the tree that this file lies in: `conan create recipes/conan`."""
+"""aeconn for Conan 2, built of the tree that this file lies in:
+`conan create recipes/conan -s compiler.cppstd=20`."""
 
 import os
 import re
@@ -30,10 +31,17 @@ class AeconnConan(ConanFile):
 
     def set_version(self):
         self.version = self.version or re.search(
-            r"^VERSION *:= *(\S+)", load(self, os.path.join(self._tree, "Makefile")), re.M).group(1)
+            r"^VERSION *:= *(\S+)", load(self, os.path.join(self._tree, "Makefile")), re.M
+        ).group(1)
 
     def export_sources(self):
-        copy(self, "*", self._tree, self.export_sources_folder, excludes=("build/*", ".git/*", "tests/fuzz/*"))
+        copy(
+            self,
+            "*",
+            self._tree,
+            self.export_sources_folder,
+            excludes=("build/*", ".git/*", "tests/fuzz/*"),
+        )
 
     def layout(self):
         basic_layout(self, src_folder=".")
@@ -62,12 +70,18 @@ class AeconnConan(ConanFile):
     @property
     def _variables(self):
         """The Makefile's own; compiler and flags come from the environment that generate() writes."""
+
         def word(option):
             return "yes" if option else "no"
-        return [f"TLS={word(self.options.tls)}", f"RDMA={word(self.options.rdma)}",
-                f"LINKAGE={'shared' if self.options.shared else 'static'}",
-                f"CONFIG={'debug' if self.settings.build_type == 'Debug' else 'release'}",
-                "PREFIX=/", f"DESTDIR={self._staged}"]
+
+        return [
+            f"TLS={word(self.options.tls)}",
+            f"RDMA={word(self.options.rdma)}",
+            f"LINKAGE={'shared' if self.options.shared else 'static'}",
+            f"CONFIG={'debug' if self.settings.build_type == 'Debug' else 'release'}",
+            "PREFIX=/",
+            f"DESTDIR={self._staged}",
+        ]
 
     @property
     def _staged(self):
@@ -80,8 +94,13 @@ class AeconnConan(ConanFile):
     def package(self):
         # The files for pkg-config and CMake are Conan's own, of package_info().
         for folder in ("include", "lib"):
-            copy(self, "*", os.path.join(self._staged, folder), os.path.join(self.package_folder, folder),
-                 excludes=("pkgconfig/*", "cmake/*"))
+            copy(
+                self,
+                "*",
+                os.path.join(self._staged, folder),
+                os.path.join(self.package_folder, folder),
+                excludes=("pkgconfig/*", "cmake/*"),
+            )
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
 
     def package_info(self):

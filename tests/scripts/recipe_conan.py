@@ -21,15 +21,22 @@ class ConanFile:
     def __init__(self, work, recipe, options):
         self.recipe_folder = os.path.dirname(recipe)
         self.export_sources_folder = self.source_folder = os.path.join(work, "sources")
-        self.build_folder, self.package_folder = os.path.join(work, "build"), os.path.join(work, "package")
+        self.build_folder, self.package_folder = os.path.join(work, "build"), os.path.join(
+            work, "package"
+        )
         unknown = set(options) - set(self.options)
         if unknown:
             sys.exit(f"the recipe has no option {unknown.pop()}")
         for name, values in self.options.items():
-            if self.default_options[name] not in values or options.get(name, values[0]) not in values:
+            if (
+                self.default_options[name] not in values
+                or options.get(name, values[0]) not in values
+            ):
                 sys.exit(f"{name}: a value that the recipe does not list")
         self.options = types.SimpleNamespace(**{**self.default_options, **options})
-        self.settings = types.SimpleNamespace(os="Linux", arch="x86_64", compiler="gcc", build_type="Release")
+        self.settings = types.SimpleNamespace(
+            os="Linux", arch="x86_64", compiler="gcc", build_type="Release"
+        )
         self.version = None
         self.cpp_info = types.SimpleNamespace(set_property=asked["properties"].__setitem__)
 
@@ -72,9 +79,13 @@ def copy(recipe, pattern, src, dst, excludes=()):
     for folder, _, files in os.walk(src):
         for name in files:
             path = os.path.relpath(os.path.join(folder, name), src)
-            if fnmatch.fnmatch(path, pattern) and not any(fnmatch.fnmatch(path, one) for one in excludes):
+            if fnmatch.fnmatch(path, pattern) and not any(
+                fnmatch.fnmatch(path, one) for one in excludes
+            ):
                 os.makedirs(os.path.dirname(os.path.join(dst, path)), exist_ok=True)
-                shutil.copy2(os.path.join(src, path), os.path.join(dst, path), follow_symlinks=False)
+                shutil.copy2(
+                    os.path.join(src, path), os.path.join(dst, path), follow_symlinks=False
+                )
                 copied.append(path)
     return copied
 
@@ -109,13 +120,20 @@ def main():
     play("conan.errors", ConanInvalidConfiguration=ConanInvalidConfiguration)
     play("conan.tools.build", check_min_cppstd=lambda recipe, standard: None)
     play("conan.tools.files", copy=copy, load=load, chdir=chdir)
-    play("conan.tools.gnu", Autotools=Autotools, AutotoolsDeps=AutotoolsDeps, AutotoolsToolchain=AutotoolsToolchain)
+    play(
+        "conan.tools.gnu",
+        Autotools=Autotools,
+        AutotoolsDeps=AutotoolsDeps,
+        AutotoolsToolchain=AutotoolsToolchain,
+    )
     play("conan.tools.layout", basic_layout=lambda recipe, src_folder: None)
     path = os.path.abspath("recipes/conan/conanfile.py")
     content = {"__name__": "conanfile", "__file__": path}
     with open(path, encoding="utf-8") as file:
         exec(compile(file.read(), path, "exec"), content)  # as Conan loads it
-    recipe = content["AeconnConan"](work, path, {name: value == "True" for name, value in options.items()})
+    recipe = content["AeconnConan"](
+        work, path, {name: value == "True" for name, value in options.items()}
+    )
 
     recipe.set_version()
     recipe.export_sources()

@@ -6,36 +6,67 @@ import json
 import re
 import sys
 
-RELATIONS = set("""AMENDS ANCESTOR_OF BUILD_DEPENDENCY_OF BUILD_TOOL_OF CONTAINED_BY CONTAINS COPY_OF
+RELATIONS = set(
+    """AMENDS ANCESTOR_OF BUILD_DEPENDENCY_OF BUILD_TOOL_OF CONTAINED_BY CONTAINS COPY_OF
 DATA_FILE_OF DEPENDENCY_MANIFEST_OF DEPENDENCY_OF DEPENDS_ON DESCENDANT_OF DESCRIBED_BY DESCRIBES
 DEV_DEPENDENCY_OF DEV_TOOL_OF DISTRIBUTION_ARTIFACT DOCUMENTATION_OF DYNAMIC_LINK EXAMPLE_OF
 EXPANDED_FROM_ARCHIVE FILE_ADDED FILE_DELETED FILE_MODIFIED GENERATED_FROM GENERATES
 HAS_PREREQUISITE METAFILE_OF OPTIONAL_COMPONENT_OF OPTIONAL_DEPENDENCY_OF OTHER PACKAGE_OF
 PATCH_APPLIED PATCH_FOR PREREQUISITE_FOR PROVIDED_DEPENDENCY_OF REQUIREMENT_DESCRIPTION_FOR
 RUNTIME_DEPENDENCY_OF SPECIFICATION_FOR STATIC_LINK TEST_CASE_OF TEST_DEPENDENCY_OF TEST_OF
-TEST_TOOL_OF VARIANT_OF""".split())
-FILE_TYPES = set("OTHER DOCUMENTATION IMAGE VIDEO ARCHIVE SPDX APPLICATION SOURCE BINARY TEXT AUDIO".split())
+TEST_TOOL_OF VARIANT_OF""".split()
+)
+FILE_TYPES = set(
+    "OTHER DOCUMENTATION IMAGE VIDEO ARCHIVE SPDX APPLICATION SOURCE BINARY TEXT AUDIO".split()
+)
 DIGITS = {"SHA1": 40, "SHA256": 64}
 NAME = re.compile(r"SPDXRef-[A-Za-z0-9.-]+\Z")
 TERM = r"\(*[A-Za-z0-9.-]+\+?(?: WITH [A-Za-z0-9.-]+)?\)*"
 LICENCE = re.compile(rf"(?:NONE|NOASSERTION|{TERM}(?: (?:AND|OR) {TERM})*)\Z")
 DOCUMENT = {
-    "spdxVersion": r"SPDX-2\.3", "dataLicense": r"CC0-1\.0", "SPDXID": "SPDXRef-DOCUMENT", "name": ".+",
-    "documentNamespace": r"[a-z][a-z0-9+.-]*://[^#\s]+", "creationInfo": None, "packages": None,
-    "files": None, "relationships": None,
+    "spdxVersion": r"SPDX-2\.3",
+    "dataLicense": r"CC0-1\.0",
+    "SPDXID": "SPDXRef-DOCUMENT",
+    "name": ".+",
+    "documentNamespace": r"[a-z][a-z0-9+.-]*://[^#\s]+",
+    "creationInfo": None,
+    "packages": None,
+    "files": None,
+    "relationships": None,
 }
 PACKAGE = {
-    "SPDXID": NAME.pattern, "name": ".+", "downloadLocation": r"NOASSERTION|NONE|[a-z+]+://\S+",
-    "filesAnalyzed": None, "licenseConcluded": LICENCE.pattern, "licenseDeclared": LICENCE.pattern,
-    "copyrightText": "(?s).+", "supplier": r"NOASSERTION|(Person|Organization): .+",
+    "SPDXID": NAME.pattern,
+    "name": ".+",
+    "downloadLocation": r"NOASSERTION|NONE|[a-z+]+://\S+",
+    "filesAnalyzed": None,
+    "licenseConcluded": LICENCE.pattern,
+    "licenseDeclared": LICENCE.pattern,
+    "copyrightText": "(?s).+",
+    "supplier": r"NOASSERTION|(Person|Organization): .+",
 }
-MORE_OF_PACKAGES = {"versionInfo", "summary", "originator", "packageVerificationCode", "sourceInfo",
-                    "licenseInfoFromFiles", "externalRefs"}
+MORE_OF_PACKAGES = {
+    "versionInfo",
+    "summary",
+    "originator",
+    "packageVerificationCode",
+    "sourceInfo",
+    "licenseInfoFromFiles",
+    "externalRefs",
+}
 FILE = {
-    "SPDXID": NAME.pattern, "fileName": r"\./[^/].*", "fileTypes": None, "checksums": None,
-    "licenseConcluded": LICENCE.pattern, "licenseInfoInFiles": None, "copyrightText": "(?s).+",
+    "SPDXID": NAME.pattern,
+    "fileName": r"\./[^/].*",
+    "fileTypes": None,
+    "checksums": None,
+    "licenseConcluded": LICENCE.pattern,
+    "licenseInfoInFiles": None,
+    "copyrightText": "(?s).+",
 }
-RELATION = {"spdxElementId": NAME.pattern, "relationshipType": ".+", "relatedSpdxElement": NAME.pattern}
+RELATION = {
+    "spdxElementId": NAME.pattern,
+    "relationshipType": ".+",
+    "relatedSpdxElement": NAME.pattern,
+}
 wrong = []
 
 
@@ -62,20 +93,32 @@ def look_at_packages(packages, contained):
         if not package.get("versionInfo", "-"):
             wrong.append(f"{where}: versionInfo is empty")
         for reference in package.get("externalRefs", []):
-            if reference["referenceCategory"] != "PACKAGE-MANAGER" or reference["referenceType"] != "purl" or \
-                    not re.fullmatch(r"pkg:[a-z]+/[\w.%+/-]+@[\w.%~+-]+(\?arch=\w+)?", reference["referenceLocator"]):
+            if (
+                reference["referenceCategory"] != "PACKAGE-MANAGER"
+                or reference["referenceType"] != "purl"
+                or not re.fullmatch(
+                    r"pkg:[a-z]+/[\w.%+/-]+@[\w.%~+-]+(\?arch=\w+)?", reference["referenceLocator"]
+                )
+            ):
                 wrong.append(f"{where}: {reference} is no purl")
         code = package.get("packageVerificationCode", {}).get("packageVerificationCodeValue")
         if package["filesAnalyzed"] is not True:
             if code or package["filesAnalyzed"] is not False or contained.get(where):
-                wrong.append(f"{where}: files that were not analysed have no code and are not contained")
+                wrong.append(
+                    f"{where}: files that were not analysed have no code and are not contained"
+                )
             continue
-        sums = sorted(digest["checksumValue"] for file in contained.get(where, []) for digest in file["checksums"]
-                      if digest["algorithm"] == "SHA1")
+        sums = sorted(
+            digest["checksumValue"]
+            for file in contained.get(where, [])
+            for digest in file["checksums"]
+            if digest["algorithm"] == "SHA1"
+        )
         if code != hashlib.sha1("".join(sums).encode()).hexdigest():
             wrong.append(f"{where}: its verification code is not that of its files")
-        if package.get("licenseInfoFromFiles") != sorted({licence for file in contained.get(where, [])
-                                                          for licence in file["licenseInfoInFiles"]}):
+        if package.get("licenseInfoFromFiles") != sorted(
+            {licence for file in contained.get(where, []) for licence in file["licenseInfoInFiles"]}
+        ):
             wrong.append(f"{where}: licenseInfoFromFiles is not what its files say")
 
 
@@ -86,7 +129,9 @@ def look_at_files(files):
             continue
         if not file["fileTypes"] or set(file["fileTypes"]) - FILE_TYPES:
             wrong.append(f"{where}: fileTypes is {file['fileTypes']}")
-        if not file["licenseInfoInFiles"] or not all(map(LICENCE.match, file["licenseInfoInFiles"])):
+        if not file["licenseInfoInFiles"] or not all(
+            map(LICENCE.match, file["licenseInfoInFiles"])
+        ):
             wrong.append(f"{where}: licenseInfoInFiles is {file['licenseInfoInFiles']}")
         digests = {digest["algorithm"]: digest["checksumValue"] for digest in file["checksums"]}
         if "SHA1" not in digests:
@@ -108,13 +153,22 @@ def main():
         document = json.load(file)
     if shape("the document", document, DOCUMENT):
         creation = document["creationInfo"]
-        if shape("creationInfo", creation, {"created": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "creators": None}):
-            if not creation["creators"] or not all(re.fullmatch(r"(Person|Organization|Tool): .+", creator)
-                                                   for creator in creation["creators"]):
+        if shape(
+            "creationInfo",
+            creation,
+            {"created": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "creators": None},
+        ):
+            if not creation["creators"] or not all(
+                re.fullmatch(r"(Person|Organization|Tool): .+", creator)
+                for creator in creation["creators"]
+            ):
                 wrong.append(f"creators are {creation['creators']}")
         packages, files = document["packages"], document["files"]
         names = [element.get("SPDXID") for element in packages + files] + ["SPDXRef-DOCUMENT"]
-        wrong.extend(f"{name} is there twice" for name in sorted({name for name in names if names.count(name) > 1}, key=str))
+        wrong.extend(
+            f"{name} is there twice"
+            for name in sorted({name for name in names if names.count(name) > 1}, key=str)
+        )
         by_name = {file.get("SPDXID"): file for file in files}
         contained, related, described = {}, set(), 0
         for relation in document["relationships"]:
@@ -123,7 +177,11 @@ def main():
             one, kind, other = (relation[field] for field in RELATION)
             if kind not in RELATIONS:
                 wrong.append(f"there is no relationship {kind}")
-            wrong.extend(f"{kind} speaks of {name}, which is not there" for name in (one, other) if name not in names)
+            wrong.extend(
+                f"{kind} speaks of {name}, which is not there"
+                for name in (one, other)
+                if name not in names
+            )
             if kind == "CONTAINS" and other in by_name:
                 contained.setdefault(one, []).append(by_name[other])
             described += (one, kind) == ("SPDXRef-DOCUMENT", "DESCRIBES")
