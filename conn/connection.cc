@@ -164,8 +164,14 @@ void Connection::abandon() noexcept {
 
 void Connection::move_to(State next) {
   assert(allowed(state_, next));
+  if (next == State::kConnecting || next == State::kAccepting)
+    began_ = std::chrono::steady_clock::now();
   if (next == State::kConnected && counters_ != nullptr) {
     ++(state_ == State::kConnecting ? counters_->connected : counters_->accepted);
+    if (state_ != State::kNone) {
+      (state_ == State::kConnecting ? counters_->connect_time : counters_->accept_time)
+          .add(std::chrono::steady_clock::now() - began_);
+    }
   }
   state_ = next;
   if (next == State::kClosed && in_place_ != nullptr)
@@ -178,6 +184,8 @@ void Connection::fail(Failure failure) {
   if (state_ == State::kError || state_ == State::kClosed) return;  // a consequence of the first
   failure_ = std::move(failure);
   died_ = state_ == State::kConnected;
+  if (state_ == State::kConnecting && counters_ != nullptr)
+    ++counters_->not_connected[static_cast<std::size_t>(kind_of(failure_.code))];
   move_to(State::kError);
   if (counters_ != nullptr) ++counters_->failed;
   if (in_place_ != nullptr) in_place_->drop(failure_.code);

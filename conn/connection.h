@@ -395,6 +395,7 @@ class Connection : public ae::Deferred {
   bool write_told_ = false;
   bool keeps_unread_ = false;  // it failed, and do_read() still has what came before
   Failure failure_;
+  ae::TimePoint began_{};  // to connect, or to be accepted
   std::uint64_t id_;
   std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
   std::size_t reserved_ = 0;  // room that reserve() gave, until commit()

@@ -16,6 +16,7 @@
 #include "conn/connection.h"
 #include "conn/endpoint.h"
 #include "conn/fallback.h"
+#include "conn/histogram.h"
 #include "conn/listener.h"
 #include "conn/option_table.h"
 
@@ -47,6 +48,9 @@ struct LoopCounters {
   std::uint64_t refused = 0;        ///< arrivals beyond max-connections
   std::uint64_t fallbacks = 0;      ///< of a list of schemes: not the first was taken
   FallbackCounts not_taken{};       ///< and why, for each that was not
+  FallbackCounts not_connected{};   ///< connect() that failed, by kind
+  Histogram connect_time;           ///< from connect() until it stood
+  Histogram accept_time;  ///< from arrival until it stood, where there is something between
 };
 
 using Statistics = std::vector<std::pair<std::string, std::uint64_t>>;  ///< counters by name
@@ -134,7 +138,10 @@ class ConnectionType {
   virtual std::vector<Capacity> capacity(const Endpoint& endpoint, std::uint64_t connections) const;
 
   LoopCounters& counters(ae::EventLoop& loop) const;  ///< the base's own, of this type on `loop`
-  /// Counters by name, the base's first; INFO prints them.
+  /// Counters by name, the base's first; INFO prints them. Those of times and of reasons why a
+  /// connect failed are there once there was one: connect_time_le_25000 (how many took so many
+  /// nanoseconds or less), connect_time_sum_ns, connect_time_count, the same of accept_time;
+  /// connect_failed_refused and alike.
   virtual Statistics statistics(ae::EventLoop& loop) const;
 };
 

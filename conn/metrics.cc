@@ -4,8 +4,10 @@
 #include <array>
 #include <cctype>
 #include <map>
+#include <optional>
 
 #include "conn/error.h"
+#include "conn/histogram.h"
 #include "conn/listener_group.h"
 
 namespace conn {
@@ -115,6 +117,23 @@ constexpr std::array kRows = {
 };
 
 constexpr std::string_view kReason = "fallback_";
+constexpr std::string_view kConnectFailed = "connect_failed_";
+
+constexpr struct {
+  std::string_view statistic, metric, help;
+} kTimes[] = {
+    {"connect_time_", "aeconn_connect_seconds", "Time from connect() until a connection stood."},
+    {"accept_time_", "aeconn_accept_seconds",
+     "Time from a connection's arrival until it stood, where there is something between."},
+};
+
+/// A duration as Prometheus writes it, in seconds.
+std::string seconds(std::uint64_t ns) {
+  std::string digits = std::to_string(ns % 1'000'000'000);
+  digits.insert(0, 9 - digits.size(), '0');
+  while (!digits.empty() && digits.back() == '0') digits.pop_back();
+  return std::to_string(ns / 1'000'000'000) + (digits.empty() ? "" : ".") + digits;
+}
 
 bool is_name(std::string_view name, bool colon) {
   const auto first = [&](char c) {
@@ -138,11 +157,41 @@ void append_escaped(std::string& out, std::string_view text, bool quotes) {
   }
 }
 
+struct Times {
+  std::array<std::uint64_t, Histogram::kBounds.size()> up_to{};
+  std::uint64_t count = 0, sum_ns = 0;
+};
+
 struct Metric {
   Type type;
   std::string help;
   std::map<MetricsText::Labels, std::uint64_t> samples;
+  std::map<MetricsText::Labels, Times> times;  // of a histogram
 };
+
+std::uint64_t* part_of(Times& times, std::string_view name) {
+  if (name == "count") return &times.count;
+  if (name == "sum_ns") return &times.sum_ns;
+  for (std::size_t i = 0; i < Histogram::kBounds.size(); ++i)
+    if (name == "le_" + std::to_string(Histogram::kBounds[i])) return &times.up_to[i];
+  return nullptr;
+}
+
+/// Whether it is one of a histogram, which is added to `sorted` then.
+bool add_time(std::map<std::string, Metric>& sorted, const std::string& scheme,
+              std::string_view statistic, std::uint64_t value) {
+  for (const auto& [prefix, metric, help] : kTimes) {
+    if (!statistic.starts_with(prefix)) continue;
+    Metric& all =
+        sorted.try_emplace(std::string(metric), Metric{Type::kHistogram, std::string(help), {}, {}})
+            .first->second;
+    std::uint64_t* const part =
+        part_of(all.times[{{"scheme", scheme}}], statistic.substr(prefix.size()));
+    if (part != nullptr) *part += value;
+    return part != nullptr;
+  }
+  return false;
+}
 
 // Where a statistic goes. What the table does not know is shown all the same.
 struct Place {
@@ -153,8 +202,33 @@ struct Place {
   MetricsText::Labels labels;
 };
 
+/// "mlx5_0_port1_hw_sent_pkts": the device, its port, and the counter of it, which has hw_ before
+/// it where it is one of the device's own.
+std::optional<Place> port_place(const MetricsText::Labels& labels, std::string_view statistic) {
+  constexpr std::string_view kPort = "_port", kHardware = "hw_";
+  const std::size_t at = statistic.find(kPort);
+  if (at == std::string_view::npos || at == 0) return std::nullopt;
+  const std::string_view rest = statistic.substr(at + kPort.size());
+  const std::size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  if (digits == 0 || digits + 1 >= rest.size() || rest[digits] != '_') return std::nullopt;
+  std::string_view counter = rest.substr(digits + 1);
+  const bool hardware = counter.starts_with(kHardware);
+  if (hardware) counter.remove_prefix(kHardware.size());
+  Place place{hardware ? "aeconn_rdma_port_hw_counter_total" : "aeconn_rdma_port_counter_total",
+              kCounter, Of::kProcess,
+              hardware
+                  ? "What the kernel's hw_counters of a port grew by since its device was used."
+                  : "What the kernel's counters of a port grew by since its device was used.",
+              labels};
+  place.labels.emplace_back("device", statistic.substr(0, at));
+  place.labels.emplace_back("port", rest.substr(0, digits));
+  place.labels.emplace_back("counter", counter);
+  return place;
+}
+
 Place place_of(const std::string& scheme, std::string_view statistic) {
   MetricsText::Labels labels = {{"scheme", scheme}};
+  if (std::optional<Place> port = port_place(labels, statistic)) return std::move(*port);
   for (const Row& row : kRows) {
     const bool device = row.of == Of::kDevice;
     if (device ? !statistic.ends_with(row.statistic) || statistic.size() == row.statistic.size()
@@ -169,6 +243,11 @@ Place place_of(const std::string& scheme, std::string_view statistic) {
     return {"aeconn_schemes_not_taken_total", kCounter, Of::kLoop,
             "Schemes of a list that were not taken, by reason.", std::move(labels)};
   }
+  if (statistic.starts_with(kConnectFailed)) {
+    labels.emplace_back("reason", statistic.substr(kConnectFailed.size()));
+    return {"aeconn_connects_failed_total", kCounter, Of::kLoop,
+            "Calls of connect() that failed, by reason.", std::move(labels)};
+  }
   std::string name = "aeconn_" + std::string(statistic);
   for (char& c : name)
     if (!is_name(std::string_view(&c, 1), false) && (c < '0' || c > '9')) c = '_';
@@ -177,7 +256,17 @@ Place place_of(const std::string& scheme, std::string_view statistic) {
 }
 
 std::string_view to_string(Type type) {
-  return type == kCounter ? "counter" : type == kGauge ? "gauge" : "untyped";
+  switch (type) {
+    case Type::kCounter:
+      return "counter";
+    case Type::kGauge:
+      return "gauge";
+    case Type::kHistogram:
+      return "histogram";
+    case Type::kUntyped:
+      break;
+  }
+  return "untyped";
 }
 
 }  // namespace
@@ -195,11 +284,30 @@ void MetricsText::begin(std::string_view name, Type type, std::string_view help)
 }
 
 void MetricsText::sample(const Labels& labels, std::uint64_t value) {
+  sample({}, labels, std::to_string(value));
+}
+
+void MetricsText::histogram(const Labels& labels, std::span<const std::uint64_t> up_to,
+                            std::uint64_t count, std::uint64_t sum_ns) {
+  Labels bucket = labels;
+  std::string& bound = bucket.emplace_back("le", "").second;
+  for (std::size_t i = 0; i < Histogram::kBounds.size() && i < up_to.size(); ++i) {
+    bound = seconds(Histogram::kBounds[i]);
+    sample("_bucket", bucket, std::to_string(up_to[i]));
+  }
+  bound = "+Inf";
+  sample("_bucket", bucket, std::to_string(count));
+  sample("_sum", labels, seconds(sum_ns));
+  sample("_count", labels, std::to_string(count));
+}
+
+void MetricsText::sample(std::string_view suffix, const Labels& labels, std::string_view value) {
   if (name_.empty()) throw Error("a sample has to be of a metric");
   for (const auto& [label, text] : labels)
     if (!is_name(label, false) || label.starts_with("__"))
       throw Error("\"" + label + "\" is no name of a label");
   text_ += name_;
+  text_ += suffix;
   char before = '{';
   for (const auto& [label, text] : labels) {
     text_ += before;
@@ -209,16 +317,19 @@ void MetricsText::sample(const Labels& labels, std::uint64_t value) {
     text_ += '"';
   }
   if (!labels.empty()) text_ += '}';
-  text_ += ' ' + std::to_string(value) + '\n';
+  text_ += ' ';
+  text_ += value;
+  text_ += '\n';
 }
 
 std::string metrics(std::span<const SchemeStatistics> all) {
   std::map<std::string, Metric> sorted;
   for (const auto& [scheme, statistics] : all) {
     for (const auto& [statistic, value] : statistics) {
+      if (add_time(sorted, scheme, statistic, value)) continue;
       Place place = place_of(scheme, statistic);
       Metric& metric =
-          sorted.try_emplace(place.metric, Metric{place.type, std::string(place.help), {}})
+          sorted.try_emplace(place.metric, Metric{place.type, std::string(place.help), {}, {}})
               .first->second;
       std::uint64_t& sum = metric.samples[std::move(place.labels)];
       sum = place.of == Of::kProcess ? std::max(sum, value) : sum + value;
@@ -228,20 +339,26 @@ std::string metrics(std::span<const SchemeStatistics> all) {
   for (const auto& [name, metric] : sorted) {
     out.begin(name, metric.type, metric.help);
     for (const auto& [labels, value] : metric.samples) out.sample(labels, value);
+    for (const auto& [labels, times] : metric.times)
+      out.histogram(labels, times.up_to, times.count, times.sum_ns);
   }
   return out.text();
 }
 
-std::string metrics(const Registry& registry, ae::EventLoop& loop) {
+std::vector<SchemeStatistics> scheme_statistics(const Registry& registry, ae::EventLoop& loop) {
   std::vector<SchemeStatistics> all;
-  for (const auto& type : registry.types())
+  for (const ConnectionType* type : registry.types_and_lists())
     all.push_back({std::string(type->name()), type->statistics(loop)});
-  return metrics(all);
+  return all;
+}
+
+std::string metrics(const Registry& registry, ae::EventLoop& loop) {
+  return metrics(scheme_statistics(registry, loop));
 }
 
 std::string metrics(const Registry& registry, ae::Loops& loops) {
   std::vector<SchemeStatistics> all;
-  for (const auto& type : registry.types())
+  for (const ConnectionType* type : registry.types_and_lists())
     for (Statistics& each : statistics(*type, loops))
       all.push_back({std::string(type->name()), std::move(each)});
   return metrics(all);

@@ -27,10 +27,13 @@ inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0
 /// Each statistic once with HELP and TYPE, then a line for each scheme (label `scheme`), and for
 /// each device where it is one of a device (label `device`). Of one scheme that is there several
 /// times, as with several loops, values are added up; those that belong to the process are not.
-/// Counters end in _total and never fall as long as the loops live.
+/// Counters end in _total and never fall as long as the loops live. Times are histograms, in
+/// seconds: aeconn_connect_seconds_bucket{le="0.001"}, _sum and _count.
 std::string metrics(std::span<const SchemeStatistics> all);
-/// Of all transports of `registry` on `loop`, on its thread. Lists of schemes are not in it: add
-/// theirs, if there are some, and call the one above.
+/// What the one above is given, for all transports of `registry` on `loop`, on its thread; lists of
+/// schemes that somebody asked for are among them.
+std::vector<SchemeStatistics> scheme_statistics(const Registry& registry, ae::EventLoop& loop);
+/// Of all transports of `registry` and its lists of schemes, on `loop` and on its thread.
 std::string metrics(const Registry& registry, ae::EventLoop& loop);
 /// The same summed over `loops`, asked on their threads; waits, so not on one of them.
 std::string metrics(const Registry& registry, ae::Loops& loops);
@@ -39,16 +42,21 @@ std::string metrics(const Registry& registry, ae::Loops& loops);
 /// Error, values of labels and help texts are escaped.
 class MetricsText {
  public:
-  enum class Type { kCounter, kGauge, kUntyped };
+  enum class Type { kCounter, kGauge, kHistogram, kUntyped };
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
   /// Begins the metric that the next samples are of. Throws Error if it was begun before.
   void begin(std::string_view name, Type type, std::string_view help);
+  /// Of a histogram, that has counted how many took each of Histogram::kBounds or less, how many
+  /// there were, and what they took together. Throws as sample().
+  void histogram(const Labels& labels, std::span<const std::uint64_t> up_to, std::uint64_t count,
+                 std::uint64_t sum_ns);
   /// Throws Error if no metric was begun.
   void sample(const Labels& labels, std::uint64_t value);
   const std::string& text() const noexcept { return text_; }
 
  private:
+  void sample(std::string_view suffix, const Labels& labels, std::string_view value);
   std::string text_, name_;
   std::vector<std::string> begun_;
 };

@@ -42,6 +42,20 @@ ConnectionType* Registry::find(std::string_view name) const {
   return name.find('|') == std::string_view::npos ? nullptr : find_list(name);
 }
 
+std::vector<const ConnectionType*> Registry::lists() const {
+  const std::lock_guard lock(lists_->mutex);
+  std::vector<const ConnectionType*> all;
+  for (const auto& type : lists_->types) all.push_back(type.get());
+  return all;
+}
+
+std::vector<const ConnectionType*> Registry::types_and_lists() const {
+  std::vector<const ConnectionType*> all = lists();
+  for (std::size_t i = 0; i < types_.size(); ++i)
+    all.insert(all.begin() + static_cast<std::ptrdiff_t>(i), types_[i].get());
+  return all;
+}
+
 const std::string* Registry::why_unavailable(std::string_view name) const noexcept {
   for (const auto& [unavailable, reason] : unavailable_) {
     if (unavailable == name) return &reason;

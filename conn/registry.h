@@ -27,8 +27,13 @@ class Registry {
   ConnectionType* find(std::string_view name) const;
   /// Throws Error that lists the names there are, or gives the reason it is unavailable.
   ConnectionType& require(std::string_view name) const;
-  /// Those that were added, without the types of lists.
+  /// Those that were added, without the types of lists: lists() has these.
   const std::vector<std::unique_ptr<ConnectionType>>& types() const noexcept { return types_; }
+  /// The types of lists, rdma|tcp, that somebody has asked for until now; their statistics have
+  /// `fallbacks`. They live as long as the registry. Any thread.
+  std::vector<const ConnectionType*> lists() const;
+  /// types(), and lists() after them.
+  std::vector<const ConnectionType*> types_and_lists() const;
   /// Is told whenever a connection to a list of schemes stands by another than the first. Set it
   /// before connections are made.
   void on_fallback(FallbackHandler handler);

@@ -7,8 +7,11 @@
 #include "ae/libev_loop.h"
 #include "ae/loop_group.h"
 #include "conn/error.h"
+#include "conn/histogram.h"
 #include "conn/transports/transports.h"
+#include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
+#include "tests/support/testing.h"
 
 using conn::MetricsText;
 
@@ -91,4 +94,76 @@ TEST_CASE("metrics: of several loops", "[metrics][threads]") {
   const conn::Registry registry = conn::all_transports();
   ae::LoopGroup loops({.loops = 2});
   REQUIRE(has_line(conn::metrics(registry, loops), "aeconn_connections_open{scheme=\"tcp\"} 0"));
+}
+
+TEST_CASE("metrics: a list of schemes that somebody asked for is one of a registry", "[metrics]") {
+  const conn::Registry registry = conn::all_transports();
+  ae::LibevLoop loop;
+  const std::string line = "aeconn_fallbacks_total{scheme=\"unix|tcp\"} 0";
+  REQUIRE(registry.lists().empty());
+  REQUIRE_FALSE(has_line(conn::metrics(registry, loop), line));
+  const conn::ConnectionType& list = registry.require("unix|tcp");
+  REQUIRE(registry.lists() == std::vector{&list});
+  REQUIRE(registry.types_and_lists().size() == registry.types().size() + 1);
+  REQUIRE(registry.types_and_lists().back() == &list);
+  REQUIRE(has_line(conn::metrics(registry, loop), line));
+  ae::LoopGroup loops({.loops = 2});
+  REQUIRE(has_line(conn::metrics(registry, loops), line));
+}
+
+TEST_CASE("metrics: times are histograms, added up over loops", "[metrics]") {
+  conn::Statistics one;
+  std::uint64_t up_to = 0;
+  for (const std::uint64_t bound : conn::Histogram::kBounds)
+    one.emplace_back("accept_time_le_" + std::to_string(bound), ++up_to);
+  one.emplace_back("accept_time_sum_ns", 1'250'000'000);
+  one.emplace_back("accept_time_count", 20);
+  one.emplace_back("connect_failed_refused", 3);
+  const std::string text =
+      conn::metrics(std::vector<conn::SchemeStatistics>{{"tls", one}, {"tls", one}});
+  REQUIRE(text.find("# TYPE aeconn_accept_seconds histogram\n"
+                    "aeconn_accept_seconds_bucket{scheme=\"tls\",le=\"0.000025\"} 2\n"
+                    "aeconn_accept_seconds_bucket{scheme=\"tls\",le=\"0.00005\"} 4\n") !=
+          std::string::npos);
+  REQUIRE(text.find("{scheme=\"tls\",le=\"1\"} 30\n"
+                    "aeconn_accept_seconds_bucket{scheme=\"tls\",le=\"10\"} 32\n"
+                    "aeconn_accept_seconds_bucket{scheme=\"tls\",le=\"+Inf\"} 40\n"
+                    "aeconn_accept_seconds_sum{scheme=\"tls\"} 2.5\n"
+                    "aeconn_accept_seconds_count{scheme=\"tls\"} 40\n") != std::string::npos);
+  REQUIRE(has_line(text, "aeconn_connects_failed_total{scheme=\"tls\",reason=\"refused\"} 6"));
+}
+
+TEST_CASE("metrics: connects are timed, and their failures have reasons", "[metrics][tcp]") {
+  const conn::Registry registry = conn::all_transports();
+  ae::LibevLoop loop;
+  conn::ListenerPtr listener = registry.listen(loop, "tcp://127.0.0.1:0", [](auto) {});
+  const std::string url = listener->endpoints().front().to_string();
+  bool done = false;
+  const auto end = [&done](conn::Connection&) { done = true; };
+  conn::ConnectionPtr client = registry.connect(loop, url, end);
+  RUN_UNTIL(loop, done);
+  const std::string stood = conn::metrics(registry, loop);
+  REQUIRE(has_line(stood, "aeconn_connect_seconds_count{scheme=\"tcp\"} 1"));
+  REQUIRE(stood.find("aeconn_connects_failed_total") == std::string::npos);
+  // What a listener of tcp accepts stands already.
+  REQUIRE(stood.find("aeconn_accept_seconds") == std::string::npos);
+  listener.reset();
+  done = false;
+  conn::ConnectionPtr refused = registry.connect(loop, url, end);
+  RUN_UNTIL(loop, done);
+  const std::string text = conn::metrics(registry, loop);
+  REQUIRE(has_line(text, "aeconn_connect_seconds_count{scheme=\"tcp\"} 1"));
+  REQUIRE(has_line(text, "aeconn_connects_failed_total{scheme=\"tcp\",reason=\"refused\"} 1"));
+}
+
+TEST_CASE("metrics: counters of a port belong to the process", "[metrics]") {
+  const conn::Statistics one = {{"mlx5_0_port1_hw_sent_pkts", 4}, {"a_port12_port_rcv_data", 9}};
+  const std::string text =
+      conn::metrics(std::vector<conn::SchemeStatistics>{{"rdma", one}, {"rdma", one}});
+  REQUIRE(has_line(text,
+                   "aeconn_rdma_port_hw_counter_total{scheme=\"rdma\",device=\"mlx5_0\","
+                   "port=\"1\",counter=\"sent_pkts\"} 4"));
+  REQUIRE(has_line(text,
+                   "aeconn_rdma_port_counter_total{scheme=\"rdma\",device=\"a\",port=\"12\","
+                   "counter=\"port_rcv_data\"} 9"));
 }

@@ -1,0 +1,43 @@
+#pragma once
+// How long something took, counted in fixed buckets: what Prometheus calls a histogram.
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace conn {
+
+/// Of one thread. Adding costs a search among 16 bounds; it neither allocates nor locks.
+class Histogram {
+ public:
+  /// The upper bounds of the buckets, included, in nanoseconds: 25 us to 10 s. Another bucket has
+  /// what took longer.
+  static constexpr std::array<std::uint64_t, 16> kBounds = {
+      25'000,      50'000,      100'000,       250'000,       500'000,    1'000'000,
+      2'500'000,   5'000'000,   10'000'000,    25'000'000,    50'000'000, 100'000'000,
+      250'000'000, 500'000'000, 1'000'000'000, 10'000'000'000};
+
+  /// A negative duration counts as 0.
+  void add(std::chrono::nanoseconds duration) noexcept {
+    const auto took = static_cast<std::uint64_t>(duration.count() < 0 ? 0 : duration.count());
+    std::size_t bucket = 0;
+    while (bucket < kBounds.size() && took > kBounds[bucket]) ++bucket;
+    ++buckets_[bucket];
+    sum_ns_ += took;
+  }
+  /// How many took kBounds[bound] or less; with kBounds.size(), all.
+  std::uint64_t up_to(std::size_t bound) const noexcept {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i <= bound; ++i) sum += buckets_[i];
+    return sum;
+  }
+  std::uint64_t count() const noexcept { return up_to(kBounds.size()); }  ///< how many were added
+  std::uint64_t sum_ns() const noexcept { return sum_ns_; }  ///< of all durations, in nanoseconds
+
+ private:
+  std::array<std::uint64_t, kBounds.size() + 1> buckets_{};
+  std::uint64_t sum_ns_ = 0;
+};
+
+}  // namespace conn
