@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 
+#include "conn/rdma/port_counters.h"
 #include "conn/rdma/wire.h"
 
 namespace conn::rdma {
@@ -22,7 +23,9 @@ Context::Context(ibv_device* device, const Settings& settings, PagePool& pages,
                  std::optional<std::size_t> loop)
     : pages_(pages),
       device_(device, settings),
-      queues_(device_, device_.completion_vector(settings, loop)) {}
+      queues_(device_, device_.completion_vector(settings, loop)) {
+  begin_port_counters(name());
+}
 
 Context::~Context() {
   for (const std::shared_ptr<Domain>* each : {&shared_, &second_})

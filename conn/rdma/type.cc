@@ -4,6 +4,7 @@
 #include "conn/rdma/limits.h"
 #include "conn/rdma/listener.h"
 #include "conn/rdma/loop_state.h"
+#include "conn/rdma/port_counters.h"
 #include "conn/rdma/settings.h"
 #include "conn/rdma/user_memory.h"
 
@@ -169,6 +170,8 @@ Statistics RdmaType::statistics(ae::EventLoop& loop) const {
                            {name + "_receive_shortages", c.receive_shortages},
                            {name + "_receives_lost", c.receives_lost},
                            {name + "_completion_queues", context->completion_queues()}});
+    for (const auto& [counter, value] : port_counters(name))
+      all.emplace_back(name + '_' + counter, value);
   }
   return all;
 }
