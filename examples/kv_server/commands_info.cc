@@ -260,6 +260,14 @@ LoopFacts facts_of(const Server& server, const Wanted& wanted) {
   return facts;
 }
 
+/// "rxe0_port1_hw_sent_pkts": a device's own.
+bool is_of_port(std::string_view name) {
+  constexpr std::string_view kPort = "_port";
+  const std::size_t at = name.find(kPort);
+  return at != std::string_view::npos && at + kPort.size() < name.size() &&
+         name[at + kPort.size()] >= '0' && name[at + kPort.size()] <= '9';
+}
+
 /// Counters of the same name are added, but for those that a transport has once for all loops and
 /// those that are no sums, of which the first loop tells its own.
 void add_sections(std::vector<InfoSection>& to, const std::vector<InfoSection>& from) {
@@ -278,6 +286,7 @@ void add_sections(std::vector<InfoSection>& to, const std::vector<InfoSection>& 
         continue;
       }
       if (std::find(std::begin(kOnce), std::end(kOnce), name) != std::end(kOnce)) continue;
+      if (is_of_port(name)) continue;
       field->second = fmt::format(
           "{}", parse_integer(field->second).value_or(0) + parse_integer(value).value_or(0));
     }

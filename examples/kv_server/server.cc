@@ -53,6 +53,12 @@ LoopNetwork<OneSession>::LoopNetwork(ae::EventLoop& loop, const conn::Registry& 
     const auto found = clients_.find(session.id());
     if (found != clients_.end()) run(*found->second);
   };
+  server_.transport_counters = [this] {
+    std::vector<TransportCounters> all;
+    for (const conn::ConnectionType* type : registry_.types_and_lists())
+      all.push_back({std::string(type->name()), type->statistics(loop_)});
+    return all;
+  };
   server_.transport_sections = [this] {
     std::vector<InfoSection> sections;
     for (const auto& type : registry_.types()) {
@@ -86,6 +92,7 @@ LoopNetwork<OneSession>::~LoopNetwork() {
   server_.session_killed = nullptr;
   server_.session_ready = nullptr;
   server_.transport_sections = nullptr;
+  server_.transport_counters = nullptr;
   if constexpr (kDivided) {
     for (std::size_t i = 0; i < clients_.size(); ++i) server_.together->leave_client();
   }

@@ -19,6 +19,8 @@
 #include "examples/manual/manual.h"
 #include "examples/service/signals.h"
 #include "examples/service/systemd.h"
+#include "metrics.h"
+#include "metrics_server.h"
 #include "server.h"
 #include "server_loops.h"
 #include "tls_settings.h"
@@ -46,13 +48,17 @@ void end_service(ae::EventLoop& loop) {
 
 /// Where clients come: URLs, and sockets that systemd opened.
 struct Places {
-  std::vector<std::string> urls;
+  std::vector<std::string> urls, metrics;
   std::string activated = "tcp";
   int descriptors = service::take_listening_descriptors();
 
   /// A server that was handed sockets, and told of no URL, has those alone.
   void or_default() {
     if (urls.empty() && descriptors == 0) urls.push_back(kDefaultUrl);
+  }
+  void listen(kv::MetricsServer& server) const {
+    for (const std::string& url : metrics) server.listen(url);
+    for (const std::string& url : server.urls()) std::cout << "metrics on " << url << std::endl;
   }
   template <class Network>
   void listen(Network& network) const {
@@ -74,6 +80,10 @@ void serve(kv::Server& server, kv::TlsSettings& tls, const Places& places, const
   const service::Signals signals(
       loop, [&] { end_service(loop); }, [&] { reload_certificates(tls); });
   kv::NetworkServer network(loop, registry, server);
+  kv::MetricsServer metrics(loop, registry, [&server](const kv::MetricsServer::Then& then) {
+    then(kv::metrics_of(server));
+  });
+  places.listen(metrics);
   places.listen(network);
   loop.run();
 }
@@ -102,6 +112,10 @@ void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
   {
     kv::ServerOnLoops server(loops, registry, together);
     server.on_loop_left(end);
+    kv::MetricsServer metrics(loop, registry, [&](kv::MetricsServer::Then then) {
+      kv::gather_metrics(together, loop.poster(), std::move(then));
+    });
+    places.listen(metrics);
     places.listen(server);
     loop.run();
   }
@@ -130,6 +144,11 @@ int main(int argc, char** argv) try {
   app.add_option("--listen", places.urls,
                  "Where to listen, a URL; may be repeated (" + std::string(kDefaultUrl) +
                      ", unless systemd hands over sockets)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--metrics", places.metrics,
+                 "Where to answer GET /metrics over HTTP, in Prometheus's text format: a URL, of "
+                 "any transport; may be repeated. It asks for no password")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--activated", places.activated, service::Activated::kHelp)->capture_default_str();
@@ -209,6 +228,8 @@ int main(int argc, char** argv) try {
        .examples =
            {{"TCP and RDMA on one address, four loops:",
              "kv-server --listen tcp://10.0.0.1:6379 --listen rdma://10.0.0.1:6379 --loops 4"},
+            {"With metrics for Prometheus:",
+             "kv-server --listen tcp://10.0.0.1:6379 --metrics tcp://10.0.0.1:9121"},
             {"TLS over RDMA:",
              "kv-server --listen tls+rdma://10.0.0.1:6379 --tls-cert cert.pem --tls-key key.pem"}},
        .see_also = {"kv-cli(1)", "conn-perf(1)", "aeconn-proxy(1)", "conn(7)"},

@@ -67,6 +67,12 @@ struct InfoSection {
   std::vector<std::pair<std::string, std::string>> fields;
 };
 
+/// What a transport has counted on a loop, by name.
+struct TransportCounters {
+  std::string transport;
+  std::vector<std::pair<std::string, std::uint64_t>> counters;
+};
+
 /// Parameters of CONFIG that somebody else keeps, such as a transport's certificates.
 class MoreParameters {
  public:
@@ -127,6 +133,7 @@ class Server {
   std::function<void(Session&)> session_killed;  ///< close it soon; not from inside this call
   std::function<void(Session&)> session_ready;   ///< other loops have answered: execute() it again
   std::function<std::vector<InfoSection>()> transport_sections;
+  std::function<std::vector<TransportCounters>()> transport_counters;
   std::function<void(std::string_view)> log;
   MoreParameters* more_parameters = nullptr;
 
