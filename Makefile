@@ -2,6 +2,7 @@
 #
 #   CONFIG=release|debug|asan|tsan|coverage   release builds into build/, the others into build/CONFIG/
 #   TLS=no RDMA=no                   leave that transport out
+#   PROBES=no                        no USDT probes (docs/tracing.md)
 #   CXX=clang++                      any C++20 compiler; CPPFLAGS, CXXFLAGS, LDFLAGS, LDLIBS are yours; V=1 shows commands
 
 VERSION  := 0.2.0
@@ -10,6 +11,7 @@ SOVERSION := $(basename $(VERSION))
 CONFIG   ?= release
 TLS      ?= yes
 RDMA     ?= yes
+PROBES   ?= yes
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
 MANDIR ?= $(PREFIX)/share/man
@@ -44,7 +46,7 @@ $(if $(FLAGS_$(CONFIG)),,$(error CONFIG=$(CONFIG): there is release, debug, asan
 HAVE_TLS := $(if $(filter no,$(TLS)),0,$(if $(wildcard conn/tls/*.cc),1,0))
 HAVE_RDMA := $(if $(filter no,$(RDMA)),0,1)
 
-ALL_CPPFLAGS := -I. -DAECONN_TLS=$(HAVE_TLS) -DAECONN_RDMA=$(HAVE_RDMA) -DAECONN_VERSION='"$(VERSION)"' $(CPPFLAGS)
+ALL_CPPFLAGS := -I. -DAECONN_TLS=$(HAVE_TLS) -DAECONN_RDMA=$(HAVE_RDMA)$(if $(filter no,$(PROBES)), -DAECONN_PROBES=0) -DAECONN_VERSION='"$(VERSION)"' $(CPPFLAGS)
 ALL_CXXFLAGS := -std=c++20 $(FLAGS_$(CONFIG)) -fPIC -fno-semantic-interposition -Wall -Wextra -Wshadow -Wconversion \
                 -Wnon-virtual-dtor -Woverloaded-virtual -MMD -MP $(CXXFLAGS)
 # Children of the simulation's tests write their counts by __gcov_dump() (tests/simulation/child.h).
@@ -85,7 +87,7 @@ SIM_TESTS   := $(if $(filter 11,$(HAVE_TLS)$(HAVE_RDMA)),sim-tests)
 FUZZ_SRC    := $(filter-out $(if $(SIM_TESTS),,%_simulation.cc),$(FUZZ_SRC))
 # What a program that uses the library may include; the rest of a transport's folder is its own.
 PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/co/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h)
-PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
+PUBLIC_HEADERS := $(filter-out conn/probes.h $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
 
 # They need libraries of others, and are compiled by their tests.
 ADAPTERS := $(wildcard adapters/*.h)

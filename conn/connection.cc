@@ -11,6 +11,7 @@
 #include "conn/connection_set.h"
 #include "conn/connection_type.h"
 #include "conn/in_place_state.h"
+#include "conn/probes.h"
 
 namespace conn {
 namespace {
@@ -128,6 +129,7 @@ void Connection::close() noexcept {
   if (given_up_) return;
   given_up_ = true;  // first: destroying a handler may drop what owns this connection
   if (counters_ != nullptr) ++counters_->closed;
+  AECONN_PROBE(close, id_, bytes_read_, bytes_written_, failure_.code.value());
   on_connect_.clear();
   on_read_.clear();
   on_write_.clear();
@@ -166,12 +168,19 @@ void Connection::move_to(State next) {
   assert(allowed(state_, next));
   if (next == State::kConnecting || next == State::kAccepting)
     began_ = std::chrono::steady_clock::now();
-  if (next == State::kConnected && counters_ != nullptr) {
-    ++(state_ == State::kConnecting ? counters_->connected : counters_->accepted);
-    if (state_ != State::kNone) {
-      (state_ == State::kConnecting ? counters_->connect_time : counters_->accept_time)
-          .add(std::chrono::steady_clock::now() - began_);
+  if (next == State::kConnected) {
+    const bool ours = state_ == State::kConnecting;
+    if (counters_ != nullptr) {
+      ++(ours ? counters_->connected : counters_->accepted);
+      if (state_ != State::kNone)
+        (ours ? counters_->connect_time : counters_->accept_time)
+            .add(std::chrono::steady_clock::now() - began_);
     }
+    const std::string_view name = type_.name();
+    if (ours)
+      AECONN_PROBE(connect, id_, this, name.data(), name.size());
+    else
+      AECONN_PROBE(accept, id_, this, name.data(), name.size());
   }
   state_ = next;
   if (next == State::kClosed && in_place_ != nullptr)
@@ -341,11 +350,13 @@ ssize_t Connection::no_more_unread() const noexcept {
 }
 
 void Connection::count_read(std::size_t size) noexcept {
+  AECONN_PROBE(read, id_, size);
   bytes_read_ += size;
   if (counters_ != nullptr) counters_->bytes_read += size;
 }
 
 void Connection::count_written(std::size_t size) noexcept {
+  AECONN_PROBE(write, id_, size);
   bytes_written_ += size;
   if (counters_ != nullptr) counters_->bytes_written += size;
 }
@@ -421,6 +432,7 @@ ssize_t Connection::refuse(ae::Mask direction) noexcept {
 
 void Connection::flush() noexcept {
   if (given_up_ || abandoned_ || loop_ == nullptr || arrival_) return;
+  AECONN_PROBE(flush, id_);
   if (in_place_ != nullptr && in_place_->waits()) {
     try {
       (void)in_place_->flush();

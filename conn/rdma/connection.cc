@@ -12,6 +12,7 @@
 #include <new>
 #include <type_traits>
 
+#include "conn/probes.h"
 #include "conn/rdma/listener.h"
 
 namespace conn::rdma {
@@ -35,7 +36,7 @@ RdmaConnection::RdmaConnection(const ConnectionType& type, LoopState& state,
       state_(&state),
       settings_(defaults),
       role_(Role::kClient),
-      stream_(defaults.stream(Role::kClient), clock_now()),
+      stream_(defaults.stream(Role::kClient, id()), clock_now()),
       send_buffer_(defaults.send_buffer, defaults.max_send_buffer) {
   state.make_room(type.counters(state.loop()).open);
 }
@@ -48,7 +49,7 @@ RdmaConnection::RdmaConnection(const ConnectionType& type, LoopState& state,
       role_(Role::kServer),
       listener_(&listener),
       id_(std::move(id)),
-      stream_(settings.stream(Role::kServer), clock_now()),
+      stream_(settings.stream(Role::kServer, this->id()), clock_now()),
       send_buffer_(settings.send_buffer, settings.max_send_buffer) {
   state.make_room(type.counters(state.loop()).open);
   id_->context = static_cast<CmUser*>(this);
@@ -324,6 +325,7 @@ bool RdmaConnection::post_chain() {
   post_again_ = result.error == ENOMEM;
   ++state_->statistics().doorbells;
   state_->statistics().work_requests += result.posted;
+  AECONN_PROBE(post, id(), plan.bytes, result.posted);
   const bool key_refused =
       result.error != 0 && result.error != ENOMEM && result.known && result.posted < plan.keys_end;
   if (result.error != 0 && (result.error != ENOMEM || !result.known) && !key_refused) {

@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cerrno>
 
+#include "conn/probes.h"
 #include "conn/rdma/connection.h"
 #include "conn/rdma/listener.h"
 
@@ -178,6 +179,7 @@ void RdmaConnection::on_work_failed(ibv_wc_status status, bool was_send, std::ui
   if (status == IBV_WC_WR_FLUSH_ERR && context_->device().iwarp() &&
       (phase_ == Phase::kOpen || phase_ == Phase::kClosing))
     return on_stream_over();
+  if (status == IBV_WC_RNR_RETRY_EXC_ERR) AECONN_PROBE(rnr, id(), stream_.unproven_messages(), 1);
   if (status == IBV_WC_MW_BIND_ERR) context_->device().give_up_binding();
   if (status == IBV_WC_RETRY_EXC_ERR) {
     ++state_->statistics().peers_dead;

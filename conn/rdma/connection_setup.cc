@@ -54,7 +54,7 @@ bool RdmaConnection::begin_connect(const Endpoint& to, ae::Duration limit) {
     return false;
   }
   const ae::TimePoint now = std::chrono::steady_clock::now();
-  stream_ = Stream(settings_.stream(Role::kClient), now);
+  stream_ = Stream(settings_.stream(Role::kClient, id()), now);
   send_buffer_ = SendBuffer(settings_.send_buffer, settings_.max_send_buffer);
   connect_deadline_ = now + std::min(limit, settings_.connect_timeout);
   for (const Endpoint::Host& host : to.hosts) hosts_.push_back(host.name);
@@ -164,7 +164,7 @@ void RdmaConnection::on_address_failed(Failure why) {
   last_failure_ = std::move(why);
   tear_down();
   if (phase_ == Phase::kConnecting) move_phase(Phase::kResolving);
-  stream_ = Stream(settings_.stream(role_), std::chrono::steady_clock::now());
+  stream_ = Stream(settings_.stream(role_, id()), std::chrono::steady_clock::now());
   try_next_address();
 }
 
@@ -175,7 +175,7 @@ bool RdmaConnection::try_address_again(const CmEvent& event) {
   if (std::exchange(tried_again_, true)) return false;
   tear_down();
   if (phase_ == Phase::kConnecting) move_phase(Phase::kResolving);
-  stream_ = Stream(settings_.stream(role_), std::chrono::steady_clock::now());
+  stream_ = Stream(settings_.stream(role_, id()), std::chrono::steady_clock::now());
   try_address(SocketAddress(peer_));
   return true;
 }

@@ -164,8 +164,9 @@ Settings Settings::from(const Options& given) {
   return s;
 }
 
-StreamConfig Settings::stream(Role role) const {
+StreamConfig Settings::stream(Role role, std::uint64_t connection) const {
   StreamConfig config;
+  config.connection = connection;
   config.role = role;
   config.window = window;
   config.max_window = max_window;

@@ -59,7 +59,7 @@ struct Settings {
   static Settings from(const Options& options);
   /// What it takes.
   static const OptionTable& options();
-  StreamConfig stream(Role role) const;
+  StreamConfig stream(Role role, std::uint64_t connection = 0) const;
   MemoryLimit limit() const noexcept { return {memory_limit}; }
 };
 

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "conn/probes.h"
+
 namespace conn::rdma {
 namespace {
 
@@ -396,7 +398,11 @@ bool Stream::starved(ae::TimePoint now) const noexcept {
 std::uint32_t Stream::sendable(std::size_t staged, ae::TimePoint now) const noexcept {
   if (failure_ != nullptr || peer_closed_ || staged == 0) return 0;
   const std::uint32_t left = peer_window_left();
-  if (left == 0 || starved(now)) return 0;
+  if (left == 0) return 0;
+  if (starved(now)) {
+    AECONN_PROBE(rnr, config_.connection, unproven_messages(), 0);
+    return 0;
+  }
   return static_cast<std::uint32_t>(std::min<std::size_t>(staged, left));
 }
 
@@ -414,6 +420,7 @@ void Stream::on_write_posted(std::uint32_t length, ae::TimePoint now) {
   if (!peer_.use(length) || length == 0) return;
   sent_at_full_ = sent_;
   earned_ = std::min<std::uint32_t>(earned_ + 1, kMostAnnounced);
+  AECONN_PROBE(window_full, config_.connection, peer_.left());
 }
 
 void Stream::on_staged_left() noexcept {
@@ -464,6 +471,7 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
   switch (message.opcode) {
     case Opcode::kRegisterXferMemory:
       line_.announced(sent_, now);
+      AECONN_PROBE(window_offered, config_.connection, message.length);
       break;
     case Opcode::kGetServerFeature:
       if (reply_count_ != 0 && replies_[reply_head_] == message.select) {

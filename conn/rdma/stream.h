@@ -51,6 +51,7 @@ struct StreamConfig {
   bool completions_prove = true;
   double control_rate = 1000, control_burst = 2048;  ///< unearned control messages, per second
   ae::Duration keepalive = std::chrono::seconds(3);  ///< 0: none
+  std::uint64_t connection = 0;                      ///< whose it is, for probes
 };
 
 /// What a peer made too much of, where that is what ended its connection.

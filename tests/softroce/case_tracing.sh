@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# The one-liners of docs/tracing.md, as they stand there, against kv-server over rdma: what they
+# count is what INFO says.
+set -u
+# shellcheck source=tests/clients/kit
+. "$(dirname "$0")/../clients/kit"
+skip() { echo "SKIPPED: tracing: $1"; total; exit; }
+command -v bpftrace >/dev/null || skip 'bpftrace is not installed (package bpftrace)'
+readelf -n "$kv_server" 2>/dev/null | grep -q 'Provider: aeconn' ||
+  skip 'this build is without probes'
+[ "$(id -u)" = 0 ] || skip 'bpftrace needs root'
+mountpoint -q /sys/kernel/tracing || mount -t tracefs none /sys/kernel/tracing 2>/dev/null ||
+  skip 'this kernel has no tracefs'
+[ -e /sys/bus/event_source/devices/uprobe ] || skip 'this kernel has no uprobes'
+
+# Each in a file of its own, of the server that is tested.
+awk -v folder="$work" '/^```/ {inside = 0} /^bpftrace -e / {inside = 1; file = folder "/line" ++n}
+                       inside {print >file}' docs/tracing.md
+lines=("$work"/line*)
+is 'the page has three' 3 "${#lines[@]}"
+tracers=()
+for line in "${lines[@]}"; do
+  sed -i "s|build/kv-server|$kv_server|g; 1s|^bpftrace|exec bpftrace|" "$line"
+  bash "$line" >"$line.out" 2>&1 &
+  tracers+=($!) servers+=($!)
+done
+# It sleeps on its buffers when it has attached all it wants.
+tracing() {
+  for ((i = 0; i < 3; i++)); do
+    kill -0 "${tracers[i]}" 2>/dev/null || return 0
+    [[ $(cat "/proc/${tracers[i]}/wchan" 2>/dev/null) =~ ep_poll|epoll_wait ]] || return 1
+  done
+}
+for ((tries = 0; tries < 10; tries++)); do soon tracing && break; done
+for ((i = 0; i < 3; i++)); do
+  kill -0 "${tracers[i]}" 2>/dev/null || fail "one-liner $((i + 1)) runs" "$(cat "${lines[i]}.out")"
+done
+
+start --listen "rdma://$AECONN_RDMA_ADDRESS:7001" --listen tcp://127.0.0.1:7002 || { total; exit; }
+{
+  for i in 1 2 3; do echo "SET key$i $(printf %0100000d "$i")"; done
+  echo 'MGET key1 key2 key3 key1 key2 key3 key1 key2 key3'
+} | timeout 60 "$kv_cli" -u "${urls[0]}" >"$work/replies" 2>&1
+is 'the client got its values' 900000 "$(tr -cd 0-9 <"$work/replies" | wc -c)"
+timeout 60 "$kv_cli" -u "${urls[0]}" PING >"$work/replies" 2>&1
+# Over tcp, which changes nothing of rdma's.
+info() {
+  timeout 60 "$kv_cli" -u "${urls[1]}" --raw INFO | tr -d '\r' |
+    awk '/^# / {ours = tolower($0) ~ /rdma/ && tolower($0) !~ /tls/} ours'
+}
+all_closed() { grep -q '^open:0$' <<<"$(info)"; }
+soon all_closed || fail 'the connections end' "$(info)"
+said=$(info)
+kill -INT "${tracers[@]}"
+for ((i = 0; i < 3; i++)); do ended "${tracers[i]}"; done
+cat "${lines[@]/%/.out}"
+field() { sed -n "s/^$1://p" <<<"$said"; }
+value() { sed -n "s/^@$1: \([0-9]*\)$/\1/p" "$work"/line*.out; }
+is 'connections that were accepted' "$(field accepted)" "$(value 'accepted\[rdma\]')"
+is 'connections that were closed' "$(field closed)" "$(value 'closed\[rdma\]')"
+is 'bytes that were read' "$(field bytes_read)" "$(value 'read\[rdma\]')"
+is 'bytes that were written' "$(field bytes_written)" "$(value 'written\[rdma\]')"
+is 'doorbells' "$(field doorbells)" "$(value doorbells)"
+is 'work requests' "$(field work_requests)" "$(value requests)"
+sum() {
+  sed -n "s/^@$1\[.*\]: \([0-9]*\)$/\1/p" "$work"/line*.out | awk '{n += $1} END {print n + 0}'
+}
+within() {  # NAME LEAST GOT MOST
+  if [ "$3" -ge "$2" ] && [ "$3" -le "$4" ]; then ok "$1"; else fail "$1" "$3 is not within $2 and $4"; fi
+}
+# Every window that was made was announced, in a message of its own.
+within 'windows that were offered' "$(field windows)" "$(sum offered)" "$(field control_sent)"
+# A client's first has 64k, and none is shorter.
+within 'windows that were filled' 1 "$(sum filled_next_has)" $(($(field bytes_written) / 65536))
+total
