@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # aeconn. `make help` lists what there is.
 #
 #   CONFIG=release|debug|asan|tsan|coverage   release builds into build/, the others into build/CONFIG/

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Connections of every transport as asio's streams, for asio itself, asio::ssl and Beast;
 // standalone asio, or Boost's with AECONN_BOOST_ASIO defined. docs/adapters.md has programs.

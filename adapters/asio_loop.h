@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // ae::EpollLoop below asio's io_context, standalone or Boost's: docs/adapters.md has a program.
 //

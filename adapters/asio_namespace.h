@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Which asio the adapters stand on: standalone asio, or, where AECONN_BOOST_ASIO is defined before
 // the first of them is included, Boost's.

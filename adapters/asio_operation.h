@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the asynchronous operations of adapters/asio.h are made of. Not for programs.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the adapters for hosts' loops share: ae::EpollLoop as a guest below somebody else's loop.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // hiredis (1.0 and later) over any URL of ours: contexts that its own functions take, replies and
 // all. One line changes in a program, the one that connects; docs/clients.md.

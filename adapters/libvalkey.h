@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // libvalkey over any URL of ours: contexts that its own functions take, valkeyReconnect() included.
 // One line changes in a program, the one that connects; docs/clients.md.

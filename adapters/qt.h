@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // ae::EpollLoop below Qt's event loop (Qt 5 and 6): adapters/guest.h has the rules,
 // docs/adapters.md a program. Header only, without moc: link the program with QtCore. An event loop

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What hiredis.h and libvalkey.h share: the contexts of both libraries are alike but for their
 // names. Programs include one of those two.

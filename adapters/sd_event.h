@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // ae::EpollLoop below systemd's sd-event: adapters/guest.h has the rules, docs/adapters.md a
 // program. Header only: link the program with libsystemd.

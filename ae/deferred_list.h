@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Objects that wait for their destruction, in the order they were handed over. Deferring
 // allocates nothing and cannot fail: the link is inside the object.

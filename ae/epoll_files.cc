@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "ae/epoll_files.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Private to EpollLoop: the file events of one loop on one epoll instance.
 //

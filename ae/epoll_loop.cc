@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One iteration of run() and process_events():
 //
 //   before_sleep()   deferred objects go -> sources' pending work -> before_sleep hooks -> flush

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // ae::EventLoop on one epoll instance, without libev: with a run() of its own, or below the loop of
 // a host program, whatever that is, by one descriptor.

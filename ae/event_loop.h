@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One thread, one loop: file events, time events, hooks around the sleep, posts from other
 // threads, and sources of work that no descriptor announces.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The one rule for running a handler that may replace, remove or (through deferred destruction)
 // bury itself: move it out, run it, put it back unless the slot changed meanwhile.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Hooks in the order they were added. A hook may add and remove hooks, itself included.
 

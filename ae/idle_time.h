@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Private to loops: one loop's idle periods, from the moment it has nothing to do until work comes.
 // Each is spun, slept, or first the one and then the other; SpinGovernor says how long, this keeps

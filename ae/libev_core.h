@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Private to the libev implementation: what LibevLoop and its parts share about the ev_loop below.
 // Watchers call us from C frames, so every handler runs inside LibevCore::guarded().

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Private to the libev implementation: the file events of one loop, one ev_io for each descriptor.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One iteration, as libev sees it. Where each part of it runs decides what is promised:
 //
 //   ev_prepare, lowest priority   deferred objects go -> sources' pending work -> before_sleep

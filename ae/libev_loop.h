@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // ae::EventLoop on libev. The only header users of the library need to put connections on a loop;
 // <ev.h> is not visible from here.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "ae/libev_timers.h"
 
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Private to the libev implementation: the time events of one loop below one ev_timer, which is set
 // for the next of them before each sleep. Its expiry only asks for the end of the iteration, where

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Private to loops: what the parts of one loop share. What this turn may do, how many handlers ran,
 // and the one way a handler is run.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Loops on threads of their own, for a program that wants several cores.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Private to loops: the time events of one loop, and whether some are due. They run at the end of
 // an iteration, a bounded number of them, after the file events: any number of timers due at once

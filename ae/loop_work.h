@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Private to loops: what a loop does besides waiting for descriptors, whatever it waits with.
 // Hooks, sources, posts, deferred objects, state of others, and how it spins before it sleeps.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Several loops that serve together, each on a thread of its own. LoopGroup makes threads and
 // loops; LoopList names those that a host program runs already.

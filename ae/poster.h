@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What a loop and its Posters share: the queue of functions that other threads hand over. It
 // outlives the loop for as long as somebody holds a Poster.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The sources of one loop, in the order they were added. Any of their functions may add and
 // remove sources, itself included.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // How a loop that has nothing to do waits: whether it spins, that is looks again and again, before
 // it sleeps. And what that came to. docs/spin.md has the rule and when it pays.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "ae/spin_environment.h"
 
 #include <fcntl.h>

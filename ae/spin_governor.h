@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Says how long a loop that has nothing to do spins before it sleeps. Pure: it is told the time,
 // allocates nothing, and asks nobody.

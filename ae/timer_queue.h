@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The time events of one loop, whatever the loop waits with: handlers in slots that are used again,
 // a heap of their times, and lists of those that are due. Knows the clock, never sleeps.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The same echo server twice, to be compared: by coroutines and by handlers.
 //
 //   co-echo [--handlers] URL...

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Load on a server of requests and replies, over any transport of the library; every reply is
 // compared with the first one. Prints one line of JSON.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "request_load_protocol.h"
 
 #include <cctype>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Requests as bytes, and where the reply to one ends: RESP, memcached's text protocol, echo.
 

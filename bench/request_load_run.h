@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Closed-loop load: every connection keeps `depth` requests under way, and every reply has to be,
 // byte for byte, what the script says.

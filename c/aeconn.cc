@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The C interface over ae::EpollLoop and conn::Registry: each function catches what the library
 // throws, keeps its sentence for aeconn_error() and sets errno. A connection's handle is the
 // Connection itself.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* The C interface of aeconn: an event loop with one descriptor, and connections over any transport.
  *
  * Words:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Connections on their way to the loop that will serve them: what a transport adds so that one
 // port can serve several loops. Host programs use conn/listener_group.h.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // How long a client waits before it tries again: longer each time, never exactly as long as the
 // others, and at least as long as a peer that refused it asked for. Pure: no clock.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // How many connections this process, machine and device have room for, computed before it fails.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Memory that connections borrow while it holds something: bytes that were read ahead, bytes that
 // wait to be written. Loop thread only. Nothing is allocated where one was given back before.

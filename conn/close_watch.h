@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A connection's close handler: allocated, since most have none, and run from a list of the loop's,
 // on whichever transport. For connection.cc and connection_set.cc.

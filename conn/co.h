@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Coroutines over connections: docs/coroutines.md. On the loop's thread, as everything else.
 //

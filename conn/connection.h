@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One byte stream to one peer, whatever carries it. Its operations mean what the socket calls mean.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The operations on data in place: whether the transport does them, or the base with chunks.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/connection_set.h"
 
 #include "conn/close_watch.h"

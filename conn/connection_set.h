@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What conn/ keeps for one loop: its live connections, so that the loop's end reaches them, and the
 // counters of each type. Used by the base and by transports; host programs do not need it.

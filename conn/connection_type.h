@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A transport: how connections of one kind are made. Each lives in its own folder and is named in
 // conn/transports/transports.cc; nothing else knows it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Connects to one place by the first of several ways that is ready for data, as conn/race.h orders
 // them. What the composite transport and Redial have in common; programs use those.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // How many connections are being made at once in a process, over all loops: the others stand in
 // line. Each connection of a storm then has what it needs to come to its end.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // How long the end of a loop may take to deliver what its connections still hold (option
 // end-linger). Used by transports; host programs do not need it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // How the layer reports trouble. Mistakes made at set-up (a bad URL, a port in use, no such device)
 // throw Error with one sentence for a person. I/O never throws: it returns -1 with errno, and the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One place that can be reached in several ways: rdma|tcp://host:port. What is told of a way that
 // was not taken. The library takes a later way only where the URL lists it, and always says why.

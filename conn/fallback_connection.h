@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A connection to a place that can be reached in several ways. Once one is ready, everything goes
 // through to it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The transport behind a list of schemes, rdma|tcp: connects by the first that is ready for data,
 // listens on each that can be had. A Registry makes one where a list is asked for.

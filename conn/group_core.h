@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The inside of a ListenerGroup: one part for each loop, and the way of an arrival from the gate to
 // the part that was chosen for it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // How long something took, counted in fixed buckets: what Prometheus calls a histogram.
 

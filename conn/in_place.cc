@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Reading in place over any transport: what comes is read into a chunk, and shown there.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What Connection's operations in place are about: bytes that are read where they lie, and bytes
 // that are sent from where they lie.

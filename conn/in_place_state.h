@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What a connection keeps while bytes are read or sent in place and its transport has no memory of
 // its own to show: bytes that were read ahead, and output that waits in order. Borrowed from its

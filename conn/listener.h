@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Accepts connections until it is destroyed. Connections it gave away live on.
 

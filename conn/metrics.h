@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Statistics in the text format that Prometheus reads (version 0.0.4), for a program that serves
 // them where it likes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The options of a transport in one place: what its parser accepts, and what pages say of them
 // (`--write-page conn` of the programs, conn(7)). Transports make one; programs may read it.

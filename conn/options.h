@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Options of a transport, as text: "window=256k&keepalive=3s". They configure a type, or a single
 // endpoint (after the '?' of its URL), which then wins.

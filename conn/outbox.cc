@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Sending in place over any transport: what was committed and what is sent from where it lies
 // waits in order, and is handed on at the end of the iteration.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What a server says to a client that it has no room for, in the words of its refusal: when to try
 // again. Text, so that any other client can show it.

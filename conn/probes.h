@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // USDT probes: places that bpftrace, perf, SystemTap and gdb can stop at while the program runs
 // (docs/tracing.md). Until one does, a probe is one nop: a note of the ELF file says where its

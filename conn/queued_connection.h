@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A Connection whose readiness is a rule instead of a descriptor's: the transport says what it has,
 // this class keeps the connection in the loop's ReadyList while a handler is due. All handlers of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // How many connections of one listener may exist at once (option max-connections). Used by
 // transports; host programs do not need it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Which of several ways to one place is tried when: in order, each as soon as the one before has
 // failed or has had its head start, until one is ready or the time is over. Pure: no clock, no I/O.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Level-triggered readiness that no descriptor announces: connections with something to do now.
 // A transport keeps one list for each loop; the loop serves it as a source and does not sleep

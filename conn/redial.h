@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Keeps one connection to a place, for a client that outlives flaps of its link and restarts of its
 // server:

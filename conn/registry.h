@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The transports a program has. A plain object that main() fills; there is no global one.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Host names to addresses, without stopping the loop. Numeric addresses never leave the thread;
 // names are looked up by getaddrinfo(3) on threads of their own (four at most), since libc has no

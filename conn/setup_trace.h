@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // How long the steps of a connection's set-up take: for diagnosis (aeconn-doctor, docs/doctor.md).
 

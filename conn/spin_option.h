@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The options that say how a loop waits: spin, spin-max, sleep-cost, sleep-latency.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The blocking operations of Connection, the same for every transport: try, wait, try again.
 
 #include <cerrno>

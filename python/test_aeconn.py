@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The package over transports that need no device, against an aeconn program: kv-server.
 
     AECONN_LIBRARY=build/libaeconn-c.so python3 -m unittest python/test_aeconn.py

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Sockets of the host's own that become connections and listeners: real ones, as socket activation
 // and a master that binds for its children hand them over.
 

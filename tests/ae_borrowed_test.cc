@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ae/libev_loop.h on the loop of a host program, and a host's watchers on ours.
 
 #include "ae/libev_loop.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What an iteration of the loop costs, counted and not timed: allocations and system calls; and
 // what the loop does when a system call fails.
 

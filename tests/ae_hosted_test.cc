@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ae/epoll_loop.h below the loop of a host program: its descriptor, dispatch(), prepare(), nudge()
 // and nested turns.
 

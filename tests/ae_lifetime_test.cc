@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The loop as event_loop.h describes it: lifetimes, limits, fork.
 
 #include "tests/support/any_loop.h"

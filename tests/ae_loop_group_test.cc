@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ae::LoopGroup and ae::LoopList: loops on threads, how they begin and how they end.
 
 #include <pthread.h>

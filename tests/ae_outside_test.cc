@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the world does to a loop from outside: the wall clock jumps, the process is stopped, signals
 // interrupt every call.
 

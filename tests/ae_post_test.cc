@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // post() and Poster: what other threads may do with a loop, alive, dying and gone.
 
 #include <algorithm>

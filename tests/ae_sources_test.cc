@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The loop as event_loop.h describes it: hooks and sources.
 
 #include "tests/support/any_loop.h"

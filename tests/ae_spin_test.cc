@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Loops that spin on their descriptors, and the options that ask for it.
 
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The loop as event_loop.h describes it: time events that are moved, and those for a point in time.
 
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ae/timer_queue.h by itself: against a model, with slots that are used again, without memory.
 
 #include "ae/timer_queue.h"

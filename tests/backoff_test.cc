@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How long a client waits before it tries again.
 
 #include "conn/backoff.h"

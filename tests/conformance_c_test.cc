@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The C interface over every transport: the same promises as conn/connection.h's, as far as C can
 // express them.
 

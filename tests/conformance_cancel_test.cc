@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Coroutines that are cancelled at each of their waits in turn, over every transport. Sanitizers
 // see what that leaves behind, and what it touches that has gone.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How connections end, whoever ends them and from where, for every transport alike.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What coroutines get of a connection: the cases of handlers again, for every transport alike.
 
 #include <cerrno>

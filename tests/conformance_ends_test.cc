@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The end of both directions, blocking until something is there, addresses in two parts and loops
 // changed in two steps, for every transport alike.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Listeners, addresses, states and other facts, for every transport alike.
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What write() took leaves also where nobody is back in the loop: by flush(), by sync_write(), and
 // when the loop goes. For every transport alike.
 

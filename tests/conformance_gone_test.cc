@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What conn/connection.h promises of set_close_handler, for every transport alike.
 
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // When handlers run and when not, as conn/connection.h says it, for every transport alike.
 
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Connections on a loop below that of a host program: ae/epoll_loop.h.
 
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What conn/connection.h promises of reserve, commit and send, for every transport alike.
 
 #include <sys/wait.h>

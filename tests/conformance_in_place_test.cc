@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What conn/connection.h promises of peek, consume and readv, for every transport alike.
 
 #include <array>

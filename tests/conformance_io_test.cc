@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What conn/connection.h promises of read, write and writev, for every transport alike.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The blocking operations, for every transport alike.
 
 #include <cerrno>

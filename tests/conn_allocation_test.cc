@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a request costs the library in memory, at both ends of a connection: nothing. Libraries
 // below it count too.
 

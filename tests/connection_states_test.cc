@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a connection says of itself in states that other tests only pass through.
 #include <cerrno>
 #include <set>

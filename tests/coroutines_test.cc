@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Tasks, scopes and what they cost; what coroutines get of connections is in conformance_*_test.cc.
 
 #include <cstdlib>

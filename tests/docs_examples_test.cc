@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The C++ of the pages about threads, porting and lifetimes, as it stands there: compiled, and run.
 // A page's block has to be found in this file; spaces and line ends do not matter.
 

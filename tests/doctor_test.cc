@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The rows of aeconn-doctor, from facts that are made up, and how facts are read, from a folder
 // that is made up, too. What a kernel does to them is in tests/softroce/long_case_doctor.sh.
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Endpoint: URLs that say where to listen or connect.
 
 #include "conn/endpoint.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Lists of schemes: rdma|tcp://host:port. What is taken, when the next begins, what is told of the
 // others, and that nothing is left of them. The order itself: race_test.cc. Everything a connection
 // does through the one that won: the conformance tests, over absent|tcp.

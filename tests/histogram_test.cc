@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The histogram of durations, and what connections add to it.
 
 #include "conn/histogram.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a request costs kv-server in memory: nothing, once its buffers have their size.
 
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // That the kv-server replies as redis-server 7.0.15 did in a recorded run, byte for byte, with one
 // loop and with several.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // kv-server's sessions on three loops that are one thread: what one loop does for all, and what a
 // session does while it waits for the others.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The head of an HTTP request, in pieces of each size.
 
 #include "examples/kv_server/http_request.h"

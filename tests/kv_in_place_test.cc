@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // kv-server's large values: they arrive in the memory where they stay, and are sent from there
 // while others change them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Sessions of clients that want too much: what each limit is, what counts it, and that the others
 // go on. docs/limits.md is the list.
 

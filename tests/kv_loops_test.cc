@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // kv-server on a LoopGroup of several threads: clients of different loops at once, and what holds
 // between them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // GET /metrics over each transport, with clients that are slow.
 
 #include "examples/kv_server/metrics_server.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The request parser: splits, limits, hostile input (faults K1-K10).
 
 #include <random>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // kv-server's table of values that are registered with the device.
 
 #include <string>

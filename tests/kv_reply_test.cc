@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The client's side: parsing replies and showing them.
 
 #include <string>

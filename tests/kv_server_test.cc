@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // kv-server's network part on one loop with its clients, over every transport: floods, slow readers
 // and slow writers, with an honest client among them that goes on.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Sessions: whole conversations without I/O.
 
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The store: against a map, under resizing, SCAN, expiry, memory.
 
 #include <map>

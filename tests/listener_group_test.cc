@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One port, several loops: real threads, every transport that reaches across them.
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The memory transport's faults, and what connections make of them. With AECONN_SEED=n the random
 // test runs that seed alone.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Statistics as Prometheus reads them.
 
 #include "conn/metrics.h"

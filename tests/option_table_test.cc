@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Tables of options: what they say is what their parsers take.
 
 #include <memory>

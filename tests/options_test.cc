@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Options: the text after the '?' of an endpoint's URL, and what configure() gets.
 
 #include "conn/options.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a server's refusal says about when to try again.
 
 #include "conn/patience.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The histogram of conn-perf: against sorted samples.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn-perf's two sides in one loop: each of them against a peer that is wrong.
 
 #include <unistd.h>

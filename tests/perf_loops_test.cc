@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn-perf on several loops: what is counted where, and how it ends when something is wrong on
 // one. Servers and loads are on threads of a LoopGroup, the test waits on a loop of its own.
 

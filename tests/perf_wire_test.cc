@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn-perf's messages: what is written is read back, whatever the pieces; what is damaged is not.
 
 #include <algorithm>

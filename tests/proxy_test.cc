@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // aeconn-proxy's relays: what one side writes the other reads, over every transport.
 
 #include <fcntl.h>

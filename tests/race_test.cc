@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The order in which several ways to one place are tried, in time that only the test moves.
 
 #include <algorithm>

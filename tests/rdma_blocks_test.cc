@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Blocks carved out of slabs: what is taken is ours alone, what is free joins again, what is empty
 // goes. (Registered pools are tested over simulated devices.)
 #if AECONN_RDMA

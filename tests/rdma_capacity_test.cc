@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How many connections there is room for: what each takes, which limits there are, and the words.
 #if AECONN_RDMA
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Thousands of connections, however they end, leave nothing behind: not in the kernel, not in us.
 #if AECONN_RDMA
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Our connections against a peer on bare verbs that knows only the protocol page, in both roles.
 #if AECONN_RDMA
 

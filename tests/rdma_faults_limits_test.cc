@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Locked memory, descriptors, kernel objects, permissions: each is made so short that the n-th
 // thing fails, for every n until all works. tests/softroce/faults runs them.
 #if AECONN_RDMA

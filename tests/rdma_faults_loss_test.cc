@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A link, an address, a device, a whole machine that is lost under connections in use, and peers
 // that cannot be reached. tests/softroce/faults runs them, on a veth pair.
 #if AECONN_RDMA

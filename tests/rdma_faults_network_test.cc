@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A network that loses, doubles, reorders, delays and spoils packets, under connections that are in
 // use: what arrives is what was sent. tests/softroce/faults runs them, on a veth pair.
 #if AECONN_RDMA

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Processes that are killed, stopped or do not answer, clocks that jump, and ends that close at
 // once. tests/softroce/faults runs them.
 #if AECONN_RDMA

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which devices are here, from a folder that looks like sysfs.
 #if AECONN_RDMA
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Hostile peers on a processor of their own, one after the other without pause: what a neighbour's
 // requests cost meanwhile, and what is left of the loop's shared receives afterwards.
 #if AECONN_RDMA

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a peer can make grow, and what of ours it can reach with a key: the limits and their
 // counters, keys that are no longer valid, and the end of everything while events still wait.
 #if AECONN_RDMA

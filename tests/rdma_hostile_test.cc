@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Peers that break the protocol, on a real device: each loses its own connection, soon and with a
 // sentence, and nothing else.
 #if AECONN_RDMA

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Plays every hostile vector on a real device, in both roles, beside a neighbour that must notice
 // nothing.
 #if AECONN_RDMA

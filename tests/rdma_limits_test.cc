@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Deadlines, options, other processes and threads, and that nothing is left behind.
 #if AECONN_RDMA
 

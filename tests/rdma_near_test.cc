@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which processors are near a device: lists as sysfs prints them.
 #if AECONN_RDMA
 

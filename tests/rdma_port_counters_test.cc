@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Port counters: files of a made folder.
 
 #include "conn/rdma/port_counters.h"

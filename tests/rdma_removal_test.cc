@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The device or its network goes away under live connections. Needs root and Soft-RoCE: rxe0 on
 // dummy0, as tests/softroce/run makes it.
 #if AECONN_RDMA

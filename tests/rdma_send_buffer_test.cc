@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The send buffer that grows where a stream gains by it: a link of a certain rate and length, and a
 // writer that always has more.
 #if AECONN_RDMA

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a chain of work requests looks like to a driver, and what a driver's answer means. The
 // driver is a function here: no device is needed.
 #if AECONN_RDMA

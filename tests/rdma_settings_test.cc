@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The options of rdma://: what each may be, to the last value that is allowed.
 #if AECONN_RDMA
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The RDMA byte stream: windows that are announced before the last one is full.
 #if AECONN_RDMA
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The hostile vectors that need no device: what a peer may say to a Stream, and what follows. Those
 // about the queue pair itself are in rdma_hostile_vectors_test.cc.
 #if AECONN_RDMA

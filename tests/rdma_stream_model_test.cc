@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The RDMA byte stream: whole streams at random, over a simulated link.
 #if AECONN_RDMA
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The RDMA byte stream: receiving, and what a peer may not claim.
 #if AECONN_RDMA
 

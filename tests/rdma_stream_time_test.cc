@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The RDMA byte stream: keepalives and silence.
 #if AECONN_RDMA
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The wheel that says whom to look at: nobody too early, everybody in time, however far ahead.
 #if AECONN_RDMA
 

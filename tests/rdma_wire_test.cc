@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The 32-byte control messages and the hello, against the byte tables of docs/valkey-over-rdma.md.
 #if AECONN_RDMA
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a user reads when something goes wrong: each event of rdma_cm and each phase has its words.
 #if AECONN_RDMA
 

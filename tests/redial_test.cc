@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Redial: one connection to a place, kept. Time is the loop's, so nothing here waits for it to
 // pass: pauses are a few milliseconds, and what must not happen soon is set to hours.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The parts of the modules for redis-server and valkey-server that need no server; what does is in
 // tests/drop_ins.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Registry: the transports a program has.
 
 #include "conn/registry.h"

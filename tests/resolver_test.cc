@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Resolver: names to addresses, on the spot or beside the loop.
 
 #include "conn/resolver.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tcp: accepting, also while descriptors are short and arrivals flood in.
 
 #include <fcntl.h>

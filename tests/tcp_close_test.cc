@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tcp: how connections end, in order and by force.
 
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Networks and peers that go wrong below a socket: errors of accept, a window that stays shut, a
 // network that is gone.
 

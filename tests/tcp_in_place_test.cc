@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What TCP copies of bytes that are read and sent in place, and in how many calls.
 
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Blocking operations and moving between loops, over tcp.
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tcp: what takes the arrivals of a group on one loop.
 
 #include "conn/tcp/socket_receiver.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tcp beyond what every transport does (the conformance suite has that): addresses, options,
 // connecting to several addresses, errors.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // MSG_ZEROCOPY: the ledger of what the kernel still reads.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // MSG_ZEROCOPY where the kernel really sends without a copy: over a link between two networks.
 
 #include <sched.h>

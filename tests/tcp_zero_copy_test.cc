@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // MSG_ZEROCOPY: send() over sockets that use it.
 
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: what a server makes of its clients' certificates, and who it says they are.
 #if AECONN_TLS
 

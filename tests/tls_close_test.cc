@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: how streams end, in order and cut short, with bare OpenSSL at the other end.
 #if AECONN_TLS
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // TLS connections where they differ from others: records, unsent ciphertext, threads, reloads.
 #if AECONN_TLS
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A TLS handshake, and what follows it, with each byte in turn being the last one that comes, or
 // one that changes on the way; in both roles and both versions. On memory, so that all of them
 // take seconds.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The TLS engine on memory: no socket, no loop; a wire that takes and gives as little as the test
 // says.
 #if AECONN_TLS

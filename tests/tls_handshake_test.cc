@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: handshakes that hang, are many, or are given up.
 #if AECONN_TLS
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: peers that speak something else, or stop in the middle of a handshake.
 #if AECONN_TLS
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What TLS copies of bytes that are sent in place: nothing that need not share a record.
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Kernel TLS where the kernel has it: in the microVM, whose kernel has the tls module.
 #if AECONN_TLS
 

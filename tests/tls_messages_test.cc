@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: messages after the handshake, records that were tampered with, and OpenSSL's own state
 // that connections must not share.
 #if AECONN_TLS

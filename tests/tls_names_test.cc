@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: several certificates on one listener (SNI), and protocols agreed upon (ALPN).
 #if AECONN_TLS
 

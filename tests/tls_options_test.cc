@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: options that cannot be, key logs, kernel TLS.
 #if AECONN_TLS
 

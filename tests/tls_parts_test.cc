@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: small parts of it, by themselves.
 #if AECONN_TLS
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Redis's pending-data calls, for a host that asks TLS alone.
 #if AECONN_TLS
 

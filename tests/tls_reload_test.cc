@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: certificates and settings that change while listeners and connections are there.
 #if AECONN_TLS
 

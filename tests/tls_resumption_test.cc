@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: sessions that are resumed, and those that must not be.
 #if AECONN_TLS
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: peers that stop in the middle of a handshake and stay, after every single byte; and
 // what else a peer could make grow. Over the memory transport, thousands at once.
 #if AECONN_TLS

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: what a client makes of a server's certificate, and what each side says about it.
 #if AECONN_TLS
 

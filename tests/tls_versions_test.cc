@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: versions, ciphers, groups and DH parameters.
 #if AECONN_TLS
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The codes of TLS failures: words for a log, and conditions that code without TLS can compare.
 #if AECONN_TLS
 

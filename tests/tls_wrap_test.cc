@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tls: TLS that begins on a connection that is there already (STARTTLS).
 #if AECONN_TLS
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/tcp's unix: socket files, and what differs from tcp.
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A single-threaded, level-triggered echo on epoll: for each wake-up of a connection one read and
 // one write. What a write did not take is kept for the connection, which is not read meanwhile.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The least that an echo over sockets costs: epoll, one read and one write for each wake-up.
 //
 //   epoll-echo tcp://ADDRESS:PORT | unix:///path

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the socket echoes share: descriptors, a listening socket, a signal that ends them.
 

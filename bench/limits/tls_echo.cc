@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The least that an echo over TLS 1.3 costs with OpenSSL on the socket itself: for each wake-up one
 // SSL_read() and one SSL_write().
 //

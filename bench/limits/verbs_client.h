@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Clients of the echo, and of any server that speaks Valkey Over RDMA.
 

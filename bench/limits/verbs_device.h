@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What all connections of a process share on one device: protection domain, completion queue and
 // its channel, and receives. With owners for the objects of libibverbs and librdmacm.

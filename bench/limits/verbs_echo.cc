@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The least that an echo over RDMA costs: Valkey Over RDMA straight on libibverbs and librdmacm.
 //
 //   verbs-echo server ADDRESS:PORT [--window BYTES] [--spin]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One connection that speaks Valkey Over RDMA, as barely as can be: a queue pair, a window of ours
 // and what is known of the peer's.

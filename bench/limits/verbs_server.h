@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The echo: what came is sent back from the window it came into, without a copy.
 

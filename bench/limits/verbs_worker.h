@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The loop of a verbs program: one completion queue, rdma_cm's events and a signal that ends it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Descriptors that become ready, and interest in writing that comes and goes.
 

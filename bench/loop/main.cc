@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What ae::LibevLoop and ae::EpollLoop cost beside bare libev and bare epoll: events, timers,
 // post(). All in one process and in turns, so that whatever else the machine does meets everybody.
 //

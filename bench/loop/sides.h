@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The sides of a comparison: ae::LibevLoop, ae::EpollLoop, bare libev, bare epoll.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The cases that bench/micro times and bench/instructions counts: each makes its state once and is
 // then called again and again. None of them depends on random numbers or on earlier cases, so that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The loop and connections over a Unix socket. Counted are our instructions and libev's, not the
 // kernel's: build/bench/loop-bench measures whole events.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Small parts of the library and of kv-server, one at a time.
 //
 //   build/bench/micro                    times, by Google Benchmark; takes its options

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // RESP, both sides of it: requests as kv-server reads them, replies as it writes and kv-cli reads
 // them; and a session, which is all that kv-server does between a read and a write.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The hash table of kv-server: 10,000 keys, of which each call takes the next.
 
 #include <string>

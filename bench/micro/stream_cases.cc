@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn/rdma/stream: two streams that send to each other. What the network does in between, moving
 // bytes, costs nothing here; what the stream does, and its copy to the reader, is counted.
 

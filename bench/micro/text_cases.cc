@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // URLs and options: what a program parses when it starts, and a proxy for every connection.
 
 #include <string_view>

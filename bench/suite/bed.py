@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What the suites share: rows, servers that are started once, turns, loads."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Instructions for each request, counted by QEMU's clock in the microVM: `make bench-exact`.
 
 One instruction is one nanosecond of the guest's time, on one processor, so figures repeat to a few

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Figures of a run: kept raw, a line of JSON each; medians and ratios are made from them."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Figures of the host, in real time: `make bench`.
 
 Servers run on one core and load on another. Each figure is taken in rounds, and within a round each

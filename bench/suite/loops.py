@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Figures of several loops on this machine: `bench/run loops`.
 
 A server on two loops beside the same on one, under the same load: as many loops and connections, for

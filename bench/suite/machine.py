@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The machine that was measured on, without its name: for the head of the report."""
 
 import os

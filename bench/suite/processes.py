@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Servers and load generators as processes, and what the kernel says they cost."""
 
 import ctypes

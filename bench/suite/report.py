@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """build/bench/report.md and its plots, from the figures of all suites there are."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Figures beside an RDMA device, in real time: `make bench` runs this inside the microVM.
 
 It has two processors: servers run on one, load on the other. Emulated, it is many times slower than

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The targets of this project's performance, and whether the figures meet them.
 
 A target is judged by what was measured in one run of one suite, by ratios within its rounds. Rows

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One direction of a Stream: the operation that waits in it, its handler, its time limit.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The operations of a Stream, which makes them. Each is awaited where it is made.
 

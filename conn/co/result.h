@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What an operation of a coroutine comes to: a value, never an exception.
 

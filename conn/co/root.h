@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What a Scope and the operations know of a spawned task: whether it is running. A task that ends
 // its own Scope cannot be destroyed before it waits again.

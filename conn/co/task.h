@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A coroutine that begins when it is awaited, or when a Scope takes it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What waits for something else than the bytes of a stream: it is over once, or its time is.
 

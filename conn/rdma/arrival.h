@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A request of rdma_cm that has not begun: no verbs object exists yet. It goes to another loop by
 // moving its id to that loop's event channel, and that is why it goes now: a queue pair, its

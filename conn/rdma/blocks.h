@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Memory in blocks that are carved out of few, large slabs by halving them (a buddy system): a
 // registration is a slow call of the device and costs it a translation entry for each page, so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Owners for rdma_cm objects, and connection set-up with queue pairs of our own.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The open connection: bytes in and out. Set-up is in connection_setup.cc, the end in
 // connection_close.cc.
 

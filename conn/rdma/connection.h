@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One RDMA connection: carries out what Stream decides, over a queue pair, behind conn::Connection.
 

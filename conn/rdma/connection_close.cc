@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a connection ends: by its user, by its peer, by a deadline, by the device.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Data in place: windows that are read where they lie, room in what is sent next, bytes that are
 // sent from where they lie.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // From an address to an open connection, and from a request to one.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The receive windows of a connection: memory for what the stream wants, keys for it, and both back
 // again.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What one loop shares on one device: a handle of its own, its completion queues with one channel
 // whose descriptor is in the loop, and the shared domain. It knows queue pairs only through

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One RDMA device as one loop has it open: what it claims, and what it was seen to do. Capability
 // bits are not believed: what matters is tried once, and what was refused once is not asked again.

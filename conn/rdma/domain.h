@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What a queue pair's keys reach: a protection domain with its receives, its memory to send from
 // and its receive windows. One is shared by the connections of a loop where keys can be bound to a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What options ask of the network under a queue pair. What is not asked for is as rdma_cm chooses.
 

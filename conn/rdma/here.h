@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Which RDMA devices this machine has, by name and address, for sentences: from sysfs, so that
 // nothing is opened, and it works for who may not open a device.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What rdma connections take of limited things, and which limits there are: an estimate from the
 // options alone, compared in tests with what the simulation counts.

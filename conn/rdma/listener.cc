@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/listener.h"
 
 #include <fmt/format.h>

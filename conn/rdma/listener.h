@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // rdma:// listening: one rdma_cm id for each bind address, requests accepted from rdma_cm events,
 // connections handed over from the ready list, a batch at a time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What rdma keeps for one loop: the rdma_cm channel, a Context for each device in use, the memory
 // it registers, the list of connections with something to do, and the clock that says when to look

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The time of a loop's RDMA: who is looked at when, what is given back, and blocking operations, in
 // which the loop's own timers do not run.
 

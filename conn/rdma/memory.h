@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Memory that devices may use: pages of its own, counted where they are pinned, and registrations.
 

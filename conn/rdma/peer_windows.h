@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The windows a peer has given us to write into: the one that is written, and those it announced
 // ahead, in their order. Room for a fixed number, whatever the peer says.

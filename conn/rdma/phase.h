@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Where one RDMA connection stands. Only RdmaConnection::move_phase() writes it.
 //

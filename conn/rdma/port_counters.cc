@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/port_counters.h"
 
 #include <dirent.h>

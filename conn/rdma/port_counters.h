@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the kernel shows of a device's ports: /sys/class/infiniband/DEV/ports/N/counters and
 // hw_counters, as differences from when the device was first used.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The completion queues of one loop on one device. Each is as deep as all that can complete on it;
 // none is ever resized (some drivers cannot, one loses the ring in use): when they are full the

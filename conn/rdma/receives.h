@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // 32-byte receives: posted to a shared receive queue or to one queue pair, and posted again after
 // use in chains.

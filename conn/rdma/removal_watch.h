@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Somebody who hears of a device's removal, whoever else still uses it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/route.h"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // How the packets of a queue pair travel: what ibv_modify_qp() was told and ibv_query_qp() says,
 // and their words in Connection::path().

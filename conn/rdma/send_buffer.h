@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // How much one connection may hold for its device, grown where that makes its stream faster. A
 // stream is never faster than this in the time that a confirmation takes, which nobody knows

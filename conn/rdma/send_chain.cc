@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/send_chain.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Work requests that leave with one doorbell. Built on the stack, posted once; what has to be
 // remembered of them afterwards is the connection's business.

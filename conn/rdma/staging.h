@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What waits for the device, in order: written bytes in the registered blocks that one connection
 // fills, borrowed from its domain while there is something to send, and bytes that are sent from

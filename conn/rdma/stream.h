@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The byte stream of one RDMA connection, without RDMA: windows given and received, the peer's
 // receive credits, keepalive, end of stream, and every rule about what a peer may claim.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // When to look at which connection again, a few hundredths of a second more or less. Looking for
 // those that are due takes no look at those that are not.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/type.h"
 
 #include "conn/rdma/connection.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // rdma://host:port: a byte stream over RDMA verbs that speaks Valkey Over RDMA.
 // Options: docs/options.md or RdmaType::configure's error sentence.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Memory of the program's that it sends from without a copy: what register_memory() makes. Each
 // domain that sends from it has a registration, made when that is for the first time; it goes with

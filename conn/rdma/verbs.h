@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Owners for verbs objects. Each destroys what it holds and looks at the return code: EBUSY there
 // means that an owner went before its user, our bug, and is asserted on; anything else is the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Memory the peer writes into, and the key that lets it: bound to one queue pair where the device
 // can (a memory window of type 2), else the key of the region, which then belongs to one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Our receive windows of one stream, in the order in which the peer fills them:
 //

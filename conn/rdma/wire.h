@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Valkey Over RDMA on the wire: the 32-byte control messages, and the hello that two aeconn peers
 // exchange in the private data of rdma_cm (which others neither send nor look at).

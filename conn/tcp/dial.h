@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One outgoing connect: looks the host up, then tries every address in turn until one answers or
 // the time is over.

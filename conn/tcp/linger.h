@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What happens to a socket after close(). Closing one that has unread bytes, or is sent more, makes
 // the kernel answer with a reset, and the peer's end of stream becomes an error (on some systems

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The options of tcp and unix, parsed once for a type, or for an endpoint that has its own.
 

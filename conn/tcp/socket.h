@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Sockets as tcp and unix use them: non-blocking, close-on-exec, never raising SIGPIPE.
 

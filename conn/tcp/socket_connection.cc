@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/socket_connection.h"
 
 #include <netinet/tcp.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A Connection over a stream socket; tcp and unix share it. Its readiness is the descriptor's, and
 // the loop watches it only while a handler wants to know.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What a loop cannot be asked of a socket: that its peer has closed while nobody reads, and that
 // its error queue has something. One epoll instance for each loop, which the loop watches; made

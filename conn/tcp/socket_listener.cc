@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/socket_listener.h"
 
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Accepts on one or several sockets; tcp and unix share it.
 

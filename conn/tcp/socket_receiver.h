@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Sockets that were accepted on another loop become connections of this one; tcp and unix share it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/tcp_type.h"
 
 #include <netinet/in.h>

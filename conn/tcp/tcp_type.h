@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // tcp://host:port. IPv4, IPv6, names; several addresses to listen on.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/unix_type.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/zero_copy.h"
 
 #include <linux/errqueue.h>

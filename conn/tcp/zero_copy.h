@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // MSG_ZEROCOPY: which of the references that a connection sends are still read by the kernel. It
 // numbers the calls that it took from 0 on, modulo 2^32, and tells on the socket's error queue

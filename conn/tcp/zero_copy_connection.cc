@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A socket's send() without a copy. What it lends to the kernel comes back with the completions, or
 // with the socket's end: then the socket is reset, because the kernel would go on reading.
 

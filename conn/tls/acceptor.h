@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The listening side: takes connections from a listener below, runs their handshakes, and hands on
 // those that are through.

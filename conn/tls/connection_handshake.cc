@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a TLS connection comes to be: below first, then the handshake, in the loop or blocking.
 
 #include <netinet/in.h>

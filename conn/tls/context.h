@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What one set of options gives: OpenSSL's contexts for both roles, with the certificates, keys and
 // trust they name. Constant once made; connections share it and keep it alive, so that a reload

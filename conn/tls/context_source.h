@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The contexts of a type, by the options that endpoints add to the type's own. Any thread.
 

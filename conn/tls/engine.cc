@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/engine.h"
 
 #include <openssl/x509_vfy.h>

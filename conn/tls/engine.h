@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One TLS connection as a machine without a descriptor: ciphertext comes from and goes to a Wire,
 // which never blocks; plain text goes in and out by calls. It knows no loop, no clock and no

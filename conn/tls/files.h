@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The PEM files that options name. What is wrong with one becomes an Error that says its name.
 

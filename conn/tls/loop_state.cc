@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/loop_state.h"
 
 #include "conn/tls/acceptor.h"

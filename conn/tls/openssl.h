@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // OpenSSL's handles as owners, and its errors as sentences.
 

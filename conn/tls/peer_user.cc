@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/peer_user.h"
 
 #include <openssl/x509v3.h>

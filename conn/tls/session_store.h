@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The sessions that a client may resume, by peer. Bounded; threads may share it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/settings.h"
 
 #include <openssl/ssl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The options of TLS, parsed once for each set of them. docs/options.md explains each.
 

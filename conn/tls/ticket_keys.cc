@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/ticket_keys.h"
 
 #include <openssl/core_names.h>

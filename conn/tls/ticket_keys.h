@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The keys that seal a server's session tickets (RFC 5077, RFC 8446 4.6.1). They change with time,
 // so that who steals one reads little; the one before still opens its tickets.

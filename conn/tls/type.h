@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // tls, tls+unix, tls+rdma: TLS 1.2 and 1.3 (RFC 5246, RFC 8446) over any other transport. A URL
 // carries the options of both layers: tls+rdma://10.0.0.1:6379?ca=/etc/ca.pem&window=256k.

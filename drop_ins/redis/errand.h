@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What another thread of the server asks of a connection: Valkey's replica reads a full
 // synchronisation on a thread of its own, while the main thread, where our loop lives, goes on. The

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "drop_ins/redis/host.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Our loop inside the server's: one descriptor that the server polls as a listener's, the listeners
 // behind it, and what is configured. One object, made at load; the server's main thread only,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // loadmodule: what is refused, what is configured, what INFO shows.
 
 #include <pthread.h>

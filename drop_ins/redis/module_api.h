@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The functions of the module interface that we call, found by name through the server's GetApi.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the module needs of the server, declared by ourselves: Redis 8.0, or (AECONN_VALKEY) Valkey
 // 9.1. The layouts are those of these versions only; load.cc looks at the version and at a real

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One heap for the module, its libraries and the C library. Valkey opens modules with
 // RTLD_DEEPBIND, so they would find the C library's malloc() while the C library itself uses the
 // server's (jemalloc): what one allocates the other would free. These come first for the module and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The server's table of operations, each in terms of conn::Connection.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* Sends a line and prints what comes back: echo-client tcp://127.0.0.1:7777 hello
  * The loop is polled by the program, as one that has a loop of its own would do it. */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* Sends back what comes, on any transport: echo-server tcp://127.0.0.1:7777 rdma://... */
 
 #include <errno.h>

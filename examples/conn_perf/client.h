@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // `conn-perf client`: goes through the sweep and hands each result to a report.
 

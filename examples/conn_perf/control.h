@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The connection on which the client asks what the server is and what the load cost it.
 

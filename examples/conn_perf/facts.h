@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What makes a figure repeatable and what it cost: this program, its machine, its use of both.
 

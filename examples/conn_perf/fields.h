@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the texts of conn-perf's messages hold: lines of key=value.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Payloads that are sent from where they lie: in memory that the transport's devices read.
 

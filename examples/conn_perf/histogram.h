@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Latencies in buckets, as HdrHistogram has them: exact below 2048 ns, above it 1024 buckets for
 // each power of two. So a value read back is off by 0.05 % at most, in fixed memory.

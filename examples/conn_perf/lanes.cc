@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a connection of the client does in each mode.
 
 #include <fmt/format.h>

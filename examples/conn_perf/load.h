@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A set of connections under one load, and the phases it goes through: open, run (first for the
 // warm-up, then for the figures), close.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One load on several loops, each on a thread of its own: the same phases, begun on all and waited
 // for on the thread that measures, whose own loop serves nothing but that. While a phase lasts the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // How the server's connections and requests are spread over its loops. Each loop counts for itself;
 // who wants to know reads, on any thread.

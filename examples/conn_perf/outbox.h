@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What a connection has to send: texts, and data messages whose bytes follow from their sequence
 // numbers. So a short write keeps two numbers, not bytes, and many connections share one payload.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A file to write, or standard output for "-", whose failures are not overlooked.
 

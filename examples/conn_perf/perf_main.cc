@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // conn-perf: measures the transports of aeconn, between two processes or two machines.
 
 #include <CLI/CLI.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Results for people and for programs: a table, JSON, CSV.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "server.h"
 #include "examples/service/descriptors.h"
 #include "examples/service/signals.h"

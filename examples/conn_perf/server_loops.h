@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The server on several loops: on each a Server with the connections that were given to it, on its
 // thread. Every URL is listened on once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The messages of conn-perf, as bytes. Each begins with a header of 16 bytes, little-endian:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "examples/doctor/checkup.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The rows in their order: of this machine, and of URLs to dial.
 

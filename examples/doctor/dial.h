@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One connection to a URL, step by step with the time of each; and what follows from it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // aeconn-doctor: what of this machine stops RDMA, and where a connection stops, step by step.
 //
 //   aeconn-doctor                            this machine

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the kernel says of RDMA on this machine: from /sys, /proc and /dev, so that nothing is
 // needed but to read. The rows (rows.h) judge it; they look at nothing else.

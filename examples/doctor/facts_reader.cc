@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Reads the facts. Whatever cannot be read is not there: the rows say what that means.
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What follows from a dial, and from one over tcp beside it.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The rows of the doctor: each a pure function from facts to a verdict, in the order in which one
 // thing needs the next. docs/doctor.md has the complaint behind each.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A large argument while it comes, in the block where it will stay if it becomes a key's value.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A byte queue: bytes are appended at the end and consumed at the front. One per direction and
 // session. Not zero-initialised, and counted in a meter that --maxmemory looks at.

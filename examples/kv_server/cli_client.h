@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A client on one connection: requests go out, replies come in order. Written against the same
 // Connection as the server; runs its loop only while it waits.

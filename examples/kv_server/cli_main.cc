@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // kv-cli: a client for every transport of the library, with redis-cli's manners.
 
 #include <unistd.h>

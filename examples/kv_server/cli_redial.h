@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // kv-cli --redial: a command again and again over a connection that is kept, whatever its link and
 // its server do. The example of conn::Redial.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // kv-cli's TLS options, as redis-cli has them.
 

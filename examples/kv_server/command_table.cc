@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The table itself: name, arity, flags, handler; group, since, summary; key positions. The values
 // are those of Redis 7.0 (7.2 for SETINFO and NO-TOUCH), which clients look up with COMMAND.
 

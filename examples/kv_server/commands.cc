@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Looking commands up, and what many handlers share.
 
 #include <fmt/format.h>

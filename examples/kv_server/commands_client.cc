@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // CLIENT.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // CONFIG: one table of parameters.
 
 #include <fmt/format.h>

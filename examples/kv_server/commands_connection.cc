@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Commands on the connection itself, except CLIENT.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Commands on keys: existence, names, expiry, iteration.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // TIME, DEBUG, SHUTDOWN and COMMAND.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Commands on strings.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The hash table below a database. Chained, sizes are powers of two, and resizing is incremental:
 // every operation moves a bucket from the old table to the new one, so none takes long.

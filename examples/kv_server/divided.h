@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // For commands that are about several keys, or about all clients: with one loop everything is here,
 // with several there are shards to lock and loops to ask.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The head of an HTTP request, 1.0 or 1.1, from pieces of any size. Pure code: no connection.
 

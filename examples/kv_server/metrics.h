@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What GET /metrics tells: the transports' statistics and the server's own figures.
 

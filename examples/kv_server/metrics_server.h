@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Serves GET /metrics over HTTP on any transport. One request for each connection, which ends with
 // its answer (Connection: close): scrapes are seconds apart.

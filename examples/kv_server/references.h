@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Values that are sent from where they lie in the data. They stand between the bytes of a session's
 // output until the connection takes them, and are kept until it has handed them on: also when the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Large values that are asked for again and again: where the device can send from their memory they
 // are registered with it, and are copied no more.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Appends replies to an output buffer, in RESP2 or RESP3. Aggregates are written as a header
 // followed by that many elements (pairs for maps).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The server's side of RESP: requests out of a byte stream that may arrive in any pieces.
 //

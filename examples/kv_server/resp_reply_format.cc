@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How replies look to people and to pipes: the same as redis-cli's, so that scripts can change.
 
 #include <fmt/format.h>

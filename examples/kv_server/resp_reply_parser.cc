@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "resp_reply_parser.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The client's side of RESP2 and RESP3: replies out of a byte stream that arrives in any pieces.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Numbers, patterns and quoting by Redis's rules. Pure functions.
 

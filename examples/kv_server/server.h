@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The network part: connections on one side, sessions on the other. It names no transport; what
 // --listen says decides.

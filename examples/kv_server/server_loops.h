@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The network part on several loops: on each a Server with the clients that were given to it, on
 // its thread. Every URL is listened on once, and who has the fewest connections gets the next.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // kv-server: a key-value server over any transport of the library.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "server_state.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What all sessions of a loop share: configuration, data, statistics, the list of sessions, and the
 // few things only the network part can do, as functions it sets. With several loops each has a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One client, without I/O. The network part shows what it reads, calls execute(), and writes
 // next_output(); the session knows nothing else of the connection.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The data of several loops: a key's hash chooses the shard, and each shard has a lock of its own.
 // Who needs several takes them in rising order, each once, so nobody waits in a circle. A lock is

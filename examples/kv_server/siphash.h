@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // SipHash-1-3: a keyed hash, so that nobody who does not know the seed can choose keys that all
 // land in one bucket.

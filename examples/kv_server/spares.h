@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What went with clients and serves those that come: a server whose clients connect, ask once and
 // leave would otherwise allocate the same blocks again each time. A few are kept, buffers for a

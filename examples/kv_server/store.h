@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The data: numbered databases of binary strings with expiry times. No I/O, no clock: every
 // operation that cares gets the time in milliseconds since 1970.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Redis's tls-* settings, from the command line and CONFIG SET, for every TLS transport there is.
 

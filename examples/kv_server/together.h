@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the servers of several loops share. Each loop has a Server of its own with its sessions,
 // statistics and a copy of the configuration, and no request touches another's: loops meet at a

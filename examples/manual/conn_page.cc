@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "examples/manual/conn_page.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // conn(7): the options of every transport of this build, from the tables that their parsers read.
 

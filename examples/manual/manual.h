@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A program's manual page and its completion in bash, from the options that it parses: so they
 // cannot say anything else. `PROGRAM --write-page man` prints the page in roff (groff_man(7)),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // aeconn-proxy: joins two transports, for programs that nobody can change.
 //
 //   aeconn-proxy --listen unix:///run/db --connect tls+rdma://10.0.0.1:6432?ca=ca.pem

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Two connections joined: what comes from one leaves by the other, both ways. Nothing is copied
 // into buffers of its own: a direction reads only what the other end takes, so a slow reader costs

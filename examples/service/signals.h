@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // SIGINT and SIGTERM as an event of the loop, and SIGHUP for who wants it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "examples/service/systemd.h"
 
 #include <sys/socket.h>

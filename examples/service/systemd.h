@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What systemd asks of a service: sockets that it opened (sd_listen_fds(3)) and the word that the
 // service is ready, or about to end (sd_notify(3)). Both are environment variables and datagrams,

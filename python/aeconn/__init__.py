@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Connections over tcp, unix, tls, rdma and tls+rdma by libaeconn-c.
 
     import aeconn

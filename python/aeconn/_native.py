@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """libaeconn-c by ctypes: nothing is compiled when this package is installed.
 
 AECONN_LIBRARY names the file where the loader would not find it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A connection that blocks, with a socket's methods."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """asyncio over any transport, by the one descriptor of a loop of the library."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """redis-py over any transport."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Boost.Beast on adapters/asio.h: HTTP with keep-alive, and WebSockets with messages of 1 MiB, also
 // over asio::ssl. How it is started: tests/adapters/asio_kit.h.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the programs that test adapters/asio.h share. They are started as PROGRAM LISTEN [QUERY
 // [CERTIFICATE KEY]]: they serve at the URL LISTEN and are the clients, whose URL has QUERY for

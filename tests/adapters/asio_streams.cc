@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // adapters/asio.h by itself: reads and writes, gathering, cancellation, time-outs, executors,
 // allocators, coroutines, the end of a context. How it is started: tests/adapters/asio_kit.h.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # hiredis and libvalkey over our connections, against kv-server and the servers that these clients
 # are of: redis-server 8 and valkey-server 9, unpacked. Over rdma: tests/softroce/case_hiredis.sh.
 set -u

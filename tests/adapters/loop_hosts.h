@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The hosts of tests/adapters/loops.cc: each a Host with the same few functions. -DHOST_LIBUV,
 // -DHOST_LIBEVENT, -DHOST_GLIB, -DHOST_QT, -DHOST_SD_EVENT, -DHOST_ASIO (with -DAECONN_BOOST_ASIO:

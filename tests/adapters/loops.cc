@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ae::EpollLoop below a host's loop, by the adapter for it: loops LISTEN [QUERY] serves an echo at
 // the URL LISTEN and is its client, whose URL has QUERY for options. Ends with "N passed, N
 // failed". `loops terminate` ends by an exception that nobody was to be told of. Which host it is:

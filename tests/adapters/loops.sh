@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # ae::EpollLoop below the loops of hosts, and connections as asio's streams, with Beast and asio::ssl
 # on top: over tcp, unix and tls. Over rdma: tests/softroce/case_loops_of_hosts.sh. The programs are
 # those of `make adapter-programs`.

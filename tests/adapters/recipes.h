@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The recipes of docs/adapters.md, as they stand there: each runs a host's loop with one of ours
 // below it, and rethrows what a handler of ours threw. Behind tests/adapters/loop_hosts.h.

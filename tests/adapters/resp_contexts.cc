@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Contexts of hiredis, or with -DLIBVALKEY of libvalkey, over one URL against a server that runs:
 // resp_contexts URL PROCESS [idle]. PROCESS is the server's, which is stopped and goes on where a
 // case is about a server that does not answer. Ends with "N passed, N failed".

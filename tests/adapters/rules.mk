@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # build/tests/adapters/*: programs that test the adapters for loops and for asio, those whose
 # packages are here. What is missing is named in build/tests/adapters/missing, a line for each.
 # Only `make adapter-programs` looks for packages: by ADAPTERS_TESTED=yes, in a call of itself.

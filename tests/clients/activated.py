@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """activated.py NOTIFY SOCKET-PATH|PORT COMMAND...: starts it as systemd would, with a
 listening socket and a place for notices. Prints what it is told, a line each, until it has ended,
 and last "status N". SIGTERM is passed on."""

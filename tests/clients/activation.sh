@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # kv-server as a service of systemd: sockets that were opened for it, notices, and the units of
 # examples/service as an example.
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # The programs of bench/: the echoes give back what they get, request-load drives servers of several
 # kinds over several transports and notices wrong replies.
 set -u

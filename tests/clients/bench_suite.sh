@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # The Python of bench/: a row on this machine gives figures and a report; medians, ratios, spread and
 # verdicts on targets are right for known values.
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # The C interface from C: the page's programs as C11 by gcc and clang, without a warning, over the
 # transports that need no device; and that the library shows its interface and nothing else.
 set -u

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """conn_page.py OPTIONS PAGE: names the options that conn(7), as man(1) shows it, has not or otherwise.
 
 OPTIONS is what `aeconn-doctor --write-page options` prints, PAGE has no indentation.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # conn-perf: each mode over each transport, sweeps, what it writes, what it says of a wrong peer and
 # of a user's mistake.
 set -u

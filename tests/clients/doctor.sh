@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # aeconn-doctor where there is no RDMA: what it says of such a machine, dials over tcp, tls and unix
 # with their other end, limits, JSON, exit status. The rows that need a device to be wrong are in
 # tests/softroce/long_case_doctor.sh and long_veth_case_doctor.sh.

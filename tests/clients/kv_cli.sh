@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # kv-cli against kv-server: a command, commands from standard input, --pipe, --bench, what it says
 # when something is wrong.
 set -u

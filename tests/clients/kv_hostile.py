@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Clients that want too much of a kv-server, by the hundred, and an honest one among them.
 
 kv_hostile.py slow URL PID [CA]     readers that never read, writers of half requests; prints what

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # kv-server as a process under clients that want too much, over TCP, a Unix socket and TLS: what its
 # memory comes to as the kernel counts it, and that an honest client is served on.
 set -u

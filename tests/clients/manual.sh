@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # The programs' manual pages and completions in bash, against what --help says.
 set -u
 # shellcheck source=tests/clients/kit

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """GET /metrics of kv-server, as strict readers see it.
 
     metrics.py HOST PORT [CERTIFICATE]     over TCP, or TLS where there is a certificate to trust

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # kv-server --metrics: one loop and three, over TCP, a Unix socket and TLS; python's http.client, a
 # strict parser of the format, and curl read it.
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # tests/mutants on a tiny tree with two tests: what is noticed, what survives, what was accepted, that
 # a seed draws the same again, and that tests are chosen by the lines they run.
 set -u

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """pages.py PAGE...: do the names in pages of text exist in the tree that is the current folder?
 
 Prints PAGE:LINE: what is wrong, and last, for each kind of name, how many were looked at and how

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # The pages name files, tests, tags, targets, options, flags, counters and variables: they are there,
 # and docs/options.md has all options. pages.py says what it looks at. First a page with one wrong
 # name of each kind shows that each is noticed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """For pages.py: what the tree has, and what a page says."""
 
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # The probes of the built library, by its ELF notes, are those of the list in conn/probes.h and of
 # the table in docs/tracing.md, each with as many arguments; programs have them, too.
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # aeconn-proxy as a program: clients and servers of the distribution at both ends, half-close, slow
 # readers, limits, loops, SIGTERM, SIGHUP, systemd's notices and sockets, and what it says of mistakes.
 set -u

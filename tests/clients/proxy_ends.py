@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """proxy_ends.py NEAR SERVER MEGABYTES PID...: a client at NEAR, a server at SERVER, proxies between.
 
 The client writes until nobody takes more, and only then the server reads. Then the client says that

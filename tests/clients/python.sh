@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # The Python package against kv-server: sockets that block, asyncio and redis-py, of this release and
 # of a newer one, over the transports that need no device.
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # What README and docs/server.md show is what a reader gets: the programs compile against the library
 # that was built, the echo servers are docs/echo_server.cc and docs/echo_server_co.cc, and send back.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # redis-benchmark, as it comes, against kv-server: every test ends, with a rate and without an error.
 set -u
 # shellcheck source=tests/clients/kit

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # kv-server as Debian's redis-cli finds it, over TCP and a Unix socket: commands, the modes of
 # redis-cli, limits, and how the server starts and ends.
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # kv-server and kv-cli over TLS, as redis-cli, s_client, sslscan and testssl find them; for each
 # refusal the words of both sides.
 set -u

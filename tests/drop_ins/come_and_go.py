@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Connections that come and go, 20 at a time: come_and_go.py URL COUNT [URL COUNT...]
 
 Each says PING and SET, and ends: in turn closed by us, by us with a request under way, and by the

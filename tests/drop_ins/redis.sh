@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # The modules in the distributions' redis-server 8 and valkey-server 9, which are unpacked and never
 # installed: every transport of this machine, configuration, replication, MIGRATE, refusals, the end.
 set -u

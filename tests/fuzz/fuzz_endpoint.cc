@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Goal: whatever a command line holds, reading it as a URL or as options gives a value or a
 // conn::Error with one sentence; and what was read says itself again.
 // Method: the input, up to its first line end, is a URL, and again options; the rest, line by line,

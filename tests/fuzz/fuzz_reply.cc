@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Goal: no bytes of a server make the client's parser crash, read beyond what it got, loop, or take
 // memory for lengths that were only announced; and pieces read as the whole does.
 // Method: the input is what a server sends, after a byte that chooses the cuts. Each reply that

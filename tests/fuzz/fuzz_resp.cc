@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Goal: no bytes of a client make the server crash, hang, lose its way in the stream or hold memory
 // that nobody sent; and how the bytes are cut into pieces changes nothing.
 // Method: the input is what a client sends, after a few bytes that choose limits and the cuts. The

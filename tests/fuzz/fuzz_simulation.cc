@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The simulator's schedule: the input decides what every end does, when messages arrive, which
 // calls fail and which devices go (tests/simulation/walk.h).
 

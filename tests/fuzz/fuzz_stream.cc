@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Goal: no peer, however hostile, makes the stream crash, assert, allocate, hand out bytes that
 // were not claimed, or send where it was not allowed to.
 // Method: the bytes of the input are the moves of the peer, the user, the memory and the clock. The

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Goal: whatever is added, moved, removed and rescheduled, in handlers and outside, by handlers
 // that are slow or throw, every time event runs when it is due: never early, not twice, and in the
 // first iteration that looks at the clock after its time. Method: the monotonic clock of this

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Goal: no ciphertext makes the TLS engine crash, hang, or give bytes out that the peer did not
 // send. Method: the first byte chooses the role under attack, the newest version that is spoken,
 // and how: the input as the peer's handshake; the input after an honest handshake; or an honest

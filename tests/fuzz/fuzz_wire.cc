@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Goal: no bytes make the decoders read beyond their input or return what encode() would not give.
 // Method: the input is a received message and, the same bytes, a peer's private data.
 // `make fuzz` runs it, from the seeds in corpus/wire.

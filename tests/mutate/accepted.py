@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Changes that make no difference anybody can see; somebody looked, and says why."""
 
 from .changes import squeeze

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The places of a file where one change makes another program."""
 
 from dataclasses import dataclass

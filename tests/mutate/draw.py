@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Which changes are tried: all there are, in an order that a seed gives."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Which tests run first for a file, and what the rest is."""
 
 from fnmatch import fnmatch

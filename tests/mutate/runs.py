@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Test programs under way, and what came of them."""
 
 import enum

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """C++ as tokens: enough to find operators, conditions and statements, and to leave text alone."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A copy of the tree, built once, and places where one file at a time is another."""
 
 import os

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which blocks of the library each test runs, for tests/mutate/visits.py: g++ calls
 // __sanitizer_cov_trace_pc() at each block's beginning, and tests/support/main.cc says which test
 // it is. A line of the file that AECONN_TEST_VISITS names is one test: its name, its seconds, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Which tests run which line: a build that writes it down, and what it wrote."""
 
 import concurrent.futures

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Takes changes in their order, some at a time, until as many as wanted were judged."""
 
 import threading

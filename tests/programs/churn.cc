@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Connections that come, exchange a message and go, closed by one end, by the other, by both at
 // once with bytes under way. Afterwards nothing may be left and memory may not have grown.
 //

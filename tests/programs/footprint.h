@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What a process holds, in itself and in the kernel, to compare before and after.
 

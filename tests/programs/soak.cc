@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Traffic over several transports at once for a long time, while somebody disturbs the network.
 // Clients send messages of random sizes, compare what comes back, think, and now and then close or
 // are cut off below. Connections may fail; bytes may not differ, nothing may hang, and in the end

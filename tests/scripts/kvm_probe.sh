@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # tests/softroce/run asks a boot whether KVM works. When QEMU is killed by a signal there, the answer
 # is no, and nobody hears of it. QEMU is played by a script; the kernel and its modules are real.
 set -u

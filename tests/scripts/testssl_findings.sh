@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # tests/clients/testssl_findings: a finding about a server counts, a remark of testssl about the
 # machine it runs on does not. The lines were written by testssl 3.0, `untested` and `fatal` after
 # its manner.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One run in a process of its own: it starts from the same memory every time, and if it crashes or
 // hangs, only that run is lost.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Where a simulation's decisions come from: a seed, or bytes (of a fuzzer) for as long as there are
 // any. A UniformRandomBitGenerator.

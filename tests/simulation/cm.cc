@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // librdmacm as the simulation has it: ids, events, and what each call does at once.
 
 #include <arpa/inet.h>

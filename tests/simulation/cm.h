@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Between rdma_cm's calls (cm.cc) and the messages that go from machine to machine
 // (cm_messages.cc).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The messages of connection set-up and of its end, which may be slow, overtake data, or never
 // arrive: InfiniBand's, and those of iWARP, where the connection is a byte stream.
 

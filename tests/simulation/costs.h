@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What a device was asked to do, counted exactly: on hardware these are what a program pays for.
 

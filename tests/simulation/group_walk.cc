@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/simulation/group_walk.h"
 
 #include <fmt/format.h>

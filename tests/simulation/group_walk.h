@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A random walk of a port that several loops serve: clients come while loops end, the listener
 // pauses, goes and comes back, and devices fail, in an order that the seed decides. Every client is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The system calls that know the time, and the list of the machine's addresses. Shared libraries
 // (libev, libstdc++) find these definitions before the C library's.
 

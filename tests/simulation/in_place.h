@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // For tests of data in place over rdma: two ends of which one leaves what comes where it is, memory
 // of the program's that counts its releases, a reader that compares what it looks at.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/simulation/memory.h"
 
 #include <openssl/crypto.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Memory that runs out: operator new of this program and OpenSSL's allocations can be made to fail.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What happens to a work request between ibv_post_send() and its completion: the reliable
 // connection of InfiniBand's transport, as far as a program can tell.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What stands behind the pointers of libibverbs and librdmacm in the simulation.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The calls of the fast path, which verbs.h reaches through the context's table: what each driver
 // looks at, in which order, and what it returns.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Event loops that run beside each other in simulated time, each on a processor of its own: they
 // spin, compute and sleep as long as they like, and none sees what another has not done yet. Each

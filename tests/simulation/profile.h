@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What one kind of RDMA device claims, can, and does: one row of profile.cc for each, read in its
 // driver. A profile belongs to a device, so devices of two kinds meet in one world.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Queue pairs as libibverbs has them: what each driver grants, which changes of state it takes, and
 // what it leaves behind.
 

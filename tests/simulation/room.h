@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Two simulated machines on one loop: an echo server at 10.77.0.1, clients that come
 // from 10.77.0.2. At its end everything must be free again.

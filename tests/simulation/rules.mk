@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # build/tests/sim-tests: the library over simulated devices, linked with tests/simulation instead of
 # libibverbs and librdmacm. Socket calls go through tests/simulation/sockets.cc.
 SIM_SRC := $(wildcard tests/simulation/*.cc tests/simulation/tests/*.cc) $(wildcard tests/support/*.cc) \

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The socket calls of the library, through the linker's --wrap: with a World they may fail or do
 // less than they were asked, as the kernel's may. What they do otherwise is the kernel's work.
 

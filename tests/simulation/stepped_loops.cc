@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/simulation/stepped_loops.h"
 
 #include <algorithm>

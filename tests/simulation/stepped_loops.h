@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Several event loops in one simulated world. A seed chooses which of them makes its next
 // iteration, as if each had a thread of its own; time goes on only when none has anything to do.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // libibverbs as the simulation has it: making and destroying objects. Queue pairs are in
 // queue_pairs.cc, the calls of the fast path in posts.cc.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A random walk over the public API: connections of one transport come, write, read, change their
 // handlers, and go, in an order that the seed decides, while the network, the devices and the calls

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a walk's seed decides before it begins: transport, devices, options, faults.
 
 #include <fmt/format.h>

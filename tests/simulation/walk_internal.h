@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The walk itself (walk.h): what its seed chooses is in walk_choices.cc, what it does in walk.cc.
 

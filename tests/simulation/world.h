@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A simulated machine room: RDMA devices, the network between them, rdma_cm and the clock, in one
 // process and on one thread. This program is linked with tests/simulation/*.cc instead of

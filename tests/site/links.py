@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """links.py FOLDER: follows every link of the site in FOLDER that does not leave it.
 
 Looks at each href, src and anchor of its pages, at what the search and the navigation's tree lead

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """picture.py FILE WIDTH HEIGHT: whether FILE is a PNG of this size that shows something: many shades,
 in its upper and in its lower half."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # conn-perf over rdma and tls+rdma: each mode, with few requests.
 set -u
 cd "$(dirname "$0")/../.." || exit 1

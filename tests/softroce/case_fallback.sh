@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # rdma|tcp:// where RDMA works, where its server or its device is missing, and where the device goes
 # and comes back under a client that redials.
 set -u

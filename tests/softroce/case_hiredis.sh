@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # hiredis and libvalkey over rdma and tls+rdma, against kv-server. Over the other transports, and
 # against other servers: tests/adapters/hiredis.sh. tests/adapters/programs makes the programs.
 set -u

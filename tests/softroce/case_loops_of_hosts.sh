@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # ae::EpollLoop below the loops of hosts, and asio's streams, over rdma and tls+rdma. No keepalive
 # comes to the help of what was written and woke nobody. Over the other transports:
 # tests/adapters/loops.sh; `make adapter-programs` makes the programs.

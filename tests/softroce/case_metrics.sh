@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # Metrics of a server on rdma: how long connections took, and what the device's ports counted.
 set -u
 # shellcheck source=tests/clients/kit

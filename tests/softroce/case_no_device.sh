@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # Programs where there is no RDMA device (any more): one sentence each, TCP beside it works, and a
 # device that comes is used.
 set -u

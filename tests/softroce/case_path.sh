@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # What programs say of a connection's path over rdma: kv-cli, kv-server's log and CLIENT INFO, conn-perf.
 set -u
 # shellcheck source=tests/clients/kit

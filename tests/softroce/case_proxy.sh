@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # Clients and servers of the distribution, over rdma by aeconn-proxy, with TLS in between and without.
 set -u
 # shellcheck source=tests/clients/kit

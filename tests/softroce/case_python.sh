@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # The Python package over rdma and tls+rdma, against kv-server: sockets that block, asyncio and
 # redis-py. Over the other transports, and with newer releases of redis-py: tests/clients/python.sh.
 set -u

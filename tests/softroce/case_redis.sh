@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # The modules in redis-server 8 and valkey-server 9 over rdma and tls+rdma: clients, replication that
 # is cut, what blocks the server, connections that come and go, the end. `long` as an argument:
 # redis-server too, a full synchronisation of 100 MB that is cut in its middle, 2,000 connections.

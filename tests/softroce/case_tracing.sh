@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # The one-liners of docs/tracing.md, as they stand there, against kv-server over rdma: what they
 # count is what INFO says.
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # verbs-echo, bare verbs, on both ends, and each of its sides against our own: kv-server, conn-perf,
 # request-load.
 set -u

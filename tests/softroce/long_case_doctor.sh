@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # aeconn-doctor on a machine with RDMA: each row that can be wrong is made wrong and mended again.
 # Then limits in words, before they are met and when they are. What needs two ends is in
 # long_veth_case_doctor.sh.

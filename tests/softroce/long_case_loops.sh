@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # The conformance suite over a listener of three loops, on a real device.
 cd "$(dirname "$0")/../.." || exit 1
 tally=$(mktemp) || exit 1

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # A storm: the server is killed under its clients and started again, and 200 connections are made to
 # it at once. All of them stand, none is lost to a time-out, and nothing is left when they have gone.
 set -u

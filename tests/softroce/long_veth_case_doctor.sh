@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # aeconn-doctor between two ends: a path with the lesser MTU of two, a firewall that eats UDP 4791,
 # one that eats long packets, a peer whose link is down, and no route.
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # Flaps under load: clients that redial ask without end over rdma while the server, an address, a
 # device or a link goes and comes back, again and again. After each return every client has answers;
 # afterwards they come as fast as before; in the end nothing is left in the kernel.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # Addresses over rdma: IPv6, link-local ones with their scope, a name that has both kinds, two devices
 # of one machine as servers of one name, and what is said where an address has no device, or its
 # device is in another network namespace.

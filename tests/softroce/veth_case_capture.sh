@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # What passes over the wire: packets of RoCE (UDP 4791) are captured while kv-cli stores a value. Over
 # rdma:// the value is found in them, which shows that the capture sees it; over tls+rdma:// it is not.
 # Traffic class and MTU are what the options ask for.

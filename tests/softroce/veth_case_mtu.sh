@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # Two networks with different MTUs, 1024 beside 4096 for RDMA: connections in both directions carry
 # large values, with the lesser MTU; and a path-mtu that a port cannot take is a sentence.
 set -u

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include <cstdlib>  // says which C library this is
 
 #include "tests/support/allocations.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Counts heap allocations: malloc and its family, and so operator new, in our code and in every
 // library, for each thread on its own. It stands in for the C library's malloc in this program.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The loop that a run of the tests is on: LibevLoop, or what AECONN_LOOP names (libev, epoll).
 // Every call goes to it, so tests of what loops promise are written once.

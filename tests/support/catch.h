@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Catch2, whichever version the machine has: 2 (Debian 12) or 3.
 #ifdef AECONN_CATCH2_V3

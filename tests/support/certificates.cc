@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #if AECONN_TLS
 #include "tests/support/certificates.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A small certificate authority for tests of TLS. What it makes are PEM files in a folder.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A server and a client that are coroutines and wait for everything there is to wait for. Any of
 // their waits can be made the last one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Two TLS engines on memory: no socket, no loop; wires that take and give as little as the test
 // says.

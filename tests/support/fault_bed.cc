@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #if AECONN_RDMA
 #include "tests/support/fault_bed.h"
 

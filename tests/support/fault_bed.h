@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Faults on a real device (tag [.rdma-faults] and the like, run by tests/softroce/faults): commands
 // that make them, what a case has to leave as it found it, traffic whose bytes are checked, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // For the tests of data in place: what a peek shows, and bytes that are sent from where they lie.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // For the tests of kv-server: requests as clients send them, one conversation's step, and servers
 // of one loop and of three.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What clients sent a redis-server 7.0.15 in a recorded run, and what it replied.
 

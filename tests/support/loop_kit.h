@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the tests of ae/ share: running a loop until something holds, descriptors, a source and
 // other objects that write down what the loop does with them.

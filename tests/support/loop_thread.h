@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A server on a thread of its own, so that only its allocations are its own.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // main() of the unit tests, for Catch2 2 and 3. Besides Catch's own report, the counts of test
 // cases and the names of those that failed, each with the first assertion that did, go to the file
 // that AECONN_TEST_TALLY names, for tests/run to sum.

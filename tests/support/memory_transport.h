@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // memory://name: connections whose two ends live on one thread, mostly on one loop, joined by
 // bounded pipes in memory.

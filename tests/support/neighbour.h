@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A well-behaved client beside whatever happens: a request every other millisecond on its
 // connection, to a server that echoes. Without the pauses it would itself be the load on an

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What most tests include of others; the Makefile compiles it once. A test includes what it uses
 // all the same: with ccache or clang++ there is no such header.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A peer on bare verbs and rdma_cm, written against docs/valkey-over-rdma.md alone, in both roles.
 // It keeps the protocol when left to itself and breaks it in any way it is told to. It has no

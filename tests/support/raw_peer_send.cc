@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #if AECONN_RDMA
 // What a raw peer sends: the protocol's messages, and everything else a queue pair can post.
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/support/raw_socket.h"
 
 #include <sys/time.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Peers that are plain sockets, for tests of what the wire sees.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // For the tests that need an RDMA device (tag [rdma-device]): a site on it, an echo server that
 // remembers how its connections ended, what the device and the process hold.

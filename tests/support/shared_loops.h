@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Several event loops on one thread: whoever runs one of them runs all.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What a type counts on all loops that a Site's listeners serve, together.
 

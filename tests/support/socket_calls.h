@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the calling thread's socket calls moved, from where and to where; and what they may be made
 // to do that the kernel does seldom, or not on this machine. The functions that stand in for them

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // One Stream on a bench: the test plays its peer, its memory and its clock.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A link between two ends of an RDMA byte stream, simulated: the hardware's rules and no more.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // stuck://anything: a transport whose connections do what the test says, at the moment it says so.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the tests of connections share: the transports there are, a loop with a place to listen, a
 // connected pair, peers on other threads and in other processes, and waiting for conditions.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the tests of TLS share: a loop with a server's and a client's type, peers on bare OpenSSL,
 // and a relay that changes what passes through.

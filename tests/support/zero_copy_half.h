@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A connection that sends without a copy (MSG_ZEROCOPY), and what it sends.
 

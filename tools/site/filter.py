@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """filter.py FILE: prints a page or a header as Doxygen is to read it.
 
 Pages: a heading gets the anchor that a link to it has, links between pages and to headings become

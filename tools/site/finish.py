@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """finish.py FOLDER: takes back what Doxygen 1.9 writes though it is not so: a class whose only inner
 classes are private has a link to the list of them, which is not there."""
 

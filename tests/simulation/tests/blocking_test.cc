@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Blocking operations, in which the loop's own timers and descriptors are not looked at.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Limits in words: what is computed from the options alone is what the simulation counts, a
 // listener counts limits that are too low, and an error names the one that was met.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Coroutines where memory runs out: each allocation of a session fails once, in turn. That is an
 // error of that session, or an exception that leaves the loop; it leaves nothing behind, and the
 // next session works.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What costs_test.cc expects. The numbers of a row, in their order:
 //

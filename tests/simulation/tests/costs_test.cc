@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What hardware charges for, counted exactly for each kind of device: slow calls, doorbells,
 // requests whose bytes are fetched, events, registrations and what they take on the device. The
 // numbers are in costs_table.h; after a change of the library

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The simulated drivers themselves, on bare verbs: each behaviour of a profile, where a program
 // meets it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Options of the network under a connection: each reaches the queue pair, rdma_cm and path(), at
 // either end; and what a device, a port or a peer cannot do is a sentence.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What many connections do at once must not hold up the others: no iteration of the loop may take
 // longer than some system calls of them, however many they are. Here a call takes a hundred
 // microseconds, as on a slow device; without a bound a thousand connections would be a second.

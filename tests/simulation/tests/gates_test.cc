@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Gates and receivers, as a group of listeners uses them: requests of rdma_cm on their way from one
 // loop to another. Both loops are on this thread.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The last words of a connection: who waits for an answer, who has nobody to wait for, and what
 // goes on its way without waiting any longer.
 

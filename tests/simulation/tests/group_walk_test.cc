@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Random walks of a port with several loops, each in a process of its own.
 //
 //   AECONN_SEEDS=20000        how many (default 200), from AECONN_FIRST_SEED=1 on; 1: in this

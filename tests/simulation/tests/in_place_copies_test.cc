@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Data in place over rdma: what is copied and what is not, and that nothing is allocated.
 
 #include <cerrno>

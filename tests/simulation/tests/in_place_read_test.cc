@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Data in place over rdma: what peek() shows, what a peer can do to it, and that it stays as long
 // as somebody looks at it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Data in place over rdma: the room that reserve() gives, and that it stays while somebody fills
 // it.
 

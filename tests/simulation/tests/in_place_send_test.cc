@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Data in place over rdma: registered memory, and when it is the program's own again.
 
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Keys of one queue pair: devices that claim them and refuse, and what they cost where they work.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // kv-server over rdma: values that are asked for often are sent from registered memory, whatever
 // becomes of them, of their clients and of the device meanwhile.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // TLS over rdma: what the layer below knows reaches the user of the one on top.
 
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Loops on processors of their own, in simulated time: what one does the other does not pay for.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Registered memory: looked at against memory-limit before it is taken, given back when nobody
 // needs it, and nobody's old bytes when it is used again.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Faults of the network and the devices, and how soon they end what they end. Time is simulated, so
 // the bounds that users are promised are looked at exactly.
 

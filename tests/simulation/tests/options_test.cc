@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Options that name devices and addresses, and what info() says on the way through a connection's
 // life.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Connection::path() of rdma: what a device was told, what it tells, and what it keeps to itself.
 
 #include "tests/simulation/room.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Ports that go down and come back, with and without an event that says so.
 
 #include "tests/simulation/room.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What differs between kinds of devices (profile.h), each looked at where it shows: connections of
 // one kind with another, what a device cannot do, and what a driver leaves to its users. Tests with
 //  say what the library is to do and does not yet.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Completion queues, and what many idle connections cost: nothing.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A move to another loop for which there is no memory.
 
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Clients that stay, over a network that does not: lists of schemes, flaps and storms, in simulated
 // time. What is measured here is exact: the same seed gives the same times.
 

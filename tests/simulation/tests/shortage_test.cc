@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A device that goes while memory runs out: whichever allocation fails then, its connections end,
 // the loop goes on, and when the device is back its listener serves again.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Sockets that take less than they could, at calls where the kernel seldom does.
 
 #include <limits.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Loops that spin before they sleep, where to sleep costs what it costs: two ends beside each other
 // in simulated time.
 

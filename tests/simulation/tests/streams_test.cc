@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How fast a stream is over a link of a certain speed and length. The ends cost no time here, so
 // whatever is missing was spent waiting: for a window, for a receive or for a confirmation.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Each call and each allocation failed in turn, for N = 1 until nothing is left to fail: connect,
 // echo both ways, close, beside a connection that has to go on. The Nth failure may be an error on
 // that one connection; it may lose nothing elsewhere, leak nothing, and stop nobody.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Random walks, each in a process of its own.
 //
 //   AECONN_SEEDS=20000       how many (default 200)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The conformance tests run here as they are: each finds two simulated devices and afterwards
 // leaves nothing on them.
 
