@@ -235,6 +235,9 @@ TEST_CASE("simulation: what idle connections of 64 KiB take is what the table sa
             static_cast<double>(process_mappings() - mappings) / static_cast<double>(2 * count);
         meter.add_end(fmt::format("{} idle, server", count), room.world.costs(*room.near), rows);
         rows.back().calls = fmt::format("{:.1f} process mappings for each end", each_end);
+        // How many keepalives leave at a time depends on where connections happen to lie in memory.
+        for (const std::size_t doorbells_and_events : {2, 5, 6})
+          rows.back().numbers[doorbells_and_events] = 0;
       } else {
         meter.add_failure(**std::find_if(clients.begin(), clients.end(),
                                          [](const auto& each) {
