@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Who looks for the file to change looks into docs/architecture.md: each has a row there, and no row
+# is about a file that is gone.
+set -u
+# shellcheck source=tests/scripts/kit
+. "$(dirname "$0")/kit"
+
+# Names in the first column below a heading of the folder: `a`, `b*`, c/.
+named() {  # FOLDER
+  awk -F'|' -v heading="| \`$1/\` | is |" 'index($0, heading) == 1 {on = 1; next} !/^\|/ {on = 0} on {print $2}' \
+    docs/architecture.md | grep -o '`[^`]*`' | tr -d '`'
+}
+for folder in ae conn conn/tcp examples; do
+  rows=$(named "$folder")
+  is "$folder: it has a table" yes "$([ -n "$rows" ] && echo yes)"
+  gone='' place=''
+  for name in $rows; do
+    # In examples/ the folder is named once for a row.
+    if [ "$folder" = examples ]; then case $name in */*) place=${name%/*} ;; *) name=$place/$name ;; esac; fi
+    # shellcheck disable=SC2086
+    case $name in */) set -- "$folder/$name" ;; *) set -- $folder/$name.[hc]*; esac
+    [ -e "$1" ] || gone+=" $name"
+  done
+  is "$folder: no row is about what is gone" '' "$gone"
+  [ "$folder" != examples ] || continue
+  without=''
+  for name in $(printf '%s\n' "$folder"/*.h "$folder"/*.cc | sed 's#.*/##; s#\.[a-z]*$##' | sort -u); do
+    grep -qxF "$name" <<<"$rows" || without+=" $name"
+  done
+  is "$folder: each file has a row" '' "$without"
+done
+total
