@@ -73,14 +73,16 @@ PROXY_SRC   := $(call sources,examples/proxy/*.cc)
 DOCTOR_SRC  := $(call sources,examples/doctor/*.cc)
 # TESTS=library leaves out the tests of the examples, and the examples.
 EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(DOCTOR_SRC)) $(SERVICE_SRC) $(MANUAL_SRC))
-TEST_SRC    := $(wildcard tests/*_test.cc tests/support/*.cc) $(C_SRC) $(EXAMPLES_TESTED)
+# By what they test; the simulation's own are in tests/simulation/rules.mk.
+UNIT_TESTS  := $(wildcard $(patsubst %,tests/%/*_test.cc,ae conn conformance drop_ins examples rdma tcp tls))
+TEST_SRC    := $(UNIT_TESTS) $(wildcard tests/support/*.cc) $(C_SRC) $(EXAMPLES_TESTED)
 ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
-TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup' tests/*_test.cc)
+TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup' $(UNIT_TESTS))
 endif
 # Of the modules what needs no server; its malloc() is for modules alone.
 TEST_SRC    += $(addprefix drop_ins/redis/,errand.cc host.cc symbols.cc type.cc)
 ifeq ($(TESTS),library)
-TEST_SRC    := $(filter-out tests/kv_% tests/perf_% $(shell grep -lF '"examples/' tests/*_test.cc),$(TEST_SRC))
+TEST_SRC    := $(filter-out tests/examples/% $(shell grep -lF '"examples/' $(UNIT_TESTS)),$(TEST_SRC))
 endif
 FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.cc)
 # The simulation has tests for TLS over RDMA, so it needs both.

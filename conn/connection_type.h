@@ -44,7 +44,9 @@ struct LoopCounters {
   std::uint64_t open = 0;           ///< connections that exist now, lingering ones included
   std::uint64_t bytes_read = 0;     ///< by programs
   std::uint64_t bytes_written = 0;  ///< by programs
-  std::uint64_t short_writes = 0;   ///< took less than they were given, or nothing (EAGAIN)
+  /// Took less than they were given, or nothing (EAGAIN). Of this type's connections: those of tls
+  /// and those of the transport below it are counted apart.
+  std::uint64_t short_writes = 0;
   std::uint64_t accept_errors = 0;  ///< arrivals lost, or put off because descriptors ran out
   std::uint64_t refused = 0;        ///< arrivals beyond max-connections
   std::uint64_t fallbacks = 0;      ///< of a list of schemes: not the first was taken

@@ -25,10 +25,10 @@ enum class Isolation : std::uint8_t {
 };
 
 struct Settings {
-  std::uint32_t window = 64 * 1024;
-  std::uint32_t max_window = 1024 * 1024;
-  std::uint32_t max_windows = 8;
-  std::uint32_t max_peer_window = 16u << 20;
+  std::uint32_t window = StreamConfig{}.window;
+  std::uint32_t max_window = StreamConfig{}.max_window;
+  std::uint32_t max_windows = StreamConfig{}.max_windows;
+  std::uint32_t max_peer_window = StreamConfig{}.max_peer_window;
   std::uint32_t send_buffer = 256 * 1024;     ///< bytes accepted and not yet confirmed
   std::uint32_t max_send_buffer = 4u << 20;   ///< it grows to that where a stream gains by it
   std::uint32_t send_queue = 16;              ///< work requests on one connection's send queue
@@ -39,10 +39,10 @@ struct Settings {
   std::uint32_t accept_batch = 64;
   std::uint32_t backlog = 511;
   std::uint64_t max_connections = Quota::kDefault;
-  std::uint64_t memory_limit = 0;     ///< registered bytes of the process; 0: no limit
-  std::uint32_t control_rate = 1000;  ///< unearned messages a second
-  std::uint32_t control_burst = 2048;
-  ae::Duration keepalive = std::chrono::seconds(3);
+  std::uint64_t memory_limit = 0;  ///< registered bytes of the process; 0: no limit
+  std::uint32_t control_rate = StreamConfig{}.control_rate;  ///< unearned messages a second
+  std::uint32_t control_burst = StreamConfig{}.control_burst;
+  ae::Duration keepalive = StreamConfig{}.keepalive;
   ae::Duration connect_timeout = std::chrono::seconds(5);
   ae::Duration accept_timeout = std::chrono::seconds(10);
   ae::Duration linger = std::chrono::seconds(3);

@@ -202,7 +202,8 @@ bool Stream::spend_control(ae::TimePoint now) noexcept {
   // The loop's time may be older than the stream: it stands still while a handler runs.
   const std::chrono::duration<double> elapsed = std::max(now - tokens_at_, ae::Duration::zero());
   tokens_at_ = std::max(now, tokens_at_);
-  tokens_ = std::min(config_.control_burst, tokens_ + elapsed.count() * config_.control_rate);
+  tokens_ =
+      std::min<double>(config_.control_burst, tokens_ + elapsed.count() * config_.control_rate);
   if (tokens_ < 1) {
     fail("the peer floods us with control messages", Excess::kMessages);
     return false;
@@ -229,7 +230,7 @@ void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
       was_idle(length, now))
     on_peer_waited(now);
   last_data_at_ = now;
-  tokens_ = std::min(config_.control_burst, tokens_ + kEarnedByData);
+  tokens_ = std::min<double>(config_.control_burst, tokens_ + kEarnedByData);
   // It knows this window, so it handled the offer and every message before it.
   proven_ = std::max(proven_, current->announced_by);
   if (!line_.fill(length, now)) return;

@@ -50,7 +50,8 @@ struct StreamConfig {
   std::uint32_t receives = 0;                 ///< what we tell the peer of ours; 0: nothing
   /// A message that completed was taken by a receive of the peer (not so on iWARP).
   bool completions_prove = true;
-  double control_rate = 1000, control_burst = 2048;  ///< unearned control messages, per second
+  /// Control messages that nothing earned: a second, and at once.
+  std::uint32_t control_rate = 1000, control_burst = 2048;
   ae::Duration keepalive = std::chrono::seconds(3);  ///< 0: none
   std::uint64_t connection = 0;                      ///< whose it is, for probes
 };

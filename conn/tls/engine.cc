@@ -335,7 +335,7 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
                            static_cast<int>(std::min<std::size_t>(size - got, INT_MAX)));
     if (n > 0) {
       got += static_cast<std::size_t>(n);
-      carried_ += static_cast<std::uint64_t>(n);
+      plain_both_ways_ += static_cast<std::uint64_t>(n);
       if (SSL_has_pending(ssl_.get()) == 0) break;
       continue;
     }
@@ -411,7 +411,7 @@ ssize_t Engine::write(const void* buffer, std::size_t size) {
   const int n =
       SSL_write(ssl_.get(), buffer, static_cast<int>(std::min<std::size_t>(size, kRecord)));
   if (n > 0) {
-    carried_ += static_cast<std::uint64_t>(n);
+    plain_both_ways_ += static_cast<std::uint64_t>(n);
     return n;
   }
   switch (SSL_get_error(ssl_.get(), n)) {
@@ -479,9 +479,9 @@ void Engine::on_bad_certificate(X509_STORE_CTX* store) {
 
 void Engine::on_message(bool outgoing, int content_type, int message) {
   if (outgoing || content_type != SSL3_RT_HANDSHAKE || !established_ || objection_) return;
-  if (carried_ - messages_from_ >= kMessagesPer) {
+  if (plain_both_ways_ - messages_from_ >= kMessagesPer) {
     messages_ = 0;
-    messages_from_ = carried_;
+    messages_from_ = plain_both_ways_;
   }
   if (++messages_ > kMessages) {
     objection_ = {Errc::kTooManyMessages,

@@ -128,12 +128,12 @@ class Engine {
   bool maybe_more_ = false;  // we stopped looking, for others' sake
   bool established_ = false;
   bool kernel_sends_ = false, kernel_receives_ = false;
-  std::uint64_t messages_ = 0;       // of the handshake protocol, since messages_from_
-  std::uint64_t carried_ = 0;        // plain bytes, both ways
-  std::uint64_t messages_from_ = 0;  // carried_ when messages_ was 0
-  Failure objection_;                // to what a message says; ends the connection
-  bool write_blocked_ = false;       // write() found a message unfinished
-  bool close_owed_ = false;          // so did close_notify()
+  std::uint64_t messages_ = 0;         // of the handshake protocol, since messages_from_
+  std::uint64_t plain_both_ways_ = 0;  // bytes read and written
+  std::uint64_t messages_from_ = 0;    // plain_both_ways_ when messages_ was 0
+  Failure objection_;                  // to what a message says; ends the connection
+  bool write_blocked_ = false;         // write() found a message unfinished
+  bool close_owed_ = false;            // so did close_notify()
   std::string bad_certificate_;
   Failure failure_;
 };

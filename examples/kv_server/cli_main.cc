@@ -7,12 +7,14 @@
 #include <iostream>
 
 #include "ae/libev_loop.h"
+#include "cli_bench.h"
 #include "cli_client.h"
-#include "cli_modes.h"
+#include "cli_pipe.h"
 #include "cli_redial.h"
 #include "cli_tls.h"
 #include "conn/transports/transports.h"
 #include "examples/manual/manual.h"
+#include "resp_reply_format.h"
 #include "resp_text.h"
 
 namespace {

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <utility>
 
+#include "resp_reply_format.h"
 #include "resp_text.h"
 
 namespace kv {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How replies look to people and to pipes: the same as redis-cli's, so that scripts can change.
+// The same as redis-cli's, so that scripts can change.
+#include "resp_reply_format.h"
 
 #include <fmt/format.h>
 
-#include "resp_reply_parser.h"
 #include "resp_text.h"
 
 namespace kv {

@@ -67,11 +67,6 @@ class ReplyParser {
   std::string error_;
 };
 
-/// As redis-cli prints it on a terminal; ends with a line end.
-std::string format_reply(const Reply& reply);
-/// As redis-cli prints it into a pipe; without the final line end.
-std::string format_reply_raw(const Reply& reply);
-
 /// A request in RESP.
 void append_request(std::string& out, const std::vector<std::string>& arguments);
 

@@ -151,8 +151,7 @@ class Checker:
                 self.flag(page, number, flag, "kv-server")
             for name in re.findall(r"`([\w/]+)`", row.get("proven by", "")):
                 self.check("tests", page.path, number,
-                           os.path.exists(f"tests/{name}_test.cc"),
-                           f"there is no tests/{name}_test.cc")
+                           self.unit_test(name), f"there is no {name}_test.cc below tests/")
             for column in ("counter", "counted in"):
                 for name in re.findall(r"`([a-z_]+)`", row.get(column, "")):
                     self.check("counters", page.path, number, f'"{name}"' in self.tree.all_text or
@@ -274,9 +273,13 @@ class Checker:
             good = re.search(rf"\b{name}\b", known)
             self.check("paths", page.path, span.line, good, f"nothing makes {word}")
         elif parts[0] in FOLDERS or os.path.isdir(beside(page, parts[0])):
-            names = (pattern.rstrip("/"), beside(page, pattern), f"tests/{pattern}_test.cc")
-            good = any(self.exists(name) for name in names)
+            names = (pattern.rstrip("/"), beside(page, pattern))
+            good = any(self.exists(name) for name in names) or self.unit_test(pattern)
             self.check("paths", page.path, span.line, good, f"there is no {word}")
+
+    def unit_test(self, name):
+        """Whether a unit test of that name is in one of the folders below tests/."""
+        return self.exists(f"tests/{name}_test.cc") or self.exists(f"tests/*/{name}_test.cc")
 
     def exists(self, pattern):
         if "*" not in pattern:

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "examples/kv_server/resp_reply_format.h"
 #include "examples/kv_server/resp_reply_parser.h"
 
 namespace {

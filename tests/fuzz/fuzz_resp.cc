@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "examples/kv_server/resp_parser.h"
+#include "examples/kv_server/resp_reply_format.h"
 #include "examples/kv_server/resp_reply_parser.h"
 #include "examples/kv_server/session.h"
 

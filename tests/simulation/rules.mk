@@ -2,7 +2,7 @@
 # build/tests/sim-tests: the library over simulated devices, linked with tests/simulation instead of
 # libibverbs and librdmacm. Socket calls go through tests/simulation/sockets.cc.
 SIM_SRC := $(wildcard tests/simulation/*.cc tests/simulation/tests/*.cc) $(wildcard tests/support/*.cc) \
-           $(wildcard tests/conformance_*_test.cc) $(C_SRC) tests/rdma_hostile_vectors_test.cc
+           $(wildcard tests/conformance/conformance_*_test.cc) $(C_SRC) tests/rdma/rdma_hostile_vectors_test.cc
 SIM_SRC := $(filter-out tests/support/allocations.cc tests/support/socket_calls.cc,$(SIM_SRC))
 ifeq ($(TESTS),library)
 SIM_SRC := $(filter-out tests/simulation/tests/kv_%,$(SIM_SRC))

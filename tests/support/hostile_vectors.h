@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Every way we know to break Valkey Over RDMA, one entry each: which rule it breaks, what the peer
-// does, and what has to follow on our side. tests/rdma_hostile_vectors_test.cc plays them.
+// does, and what has to follow on our side. tests/rdma/rdma_hostile_vectors_test.cc plays them.
 
 #include <functional>
 #include <string>

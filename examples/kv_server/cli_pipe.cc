@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cli_modes.h"
+#include "cli_pipe.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <iostream>
 #include <random>
 
@@ -68,28 +66,6 @@ bool run_pipe(CliClient& client) {
     std::cerr << "kv-cli: the server closed the connection\n";
   std::cout << fmt::format("errors: {}, replies: {}\n", count.errors, count.replies);
   return count.finished && count.errors == 0;
-}
-
-void run_bench(CliClient& client, std::size_t count, std::vector<std::string> command) {
-  using Clock = std::chrono::steady_clock;
-  if (command.empty()) command = {"PING"};
-  for (std::size_t i = 0; i < std::min<std::size_t>(count / 10, 1000); ++i) client.call(command);
-
-  std::vector<double> microseconds(count);
-  const auto start = Clock::now();
-  for (double& time : microseconds) {
-    const auto sent = Clock::now();
-    client.call(command);
-    time = std::chrono::duration<double, std::micro>(Clock::now() - sent).count();
-  }
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  std::sort(microseconds.begin(), microseconds.end());
-  const auto at = [&](double part) {
-    return microseconds[static_cast<std::size_t>(part * static_cast<double>(count - 1))];
-  };
-  fmt::print("{} round trips, {:.0f} per second, latency us: mean {:.1f}, p50 {:.1f}, p99 {:.1f}\n",
-             count, static_cast<double>(count) / seconds,
-             seconds * 1e6 / static_cast<double>(count), at(0.5), at(0.99));
 }
 
 }  // namespace kv

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "examples/kv_server/resp_reply_format.h"
 #include "examples/kv_server/resp_reply_parser.h"
 #include "tests/support/catch.h"
 
