@@ -101,6 +101,10 @@ constexpr std::array kRows = {
         "known."},
     Row{"limits_too_low", "rdma_limits_too_low", kGauge, Of::kProcess,
         "Limits that were too low for what the last listener was told to take."},
+    Row{"prepared", "rdma_prepared", kGauge, Of::kLoop,
+        "Queue pairs that stand ready for arrivals (option prepared)."},
+    Row{"prepared_used", "rdma_prepared_used_total", kCounter, Of::kLoop,
+        "Connections that found a queue pair ready."},
     // Of a device. A name that ends as another does has to be before it.
     Row{"_queue_pairs", "rdma_queue_pairs", kGauge, Of::kDevice, "Queue pairs that exist now."},
     Row{"_completion_events", "rdma_completion_events_total", kCounter, Of::kDevice,

@@ -343,6 +343,10 @@ void RdmaConnection::set_up() {
   settings_.send_queue = sends;
   domain_ = context_->domain(settings_, own_receives_wanted());
   const std::uint32_t receives = domain_->srq() != nullptr ? 0 : own_receives_wanted();
+  const QueuePairShape shape{domain_.get(), sends, settings_.inline_data};
+  std::optional<PreparedQueuePair> prepared;
+  if (receives == 0) prepared = context_->take_prepared(shape);
+  if (prepared) state_->on_prepared_taken();
   tx_.use(&domain_->local(), &domain_->references());
   if (!device.keys_are_younger()) open_first_window();
   if (receives != 0)
@@ -356,22 +360,24 @@ void RdmaConnection::set_up() {
   ring_.assign(std::bit_ceil(sends), Sent{});
   posted_ = done_ = last_signaled_ = last_data_ = 0;
 
-  lease_ = context_->lease(sends + receives);
-  ibv_qp_init_attr attributes{};
-  attributes.send_cq = attributes.recv_cq = lease_.cq();
-  attributes.srq = domain_->srq();
-  attributes.qp_type = IBV_QPT_RC;
-  attributes.cap.max_send_wr = sends;
-  attributes.cap.max_recv_wr = receives;
-  attributes.cap.max_send_sge = device.max_pieces();
-  attributes.cap.max_recv_sge = receives != 0 ? 1 : 0;
-  attributes.cap.max_inline_data = settings_.inline_data;
-  qp_ = device.create_qp(domain_->pd(), attributes);
+  ibv_qp_cap cap{};
+  if (prepared) {
+    lease_ = std::move(prepared->lease);
+    qp_ = std::move(prepared->qp);
+    cap = prepared->cap;
+  } else {
+    lease_ = context_->lease(sends + receives);
+    ibv_qp_init_attr attributes = ask_for(shape, lease_);
+    attributes.cap.max_recv_wr = receives;
+    attributes.cap.max_send_sge = device.max_pieces();
+    attributes.cap.max_recv_sge = receives != 0 ? 1 : 0;
+    qp_ = device.create_qp(domain_->pd(), attributes);
+    cap = attributes.cap;
+  }
   if (device.keys_are_younger()) open_first_window();
-  pieces_limit_ = attributes.cap.max_send_sge;
-  inline_limit_ = std::min(attributes.cap.max_inline_data, settings_.inline_data);
-  constexpr std::size_t kRequest = 128;  // about what one takes on a send queue
-  rings_ = Pinned(sends * (kRequest + inline_limit_) + receives * kControlSize);
+  pieces_limit_ = cap.max_send_sge;
+  inline_limit_ = std::min(cap.max_inline_data, settings_.inline_data);
+  rings_ = pin_rings(cap);
   if (inline_limit_ < kControlSize) {
     Failure why;
     control_ = domain_->local().acquire(ring_.size() * kControlSize, settings_.limit(), &why);

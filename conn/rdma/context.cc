@@ -29,6 +29,7 @@ Context::Context(ibv_device* device, const Settings& settings, PagePool& pages,
 }
 
 Context::~Context() {
+  prepared_.clear();
   for (const std::shared_ptr<Domain>* each : {&shared_, &second_})
     if (each->use_count() > 1) (*each)->leave_device();
 }
@@ -39,10 +40,14 @@ void Context::on_event_of(const rdma_cm_id* id) noexcept {
 
 // --- domains -------------------------------------------------------------------------------------
 
-std::shared_ptr<Domain> Context::domain(const Settings& settings, std::uint32_t own_receives) {
-  const bool wants_binding =
+bool Context::binds(const Settings& settings) const {
+  const bool wanted =
       settings.isolation == Isolation::kAuto || settings.isolation == Isolation::kWindow;
-  const bool bind = wants_binding && device_.binding() != Device::Binding::kNo;
+  return wanted && device_.binding() != Device::Binding::kNo;
+}
+
+std::shared_ptr<Domain> Context::domain(const Settings& settings, std::uint32_t own_receives) {
+  const bool bind = binds(settings);
   if (settings.isolation == Isolation::kWindow && !bind)
     throw VerbsError(Failure{
         std::make_error_code(std::errc::operation_not_supported),
@@ -53,12 +58,17 @@ std::shared_ptr<Domain> Context::domain(const Settings& settings, std::uint32_t 
     return std::make_shared<Domain>(device_, pages_, config, settings.limit());
   };
   if (!bind && settings.isolation != Isolation::kNone) return alone();
-  std::shared_ptr<Domain>& slot =
-      shared_ == nullptr || shared_->bind_keys() == bind ? shared_ : second_;
+  std::shared_ptr<Domain>& slot = common_domain(settings, bind);
   // Until a bind has worked only one may depend on it: were it refused, it would have the domain
   // for itself, and nobody else's keys would be in it.
-  const bool in_use = slot != nullptr && slot.use_count() > 1;
+  const bool in_use = slot.use_count() > 1;
   if (bind && in_use && device_.binding() == Device::Binding::kUnsure) return alone();
+  return slot;
+}
+
+std::shared_ptr<Domain>& Context::common_domain(const Settings& settings, bool bind) {
+  std::shared_ptr<Domain>& slot =
+      shared_ == nullptr || shared_->bind_keys() == bind ? shared_ : second_;
   if (slot != nullptr) return slot;
   Domain::Config config;
   config.shared = true;
@@ -85,9 +95,40 @@ std::shared_ptr<Domain> Context::domain(const Settings& settings, std::uint32_t 
 
 void Context::give_up_binding(Domain& domain) {
   device_.give_up_binding();
+  prepared_.drop_of(domain);
   domain.give_up_binding();
   for (std::shared_ptr<Domain>* slot : {&shared_, &second_})
     if (slot->get() == &domain) slot->reset();
+}
+
+bool Context::prepare_one(const Settings& settings) {
+  const bool bind = binds(settings);
+  if (lost_ || (!bind && settings.isolation != Isolation::kNone)) return false;
+  Domain& domain = *common_domain(settings, bind);
+  if (domain.srq() == nullptr) return false;
+  const QueuePairShape shape{&domain, std::min(settings.send_queue, device_.max_send_queue()),
+                             settings.inline_data};
+  const std::size_t ready = prepared_.count(shape);
+  if (ready >= settings.prepared) return false;
+  // Those who are here come first.
+  const MemoryLimit limit = settings.limit().but_a_quarter();
+  PreparedQueuePair made;
+  made.shape = shape;
+  made.lease = lease(shape.sends);
+  ibv_qp_init_attr attributes = ask_for(shape, made.lease);
+  attributes.cap.max_send_sge = device_.max_pieces();
+  made.qp = device_.create_qp(domain.pd(), attributes);
+  made.cap = attributes.cap;
+  made.rings = pin_rings(made.cap);
+  prepared_.add(std::move(made), domain, settings.window, limit);
+  domain.keep_ready(ready + 1);
+  return ready + 1 < settings.prepared;
+}
+
+bool Context::drop_one_prepared() noexcept {
+  for (Domain* each : {shared_.get(), second_.get()})
+    if (each != nullptr) each->keep_ready(0);
+  return prepared_.drop_one();
 }
 
 std::uint32_t Context::shared_depth() const noexcept {

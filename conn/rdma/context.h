@@ -16,6 +16,7 @@
 #include "conn/rdma/cm.h"
 #include "conn/rdma/device.h"
 #include "conn/rdma/domain.h"
+#include "conn/rdma/prepared.h"
 #include "conn/rdma/queues.h"
 #include "conn/resolver.h"
 
@@ -75,7 +76,8 @@ class Context {
   bool has_parked() const noexcept { return !parked_.empty() || !connecting_.empty(); }
   /// Of memory that nobody uses; a slow call. False: there is none.
   bool give_back_one() noexcept {
-    return (shared_ && shared_->give_back_one()) || (second_ && second_->give_back_one());
+    return prepared_.drop_one() || (shared_ && shared_->give_back_one()) ||
+           (second_ && second_->give_back_one());
   }
   bool may_release_parked() const noexcept;
   void release_one_parked() noexcept;
@@ -94,6 +96,16 @@ class Context {
   /// Binding was refused to the only user of this domain: it keeps it for itself, and new
   /// connections get domains of their own. Throws std::bad_alloc.
   void give_up_binding(Domain& domain);
+  /// Makes one queue pair, key and first window ready for connections of these settings, unless so
+  /// many are. True: more are to be made. None are made where connections share no receive queue.
+  /// Throws VerbsError or std::bad_alloc.
+  bool prepare_one(const Settings& settings);
+  std::optional<PreparedQueuePair> take_prepared(const QueuePairShape& shape) noexcept {
+    return prepared_.take(shape);
+  }
+  /// One that nobody asks for any more. False: there is none.
+  bool drop_one_prepared() noexcept;
+  std::size_t prepared() const noexcept { return prepared_.size(); }
   /// Throws VerbsError if no completion queue of that depth can be had.
   CqLease lease(std::uint32_t entries) { return queues_.lease(entries, shared_depth()); }
 
@@ -141,6 +153,9 @@ class Context {
   }
   void dispatch(const ibv_wc& completion);
   void on_receive(const ibv_wc& completion, QueuePairUser* user);
+  bool binds(const Settings& settings) const;
+  /// The one for connections that wish so; made at first.
+  std::shared_ptr<Domain>& common_domain(const Settings& settings, bool bind);
   std::uint32_t shared_depth() const noexcept;
   std::size_t poll_queue(CompletionQueue& queue, std::size_t budget);
   void arm_srq_limit() noexcept;
@@ -153,6 +168,7 @@ class Context {
   std::shared_ptr<Domain> shared_;
   std::shared_ptr<Domain> second_;  // for connections that wish the other kind; without an SRQ
   CompletionQueues queues_;
+  PreparedQueuePairs prepared_;
   std::unordered_map<std::uint32_t, QueuePairUser*> users_;
   std::array<ae::TimePoint, Device::kPorts> port_down_since_{};
   Counters counters_;

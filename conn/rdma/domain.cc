@@ -52,16 +52,18 @@ std::unique_ptr<RegisteredPool> Domain::make_windows() const {
   return std::make_unique<RegisteredPool>(pages_, pd_.get(), access, blocks);
 }
 
-BoundKey Domain::take_key() {
-  if (!keys_.empty()) {
-    BoundKey key = std::move(keys_.back());
-    keys_.pop_back();
-    key.unused_since = {};
-    return key;
-  }
+BoundKey Domain::make_key() const {
   BoundKey key{alloc_mw(pd_.get())};
   if (!key.window) throw VerbsError("ibv_alloc_mw", errno);
   key.rkey = key.window->rkey;
+  return key;
+}
+
+BoundKey Domain::take_key() {
+  if (keys_.empty()) return make_key();
+  BoundKey key = std::move(keys_.back());
+  keys_.pop_back();
+  key.unused_since = {};
   return key;
 }
 
@@ -72,11 +74,19 @@ void Domain::keep_key(BoundKey key) noexcept {
   }
 }
 
+void Domain::keep_ready(std::size_t keys) {
+  keys_ready_ = config_.bind_keys && hands_keys_on_ ? keys : 0;
+  if (keys_.size() >= keys_ready_) return;
+  keys_.reserve(keys_ready_);
+  keys_.push_back(make_key());
+}
+
 void Domain::give_up_binding() {
   config_.bind_keys = false;
   short_windows_ = make_windows();
   long_windows_ = make_windows();
   keys_.clear();
+  keys_ready_ = 0;
 }
 
 void Domain::leave_device() noexcept {
@@ -91,9 +101,12 @@ void Domain::leave_device() noexcept {
 }
 
 void Domain::tick(ae::TimePoint now) noexcept {
+  std::size_t over = keys_.size() - std::min(keys_.size(), keys_ready_);
   std::erase_if(keys_, [&](BoundKey& key) {
     if (key.unused_since == ae::TimePoint{}) key.unused_since = now;
-    return now - key.unused_since >= kKeep;
+    if (over == 0 || now - key.unused_since < kKeep) return false;
+    --over;
+    return true;
   });
 }
 

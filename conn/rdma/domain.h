@@ -49,6 +49,9 @@ class Domain {
   BoundKey take_key();
   /// One that was invalidated, for the next; without memory for it, it is freed.
   void keep_key(BoundKey key) noexcept;
+  /// So many are to stand ready, where keys are handed on; one is made if there are fewer. Throws
+  /// VerbsError or std::bad_alloc.
+  void keep_ready(std::size_t keys);
   /// From now on windows have the region's key. For its only user, who has no window at the moment.
   /// Throws std::bad_alloc.
   void give_up_binding();
@@ -63,11 +66,12 @@ class Domain {
   void leave_device() noexcept;
   /// Frees what was not needed for a while.
   void tick(ae::TimePoint now) noexcept;
-  bool at_rest() const noexcept { return keys_.empty(); }
+  bool at_rest() const noexcept { return keys_.size() <= keys_ready_; }
 
  private:
   static constexpr std::size_t kShortWindow = 64 * 1024;
   std::unique_ptr<RegisteredPool> make_windows() const;
+  BoundKey make_key() const;
 
   Config config_;
   const bool hands_keys_on_, windows_are_regions_;
@@ -78,6 +82,7 @@ class Domain {
   ReferencePool references_;
   Registrations user_memory_;
   std::vector<BoundKey> keys_;  // bound to nothing
+  std::size_t keys_ready_ = 0;  // of them, never given back
   std::unique_ptr<ReceiveQueue> receives_;
   Pinned rings_;
   Srq srq_;

@@ -67,6 +67,7 @@ class ListenerCore::Port final : private CmUser {
     }
     if (rdma_listen(id_.get(), static_cast<int>(core_.settings_.backlog)) != 0) failed("listen on");
     address_ = id_.local();
+    if (core_.wishes_prepared()) core_.state_->prepare_soon();
   }
   bool down() const noexcept { return !id_; }
   void close() noexcept { id_.reset(); }
@@ -202,6 +203,14 @@ std::unique_ptr<RdmaArrival> ListenerCore::give_back() noexcept {
   return next;
 }
 
+bool ListenerCore::is_on(const std::string& device) const {
+  if (!settings_.device.empty() && settings_.device != device) return false;
+  return ports_.empty() || std::any_of(ports_.begin(), ports_.end(), [&](const auto& port) {
+           const std::string here = port->device();
+           return here == device || (here.empty() && !port->down());
+         });
+}
+
 std::set<std::string> ListenerCore::devices() const {
   std::set<std::string> all;
   for (const auto& port : ports_) all.insert(port->device());
@@ -322,6 +331,7 @@ void ListenerCore::accept(std::unique_ptr<RdmaArrival> request) {
     }
     request->place = quota_.take();
   }
+  if (wishes_prepared()) state_->prepare_soon();
   auto* connection = new RdmaConnection(type_, *state_, settings_, std::move(request->id()), *this);
   connection->occupy(std::move(request->place));
   try {

@@ -54,6 +54,11 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   /// Of a receiver: from a gate, and back.
   void take(std::unique_ptr<RdmaArrival> request);
   std::unique_ptr<RdmaArrival> give_back() noexcept;
+  const Settings& settings() const noexcept { return settings_; }
+  /// Its connections are made on this loop, and are to find queue pairs ready.
+  bool wishes_prepared() const noexcept { return settings_.prepared != 0 && !arrived_; }
+  /// Arrivals may come by this device: of a receiver, or at "*", by any.
+  bool is_on(const std::string& device) const;
   /// Names of the devices that its addresses are on.
   std::set<std::string> devices() const;
 

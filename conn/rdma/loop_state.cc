@@ -75,7 +75,7 @@ LoopState::~LoopState() {
   for (ListenerCore* listener : std::exchange(listeners_, {})) listener->loop_gone();
   reap(Most::kAll);
   ConnectionSet::of(loop_).abandon(type_);
-  for (const ae::TimerId timer : {wheel_timer_, house_timer_, port_timer_})
+  for (const ae::TimerId timer : {wheel_timer_, house_timer_, port_timer_, prepare_timer_})
     if (timer != 0) loop_.remove_time_event(timer);
   loop_.remove_source(*this);
   loop_.remove_file_event(cm_->fd(), ae::kReadable);

@@ -42,6 +42,7 @@ struct LoopStatistics {
   /// As the last listener found it: by the tightest limit, and how many are too tight for what it
   /// was told to take.
   std::uint64_t room_for_connections = 0, limits_too_low = 0;
+  std::uint64_t prepared_used = 0;  ///< connections that found a queue pair ready
 };
 
 class LoopState final : public ae::LoopLocal, public ae::Source {
@@ -94,7 +95,15 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// `connection` is going at once, with the loop.
   void forget(RdmaConnection& connection) noexcept;
   void add(ListenerCore& listener) { listeners_.insert(&listener); }
-  void remove(ListenerCore& listener) noexcept { listeners_.erase(&listener); }
+  void remove(ListenerCore& listener) noexcept;
+  /// A listener wishes queue pairs that stand ready: they are made when nobody has come for a
+  /// while, each of these turns a few.
+  void prepare_soon() noexcept;
+  std::size_t prepared() const noexcept;
+  void on_prepared_taken() noexcept {
+    ++statistics_.prepared_used;
+    prepare_soon();
+  }
   /// In the next iteration each listener's retry_if_down() is called.
   void ask_listeners_again() noexcept {
     ask_listeners_ = true;
@@ -187,6 +196,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void turn_wheel();
   void keep_house();
   void look_after_house();
+  ae::Duration prepare();
+  bool prepare_one();
   bool has_hungry_to_feed() const noexcept {
     return (memory_came_back_ || to_feed_ != 0) && !hungry_.empty();
   }
@@ -222,7 +233,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ae::TimePoint wheel_wakes_{};
   ae::TimerId house_timer_ = 0;  // once a second, as long as there is something to give back
   ae::TimePoint house_due_{};
-  ae::TimerId port_timer_ = 0;  // while a port is down
+  ae::TimerId port_timer_ = 0;     // while a port is down
+  ae::TimerId prepare_timer_ = 0;  // while queue pairs are to be made ready, or to go
+  ae::TimePoint prepare_at_{}, prepare_by_{};
   LoopStatistics statistics_;
 };
 

@@ -96,6 +96,8 @@ std::vector<Row> place_rows(const Settings& d) {
                       "most handed over in one iteration"),
           Row::number("backlog", kListener, d.backlog, 1, 65535,
                       "not yet handed over; more are rejected"),
+          Row::number("prepared", kListener, d.prepared, 0, 10000,
+                      "queue pairs made before they are needed, on each loop"),
           Row::number("max-connections", kListener, d.max_connections, 1, Quota::kMost,
                       "of this listener; more are rejected")};
 }
@@ -141,6 +143,7 @@ Settings Settings::from(const Options& given) {
   s.read_budget = u32(o.number("read-budget"));
   s.accept_batch = u32(o.number("accept-batch"));
   s.backlog = u32(o.number("backlog"));
+  s.prepared = u32(o.number("prepared"));
   s.max_connections = o.number("max-connections");
   s.memory_limit = o.number("memory-limit");
   s.control_rate = u32(o.number("control-rate"));

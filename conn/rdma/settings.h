@@ -38,6 +38,7 @@ struct Settings {
   std::uint32_t read_budget = 1024 * 1024;    ///< bytes one connection may read in one iteration
   std::uint32_t accept_batch = 64;
   std::uint32_t backlog = 511;
+  std::uint32_t prepared = 0;  ///< queue pairs that a listener keeps ready for arrivals
   std::uint64_t max_connections = Quota::kDefault;
   std::uint64_t memory_limit = 0;  ///< registered bytes of the process; 0: no limit
   std::uint32_t control_rate = StreamConfig{}.control_rate;  ///< unearned messages a second

@@ -159,7 +159,9 @@ Statistics RdmaType::statistics(ae::EventLoop& loop) const {
                          {"bytes_copied_in", s.bytes_copied_in},
                          {"bytes_copied_out", s.bytes_copied_out},
                          {"room_for_connections", s.room_for_connections},
-                         {"limits_too_low", s.limits_too_low}});
+                         {"limits_too_low", s.limits_too_low},
+                         {"prepared", state->prepared()},
+                         {"prepared_used", s.prepared_used}});
   for (const auto& context : state->contexts()) {
     const Context::Counters& c = context->counters();
     const std::string& name = context->name();

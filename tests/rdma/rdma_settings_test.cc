@@ -37,7 +37,7 @@ TEST_CASE("rdma settings: each option takes what is in its range, and nothing be
       Range{"inline", "-1", "0", "1024", "1025"},
       Range{"read-budget", "4095", "4096", "1073741824", "1073741825"},
       Range{"accept-batch", "0", "1", "10000", "10001"},
-      Range{"backlog", "0", "1", "65535", "65536"},
+      Range{"backlog", "0", "1", "65535", "65536"}, Range{"prepared", "-1", "0", "10000", "10001"},
       Range{"memory-limit", "-1", "0", "1125899906842624", "1125899906842625"},
       Range{"control-rate", "0", "1", "1000000000", "1000000001"},
       Range{"control-burst", "63", "64", "1000000000", "1000000001"},
@@ -100,6 +100,7 @@ TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {
   CHECK(with("read-budget", "8192").read_budget == 8192);
   CHECK(with("accept-batch", "3").accept_batch == 3);
   CHECK(with("backlog", "3").backlog == 3);
+  CHECK(with("prepared", "3").prepared == 3);
   CHECK(with("memory-limit", "3").memory_limit == 3);
   CHECK(with("control-rate", "3").control_rate == 3);
   CHECK(with("control-burst", "65").control_burst == 65);
