@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/here.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -63,6 +66,9 @@ std::string text_of(const DeviceHere& device) {
   return device.name + " (" + inside + ")";
 }
 
+constexpr const char* kCmDevice = "/dev/infiniband/rdma_cm";
+bool nothing_there(int err) { return err == ENODEV || err == ENOENT || err == ENXIO; }
+
 }  // namespace
 
 std::vector<DeviceHere> devices_here(const std::vector<SocketAddress>& present,
@@ -106,6 +112,24 @@ std::string devices_text() {
     until = now + kAgain;
   }
   return known;
+}
+
+Error unavailable(const VerbsError& error) {
+  int err = error.failure().code.value();
+  // librdmacm looks for another device file where it may not open this one, and reports its
+  // absence.
+  if (nothing_there(err) && access(kCmDevice, F_OK) == 0 && access(kCmDevice, R_OK | W_OK) != 0)
+    err = EACCES;
+  if (nothing_there(err))
+    return Error(
+        "no RDMA device on this machine: load the driver of one, or for a trial without hardware "
+        "run `modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV` and "
+        "`modprobe rdma_ucm` (" +
+        error.failure().text + ")");
+  if (err == EACCES || err == EPERM)
+    return Error("this user may not use RDMA: give it access to /dev/infiniband (" +
+                 error.failure().text + ")");
+  return Error("RDMA cannot be used: " + error.failure().text);
 }
 
 }  // namespace conn::rdma

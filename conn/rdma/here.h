@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Which RDMA devices this machine has, by name and address, for sentences: from sysfs, so that
-// nothing is opened, and it works for who may not open a device.
+// nothing is opened, and it works for who may not open a device. And why RDMA cannot be used.
 
 #include <string>
 #include <vector>
 
+#include "conn/error.h"
+#include "conn/rdma/verbs.h"
 #include "conn/resolver.h"
 
 namespace conn::rdma {
@@ -25,5 +27,8 @@ std::string devices_text(const std::vector<DeviceHere>& devices);
 /// devices_text() of this machine, as it was a second ago at most: failures come in crowds. Any
 /// thread.
 std::string devices_text();
+
+/// "No RDMA device on this machine: ..." and what to do, for a VerbsError at set-up.
+Error unavailable(const VerbsError& error);
 
 }  // namespace conn::rdma

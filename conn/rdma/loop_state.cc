@@ -2,7 +2,6 @@
 #include "conn/rdma/loop_state.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,28 +24,7 @@ constexpr std::size_t kFedInTurn = 16;
 // rdma_cm events taken in one iteration.
 constexpr int kCmBudget = 64;
 
-constexpr const char* kCmDevice = "/dev/infiniband/rdma_cm";
-bool nothing_there(int err) { return err == ENODEV || err == ENOENT || err == ENXIO; }
-
 }  // namespace
-
-Error unavailable(const VerbsError& error) {
-  int err = error.failure().code.value();
-  // librdmacm looks for another device file where it may not open this one, and reports its
-  // absence.
-  if (nothing_there(err) && access(kCmDevice, F_OK) == 0 && access(kCmDevice, R_OK | W_OK) != 0)
-    err = EACCES;
-  if (nothing_there(err))
-    return Error(
-        "no RDMA device on this machine: load the driver of one, or for a trial without hardware "
-        "run `modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV` and "
-        "`modprobe rdma_ucm` (" +
-        error.failure().text + ")");
-  if (err == EACCES || err == EPERM)
-    return Error("this user may not use RDMA: give it access to /dev/infiniband (" +
-                 error.failure().text + ")");
-  return Error("RDMA cannot be used: " + error.failure().text);
-}
 
 LoopState* LoopState::find(ae::EventLoop& loop, const ConnectionType& type) {
   return static_cast<LoopState*>(loop.local(&type).get());

@@ -239,7 +239,4 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   LoopStatistics statistics_;
 };
 
-/// "No RDMA device on this machine: ..." and what to do, for a VerbsError at set-up.
-Error unavailable(const VerbsError& error);
-
 }  // namespace conn::rdma

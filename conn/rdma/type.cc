@@ -2,6 +2,7 @@
 #include "conn/rdma/type.h"
 
 #include "conn/rdma/connection.h"
+#include "conn/rdma/here.h"
 #include "conn/rdma/limits.h"
 #include "conn/rdma/listener.h"
 #include "conn/rdma/loop_state.h"
