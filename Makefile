@@ -3,6 +3,7 @@
 #
 #   CONFIG=release|debug|asan|tsan|coverage   release builds into build/, the others into build/CONFIG/
 #   TLS=no RDMA=no                   leave that transport out
+#   RDMA=link                        link libibverbs and librdmacm, which else are loaded when rdma is first used
 #   PROBES=no                        no USDT probes (docs/tracing.md)
 #   CXX=clang++                      any C++20 compiler; CPPFLAGS, CXXFLAGS, LDFLAGS, LDLIBS are yours; V=1 shows commands
 
@@ -46,15 +47,18 @@ $(if $(FLAGS_$(CONFIG)),,$(error CONFIG=$(CONFIG): there is release, debug, asan
 
 HAVE_TLS := $(if $(filter no,$(TLS)),0,$(if $(wildcard conn/tls/*.cc),1,0))
 HAVE_RDMA := $(if $(filter no,$(RDMA)),0,1)
+# Coverage links whole archives, where the functions that load would meet those that simulate.
+LINK_RDMA := $(if $(filter link,$(RDMA))$(filter coverage,$(CONFIG)),1,0)
 
-ALL_CPPFLAGS := -I. -DAECONN_TLS=$(HAVE_TLS) -DAECONN_RDMA=$(HAVE_RDMA)$(if $(filter no,$(PROBES)), -DAECONN_PROBES=0) -DAECONN_VERSION='"$(VERSION)"' $(CPPFLAGS)
+ALL_CPPFLAGS := -I. -DAECONN_TLS=$(HAVE_TLS) -DAECONN_RDMA=$(HAVE_RDMA) -DAECONN_RDMA_LINK=$(LINK_RDMA)$(if $(filter no,$(PROBES)), -DAECONN_PROBES=0) -DAECONN_VERSION='"$(VERSION)"' $(CPPFLAGS)
 ALL_CXXFLAGS := -std=c++20 $(FLAGS_$(CONFIG)) -fPIC -fno-semantic-interposition -Wall -Wextra -Wshadow -Wconversion \
                 -Wnon-virtual-dtor -Woverloaded-virtual -MMD -MP $(CXXFLAGS)
 # Children of the simulation's tests write their counts by __gcov_dump() (tests/simulation/child.h).
 ALL_LDFLAGS  := $(filter -fsanitize=% --coverage,$(FLAGS_$(CONFIG))) \
                 $(if $(filter coverage,$(CONFIG)),-Wl$(COMMA)-u$(COMMA)__gcov_dump) $(LDFLAGS)
 TLS_LIBS     := $(if $(filter 1,$(HAVE_TLS)),-lssl -lcrypto)
-RDMA_LIBS    := $(if $(filter 1,$(HAVE_RDMA)),-lrdmacm -libverbs)
+VERBS_LIBS   := $(if $(filter 1,$(HAVE_RDMA)),-lrdmacm -libverbs)# of what calls them by itself: tests, bench/limits
+RDMA_LIBS    := $(if $(filter 1,$(LINK_RDMA)),$(VERBS_LIBS))
 LIBS         := $(TLS_LIBS) $(RDMA_LIBS) -lev -lfmt -pthread $(LDLIBS)
 
 # ---- what is built from what --------------------------------------------------------------------
@@ -304,7 +308,7 @@ endif
 unit-tests: $(OUT)/tests/unit-tests  ## only build build/tests/unit-tests
 $(OUT)/tests/unit-tests: $(call obj,$(TEST_SRC)) $(STATIC)
 	@mkdir -p $(@D)
-	$(call LINK,,$(if $(CATCH),-lCatch2))
+	$(call LINK,,$(if $(CATCH),-lCatch2) $(VERBS_LIBS))
 
 include tests/simulation/rules.mk
 adapter-programs:  ## only the programs that test adapters for loops and asio
@@ -409,7 +413,7 @@ $(OUT)/tidy/%.ok: %.cc .clang-tidy
 # bench/limits/ knows nothing of the library; --as-needed keeps its libraries out as well.
 LEAN := -Wl,--as-needed
 HISTOGRAM := $(call obj,examples/conn_perf/histogram.cc)
-BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo co-echo request-load $(if $(TLS_LIBS),tls-echo) $(if $(RDMA_LIBS),verbs-echo))
+BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo co-echo request-load $(if $(TLS_LIBS),tls-echo) $(if $(VERBS_LIBS),verbs-echo))
 .PHONY: bench-programs
 bench-programs: $(BENCH_PROGRAMS)  ## what benchmarks compare with and drive load with, into build/bench/
 $(BENCH_PROGRAMS): | $(OUT)/bench/
@@ -422,7 +426,7 @@ $(OUT)/bench/co-echo: $(call obj,bench/co_echo.cc) $(STATIC)
 $(OUT)/bench/tls-echo: $(call obj,$(addprefix bench/limits/,tls_echo.cc sockets.cc))
 	$(call LINK,$(LEAN))
 $(OUT)/bench/verbs-echo: $(call obj,$(wildcard bench/limits/verbs_*.cc) bench/limits/sockets.cc) $(HISTOGRAM)
-	$(call LINK,$(LEAN))
+	$(call LINK,$(LEAN),$(VERBS_LIBS))
 $(OUT)/bench/request-load: $(call obj,$(wildcard bench/request_load*.cc) $(filter examples/kv_server/resp%,$(KV_SRC))) $(HISTOGRAM) $(STATIC)
 	$(call LINK)
 

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "conn/rdma/cm.h"
+#include "conn/rdma/libraries.h"
 
 namespace conn::rdma {
 namespace {
@@ -115,6 +116,7 @@ std::string devices_text() {
 }
 
 Error unavailable(const VerbsError& error) {
+  if (std::string missing = missing_libraries(); !missing.empty()) return Error(missing);
   int err = error.failure().code.value();
   // librdmacm looks for another device file where it may not open this one, and reports its
   // absence.

@@ -4,6 +4,7 @@
 #include "conn/tcp/tcp_type.h"
 #include "conn/tcp/unix_type.h"
 #if AECONN_RDMA
+#include "conn/rdma/libraries.h"
 #include "conn/rdma/type.h"
 #endif
 #if AECONN_TLS
@@ -44,6 +45,27 @@ Registry all_transports() {
   Registry registry;
   add_all_transports(registry);
   return registry;
+}
+
+std::string build_text() {
+  std::string text = "transports:";
+  const Registry registry = all_transports();
+  for (const auto& each : registry.types()) text += ' ' + std::string(each->name());
+#if !AECONN_RDMA
+  return text + "\nrdma: this build leaves it out (make RDMA=yes)";
+#elif AECONN_RDMA_LINK
+  return text + "\nrdma: libibverbs and librdmacm are linked";
+#else
+  return text + "\nrdma: libibverbs and librdmacm are loaded when it is first used";
+#endif
+}
+
+RdmaLibraries rdma_libraries() {
+#if AECONN_RDMA
+  return {rdma::missing_libraries(), rdma::library_files()};
+#else
+  return {};
+#endif
 }
 
 }  // namespace conn

@@ -2,6 +2,9 @@
 #pragma once
 // Every transport of this build, for a program's Registry.
 
+#include <string>
+#include <vector>
+
 #include "conn/registry.h"
 
 namespace conn {
@@ -12,5 +15,19 @@ namespace conn {
 void add_all_transports(Registry& registry);
 /// A registry with all of them.
 Registry all_transports();
+
+/// What this build has, a line for transports and one for rdma, as `--version` of a program says
+/// it:
+///   transports: tcp unix tls tls+unix rdma tls+rdma
+///   rdma: libibverbs and librdmacm are loaded when it is first used
+std::string build_text();
+
+/// The libraries of others that rdma needs.
+struct RdmaLibraries {
+  std::string missing;             ///< which is not here and what to install; "" if none
+  std::vector<std::string> files;  ///< those that are loaded, with their folder
+};
+/// Loads them if nobody has, for good. Of a build without rdma: nothing of either. Any thread.
+RdmaLibraries rdma_libraries();
 
 }  // namespace conn

@@ -160,7 +160,7 @@ int complain(const std::exception& error, int status) {
 
 int run(int argc, char** argv) {
   CLI::App app("Measures connections over any transport of aeconn.", "conn-perf");
-  app.set_version_flag("--version", "conn-perf " AECONN_VERSION);
+  manual::add_version(app, "conn-perf");
   app.require_subcommand(1);
 
   CLI::App* const server = app.add_subcommand("server", "Answers clients, until SIGTERM");

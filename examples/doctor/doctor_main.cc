@@ -147,7 +147,7 @@ int main(int argc, char** argv) {
                "aeconn-doctor");
   add_options(app, options);
   manual::add_to(app, about());
-  app.set_version_flag("--version", "aeconn-doctor " AECONN_VERSION);
+  manual::add_version(app, "aeconn-doctor");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

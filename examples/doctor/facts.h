@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "conn/resolver.h"
+#include "conn/transports/transports.h"
 
 namespace doctor {
 
@@ -59,6 +60,7 @@ struct LocalAddress {
 
 struct Facts {
   bool built_with_rdma = false;
+  conn::RdmaLibraries libraries;
   bool core = false, verbs = false, manager = false;  ///< ib_core, ib_uverbs, rdma_ucm are there
   std::optional<bool> shared;  ///< devices are seen by all network namespaces (ib_core.netns_mode)
   std::vector<DeviceFile> files;

@@ -146,6 +146,7 @@ void add_addresses(Facts& facts) {
 Facts read_facts(const fs::path& root) {
   Facts facts;
   facts.built_with_rdma = AECONN_RDMA != 0;
+  facts.libraries = conn::rdma_libraries();
   const fs::path classes = root / "sys/class";
   // Folders of classes, since what is built in has no entry among the modules.
   facts.core = fs::exists(classes / "infiniband");

@@ -13,8 +13,9 @@
 namespace doctor {
 
 // rows_kernel.cc
-Verdict build(const Facts& facts);    ///< this program has rdma
-Verdict modules(const Facts& facts);  ///< ib_core, ib_uverbs, rdma_ucm
+Verdict build(const Facts& facts);      ///< this program has rdma
+Verdict libraries(const Facts& facts);  ///< libibverbs and librdmacm
+Verdict modules(const Facts& facts);    ///< ib_core, ib_uverbs, rdma_ucm
 Verdict device_files(const Facts& facts);
 Verdict devices(const Facts& facts);  ///< there are, with their drivers; of a kind that can serve
 Verdict ports(const Facts& facts);    ///< links

@@ -48,6 +48,15 @@ Verdict build(const Facts& facts) {
           "build it with libibverbs-dev and librdmacm-dev installed, without RDMA=no"};
 }
 
+Verdict libraries(const Facts& facts) {
+  constexpr const char* kRow = "libraries";
+  if (!facts.built_with_rdma) return {kRow, Level::kSkipped, "none are needed without rdma", {}};
+  const conn::RdmaLibraries& found = facts.libraries;
+  if (found.missing.empty()) return {.row = kRow, .text = joined(found.files)};
+  return {kRow, Level::kFailed, found.missing,
+          "then start the program anew: it looks for them once"};
+}
+
 Verdict modules(const Facts& facts) {
   std::vector<std::string> missing;
   if (!facts.core) missing.push_back("ib_core");
@@ -140,8 +149,9 @@ Verdict ports(const Facts& facts) {
 }
 
 std::span<const Row> rows() noexcept {
-  static constexpr std::array<Row, 10> kRows{build, modules,   device_files, devices, ports,
-                                             gids,  addresses, packets,      marking, processors};
+  static constexpr std::array<Row, 11> kRows{build,   libraries, modules,   device_files,
+                                             devices, ports,     gids,      addresses,
+                                             packets, marking,   processors};
   return kRows;
 }
 

@@ -194,7 +194,7 @@ int main(int argc, char** argv) {
                      "kv-cli -u 'tls+rdma://10.0.0.1:6379?ca=ca.pem' GET greeting"}},
        .see_also = {"kv-server(1)", "conn(7)"},
        .version = AECONN_VERSION});
-  app.set_version_flag("--version", "kv-cli " AECONN_VERSION);
+  manual::add_version(app, "kv-cli");
   app.positionals_at_end();
   app.prefix_command();  // what follows the command's name is the command's, dashes and all
   try {

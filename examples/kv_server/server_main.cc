@@ -235,7 +235,7 @@ int main(int argc, char** argv) try {
              "kv-server --listen tls+rdma://10.0.0.1:6379 --tls-cert cert.pem --tls-key key.pem"}},
        .see_also = {"kv-cli(1)", "conn-perf(1)", "aeconn-proxy(1)", "conn(7)"},
        .version = AECONN_VERSION});
-  app.set_version_flag("--version", "kv-server " + std::string(kv::kVersion));
+  manual::add_version(app, "kv-server");
   try {
     app.parse(static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::ParseError& error) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "conn/transports/transports.h"
 #include "examples/manual/conn_page.h"
 #include "examples/manual/roff.h"
 
@@ -189,6 +190,11 @@ std::string bash_completion(const CLI::App& app) {
       "  esac\n}}\ncomplete -o filenames -F {} {}\n",
       commands.empty() ? "" : "$([ \"$COMP_CWORD\" -gt 1 ] || echo \"$words\")", function, name);
   return out;
+}
+
+void add_version(CLI::App& app, const std::string& name) {
+  app.set_version_flag("--version",
+                       [name] { return name + " " AECONN_VERSION "\n" + conn::build_text(); });
 }
 
 void add_to(CLI::App& app, About about) {

@@ -32,6 +32,8 @@ std::string man_page(const CLI::App& app, const About& about);
 /// Completes options, subcommands, words that an option is limited to, and files.
 std::string bash_completion(const CLI::App& app);
 
+/// Adds --version: "NAME 0.2.0", then what this build has (conn::build_text()).
+void add_version(CLI::App& app, const std::string& name);
 /// Adds --write-page, which is in no help. After all other options; `app` outlives parsing.
 void add_to(CLI::App& app, About about);
 

@@ -249,7 +249,7 @@ int main(int argc, char** argv) try {
                      "'tls+rdma://10.0.0.1:6432?ca=ca.pem'"}},
        .see_also = {"kv-server(1)", "conn(7)"},
        .version = AECONN_VERSION});
-  app.set_version_flag("--version", "aeconn-proxy " AECONN_VERSION);
+  manual::add_version(app, "aeconn-proxy");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -76,7 +76,8 @@ class AeconnConan(ConanFile):
 
         return [
             f"TLS={word(self.options.tls)}",
-            f"RDMA={word(self.options.rdma)}",
+            # Here rdma-core is a package like the others: linked, not loaded from the system.
+            f"RDMA={'link' if self.options.rdma else 'no'}",
             f"LINKAGE={'shared' if self.options.shared else 'static'}",
             f"CONFIG={'debug' if self.settings.build_type == 'Debug' else 'release'}",
             "PREFIX=/",

@@ -15,7 +15,7 @@ of_help=$(grep -oE '^ +(-[a-z], ?)?--[a-z-]+' <<<"$help" | grep -oE -- '--[a-z-]
           grep -vxE -- '--(help|version)' | sort)
 of_page=$(grep -oE '^\| `--[a-z-]+' docs/proxy.md | grep -oE -- '--[a-z-]+' | sort)
 is 'the page has each option, and no other' "$of_help" "$of_page"
-is '--version' "aeconn-proxy $(sed -n 's/^VERSION *:= *//p' Makefile)" "$("$proxy" --version)"
+is '--version' "aeconn-proxy $(sed -n 's/^VERSION *:= *//p' Makefile)" "$("$proxy" --version | head -n 1)"
 to="unix://$work/nobody"
 refuses 'nothing to listen on' 'give --listen URL' "$proxy" --connect "$to"
 refuses 'an address that is none' 'nonsense' "$proxy" --listen 'nonsense' --connect "$to"

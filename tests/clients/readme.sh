@@ -21,8 +21,8 @@ check() {  # NAME COMMAND...
 made_with=$(cat "$build/flags" 2>/dev/null)
 cxx=${CXX:-${made_with%% *}} cxx=${cxx:-g++}
 sanitize=$(grep -o -e '-fsanitize=[a-z,]*' <<<"$made_with" | sort -u | tr '\n' ' ')
-rdma='-lrdmacm -libverbs' tls=
-case $made_with in *-DAECONN_RDMA=0*) rdma= ;; esac
+rdma= tls=
+case $made_with in *-DAECONN_RDMA_LINK=1*) rdma='-lrdmacm -libverbs' ;; esac
 case $made_with in *-DAECONN_TLS=1*) tls='-lssl -lcrypto' ;; esac
 compile() {  # SOURCE PROGRAM
   # shellcheck disable=SC2086

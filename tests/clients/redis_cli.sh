@@ -150,7 +150,7 @@ refuses 'a port in use, of 2 loops' "127.0.0.1:$port.*[Aa]ddress already in use"
   "$kv_server" --listen "tcp://127.0.0.1:$port" --loops 2
 [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ] ||
   refuses 'rdma:// without RDMA' '(RDMA|rdma)' "$kv_server" --listen rdma://127.0.0.1:0
-is '--version' "kv-server $(sed -n 's/^VERSION *:= *//p' Makefile)" "$("$kv_server" --version)"
+is '--version' "kv-server $(sed -n 's/^VERSION *:= *//p' Makefile)" "$("$kv_server" --version | head -n 1)"
 has '--help' $'--listen\n--loops\n--requirepass\n--maxclients\n--maxmemory\n--proto-max-bulk-len\n--client-output-limit' \
   "$("$kv_server" --help)"
 

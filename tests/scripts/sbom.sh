@@ -38,7 +38,11 @@ links = {}
 for relation in document["relationships"]:
     if relation["relationshipType"] == "DYNAMIC_LINK":
         links.setdefault(names[relation["spdxElementId"]], set()).add(names[relation["relatedSpdxElement"]])
-if "owners" in sys.argv:
+if "loaded" in sys.argv:
+    print(" ".join(name for name in (names[relation["spdxElementId"]] for relation in document["relationships"]
+                   if relation["relationshipType"] == "OPTIONAL_DEPENDENCY_OF"
+                   and names[relation["relatedSpdxElement"]] == "./build/kv-server") if "verbs" in name))
+elif "owners" in sys.argv:
     for name in sorted(links["./build/kv-server"]):
         print(name)
 else:
@@ -47,6 +51,8 @@ else:
     # libssl and libcrypto, libc and libm are of one package each.
     print("fewer" if 0 < len(links["./build/kv-server"]) <= wanted else links)
 END2
+is 'what kv-server loads is an optional dependency' "$(dpkg-query -S "$(realpath "$(g++ -print-file-name=libibverbs.so.1)")" 2>/dev/null | cut -d: -f1)" \
+  "$(python3 -B "$work/links.py" "$work/first.json" loaded)"
 is 'kv-server links with what it needs' fewer "$(python3 -B "$work/links.py" "$work/first.json")"
 if command -v dpkg-query >/dev/null; then
   owners=$(python3 -B "$work/links.py" "$work/first.json" owners)

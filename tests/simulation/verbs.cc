@@ -14,12 +14,19 @@
 #include <system_error>
 #include <utility>
 
+#include "conn/rdma/libraries.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/objects.h"
 
 // verbs.h hides these names behind macros that call them.
 #undef ibv_query_port
 #undef ibv_reg_mr
+
+// Nothing is loaded here: the simulation is there.
+namespace conn::rdma {
+std::string missing_libraries() { return {}; }
+std::vector<std::string> library_files() { return {}; }
+}  // namespace conn::rdma
 
 namespace simulation {
 namespace {
