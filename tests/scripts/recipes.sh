@@ -88,7 +88,7 @@ says() {  # NAME WORDS... : stand in what the recipe said last
 }
 plain() { RECIPE_MAKE=$work/record "$@"; }
 said=$(plain conan "$work/c1" tls=False rdma=True shared=True)
-says 'conan: without tls, shared' install-libraries TLS=no RDMA=yes LINKAGE=shared CONFIG=release
+says 'conan: without tls, shared' install-libraries TLS=no RDMA=link LINKAGE=shared CONFIG=release
 is 'conan: an option that there is not' 'the recipe has no option quic' "$(plain conan "$work/c2" quic=True)"
 said=$(plain vcpkg "$work/v1" 'tls' dynamic)
 says 'vcpkg: without rdma, shared' install-libraries TLS=yes RDMA=no LINKAGE=shared
