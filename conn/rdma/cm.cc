@@ -95,13 +95,13 @@ SocketAddress CmId::peer() const { return copy_address(rdma_get_peer_addr(id_.ge
 
 std::vector<SocketAddress> local_addresses() {
   std::vector<SocketAddress> present;
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return present;
-  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next)
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return present;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(first, &freeifaddrs);
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next)
     if (each->ifa_addr != nullptr)
       if (const SocketAddress address = copy_address(each->ifa_addr); address.size != 0)
         present.push_back(address);
-  freeifaddrs(all);
   return present;
 }
 
