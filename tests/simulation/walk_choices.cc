@@ -87,6 +87,7 @@ void Walk::choose_options() {
   if (chance(0.5)) add("in-place=yes");
   if (chance(0.3)) add(chance(0.5) ? "isolation=none" : "isolation=connection");
   if (chance(0.2)) add(fmt::format("keepalive={}ms", pick(100, 5000)));
+  if (chance(0.3)) add(fmt::format("prepared={}", pick(1, 16)));
 }
 
 void Walk::choose_disturbances() {

@@ -227,7 +227,7 @@ class Torture {
   conn::Endpoint listen(Echo& echo) {
     std::string url = transport_ + "://";
     if (transport_.ends_with("rdma"))
-      url += echo.in_place() ? "10.77.0.1:0?in-place=yes" : "10.77.0.1:0";
+      url += echo.in_place() ? "10.77.0.1:0?prepared=2&in-place=yes" : "10.77.0.1:0?prepared=2";
     else if (transport_.ends_with("unix"))
       url += fmt::format("{}/{}", folder_.path(), ++names_);
     else
