@@ -20,6 +20,7 @@ ECHO = {(1, 1): 6000, (1, 4): 20000, (1, 16): 60000, (1, 64): 150000, (50, 1): 4
 SHAPES = {(1, 1): 5000, (1, 16): 50000, (50, 1): 40000, (50, 16): 200000}
 SIZES = {16: "16 B", 1024: "1 KiB", 16384: "16 KiB", 65536: "64 KiB"}
 IDLE = (100, 1000, 5000, 20000)
+LOOPS = {"aeconn": "aeconn", "EpollLoop": "epoll_loop", "libev": "libev", "epoll": "epoll"}  # in loop-bench's JSON
 
 
 class Host(bed.Bed):
@@ -120,13 +121,13 @@ class Host(bed.Bed):
 # ---- the loop -----------------------------------------------------------------------------------
 @row
 def loop(host):
-    """Cost of an event, of 100,000 timers, of post(), beside bare libev and bare epoll."""
+    """Cost of an event, of 100,000 timers, of post(): LibevLoop (aeconn) and EpollLoop, beside bare libev and epoll."""
     seen = {}
     for round_ in range(host.rounds):
         for line in json.loads(run([BUILD / "bench/loop-bench", "--json", "--rounds", 1], timeout=120))["rows"]:
-            for who in ("aeconn", "libev", "epoll"):
-                if line.get(who) is not None:
-                    host.figures.add(f"loop: {line['name']}", who, round_, ns=line[who])
+            for who, key in LOOPS.items():
+                if line.get(key) is not None:
+                    host.figures.add(f"loop: {line['name']}", who, round_, ns=line[key])
                     seen[f"loop: {line['name']}", who] = None
     for name, who in seen:
         host.show(name, who)

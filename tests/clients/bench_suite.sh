@@ -91,6 +91,20 @@ f.add("receiver not ready", "device", 0, send_rnr_err=1)
 assert judge("R1", s).verdict.startswith("not met")
 assert len(judge_all(s)) == 31 and len(judge_all(Sources())) == 31
 END
+py 'the row of the loop has both of our loops' <<'END'
+import json
+from types import SimpleNamespace
+from suite import host
+from suite.figures import Figures
+line = {"name": "1 ready file", "unit": "ns", "aeconn": 2.0, "epoll_loop": 1.0, "libev": 3.0}
+host.run = lambda *arguments, **options: json.dumps({"rows": [line]})
+shown = []
+f = Figures()
+host.loop(SimpleNamespace(rounds=2, figures=f, show=lambda row, who: shown.append((row, who))))
+row = "loop: 1 ready file"
+assert shown == [(row, who) for who in ("aeconn", "EpollLoop", "libev")], shown
+assert f.spread(row, "EpollLoop", "ns") == (1, 1, 1)
+END
 
 # ---- a row and a report ---------------------------------------------------------------------------
 config=release
