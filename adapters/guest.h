@@ -11,9 +11,6 @@
 // loop; other threads post(). The loop outlives the attachment. An attachment may end inside a
 // handler, also one of the loop, and the loop may be attached anew, run() or be destroyed then.
 //
-// libuv, GLib, sd-event: a callback of one's own before the host's sleep, which may run after the
-// adapter's, calls loop.prepare() where it has written or set a timer (docs/adapters.md).
-//
 // Exceptions: what a handler throws cannot pass through a host that is written in C, nor through
 // Qt. It goes to the function that the attachment was given; without one it ends the process, as an
 // exception that leaves a thread does. The loop stays usable: what else was due runs in its next

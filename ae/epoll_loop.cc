@@ -11,7 +11,8 @@
 // makes the descriptor say what is left. For that the epoll instance has three descriptors more
 // than the files:
 //
-//   wake    an eventfd, edge-triggered: posts, and nudges from outside handlers. Never read.
+//   wake    an eventfd, edge-triggered: posts, and nudges from outside handlers, also of a host
+//           that has called prepare() and may not do so again before it sleeps. Never read.
 //   alarm   a timerfd, edge-triggered: the next timer. Only below a host.
 //   work    an eventfd that is always readable, watched exactly while work is left over that
 //           nothing else announces. Only below a host. A busy spell costs two system calls, however
@@ -147,6 +148,12 @@ class EpollTimers : public LoopTimers {
       expired_ = true;  // cannot happen; to look again and again is better than never
     }
   }
+  /// Whether set() would have the timerfd expire earlier than it was set for.
+  bool sooner() {
+    if (!changed_) return false;
+    look();
+    return has_due() || (queue_.has_waiting() && next_ < set_for_);
+  }
   void alarm_came() noexcept {
     set_for_ = kNever;
     expired_ = queue_.has_waiting();
@@ -196,7 +203,11 @@ struct EpollLoop::Impl {
   void show_work(bool left);
   /// Something was asked for outside a turn of ours, where no prepare() may come.
   void changed_outside() noexcept {
-    if (!hosted() || turning || prepares) return;
+    if (!hosted() || turning) return;
+    if (prepares) {  // one may have been the last before the sleep: the host is woken for another
+      if (files.dirty() || files.has_ready() || timers.sooner()) loop.nudge();
+      return;
+    }
     files.sync();
     if (files.has_refused()) retry_refused();
     timers.set(alarm.get());
@@ -508,7 +519,7 @@ bool EpollLoop::Impl::show_nested() {
   files.sync();
   asleep.exchange(true, std::memory_order_acq_rel);
   show_work(!quiet || files.has_ready());
-  loop.set_host_may_sleep(!prepares);
+  loop.set_host_may_sleep(true);
   return !work_shown;
 }
 
@@ -520,7 +531,7 @@ void EpollLoop::Impl::show(bool left) {
   // Who posts from now on sees that we sleep, or we see the post.
   asleep.exchange(true, std::memory_order_acq_rel);
   show_work(left || files.has_ready() || work.other_work_waiting());
-  loop.set_host_may_sleep(!prepares);
+  loop.set_host_may_sleep(true);
 }
 
 void EpollLoop::Impl::show_work(bool left) {

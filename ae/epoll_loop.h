@@ -74,8 +74,9 @@ class EpollLoop final : public EventLoop {
   /// dispatch(), tells the kernel what is waited for, and runs no handler. False: there is
   /// something to do still; the descriptor is readable then, so a host may leave it to its poll, or
   /// poll without waiting. The first call is the promise of one before every sleep: from then on
-  /// what is written outside dispatch() waits for it and costs no system call of its own, and
-  /// dispatch() leaves the preparation of the sleep to it. Rethrows what a source threw.
+  /// dispatch() leaves the preparation of the sleep to it, and what is written after dispatch()
+  /// waits for it and costs no system call of its own. What is written after prepare() wakes the
+  /// host, once, by one system call: it need not be called again. Rethrows what a source threw.
   bool prepare();
   /// Takes that promise back, for a loop that leaves such a host: dispatch() alone is enough again.
   /// Does what prepare() does, if there was one. Rethrows what a source threw.

@@ -8,6 +8,8 @@
 //   run()      the host's own way to run, until stop() in one of its callbacks
 //   soon(f)    runs f once from the host's loop, in no handler of ours
 //   turn()     in a handler of ours, where kNests: one iteration that does not wait
+//   late       where kPrepares: what it holds runs once, right before a sleep of the host, after
+//              the adapter's preparation of it
 //   finish()   after the last detach(); false if something is left in the host
 
 #include <functional>
@@ -29,8 +31,17 @@ inline void run_once(void* function) {
 #include "adapters/libuv.h"
 
 struct Host {
-  static constexpr bool kNests = false;
-  Host() { uv_loop_init(&loop); }
+  static constexpr bool kNests = false, kPrepares = true;
+  Host() {
+    uv_loop_init(&loop);
+    uv_prepare_init(&loop, &prepare);
+    prepare.data = this;
+    uv_unref(reinterpret_cast<uv_handle_t*>(&prepare));
+    // Before the adapter's: the last to start is the first to run.
+    uv_prepare_start(&prepare, [](uv_prepare_t* handle) {
+      if (const Function f = std::exchange(static_cast<Host*>(handle->data)->late, nullptr)) f();
+    });
+  }
   void attach(ae::EpollLoop& guest, adapters::Caught caught) {
     attachment.emplace(guest, &loop, std::move(caught));
   }
@@ -50,11 +61,14 @@ struct Host {
   }
   void turn() {}
   bool finish() {
+    uv_close(reinterpret_cast<uv_handle_t*>(&prepare), nullptr);
     uv_run(&loop, UV_RUN_DEFAULT);
     return uv_loop_close(&loop) == 0;
   }
 
   uv_loop_t loop{};
+  uv_prepare_t prepare{};
+  Function late;
   std::optional<adapters::libuv::Attachment> attachment;
 };
 
@@ -62,7 +76,7 @@ struct Host {
 #include "adapters/libevent.h"
 
 struct Host {
-  static constexpr bool kNests = false;
+  static constexpr bool kNests = false, kPrepares = false;
   void attach(ae::EpollLoop& guest, adapters::Caught caught) {
     attachment.emplace(guest, base, std::move(caught));
   }
@@ -90,7 +104,24 @@ struct Host {
 #include "adapters/glib.h"
 
 struct Host {
-  static constexpr bool kNests = true;
+  static constexpr bool kNests = true, kPrepares = true;
+  struct Source {
+    GSource base;
+    Host* host;
+  };
+  Host() {
+    static GSourceFuncs functions = {before_sleep, nullptr, nullptr, nullptr, nullptr, nullptr};
+    last = g_source_new(&functions, sizeof(Source));
+    reinterpret_cast<Source*>(last)->host = this;
+    g_source_set_priority(last, G_PRIORITY_LOW);
+    g_source_attach(last, context);
+  }
+  static gboolean before_sleep(GSource* source, gint* timeout) {
+    *timeout = -1;
+    if (const Function f = std::exchange(reinterpret_cast<Source*>(source)->host->late, nullptr))
+      f();
+    return FALSE;
+  }
   void attach(ae::EpollLoop& guest, adapters::Caught caught) {
     attachment.emplace(guest, context, std::move(caught));
   }
@@ -109,6 +140,8 @@ struct Host {
   }
   void turn() { g_main_context_iteration(context, FALSE); }
   bool finish() {
+    g_source_destroy(last);
+    g_source_unref(last);
     const bool empty = g_main_context_pending(context) == FALSE;
     g_main_loop_unref(loop);
     g_main_context_unref(context);
@@ -118,6 +151,8 @@ struct Host {
   GMainContext* const context = g_main_context_new();
   GMainLoop* const loop = g_main_loop_new(context, FALSE);
   std::optional<adapters::glib::Attachment> attachment;
+  GSource* last = nullptr;
+  Function late;
 };
 
 #elif defined(HOST_QT)
@@ -127,7 +162,7 @@ struct Host {
 #include "adapters/qt.h"
 
 struct Host {
-  static constexpr bool kNests = true;
+  static constexpr bool kNests = true, kPrepares = false;
   void attach(ae::EpollLoop& guest, adapters::Caught caught) {
     attachment.emplace(guest, std::move(caught));
   }
@@ -152,8 +187,17 @@ struct Host {
 #include "adapters/sd_event.h"
 
 struct Host {
-  static constexpr bool kNests = false;
-  Host() { sd_event_new(&event); }
+  static constexpr bool kNests = false, kPrepares = true;
+  Host() {
+    sd_event_new(&event);
+    const auto never = [](sd_event_source*, std::uint64_t, void*) { return 0; };
+    sd_event_add_time(event, &last, CLOCK_MONOTONIC, UINT64_MAX, 0, never, this);
+    sd_event_source_set_priority(last, SD_EVENT_PRIORITY_IDLE);
+    sd_event_source_set_prepare(last, [](sd_event_source*, void* host) {
+      if (const Function f = std::exchange(static_cast<Host*>(host)->late, nullptr)) f();
+      return 0;
+    });
+  }
   void attach(ae::EpollLoop& guest, adapters::Caught caught) {
     attachment.emplace(guest, event, std::move(caught));
   }
@@ -169,11 +213,14 @@ struct Host {
   }
   void turn() {}
   bool finish() {
+    sd_event_source_disable_unref(last);
     const bool empty = sd_event_run(event, 0) == 0;
     return sd_event_unref(event) == nullptr && empty;
   }
 
   sd_event* event = nullptr;
+  sd_event_source* last = nullptr;
+  Function late;
   bool stopped = false;
   std::optional<adapters::sd_event::Attachment> attachment;
 };
@@ -187,7 +234,7 @@ namespace net = asio;
 #endif
 
 struct Host {
-  static constexpr bool kNests = false;
+  static constexpr bool kNests = false, kPrepares = false;
   void attach(ae::EpollLoop& guest, std::function<void(std::exception_ptr)> to) {
     caught = std::move(to);
     attachment.emplace(guest, context.get_executor());
@@ -221,7 +268,7 @@ struct Host {
 #include <exception>
 
 struct Host {
-  static constexpr bool kNests = true;
+  static constexpr bool kNests = true, kPrepares = false;
   void attach(ae::EpollLoop& loop, std::function<void(std::exception_ptr)> to) {
     guest = &loop;
     caught = std::move(to);

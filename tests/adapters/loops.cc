@@ -92,6 +92,8 @@ class Test {
   void timers();
   void posts();
   void from_outside();
+  template <class SomeHost>
+  void before_the_sleep(SomeHost& host);
   void exceptions();
   void nested();
   void detaches();
@@ -271,6 +273,28 @@ void Test::posts() {
 
 // Nobody announces what is written in a callback of the host's, or before it runs: nudge() does. A
 // timer that would come to its help is an hour away.
+/// What a callback of the host's does there, after the adapter's, wakes the host.
+template <class SomeHost>
+void Test::before_the_sleep(SomeHost& host) {
+  if constexpr (SomeHost::kPrepares) {
+    for (int i = 0; i < 50; ++i) {
+      const int before = client_->answers;
+      host.late = [this] { send(*client_, 100); };
+      until("an answer to a callback before the sleep", [&] { return client_->answers > before; });
+      bool rang = false;
+      host.late = [&] {
+        loop_.add_time_event(0ms, [&] {
+          rang = true;
+          noticed();
+          return ae::kNoMore;
+        });
+      };
+      until("a timer that is set before the sleep", [&] { return rang; });
+    }
+    check(client_->answers >= 50, "what is done right before the sleep is seen to at once");
+  }
+}
+
 void Test::from_outside() {
   for (int i = 0; i < 50; ++i) {
     const int before = client_->answers;
@@ -282,6 +306,7 @@ void Test::from_outside() {
     send(*client_, 3000);
     until("an answer to what was sent before", [&] { return client_->answers > before; });
   }
+  before_the_sleep(host_);
   int rang = 0;
   for (int i = 1; i <= 10; ++i) {
     host_.soon([&] {

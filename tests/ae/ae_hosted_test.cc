@@ -332,7 +332,8 @@ TEST_CASE("hosted loop: prepare() flushes, arms, and says whether the host may s
   CHECK(journal == "sf sa ");
   journal.clear();
   Sockets s;
-  SECTION("nothing is shown before it, and everything by it") {
+  SECTION("after dispatch() nothing is shown before it, and everything by it") {
+    loop.dispatch();
     s.send();
     loop.add_file_event(s.near, kReadable, [](int fd, Mask) { take_byte(fd); });
     source.pending = 1;
@@ -384,6 +385,66 @@ TEST_CASE("hosted loop: prepare() flushes, arms, and says whether the host may s
   loop.remove_source(source);
 }
 
+TEST_CASE("hosted loop: what is asked for between prepare() and the sleep wakes the host", "[ae]") {
+  EpollLoop loop;
+  TestSource source(nullptr);
+  loop.add_source(source);
+  Sockets s;
+  const ae::TimerId timer = loop.add_time_event(1h, [] { return kNoMore; });
+  CHECK(loop.prepare());
+  CHECK_FALSE(readable(loop));
+  SECTION("a nudge, whose source has something to do") {
+    bool flushed = false;
+    source.on_flush = [&] { flushed = true; };
+    loop.nudge();
+    CHECK(readable(loop));
+    loop.dispatch();
+    CHECK(flushed);
+  }
+  SECTION("a descriptor") {
+    bool read = false;
+    loop.add_file_event(s.near, kReadable, [&](int fd, Mask) {
+      take_byte(fd);
+      read = true;
+    });
+    CHECK(readable(loop));
+    s.send();
+    loop.dispatch();
+    CHECK(read);
+  }
+  SECTION("a timer") {
+    bool rang = false;
+    loop.add_time_event(0ms, [&] { return rang = true, kNoMore; });
+    CHECK(readable(loop));
+    loop.dispatch();
+    CHECK(rang);
+  }
+  SECTION("a timer that is moved to an earlier time") {
+    CHECK(loop.again(timer, 1min));
+    CHECK(readable(loop));
+    loop.dispatch();
+  }
+  SECTION("a timer for a later time does not: the next is as before") {
+    loop.add_time_event(2h, [] { return kNoMore; });
+    CHECK(loop.again(timer, 3h));
+  }
+  SECTION("an object to destroy") {
+    struct Object : ae::Deferred {
+      explicit Object(bool& its) : gone(its) {}
+      ~Object() override { gone = true; }
+      bool& gone;
+    };
+    bool gone = false;
+    loop.destroy_later(std::make_unique<Object>(gone));
+    CHECK((gone || readable(loop)));
+    loop.dispatch();
+    CHECK(gone);
+  }
+  CHECK(loop.prepare());
+  CHECK_FALSE(readable(loop));
+  loop.remove_source(source);
+}
+
 TEST_CASE("hosted loop: after end_prepare() dispatch() alone is enough again", "[ae]") {
   EpollLoop loop;
   std::string journal;
@@ -396,6 +457,8 @@ TEST_CASE("hosted loop: after end_prepare() dispatch() alone is enough again", "
   journal.clear();
   SECTION("what waited for prepare() is shown") {
     s.send();
+    loop.dispatch();
+    journal.clear();
     loop.add_file_event(s.near, kReadable, [](int fd, Mask) { take_byte(fd); });
     CHECK_FALSE(readable(loop));
     loop.end_prepare();

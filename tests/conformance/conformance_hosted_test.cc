@@ -88,6 +88,30 @@ TEST_CASE("hosted: what is written outside handlers leaves at once", "[conforman
   }
 }
 
+TEST_CASE("hosted: what is written after prepare() leaves at once, though it is not called again",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    HostedPair pair(transport, true);
+    const auto sleeps = [&] {
+      pollfd fd{pair.loop.descriptor(), POLLIN, 0};
+      return ::poll(&fd, 1, static_cast<int>(testing::patience() / 1ms)) == 1;
+    };
+    // Twenty times the wait for a timer would be longer than this.
+    const auto begun = steady_clock::now();
+    for (int i = 0; i < 20; ++i) {
+      pair.got.clear();
+      (void)pair.loop.prepare();
+      REQUIRE(pair.client->write("hello", 5) == 5);
+      do {
+        REQUIRE(sleeps());
+        pair.loop.dispatch();
+        (void)pair.loop.prepare();
+      } while (pair.got != "hello");
+    }
+    CHECK(steady_clock::now() - begun < 5s * testing::slower());
+  }
+}
+
 TEST_CASE("hosted: a connection that is closed outside handlers tells its peer at once",
           "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
