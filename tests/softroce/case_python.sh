@@ -31,16 +31,16 @@ for ((i = 0; i < 600; i++)); do
 done
 
 $python -c 'import redis' 2>/dev/null || echo 'SKIPPED: redis-py: python3-redis is not installed'
-# Much data and many connections are left to tests/clients/python.sh: the processors are emulated.
-parts=(-k Blocking.test_echo -k Blocking.test_time_out -k Blocking.test_end -k Blocking.test_fork
-  -k Asyncio.test_echo -k RedisPy.test_killed)
-for i in "${!urls[@]}"; do
-  name="python, ${urls[i]%%:*}" log=$work/log.$i
-  if KV_URLS=${urls[i]}${queries[i]} timeout 120 $python -m unittest -v "${parts[@]}" \
-    python/test_aeconn.py >"$log" 2>&1 && grep -q '^Ran [1-9]' "$log"; then
-    passed=$((passed + 1)); echo "ok $name: $(grep '^Ran ' "$log")"
-  else failed=$((failed + 1)); echo "FAIL $name"; tail -n 60 "$log"; fi
-done
+# Starting Python takes longest here: one for all. What is left out needs no transport of KV_URLS.
+parts=(-k Blocking.test_echo -k Blocking.test_large -k Blocking.test_time_out -k Blocking.test_end
+  -k Blocking.test_threads -k Blocking.test_fork -k Asyncio.test_echo -k Asyncio.test_back_pressure
+  -k Asyncio.test_many -k RedisPy.test_commands -k RedisPy.test_killed)
+name="python, ${urls[*]%%:*}" log=$work/log all=''
+for i in "${!urls[@]}"; do all+="${urls[i]}${queries[i]} "; done
+if KV_URLS=$all timeout 120 $python -X faulthandler -m unittest -v "${parts[@]}" \
+  python/test_aeconn.py >"$log" 2>&1 && grep -q '^Ran [1-9]' "$log"; then
+  passed=$((passed + 1)); echo "ok $name: $(grep '^Ran ' "$log")"
+else failed=$((failed + 1)); echo "FAIL $name"; tail -n 60 "$log"; fi
 [ $failed = 0 ] || cat "$work/server.log"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
