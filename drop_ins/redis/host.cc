@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -38,6 +39,15 @@ std::vector<std::string> words(const std::string& text) {
 std::string in_url(std::string address) {
   if (address.find(':') == std::string::npos) return address;
   return address.insert(address.starts_with('-') ? 1 : 0, "[") + "]";
+}
+
+/// Whether a link of /proc/self/fd leads to a device file of RDMA. The kernel ends what was made by
+/// one, listening ids and queue pairs, with its last copy.
+bool is_rdma(int folder, const char* name) noexcept {
+  constexpr std::string_view devices = "/dev/infiniband/";
+  char target[devices.size()];
+  const ssize_t size = readlinkat(folder, name, target, sizeof target);
+  return size == ssize_t{sizeof target} && std::string_view(target, sizeof target) == devices;
 }
 
 void our_before_sleep(ServerLoop* of_server) {
@@ -135,9 +145,12 @@ void Host::forked() noexcept {
     const int fd = std::atoi(entry->d_name);  // 0 for "." and "..", which is never ours
     int listens = 0;
     socklen_t size = sizeof listens;
-    if (host->loop_.file_events(fd) != ae::kNone &&
-        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0)
-      ::close(fd);  // and not through the loop, whose epoll instance is the parent's
+    const bool is_listener = host->loop_.file_events(fd) != ae::kNone &&
+                             getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 &&
+                             listens != 0;
+    // Not through the loop, whose epoll instance is the parent's, nor through librdmacm and
+    // libibverbs: what they would destroy is the parent's, too.
+    if (is_listener || is_rdma(dirfd(all), entry->d_name)) ::close(fd);
   }
   closedir(all);
 }

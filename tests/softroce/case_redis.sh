@@ -179,6 +179,20 @@ case_of() {  # RELEASE:KIND
   is "$(t 'SIGTERM under load')" 0 "$status"
   wait "${loads[0]}"
   [ "$status" = 0 ] || cat "$primary_log"
+
+  # ---- killed while a child of it saves ---------------------------------------------------------
+  run --port "$at" --enable-debug-command yes --rdb-key-save-delay 10000 --loadmodule "$module" "${listen[@]}"
+  tell "$at" DEBUG POPULATE 20000 key 10 >/dev/null
+  is "$(t 'BGSAVE over rdma')" 'Background saving started' "$(ask "${urls[0]}" BGSAVE)"
+  local child
+  child=$(sed -n 's/.*saving started by pid //p' "$log")
+  kill -STOP "$child"  # which ends by itself soon after its parent
+  kill -KILL "$server"
+  wait "$server" 2>/dev/null
+  run --port "$at" --loadmodule "$module" "${listen[@]}"
+  is "$(t 'a server that was killed while it saved listens again at once, over rdma and tls+rdma')" \
+    'PONG PONG 0' "$(ask "${urls[0]}" PING) $(ask "${urls[1]}" PING) $(kill -KILL "$child"; echo $?)"
+  stop "$server"
 }
 
 [ "${1-}" != long ] || case_of trixie:redis
