@@ -84,7 +84,7 @@ ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a hel
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup' $(UNIT_TESTS))
 endif
 # Of the modules what needs no server; its malloc() is for modules alone.
-TEST_SRC    += $(addprefix drop_ins/redis/,errand.cc host.cc symbols.cc type.cc)
+TEST_SRC    += $(addprefix drop_ins/redis/,errand.cc host.cc layout.cc symbols.cc type.cc)
 ifeq ($(TESTS),library)
 TEST_SRC    := $(filter-out tests/examples/% $(shell grep -lF '"examples/' $(UNIT_TESTS)),$(TEST_SRC))
 endif

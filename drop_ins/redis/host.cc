@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "drop_ins/redis/layout.h"
 #include "drop_ins/redis/module_api.h"
 
 namespace aeconn_redis {
@@ -100,6 +101,8 @@ conn::ListenerPtr Host::open(const std::string& url) {
 
 void Host::listen(ServerListener& listener) {
   if (!listening_) {
+    if (!listeners_fit())
+      throw conn::Error("listeners of this server are not laid out as those of its version");
     for (const std::string& url : words(urls_)) listeners_[url] = open(url);
     listening_ = true;
     // The server closes what it polls when it ends, and a child of it does.

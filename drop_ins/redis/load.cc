@@ -4,13 +4,13 @@
 #include <pthread.h>
 
 #include <chrono>
-#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
 
 #include "drop_ins/redis/host.h"
+#include "drop_ins/redis/layout.h"
 #include "drop_ins/redis/module_api.h"
 
 namespace aeconn_redis {
@@ -25,27 +25,6 @@ std::string setting(Context* context, const char* name) {
   std::string result(text == nullptr ? "" : text, size);
   api.FreeCallReply(reply);
   return result;
-}
-
-/// The layout that server_abi.h declares is that of a real connection of the server.
-bool layout_fits() {
-  ServerType* tcp = server.tcp();
-#ifdef AECONN_VALKEY
-  if (tcp == nullptr || tcp->get_type() != 0) return false;
-  ServerConnection* c = tcp->conn_create();
-  bool fits = true;
-#else
-  if (tcp == nullptr || std::strcmp(tcp->get_type(nullptr), "tcp") != 0) return false;
-  char mark = 0;
-  ServerConnection* c = tcp->conn_create(reinterpret_cast<ServerLoop*>(&mark));
-  bool fits = c->el == reinterpret_cast<ServerLoop*>(&mark);
-  if (fits) c->el = nullptr;
-#endif
-  fits = fits && c->type == tcp && c->state == kNone && c->fd == -1 && c->flags == 0 &&
-         c->refs == 0 && c->iovcnt == IOV_MAX && c->private_data == nullptr &&
-         c->conn_handler == nullptr && c->write_handler == nullptr && c->read_handler == nullptr;
-  if (fits) tcp->close(c);
-  return fits;
 }
 
 /// Why this server cannot have us; empty: it can.
@@ -63,7 +42,8 @@ std::string refusal(Context* context) {
            (version.empty() ? "another server" : version);
   if (const char* missing = find_server())
     return "this server does not export " + std::string(missing);
-  if (!layout_fits()) return "connections of this server are not laid out as those of its version";
+  if (const char* what = misfit())
+    return std::string(what) + " of this server are not laid out as those of its version";
 #ifdef AECONN_VALKEY
   if (server.type_by_name(kOurType) != nullptr)
     return "this Valkey is built with RDMA, whose place in the server it would take";

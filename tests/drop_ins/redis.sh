@@ -10,6 +10,7 @@ set -u
 . tests/drop_ins/kit
 make_certificate 127.0.0.1 || { total; exit 1; }
 tls="cert=$work/cert&key=$work/key"
+"${CC:-cc}" -shared -fPIC -o "$work/misfit.so" tests/drop_ins/misfit.c || fail 'misfit.so' 'it is not built'
 tools_cli() { tools/foreign --run "$folder" "$kind-cli" "$@" 2>&1; }
 refused() {  # NAME SENTENCE OPTIONS...
   local name=$1 sentence=$2
@@ -165,6 +166,14 @@ $(ask "$to" REPLICAOF "unix://$sock" 1)"
   refused 'io-threads' 'io-threads has to be 1, and is 2' --io-threads 2 --loadmodule "$module" tcp://127.0.0.1:0
   [ -e /sys/class/infiniband ] && [ -n "$(ls /sys/class/infiniband)" ] ||
     refused 'no device' 'RDMA|device' --loadmodule "$module" rdma://127.0.0.1:0
+  if [ $kind = redis ]; then  # Valkey's modules find what is loaded with them before what is preloaded
+    for misfit in 'a function more:types of connections' 'a function less:types of connections' \
+      'constant:types of connections' 'connection:connections' 'listener:listeners'; do
+      LD_PRELOAD=$work/misfit.so MISFIT=${misfit%%:*} refused "another layout, ${misfit%%:*}" \
+        "aeconn: ${misfit#*:} of this server are not laid out as those of its version" \
+        --loadmodule "$module" tcp://127.0.0.1:0
+    done
+  fi
   run --port "$own"
   refused 'a port in use' 'ddress already in use' --loadmodule "$module" "tcp://127.0.0.1:$own"
   has "$(t 'a load after the start')" ERR "$(ask "tcp://127.0.0.1:$own" MODULE LOAD "$module")"

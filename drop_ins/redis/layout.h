@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Whether structures of the server are as server_abi.h declares them: a distribution may have
+// patched a server without a change of its version. Looked at before anything is written to them.
+
+namespace aeconn_redis {
+
+/// At load, after find_server(): what of the server is laid out otherwise, in the plural, or null.
+/// Functions are called only where the whole table that has them holds functions.
+const char* misfit();
+/// Later, when the server has its listeners: whether that of tcp, if there is one, is as declared.
+bool listeners_fit();
+
+}  // namespace aeconn_redis
