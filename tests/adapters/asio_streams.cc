@@ -493,7 +493,7 @@ void coroutines(Bed& bed) {
 #if AECONN_ASIO_VERSION >= 102000
   using namespace net::experimental::awaitable_operators;
   auto both = bed.connect();
-  aio::Stream &client = both.client, &server = both.server;
+  aio::Stream& server = both.server;
   bool timed_out = false, over = false;
   net::co_spawn(
       bed.context,
