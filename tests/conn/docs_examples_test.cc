@@ -28,7 +28,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const std::filesystem::path kTree = std::filesystem::path(__FILE__).parent_path().parent_path();
+const std::filesystem::path kTree =
+    std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
 
 std::string without_spaces(std::string text) {
   std::erase_if(text, [](unsigned char c) { return std::isspace(c) != 0; });
