@@ -393,8 +393,8 @@ TEST_CASE("hosted loop: what is asked for between prepare() and the sleep wakes 
   const ae::TimerId timer = loop.add_time_event(1h, [] { return kNoMore; });
   CHECK(loop.prepare());
   CHECK_FALSE(readable(loop));
+  bool flushed = false, read = false;  // by what outlives its section
   SECTION("a nudge, whose source has something to do") {
-    bool flushed = false;
     source.on_flush = [&] { flushed = true; };
     loop.nudge();
     CHECK(readable(loop));
@@ -402,7 +402,6 @@ TEST_CASE("hosted loop: what is asked for between prepare() and the sleep wakes 
     CHECK(flushed);
   }
   SECTION("a descriptor") {
-    bool read = false;
     loop.add_file_event(s.near, kReadable, [&](int fd, Mask) {
       take_byte(fd);
       read = true;
