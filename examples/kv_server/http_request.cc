@@ -88,13 +88,17 @@ HttpRequest::Result HttpRequest::read_request_line() {
     return Result::kBad;
   if (protocol != "HTTP/1.1" && protocol != "HTTP/1.0") return Result::kBad;
   wants_host_ = protocol == "HTTP/1.1";
+  bool absolute = false;
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (!path.starts_with(scheme)) continue;
-    path.remove_prefix(std::min(path.find('/', scheme.size()), path.size()));
-    if (path.empty()) path = "/";
+    path.remove_prefix(std::min(path.find_first_of("/?", scheme.size()), path.size()));
+    absolute = true;
   }
+  path = path.substr(0, path.find('?'));
+  // An absolute target may be without a path (RFC 9112, 3.2.2); no other may.
+  if (path.empty() && !absolute) return Result::kBad;
   method_ = method;
-  path_ = path.substr(0, path.find('?'));
+  path_ = path.empty() ? "/" : path;
   return Result::kMore;
 }
 

@@ -21,7 +21,7 @@ class HttpRequest {
 
   /// The next bytes. What it said once, other than kMore, stays.
   Result feed(std::string_view bytes);
-  /// "GET". Empty until kDone.
+  /// "GET". Never empty once kDone is said; until then nobody is to ask.
   const std::string& method() const noexcept { return method_; }
   /// "/metrics", without a query, and without the host where the request has one before it.
   const std::string& path() const noexcept { return path_; }

@@ -39,6 +39,7 @@ TEST_CASE("kv http: requests of both versions", "[kv][http]") {
   expect("GET /metrics?x=/y HTTP/1.1\r\nhOST:\r\nX: \t a:b\r\n\r\nbody", Result::kDone, "/metrics");
   expect("GET http://a:1/metrics HTTP/1.1\r\nHost: a:1\r\n\r\n", Result::kDone, "/metrics");
   expect("GET http://a HTTP/1.0\r\n\r\n", Result::kDone, "/");
+  expect("GET http://a?x=/y HTTP/1.0\r\n\r\n", Result::kDone, "/");
   REQUIRE(feed("DELETE / HTTP/1.0\r\n\r\n", 1).second.method() == "DELETE");
 }
 
@@ -51,8 +52,8 @@ TEST_CASE("kv http: what has no end yet is waited for", "[kv][http]") {
 TEST_CASE("kv http: what is no HTTP is found at its first line", "[kv][http]") {
   for (const char* line :
        {"PING", "*1", "GET /metrics", "GET  HTTP/1.1", "GET /a b HTTP/1.1", "GET / HTTP/2.0",
-        "GET / HTTP/1.12", "GET / http/1.1", " GET / HTTP/1.1", "G\x01T / HTTP/1.1",
-        "GET /\r/ HTTP/1.1", "G(T / HTTP/1.1", "GET / HTTP/1.1 "})
+        "GET / HTTP/1.12", "GET ?x HTTP/1.1", "GET / http/1.1", " GET / HTTP/1.1",
+        "G\x01T / HTTP/1.1", "GET /\r/ HTTP/1.1", "G(T / HTTP/1.1", "GET / HTTP/1.1 "})
     expect(std::string(line) + "\r\n", Result::kBad);
   using namespace std::string_view_literals;
   expect("GET /\0 HTTP/1.1\r\n"sv, Result::kBad);
