@@ -198,7 +198,7 @@ $(OUT)/pages/%: $(OUT)/%
 FLAGS := $(CXX) $(ALL_CPPFLAGS) $(ALL_CXXFLAGS) $(ALL_LDFLAGS)
 $(OUT)/flags: $(if $(filter-out $(file <$(OUT)/flags),$(FLAGS))$(filter-out $(FLAGS),$(file <$(OUT)/flags)),force)
 	@[ -e $@ ] || tools/packages build --check || true
-	@$(shell mkdir -p $(@D))$(file >$@,$(FLAGS)):
+	@$(if $(findstring n,$(firstword -$(MAKEFLAGS))),,$(shell mkdir -p $(@D))$(file >$@,$(FLAGS))):
 .PHONY: force
 force:
 

@@ -25,6 +25,7 @@ flags=\$(sed -n 's/.*-Woverloaded-virtual -MMD -MP//p' '$tree/build/flags')
 for word; do
   case \$word in
     CXX=*|AR=*|CPPFLAGS=*|CXXFLAGS=*|LDFLAGS=*|-j*) ;;
+    RDMA=link) [[ \$(cat '$tree/build/flags') != *-DAECONN_RDMA_LINK=1* ]] || words+=("\$word") ;;
     *) words+=("\$word") ;;
   esac
 done
@@ -36,6 +37,8 @@ exit 1
 END2
 chmod +x "$work/make" "$work/record"
 [ "$whole" = --whole ] || export RECIPE_MAKE=$work/make
+built_with() { stat -c %y build/flags 2>/dev/null; }
+before=$(built_with)
 
 conan() { python3 tests/scripts/recipe_conan.py "$@" 2>&1; }
 vcpkg() {  # WORK FEATURES LINKAGE
@@ -162,6 +165,7 @@ else
       try_vcpkg 'rdma;tls' dynamic ;;
     *) echo 'SKIPPED: packages: build/ is not of TLS=yes RDMA=yes' ;;
   esac
+  is 'nothing was made anew: the next test would take minutes' "$before" "$(built_with)"
 fi
 command -v conan >/dev/null || echo 'Conan itself is not installed: what it does was played.'
 command -v vcpkg >/dev/null || echo 'vcpkg itself is not installed: what it does was played.'

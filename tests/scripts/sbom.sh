@@ -14,6 +14,8 @@ flags=$(sed -n 's/.*-Woverloaded-virtual -MMD -MP//p' build/flags)
 cxx=$(cut -d ' ' -f 1 build/flags)
 sbom() { env "$@" make --no-print-directory -j1 CXX="$cxx" CXXFLAGS="$flags" SBOM="$work/sbom.json" sbom 2>&1; }
 
+built_with() { stat -c %y build/flags; }
+before=$(built_with)
 epoch=1700000000
 said=$(sbom SOURCE_DATE_EPOCH=$epoch)
 is 'make sbom' 0 $?
@@ -28,6 +30,8 @@ said=$(SOURCE_DATE_EPOCH=yesterday tools/sbom --version 1 --out "$work/none.json
   --files c/aeconn.h --artefacts build/libaeconn.a 2>&1)
 is 'no date: a sentence that says what to do' 1 \
   "$(grep -c 'SOURCE_DATE_EPOCH is "yesterday": give seconds since 1970' <<<"$said")"
+
+is 'nothing was made anew: that takes minutes' "$before" "$(built_with)"
 
 # What it says of links is what the libraries say.
 cat >"$work/links.py" <<'END2'
