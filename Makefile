@@ -207,6 +207,9 @@ $(OUT)/obj/%.o: %.cc $(OUT)/flags
 	@echo "  CXX  $<"
 	$(Q)$(CXX) $(ALL_CPPFLAGS) $(EXTRA) $(ALL_CXXFLAGS) $(LIGHTER) -c -o $@ $<
 
+# libaeconn.so shows what AECONN_API stands before (ae/abi.h). Programs here are linked with all.
+$(call obj,$(LIB_SRC)): EXTRA = -fvisibility=hidden
+
 # Options of the command line are most of these; no request passes there.
 $(OUT)/obj/examples/%_main.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,-O1 -g1)
 
@@ -391,6 +394,7 @@ site:  ## the interface from its headers, with the guides, into build/site (docs
 	@python3 -B tools/site/finish.py $(OUT)/site
 	@echo '$(OUT)/site/index.html'
 check-site: site  ## follows every link of the site, and takes pictures of pages in a browser
+	@tools/packages check-site
 	@tests/site/run $(OUT)/site $(OUT)/site-pictures
 .PHONY: site check-site
 

@@ -6,9 +6,10 @@
 #include <memory>
 #include <utility>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 class DeferredList {
  public:
@@ -43,4 +44,4 @@ class DeferredList {
   Deferred** tail_ = &head_;
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 namespace {
 
 constexpr std::uint32_t kBoth = EPOLLIN | EPOLLOUT;
@@ -256,4 +256,4 @@ void EpollFiles::run_handlers(File& file, std::uint32_t ready) {
   }
 }
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -13,11 +13,12 @@
 #include <memory>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "ae/handler_slot.h"
 #include "ae/loop_core.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 class EpollFiles {
  public:
@@ -93,4 +94,4 @@ class EpollFiles {
   unsigned forks_;  // of this process, when the epoll instance was made
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

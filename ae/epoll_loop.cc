@@ -44,7 +44,7 @@
 #include "ae/loop_timers.h"
 #include "ae/loop_work.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 namespace {
 
 // Of files' events the lower half is the descriptor, which these are none of.
@@ -648,4 +648,4 @@ void EpollLoop::on_nudge() noexcept {
   impl_->wake_up();
 }
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -15,12 +15,13 @@
 
 #include <memory>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 /// A loop on epoll alone: one of its own, or below a host's.
-class EpollLoop final : public EventLoop {
+class AECONN_API EpollLoop final : public EventLoop {
  public:
   /// Throws std::system_error if the kernel gives no descriptors for it: two, and two more
   /// for a host.
@@ -91,4 +92,4 @@ class EpollLoop final : public EventLoop {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -19,9 +19,10 @@
 #include <stdexcept>
 #include <utility>
 
+#include "ae/abi.h"
 #include "ae/spin.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 using Duration = std::chrono::nanoseconds;                ///< of delays and limits
 using TimePoint = std::chrono::steady_clock::time_point;  ///< of the clock that never goes back
@@ -81,7 +82,7 @@ using HookId = std::uint64_t;   ///< Never 0; not reused.
 /// Work that no descriptor announces, or announces too late: bytes decrypted ahead, completions
 /// in a queue, connections that are readable by rule rather than by the kernel.
 /// The loop borrows sources: remove_source() before the object dies.
-class Source {
+class AECONN_API Source {
  public:
   Source() = default;
   Source(const Source&) = delete;
@@ -107,7 +108,7 @@ class Source {
 };
 
 /// Something destroy_later() takes. The link is inside, so deferring allocates nothing.
-class Deferred {
+class AECONN_API Deferred {
  public:
   Deferred() = default;
   Deferred(const Deferred&) = delete;
@@ -121,7 +122,7 @@ class Deferred {
 
 /// Per-loop state of something that serves many loops (a transport's contexts). Owned by the loop,
 /// destroyed in reverse order of creation before the loop's own watchers go.
-class LoopLocal {
+class AECONN_API LoopLocal {
  public:
   LoopLocal() = default;
   LoopLocal(const LoopLocal&) = delete;
@@ -133,7 +134,7 @@ class LoopLocal {
 };
 
 /// Posts to a loop that may be gone. Copyable; every member may be used from any thread.
-class Poster {
+class AECONN_API Poster {
  public:
   class Queue;  ///< what a loop and its posters share
   Poster() = default;
@@ -151,13 +152,13 @@ class Poster {
 };
 
 /// A mistake in the use of the loop (re-entrant run, negative descriptor).
-class LoopError : public std::logic_error {
+class AECONN_API LoopError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
 /// A loop, whatever it waits with. LibevLoop and EpollLoop are two.
-class EventLoop {
+class AECONN_API EventLoop {
  public:
   EventLoop() = default;
   EventLoop(const EventLoop&) = delete;
@@ -265,4 +266,4 @@ class EventLoop {
   bool host_may_sleep_ = false;
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -7,7 +7,9 @@
 #include <functional>
 #include <utility>
 
-namespace ae {
+#include "ae/abi.h"
+
+namespace ae::inline AECONN_ABI {
 
 template <class Signature>
 class HandlerSlot;
@@ -58,4 +60,4 @@ class HandlerSlot<void(Args...)> {
   bool set_ = false;
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

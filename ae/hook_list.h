@@ -9,10 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "ae/handler_slot.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 class HookList {
  public:
@@ -80,4 +81,4 @@ class HookList {
   bool has_removed_ = false;
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -8,11 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ae/abi.h"
 #include "ae/spin.h"
 #include "ae/spin_environment.h"
 #include "ae/spin_governor.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 /// Between two looks of a loop that spins.
 inline void relax_processor() noexcept {
@@ -88,4 +89,4 @@ class IdleTime {
   std::int64_t cpu_before_ = -1;  // of this thread, as it went to sleep; -1: not asked for
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -7,9 +7,10 @@
 
 #include <utility>
 
+#include "ae/abi.h"
 #include "ae/loop_core.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 class LibevCore : public LoopCore {
  public:
@@ -65,4 +66,4 @@ class LibevCore : public LoopCore {
   bool held_ = false;
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 namespace {
 
 constexpr int kBoth = EV_READ | EV_WRITE;
@@ -220,4 +220,4 @@ void LibevFiles::after_error(File& file) {
   }
 }
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

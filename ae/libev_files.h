@@ -14,11 +14,12 @@
 #include <memory>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "ae/handler_slot.h"
 #include "ae/libev_core.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 class LibevFiles {
  public:
@@ -80,4 +81,4 @@ class LibevFiles {
   ev_timer retry_;  // for descriptors the kernel had no room for
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -29,7 +29,7 @@
 #include "ae/libev_timers.h"
 #include "ae/loop_work.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 namespace {
 
 [[noreturn]] void throw_errno(const char* what) {
@@ -322,4 +322,4 @@ void LibevLoop::after_fork() noexcept {
   impl_->work.after_fork();
 }
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

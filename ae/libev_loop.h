@@ -6,14 +6,15 @@
 #include <exception>
 #include <memory>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
 struct ev_loop;
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 /// A loop on libev: one of its own, or on the ev_loop of the program.
-class LibevLoop final : public EventLoop {
+class AECONN_API LibevLoop final : public EventLoop {
  public:
   /// Owns a new ev_loop. Throws std::system_error if the kernel gives no descriptor for it.
   LibevLoop();
@@ -60,4 +61,4 @@ class LibevLoop final : public EventLoop {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -6,10 +6,11 @@
 
 #include <ev.h>
 
+#include "ae/abi.h"
 #include "ae/libev_core.h"
 #include "ae/loop_timers.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 class LibevTimers : public LoopTimers {
  public:
@@ -41,4 +42,4 @@ class LibevTimers : public LoopTimers {
   TimePoint set_for_;  // what it was set for, while it is active
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

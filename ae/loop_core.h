@@ -7,9 +7,10 @@
 #include <exception>
 #include <utility>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 class LoopCore {
  public:
@@ -56,4 +57,4 @@ class LoopCore {
   std::exception_ptr error_;
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

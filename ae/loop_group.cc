@@ -18,7 +18,7 @@
 
 #include "ae/libev_loop.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 namespace {
 
 thread_local const Loops* group_of_this_thread = nullptr;
@@ -268,4 +268,4 @@ void LoopGroup::run() {
   if (why) std::rethrow_exception(why);
 }
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

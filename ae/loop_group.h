@@ -12,12 +12,13 @@
 #include <memory>
 #include <string>
 
+#include "ae/abi.h"
 #include "ae/loops.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 /// Loops that run on threads of their own from the beginning to stop().
-class LoopGroup final : public Loops {
+class AECONN_API LoopGroup final : public Loops {
  public:
   /// What a group is made of.
   struct Config {
@@ -60,4 +61,4 @@ class LoopGroup final : public Loops {
   const std::unique_ptr<Core> core_;
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

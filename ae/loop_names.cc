@@ -6,7 +6,7 @@
 #include "ae/epoll_loop.h"
 #include "ae/libev_loop.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 LoopMaker loops_named(std::string_view name) {
   if (name == "libev") return [](std::size_t) { return std::make_unique<LibevLoop>(); };
@@ -14,4 +14,4 @@ LoopMaker loops_named(std::string_view name) {
   throw LoopError("there is no event loop " + std::string(name) + ": libev or epoll is wanted");
 }
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -7,15 +7,16 @@
 #include <memory>
 #include <string_view>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 /// What makes loops, as LoopGroup::Config::make wants it; the index says nothing.
 using LoopMaker = std::function<std::unique_ptr<EventLoop>(std::size_t index)>;
 
 /// Makes LibevLoops ("libev") or EpollLoops ("epoll"). Throws LoopError, a sentence, for any other
 /// name. What it returns throws as the constructors do.
-LoopMaker loops_named(std::string_view name);
+AECONN_API LoopMaker loops_named(std::string_view name);
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 void LoopTimers::run_due(std::size_t limit) {
   changed_ = true;
@@ -15,4 +15,4 @@ void LoopTimers::run_due(std::size_t limit) {
   }
 }
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -6,10 +6,11 @@
 
 #include <cstddef>
 
+#include "ae/abi.h"
 #include "ae/loop_core.h"
 #include "ae/timer_queue.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 class LoopTimers {
  public:
@@ -49,4 +50,4 @@ class LoopTimers {
   bool expired_ = false;  // something that waited may be due
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

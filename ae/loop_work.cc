@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 namespace {
 
 // How many of each run before the loop looks at its descriptors again.
@@ -179,4 +179,4 @@ void LoopWork::end_posts_and_locals() {
   }
 }
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 
+#include "ae/abi.h"
 #include "ae/deferred_list.h"
 #include "ae/hook_list.h"
 #include "ae/idle_time.h"
@@ -16,7 +17,7 @@
 #include "ae/poster.h"
 #include "ae/source_list.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 class LoopWork {
  public:
@@ -120,4 +121,4 @@ class LoopWork {
   mutable bool time_known_ = false;
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

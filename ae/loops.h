@@ -10,12 +10,13 @@
 #include <thread>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 /// Several loops, by index.
-class Loops {
+class AECONN_API Loops {
  public:
   Loops() = default;
   Loops(const Loops&) = delete;
@@ -38,7 +39,7 @@ class Loops {
 
 /// Loops of the host program's own, on threads of its own: a cache's workers, say. They may end
 /// before this does, but not while on_each() runs.
-class LoopList final : public Loops {
+class AECONN_API LoopList final : public Loops {
  public:
   /// Borrows the loops; at least one. Nothing is done with them here but posting. on_each() waits
   /// until they run, and for ever where one does not: what works with the list (conn::listen(), a
@@ -58,8 +59,8 @@ class LoopList final : public Loops {
 };
 
 /// on_each() for an implementation that has posters and loops: posts, waits, rethrows.
-void run_on_each(std::size_t count, const std::function<Poster(std::size_t)>& poster,
-                 const std::function<EventLoop&(std::size_t)>& loop,
-                 const std::function<void(EventLoop&, std::size_t)>& fn);
+AECONN_API void run_on_each(std::size_t count, const std::function<Poster(std::size_t)>& poster,
+                            const std::function<EventLoop&(std::size_t)>& loop,
+                            const std::function<void(EventLoop&, std::size_t)>& fn);
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

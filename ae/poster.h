@@ -8,9 +8,10 @@
 #include <mutex>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 class Poster::Queue {
  public:
@@ -40,4 +41,4 @@ class Poster::Queue {
   void* const context_;  // valid until closed_
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -7,9 +7,10 @@
 #include <cstddef>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 class SourceList {
  public:
@@ -105,4 +106,4 @@ class SourceList {
   bool has_removed_ = false;
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cstdint>
 
-namespace ae {
+#include "ae/abi.h"
+
+namespace ae::inline AECONN_ABI {
 
 /// What a loop is asked for, by its owner (EventLoop::set_spin) or by a source.
 struct Spin {
@@ -51,4 +53,4 @@ struct LoopTimes {
   Duration sleep_cost{};                      ///< CPU of one sleep, as asked for or measured
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 namespace {
 
 unsigned processors_of(pid_t thread) noexcept {
@@ -77,4 +77,4 @@ SpinRoom::Seen SpinEnvironment::look() noexcept {
   return seen;
 }
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

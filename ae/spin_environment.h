@@ -2,9 +2,10 @@
 #pragma once
 // What the system says about room for a thread that spins.
 
+#include "ae/abi.h"
 #include "ae/spin_governor.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 /// The processors that the calling thread may use, or the process's first thread if those are more;
 /// the CPU quota of the process (cgroup's cpu.max, looked at with every `kQuotaLooks`-th call); and
@@ -22,4 +23,4 @@ class SpinEnvironment {
 /// Whether "MAX PERIOD", the text of cpu.max, allows less than one processor.
 bool is_below_one_processor(const char* cpu_max) noexcept;
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 namespace {
 
 // A budget has to save this part of the price at least: less is within what the histogram knows.
@@ -158,4 +158,4 @@ bool SpinRoom::look(TimePoint now, const Seen& seen) noexcept {
   return seen.processors > 1 && !seen.quota && now >= rests_until_;
 }
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

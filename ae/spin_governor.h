@@ -23,7 +23,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace ae {
+#include "ae/abi.h"
+
+namespace ae::inline AECONN_ABI {
 
 class SpinGovernor {
  public:
@@ -141,4 +143,4 @@ class SpinRoom {
   Duration rest_ = kLeastRest;
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

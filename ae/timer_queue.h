@@ -13,9 +13,10 @@
 #include <memory>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae {
+namespace ae::inline AECONN_ABI {
 
 class TimerQueue {
  public:
@@ -114,4 +115,4 @@ class TimerQueue {
   std::size_t listed_ = 0;  // in the rings of kSoon and kDue
 };
 
-}  // namespace ae
+}  // namespace ae::inline AECONN_ABI

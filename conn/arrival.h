@@ -15,14 +15,15 @@
 #include <string_view>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/listener.h"
 #include "conn/quota.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// Not begun: no handshake, nothing of a device. Belongs to one thread at a time. Dropping it
 /// refuses it.
-class Arrival {
+class AECONN_API Arrival {
  public:
   Arrival() = default;
   Arrival(const Arrival&) = delete;
@@ -40,7 +41,7 @@ using ArrivalPtr = std::unique_ptr<Arrival>;  ///< owns one that is under way
 using ArrivalHandler = std::function<void(ArrivalPtr)>;
 
 /// The way to one receiver. Any thread may hold it; it may outlive the receiver and its loop.
-class Door {
+class AECONN_API Door {
  public:
   Door() = default;
   Door(const Door&) = delete;
@@ -51,7 +52,7 @@ class Door {
 };
 
 /// A listener that begins what arrives on its loop, wherever the gate is.
-class Receiver : public Listener {
+class AECONN_API Receiver : public Listener {
  public:
   /// Begins it, or keeps it while paused. On the loop's thread. Where there is no memory for it, it
   /// is counted and lost; throws what an accept handler throws.
@@ -70,7 +71,7 @@ class Receiver : public Listener {
 using ReceiverPtr = std::unique_ptr<Receiver>;  ///< owns a receiver
 
 /// A listener that can go to another loop, with what waits in its backlog.
-class Gate : public Listener {
+class AECONN_API Gate : public Listener {
  public:
   /// The option max-connections, for who takes what it hands out: it refuses nobody itself.
   virtual std::uint64_t max_connections() const = 0;
@@ -85,4 +86,4 @@ class Gate : public Listener {
 };
 using GatePtr = std::unique_ptr<Gate>;  ///< owns a gate
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -6,12 +6,13 @@
 #include <cstdint>
 #include <random>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// The pauses of one client.
-class Backoff {
+class AECONN_API Backoff {
  public:
   /// The first pause is `first` at most, later ones twice as long as the one before and `most` at
   /// most. Each is drawn between half of that and all of it.
@@ -29,4 +30,4 @@ class Backoff {
   std::mt19937_64 random_;
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <string>
 
-namespace conn {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI {
 
 /// One limit, and what connections of one endpoint's options make of it.
-struct Capacity {
+struct AECONN_API Capacity {
   std::string name;               ///< "locked memory (memlock)"
   std::uint64_t most = 0;         ///< the limit: bytes or a count
   std::uint64_t used = 0;         ///< of it, by this process, as far as that can be known
@@ -25,6 +27,6 @@ struct Capacity {
 };
 
 /// The limit of open files, for connections that have a descriptor each.
-Capacity descriptor_capacity(std::uint64_t connections, std::uint64_t for_each);
+AECONN_API Capacity descriptor_capacity(std::uint64_t connections, std::uint64_t for_each);
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 ChunkPool::~ChunkPool() {
   for (Shelf& shelf : shelves_)
@@ -42,4 +42,4 @@ void ChunkPool::release(Chunk* chunk) noexcept {
   ++shelf.count;
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -8,9 +8,10 @@
 #include <cstdint>
 #include <new>
 
+#include "ae/abi.h"
 #include "conn/in_place.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// Its bytes follow it.
 struct Chunk {
@@ -23,7 +24,7 @@ struct Chunk {
   std::uint32_t room() const noexcept { return size - end; }
 };
 
-class ChunkPool {
+class AECONN_API ChunkPool {
  public:
   static constexpr std::size_t kSmall = 16 * 1024;  ///< a TLS record; what a socket gives at once
   static constexpr std::size_t kLarge = kTogether;
@@ -48,4 +49,4 @@ class ChunkPool {
   std::array<Shelf, 2> shelves_;
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 std::size_t CloseWatch::run_ready() {
   Connection& connection = connection_;
@@ -17,4 +17,4 @@ std::size_t CloseWatch::run_ready() {
   return 1;
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -3,12 +3,13 @@
 // A connection's close handler: allocated, since most have none, and run from a list of the loop's,
 // on whichever transport. For connection.cc and connection_set.cc.
 
+#include "ae/abi.h"
 #include "conn/connection.h"
 #include "conn/ready_list.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
-class CloseWatch final : public ReadyItem {
+class AECONN_API CloseWatch final : public ReadyItem {
  public:
   explicit CloseWatch(Connection& connection) noexcept : connection_(connection) {}
   Connection::Handler handler;
@@ -19,10 +20,10 @@ class CloseWatch final : public ReadyItem {
 };
 
 /// Those of one loop that are due. Member of its ConnectionSet.
-class DueToClose final : public ReadyList {
+class AECONN_API DueToClose final : public ReadyList {
  public:
   explicit DueToClose(ae::EventLoop& loop) : ReadyList(loop) { loop.add_source(*this); }
   ~DueToClose() override { loop().remove_source(*this); }
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

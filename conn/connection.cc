@@ -14,7 +14,7 @@
 #include "conn/in_place_state.h"
 #include "conn/probes.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 std::uint64_t next_id() noexcept {
@@ -671,4 +671,4 @@ void Connection::arrive(ae::EventLoop& loop) noexcept {
   }
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "ae/handler_slot.h"
 #include "conn/endpoint.h"
@@ -29,7 +30,7 @@
 #include "conn/quota.h"
 #include "conn/state.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 class CloseWatch;
 class ConnectionSet;
@@ -38,7 +39,7 @@ class InPlace;
 struct LoopCounters;
 
 /// A byte stream to one peer.
-class Connection : public ae::Deferred {
+class AECONN_API Connection : public ae::Deferred {
  public:
   using Handler = std::function<void(Connection&)>;  ///< gets the connection it was set on
 
@@ -415,4 +416,4 @@ struct ConnectionCloser {
 /// Owns a connection: dropping it closes it.
 using ConnectionPtr = std::unique_ptr<Connection, ConnectionCloser>;
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -11,7 +11,7 @@
 #include "conn/connection_type.h"
 #include "conn/in_place_state.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 InPlace* Connection::borrow() noexcept {
   if (in_place_ == nullptr && set_ != nullptr && !given_up_) {
@@ -164,4 +164,4 @@ void Connection::references_done(std::size_t count, std::error_code error) noexc
   if (in_place_ != nullptr && count != 0) in_place_->references_done(count, error);
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -122,4 +122,4 @@ void ConnectionSet::drain() noexcept {
   }
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

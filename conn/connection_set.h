@@ -9,18 +9,19 @@
 #include <memory>
 #include <optional>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/connection.h"
 #include "conn/connection_type.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 class DueToClose;
 class InPlacePool;
 class ReadyList;
 
 /// Is told, once, that its loop is about to go: everything on the loop still works.
-class LoopEndWatcher {
+class AECONN_API LoopEndWatcher {
  public:
   LoopEndWatcher() = default;
   LoopEndWatcher(const LoopEndWatcher&) = delete;
@@ -37,7 +38,7 @@ class LoopEndWatcher {
   LoopEndWatcher** link_ = nullptr;
 };
 
-class ConnectionSet final : public ae::LoopLocal {
+class AECONN_API ConnectionSet final : public ae::LoopLocal {
  public:
   /// The set of `loop`, made at first use.
   static ConnectionSet& of(ae::EventLoop& loop);
@@ -81,4 +82,4 @@ class ConnectionSet final : public ae::LoopLocal {
   std::map<const ConnectionType*, LoopCounters> counters_;  // a map, for its stable addresses
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

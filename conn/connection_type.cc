@@ -3,7 +3,7 @@
 
 #include "conn/connection_set.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 void append(Statistics& to, const std::string& name, const Histogram& times) {
@@ -78,4 +78,4 @@ Statistics ConnectionType::statistics(ae::EventLoop& loop) const {
   return all;
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

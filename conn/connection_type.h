@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/arrival.h"
 #include "conn/capacity.h"
 #include "conn/connection.h"
@@ -21,7 +22,7 @@
 #include "conn/listener.h"
 #include "conn/option_table.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// What a transport cannot promise is said here, never by a missing operation.
 struct Capabilities {
@@ -60,7 +61,7 @@ using Statistics = std::vector<std::pair<std::string, std::uint64_t>>;  ///< cou
 
 /// Configure it before it is used; from then on it is constant, so several loops (each on its own
 /// thread) may share one. It must outlive its connections and listeners.
-class ConnectionType {
+class AECONN_API ConnectionType {
  public:
   ConnectionType() = default;
   ConnectionType(const ConnectionType&) = delete;
@@ -148,4 +149,4 @@ class ConnectionType {
   virtual Statistics statistics(ae::EventLoop& loop) const;
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -179,4 +179,4 @@ void Dial::arm(ae::TimePoint when) {
   });
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

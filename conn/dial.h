@@ -8,13 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/connection.h"
 #include "conn/connection_type.h"
 #include "conn/fallback.h"
 #include "conn/race.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// One of the ways: a transport and where it leads, or why there is none.
 struct Way {
@@ -75,4 +76,4 @@ class Dial {
   bool over_ = false;
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

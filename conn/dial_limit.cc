@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 DialLimit& DialLimit::of_process() {
   static DialLimit one(32);
@@ -78,4 +78,4 @@ bool DialLimit::Place::holds() const {
   return entry_->holds;
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -9,12 +9,13 @@
 #include <memory>
 #include <mutex>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// A number of places, and a line before them. Any thread.
-class DialLimit {
+class AECONN_API DialLimit {
  public:
   /// `most` at least one.
   explicit DialLimit(std::size_t most) : most_(most == 0 ? 1 : most) {}
@@ -64,4 +65,4 @@ class DialLimit::Place {
   std::shared_ptr<Entry> entry_;
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

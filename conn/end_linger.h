@@ -5,9 +5,10 @@
 
 #include <chrono>
 
+#include "ae/abi.h"
 #include "conn/option_table.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 struct EndLinger {
   static constexpr ae::Duration kDefault = std::chrono::milliseconds(100);
@@ -18,4 +19,4 @@ struct EndLinger {
   }
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

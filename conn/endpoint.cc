@@ -8,7 +8,7 @@
 
 #include "conn/error.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 bool is_letter(char c) noexcept { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -262,4 +262,4 @@ Address split_address(std::string_view text) {
   return {std::string(host), port};
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

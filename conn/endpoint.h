@@ -9,12 +9,13 @@
 #include <string_view>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/options.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// A URL in its parts.
-struct Endpoint {
+struct AECONN_API Endpoint {
   /// Where it leads, before the port.
   struct Host {
     std::string name;       ///< name or address, IPv6 without brackets; "*" any IPv4, "::" any IPv6
@@ -38,7 +39,7 @@ struct Endpoint {
 };
 
 /// "127.0.0.1:80", "[::1]:80".
-std::string host_port(std::string_view host, std::uint16_t port);
+AECONN_API std::string host_port(std::string_view host, std::uint16_t port);
 
 /// What local_address() and peer_address() say, in two parts.
 struct Address {
@@ -46,6 +47,6 @@ struct Address {
   std::uint16_t port = 0;  ///< 0: a path, or not known
 };
 /// The parts of a text as host_port() makes it; anything else is a host without a port.
-Address split_address(std::string_view text);
+AECONN_API Address split_address(std::string_view text);
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

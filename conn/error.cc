@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/error.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 std::string errno_text(int err) { return std::generic_category().message(err); }
 
@@ -13,4 +13,4 @@ Failure out_of_memory() noexcept {
   return {std::make_error_code(std::errc::not_enough_memory), "out of memory"};
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

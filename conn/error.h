@@ -9,10 +9,12 @@
 #include <string>
 #include <system_error>
 
-namespace conn {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI {
 
 /// A mistake made at set-up, in a sentence for a person.
-class Error : public std::runtime_error {
+class AECONN_API Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
@@ -28,10 +30,10 @@ struct Failure {
 };
 
 /// "what: strerror(err)", for Failures that an errno explains.
-Failure errno_failure(int err, const std::string& what);
+AECONN_API Failure errno_failure(int err, const std::string& what);
 /// Says so without needing any.
-Failure out_of_memory() noexcept;
+AECONN_API Failure out_of_memory() noexcept;
 /// strerror() that is safe in threads.
-std::string errno_text(int err);
+AECONN_API std::string errno_text(int err);
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

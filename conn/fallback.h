@@ -11,9 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/error.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// Kinds of reasons why a way was not taken, as they are counted.
 enum class WhyNot : std::uint8_t {
@@ -27,8 +28,9 @@ enum class WhyNot : std::uint8_t {
 };
 inline constexpr std::size_t kWhyNots = 7;  ///< so many kinds
 /// "fallback_no_device": what counts it in statistics().
-std::string_view counter_of(WhyNot kind) noexcept;
-WhyNot kind_of(const std::error_code& code) noexcept;        ///< what a failure's code counts as
+AECONN_API std::string_view counter_of(WhyNot kind) noexcept;
+/// What a failure's code counts as.
+AECONN_API WhyNot kind_of(const std::error_code& code) noexcept;
 using FallbackCounts = std::array<std::uint64_t, kWhyNots>;  ///< one for each kind
 
 /// A way that was not taken.
@@ -39,7 +41,7 @@ struct NotTaken {
 };
 
 /// "not rdma: connect to 10.0.0.1:6379: no such device"; several are separated by "; ".
-std::string describe(const std::vector<NotTaken>& not_taken);
+AECONN_API std::string describe(const std::vector<NotTaken>& not_taken);
 
 /// What happened where a connection stands by another way than the preferred one.
 struct Fallback {
@@ -51,4 +53,4 @@ struct Fallback {
 /// from several threads at once, and must not close connections.
 using FallbackHandler = std::function<void(const Fallback&)>;
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

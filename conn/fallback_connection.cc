@@ -9,7 +9,7 @@
 
 #include "conn/fallback_type.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -325,4 +325,4 @@ std::string FallbackConnection::peer_user() const {
   return below_ ? below_->peer_user() : std::string();
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/connection.h"
 #include "conn/dial.h"
 #include "conn/fallback.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 class FallbackType;
 
@@ -86,4 +87,4 @@ class FallbackConnection final : public Connection {
   bool rearm_ = false;  // the read handler below is to run for whatever is there
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -7,7 +7,7 @@
 #include "conn/connection_set.h"
 #include "conn/fallback_connection.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 using namespace std::chrono_literals;
@@ -281,4 +281,4 @@ Statistics FallbackType::statistics(ae::EventLoop& loop) const {
   return all;
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -16,14 +16,15 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/connection_type.h"
 #include "conn/dial.h"
 #include "conn/fallback.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// What Registry makes for a list of schemes.
-class FallbackType final : public ConnectionType {
+class AECONN_API FallbackType final : public ConnectionType {
  public:
   /// `ways`: scheme, type and unavailable alone; one type at least. `told` outlives this and may be
   /// empty.
@@ -83,8 +84,8 @@ class FallbackType final : public ConnectionType {
 };
 
 /// The options of a list itself.
-const OptionTable& list_options();
+AECONN_API const OptionTable& list_options();
 /// The options of a list that are for no single transport, from a URL's.
-bool is_for_the_list(std::string_view key) noexcept;
+AECONN_API bool is_for_the_list(std::string_view key) noexcept;
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

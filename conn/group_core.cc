@@ -9,7 +9,7 @@
 #include "conn/error.h"
 #include "conn/patience.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 // Arrivals that wait for one loop to take them up: beyond, others are chosen, and where all have so
@@ -498,4 +498,4 @@ void GroupCore::close() noexcept {
   });
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

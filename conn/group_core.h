@@ -10,16 +10,17 @@
 #include <thread>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/loops.h"
 #include "conn/arrival.h"
 #include "conn/connection_set.h"
 #include "conn/connection_type.h"
 #include "conn/listener_group.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// What the group keeps of one loop. What is not atomic or constant belongs to the loop's thread.
-class GroupPart final : public LoopEndWatcher {
+class AECONN_API GroupPart final : public LoopEndWatcher {
  public:
   GroupPart(GroupCore& core, std::size_t its_index, ae::Poster its_poster)
       : index(its_index), poster(std::move(its_poster)), core_(core) {}
@@ -44,7 +45,7 @@ class GroupPart final : public LoopEndWatcher {
   GroupCore& core_;
 };
 
-class GroupCore : public std::enable_shared_from_this<GroupCore> {
+class AECONN_API GroupCore : public std::enable_shared_from_this<GroupCore> {
  public:
   GroupCore(const ConnectionType& type, ae::Loops& loops, Spread spread);
 
@@ -106,4 +107,4 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   std::vector<Endpoint> endpoints_;  // mutex_
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

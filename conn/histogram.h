@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace conn {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI {
 
 /// Of one thread. Adding costs a search among 16 bounds; it neither allocates nor locks.
 class Histogram {
@@ -41,4 +43,4 @@ class Histogram {
   std::uint64_t sum_ns_ = 0;
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -9,7 +9,7 @@
 
 #include "conn/in_place_state.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 // --- the pool ------------------------------------------------------------------------------------
 
@@ -199,4 +199,4 @@ void InPlace::arrive(InPlacePool& pool) noexcept {
   queue_reading();
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

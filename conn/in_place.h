@@ -11,7 +11,9 @@
 #include <string_view>
 #include <system_error>
 
-namespace conn {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI {
 
 /// The most bytes that peek() shows in one piece, and that reserve() has room for.
 inline constexpr std::size_t kTogether = 64 * 1024;
@@ -36,7 +38,7 @@ struct View {
 /// Memory that a device may read: ConnectionType::register_memory() makes it. It must outlive the
 /// release of every send() that names it, and the bytes must outlive it. For one loop, whose thread
 /// makes, uses and destroys it.
-class Memory {
+class AECONN_API Memory {
  public:
   explicit Memory(std::span<std::byte> bytes) noexcept : bytes_(bytes) {}  ///< For transports.
   Memory(const Memory&) = delete;
@@ -60,4 +62,4 @@ struct Outgoing {
   const Memory* memory = nullptr;    ///< that holds them, if they were registered
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -12,16 +12,17 @@
 #include <system_error>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/chunks.h"
 #include "conn/connection.h"
 #include "conn/ready_list.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 class InPlacePool;
 
-class InPlace {
+class AECONN_API InPlace {
  public:
   explicit InPlace(InPlacePool& pool) : pool_(&pool) {}
   InPlace(const InPlace&) = delete;
@@ -145,7 +146,7 @@ class InPlace {
 };
 
 /// What one loop keeps for them. Member of its ConnectionSet.
-class InPlacePool final : public ae::Source {
+class AECONN_API InPlacePool final : public ae::Source {
  public:
   explicit InPlacePool(ae::EventLoop& loop);
   ~InPlacePool() override;
@@ -171,4 +172,4 @@ class InPlacePool final : public ae::Source {
   std::vector<std::unique_ptr<InPlace>> idle_;  // has room for kKept from the beginning
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

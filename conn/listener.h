@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/connection.h"
 #include "conn/endpoint.h"
 #include "conn/error.h"
 #include "conn/fallback.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// Gets each connection once it is ready for data. Dropping it refuses it.
 using AcceptHandler = std::function<void(ConnectionPtr)>;
@@ -20,7 +21,7 @@ using AcceptHandler = std::function<void(ConnectionPtr)>;
 using RefusedHandler = std::function<void(const Failure&)>;
 
 /// Something that accepts, of whatever transport.
-class Listener {
+class AECONN_API Listener {
  public:
   Listener() = default;
   Listener(const Listener&) = delete;
@@ -45,4 +46,4 @@ class Listener {
 
 using ListenerPtr = std::unique_ptr<Listener>;  ///< dropping it ends listening
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -7,7 +7,7 @@
 #include "conn/fallback_type.h"
 #include "conn/group_core.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 /// Closed again, whatever happens.
@@ -175,4 +175,4 @@ std::vector<Statistics> statistics(const ConnectionType& type, ae::Loops& loops)
   return all;
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -15,13 +15,14 @@
 #include <string_view>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/loops.h"
 #include "conn/connection_type.h"
 #include "conn/listener.h"
 #include "conn/registry.h"
 #include "conn/spread.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// Called once for each loop, on its thread, before anything can arrive there. What it returns runs
 /// on that thread alone, and is destroyed there.
@@ -30,7 +31,7 @@ using MakeAcceptHandler = std::function<AcceptHandler(ae::EventLoop& loop, std::
 class GroupCore;
 
 /// A Listener of several loops. All members: any thread, as long as the loops' owner lives.
-class ListenerGroup final : public Listener {
+class AECONN_API ListenerGroup final : public Listener {
  public:
   explicit ListenerGroup(std::shared_ptr<GroupCore> core);  ///< For listen().
   /// Of a list of schemes: one core for each that can be had.
@@ -67,21 +68,25 @@ using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;  ///< dropping it ends 
 /// Returns when all loops are ready. Throws Error as Registry::listen() would, and what `make`
 /// threw; nothing listens then. `registry`, and its types, have to outlive the connections. Not on
 /// the thread of one of the loops.
-[[nodiscard]] ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
-                                      std::string_view url, const MakeAcceptHandler& make,
-                                      Spread spread = Spread::fewest());
+[[nodiscard]] AECONN_API ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
+                                                 std::string_view url,
+                                                 const MakeAcceptHandler& make,
+                                                 Spread spread = Spread::fewest());
 /// The same, of a URL that is parsed already.
-[[nodiscard]] ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
-                                      const Endpoint& endpoint, const MakeAcceptHandler& make,
-                                      Spread spread = Spread::fewest());
+[[nodiscard]] AECONN_API ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
+                                                 const Endpoint& endpoint,
+                                                 const MakeAcceptHandler& make,
+                                                 Spread spread = Spread::fewest());
 /// For a socket that listens already (ConnectionType::adopt_listener()). Any spread but the
 /// kernel's, whose sockets have to be made for it.
-[[nodiscard]] ListenerGroupPtr adopt_listener(const ConnectionType& type, ae::Loops& loops, int fd,
-                                              const MakeAcceptHandler& make,
-                                              Spread spread = Spread::fewest(),
-                                              const Options& options = {});
+[[nodiscard]] AECONN_API ListenerGroupPtr adopt_listener(const ConnectionType& type,
+                                                         ae::Loops& loops, int fd,
+                                                         const MakeAcceptHandler& make,
+                                                         Spread spread = Spread::fewest(),
+                                                         const Options& options = {});
 
 /// ConnectionType::statistics() of each loop, asked on its thread; waits, so not on one of them.
-[[nodiscard]] std::vector<Statistics> statistics(const ConnectionType& type, ae::Loops& loops);
+[[nodiscard]] AECONN_API std::vector<Statistics> statistics(const ConnectionType& type,
+                                                            ae::Loops& loops);
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -11,7 +11,7 @@
 #include "conn/histogram.h"
 #include "conn/listener_group.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 namespace {
 
@@ -369,4 +369,4 @@ std::string metrics(const Registry& registry, ae::Loops& loops) {
   return metrics(all);
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -10,16 +10,17 @@
 #include <utility>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/loops.h"
 #include "conn/connection_type.h"
 #include "conn/registry.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// What ConnectionType::statistics() said of one transport on one loop.
 struct SchemeStatistics {
-  std::string scheme;
-  Statistics statistics;
+  std::string scheme;     ///< "tcp", or a list: "rdma|tcp"
+  Statistics statistics;  ///< as they were asked for
 };
 
 /// Content-Type of an HTTP answer with this text.
@@ -30,21 +31,28 @@ inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0
 /// times, as with several loops, values are added up; those that belong to the process are not.
 /// Counters end in _total and never fall as long as the loops live. Times are histograms, in
 /// seconds: aeconn_connect_seconds_bucket{le="0.001"}, _sum and _count.
-std::string metrics(std::span<const SchemeStatistics> all);
+AECONN_API std::string metrics(std::span<const SchemeStatistics> all);
 /// What the one above is given, for all transports of `registry` on `loop`, on its thread; lists of
 /// schemes that somebody asked for are among them.
-std::vector<SchemeStatistics> scheme_statistics(const Registry& registry, ae::EventLoop& loop);
+AECONN_API std::vector<SchemeStatistics> scheme_statistics(const Registry& registry,
+                                                           ae::EventLoop& loop);
 /// Of all transports of `registry` and its lists of schemes, on `loop` and on its thread.
-std::string metrics(const Registry& registry, ae::EventLoop& loop);
+AECONN_API std::string metrics(const Registry& registry, ae::EventLoop& loop);
 /// The same summed over `loops`, asked on their threads; waits, so not on one of them.
-std::string metrics(const Registry& registry, ae::Loops& loops);
+AECONN_API std::string metrics(const Registry& registry, ae::Loops& loops);
 
 /// Writes the format, and lets nothing else out: what is no name of a metric or a label throws
 /// Error, values of labels and help texts are escaped.
-class MetricsText {
+class AECONN_API MetricsText {
  public:
-  enum class Type { kCounter, kGauge, kHistogram, kUntyped };
-  using Labels = std::vector<std::pair<std::string, std::string>>;
+  /// What kind of number it is (# TYPE).
+  enum class Type {
+    kCounter,    ///< never falls while the process lives
+    kGauge,      ///< what it is now
+    kHistogram,  ///< counts by size, with their sum
+    kUntyped,    ///< nobody knows
+  };
+  using Labels = std::vector<std::pair<std::string, std::string>>;  ///< name and value of each
 
   /// Begins the metric that the next samples are of. Throws Error if it was begun before.
   void begin(std::string_view name, Type type, std::string_view help);
@@ -54,7 +62,7 @@ class MetricsText {
                  std::uint64_t sum_ns);
   /// Throws Error if no metric was begun.
   void sample(const Labels& labels, std::uint64_t value);
-  const std::string& text() const noexcept { return text_; }
+  const std::string& text() const noexcept { return text_; }  ///< all that was written
 
  private:
   void sample(std::string_view suffix, const Labels& labels, std::string_view value);
@@ -62,4 +70,4 @@ class MetricsText {
   std::vector<std::string> begun_;
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 std::uint64_t count_of(ae::Duration time) { return static_cast<std::uint64_t>(time.count()); }
@@ -193,4 +193,4 @@ void OptionReader::finish() const {
         throw std::logic_error("nobody reads the option " + row.name() + " of " + table_.owner());
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -10,10 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/error.h"
 #include "conn/options.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// Which side looks at an option.
 enum class OptionSide : std::uint8_t {
@@ -23,7 +24,7 @@ enum class OptionSide : std::uint8_t {
 };
 
 /// One option. Made by the functions that are called as its kind; the later ones say more of it.
-class OptionRow {
+class AECONN_API OptionRow {
  public:
   /// yes or no.
   static OptionRow flag(std::string_view name, OptionSide side, bool fallback,
@@ -83,7 +84,7 @@ struct OptionGroup {
 };
 
 /// All options of a transport, in the order in which pages show them.
-class OptionTable {
+class AECONN_API OptionTable {
  public:
   /// `owner`: whose they are, for sentences.
   OptionTable(std::string_view owner, std::vector<OptionGroup> groups)
@@ -103,7 +104,7 @@ class OptionTable {
 
 /// Reads options as their table says: kind, default and range are the row's. Each throws Error for
 /// a bad value, as Options does, and std::logic_error for a name or kind that the table has not.
-class OptionReader {
+class AECONN_API OptionReader {
  public:
   /// Borrows both.
   OptionReader(const OptionTable& table, const Options& options)
@@ -141,4 +142,4 @@ class OptionReader {
   std::vector<std::string_view> read_;
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -10,7 +10,7 @@
 
 #include "conn/error.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 struct Unit {
@@ -186,4 +186,4 @@ std::string time_words(ae::Duration time) {
                   kTimeUnits);
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -11,12 +11,13 @@
 #include <string>
 #include <string_view>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// Keys and values, of which a transport knows the meaning.
-class Options {
+class AECONN_API Options {
  public:
   Options() = default;
   /// As in `{{"window", "256k"}}`.
@@ -61,8 +62,8 @@ class Options {
 };
 
 /// A size in its largest whole unit, as an option has it: 65536 is "64k".
-std::string size_words(std::uint64_t bytes);
+AECONN_API std::string size_words(std::uint64_t bytes);
 /// A time in its largest whole unit: "5m". Less than nothing is 0.
-std::string time_words(ae::Duration time);
+AECONN_API std::string time_words(ae::Duration time);
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

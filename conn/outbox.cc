@@ -10,7 +10,7 @@
 #include "conn/connection_type.h"
 #include "conn/in_place_state.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 // Reads while a connection that was closed still sends: in one turn.
@@ -332,4 +332,4 @@ void InPlace::end(std::error_code error) noexcept {
     delete this;
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

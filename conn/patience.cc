@@ -3,7 +3,7 @@
 
 #include <charconv>
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 constexpr std::string_view kBefore = "try again in ", kAfter = " ms";
@@ -29,4 +29,4 @@ std::chrono::milliseconds patience_in(std::string_view text) noexcept {
   return std::chrono::milliseconds(good ? count : 0);
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

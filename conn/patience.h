@@ -7,15 +7,17 @@
 #include <string>
 #include <string_view>
 
-namespace conn {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI {
 
 /// "max-connections reached; try again in 1000 ms".
-std::string ask_for_patience(std::string_view why, std::chrono::milliseconds time);
+AECONN_API std::string ask_for_patience(std::string_view why, std::chrono::milliseconds time);
 /// What such a text asks for; 0 if nothing, or more than an hour.
-std::chrono::milliseconds patience_in(std::string_view text) noexcept;
+AECONN_API std::chrono::milliseconds patience_in(std::string_view text) noexcept;
 
 /// Where a server is full, room comes with the end of somebody's work; where too many arrive at
 /// once, with the next iterations.
 inline constexpr std::chrono::milliseconds kPatienceWhenFull{1000}, kPatienceInAStorm{100};
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -52,13 +52,15 @@
 #define SDT_USE_VARIADIC
 #endif
 #include <sys/sdt.h>
+
+#include "ae/abi.h"
 /// A probe, and its arguments as the list above has them: integers and pointers, best lvalues.
 #define AECONN_PROBE(name, ...) STAP_PROBEV(aeconn, name, __VA_ARGS__)
 #else
 #define AECONN_PROBE(name, ...) static_cast<void>(sizeof(conn::probe_arguments(__VA_ARGS__)))
-namespace conn {
+namespace conn::inline AECONN_ABI {
 /// Never called: arguments count as used, and are not evaluated.
 template <class... Arguments>
 char probe_arguments(const Arguments&...) noexcept;
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/queued_connection.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 bool QueuedConnection::connect_due() const noexcept {
   return on_connect_ && (state() == State::kConnected || state() == State::kError);
@@ -64,4 +64,4 @@ void QueuedConnection::detach_list() noexcept {
   list_ = nullptr;
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

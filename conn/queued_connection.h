@@ -5,12 +5,13 @@
 // such a connection run from the list, never from the place where a fact is learnt, so facts may
 // be recorded inside blocking operations without a handler running there.
 
+#include "ae/abi.h"
 #include "conn/connection.h"
 #include "conn/ready_list.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
-class QueuedConnection : public Connection, public ReadyItem {
+class AECONN_API QueuedConnection : public Connection, public ReadyItem {
  protected:
   QueuedConnection(const ConnectionType& type, ae::EventLoop& loop, ReadyList& list)
       : Connection(type, loop), list_(&list) {}
@@ -35,4 +36,4 @@ class QueuedConnection : public Connection, public ReadyItem {
   ReadyList* list_;
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

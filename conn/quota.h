@@ -8,9 +8,10 @@
 #include <string>
 #include <string_view>
 
+#include "ae/abi.h"
 #include "conn/error.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 class Quota {
  public:
@@ -34,4 +35,4 @@ class Quota {
   std::shared_ptr<const char> places_;  // each copy of it is a place that is taken
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

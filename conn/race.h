@@ -7,9 +7,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 class Race {
  public:
@@ -50,4 +51,4 @@ class Race {
   std::size_t winner_ = kNone;
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/ready_list.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 void ReadyItem::unqueue() noexcept {
   if (next_ == nullptr) return;
@@ -53,4 +53,4 @@ std::size_t ReadyList::process_pending() {
   return ran;
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

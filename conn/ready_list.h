@@ -6,15 +6,16 @@
 
 #include <cstddef>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 class ReadyList;
 
 /// The hook of one connection. Leaves its list when destroyed, so anything may be closed at any
 /// time, and standing in the list twice is impossible.
-class ReadyItem {
+class AECONN_API ReadyItem {
  public:
   ReadyItem() = default;
   ReadyItem(const ReadyItem&) = delete;
@@ -35,7 +36,7 @@ class ReadyItem {
   ReadyItem* next_ = nullptr;
 };
 
-class ReadyList : public ae::Source {
+class AECONN_API ReadyList : public ae::Source {
  public:
   explicit ReadyList(ae::EventLoop& loop) : loop_(loop) {}
   ~ReadyList() override;
@@ -62,4 +63,4 @@ class ReadyList : public ae::Source {
   Head turn_;     // what is left of this turn; not empty outside it only after a handler threw
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -9,7 +9,7 @@
 #include "conn/dial.h"
 #include "conn/fallback_type.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -434,4 +434,4 @@ std::string Redial::describe() const {
   return text;
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/backoff.h"
 #include "conn/connection.h"
@@ -24,10 +25,10 @@
 #include "conn/fallback.h"
 #include "conn/registry.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// One connection that comes back.
-class Redial {
+class AECONN_API Redial {
  public:
   /// What it is doing.
   enum class Phase : std::uint8_t {
@@ -164,6 +165,6 @@ class Redial {
   Counters counters_;
 };
 
-std::string_view to_string(Redial::Phase phase) noexcept;  ///< "waiting", for logs
+AECONN_API std::string_view to_string(Redial::Phase phase) noexcept;  ///< "waiting", for logs
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -6,12 +6,13 @@
 #include <string_view>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/connection_type.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// Transports by name.
-class Registry {
+class AECONN_API Registry {
  public:
   Registry();
   Registry(Registry&&) noexcept;             ///< takes the types along
@@ -64,4 +65,4 @@ class Registry {
   std::unique_ptr<Lists> lists_;
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -21,7 +21,7 @@
 #include <optional>
 #include <thread>
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 class ResolverCategory final : public std::error_category {
@@ -374,4 +374,4 @@ std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, std::string host,
   return lookup;
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

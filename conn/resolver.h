@@ -11,13 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/endpoint.h"
 #include "conn/error.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
-struct SocketAddress {
+struct AECONN_API SocketAddress {
   sockaddr_storage storage{};
   socklen_t size = 0;
 
@@ -37,21 +38,22 @@ struct Resolved {
 };
 
 /// 127.0.0.0/8, ::1, and the former as IPv6.
-bool is_loopback(const SocketAddress& address) noexcept;
+AECONN_API bool is_loopback(const SocketAddress& address) noexcept;
 
 /// True if `host` is an IPv4 or IPv6 address in digits (with %scope where it has one).
-bool numeric_address(const std::string& host, std::uint16_t port, SocketAddress& out);
+AECONN_API bool numeric_address(const std::string& host, std::uint16_t port, SocketAddress& out);
 
 /// Blocks. `passive`: for listening; "*" is any IPv4 and "::" any IPv6 address.
-Resolved resolve(const std::string& host, std::uint16_t port, bool passive);
+AECONN_API Resolved resolve(const std::string& host, std::uint16_t port, bool passive);
 
 /// A lookup under way; dropping it cancels the callback.
-class Resolution {
+class AECONN_API Resolution {
  public:
   virtual ~Resolution() = default;
 };
 /// Calls `done` on the loop's thread, never before it returns. Drop the result before the loop.
-std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, std::string host, std::uint16_t port,
-                                          std::function<void(Resolved)> done);
+AECONN_API std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, std::string host,
+                                                     std::uint16_t port,
+                                                     std::function<void(Resolved)> done);
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

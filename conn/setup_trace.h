@@ -5,14 +5,15 @@
 #include <string_view>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// While it exists, the steps of connections that its thread makes are kept here: for one
 /// connection at a time, best by Connection::connect_blocking(). Of several on a thread the last
 /// one made has them. Costs others nothing.
-class SetupTrace {
+class AECONN_API SetupTrace {
  public:
   /// One step, in the order in which they began; an address that failed and the next one have their
   /// own.
@@ -43,4 +44,4 @@ class SetupTrace {
   bool open_ = false;
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -5,7 +5,7 @@
 
 #include "conn/error.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
@@ -56,4 +56,4 @@ ae::Spin parse_spin(std::string_view text) {
   return spin_from(read);
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

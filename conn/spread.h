@@ -9,7 +9,9 @@
 #include <string_view>
 #include <utility>
 
-namespace conn {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI {
 
 /// What a function that spreads by itself is told.
 struct Arriving {
@@ -59,4 +61,4 @@ class Spread {
   Pick pick_;
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

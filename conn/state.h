@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <string_view>
 
-namespace conn {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI {
 
 /// Of a connection. It only goes on, never back.
 enum class State : std::uint8_t {
@@ -16,7 +18,7 @@ enum class State : std::uint8_t {
   kClosed,      ///< both directions ended without an error
   kError,       ///< dead; last_error() says why
 };
-std::string_view to_string(State state) noexcept;  ///< "connected", for logs
+AECONN_API std::string_view to_string(State state) noexcept;  ///< "connected", for logs
 
 /// Whether the write handler runs before the read handler when both are due in one iteration.
 enum class Barrier : bool {
@@ -24,4 +26,4 @@ enum class Barrier : bool {
   kYes  ///< writes come first
 };
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -7,7 +7,7 @@
 #include "conn/connection.h"
 #include "conn/in_place_state.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -139,4 +139,4 @@ ssize_t Connection::sync_readline(char* buffer, std::size_t size, ae::Duration t
   return -1;
 }
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

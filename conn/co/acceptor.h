@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/co/stream.h"
 #include "conn/co/timed.h"
@@ -17,7 +18,7 @@
 #include "conn/listener.h"
 #include "conn/registry.h"
 
-namespace conn::co {
+namespace conn::inline AECONN_ABI::co {
 
 class Acceptor;
 
@@ -124,4 +125,4 @@ inline void Next::on_limit() noexcept {
 }
 
 }  // namespace detail
-}  // namespace conn::co
+}  // namespace conn::inline AECONN_ABI::co

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/co/result.h"
 #include "conn/co/stream.h"
@@ -17,7 +18,7 @@
 #include "conn/error.h"
 #include "conn/registry.h"
 
-namespace conn::co {
+namespace conn::inline AECONN_ABI::co {
 
 /// A stream that is connected, or why there is none.
 struct [[nodiscard]] Connected {
@@ -73,4 +74,4 @@ class Connect final : public Timed {
   return {registry, loop, Endpoint::parse(url), limit};
 }
 
-}  // namespace conn::co
+}  // namespace conn::inline AECONN_ABI::co

@@ -9,7 +9,9 @@
 #include <utility>
 #include <variant>
 
-namespace conn::co {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI::co {
 
 namespace detail {
 
@@ -80,4 +82,4 @@ requires(sizeof...(Operations) > 0 && (!std::is_lvalue_reference_v<Operations> &
   return detail::First<Operations...>(std::move(operations)...);
 }
 
-}  // namespace conn::co
+}  // namespace conn::inline AECONN_ABI::co

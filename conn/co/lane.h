@@ -14,12 +14,13 @@
 #include <system_error>
 #include <utility>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/co/result.h"
 #include "conn/co/root.h"
 #include "conn/connection.h"
 
-namespace conn::co::detail {
+namespace conn::inline AECONN_ABI::co::detail {
 
 class Lane;
 
@@ -236,4 +237,4 @@ inline bool Operation::failed(int err) noexcept {
   return true;
 }
 
-}  // namespace conn::co::detail
+}  // namespace conn::inline AECONN_ABI::co::detail

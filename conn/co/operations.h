@@ -8,11 +8,12 @@
 #include <cstring>
 #include <span>
 
+#include "ae/abi.h"
 #include "conn/co/lane.h"
 #include "conn/co/result.h"
 #include "conn/connection.h"
 
-namespace conn::co::detail {
+namespace conn::inline AECONN_ABI::co::detail {
 
 class Read final : public Operation {
  public:
@@ -166,4 +167,4 @@ class Writable final : public Operation {
   bool advance() override { return lane_->expected() || connection().state() != State::kConnected; }
 };
 
-}  // namespace conn::co::detail
+}  // namespace conn::inline AECONN_ABI::co::detail

@@ -5,10 +5,11 @@
 #include <cstddef>
 #include <system_error>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/in_place.h"
 
-namespace conn::co {
+namespace conn::inline AECONN_ABI::co {
 
 /// For operations without a time limit.
 inline constexpr ae::Duration kNoLimit = ae::Duration::max();
@@ -38,4 +39,4 @@ struct [[nodiscard]] Peeked : View {
   explicit operator bool() const noexcept { return size != 0; }  ///< whether there are bytes
 };
 
-}  // namespace conn::co
+}  // namespace conn::inline AECONN_ABI::co

@@ -8,7 +8,9 @@
 #include <exception>
 #include <utility>
 
-namespace conn::co::detail {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI::co::detail {
 
 class Resumption;
 
@@ -92,4 +94,4 @@ class Waiter {
   Root* root_ = nullptr;
 };
 
-}  // namespace conn::co::detail
+}  // namespace conn::inline AECONN_ABI::co::detail

@@ -5,10 +5,11 @@
 #include <cstddef>
 #include <utility>
 
+#include "ae/abi.h"
 #include "conn/co/root.h"
 #include "conn/co/task.h"
 
-namespace conn::co {
+namespace conn::inline AECONN_ABI::co {
 
 /// Tasks that run beside each other on one loop. Its end cancels those that have not ended: their
 /// frames are destroyed, the newest first, and with them their streams. So declare it after the
@@ -66,4 +67,4 @@ class Scope {
   bool closing_ = false;
 };
 
-}  // namespace conn::co
+}  // namespace conn::inline AECONN_ABI::co

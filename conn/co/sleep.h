@@ -4,10 +4,11 @@
 
 #include <coroutine>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/co/timed.h"
 
-namespace conn::co {
+namespace conn::inline AECONN_ABI::co {
 
 namespace detail {
 
@@ -32,4 +33,4 @@ class Sleep final : public Timed {
   return {loop, duration};
 }
 
-}  // namespace conn::co
+}  // namespace conn::inline AECONN_ABI::co

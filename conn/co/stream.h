@@ -8,12 +8,13 @@
 #include <string_view>
 #include <utility>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/co/operations.h"
 #include "conn/co/result.h"
 #include "conn/connection.h"
 
-namespace conn::co {
+namespace conn::inline AECONN_ABI::co {
 
 /// Owns a connection and its read and write handlers: its end closes it, as ConnectionPtr's does.
 /// What the operations give is awaited where they are called: `co_await peer.read(buffer, 10s)`.
@@ -109,4 +110,4 @@ class Stream {
   std::size_t shown_ = 0;  // by peek(), and not consumed
 };
 
-}  // namespace conn::co
+}  // namespace conn::inline AECONN_ABI::co

@@ -8,9 +8,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "ae/abi.h"
 #include "conn/co/root.h"
 
-namespace conn::co {
+namespace conn::inline AECONN_ABI::co {
 
 class Scope;
 template <class T = void>
@@ -130,4 +131,4 @@ inline Task<void> Promise<void>::get_return_object() noexcept {
 }
 
 }  // namespace detail
-}  // namespace conn::co
+}  // namespace conn::inline AECONN_ABI::co

@@ -6,11 +6,12 @@
 #include <coroutine>
 #include <utility>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/co/result.h"
 #include "conn/co/root.h"
 
-namespace conn::co::detail {
+namespace conn::inline AECONN_ABI::co::detail {
 
 class Timed {
  public:
@@ -60,4 +61,4 @@ class Timed {
   bool done_ = false;
 };
 
-}  // namespace conn::co::detail
+}  // namespace conn::inline AECONN_ABI::co::detail

@@ -13,10 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/arrival.h"
 #include "conn/rdma/cm.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 class RdmaArrival final : public Arrival {
  public:
@@ -55,4 +56,4 @@ class RdmaDoor final : public Door {
   const std::shared_ptr<CmChannel> channel_;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 // A failure is told in words where there is memory for words.
@@ -373,4 +373,4 @@ std::unique_ptr<Slab> RegisteredPool::make_slab(std::size_t size, const MemoryLi
   return slab;
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

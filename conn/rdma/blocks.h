@@ -16,10 +16,11 @@
 #include <memory>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/rdma/memory.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 struct Slab;
 
@@ -168,4 +169,4 @@ class RegisteredPool final : public BlockPool {
   RegisteredPool** link_ = nullptr;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

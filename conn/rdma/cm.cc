@@ -13,7 +13,7 @@
 #include <cstring>
 #include <span>
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 SocketAddress copy_address(const sockaddr* from) {
@@ -272,4 +272,4 @@ std::string describe(const CmEvent& event) {
   }
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

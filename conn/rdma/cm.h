@@ -18,12 +18,13 @@
 #include <string_view>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/rdma/fabric.h"
 #include "conn/rdma/route.h"
 #include "conn/rdma/verbs.h"
 #include "conn/resolver.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// A copy of an rdma_cm event, acknowledged already: nothing of it hangs on the channel.
 struct CmEvent {
@@ -150,4 +151,4 @@ bool is_stale(const CmEvent& event) noexcept;
 /// rdma_cm's word for an event, in ours: "nobody listens there", "the route ...".
 std::string describe(const CmEvent& event);
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -16,7 +16,7 @@
 #include "conn/probes.h"
 #include "conn/rdma/listener.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
@@ -638,4 +638,4 @@ std::vector<std::pair<std::string, std::string>> RdmaConnection::info() const {
   return facts;
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/queued_connection.h"
 #include "conn/rdma/loop_state.h"
 #include "conn/rdma/phase.h"
@@ -16,7 +17,7 @@
 #include "conn/rdma/stream.h"
 #include "conn/resolver.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 class ListenerCore;
 
@@ -318,4 +319,4 @@ class RdmaConnection final : public QueuedConnection,
   bool viewed_ = false;       // and the user may look at, in windows_
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -11,7 +11,7 @@
 #include "conn/rdma/connection.h"
 #include "conn/rdma/listener.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 // After a failure the peer is told, but its answer is not worth much waiting.
@@ -525,4 +525,4 @@ void RdmaConnection::do_abandon() noexcept {
   tear_down();
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -16,7 +16,7 @@
 #include "conn/rdma/type.h"
 #include "conn/setup_trace.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 // How long rdma_cm may ask for an address or a route before we try the next one.
@@ -481,4 +481,4 @@ void RdmaConnection::established() {
   update_ready();
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

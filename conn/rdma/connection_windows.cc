@@ -7,7 +7,7 @@
 
 #include "conn/rdma/connection.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 void RdmaConnection::manage_windows() {
   while (provide_window()) {
@@ -112,4 +112,4 @@ bool RdmaConnection::go_on_without_binding() {
   }
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -11,7 +11,7 @@
 #include "conn/rdma/port_counters.h"
 #include "conn/rdma/wire.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 constexpr int kPollBatch = 32;
@@ -409,4 +409,4 @@ void Context::on_async_event() {
   }
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

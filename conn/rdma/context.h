@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/rdma/cm.h"
 #include "conn/rdma/device.h"
 #include "conn/rdma/domain.h"
@@ -20,7 +21,7 @@
 #include "conn/rdma/queues.h"
 #include "conn/resolver.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// Whoever owns a queue pair: facts about it arrive here. None of them may run a user's handler.
 class QueuePairUser {
@@ -174,4 +175,4 @@ class Context {
   Counters counters_;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cerrno>
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 // drivers/infiniband/sw/rxe/rxe_param.h of Linux
@@ -188,4 +188,4 @@ bool Device::infiniband(int port, ae::TimePoint now) {
   return (infiniband_ports_ & bit) != 0;
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -8,11 +8,12 @@
 #include <optional>
 #include <string>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/rdma/settings.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// An error that says: not on this device.
 bool refused_as_such(int err) noexcept;
@@ -109,4 +110,4 @@ class Device {
   std::uint64_t link_layer_known_ = 0, infiniband_ports_ = 0;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/rdma/blocks.h"
 #include "conn/rdma/device.h"
 #include "conn/rdma/receives.h"
@@ -15,7 +16,7 @@
 #include "conn/rdma/user_memory.h"
 #include "conn/rdma/window.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 class Domain {
  public:
@@ -88,4 +89,4 @@ class Domain {
   Srq srq_;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

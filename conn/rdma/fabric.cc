@@ -12,7 +12,7 @@
 #include "conn/rdma/route.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 constexpr unsigned kMostShown = 8;  // GIDs in a sentence
@@ -190,4 +190,4 @@ std::string gids_text(const Port& port) {
   return all.empty() ? "none" : all;
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

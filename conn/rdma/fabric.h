@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/option_table.h"
 #include "conn/resolver.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 struct Fabric {
   std::optional<std::uint8_t> traffic_class, service_level, gid_index;
@@ -50,4 +51,4 @@ std::string gids_text(const Port& port);
 /// "10.0.0.1" for ::ffff:10.0.0.1.
 std::string gid_text(const ibv_gid& gid);
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -16,7 +16,7 @@
 #include "conn/rdma/cm.h"
 #include "conn/rdma/libraries.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 namespace fs = std::filesystem;
@@ -134,4 +134,4 @@ Error unavailable(const VerbsError& error) {
   return Error("RDMA cannot be used: " + error.failure().text);
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

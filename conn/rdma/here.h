@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/error.h"
 #include "conn/rdma/verbs.h"
 #include "conn/resolver.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 struct DeviceHere {
   std::string name;
@@ -31,4 +32,4 @@ std::string devices_text();
 /// "No RDMA device on this machine: ..." and what to do, for a VerbsError at set-up.
 Error unavailable(const VerbsError& error);
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -15,7 +15,7 @@
 #include <cerrno>
 #include <filesystem>
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 struct Library {
@@ -77,7 +77,7 @@ Function* find(In in, const char* name) noexcept {
 
 }  // namespace
 #endif
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma
 
 #if !AECONN_RDMA_LINK
 // Inline functions of the header have these names, too.

@@ -14,7 +14,7 @@
 
 #include "conn/rdma/memory.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 // Beyond what each connection takes: receives that are shared, the first slabs, a loop's own
@@ -216,4 +216,4 @@ std::string limit_words(int err, const std::string& name, const Device* device,
   return known;
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -9,11 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/capacity.h"
 #include "conn/rdma/device.h"
 #include "conn/rdma/settings.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// What a device makes of a connection.
 struct DeviceTraits {
@@ -65,4 +66,4 @@ std::vector<Capacity> capacities(const Device& device, std::uint64_t connections
 std::string limit_words(int err, const std::string& name, const Device* device,
                         const Settings& settings);
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

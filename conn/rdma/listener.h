@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/handler_slot.h"
 #include "conn/arrival.h"
 #include "conn/rdma/arrival.h"
@@ -17,7 +18,7 @@
 #include "conn/rdma/loop_state.h"
 #include "conn/resolver.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// Who gets what arrives: a connection, once it is open; or, from a gate, the request.
 struct ListenTo {
@@ -144,4 +145,4 @@ class RdmaReceiver final : public Receiver {
   const std::shared_ptr<const RdmaDoor> door_;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

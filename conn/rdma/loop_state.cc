@@ -11,7 +11,7 @@
 #include "conn/rdma/limits.h"
 #include "conn/rdma/listener.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 // Completions taken in one iteration, so that a flood of them leaves room for timers and sockets.
@@ -377,4 +377,4 @@ void LoopState::catch_up(Most most) {
   for (std::size_t i = 0; i < contexts_.size(); ++i) contexts_[i]->drain();
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/connection_type.h"
 #include "conn/rdma/cm.h"
@@ -28,7 +29,7 @@
 #include "conn/rdma/ticks.h"
 #include "conn/ready_list.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 class ListenerCore;
 class RdmaConnection;
@@ -239,4 +240,4 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   LoopStatistics statistics_;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

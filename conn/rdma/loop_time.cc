@@ -10,7 +10,7 @@
 #include "conn/rdma/listener.h"
 #include "conn/rdma/loop_state.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
@@ -233,4 +233,4 @@ void LoopState::wait_for_descriptors(ae::Duration limit) {
   }
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -15,7 +15,7 @@
 #include <memory>
 #include <mutex>
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 std::atomic<std::uint64_t> pinned{0};
@@ -154,4 +154,4 @@ Registration::Registration(ibv_pd* pd, std::byte* begin, std::size_t size, unsig
   pinned_ = Pinned(size);
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -7,9 +7,10 @@
 #include <string>
 #include <utility>
 
+#include "ae/abi.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// Anonymous memory on pages of its own, with a page that traps on either side, kept out of core
 /// dumps: what a device writes shares no page with anything else. Memory of 2 MiB and more begins
@@ -95,4 +96,4 @@ class Registration {
 /// about so many bytes: words in brackets to put after the error, or nothing.
 std::string limit_hint(int err, std::uint64_t wanted);
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <fstream>
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 std::vector<int> parse_processors(std::string_view list) {
   constexpr int kMost = 1 << 20;
@@ -36,4 +36,4 @@ std::vector<int> processors_near(const std::string& device) {
   return parse_processors(line);
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace conn::rdma {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI::rdma {
 
 /// So many windows that are not full may be announced, the one that is written among them.
 inline constexpr std::size_t kMostAnnounced = 16;
@@ -65,4 +67,4 @@ class PeerWindows {
   std::uint8_t head_ = 0, ahead_ = 0;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -27,7 +27,9 @@
 
 #include <cstdint>
 
-namespace conn::rdma {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI::rdma {
 
 enum class Phase : std::uint8_t {
   kIdle,
@@ -87,4 +89,4 @@ constexpr const char* to_string(Phase phase) {
   return "?";
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <new>
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 std::vector<std::string> names_in(const std::string& folder) {
@@ -82,4 +82,4 @@ std::vector<std::pair<std::string, std::uint64_t>> port_counters(const std::stri
   return found->second.read();
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

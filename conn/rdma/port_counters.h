@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
-namespace conn::rdma {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI::rdma {
 
 /// The counters of one device. Of one thread.
 class PortCounters {
@@ -33,4 +35,4 @@ void begin_port_counters(const std::string& device) noexcept;
 /// PortCounters::read() of a device that was begun; empty for others. Any thread.
 std::vector<std::pair<std::string, std::uint64_t>> port_counters(const std::string& device);
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -8,12 +8,13 @@
 #include <optional>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/rdma/blocks.h"
 #include "conn/rdma/domain.h"
 #include "conn/rdma/queues.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// What a queue pair is asked for; those of one shape serve each other's connections.
 struct QueuePairShape {
@@ -66,4 +67,4 @@ class PreparedQueuePairs {
   std::vector<Kept> ready_;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 // A completion takes so much of the ring on most devices.
@@ -124,4 +124,4 @@ bool CompletionQueues::at_rest() const noexcept {
                       [](const auto& queue) { return queue->leased == 0; });
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -10,11 +10,12 @@
 #include <memory>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/rdma/device.h"
 #include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// One queue, and how much of it is spoken for.
 struct CompletionQueue {
@@ -90,4 +91,4 @@ class CompletionQueues {
   std::size_t events_due_ = 0;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -12,10 +12,11 @@
 #include <span>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/rdma/blocks.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// wr_id of a receive; sends have this bit clear.
 inline constexpr std::uint64_t kReceiveId = std::uint64_t{1} << 63;
@@ -69,4 +70,4 @@ class ReceiveQueue {
   ibv_qp* qp_ = nullptr;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -5,7 +5,7 @@
 
 #include "conn/rdma/verbs.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 RemovalWatch::RemovalWatch(CmChannel& channel, const CmId& id)
     : RemovalWatch(channel, id.local()) {}
@@ -22,4 +22,4 @@ void RemovalWatch::on_cm_event(const CmEvent& event) {
   if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) id_.reset();
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -5,9 +5,10 @@
 #include <string>
 #include <string_view>
 
+#include "ae/abi.h"
 #include "conn/rdma/cm.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 class RemovalWatch final : private CmUser {
  public:
@@ -26,4 +27,4 @@ class RemovalWatch final : private CmUser {
   CmId id_;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <string>
 
-namespace conn::rdma {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI::rdma {
 
 /// Of one connected queue pair. Nothing is known on iWARP, where the kernel makes the connection.
 struct Route {
@@ -34,4 +36,4 @@ unsigned bytes_of(ibv_mtu mtu) noexcept;
 /// 64k, 1m, 1000: as options are written.
 std::string size_text(std::uint64_t bytes);
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

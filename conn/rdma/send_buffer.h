@@ -8,10 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/rdma/memory.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 class SendBuffer {
  public:
@@ -69,4 +70,4 @@ class SendBuffer {
   ae::Duration pause_{};
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -3,7 +3,7 @@
 
 #include <arpa/inet.h>
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 ibv_send_wr& SendChain::add(ibv_wr_opcode opcode) {
   ibv_send_wr& request = requests_[size_];
@@ -70,4 +70,4 @@ SendChain::Result SendChain::post(ibv_qp* qp) {
   return {static_cast<std::size_t>(bad - requests_.data()), error, true};
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -7,12 +7,13 @@
 #include <cstdint>
 #include <span>
 
+#include "ae/abi.h"
 #include "conn/rdma/staging.h"
 #include "conn/rdma/verbs.h"
 #include "conn/rdma/window.h"
 #include "conn/rdma/wire.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 class SendChain {
  public:
@@ -62,4 +63,4 @@ class SendChain {
   std::array<ControlBytes, kLimit> messages_;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

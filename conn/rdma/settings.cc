@@ -9,7 +9,7 @@
 #include "conn/error.h"
 #include "conn/spin_option.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 using std::chrono::hours;
@@ -182,4 +182,4 @@ StreamConfig Settings::stream(Role role, std::uint64_t connection) const {
   return config;
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

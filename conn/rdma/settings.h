@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/end_linger.h"
 #include "conn/option_table.h"
@@ -14,7 +15,7 @@
 #include "conn/rdma/memory.h"
 #include "conn/rdma/stream.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// Who may reach whose receive windows with a guessed key.
 enum class Isolation : std::uint8_t {
@@ -65,4 +66,4 @@ struct Settings {
   MemoryLimit limit() const noexcept { return {memory_limit}; }
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -8,7 +8,7 @@
 #include <new>
 #include <utility>
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 // Blocks of few sizes find each other again.
@@ -190,4 +190,4 @@ void TxQueue::clear() noexcept {
   staged_ = in_flight_ = referred_ = 0;
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

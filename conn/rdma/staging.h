@@ -9,9 +9,10 @@
 #include <span>
 #include <utility>
 
+#include "ae/abi.h"
 #include "conn/rdma/blocks.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// Registered bytes of the user's, in the queue as if they were a block.
 struct Reference : Block {
@@ -96,4 +97,4 @@ class TxQueue {
   std::size_t references_done_ = 0;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -11,7 +11,7 @@
 
 #include "conn/probes.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 // Kept free of data messages, so that control messages always find a receive. At most a handful are
@@ -566,4 +566,4 @@ void Stream::check() const {
 #endif
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

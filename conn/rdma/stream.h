@@ -30,12 +30,13 @@
 #include <span>
 #include <string>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/rdma/peer_windows.h"
 #include "conn/rdma/window_line.h"
 #include "conn/rdma/wire.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 enum class Role : std::uint8_t { kClient, kServer };
 
@@ -273,4 +274,4 @@ class Stream {
   bool keepalive_due_ = false, silent_probe_ = false;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

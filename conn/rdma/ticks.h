@@ -8,9 +8,10 @@
 #include <cstddef>
 #include <optional>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// The hook of one connection. Leaves the wheel when destroyed.
 class TickItem {
@@ -83,4 +84,4 @@ class TickWheel {
   std::size_t size_ = 0, scheduled_ = 0;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -10,7 +10,7 @@
 #include "conn/rdma/settings.h"
 #include "conn/rdma/user_memory.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 const OptionTable* RdmaType::option_table() const noexcept { return &Settings::options(); }
 
@@ -180,4 +180,4 @@ Statistics RdmaType::statistics(ae::EventLoop& loop) const {
   return all;
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -5,12 +5,13 @@
 
 #include <mutex>
 
+#include "ae/abi.h"
 #include "conn/connection_type.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// The transport rdma.
-class RdmaType final : public ConnectionType {
+class AECONN_API RdmaType final : public ConnectionType {
  public:
   std::string_view name() const noexcept override { return "rdma"; }
   Capabilities capabilities() const noexcept override { return {.in_place = true}; }
@@ -42,4 +43,4 @@ class RdmaType final : public ConnectionType {
   Options options_;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

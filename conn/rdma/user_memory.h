@@ -9,11 +9,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/in_place.h"
 #include "conn/rdma/memory.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 class UserMemory;
 
@@ -57,4 +58,4 @@ class UserMemory final : public Memory {
   mutable std::vector<Registrations*> places_;  // that know it
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -13,9 +13,10 @@
 #include <string>
 #include <utility>
 
+#include "ae/abi.h"
 #include "conn/error.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// A verbs or rdma_cm call that failed.
 class VerbsError : public std::exception {
@@ -112,4 +113,4 @@ class Cq {
   bool armed_ = false;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

@@ -11,11 +11,12 @@
 
 #include <cstdint>
 
+#include "ae/abi.h"
 #include "conn/rdma/blocks.h"
 #include "conn/rdma/stream.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 class Domain;
 
@@ -77,4 +78,4 @@ class ReceiveWindow {
   State state_ = State::kFree;
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

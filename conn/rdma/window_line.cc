@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 std::uint64_t WindowLine::bytes() const noexcept {
   std::uint64_t total = 0;
@@ -176,4 +176,4 @@ void WindowLine::check() const {
 #endif
 }
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

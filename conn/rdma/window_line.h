@@ -14,9 +14,10 @@
 #include <cstdint>
 #include <span>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 
 /// Memory of ours that the peer may write once it is offered. The stream borrows it from
 /// provide_window() until take_discarded() or take_any() returns it. The peer may claim bytes that
@@ -146,4 +147,4 @@ class WindowLine {
   std::uint8_t leave_ = kNotLeaving;  // the first so many are to be left
 };
 
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma

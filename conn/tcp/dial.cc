@@ -8,7 +8,7 @@
 #include <chrono>
 #include <thread>
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 namespace {
 
 using namespace std::chrono_literals;
@@ -235,4 +235,4 @@ Dialed Dial::wait(const Settings& settings, const Endpoint& to, ae::TimePoint de
   return result;
 }
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/endpoint.h"
 #include "conn/error.h"
@@ -14,7 +15,7 @@
 #include "conn/tcp/settings.h"
 #include "conn/tcp/socket.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 struct Dialed {
   Fd fd;  ///< connected, or empty
@@ -66,4 +67,4 @@ class Dial {
   ae::TimerId deadline_timer_ = 0, attempt_timer_ = 0, retry_timer_ = 0;
 };
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

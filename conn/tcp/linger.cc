@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <chrono>
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 namespace {
 
 using namespace std::chrono_literals;
@@ -143,4 +143,4 @@ ae::Duration Linger::tick() {
   return delay_;
 }
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

@@ -7,11 +7,12 @@
 
 #include <functional>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/tcp/socket.h"
 #include "conn/tcp/zero_copy.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 /// True if a plain close() loses nothing: nothing is unread, and all is acknowledged or, where the
 /// peer has said that it sends no more, the kernel can deliver the rest without being provoked to
@@ -61,4 +62,4 @@ class Linger {
   ae::TimePoint last_arrival_;  // of such bytes
 };
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

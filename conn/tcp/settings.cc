@@ -3,7 +3,7 @@
 
 #include "conn/error.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 namespace {
 
 using namespace std::chrono_literals;
@@ -149,4 +149,4 @@ Settings unix_settings(const Options& options) {
   return s;
 }
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

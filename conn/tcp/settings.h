@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/end_linger.h"
 #include "conn/option_table.h"
@@ -11,7 +12,7 @@
 #include "conn/quota.h"
 #include "conn/resolver.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 struct Settings {
   // Both.
@@ -41,4 +42,4 @@ Settings unix_settings(const Options& options);
 const OptionTable& tcp_options();   ///< what tcp_settings() takes
 const OptionTable& unix_options();  ///< what unix_settings() takes
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

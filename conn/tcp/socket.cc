@@ -17,7 +17,7 @@
 
 #include "conn/error.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 namespace {
 
 // A refusal costs nothing but the option: a buffer size beyond the kernel's limit is cut by it.
@@ -146,4 +146,4 @@ int unsent_bytes(int fd) noexcept {
   return ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

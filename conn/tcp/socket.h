@@ -7,11 +7,12 @@
 #include <string>
 #include <utility>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/resolver.h"
 #include "conn/tcp/settings.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 /// Owns a descriptor.
 class Fd {
@@ -69,4 +70,4 @@ SocketAddress unix_address(const std::string& path);
 /// Bytes the peer's kernel has not acknowledged, or 0 if the kernel cannot tell.
 int unsent_bytes(int fd) noexcept;
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

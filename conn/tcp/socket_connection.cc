@@ -14,7 +14,7 @@
 #include "conn/setup_trace.h"
 #include "conn/tcp/socket_type.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 SocketConnection::SocketConnection(const SocketType& type, ae::EventLoop& loop,
                                    std::shared_ptr<const Settings> settings)
@@ -454,4 +454,4 @@ std::vector<std::pair<std::string, std::string>> SocketConnection::info() const 
   return facts;
 }
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "ae/abi.h"
 #include "conn/connection.h"
 #include "conn/tcp/dial.h"
 #include "conn/tcp/linger.h"
@@ -15,7 +16,7 @@
 #include "conn/tcp/socket_events.h"
 #include "conn/tcp/zero_copy.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 class SocketType;
 
@@ -106,4 +107,4 @@ class SocketConnection final : public Connection {
   std::unique_ptr<Linger> linger_;  // after close(), while there is something to deliver
 };
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

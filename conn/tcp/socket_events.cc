@@ -6,7 +6,7 @@
 #include <array>
 #include <new>
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 namespace {
 
 constexpr int kBatch = 64;
@@ -111,4 +111,4 @@ void SocketEvents::ready() {
   }
 }
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

@@ -6,10 +6,11 @@
 
 #include <memory>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/tcp/socket.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 class SocketEvents final : public ae::LoopLocal {
  public:
@@ -62,4 +63,4 @@ class SocketEvents final : public ae::LoopLocal {
   Item* head_ = nullptr;
 };
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

@@ -11,7 +11,7 @@
 #include "conn/connection_set.h"
 #include "conn/tcp/socket_receiver.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 namespace {
 
 using namespace std::chrono_literals;
@@ -284,4 +284,4 @@ bool SocketListener::leave(const Door*) noexcept {
 }
 void SocketListener::arrive(ae::EventLoop& loop) { acceptor_->start(loop); }
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

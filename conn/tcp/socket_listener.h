@@ -5,10 +5,11 @@
 #include <memory>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/arrival.h"
 #include "conn/tcp/socket_type.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 class SocketListener final : public Gate {
  public:
@@ -33,4 +34,4 @@ class SocketListener final : public Gate {
   std::unique_ptr<Acceptor> acceptor_;  // outlives this while its accept handler is running
 };
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

@@ -6,7 +6,7 @@
 #include "ae/handler_slot.h"
 #include "conn/tcp/socket_connection.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
                              std::shared_ptr<const Settings> settings, Fd fd,
@@ -111,4 +111,4 @@ ArrivalPtr SocketReceiver::give_back() noexcept {
   return core_->waiting.empty() ? nullptr : core_->take_next();
 }
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

@@ -6,11 +6,12 @@
 #include <string>
 #include <utility>
 
+#include "ae/abi.h"
 #include "conn/arrival.h"
 #include "conn/tcp/socket.h"
 #include "conn/tcp/socket_type.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 /// An accepted socket. Dropping it closes it.
 class SocketArrival final : public Arrival {
@@ -48,4 +49,4 @@ class SocketReceiver final : public Receiver {
   std::unique_ptr<Core> core_;  // outlives this while its accept handler is running
 };
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

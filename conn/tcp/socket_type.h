@@ -4,11 +4,12 @@
 
 #include <memory>
 
+#include "ae/abi.h"
 #include "conn/connection_type.h"
 #include "conn/tcp/settings.h"
 #include "conn/tcp/socket.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 class SocketListener;
 
@@ -19,7 +20,7 @@ struct ListenTo {
 };
 
 /// The base of TcpType and UnixType.
-class SocketType : public ConnectionType {
+class AECONN_API SocketType : public ConnectionType {
  public:
   Capabilities capabilities() const noexcept final {
     return {.half_close = true,
@@ -72,4 +73,4 @@ class SocketType : public ConnectionType {
   std::shared_ptr<const Settings> settings_ = std::make_shared<Settings>();
 };
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

@@ -9,7 +9,7 @@
 #include "conn/error.h"
 #include "conn/resolver.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 namespace {
 
 /// What "this machine does not have that address" looks like; an optional host is then left out.
@@ -99,4 +99,4 @@ std::vector<SocketType::Bound> TcpType::bind(const Endpoint& endpoint,
   }
 }
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

@@ -5,12 +5,13 @@
 // Options: backlog, accept-batch, reuseport (listening); source, connect-timeout (connecting);
 // nodelay, keepalive, user-timeout, send-buffer, receive-buffer, linger (both).
 
+#include "ae/abi.h"
 #include "conn/tcp/socket_type.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 /// The transport tcp.
-class TcpType final : public SocketType {
+class AECONN_API TcpType final : public SocketType {
  public:
   std::string_view name() const noexcept override { return "tcp"; }
   const OptionTable* option_table() const noexcept override { return &tcp_options(); }
@@ -25,4 +26,4 @@ class TcpType final : public SocketType {
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
 };
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

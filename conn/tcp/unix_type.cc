@@ -13,7 +13,7 @@
 
 #include "conn/error.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 namespace {
 
 using namespace std::chrono_literals;
@@ -125,4 +125,4 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
   return sockets;
 }
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

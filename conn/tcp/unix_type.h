@@ -6,12 +6,13 @@
 // connect-timeout (connecting); send-buffer, receive-buffer, linger (both; a Unix socket has
 // delivered what it took, so linger changes nothing).
 
+#include "ae/abi.h"
 #include "conn/tcp/socket_type.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 /// The transport unix.
-class UnixType final : public SocketType {
+class AECONN_API UnixType final : public SocketType {
  public:
   std::string_view name() const noexcept override { return "unix"; }
   const OptionTable* option_table() const noexcept override { return &unix_options(); }
@@ -23,4 +24,4 @@ class UnixType final : public SocketType {
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
 };
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

@@ -9,7 +9,7 @@
 
 #include "conn/tcp/socket_connection.h"
 
-namespace conn::tcp {
+namespace conn::inline AECONN_ABI::tcp {
 
 bool SocketConnection::sends_in_place(const Outgoing& bytes) const noexcept {
   // Without a linger the kernel delivers by itself after close(), which it cannot with memory that
@@ -110,4 +110,4 @@ void SocketConnection::take_back() noexcept {
   fd_.reset();
 }
 
-}  // namespace conn::tcp
+}  // namespace conn::inline AECONN_ABI::tcp

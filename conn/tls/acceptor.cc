@@ -5,7 +5,7 @@
 
 #include "conn/tls/connection.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 namespace {
 
 using namespace std::chrono_literals;
@@ -183,4 +183,4 @@ std::vector<Endpoint> TlsListener::endpoints() const {
   return all;
 }
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -6,13 +6,14 @@
 #include <list>
 #include <memory>
 
+#include "ae/abi.h"
 #include "ae/handler_slot.h"
 #include "conn/arrival.h"
 #include "conn/ready_list.h"
 #include "conn/tls/context_source.h"
 #include "conn/tls/loop_state.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 
 class TlsConnection;
 
@@ -99,4 +100,4 @@ class TlsReceiver final : public Receiver {
   Receiver& below_;
 };
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -17,7 +17,7 @@
 #define SOL_TLS 282  // linux/socket.h, which libc's headers do not repeat
 #endif
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 namespace {
 
 // While bytes wait to go out and others to come in, a transport without a descriptor is asked for
@@ -547,4 +547,4 @@ std::string TlsConnection::peer_user() const {
   return engine_ ? peer_user_of(engine_->ssl(), settings().peer_user) : std::string();
 }
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

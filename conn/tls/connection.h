@@ -6,13 +6,14 @@
 #include <memory>
 #include <optional>
 
+#include "ae/abi.h"
 #include "conn/endpoint.h"
 #include "conn/queued_connection.h"
 #include "conn/tls/context.h"
 #include "conn/tls/engine.h"
 #include "conn/tls/loop_state.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 
 class Acceptor;
 
@@ -140,4 +141,4 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   bool ends_below_ = false;       // after the close_notify, since both directions end
 };
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -10,7 +10,7 @@
 #include "conn/tls/acceptor.h"
 #include "conn/tls/connection.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 namespace {
 
 /// Kernel TLS is for TCP sockets only.
@@ -278,4 +278,4 @@ void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadli
   handlers_changed();
 }
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

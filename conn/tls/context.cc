@@ -20,7 +20,7 @@
 #include "conn/tls/engine.h"
 #include "conn/tls/files.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 namespace {
 
 // TLS 1.2: forward secrecy and authenticated encryption only. DHE needs dh-params.
@@ -522,4 +522,4 @@ void Context::prepare_client(Engine& engine, const std::string& name,
   }
 }
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -9,13 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/tls/openssl.h"
 #include "conn/tls/secret.h"
 #include "conn/tls/session_store.h"
 #include "conn/tls/settings.h"
 #include "conn/tls/ticket_keys.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 
 class Engine;
 
@@ -59,4 +60,4 @@ class Context {
   mutable SessionStore sessions_;
 };
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

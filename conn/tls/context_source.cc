@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 namespace {
 
 // Clients may bring ever new options; their contexts are kept for the next connection to the same
@@ -95,4 +95,4 @@ void ContextTable::forget_unused() {
   std::erase_if(slots_, [](const auto& entry) { return entry.second.use_count() == 1; });
 }
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -6,9 +6,10 @@
 #include <memory>
 #include <mutex>
 
+#include "ae/abi.h"
 #include "conn/tls/context.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 
 /// Where a listener finds the context of the day: a reload replaces it.
 class ContextSource {
@@ -46,4 +47,4 @@ class ContextTable {
   std::map<std::map<std::string, std::string, std::less<>>, std::shared_ptr<Slot>> slots_;
 };
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <climits>
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 namespace {
 
 // One call reads so many records, and so many bytes of the wire beyond what it was asked for: a
@@ -532,4 +532,4 @@ void Engine::fail(int result, bool in_handshake) {
   failure_ = {code, std::move(text)};
 }
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -14,11 +14,12 @@
 #include <string_view>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/error.h"
 #include "conn/tls/openssl.h"
 #include "conn/tls/type.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 
 /// Where the ciphertext goes. Both mean what read(2) and write(2) on a non-blocking socket mean.
 class Wire {
@@ -138,4 +139,4 @@ class Engine {
   Failure failure_;
 };
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

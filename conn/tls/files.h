@@ -5,10 +5,11 @@
 #include <string>
 #include <string_view>
 
+#include "ae/abi.h"
 #include "conn/tls/openssl.h"
 #include "conn/tls/secret.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 
 /// Throws an Error of `what` and OpenSSL's reason.
 [[noreturn]] void fail(const std::string& what);
@@ -21,4 +22,4 @@ Secret read_pass_phrase(const std::string& path);
 /// Decrypts it with `phrase` if it is encrypted.
 KeyPtr read_key(const std::string& path, std::string_view phrase);
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -3,7 +3,7 @@
 
 #include "conn/tls/acceptor.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 namespace {
 
 using namespace std::chrono_literals;
@@ -81,4 +81,4 @@ ae::Duration LoopState::sweep() {
   return ae::kNoMore;
 }
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -4,12 +4,13 @@
 
 #include <array>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/connection_set.h"
 #include "conn/ready_list.h"
 #include "conn/tls/engine.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 
 class TlsConnection;
 class Acceptor;
@@ -101,4 +102,4 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::array<char, Engine::kRecord> scratch_;
 };
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

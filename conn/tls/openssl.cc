@@ -7,7 +7,7 @@
 
 #include <array>
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 namespace {
 
 std::string printable(std::string text) {
@@ -120,4 +120,4 @@ std::string to_pem(X509* certificate) {
   return contents_of(memory.get());
 }
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -11,7 +11,9 @@
 #include <memory>
 #include <string>
 
-namespace conn::tls {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI::tls {
 
 template <auto Free>
 struct FreeWith {
@@ -43,4 +45,4 @@ std::string to_pem(X509* certificate);
 /// What a memory BIO holds.
 std::string contents_of(BIO* memory);
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -4,12 +4,13 @@
 
 #include <string>
 
+#include "ae/abi.h"
 #include "conn/tls/openssl.h"
 #include "conn/tls/settings.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 
 /// What the peer's certificate names it; empty if it is not verified or has no name of that kind.
 std::string peer_user_of(SSL* ssl, Settings::PeerUser kind);
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

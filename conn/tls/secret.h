@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
-namespace conn::tls {
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI::tls {
 
 class Secret {
  public:
@@ -38,4 +40,4 @@ class Secret {
   std::vector<char> bytes_;  // never grown, so no copy of it is left behind
 };
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -9,9 +9,10 @@
 #include <string>
 #include <string_view>
 
+#include "ae/abi.h"
 #include "conn/tls/openssl.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 
 class SessionStore {
  public:
@@ -34,4 +35,4 @@ class SessionStore {
   std::map<std::string_view, std::list<Entry>::iterator> by_peer_;
 };
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -7,7 +7,7 @@
 
 #include "conn/error.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 namespace {
 
 using namespace std::chrono_literals;
@@ -210,4 +210,4 @@ Settings parse_settings(const Options& given) {
   return s;
 }
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

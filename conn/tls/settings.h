@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/end_linger.h"
 #include "conn/option_table.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 
 struct Settings {
   struct Identity {
@@ -63,4 +64,4 @@ struct SplitOptions {
 };
 SplitOptions split_options(const Options& options);
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

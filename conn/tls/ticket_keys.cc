@@ -11,7 +11,7 @@
 
 #include "conn/error.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 
 TicketKeys::Key::~Key() {
   OPENSSL_cleanse(cipher.data(), cipher.size());
@@ -80,4 +80,4 @@ int TicketKeys::open(const unsigned char* name, const unsigned char* iv, EVP_CIP
   return key == &now_ ? 1 : 2;
 }
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -9,10 +9,11 @@
 #include <chrono>
 #include <mutex>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/tls/openssl.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 
 /// One for each server context; threads may share it.
 class TicketKeys {
@@ -46,4 +47,4 @@ class TicketKeys {
   Key now_, before_;
 };
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

@@ -7,7 +7,7 @@
 #include "conn/tls/connection.h"
 #include "conn/tls/context_source.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 namespace {
 
 class Category final : public std::error_category {
@@ -271,4 +271,4 @@ Statistics TlsType::statistics(ae::EventLoop& loop) const {
   return all;
 }
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls

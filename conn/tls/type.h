@@ -10,9 +10,10 @@
 #include <memory>
 #include <string>
 
+#include "ae/abi.h"
 #include "conn/connection_type.h"
 
-namespace conn::tls {
+namespace conn::inline AECONN_ABI::tls {
 
 class Context;
 class ContextSource;
@@ -32,7 +33,7 @@ enum class Errc {
   kProtocol,        ///< a record or message that may not be there, or does not decrypt
   kTooManyMessages  ///< handshake messages (KeyUpdate, tickets) without data between them
 };
-const std::error_category& category() noexcept;  ///< of Errc
+AECONN_API const std::error_category& category() noexcept;  ///< of Errc
 /// For std::error_code.
 inline std::error_code make_error_code(Errc code) noexcept {
   return {static_cast<int>(code), category()};
@@ -40,7 +41,7 @@ inline std::error_code make_error_code(Errc code) noexcept {
 
 /// Unlike other types it may be configured at any time and from any thread: what exists keeps what
 /// it has, new connections of listeners that exist already take the new certificates and settings.
-class TlsType final : public ConnectionType {
+class AECONN_API TlsType final : public ConnectionType {
  public:
   /// TLS over `below`, which must outlive it. It is called "tls" over tcp, else "tls+" and the
   /// name.
@@ -104,7 +105,7 @@ class TlsType final : public ConnectionType {
   const std::unique_ptr<Contexts> contexts_;
 };
 
-}  // namespace conn::tls
+}  // namespace conn::inline AECONN_ABI::tls
 
 template <>
 struct std::is_error_code_enum<conn::tls::Errc> : std::true_type {};

@@ -5,22 +5,23 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/registry.h"
 
-namespace conn {
+namespace conn::inline AECONN_ABI {
 
 /// Adds tcp, unix and, where they were built in, rdma, and tls over each. A transport that this
 /// machine cannot run (no RDMA device) is added all the same: using it throws an Error that says
 /// what to do.
-void add_all_transports(Registry& registry);
+AECONN_API void add_all_transports(Registry& registry);
 /// A registry with all of them.
-Registry all_transports();
+AECONN_API Registry all_transports();
 
 /// What this build has, a line for transports and one for rdma, as `--version` of a program says
 /// it:
 ///   transports: tcp unix tls tls+unix rdma tls+rdma
 ///   rdma: libibverbs and librdmacm are loaded when it is first used
-std::string build_text();
+AECONN_API std::string build_text();
 
 /// The libraries of others that rdma needs.
 struct RdmaLibraries {
@@ -28,6 +29,6 @@ struct RdmaLibraries {
   std::vector<std::string> files;  ///< those that are loaded, with their folder
 };
 /// Loads them if nobody has, for good. Of a build without rdma: nothing of either. Any thread.
-RdmaLibraries rdma_libraries();
+AECONN_API RdmaLibraries rdma_libraries();
 
-}  // namespace conn
+}  // namespace conn::inline AECONN_ABI

@@ -14,7 +14,7 @@
 #include "conn/transports/transports.h"
 #include "tests/support/catch.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 Settings with(const std::string& options) { return Settings::from(Options::parse(options)); }
@@ -152,7 +152,7 @@ TEST_CASE("rdma capacity: a device's own limits", "[rdma]") {
 }
 
 }  // namespace
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma
 
 #endif  // AECONN_RDMA
 

@@ -13,7 +13,7 @@
 
 #include "tests/support/catch.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 struct Folder {
@@ -72,6 +72,6 @@ TEST_CASE("rdma here: none, one, and more than a sentence holds", "[rdma]") {
 }
 
 }  // namespace
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma
 
 #endif  // AECONN_RDMA

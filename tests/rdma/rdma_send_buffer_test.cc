@@ -10,7 +10,7 @@
 
 #include "tests/support/catch.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 using namespace std::chrono_literals;
@@ -122,6 +122,6 @@ TEST_CASE("rdma send buffer: one that may not grow does not", "[rdma][send-buffe
 }
 
 }  // namespace
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma
 
 #endif

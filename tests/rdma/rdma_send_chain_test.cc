@@ -14,7 +14,7 @@
 
 #include "tests/support/catch.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 // Notes what is posted, and answers as it was told.
@@ -141,6 +141,6 @@ TEST_CASE("rdma send chain: no more than the send queue has room for", "[rdma]")
 }
 
 }  // namespace
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma
 
 #endif

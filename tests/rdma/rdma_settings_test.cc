@@ -9,7 +9,7 @@
 #include "conn/error.h"
 #include "tests/support/catch.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 using namespace std::chrono_literals;
@@ -134,6 +134,6 @@ TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {
 }
 
 }  // namespace
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma
 
 #endif

@@ -21,7 +21,7 @@
 #include "tests/support/stream_bench.h"
 #include "tests/support/stream_link.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 using namespace std::chrono_literals;
@@ -344,6 +344,6 @@ TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both 
 }
 
 }  // namespace
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma
 
 #endif  // AECONN_RDMA

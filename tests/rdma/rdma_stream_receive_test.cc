@@ -21,7 +21,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/stream_bench.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 using namespace std::chrono_literals;
@@ -483,6 +483,6 @@ TEST_CASE("rdma stream: a fast sender of small messages may ask as often as its 
 }
 
 }  // namespace
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma
 
 #endif  // AECONN_RDMA

@@ -21,7 +21,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/stream_bench.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 using namespace std::chrono_literals;
@@ -639,6 +639,6 @@ TEST_CASE("rdma stream: without memory for a short window the long one stays", "
 }
 
 }  // namespace
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma
 
 #endif  // AECONN_RDMA

@@ -11,7 +11,7 @@
 
 #include "tests/support/catch.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 using namespace std::chrono_literals;
@@ -138,6 +138,6 @@ TEST_CASE("rdma ticks: whatever the times and steps, nobody is early and nobody 
 }
 
 }  // namespace
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma
 
 #endif  // AECONN_RDMA

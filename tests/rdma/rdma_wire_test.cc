@@ -16,7 +16,7 @@
 
 #include "tests/support/catch.h"
 
-namespace conn::rdma {
+namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
 using Placed = std::pair<std::size_t, std::initializer_list<int>>;
@@ -244,6 +244,6 @@ TEST_CASE("rdma wire: private data that is no hello is a plain peer's", "[rdma][
 }
 
 }  // namespace
-}  // namespace conn::rdma
+}  // namespace conn::inline AECONN_ABI::rdma
 
 #endif  // AECONN_RDMA

@@ -16,7 +16,7 @@
 #include "conn/connection_set.h"
 #include "conn/queued_connection.h"
 
-namespace conn::memory {
+namespace conn::inline AECONN_ABI::memory {
 namespace {
 
 constexpr int kAcceptsInOneTurn = 16;  // a flood of arrivals starves nobody
@@ -557,4 +557,4 @@ Statistics MemoryType::statistics(ae::EventLoop& loop) const {
   return all;
 }
 
-}  // namespace conn::memory
+}  // namespace conn::inline AECONN_ABI::memory

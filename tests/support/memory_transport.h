@@ -10,9 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ae/abi.h"
 #include "conn/connection_type.h"
 
-namespace conn::memory {
+namespace conn::inline AECONN_ABI::memory {
 
 /// Probabilities: 0 never, 1 always. Drawn at each call of the operation they belong to.
 struct Faults {
@@ -57,4 +58,4 @@ class MemoryType final : public ConnectionType {
   Config config_;
 };
 
-}  // namespace conn::memory
+}  // namespace conn::inline AECONN_ABI::memory

@@ -14,10 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "conn/rdma/stream.h"
 #include "tests/support/catch.h"
 
-namespace conn::rdma::test {
+namespace conn::inline AECONN_ABI::rdma::test {
 
 inline constexpr std::uint32_t kAll = Hello::kWindowMayChange | Hello::kAnswersProbes;
 
@@ -149,4 +150,4 @@ struct Bench {
   std::size_t filled = 0;
 };
 
-}  // namespace conn::rdma::test
+}  // namespace conn::inline AECONN_ABI::rdma::test

@@ -24,11 +24,12 @@
 #include <string>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/rdma/stream.h"
 #include "conn/rdma/wire.h"
 
-namespace conn::rdma::test {
+namespace conn::inline AECONN_ABI::rdma::test {
 
 /// Byte `index` of stream `stream`. They have no period: one lost, doubled or moved shows at once.
 std::byte pattern(std::uint64_t stream, std::uint64_t index);
@@ -162,4 +163,4 @@ class PlainNode final : public Node {
   std::deque<std::uint16_t> answers_;
 };
 
-}  // namespace conn::rdma::test
+}  // namespace conn::inline AECONN_ABI::rdma::test

@@ -119,6 +119,8 @@ def header(text):
         lines = ["    " + line if line.startswith("  ") else line for line in lines]
         comment = "/// @file\n" + "".join(f"/// {line}".rstrip() + "\n" for line in lines)
         text = match.group(1) + comment + "\n" + text[match.end():]
+    # What the linker is told is no part of a name.
+    text = re.sub(r"::inline AECONN_ABI\b|(?<!#define )\bAECONN_API +", "", text)
     text = re.sub(r"^template <>\nstruct std::.*\n", "", text, flags=re.M)  # no name of ours
     return re.sub(r"^( *)protected:", r"\1private:", text, flags=re.M)
 

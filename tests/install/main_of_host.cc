@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A conversation over tcp in a program that has other functions of our names (host.cc).
+
+#include <iostream>
+#include <string>
+
+#include "ae/libev_loop.h"
+#include "ae/loop_names.h"
+#include "conn/connection.h"
+#include "conn/transports/transports.h"
+
+std::string host_says();
+
+int main() {
+  if (ae::loops_named("libev") == nullptr) return 2;
+  ae::LibevLoop loop;
+  conn::Registry registry = conn::all_transports();
+  conn::ConnectionPtr served;
+  std::string heard;
+  auto listener = registry.listen(loop, "tcp://127.0.0.1:0", [&](conn::ConnectionPtr connection) {
+    served = std::move(connection);
+    served->set_read_handler([&](conn::Connection& from) {
+      char bytes[16];
+      const auto got = from.read(bytes, sizeof bytes);
+      if (got > 0) heard.append(bytes, static_cast<std::size_t>(got));
+      if (got != 0) return;
+      from.close();
+      loop.stop();
+    });
+  });
+  auto client =
+      registry.connect(loop, listener->endpoints().at(0).to_string(), [](conn::Connection& to) {
+        to.write("hello", 5);
+        to.close();
+      });
+  loop.run();
+  std::cout << heard << "; " << host_says() << '\n';
+  return heard == "hello" && host_says() == "the host's 1, 7, 3" ? 0 : 1;
+}
