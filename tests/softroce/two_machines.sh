@@ -141,7 +141,7 @@ case_link() {
 # ---- the wire loses packets ---------------------------------------------------------------------
 # conn-perf compares checksums of what it gets, in order.
 case_loss() {
-  local loss scheme machine at
+  local loss scheme machine at lost
   persistent
   serve_anew
   for loss in 1 10; do
@@ -154,7 +154,12 @@ case_loss() {
       is "every byte arrives, in order, though $loss % of the packets are lost: $scheme" 0 $status
       [ $status = 0 ] || echo "$said"
     done
-    for machine in A B; do on $machine 'tc qdisc del dev eth0 root'; done
+    for machine in A B; do
+      lost=$(on $machine 'tc -s qdisc show dev eth0' | sed -n 's/.*dropped \([0-9]*\).*/\1/p')
+      if [ "${lost:-0}" -gt 0 ]; then ok "packets of $machine were lost: $lost"
+      else fail "packets of $machine were lost" 'netem dropped none'; fi
+      on $machine 'tc qdisc del dev eth0 root'
+    done
   done
   a_has_nothing 'nothing is left on A'
   impatient
