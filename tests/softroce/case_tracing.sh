@@ -34,7 +34,7 @@ tracing() {
     [[ $(cat "/proc/${tracers[i]}/wchan" 2>/dev/null) =~ ep_poll|epoll_wait ]] || return 1
   done
 }
-for ((tries = 0; tries < 10; tries++)); do soon tracing && break; done
+for ((tries = 0; tries < 3; tries++)); do soon tracing && break; done
 tracing || fail 'bpftrace attaches' "$(cat "${lines[@]/%/.out}")"
 for ((i = 0; i < 3; i++)); do
   kill -0 "${tracers[i]}" 2>/dev/null || fail "one-liner $((i + 1)) runs" "$(cat "${lines[i]}.out")"
@@ -56,7 +56,10 @@ all_closed() { grep -q '^open:0$' <<<"$(info)"; }
 soon all_closed || fail 'the connections end' "$(info)"
 said=$(info)
 kill -INT "${tracers[@]}"
-for ((i = 0; i < 3; i++)); do ended "${tracers[i]}"; done
+for ((i = 0; i < 3; i++)); do
+  ended "${tracers[i]}"
+  [ "$status" != 137 ] || fail "one-liner $((i + 1)) ends" 'it was killed a minute after its Ctrl-C'
+done
 cat "${lines[@]/%/.out}"
 field() { sed -n "s/^$1://p" <<<"$said"; }
 value() { sed -n "s/^@$1: \([0-9]*\)$/\1/p" "$work"/line*.out; }
