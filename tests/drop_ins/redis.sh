@@ -136,6 +136,8 @@ $(ask "$to" REPLICAOF "unix://$sock" 1)"
   ask "$at" DEBUG POPULATE 20000 key 10 >/dev/null
   is "$(t 'BGSAVE')" 'Background saving started' "$(ask "$at" BGSAVE)"
   child=$(sed -n 's/.*saving started by pid //p' "$log")
+  saves() { [ -e "$log.d/temp-$child.rdb" ]; }
+  soon saves  # before, it may not yet have closed the ports that the server itself listens on
   kill -STOP "$child"  # which ends by itself soon after its parent
   kill -KILL "$server"
   wait "$server" 2>/dev/null

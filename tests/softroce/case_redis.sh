@@ -186,6 +186,8 @@ case_of() {  # RELEASE:KIND
   is "$(t 'BGSAVE over rdma')" 'Background saving started' "$(ask "${urls[0]}" BGSAVE)"
   local child
   child=$(sed -n 's/.*saving started by pid //p' "$log")
+  saves() { [ -e "$log.d/temp-$child.rdb" ]; }
+  soon saves  # before, it may not yet have closed the ports that the server itself listens on
   kill -STOP "$child"  # which ends by itself soon after its parent
   kill -KILL "$server"
   wait "$server" 2>/dev/null
