@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Figures of several loops on this machine: `bench/run loops`.
 
-A server on two loops beside the same on one, under the same load: as many loops and connections, for
-as long. Nothing is bound to a processor, so server and load share all there are. What share the
-load takes, and how many processors are busy, stands in each row: where they are all busy with one
-loop already, a second cannot give more, however well it works.
+A server on two loops beside the same on one, in two ways. Nothing is bound to a processor.
+
+As it comes: the same load, as many loops and connections, for as long. Server and load share all the
+processors there are. What share the load takes, and how many processors are busy, stands in each
+row: where they are all busy with one loop already, a second cannot give more, however well it works.
+
+With shares: each loop may use a quarter of a processor, whether there is one loop or two, and each
+has as many connections. So the loops are what everybody waits for, the load finds time beside them,
+and what two loops lose against twice one is what they cost each other.
 """
 
 import json
@@ -17,11 +22,13 @@ from . import bed
 from .figures import ratio_text
 from .host import Host
 from .processes import BUILD, Failure, Server, cores, run
+from .shares import SharedServer
 
 row = bed.Rows()
 
 MANY = 2  # loops of the server that is compared with one, and of the load
 SHAPES = ((16, 1), (16, 16))  # connections, requests under way on each
+PART = 0.25  # of a processor, for each loop of a server with shares
 
 
 def valkey_server():
@@ -35,37 +42,42 @@ def valkey_server():
 
 
 class Loops(Host):
-    def echo_on(self, count, transport):
+    def echo_on(self, count, transport, part):
         """conn-perf's echo server on so many loops; every TLS handshake is a full one."""
-        name = f"loops{count}"
+        name = f"loops{count}" + ("shares" if part else "")
         option, url = self.served(name, transport)
         url += "&tickets=0&resumption=no" if transport == "tls" else ""
-        return self.keep(f"{name} {transport}", lambda: Server(
-            [BUILD / "conn-perf", "server", "--echo", "--loops", count, option, url], r"listening on", core=None))
+        argv = [BUILD / "conn-perf", "server", "--echo", "--loops", count, option, url]
+        ready = r"listening on"
+        start = (lambda: SharedServer(argv, ready, part, core=None)) if part else (lambda: Server(argv, ready, core=None))
+        return self.keep(f"{name} {transport}", start), self.ca(self.url(name, transport))
 
-    def turn(self, count, transport, *options):
+    def turn(self, count, transport, connections, *options, part=None):
         """One measurement: rate, latency, and what both sides cost."""
-        server, url = self.echo_on(count, transport), self.ca(self.url(f"loops{count}", transport))
+        server, url = self.echo_on(count, transport, part)
         before = server.cpu_ns()
         result = self.conn_perf(url, "--echo", "--loops", MANY, "--warmup", 0, "--seconds", 0.3 if self.quick else 2,
-                                *options, core=None)[0]
-        served = (server.cpu_ns() - before) / result["requests"] / 1000
+                                "--connections", connections * count if part else connections, *options, core=None)[0]
+        requests, rate = result["requests"], result["requests_per_s"]
+        served = (server.cpu_ns() - before) / requests / 1000
         loaded = result["cpu_s_per_million"]["client"]
-        return {"rps": result["requests_per_s"], "p50_us": result["latency_us"]["p50"],
-                "p99_us": result["latency_us"]["p99"], "cpu_us": served, "client_cpu_us": loaded,
-                "load_percent": 100 * loaded / (served + loaded),
-                "busy": (served + loaded) * result["requests_per_s"] / 1e6}
+        said = {"rps": rate, "p50_us": result["latency_us"]["p50"], "p99_us": result["latency_us"]["p99"],
+                "cpu_us": served, "client_cpu_us": loaded, "load_percent": 100 * loaded / (served + loaded),
+                "busy": (served + loaded) * rate / 1e6}
+        return {**said, "share_percent": served * rate / 1e4 / (count * part)} if part else said
 
-    def compare(self, name, transport, *options):
+    def compare(self, name, transport, connections, *options):
+        """As it comes, and with shares."""
         if len(cores()) < 2:
             raise Failure("this machine has one core to use")
         whos = {"2 loops": MANY, "1 loop": 1}
-        self.turns(name, [(who, lambda count=count: self.turn(count, transport, *options))
-                          for who, count in whos.items()])
-        ratios = [f"{what} {ratio_text(self.figures.ratio(name, *whos, metric))}"
-                  for what, metric in (("rate", "rps"), ("server's CPU", "cpu_us"))]
-        print(f"{name:34} 2 loops to 1: {'  '.join(ratios)}", flush=True)
-
+        for row_, part in ((name, None), (f"{name} shares", PART)):
+            self.turns(row_, [(who, lambda count=count, part=part: self.turn(count, transport, connections, *options,
+                                                                            part=part))
+                              for who, count in whos.items()])
+            ratios = [f"{what} {ratio_text(self.figures.ratio(row_, *whos, metric))}"
+                      for what, metric in (("rate", "rps"), ("server's CPU", "cpu_us"))]
+            print(f"{row_:34} 2 loops to 1: {'  '.join(ratios)}", flush=True)
 
     # --- servers of keys and values ----------------------------------------------------------------
     def kv_servers(self):
@@ -121,8 +133,7 @@ class Loops(Host):
 
 def echoes(loops, transport):
     for connections, depth in SHAPES:
-        loops.compare(f"loops {transport} c={connections} d={depth}", transport, "--connections", connections,
-                      "--depths", depth)
+        loops.compare(f"loops {transport} c={connections} d={depth}", transport, connections, "--depths", depth)
 
 
 @row
@@ -143,7 +154,7 @@ def tls_echo(loops):
 @row
 def tls_handshake(loops):
     """Full handshakes, TLS 1.3 and P-256; one request on each connection."""
-    loops.compare("loops tls new connections", "tls", "--mode", "connect", "--connections", 16)
+    loops.compare("loops tls new connections", "tls", 16, "--mode", "connect")
 
 
 @row

@@ -17,7 +17,8 @@ SUITES = (
      "machine does; CPU for a request (cpu_us) repeats best."),
     ("loops", "Two loops beside one", "bench/run loops",
      "conn-perf's echo server, native, in real time. Load and server share all processors: load_percent is the "
-     "load's part of the processor time, busy the processors that both keep busy together."),
+     "load's part of the processor time, busy the processors that both keep busy together. Rows with shares: each "
+     "loop may use a quarter of a processor and has 16 connections; share_percent is what it used of that."),
     ("softroce", "Soft-RoCE in the microVM, real time", "make bench",
      "Two processors, emulated unless KVM can be used: compare rows with each other, not with the host."),
     ("exact", "Instructions, in the microVM", "make bench-exact",
@@ -32,6 +33,7 @@ METRICS = {
     "client_rss_kib": "client's resident KiB of an idle connection", "client_kinsn": "client's thousand instructions for a request",
     "connections": "connections", "descriptors": "descriptors", "cqs": "completion queues", "pds": "protection domains",
     "load_percent": "the load's part of the processor time, %", "busy": "processors busy",
+    "share_percent": "of its share of a processor, %",
     "cpu_ms_10s": "CPU ms in 10 s", "left": "objects left", "guest_gib": "the machine's memory, GiB", "available_mib": "memory left, MiB",
 }
 LOWER_IS_BETTER = {"p50_us", "p99_us", "cpu_us", "kinsn", "ns", "latency_us", "rss_kib", "pinned_kib", "calls", "reads",

@@ -106,6 +106,27 @@ assert shown == [(row, who) for who in ("aeconn", "EpollLoop", "libev")], shown
 assert f.spread(row, "EpollLoop", "ns") == (1, 1, 1)
 END
 
+py 'a share of a processor for each thread, taken back at the end' <<'END'
+import os, sys
+from pathlib import Path
+from suite import shares
+from suite.processes import Failure
+program = "import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start(); " \
+          "print('ready', flush=True); time.sleep(1000)"
+try:
+    version, top = shares._mounted()
+    server = shares.SharedServer([sys.executable, "-c", program], "ready", 0.25, core=None)
+except Failure as why:  # the rows say so, too
+    assert "control group" in str(why) or "cannot be given shares" in str(why), why
+    sys.exit()
+folder = top / f"aeconn-bench-{os.getpid()}-{server.pid}"
+quotas = {g.name: (g / ("cpu.max" if version == 2 else "cpu.cfs_quota_us")).read_text().split()[0]
+          for g in folder.iterdir() if g.is_dir()}
+assert quotas == dict.fromkeys(os.listdir(f"/proc/{server.pid}/task"), "2500") and len(quotas) == 2, quotas
+server.stop()
+assert not folder.exists()
+END
+
 # ---- a row and a report ---------------------------------------------------------------------------
 config=release
 case $build in */build/*) config=${build##*/} ;; esac
@@ -128,6 +149,12 @@ if [ "$(nproc)" -gt 1 ]; then
   has 'bench/run loops: two beside one, and what it cost' 'loops unix c=16 d=16 +2 loops +rps [0-9.]+ .*load_percent [0-9.]+ .*busy [0-9.]+
 loops unix c=16 d=16 +1 loop +rps [0-9.]+
 loops unix c=16 d=16 +2 loops to 1: rate [0-9.]+ .*server.s CPU [0-9.]+' "$out"
+  if [[ $out =~ 'shares 2 loops: not measured: '(no control group|threads cannot be given shares) ]]; then
+    echo "skipped: loops with shares of a processor: $(grep -m1 'shares 2 loops: not measured' <<<"$out")"
+  else
+    has 'bench/run loops: each loop with a share of a processor' \
+      'loops unix c=16 d=1 shares +2 loops +rps [0-9.]+ .*share_percent [0-9.]+' "$out"
+  fi
 else
   has 'bench/run loops: not with one processor' 'not measured: this machine has one core' "$out"
 fi
