@@ -16,6 +16,27 @@ namespace {
 // many the rest stays in the backlog, until one of them has half.
 constexpr std::uint32_t kMostWaiting = 128;
 
+// For what has to reach another loop, whatever memory there is just now.
+template <typename Post>
+bool post_surely(const Post& post) noexcept {
+  for (;;) {
+    try {
+      return post();
+    } catch (const std::bad_alloc&) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+Failure nobody_listens(const std::exception& error) noexcept {
+  try {
+    return {std::make_error_code(std::errc::address_not_available),
+            std::string("nobody listens any more: ") + error.what()};
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
+
 }  // namespace
 
 /// A place of max-connections.
@@ -51,10 +72,10 @@ struct GroupCore::Seat {
   GroupPart& part;
 };
 
-GroupCore::GroupCore(const ConnectionType& type, ae::Loops& loops, Spread spread)
-    : type_(type), loops_(loops), spread_(std::move(spread)) {
+GroupCore::GroupCore(const ConnectionType& type, ae::Loops& loops, const Spread& spread)
+    : type_(type), loops_(loops), how_(spread.how()), pick_(spread.pick()) {
   for (std::size_t i = 0; i < loops.size(); ++i)
-    parts_.push_back(std::make_unique<GroupPart>(*this, i, loops.poster(i)));
+    parts_.push_back(std::make_unique<GroupPart>(i, loops.poster(i)));
 }
 
 // --- beginning -----------------------------------------------------------------------------------
@@ -80,6 +101,7 @@ void GroupCore::open_receiver(GroupPart& part, const Endpoint& endpoint, AcceptH
   set.index_in_group = part.index;
   part.receiver = type_.open_receiver(*part.loop, endpoint, std::move(accepted));
   part.door = part.receiver->door();
+  part.core = shared_from_this();
   set.add(part);
   const std::lock_guard lock(mutex_);
   part.there = true;
@@ -87,7 +109,7 @@ void GroupCore::open_receiver(GroupPart& part, const Endpoint& endpoint, AcceptH
 
 // One, on the first loop; or one on each, of which the first says what port it is.
 void GroupCore::open_gates(const OpenGate& open_gate) {
-  const bool one = spread_.how() != Spread::By::kKernel;
+  const bool one = how_ != Spread::By::kKernel;
   const auto open_on = [&](GroupPart& part) {
     GatePtr gate = open_gate(part, [this, one, &part](ArrivalPtr arrival) {
       on_arrival(one ? *gate_at_ : part, std::move(arrival));
@@ -179,12 +201,8 @@ GroupPart* GroupCore::send(GroupPart& from, ArrivalPtr arrival, Way way) {
       place.give_to(to);
       arrival->seat = std::make_shared<Seat>(shared_from_this(), *to);
       if (to != &from) {
-        if (to->door && !to->door->pass(*arrival)) {
-          count_lost(from);
-          arrival->refuse("the server has no room");
-          return nullptr;
-        }
-        if (post_to(*to, arrival)) return to;
+        if (pass_to(from, *to, arrival)) return to;
+        if (arrival == nullptr) return nullptr;
         to->ended = true;
         arrival->seat.reset();
         continue;
@@ -199,13 +217,22 @@ GroupPart* GroupCore::send(GroupPart& from, ArrivalPtr arrival, Way way) {
   }
 }
 
-// False: the loop has ended, and the arrival is still here.
-bool GroupCore::post_to(GroupPart& to, ArrivalPtr& arrival) {
-  auto held = std::make_shared<ArrivalPtr>(std::move(arrival));
+// False: the loop has ended, and the arrival is still here; or it is null, and was refused. What
+// needs memory comes before the door: behind it the arrival is the other thread's.
+bool GroupCore::pass_to(GroupPart& from, GroupPart& to, ArrivalPtr& arrival) {
+  auto held = std::make_shared<ArrivalPtr>();
+  const std::function<void()> task = [core = shared_from_this(), &to, held] {
+    core->arrived(to, std::move(*held));
+  };
+  if (to.door && !to.door->pass(*arrival)) {
+    count_lost(from);
+    arrival->refuse("the server has no room");
+    arrival.reset();
+    return false;
+  }
+  *held = std::move(arrival);
   ++to.assigned;
-  if (to.poster.post(
-          [core = shared_from_this(), &to, held] { core->arrived(to, std::move(*held)); }))
-    return true;
+  if (post_surely([&] { return to.poster.post(task); })) return true;
   --to.assigned;
   arrival = std::move(*held);
   return false;
@@ -233,7 +260,7 @@ void GroupCore::send_on(GroupPart& from, ArrivalPtr arrival) {
 // --- which loop ----------------------------------------------------------------------------------
 
 GroupPart* GroupCore::choose(GroupPart& from, const Arrival& arrival, Way way) {
-  const Spread::By by = way == Way::kAgain ? Spread::By::kFewest : spread_.how();
+  const Spread::By by = way == Way::kAgain ? Spread::By::kFewest : how_;
   switch (by) {
     case Spread::By::kKernel:
       if (!from.ended) return &from;
@@ -258,9 +285,7 @@ GroupPart* GroupCore::choose(GroupPart& from, const Arrival& arrival, Way way) {
       for (const auto& part : parts_)
         counts.push_back(part->ended ? std::numeric_limits<std::uint64_t>::max()
                                      : part->open.load());
-      const std::string peer = arrival.peer();
-      const std::lock_guard lock(picking_);
-      const std::size_t index = spread_.pick()({peer, counts});
+      const std::size_t index = pick(arrival.peer(), counts);
       if (index < parts_.size() && !parts_[index]->ended) return parts_[index].get();
       break;
     }
@@ -270,6 +295,16 @@ GroupPart* GroupCore::choose(GroupPart& from, const Arrival& arrival, Way way) {
   GroupPart* const best = fewest();
   if (best != nullptr) turn_ = best->index + 1;
   return best;
+}
+
+// It also runs where a loop ends and nothing may be thrown.
+std::size_t GroupCore::pick(const std::string& peer, const std::vector<std::uint64_t>& counts) {
+  const std::lock_guard lock(picking_);
+  try {
+    return pick_({peer, counts});
+  } catch (...) {
+    return parts_.size();
+  }
 }
 
 // Of those that have as few, the next after the one that was chosen last.
@@ -297,13 +332,13 @@ bool GroupCore::is_full() const noexcept {
   const auto crowded = [](const auto& part) {
     return !part->ended && part->waiting >= kMostWaiting;
   };
-  return spread_.how() == Spread::By::kPick ? std::any_of(parts_.begin(), parts_.end(), crowded)
-                                            : std::all_of(parts_.begin(), parts_.end(), full);
+  return how_ == Spread::By::kPick ? std::any_of(parts_.begin(), parts_.end(), crowded)
+                                   : std::all_of(parts_.begin(), parts_.end(), full);
 }
 
 void GroupCore::hold_back(GroupPart& at, const GroupPart& chosen) {
   if (chosen.waiting < kMostWaiting) return;
-  if (spread_.how() == Spread::By::kKernel) {
+  if (how_ == Spread::By::kKernel) {
     if (!at.held_back.exchange(true) && at.gate) at.gate->pause();
     if (at.waiting <= kMostWaiting / 2) let_in(at);
     return;
@@ -315,20 +350,14 @@ void GroupCore::hold_back(GroupPart& at, const GroupPart& chosen) {
 }
 
 void GroupCore::let_in(GroupPart& part) noexcept {
-  const bool by_kernel = spread_.how() == Spread::By::kKernel;
+  const bool by_kernel = how_ == Spread::By::kKernel;
   std::atomic<bool>& held = by_kernel ? part.held_back : held_back_;
   if (!held || (!by_kernel && is_full()) || !held.exchange(false)) return;
   GroupPart& at = by_kernel ? part : *gate_at_;
   const auto resume = [this](GroupPart& there) {
     if (there.gate && !paused_ && !held_back_ && !there.held_back) there.gate->resume();
   };
-  for (;;) {
-    try {
-      return run_on(at, resume);
-    } catch (const std::bad_alloc&) {
-      std::this_thread::yield();
-    }
-  }
+  (void)post_surely([&] { return run_on(at, resume), true; });
 }
 
 // --- for all loops -------------------------------------------------------------------------------
@@ -336,9 +365,19 @@ void GroupCore::let_in(GroupPart& part) noexcept {
 void GroupCore::run_on(GroupPart& part, const std::function<void(GroupPart&)>& fn) {
   if (part.ended) return;
   if (part.on_its_thread()) return fn(part);
-  (void)part.poster.post([core = shared_from_this(), &part, fn] {
+  (void)part.poster.post([core = shared_from_this(), &part, fn] { core->run_posted(part, fn); });
+}
+
+// Nobody is there to be told that memory was short: it is tried again after what else is due.
+void GroupCore::run_posted(GroupPart& part, const std::function<void(GroupPart&)>& fn) {
+  try {
     if (part.receiver) fn(part);
-  });
+  } catch (const std::bad_alloc&) {
+    (void)post_surely([&] {
+      return part.poster.post(
+          [core = shared_from_this(), &part, fn] { core->run_posted(part, fn); });
+    });
+  }
 }
 
 void GroupCore::everywhere(const std::function<void(GroupPart&)>& fn) {
@@ -379,11 +418,11 @@ std::vector<ListenerGroup::Share> GroupCore::shares() const {
 // --- ends ----------------------------------------------------------------------------------------
 
 void GroupPart::on_loop_end() noexcept {
-  const std::shared_ptr<GroupCore> core = core_.weak_from_this().lock();
+  const std::shared_ptr<GroupCore> its_core = core;
   ended = true;
-  core->move_gate(*this);
-  if (receiver && !core->closed_) core->give_back(*this);
-  core->leave_loop(*this);
+  its_core->move_gate(*this);
+  if (receiver && !its_core->closed_) its_core->give_back(*this);
+  its_core->leave_loop(*this);
 }
 
 // What waits here to begin goes on elsewhere, as far as there is memory for that.
@@ -397,26 +436,37 @@ void GroupCore::give_back(GroupPart& part) noexcept {
 
 // The gate goes on elsewhere; one of several goes with its loop.
 void GroupCore::move_gate(GroupPart& from) noexcept {
-  if (!from.gate || closed_ || spread_.how() == Spread::By::kKernel) return;
+  if (!from.gate || closed_ || how_ == Spread::By::kKernel) return;
   for (GroupPart* to = fewest(); to != nullptr; to = fewest()) {
-    if (!from.gate->leave(to->door.get())) return;
-    {
-      const std::lock_guard lock(mutex_);
-      gate_under_way_ = true;
-    }
-    try {
-      auto held = std::make_shared<GatePtr>(std::move(from.gate));
-      if (to->poster.post(
-              [core = shared_from_this(), to, held] { core->take_gate(*to, std::move(*held)); }))
-        return;
-      from.gate = std::move(*held);
-    } catch (const std::bad_alloc&) {
-      from.gate.reset();
-      return gate_has_arrived();
-    }
+    if (hand_gate(from, *to, 0)) return;
+    if (!from.gate) break;
     to->ended = true;
   }
+  from.gate.reset();
   gate_has_arrived();
+}
+
+// False: that loop has ended, and the gate is still here; or it cannot go, and is no more.
+bool GroupCore::hand_gate(GroupPart& from, GroupPart& to, std::size_t failures) noexcept {
+  if (!from.gate->leave(to.door.get())) {
+    from.gate.reset();
+    return false;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    gate_under_way_ = true;
+  }
+  std::shared_ptr<GatePtr> held;
+  const bool posted = post_surely([&] {
+    if (!held) held = std::make_shared<GatePtr>();
+    const std::function<void()> task = [core = shared_from_this(), &to, held, failures] {
+      core->take_gate(to, std::move(*held), failures);
+    };
+    if (from.gate) *held = std::move(from.gate);
+    return to.poster.post(task);
+  });
+  if (!posted) from.gate = std::move(*held);
+  return posted;
 }
 
 void GroupCore::gate_has_arrived() noexcept {
@@ -425,7 +475,7 @@ void GroupCore::gate_has_arrived() noexcept {
   left_.notify_all();
 }
 
-void GroupCore::take_gate(GroupPart& part, GatePtr gate) noexcept {
+void GroupCore::take_gate(GroupPart& part, GatePtr gate, std::size_t failures) {
   if (closed_) {
     gate.reset();
     return gate_has_arrived();
@@ -433,9 +483,13 @@ void GroupCore::take_gate(GroupPart& part, GatePtr gate) noexcept {
   part.gate = std::move(gate);
   if (!part.receiver || !part.poster.open()) {
     part.ended = true;
-    return move_gate(part);
+    move_gate(part);
+    if (!part.gate) return;
+    part.gate.reset();  // the group ends
+    return gate_has_arrived();
   }
   gate_at_ = &part;
+  Failure why;
   try {
     part.gate->arrive(*part.loop);
     // What was asked for meanwhile found no gate.
@@ -443,15 +497,26 @@ void GroupCore::take_gate(GroupPart& part, GatePtr gate) noexcept {
       part.gate->pause();
     else
       part.gate->resume();
+    return gate_has_arrived();
   } catch (const std::exception& error) {
-    part.gate.reset();
-    part.receiver->refused({std::make_error_code(std::errc::address_not_available),
-                            std::string("nobody listens any more: ") + error.what()});
+    why = nobody_listens(error);
   }
+  // Each loop is asked twice, in turn.
+  for (std::size_t i = 1; i <= parts_.size() && failures < 2 * parts_.size(); ++i) {
+    GroupPart& next = *parts_[(part.index + i) % parts_.size()];
+    if (next.ended) continue;
+    if (hand_gate(part, next, failures + 1)) return;
+    if (!part.gate) break;
+    next.ended = true;
+  }
+  part.gate.reset();
   gate_has_arrived();
+  ++type_.counters(*part.loop).accept_errors;
+  part.receiver->refused(why);  // a handler may run, and throw
 }
 
 void GroupCore::leave_loop(GroupPart& part) noexcept {
+  const std::shared_ptr<GroupCore> self = std::move(part.core);  // goes last, after the lock
   part.stop_watching();
   part.gate.reset();
   part.receiver.reset();
@@ -479,16 +544,11 @@ void GroupCore::close() noexcept {
       continue;
     }
     // A loop that has ended is left already, or is about to be.
-    for (bool done = false; !done;) {
-      try {
-        (void)part->poster.post([core = shared_from_this(), part = part.get()] {
-          if (part->receiver) core->leave_loop(*part);
-        });
-        done = true;
-      } catch (const std::bad_alloc&) {
-        std::this_thread::yield();
-      }
-    }
+    (void)post_surely([&] {
+      return part->poster.post([core = shared_from_this(), part = part.get()] {
+        if (part->receiver) core->leave_loop(*part);
+      });
+    });
   }
   if (inside) return;
   std::unique_lock lock(mutex_);
@@ -496,6 +556,10 @@ void GroupCore::close() noexcept {
     return !gate_under_way_ &&
            std::none_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->there; });
   });
+  // What the program's own rule holds goes here, not with the last loop that lets go.
+  Spread::Pick pick;
+  const std::lock_guard picking(picking_);
+  pick.swap(pick_);
 }
 
 }  // namespace conn::inline AECONN_ABI

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,8 +23,8 @@ namespace conn::inline AECONN_ABI {
 /// What the group keeps of one loop. What is not atomic or constant belongs to the loop's thread.
 class AECONN_API GroupPart final : public LoopEndWatcher {
  public:
-  GroupPart(GroupCore& core, std::size_t its_index, ae::Poster its_poster)
-      : index(its_index), poster(std::move(its_poster)), core_(core) {}
+  GroupPart(std::size_t its_index, ae::Poster its_poster)
+      : index(its_index), poster(std::move(its_poster)) {}
   bool on_its_thread() const noexcept { return thread == std::this_thread::get_id(); }
   void on_loop_end() noexcept override;
 
@@ -40,14 +41,12 @@ class AECONN_API GroupPart final : public LoopEndWatcher {
   ReceiverPtr receiver;
   GatePtr gate;
   bool there = false;  // the core's mutex guards it: has a receiver, or is about to lose it
-
- private:
-  GroupCore& core_;
+  std::shared_ptr<GroupCore> core;  // while it is there: the group may have gone before
 };
 
 class AECONN_API GroupCore : public std::enable_shared_from_this<GroupCore> {
  public:
-  GroupCore(const ConnectionType& type, ae::Loops& loops, Spread spread);
+  GroupCore(const ConnectionType& type, ae::Loops& loops, const Spread& spread);
 
   /// Where arrivals come from; the index is the loop's.
   using OpenGate = std::function<GatePtr(GroupPart& part, ArrivalHandler arrived)>;
@@ -72,27 +71,31 @@ class AECONN_API GroupCore : public std::enable_shared_from_this<GroupCore> {
   void count_lost(GroupPart& at);
   enum class Way : bool { kFirst, kAgain };
   GroupPart* send(GroupPart& from, ArrivalPtr arrival, Way way);
-  bool post_to(GroupPart& to, ArrivalPtr& arrival);
+  bool pass_to(GroupPart& from, GroupPart& to, ArrivalPtr& arrival);
   void arrived(GroupPart& at, ArrivalPtr arrival);
   void send_on(GroupPart& from, ArrivalPtr arrival);
   static void deliver(GroupPart& at, ArrivalPtr arrival, bool paused);
   GroupPart* choose(GroupPart& from, const Arrival& arrival, Way way);
+  std::size_t pick(const std::string& peer, const std::vector<std::uint64_t>& counts);
   GroupPart* fewest() const noexcept;
   bool is_full() const noexcept;
   void hold_back(GroupPart& at, const GroupPart& chosen);
   void let_in(GroupPart& part) noexcept;
   void move_gate(GroupPart& from) noexcept;
-  void take_gate(GroupPart& part, GatePtr gate) noexcept;
+  bool hand_gate(GroupPart& from, GroupPart& to, std::size_t failures) noexcept;
+  void take_gate(GroupPart& part, GatePtr gate, std::size_t failures);
   void gate_has_arrived() noexcept;
   void give_back(GroupPart& part) noexcept;
   void leave_loop(GroupPart& part) noexcept;
-  /// On its loop, unless that has ended: at once on this thread, else by a post.
+  /// On its loop, unless that has ended: at once on this thread, else by a post, which is made
+  /// again where `fn` finds no memory.
   void run_on(GroupPart& part, const std::function<void(GroupPart&)>& fn);
+  void run_posted(GroupPart& part, const std::function<void(GroupPart&)>& fn);
   void everywhere(const std::function<void(GroupPart&)>& fn);
 
   const ConnectionType& type_;
   ae::Loops& loops_;
-  const Spread spread_;
+  const Spread::By how_;
   std::vector<std::unique_ptr<GroupPart>> parts_;
   std::uint64_t most_ = 0;                    // max-connections; constant once the group listens
   bool near_ = false;                         // this, too: set_near() was called
@@ -101,6 +104,7 @@ class AECONN_API GroupCore : public std::enable_shared_from_this<GroupCore> {
   std::atomic<bool> closed_{false}, paused_{false}, held_back_{false};
   std::atomic<std::size_t> turn_{0};
   std::mutex picking_;
+  Spread::Pick pick_;  // picking_
   mutable std::mutex mutex_;
   std::condition_variable left_;     // a part is there no more, or the gate has arrived
   bool gate_under_way_ = false;      // mutex_

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/listener_group.h"
 
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 #include <utility>
 
+#include "conn/connection_set.h"
 #include "conn/error.h"
 #include "conn/fallback_type.h"
 #include "conn/group_core.h"
@@ -92,22 +97,68 @@ std::shared_ptr<GroupCore> open_core(const ConnectionType& type, ae::Loops& loop
 /// thread.
 class SharedHandlers {
  public:
-  SharedHandlers(ae::Loops& loops, const MakeAcceptHandler& make)
-      : loops_(loops), make_(make), made_(loops.size()) {}
+  SharedHandlers(ae::Loops& loops, const MakeAcceptHandler& make) : make_(make) {
+    for (std::size_t i = 0; i < loops.size(); ++i)
+      slots_.push_back(std::make_unique<Slot>(*this, loops.poster(i)));
+  }
+  /// Waits until each loop has let go of its own, or has ended.
   ~SharedHandlers() {
-    loops_.on_each([this](ae::EventLoop&, std::size_t index) { made_[index].reset(); });
+    for (const auto& slot : slots_) slot->let_go_soon();
+    std::unique_lock lock(mutex_);
+    gone_.wait(lock, [this] {
+      return std::none_of(slots_.begin(), slots_.end(), [](const auto& s) { return s->there; });
+    });
   }
   SharedHandlers(const SharedHandlers&) = delete;
   SharedHandlers& operator=(const SharedHandlers&) = delete;
   AcceptHandler operator()(ae::EventLoop& loop, std::size_t index) {
-    if (!made_[index]) made_[index] = std::make_shared<const AcceptHandler>(make_(loop, index));
-    return [handler = made_[index]](ConnectionPtr arrival) { (*handler)(std::move(arrival)); };
+    Slot& slot = *slots_[index];
+    if (!slot.handler) {
+      ConnectionSet& set = ConnectionSet::of(loop);
+      slot.handler = std::make_shared<const AcceptHandler>(make_(loop, index));
+      set.add(slot);
+      const std::lock_guard lock(mutex_);
+      slot.there = true;
+    }
+    return [handler = slot.handler](ConnectionPtr arrival) { (*handler)(std::move(arrival)); };
   }
 
  private:
-  ae::Loops& loops_;
+  struct Slot final : LoopEndWatcher {
+    Slot(SharedHandlers& of_whom, ae::Poster its_poster)
+        : all(of_whom), poster(std::move(its_poster)) {}
+    void on_loop_end() noexcept override { let_go(); }
+    void let_go() noexcept {
+      if (!handler) return;
+      stop_watching();
+      handler.reset();
+      const std::lock_guard lock(all.mutex_);
+      there = false;
+      all.gone_.notify_all();
+    }
+    /// A loop that has ended has let go, or is about to.
+    void let_go_soon() noexcept {
+      {
+        const std::lock_guard lock(all.mutex_);
+        if (!there) return;
+      }
+      for (;;) {
+        try {
+          return void(poster.post([this] { let_go(); }));
+        } catch (const std::bad_alloc&) {
+          std::this_thread::yield();
+        }
+      }
+    }
+    SharedHandlers& all;
+    const ae::Poster poster;
+    std::shared_ptr<const AcceptHandler> handler;  // the loop's thread
+    bool there = false;                            // mutex_
+  };
   const MakeAcceptHandler& make_;
-  std::vector<std::shared_ptr<const AcceptHandler>> made_;
+  std::mutex mutex_;
+  std::condition_variable gone_;
+  std::vector<std::unique_ptr<Slot>> slots_;
 };
 
 struct Cores {

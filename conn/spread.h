@@ -24,9 +24,10 @@ struct Arriving {
 /// A rule by which arrivals get their loops.
 class Spread {
  public:
-  /// Gives the index of a loop. Another number, or that of a loop that has ended, means the one
-  /// with the fewest connections. Runs on the thread of the loop that listens, one call at a time;
-  /// with that loop's end on another's. It may use nothing of loops, listeners and connections.
+  /// Gives the index of a loop. Another number, that of a loop that has ended, or an exception,
+  /// which goes no further, means the one with the fewest connections. Runs on the thread of the
+  /// loop that listens, one call at a time; with that loop's end on another's. It may use nothing
+  /// of loops, listeners and connections.
   using Pick = std::function<std::size_t(const Arriving&)>;
   /// Which rule it is.
   enum class By : std::uint8_t {
