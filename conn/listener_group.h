@@ -24,8 +24,8 @@
 
 namespace conn::inline AECONN_ABI {
 
-/// Called once for each loop, on its thread, before anything can arrive there. What it returns runs
-/// on that thread alone, and is destroyed there.
+/// Called once for each loop, on its thread, before anything can arrive there; on all of them at
+/// the same time. What it returns runs on that thread alone, and is destroyed there.
 using MakeAcceptHandler = std::function<AcceptHandler(ae::EventLoop& loop, std::size_t index)>;
 
 class GroupCore;
@@ -65,9 +65,9 @@ class AECONN_API ListenerGroup final : public Listener {
 };
 using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;  ///< dropping it ends listening
 
-/// Returns when all loops are ready. Throws Error as Registry::listen() would, and what `make`
-/// threw; nothing listens then. `registry`, and its types, have to outlive the connections. Not on
-/// the thread of one of the loops.
+/// Returns when all loops are ready. Throws Error as Registry::listen() would, ae::LoopError where a
+/// loop has ended or on the thread of one of the loops, and what `make` threw; nothing listens then.
+/// `registry`, and its types, have to outlive the connections.
 [[nodiscard]] AECONN_API ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
                                                  std::string_view url,
                                                  const MakeAcceptHandler& make,
