@@ -65,9 +65,9 @@ class AECONN_API ListenerGroup final : public Listener {
 };
 using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;  ///< dropping it ends listening
 
-/// Returns when all loops are ready. Throws Error as Registry::listen() would, ae::LoopError where a
-/// loop has ended or on the thread of one of the loops, and what `make` threw; nothing listens then.
-/// `registry`, and its types, have to outlive the connections.
+/// Returns when all loops are ready. Throws Error as Registry::listen() would, ae::LoopError where
+/// a loop has ended or on the thread of one of the loops, and what `make` threw; nothing listens
+/// then. `registry`, and its types, have to outlive the connections.
 [[nodiscard]] AECONN_API ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
                                                  std::string_view url,
                                                  const MakeAcceptHandler& make,
