@@ -15,13 +15,6 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
-// What is registered cannot be swapped out: more than half of the memory would starve the rest.
-std::uint64_t half_of_memory() {
-  static const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-  if (pages <= 0 || size <= 0) return 0;
-  return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(size) / 2;
-}
-
 std::uint32_t u32(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
 
 constexpr std::uint64_t kMaxWindow = 1u << 30;
@@ -57,7 +50,7 @@ std::vector<Row> window_rows(const Settings& d) {
                  "bytes one connection may read in one iteration"),
       Row::flag("in-place", kBoth, d.in_place,
                 "peek() shows receive windows themselves, which the peer can still write"),
-      Row::bytes("memory-limit", kBoth, half_of_memory(), 0, std::uint64_t{1} << 50,
+      Row::bytes("memory-limit", kBoth, d.memory_limit, 0, std::uint64_t{1} << 50,
                  "registered bytes of the process; 0: no limit")
           .by_default("half the memory"),
       Row::number("control-rate", kBoth, d.control_rate, 1, 1000000000,
@@ -112,6 +105,12 @@ std::vector<Row> queue_pair_rows(const QpTimeouts& d) {
 }
 
 }  // namespace
+
+std::uint64_t half_of_memory() noexcept {
+  static const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || size <= 0) return 0;
+  return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(size) / 2;
+}
 
 const OptionTable& Settings::options() {
   static const Settings d;  // every default stands there

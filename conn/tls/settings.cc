@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/settings.h"
 
-#include <openssl/ssl.h>
-
 #include <algorithm>
 
 #include "conn/error.h"
