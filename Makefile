@@ -490,7 +490,7 @@ uninstall:  ## what install put there
 SBOM := $(OUT)/aeconn-$(VERSION).spdx.json
 sbom: all modules  ## what the build contains and links, as SPDX 2.3 in JSON, into build/
 	@tools/sbom --version $(VERSION) --cxx '$(CXX)' --out $(SBOM) \
-	  --objects $(sort $(call obj,$(LIB_SRC) $(C_SRC) $(SERVER_SRC) $(CLI_SRC) $(PERF_SRC) $(PROXY_SRC) $(SINGLE_SRC) \
+	  --objects $(sort $(call obj,$(LIB_SRC) $(C_SRC) $(SERVER_SRC) $(CLI_SRC) $(PERF_SRC) $(PROXY_SRC) $(DOCTOR_SRC) \
 	              $(MANUAL_SRC) $(MODULE_SRC)) $(valkey_obj)) \
 	  --files $(PUBLIC_HEADERS) $(ADAPTERS) c/aeconn.h $(wildcard python/aeconn/*.py) python/aeconn/py.typed \
 	  --artefacts $(STATIC) $(SHARED) $(C_SHARED) $(MODULES) $(PROGRAMS)
