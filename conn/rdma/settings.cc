@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "conn/error.h"
@@ -21,6 +22,10 @@ constexpr std::uint64_t kMaxWindow = 1u << 30;
 
 using Row = OptionRow;
 constexpr OptionSide kBoth = OptionSide::kBoth, kListener = OptionSide::kListener;
+
+constexpr std::array kIsolation{
+    OptionWord{"auto", Isolation::kAuto}, OptionWord{"connection", Isolation::kConnection},
+    OptionWord{"window", Isolation::kWindow}, OptionWord{"none", Isolation::kNone}};
 
 std::vector<Row> window_rows(const Settings& d) {
   return {
@@ -80,7 +85,7 @@ std::vector<Row> place_rows(const Settings& d) {
                     "the address must belong to this device, as `rxe0`"),
           Row::text("source", OptionSide::kConnecting, "the route's", "an address",
                     "address to connect from"),
-          Row::word("isolation", kBoth, {"auto", "connection", "window", "none"},
+          Row::word("isolation", kBoth, kIsolation, d.isolation,
                     "who may reach whose receive windows with a guessed key"),
           Row::number("comp-vector", kBoth, 0, 0, 65535,
                       "vector of completions; auto: of N loops each its own")
@@ -153,8 +158,7 @@ Settings Settings::from(const Options& given) {
   s.linger = o.duration("linger");
   s.end_linger = o.duration("end-linger");
   s.spin = spin_from(o);
-  s.isolation = o.pick("isolation", {Isolation::kAuto, Isolation::kConnection, Isolation::kWindow,
-                                     Isolation::kNone});
+  s.isolation = o.pick("isolation", kIsolation);
   s.in_place = o.flag("in-place");
   if (!o.is_word("comp-vector")) s.completion_vector = static_cast<int>(o.number("comp-vector"));
   s.device = o.text("device");
