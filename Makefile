@@ -102,7 +102,7 @@ ADAPTERS := $(wildcard adapters/*.h)
 INNER_HEADERS := $(addprefix ae/,deferred_list.h epoll_files.h handler_slot.h hook_list.h idle_time.h libev_core.h \
                    libev_files.h libev_timers.h loop_core.h loop_timers.h loop_work.h poster.h source_list.h \
                    spin_environment.h spin_governor.h timer_queue.h) \
-                 $(addprefix conn/,chunks.h close_watch.h connection_set.h dial.h end_linger.h fallback_connection.h \
+                 $(addprefix conn/,chunks.h close_watch.h connection_set.h defaults.h dial.h end_linger.h fallback_connection.h \
                    group_core.h in_place_state.h patience.h queued_connection.h quota.h race.h ready_list.h resolver.h \
                    co/lane.h co/root.h co/timed.h tcp/settings.h tcp/socket.h) \
                  $(addprefix adapters/,asio_namespace.h asio_operation.h guest.h resp_client.h)
@@ -490,7 +490,7 @@ uninstall:  ## what install put there
 SBOM := $(OUT)/aeconn-$(VERSION).spdx.json
 sbom: all modules  ## what the build contains and links, as SPDX 2.3 in JSON, into build/
 	@tools/sbom --version $(VERSION) --cxx '$(CXX)' --out $(SBOM) \
-	  --objects $(sort $(call obj,$(LIB_SRC) $(C_SRC) $(SERVER_SRC) $(CLI_SRC) $(PERF_SRC) $(PROXY_SRC) $(SINGLE_SRC) \
+	  --objects $(sort $(call obj,$(LIB_SRC) $(C_SRC) $(SERVER_SRC) $(CLI_SRC) $(PERF_SRC) $(PROXY_SRC) $(DOCTOR_SRC) \
 	              $(MANUAL_SRC) $(MODULE_SRC)) $(valkey_obj)) \
 	  --files $(PUBLIC_HEADERS) $(ADAPTERS) c/aeconn.h $(wildcard python/aeconn/*.py) python/aeconn/py.typed \
 	  --artefacts $(STATIC) $(SHARED) $(C_SHARED) $(MODULES) $(PROGRAMS)

@@ -24,6 +24,7 @@
 #include <cstdint>
 
 #include "ae/abi.h"
+#include "ae/spin.h"
 
 namespace ae::inline AECONN_ABI {
 
@@ -36,7 +37,7 @@ class SpinGovernor {
     Duration sleep_cost = std::chrono::microseconds(5);      ///< C
     Duration sleep_latency = std::chrono::microseconds(10);  ///< L
     unsigned latency_weight = 0;                             ///< lambda
-    Duration most = std::chrono::microseconds(100);          ///< no spin is longer
+    Duration most = Spin{}.most;                             ///< no spin is longer
     friend bool operator==(const Prices&, const Prices&) = default;
   };
   enum class Found : std::uint8_t { kSpun, kSlept };

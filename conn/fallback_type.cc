@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "conn/connection_set.h"
+#include "conn/defaults.h"
 #include "conn/fallback_connection.h"
 
 namespace conn::inline AECONN_ABI {
@@ -70,8 +71,8 @@ const OptionTable& list_options() {
       {{"",
         {OptionRow::duration("fallback-delay", kConnecting, 250ms, ae::Duration::zero(), kLongest,
                              "head start of each way before the next begins beside it"),
-         OptionRow::duration("connect-timeout", kConnecting, 5s, 1ms, kLongest,
-                             "for all ways together")}}});
+         OptionRow::duration("connect-timeout", kConnecting, defaults::kConnectTimeout, 1ms,
+                             kLongest, "for all ways together")}}});
   return table;
 }
 

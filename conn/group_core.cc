@@ -172,7 +172,7 @@ Quota::Place GroupCore::take_place() {
 
 void GroupCore::refuse(GroupPart& at, ArrivalPtr arrival) {
   const Failure why = Quota(most_).refusal(arrival->peer());
-  arrival->refuse(ask_for_patience("max-connections reached", kPatienceWhenFull));
+  arrival->refuse(patience_when_full());
   arrival.reset();
   if (at.gate) ++at.gate->type().counters(*at.loop).refused;
   if (!at.receiver) return;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <stdexcept>
 #include <utility>
 
 namespace conn::inline AECONN_ABI {
@@ -54,10 +53,10 @@ OptionRow OptionRow::duration(std::string_view name, OptionSide side, ae::Durati
   return row;
 }
 
-OptionRow OptionRow::word(std::string_view name, OptionSide side,
-                          std::initializer_list<std::string_view> words, std::string_view meaning) {
+OptionRow OptionRow::word_of(std::string_view name, OptionSide side, std::vector<std::string> words,
+                             std::string_view meaning) {
   OptionRow row(Kind::kWord, name, side, meaning);
-  row.words_.assign(words.begin(), words.end());
+  row.words_ = std::move(words);
   return row;
 }
 
@@ -170,15 +169,12 @@ std::string OptionReader::word(std::string_view name) {
   return options_.text(name, r.words_.empty() ? "" : r.words_.front());
 }
 
-std::size_t OptionReader::index_of_word(std::string_view name, std::size_t count) {
+std::string OptionReader::one_of(std::string_view name) {
   const OptionRow& r = row(name, {OptionRow::Kind::kWord});
-  if (r.words_.size() != count)
-    throw std::logic_error("option " + r.name() + " has another number of words");
-  const std::string given = word(name);
-  const auto found = std::find(r.words_.begin(), r.words_.end(), given);
-  if (found == r.words_.end())
+  std::string given = word(name);
+  if (std::find(r.words_.begin(), r.words_.end(), given) == r.words_.end())
     throw Error("option " + r.name() + "=" + given + ": must be one of " + listed(r.words_));
-  return static_cast<std::size_t>(found - r.words_.begin());
+  return given;
 }
 
 std::string OptionReader::text(std::string_view name) {

@@ -3,11 +3,14 @@
 // The options of a transport in one place: what its parser accepts, and what pages say of them
 // (`--write-page conn` of the programs, conn(7)). Transports make one; programs may read it.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ae/abi.h"
@@ -22,6 +25,16 @@ enum class OptionSide : std::uint8_t {
   kListener,    ///< listeners alone
   kConnecting,  ///< the connecting side alone
 };
+
+/// A word that an option takes, and what it stands for.
+template <class Value>
+struct OptionWord {
+  std::string_view word;  ///< as in a URL
+  Value value;            ///< its meaning
+};
+/// So that OptionWord{"no", 0} says enough.
+template <class Value>
+OptionWord(std::string_view, Value) -> OptionWord<Value>;
 
 /// One option. Made by the functions that are called as its kind; the later ones say more of it.
 class AECONN_API OptionRow {
@@ -38,9 +51,17 @@ class AECONN_API OptionRow {
   /// A time from `min` to `max`.
   static OptionRow duration(std::string_view name, OptionSide side, ae::Duration fallback,
                             ae::Duration min, ae::Duration max, std::string_view meaning);
-  /// One of `words`, of which the first is the default.
+  /// One of `words`. The one that stands for `fallback` is the default, which pages show first.
+  template <class Value, std::size_t N>
   static OptionRow word(std::string_view name, OptionSide side,
-                        std::initializer_list<std::string_view> words, std::string_view meaning);
+                        const std::array<OptionWord<Value>, N>& words, Value fallback,
+                        std::string_view meaning) {
+    std::vector<std::string> all;
+    for (const bool first : {true, false})
+      for (const OptionWord<Value>& each : words)
+        if ((each.value == fallback) == first) all.emplace_back(each.word);
+    return word_of(name, side, std::move(all), meaning);
+  }
   /// Anything that `range` describes; the parser looks at it itself. `fallback`: what holds where
   /// it is not given, for people.
   static OptionRow text(std::string_view name, OptionSide side, std::string_view fallback,
@@ -68,6 +89,8 @@ class AECONN_API OptionRow {
   enum class Kind : std::uint8_t { kFlag, kNumber, kBytes, kDuration, kWord, kText };
   OptionRow(Kind kind, std::string_view name, OptionSide side, std::string_view meaning)
       : kind_(kind), side_(side), name_(name), meaning_(meaning) {}
+  static OptionRow word_of(std::string_view name, OptionSide side, std::vector<std::string> words,
+                           std::string_view meaning);
   std::string value_text(std::uint64_t value) const;
 
   Kind kind_;
@@ -121,10 +144,13 @@ class AECONN_API OptionReader {
   bool is_word(std::string_view name);
   /// The word itself, the default where it is not given.
   std::string word(std::string_view name);
-  /// `values` in the order of the row's words.
-  template <class Value>
-  Value pick(std::string_view name, std::initializer_list<Value> values) {
-    return values.begin()[index_of_word(name, values.size())];
+  /// What the word stands for. `words` are those that the row was made of.
+  template <class Value, std::size_t N>
+  Value pick(std::string_view name, const std::array<OptionWord<Value>, N>& words) {
+    const std::string chosen = one_of(name);
+    for (const OptionWord<Value>& each : words)
+      if (each.word == chosen) return each.value;
+    throw std::logic_error("the option " + std::string(name) + " was made of other words");
   }
   /// As it was given; empty where it was not.
   std::string text(std::string_view name);
@@ -135,7 +161,7 @@ class AECONN_API OptionReader {
 
  private:
   const OptionRow& row(std::string_view name, std::initializer_list<OptionRow::Kind> kinds);
-  std::size_t index_of_word(std::string_view name, std::size_t count);
+  std::string one_of(std::string_view name);
 
   const OptionTable& table_;
   const Options& options_;

@@ -7,6 +7,7 @@ namespace conn::inline AECONN_ABI {
 namespace {
 
 constexpr std::string_view kBefore = "try again in ", kAfter = " ms";
+constexpr std::chrono::milliseconds kWhenFull{1000}, kInAStorm{100};
 
 }  // namespace
 
@@ -17,6 +18,10 @@ std::string ask_for_patience(std::string_view why, std::chrono::milliseconds tim
       .append(std::to_string(time.count()))
       .append(kAfter);
 }
+
+std::string patience_when_full() { return ask_for_patience("max-connections reached", kWhenFull); }
+
+std::string patience_in_a_storm() { return ask_for_patience("too many arrive at once", kInAStorm); }
 
 std::chrono::milliseconds patience_in(std::string_view text) noexcept {
   const std::size_t at = text.find(kBefore);

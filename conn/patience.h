@@ -16,8 +16,9 @@ AECONN_API std::string ask_for_patience(std::string_view why, std::chrono::milli
 /// What such a text asks for; 0 if nothing, or more than an hour.
 AECONN_API std::chrono::milliseconds patience_in(std::string_view text) noexcept;
 
-/// Where a server is full, room comes with the end of somebody's work; where too many arrive at
-/// once, with the next iterations.
-inline constexpr std::chrono::milliseconds kPatienceWhenFull{1000}, kPatienceInAStorm{100};
+/// max-connections is reached: room comes with the end of somebody's work.
+AECONN_API std::string patience_when_full();
+/// Too many arrive at once: room comes with the next iterations.
+AECONN_API std::string patience_in_a_storm();
 
 }  // namespace conn::inline AECONN_ABI

@@ -22,18 +22,6 @@ namespace {
 // How long rdma_cm may ask for an address or a route before we try the next one.
 constexpr ae::Duration kResolveLimit = std::chrono::seconds(2);
 
-bool is_no_device(int err) noexcept {
-  return err == ENODEV || err == EADDRNOTAVAIL || err == ENETUNREACH;
-}
-
-// With what there is instead: an address of another network card, or of another network namespace,
-// is the usual reason.
-VerbsError not_reached(const SocketAddress& address, int err) {
-  Failure why = errno_failure(err, "no RDMA device reaches " + address.to_string());
-  if (is_no_device(err)) why.text += "; " + devices_text();
-  return VerbsError(std::move(why));
-}
-
 int milliseconds(ae::Duration duration) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
   return static_cast<int>(std::clamp<long long>(ms, 1, 1000000));

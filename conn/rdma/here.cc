@@ -12,8 +12,8 @@
 #include <fstream>
 #include <mutex>
 #include <optional>
+#include <utility>
 
-#include "conn/rdma/cm.h"
 #include "conn/rdma/libraries.h"
 
 namespace conn::inline AECONN_ABI::rdma {
@@ -113,6 +113,24 @@ std::string devices_text() {
     until = now + kAgain;
   }
   return known;
+}
+
+std::string no_device_has(const std::string& address) {
+  return "no RDMA device has the address " + address + "; " + devices_text();
+}
+
+bool is_no_device(int err) noexcept {
+  return err == ENODEV || err == EADDRNOTAVAIL || err == ENETUNREACH;
+}
+
+VerbsError not_reached(const SocketAddress& address, int err) {
+  Failure why = errno_failure(err, "no RDMA device reaches " + address.to_string());
+  if (is_no_device(err)) why.text += "; " + devices_text();
+  return VerbsError(std::move(why));
+}
+
+void require_device(const CmId& id) {
+  if (id->verbs == nullptr) throw VerbsError("the address is bound to no RDMA device", ENODEV);
 }
 
 Error unavailable(const VerbsError& error) {

@@ -8,6 +8,7 @@
 
 #include "ae/abi.h"
 #include "conn/error.h"
+#include "conn/rdma/cm.h"
 #include "conn/rdma/verbs.h"
 #include "conn/resolver.h"
 
@@ -28,6 +29,15 @@ std::string devices_text(const std::vector<DeviceHere>& devices);
 /// devices_text() of this machine, as it was a second ago at most: failures come in crowds. Any
 /// thread.
 std::string devices_text();
+
+/// "no RDMA device has the address 10.0.0.1; here is ..."
+std::string no_device_has(const std::string& address);
+/// An address is one of no device: of another network card, or of another network namespace.
+bool is_no_device(int err) noexcept;
+/// "no RDMA device reaches 10.0.0.1:6379: ...", and what is here, where that is why.
+VerbsError not_reached(const SocketAddress& address, int err);
+/// Throws VerbsError if the id was bound to an address, and that is one of no device.
+void require_device(const CmId& id);
 
 /// "No RDMA device on this machine: ..." and what to do, for a VerbsError at set-up.
 Error unavailable(const VerbsError& error);

@@ -125,8 +125,7 @@ void ListenerCore::listen(const Endpoint& endpoint) {
         const int err = error.failure().code.value();
         why = error.failure().text;
         if (err == EADDRNOTAVAIL && settings_.device.empty()) why += "; " + devices_text();
-        if (err == ENODEV)
-          why = fmt::format("no RDMA device has the address {}; {}", host.name, devices_text());
+        if (err == ENODEV) why = no_device_has(host.name);
       }
     }
     if (opened) continue;
@@ -282,7 +281,7 @@ void ListenerCore::on_request(const CmEvent& event) {
 void ListenerCore::take(std::unique_ptr<RdmaArrival> request) {
   if (requests_.size() + young_.size() >= settings_.backlog) {
     ++state_->statistics().rejected;
-    return request->refuse(ask_for_patience("too many arrive at once", kPatienceInAStorm));
+    return request->refuse(patience_in_a_storm());
   }
   if (paused_ || !requests_.empty())
     requests_.push_back(std::move(request));
@@ -324,7 +323,7 @@ void ListenerCore::accept(std::unique_ptr<RdmaArrival> request) {
   if (arrived_) return arrived_.run(std::move(request));
   if (!request->place) {
     if (quota_.full()) {
-      request->refuse(ask_for_patience("max-connections reached", kPatienceWhenFull));
+      request->refuse(patience_when_full());
       ++state_->statistics().rejected;
       ++type_.counters(state_->loop()).refused;
       return refused(quota_.refusal(request->peer()));

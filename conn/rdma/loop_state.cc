@@ -8,6 +8,7 @@
 
 #include "conn/connection_set.h"
 #include "conn/rdma/connection.h"
+#include "conn/rdma/here.h"
 #include "conn/rdma/limits.h"
 #include "conn/rdma/listener.h"
 
@@ -63,7 +64,7 @@ LoopState::~LoopState() {
 // --- devices -------------------------------------------------------------------------------------
 
 std::shared_ptr<Context> LoopState::context(const CmId& id, const Settings& settings) {
-  if (id->verbs == nullptr) throw VerbsError("the address is bound to no RDMA device", ENODEV);
+  require_device(id);
   watch_removal(id);
   const char* name = ibv_get_device_name(id->verbs->device);
   if (!settings.device.empty() && settings.device != name)

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 
+#include "conn/rdma/here.h"
 #include "conn/rdma/verbs.h"
 
 namespace conn::inline AECONN_ABI::rdma {
@@ -14,7 +15,7 @@ RemovalWatch::RemovalWatch(CmChannel& channel, SocketAddress address)
     : id_(channel.create_id(static_cast<CmUser*>(this))) {
   address.set_port(0);
   if (rdma_bind_addr(id_.get(), address.get()) != 0) throw VerbsError("rdma_bind_addr", errno);
-  if (id_->verbs == nullptr) throw VerbsError("the address is bound to no RDMA device", ENODEV);
+  require_device(id_);
   device_ = ibv_get_device_name(id_->verbs->device);
 }
 

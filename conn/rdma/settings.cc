@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "conn/error.h"
@@ -15,19 +16,16 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
-// What is registered cannot be swapped out: more than half of the memory would starve the rest.
-std::uint64_t half_of_memory() {
-  static const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-  if (pages <= 0 || size <= 0) return 0;
-  return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(size) / 2;
-}
-
 std::uint32_t u32(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
 
 constexpr std::uint64_t kMaxWindow = 1u << 30;
 
 using Row = OptionRow;
 constexpr OptionSide kBoth = OptionSide::kBoth, kListener = OptionSide::kListener;
+
+constexpr std::array kIsolation{
+    OptionWord{"auto", Isolation::kAuto}, OptionWord{"connection", Isolation::kConnection},
+    OptionWord{"window", Isolation::kWindow}, OptionWord{"none", Isolation::kNone}};
 
 std::vector<Row> window_rows(const Settings& d) {
   return {
@@ -57,7 +55,7 @@ std::vector<Row> window_rows(const Settings& d) {
                  "bytes one connection may read in one iteration"),
       Row::flag("in-place", kBoth, d.in_place,
                 "peek() shows receive windows themselves, which the peer can still write"),
-      Row::bytes("memory-limit", kBoth, half_of_memory(), 0, std::uint64_t{1} << 50,
+      Row::bytes("memory-limit", kBoth, d.memory_limit, 0, std::uint64_t{1} << 50,
                  "registered bytes of the process; 0: no limit")
           .by_default("half the memory"),
       Row::number("control-rate", kBoth, d.control_rate, 1, 1000000000,
@@ -87,7 +85,7 @@ std::vector<Row> place_rows(const Settings& d) {
                     "the address must belong to this device, as `rxe0`"),
           Row::text("source", OptionSide::kConnecting, "the route's", "an address",
                     "address to connect from"),
-          Row::word("isolation", kBoth, {"auto", "connection", "window", "none"},
+          Row::word("isolation", kBoth, kIsolation, d.isolation,
                     "who may reach whose receive windows with a guessed key"),
           Row::number("comp-vector", kBoth, 0, 0, 65535,
                       "vector of completions; auto: of N loops each its own")
@@ -112,6 +110,12 @@ std::vector<Row> queue_pair_rows(const QpTimeouts& d) {
 }
 
 }  // namespace
+
+std::uint64_t half_of_memory() noexcept {
+  static const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || size <= 0) return 0;
+  return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(size) / 2;
+}
 
 const OptionTable& Settings::options() {
   static const Settings d;  // every default stands there
@@ -154,8 +158,7 @@ Settings Settings::from(const Options& given) {
   s.linger = o.duration("linger");
   s.end_linger = o.duration("end-linger");
   s.spin = spin_from(o);
-  s.isolation = o.pick("isolation", {Isolation::kAuto, Isolation::kConnection, Isolation::kWindow,
-                                     Isolation::kNone});
+  s.isolation = o.pick("isolation", kIsolation);
   s.in_place = o.flag("in-place");
   if (!o.is_word("comp-vector")) s.completion_vector = static_cast<int>(o.number("comp-vector"));
   s.device = o.text("device");

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The options of rdma:// in one place: names, defaults, ranges.
+// The options of rdma://. Each default is a member's, here, and of what a stream does by itself in
+// StreamConfig (stream.h); names, ranges and what pages say are in settings.cc, those of the
+// network under a connection (dscp, gid-index, ...) in fabric.cc.
 
 #include <cstdint>
 #include <string>
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
+#include "conn/defaults.h"
 #include "conn/end_linger.h"
 #include "conn/option_table.h"
 #include "conn/quota.h"
@@ -25,6 +28,9 @@ enum class Isolation : std::uint8_t {
   kNone,        ///< one domain and a shared receive queue; peers trust each other
 };
 
+/// What is registered cannot be swapped out: more than half of the memory would starve the rest.
+std::uint64_t half_of_memory() noexcept;
+
 struct Settings {
   std::uint32_t window = StreamConfig{}.window;
   std::uint32_t max_window = StreamConfig{}.max_window;
@@ -37,17 +43,17 @@ struct Settings {
   std::uint32_t shared_receive_queue = 4096;  ///< receives in a loop's SRQ
   std::uint32_t inline_data = 128;            ///< bytes copied into the work request itself
   std::uint32_t read_budget = 1024 * 1024;    ///< bytes one connection may read in one iteration
-  std::uint32_t accept_batch = 64;
-  std::uint32_t backlog = 511;
+  std::uint32_t accept_batch = defaults::kAcceptBatch;
+  std::uint32_t backlog = defaults::kBacklog;
   std::uint32_t prepared = 0;  ///< queue pairs that a listener keeps ready for arrivals
   std::uint64_t max_connections = Quota::kDefault;
-  std::uint64_t memory_limit = 0;  ///< registered bytes of the process; 0: no limit
+  std::uint64_t memory_limit = half_of_memory();  ///< registered bytes of the process; 0: no limit
   std::uint32_t control_rate = StreamConfig{}.control_rate;  ///< unearned messages a second
   std::uint32_t control_burst = StreamConfig{}.control_burst;
   ae::Duration keepalive = StreamConfig{}.keepalive;
-  ae::Duration connect_timeout = std::chrono::seconds(5);
+  ae::Duration connect_timeout = defaults::kConnectTimeout;
   ae::Duration accept_timeout = std::chrono::seconds(10);
-  ae::Duration linger = std::chrono::seconds(3);
+  ae::Duration linger = defaults::kLinger;
   ae::Duration end_linger = EndLinger::kDefault;
   ae::Spin spin;  ///< of the loop, while it has a connection
   Isolation isolation = Isolation::kAuto;

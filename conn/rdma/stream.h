@@ -3,7 +3,7 @@
 // The byte stream of one RDMA connection, without RDMA: windows given and received, the peer's
 // receive credits, keepalive, end of stream, and every rule about what a peer may claim.
 // No verbs, no descriptors, no clock, no allocation: the connection feeds in what completed and
-// what time it is, and carries out what take_control() and the write plan say.
+// what time it is, and carries out what next_control(), sendable() and wanted_window() say.
 //
 // What the peer sends is never trusted and never asserted on: a bad value sets failure(), after
 // which the stream takes no more input. Asserts here are for our own mistakes.

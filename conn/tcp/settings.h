@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The options of tcp and unix, parsed once for a type, or for an endpoint that has its own.
+// The options of tcp and unix, parsed once for a type, or for an endpoint that has its own. Each
+// default is a member's, here; names, ranges and what pages say are in settings.cc.
 
 #include <chrono>
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
+#include "conn/defaults.h"
 #include "conn/end_linger.h"
 #include "conn/option_table.h"
 #include "conn/options.h"
@@ -16,11 +18,11 @@ namespace conn::inline AECONN_ABI::tcp {
 
 struct Settings {
   // Both.
-  int backlog = 511;           ///< as Redis; the kernel caps it at somaxconn
-  unsigned accept_batch = 64;  ///< connections accepted in one iteration
+  int backlog = defaults::kBacklog;
+  unsigned accept_batch = defaults::kAcceptBatch;
   std::uint64_t max_connections = Quota::kDefault;
-  ae::Duration connect_timeout = std::chrono::seconds(5);
-  ae::Duration linger = std::chrono::seconds(3);  ///< how long close() may go on delivering
+  ae::Duration connect_timeout = defaults::kConnectTimeout;
+  ae::Duration linger = defaults::kLinger;        ///< how long close() may go on delivering
   ae::Duration end_linger = EndLinger::kDefault;  ///< the same where the loop ends
   int send_buffer = 0, receive_buffer = 0;        ///< bytes; 0: the kernel decides (and adapts)
   // tcp

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/settings.h"
 
-#include <openssl/ssl.h>
-
 #include <algorithm>
+#include <array>
 
 #include "conn/error.h"
 
@@ -11,6 +10,24 @@ namespace conn::inline AECONN_ABI::tls {
 namespace {
 
 using namespace std::chrono_literals;
+
+// In the order in which pages show them, after the default.
+constexpr std::array kCrlCheck{OptionWord{"leaf", Settings::CrlCheck::kLeaf},
+                               OptionWord{"chain", Settings::CrlCheck::kChain}};
+constexpr std::array kClientAuth{OptionWord{"no", Settings::ClientAuth::kNo},
+                                 OptionWord{"optional", Settings::ClientAuth::kOptional},
+                                 OptionWord{"yes", Settings::ClientAuth::kRequired}};
+constexpr std::array kVerify{OptionWord{"yes", Settings::Verify::kFull},
+                             OptionWord{"chain", Settings::Verify::kChain},
+                             OptionWord{"no", Settings::Verify::kNo}};
+constexpr std::array kPeerUser{
+    OptionWord{"cn", Settings::PeerUser::kCommonName}, OptionWord{"uri", Settings::PeerUser::kUri},
+    OptionWord{"dns", Settings::PeerUser::kDns}, OptionWord{"email", Settings::PeerUser::kEmail},
+    OptionWord{"no", Settings::PeerUser::kNo}};
+constexpr std::array kVersion{OptionWord{"1.2", TLS1_2_VERSION}, OptionWord{"1.3", TLS1_3_VERSION}};
+constexpr std::array kResumption{OptionWord{"tickets", Settings::Resumption::kTickets},
+                                 OptionWord{"cache", Settings::Resumption::kCache},
+                                 OptionWord{"no", Settings::Resumption::kNo}};
 
 bool is_ours(std::string_view key) { return !is_of_both(key) && tls_options().has(key); }
 
@@ -88,7 +105,7 @@ using Row = OptionRow;
 constexpr OptionSide kBoth = OptionSide::kBoth, kListener = OptionSide::kListener,
                      kConnecting = OptionSide::kConnecting;
 
-std::vector<Row> trust_rows() {
+std::vector<Row> trust_rows(const Settings& d) {
   return {Row::text("cert", kBoth, "", "PEM files",
                     "certificate and chain; several, by commas, are chosen by SNI"),
           Row::text("key", kBoth, "cert's", "PEM files", "private keys, in the order of `cert`"),
@@ -97,20 +114,21 @@ std::vector<Row> trust_rows() {
           Row::text("ca-dir", kBoth, "", "a folder", "the same, as `openssl rehash` leaves it"),
           Row::text("crl", kBoth, "", "a PEM file",
                     "revocation lists; a certificate without one is then refused"),
-          Row::word("crl-check", kBoth, {"leaf", "chain"}, "whose revocation is looked up"),
-          Row::word("auth-clients", kListener, {"no", "optional", "yes"},
+          Row::word("crl-check", kBoth, kCrlCheck, d.crl_check, "whose revocation is looked up"),
+          Row::word("auth-clients", kListener, kClientAuth, d.auth_clients,
                     "whether clients show a certificate; needs `ca`"),
-          Row::word("verify", kConnecting, {"yes", "chain", "no"},
+          Row::word("verify", kConnecting, kVerify, d.verify,
                     "the chain and the name; only the chain; nothing"),
           Row::text("server-name", kConnecting, "the host", "a name or address",
                     "what is sent as SNI and looked for"),
-          Row::word("peer-user", kBoth, {"cn", "uri", "dns", "email", "no"},
+          Row::word("peer-user", kBoth, kPeerUser, d.peer_user,
                     "what of a certificate peer_user() gives")};
 }
 
 std::vector<Row> protocol_rows(const Settings& d) {
   return {
-      Row::word("min-version", kBoth, {"1.2", "1.3"}, "the oldest version of TLS that is spoken"),
+      Row::word("min-version", kBoth, kVersion, d.min_version,
+                "the oldest version of TLS that is spoken"),
       Row::text("max-version", kBoth, "the newest", "1.2, 1.3", "the newest that is spoken"),
       Row::text("ciphers", kBoth, "ECDHE and DHE", "OpenSSL's list",
                 "of TLS 1.2; by default with AES-GCM or ChaCha20-Poly1305"),
@@ -123,7 +141,7 @@ std::vector<Row> protocol_rows(const Settings& d) {
 }
 
 std::vector<Row> session_rows(const Settings& d) {
-  return {Row::word("resumption", kBoth, {"tickets", "cache", "no"},
+  return {Row::word("resumption", kBoth, kResumption, d.resumption,
                     "how clients come back without a full handshake"),
           Row::number("tickets", kListener, d.tickets, 0, 16, "sent after a handshake of TLS 1.3"),
           Row::duration("ticket-rotation", kListener, d.ticket_rotation, 1s, 7 * 24h,
@@ -152,7 +170,7 @@ std::vector<Row> rows_of_both(const Settings& d) {
 
 const OptionTable& tls_options() {
   static const Settings d;  // every default stands there
-  static const OptionTable table("tls", {{"Who we are, and whom we trust", trust_rows()},
+  static const OptionTable table("tls", {{"Who we are, and whom we trust", trust_rows(d)},
                                          {"What is spoken", protocol_rows(d)},
                                          {"Sessions, limits, the rest", session_rows(d)},
                                          {"Of both layers", rows_of_both(d)}});
@@ -167,8 +185,8 @@ Settings parse_settings(const Options& given) {
   s.ca = options.text("ca");
   s.ca_dir = options.text("ca-dir");
   s.crl = options.text("crl");
-  s.crl_check = options.pick("crl-check", {Settings::CrlCheck::kLeaf, Settings::CrlCheck::kChain});
-  s.min_version = options.pick("min-version", {TLS1_2_VERSION, TLS1_3_VERSION});
+  s.crl_check = options.pick("crl-check", kCrlCheck);
+  s.min_version = options.pick("min-version", kVersion);
   s.max_version = parse_max_version(options);
   if (s.max_version != 0 && s.max_version < s.min_version) {
     throw Error("option max-version=" + options.text("max-version") + ": it is below min-version");
@@ -178,23 +196,16 @@ Settings parse_settings(const Options& given) {
   s.groups = options.text("groups");
   s.dh_params = options.text("dh-params");
   s.prefer_server_ciphers = options.flag("prefer-server-ciphers");
-  s.auth_clients =
-      options.pick("auth-clients", {Settings::ClientAuth::kNo, Settings::ClientAuth::kOptional,
-                                    Settings::ClientAuth::kRequired});
-  s.verify = options.pick(
-      "verify", {Settings::Verify::kFull, Settings::Verify::kChain, Settings::Verify::kNo});
+  s.auth_clients = options.pick("auth-clients", kClientAuth);
+  s.verify = options.pick("verify", kVerify);
   s.server_name = options.text("server-name");
   s.alpn = parse_alpn(options);
-  s.resumption = options.pick(
-      "resumption",
-      {Settings::Resumption::kTickets, Settings::Resumption::kCache, Settings::Resumption::kNo});
+  s.resumption = options.pick("resumption", kResumption);
   s.tickets = static_cast<unsigned>(options.number("tickets"));
   s.ticket_rotation = options.duration("ticket-rotation");
   s.session_timeout = options.duration("session-timeout");
   s.session_cache = static_cast<unsigned>(options.number("session-cache"));
-  s.peer_user = options.pick(
-      "peer-user", {Settings::PeerUser::kCommonName, Settings::PeerUser::kUri,
-                    Settings::PeerUser::kDns, Settings::PeerUser::kEmail, Settings::PeerUser::kNo});
+  s.peer_user = options.pick("peer-user", kPeerUser);
   s.keylog = options.text("keylog");
   s.ktls = options.flag("ktls");
   s.handshake_timeout = options.duration("handshake-timeout");

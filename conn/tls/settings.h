@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The options of TLS, parsed once for each set of them. docs/options.md explains each.
+// The options of TLS, parsed once for each set of them. Each default is a member's, here; names,
+// ranges and what pages say are in settings.cc. docs/options.md explains each.
+
+#include <openssl/ssl.h>
 
 #include <chrono>
 #include <string>
@@ -8,6 +11,7 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
+#include "conn/defaults.h"
 #include "conn/end_linger.h"
 #include "conn/option_table.h"
 
@@ -27,7 +31,7 @@ struct Settings {
   std::string key_pass_file;
   std::string ca, ca_dir, crl;
   CrlCheck crl_check = CrlCheck::kLeaf;
-  int min_version = 0, max_version = 0;  ///< OpenSSL's numbers; max 0: the newest
+  int min_version = TLS1_2_VERSION, max_version = 0;  ///< OpenSSL's numbers; max 0: the newest
   std::string ciphers, ciphersuites, groups, dh_params;
   bool prefer_server_ciphers = true;
   ClientAuth auth_clients = ClientAuth::kNo;
@@ -45,8 +49,8 @@ struct Settings {
   ae::Duration handshake_timeout = std::chrono::seconds(10);
   unsigned max_handshakes = 512;
   // Options of the layer below as well.
-  ae::Duration connect_timeout = std::chrono::seconds(5);  ///< for both layers together
-  ae::Duration linger = std::chrono::seconds(3);
+  ae::Duration connect_timeout = defaults::kConnectTimeout;  ///< for both layers together
+  ae::Duration linger = defaults::kLinger;
   ae::Duration end_linger = EndLinger::kDefault;
 };
 

@@ -13,7 +13,8 @@ namespace perf {
 struct ClientOptions {
   std::string url;
   Plan plan;  ///< what all points have in common
-  std::vector<std::size_t> sizes{64}, connections{1}, depths{1};
+  std::vector<std::size_t> sizes{Plan{}.size}, connections{Plan{}.connections},
+      depths{Plan{}.depth};
   std::size_t loops = 1;             ///< with several each has a thread of its own
   std::size_t reply_size = 0;        ///< 0: as the request
   ae::Spin spin;                     ///< of each loop

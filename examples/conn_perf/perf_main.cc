@@ -31,11 +31,14 @@ auto list_of(const std::vector<std::string>& words, Convert convert) {
   return values;
 }
 
-/// The text that a client's options came as, and what they mean.
+/// The text that a client's options came as, and what they mean. Defaults are the plan's.
 struct ClientWords {
-  std::string mode = "request-response", reply_size, seconds, warmup = "1s", hold = "0",
-              patience = "60s", loops = "1", spin = "no";
-  std::vector<std::string> sizes{"64"}, connections{"1"}, depths{"1"};
+  const perf::Plan plan{};
+  std::string mode{to_string(plan.mode)}, reply_size, seconds,
+      warmup = conn::time_words(plan.warmup), hold = "0",
+      patience = conn::time_words(plan.patience), loops = "1", spin = "no";
+  std::vector<std::string> sizes{std::to_string(plan.size)},
+      connections{std::to_string(plan.connections)}, depths{std::to_string(plan.depth)};
   std::uint64_t requests = 0;
   bool no_verify = false;
 };
@@ -118,7 +121,10 @@ void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& wor
   client.add_option("--reply-size", words.reply_size, "Bytes of a reply (as the request)");
   CLI::Option* const requests = client.add_option("--requests", words.requests, "Measure so many")
                                     ->check(CLI::PositiveNumber);
-  client.add_option("--seconds", words.seconds, "Measure for so long (3)")->excludes(requests);
+  client
+      .add_option("--seconds", words.seconds,
+                  "Measure for so long (" + conn::time_words(words.plan.seconds) + ")")
+      ->excludes(requests);
   client.add_option("--warmup", words.warmup, "Before it, for so long, left out of all figures")
       ->capture_default_str();
   client.add_flag("--both-ways", plan.both_ways, "A stream in each direction at once");

@@ -32,7 +32,7 @@ constexpr std::string_view to_string(Mode mode) {
   return "";
 }
 
-/// One measurement: a point of a sweep.
+/// One measurement: a point of a sweep. What it has by default is what the program does.
 struct Plan {
   Mode mode = Mode::kRequestResponse;
   conn::Endpoint endpoint;

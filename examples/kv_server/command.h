@@ -108,6 +108,7 @@ inline constexpr std::string_view kNotInteger = "ERR value is not an integer or 
 inline constexpr std::string_view kNoSuchKey = "ERR no such key";
 /// Redis's answer to a command, or a subcommand, that does not exist.
 std::string unknown_command(Arguments argv);
+std::string wrong_arity(const Command& command);  ///< the error, as text
 void wrong_arity(ReplyWriter& reply, const Command& command);
 /// The argument as a number; replies `error` and gives nothing if it is none.
 std::optional<std::int64_t> integer_argument(Call& call, std::string_view text,

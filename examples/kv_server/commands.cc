@@ -131,9 +131,11 @@ Entry* Call::store_arrived(Database& to, Entry* existing, std::string_view key,
   return to.set_found(existing, key, value, keep_expiry);
 }
 
-void wrong_arity(ReplyWriter& reply, const Command& command) {
-  reply.error(fmt::format("ERR wrong number of arguments for '{}' command", command.name));
+std::string wrong_arity(const Command& command) {
+  return fmt::format("ERR wrong number of arguments for '{}' command", command.name);
 }
+
+void wrong_arity(ReplyWriter& reply, const Command& command) { reply.error(wrong_arity(command)); }
 
 std::optional<std::int64_t> integer_argument(Call& call, std::string_view text,
                                              std::string_view error) {

@@ -172,7 +172,8 @@ int main(int argc, char** argv) try {
         (void)ae::loops_named(name);  // it throws
         server.config.event_loop = name;
       },
-      "What the loops are made of: libev, or epoll, which needs no library (libev)");
+      "What the loops are made of: libev, or epoll, which needs no library (" +
+          server.config.event_loop + ")");
   ae::Spin spin;
   app.add_option_function<std::string>(
       "--spin", [&spin](const std::string& text) { spin = conn::parse_spin(text); },

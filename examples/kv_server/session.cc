@@ -379,8 +379,7 @@ void Session::dispatch(Arguments arguments) {
   }
   const auto count = static_cast<std::int64_t>(arguments.size());
   if (command->arity > 0 ? count != command->arity : count < -command->arity) {
-    return reject(command,
-                  fmt::format("ERR wrong number of arguments for '{}' command", command->name));
+    return reject(command, wrong_arity(*command));
   }
   if (!authenticated() && (command->flags & kNoAuth) == 0) {
     return reject(command, "NOAUTH Authentication required.");

@@ -223,7 +223,7 @@ int main(int argc, char** argv) try {
                  "Event loops, each on a thread of its own; 0: one for each processor")
       ->check(CLI::Range(std::size_t{0}, std::size_t{256}))
       ->capture_default_str();
-  long idle = 0, statistics = 0, grace = 10;
+  long idle = 0, statistics = plan.statistics.count(), grace = plan.grace.count();
   const auto seconds = [&](const char* flag, long& to, const char* what) {
     app.add_option(flag, to, what)->check(CLI::Range(0L, 1'000'000L))->capture_default_str();
   };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tables of options: what they say is what their parsers take.
 
+#include <array>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -15,10 +16,14 @@ using conn::OptionRow;
 using conn::Options;
 using conn::OptionSide;
 using conn::OptionTable;
+using conn::OptionWord;
 using namespace std::chrono_literals;
 using testing::Contains;
 
 namespace {
+
+constexpr std::array kColours{OptionWord{"red", 1}, OptionWord{"blue", 2}};
+constexpr std::array kOthers{OptionWord{"green", 1}, OptionWord{"white", 2}};
 
 const OptionTable& table() {
   static const OptionTable all(
@@ -29,7 +34,7 @@ const OptionTable& table() {
          OptionRow::bytes("size", OptionSide::kBoth, 65536, 0, 1 << 30, "how large"),
          OptionRow::duration("time", OptionSide::kConnecting, 5min, 1ms, 24h, "how long")}},
        {"second",
-        {OptionRow::word("colour", OptionSide::kBoth, {"red", "blue"}, "of it"),
+        {OptionRow::word("colour", OptionSide::kBoth, kColours, 2, "of it"),
          OptionRow::bytes("limit", OptionSide::kBoth, 0, 0, 4096, "or none").or_word({"no"}),
          OptionRow::bytes("more", OptionSide::kBoth, 10, 1, 1024, "of it")
              .by_default("as `size`")
@@ -55,7 +60,7 @@ TEST_CASE("options: a table says defaults and values as a URL has them", "[conn]
   CHECK(said("count") == "5; 1 to 9");
   CHECK(said("size") == "64k; 0 to 1g");
   CHECK(said("time") == "5m; 1ms to 24h");
-  CHECK(said("colour") == "red; red, blue");
+  CHECK(said("colour") == "blue; blue, red");
   CHECK(said("limit") == "no; no, 0 to 4k");
   CHECK(said("more") == "as `size`; `size` to 1k");
   CHECK(said("name") == "nobody's; a name");
@@ -70,7 +75,7 @@ TEST_CASE("options: a table is read by kind, default and bounds of its rows", "[
   CHECK(defaults.number("count") == 5);
   CHECK(defaults.number("size") == 65536);
   CHECK(defaults.duration("time") == 5min);
-  CHECK(defaults.pick("colour", {1, 2}) == 1);
+  CHECK(defaults.pick("colour", kColours) == 2);
   CHECK(defaults.is_word("limit"));
   CHECK(defaults.number("limit") == 0);
   CHECK(defaults.number("more", 20, 15) == 20);
@@ -78,13 +83,13 @@ TEST_CASE("options: a table is read by kind, default and bounds of its rows", "[
   CHECK_FALSE(defaults.given("name"));
 
   const Options given =
-      Options::parse("dry=no&count=9&size=1k&time=2s&colour=blue&limit=4k&more=16&name=x");
+      Options::parse("dry=no&count=9&size=1k&time=2s&colour=red&limit=4k&more=16&name=x");
   OptionReader read(table(), given);
   CHECK_FALSE(read.flag("dry"));
   CHECK(read.number("count") == 9);
   CHECK(read.number("size") == 1024);
   CHECK(read.duration("time") == 2s);
-  CHECK(read.pick("colour", {1, 2}) == 2);
+  CHECK(read.pick("colour", kColours) == 1);
   CHECK_FALSE(read.is_word("limit"));
   CHECK(read.number("limit") == 4096);
   CHECK(read.number("more", 20, 15) == 16);
@@ -94,7 +99,7 @@ TEST_CASE("options: a table is read by kind, default and bounds of its rows", "[
   OptionReader bad(table(), wrong);
   CHECK_THROWS_WITH(bad.number("count"), Contains("a number from 1 to 9"));
   CHECK_THROWS_WITH(bad.duration("time"), Contains("a time from 1ms to 24h"));
-  CHECK_THROWS_WITH(bad.pick("colour", {1, 2}), Contains("must be one of red, blue"));
+  CHECK_THROWS_WITH(bad.pick("colour", kColours), Contains("must be one of blue, red"));
   CHECK_THROWS_AS(bad.number("more", 20, 15), conn::Error);
   CHECK_THROWS_AS(bad.number("limit"), conn::Error);
   CHECK_THROWS_WITH(table().only(Options{{"weight", "1"}}),
@@ -107,7 +112,7 @@ TEST_CASE("options: a table and its parser that do not fit are noticed", "[conn]
   OptionReader read(table(), none);
   CHECK_THROWS_AS(read.number("weight"), std::logic_error);
   CHECK_THROWS_AS(read.number("time"), std::logic_error);
-  CHECK_THROWS_AS(read.pick("colour", {1, 2, 3}), std::logic_error);
+  CHECK_THROWS_AS(read.pick("colour", kOthers), std::logic_error);
   CHECK_THROWS_WITH(read.finish(), Contains("nobody reads the option dry of glue"));
 }
 

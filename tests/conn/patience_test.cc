@@ -13,6 +13,8 @@ TEST_CASE("patience: what is asked for is understood", "[redial][patience]") {
   REQUIRE(text == "max-connections reached; try again in 1000 ms");
   REQUIRE(patience_in(text) == 1000ms);
   REQUIRE(patience_in("Connection refused by the server: " + text) == 1000ms);
+  REQUIRE(conn::patience_when_full() == text);
+  REQUIRE(conn::patience_in_a_storm() == "too many arrive at once; try again in 100 ms");
 }
 
 TEST_CASE("patience: any other text asks for none", "[redial][patience]") {

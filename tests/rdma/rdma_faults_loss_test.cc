@@ -43,8 +43,7 @@ std::string any_scheme() { return GENERATE("rdma", "tls+rdma"); }
 
 }  // namespace
 
-// --- the peer's machine
-// --------------------------------------------------------------------------
+// --- the peer's machine --------------------------------------------------------------------------
 
 TEST_CASE("rdma faults: a black hole with bytes in flight is an error within 3 s",
           "[.rdma-faults-veth]") {
@@ -203,8 +202,7 @@ TEST_CASE("tcp faults: a dead peer is noticed by keepalive and by user-timeout",
   CHECK(testing::now() - begin < 5s + testing::promptly());
 }
 
-// --- link, address, device
-// -----------------------------------------------------------------------
+// --- link, address, device -----------------------------------------------------------------------
 
 TEST_CASE("rdma faults: a link that goes down for 3 s ends its connections and serves again",
           "[.rdma-faults-veth]") {

@@ -68,8 +68,7 @@ std::string listen_error(DeviceSite& site, const std::string& url) {
 
 }  // namespace
 
-// --- deadlines
-// -------------------------------------------------------------------------------------
+// --- deadlines -----------------------------------------------------------------------------------
 
 TEST_CASE("rdma limits: connecting where nobody listens fails at once", "[rdma-device]") {
   DeviceSite site;
@@ -162,8 +161,7 @@ TEST_CASE("rdma limits: close waits for a peer that never reads no longer than l
   scene.innocent_echoes();
 }
 
-// --- other processes
-// -------------------------------------------------------------------------------
+// --- other processes -----------------------------------------------------------------------------
 
 namespace {
 
@@ -260,8 +258,7 @@ TEST_CASE("rdma limits: a child that was forked beside connections and exits dis
   }
 }
 
-// --- options
-// ---------------------------------------------------------------------------------------
+// --- options -------------------------------------------------------------------------------------
 
 TEST_CASE("rdma limits: short queues, no inline and every isolation carry the same bytes",
           "[rdma-device]") {
@@ -413,8 +410,7 @@ TEST_CASE("rdma limits: a server that closes in its accept handler is an end of 
   }
 }
 
-// --- no RDMA at all
-// --------------------------------------------------------------------------------
+// --- no RDMA at all ------------------------------------------------------------------------------
 
 TEST_CASE("rdma limits: without RDMA there is one clear sentence, and other transports work",
           "[rdma]") {

@@ -60,6 +60,17 @@ TEST_CASE("rdma settings: each option takes what is in its range, and nothing be
   CHECK_THROWS_AS(with(range.key, range.above), Error);
 }
 
+TEST_CASE("rdma settings: what is not given is what a Settings has by itself", "[rdma][options]") {
+  const Settings parsed = Settings::from({}), plain;
+  CHECK(parsed.isolation == plain.isolation);
+  CHECK(parsed.completion_vector == plain.completion_vector);
+  CHECK(parsed.memory_limit == plain.memory_limit);
+  CHECK(parsed.spin.mode == plain.spin.mode);
+  CHECK(parsed.max_window == plain.max_window);
+  CHECK(parsed.max_send_buffer == plain.max_send_buffer);
+  CHECK(parsed.fabric.words() == plain.fabric.words());
+}
+
 TEST_CASE("rdma settings: what the network is asked for", "[rdma][options]") {
   CHECK_FALSE(Settings{}.fabric.asks());
   CHECK(Settings{}.fabric.ece);

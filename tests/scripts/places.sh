@@ -30,4 +30,37 @@ for folder in ae conn conn/tcp conn/rdma conn/tls examples; do
   done
   is "$folder: each file has a row" '' "$without"
 done
+
+# In examples/ rows name several by a pattern.
+without=''
+place='' rows=()
+for name in $(named examples); do
+  case $name in */*) place=${name%/*} ;; *) name=$place/$name ;; esac
+  case $name in */) rows+=("$name*") ;; *) rows+=("$name.h" "$name.cc") ;; esac
+done
+has_row() {  # FILE below examples/
+  # shellcheck disable=SC2053
+  for row in "${rows[@]}"; do [[ ${1#examples/} == $row ]] && return; done
+  return 1
+}
+for file in examples/*/*.h examples/*/*.cc; do has_row "$file" || without+=" $file"; done
+is 'examples: each file has a row' '' "$without"
+
+# One place for each default and each sentence.
+count=0 elsewhere='' unnamed=''
+while IFS='|' read -r file what request; do
+  case $file in '#'*) continue ;; esac
+  file=${file% } what=${what# } what=${what% } request=${request# }
+  count=$((count + 1))
+  places=$(grep -rnF --include='*.h' --include='*.cc' --include='*.c' -e "$what" ae conn c adapters examples |
+    grep -vE '^[^:]*:[0-9]+: *//' | cut -d: -f1 | sort -u | paste -sd ' ')
+  [ "$places" = "$file" ] || elsewhere+=" [$request: $places, not $file]"
+  name=${file##*/} name=${name%.*}
+  case $file in
+    examples/*) has_row "$file" ;;
+    *) grep -qE "[\`/]$name[\`.]" docs/architecture.md ;;
+  esac || unnamed+=" $file"
+done <tests/scripts/changes
+is "$count changes: what is to be changed stands in one file" '' "$elsewhere"
+is "$count changes: docs/architecture.md names the file" '' "$unnamed"
 total

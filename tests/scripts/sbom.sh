@@ -33,6 +33,13 @@ is 'no date: a sentence that says what to do' 1 \
 
 is 'nothing was made anew: that takes minutes' "$before" "$(built_with)"
 
+# Of each program that was built: its sources are among ours.
+without=''
+for main in examples/*/*_main.cc; do
+  grep -qF "\"./$main\"" "$work/first.json" || without+=" $main"
+done
+is 'the source of each program is in it' '' "$without"
+
 # What it says of links is what the libraries say.
 cat >"$work/links.py" <<'END2'
 import json, re, subprocess, sys

@@ -45,8 +45,7 @@ bool device_on(const char* device, const char* netdev) {
 
 }  // namespace
 
-// --- commands
-// ------------------------------------------------------------------------------------
+// --- commands ------------------------------------------------------------------------------------
 
 void command(const std::string& line) {
   INFO(line);
@@ -68,8 +67,7 @@ Background::Background(const std::string& line) : done_(folder_.path() + "/done"
 }
 bool Background::ended() const { return access(done_.c_str(), F_OK) == 0; }
 
-// --- Baseline
-// ------------------------------------------------------------------------------------
+// --- Baseline ------------------------------------------------------------------------------------
 
 long status_kib(const std::string& process, const std::string& name) {
   std::ifstream status("/proc/" + process + "/status");
@@ -131,8 +129,7 @@ Baseline::~Baseline() {
   ::close(log_);
 }
 
-// --- FaultBed
-// ------------------------------------------------------------------------------------
+// --- FaultBed ------------------------------------------------------------------------------------
 
 FaultBed::FaultBed(const std::string& its_scheme, const std::string& listener_options,
                    const std::string& its_client_options, unsigned pairs)
@@ -200,8 +197,7 @@ void FaultBed::serves_again() {
   Streams(*this, 100'000).finish();
 }
 
-// --- Streams
-// -------------------------------------------------------------------------------------
+// --- Streams -------------------------------------------------------------------------------------
 
 Streams::Streams(FaultBed& bed, std::uint64_t bytes_each_way) : bed_(bed), total_(bytes_each_way) {
   for (std::size_t i = 0; i < bed.clients.size(); ++i) {
@@ -277,8 +273,7 @@ void Streams::check_all_over() {
     if (end.receiver->error != 0) CHECK_FALSE(end.connection->last_error().empty());
 }
 
-// --- Subject
-// -------------------------------------------------------------------------------------
+// --- Subject -------------------------------------------------------------------------------------
 
 namespace {
 

@@ -45,8 +45,7 @@ conn::SocketAddress numeric(const std::string& host, std::uint16_t port) {
 
 }  // namespace
 
-// --- set-up and end
-// --------------------------------------------------------------------------------
+// --- set-up and end ------------------------------------------------------------------------------
 
 RawPeer::RawPeer(RawNet& net, RawOptions options) : net_(net), options_(std::move(options)) {}
 
@@ -189,8 +188,7 @@ void RawPeer::reject() { check(rdma_reject(id_, "no", 2) == 0, "rdma_reject"); }
 
 int RawPeer::port() const { return ntohs(rdma_get_src_port(id_)); }
 
-// --- receiving
-// -------------------------------------------------------------------------------------
+// --- receiving -----------------------------------------------------------------------------------
 
 void RawPeer::post_receive(unsigned slot) {
   ibv_sge piece{reinterpret_cast<std::uintptr_t>(receives_.data + slot * kReceiveSize),
@@ -300,8 +298,7 @@ void RawPeer::on_message(std::string_view bytes) {
   }
 }
 
-// --- RawNet
-// ----------------------------------------------------------------------------------------
+// --- RawNet --------------------------------------------------------------------------------------
 
 RawNet::RawNet(ae::EventLoop& loop) : loop_(loop), channel_(rdma_create_event_channel()) {
   check(channel_ != nullptr, "rdma_create_event_channel");

@@ -68,8 +68,7 @@ std::uint64_t counter(const conn::ConnectionType& type, ae::EventLoop& loop,
 
 ae::TimePoint now() { return std::chrono::steady_clock::now(); }
 
-// --- EchoLog
-// ---------------------------------------------------------------------------------------
+// --- EchoLog -------------------------------------------------------------------------------------
 
 conn::AcceptHandler EchoLog::handler() {
   return [this](conn::ConnectionPtr accepted_now) {
@@ -110,8 +109,7 @@ void EchoLog::close_all_but_first() {
   std::erase_if(clients_, [this](const auto& each) { return each.first != first; });
 }
 
-// --- Scene
-// -----------------------------------------------------------------------------------------
+// --- Scene ---------------------------------------------------------------------------------------
 
 Scene::Scene(const std::string& options) : Site(rdma_transport()) {
   listener = type.listen(loop, rdma_endpoint(options), log.handler());
@@ -140,8 +138,7 @@ std::unique_ptr<RawPeer> Scene::raw_client(RawOptions options) {
   return peer;
 }
 
-// --- Child
-// -----------------------------------------------------------------------------------------
+// --- Child ---------------------------------------------------------------------------------------
 
 Child::Child(const std::function<void()>& body) : pid_(fork()) {
   if (pid_ != 0) return;

@@ -35,6 +35,17 @@ TEST_CASE("tls: a client keeps sessions of 1024 peers, those that it asked for l
   REQUIRE_FALSE(store.take("one more"));  // those of 1.3 are given away once
 }
 
+TEST_CASE("tls: what is not given is what Settings has by itself", "[tls][options]") {
+  const conn::tls::Settings parsed = conn::tls::parse_settings({}), plain;
+  CHECK(parsed.min_version == plain.min_version);
+  CHECK(parsed.max_version == plain.max_version);
+  CHECK(parsed.crl_check == plain.crl_check);
+  CHECK(parsed.auth_clients == plain.auth_clients);
+  CHECK(parsed.verify == plain.verify);
+  CHECK(parsed.resumption == plain.resumption);
+  CHECK(parsed.peer_user == plain.peer_user);
+}
+
 TEST_CASE("tls: options that are times arrive where they belong", "[tls][options]") {
   const conn::tls::Settings settings = conn::tls::parse_settings({{"handshake-timeout", "11s"},
                                                                   {"connect-timeout", "12s"},
