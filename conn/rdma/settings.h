@@ -7,6 +7,7 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
+#include "conn/address_choice.h"
 #include "conn/end_linger.h"
 #include "conn/option_table.h"
 #include "conn/quota.h"
@@ -55,6 +56,7 @@ struct Settings {
   int completion_vector = -1;  ///< of the device's; -1: by the loop
   std::string device;          ///< name of the only device to use; "" any
   std::string source;          ///< address to connect from; "" the route's
+  AddressOrder spread = AddressOrder::kFirst;
   QpTimeouts timeouts;
   Fabric fabric;
 
