@@ -102,7 +102,7 @@ ADAPTERS := $(wildcard adapters/*.h)
 INNER_HEADERS := $(addprefix ae/,deferred_list.h epoll_files.h handler_slot.h hook_list.h idle_time.h libev_core.h \
                    libev_files.h libev_timers.h loop_core.h loop_timers.h loop_work.h poster.h source_list.h \
                    spin_environment.h spin_governor.h timer_queue.h) \
-                 $(addprefix conn/,chunks.h close_watch.h connection_set.h defaults.h dial.h end_linger.h fallback_connection.h \
+                 $(addprefix conn/,address_choice.h chunks.h close_watch.h connection_set.h defaults.h dial.h end_linger.h fallback_connection.h \
                    group_core.h in_place_state.h patience.h queued_connection.h quota.h race.h ready_list.h resolver.h \
                    co/lane.h co/root.h co/timed.h tcp/settings.h tcp/socket.h) \
                  $(addprefix adapters/,asio_namespace.h asio_operation.h guest.h resp_client.h)

@@ -314,7 +314,7 @@ class AECONN_API Connection : public ae::Deferred {
   void keep_unread() noexcept { keeps_unread_ = died_; }
   ssize_t no_more_unread() const noexcept;  ///< -1 with the failure's errno
   static bool keeps_unread(const Connection& below) noexcept { return below.keeps_unread_; }
-  /// Of the listener that accepted it; free again with the connection's end.
+  /// Of the listener that accepted it, or of the address it leads to; free again with its end.
   void occupy(Quota::Place place) noexcept { place_ = std::move(place); }
   /// Frees the connection once no handler is on the stack. The last thing do_close() leads to.
   void release() noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How many connections of one listener may exist at once (option max-connections). Used by
-// transports; host programs do not need it.
+// How many connections of one listener may exist at once (option max-connections), or lead to one
+// address. Used by transports; host programs do not need it.
 
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,10 @@ class Quota {
 
   explicit Quota(std::uint64_t most) : most_(most), places_(std::make_shared<char>()) {}
   std::uint64_t most() const noexcept { return most_; }
-  bool full() const noexcept { return static_cast<std::uint64_t>(places_.use_count()) > most_; }
+  std::uint64_t taken() const noexcept {
+    return static_cast<std::uint64_t>(places_.use_count()) - 1;
+  }
+  bool full() const noexcept { return taken() >= most_; }
   Place take() const noexcept { return places_; }
   /// What Listener::on_refused() tells of an arrival that found no place.
   Failure refusal(std::string_view peer) const {

@@ -116,6 +116,8 @@ class RdmaConnection final : public QueuedConnection,
   void look_up_next();
   void keep(Resolved resolved);
   void try_next_address();
+  void choose_next_address() noexcept;
+  void told(const Failure& failure) const noexcept;
   void try_address(const SocketAddress& address);
   void on_address_failed(Failure why);
   bool try_address_again(const CmEvent& event);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <span>
 
 #include "conn/connection_type.h"
 #include "conn/patience.h"
@@ -108,6 +109,7 @@ ae::Duration RdmaConnection::time_left() const {
 
 void RdmaConnection::try_next_address() {
   while (phase_ == Phase::kResolving && next_address_ < addresses_.size()) {
+    choose_next_address();
     const SocketAddress& address = addresses_[next_address_++];
     tried_again_ = false;
     try {
@@ -115,6 +117,7 @@ void RdmaConnection::try_next_address() {
     } catch (const VerbsError& error) {
       SetupTrace::failed();
       last_failure_ = error.failure();
+      told(last_failure_);
       tear_down();
     } catch (const std::bad_alloc&) {
       last_failure_ = out_of_memory();
@@ -122,8 +125,22 @@ void RdmaConnection::try_next_address() {
     }
   }
   if (phase_ != Phase::kResolving) return;
+  occupy({});
   last_failure_.text = fmt::format("connect to {}: {}", target_, last_failure_.text);
   end_with(last_failure_);
+}
+
+void RdmaConnection::choose_next_address() noexcept {
+  SocketAddress source;
+  if (settings_.spread == AddressOrder::kNear && !settings_.source.empty())
+    (void)numeric_address(settings_.source, 0, source);
+  occupy(static_cast<const RdmaType&>(type()).addresses().choose(
+      settings_.spread, std::span(addresses_).subspan(next_address_), source));
+}
+
+void RdmaConnection::told(const Failure& failure) const noexcept {
+  if (peer_.size == 0) return;  // still at names
+  static_cast<const RdmaType&>(type()).addresses().told(settings_.spread, peer_, failure.code);
 }
 
 void RdmaConnection::try_address(const SocketAddress& address) {
@@ -151,6 +168,7 @@ void RdmaConnection::try_address(const SocketAddress& address) {
 void RdmaConnection::on_address_failed(Failure why) {
   SetupTrace::failed();
   last_failure_ = std::move(why);
+  told(last_failure_);
   tear_down();
   if (phase_ == Phase::kConnecting) move_phase(Phase::kResolving);
   stream_ = Stream(settings_.stream(role_, id()), std::chrono::steady_clock::now());
@@ -452,6 +470,7 @@ void RdmaConnection::refuse_lone_mtu() const {
 }
 
 void RdmaConnection::established() {
+  if (role_ == Role::kClient) told({});
   move_phase(Phase::kOpen);
   local_ = id_.local();
   peer_ = id_.peer();

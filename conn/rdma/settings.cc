@@ -85,6 +85,7 @@ std::vector<Row> place_rows(const Settings& d) {
                     "the address must belong to this device, as `rxe0`"),
           Row::text("source", OptionSide::kConnecting, "the route's", "an address",
                     "address to connect from"),
+          spread_row(),
           Row::word("isolation", kBoth, kIsolation, d.isolation,
                     "who may reach whose receive windows with a guessed key"),
           Row::number("comp-vector", kBoth, 0, 0, 65535,
@@ -163,6 +164,7 @@ Settings Settings::from(const Options& given) {
   if (!o.is_word("comp-vector")) s.completion_vector = static_cast<int>(o.number("comp-vector"));
   s.device = o.text("device");
   s.source = o.text("source");
+  s.spread = spread_from(o);
   s.timeouts.min_rnr_timer = static_cast<std::uint8_t>(o.number("min-rnr-timer"));
   s.timeouts.ack_timeout = static_cast<std::uint8_t>(o.number("ack-timeout"));
   s.timeouts.retry_count = static_cast<std::uint8_t>(o.number("retry-count"));

@@ -9,6 +9,7 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
+#include "conn/address_choice.h"
 #include "conn/defaults.h"
 #include "conn/end_linger.h"
 #include "conn/option_table.h"
@@ -61,6 +62,7 @@ struct Settings {
   int completion_vector = -1;  ///< of the device's; -1: by the loop
   std::string device;          ///< name of the only device to use; "" any
   std::string source;          ///< address to connect from; "" the route's
+  AddressOrder spread = AddressOrder::kFirst;
   QpTimeouts timeouts;
   Fabric fabric;
 

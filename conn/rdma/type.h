@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "ae/abi.h"
+#include "conn/address_choice.h"
 #include "conn/connection_type.h"
 
 namespace conn::inline AECONN_ABI::rdma {
@@ -37,10 +38,13 @@ class AECONN_API RdmaType final : public ConnectionType {
 
   /// The type's options with the endpoint's over them.
   Options options_for(const Endpoint& endpoint) const;
+  /// Of its connections, for the option spread.
+  AddressBook& addresses() const noexcept { return addresses_; }
 
  private:
   mutable std::mutex mutex_;  // configure() may come while other loops create connections
   Options options_;
+  mutable AddressBook addresses_;
 };
 
 }  // namespace conn::inline AECONN_ABI::rdma

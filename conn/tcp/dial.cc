@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <span>
 #include <thread>
+#include <utility>
 
 namespace conn::inline AECONN_ABI::tcp {
 namespace {
@@ -49,10 +51,11 @@ int try_now(const Settings& settings, const SocketAddress& to, ae::TimePoint dea
 
 }  // namespace
 
-Dial::Dial(ae::EventLoop& loop, std::shared_ptr<const Settings> settings, const Endpoint& to,
-           std::function<void(Dialed)> done)
+Dial::Dial(ae::EventLoop& loop, std::shared_ptr<const Settings> settings, AddressBook& book,
+           const Endpoint& to, std::function<void(Dialed)> done)
     : loop_(loop),
       settings_(std::move(settings)),
+      book_(book),
       to_(to),
       done_(std::move(done)),
       deadline_(std::chrono::steady_clock::now() + settings_->connect_timeout) {}
@@ -99,7 +102,7 @@ void Dial::finish(Dialed result) {
 
 void Dial::next_host() {
   if (host_ == to_.hosts.size()) {
-    finish({{}, {}, std::move(last_failure_)});
+    finish({{}, {}, std::move(last_failure_), {}});
     return;
   }
   lookup_ = resolve_async(loop_, to_.hosts[host_++].name, to_.port,
@@ -108,14 +111,28 @@ void Dial::next_host() {
 
 void Dial::resolved(Resolved answer) {
   lookup_.reset();
-  if (answer.failure) {
-    last_failure_ = std::move(answer.failure);
-    next_host();
-    return;
+  // Who chooses among all has to know all.
+  const bool all = settings_->spread != AddressOrder::kFirst;
+  if (!all || addresses_.empty()) {
+    address_ = 0;
+    addresses_ = std::move(answer.addresses);
+  } else {
+    keep(std::move(answer.addresses));
   }
-  addresses_ = std::move(answer.addresses);
-  address_ = 0;
-  try_address();
+  if (answer.failure) last_failure_ = std::move(answer.failure);
+  if (addresses_.empty() || (all && host_ < to_.hosts.size())) {
+    next_host();
+  } else {
+    try_address();
+  }
+}
+
+void Dial::keep(std::vector<SocketAddress> found) noexcept {
+  try {
+    addresses_.insert(addresses_.end(), found.begin(), found.end());
+  } catch (const std::bad_alloc&) {
+    last_failure_ = out_of_memory();  // the others may do
+  }
 }
 
 void Dial::next_address() {
@@ -134,6 +151,8 @@ ae::Duration Dial::share_of_time() const {
 }
 
 void Dial::try_address() {
+  place_ =
+      book_.choose(settings_->spread, std::span(addresses_).subspan(address_), settings_->source);
   const SocketAddress& to = addresses_[address_];
   fd_ = open_socket(to.family());
   if (!fd_) {
@@ -143,7 +162,7 @@ void Dial::try_address() {
   apply(*settings_, fd_.get(), to.family());
   const int err = start_connect(fd_.get(), to, *settings_);
   if (err == 0) {
-    finish({std::move(fd_), to, {}});
+    connected();
   } else if (err == EINPROGRESS) {
     watch_attempt();
   } else if (err == EAGAIN && to.family() == AF_UNIX) {
@@ -187,36 +206,49 @@ void Dial::writable() {
     return;
   }
   loop_.remove_file_event(fd_.get(), ae::kWritable);
-  finish({std::move(fd_), addresses_[address_], {}});
+  connected();
+}
+
+void Dial::connected() {
+  book_.told(settings_->spread, addresses_[address_], {});
+  finish({std::move(fd_), addresses_[address_], {}, std::move(place_)});
 }
 
 void Dial::attempt_failed(int err) {
   last_failure_ = connect_failure(addresses_[address_], err);
+  book_.told(settings_->spread, addresses_[address_], last_failure_.code);
   next_address();
 }
 
 void Dial::out_of_time() {
   if (lookup_ != nullptr) {
-    finish({{}, {}, timed_out("resolve " + to_.hosts[host_ - 1].name)});
+    finish({{}, {}, timed_out("resolve " + to_.hosts[host_ - 1].name), {}});
   } else {
-    finish({{}, {}, connect_failure(addresses_[address_], ETIMEDOUT)});
+    Failure failure = connect_failure(addresses_[address_], ETIMEDOUT);
+    book_.told(settings_->spread, addresses_[address_], failure.code);
+    finish({{}, {}, std::move(failure), {}});
   }
 }
 
-Dialed Dial::wait(const Settings& settings, const Endpoint& to, ae::TimePoint deadline) {
+Dialed Dial::wait(const Settings& settings, AddressBook& book, const Endpoint& to,
+                  ae::TimePoint deadline) {
   Dialed result;
-  const auto try_all = [&](const std::vector<SocketAddress>& addresses, bool more_hosts) {
-    for (const SocketAddress& address : addresses) {
+  const auto try_all = [&](std::vector<SocketAddress> addresses, bool more_hosts) {
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+      result.place = book.choose(settings.spread, std::span(addresses).subspan(i), settings.source);
+      const SocketAddress& address = addresses[i];
       const ae::TimePoint now = std::chrono::steady_clock::now();
       const bool others = more_hosts || &address != &addresses.back();
       const int err = try_now(settings, address, now + share(deadline - now, others), result.fd);
       if (err == 0) {
+        book.told(settings.spread, address, {});
         result.peer = address;
         result.failure = {};
         return true;
       }
       result.fd.reset();
       result.failure = connect_failure(address, err);
+      book.told(settings.spread, address, result.failure.code);
     }
     return false;
   };
@@ -224,13 +256,15 @@ Dialed Dial::wait(const Settings& settings, const Endpoint& to, ae::TimePoint de
     try_all({unix_address(to.path)}, false);
     return result;
   }
+  const bool all = settings.spread != AddressOrder::kFirst;  // look up before the first is tried
+  std::vector<SocketAddress> found;
   for (const Endpoint::Host& host : to.hosts) {
+    const bool more = &host != &to.hosts.back();
     Resolved answer = resolve(host.name, to.port, false);
-    if (answer.failure) {
-      result.failure = std::move(answer.failure);
-    } else if (try_all(answer.addresses, &host != &to.hosts.back())) {
-      break;
-    }
+    if (answer.failure) result.failure = std::move(answer.failure);
+    found.insert(found.end(), answer.addresses.begin(), answer.addresses.end());
+    if (all && more) continue;
+    if (try_all(std::exchange(found, {}), more)) break;
   }
   return result;
 }

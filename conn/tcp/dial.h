@@ -9,6 +9,7 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
+#include "conn/address_choice.h"
 #include "conn/endpoint.h"
 #include "conn/error.h"
 #include "conn/resolver.h"
@@ -20,26 +21,29 @@ namespace conn::inline AECONN_ABI::tcp {
 struct Dialed {
   Fd fd;  ///< connected, or empty
   SocketAddress peer;
-  Failure failure;  ///< of the last address, in words that name it
+  Failure failure;     ///< of the last address, in words that name it
+  Quota::Place place;  ///< of the peer's address, where those are counted
 };
 
 class Dial {
  public:
   /// `done` runs once, from the loop, never before start() returns; it may destroy the Dial.
   /// Destroying it earlier cancels.
-  Dial(ae::EventLoop& loop, std::shared_ptr<const Settings> settings, const Endpoint& to,
-       std::function<void(Dialed)> done);
+  Dial(ae::EventLoop& loop, std::shared_ptr<const Settings> settings, AddressBook& book,
+       const Endpoint& to, std::function<void(Dialed)> done);
   ~Dial();
   Dial(const Dial&) = delete;
   Dial& operator=(const Dial&) = delete;
   void start();
 
   /// The same, waiting here.
-  static Dialed wait(const Settings& settings, const Endpoint& to, ae::TimePoint deadline);
+  static Dialed wait(const Settings& settings, AddressBook& book, const Endpoint& to,
+                     ae::TimePoint deadline);
 
  private:
   void next_host();
   void resolved(Resolved answer);
+  void keep(std::vector<SocketAddress> found) noexcept;
   void next_address();
   void try_address();
   void watch_attempt();
@@ -49,18 +53,21 @@ class Dial {
   void out_of_time();
   void stop_watching();
   void finish(Dialed result);
+  void connected();
   ae::Duration share_of_time() const;
 
   ae::EventLoop& loop_;
   std::shared_ptr<const Settings> settings_;
+  AddressBook& book_;
   Endpoint to_;
   std::function<void(Dialed)> done_;
   ae::TimePoint deadline_;
 
   std::size_t host_ = 0;  // next of to_.hosts to look up
   std::unique_ptr<Resolution> lookup_;
-  std::vector<SocketAddress> addresses_;  // of the host looked up last
+  std::vector<SocketAddress> addresses_;  // of the host looked up last; with spread, of all
   std::size_t address_ = 0;               // the one being tried
+  Quota::Place place_;                    // its
   Fd fd_;                                 // its socket; watched for writing while it connects
   Failure last_failure_;
   ae::Duration retry_delay_{0};

@@ -97,7 +97,7 @@ const OptionTable& tcp_options() {
                 connect_timeout("for all of connect(): lookup and every address"),
                 Row::text("source", OptionSide::kConnecting, "the route's", "an IP address",
                           "address to connect from; no name"),
-                Row::flag("nodelay", kBoth, defaults().nodelay, "`TCP_NODELAY`"),
+                spread_row(), Row::flag("nodelay", kBoth, defaults().nodelay, "`TCP_NODELAY`"),
                 // Up to the kernel's limit, 32767 s.
                 Row::duration("keepalive", kBoth, defaults().keepalive, 0s, 9h,
                               "silence before the kernel probes; 0: off"),
@@ -134,6 +134,7 @@ Settings tcp_settings(const Options& options) {
   s.keepalive = read.duration("keepalive");
   s.user_timeout = read.duration("user-timeout");
   s.source = parse_source(read);
+  s.spread = spread_from(read);
   s.zero_copy = read.number("zero-copy");
   read.finish();
   return s;

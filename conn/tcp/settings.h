@@ -7,6 +7,7 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
+#include "conn/address_choice.h"
 #include "conn/defaults.h"
 #include "conn/end_linger.h"
 #include "conn/option_table.h"
@@ -32,6 +33,7 @@ struct Settings {
   ae::Duration user_timeout{0};  ///< unacknowledged data kills after this; 0: the kernel's
   std::uint64_t zero_copy = 0;   ///< bytes from which send() uses MSG_ZEROCOPY; 0: never
   SocketAddress source;          ///< address to connect from; size 0: the kernel's
+  AddressOrder spread = AddressOrder::kFirst;
   // unix
   int mode = -1;  ///< permissions of the socket file; -1: the umask's
 };

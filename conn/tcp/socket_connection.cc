@@ -45,7 +45,7 @@ void SocketConnection::do_connect(const Endpoint& to) {
     return;
   }
   SetupTrace::begin("connect");
-  dial_ = std::make_unique<Dial>(*loop(), settings_, to,
+  dial_ = std::make_unique<Dial>(*loop(), settings_, type.addresses(), to,
                                  [this](Dialed result) { dialed(std::move(result)); });
   dial_->start();
 }
@@ -53,6 +53,7 @@ void SocketConnection::do_connect(const Endpoint& to) {
 void SocketConnection::dialed(Dialed result) {
   const std::unique_ptr<Dial> dial = std::move(dial_);  // it is on the stack: until we return
   if (result.fd) {
+    occupy(std::move(result.place));
     fd_ = std::move(result.fd);
     set_peer(result.peer);
     SetupTrace::end();
@@ -85,13 +86,14 @@ void SocketConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint dea
     return;
   }
   SetupTrace::begin("connect");
-  Dialed result = Dial::wait(*settings_, to, deadline);
+  Dialed result = Dial::wait(*settings_, type.addresses(), to, deadline);
   if (!result.fd) {
     SetupTrace::failed();
     fail(std::move(result.failure));
     return;
   }
   SetupTrace::end();
+  occupy(std::move(result.place));
   fd_ = std::move(result.fd);
   set_peer(result.peer);
   move_to(State::kConnected);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "ae/abi.h"
+#include "conn/address_choice.h"
 #include "conn/connection_type.h"
 #include "conn/tcp/settings.h"
 #include "conn/tcp/socket.h"
@@ -47,6 +48,8 @@ class AECONN_API SocketType : public ConnectionType {
 
   /// The type's own, or new ones where the endpoint brings options. Throws Error.
   std::shared_ptr<const Settings> settings_for(const Options& endpoint) const;
+  /// Of its connections, for the option spread.
+  AddressBook& addresses() const noexcept { return addresses_; }
 
  protected:
   /// A socket that listens, and what cleans up behind it.
@@ -70,6 +73,7 @@ class AECONN_API SocketType : public ConnectionType {
   std::unique_ptr<SocketListener> adopt_to(ae::EventLoop& loop, int fd, const Options& options,
                                            ListenTo to) const;
   Options options_;
+  mutable AddressBook addresses_;
   std::shared_ptr<const Settings> settings_ = std::make_shared<Settings>();
 };
 

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -62,6 +63,7 @@ int wait_in_simulation(World& world, std::int64_t nanoseconds, Look look) {
 struct InterfaceList {
   std::vector<ifaddrs> entries;
   std::vector<sockaddr_in> addresses;
+  sockaddr_in mask{};  // of 24 bits, all have it
   std::vector<char*> names;
 };
 
@@ -226,6 +228,8 @@ int getifaddrs(ifaddrs** out) noexcept {
       list->names.push_back(device->base.name);
     }
   }
+  list->mask.sin_family = AF_INET;
+  list->mask.sin_addr.s_addr = htonl(0xffffff00);
   // The first entry carries the list itself, so that freeifaddrs() finds it.
   list->entries.resize(list->addresses.size() + 1);
   list->entries[0].ifa_data = list;
@@ -233,6 +237,8 @@ int getifaddrs(ifaddrs** out) noexcept {
     ifaddrs& entry = list->entries[i + 1];
     entry.ifa_name = list->names[i];
     entry.ifa_addr = reinterpret_cast<sockaddr*>(&list->addresses[i]);
+    entry.ifa_netmask = reinterpret_cast<sockaddr*>(&list->mask);
+    entry.ifa_flags = IFF_UP;
     list->entries[i].ifa_next = &entry;
   }
   list->entries[0].ifa_name = const_cast<char*>("lo");

@@ -7,7 +7,9 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <map>
 #include <set>
 
 #include "conn/error.h"
@@ -281,6 +283,100 @@ TEST_CASE("tcp: the first host that answers is it, in a blocking connect too", "
   const ConnectionPtr client = site.type.create(site.loop);
   REQUIRE(client->connect_blocking(at(url("127.0.0.1,127.0.0.2", port)), 2s));
   REQUIRE(client->peer_address() == "127.0.0.1:" + std::to_string(port));
+}
+
+TEST_CASE("tcp: spread=least divides connections among all addresses of all hosts",
+          "[tcp][spread]") {
+  Site site(kTcp);
+  const auto listener =
+      site.type.listen(site.loop, at("tcp://127.0.0.1,127.0.0.2,127.0.0.3:0"), [](auto) {});
+  const std::uint16_t port = listener->endpoints().front().port;
+  const bool blocking = GENERATE(false, true);
+  const std::string spread = GENERATE(as<std::string>{}, "first", "least", "near");
+  const Endpoint where = at(url("127.0.0.1,127.0.0.2,127.0.0.3", port, "spread=" + spread));
+  std::vector<ConnectionPtr> clients;
+  const auto peers = [&] {
+    std::map<std::string, int> all;
+    for (const ConnectionPtr& each : clients) ++all[each->peer_address()];
+    return all;
+  };
+  const auto connect = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      ConnectionPtr client = site.type.create(site.loop);
+      if (blocking)
+        REQUIRE(client->connect_blocking(where, 5s));
+      else
+        client->connect(where, [](Connection&) {});
+      clients.push_back(std::move(client));
+    }
+    RUN_UNTIL(site.loop, std::all_of(clients.begin(), clients.end(), [](const auto& each) {
+                return each->state() == State::kConnected;
+              }));
+  };
+  connect(12);
+  if (spread == "first") {
+    CHECK(peers() == std::map<std::string, int>{{"127.0.0.1:" + std::to_string(port), 12}});
+    return;
+  }
+  const std::string second = "127.0.0.2:" + std::to_string(port);
+  const auto four_each = [&] {
+    return peers().size() == 3 && peers()[second] == 4 &&
+           peers()["127.0.0.1:" + std::to_string(port)] == 4;
+  };
+  CHECK(four_each());
+  // Those that were closed make room.
+  std::erase_if(clients, [&](const ConnectionPtr& each) { return each->peer_address() == second; });
+  testing::turns(site.loop, 3);
+  connect(4);
+  CHECK(four_each());
+}
+
+TEST_CASE("tcp: with spread a name that is unknown is left out, wherever it stands",
+          "[tcp][spread]") {
+  Site site(kTcp);
+  const RawSocket server = RawSocket::listening();
+  const std::uint16_t port = server.endpoint().port;
+  const std::string hosts = GENERATE(as<std::string>{}, "no-such.invalid,127.0.0.1",
+                                     "127.0.0.1,no-such.invalid", "no-such.invalid");
+  const Endpoint where = at(url(hosts, port, "spread=least&connect-timeout=1m"));
+  const ConnectionPtr client = connect_to(site, where), waited = site.type.create(site.loop);
+  const bool known = hosts != "no-such.invalid";
+  CHECK(client->state() == (known ? State::kConnected : State::kError));
+  CHECK(waited->connect_blocking(where, 1min) == known);
+  if (known) return;
+  CHECK_THAT(client->last_error(), StartsWith("resolve no-such.invalid: "));
+  CHECK_THAT(waited->last_error(), StartsWith("resolve no-such.invalid: "));
+}
+
+TEST_CASE("tcp: with spread an address that refuses costs one connect, not each", "[tcp][spread]") {
+  Site site(kTcp);
+  RawSocket hole = RawSocket::listening(0, "127.0.0.2");
+  const std::uint16_t port = hole.endpoint().port;
+  const auto listener = site.type.listen(site.loop, at(url("127.0.0.1", port)), [](auto) {});
+  hole.close();
+  const bool blocking = GENERATE(false, true);
+  const Endpoint where = at(url("127.0.0.2,127.0.0.1", port, "spread=least"));
+  std::vector<ConnectionPtr> clients;
+  const auto began = std::chrono::steady_clock::now();
+  const auto connect = [&] {
+    clients.push_back(site.type.create(site.loop));
+    if (blocking) return (void)clients.back()->connect_blocking(where, 5s);
+    bool done = false;
+    clients.back()->connect(where, [&](Connection&) { done = true; });
+    RUN_UNTIL(site.loop, done);
+  };
+  for (int i = 0; i < 5; ++i) {
+    connect();
+    CHECK(clients.back()->state() == State::kConnected);
+    CHECK(clients.back()->peer_address() == "127.0.0.1:" + std::to_string(port));
+  }
+  // It listens again: not one of the next asks it, although nobody is connected to it.
+  const auto second = site.type.listen(site.loop, at(url("127.0.0.2", port)), [](auto) {});
+  for (int i = 0; i < 5; ++i) {
+    connect();
+    if (std::chrono::steady_clock::now() - began >= conn::AddressBook::kRest) return;  // a slow day
+    CHECK(clients.back()->peer_address() == "127.0.0.1:" + std::to_string(port));
+  }
 }
 
 TEST_CASE("tcp: localhost is reached on the only family that listens", "[tcp]") {

@@ -234,7 +234,9 @@ class Torture {
       url += "127.0.0.1:0";
     listeners_.push_back(
         registry_.require(transport_).listen(*loop_, conn::Endpoint::parse(url), echo.handler()));
-    return address_ = listeners_.back()->endpoints().front();
+    address_ = listeners_.back()->endpoints().front();
+    if (!transport_.ends_with("unix")) address_.options.set("spread", "least");
+    return address_;
   }
 
   conn::ConnectionPtr connect_to(const conn::Endpoint& to) {
