@@ -133,12 +133,24 @@ bool empty_listeners_fit() {
              sizeof(ServerListener);
 }
 
-}  // namespace
-
+/// What of the server is laid out otherwise, in the plural, or null.
 const char* misfit() {
   if (!types_fit()) return "types of connections";
   if (!connections_fit()) return "connections";
   return empty_listeners_fit() ? nullptr : "listeners";
+}
+
+}  // namespace
+
+std::string unfit() {
+#ifdef AECONN_VALKEY
+  // First: who built it so is not to look for a server that is laid out otherwise.
+  if (server.type_by_name(kOurType) != nullptr)
+    return "this Valkey is built with RDMA, whose place in the server it would take";
+#endif
+  if (const char* what = misfit())
+    return std::string(what) + " of this server are not laid out as those of its version";
+  return {};
 }
 
 bool listeners_fit() {

@@ -42,12 +42,7 @@ std::string refusal(Context* context) {
            (version.empty() ? "another server" : version);
   if (const char* missing = find_server())
     return "this server does not export " + std::string(missing);
-  if (const char* what = misfit())
-    return std::string(what) + " of this server are not laid out as those of its version";
-#ifdef AECONN_VALKEY
-  if (server.type_by_name(kOurType) != nullptr)
-    return "this Valkey is built with RDMA, whose place in the server it would take";
-#endif
+  if (std::string why = unfit(); !why.empty()) return why;
   const std::string threads = setting(context, "io-threads");
   if (threads != "1")
     return "connections cannot go to other threads, so io-threads has to be 1, and is " + threads;

@@ -118,8 +118,9 @@ struct Host {
   }
   static gboolean before_sleep(GSource* source, gint* timeout) {
     *timeout = -1;
-    if (const Function f = std::exchange(reinterpret_cast<Source*>(source)->host->late, nullptr))
-      f();
+    Host& host = *reinterpret_cast<Source*>(source)->host;
+    if (std::exchange(host.awake, false)) return FALSE;
+    if (const Function f = std::exchange(host.late, nullptr)) f();
     return FALSE;
   }
   void attach(ae::EpollLoop& guest, adapters::Caught caught) {
@@ -127,7 +128,10 @@ struct Host {
   }
   void detach() { attachment.reset(); }
   void run() { g_main_loop_run(loop); }
-  void stop() { g_main_loop_quit(loop); }
+  void stop() {
+    g_main_loop_quit(loop);
+    awake = true;
+  }
   void soon(Function function) {
     GSource* const idle = g_idle_source_new();
     const auto ran = [](gpointer f) -> gboolean {
@@ -153,6 +157,7 @@ struct Host {
   std::optional<adapters::glib::Attachment> attachment;
   GSource* last = nullptr;
   Function late;
+  bool awake = false;  // g_main_loop_quit() wakes the context: its next iteration does not sleep
 };
 
 #elif defined(HOST_QT)
