@@ -3,17 +3,18 @@
 //
 //   before_sleep()   deferred objects go -> sources' pending work -> before_sleep hooks -> flush
 //                    -> deferred objects -> spin, arm, or veto -> file interest to the kernel
-//   wait()           sleeps until the next timer at the latest, or polls
+//   wait()           sleeps until the next timer at the latest, or polls; a timer that outlasts
+//                    many sleeps is left to the timerfd, which spares each of them a time-out
 //   serve()          after_sleep hooks -> file handlers -> posted functions and due timers, a
 //                    bounded number of each
 //
 // Below a host the sleep is the host's: dispatch() is serve() and then before_sleep(), and show()
-// makes the descriptor say what is left. For that the epoll instance has three descriptors more
-// than the files:
+// makes the descriptor say what is left. The epoll instance has three descriptors more than the
+// files:
 //
 //   wake    an eventfd, edge-triggered: posts, and nudges from outside handlers, also of a host
 //           that has called prepare() and may not do so again before it sleeps. Never read.
-//   alarm   a timerfd, edge-triggered: the next timer. Only below a host.
+//   alarm   a timerfd, edge-triggered: the next timer. Below a host, and where one outlasts sleeps.
 //   work    an eventfd that is always readable, watched exactly while work is left over that
 //           nothing else announces. Only below a host. A busy spell costs two system calls, however
 //           many turns it has.
@@ -57,6 +58,7 @@ constexpr std::size_t kLargestBatch = 4096;
 constexpr std::size_t kNestedBatch = 32;  // on the stack
 constexpr Duration kRetryAfter = std::chrono::milliseconds(100);
 constexpr TimePoint kNever = TimePoint::max();
+constexpr unsigned kSleepsOutlasted = 16;  // then the timerfd is worth its system call
 
 class Descriptor {
  public:
@@ -115,7 +117,7 @@ int wait_for(int epoll, std::span<epoll_event> room, Duration limit, bool& lacks
   return wait_in_milliseconds(epoll, room, limit);
 }
 
-/// The loop's timers, and what the host's loop is told of them.
+/// The loop's timers, and what the timerfd was told of them.
 class EpollTimers : public LoopTimers {
  public:
   using LoopTimers::LoopTimers;
@@ -130,9 +132,34 @@ class EpollTimers : public LoopTimers {
       expired_ = next_ <= looked_;
     }
   }
-  /// After look(), with none due: how long it is until the next one.
+  /// As look(), but without one at the clock where the timerfd tells of the next in time.
+  void look_before_sleep() {
+    alarm_tells_ =
+        set_for_ != kNever && (!changed_ || !queue_.has_waiting() || queue_.next() >= set_for_);
+    if (alarm_tells_) {
+      changed_ = false;
+    } else {
+      look();
+    }
+  }
+  /// After look_before_sleep(), with none due: how long a sleep may be.
   Duration left() const noexcept {
-    return queue_.has_waiting() ? next_ - looked_ : Duration::max();
+    return queue_.has_waiting() && !alarm_tells_ ? next_ - looked_ : Duration::max();
+  }
+  /// A sleep of left() begins: whether the next timer has outlasted so many that leave_to() pays.
+  bool outlasts_sleeps() noexcept {
+    if (next_ != outlasting_) {
+      outlasting_ = next_;
+      sleeps_ = 0;
+    }
+    return ++sleeps_ > kSleepsOutlasted;
+  }
+  /// The timerfd tells of the next one, and no sleep has to.
+  void leave_to(int alarm) noexcept {
+    set_alarm(alarm);
+    alarm_tells_ = set_for_ == next_;
+    if (alarm_tells_) changed_ = false;
+    sleeps_ = 0;
   }
   /// Sets the timerfd for the next one. It stays as it is where that is later than it was set for:
   /// to be woken once for nothing is cheaper than a system call for each message.
@@ -140,13 +167,8 @@ class EpollTimers : public LoopTimers {
     if (!std::exchange(changed_, false) && set_for_ != kNever) return;
     look();
     if (expired_ || !queue_.has_waiting() || next_ >= set_for_) return;
-    itimerspec time{};
-    time.it_value = to_timespec(next_.time_since_epoch());
-    if (::timerfd_settime(alarm, TFD_TIMER_ABSTIME, &time, nullptr) == 0) {
-      set_for_ = next_;
-    } else {
-      expired_ = true;  // cannot happen; to look again and again is better than never
-    }
+    set_alarm(alarm);
+    if (set_for_ != next_) expired_ = true;  // to look again and again is better than never
   }
   /// Whether set() would have the timerfd expire earlier than it was set for.
   bool sooner() {
@@ -156,16 +178,27 @@ class EpollTimers : public LoopTimers {
   }
   void alarm_came() noexcept {
     set_for_ = kNever;
+    alarm_tells_ = false;
     expired_ = queue_.has_waiting();
   }
   void forget_alarm() noexcept {
     set_for_ = kNever;
+    alarm_tells_ = false;
     changed_ = true;
   }
 
  private:
+  void set_alarm(int alarm) noexcept {
+    itimerspec time{};
+    time.it_value = to_timespec(next_.time_since_epoch());
+    if (::timerfd_settime(alarm, TFD_TIMER_ABSTIME, &time, nullptr) == 0) set_for_ = next_;
+  }
+
   TimePoint looked_{}, next_{};
-  TimePoint set_for_ = kNever;  // the timerfd; kNever: it is not set, or was heard
+  TimePoint set_for_ = kNever;     // the timerfd; kNever: it is not set, or was heard
+  TimePoint outlasting_ = kNever;  // the timer that the last sleeps could have ended with
+  unsigned sleeps_ = 0;            // of those
+  bool alarm_tells_ = false;       // the timerfd comes no later than the next timer
 };
 
 }  // namespace
@@ -189,14 +222,16 @@ struct EpollLoop::Impl {
   // The parts of an iteration.
   bool before_sleep();
   void wait(bool may_sleep);
+  Duration sleep_of_timers() noexcept;
   void collect();
   void serve();
   void serve_files();
-  void note(const epoll_event& event) noexcept;
+  bool note(const epoll_event& event) noexcept;
 
   // Below a host.
-  bool hosted() const noexcept { return alarm.get() >= 0; }
+  bool hosted() const noexcept { return work_left.get() >= 0; }
   void open_host_descriptors();
+  void open_alarm();
   bool arm();
   void show(bool left);
   bool show_nested();
@@ -247,6 +282,7 @@ struct EpollLoop::Impl {
   std::size_t next_event = 0;
   TimerId retry = 0;
   bool lacks_pwait2 = false;
+  bool lacks_alarm = false;  // the kernel had no descriptor for it
 
   /// Whoever gives the loop something to do has to wake it. Taken by the first who does.
   std::atomic<bool> asleep{false};
@@ -331,7 +367,7 @@ bool EpollLoop::Impl::before_sleep() {
   const bool sources_sleep = work.before_sleep(true);
   files.sync();
   if (files.has_refused()) retry_refused();
-  timers.look();
+  timers.look_before_sleep();
   work.sleep_begins();
   if (core.allows(kDontWait)) return false;
   if (files.has_ready() && core.allows(kFileEvents)) return false;
@@ -359,13 +395,32 @@ void EpollLoop::Impl::wait(bool may_sleep) {
   if (!may_sleep) return collect();
   // Who posts from now on sees that we sleep, or we see the post.
   asleep.exchange(true, std::memory_order_acq_rel);
+  const bool for_timers = core.allows(kTimeEvents);
   Duration limit = Duration::zero();
-  if (!work.queue->pending()) limit = core.allows(kTimeEvents) ? timers.left() : Duration::max();
-  const int count = wait_for(epoll.get(), events, limit, lacks_pwait2);
+  if (!work.queue->pending()) limit = for_timers ? sleep_of_timers() : Duration::max();
+  int count = 0;
+  do {
+    count = wait_for(epoll.get(), events, limit, lacks_pwait2);
+  } while (!for_timers && count == 1 && note(events[0]));  // of which the caller does not want any
   asleep.exchange(false, std::memory_order_acq_rel);
   event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
   next_event = 0;
   if (count == 0) timers.look();
+}
+
+Duration EpollLoop::Impl::sleep_of_timers() noexcept {
+  const Duration left = timers.left();
+  if (left == Duration::max() || !timers.outlasts_sleeps() || lacks_alarm) return left;
+  if (alarm.get() < 0) {
+    try {
+      open_alarm();
+    } catch (const std::system_error&) {  // a time-out does as well
+      lacks_alarm = true;
+      return left;
+    }
+  }
+  timers.leave_to(alarm.get());
+  return timers.left();
 }
 
 void EpollLoop::Impl::collect() {
@@ -384,8 +439,11 @@ void EpollLoop::Impl::serve() {
   work.run_posts_and_timers();
 }
 
-void EpollLoop::Impl::note(const epoll_event& event) noexcept {
-  if (event.data.u64 == kAlarm) timers.alarm_came();
+/// Whether it was the timerfd.
+bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
+  if (event.data.u64 != kAlarm) return false;
+  timers.alarm_came();
+  return true;
 }
 
 void EpollLoop::Impl::serve_files() {
@@ -405,15 +463,18 @@ void EpollLoop::Impl::serve_files() {
 // --- below a host's loop -------------------------------------------------------------------------
 
 void EpollLoop::Impl::open_host_descriptors() {
-  Descriptor its_alarm(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
-                               "timer of an event loop"));
+  if (alarm.get() < 0) open_alarm();
   Descriptor its_work(
       checked(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK), "wake-up of an event loop"));
-  // Those that are left behind where the second fails go with their descriptors.
-  watch(its_alarm.get(), EPOLLIN | EPOLLET, kAlarm);
   watch(its_work.get(), 0, kWork);
-  alarm.take(its_alarm);
   work_left.take(its_work);
+}
+
+void EpollLoop::Impl::open_alarm() {
+  Descriptor its_alarm(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
+                               "timer of an event loop"));
+  watch(its_alarm.get(), EPOLLIN | EPOLLET, kAlarm);
+  alarm.take(its_alarm);
 }
 
 int EpollLoop::Impl::descriptor() {

@@ -24,7 +24,7 @@ namespace ae::inline AECONN_ABI {
 class AECONN_API EpollLoop final : public EventLoop {
  public:
   /// Throws std::system_error if the kernel gives no descriptors for it: two, and two more
-  /// for a host.
+  /// for a host. A run() of its own has a third while timers wait, if there is one.
   EpollLoop();
   ~EpollLoop() override;
 

@@ -9,8 +9,9 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <memory>
 
-#include "ae/libev_loop.h"
+#include "ae/loop_names.h"
 #include "conn/transports/transports.h"
 #include "request_load_protocol.h"
 #include "request_load_run.h"
@@ -21,6 +22,7 @@ struct Settings {
   load::Plan plan;
   std::string url;
   std::string protocol = "resp";
+  std::string event_loop = "libev";
   std::vector<std::string> commands, prepare;
   std::size_t value_size = 0;
 };
@@ -43,6 +45,7 @@ void add_options(CLI::App& app, Settings& set) {
       ->excludes(requests);
   app.add_option("--warmup", plan.warm_up, "Seconds that are not counted");
   app.add_option("--protocol", set.protocol, "resp, memcached or echo");
+  app.add_option("--event-loop", set.event_loop, "libev or epoll");
   list("--command", set.commands, "What to request (PING); several take turns");
   list("--prepare", set.prepare, "A command to send once before; may be repeated");
   app.add_option("--value-size", set.value_size,
@@ -93,9 +96,9 @@ void run(Settings& set) {
   plan.endpoint = conn::Endpoint::parse(set.url);
   const conn::Registry registry = conn::all_transports();
   registry.require(plan.endpoint.scheme).check(plan.endpoint);
-  ae::LibevLoop loop;
-  const load::Script script = learn(loop, registry, set);
-  print(set, script, load::Run(loop, registry, plan, script).run());
+  const std::unique_ptr<ae::EventLoop> loop = ae::loops_named(set.event_loop)(0);
+  const load::Script script = learn(*loop, registry, set);
+  print(set, script, load::Run(*loop, registry, plan, script).run());
 }
 
 }  // namespace

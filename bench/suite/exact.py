@@ -92,6 +92,10 @@ class Guest(Bed):
                        "--listen", f"unix://{self.folder}/perf.sock", "--listen", f"rdma://{self.address}:7500",
                        "--listen", f"tls://127.0.0.1:7501{self._tls()}"], r"listening on tls")
 
+    def _start_echo_epoll(self):
+        return Server([BUILD / "conn-perf", "server", "--echo", "--event-loop", "epoll",
+                       "--listen", f"rdma://{self.address}:7510"], r"listening on rdma")
+
     def note_receivers(self, when):
         """R1: how often anybody on the device met a peer without a receive, so far."""
         for values_ in counters():
@@ -134,8 +138,9 @@ class Guest(Bed):
 SHAPES = ((1, 1, 2000), (16, 1, 4000), (16, 16, 32000))
 
 
-def echo_load(guest, url, connections, depth, size=64):
-    return lambda n: guest.load(url, connections, depth, n, "--protocol", "echo", "--value-size", size)
+def echo_load(guest, url, connections, depth, size=64, event_loop="libev"):
+    return lambda n: guest.load(url, connections, depth, n, "--protocol", "echo", "--value-size", size,
+                                "--event-loop", event_loop)
 
 
 def kv_load(guest, url, connections, depth, command="GET key", size=64):
@@ -188,9 +193,13 @@ def tls_echo(guest):
 
 @row
 def rdma_echo(guest):
-    """C1, L2: beside bare verbs, the same client for both."""
-    echoes(guest, "rdma", "verbs-echo", f"rdma://{guest.address}:7402", f"rdma://{guest.address}:7500",
-           SHAPES + ((64, 1, 8000),))
+    """C1, L2: beside bare verbs, the same client for both; and EpollLoop at both ends."""
+    shapes = SHAPES + ((64, 1, 8000),)
+    echoes(guest, "rdma", "verbs-echo", f"rdma://{guest.address}:7402", f"rdma://{guest.address}:7500", shapes)
+    url = f"rdma://{guest.address}:7510"
+    for connections, depth, requests in shapes:
+        guest.cost(f"echo rdma c={connections} d={depth}", "EpollLoop", guest.server("echo-epoll"),
+                   echo_load(guest, url, connections, depth, event_loop="epoll"), requests * guest.scale)
 
 
 def bare_load(guest, port, connections, depth):
@@ -204,9 +213,10 @@ def bare_load(guest, port, connections, depth):
 
 @row
 def verbs_client(guest):
-    """C1, L2: the bare client drives the bare server and ours; and ours at both ends."""
+    """C1, L2: the bare client drives the bare server and ours, on LibevLoop and on EpollLoop."""
     for connections, depth, requests in SHAPES + ((64, 1, 8000),):
-        for who, server, port in (("limit", "verbs-echo", 7402), ("aeconn", "echo", 7500)):
+        for who, server, port in (("limit", "verbs-echo", 7402), ("aeconn", "echo", 7500),
+                                  ("EpollLoop", "echo-epoll", 7510)):
             guest.cost(f"echo rdma, bare client c={connections} d={depth}", who, guest.server(server),
                        bare_load(guest, port, connections, depth), requests * guest.scale)
 

@@ -34,6 +34,7 @@ METRICS = {
     "connections": "connections", "descriptors": "descriptors", "cqs": "completion queues", "pds": "protection domains",
     "load_percent": "the load's part of the processor time, %", "busy": "processors busy",
     "share_percent": "of its share of a processor, %",
+    "spin_hits": "server's spins that found work", "spin_misses": "server's spins that found none",
     "cpu_ms_10s": "CPU ms in 10 s", "left": "objects left", "guest_gib": "the machine's memory, GiB", "available_mib": "memory left, MiB",
 }
 LOWER_IS_BETTER = {"p50_us", "p99_us", "cpu_us", "kinsn", "ns", "latency_us", "rss_kib", "pinned_kib", "calls", "reads",

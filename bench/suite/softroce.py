@@ -85,6 +85,25 @@ class Guest(bed.Bed):
             [BUILD / "conn-perf", "server", "--echo", "--listen", f"tcp://127.0.0.1:{port}",
              "--listen", f"rdma://{self.address}:{port}{query}"], r"listening on rdma"))
 
+    def free(self, server, client=""):
+        """One request under way, each end where the system puts it, since `auto` never spins where
+        it may use one processor. A second in which `auto` finds out what pays is left out, at the
+        server too, since both speak conn-perf's own protocol."""
+        port = {"": 7530, "100us": 7531, "auto": 7532}[server]
+        seconds = 0.3 if self.quick else 1
+
+        def load():
+            self.keep(f"free {server}", lambda: Server(
+                [BUILD / "conn-perf", "server", "--listen", self.rdma(port, server)], r"listening on rdma", core=None))
+            result = self.conn_perf(self.rdma(port, client), "--no-verify", "--sizes", 64, "--reply-size", 64,
+                                    "--warmup", seconds, "--seconds", seconds, core=None)[0]
+            spun = (result.get("waiting") or {}).get("server") or {}
+            return {"rps": result["requests_per_s"], "p50_us": result["latency_us"]["p50"],
+                    "p99_us": result["latency_us"]["p99"], "cpu_us": result["cpu_s_per_million"]["server"],
+                    "client_cpu_us": result["cpu_s_per_million"]["client"],
+                    "spin_hits": spun.get("spin_hits"), "spin_misses": spun.get("spin_misses")}
+        return load
+
     def sink(self):
         return self.keep("sink", lambda: Server(
             [BUILD / "conn-perf", "server", "--listen", "tcp://127.0.0.1:7600", "--listen",
@@ -162,7 +181,8 @@ class Guest(bed.Bed):
 # ---- latency ------------------------------------------------------------------------------------
 @row
 def latency(guest):
-    """L1, L3, C3, C4: one request under way; both ends spin, or neither, or the server only."""
+    """L1, L3, C3, C4: one request under way; both ends spin, or neither, or the server only; by hand
+    and by spin=auto."""
     requests = 500 if guest.quick else 2500
     # Without a processor to spare spinning is a hundred times slower: as many requests as take half a second.
     rate = guest.verbs(True, 1, 1, 200)()["rps"]
@@ -180,6 +200,11 @@ def latency(guest):
         ("limit", guest.echo(guest.bare_tcp, "tcp://127.0.0.1:7400", 1, 1, requests)),
         ("aeconn", guest.echo(guest.perf, "tcp://127.0.0.1:7500", 1, 1, requests))])
     guest.stop("perf 20us")
+    guest.turns("rdma echo 64 B c=1, both processors", [
+        ("aeconn", guest.free("auto", "auto")), ("by hand", guest.free("100us", "100us")),
+        ("sleeping", guest.free("")), ("auto, its client sleeps", guest.free("auto"))])
+    for spin in ("", "100us", "auto"):
+        guest.stop(f"free {spin}")
 
 
 @row

@@ -23,6 +23,8 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -32,6 +34,7 @@
 #include <memory>
 #include <new>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "tests/support/catch.h"
@@ -63,10 +66,13 @@ void* counted_aligned(std::size_t size, std::align_val_t alignment) {
 
 struct KernelCalls {
   int waits = 0;
+  int timeouts = 0;  // waits with one
   int events = 0;
   int controls = 0;
   int looks = 0;               // whether a descriptor is open
+  int alarms = 0;              // timerfds that were set
   int fail_controls_with = 0;  // an errno, or 0
+  int fail_timerfd_with = 0;
   int fail_epoll_with = 0;
   int fail_eventfd_with = 0;
   int fail_pwait2_with = 0;
@@ -99,6 +105,7 @@ void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free
 // These stand before the C library's for libev too.
 extern "C" int epoll_wait(int epoll, epoll_event* events, int size, int timeout) {
   ++g_kernel.waits;
+  g_kernel.timeouts += timeout > 0 ? 1 : 0;
   const auto count = syscall(SYS_epoll_pwait, epoll, events, size, timeout, nullptr, 8);
   if (count > 0) g_kernel.events += static_cast<int>(count);
   return static_cast<int>(count);
@@ -110,6 +117,7 @@ extern "C" int epoll_pwait2(int epoll, epoll_event* events, int size, const time
     return -1;
   }
   ++g_kernel.waits;
+  g_kernel.timeouts += limit != nullptr ? 1 : 0;
   const auto count = syscall(SYS_epoll_pwait2, epoll, events, size, limit, signals, 8);
   if (count > 0) g_kernel.events += static_cast<int>(count);
   return static_cast<int>(count);
@@ -121,6 +129,15 @@ extern "C" int epoll_create1(int flags) noexcept {
 extern "C" int eventfd(unsigned count, int flags) noexcept {
   errno = g_kernel.fail_eventfd_with;
   return errno != 0 ? -1 : static_cast<int>(syscall(SYS_eventfd2, count, flags));
+}
+extern "C" int timerfd_create(int clock, int flags) noexcept {
+  errno = g_kernel.fail_timerfd_with;
+  return errno != 0 ? -1 : static_cast<int>(syscall(SYS_timerfd_create, clock, flags));
+}
+extern "C" int timerfd_settime(int timer, int flags, const itimerspec* wanted,
+                               itimerspec* before) noexcept {
+  ++g_kernel.alarms;
+  return static_cast<int>(syscall(SYS_timerfd_settime, timer, flags, wanted, before));
 }
 extern "C" int epoll_ctl(int epoll, int what, int fd, epoll_event* event) noexcept {
   ++g_kernel.controls;
@@ -399,6 +416,126 @@ TEST_CASE("hosted loop: a turn is one system call, and allocates nothing", "[ae]
   CHECK(g_allocations == before);
   CHECK(calls == 211);
   loop.remove_source(source);
+}
+
+namespace {
+
+/// What so many sleeps cost that a file ends, each before the next timer.
+KernelCalls sleep_beside_timers(ae::EpollLoop& loop, int sleeps) {
+  Sockets s;
+  s.send();
+  int calls = 0;
+  loop.add_file_event(s.near, kReadable, [&](int, Mask) { ++calls; });
+  g_kernel = {};
+  for (int i = 0; i < sleeps; ++i) loop.process_events(kFullIteration);
+  CHECK(calls == sleeps);
+  loop.remove_file_event(s.near, kReadable);
+  return g_kernel;
+}
+
+}  // namespace
+
+TEST_CASE("event loop: a timer that outlasts sleeps costs them no time-out", "[ae]") {
+  ae::EpollLoop loop;
+  loop.add_time_event(1h, [] { return kNoMore; });
+  const KernelCalls first = sleep_beside_timers(loop, 1000);
+  CHECK(first.waits == 1000);
+  CHECK(first.timeouts <= 16);
+  CHECK(first.alarms == 1);
+  const auto moved = loop.add_time_event(2h, [] { return kNoMore; });
+  loop.again(moved, 3h);
+  const KernelCalls then = sleep_beside_timers(loop, 1000);
+  CHECK(then.waits == 1000);
+  CHECK(then.timeouts + then.alarms == 0);
+}
+
+TEST_CASE("event loop: a timer is no earlier and none is missed where others are left to a timerfd",
+          "[ae]") {
+  ae::EpollLoop loop;
+  const bool long_one_first = GENERATE(true, false);
+  const auto begun = steady_clock::now();
+  int fired = 0;
+  const auto in = [&](ae::Duration delay) {
+    loop.add_time_event(delay, [&, delay] {
+      ++fired;
+      CHECK(steady_clock::now() - begun >= delay);
+      return kNoMore;
+    });
+  };
+  if (long_one_first) in(200ms);
+  if (!long_one_first) in(50ms);
+  sleep_beside_timers(loop, 50);
+  in(long_one_first ? 50ms : 200ms);  // sooner than the timerfd was set for; or later
+  in(100ms);
+  const auto gone = loop.add_time_event(1ms, [&] { return ++fired, kNoMore; });
+  loop.remove_time_event(gone);
+  sleep_beside_timers(loop, 50);
+  g_kernel = {};
+  while (fired < 3) loop.process_events(kFullIteration);
+  CHECK(steady_clock::now() - begun >= 200ms);
+  CHECK(g_kernel.waits <= 8);
+}
+
+TEST_CASE("event loop: who asks for files alone is not woken by timers", "[ae]") {
+  ae::EpollLoop loop;
+  int fired = 0, calls = 0;
+  const auto due = steady_clock::now() + 50ms;
+  loop.add_time_event(due, [&] { return ++fired, kNoMore; });
+  sleep_beside_timers(loop, 50);
+  Sockets s;
+  loop.add_file_event(s.near, kReadable, [&](int, Mask) { ++calls; });
+  std::thread peer([&] {
+    std::this_thread::sleep_until(due + 50ms);
+    s.send();
+  });
+  CHECK(loop.process_events(kFileEvents) == 1);
+  peer.join();
+  CHECK(calls == 1);
+  CHECK(fired == 0);
+  loop.remove_file_event(s.near, kReadable);
+  loop.process_events(kFullIteration);
+  CHECK(fired == 1);
+}
+
+TEST_CASE("event loop: after fork() a timer that was left to a timerfd comes in both", "[ae]") {
+  ae::EpollLoop loop;
+  int fired = 0;
+  loop.add_time_event(100ms, [&] { return ++fired, kNoMore; });
+  CHECK(sleep_beside_timers(loop, 50).alarms == 1);
+  const auto comes = [&] {
+    sleep_beside_timers(loop, 50);
+    return runs_until(loop, [&] { return fired == 1; });
+  };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    loop.after_fork();
+    ::_exit(comes() ? 0 : 1);
+  }
+  REQUIRE(child > 0);
+  CHECK(comes());
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
+TEST_CASE("event loop: without a timerfd sleeps have time-outs", "[ae][hostile]") {
+  ae::EpollLoop loop;
+  int fired = 0;
+  const auto begun = steady_clock::now();
+  loop.add_time_event(50ms, [&] { return ++fired, kNoMore; });
+  {
+    Sockets s;
+    s.send();
+    loop.add_file_event(s.near, kReadable, [](int, Mask) {});
+    g_kernel = {};
+    g_kernel.fail_timerfd_with = EMFILE;
+    for (int i = 0; i < 100; ++i) loop.process_events(kFullIteration);
+    CHECK(g_kernel.alarms == 0);
+    loop.remove_file_event(s.near, kReadable);
+  }
+  while (fired == 0) loop.process_events(kFullIteration);
+  g_kernel = {};
+  CHECK(steady_clock::now() - begun >= 50ms);
 }
 
 TEST_CASE("event loop: without epoll_pwait2() timers are as good, in milliseconds", "[ae]") {

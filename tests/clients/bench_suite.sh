@@ -89,7 +89,32 @@ assert judge("T1a", s).verdict == "met" and judge("R1", s).verdict == "met"
 assert judge("T2", s).verdict == "measured: within"
 f.add("receiver not ready", "device", 0, send_rnr_err=1)
 assert judge("R1", s).verdict.startswith("not met")
-assert len(judge_all(s)) == 31 and len(judge_all(Sources())) == 31
+assert len(judge_all(s)) == 35 and len(judge_all(Sources())) == 35
+END
+py 'a target of both loops is missed by either' <<'END'
+from suite.figures import Figures
+from suite.targets import Sources, judge
+f = Figures()
+for connections in (1, 16, 64):
+    row = f"echo rdma, bare client c={connections} d=1"
+    for who, kinsn in (("limit", 100), ("aeconn", 101), ("EpollLoop", 110 if connections == 16 else 101)):
+        f.add(row, who, 0, kinsn=kinsn)
+verdict = judge("C1", Sources(exact=f)).verdict
+assert verdict == "not met: EpollLoop c=16 is 1.10, not <= 1.03", verdict
+END
+py 'spin=auto beside what was spun by hand and beside sleep' <<'END'
+from suite.figures import Figures
+from suite.targets import Sources, judge
+f = Figures()
+row = "rdma echo 64 B c=1, both processors"
+for who, p50, p99, cpu in (("aeconn", 22, 44, 20), ("by hand", 20, 40, 18), ("sleeping", 150, 300, 50),
+                           ("auto, its client sleeps", 150, 300, 51)):
+    f.add(row, who, 0, p50_us=p50, p99_us=p99, cpu_us=cpu)
+s = Sources(softroce=f)
+assert judge("L1", s).verdict.startswith("measured: within; not measured: "), judge("L1", s).verdict
+assert judge("L3", s).verdict == "measured: within" and judge("L3", s).us == "2.00", judge("L3", s)
+assert judge("C4", s).verdict == "measured: outside (auto to none is 1.02, not <= 1.01)", judge("C4", s).verdict
+assert "auto to sleeping 0.40 (0.40-0.40)" in judge("C3", s).ratios, judge("C3", s).ratios
 END
 py 'the row of the loop has both of our loops' <<'END'
 import json

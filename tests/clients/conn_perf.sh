@@ -163,6 +163,15 @@ has 'JSON of an echo: null where nothing is known' '"server":null.*"cpu_s_per_mi
   "$(p "$echo_url" --echo "${quick[@]}" --json -)"
 has 'JSON of idle connections' '"mode":"idle","connections":10,"per_connection":\{"server_rss_bytes":[0-9]+,.*"server_descriptors":1,' \
   "$(p "$url" --mode idle --connections 10 --json -)"
+# Spins long enough for an answer to come on one busy processor.
+start server --listen "unix://$work/spin.sock" --spin 50ms || { total; exit; }
+out=$(p "${urls[0]}" --warmup 0 --requests 50 --spin 50ms --json -)
+for who in client server; do
+  has "JSON of a $who that spins" "\"$who\":\{\"busy_ns\":[1-9][0-9]*,[^}]*\"spin_hits\":[1-9]" \
+    "$(grep -o '"waiting":.*' <<<"$out")"
+done
+stop "$server"
+is 'JSON without spins' '' "$(p "$url" "${quick[@]}" --json - | grep -o '"waiting"')"
 out=$(p "$url" "${quick[@]}" --no-verify --json "$work/unverified.json" --csv "$work/unverified.csv")
 has '--no-verify says so in the table' 'NOT verified' "$out"
 has '--no-verify says so in JSON' '"verify":false' "$(cat "$work/unverified.json")"

@@ -50,6 +50,19 @@ port=${urls[0]##*:}
 ended "$server"
 is 'SHUTDOWN ends the server' 0 "$status"
 
+# ---- how a loop waits ---------------------------------------------------------------------------
+start --listen "unix://$work/spin.sock" --spin 20ms || { total; exit; }
+spinning() { timeout 20 "$kv_cli" -u "${urls[0]}" INFO 2>&1 | tr -d '\r'; }
+"$kv_cli" -u "${urls[0]}" PING >/dev/null
+has 'a loop that spins says so in INFO' '# Loop
+loop_busy_ns:[1-9][0-9]*
+loop_spun_ns:[1-9][0-9]*
+spin_hits:[0-9]+' "$(spinning)"
+stop "$server"
+start --listen "unix://$work/calm.sock" || { total; exit; }
+is 'one that does not says nothing' '' "$(spinning | grep -E '^(loop|spin)_')"
+stop "$server"
+
 refuses 'nobody listens' "tcp://127.0.0.1:$port.*refused" "$kv_cli" -u "tcp://127.0.0.1:$port" PING
 refuses 'no such socket' "unix:///nowhere/kv.sock" "$kv_cli" -u unix:///nowhere/kv.sock PING
 refuses 'a bad URL' 'nonsense' "$kv_cli" -u nonsense PING

@@ -7,10 +7,13 @@
 #include "tests/support/allocations.h"
 
 #if AECONN_COUNTS_ALLOCATIONS
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #if AECONN_TLS
@@ -134,7 +137,66 @@ Echoes count_echoes(const testing::Transport& transport, std::size_t size, Way w
   return {client_after - client_before, server_after - server_before};
 }
 
+/// Two ends of a connection, on one loop.
+struct Pair {
+  conn::ConnectionPtr client, server;
+};
+
+std::vector<Pair> join_pairs(testing::Site& site, std::size_t count) {
+  std::vector<Pair> pairs;
+  conn::ConnectionPtr accepted;
+  const conn::ListenerPtr listener =
+      site.listen([&](conn::ConnectionPtr one) { accepted = std::move(one); });
+  const conn::Endpoint to = testing::address_of(*listener);
+  while (pairs.size() < count) {
+    conn::ConnectionPtr client = site.connect(to);
+    RUN_UNTIL(site.loop, accepted && client->state() != conn::State::kConnecting);
+    REQUIRE(client->state() == conn::State::kConnected);
+    pairs.push_back({std::move(client), std::move(accepted)});
+  }
+  return pairs;
+}
+
+/// A message that the server peeks at, and an answer in room that it reserves.
+bool exchange_in_place(ae::EventLoop& loop, const Pair& pair) {
+  std::array<char, 64> message{};
+  if (pair.client->write(message.data(), message.size()) != 64) return false;
+  const auto soon = [&loop](auto comes) {
+    for (int turns = 0; turns < 100'000; ++turns) {
+      if (comes()) return true;
+      loop.process_events(ae::kFullIteration | ae::kDontWait);
+    }
+    return false;
+  };
+  if (!soon([&] { return pair.server->peek(message.size()).size == message.size(); })) return false;
+  pair.server->consume(message.size());
+  const std::span<std::byte> room = pair.server->reserve(message.size());
+  if (room.size() < message.size()) return false;
+  std::memset(room.data(), 'a', message.size());
+  pair.server->commit(message.size());
+  return soon([&] { return pair.client->read(message.data(), message.size()) == 64; });
+}
+
 }  // namespace
+
+TEST_CASE("connections: one that is idle holds no chunk", "[conn][allocation]") {
+  const std::string name = GENERATE("tcp", "unix");
+  CAPTURE(name);
+  testing::Site site({.name = name});
+  testing::let_libev_grow(site.loop);
+  const std::vector<Pair> pairs = join_pairs(site, 200);
+  const auto all = std::span(pairs);
+  const auto exchange = [&](std::span<const Pair> some) {
+    return std::ranges::all_of(
+        some, [&](const Pair& pair) { return exchange_in_place(site.loop, pair); });
+  };
+  REQUIRE(exchange(all.first(4)));  // what these give back the others borrow
+  const Allocations before = testing::watch_allocations(true);
+  const bool exchanged = exchange(all.subspan(4));
+  const Allocations after = testing::watch_allocations(false);
+  REQUIRE(exchanged);
+  CHECK((after - before).by_others == 0);
+}
 
 TEST_CASE("connections: an echo allocates nothing at either end", "[conn][allocation]") {
   const std::string name = GENERATE("tcp", "unix");

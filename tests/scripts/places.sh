@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Who looks for the file to change looks into docs/architecture.md: each has a row there, and no row
-# is about a file that is gone.
+# is about a file that is gone. Who uses a connection reads the first part of its class, and has soon
+# read it.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
@@ -63,4 +64,9 @@ while IFS='|' read -r file what request; do
 done <tests/scripts/changes
 is "$count changes: what is to be changed stands in one file" '' "$elsewhere"
 is "$count changes: docs/architecture.md names the file" '' "$unnamed"
+
+# From the class to what only those need who write a transport.
+lines=$(sed -n '/^class AECONN_API Connection /,/^ protected:$/p' conn/connection.h | wc -l)
+is "conn/connection.h: the user's part is there and below 170 lines" yes \
+  "$([ "$lines" -gt 100 ] && [ "$lines" -lt 170 ] && echo yes || echo "$lines lines")"
 total

@@ -417,13 +417,14 @@ TEST_CASE("torture: each allocation may fail", "[simulation][torture]") {
 
 TEST_CASE("torture: each allocation may fail where a server reads and writes in place",
           "[simulation][torture]") {
-  const char* transport = GENERATE("rdma", "tcp", "unix", "tls");
+  const char* transport = GENERATE("rdma", "tcp", "unix", "tls+rdma", "tls");
   torture(transport, What::kNew, 1, true);
 }
 
 TEST_CASE("torture: each call may fail where a server reads and writes in place",
           "[simulation][torture]") {
-  torture("rdma", What::kCall, 1, true);
+  const char* transport = GENERATE("rdma", "tls+rdma");
+  torture(transport, What::kCall, 1, true);
 }
 
 TEST_CASE("torture: a name that is looked up is answered, whichever allocation fails",
