@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Addresses over rdma: IPv6, link-local ones with their scope, a name that has both kinds, two devices
-# of one machine as servers of one name, and what is said where an address has no device, or its
-# device is in another network namespace.
+# of one machine as servers of one name, connections divided between them, and what is said where an
+# address has no device, or its device is in another network namespace.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
 
-hosts=$(cat /etc/hosts)
+hosts=$(cat /etc/hosts) here=$(dirname "$0")
 mend() {
   ip netns del other 2>/dev/null
+  "$here/veth" >/dev/null
   umount /etc/hosts 2>/dev/null
   six rule add pref 0 lookup local
   for pref in 1 2 10 11 100; do six rule del pref $pref; done
-  ip -6 addr del fd99::1/64 dev va; ip -6 addr del fd99::2/64 dev vb
+  six addr del fd99::1/64 dev va 2>/dev/null; six addr del fd99::2/64 dev vb 2>/dev/null
   finish
 }
 trap mend EXIT
@@ -56,14 +57,29 @@ is 'a name that has both kinds' PONG "$(k "rdma://both:7001" PING)"
 is 'a name that has both kinds, the other first' PONG "$(k "rdma://both:7002" PING)"
 is 'a name of two devices' PONG "$(k "rdma://pair:7001" PING)"
 
+# One program that connects, to a server with two devices: each has half of its connections.
+if begin "$build/aeconn-proxy" --listen tcp://127.0.0.1:0 --connect 'rdma://pair:7001?spread=least'; then
+  proxy=$server asks=()
+  for ((i = 0; i < 6; i++)); do
+    exec {ask}<>"/dev/tcp/127.0.0.1/${at##*:}" && asks+=("$ask")
+    printf 'PING\r\n' >&"$ask" && read -r -t 60 answer <&"$ask"
+    is "spread=least: connection $i" $'+PONG\r' "$answer"
+  done
+  list=$(k 'rdma://[fd99::1]:7002?source=fd99::2' CLIENT LIST)
+  of() { grep -c " laddr=$1:7001 " <<<"$list"; }
+  is 'spread=least: both devices have as many' '3 3' "$(of "$one") $(of "$two")"
+  for ask in "${asks[@]}"; do exec {ask}>&-; done
+  { kill "$proxy" && wait "$proxy"; } 2>/dev/null
+fi
+
 # What there is instead.
-here="here are rxa \\([^)]*$one[^)]*\\), rxb \\([^)]*$two[^)]*\\)"
-refuses 'an address that nobody has: a listener' "10\\.88\\.0\\.1.*; $here" \
+instead="here are rxa \\([^)]*${one}[^)]*\\), rxb \\([^)]*${two}[^)]*\\)"
+refuses 'an address that nobody has: a listener' "10\\.88\\.0\\.1.*; $instead" \
   "$kv_server" --listen rdma://10.88.0.1:7004
-has 'an address without a device: a client' "no RDMA device reaches 127.0.0.1:7004: No such device; $here" \
+has 'an address without a device: a client' "no RDMA device reaches 127.0.0.1:7004: No such device; $instead" \
   "$(k rdma://127.0.0.1:7004 PING)"
 ip addr add 10.88.0.2/32 dev lo
-refuses 'an address without a device: a listener' "no RDMA device has the address 10.88.0.2; $here" \
+refuses 'an address without a device: a listener' "no RDMA device has the address 10.88.0.2; $instead" \
   "$kv_server" --listen rdma://10.88.0.2:7004
 ip addr del 10.88.0.2/32 dev lo
 
@@ -80,4 +96,24 @@ has 'a namespace without its device: a client' "no RDMA device reaches 10.99.0.1
 has 'an address of the other namespace' "no RDMA device reaches $one:7001: Network is unreachable; $away" \
   "$(inside timeout 60 "$kv_cli" -u "rdma://$one:7001" PING 2>&1)"
 is 'and the server outside goes on' PONG "$(k "rdma://$one:7001?source=$two" PING)"
+
+# A device that moves there with its interface: each namespace says which devices it can see, and
+# which of them have an address in it.
+rdma link delete rxb
+ip link set vb netns other
+inside ip addr add "$two/24" dev vb
+inside ip link set vb up
+inside rdma link add rxb type rxe netdev vb
+refuses 'a device of another namespace: a listener' \
+  "bind to $two:7004: Cannot assign requested address; here are rxa \([^)]*${one}[^)]*\), rxb \(no address in this network namespace" \
+  "$kv_server" --listen "rdma://$two:7004"
+has 'seen from the other namespace' \
+  "no RDMA device reaches 127.0.0.1:7004: No such device; here are rxa \(no address in this network namespace[^)]*\), rxb \([^)]*$two" \
+  "$(inside timeout 60 "$kv_cli" -u rdma://127.0.0.1:7004 PING 2>&1)"
+is 'the server goes on with the other device' PONG "$(k "rdma://$one:7001" PING)"
+inside rdma link delete rxb
+inside ip link set vb netns 1
+"$here/veth"
+back() { [ "$(k "rdma://$two:7001?source=$one&connect-timeout=1s" PING)" = PONG ]; }
+if soon back; then ok 'and with this one, when it is back'; else fail 'when it is back' "$(cat "$log"; rdma link; ip addr)"; fi
 total
