@@ -243,11 +243,15 @@ test:  ## all tests, inside and outside the microVM
 test-long:  ## what takes longer: sanitizers, churn, fuzzing by executions, soak, ...
 	@$(MAKE) sanitize-builds
 	@$(MAKE) modules $(SIM_TESTS) programs fuzzers-too
+	@tests/adapters/programs $(OUT) || true
+	@tests/drop_ins/servers || true
 	@tests/long
 
 test-ci:  ## what CI runs beside `make test`: the same by seconds, a part of it under sanitizers
 	@tools/packages test
 	@$(MAKE) all modules $(SIM_TESTS) programs fuzzers-too
+	@tests/adapters/programs $(OUT) || true
+	@tests/drop_ins/servers || true
 	@tests/long ci
 
 sanitize: sanitize-builds  ## all tests under ASan+LSan+UBSan, the threads under TSan, memcheck

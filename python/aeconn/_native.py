@@ -32,6 +32,7 @@ ConnFn = CFUNCTYPE(None, c_void_p, c_void_p)
 TimerFn = CFUNCTYPE(c_int64, c_void_p)
 FactFn = CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)
 PostFn = CFUNCTYPE(None, c_void_p)
+NO_HANDLER = ConnFn(0)
 
 # Name: result, arguments. What this package calls; the header has the rest.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {

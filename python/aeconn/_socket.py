@@ -154,7 +154,7 @@ class Socket:
         """Whether recv() would return at once, within that many seconds."""
         with self._lock:
             limit = -1 if timeout is None else int(timeout * 1e9)
-            return lib.wait(self._open(), READABLE, limit) == 0
+            return bool(lib.wait(self._open(), READABLE, limit) == 0)
 
     def getpeername(self) -> tuple[str, int] | str:
         return _native.address(lib.peer, self._open())

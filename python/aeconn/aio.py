@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from . import _native
-from ._native import READABLE, WRITABLE, ConnFn, lib
+from ._native import NO_HANDLER, READABLE, WRITABLE, ConnFn, lib
 
 _READ_SIZE = 256 * 1024
 _Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None]
@@ -107,7 +107,7 @@ class Transport(asyncio.Transport):
     def pause_reading(self) -> None:
         if self._reading and self._conn is not None:
             self._reading = False
-            lib.on_readable(self._conn, ConnFn(), None)
+            lib.on_readable(self._conn, NO_HANDLER, None)
 
     def resume_reading(self) -> None:
         if not self._reading and self._conn is not None and not self._closing:
@@ -159,7 +159,7 @@ class Transport(asyncio.Transport):
         if self._unsent:
             lib.on_writable(self._conn, self._on_writable, None)
         else:
-            lib.on_writable(self._conn, ConnFn(), None)
+            lib.on_writable(self._conn, NO_HANDLER, None)
             if self._eof_due:
                 self._shut_down()
             if self._closing:
@@ -236,7 +236,8 @@ class Transport(asyncio.Transport):
     # --- facts -----------------------------------------------------------------------------------
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._protocol
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
@@ -316,10 +317,9 @@ class Server:
         self._listener = lib.listen(self._attached.native, url.encode(), self._on_accepted, None)
         if not self._listener:
             raise _native.set_up_error()
-        urls = []
-        while (each := lib.listener_url(self._listener, len(urls))) is not None:
-            urls.append(each.decode())
-        self.urls: list[str] = urls
+        self.urls: list[str] = []
+        while (each := lib.listener_url(self._listener, len(self.urls))) is not None:
+            self.urls.append(each.decode())
         self._attached.keep(self)
 
     def __del__(self) -> None:  # where its loop was closed first

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The modules in redis-server 8 and valkey-server 9 over rdma and tls+rdma: clients, replication that
-# is cut, what blocks the server, connections that come and go, the end. `long` as an argument:
-# redis-server too, a full synchronisation of 100 MB that is cut in its middle, 2,000 connections.
-# Over the other transports, and what is refused: tests/drop_ins/redis.sh.
+# is cut, MIGRATE, what blocks the server, connections that come and go, the end. `long` as an
+# argument: redis-server too, hiredis and libvalkey, a full synchronisation of 100 MB that is cut in
+# its middle, 2,000 connections. With AECONN_VALKEY, a folder with the programs of a Valkey that was
+# built with RDMA: its clients, and that its server refuses the module (tests/valkey/run).
+# Over the other transports, and what else is refused: tests/drop_ins/redis.sh.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -18,8 +20,8 @@ soon() {
   done
   return 1
 }
-keys=5000 size=100 connections=40
-[ "${1-}" != long ] || keys=100000 size=1000 connections=2000
+long='' keys=5000 size=100 connections=40
+[ "${1-}" != long ] || long=yes keys=100000 size=1000 connections=2000
 address=$AECONN_RDMA_ADDRESS
 if "$kv_server" --listen tls://127.0.0.1:0 2>&1 | grep -q 'tls is not available'; then
   echo 'SKIPPED: a build without TLS: the servers have it, and so do these tests'
@@ -63,7 +65,7 @@ replication() {  # SCHEME ADDRESS PORT DISKLESS
   tell "$to" CONFIG SET repl-diskless-load "$4" >/dev/null
   tell "$at" CONFIG RESETSTAT >/dev/null
   is "$(t "$name: REPLICAOF")" OK "$(tell "$to" REPLICAOF "$2" "$3")"
-  if [ $keys -gt 50000 ]; then
+  if [ "$long" = yes ]; then
     soon transfers
     is "$(t "$name: the link is cut while the data is under way")" 1 "$(tell "$at" CLIENT KILL TYPE replica)"
   fi
@@ -90,6 +92,26 @@ replication() {  # SCHEME ADDRESS PORT DISKLESS
   tell "$to" REPLICAOF NO ONE >/dev/null
 }
 
+# The programs of tests/adapters: contexts that block and asynchronous ones, time-outs, reconnecting.
+contexts() {  # SERVER PROGRAM URL
+  local scheme=${3%%:*} status
+  if [ ! -x "$build/tests/adapters/$2" ]; then
+    echo "SKIPPED: $2 with $kind of $release, $scheme: its library could not be had"
+    return
+  fi
+  AECONN_SLOWER=$((5 * ${AECONN_SLOWER:-1})) timeout 200 "$build/tests/adapters/$2" "$3" "$1" >"$work/contexts" 2>&1
+  status=$?
+  if [ $status = 0 ]; then ok "$(t "$2, $scheme")"
+  else fail "$(t "$2, $scheme")" "status $status: $(tail -c 1500 "$work/contexts")"
+  fi
+}
+migrates() {  # SCHEME ADDRESS PORT: a key from the replica that was
+  local key=wanderer.$1
+  tell "$to" SET "$key" home >/dev/null
+  is "$(t "$1: MIGRATE")" OK "$(tell "$to" MIGRATE "$2" "$3" "$key" 0 60000)"
+  is "$(t "$1: the key is there, and here no more")" 'home ' "$(tell "$at" GET "$key") $(tell "$to" GET "$key")"
+}
+
 case_of() {  # RELEASE:KIND
   choose "$1" || return
   local listen=() primary replica urls loads=() each before
@@ -109,15 +131,32 @@ case_of() {  # RELEASE:KIND
     is "$(t "$name: GET gives the same")" "$(md5sum <"$work/value")" "$(ask "$each" GET large | tr -d '\n' | md5sum)"
   done
   has "$(t 'CLIENT LIST has real addresses')" "addr=$address:[0-9]+ laddr=$address:6379 " "$(ask "${urls[0]}" CLIENT LIST)"
-  if [ -n "${AECONN_VALKEY-}" ]; then  # a Valkey built with RDMA
+  if [ "$long" = yes ]; then  # some twenty seconds of time-outs each, so not all of them
+    local own=hiredis other=libvalkey
+    [ "$kind" = redis ] || own=libvalkey other=hiredis
+    contexts $primary $own "${urls[0]}"
+    contexts $primary $own "${urls[1]}"
+    contexts $primary $other "${urls[1]}"
+  fi
+  tell "$at" FLUSHALL >/dev/null
+  if [ -n "${AECONN_VALKEY-}" ]; then
     is "$(t 'valkey-cli --rdma')" PONG "$(timeout 60 "$AECONN_VALKEY/valkey-cli" --rdma -h "$address" PING 2>&1)"
     is "$(t 'valkey-benchmark --rdma')" 2 "$(timeout 100 "$AECONN_VALKEY/valkey-benchmark" --rdma -h "$address" -q \
       -t set,get -n 2000 -c 5 -P 4 2>&1 | tr '\r' '\n' | grep -c 'requests per second')"
+    if [ $kind = valkey ]; then
+      timeout 60 "$AECONN_VALKEY/valkey-server" --port 7003 --save '' --dir "$work" --loadmodule "$module" \
+        >"$work/refuses" 2>&1
+      status=$?
+      is "$(t 'a Valkey that is built with RDMA does not start with the module')" 1 $status
+      has "$(t 'it says why')" 'aeconn: this Valkey is built with RDMA, whose place' "$(cat "$work/refuses")"
+    fi
   fi
 
   tell "$at" DEBUG POPULATE $keys key $size >/dev/null
   replication rdma "rdma://$address" 6379 disabled
   replication tls+rdma "tls+rdma://$address?ca=$work/cert" 6380 swapdb
+  migrates rdma "rdma://$address" 6379
+  migrates tls+rdma "tls+rdma://$address?ca=$work/cert" 6380
   stop $replica
   is "$(t 'SIGTERM ends the replica')" 0 "$status"
 
@@ -197,6 +236,6 @@ case_of() {  # RELEASE:KIND
   stop "$server"
 }
 
-[ "${1-}" != long ] || case_of trixie:redis
+[ -z "$long" ] || case_of trixie:redis
 case_of sid:valkey
 total
