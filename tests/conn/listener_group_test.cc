@@ -21,6 +21,7 @@
 #include "conn/listener_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/certificates.h"
+#include "tests/support/group_kit.h"
 #include "tests/support/testing.h"
 
 using conn::Connection;
@@ -32,70 +33,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Echoes on several loops, and knows who is served where.
-class Server {
- public:
-  Server(const conn::Registry& registry, const conn::Endpoint& at, std::size_t loops,
-         Spread spread = Spread::fewest())
-      : group({.loops = loops}), served_(loops) {
-    listener = conn::listen(
-        registry, group, at,
-        [this](ae::EventLoop& loop, std::size_t index) { return accept(loop, index); },
-        std::move(spread));
-  }
-  ~Server() {
-    listener.reset();
-    close_all();
-  }
+using Server = testing::GroupServer;
+using testing::across_threads;
 
-  conn::Endpoint address() const { return listener->endpoints().front(); }
-  std::vector<std::uint64_t> open() const {
-    std::vector<std::uint64_t> all;
-    for (const auto& share : listener->shares()) all.push_back(share.open);
-    return all;
-  }
-  std::uint64_t accepted() const { return accepted_; }
-  bool wrong_thread() const { return wrong_thread_; }
-  void close_all() {
-    try {
-      group.on_each([this](ae::EventLoop&, std::size_t i) { served_[i].clear(); });
-    } catch (const ae::LoopError&) {  // one has ended
-    }
-  }
-
-  ae::LoopGroup group;
-  conn::ListenerGroupPtr listener;
-
- private:
-  conn::AcceptHandler accept(ae::EventLoop& loop, std::size_t index) {
-    return [this, &loop, index, thread = std::this_thread::get_id()](ConnectionPtr connection) {
-      if (std::this_thread::get_id() != thread || connection->loop() != &loop) wrong_thread_ = true;
-      Connection& raw = *connection;
-      served_[index].emplace(&raw, std::move(connection));
-      raw.set_read_handler([this, index](Connection& c) {
-        char bytes[256];
-        const ssize_t n = c.read(bytes, sizeof bytes);
-        if (n > 0) (void)c.write(bytes, static_cast<std::size_t>(n));
-        if (n == 0 || (n < 0 && errno != EAGAIN)) served_[index].erase(&c);
-      });
-      ++accepted_;
-    };
-  }
-  std::vector<std::map<Connection*, ConnectionPtr>> served_;  // each on its loop's thread
-  std::atomic<std::uint64_t> accepted_{0};
-  std::atomic<bool> wrong_thread_{false};
-};
-
-std::vector<testing::Transport> across_threads() {
-  std::vector<testing::Transport> all = testing::transports();
-  std::erase_if(all, [](const auto& each) { return !each.threads || !each.reaches_far; });
-  return all;
-}
-
-void echo(Site& site, Connection& client) {
-  testing::send(site.loop, client, "hello");
-  CHECK(testing::receive(site.loop, client, 5) == "hello");
-}
+void echo(Site& site, Connection& client) { testing::echo(site.loop, client); }
 
 std::vector<ConnectionPtr> clients_of(Site& site, const conn::Endpoint& at, std::size_t count) {
   std::vector<ConnectionPtr> all;
@@ -110,19 +51,8 @@ std::vector<ConnectionPtr> clients_of(Site& site, const conn::Endpoint& at, std:
   return all;
 }
 
-// What other threads do wakes nobody here: it is looked at again and again.
-void wait_until(Site& site, const std::function<bool()>& condition, const char* what) {
-  const ae::TimerId tick = site.loop.add_time_event(1ms, [] { return 1ms; });
-  struct Undo {
-    ae::EventLoop& loop;
-    ae::TimerId timer;
-    ~Undo() { loop.remove_time_event(timer); }
-  } undo{site.loop, tick};
-  testing::run_until(site.loop, condition, what);
-}
 #define WAIT_UNTIL(site, ...) \
-  wait_until(                 \
-      site, [&] { return (__VA_ARGS__); }, #__VA_ARGS__)
+  testing::watch_until((site).loop, [&] { return (__VA_ARGS__); }, #__VA_ARGS__)
 
 }  // namespace
 
