@@ -85,6 +85,7 @@ TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thre
 endif
 # Of the modules what needs no server; its malloc() is for modules alone.
 TEST_SRC    += $(addprefix drop_ins/redis/,errand.cc host.cc layout.cc symbols.cc type.cc)
+TEST_SRC    += tests/programs/footprint.cc
 ifeq ($(TESTS),library)
 TEST_SRC    := $(filter-out tests/examples/% $(shell grep -lF '"examples/' $(UNIT_TESTS)),$(TEST_SRC))
 endif
