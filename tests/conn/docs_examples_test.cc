@@ -3,7 +3,9 @@
 // A page's block has to be found in this file; spaces and line ends do not matter.
 
 #include <ev.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -237,15 +239,17 @@ TEST_CASE("docs: threads.md and porting.md, the loops of a program's own workers
   }
 }
 
-TEST_CASE("docs: porting.md, socket activation", "[docs]") {
+namespace {
+
+/// How many sockets the environment hands over; each has accepted a client, or it is -1.
+int take_activated() {
   conn::Registry registry = conn::all_transports();
   ae::LibevLoop loop;
-  conn::Endpoint at;
-  int accepts = 0;
-  const conn::AcceptHandler accepted = [&](conn::ConnectionPtr) { ++accepts; };
-  // Descriptor 3 is somebody else's here, so the example sees none: it has to do nothing then.
-  setenv("LISTEN_PID", "1", 1);
-  setenv("LISTEN_FDS", "1", 1);
+  std::size_t accepts = 0;
+  const conn::AcceptHandler accepted = [&](conn::ConnectionPtr) {
+    ++accepts;
+    loop.stop();
+  };
   const char* pid = std::getenv("LISTEN_PID");
   const char* count = std::getenv("LISTEN_FDS");
   std::vector<conn::ListenerPtr> listeners;
@@ -254,9 +258,45 @@ TEST_CASE("docs: porting.md, socket activation", "[docs]") {
     for (int fd = 3; fd < 3 + std::atoi(count); ++fd)
       listeners.push_back(tcp.adopt_listener(loop, fd, accepted));
   }
+  for (const conn::ListenerPtr& each : listeners) {
+    const auto client = testing::RawSocket::connect(each->endpoints().front());
+    loop.run();
+  }
+  return accepts == listeners.size() ? static_cast<int>(listeners.size()) : -1;
+}
+
+}  // namespace
+
+TEST_CASE("docs: porting.md, socket activation", "[docs]") {
+  // Descriptor 3 is somebody else's here: it has to do nothing then.
+  setenv("LISTEN_PID", "1", 1);
+  setenv("LISTEN_FDS", "2", 1);
+  CHECK(take_activated() == 0);
+  // A process of its own is handed two that listen, as systemd does.
+  std::array<testing::RawSocket, 2> sockets{testing::RawSocket::listening(),
+                                            testing::RawSocket::listening()};
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(60);  // it hangs
+    // Out of the way first: their numbers may be 3 and 4.
+    std::array<int, 2> high{fcntl(sockets[0].fd(), F_DUPFD, 100),
+                            fcntl(sockets[1].fd(), F_DUPFD, 100)};
+    for (int i = 0; i < 2; ++i)
+      if (dup2(high.at(static_cast<std::size_t>(i)), 3 + i) != 3 + i) _exit(101);
+    setenv("LISTEN_PID", std::to_string(getpid()).c_str(), 1);
+    try {
+      _exit(take_activated() == 2 ? 0 : 102);
+    } catch (const std::exception&) {
+      _exit(103);
+    }
+  }
   unsetenv("LISTEN_PID");
   unsetenv("LISTEN_FDS");
-  CHECK(listeners.empty());
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  INFO("exit " << status);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }
 
 TEST_CASE("docs: porting.md, an ev_loop of the program's own", "[docs]") {
