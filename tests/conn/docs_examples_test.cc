@@ -102,6 +102,14 @@ co::Task<> either(ae::EventLoop& loop, co::Stream peer, std::size_t& read) {
   read = got.size;
 }
 
+co::Task<> echo(co::Stream peer) {
+  std::array<char, 64> buffer;
+  while (const co::Result got = co_await peer.read(buffer)) {
+    if (got.size == 0) co_return;
+    if (!co_await peer.write({buffer.data(), got.size})) co_return;
+  }
+}
+
 std::size_t length_of(const conn::View& head) {
   return static_cast<std::size_t>(head.first().front() - '0');
 }
@@ -138,7 +146,7 @@ TEST_CASE("docs: coroutines.md, its server, first() and its parser", "[docs][co]
   const std::string here =
       without_spaces(contents(__FILE__) + contents(kTree / "docs" / "echo_server_co.cc"));
   const std::vector<std::string> found = examples("coroutines.md");
-  REQUIRE(found.size() == 3);
+  REQUIRE(found.size() == 4);
   for (const std::string& each : found) {
     INFO(each);
     CHECK(here.find(without_spaces(each)) != std::string::npos);
@@ -157,6 +165,39 @@ TEST_CASE("docs: coroutines.md, its server, first() and its parser", "[docs][co]
   RUN_UNTIL(other.loop, seen == "abcde");
   other.client.reset();
   RUN_UNTIL(other.loop, scope.empty());
+}
+
+TEST_CASE("docs: coroutines.md, sessions on several loops", "[docs][co][group]") {
+  const conn::Registry registry = conn::all_transports();
+  const std::string url = "tcp://127.0.0.1:0";
+  ae::LoopGroup loops({.loops = 2});
+  ae::LibevLoop here;
+  const auto visit = [&](const conn::Endpoint& at) {
+    conn::ConnectionPtr client = registry.require("tcp").create(here);
+    REQUIRE(client->connect_blocking(at, testing::patience()));
+    REQUIRE(client->sync_write("hello", 5, testing::patience()) == 5);
+    std::string got(5, '\0');
+    REQUIRE(client->sync_read(got.data(), 5, testing::patience()) == 5);
+    CHECK(got == "hello");
+    return client;
+  };
+  std::vector<conn::ConnectionPtr> clients;
+  {
+    const auto listener =
+        conn::listen(registry, loops, url, [](ae::EventLoop&, std::size_t) -> conn::AcceptHandler {
+          return [sessions = std::make_shared<co::Scope>()](conn::ConnectionPtr peer) {
+            sessions->spawn(echo(std::move(peer)));
+          };
+        });
+    for (int i = 0; i < 4; ++i) clients.push_back(visit(listener->endpoints().front()));
+    CHECK(listener->shares()[0].open == 2);
+    CHECK(listener->shares()[1].open == 2);
+  }
+  // Scopes, and so sessions, go with the listener.
+  for (const conn::ConnectionPtr& each : clients) {
+    char byte;
+    CHECK(each->sync_read(&byte, 1, testing::patience()) == 0);
+  }
 }
 
 // Which tests/clients/c_interface.sh compiles and runs.
