@@ -81,10 +81,11 @@ EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_
 UNIT_TESTS  := $(wildcard $(patsubst %,tests/%/*_test.cc,ae conn conformance drop_ins examples rdma tcp tls))
 TEST_SRC    := $(UNIT_TESTS) $(wildcard tests/support/*.cc) $(C_SRC) $(EXAMPLES_TESTED)
 ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
-TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup' $(UNIT_TESTS))
+TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup|GroupServer' $(UNIT_TESTS))
 endif
 # Of the modules what needs no server; its malloc() is for modules alone.
 TEST_SRC    += $(addprefix drop_ins/redis/,errand.cc host.cc layout.cc symbols.cc type.cc)
+TEST_SRC    += tests/programs/footprint.cc
 ifeq ($(TESTS),library)
 TEST_SRC    := $(filter-out tests/examples/% $(shell grep -lF '"examples/' $(UNIT_TESTS)),$(TEST_SRC))
 endif

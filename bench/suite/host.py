@@ -265,7 +265,8 @@ def tcp_connect(host):
 
 @row
 def two_loops(host):
-    """K1: a pair is a server and its client on one core; two pairs have a core each."""
+    """K1: a pair is a server of one loop and its client, two processes on one core; two pairs have a core each and
+    share nothing but the machine. Several loops of one server are measured by `bench/run loops`."""
     if len(cores()) < 2:
         raise Failure("this machine has one core to use")
     seconds = 0.4 if host.quick else 1.0

@@ -527,7 +527,7 @@ def _(ask):
 
 
 # ---- more loops, robustness ---------------------------------------------------------------------
-@target("K1", "two loops on two cores to one: requests/s, CPU of a request", "H", ">= 1.90, <= 1.03", judged=False,
+@target("K1", "two processes of one loop on two cores to one: requests/s, CPU of a request", "H", ">= 1.90, <= 1.03", judged=False,
         rows=("two-loops",))
 def _(ask):
     one, two = "echo tcp c=16, one pair", "echo tcp c=16, two pairs"

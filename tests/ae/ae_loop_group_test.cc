@@ -3,12 +3,16 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <mutex>
 #include <set>
@@ -114,6 +118,64 @@ TEST_CASE("loop group: a loop that cannot be made ends those that were", "[ae][g
   CHECK(live == 0);
   CHECK_THROWS_AS(ae::LoopGroup({.loops = 1, .make = [](std::size_t) { return nullptr; }}),
                   ae::LoopError);
+}
+
+namespace {
+
+// In a process of its own, which ends here: 0 if the group ended those it had and said why, 2 where
+// nobody limits threads, else 1.
+[[noreturn]] void make_more_threads_than_there_may_be() {
+  alarm(60);  // it hangs
+  int threads = 0;
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (word == "Threads:") status >> threads;
+  // For root there is no limit; nobody else has this user, so only these threads count.
+  const auto nobody = static_cast<uid_t>(60'000 + getpid() % 5'000);
+  const rlimit two_more{static_cast<rlim_t>(threads) + 2, static_cast<rlim_t>(threads) + 2};
+  if (setrlimit(RLIMIT_NPROC, &two_more) != 0 || setresuid(nobody, nobody, nobody) != 0) _exit(2);
+  std::atomic<int> made{0}, live{0};
+  struct Counted final : ae::LoopLocal {
+    explicit Counted(std::atomic<int>& its_count) : count(its_count) { ++count; }
+    ~Counted() override { --count; }
+    std::atomic<int>& count;
+  };
+  try {
+    const ae::LoopGroup group({.loops = 4, .make = [&](std::size_t) {
+                                 auto loop = std::make_unique<testing::AnyLoop>();
+                                 loop->local(&live) = std::make_unique<Counted>(live);
+                                 ++made;
+                                 return loop;
+                               }});
+    _exit(2);
+  } catch (const std::system_error& error) {
+    const bool right = error.code() == std::errc::resource_unavailable_try_again;
+    _exit(right && made == 2 && live == 0 ? 0 : 1);
+  } catch (...) {
+    _exit(1);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("loop group: makes more threads than there may be", "[.no-threads]") {
+  make_more_threads_than_there_may_be();
+}
+
+TEST_CASE("loop group: a thread that cannot be made ends those that were", "[ae][group]") {
+  if (geteuid() != 0) return;  // it takes root to become somebody who has no other thread
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    execl(self.c_str(), self.c_str(), "[.no-threads]", static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  INFO("exit " << status);
+  REQUIRE(WIFEXITED(status));
+  CHECK((WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 2));
 }
 
 TEST_CASE("loop group: stop ends all, run returns then", "[ae][group]") {

@@ -3,7 +3,9 @@
 // A page's block has to be found in this file; spaces and line ends do not matter.
 
 #include <ev.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,6 +102,14 @@ co::Task<> either(ae::EventLoop& loop, co::Stream peer, std::size_t& read) {
   read = got.size;
 }
 
+co::Task<> echo(co::Stream peer) {
+  std::array<char, 64> buffer;
+  while (const co::Result got = co_await peer.read(buffer)) {
+    if (got.size == 0) co_return;
+    if (!co_await peer.write({buffer.data(), got.size})) co_return;
+  }
+}
+
 std::size_t length_of(const conn::View& head) {
   return static_cast<std::size_t>(head.first().front() - '0');
 }
@@ -136,7 +146,7 @@ TEST_CASE("docs: coroutines.md, its server, first() and its parser", "[docs][co]
   const std::string here =
       without_spaces(contents(__FILE__) + contents(kTree / "docs" / "echo_server_co.cc"));
   const std::vector<std::string> found = examples("coroutines.md");
-  REQUIRE(found.size() == 3);
+  REQUIRE(found.size() == 4);
   for (const std::string& each : found) {
     INFO(each);
     CHECK(here.find(without_spaces(each)) != std::string::npos);
@@ -155,6 +165,39 @@ TEST_CASE("docs: coroutines.md, its server, first() and its parser", "[docs][co]
   RUN_UNTIL(other.loop, seen == "abcde");
   other.client.reset();
   RUN_UNTIL(other.loop, scope.empty());
+}
+
+TEST_CASE("docs: coroutines.md, sessions on several loops", "[docs][co][group]") {
+  const conn::Registry registry = conn::all_transports();
+  const std::string url = "tcp://127.0.0.1:0";
+  ae::LoopGroup loops({.loops = 2});
+  ae::LibevLoop here;
+  const auto visit = [&](const conn::Endpoint& at) {
+    conn::ConnectionPtr client = registry.require("tcp").create(here);
+    REQUIRE(client->connect_blocking(at, testing::patience()));
+    REQUIRE(client->sync_write("hello", 5, testing::patience()) == 5);
+    std::string got(5, '\0');
+    REQUIRE(client->sync_read(got.data(), 5, testing::patience()) == 5);
+    CHECK(got == "hello");
+    return client;
+  };
+  std::vector<conn::ConnectionPtr> clients;
+  {
+    const auto listener =
+        conn::listen(registry, loops, url, [](ae::EventLoop&, std::size_t) -> conn::AcceptHandler {
+          return [sessions = std::make_shared<co::Scope>()](conn::ConnectionPtr peer) {
+            sessions->spawn(echo(std::move(peer)));
+          };
+        });
+    for (int i = 0; i < 4; ++i) clients.push_back(visit(listener->endpoints().front()));
+    CHECK(listener->shares()[0].open == 2);
+    CHECK(listener->shares()[1].open == 2);
+  }
+  // Scopes, and so sessions, go with the listener.
+  for (const conn::ConnectionPtr& each : clients) {
+    char byte;
+    CHECK(each->sync_read(&byte, 1, testing::patience()) == 0);
+  }
 }
 
 // Which tests/clients/c_interface.sh compiles and runs.
@@ -237,15 +280,17 @@ TEST_CASE("docs: threads.md and porting.md, the loops of a program's own workers
   }
 }
 
-TEST_CASE("docs: porting.md, socket activation", "[docs]") {
+namespace {
+
+/// How many sockets the environment hands over; each has accepted a client, or it is -1.
+int take_activated() {
   conn::Registry registry = conn::all_transports();
   ae::LibevLoop loop;
-  conn::Endpoint at;
-  int accepts = 0;
-  const conn::AcceptHandler accepted = [&](conn::ConnectionPtr) { ++accepts; };
-  // Descriptor 3 is somebody else's here, so the example sees none: it has to do nothing then.
-  setenv("LISTEN_PID", "1", 1);
-  setenv("LISTEN_FDS", "1", 1);
+  std::size_t accepts = 0;
+  const conn::AcceptHandler accepted = [&](conn::ConnectionPtr) {
+    ++accepts;
+    loop.stop();
+  };
   const char* pid = std::getenv("LISTEN_PID");
   const char* count = std::getenv("LISTEN_FDS");
   std::vector<conn::ListenerPtr> listeners;
@@ -254,9 +299,45 @@ TEST_CASE("docs: porting.md, socket activation", "[docs]") {
     for (int fd = 3; fd < 3 + std::atoi(count); ++fd)
       listeners.push_back(tcp.adopt_listener(loop, fd, accepted));
   }
+  for (const conn::ListenerPtr& each : listeners) {
+    const auto client = testing::RawSocket::connect(each->endpoints().front());
+    loop.run();
+  }
+  return accepts == listeners.size() ? static_cast<int>(listeners.size()) : -1;
+}
+
+}  // namespace
+
+TEST_CASE("docs: porting.md, socket activation", "[docs]") {
+  // Descriptor 3 is somebody else's here: it has to do nothing then.
+  setenv("LISTEN_PID", "1", 1);
+  setenv("LISTEN_FDS", "2", 1);
+  CHECK(take_activated() == 0);
+  // A process of its own is handed two that listen, as systemd does.
+  std::array<testing::RawSocket, 2> sockets{testing::RawSocket::listening(),
+                                            testing::RawSocket::listening()};
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(60);  // it hangs
+    // Out of the way first: their numbers may be 3 and 4.
+    std::array<int, 2> high{fcntl(sockets[0].fd(), F_DUPFD, 100),
+                            fcntl(sockets[1].fd(), F_DUPFD, 100)};
+    for (int i = 0; i < 2; ++i)
+      if (dup2(high.at(static_cast<std::size_t>(i)), 3 + i) != 3 + i) _exit(101);
+    setenv("LISTEN_PID", std::to_string(getpid()).c_str(), 1);
+    try {
+      _exit(take_activated() == 2 ? 0 : 102);
+    } catch (const std::exception&) {
+      _exit(103);
+    }
+  }
   unsetenv("LISTEN_PID");
   unsetenv("LISTEN_FDS");
-  CHECK(listeners.empty());
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  INFO("exit " << status);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }
 
 TEST_CASE("docs: porting.md, an ev_loop of the program's own", "[docs]") {

@@ -101,6 +101,14 @@ class Client {
 
 std::string key(int number) { return "key:" + std::to_string(number); }
 
+/// Which loop serves it, as CLIENT INFO says.
+std::string loop_of(Client& client) {
+  const std::string info = client.call({"CLIENT", "INFO"});
+  const std::size_t at = info.find(" loop=");
+  return at == std::string::npos ? info
+                                 : info.substr(at + 6, info.find_first_of(" \n", at + 6) - at - 6);
+}
+
 /// Catch2's assertions are for one thread: others note here what was wrong first.
 class Complaints {
  public:
@@ -119,17 +127,38 @@ class Complaints {
   std::string first_;
 };
 
+/// The loops that served somebody.
+class Loops {
+ public:
+  void note(Client& client) {
+    const std::string loop = loop_of(client);
+    const std::lock_guard lock(mutex_);
+    seen_.insert(loop);
+  }
+  std::set<std::string> seen() const {
+    const std::lock_guard lock(mutex_);
+    return seen_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::string> seen_;
+};
+const std::set<std::string> kAllThree{"0", "1", "2"};
+
 }  // namespace
 
 TEST_CASE("kv loops: replies are those of one loop, byte for byte", "[kv][loops]") {
   LoopsServer server(3, {}, "tcp://127.0.0.1:0", fixed_clock);
-  // Each connection goes to the next loop, so all three have done a part of it.
+  // Each connection goes to the next loop, so all three do all of it.
+  Loops loops;
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 3; ++i) clients.push_back(std::make_unique<Client>(server.address));
   for (const auto& client : clients) {
     REQUIRE(client->call({"FLUSHALL"}) == "+OK\r\n");
     REQUIRE(client->call({"CONFIG", "SET", "maxmemory", "0"}) == "+OK\r\n");
     Client fresh(server.address);
+    loops.note(fresh);
     for (const kv_kit::Exchange& exchange : kv_kit::recorded()) {
       INFO(exchange.command);
       fresh.send(exchange.request);
@@ -138,11 +167,13 @@ TEST_CASE("kv loops: replies are those of one loop, byte for byte", "[kv][loops]
       if (!exchange.reply.empty()) REQUIRE(reply == exchange.reply);
     }
   }
+  CHECK(loops.seen() == kAllThree);
 }
 
 TEST_CASE("kv loops: clients of several loops at once, and every promise holds", "[kv][loops]") {
   LoopsServer server(3);
   Complaints complaints;
+  Loops loops;
   std::atomic<bool> over{false};
   constexpr int kRounds = 150, kStay = 60;
   Client setup(server.address), on_second(server.address), on_third(server.address);
@@ -151,9 +182,10 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
   setup.call({"SET", "baton:0", "the one"});
 
   const auto work = [&](const std::function<void(Client&, int)>& step) {
-    return [&complaints, &server, step] {
+    return [&complaints, &loops, &server, step] {
       try {
         Client client(server.address);
+        loops.note(client);
         for (int round = 0; round < kRounds; ++round) step(client, round);
       } catch (const std::exception& error) {
         complaints.expect(false, error.what());
@@ -263,6 +295,7 @@ TEST_CASE("kv loops: clients of several loops at once, and every promise holds",
   for (const auto& job : jobs) threads.emplace_back(job);
   for (std::thread& thread : threads) thread.join();
   CHECK(complaints.first() == "");
+  CHECK(loops.seen() == kAllThree);
   Client last(server.address);
   CHECK(last.call({"GET", "sum"}) == bulk(std::to_string(3 * kRounds)));
   CHECK(last.call({"GET", "sum:two"}) == bulk(std::to_string(6 * kRounds)));
@@ -280,12 +313,14 @@ TEST_CASE("kv loops: large values are sent by one loop while others change and f
           "[kv][loops]") {
   LoopsServer server(3);
   Complaints complaints;
+  Loops loops;
   constexpr int kRounds = 200, kKeys = 3;
   constexpr std::size_t kSize = 100'000;
   const auto work = [&](const std::function<void(Client&, int)>& step) {
-    return std::thread([&complaints, &server, step] {
+    return std::thread([&complaints, &loops, &server, step] {
       try {
         Client client(server.address);
+        loops.note(client);
         for (int round = 0; round < kRounds; ++round) step(client, round);
       } catch (const std::exception& error) {
         complaints.expect(false, error.what());
@@ -316,15 +351,18 @@ TEST_CASE("kv loops: large values are sent by one loop while others change and f
   }
   for (std::thread& thread : threads) thread.join();
   REQUIRE(complaints.first().empty());
+  CHECK(loops.seen() == kAllThree);
 }
 
 TEST_CASE("kv loops: FLUSHALL against writers leaves all of an MSET or nothing", "[kv][loops]") {
   LoopsServer server(3);
   Complaints complaints;
+  Loops loops;
   const auto run = [&](const std::function<void(Client&, int)>& step) {
     return std::thread([&, step] {
       try {
         Client client(server.address);
+        loops.note(client);
         for (int round = 0; round < 300; ++round) step(client, round);
       } catch (const std::exception& error) {
         complaints.expect(false, error.what());
@@ -342,6 +380,7 @@ TEST_CASE("kv loops: FLUSHALL against writers leaves all of an MSET or nothing",
   }));
   for (std::thread& thread : threads) thread.join();
   CHECK(complaints.first() == "");
+  CHECK(loops.seen() == kAllThree);
 }
 
 TEST_CASE("kv loops: maxclients holds for all loops together", "[kv][loops][limits]") {

@@ -65,6 +65,7 @@ struct Device {
   ibv_mtu active_mtu = IBV_MTU_1024;
   std::map<std::uint32_t, Gid> gids = {};       ///< beside those of its port and its address
   std::vector<std::uint16_t> pkeys = {0xffff};  ///< 0: none at that index
+  std::vector<int> near;                        ///< processors, as the kernel's local_cpulist
   std::vector<Handle*> handles;
   std::unique_ptr<Handle> cm_handle;  // rdma_cm's own
 

@@ -14,9 +14,10 @@ SIM_WRAP := $(patsubst %,-Wl$(COMMA)--wrap=%,recv recvmsg send sendmsg accept4 s
 .PHONY: sim-tests
 sim-tests: $(OUT)/tests/sim-tests  ## only build build/tests/sim-tests
 $(OUT)/tests/sim-tests: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))
-# Coverage links all of the library, but for what looks for the libraries: the simulation stands for them.
+# Coverage links all of the library, but for what looks for the libraries and for what asks sysfs: the
+# simulation stands for them.
 ifeq ($(CONFIG),coverage)
-$(OUT)/tests/sim-tests: LIBRARY_FIRST := $(filter-out %/conn/rdma/libraries.o,$(call obj,$(LIB_SRC)))
+$(OUT)/tests/sim-tests: LIBRARY_FIRST := $(filter-out %/conn/rdma/libraries.o %/conn/rdma/near.o,$(call obj,$(LIB_SRC)))
 endif
 $(OUT)/tests/sim-tests: $(call obj,$(SIM_SRC)) $(STATIC)
 	@mkdir -p $(@D)

@@ -37,6 +37,13 @@ void SteppedLoops::on_each(const std::function<void(ae::EventLoop&, std::size_t)
   if (ended) throw ae::LoopError("a loop has ended");
 }
 
+void SteppedLoops::set_near(const void* whose, const std::vector<int>& processors) {
+  if (processors.empty())
+    near_.erase(whose);
+  else
+    near_[whose] = processors;
+}
+
 void SteppedLoops::end(std::size_t index) {
   const auto before = std::exchange(stepping_, index);
   loops_[index].reset();

@@ -5,6 +5,7 @@
 // The same seed gives the same interleaving.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -26,6 +27,9 @@ class SteppedLoops final : public ae::Loops {
   std::size_t size() const noexcept override { return count_; }
   ae::Poster poster(std::size_t index) const override { return posters_[index]; }
   void on_each(const std::function<void(ae::EventLoop&, std::size_t)>& fn) override;
+  void set_near(const void* whose, const std::vector<int>& processors) override;
+  /// What was said so, and not taken back.
+  const std::map<const void*, std::vector<int>>& near() const noexcept { return near_; }
 
   ae::EventLoop& loop(std::size_t index) const noexcept { return *loops_[index]; }
   bool alive(std::size_t index) const noexcept { return loops_[index] != nullptr; }
@@ -48,6 +52,7 @@ class SteppedLoops final : public ae::Loops {
   std::vector<std::unique_ptr<ae::EventLoop>> loops_;
   std::vector<ae::Poster> posters_;
   std::set<std::size_t> idle_;
+  std::map<const void*, std::vector<int>> near_;
   Nanoseconds next_timer_ = World::kNever;
   struct Clock {
     Nanoseconds now;

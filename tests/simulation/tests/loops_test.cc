@@ -130,7 +130,7 @@ class Pair {
   explicit Pair(const std::string& transport, const std::string& options = {},
                 conn::Spread spread = conn::Spread::round_robin())
       : type_(registry_.require(transport)), is_rdma_(transport.ends_with("rdma")) {
-    near_ = &world_.add_device("sim0", "10.77.0.1", profile_named("mlx5"));
+    near_ = &add_near();
     world_.add_device("sim1", "10.77.0.2", profile_named("mlx5"));
     if (transport.starts_with("tls"))
       type_.configure(testing::test_tls_options(is_rdma_ ? "localhost" : ""));
@@ -180,6 +180,20 @@ class Pair {
       if (&qp->device_of() == near_) all.insert(static_cast<const Queue*>(qp->send_cq)->vector);
     return all;
   }
+  /// The device of the two loops; again, once it was removed.
+  Device& add_near() { return world_.add_device("sim0", "10.77.0.1", profile_named("mlx5")); }
+  /// Clients that both loops serve, two by each.
+  std::vector<ConnectionPtr> crowd() {
+    std::vector<ConnectionPtr> clients;
+    for (int i = 0; i < 4; ++i) {
+      clients.push_back(dial());
+      REQUIRE(run_until([&] { return clients.back()->state() == State::kConnected; }));
+    }
+    REQUIRE(run_until([&] { return served[0].size() >= 2 && served[1].size() >= 2; }));
+    return clients;
+  }
+  World& world() { return world_; }
+  Device& near() { return *near_; }
   conn::ListenerGroup& listener() { return *listener_; }
   SteppedLoops& loops() { return *loops_; }
 
@@ -270,6 +284,123 @@ TEST_CASE("simulation: each loop of a group has a completion vector of its own",
   }
   Pair pair("rdma", "?comp-vector=5");
   CHECK(vectors(pair) == std::set<int>{5});
+}
+
+TEST_CASE(
+    "simulation: a device that is removed ends the connections of every loop, and serves all "
+    "again",
+    "[simulation][loops]") {
+  prepare_walks();
+  const std::string transport = GENERATE("rdma", "tls+rdma");
+  CAPTURE(transport);
+  Pair pair(transport);
+  std::vector<ConnectionPtr> clients = pair.crowd();
+  pair.world().remove_device(pair.near());
+  pair.loops().wake();
+  const auto told = [](const std::vector<ConnectionPtr>& all) {
+    return std::all_of(all.begin(), all.end(), [](const ConnectionPtr& each) {
+      char byte;
+      return each->read(&byte, 1) == -1 && each->state() == State::kError &&
+             each->last_error().find("was removed") != std::string::npos;
+    });
+  };
+  for (const std::size_t loop : {0u, 1u}) {
+    CAPTURE(loop, pair.served[loop].front()->last_error());
+    CHECK(pair.run_until([&] { return told(pair.served[loop]); }, 1s));
+    pair.served[loop].clear();
+  }
+  // Neither loop has anything open on it any more.
+  CHECK(pair.run_until([&] { return pair.near().handles.empty(); }, 1s));
+  clients.clear();
+  (void)pair.add_near();
+  (void)pair.run_until([] { return false; }, 1s);  // the listener looks for it twice a second
+  clients = pair.crowd();
+}
+
+TEST_CASE("simulation: an address that is taken away ends the connections of every loop",
+          "[simulation][loops]") {
+  prepare_walks();
+  Pair pair("rdma");
+  const std::vector<ConnectionPtr> clients = pair.crowd();
+  pair.world().set_address(pair.near(), false);
+  pair.loops().wake();
+  for (const std::size_t loop : {0u, 1u}) {
+    CAPTURE(loop);
+    for (const ConnectionPtr& each : pair.served[loop]) {
+      CHECK(pair.run_until([&] { return each->state() == State::kError; }, 1s));
+      CHECK_THAT(each->last_error(), testing::Contains("no longer on this machine"));
+    }
+  }
+}
+
+TEST_CASE("simulation: after an address moved every loop is served as before",
+          "[simulation][loops]") {
+  prepare_walks();
+  const std::string transport = GENERATE("rdma", "tls+rdma");
+  CAPTURE(transport);
+  Pair pair(transport);
+  const std::vector<ConnectionPtr> before = pair.crowd();
+  pair.world().move_address(pair.near());
+  pair.loops().wake();
+  (void)pair.run_until([] { return false; }, 20ms);
+  for (auto& each : pair.served) each.clear();
+  const std::vector<ConnectionPtr> after = pair.crowd();
+  CHECK(pair.listener().shares()[0].assigned == 4);
+  CHECK(pair.listener().shares()[1].assigned == 4);
+}
+
+TEST_CASE("simulation: a group says near which processors the device of its listener is",
+          "[simulation][loops]") {
+  prepare_walks();
+  using Lists = std::vector<std::vector<int>>;
+  Choices choices{1};
+  World world{{.seed = 1}};
+  world.add_device("sim0", "10.77.0.1").near = {4, 5, 6, 7};
+  world.add_device("sim1", "10.77.0.2").near = {0, 1};
+  world.add_device("sim2", "10.77.0.3");
+  const conn::Registry registry = conn::all_transports();
+  SteppedLoops loops(world, 2, 0, choices);
+  const auto said = [&] {
+    Lists all;
+    for (const auto& [whose, processors] : loops.near()) all.push_back(processors);
+    return all;
+  };
+  const auto listen = [&](const std::string& url) {
+    return conn::listen(registry, loops, url,
+                        [](ae::EventLoop&, std::size_t) { return [](ConnectionPtr) {}; });
+  };
+  {
+    const auto one = listen("rdma://10.77.0.1:0");
+    CHECK(said() == Lists{{4, 5, 6, 7}});
+  }
+  CHECK(said().empty());  // taken back
+  {
+    const auto several = listen("rdma://10.77.0.1,10.77.0.2:0");
+    CHECK(said() == Lists{{-1}});
+  }
+  const auto unknown = listen("rdma://10.77.0.3:0");
+  const auto none = listen("tcp://127.0.0.1:0");
+  CHECK(said().empty());
+}
+
+TEST_CASE("simulation: the kernel spreads no connections of rdma, and one sentence says so",
+          "[simulation][loops]") {
+  prepare_walks();
+  const std::string transport = GENERATE("rdma", "tls+rdma");
+  Choices choices{1};
+  World world{{.seed = 1}};
+  world.add_device("sim0", "10.77.0.1");
+  conn::Registry registry = conn::all_transports();
+  if (transport == "tls+rdma")
+    registry.require(transport).configure(testing::test_tls_options("localhost"));
+  SteppedLoops loops(world, 2, 0, choices);
+  CHECK_THROWS_WITH(
+      (void)conn::listen(
+          registry, loops, transport + "://10.77.0.1:0",
+          [](ae::EventLoop&, std::size_t) { return [](ConnectionPtr) {}; }, conn::Spread::kernel()),
+      transport + "://10.77.0.1:0: the kernel does not spread connections of " + transport +
+          "; let the listener do it");
+  CHECK(world.listeners.empty());
 }
 
 TEST_CASE("simulation: one loop's flood of handshakes does not slow the other's requests",

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which processors are near a simulated device; instead of conn/rdma/near.cc, which asks sysfs.
+
+#include "conn/rdma/near.h"
+
+#include "tests/simulation/objects.h"
+
+namespace conn::inline AECONN_ABI::rdma {
+
+std::vector<int> processors_near(const std::string& device) {
+  using simulation::World;
+  const simulation::Device* const found =
+      World::current() != nullptr ? World::current()->find_device(device) : nullptr;
+  return found != nullptr ? found->near : std::vector<int>{};
+}
+
+}  // namespace conn::inline AECONN_ABI::rdma

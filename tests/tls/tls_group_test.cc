@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// TLS on several loops: what belongs to the type, tickets, sessions and certificates, is the same
+// on each of them.
+#if AECONN_TLS
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "conn/tcp/tcp_type.h"
+#include "tests/support/catch.h"
+#include "tests/support/group_kit.h"
+#include "tests/support/tls_kit.h"
+
+using conn::ConnectionPtr;
+using conn::Options;
+using conn::Spread;
+using conn::State;
+using testing::GroupServer;
+using testing::info_of;
+using testing::TlsSite;
+
+namespace {
+
+using Counts = std::vector<std::uint64_t>;
+
+/// A server's types of their own, beside a client of TlsSite; arrivals go to the loops in turn.
+struct Group : TlsSite {
+  explicit Group(const Options& server_options = {}, const Options& client_options = {},
+                 Spread spread = Spread::round_robin())
+      : TlsSite({}, client_options) {
+    registry.add(std::make_unique<conn::tcp::TcpType>());
+    registry.add(std::make_unique<conn::tls::TlsType>(registry.require("tcp")));
+    type().configure(options_of(identity).merged_with(server_options));
+    served = std::make_unique<GroupServer>(registry, conn::Endpoint::parse("tls://127.0.0.1:0"), 3,
+                                           std::move(spread));
+  }
+  conn::ConnectionType& type() { return registry.require("tls"); }
+  /// Connects, and has a word echoed; the connection stays, so the next is the next loop's.
+  conn::Connection& visit() {
+    ConnectionPtr next = connect(served->address());
+    INFO(next->last_error());
+    REQUIRE(next->state() == State::kConnected);
+    testing::echo(loop, *next);  // tickets of TLS 1.3 come before the answer
+    clients.push_back(std::move(next));
+    return *clients.back();
+  }
+
+  conn::Registry registry;
+  std::unique_ptr<GroupServer> served;
+  std::vector<ConnectionPtr> clients;
+};
+
+}  // namespace
+
+TEST_CASE("tls group: a client resumes on another loop than the one it got its session from",
+          "[group][tls][resumption]") {
+  const std::string version = GENERATE(as<std::string>{}, "1.2", "1.3");
+  const std::string kind = GENERATE(as<std::string>{}, "tickets", "cache");
+  CAPTURE(version, kind);
+  Group group({{"resumption", kind}}, {{"max-version", version}});
+  CHECK(info_of(group.visit(), "resumed") == "no");
+  for (std::size_t i = 1; i < 6; ++i) {
+    CAPTURE(i);
+    CHECK(info_of(group.visit(), "resumed") == "yes");
+    Counts expected{0, 0, 0};
+    for (std::size_t each = 0; each <= i; ++each) ++expected[each % 3];
+    CHECK(group.served->assigned() == expected);
+  }
+}
+
+TEST_CASE("tls group: new certificates and settings are those of every loop at once",
+          "[group][tls][reload]") {
+  Group group({}, {{"resumption", "no"}});  // a session would bring its certificate along
+  const auto seen_by_all = [&] {
+    std::vector<std::string> names, certificates;
+    for (int i = 0; i < 3; ++i) {
+      conn::Connection& here = group.visit();
+      names.push_back(here.peer_user());
+      certificates.push_back(here.peer_certificate());
+    }
+    CHECK(std::count(certificates.begin(), certificates.end(), certificates.front()) == 3);
+    CHECK_FALSE(certificates.front().empty());
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(seen_by_all() == Names{"server", "server", "server"});
+  for (const std::string name : {"second", "third"}) {
+    const auto next = group.ca.issue({.common_name = name, .names = {"IP:127.0.0.1"}});
+    group.type().configure(group.options_of(next));
+    CHECK(seen_by_all() == Names{name, name, name});
+  }
+  CHECK(group.served->assigned() == Counts{3, 3, 3});
+  for (const ConnectionPtr& each : group.clients) testing::echo(group.loop, *each);
+}
+
+TEST_CASE("tls group: the kernel spreads it, as what it is over", "[group][tls]") {
+  Group group({}, {}, Spread::kernel());
+  for (int i = 0; i < 60; ++i) (void)group.visit();
+  const Counts open = group.served->open();
+  CHECK(open[0] + open[1] + open[2] == 60);
+  // By a hash: that one of three gets none of 60 is one chance in ten thousand millions.
+  CHECK(*std::min_element(open.begin(), open.end()) > 0);
+  CHECK(group.served->accepted() == 60);
+  CHECK_FALSE(group.served->wrong_thread());
+}
+
+#endif
