@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <chrono>
 #include <cstring>
@@ -57,6 +58,10 @@ bool same_net(const SocketAddress& one, const SocketAddress& other, unsigned bit
   return ((left[whole] ^ right[whole]) & mask) == 0;
 }
 
+constexpr std::array kOrders{OptionWord{"first", AddressOrder::kFirst},
+                             OptionWord{"least", AddressOrder::kLeast},
+                             OptionWord{"near", AddressOrder::kNear}};
+
 bool lacking_here(const std::error_code& why) noexcept {
   return why == std::errc::not_enough_memory || why == std::errc::too_many_files_open ||
          why == std::errc::too_many_files_open_in_system || why == std::errc::no_buffer_space;
@@ -64,14 +69,12 @@ bool lacking_here(const std::error_code& why) noexcept {
 
 }  // namespace
 
-OptionRow spread_row() {
-  return OptionRow::word("spread", OptionSide::kConnecting, {"first", "least", "near"},
+OptionRow spread_row(AddressOrder fallback) {
+  return OptionRow::word("spread", OptionSide::kConnecting, kOrders, fallback,
                          "which of several addresses is tried first");
 }
 
-AddressOrder spread_from(OptionReader& options) {
-  return options.pick("spread", {AddressOrder::kFirst, AddressOrder::kLeast, AddressOrder::kNear});
-}
+AddressOrder spread_from(OptionReader& options) { return options.pick("spread", kOrders); }
 
 std::vector<OwnAddress> own_addresses() {
   std::vector<OwnAddress> all;

@@ -27,8 +27,8 @@ enum class AddressOrder : std::uint8_t {
   kNear,   ///< of this machine, then of its own nets, then others; of equals as kLeast
 };
 
-/// The option, for a transport's table.
-AECONN_API OptionRow spread_row();
+/// The option, for a transport's table, with the transport's default.
+AECONN_API OptionRow spread_row(AddressOrder fallback);
 /// Throws Error, as Options does.
 AECONN_API AddressOrder spread_from(OptionReader& options);
 

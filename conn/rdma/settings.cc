@@ -85,7 +85,7 @@ std::vector<Row> place_rows(const Settings& d) {
                     "the address must belong to this device, as `rxe0`"),
           Row::text("source", OptionSide::kConnecting, "the route's", "an address",
                     "address to connect from"),
-          spread_row(),
+          spread_row(d.spread),
           Row::word("isolation", kBoth, kIsolation, d.isolation,
                     "who may reach whose receive windows with a guessed key"),
           Row::number("comp-vector", kBoth, 0, 0, 65535,

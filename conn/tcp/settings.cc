@@ -97,7 +97,8 @@ const OptionTable& tcp_options() {
                 connect_timeout("for all of connect(): lookup and every address"),
                 Row::text("source", OptionSide::kConnecting, "the route's", "an IP address",
                           "address to connect from; no name"),
-                spread_row(), Row::flag("nodelay", kBoth, defaults().nodelay, "`TCP_NODELAY`"),
+                spread_row(defaults().spread),
+                Row::flag("nodelay", kBoth, defaults().nodelay, "`TCP_NODELAY`"),
                 // Up to the kernel's limit, 32767 s.
                 Row::duration("keepalive", kBoth, defaults().keepalive, 0s, 9h,
                               "silence before the kernel probes; 0: off"),
