@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Flaps under load: clients that redial ask without end over rdma while the server, an address, a
-# device or a link goes and comes back, again and again. After each return every client has answers;
-# afterwards they come as fast as before; in the end nothing is left in the kernel.
+# device or a link (whose port then tells of an error, and is active again) goes and comes back, again
+# and again. After each return every client has answers; afterwards they come as fast as before; in the
+# end nothing is left in the kernel.
 # AECONN_FLAPS: how many of each at most; AECONN_FLAP_SECONDS: and how long all of them;
 # AECONN_FLAP_KINDS: which.
 set -u

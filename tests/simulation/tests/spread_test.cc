@@ -134,6 +134,16 @@ TEST_CASE("simulation: an address that does not answer delays one connect in ten
   for (int i = 0; i < 30; ++i) CHECK(place.next(hosts, "spread=least") == "10.77.0.1");
 }
 
+TEST_CASE("simulation: an address that fails at once rests as well", "[simulation][spread]") {
+  Place place;
+  const std::string hosts = "10.77.0.1,10.77.0.3";
+  place.world.fail_call(2);  // what asks rdma_cm for the first address that is chosen
+  const std::string other = place.next(hosts, "spread=least");
+  REQUIRE(place.world.last_failed() == "rdma_resolve_addr");
+  REQUIRE(other != "");
+  for (int i = 0; i < 3; ++i) CHECK(place.next(hosts, "spread=least") == other);
+}
+
 TEST_CASE("simulation: where every address fails the last failure is told, and nothing is counted",
           "[simulation][spread]") {
   Place place;
