@@ -420,16 +420,17 @@ def idle(guest):
         finally:
             client.terminate()
             client.wait()
-        deadline = time.monotonic() + 30
-        while rdma_objects(server.pid)["qp"] > base[3]["qp"] and time.monotonic() < deadline:
-            time.sleep(0.2)
-        time.sleep(2)
-        left = rdma_objects(server.pid)
+        deadline = time.monotonic() + 120  # memory for windows waits 45 s for the next connections
+
+        def left():
+            return sum(rdma_objects(server.pid).values()) - sum(base[3].values()) + descriptors(server.pid) - base[2]
+        while left() > 0 and time.monotonic() < deadline:
+            time.sleep(1)
         guest.figures.add("idle rdma", who, 0, connections=n, rss_kib=(now[0] - base[0]) / n,
                           pinned_kib=(now[1] - base[1]) / n, descriptors=(now[2] - base[2]) / n,
                           cqs=(now[3]["cq"] - base[3]["cq"]) / n, pds=(now[3]["pd"] - base[3]["pd"]) / n,
                           cpu_ms_10s=cpu * 500 / n,
-                          left=sum(left.values()) - sum(base[3].values()) + descriptors(server.pid) - base[2])
+                          left=left())
         guest.show("idle rdma", who)
         if who == "valkey":
             guest.stop("valkey")
