@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# aeconn-doctor between two ends: a path with the lesser MTU of two, a firewall that eats UDP 4791,
-# one that eats long packets, a peer whose link is down, and no route.
+# aeconn-doctor between two ends: a path with the lesser MTU of two, firewalls that eat UDP 4791 (tc,
+# nftables), one that eats long packets, a peer whose link is down, and no route.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/../clients/kit"
@@ -13,6 +13,7 @@ before=$(cat /sys/class/net/va/mtu)
 open() { tc qdisc del dev va clsact 2>/dev/null; }
 mend() {
   open
+  nft delete table ip doctor 2>/dev/null
   ip link set va mtu "$before" up
   "$(dirname "$0")/veth" "$before"
   finish
@@ -59,6 +60,20 @@ else
   first_failure 'long packets are eaten' 'FAIL  rdma: 64 KiB there and back: ' \
     'the handshake crosses and data does not: .* lesser MTU' "$url&retry-count=2"
   open
+fi
+
+# What a server's own firewall is mostly made with.
+modprobe -a nf_tables nf_tables_ipv4 nft_chain_filter 2>/dev/null
+if ! nft 'add table ip doctor' ||
+  ! nft 'add chain ip doctor in { type filter hook input priority 0; }' ||
+  ! nft 'add rule ip doctor in iifname "va" udp dport 4791 drop'; then
+  echo 'SKIPPED a firewall of nftables: this kernel or machine has none'
+else
+  first_failure 'a firewall of nftables' 'FAIL  rdma: connect: .*' \
+    'The first failure is rdma: connect. What to do: tcp reaches the host, .* UDP port 4791' "$url"
+  nft delete table ip doctor
+  soon crosses
+  is 'it is taken away: status' 0 $status
 fi
 
 first_failure 'no route' 'FAIL  rdma: route: .*Network is unreachable' 'ip route get' rdma://203.0.113.9:7001
