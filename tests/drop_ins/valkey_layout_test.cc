@@ -35,6 +35,8 @@ struct AnyFunction {
   }
 };
 inline constexpr AnyFunction any;
+ServerConnection connection;  // the one that is looked at
+int connections_open = 0;
 
 constexpr ServerType as_tcp() {
   ServerType type{};
@@ -48,7 +50,7 @@ constexpr ServerType as_tcp() {
   type.conn_create = any;
   type.conn_create_accepted = any;
   type.shutdown = any;
-  type.close = [](ServerConnection* connection) { delete connection; };
+  type.close = [](ServerConnection*) { --connections_open; };
   type.connect = any;
   type.blocking_connect = any;
   type.accept = any;
@@ -57,8 +59,8 @@ constexpr ServerType as_tcp() {
   type.read = any;
   type.set_write_handler = any;
   type.set_read_handler = any;
-  type.get_last_error = [](ServerConnection* connection) -> const char* {
-    return std::strerror(connection->last_errno);
+  type.get_last_error = [](ServerConnection* of) -> const char* {
+    return std::strerror(of->last_errno);
   };
   type.sync_write = any;
   type.sync_read = any;
@@ -123,13 +125,15 @@ struct MadeUp {
   MadeUp() {
     tcp = kTcp, tls = kTls;
     tcp.conn_create = [] {
-      auto* const made = new ServerConnection{};
-      made->type = &tcp;
-      made->fd = first_fd;
-      made->iovcnt = IOV_MAX;
-      return made;
+      connection = {};
+      connection.type = &tcp;
+      connection.fd = first_fd;
+      connection.iovcnt = IOV_MAX;
+      ++connections_open;
+      return &connection;
     };
     listeners[0] = listeners[1] = {};
+    connections_open = 0;
     apart = sizeof(ServerListener);
     has_tls = true;
     has_rdma = false;
@@ -166,6 +170,7 @@ TEST_CASE("valkey module: tables as they are in Valkey 9.1 are taken", "[redis]"
   CHECK(unfit().empty());
   MadeUp::has_tls = false;  // a build without TLS
   CHECK(unfit().empty());
+  CHECK(connections_open == 0);
 }
 
 TEST_CASE("valkey module: a Valkey with RDMA inside is refused for that, whatever its layout is",
