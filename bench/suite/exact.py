@@ -430,7 +430,7 @@ def idle(guest):
                           pinned_kib=(now[1] - base[1]) / n, descriptors=(now[2] - base[2]) / n,
                           cqs=(now[3]["cq"] - base[3]["cq"]) / n, pds=(now[3]["pd"] - base[3]["pd"]) / n,
                           cpu_ms_10s=cpu * 500 / n,
-                          left=left())
+                          left=max(left(), 0))
         guest.show("idle rdma", who)
         if who == "valkey":
             guest.stop("valkey")
