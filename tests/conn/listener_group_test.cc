@@ -564,7 +564,7 @@ TEST_CASE("listener group: threads, reloads, pauses and ends at once", "[group][
     // What was served, or only begun, has gone on every loop.
     const auto open = [&] {
       std::uint64_t all = 0;
-      for (const conn::Statistics& of_loop : conn::statistics(site.type, server->group))
+      for (const conn::Statistics& of_loop : conn::statistics(site.carrier, server->group))
         for (const auto& [name, value] : of_loop)
           if (name == "open") all += value;
       return all;
