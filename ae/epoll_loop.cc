@@ -414,7 +414,7 @@ Duration EpollLoop::Impl::sleep_of_timers() noexcept {
   if (alarm.get() < 0) {
     try {
       open_alarm();
-    } catch (const std::system_error&) {  // a time-out does as well
+    } catch (const std::exception&) {  // a time-out does as well
       lacks_alarm = true;
       return left;
     }

@@ -23,8 +23,9 @@ namespace ae::inline AECONN_ABI {
 /// A loop on epoll alone: one of its own, or below a host's.
 class AECONN_API EpollLoop final : public EventLoop {
  public:
-  /// Throws std::system_error if the kernel gives no descriptors for it: two, and two more
-  /// for a host. A run() of its own has a third while timers wait, if there is one.
+  /// Throws std::system_error if the kernel gives no descriptors for it: two, and two more for a
+  /// host. run() and process_events() open a third, and keep it, once a timer has outlasted 16
+  /// sleeps; they may then be woken once for a timer that was cancelled or moved meanwhile.
   EpollLoop();
   ~EpollLoop() override;
 

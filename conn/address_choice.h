@@ -53,6 +53,8 @@ class AECONN_API AddressBook {
   /// An address that could not be connected to comes after the others for so long; then one
   /// connection tries it, and the others when that one stands.
   static constexpr ae::Duration kRest = std::chrono::seconds(10);
+  /// An attempt that is given up after so long was not answered: told() it as a failure.
+  static constexpr ae::Duration kSilence = std::chrono::milliseconds(100);
 
   /// Moves the address to try next to the front of `left`, and counts it until the place is given
   /// back. `source`: where connections come from, unset for anywhere. Without memory, and with

@@ -501,7 +501,7 @@ void GroupCore::take_gate(GroupPart& part, GatePtr gate, std::size_t failures) {
   } catch (const std::exception& error) {
     why = nobody_listens(error);
   }
-  // Each loop is asked twice, in turn.
+  // Each loop in turn, some three times.
   for (std::size_t i = 1; i <= parts_.size() && failures < 2 * parts_.size(); ++i) {
     GroupPart& next = *parts_[(part.index + i) % parts_.size()];
     if (next.ended) continue;
@@ -550,16 +550,17 @@ void GroupCore::close() noexcept {
       });
     });
   }
+  Spread::Pick pick;  // goes last, with no lock held
+  {
+    const std::lock_guard picking(picking_);
+    pick.swap(pick_);
+  }
   if (inside) return;
   std::unique_lock lock(mutex_);
   left_.wait(lock, [this] {
     return !gate_under_way_ &&
            std::none_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->there; });
   });
-  // What the program's own rule holds goes here, not with the last loop that lets go.
-  Spread::Pick pick;
-  const std::lock_guard picking(picking_);
-  pick.swap(pick_);
 }
 
 }  // namespace conn::inline AECONN_ABI

@@ -119,6 +119,7 @@ class SharedHandlers {
       set.add(slot);
       const std::lock_guard lock(mutex_);
       slot.there = true;
+      slot.thread = std::this_thread::get_id();
     }
     return [handler = slot.handler](ConnectionPtr arrival) { (*handler)(std::move(arrival)); };
   }
@@ -142,6 +143,7 @@ class SharedHandlers {
         const std::lock_guard lock(all.mutex_);
         if (!there) return;
       }
+      if (thread == std::this_thread::get_id()) return let_go();  // loops that are stepped by hand
       for (;;) {
         try {
           return void(poster.post([this] { let_go(); }));
@@ -154,6 +156,7 @@ class SharedHandlers {
     const ae::Poster poster;
     std::shared_ptr<const AcceptHandler> handler;  // the loop's thread
     bool there = false;                            // mutex_
+    std::thread::id thread;                        // constant once it is there
   };
   const MakeAcceptHandler& make_;
   std::mutex mutex_;

@@ -118,6 +118,7 @@ class RdmaConnection final : public QueuedConnection,
   void try_next_address();
   void choose_next_address() noexcept;
   void told(const Failure& failure) const noexcept;
+  void told_of_silence() const noexcept;
   void try_address(const SocketAddress& address);
   void on_address_failed(Failure why);
   bool try_address_again(const CmEvent& event);
@@ -255,7 +256,7 @@ class RdmaConnection final : public QueuedConnection,
   std::vector<SocketAddress> addresses_;
   std::size_t next_address_ = 0;
   ae::TimePoint connect_deadline_{};
-  ae::TimePoint address_deadline_{};  // of the address that is being tried
+  ae::TimePoint address_began_{}, address_deadline_{};  // of the address that is being tried
   ae::TimePoint close_deadline_{};
   std::vector<std::string> hosts_;  // still to be looked up
   std::uint16_t port_ = 0;

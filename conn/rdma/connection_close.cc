@@ -486,9 +486,11 @@ void RdmaConnection::do_close() noexcept {
   if (!waits_for_quiet_) clear_deadline();
   resolution_.reset();
   switch (phase_) {
-    case Phase::kIdle:
     case Phase::kResolving:
     case Phase::kConnecting:
+      told_of_silence();
+      return die();
+    case Phase::kIdle:
       return die();
     case Phase::kAccepting:
       return begin_disconnect(kFailurePatience);

@@ -132,8 +132,11 @@ void RdmaConnection::try_next_address() {
 
 void RdmaConnection::choose_next_address() noexcept {
   SocketAddress source;
-  if (settings_.spread == AddressOrder::kNear && !settings_.source.empty())
-    (void)numeric_address(settings_.source, 0, source);
+  try {
+    if (settings_.spread == AddressOrder::kNear && !settings_.source.empty())
+      (void)numeric_address(settings_.source, 0, source);
+  } catch (const std::bad_alloc&) {  // from anywhere, then
+  }
   occupy(static_cast<const RdmaType&>(type()).addresses().choose(
       settings_.spread, std::span(addresses_).subspan(next_address_), source));
 }
@@ -143,6 +146,12 @@ void RdmaConnection::told(const Failure& failure) const noexcept {
   static_cast<const RdmaType&>(type()).addresses().told(settings_.spread, peer_, failure.code);
 }
 
+// Whoever gives up before our own time is over has heard nothing either.
+void RdmaConnection::told_of_silence() const noexcept {
+  if (std::chrono::steady_clock::now() - address_began_ < AddressBook::kSilence) return;
+  told({std::make_error_code(std::errc::timed_out), {}});
+}
+
 void RdmaConnection::try_address(const SocketAddress& address) {
   peer_ = address;
   id_ = state_->cm().create_id(static_cast<CmUser*>(this));
@@ -150,7 +159,8 @@ void RdmaConnection::try_address(const SocketAddress& address) {
   // Others that wait get a share of the time.
   const bool last = next_address_ == addresses_.size();
   const ae::Duration share = last ? time_left() : time_left() / 2;
-  address_deadline_ = std::chrono::steady_clock::now() + share;
+  address_began_ = std::chrono::steady_clock::now();
+  address_deadline_ = address_began_ + share;
   if (!set_deadline(share, &RdmaConnection::address_expired)) throw std::bad_alloc();
   SocketAddress source;
   if (!settings_.source.empty()) {

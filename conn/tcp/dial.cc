@@ -79,6 +79,9 @@ void Dial::start() {
 }
 
 Dial::~Dial() {
+  // Whoever gives up before our own time is over has heard nothing either.
+  if (fd_ && std::chrono::steady_clock::now() - attempt_began_ >= AddressBook::kSilence)
+    book_.told(settings_->spread, addresses_[address_], std::make_error_code(std::errc::timed_out));
   stop_watching();
   if (deadline_timer_ != 0) loop_.remove_time_event(deadline_timer_);
 }
@@ -153,6 +156,7 @@ ae::Duration Dial::share_of_time() const {
 void Dial::try_address() {
   place_ =
       book_.choose(settings_->spread, std::span(addresses_).subspan(address_), settings_->source);
+  attempt_began_ = std::chrono::steady_clock::now();
   const SocketAddress& to = addresses_[address_];
   fd_ = open_socket(to.family());
   if (!fd_) {

@@ -68,6 +68,7 @@ class Dial {
   std::vector<SocketAddress> addresses_;  // of the host looked up last; with spread, of all
   std::size_t address_ = 0;               // the one being tried
   Quota::Place place_;                    // its
+  ae::TimePoint attempt_began_{};         // with it
   Fd fd_;                                 // its socket; watched for writing while it connects
   Failure last_failure_;
   ae::Duration retry_delay_{0};

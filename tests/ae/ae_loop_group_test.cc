@@ -175,7 +175,11 @@ TEST_CASE("loop group: a thread that cannot be made ends those that were", "[ae]
   REQUIRE(waitpid(child, &status, 0) == child);
   INFO("exit " << status);
   REQUIRE(WIFEXITED(status));
-  CHECK((WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 2));
+  if (WEXITSTATUS(status) == 2) {
+    WARN("SKIPPED: threads are not limited here");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("loop group: stop ends all, run returns then", "[ae][group]") {

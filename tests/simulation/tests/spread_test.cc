@@ -134,6 +134,29 @@ TEST_CASE("simulation: an address that does not answer delays one connect in ten
   for (int i = 0; i < 30; ++i) CHECK(place.next(hosts, "spread=least") == "10.77.0.1");
 }
 
+TEST_CASE("simulation: an address that somebody gave up waiting for rests, too",
+          "[simulation][spread]") {
+  Place place;
+  const std::string hosts = "10.77.0.1,10.77.0.3";
+  place.world.set_path(*place.far, *place.near, false);
+  int given_up = 0;
+  for (int i = 0; i < 10; ++i) {
+    const conn::Connection& client = place.begin(hosts, "spread=least");
+    place.run_for(200ms);
+    if (client.state() == conn::State::kConnected) continue;
+    ++given_up;
+    place.clients.pop_back();
+  }
+  CHECK(given_up == 1);
+  // Who leaves at once has heard nothing that counts.
+  place.run_for(conn::AddressBook::kRest);
+  place.world.set_path(*place.far, *place.near, true);
+  REQUIRE(place.next(hosts, "spread=least") == "10.77.0.1");
+  place.begin(hosts, "spread=least");
+  place.clients.pop_back();
+  CHECK(place.next(hosts, "spread=least") == "10.77.0.1");
+}
+
 TEST_CASE("simulation: an address that fails at once rests as well", "[simulation][spread]") {
   Place place;
   const std::string hosts = "10.77.0.1,10.77.0.3";
