@@ -235,7 +235,12 @@ class Torture {
     listeners_.push_back(
         registry_.require(transport_).listen(*loop_, conn::Endpoint::parse(url), echo.handler()));
     address_ = listeners_.back()->endpoints().front();
-    if (!transport_.ends_with("unix")) address_.options.set("spread", "least");
+    if (transport_.ends_with("rdma")) {
+      address_.options.set("spread", "near");
+      address_.options.set("source", "10.77.0.1");
+    } else if (!transport_.ends_with("unix")) {
+      address_.options.set("spread", "least");
+    }
     return address_;
   }
 
