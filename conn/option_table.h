@@ -53,9 +53,9 @@ class AECONN_API OptionRow {
                             ae::Duration min, ae::Duration max, std::string_view meaning);
   /// One of `words`. The one that stands for `fallback` is the default, which pages show first.
   template <class Value, std::size_t N>
-  static OptionRow word(std::string_view name, OptionSide side,
-                        const std::array<OptionWord<Value>, N>& words, Value fallback,
-                        std::string_view meaning) {
+  [[gnu::visibility("hidden")]] static OptionRow word(std::string_view name, OptionSide side,
+                                                      const std::array<OptionWord<Value>, N>& words,
+                                                      Value fallback, std::string_view meaning) {
     std::vector<std::string> all;
     for (const bool first : {true, false})
       for (const OptionWord<Value>& each : words)
@@ -146,7 +146,8 @@ class AECONN_API OptionReader {
   std::string word(std::string_view name);
   /// What the word stands for. `words` are those that the row was made of.
   template <class Value, std::size_t N>
-  Value pick(std::string_view name, const std::array<OptionWord<Value>, N>& words) {
+  [[gnu::visibility("hidden")]] Value pick(std::string_view name,
+                                           const std::array<OptionWord<Value>, N>& words) {
     const std::string chosen = one_of(name);
     for (const OptionWord<Value>& each : words)
       if (each.word == chosen) return each.value;
