@@ -439,13 +439,14 @@ TEST_CASE("event loop: a timer that outlasts sleeps costs them no time-out", "[a
   ae::EpollLoop loop;
   loop.add_time_event(1h, [] { return kNoMore; });
   const KernelCalls first = sleep_beside_timers(loop, 1000);
-  CHECK(first.waits < 1010);  // on a slow machine one more was seen
-  CHECK(first.timeouts <= 16);
+  // Without epoll_pwait2(), as below valgrind, the first wait is made once more.
+  CHECK(first.waits <= 1001);
+  CHECK(first.timeouts <= 17);
   CHECK(first.alarms == 1);
   const auto moved = loop.add_time_event(2h, [] { return kNoMore; });
   loop.again(moved, 3h);
   const KernelCalls then = sleep_beside_timers(loop, 1000);
-  CHECK(then.waits < 1010);
+  CHECK(then.waits == 1000);
   CHECK(then.timeouts + then.alarms == 0);
 }
 
