@@ -16,18 +16,6 @@ namespace {
 // many the rest stays in the backlog, until one of them has half.
 constexpr std::uint32_t kMostWaiting = 128;
 
-// For what has to reach another loop, whatever memory there is just now.
-template <typename Post>
-bool post_surely(const Post& post) noexcept {
-  for (;;) {
-    try {
-      return post();
-    } catch (const std::bad_alloc&) {
-      std::this_thread::yield();
-    }
-  }
-}
-
 Failure nobody_listens(const std::exception& error) noexcept {
   try {
     return {std::make_error_code(std::errc::address_not_available),

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +20,19 @@
 #include "conn/listener_group.h"
 
 namespace conn::inline AECONN_ABI {
+
+/// For what has to reach another loop, whatever memory there is just now: again until `post` finds
+/// some.
+template <typename Post>
+bool post_surely(const Post& post) noexcept {
+  for (;;) {
+    try {
+      return post();
+    } catch (const std::bad_alloc&) {
+      std::this_thread::yield();
+    }
+  }
+}
 
 /// What the group keeps of one loop. What is not atomic or constant belongs to the loop's thread.
 class AECONN_API GroupPart final : public LoopEndWatcher {

@@ -144,13 +144,7 @@ class SharedHandlers {
         if (!there) return;
       }
       if (thread == std::this_thread::get_id()) return let_go();  // loops that are stepped by hand
-      for (;;) {
-        try {
-          return void(poster.post([this] { let_go(); }));
-        } catch (const std::bad_alloc&) {
-          std::this_thread::yield();
-        }
-      }
+      (void)post_surely([this] { return poster.post([this] { let_go(); }); });
     }
     SharedHandlers& all;
     const ae::Poster poster;

@@ -11,6 +11,7 @@ unset VALKEY
 py() {  # NAME: the program on standard input ends well
   local out
   if out=$(timeout 20 python3 - "$work" 2>&1); then ok "$1"; else fail "$1" "${out: -400}"; fi
+  grep '^skipped: ' <<<"$out"
 }
 
 py 'median and spread' <<'END'
@@ -143,6 +144,7 @@ try:
     server = shares.SharedServer([sys.executable, "-c", program], "ready", 0.25, core=None)
 except Failure as why:  # the rows say so, too
     assert "control group" in str(why) or "cannot be given shares" in str(why), why
+    print("skipped:", why)
     sys.exit()
 folder = top / f"aeconn-bench-{os.getpid()}-{server.pid}"
 quotas = {g.name: (g / ("cpu.max" if version == 2 else "cpu.cfs_quota_us")).read_text().split()[0]
