@@ -100,7 +100,7 @@ PUBLIC_HEADERS := $(filter-out conn/probes.h $(if $(filter 0,$(HAVE_RDMA)),conn/
 # They need libraries of others, and are compiled by their tests.
 ADAPTERS := $(wildcard adapters/*.h)
 # Installed because others include them; no program does, so the site has none of their names.
-INNER_HEADERS := $(addprefix ae/,deferred_list.h epoll_files.h handler_slot.h hook_list.h idle_time.h libev_core.h \
+INNER_HEADERS := $(addprefix ae/,deferred_list.h epoll_files.h epoll_timers.h handler_slot.h hook_list.h idle_time.h libev_core.h \
                    libev_files.h libev_timers.h loop_core.h loop_timers.h loop_work.h poster.h source_list.h \
                    spin_environment.h spin_governor.h timer_queue.h) \
                  $(addprefix conn/,address_choice.h chunks.h close_watch.h connection_set.h defaults.h dial.h end_linger.h fallback_connection.h \
