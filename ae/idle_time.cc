@@ -48,7 +48,12 @@ void IdleTime::begin(TimePoint now) noexcept {
   phase_ = Phase::kSpinning;
   Duration budget = asked_.time;
   if (governed()) {
-    if (room_.due(now)) governor_.allow(room_.look(now, environment_.look()));
+    if (room_.due(now)) {
+      SpinRoom::Seen seen = environment_.look();
+      seen.spun = times_.spun;
+      seen.lost = lost_;
+      governor_.allow(room_.look(now, seen));
+    }
     budget = governor_.idle_began(now);
   }
   times_.spin_budget = budget;

@@ -39,6 +39,10 @@ class IdleTime {
   bool waits() const noexcept { return phase_ != Phase::kBusy; }
   /// There is nothing to do. No new idle period if the loop was woken and nothing came.
   void begin(TimePoint now) noexcept;
+  /// So much passed between two looks of a spin, one right after the other.
+  void passed(Duration between_looks) noexcept {
+    if (between_looks >= SpinRoom::kTaken) lost_ += between_looks;
+  }
   /// When this spin is over. TimePoint::max(): never.
   TimePoint spins_until() const noexcept { return until_; }
   /// Nothing has come up to `now`: the loop is about to arm and sleep, or to sleep on.
@@ -83,6 +87,7 @@ class IdleTime {
   bool slept_ = false;  // kSleeping: it really did
   TimePoint busy_since_{}, began_{}, until_{}, looked_{}, slept_since_{};
   LoopTimes times_;
+  Duration lost_{};  // of what was spun
   std::array<std::int64_t, kSamples> samples_{};
   std::size_t sampled_ = 0;
   unsigned sleeps_ = 0;

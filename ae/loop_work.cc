@@ -123,7 +123,8 @@ bool LoopWork::spin(Duration look_after) {
       idle.work_came(moment);
       return true;
     }
-    moment = std::chrono::steady_clock::now();
+    const TimePoint before = std::exchange(moment, std::chrono::steady_clock::now());
+    idle.passed(moment - before);
     if (moment >= look) return spin_looks = moment < idle.spins_until();
     relax_processor();
   }

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,9 +70,6 @@ SpinRoom::Seen SpinEnvironment::look() noexcept {
   seen.processors = std::max(processors_of(0), processors_of(getpid()));
   if (looks_++ % kQuotaLooks == 0) quota_ = has_quota();
   seen.quota = quota_;
-  rusage usage{};
-  if (getrusage(RUSAGE_THREAD, &usage) == 0)
-    seen.preemptions = static_cast<std::uint64_t>(usage.ru_nivcsw);
   return seen;
 }
 

@@ -8,7 +8,8 @@ namespace {
 
 // A budget has to save this part of the price at least: less is within what the histogram knows.
 constexpr std::int64_t kMargin = 8;
-// This part of the gaps has to be within the cap for a probe to have a chance.
+// For a probe to have a chance this part of the gaps has to be within the cap; or most sleeps are no
+// longer than two wake-ups that are: one's own, and the peer's, which a spin has to wait for.
 constexpr std::uint32_t kHope = 4;
 
 }  // namespace
@@ -27,6 +28,7 @@ void SpinGovernor::allow(bool allowed) noexcept {
   if (allowed) return;
   probing_ = false;
   probe_left_ = 0;
+  streak_ = retries_ = short_sleeps_ = 0;
 }
 
 SpinGovernor::Duration SpinGovernor::idle_began(TimePoint now) noexcept {
@@ -38,11 +40,16 @@ SpinGovernor::Duration SpinGovernor::idle_began(TimePoint now) noexcept {
   started_ = true;
   if (probe_left_ == 0) {
     budget_ = best_budget();
+    if (retries_ != 0 && purse_ >= kPurse.count() / 2) {
+      --retries_;
+      budget_ = cap_;
+    }
     if (budget_ > purse_) budget_ = 0;
     if (budget_ == 0 && may_probe(now)) {
       probe_left_ = kProbeRun;
       ++probes_;
-      owed_ = 0;
+      owed_ = kWorthAProbe * price_;
+      vain_ = 0;
     }
   }
   probing_ = probe_left_ != 0;
@@ -59,27 +66,30 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
     const std::int64_t gap = std::min(passed, budget_);
     settle(price_ - gap);
     learn(passed);
+    if (probing_) learn_latency_of_probe(gap);
+    if (streak_ < kStreak) ++streak_;
   } else {
     if (budget_ != 0) settle(-budget_);
     learn_latency(passed);
+    learn_sleep(passed);
     // It came after the spin. Without its own wake-up, which would look like a slow peer.
     learn(std::max(budget_ + (budget_ != 0 ? 1 : 0), passed - latency()));
   }
   if (periods_ < kMostProbePeriods) ++periods_;
-  if (probing_ && --probe_left_ == 0) end_probe(now);
+  vain_ = how == Found::kSpun ? 0 : vain_ + 1;
+  if (probing_ && (--probe_left_ == 0 || vain_ == kVainSpins)) end_probe(now);
 }
 
 // What is lost in a probe is the probe's; what is earned fills the purse either way.
 void SpinGovernor::settle(std::int64_t gain) noexcept {
-  owed_ = std::max<std::int64_t>(0, owed_ - gain);
+  owed_ = std::max<std::int64_t>(0, owed_ - gain);  // 0: it has paid for itself
   if (gain < 0 && probing_)
     probe_spent_ -= gain;
   else
     purse_ = std::min(purse_ + gain, std::int64_t{kPurse.count()});
-  // It has paid for itself, so the next one may come soon.
   if (owed_ == 0 && !probing_ && gain > 0) {
-    probe_periods_ = kProbePeriods;
-    probe_time_ = kProbeTime.count();
+    probe_periods_ = kAgainPeriods;
+    probe_time_ = Duration(kAgainTime).count();
   }
 }
 
@@ -89,9 +99,30 @@ void SpinGovernor::learn_latency(std::int64_t passed) noexcept {
   const std::int64_t most = passed - budget_;
   if (budget_ == 0 || most >= latency()) return;
   latency_bound_ = (latency() + std::max<std::int64_t>(0, most)) / 2;
+  if (budget_ == cap_) return;  // of a probe, or a retry: it was not for what gaps looked like
   weight_.fill(0);
   sum_.fill(0);
   weight_.back() = kWeight;
+}
+
+// What a spin finds sooner than a sleep is the wake-up; more, if the peer spins now, too. In steps,
+// since a single gap says little.
+void SpinGovernor::learn_latency_of_probe(std::int64_t gap) noexcept {
+  const std::int64_t shorter = usual_sleep_ - gap, now = latency();
+  if (shorter < now) latency_bound_ = now - (now - std::max(shorter, now / 2)) / 4;
+}
+
+void SpinGovernor::learn_sleep(std::int64_t passed) noexcept {
+  if (budget_ != 0) {
+    if (!probing_ && streak_ == kStreak) retries_ = kRetries;
+    streak_ = 0;
+    return;
+  }
+  streak_ = 0;
+  if (usual_sleep_ == 0) usual_sleep_ = passed;
+  short_sleeps_ = passed < usual_sleep_ - price_ / 2 ? short_sleeps_ + 1 : 0;
+  const std::int64_t step = usual_sleep_ / 64 + 1;
+  usual_sleep_ += passed > usual_sleep_ ? step : -step;
 }
 
 void SpinGovernor::learn(std::int64_t gap) noexcept {
@@ -120,8 +151,11 @@ std::int64_t SpinGovernor::best_budget() const noexcept {
   return best;
 }
 
-bool SpinGovernor::may_probe(TimePoint now) noexcept {
-  if (periods_ < probe_periods_ || (now - last_probe_).count() < probe_time_) return false;
+bool SpinGovernor::may_probe(TimePoint now) const noexcept {
+  const unsigned sooner = short_sleeps_ >= kShortSleeps ? kJoinSooner : 1;
+  if (periods_ < probe_periods_ / sooner || (now - last_probe_).count() < probe_time_ / sooner)
+    return false;
+  if (usual_sleep_ != 0 && usual_sleep_ <= 2 * cap_) return true;
   std::uint32_t within = 0, all = weight_.back();
   for (std::size_t i = 0; i < kEdges; ++i) {
     all += weight_[i];
@@ -132,7 +166,8 @@ bool SpinGovernor::may_probe(TimePoint now) noexcept {
 
 void SpinGovernor::end_probe(TimePoint now) noexcept {
   probing_ = false;
-  periods_ = 0;
+  probe_left_ = 0;
+  periods_ = short_sleeps_ = 0;
   last_probe_ = now;
   probe_periods_ = std::min(4 * probe_periods_, kMostProbePeriods);
   probe_time_ = std::min(4 * probe_time_, std::int64_t{Duration(kMostProbeTime).count()});
@@ -140,21 +175,14 @@ void SpinGovernor::end_probe(TimePoint now) noexcept {
 
 bool SpinRoom::look(TimePoint now, const Seen& seen) noexcept {
   next_look_ = now + kLookEvery;
-  if (looked_before_) {
-    const std::uint64_t more = seen.preemptions - preemptions_;
-    const Duration passed = now - looked_;
-    const bool pressed = static_cast<std::int64_t>(more) *
-                             std::chrono::nanoseconds(std::chrono::seconds(1)).count() >
-                         static_cast<std::int64_t>(kPreemptionsPerSecond) * passed.count();
-    if (pressed) {
-      if (now - rests_until_ > kMostRest) rest_ = kLeastRest;
-      rests_until_ = now + rest_;
-      rest_ = std::min(2 * rest_, kMostRest);
-    }
+  const Duration spun = seen.spun - spun_, lost = seen.lost - lost_;
+  if (lost >= kLeastLost && kLostPart * lost > spun) {
+    if (now - rests_until_ > kMostRest) rest_ = kLeastRest;
+    rests_until_ = now + rest_;
+    rest_ = std::min(2 * rest_, kMostRest);
   }
-  looked_before_ = true;
-  looked_ = now;
-  preemptions_ = seen.preemptions;
+  spun_ = seen.spun;
+  lost_ = seen.lost;
   return seen.processors > 1 && !seen.quota && now >= rests_until_;
 }
 

@@ -14,8 +14,10 @@
 //   lambda        the CPU that one pays for a microsecond of latency; 0: none
 //
 // Two loops that answer each other and both sleep hide from each other that spinning would pay:
-// each sees a gap that the other's wake-up makes longer. Hence probes: now and then a run of spins,
-// in which the peer can see the short gap and join. A purse bounds what is lost to bad guesses.
+// each sees a gap that the other's wake-up makes longer. Hence probes: now and then a run of spins.
+// The other sees its sleeps become shorter, and joins with a probe of its own. What interrupts two
+// that spin, such as a tick of the system, makes both sleep: after a run of hits a miss is followed
+// by a few long spins, in which they meet again. A purse bounds what is lost to bad guesses.
 
 #include <algorithm>
 #include <array>
@@ -49,6 +51,19 @@ class SpinGovernor {
   static constexpr std::uint32_t kProbePeriods = 256, kMostProbePeriods = 16384;
   static constexpr Duration kProbeTime = std::chrono::milliseconds(100),
                             kMostProbeTime = std::chrono::milliseconds(6400);
+  /// It ends early if so many of its spins in a row are in vain: the peer sees none of them.
+  static constexpr unsigned kVainSpins = 4;
+  /// After a probe that earned what eight hits are worth the next one may come so soon.
+  static constexpr std::int64_t kWorthAProbe = 8;
+  static constexpr std::uint32_t kAgainPeriods = 64;
+  static constexpr Duration kAgainTime = std::chrono::milliseconds(5);
+  /// After so many sleeps in a row that are shorter by half of C than they were, the peer may spin:
+  /// a probe joins it, after a quarter of the distance between probes.
+  static constexpr unsigned kShortSleeps = 4;
+  static constexpr unsigned kJoinSooner = 4;
+  /// So many hits in a row make the next miss an accident, and so many spins as long as the cap
+  /// follow it, if half of the purse is there.
+  static constexpr unsigned kStreak = 16, kRetries = 8;
 
   SpinGovernor() noexcept { set(Prices{}); }
 
@@ -86,9 +101,11 @@ class SpinGovernor {
   static constexpr std::uint32_t kWeight = 1u << 20;      // of all gaps together
 
   std::int64_t best_budget() const noexcept;
-  bool may_probe(TimePoint now) noexcept;
+  bool may_probe(TimePoint now) const noexcept;
   void learn(std::int64_t gap) noexcept;
   void learn_latency(std::int64_t passed) noexcept;
+  void learn_latency_of_probe(std::int64_t gap) noexcept;
+  void learn_sleep(std::int64_t passed) noexcept;
   std::int64_t latency() const noexcept {
     return std::min(latency_bound_, std::int64_t{prices_.sleep_latency.count()});
   }
@@ -104,13 +121,16 @@ class SpinGovernor {
   std::array<std::uint32_t, kEdges + 1> weight_{};  // the last: longer
   std::array<std::uint64_t, kEdges> sum_{};         // weight * gap
 
+  std::int64_t usual_sleep_ = 0;  // about the median of sleeps without a spin; 0: none yet
+  unsigned short_sleeps_ = 0, streak_ = 0, retries_ = 0, vain_ = 0;
+
   std::int64_t purse_ = kPurse.count();
   unsigned probe_left_ = 0;
   std::uint32_t periods_ = 0, probe_periods_ = kProbePeriods;  // since the last probe, and to go
   std::int64_t probe_time_ = kProbeTime.count();
   TimePoint last_probe_{};
   bool started_ = false;
-  std::int64_t owed_ = 0;  // what the last probe spent, less what was earned since
+  std::int64_t owed_ = 0;  // what the last probe has to earn, by itself and afterwards
   std::int64_t probe_spent_ = 0;
   std::uint64_t probes_ = 0;
 };
@@ -122,12 +142,18 @@ class SpinRoom {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   struct Seen {
-    unsigned processors = 1;        ///< that this thread may use
-    bool quota = false;             ///< the process may use less than one of them
-    std::uint64_t preemptions = 0;  ///< involuntary switches of this thread so far
+    unsigned processors = 1;  ///< that this thread may use
+    bool quota = false;       ///< the process may use less than one of them
+    Duration spun{};          ///< so far
+    Duration lost{};          ///< of it, while somebody else had the processor
   };
   static constexpr Duration kLookEvery = std::chrono::milliseconds(100);
-  static constexpr std::uint64_t kPreemptionsPerSecond = 50;
+  /// Others want the processor if they took this part of a spin, and at least so much between two
+  /// looks. That the system's threads take it for a moment, to bring what is spun for, is no harm.
+  static constexpr int kLostPart = 4;
+  static constexpr Duration kLeastLost = std::chrono::microseconds(500);
+  /// What lies between two looks of a spin, if it is as long as this, was somebody else's.
+  static constexpr Duration kTaken = std::chrono::microseconds(32);
   /// For so long it does not spin after others wanted the processor; twice as long after each time
   /// that they want it again at once.
   static constexpr Duration kLeastRest = std::chrono::seconds(1);
@@ -138,9 +164,8 @@ class SpinRoom {
   bool look(TimePoint now, const Seen& seen) noexcept;
 
  private:
-  TimePoint next_look_{}, looked_{}, rests_until_{};
-  bool looked_before_ = false;
-  std::uint64_t preemptions_ = 0;
+  TimePoint next_look_{}, rests_until_{};
+  Duration spun_{}, lost_{};
   Duration rest_ = kLeastRest;
 };
 
