@@ -87,8 +87,9 @@ class Guest(bed.Bed):
 
     def free(self, server, client=""):
         """One request under way, each end where the system puts it, since `auto` never spins where
-        it may use one processor. A second in which `auto` finds out what pays is left out, at the
-        server too, since both speak conn-perf's own protocol."""
+        it may use one processor; emulated, a sleep takes longer than the usual spin-max. A second in
+        which `auto` finds out what pays is left out, at the server too, since both speak conn-perf's
+        own protocol."""
         port = {"": 7530, "100us": 7531, "auto": 7532}[server]
         seconds = 0.3 if self.quick else 1
 
@@ -137,7 +138,8 @@ class Guest(bed.Bed):
         return load
 
     def rdma(self, port, spin=""):
-        return f"rdma://{self.address}:{port}" + (f"?spin={spin}" if spin else "")
+        longest = "&spin-max=1ms" if spin == "auto" else ""
+        return f"rdma://{self.address}:{port}" + (f"?spin={spin}{longest}" if spin else "")
 
     def perftest(self, tool, parse, *options):
         """A figure that a tool of perftest prints; its server ends by itself."""
