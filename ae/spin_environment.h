@@ -8,8 +8,8 @@
 namespace ae::inline AECONN_ABI {
 
 /// The processors that the calling thread may use, or the process's first thread if those are more;
-/// the CPU quota of the process (cgroup's cpu.max, looked at with every `kQuotaLooks`-th call); and
-/// how often the thread was preempted. What the system does not tell is no hindrance.
+/// and the CPU quota of the process (cgroup's cpu.max, looked at with every `kQuotaLooks`-th call).
+/// What the system does not tell is no hindrance; of spins it says nothing.
 class SpinEnvironment {
  public:
   SpinRoom::Seen look() noexcept;
