@@ -8,8 +8,8 @@ namespace {
 
 // A budget has to save this part of the price at least: less is within what the histogram knows.
 constexpr std::int64_t kMargin = 8;
-// For a probe to have a chance this part of the gaps has to be within the cap; or most sleeps are no
-// longer than two wake-ups that are: one's own, and the peer's, which a spin has to wait for.
+// For a probe to have a chance this part of the gaps has to be within the cap; or most sleeps are
+// no longer than two wake-ups that are: one's own, and the peer's, which a spin has to wait for.
 constexpr std::uint32_t kHope = 4;
 
 }  // namespace

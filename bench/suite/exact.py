@@ -330,6 +330,7 @@ def connection_rate(guest):
         def storm(count):
             guest.stop("valkey")  # it keeps what closed connections held
             guest.server("valkey")
+            started = time.monotonic()
             run([f"{guest.valkey}/valkey-benchmark", "--rdma", "-h", guest.address, "-p", 7200, "-t", "get",
                  "-c", count, "-n", count, "--csv"], timeout=120)
             return time.monotonic() - started

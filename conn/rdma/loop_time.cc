@@ -21,9 +21,6 @@ constexpr ae::Duration kHouse = std::chrono::seconds(1);
 constexpr ae::Duration kNextPart = std::chrono::milliseconds(10);
 // How often a port that is down is asked.
 constexpr ae::Duration kPorts = std::chrono::milliseconds(250);
-// Queue pairs are made ready when nobody has come for so long, but not put off for ever.
-constexpr ae::Duration kQuiet = std::chrono::milliseconds(10);
-constexpr ae::Duration kPutOff = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -109,60 +106,7 @@ void LoopState::keep_house() {
   memory_came_back_ = true;  // other loops may have given back some
 }
 
-// --- queue pairs that stand ready ----------------------------------------------------------------
-
-void LoopState::remove(ListenerCore& listener) noexcept {
-  listeners_.erase(&listener);
-  if (listener.settings().prepared != 0) prepare_soon();
-}
-
-void LoopState::prepare_soon() noexcept {
-  const ae::TimePoint now = clock_now();
-  if (prepare_timer_ == 0) prepare_by_ = now + kPutOff;
-  prepare_at_ = std::min(now + kQuiet, prepare_by_);
-  if (prepare_timer_ != 0) return;
-  try {
-    prepare_timer_ = loop_.add_time_event(kQuiet, [this] { return prepare(); });
-  } catch (const std::bad_alloc&) {  // whoever comes next asks again
-  }
-}
-
-ae::Duration LoopState::prepare() {
-  const ae::TimePoint now = clock_now();
-  if (now < prepare_at_) return prepare_at_ - now;
-  bool more = true;
-  try {
-    for (bool first = true; more && (first || has_share_left()); first = false) {
-      const Spending spending(*this);
-      more = prepare_one();
-    }
-    look_after_house();
-  } catch (const std::exception&) {  // without them connections are made as ever
-    more = false;
-  }
-  if (more) return std::chrono::milliseconds(1);
-  prepare_timer_ = 0;
-  return ae::kNoMore;
-}
-
-std::size_t LoopState::prepared() const noexcept {
-  std::size_t all = 0;
-  for (const auto& context : contexts_) all += context->prepared();
-  return all;
-}
-
-bool LoopState::prepare_one() {
-  bool wished = false;
-  for (const ListenerCore* listener : listeners_) {
-    if (!listener->wishes_prepared()) continue;
-    wished = true;
-    for (const auto& context : contexts_)
-      if (listener->is_on(context->name()) && context->prepare_one(listener->settings()))
-        return true;
-  }
-  return !wished && std::any_of(contexts_.begin(), contexts_.end(),
-                                [](const auto& context) { return context->drop_one_prepared(); });
-}
+// --- ports ---------------------------------------------------------------------------------------
 
 void LoopState::watch_ports() {
   const auto down = [](const auto& context) {

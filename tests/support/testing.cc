@@ -150,7 +150,8 @@ void run_until(ae::EventLoop& loop, const std::function<bool()>& condition, std:
   // Looked at before each sleep, since handlers run in more places than one.
   bool met = false;
   const ae::HookId hook = loop.add_before_sleep([&] {
-    // Once: hooks run again where something was destroyed, and a condition may consume what it sees.
+    // Once: hooks run again where something was destroyed, and a condition may consume what it
+    // sees.
     met = met || condition();
     if (met || late) loop.stop();
   });
