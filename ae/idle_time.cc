@@ -33,8 +33,8 @@ void IdleTime::set_prices() noexcept {
     prices.sleep_cost = asked_.sleep_cost;
   else if (sampled_ != 0)
     prices.sleep_cost = times_.sleep_cost;
-  prices.sleep_latency =
-      asked_.sleep_latency > Duration::zero() ? asked_.sleep_latency : 2 * prices.sleep_cost;
+  prices.latency_is_given = asked_.sleep_latency > Duration::zero();
+  prices.sleep_latency = prices.latency_is_given ? asked_.sleep_latency : 2 * prices.sleep_cost;
   prices.latency_weight = asked_.mode == Spin::Mode::kFast ? kFastWeight : 0;
   prices.most = asked_.most;
   times_.sleep_cost = prices.sleep_cost;
@@ -44,13 +44,13 @@ void IdleTime::set_prices() noexcept {
 void IdleTime::begin(TimePoint now) noexcept {
   if (phase_ == Phase::kSleeping) return;  // it was woken for nothing of ours
   times_.busy += now - busy_since_;
-  began_ = looked_ = now;
+  began_ = looked_ = last_look_ = now;
   phase_ = Phase::kSpinning;
   Duration budget = asked_.time;
   if (governed()) {
     if (room_.due(now)) {
       SpinRoom::Seen seen = environment_.look();
-      seen.spun = times_.spun;
+      seen.spun = times_.spun + lost_after_;
       seen.lost = lost_;
       governor_.allow(room_.look(now, seen));
     }
@@ -101,6 +101,7 @@ void IdleTime::vetoed() noexcept {
 
 void IdleTime::drop() noexcept {
   if (phase_ == Phase::kBusy) return;
+  if (phase_ == Phase::kSpinning) looked_ = std::max(looked_, std::min(last_look_, until_));
   const TimePoint spun_until = phase_ == Phase::kSleeping ? slept_since_ : looked_;
   times_.spun += spun_until - began_;
   times_.slept += looked_ - spun_until;

@@ -4,9 +4,11 @@
 // Each is spun, slept, or first the one and then the other; SpinGovernor says how long, this keeps
 // the books, and asks the system what sleeping costs and whether there is room to spin.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "ae/abi.h"
 #include "ae/spin.h"
@@ -39,9 +41,14 @@ class IdleTime {
   bool waits() const noexcept { return phase_ != Phase::kBusy; }
   /// There is nothing to do. No new idle period if the loop was woken and nothing came.
   void begin(TimePoint now) noexcept;
-  /// So much passed between two looks of a spin, one right after the other.
-  void passed(Duration between_looks) noexcept {
-    if (between_looks >= SpinRoom::kTaken) lost_ += between_looks;
+  /// The loop that spins looks for work at `now`. What it missed since its last look is somebody
+  /// else's time, if that is `long_time` or more: no handler ran in between. True: it is.
+  bool looks(TimePoint now, Duration long_time = SpinRoom::kTaken) noexcept {
+    const TimePoint before = std::exchange(last_look_, now);
+    if (now - before < long_time) return false;
+    lost_ += now - before;
+    lost_after_ += now - std::min(now, until_);
+    return true;
   }
   /// When this spin is over. TimePoint::max(): never.
   TimePoint spins_until() const noexcept { return until_; }
@@ -85,9 +92,9 @@ class IdleTime {
   SpinEnvironment environment_;
   Phase phase_ = Phase::kBusy;
   bool slept_ = false;  // kSleeping: it really did
-  TimePoint busy_since_{}, began_{}, until_{}, looked_{}, slept_since_{};
+  TimePoint busy_since_{}, began_{}, until_{}, looked_{}, slept_since_{}, last_look_{};
   LoopTimes times_;
-  Duration lost_{};  // of what was spun
+  Duration lost_{}, lost_after_{};  // while it spun; and of that, after the spin's end
   std::array<std::int64_t, kSamples> samples_{};
   std::size_t sampled_ = 0;
   unsigned sleeps_ = 0;

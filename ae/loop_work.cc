@@ -101,7 +101,10 @@ bool LoopWork::may_spin(bool after_events) {
   const TimePoint moment = std::chrono::steady_clock::now();
   if (!(asked == idle.asked())) idle.ask(asked, moment);
   if (!idle.on()) return false;
-  if (!idle.spinning()) idle.begin(moment);
+  if (idle.spinning())
+    idle.looks(moment, SpinRoom::kTakenForSure);
+  else
+    idle.begin(moment);
   if (moment < idle.spins_until()) {
     // While descriptors are busy they are asked first: a spin would only delay them.
     if (after_events) return spin_looks = true;
@@ -120,11 +123,13 @@ bool LoopWork::spin(Duration look_after) {
   const TimePoint look = std::min(idle.spins_until(), moment + look_after);
   for (;;) {
     if (sources.has_pending_now() || queue->pending()) {
-      idle.work_came(moment);
+      // Others may have had the processor since the last look, and this come meanwhile.
+      const TimePoint found = std::chrono::steady_clock::now();
+      idle.work_came(idle.looks(found, SpinRoom::kTakenForSure) ? found : moment);
       return true;
     }
-    const TimePoint before = std::exchange(moment, std::chrono::steady_clock::now());
-    idle.passed(moment - before);
+    moment = std::chrono::steady_clock::now();
+    idle.looks(moment);
     if (moment >= look) return spin_looks = moment < idle.spins_until();
     relax_processor();
   }

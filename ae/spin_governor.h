@@ -40,6 +40,7 @@ class SpinGovernor {
     Duration sleep_latency = std::chrono::microseconds(10);  ///< L
     unsigned latency_weight = 0;                             ///< lambda
     Duration most = Spin{}.most;                             ///< no spin is longer
+    bool latency_is_given = false;                           ///< else less is believed once seen
     friend bool operator==(const Prices&, const Prices&) = default;
   };
   enum class Found : std::uint8_t { kSpun, kSlept };
@@ -47,22 +48,23 @@ class SpinGovernor {
   static constexpr Duration kPurse = std::chrono::milliseconds(1);
   static constexpr unsigned kProbeRun = 32;  ///< idle periods of one probe
   /// At least so many idle periods, and so much time, lie between two probes at first; four times
-  /// as many after each that was in vain, up to the second figure.
+  /// as many after each that was in vain (twice, below these), up to the second figure.
   static constexpr std::uint32_t kProbePeriods = 256, kMostProbePeriods = 16384;
   static constexpr Duration kProbeTime = std::chrono::milliseconds(100),
                             kMostProbeTime = std::chrono::milliseconds(6400);
   /// It ends early if so many of its spins in a row are in vain: the peer sees none of them.
   static constexpr unsigned kVainSpins = 4;
-  /// After a probe that earned what eight hits are worth the next one may come so soon.
-  static constexpr std::int64_t kWorthAProbe = 8;
+  /// After a probe that earned what four sleeps cost, and after kStreak hits of which the last took
+  /// less than half of that, the next one may come so soon.
+  static constexpr std::int64_t kWorthAProbe = 4;
   static constexpr std::uint32_t kAgainPeriods = 64;
   static constexpr Duration kAgainTime = std::chrono::milliseconds(5);
-  /// After so many sleeps in a row that are shorter by half of C than they were, the peer may spin:
-  /// a probe joins it, after a quarter of the distance between probes.
+  /// After so many sleeps in a row that are shorter by half of C than usual, the peer may
+  /// spin: a probe joins it, after a quarter of the distance between probes.
   static constexpr unsigned kShortSleeps = 4;
   static constexpr unsigned kJoinSooner = 4;
   /// So many hits in a row make the next miss an accident, and so many spins as long as the cap
-  /// follow it, if half of the purse is there.
+  /// follow it while half of the purse is there, until one is followed by a pause.
   static constexpr unsigned kStreak = 16, kRetries = 8;
 
   SpinGovernor() noexcept { set(Prices{}); }
@@ -104,24 +106,33 @@ class SpinGovernor {
   bool may_probe(TimePoint now) const noexcept;
   void learn(std::int64_t gap) noexcept;
   void learn_latency(std::int64_t passed) noexcept;
-  void learn_latency_of_probe(std::int64_t gap) noexcept;
+  void learn_latency_of_probe() noexcept;
+  void learn_latency_of_hit(std::int64_t gap) noexcept;
   void learn_sleep(std::int64_t passed) noexcept;
   std::int64_t latency() const noexcept {
-    return std::min(latency_bound_, std::int64_t{prices_.sleep_latency.count()});
+    const std::int64_t believed = prices_.sleep_latency.count();
+    return prices_.latency_is_given ? believed : std::min(latency_bound_, believed);
   }
   void settle(std::int64_t gain) noexcept;
+  void begin_probe() noexcept;
+  void probes_pay() noexcept;
   void end_probe(TimePoint now) noexcept;
+
+  void apply() noexcept;
 
   Prices prices_;
   std::int64_t price_ = 0, cap_ = 0;
   std::int64_t latency_bound_ = INT64_MAX;  // a wake-up was seen to take no longer
-  bool allowed_ = true, idle_ = false, probing_ = false;
+  bool allowed_ = true, idle_ = false, probing_ = false, retries_now_ = false;
   std::int64_t budget_ = 0;
   TimePoint began_{};
   std::array<std::uint32_t, kEdges + 1> weight_{};  // the last: longer
   std::array<std::uint64_t, kEdges> sum_{};         // weight * gap
 
-  std::int64_t usual_sleep_ = 0;  // about the median of sleeps without a spin; 0: none yet
+  static constexpr unsigned kFirstSleeps =
+      16;                         // the shortest of these is where usual_sleep_ begins
+  std::int64_t usual_sleep_ = 0;  // about half of the sleeps without a spin are shorter
+  unsigned slept_ = 0;            // kFirstSleeps at most
   unsigned short_sleeps_ = 0, streak_ = 0, retries_ = 0, vain_ = 0;
 
   std::int64_t purse_ = kPurse.count();
@@ -130,7 +141,10 @@ class SpinGovernor {
   std::int64_t probe_time_ = kProbeTime.count();
   TimePoint last_probe_{};
   bool started_ = false;
-  std::int64_t owed_ = 0;  // what the last probe has to earn, by itself and afterwards
+  // Of this probe: what it earned less what it lost, hits, their gaps.
+  std::int64_t probe_gain_ = 0;
+  unsigned probe_hits_ = 0;
+  std::array<std::int64_t, kProbeRun> gaps_{};
   std::int64_t probe_spent_ = 0;
   std::uint64_t probes_ = 0;
 };
@@ -150,12 +164,15 @@ class SpinRoom {
   static constexpr Duration kLookEvery = std::chrono::milliseconds(100);
   /// Others want the processor if they took this part of a spin, and at least so much between two
   /// looks. That the system's threads take it for a moment, to bring what is spun for, is no harm.
-  static constexpr int kLostPart = 4;
-  static constexpr Duration kLeastLost = std::chrono::microseconds(500);
-  /// What lies between two looks of a spin, if it is as long as this, was somebody else's.
+  static constexpr int kLostPercent = 40;
+  static constexpr Duration kLeastLost = std::chrono::milliseconds(5);
+  /// What lies between two looks of a spin, if it is as long as this, was somebody else's; with a
+  /// look at descriptors and timers in between, or where the second finds work, which the system
+  /// may have brought meanwhile, it takes the longer one.
   static constexpr Duration kTaken = std::chrono::microseconds(32);
+  static constexpr Duration kTakenForSure = std::chrono::microseconds(250);
   /// For so long it does not spin after others wanted the processor; twice as long after each time
-  /// that they want it again at once.
+  /// that they want it again within it.
   static constexpr Duration kLeastRest = std::chrono::seconds(1);
   static constexpr Duration kMostRest = std::chrono::seconds(32);
 

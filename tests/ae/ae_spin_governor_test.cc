@@ -93,6 +93,8 @@ std::vector<Load> loads() {
       {"exp 20", exp(20)},
       {"4 or 200", [](std::mt19937& random, int) { return random() % 2 == 0 ? 4us : 200us; }},
       {"burst 64 x 3 + 2 ms", [](std::mt19937&, int i) { return i % 65 == 64 ? 2000us : 3us; }},
+      {"burst 32 x 2 + 9 of 1 ms",
+       [](std::mt19937&, int i) { return i % 41 >= 32 ? Duration(1ms) : Duration(2us); }},
       {"phases", [](std::mt19937&, int i) { return i / 500 % 2 == 0 ? 3us : 150us; }},
   };
 }
@@ -162,6 +164,40 @@ TEST_CASE("spin governor: one's own wake-up does not look like a slow peer", "[a
   CHECK(us(idler.settled(8us)) == 8);
 }
 
+TEST_CASE("spin governor: what it believes of its wake-up recovers", "[ae][spin]") {
+  // Gaps of all lengths may look as if the wake-up took no time. Then they are short, and it
+  // matters.
+  Idler idler;
+  std::mt19937 random(3);
+  for (int i = 0; i < 20000; ++i) idler.period(exponential(random, 20));
+  CHECK(us(idler.settled(8us, 2000)) == 8);
+}
+
+TEST_CASE("spin governor: a wake-up that the user knows is not learnt", "[ae][spin]") {
+  Idler idler({.sleep_cost = 11us, .sleep_latency = 20us, .latency_is_given = true});
+  std::mt19937 random(3);
+  for (int i = 0; i < 20000; ++i) idler.period(exponential(random, 20));
+  CHECK(us(idler.settled(8us)) == 8);
+}
+
+TEST_CASE("spin governor: gaps of all lengths are not a peer that probes", "[ae][spin]") {
+  Idler idler;
+  std::mt19937 random(5);
+  for (int i = 0; i < 300000; ++i) idler.period(exponential(random, 30));
+  CHECK(idler.governor.probes() <= 12);
+  CHECK(us(idler.cpu) <= 1.02 * 300000 * us(idler.cost));
+}
+
+TEST_CASE("spin governor: a cap beyond the purse spoils no short spin", "[ae][spin]") {
+  Idler idler({.sleep_cost = 5us, .sleep_latency = 540us, .most = 2ms, .latency_is_given = true});
+  idler.latency = 540us;
+  REQUIRE(idler.governor.cap() > SpinGovernor::kPurse);
+  REQUIRE(us(idler.settled(2us)) == 2);
+  idler.period(400us);
+  CHECK(us(idler.period(2us)) == 2);
+  CHECK(us(idler.period(2us)) == 2);
+}
+
 TEST_CASE("spin governor: it is off, and on again", "[ae][spin]") {
   Idler idler;
   idler.settled(2us);
@@ -208,7 +244,8 @@ TEST_CASE("spin governor: no sequence of gaps loses more than the purse and the 
   Idler idler({.sleep_cost = cost,
                .sleep_latency = Duration(random() % 120'000),
                .latency_weight = random() % 2 == 0 ? 0u : 3u,
-               .most = Duration(1'000 + random() % 150'000)});
+               .most = Duration(1'000 + random() % (random() % 4 == 0 ? 3'000'000 : 150'000)),
+               .latency_is_given = random() % 4 == 0});
   // What it believes of its own wake-up may be wrong.
   idler.latency = Duration(random() % 150'000);
   Duration regime = 3us, probed_before{};
@@ -231,8 +268,8 @@ TEST_CASE("spin governor: no sequence of gaps loses more than the purse and the 
     REQUIRE(idler.governor.purse() <= SpinGovernor::kPurse);
     REQUIRE(idler.spun - idler.earned <= SpinGovernor::kPurse + idler.governor.spent_on_probes());
     if (idler.now - window >= SpinGovernor::kProbeTime) {
-      // After one that paid for itself three may follow, each four times as far away; and a run may
-      // begin in one window and end in the next.
+      // After one that gained three may follow within the window, each four times as far away as
+      // the last, and a run may begin in one window and end in the next.
       REQUIRE(idler.governor.spent_on_probes() - probed_before <=
               5 * SpinGovernor::kProbeRun * idler.governor.cap());
       probed_before = idler.governor.spent_on_probes();
@@ -324,7 +361,7 @@ TEST_CASE("spin governor: two loops that sleep find out that they could both spi
 TEST_CASE("spin governor: two loops meet whose wake-ups are later than believed, or earlier",
           "[ae][spin]") {
   // What a sleeper hears of does not pay by itself: more than C, however L is taken off.
-  const auto latency = GENERATE(5us, 20us, 40us, 100us);
+  const auto latency = GENERATE(5us, 20us, 40us);
   const auto believed = GENERATE(2us, 11us, 22us, 60us);
   CAPTURE(us(latency), us(believed));
   Pair pair;
@@ -352,6 +389,7 @@ TEST_CASE("spin governor: two loops that spin go on after an accident", "[ae][sp
   while (pair.round() != 8us && rounds < 20000) ++rounds;
   for (int i = 0; i < 100; ++i) pair.round();
   const std::uint64_t probes = pair.client.governor.probes() + pair.server.governor.probes();
+  const Duration before = pair.client.cpu;
   int slow = 0;
   for (int i = 0; i < 20000; ++i) {
     // A tick of the system, say: 200 us in which a request does not arrive.
@@ -360,7 +398,7 @@ TEST_CASE("spin governor: two loops that spin go on after an accident", "[ae][sp
   }
   CHECK(slow <= 20000 / 500 * 6);
   CHECK(pair.client.governor.probes() + pair.server.governor.probes() == probes);
-  CHECK(us(pair.client.cpu) / (20000 + rounds) <= 13);
+  CHECK(us(pair.client.cpu - before) / 20000 <= 9);  // to sleep takes 13
 }
 
 TEST_CASE("spin governor: towards a peer that never spins it costs next to nothing", "[ae][spin]") {
@@ -381,14 +419,17 @@ TEST_CASE("spin room: off where there is no processor to spare", "[ae][spin]") {
   CHECK_FALSE(room.look(at(100ms), {.processors = 1}));
   CHECK_FALSE(room.look(at(200ms), {.processors = 2, .quota = true}));
   CHECK(room.look(at(300ms), {.processors = 2}));
-  // What the system takes for a moment is borne, a quarter of a spin is others who want it.
-  CHECK(room.look(at(400ms), {.processors = 2, .spun = 8ms, .lost = 2ms}));
-  CHECK(room.look(at(500ms), {.processors = 2, .spun = 8400us, .lost = 2400us}));  // too little
-  CHECK_FALSE(room.look(at(600ms), {.processors = 2, .spun = 12ms, .lost = 4ms}));
-  CHECK_FALSE(room.look(at(1500ms), {.processors = 2, .spun = 12ms, .lost = 4ms}));
-  CHECK(room.look(at(1600ms), {.processors = 2, .spun = 12ms, .lost = 4ms}));
-  // At once again: a longer rest.
-  CHECK_FALSE(room.look(at(1700ms), {.processors = 2, .spun = 16ms, .lost = 6ms}));
-  CHECK_FALSE(room.look(at(3600ms), {.processors = 2, .spun = 16ms, .lost = 6ms}));
-  CHECK(room.look(at(3700ms), {.processors = 2, .spun = 16ms, .lost = 6ms}));
+  // What the system takes for a moment is borne, nearly half of a spin is others who want it.
+  CHECK(room.look(at(400ms), {.processors = 2, .spun = 20ms, .lost = 8ms}));
+  CHECK(room.look(at(500ms), {.processors = 2, .spun = 26ms, .lost = 12900us}));  // too little
+  CHECK_FALSE(room.look(at(600ms), {.processors = 2, .spun = 40ms, .lost = 20ms}));
+  CHECK_FALSE(room.look(at(1500ms), {.processors = 2, .spun = 40ms, .lost = 20ms}));
+  CHECK(room.look(at(1600ms), {.processors = 2, .spun = 40ms, .lost = 20ms}));
+  // Soon again: a longer rest.
+  CHECK_FALSE(room.look(at(1700ms), {.processors = 2, .spun = 52ms, .lost = 26ms}));
+  CHECK_FALSE(room.look(at(3600ms), {.processors = 2, .spun = 52ms, .lost = 26ms}));
+  CHECK(room.look(at(3700ms), {.processors = 2, .spun = 52ms, .lost = 26ms}));
+  // Much later: a short one.
+  CHECK_FALSE(room.look(at(20s), {.processors = 2, .spun = 64ms, .lost = 32ms}));
+  CHECK(room.look(at(21s), {.processors = 2, .spun = 64ms, .lost = 32ms}));
 }

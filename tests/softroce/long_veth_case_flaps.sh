@@ -102,7 +102,7 @@ make_devices_anew() {
 deaf=0 last=$((SECONDS + seconds)) left=$(wc -w <<<"$kinds")
 for kind in $kinds; do
   # What one kind does not need the others have.
-  slowest=0 done=0 end=$((SECONDS + (last - SECONDS) / left)) bad=''
+  slowest=0 done=0 soon_back=0 end=$((SECONDS + (last - SECONDS) / left)) bad=''
   left=$((left - 1))
   while [ $done -lt "$flaps" ] && [ $SECONDS -lt $end ]; do
     flap $kind $done
@@ -118,9 +118,10 @@ for kind in $kinds; do
     patient all_more || { bad="after $done: $(what_is_there)"; break; }
     took=$(($(now) - returned))
     [ $took -le $slowest ] || slowest=$took
+    [ $took -gt 2000 ] || soon_back=$((soon_back + 1))
     done=$((done + 1))
   done
-  if [ -z "$bad" ]; then ok "$done of $flaps flaps of $kind: everybody was back, the slowest after $slowest ms"
+  if [ -z "$bad" ]; then ok "$done of $flaps flaps of $kind: everybody was back, $soon_back times within 2 s, the slowest after $slowest ms"
   else fail "flaps of $kind" "$bad"; fi
 done
 [ $deaf = 0 ] || echo "$deaf times soft-RoCE itself took no connection after its link was down (nor rping's): made anew"
