@@ -30,6 +30,7 @@ void SpinGovernor::allow(bool allowed) noexcept {
   allowed_ = allowed;
   if (allowed) return;
   if (probe_left_ != 0) end_probe(began_);
+  idle_ = false;  // the period under way counts no more
   streak_ = retries_ = short_sleeps_ = 0;
 }
 

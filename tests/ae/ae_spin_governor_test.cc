@@ -208,6 +208,18 @@ TEST_CASE("spin governor: it is off, and on again", "[ae][spin]") {
   CHECK(idler.settled(2us) == 2us);
 }
 
+TEST_CASE("spin governor: off in the middle of a probe is the end of it", "[ae][spin]") {
+  Idler idler;
+  while (idler.governor.probes() == 0) idler.period(30us);
+  const Duration purse = idler.governor.purse();
+  REQUIRE(idler.governor.idle_began(idler.now) == idler.governor.cap());
+  idler.governor.allow(false);
+  idler.governor.ended(idler.now + 100us, Found::kSlept);
+  CHECK(idler.governor.purse() == purse);
+  idler.governor.allow(true);
+  CHECK(idler.governor.idle_began(idler.now + 200us) == 0us);
+}
+
 TEST_CASE("spin governor: probes come where they could help, ever more rarely", "[ae][spin]") {
   Idler idler;
   SECTION("a peer that is slow by itself") {
