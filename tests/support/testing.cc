@@ -14,6 +14,7 @@
 #include <future>
 #include <random>
 #include <sstream>
+#include <stdexcept>
 
 #include "conn/listener_group.h"
 #include "conn/transports/transports.h"
@@ -216,6 +217,8 @@ conn::Endpoint Site::fresh() {
   } else if (transport.name.ends_with("memory")) {
     url += "://" + name;
   } else {
+    if (transport.name.ends_with("rdma") && rdma_address() == nullptr)
+      throw std::runtime_error("AECONN_RDMA_ADDRESS is not set: no RDMA device");
     url += std::string("://") + (transport.name.ends_with("rdma") ? rdma_address() : "127.0.0.1") +
            ":0";
   }
