@@ -81,7 +81,12 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
     learn(std::max(budget_ + (budget_ != 0 ? 1 : 0), passed - latency()));
   }
   if (periods_ < kMostProbePeriods) ++periods_;
-  if (probing_ && (--probe_left_ == 0 || vain_ == kVainSpins)) end_probe(now);
+  if (!probing_) return;
+  --probe_left_;
+  // A peer that joins has done so by now.
+  if (probe_left_ == kProbeRun - kJoined) gain_joined_ = probe_gain_;
+  const bool alone = probe_left_ == kProbeRun / 2 && probe_gain_ < gain_joined_;
+  if (probe_left_ == 0 || alone || vain_ == kVainSpins) end_probe(now);
 }
 
 // What is lost in a probe is the probe's; what is earned fills the purse either way.

@@ -52,8 +52,9 @@ class SpinGovernor {
   static constexpr std::uint32_t kProbePeriods = 256, kMostProbePeriods = 16384;
   static constexpr Duration kProbeTime = std::chrono::milliseconds(100),
                             kMostProbeTime = std::chrono::milliseconds(6400);
-  /// It ends early if so many of its spins in a row are in vain: the peer sees none of them.
-  static constexpr unsigned kVainSpins = 4;
+  /// It ends early if so many of its spins in a row are in vain: the peer sees none of them; and
+  /// after half of it, if what followed so many spins earned nothing.
+  static constexpr unsigned kVainSpins = 4, kJoined = 8;
   /// After a probe that earned what four sleeps cost, and after kStreak hits of which the last took
   /// less than half of that, the next one may come so soon.
   static constexpr std::int64_t kWorthAProbe = 4;
@@ -142,7 +143,7 @@ class SpinGovernor {
   TimePoint last_probe_{};
   bool started_ = false;
   // Of this probe: what it earned less what it lost, hits, their gaps.
-  std::int64_t probe_gain_ = 0;
+  std::int64_t probe_gain_ = 0, gain_joined_ = 0;
   unsigned probe_hits_ = 0;
   std::array<std::int64_t, kProbeRun> gaps_{};
   std::int64_t probe_spent_ = 0;
