@@ -72,7 +72,8 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
       gaps_[probe_hits_++] = gap;
     else
       learn_latency_of_hit(gap);
-    if (streak_ < kStreak && ++streak_ == kStreak && 2 * gap < price_) probes_pay();
+    if (streak_ < kStreak) ++streak_;
+    if (streak_ == kStreak && debt_ == 0 && 2 * gap < price_) probes_pay();
   } else {
     if (budget_ != 0) settle(-budget_);
     learn_latency(passed);
@@ -91,7 +92,10 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
 
 // What is lost in a probe is the probe's; what is earned fills the purse either way.
 void SpinGovernor::settle(std::int64_t gain) noexcept {
-  if (probing_) probe_gain_ += gain;
+  if (probing_)
+    probe_gain_ += gain;
+  else
+    debt_ = std::max<std::int64_t>(0, debt_ - gain);
   if (gain < 0 && probing_)
     probe_spent_ -= gain;
   else
@@ -198,6 +202,7 @@ void SpinGovernor::begin_probe() noexcept {
 }
 
 void SpinGovernor::probes_pay() noexcept {
+  debt_ = 0;
   probe_periods_ = kAgainPeriods;
   probe_time_ = Duration(kAgainTime).count();
 }
@@ -209,6 +214,7 @@ void SpinGovernor::end_probe(TimePoint now) noexcept {
   periods_ = short_sleeps_ = 0;
   last_probe_ = now;
   if (probe_gain_ >= kWorthAProbe * price_) return probes_pay();
+  debt_ = std::min(std::max(debt_, debt_ - probe_gain_), kProbeRun * cap_);
   // Twice as far at first: two that lost each other need some tries to meet.
   const unsigned farther = probe_periods_ < kProbePeriods ? 2 : 4;
   probe_periods_ = std::min(farther * probe_periods_, kMostProbePeriods);

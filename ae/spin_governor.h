@@ -55,8 +55,8 @@ class SpinGovernor {
   /// It ends early if so many of its spins in a row are in vain: the peer sees none of them; and
   /// after half of it, if what followed so many spins earned nothing.
   static constexpr unsigned kVainSpins = 4, kJoined = 8;
-  /// After a probe that earned what four sleeps cost, and after kStreak hits of which the last took
-  /// less than half of that, the next one may come so soon.
+  /// After a probe that earned what four sleeps cost, and after a hit worth half of one in a
+  /// streak, once hits have earned what probes in vain lost, the next one may come so soon.
   static constexpr std::int64_t kWorthAProbe = 4;
   static constexpr std::uint32_t kAgainPeriods = 64;
   static constexpr Duration kAgainTime = std::chrono::milliseconds(5);
@@ -144,6 +144,7 @@ class SpinGovernor {
   bool started_ = false;
   // Of this probe: what it earned less what it lost, hits, their gaps.
   std::int64_t probe_gain_ = 0, gain_joined_ = 0;
+  std::int64_t debt_ = 0;  // what probes in vain lost and hits have not earned since
   unsigned probe_hits_ = 0;
   std::array<std::int64_t, kProbeRun> gaps_{};
   std::int64_t probe_spent_ = 0;

@@ -57,7 +57,7 @@ TEST_CASE("idle time: a loop whose processor others take spins no more", "[ae][s
   ae::SpinEnvironment here;
   const ae::SpinRoom::Seen seen = here.look();
   if (seen.processors < 2 || seen.quota) {
-    WARN("skipped: this machine has no room to spin");
+    WARN("SKIPPED: this machine has no room to spin");
     return;
   }
   struct Row {

@@ -280,16 +280,31 @@ TEST_CASE("spin governor: no sequence of gaps loses more than the purse and the 
     REQUIRE(idler.governor.purse() <= SpinGovernor::kPurse);
     REQUIRE(idler.spun - idler.earned <= SpinGovernor::kPurse + idler.governor.spent_on_probes());
     if (idler.now - window >= SpinGovernor::kProbeTime) {
-      // After one that gained three may follow within the window, each four times as far away as
-      // the last, and a run may begin in one window and end in the next.
+      // After one that paid, four may follow within the window, each twice as far away as the last,
+      // of which most end halfway; and a run may begin in one window and end in the next.
       REQUIRE(idler.governor.spent_on_probes() - probed_before <=
-              5 * SpinGovernor::kProbeRun * idler.governor.cap());
+              3 * SpinGovernor::kProbeRun * idler.governor.cap());
       probed_before = idler.governor.spent_on_probes();
       window = idler.now;
     }
   }
   CHECK(idler.governor.spent_on_probes() <= static_cast<std::int64_t>(idler.governor.probes()) *
                                                 SpinGovernor::kProbeRun * idler.governor.cap());
+}
+
+TEST_CASE("spin governor: who provokes probes and pays little for them gets few", "[ae][spin]") {
+  // Gaps that a probe waits for and that never pay; then a few short ones, after which probes might
+  // come soon again.
+  Idler idler;
+  const TimePoint start = idler.now;
+  while (idler.now - start < 2s) {
+    const std::uint64_t probes = idler.governor.probes();
+    while (idler.governor.probes() == probes && idler.now - start < 2s) idler.period(30us);
+    idler.settled(30us, 40);
+    idler.settled(4us, 45);
+  }
+  CAPTURE(idler.governor.probes(), us(idler.governor.spent_on_probes()));
+  CHECK(idler.governor.spent_on_probes() <= (idler.now - start) / 200);
 }
 
 TEST_CASE("spin governor: little dearer than the best threshold, known afterwards",
