@@ -2,6 +2,7 @@
 #include "examples/manual/conn_page.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <string_view>
 #include <utility>

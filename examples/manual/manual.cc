@@ -2,6 +2,7 @@
 #include "examples/manual/manual.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iostream>
