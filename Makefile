@@ -64,7 +64,7 @@ LIBS         := $(TLS_LIBS) $(RDMA_LIBS) -lev -lfmt -pthread $(LDLIBS)
 # ---- what is built from what --------------------------------------------------------------------
 # Objects are linked in this order: not in the one that the builder's language gives to names.
 sources = $(sort $(wildcard $(1)))
-LIB_SRC := $(call sources,ae/*.cc conn/*.cc conn/*/*.cc)
+LIB_SRC := $(call sources,ae/*.cc ae/*/*.cc conn/*.cc conn/*/*.cc)
 LIB_SRC := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(LIB_SRC))
 KV_SRC      := $(call sources,examples/kv_server/*.cc)
 MANUAL_SRC  := $(call sources,examples/manual/*.cc)# manual pages and completion, from options
@@ -93,19 +93,17 @@ FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.cc)
 # The simulation has tests for TLS over RDMA, so it needs both.
 SIM_TESTS   := $(if $(filter 11,$(HAVE_TLS)$(HAVE_RDMA)),sim-tests)
 FUZZ_SRC    := $(filter-out $(if $(SIM_TESTS),,%_simulation.cc),$(FUZZ_SRC))
-# What a program that uses the library may include; the rest of a transport's folder is its own.
-PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/co/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h)
-PUBLIC_HEADERS := $(filter-out conn/probes.h $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
+# What a program includes; conn/kit is what the author of a transport includes besides, and detail what
+# both of them need. The rest of a transport's folder is its own.
+PUBLIC_HEADERS := $(wildcard ae/*.h ae/detail/*.h conn/*.h conn/kit/*.h conn/detail/*.h conn/co/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h)
+PUBLIC_HEADERS := $(filter-out conn/detail/probes.h $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
 
 # They need libraries of others, and are compiled by their tests.
 ADAPTERS := $(wildcard adapters/*.h)
 # Installed because others include them; no program does, so the site has none of their names.
-INNER_HEADERS := $(addprefix ae/,deferred_list.h epoll_files.h epoll_timers.h handler_slot.h hook_list.h idle_time.h libev_core.h \
-                   libev_files.h libev_timers.h loop_core.h loop_timers.h loop_work.h poster.h source_list.h \
-                   spin_environment.h spin_governor.h timer_queue.h) \
-                 $(addprefix conn/,address_choice.h chunks.h close_watch.h connection_set.h defaults.h dial.h end_linger.h fallback_connection.h \
-                   group_core.h in_place_state.h patience.h queued_connection.h quota.h race.h ready_list.h resolver.h \
-                   co/lane.h co/root.h co/timed.h tcp/settings.h tcp/socket.h) \
+INNER_HEADERS := $(wildcard ae/detail/*.h conn/detail/*.h) \
+                 $(filter-out $(addprefix conn/kit/,arrival.h option_table.h spin_option.h),$(wildcard conn/kit/*.h)) \
+                 $(addprefix conn/,co/lane.h co/root.h co/timed.h tcp/settings.h tcp/socket.h) \
                  $(addprefix adapters/,asio_namespace.h asio_operation.h guest.h resp_client.h)
 SITE_HEADERS := $(filter-out $(INNER_HEADERS),$(PUBLIC_HEADERS) $(ADAPTERS)) c/aeconn.h
 SITE_PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md) bench/peers.md
@@ -404,7 +402,7 @@ check-site: site  ## follows every link of the site, and takes pictures of pages
 .PHONY: site check-site
 
 headers: $(PUBLIC_HEADERS:%=$(OUT)/headers/%.ok)  ## each public header compiles alone
-$(OUT)/headers/%.ok: % $(wildcard ae/*.h conn/*.h conn/*/*.h) $(OUT)/flags
+$(OUT)/headers/%.ok: % $(wildcard ae/*.h ae/*/*.h conn/*.h conn/*/*.h) $(OUT)/flags
 	@mkdir -p $(@D)
 	$(Q)echo '#include "$*"' | $(CXX) $(ALL_CPPFLAGS) $(filter-out -MMD -MP,$(ALL_CXXFLAGS)) -fsyntax-only -x c++ -
 	@touch $@

@@ -40,11 +40,11 @@
 #include <utility>
 #include <vector>
 
-#include "ae/epoll_files.h"
-#include "ae/epoll_timers.h"
-#include "ae/loop_core.h"
-#include "ae/loop_timers.h"
-#include "ae/loop_work.h"
+#include "ae/detail/epoll_files.h"
+#include "ae/detail/epoll_timers.h"
+#include "ae/detail/loop_core.h"
+#include "ae/detail/loop_timers.h"
+#include "ae/detail/loop_work.h"
 
 namespace ae::inline AECONN_ABI {
 namespace {

@@ -24,10 +24,10 @@
 #include <system_error>
 #include <utility>
 
-#include "ae/libev_core.h"
-#include "ae/libev_files.h"
-#include "ae/libev_timers.h"
-#include "ae/loop_work.h"
+#include "ae/detail/libev_core.h"
+#include "ae/detail/libev_files.h"
+#include "ae/detail/libev_timers.h"
+#include "ae/detail/loop_work.h"
 
 namespace ae::inline AECONN_ABI {
 namespace {

@@ -8,11 +8,11 @@
 #include <climits>
 #include <mutex>
 
-#include "conn/close_watch.h"
-#include "conn/connection_set.h"
 #include "conn/connection_type.h"
-#include "conn/in_place_state.h"
-#include "conn/probes.h"
+#include "conn/detail/probes.h"
+#include "conn/kit/close_watch.h"
+#include "conn/kit/connection_set.h"
+#include "conn/kit/in_place_state.h"
 
 namespace conn::inline AECONN_ABI {
 namespace {

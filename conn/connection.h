@@ -22,12 +22,12 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/detail/handler_slot.h"
 #include "ae/event_loop.h"
-#include "ae/handler_slot.h"
 #include "conn/endpoint.h"
 #include "conn/error.h"
 #include "conn/in_place.h"
-#include "conn/quota.h"
+#include "conn/kit/quota.h"
 #include "conn/state.h"
 
 namespace conn::inline AECONN_ABI {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "conn/connection.h"
-#include "conn/connection_set.h"
 #include "conn/connection_type.h"
-#include "conn/in_place_state.h"
+#include "conn/kit/connection_set.h"
+#include "conn/kit/in_place_state.h"
 
 namespace conn::inline AECONN_ABI {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/connection_type.h"
 
-#include "conn/connection_set.h"
+#include "conn/kit/connection_set.h"
 
 namespace conn::inline AECONN_ABI {
 namespace {

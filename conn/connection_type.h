@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "conn/arrival.h"
 #include "conn/capacity.h"
 #include "conn/connection.h"
 #include "conn/endpoint.h"
 #include "conn/fallback.h"
 #include "conn/histogram.h"
+#include "conn/kit/arrival.h"
+#include "conn/kit/option_table.h"
 #include "conn/listener.h"
-#include "conn/option_table.h"
 
 namespace conn::inline AECONN_ABI {
 
@@ -113,7 +113,8 @@ class AECONN_API ConnectionType {
   [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                                 std::span<std::byte> bytes) const;
 
-  // --- one port, several loops: for conn/listener_group.h; see conn/arrival.h --------------------
+  // --- one port, several loops: for conn/listener_group.h; see conn/kit/arrival.h
+  // --------------------
   /// As listen() and adopt_listener(), but what arrives is handed out before it begins. The
   /// default throws Error: the transport serves one loop.
   [[nodiscard]] virtual GatePtr open_gate(ae::EventLoop& loop, const Endpoint& endpoint,

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "conn/connection_set.h"
-#include "conn/defaults.h"
-#include "conn/fallback_connection.h"
+#include "conn/detail/fallback_connection.h"
+#include "conn/kit/connection_set.h"
+#include "conn/kit/defaults.h"
 
 namespace conn::inline AECONN_ABI {
 namespace {

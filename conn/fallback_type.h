@@ -18,7 +18,7 @@
 
 #include "ae/abi.h"
 #include "conn/connection_type.h"
-#include "conn/dial.h"
+#include "conn/detail/dial.h"
 #include "conn/fallback.h"
 
 namespace conn::inline AECONN_ABI {

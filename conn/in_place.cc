@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "conn/in_place_state.h"
+#include "conn/kit/in_place_state.h"
 
 namespace conn::inline AECONN_ABI {
 

@@ -47,7 +47,7 @@ constexpr std::array kRows = {
     Row{"bytes_read", "read_bytes_total", kCounter, Of::kLoop, "Bytes that programs read."},
     Row{"bytes_written", "written_bytes_total", kCounter, Of::kLoop, "Bytes that programs wrote."},
     Row{"short_writes", "short_writes_total", kCounter, Of::kLoop,
-        "Writes that took less than they were given, or nothing."},
+        "Writes over this transport that took less than they were given, or nothing."},
     // lists of schemes
     Row{"fallbacks", "fallbacks_total", kCounter, Of::kLoop,
         "Connections of a list of schemes that took another than the first."},

@@ -6,7 +6,7 @@
 #include <random>
 #include <utility>
 
-#include "conn/dial.h"
+#include "conn/detail/dial.h"
 #include "conn/fallback_type.h"
 
 namespace conn::inline AECONN_ABI {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "conn/arrival.h"
+#include "conn/kit/arrival.h"
 #include "conn/rdma/cm.h"
 
 namespace conn::inline AECONN_ABI::rdma {

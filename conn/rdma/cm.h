@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "conn/kit/resolver.h"
 #include "conn/rdma/fabric.h"
 #include "conn/rdma/route.h"
 #include "conn/rdma/verbs.h"
-#include "conn/resolver.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 

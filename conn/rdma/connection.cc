@@ -13,7 +13,7 @@
 #include <new>
 #include <type_traits>
 
-#include "conn/probes.h"
+#include "conn/detail/probes.h"
 #include "conn/rdma/listener.h"
 
 namespace conn::inline AECONN_ABI::rdma {

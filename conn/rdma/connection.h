@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "conn/queued_connection.h"
+#include "conn/kit/queued_connection.h"
+#include "conn/kit/resolver.h"
 #include "conn/rdma/loop_state.h"
 #include "conn/rdma/phase.h"
 #include "conn/rdma/send_buffer.h"
 #include "conn/rdma/send_chain.h"
 #include "conn/rdma/staging.h"
 #include "conn/rdma/stream.h"
-#include "conn/resolver.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "conn/connection_type.h"
-#include "conn/patience.h"
+#include "conn/kit/patience.h"
 #include "conn/rdma/connection.h"
 #include "conn/rdma/here.h"
 #include "conn/rdma/limits.h"

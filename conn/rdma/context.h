@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "conn/kit/resolver.h"
 #include "conn/rdma/cm.h"
 #include "conn/rdma/device.h"
 #include "conn/rdma/domain.h"
 #include "conn/rdma/prepared.h"
 #include "conn/rdma/queues.h"
-#include "conn/resolver.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "conn/option_table.h"
-#include "conn/resolver.h"
+#include "conn/kit/option_table.h"
+#include "conn/kit/resolver.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 

@@ -8,9 +8,9 @@
 
 #include "ae/abi.h"
 #include "conn/error.h"
+#include "conn/kit/resolver.h"
 #include "conn/rdma/cm.h"
 #include "conn/rdma/verbs.h"
-#include "conn/resolver.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "conn/connection_type.h"
-#include "conn/patience.h"
+#include "conn/kit/patience.h"
 #include "conn/rdma/here.h"
 #include "conn/rdma/limits.h"
 #include "conn/rdma/near.h"

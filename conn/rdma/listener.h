@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "ae/handler_slot.h"
-#include "conn/arrival.h"
+#include "ae/detail/handler_slot.h"
+#include "conn/kit/arrival.h"
+#include "conn/kit/resolver.h"
 #include "conn/rdma/arrival.h"
 #include "conn/rdma/connection.h"
 #include "conn/rdma/loop_state.h"
-#include "conn/resolver.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "conn/connection_set.h"
+#include "conn/kit/connection_set.h"
 #include "conn/rdma/connection.h"
 #include "conn/rdma/here.h"
 #include "conn/rdma/limits.h"

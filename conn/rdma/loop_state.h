@@ -22,12 +22,12 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/connection_type.h"
+#include "conn/kit/ready_list.h"
 #include "conn/rdma/cm.h"
 #include "conn/rdma/context.h"
 #include "conn/rdma/removal_watch.h"
 #include "conn/rdma/settings.h"
 #include "conn/rdma/ticks.h"
-#include "conn/ready_list.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 

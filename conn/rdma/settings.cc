@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "conn/error.h"
-#include "conn/spin_option.h"
+#include "conn/kit/spin_option.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 namespace {

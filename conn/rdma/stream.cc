@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "conn/probes.h"
+#include "conn/detail/probes.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 namespace {

@@ -6,8 +6,8 @@
 #include <mutex>
 
 #include "ae/abi.h"
-#include "conn/address_choice.h"
 #include "conn/connection_type.h"
+#include "conn/kit/address_choice.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 

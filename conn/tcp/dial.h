@@ -9,10 +9,10 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/address_choice.h"
 #include "conn/endpoint.h"
 #include "conn/error.h"
-#include "conn/resolver.h"
+#include "conn/kit/address_choice.h"
+#include "conn/kit/resolver.h"
 #include "conn/tcp/settings.h"
 #include "conn/tcp/socket.h"
 

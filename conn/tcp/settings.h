@@ -7,13 +7,13 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/address_choice.h"
-#include "conn/defaults.h"
-#include "conn/end_linger.h"
-#include "conn/option_table.h"
+#include "conn/kit/address_choice.h"
+#include "conn/kit/defaults.h"
+#include "conn/kit/end_linger.h"
+#include "conn/kit/option_table.h"
+#include "conn/kit/quota.h"
+#include "conn/kit/resolver.h"
 #include "conn/options.h"
-#include "conn/quota.h"
-#include "conn/resolver.h"
 
 namespace conn::inline AECONN_ABI::tcp {
 

@@ -9,7 +9,7 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/resolver.h"
+#include "conn/kit/resolver.h"
 #include "conn/tcp/settings.h"
 
 namespace conn::inline AECONN_ABI::tcp {

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <chrono>
 
-#include "ae/handler_slot.h"
-#include "conn/connection_set.h"
+#include "ae/detail/handler_slot.h"
+#include "conn/kit/connection_set.h"
 #include "conn/tcp/socket_receiver.h"
 
 namespace conn::inline AECONN_ABI::tcp {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "conn/arrival.h"
+#include "conn/kit/arrival.h"
 #include "conn/tcp/socket_type.h"
 
 namespace conn::inline AECONN_ABI::tcp {

@@ -3,7 +3,7 @@
 
 #include <deque>
 
-#include "ae/handler_slot.h"
+#include "ae/detail/handler_slot.h"
 #include "conn/tcp/socket_connection.h"
 
 namespace conn::inline AECONN_ABI::tcp {

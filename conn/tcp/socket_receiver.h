@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ae/abi.h"
-#include "conn/arrival.h"
+#include "conn/kit/arrival.h"
 #include "conn/tcp/socket.h"
 #include "conn/tcp/socket_type.h"
 

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "ae/abi.h"
-#include "conn/address_choice.h"
 #include "conn/connection_type.h"
+#include "conn/kit/address_choice.h"
 #include "conn/tcp/settings.h"
 #include "conn/tcp/socket.h"
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "conn/error.h"
-#include "conn/resolver.h"
+#include "conn/kit/resolver.h"
 
 namespace conn::inline AECONN_ABI::tcp {
 namespace {

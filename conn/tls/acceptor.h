@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "ae/abi.h"
-#include "ae/handler_slot.h"
-#include "conn/arrival.h"
-#include "conn/ready_list.h"
+#include "ae/detail/handler_slot.h"
+#include "conn/kit/arrival.h"
+#include "conn/kit/ready_list.h"
 #include "conn/tls/context_source.h"
 #include "conn/tls/loop_state.h"
 

@@ -8,7 +8,7 @@
 
 #include "ae/abi.h"
 #include "conn/endpoint.h"
-#include "conn/queued_connection.h"
+#include "conn/kit/queued_connection.h"
 #include "conn/tls/context.h"
 #include "conn/tls/engine.h"
 #include "conn/tls/loop_state.h"

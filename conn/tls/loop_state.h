@@ -6,8 +6,8 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/connection_set.h"
-#include "conn/ready_list.h"
+#include "conn/kit/connection_set.h"
+#include "conn/kit/ready_list.h"
 #include "conn/tls/engine.h"
 
 namespace conn::inline AECONN_ABI::tls {

@@ -11,9 +11,9 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/defaults.h"
-#include "conn/end_linger.h"
-#include "conn/option_table.h"
+#include "conn/kit/defaults.h"
+#include "conn/kit/end_linger.h"
+#include "conn/kit/option_table.h"
 
 namespace conn::inline AECONN_ABI::tls {
 

@@ -7,8 +7,8 @@
 #include <iostream>
 
 #include "client.h"
+#include "conn/kit/spin_option.h"
 #include "conn/options.h"
-#include "conn/spin_option.h"
 #include "examples/manual/manual.h"
 #include "loop_counts.h"
 #include "plot.h"

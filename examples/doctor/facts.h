@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "conn/resolver.h"
+#include "conn/kit/resolver.h"
 #include "conn/transports/transports.h"
 
 namespace doctor {

@@ -15,7 +15,7 @@
 #include "ae/loop_group.h"
 #include "ae/loop_names.h"
 #include "command.h"
-#include "conn/spin_option.h"
+#include "conn/kit/spin_option.h"
 #include "conn/transports/transports.h"
 #include "examples/manual/manual.h"
 #include "examples/service/signals.h"

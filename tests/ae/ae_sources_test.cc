@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "ae/hook_list.h"
-#include "ae/source_list.h"
+#include "ae/detail/hook_list.h"
+#include "ae/detail/source_list.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"
 

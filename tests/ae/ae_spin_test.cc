@@ -5,9 +5,9 @@
 #include <string>
 #include <thread>
 
-#include "ae/spin_environment.h"
+#include "ae/detail/spin_environment.h"
 #include "conn/error.h"
-#include "conn/spin_option.h"
+#include "conn/kit/spin_option.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ae/timer_queue.h by itself: against a model, with slots that are used again, without memory.
+// ae/detail/timer_queue.h by itself: against a model, with slots that are used again, without
+// memory.
 
-#include "ae/timer_queue.h"
+#include "ae/detail/timer_queue.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The option spread: how near addresses are, which one is next, and what a failed connect changes.
 
-#include "conn/address_choice.h"
+#include "conn/kit/address_choice.h"
 
 #include <cerrno>
 #include <map>

@@ -6,7 +6,7 @@
 #include "conn/fallback.h"
 
 #include "conn/co.h"
-#include "conn/fallback_connection.h"
+#include "conn/detail/fallback_connection.h"
 #include "conn/fallback_type.h"
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/catch.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "conn/fallback_type.h"
-#include "conn/option_table.h"
+#include "conn/kit/option_table.h"
 #include "conn/transports/transports.h"
 #include "tests/support/catch.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a server's refusal says about when to try again.
 
-#include "conn/patience.h"
+#include "conn/kit/patience.h"
 
 #include "tests/support/catch.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Resolver: names to addresses, on the spot or beside the loop.
 
-#include "conn/resolver.h"
+#include "conn/kit/resolver.h"
 
 #include <netinet/in.h>
 #include <sys/un.h>

@@ -23,7 +23,7 @@ _FIRST = [
     ('conn/tls/engine.*', ['close', 'damage', 'messages']),
     ('conn/tls/*', ['close', 'handshake', 'wrap']),
     ('conn/co/*', ['co']),
-    ('conn/resolver.*', ['resolver']),
+    ('conn/kit/resolver.*', ['resolver']),
     ('conn/endpoint.*', ['endpoint']),
     ('conn/options.*', ['options']),
     ('conn/*', ['conn', 'memory']),

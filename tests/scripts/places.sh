@@ -12,7 +12,7 @@ named() {  # FOLDER
   awk -F'|' -v heading="| \`$1/\` | is |" 'index($0, heading) == 1 {on = 1; next} !/^\|/ {on = 0} on {print $2}' \
     docs/architecture.md | grep -o '`[^`]*`' | tr -d '`'
 }
-for folder in ae conn conn/tcp conn/rdma conn/tls examples; do
+for folder in ae ae/detail conn conn/kit conn/detail conn/tcp conn/rdma conn/tls examples; do
   rows=$(named "$folder")
   is "$folder: it has a table" yes "$([ -n "$rows" ] && echo yes)"
   gone='' place=''

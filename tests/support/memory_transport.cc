@@ -12,9 +12,9 @@
 #include <span>
 #include <thread>
 
-#include "conn/arrival.h"
-#include "conn/connection_set.h"
-#include "conn/queued_connection.h"
+#include "conn/kit/arrival.h"
+#include "conn/kit/connection_set.h"
+#include "conn/kit/queued_connection.h"
 
 namespace conn::inline AECONN_ABI::memory {
 namespace {

@@ -15,7 +15,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "conn/resolver.h"
+#include "conn/kit/resolver.h"
 
 namespace testing {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "conn/endpoint.h"
-#include "conn/resolver.h"
+#include "conn/kit/resolver.h"
 
 namespace testing {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "conn/arrival.h"
+#include "conn/kit/arrival.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "conn/fallback_connection.h"
+#include "conn/detail/fallback_connection.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/room.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "conn/spin_option.h"
+#include "conn/kit/spin_option.h"
 #include "conn/transports/transports.h"
 #include "tests/simulation/objects.h"
 #include "tests/simulation/processors.h"

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "conn/address_choice.h"
+#include "conn/kit/address_choice.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;

@@ -23,9 +23,9 @@
 #include <new>
 #include <span>
 
+#include "conn/kit/resolver.h"
 #include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
-#include "conn/resolver.h"
 #include "conn/transports/transports.h"
 #include "tests/simulation/child.h"
 #include "tests/simulation/memory.h"

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ae/detail/loop_timers.h"
+
+#include <chrono>
+
+namespace ae::inline AECONN_ABI {
+
+void LoopTimers::run_due(std::size_t limit) {
+  changed_ = true;
+  // Without a look at the clock where no time can be over.
+  expired_ = queue_.collect(expired_ ? std::chrono::steady_clock::now() : TimePoint::min(), limit);
+  for (; limit != 0 && queue_.has_collected(); --limit) {
+    core_.count_handler();
+    queue_.run_one();
+  }
+}
+
+}  // namespace ae::inline AECONN_ABI

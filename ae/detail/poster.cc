@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ae/detail/poster.h"
+
+#include <utility>
+
+namespace ae::inline AECONN_ABI {
+
+bool Poster::Queue::push(std::function<void()>&& fn) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return false;
+  functions_.push_back(std::move(fn));
+  if (!pending_.load(std::memory_order_relaxed)) {
+    pending_.store(true, std::memory_order_release);
+    wake_(context_);  // under the lock: close() waits for it before the watcher goes
+  }
+  return true;
+}
+
+bool Poster::Queue::open() noexcept {
+  const std::lock_guard lock(mutex_);
+  return !closed_;
+}
+
+void Poster::Queue::take(Functions& batch) {
+  const std::lock_guard lock(mutex_);
+  functions_.swap(batch);
+  pending_.store(false, std::memory_order_relaxed);
+}
+
+void Poster::Queue::close(Functions& batch) {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  functions_.swap(batch);
+  pending_.store(false, std::memory_order_relaxed);
+}
+
+bool Poster::open() const noexcept { return queue_ && queue_->open(); }
+bool Poster::post(std::function<void()> fn) const { return queue_ && queue_->push(std::move(fn)); }
+
+}  // namespace ae::inline AECONN_ABI

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Which of several addresses of one place an outgoing connection tries next (option spread). Used
+// by transports; host programs do not need it.
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "ae/abi.h"
+#include "ae/event_loop.h"
+#include "conn/kit/option_table.h"
+#include "conn/kit/quota.h"
+#include "conn/kit/resolver.h"
+
+namespace conn::inline AECONN_ABI {
+
+enum class AddressOrder : std::uint8_t {
+  kFirst,  ///< as the URL and the resolver have them
+  kLeast,  ///< the one that the fewest connections lead to; of equals any
+  kNear,   ///< of this machine, then of its own nets, then others; of equals as kLeast
+};
+
+/// The option, for a transport's table, with the transport's default.
+AECONN_API OptionRow spread_row(AddressOrder fallback);
+/// Throws Error, as Options does.
+AECONN_API AddressOrder spread_from(OptionReader& options);
+
+/// An address of this machine, and how many of its bits are those of its net.
+struct OwnAddress {
+  SocketAddress address;
+  unsigned net_bits = 0;
+};
+/// Those of interfaces that are up; empty where it cannot be known.
+AECONN_API std::vector<OwnAddress> own_addresses();
+
+enum class Distance : std::uint8_t {
+  kHere,  ///< this machine has it
+  kLink,  ///< no router is between
+  kFar,
+};
+AECONN_API Distance distance(const SocketAddress& to, std::span<const OwnAddress> own) noexcept;
+
+/// What is known of the addresses that connections of one type led to. Any thread.
+class AECONN_API AddressBook {
+ public:
+  /// An address that could not be connected to comes after the others for so long; then one
+  /// connection tries it, and the others when that one stands.
+  static constexpr ae::Duration kRest = std::chrono::seconds(10);
+  /// An attempt that is given up after so long was not answered: told() it as a failure.
+  static constexpr ae::Duration kSilence = std::chrono::milliseconds(100);
+
+  /// Moves the address to try next to the front of `left`, and counts it until the place is given
+  /// back. `source`: where connections come from, unset for anywhere. Without memory, and with
+  /// kFirst, nothing moves and nothing is counted.
+  Quota::Place choose(AddressOrder order, std::span<SocketAddress> left,
+                      const SocketAddress& source) noexcept;
+  /// How a connect to an address that was chosen went; no error: the connection stands. What this
+  /// process lacks (memory, descriptors) says nothing about the address.
+  void told(AddressOrder order, const SocketAddress& address, const std::error_code& why) noexcept;
+
+ private:
+  struct Known {
+    Quota places{Quota::kMost};
+    bool failed = false;    // the last time
+    ae::TimePoint until{};  // it rests, or another connection finds out
+  };
+  struct Rank;
+  Rank rank(const SocketAddress& address, Distance far, ae::TimePoint now);
+  void forget_idle(ae::TimePoint now);
+
+  std::mutex mutex_;
+  std::map<std::string, Known> known_;  // by address and port
+  std::size_t forget_at_ = 64;
+  std::optional<std::minstd_rand> random_;
+};
+
+}  // namespace conn::inline AECONN_ABI

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// A connection's close handler: allocated, since most have none, and run from a list of the loop's,
+// on whichever transport. For connection.cc and connection_set.cc.
+
+#include "ae/abi.h"
+#include "conn/connection.h"
+#include "conn/kit/ready_list.h"
+
+namespace conn::inline AECONN_ABI {
+
+class AECONN_API CloseWatch final : public ReadyItem {
+ public:
+  explicit CloseWatch(Connection& connection) noexcept : connection_(connection) {}
+  Connection::Handler handler;
+
+ private:
+  std::size_t run_ready() override;
+  Connection& connection_;
+};
+
+/// Those of one loop that are due. Member of its ConnectionSet.
+class AECONN_API DueToClose final : public ReadyList {
+ public:
+  explicit DueToClose(ae::EventLoop& loop) : ReadyList(loop) { loop.add_source(*this); }
+  ~DueToClose() override { loop().remove_source(*this); }
+};
+
+}  // namespace conn::inline AECONN_ABI

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// How long the end of a loop may take to deliver what its connections still hold (option
+// end-linger). Used by transports; host programs do not need it.
+
+#include <chrono>
+
+#include "ae/abi.h"
+#include "conn/kit/option_table.h"
+
+namespace conn::inline AECONN_ABI {
+
+struct EndLinger {
+  static constexpr ae::Duration kDefault = std::chrono::milliseconds(100);
+  /// The option, for a transport's table.
+  static OptionRow row(std::string_view meaning) {
+    return OptionRow::duration("end-linger", OptionSide::kBoth, kDefault, ae::Duration::zero(),
+                               std::chrono::hours(1), meaning);
+  }
+};
+
+}  // namespace conn::inline AECONN_ABI
