@@ -3,7 +3,8 @@
 
     AECONN_LIBRARY=build/libaeconn-c.so python3 -m unittest python/test_aeconn.py
 
-KV_URLS: where a kv-server listens, separated by spaces.
+KV_URLS: where a kv-server listens, separated by spaces. REDIS_URLS: the same of a redis-server, for
+what kv-server lacks.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import pathlib
 import sys
 import threading
+import time
 import unittest
 import weakref
 
@@ -23,20 +25,27 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import aeconn  # noqa: E402
 
 URLS = os.environ.get("KV_URLS", "").split()
+REDIS_URLS = os.environ.get("REDIS_URLS", "").split()
 try:
     import redis
 except ImportError:
     redis = None
 
 
-def each_url(test):
-    def run(self):
-        self.assertTrue(URLS, "KV_URLS names no server")
-        for url in URLS:
-            with self.subTest(url=url):
-                test(self, url)
+def each_of(urls, variable):
+    def decorate(test):
+        def run(self):
+            self.assertTrue(urls, f"{variable} names no server")
+            for url in urls:
+                with self.subTest(url=url):
+                    test(self, url)
 
-    return run
+        return run
+
+    return decorate
+
+
+each_url = each_of(URLS, "KV_URLS")
 
 
 def each_url_async(test):
@@ -311,6 +320,69 @@ class RedisPy(unittest.TestCase):
         client = redis.Redis(connection_pool=aeconn.pool("tcp://127.0.0.1:1"))
         with self.assertRaisesRegex(redis.ConnectionError, "tcp://127.0.0.1:1"):
             client.ping()
+
+
+@unittest.skipIf(redis is None, "redis-py is not there")
+@unittest.skipUnless(REDIS_URLS, "REDIS_URLS names no server")
+class RedisServer(unittest.TestCase):
+    def client(self, url, **settings):
+        return redis.Redis(connection_pool=aeconn.pool(url, socket_timeout=10, **settings))
+
+    def pings(self, client):
+        return client.info("commandstats").get("cmdstat_ping", {"calls": 0})["calls"]
+
+    def next_of(self, pubsub):
+        """The next message: get_message() also returns for what it keeps to itself."""
+        end = time.monotonic() + 60
+        while (message := pubsub.get_message(timeout=10)) is None:
+            self.assertLess(time.monotonic(), end)
+        return message["type"], message["channel"], message["data"]
+
+    @each_of(REDIS_URLS, "REDIS_URLS")
+    def test_pub_sub(self, url):
+        client = self.client(url)
+        with client.pubsub() as pubsub:
+            pubsub.subscribe("news")
+            self.assertEqual(self.next_of(pubsub), ("subscribe", b"news", 1))
+            pubsub.psubscribe("w*")
+            self.assertEqual(self.next_of(pubsub), ("psubscribe", b"w*", 2))
+            self.assertIsNone(pubsub.get_message(timeout=0))
+            for text in b"\x00\r\n", os.urandom(2_000_000):
+                self.assertEqual(client.publish("news", text), 1)
+                self.assertEqual(client.publish("weather", b"fine"), 1)
+                self.assertEqual(self.next_of(pubsub), ("message", b"news", text))
+                self.assertEqual(self.next_of(pubsub), ("pmessage", b"weather", b"fine"))
+            # A connection that is lost is told of, made again, and has its subscriptions.
+            self.assertEqual(client.client_kill_filter(_type="pubsub"), 1)
+            self.assertRaises(redis.ConnectionError, pubsub.get_message, timeout=60)
+            subscribed = {self.next_of(pubsub)[:2] for _ in range(2)}
+            self.assertEqual(subscribed, {("subscribe", b"news"), ("psubscribe", b"w*")})
+            self.assertEqual(client.publish("news", b"on"), 1)
+            self.assertEqual(self.next_of(pubsub), ("message", b"news", b"on"))
+            pubsub.punsubscribe()
+            self.assertEqual(self.next_of(pubsub), ("punsubscribe", b"w*", 1))
+            self.assertEqual(client.publish("weather", b"fine"), 0)
+
+    @each_of(REDIS_URLS, "REDIS_URLS")
+    def test_health_check(self, url):
+        client, other = self.client(url, health_check_interval=3600), self.client(url)
+        with client.pubsub() as pubsub:
+            pubsub.subscribe("news")
+            self.assertEqual(self.next_of(pubsub), ("subscribe", b"news", 1))
+            self.assertTrue(client.set("checked", 1))
+            (idle,) = client.connection_pool._available_connections
+            before = self.pings(other)
+            self.assertEqual(client.get("checked"), b"1")
+            self.assertEqual(self.pings(other), before)
+            # As if the hour were over.
+            idle.next_health_check = 0
+            self.assertEqual(client.get("checked"), b"1")
+            self.assertEqual(self.pings(other), before + 1)
+            pubsub.connection.next_health_check = 0
+            self.assertIsNone(pubsub.get_message(timeout=60))  # the reply is for itself
+            self.assertEqual(self.pings(other), before + 2)
+            self.assertEqual(other.publish("news", b"hello"), 1)
+            self.assertEqual(self.next_of(pubsub), ("message", b"news", b"hello"))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The Python package against kv-server: sockets that block, asyncio and redis-py, of this release and
-# of a newer one, over the transports that need no device.
+# of newer ones, over the transports that need no device; redis-py's pub/sub and health checks
+# against this machine's redis-server.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
@@ -24,9 +25,22 @@ for url in "${urls[@]}"; do
   all+="$url "
 done
 
+redis_urls=''
+if command -v redis-server >/dev/null; then
+  port=$($python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  redis_urls="tcp://127.0.0.1:$port unix://$work/redis.sock"
+  redis-server --port "$port" --bind 127.0.0.1 --unixsocket "$work/redis.sock" --save '' --dir "$work" \
+    >"$work/redis.log" 2>&1 &
+  servers+=($!)
+  up() { grep -q 'Ready to accept' "$work/redis.log" || ! kill -0 "${servers[-1]}" 2>/dev/null; }
+  soon up
+else
+  echo 'SKIPPED: pub/sub and health checks of redis-py: there is no redis-server'
+fi
+
 suite() {  # NAME [PYTHONPATH]
   local log=$work/python.log
-  if KV_URLS=$all PYTHONPATH=${2-} timeout 120 $python -m unittest -v python/test_aeconn.py >"$log" 2>&1 &&
+  if KV_URLS=$all REDIS_URLS=$redis_urls PYTHONPATH=${2-} timeout 120 $python -m unittest -v python/test_aeconn.py >"$log" 2>&1 &&
     grep -q '^Ran [1-9]' "$log"; then
     ok "$1: $(sed -n 's/^Ran \([0-9]*\) tests.*/\1 tests/p' "$log"), $(grep -c 'skipped' "$log") skipped"
   else

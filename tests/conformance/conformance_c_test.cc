@@ -2,6 +2,7 @@
 // The C interface over every transport: the same promises as conn/connection.h's, as far as C can
 // express them.
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,10 +15,12 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "c/aeconn.h"
 #include "tests/support/catch.h"
+#include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"
 #include "tests/support/tls_kit.h"
 
@@ -83,11 +86,19 @@ struct Site {
     REQUIRE(loop != nullptr);
     configure(transport);
   }
-  Listener listen(aeconn_accept_fn fn, void* context) {
-    Listener listener(aeconn_listen(loop.get(), cpp.fresh().to_string().c_str(), fn, context));
+  Listener listen(aeconn_accept_fn fn, void* context, const conn::Options& options = {}) {
+    conn::Endpoint at = cpp.fresh();
+    at.options = at.options.merged_with(options);
+    Listener listener(aeconn_listen(loop.get(), at.to_string().c_str(), fn, context));
     INFO(aeconn_error());
     REQUIRE(listener != nullptr);
     return listener;
+  }
+  Conn connect(const aeconn_listener* to) {
+    Conn conn(aeconn_connect(loop.get(), aeconn_listener_url(to, 0), nullptr, nullptr));
+    INFO(aeconn_error());
+    REQUIRE(conn != nullptr);
+    return conn;
   }
   const Transport transport;
   testing::Site cpp;  // knows addresses
@@ -136,6 +147,27 @@ struct Reader {
   int error = 0;
 };
 
+/// The two are ends of one connection, which comes to stand and carries bytes both ways.
+void require_echo(aeconn_loop* loop, aeconn_conn* one, aeconn_conn* other) {
+  until(loop, [&] { return aeconn_get_state(one) == AECONN_CONNECTED; });
+  const std::pair<aeconn_conn*, aeconn_conn*> ways[] = {{one, other}, {other, one}};
+  for (const auto& [from, to] : ways) {
+    Reader reader(to);
+    REQUIRE(aeconn_write(from, "hello", 5) == 5);
+    aeconn_flush(from);
+    until(loop, [&] { return reader.bytes == "hello"; });
+    REQUIRE(aeconn_on_readable(to, nullptr, nullptr) == 0);
+  }
+}
+
+/// What a listener gives away.
+struct Guests {
+  static void take(void* self, aeconn_conn* conn) {
+    static_cast<Guests*>(self)->all.emplace_back(conn);
+  }
+  std::vector<Conn> all;
+};
+
 std::string peer_of(const aeconn_conn* conn) {
   std::array<char, 200> host;
   std::uint16_t port = 0;
@@ -159,6 +191,32 @@ TEST_CASE("C: an echo, and the end after the last byte", "[conformance][c]") {
     REQUIRE(client.bytes == "answer");
     REQUIRE(aeconn_bytes_read(pair.client.get()) == 6);
     REQUIRE(aeconn_bytes_written(pair.client.get()) == 8);
+  }
+}
+
+TEST_CASE("C: a host that prepares before each sleep", "[conformance][c]") {
+  if (testing::simulated()) return;  // whose devices wait inside the loop's own sleep
+  FOR_EVERY_C_TRANSPORT(transport) {
+    Pair pair(transport);
+    aeconn_loop* const loop = pair.loop.get();
+    Reader server(pair.server.get()), client(pair.client.get());
+    const auto end = std::chrono::steady_clock::now() + testing::patience();
+    const auto host_until = [&](const std::function<bool()>& condition) {
+      while (!condition()) {
+        REQUIRE(std::chrono::steady_clock::now() < end);
+        const int sleeps = aeconn_prepare(loop);
+        REQUIRE(sleeps >= 0);
+        pollfd entry{aeconn_descriptor(loop), POLLIN, 0};
+        REQUIRE(::poll(&entry, 1, sleeps == 1 ? 1000 : 0) >= 0);
+        REQUIRE(aeconn_dispatch(loop) >= 0);
+      }
+    };
+    for (std::size_t i = 1; i <= 100; ++i) {
+      REQUIRE(aeconn_write(pair.client.get(), "question", 8) == 8);
+      host_until([&] { return server.bytes.size() == i * 8; });
+      REQUIRE(aeconn_write(pair.server.get(), "answer", 6) == 6);
+      host_until([&] { return client.bytes.size() == i * 6; });
+    }
   }
 }
 
@@ -368,11 +426,56 @@ TEST_CASE("C: another loop, in two steps", "[conformance][c]") {
   }
 }
 
-TEST_CASE("C: a listener that pauses, and one that nobody can reach", "[conformance][c]") {
+TEST_CASE("C: a listener that pauses leaves arrivals waiting", "[conformance][c]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    Site site(transport);
+    Guests late, early;
+    const Listener paused = site.listen(&Guests::take, &late);
+    const Listener open = site.listen(&Guests::take, &early);
+    aeconn_listener_pause(paused.get());
+    const Conn first = site.connect(paused.get());
+    // Who came later, elsewhere, is served: by then the first would be in.
+    const Conn second = site.connect(open.get());
+    until(site.loop.get(), [&] { return early.all.size() == 1; });
+    require_echo(site.loop.get(), second.get(), early.all[0].get());
+    REQUIRE(late.all.empty());
+    aeconn_listener_resume(paused.get());
+    until(site.loop.get(), [&] { return late.all.size() == 1; });
+    require_echo(site.loop.get(), first.get(), late.all[0].get());
+  }
+}
+
+TEST_CASE("C: a listener tells of arrivals that became no connection", "[conformance][c]") {
+  FOR_EVERY_C_TRANSPORT(transport) {
+    Site site(transport);
+    Guests guests;
+    const Listener listener = site.listen(&Guests::take, &guests, {{"max-connections", "1"}});
+    std::vector<std::string> told;
+    aeconn_listener_on_refused(
+        listener.get(),
+        [](void* all, const char* why) {
+          static_cast<std::vector<std::string>*>(all)->emplace_back(why);
+        },
+        &told);
+    const Conn first = site.connect(listener.get());
+    until(site.loop.get(), [&] { return guests.all.size() == 1; });
+    const Conn second = site.connect(listener.get());
+    until(site.loop.get(), [&] { return !told.empty(); });
+    REQUIRE(told[0].ends_with("1 connections are open (max-connections)"));
+
+    aeconn_listener_on_refused(listener.get(), nullptr, nullptr);
+    const Conn third = site.connect(listener.get());
+    Reader end(third.get());
+    until(site.loop.get(),
+          [&] { return end.over() || aeconn_get_state(third.get()) == AECONN_FAILED; });
+    REQUIRE(told.size() == 1);
+    REQUIRE(guests.all.size() == 1);
+  }
+}
+
+TEST_CASE("C: a listener that nobody can reach", "[conformance][c]") {
   FOR_EVERY_C_TRANSPORT(transport) {
     Pair pair(transport);
-    aeconn_listener_pause(pair.listener.get());
-    aeconn_listener_resume(pair.listener.get());
     const std::string url = aeconn_listener_url(pair.listener.get(), 0);
     pair.listener.reset();
     int done = 0;
@@ -481,17 +584,94 @@ TEST_CASE("C: timers, posts and descriptors of the program's own", "[c]") {
   REQUIRE(std::string_view(aeconn_error()).size() > 5);
 }
 
-TEST_CASE("C: sockets of the program's own", "[c]") {
+TEST_CASE("C: a host that prepares before it sleeps", "[c]") {
   const Loop loop(aeconn_loop_new());
+  const auto readable = [&] {
+    pollfd entry{aeconn_descriptor(loop.get()), POLLIN, 0};
+    return ::poll(&entry, 1, 0) == 1;
+  };
+  CHECK(aeconn_prepare(nullptr) == -1);
+  CHECK(aeconn_prepare(loop.get()) == 1);
+  CHECK_FALSE(readable());
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-  const Conn one(aeconn_adopt(loop.get(), "unix", ends[0]));
-  const Conn two(aeconn_adopt(loop.get(), "unix", ends[1]));
-  REQUIRE(one != nullptr);
-  REQUIRE(two != nullptr);
-  Reader reader(two.get());
-  REQUIRE(aeconn_write(one.get(), "hello", 5) == 5);
-  until(loop.get(), [&] { return reader.bytes == "hello"; });
+  const Conn conn(aeconn_adopt(loop.get(), "unix", ends[0]));
+  REQUIRE(conn != nullptr);
+  const testing::RawSocket peer(ends[1]);
+  Reader reader(conn.get());
+  REQUIRE(aeconn_dispatch(loop.get()) >= 0);
+
+  // Once a host has prepared, its loop leaves the arming to that.
+  peer.send("hello");
+  int posts = 0;
+  REQUIRE(aeconn_post(
+              loop.get(), [](void* count) { ++*static_cast<int*>(count); }, &posts) == 0);
+  CHECK(aeconn_prepare(loop.get()) == 0);
+  CHECK(posts == 0);
+  CHECK(readable());
+  REQUIRE(aeconn_dispatch(loop.get()) == 2);
+  CHECK(posts == 1);
+  CHECK(reader.bytes == "hello");
+  CHECK(aeconn_prepare(loop.get()) == 1);
+  CHECK_FALSE(readable());
+}
+
+TEST_CASE("C: sockets of the program's own", "[c]") {
+  const Loop loop(aeconn_loop_new());
+  const auto is_open = [](int fd) { return ::fcntl(fd, F_GETFD) >= 0; };
+  SECTION("a pair of Unix sockets") {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    const Conn one(aeconn_adopt(loop.get(), "unix", ends[0]));
+    const Conn two(aeconn_adopt(loop.get(), "unix", ends[1]));
+    REQUIRE(one != nullptr);
+    REQUIRE(two != nullptr);
+    require_echo(loop.get(), one.get(), two.get());
+  }
+  testing::RawSocket master = testing::RawSocket::listening();
+  const std::string url = master.endpoint().to_string();
+  SECTION("a connected tcp socket") {
+    const testing::RawSocket peer = testing::RawSocket::connect(master.endpoint());
+    const int fd = ::dup(master.accept().fd());
+    Conn conn(aeconn_adopt(loop.get(), "tcp", fd));
+    INFO(aeconn_error());
+    REQUIRE(conn != nullptr);
+    CHECK(aeconn_get_state(conn.get()) == AECONN_CONNECTED);
+    CHECK(std::string_view(aeconn_transport(conn.get())) == "tcp");
+    CHECK(aeconn_fd(conn.get()) == fd);
+    Reader reader(conn.get());
+    peer.send("hello");
+    until(loop.get(), [&] { return reader.bytes == "hello"; });
+    REQUIRE(aeconn_write(conn.get(), "answer", 6) == 6);
+    conn.reset();
+    CHECK(peer.receive(7) == "answer");
+    CHECK_FALSE(is_open(fd));
+  }
+  SECTION("a tcp socket that listens") {
+    const bool limited = GENERATE(false, true);
+    const int fd = ::dup(master.fd());
+    Guests guests;
+    Listener listener(aeconn_listen_on(
+        loop.get(), "tcp", fd, limited ? "max-connections=1" : nullptr, &Guests::take, &guests));
+    INFO(aeconn_error());
+    REQUIRE(listener != nullptr);
+    CHECK_FALSE(is_open(fd));
+    master.close();
+    CHECK(aeconn_listener_url(listener.get(), 0) == url);
+    CHECK(aeconn_listener_url(listener.get(), 1) == nullptr);
+    int refused = 0;
+    aeconn_listener_on_refused(
+        listener.get(), [](void* count, const char*) { ++*static_cast<int*>(count); }, &refused);
+    const Conn one(aeconn_connect(loop.get(), url.c_str(), nullptr, nullptr));
+    const Conn two(aeconn_connect(loop.get(), url.c_str(), nullptr, nullptr));
+    until(loop.get(), [&] { return guests.all.size() + static_cast<std::size_t>(refused) == 2; });
+    CHECK(refused == (limited ? 1 : 0));
+    require_echo(loop.get(), one.get(), guests.all[0].get());
+    listener.reset();
+    errno = 0;
+    CHECK(aeconn_connect_wait(loop.get(), url.c_str(), 60 * kSecond) == nullptr);
+    CHECK(errno == ECONNREFUSED);
+  }
 }
 
 TEST_CASE("C: what a handler in C++ throws comes out of the call that ran it", "[c]") {
