@@ -62,6 +62,12 @@ for which in ${AECONN_SERVERS:-trixie:redis sid:redis sid:valkey}; do
   has "$(t 'it is in the file')" "aeconn.listen .*127.0.0.1:$second" "$(grep aeconn.listen "$work/$which.conf")"
   is "$(t 'CONFIG SET stops listening')" OK "$(ask "$at" CONFIG SET aeconn.listen "${listen[*]}")"
   has "$(t 'nobody is there any more')" 'Connection refused' "$(ask "tcp://127.0.0.1:$second" PING)"
+  if [ $kind = valkey ]; then  # without rdma-bind; over rdma: tests/softroce/case_redis.sh
+    has "$(t 'CONFIG SET rdma-port')" '^OK|Unable to listen on this port' "$(ask "$at" CONFIG SET rdma-port 7001)"
+    has "$(t 'INFO has the URLs after that')" "name=rdma,bind=tcp://127.0.0.1:$tcp unix" "$(ask "$at" INFO server)"
+    is "$(t 'CONFIG SET rdma-port 0')" OK "$(ask "$at" CONFIG SET rdma-port 0)"
+    has "$(t 'INFO has nothing else then')" "name=rdma,bind=[^,]*key"$'\r?\n' "$(ask "$at" INFO server)"
+  fi
 
   # ---- replication, MIGRATE ---------------------------------------------------------------------
   is "$(t 'many keys')" OK "$(ask "$at" DEBUG POPULATE 20000 key 100)"

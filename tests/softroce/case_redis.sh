@@ -131,6 +131,19 @@ case_of() {  # RELEASE:KIND
     is "$(t "$name: GET gives the same")" "$(md5sum <"$work/value")" "$(ask "$each" GET large | tr -d '\n' | md5sum)"
   done
   has "$(t 'CLIENT LIST has real addresses')" "addr=$address:[0-9]+ laddr=$address:6379 " "$(ask "${urls[0]}" CLIENT LIST)"
+  if [ "$kind" = valkey ]; then  # the server's own settings
+    local port=6390 bound
+    listeners() { tell "$at" INFO server | grep '^listener.:name=rdma'; }
+    for bound in '' "$address"; do
+      name="rdma-port, rdma-bind '$bound'"
+      is "$(t "$name")" 'OK OK' "$(tell "$at" CONFIG SET rdma-bind "'$bound'") $(tell "$at" CONFIG SET rdma-port $port)"
+      is "$(t "$name: PING")" PONG "$(ask "rdma://$address:$port" PING)"
+      has "$(t "$name: INFO has all URLs")" "bind=${urls[0]} tls.*key rdma://${bound:-[*]}:$port,port=$port" "$(listeners)"
+      is "$(t "$name: it listens no more")" OK "$(tell "$at" CONFIG SET rdma-port 0)"
+      has "$(t "$name: INFO has the others")" "bind=${urls[0]} tls.*key$" "$(listeners)"
+    done
+    has "$(t 'nobody is at rdma-port any more')" 'refused|rejected' "$(ask "rdma://$address:$port" PING)"
+  fi
   if [ "$long" = yes ]; then  # some twenty seconds of time-outs each, so not all of them
     local own=hiredis other=libvalkey
     [ "$kind" = redis ] || own=libvalkey other=hiredis
@@ -230,9 +243,13 @@ case_of() {  # RELEASE:KIND
   kill -STOP "$child"  # which ends by itself soon after its parent
   kill -KILL "$server"
   wait "$server" 2>/dev/null
-  run --port "$at" --loadmodule "$module" "${listen[@]}"
+  local too=()
+  [ "$kind" = redis ] || too=(--rdma-port 6390)
+  run --port "$at" --loadmodule "$module" "${listen[@]}" "${too[@]}"
   is "$(t 'a server that was killed while it saved listens again at once, over rdma and tls+rdma')" \
     'PONG PONG 0' "$(ask "${urls[0]}" PING) $(ask "${urls[1]}" PING) $(kill -KILL "$child"; echo $?)"
+  [ "$kind" = redis ] ||
+    has "$(t '--rdma-port')" "PONG.*rdma://[*]:6390,port=6390" "$(ask "rdma://$address:6390" PING) $(listeners)"
   stop "$server"
 }
 
