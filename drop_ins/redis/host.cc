@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 #include <string_view>
@@ -97,7 +98,17 @@ void Host::set_urls(const std::string& urls) {
 }
 
 void Host::set_replicate(const std::string& scheme) {
-  if (!scheme.empty()) registry_.require(scheme.substr(0, scheme.find('?')));
+  if (!scheme.empty()) {
+    const std::size_t mark = std::min(scheme.find('?'), scheme.size());
+    const std::string name = scheme.substr(0, mark);
+    const conn::ConnectionType& type = registry_.require(name);
+    if (name.ends_with("unix"))
+      throw conn::Error(name + " leads to a path, and a primary has a host and a port");
+    const auto to = conn::Endpoint::parse(name + "://primary:6379" + scheme.substr(mark));
+    type.check(to);
+    // It reads the files, too. What it is given becomes every connection's, so not of registry_.
+    conn::all_transports().require(name).configure(to.options);
+  }
   replicate_ = scheme;
 }
 

@@ -26,7 +26,7 @@ class Host {
   void set_urls(const std::string& urls);
   const std::string& urls() const noexcept { return urls_; }
   /// A scheme, and options after a "?", for replication to addresses that name none; empty: the
-  /// server's own. Throws.
+  /// server's own. Throws conn::Error with a sentence, having changed nothing.
   void set_replicate(const std::string& scheme);
   const std::string& replicate() const noexcept { return replicate_; }
   /// How long a server that loads from a connection waits for more: its repl-timeout.
