@@ -145,6 +145,12 @@ $(ask "$to" REPLICAOF "unix://$sock" 1)"
   has "$(t 'the end is said over tls')" 'close_notify' "$(grep '<<<.*Alert' "$work/$which.tls")"
   is "$(t 'no socket is left')" '' "$(find "$work" -name '*.sock*')"
 
+  run "$work/$which.conf"
+  is "$(t 'a server that starts from what CONFIG REWRITE wrote has loadmodule and our settings')" \
+    'PONG PONG '$'aeconn.replicate\n'"$through" \
+    "$(ask "unix://$sock" PING) $(ask "tcp://127.0.0.1:$second" PING) $(ask "$at" CONFIG GET aeconn.replicate)"
+  stop "$server"
+
   # ---- killed while a child of it saves ---------------------------------------------------------
   run --port "$own" --enable-debug-command yes --rdb-key-save-delay 10000 --loadmodule "$module" "${listen[@]}"
   ask "$at" DEBUG POPULATE 20000 key 10 >/dev/null
