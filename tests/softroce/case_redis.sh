@@ -131,6 +131,17 @@ case_of() {  # RELEASE:KIND
     is "$(t "$name: GET gives the same")" "$(md5sum <"$work/value")" "$(ask "$each" GET large | tr -d '\n' | md5sum)"
   done
   has "$(t 'CLIENT LIST has real addresses')" "addr=$address:[0-9]+ laddr=$address:6379 " "$(ask "${urls[0]}" CLIENT LIST)"
+  if [ "${AECONN_SOFTROCE-}" = 1 ]; then  # whose addresses are nobody else's
+    local other="${address%.*}.9"
+    ip addr replace "$other/32" dev "$(ip -o addr show to "$address" | awk '{print $2}')"
+    for each in "${urls[0]}?source=$other" "${urls[1]}&source=$other"; do
+      local name=${each%%:*}
+      has "$(t "$name: without a password no client from another address")" '^DENIED .*protected mode' "$(ask "$each" PING)"
+      is "$(t "$name: with protected-mode no, it is served")" 'OK PONG' \
+        "$(tell "$at" CONFIG SET protected-mode no) $(ask "$each" PING)"
+      tell "$at" CONFIG SET protected-mode yes >/dev/null
+    done
+  fi
   if [ "$kind" = valkey ]; then  # the server's own settings
     local port=6390 bound
     listeners() { tell "$at" INFO server | grep '^listener.:name=rdma'; }
