@@ -37,9 +37,10 @@ std::vector<std::string> words(const std::string& text) {
   return all;
 }
 
-/// "-::1", which may be missing, is "-[::1]" in a URL.
+/// "-::1", which may be missing, is "-[::1]" in a URL, and "::*" is "[::]".
 std::string in_url(std::string address) {
   if (address.find(':') == std::string::npos) return address;
+  if (address.ends_with("::*")) address.pop_back();
   return address.insert(address.starts_with('-') ? 1 : 0, "[") + "]";
 }
 
@@ -49,7 +50,7 @@ std::string port_of(const ServerListener& listener) {
   std::string hosts;
   for (int i = 0; i < listener.bindaddr_count; ++i)
     hosts += (i == 0 ? "" : ",") + in_url(listener.bindaddr[i]);
-  return "rdma://" + (hosts.empty() ? "*" : hosts) + ":" + std::to_string(listener.port);
+  return "rdma://" + (hosts.empty() ? "*,-[::]" : hosts) + ":" + std::to_string(listener.port);
 }
 
 /// Whether a link of /proc/self/fd leads to a device file of RDMA. The kernel ends what was made by

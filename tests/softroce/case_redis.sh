@@ -143,13 +143,16 @@ case_of() {  # RELEASE:KIND
     done
   fi
   if [ "$kind" = valkey ]; then  # the server's own settings
-    local port=6390 bound
+    local port=6390 bound any='[*],-\[::\]'
     listeners() { tell "$at" INFO server | grep '^listener.:name=rdma'; }
-    for bound in '' "$address"; do
+    for bound in '' '* -::*' "$address"; do
       name="rdma-port, rdma-bind '$bound'"
       is "$(t "$name")" 'OK OK' "$(tell "$at" CONFIG SET rdma-bind "'$bound'") $(tell "$at" CONFIG SET rdma-port $port)"
       is "$(t "$name: PING")" PONG "$(ask "rdma://$address:$port" PING)"
-      has "$(t "$name: INFO has all URLs")" "bind=${urls[0]} tls.*key rdma://${bound:-[*]}:$port,port=$port" "$(listeners)"
+      [ "$bound" = "$address" ] || [ -z "${AECONN_RDMA_ADDRESS6-}" ] ||
+        is "$(t "$name: PING over IPv6")" PONG "$(ask "rdma://[$AECONN_RDMA_ADDRESS6]:$port" PING)"
+      [ "$bound" = "$address" ] || bound=$any
+      has "$(t "$name: INFO has all URLs")" "bind=${urls[0]} tls.*key rdma://$bound:$port,port=$port" "$(listeners)"
       is "$(t "$name: it listens no more")" OK "$(tell "$at" CONFIG SET rdma-port 0)"
       has "$(t "$name: INFO has the others")" "bind=${urls[0]} tls.*key$" "$(listeners)"
     done
@@ -260,7 +263,7 @@ case_of() {  # RELEASE:KIND
   is "$(t 'a server that was killed while it saved listens again at once, over rdma and tls+rdma')" \
     'PONG PONG 0' "$(ask "${urls[0]}" PING) $(ask "${urls[1]}" PING) $(kill -KILL "$child"; echo $?)"
   [ "$kind" = redis ] ||
-    has "$(t '--rdma-port')" "PONG.*rdma://[*]:6390,port=6390" "$(ask "rdma://$address:6390" PING) $(listeners)"
+    has "$(t '--rdma-port')" "PONG.*rdma://$any:6390,port=6390" "$(ask "rdma://$address:6390" PING) $(listeners)"
   stop "$server"
 }
 
