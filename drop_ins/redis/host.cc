@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 #include <string_view>
@@ -36,10 +37,20 @@ std::vector<std::string> words(const std::string& text) {
   return all;
 }
 
-/// "-::1", which may be missing, is "-[::1]" in a URL.
+/// "-::1", which may be missing, is "-[::1]" in a URL, and "::*" is "[::]".
 std::string in_url(std::string address) {
   if (address.find(':') == std::string::npos) return address;
+  if (address.ends_with("::*")) address.pop_back();
   return address.insert(address.starts_with('-') ? 1 : 0, "[") + "]";
+}
+
+/// Valkey's rdma-port and rdma-bind; empty: it is to listen on none.
+std::string port_of(const ServerListener& listener) {
+  if (listener.port == 0) return {};
+  std::string hosts;
+  for (int i = 0; i < listener.bindaddr_count; ++i)
+    hosts += (i == 0 ? "" : ",") + in_url(listener.bindaddr[i]);
+  return "rdma://" + (hosts.empty() ? "*,-[::]" : hosts) + ":" + std::to_string(listener.port);
 }
 
 /// Whether a link of /proc/self/fd leads to a device file of RDMA. The kernel ends what was made by
@@ -80,7 +91,7 @@ void Host::set_urls(const std::string& urls) {
     next[url] = listening_ && !listeners_.contains(url) ? open(url) : nullptr;
   }
   urls_ = urls;
-  shown_[0] = urls_.data();
+  show_urls();
   if (!listening_) return;
   for (auto& [url, listener] : next)
     if (listener == nullptr) listener = std::move(listeners_[url]);
@@ -88,7 +99,17 @@ void Host::set_urls(const std::string& urls) {
 }
 
 void Host::set_replicate(const std::string& scheme) {
-  if (!scheme.empty()) registry_.require(scheme.substr(0, scheme.find('?')));
+  if (!scheme.empty()) {
+    const std::size_t mark = std::min(scheme.find('?'), scheme.size());
+    const std::string name = scheme.substr(0, mark);
+    const conn::ConnectionType& type = registry_.require(name);
+    if (name.ends_with("unix"))
+      throw conn::Error(name + " leads to a path, and a primary has a host and a port");
+    const auto to = conn::Endpoint::parse(name + "://primary:6379" + scheme.substr(mark));
+    type.check(to);
+    // It reads the files, too. What it is given becomes every connection's, so not of registry_.
+    conn::all_transports().require(name).configure(to.options);
+  }
   replicate_ = scheme;
 }
 
@@ -100,6 +121,8 @@ conn::ListenerPtr Host::open(const std::string& url) {
 }
 
 void Host::listen(ServerListener& listener) {
+  const std::string port = port_of(listener);
+  show_in(listener);  // also where what follows throws
   if (!listening_) {
     if (!listeners_fit())
       throw conn::Error("listeners of this server are not laid out as those of its version");
@@ -110,15 +133,27 @@ void Host::listen(ServerListener& listener) {
     if (listener.fd[0] < 0) throw std::system_error(errno, std::generic_category(), "dup");
     listener.count = 1;
   }
-  if (listener.port != 0) {  // Valkey's rdma-port and rdma-bind
-    std::string hosts;
-    for (int i = 0; i < listener.bindaddr_count; ++i)
-      hosts += (i == 0 ? "" : ",") + in_url(listener.bindaddr[i]);
-    port_ = open("rdma://" + (hosts.empty() ? "*" : hosts) + ":" + std::to_string(listener.port));
-  } else {
-    listener.bindaddr = shown_;
-    listener.bindaddr_count = 1;
-  }
+  if (port.empty()) return;
+  port_ = open(port);
+  port_url_ = port;
+  show_urls();
+}
+
+void Host::close_port(ServerListener& listener) noexcept {
+  port_.reset();
+  port_url_.clear();
+  show_urls();
+  if (listener.port == 0) show_in(listener);  // else listen() reads first what is there
+}
+
+void Host::show_urls() {
+  shown_ = urls_ + (urls_.empty() || port_url_.empty() ? "" : " ") + port_url_;
+  bind_[0] = shown_.data();
+}
+
+void Host::show_in(ServerListener& listener) noexcept {
+  listener.bindaddr = bind_;
+  listener.bindaddr_count = 1;
 }
 
 void Host::turn(ServerLoop* of_server) noexcept {

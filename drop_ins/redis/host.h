@@ -26,7 +26,7 @@ class Host {
   void set_urls(const std::string& urls);
   const std::string& urls() const noexcept { return urls_; }
   /// A scheme, and options after a "?", for replication to addresses that name none; empty: the
-  /// server's own. Throws.
+  /// server's own. Throws conn::Error with a sentence, having changed nothing.
   void set_replicate(const std::string& scheme);
   const std::string& replicate() const noexcept { return replicate_; }
   /// How long a server that loads from a connection waits for more: its repl-timeout.
@@ -35,8 +35,8 @@ class Host {
 
   /// For the server's listener: begins to listen, and gives it the descriptor. Throws.
   void listen(ServerListener& listener);
-  /// Valkey's rdma-port is to listen no more.
-  void close_port() noexcept { port_.reset(); }
+  /// Valkey's rdma-port is to listen no more, or on what `listener` has now: listen() follows then.
+  void close_port(ServerListener& listener) noexcept;
   /// Whether this is the server's main thread, the loop's. Any thread, also after end().
   static bool here() noexcept;
   /// To the loop. Any thread, also after end().
@@ -54,16 +54,21 @@ class Host {
 
  private:
   conn::ListenerPtr open(const std::string& url);
+  void show_urls();
+  /// INFO prints an address for each descriptor. We have one, and the server's rdma-bind may have
+  /// no address.
+  void show_in(ServerListener& listener) noexcept;
 
   conn::Registry registry_;
   ae::EpollLoop loop_;
   std::map<std::string, conn::ListenerPtr> listeners_;
   conn::ListenerPtr port_;
-  std::string urls_, replicate_;
+  std::string urls_, port_url_, replicate_;
   ae::Duration patience_ = std::chrono::seconds(60);
   bool listening_ = false;
   ServerLoop* of_server_ = nullptr;
-  char* shown_[kMaxBind] = {};  // what INFO prints
+  std::string shown_;  // what INFO prints
+  char* bind_[1] = {shown_.data()};
 };
 extern Host* host;  // null after end(); main thread only
 

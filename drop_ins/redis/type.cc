@@ -285,7 +285,7 @@ ServerType table() {
   ServerType type{};
 #ifdef AECONN_VALKEY
   type.get_type = [] { return kOurType; };
-  type.close_listener = [](ServerListener*) { host->close_port(); };
+  type.close_listener = [](ServerListener* listener) { host->close_port(*listener); };
   type.conn_create = [] { return server.tcp()->conn_create(); };
   type.integrity_checked = [] { return 0; };
 #else

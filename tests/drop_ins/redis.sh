@@ -58,10 +58,24 @@ for which in ${AECONN_SERVERS:-trixie:redis sid:redis sid:valkey}; do
   is "$(t 'CONFIG SET listens on another URL')" 'OK PONG' \
     "$(ask "$at" CONFIG SET aeconn.listen "${listen[*]} tcp://127.0.0.1:$second") $(ask "tcp://127.0.0.1:$second" PING)"
   has "$(t 'CONFIG SET refuses a bad URL')" 'no transport nonsense' "$(ask "$at" CONFIG SET aeconn.listen nonsense://x)"
+  through="tls?ca=$work/cert"
+  is "$(t 'CONFIG SET aeconn.replicate')" OK "$(ask "$at" CONFIG SET aeconn.replicate "$through")"
+  for wrong in 'nonsense:no transport nonsense' 'unix:unix leads to a path' 'tls?colour=red:no option colour' \
+    'tls|tcp:does not get tcp' 'tls?ca=/nowhere:/nowhere. No such file'; do
+    has "$(t "not ${wrong%%:*}")" "^ERR .*${wrong#*:}" "$(ask "$at" CONFIG SET aeconn.replicate "${wrong%%:*}")"
+  done
+  is "$(t 'nothing has changed')" $'aeconn.replicate\n'"$through" "$(ask "$at" CONFIG GET aeconn.replicate)"
   is "$(t 'CONFIG REWRITE')" OK "$(ask "$at" CONFIG REWRITE)"
-  has "$(t 'it is in the file')" "aeconn.listen .*127.0.0.1:$second" "$(grep aeconn.listen "$work/$which.conf")"
+  has "$(t 'it is in the file')" \
+    "aeconn.listen .*127.0.0.1:$second"$'\n'"aeconn.replicate .*tls[?]ca=$work/cert" "$(grep '^aeconn' "$work/$which.conf")"
   is "$(t 'CONFIG SET stops listening')" OK "$(ask "$at" CONFIG SET aeconn.listen "${listen[*]}")"
   has "$(t 'nobody is there any more')" 'Connection refused' "$(ask "tcp://127.0.0.1:$second" PING)"
+  if [ $kind = valkey ]; then  # without rdma-bind; over rdma: tests/softroce/case_redis.sh
+    has "$(t 'CONFIG SET rdma-port')" '^OK|Unable to listen on this port' "$(ask "$at" CONFIG SET rdma-port 7001)"
+    has "$(t 'INFO has the URLs after that')" "name=rdma,bind=tcp://127.0.0.1:$tcp unix" "$(ask "$at" INFO server)"
+    is "$(t 'CONFIG SET rdma-port 0')" OK "$(ask "$at" CONFIG SET rdma-port 0)"
+    has "$(t 'INFO has nothing else then')" "name=rdma,bind=[^,]*key"$'\r?\n' "$(ask "$at" INFO server)"
+  fi
 
   # ---- replication, MIGRATE ---------------------------------------------------------------------
   is "$(t 'many keys')" OK "$(ask "$at" DEBUG POPULATE 20000 key 100)"
@@ -131,6 +145,12 @@ $(ask "$to" REPLICAOF "unix://$sock" 1)"
   has "$(t 'the end is said over tls')" 'close_notify' "$(grep '<<<.*Alert' "$work/$which.tls")"
   is "$(t 'no socket is left')" '' "$(find "$work" -name '*.sock*')"
 
+  run "$work/$which.conf"
+  is "$(t 'a server that starts from what CONFIG REWRITE wrote has loadmodule and our settings')" \
+    'PONG PONG '$'aeconn.replicate\n'"$through" \
+    "$(ask "unix://$sock" PING) $(ask "tcp://127.0.0.1:$second" PING) $(ask "$at" CONFIG GET aeconn.replicate)"
+  stop "$server"
+
   # ---- killed while a child of it saves ---------------------------------------------------------
   run --port "$own" --enable-debug-command yes --rdb-key-save-delay 10000 --loadmodule "$module" "${listen[@]}"
   ask "$at" DEBUG POPULATE 20000 key 10 >/dev/null
@@ -165,6 +185,7 @@ $(ask "$to" REPLICAOF "unix://$sock" 1)"
 
   # ---- what is refused --------------------------------------------------------------------------
   refused 'a bad URL' 'no transport nonsense' --loadmodule "$module" nonsense://x
+  refused 'a bad aeconn.replicate' '/nowhere: No such file' --loadmodule "$module" --aeconn.replicate 'tls?ca=/nowhere'
   refused 'io-threads' 'io-threads has to be 1, and is 2' --io-threads 2 --loadmodule "$module" tcp://127.0.0.1:0
   [ -e /sys/class/infiniband ] && [ -n "$(ls /sys/class/infiniband)" ] ||
     refused 'no device' 'RDMA|device' --loadmodule "$module" rdma://127.0.0.1:0

@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <cerrno>
+#include <exception>
+#include <string>
 #include <thread>
 
 #include "drop_ins/redis/host.h"
@@ -57,4 +59,34 @@ TEST_CASE("redis module: a thread of the server that reads outlives the module's
   CHECK(object.state == kConnected);
   object.type->close(&object);
   close(ends[1]);
+}
+
+TEST_CASE("redis module: whatever becomes of Valkey's rdma-port, INFO has an address to print",
+          "[redis]") {
+  host = new Host;
+  host->set_urls("tcp://127.0.0.1:0");
+  ServerListener listener{};
+  char* no_address[kMaxBind] = {};  // the server's, without rdma-bind
+  const auto set_port = [&](int port) {
+    listener.bindaddr = no_address;
+    listener.bindaddr_count = 0;
+    listener.port = port;
+    host->close_port(listener);
+    try {
+      if (port != 0) host->listen(listener);
+    } catch (const std::exception&) {  // as a rule there is no device
+    }
+    REQUIRE(listener.bindaddr[0] != nullptr);
+    return std::string(listener.bindaddr[0]);
+  };
+  server.listener = [](TypeName) {
+    static ServerListener without_a_port{};
+    return &without_a_port;
+  };
+  host->listen(listener);
+  CHECK(listener.count == 1);
+  CHECK(set_port(7777).starts_with("tcp://127.0.0.1:0"));
+  CHECK(set_port(0) == "tcp://127.0.0.1:0");
+  close(listener.fd[0]);
+  Host::end();
 }

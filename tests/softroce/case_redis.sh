@@ -131,6 +131,33 @@ case_of() {  # RELEASE:KIND
     is "$(t "$name: GET gives the same")" "$(md5sum <"$work/value")" "$(ask "$each" GET large | tr -d '\n' | md5sum)"
   done
   has "$(t 'CLIENT LIST has real addresses')" "addr=$address:[0-9]+ laddr=$address:6379 " "$(ask "${urls[0]}" CLIENT LIST)"
+  if [ "${AECONN_SOFTROCE-}" = 1 ]; then  # whose addresses are nobody else's
+    local other="${address%.*}.9"
+    ip addr replace "$other/32" dev "$(ip -o addr show to "$address" | awk '{print $2}')"
+    for each in "${urls[0]}?source=$other" "${urls[1]}&source=$other"; do
+      local name=${each%%:*}
+      has "$(t "$name: without a password no client from another address")" '^DENIED .*protected mode' "$(ask "$each" PING)"
+      is "$(t "$name: with protected-mode no, it is served")" 'OK PONG' \
+        "$(tell "$at" CONFIG SET protected-mode no) $(ask "$each" PING)"
+      tell "$at" CONFIG SET protected-mode yes >/dev/null
+    done
+  fi
+  if [ "$kind" = valkey ]; then  # the server's own settings
+    local port=6390 bound any='[*],-\[::\]'
+    listeners() { tell "$at" INFO server | grep '^listener.:name=rdma'; }
+    for bound in '' '* -::*' "$address"; do
+      name="rdma-port, rdma-bind '$bound'"
+      is "$(t "$name")" 'OK OK' "$(tell "$at" CONFIG SET rdma-bind "'$bound'") $(tell "$at" CONFIG SET rdma-port $port)"
+      is "$(t "$name: PING")" PONG "$(ask "rdma://$address:$port" PING)"
+      [ "$bound" = "$address" ] || [ -z "${AECONN_RDMA_ADDRESS6-}" ] ||
+        is "$(t "$name: PING over IPv6")" PONG "$(ask "rdma://[$AECONN_RDMA_ADDRESS6]:$port" PING)"
+      [ "$bound" = "$address" ] || bound=$any
+      has "$(t "$name: INFO has all URLs")" "bind=${urls[0]} tls.*key rdma://$bound:$port,port=$port" "$(listeners)"
+      is "$(t "$name: it listens no more")" OK "$(tell "$at" CONFIG SET rdma-port 0)"
+      has "$(t "$name: INFO has the others")" "bind=${urls[0]} tls.*key$" "$(listeners)"
+    done
+    has "$(t 'nobody is at rdma-port any more')" 'refused|rejected' "$(ask "rdma://$address:$port" PING)"
+  fi
   if [ "$long" = yes ]; then  # some twenty seconds of time-outs each, so not all of them
     local own=hiredis other=libvalkey
     [ "$kind" = redis ] || own=libvalkey other=hiredis
@@ -230,9 +257,13 @@ case_of() {  # RELEASE:KIND
   kill -STOP "$child"  # which ends by itself soon after its parent
   kill -KILL "$server"
   wait "$server" 2>/dev/null
-  run --port "$at" --loadmodule "$module" "${listen[@]}"
+  local too=()
+  [ "$kind" = redis ] || too=(--rdma-port 6390)
+  run --port "$at" --loadmodule "$module" "${listen[@]}" "${too[@]}"
   is "$(t 'a server that was killed while it saved listens again at once, over rdma and tls+rdma')" \
     'PONG PONG 0' "$(ask "${urls[0]}" PING) $(ask "${urls[1]}" PING) $(kill -KILL "$child"; echo $?)"
+  [ "$kind" = redis ] ||
+    has "$(t '--rdma-port')" "PONG.*rdma://$any:6390,port=6390" "$(ask "rdma://$address:6390" PING) $(listeners)"
   stop "$server"
 }
 
