@@ -113,8 +113,7 @@ class AECONN_API ConnectionType {
   [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                                 std::span<std::byte> bytes) const;
 
-  // --- one port, several loops: for conn/listener_group.h; see conn/kit/arrival.h
-  // --------------------
+  // --- one port, several loops: for conn/listener_group.h; see conn/kit/arrival.h ----------------
   /// As listen() and adopt_listener(), but what arrives is handed out before it begins. The
   /// default throws Error: the transport serves one loop.
   [[nodiscard]] virtual GatePtr open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
