@@ -92,7 +92,7 @@ both_kv() {  # NAME SERVER-REGEX KV-CLI-REGEX ARGUMENTS...
   said "$1: kv-server" "$refused$2\$"
 }
 
-# ---- testssl, in the background: it takes a minute ----------------------------------------------
+# ---- testssl, in the background: it takes minutes -----------------------------------------------
 # Left out: -h, -B and -T, which are about HTTP; -c, whether browsers could connect; -g, bugs of
 # others; -f, forward secrecy, which all have whom sslscan lists below.
 scanner=''
@@ -102,7 +102,7 @@ done
 if [ -z "$scanner" ]; then
   fail testssl 'it is not installed (package testssl.sh)'
 elif tls server; then
-  timeout -k 5 95 "$scanner" --quiet --color 0 --warnings off --nodns none --ip 127.0.0.1 --add-ca "$work/ca.pem" \
+  timeout -k 5 400 "$scanner" --quiet --color 0 --warnings off --nodns none --ip 127.0.0.1 --add-ca "$work/ca.pem" \
     --csvfile "$work/testssl.csv" -p -s -P -S -H -I -BB -R -C -O -Z -W -A -L -F -J -D -4 "localhost:$port" >testssl.out 2>&1 </dev/null &
   scan=$! scanned=$server
 fi
@@ -462,7 +462,7 @@ unset SSLKEYLOGFILE
 if ! command -v sslscan >/dev/null; then
   fail sslscan 'it is not installed (package sslscan)'
 elif tls server; then
-  timeout 60 sslscan --no-colour "localhost:$port" >sslscan.out 2>&1
+  timeout 200 sslscan --no-colour "localhost:$port" >sslscan.out 2>&1
   is 'sslscan: versions that are on' 'TLSv1.2 TLSv1.3 ' "$(awk '$2 == "enabled" {print $1}' sslscan.out | tr '\n' ' ')"
   is 'sslscan: versions that are off' 'SSLv2 SSLv3 TLSv1.0 TLSv1.1 ' \
     "$(awk '$2 == "disabled" {print $1}' sslscan.out | tr '\n' ' ')"
