@@ -522,6 +522,7 @@ void Connection::set_write_handler(Handler handler, Barrier barrier) {
   barrier_ = barrier;
   on_write_.set(std::move(handler));
   tell_transport(on_write_);
+  if (in_place_ != nullptr) in_place_->handler_changed();
 }
 
 void Connection::tell_transport(Slot& changed) {

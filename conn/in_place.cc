@@ -182,6 +182,7 @@ void InPlace::settle() noexcept {
   reading_.unqueue();
   sending_.unqueue();
   telling_.unqueue();
+  refusing_.unqueue();
   reading_ended_ = false;  // or the state says so
   connection_->in_place_ = nullptr;
   pool_->release(this);
@@ -191,12 +192,13 @@ void InPlace::leave_loop() noexcept {
   reading_.unqueue();
   sending_.unqueue();
   telling_.unqueue();
+  refusing_.unqueue();
   pool_ = nullptr;
 }
 
 void InPlace::arrive(InPlacePool& pool) noexcept {
   pool_ = &pool;
-  queue_reading();
+  handler_changed();
 }
 
 }  // namespace conn::inline AECONN_ABI

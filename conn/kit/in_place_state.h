@@ -38,8 +38,11 @@ class AECONN_API InPlace {
   std::size_t read(void* into, std::size_t size) noexcept;
   /// The read handler need not wait for as many as peek() was asked for.
   void peek_anything() noexcept { wanted_ = 1; }
-  /// The read handler was set or removed.
-  void handler_changed() noexcept { queue_reading(); }
+  /// The read or the write handler was set or removed.
+  void handler_changed() noexcept {
+    queue_reading();
+    queue_refusing();
+  }
 
   // --- sending: outbox.cc ------------------------------------------------------------------------
   static constexpr std::size_t kSegments = 64;
@@ -60,7 +63,11 @@ class AECONN_API InPlace {
   void references_done(std::size_t count, std::error_code error) noexcept;
   /// Nothing that waits will be sent.
   void drop(std::error_code error) noexcept;
-  void shut_down_later() noexcept { shutdown_due_ = true; }
+  /// shutdown() waits for output. write() fails from now on, which the write handler runs for.
+  void shut_down_later() noexcept {
+    shutdown_due_ = true;
+    queue_refusing();
+  }
   /// shutdown_both() was called: nothing more is read, and the read handler runs for that.
   void end_reading() noexcept;
   bool reading_ended() const noexcept { return reading_ended_; }
@@ -105,9 +112,11 @@ class AECONN_API InPlace {
   std::size_t run_reading();
   std::size_t run_sending();
   std::size_t run_telling();
+  std::size_t run_refusing();
   void queue_reading() noexcept;
   void queue_sending() noexcept;
   void queue_telling() noexcept;
+  void queue_refusing() noexcept;
   bool make_room(std::size_t together) noexcept;
   void drop_unread() noexcept;
   Segment& at(std::size_t index) noexcept { return segments_[index % kSegments]; }
@@ -143,6 +152,7 @@ class AECONN_API InPlace {
   Item<&InPlace::run_reading> reading_{*this};
   Item<&InPlace::run_sending> sending_{*this};
   Item<&InPlace::run_telling> telling_{*this};
+  Item<&InPlace::run_refusing> refusing_{*this};
 };
 
 /// What one loop keeps for them. Member of its ConnectionSet.

@@ -259,6 +259,29 @@ std::size_t InPlace::run_telling() {
   return 1;
 }
 
+/// A transport that takes nothing now will not say that it would refuse more.
+void InPlace::queue_refusing() noexcept {
+  if (pool_ == nullptr) return;
+  if (connection_->on_write_ && shutdown_due_)
+    pool_->ready().push(refusing_);
+  else
+    refusing_.unqueue();
+}
+
+std::size_t InPlace::run_refusing() {
+  Connection& connection = *connection_;
+  if (!connection.on_write_ || !shutdown_due_ || connection.given_up_) return 0;
+  struct Requeue {  // also after a handler that throws
+    Connection& connection;
+    ~Requeue() {
+      if (!connection.given_up_ && connection.in_place_ != nullptr)
+        connection.in_place_->queue_refusing();
+    }
+  } requeue{connection};
+  (void)connection.dispatch(connection.on_write_);
+  return 1;
+}
+
 // --- the end -------------------------------------------------------------------------------------
 
 bool InPlace::begin_drain() noexcept {
@@ -323,6 +346,7 @@ void InPlace::end(std::error_code error) noexcept {
   tell();
   sending_.unqueue();
   telling_.unqueue();
+  refusing_.unqueue();
   busy_ = shutdown_due_ = reading_ended_ = false;
   connection_->in_place_ = nullptr;
   connection_->output_blocked_ = false;

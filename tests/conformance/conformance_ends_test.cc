@@ -82,6 +82,39 @@ TEST_CASE("shutdown_both: what was committed and sent in place leaves before the
   }
 }
 
+TEST_CASE("shutdown, shutdown_both: the write handler hears of it while output waits",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    for (const bool both : {true, false}) {
+      for (const bool set_before : {true, false}) {
+        Pair pair(transport);
+        if (!both && !pair.type.capabilities().half_close) continue;
+        std::string all = in_place_kit::fill(*pair.client);  // and nobody reads
+        in_place_kit::Parcel parcel(in_place_kit::pattern_of(3, 50'000));
+        REQUIRE(pair.client->send(parcel.outgoing()) == 50'000);
+        all += parcel.text;
+        int calls = 0;
+        const auto refused = [&](Connection& connection) {
+          ++calls;
+          errno = 0;
+          REQUIRE(connection.write("x", 1) == -1);
+          REQUIRE(errno == EPIPE);
+          if (calls == 3) connection.set_write_handler(nullptr);  // as long as there is one
+        };
+        if (set_before) pair.client->set_write_handler(refused);
+        REQUIRE((both ? pair.client->shutdown_both() : pair.client->shutdown()) == 0);
+        if (!set_before) pair.client->set_write_handler(refused);
+        RUN_UNTIL(pair.loop, calls == 3);
+        REQUIRE(parcel.releases == 0);
+        Collector collector(*pair.server);
+        RUN_UNTIL(pair.loop, collector.over() && parcel.releases == 1);
+        REQUIRE(calls == 3);
+        REQUIRE((collector.bytes == all));
+      }
+    }
+  }
+}
+
 TEST_CASE("shutdown_both: closed at once afterwards, everything still arrives", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
