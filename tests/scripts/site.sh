@@ -18,6 +18,7 @@ without=''
 for header in conn/kit/*.h; do grep -qF ">${header##*/}</a>" "$group" || without+=" $header"; done
 is 'conn/kit is a group of its own' '' "$without"
 is 'the guide links to it' 1 "$(grep -c 'href="group__authors.html"' build/site/page_docs_add-a-transport.html)"
+is 'the tree leads to the group, not to pages without it' '' "$(grep -l '_8h.html#g' build/site/*_8h.js)"
 is 'what he implements is shown: protected' 1 "$(grep -c '<b>readable</b>' build/site/classconn_1_1QueuedConnection.html)"
 is 'and elsewhere it is not' '' "$(grep -l 'is_family' build/site/classconn_1_1tcp_*.html)"
 
