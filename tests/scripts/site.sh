@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# `make site`: every public name is documented, and every installed header on the site or named with
-# its reason, or there is no site; a page says a name as a program writes it. `make check-site` looks at all of it in a browser.
+# `make site`: every public name is documented, and every installed header is on it or named with its
+# reason, or there is no site; a page says a name as a program writes it. `make check-site` looks at
+# all of it in a browser.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
@@ -22,7 +23,7 @@ is 'the tree leads to the group, not to pages without it' '' "$(grep -l '_8h.htm
 is 'what he implements is shown: protected' 1 "$(grep -c '<b>readable</b>' build/site/classconn_1_1QueuedConnection.html)"
 is 'and elsewhere it is not' '' "$(grep -l 'is_family' build/site/classconn_1_1tcp_*.html)"
 
-# --- a header that nobody put anywhere --------------------------------------------------------------
+# --- a header that nobody put anywhere -----------------------------------------------------------
 headers() { python3 -B tools/site/headers.py "$1" build/site "${@:2}" 2>&1; }
 printf 'ae/detail/*.h | inside\n' >"$work/inner"
 is 'one on the site, one in the list' '' "$(headers "$work/inner" conn/redial.h ae/detail/idle_time.h)"

@@ -122,7 +122,8 @@ def header(text, path):
     if match and not text[match.start(2):].startswith("///"):
         lines = [re.sub(r"^// ?", "", line) for line in match.group(2).splitlines()]
         lines = ["    " + line if line.startswith("  ") else line for line in lines]
-        comment = "/// @file\n" + ("/// @ingroup authors\n" if kit else "") + "".join(f"/// {line}".rstrip() + "\n" for line in lines)
+        comment = "/// @file\n" + ("/// @ingroup authors\n" if kit else "")
+        comment += "".join(f"/// {line}".rstrip() + "\n" for line in lines)
         text = match.group(1) + comment + "\n" + text[match.end():]
     # What the linker is told is no part of a name.
     text = re.sub(r"::inline AECONN_ABI\b|(?<!#define )\bAECONN_API +", "", text)
