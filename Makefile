@@ -100,12 +100,9 @@ PUBLIC_HEADERS := $(filter-out conn/detail/probes.h $(if $(filter 0,$(HAVE_RDMA)
 
 # They need libraries of others, and are compiled by their tests.
 ADAPTERS := $(wildcard adapters/*.h)
-# Installed because others include them; no program does, so the site has none of their names.
-INNER_HEADERS := $(wildcard ae/detail/*.h conn/detail/*.h) \
-                 $(filter-out $(addprefix conn/kit/,arrival.h option_table.h spin_option.h),$(wildcard conn/kit/*.h)) \
-                 $(addprefix conn/,co/lane.h co/root.h co/timed.h tcp/settings.h tcp/socket.h) \
-                 $(addprefix adapters/,asio_namespace.h asio_operation.h guest.h resp_client.h)
-SITE_HEADERS := $(filter-out $(INNER_HEADERS),$(PUBLIC_HEADERS) $(ADAPTERS)) c/aeconn.h
+# Installed because others include them: tools/site/inner says why the site has none of their names.
+INNER_HEADERS = $(wildcard $(shell sed -n 's/^\([a-z][^ |]*\).*/\1/p' tools/site/inner))
+SITE_HEADERS  = $(filter-out $(INNER_HEADERS),$(PUBLIC_HEADERS) $(ADAPTERS)) c/aeconn.h
 SITE_PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md) bench/peers.md
 
 obj = $(patsubst %.cc,$(OUT)/obj/%.o,$(1))
@@ -390,11 +387,12 @@ bench-loop: $(OUT)/bench/loop-bench  ## the event loop against bare libev and ba
 site:  ## the interface from its headers, with the guides, into build/site (docs/testing.md)
 	@tools/packages site
 	@rm -rf $(OUT)/site && mkdir -p $(OUT)/site
-	$(Q)(cat tools/site/Doxyfile; echo 'INPUT = $(SITE_PAGES) $(SITE_HEADERS)'; \
+	$(Q)(cat tools/site/Doxyfile; echo 'INPUT = $(SITE_PAGES) $(SITE_HEADERS) tools/site/authors.dox'; \
 	  echo 'HTML_EXTRA_FILES = LICENSE docs/echo_server.cc docs/echo_server_co.cc'; \
 	  echo 'PROJECT_NUMBER = $(VERSION)'; echo 'OUTPUT_DIRECTORY = $(OUT)/site') \
 	  | SITE_PAGES='$(SITE_PAGES)' doxygen -
 	@python3 -B tools/site/finish.py $(OUT)/site
+	@python3 -B tools/site/headers.py tools/site/inner $(OUT)/site $(PUBLIC_HEADERS) $(ADAPTERS) c/aeconn.h
 	@echo '$(OUT)/site/index.html'
 check-site: site  ## follows every link of the site, and takes pictures of pages in a browser
 	@tools/packages check-site

@@ -9,10 +9,10 @@
 #include <mutex>
 
 #include "conn/connection_type.h"
+#include "conn/detail/close_watch.h"
+#include "conn/detail/in_place_state.h"
 #include "conn/detail/probes.h"
-#include "conn/kit/close_watch.h"
 #include "conn/kit/connection_set.h"
-#include "conn/kit/in_place_state.h"
 
 namespace conn::inline AECONN_ABI {
 namespace {

@@ -197,14 +197,18 @@ class AECONN_API Connection : public ae::Deferred {
   ~Connection() override;
 
  protected:
+  /// In state kNone, in the loop's ConnectionSet. Throws std::bad_alloc. `type` has to outlive it.
   Connection(const ConnectionType& type, ae::EventLoop& loop);
 
   // --- what a transport implements ---------------------------------------------------------------
   // Same meaning as the public operation; the base has checked state and arguments.
+  /// As connect(); ends later, from the loop, by move_to(kConnected) or fail(), and then
+  /// dispatch_connect().
   virtual void do_connect(const Endpoint& to) = 0;
+  /// As connect_blocking(): returns with the state kConnected or kError. Runs no handler.
   virtual void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) = 0;
-  virtual ssize_t do_read(void* buffer, std::size_t size) = 0;
-  virtual ssize_t do_writev(const iovec* vectors, int count) = 0;
+  virtual ssize_t do_read(void* buffer, std::size_t size) = 0;     ///< as read()
+  virtual ssize_t do_writev(const iovec* vectors, int count) = 0;  ///< as writev()
   virtual ssize_t do_readv(const iovec* vectors, int count);  ///< the default: do_read() for each
   // In place, where the transport has memory of its own to show. Otherwise the base reads into and
   // writes from chunks that it borrows while they hold something.
@@ -219,8 +223,9 @@ class AECONN_API Connection : public ae::Deferred {
   /// Whether do_reserve() and do_commit() work, and mean what reserve() and commit() do. Empty with
   /// EOPNOTSUPP: not this time, the base has to lend a chunk.
   virtual bool reserves_in_place() const noexcept { return false; }
+  /// As reserve(); see reserves_in_place().
   virtual std::span<std::byte> do_reserve(std::size_t /*size*/) { return {}; }
-  virtual void do_commit(std::size_t /*size*/) noexcept {}
+  virtual void do_commit(std::size_t /*size*/) noexcept {}  ///< as commit()
   /// Whether do_send() may take these bytes. False where it is sure to refuse them: they leave with
   /// what is written before and after them then.
   virtual bool sends_in_place(const Outgoing& /*bytes*/) const noexcept { return true; }
@@ -233,6 +238,7 @@ class AECONN_API Connection : public ae::Deferred {
   virtual void handlers_changed() = 0;
   /// As path(), of a connection that stands or stood. The default: the type and both addresses.
   virtual std::string do_path() const;
+  /// As shutdown(): 0, or -1 with errno, EOPNOTSUPP without Capabilities::half_close.
   virtual int do_shutdown() = 0;
   /// As shutdown_both(), where the base has dropped what it had read ahead. The default: the base
   /// refuses reads after do_shutdown().
@@ -267,21 +273,31 @@ class AECONN_API Connection : public ae::Deferred {
   /// After leave(): for a layer, the connection below joins as well.
   virtual bool do_join(ae::EventLoop& /*loop*/) { return true; }
   // For layers: the same of the connection below.
+  /// wait_for() of the connection below.
   static bool wait_for(Connection& below, ae::Mask direction, ae::TimePoint deadline) {
     return below.wait_for(direction, deadline);
   }
+  /// rebind() of the connection below, or (null) leave().
   static bool rebind(Connection& below, ae::EventLoop* to) { return below.move(to); }
+  /// do_flush() of the connection below.
   static bool flush(Connection& below, ae::TimePoint until) noexcept {
     return below.do_flush(until);
   }
+  /// why_ended() of the connection below.
   static const Failure& why_ended(const Connection& below) noexcept { return below.why_ended(); }
+  /// do_path() of the connection below.
   static std::string path(const Connection& below) { return below.do_path(); }
+  /// do_expect_no_more() of the connection below.
   static void expect_no_more(Connection& below) noexcept { below.do_expect_no_more(); }
+  /// peeks_in_place() of the connection below.
   static bool peeks_in_place(const Connection& below) noexcept { return below.peeks_in_place(); }
+  /// reserves_in_place() of the connection below.
   static bool reserves_in_place(const Connection& below) noexcept {
     return below.reserves_in_place();
   }
+  /// linger() of the connection below.
   static ae::Duration linger(const Connection& below) noexcept { return below.linger(); }
+  /// end_linger() of the connection below.
   static ae::Duration end_linger(const Connection& below) noexcept { return below.end_linger(); }
   /// The oldest `count` of what do_send() took are not needed any more, from anywhere; also after
   /// do_close(). The base releases them from the loop, and the others when the connection is
@@ -289,7 +305,11 @@ class AECONN_API Connection : public ae::Deferred {
   void references_done(std::size_t count, std::error_code error = {}) noexcept;
 
   // --- what the base gives a transport -----------------------------------------------------------
-  enum class [[nodiscard]] Alive : bool{kGone, kYes};
+  /// Whether the connection is still there after a handler.
+  enum class [[nodiscard]] Alive : bool{
+      kGone,  ///< it was closed
+      kYes,   ///< it goes on
+  };
   /// Runs a handler. After kGone the connection is closed: return without touching it.
   Alive dispatch(ae::HandlerSlot<void(Connection&)>& slot) {
     Running running{running_};
@@ -307,36 +327,40 @@ class AECONN_API Connection : public ae::Deferred {
   /// It is known that the peer sends nothing more, whether or not all has been read. Runs nothing.
   /// The base knows by itself of failures and of the end of stream that a read found.
   void peer_gone() noexcept;
-  /// The only way states change; the first failure stays.
+  /// The only way states change, in the order of conn/state.h. Runs nothing.
   void move_to(State next);
+  /// To kError, for this reason; the first failure stays. Runs nothing: the handlers are due.
   void fail(Failure failure);
   /// After fail(), of a connection that stood: what had arrived is still there, and do_read() is
   /// asked for it until it returns no more, by no_more_unread().
   void keep_unread() noexcept { keeps_unread_ = died_; }
   ssize_t no_more_unread() const noexcept;  ///< -1 with the failure's errno
+  /// Whether keep_unread() holds of the connection below.
   static bool keeps_unread(const Connection& below) noexcept { return below.keeps_unread_; }
   /// Of the listener that accepted it, or of the address it leads to; free again with its end.
   void occupy(Quota::Place place) noexcept { place_ = std::move(place); }
   /// Frees the connection once no handler is on the stack. The last thing do_close() leads to.
   void release() noexcept;
 
-  bool closing() const noexcept { return closing_; }
+  bool closing() const noexcept { return closing_; }  ///< do_close() was called
   /// An established connection died and no read() (or write()) has reported it yet: the handler of
   /// that direction is due.
   bool error_unread() const noexcept { return died_ && !read_told_; }
+  /// As error_unread(), of write().
   bool error_unwritten() const noexcept { return died_ && !write_told_; }
+  struct Arrival;
   /// For do_rebind(), in two steps. The first needs memory and may throw, and nothing has changed
   /// then; the connection arrives at the other loop by a post or by join(), where
   /// handlers_changed() is called. After leave() it is no more on the old loop, so the transport
   /// takes its events off that before. Dropped without leave(), it undoes itself.
-  struct Arrival;
   class Move {
    public:
+    /// `to`: the loop, or null where join() will tell. Throws std::bad_alloc.
     Move(Connection& connection, ae::EventLoop* to);
     ~Move();
     Move(const Move&) = delete;
     Move& operator=(const Move&) = delete;
-    void leave() noexcept;
+    void leave() noexcept;  ///< from here on it is not on the old loop
 
    private:
     Connection& connection_;
@@ -344,9 +368,11 @@ class AECONN_API Connection : public ae::Deferred {
     std::shared_ptr<Arrival> arrival_;
   };
 
-  using Slot = ae::HandlerSlot<void(Connection&)>;
-  Slot on_connect_, on_read_, on_write_;
-  Barrier barrier_ = Barrier::kNo;
+  using Slot = ae::HandlerSlot<void(Connection&)>;  ///< a handler, for dispatch()
+  Slot on_connect_;                                 ///< of connect(), until it has run
+  Slot on_read_;                                    ///< of set_read_handler()
+  Slot on_write_;                                   ///< of set_write_handler(); see write_wanted()
+  Barrier barrier_ = Barrier::kNo;                  ///< of set_write_handler()
 
  private:
   friend class CloseWatch;

@@ -8,8 +8,8 @@
 
 #include "conn/connection.h"
 #include "conn/connection_type.h"
+#include "conn/detail/in_place_state.h"
 #include "conn/kit/connection_set.h"
-#include "conn/kit/in_place_state.h"
 
 namespace conn::inline AECONN_ABI {
 

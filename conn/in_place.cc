@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "conn/kit/in_place_state.h"
+#include "conn/detail/in_place_state.h"
 
 namespace conn::inline AECONN_ABI {
 

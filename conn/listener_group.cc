@@ -7,10 +7,10 @@
 #include <thread>
 #include <utility>
 
+#include "conn/detail/group_core.h"
 #include "conn/error.h"
 #include "conn/fallback_type.h"
 #include "conn/kit/connection_set.h"
-#include "conn/kit/group_core.h"
 
 namespace conn::inline AECONN_ABI {
 namespace {

@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "conn/connection.h"
-#include "conn/kit/in_place_state.h"
+#include "conn/detail/in_place_state.h"
 
 namespace conn::inline AECONN_ABI {
 namespace {

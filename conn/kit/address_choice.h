@@ -21,6 +21,7 @@
 
 namespace conn::inline AECONN_ABI {
 
+/// What option spread says.
 enum class AddressOrder : std::uint8_t {
   kFirst,  ///< as the URL and the resolver have them
   kLeast,  ///< the one that the fewest connections lead to; of equals any
@@ -29,22 +30,24 @@ enum class AddressOrder : std::uint8_t {
 
 /// The option, for a transport's table, with the transport's default.
 AECONN_API OptionRow spread_row(AddressOrder fallback);
-/// Throws Error, as Options does.
+/// What the option says. Throws Error for another word.
 AECONN_API AddressOrder spread_from(OptionReader& options);
 
 /// An address of this machine, and how many of its bits are those of its net.
 struct OwnAddress {
-  SocketAddress address;
-  unsigned net_bits = 0;
+  SocketAddress address;  ///< without a port
+  unsigned net_bits = 0;  ///< 24 of 10.0.0.1/24
 };
-/// Those of interfaces that are up; empty where it cannot be known.
+/// Those of interfaces that are up, IPv4 and IPv6; empty where the kernel does not tell.
 AECONN_API std::vector<OwnAddress> own_addresses();
 
+/// How far an address is, as far as this machine's own addresses tell.
 enum class Distance : std::uint8_t {
   kHere,  ///< this machine has it
   kLink,  ///< no router is between
-  kFar,
+  kFar,   ///< anything else
 };
+/// `own`: from own_addresses(). A loopback address is here whatever it has.
 AECONN_API Distance distance(const SocketAddress& to, std::span<const OwnAddress> own) noexcept;
 
 /// What is known of the addresses that connections of one type led to. Any thread.

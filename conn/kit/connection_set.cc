@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/kit/connection_set.h"
 
-#include "conn/kit/close_watch.h"
-#include "conn/kit/in_place_state.h"
+#include "conn/detail/close_watch.h"
+#include "conn/detail/in_place_state.h"
 
 #include <algorithm>
 #include <chrono>

@@ -26,8 +26,9 @@ class AECONN_API LoopEndWatcher {
   LoopEndWatcher() = default;
   LoopEndWatcher(const LoopEndWatcher&) = delete;
   LoopEndWatcher& operator=(const LoopEndWatcher&) = delete;
+  /// On the loop's thread. The watcher is out of the set by then, and may destroy itself or others.
   virtual void on_loop_end() noexcept = 0;
-  void stop_watching() noexcept;
+  void stop_watching() noexcept;  ///< is told nothing any more; the destructor does it
 
  protected:
   virtual ~LoopEndWatcher() { stop_watching(); }
@@ -38,14 +39,16 @@ class AECONN_API LoopEndWatcher {
   LoopEndWatcher** link_ = nullptr;
 };
 
+/// One for each loop, made and owned by it. On the loop's thread.
 class AECONN_API ConnectionSet final : public ae::LoopLocal {
  public:
-  /// The set of `loop`, made at first use.
+  /// The set of `loop`, made at first use. Throws std::bad_alloc then. Per-loop state that uses it
+  /// at its own end asks for it before it is made itself.
   static ConnectionSet& of(ae::EventLoop& loop);
-  ConnectionSet();
+  ConnectionSet();  ///< by of() alone
   ~ConnectionSet() override;
 
-  void add(Connection& connection) noexcept;
+  /// Borrowed, until it is told or destroyed. It is to be in no set.
   void add(LoopEndWatcher& watcher) noexcept;
   /// Tells the watchers. For a transport's per-loop state, first of all when that goes: whichever
   /// goes first tells them.
@@ -59,11 +62,6 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   std::optional<std::size_t> index_in_group;
   /// The address stays valid as long as the loop.
   LoopCounters& counters(const ConnectionType& type) { return counters_[&type]; }
-  /// For bytes that are read and sent in place; made at first use. Throws std::bad_alloc.
-  InPlacePool& in_place(ae::EventLoop& loop);
-  /// Close handlers to run; made at first use. Throws std::bad_alloc.
-  ReadyList& due_to_close(ae::EventLoop& loop);
-  ReadyList* due_to_close() noexcept;  ///< null: nobody has asked for it
 
   /// Ends every connection of `type`, as the loop's end would, and drains all of them before. For a
   /// transport whose own per-loop state may go before this set does: the loop destroys its locals
@@ -71,6 +69,13 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   void abandon(const ConnectionType& type) noexcept;
 
  private:
+  friend class Connection;
+  void add(Connection& connection) noexcept;
+  /// For bytes that are read and sent in place; made at first use. Throws std::bad_alloc.
+  InPlacePool& in_place(ae::EventLoop& loop);
+  /// Close handlers to run; made at first use. Throws std::bad_alloc.
+  ReadyList& due_to_close(ae::EventLoop& loop);
+  ReadyList* due_to_close() noexcept;  ///< null: nobody has asked for it
   static bool drain(Connection& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
 
   Connection* head_ = nullptr;

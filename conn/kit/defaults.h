@@ -13,6 +13,7 @@ namespace conn::inline AECONN_ABI::defaults {
 
 inline constexpr int kBacklog = 511;          ///< as Redis; the kernel caps it at somaxconn
 inline constexpr unsigned kAcceptBatch = 64;  ///< connections accepted in one iteration
+/// Of option connect-timeout; what it covers, each transport's row says.
 inline constexpr ae::Duration kConnectTimeout = std::chrono::seconds(5);
 inline constexpr ae::Duration kLinger = std::chrono::seconds(3);  ///< close() may deliver so long
 

@@ -10,9 +10,11 @@
 
 namespace conn::inline AECONN_ABI {
 
+/// The option end-linger.
 struct EndLinger {
+  /// What holds where it is not given. With zero do_drain() is not called.
   static constexpr ae::Duration kDefault = std::chrono::milliseconds(100);
-  /// The option, for a transport's table.
+  /// The row of a transport's table, 0 to an hour; `meaning` as OptionRow::meaning().
   static OptionRow row(std::string_view meaning) {
     return OptionRow::duration("end-linger", OptionSide::kBoth, kDefault, ae::Duration::zero(),
                                std::chrono::hours(1), meaning);

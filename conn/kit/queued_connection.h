@@ -11,8 +11,10 @@
 
 namespace conn::inline AECONN_ABI {
 
+/// Derive from it where readiness is a rule. On the loop's thread, as any Connection.
 class AECONN_API QueuedConnection : public Connection, public ReadyItem {
  protected:
+  /// In state kNone. `list`: the transport's of this loop; before it goes, detach_list().
   QueuedConnection(const ConnectionType& type, ae::EventLoop& loop, ReadyList& list)
       : Connection(type, loop), list_(&list) {}
 
@@ -24,7 +26,9 @@ class AECONN_API QueuedConnection : public Connection, public ReadyItem {
 
   /// Call after anything that may have changed readable(), writable() or the state.
   void update_ready() noexcept;
+  /// One that overrides it has to call update_ready(), too.
   void handlers_changed() override { update_ready(); }
+  /// Runs what is due: connect, read and write handler, the latter first with a barrier.
   std::size_t run_ready() override;
   void detach_list() noexcept;  ///< The list is going (the loop dies), or the connection is.
   void attach_list(ReadyList& list) noexcept { list_ = &list; }  ///< It came to another loop.

@@ -13,18 +13,24 @@
 
 namespace conn::inline AECONN_ABI {
 
+/// Counts places. Its functions are for one thread, or behind a lock, but a place may be given back
+/// on any thread: full() may then be true for a moment longer than it is.
 class Quota {
  public:
   /// Held by a connection until it is destroyed, which may be on another thread.
   using Place = std::shared_ptr<const void>;
-  static constexpr std::uint64_t kDefault = 65536, kMost = 100'000'000;
+  static constexpr std::uint64_t kDefault = 65536;     ///< of max-connections
+  static constexpr std::uint64_t kMost = 100'000'000;  ///< that the option may say
 
+  /// Throws std::bad_alloc.
   explicit Quota(std::uint64_t most) : most_(most), places_(std::make_shared<char>()) {}
-  std::uint64_t most() const noexcept { return most_; }
+  std::uint64_t most() const noexcept { return most_; }  ///< how many places there are
+  /// How many are held now; more than most() where take() was called without a look at full().
   std::uint64_t taken() const noexcept {
     return static_cast<std::uint64_t>(places_.use_count()) - 1;
   }
-  bool full() const noexcept { return taken() >= most_; }
+  bool full() const noexcept { return taken() >= most_; }  ///< whether no place is left
+  /// A place, whether or not one is left: ask full() before. Copies of it are places, too.
   Place take() const noexcept { return places_; }
   /// What Listener::on_refused() tells of an arrival that found no place.
   Failure refusal(std::string_view peer) const {

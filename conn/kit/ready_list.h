@@ -20,8 +20,8 @@ class AECONN_API ReadyItem {
   ReadyItem() = default;
   ReadyItem(const ReadyItem&) = delete;
   ReadyItem& operator=(const ReadyItem&) = delete;
-  bool queued() const noexcept { return next_ != nullptr; }
-  void unqueue() noexcept;
+  bool queued() const noexcept { return next_ != nullptr; }  ///< whether it stands in a list
+  void unqueue() noexcept;                                   ///< no-op if it does not
 
  protected:
   virtual ~ReadyItem() { unqueue(); }
@@ -36,14 +36,18 @@ class AECONN_API ReadyItem {
   ReadyItem* next_ = nullptr;
 };
 
+/// Those with something to do. On the loop's thread. The loop serves it between add_source() and
+/// remove_source(), which are its owner's to call.
 class AECONN_API ReadyList : public ae::Source {
  public:
+  /// Empty. The loop has to outlive it.
   explicit ReadyList(ae::EventLoop& loop) : loop_(loop) {}
   ~ReadyList() override;
   /// No-op if it is queued already. Wakes a loop that sleeps below a host's.
   void push(ReadyItem& item) noexcept;
+  /// Whether nothing stands in it.
   bool empty() const noexcept { return waiting_.alone() && turn_.alone(); }
-  ae::EventLoop& loop() const noexcept { return loop_; }
+  ae::EventLoop& loop() const noexcept { return loop_; }  ///< that it was made for
 
   bool has_pending() const override { return !empty(); }
   /// Serves those that stand in the list at entry; who queues itself again waits for the next turn.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# `make site`: every public name is documented, or there is no site, and a page says a name as a
-# program writes it. `make check-site` looks at all of it in a browser.
+# `make site`: every public name is documented, and every installed header is on it or named with its
+# reason, or there is no site; a page says a name as a program writes it. `make check-site` looks at
+# all of it in a browser.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
@@ -11,4 +12,28 @@ is 'make site: every public name is documented' '' "$([ $? = 0 ] || tail -n 5 <<
 is 'it says where it is' build/site/index.html "$(tail -n 1 <<<"$said")"
 is 'a class has the name that programs write' 1 "$(ls build/site/classconn_1_1Connection.html | wc -l)"
 is 'what the linker is told is in no name' '' "$(cd build/site && grep -l 'aeconn_0_2\|AECONN_A[BP]I' class*.html struct*.html)"
+
+# --- what an author of a transport includes -------------------------------------------------------
+group=build/site/group__authors.html
+without=''
+for header in conn/kit/*.h; do grep -qF ">${header##*/}</a>" "$group" || without+=" $header"; done
+is 'conn/kit is a group of its own' '' "$without"
+is 'the guide links to it' 1 "$(grep -c 'href="group__authors.html"' build/site/page_docs_add-a-transport.html)"
+is 'the tree leads to the group, not to pages without it' '' "$(grep -l '_8h.html#g' build/site/*_8h.js)"
+is 'what he implements is shown: protected' 1 "$(grep -c '<b>readable</b>' build/site/classconn_1_1QueuedConnection.html)"
+is 'and elsewhere it is not' '' "$(grep -l 'is_family' build/site/classconn_1_1tcp_*.html)"
+
+# --- a header that nobody put anywhere -----------------------------------------------------------
+headers() { python3 -B tools/site/headers.py "$1" build/site "${@:2}" 2>&1; }
+printf 'ae/detail/*.h | inside\n' >"$work/inner"
+is 'one on the site, one in the list' '' "$(headers "$work/inner" conn/redial.h ae/detail/idle_time.h)"
+is 'one on neither' 'conn/new.h: not on the site, for want of a comment at its top?' \
+  "$(headers "$work/inner" conn/new.h ae/detail/idle_time.h)"
+printf 'ae/detail/*.h |\n' >"$work/inner"
+is 'one without a reason' 'ae/detail/*.h: no reason why it is not on the site' "$(headers "$work/inner" ae/detail/idle_time.h)"
+printf 'conn/gone.h | inside\n' >"$work/inner"
+is 'a row about none' 'conn/gone.h: no such header is installed' "$(headers "$work/inner" conn/redial.h)"
+printf 'conn/redial.h | inside\n' >"$work/inner"
+is 'one on both' 'conn/redial.h: on the site, and tools/site/inner says that it is not' \
+  "$(headers "$work/inner" conn/redial.h)"
 total

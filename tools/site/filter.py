@@ -3,13 +3,15 @@
 
 Pages: a heading gets the anchor that a link to it has, links between pages and to headings become
 references, and links to what the site has not become text. Headers: the comment at the top is the
-file's own, and what is protected, which only a transport's author needs, is left out.
+file's own, what is in conn/kit/ belongs to the group of tools/site/authors.dox, and what is
+protected is left out, but for that folder and conn/ itself: the author of a transport needs it.
 """
 
 import os
 import re
 import sys
 
+KIT = "conn/kit"
 COPIED = ("LICENSE", "docs/echo_server.cc", "docs/echo_server_co.cc")
 
 
@@ -42,6 +44,8 @@ class Page:
         where = os.path.normpath(os.path.join(os.path.dirname(self.path), file)) if file else self.path
         if where in COPIED:
             return f'<a href="{os.path.basename(where)}">{text}</a>'
+        if where == KIT:
+            return f"[{text}](@ref authors)"
         if not where.endswith(".md") or not os.path.exists(where) or where not in pages():
             return text
         if anchor:
@@ -110,18 +114,25 @@ def c_header(text):
     return "\n".join(out)
 
 
-def header(text):
+def header(text, path):
     """The first comment, of the file, as one that Doxygen reads."""
+    kit = os.path.dirname(path) == KIT
     match = re.match(r"((?:#pragma once|/\*(?:[^*]|\*(?!/))*\*/|#(?:ifndef|define) [^\n]*|\s)*)"
                      r"((?://[^\n]*\n)+)", text)
     if match and not text[match.start(2):].startswith("///"):
         lines = [re.sub(r"^// ?", "", line) for line in match.group(2).splitlines()]
         lines = ["    " + line if line.startswith("  ") else line for line in lines]
-        comment = "/// @file\n" + "".join(f"/// {line}".rstrip() + "\n" for line in lines)
+        comment = "/// @file\n" + ("/// @ingroup authors\n" if kit else "")
+        comment += "".join(f"/// {line}".rstrip() + "\n" for line in lines)
         text = match.group(1) + comment + "\n" + text[match.end():]
     # What the linker is told is no part of a name.
     text = re.sub(r"::inline AECONN_ABI\b|(?<!#define )\bAECONN_API +", "", text)
     text = re.sub(r"^template <>\nstruct std::.*\n", "", text, flags=re.M)  # no name of ours
+    if kit:
+        text = re.sub(r"^(namespace .*\{)$", "\\1\n/// @addtogroup authors\n/// @{", text, 1, flags=re.M)
+        text = re.sub(r"^(\}  // namespace .*)$", "/// @}\n\\1", text, flags=re.M)
+    if kit or os.path.dirname(path) == "conn":
+        return text
     return re.sub(r"^( *)protected:", r"\1private:", text, flags=re.M)
 
 
@@ -134,7 +145,7 @@ def main():
     if path.endswith(".md"):
         Page(path).run(text)
     else:
-        sys.stdout.write(c_header(text) if path.startswith("c/") else header(text))
+        sys.stdout.write(c_header(text) if path.startswith("c/") else header(text, path))
 
 
 main()

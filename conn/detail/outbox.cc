@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "conn/connection_type.h"
-#include "conn/kit/in_place_state.h"
+#include "conn/detail/in_place_state.h"
 
 namespace conn::inline AECONN_ABI {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "conn/kit/close_watch.h"
+#include "conn/detail/close_watch.h"
 
 #include <memory>
 

@@ -15,7 +15,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/connection.h"
-#include "conn/kit/chunks.h"
+#include "conn/detail/chunks.h"
 #include "conn/kit/ready_list.h"
 
 namespace conn::inline AECONN_ABI {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "conn/kit/chunks.h"
+#include "conn/detail/chunks.h"
 
 #include <cassert>
 #include <new>

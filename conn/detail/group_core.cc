@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "conn/kit/group_core.h"
+#include "conn/detail/group_core.h"
 
 #include <algorithm>
 #include <limits>
