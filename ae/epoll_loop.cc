@@ -57,7 +57,6 @@ constexpr std::uint64_t kWork = 0xfffffffd;
 constexpr std::size_t kBatch = 64;  // events for which there is room at first
 constexpr std::size_t kLargestBatch = 4096;
 constexpr std::size_t kNestedBatch = 32;  // on the stack
-constexpr Duration kRetryAfter = std::chrono::milliseconds(100);
 
 class Descriptor {
  public:

@@ -38,10 +38,8 @@ EpollFiles::EpollFiles(LoopCore& core, const int& epoll)
     : core_(core), epoll_(epoll), forks_(count_forks()) {}
 
 void EpollFiles::add(int fd, Mask mask, FileHandler handler) {
+  check_file_event(fd, mask, handler);
   const std::uint32_t directions = to_epoll(mask);
-  if (fd < 0) throw LoopError("a file event needs a descriptor, not a negative number");
-  if (directions == 0) throw LoopError("a file event needs kReadable or kWritable");
-  if (!handler) throw LoopError("a file event needs a handler");
   File& file = get(fd);
   if ((mask & kBarrier) != 0) {
     file.barrier = true;
@@ -96,9 +94,7 @@ EpollFiles::File& EpollFiles::get(int fd) {
   const auto at = static_cast<std::size_t>(fd);
   if (at >= files_.size()) {
     // The table is as long as the highest number, so a number from nowhere must not size it.
-    if (!is_open(fd)) {
-      throw std::system_error(EBADF, std::generic_category(), "file event on a closed descriptor");
-    }
+    if (!is_open(fd)) refuse_closed_descriptor();
     files_.resize(std::max(at + 1, files_.size() * 2));
   }
   if (!files_[at]) {

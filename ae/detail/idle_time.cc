@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kLeastCost = 2'000, kMostCost = 100'000;  // ns
 constexpr unsigned kFastWeight = 3;
+constexpr unsigned kSampleEvery = 64;  // sleeps
 
 std::int64_t thread_cpu_ns() noexcept {
   timespec spent{};

@@ -77,7 +77,6 @@ class IdleTime {
  private:
   enum class Phase : std::uint8_t { kBusy, kSpinning, kSleeping };
   static constexpr std::size_t kSamples = 16;  // the cost of a sleep is the median of so many
-  static constexpr unsigned kSampleEvery = 64;
 
   bool governed() const noexcept {
     return asked_.mode == Spin::Mode::kAuto || asked_.mode == Spin::Mode::kFast;

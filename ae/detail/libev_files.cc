@@ -11,7 +11,7 @@ namespace ae::inline AECONN_ABI {
 namespace {
 
 constexpr int kBoth = EV_READ | EV_WRITE;
-constexpr double kRetrySeconds = 0.1;
+constexpr double kRetrySeconds = std::chrono::duration<double>(kRetryAfter).count();
 
 int to_libev(Mask mask) noexcept {
   return ((mask & kReadable) != 0 ? EV_READ : 0) | ((mask & kWritable) != 0 ? EV_WRITE : 0);
@@ -32,10 +32,8 @@ LibevFiles::~LibevFiles() {
 }
 
 void LibevFiles::add(int fd, Mask mask, FileHandler handler) {
+  check_file_event(fd, mask, handler);
   const int directions = to_libev(mask);
-  if (fd < 0) throw LoopError("a file event needs a descriptor, not a negative number");
-  if (directions == 0) throw LoopError("a file event needs kReadable or kWritable");
-  if (!handler) throw LoopError("a file event needs a handler");
   File& file = get(fd);
   file.trusted = (mask & kTrusted) != 0 && (file.trusted || wanted(file) == 0);
   if ((mask & kBarrier) != 0) {
@@ -141,9 +139,7 @@ LibevFiles::File& LibevFiles::get(int fd) {
   const auto at = static_cast<std::size_t>(fd);
   if (at >= files_.size()) {
     // The table is as long as the highest number, so a number from nowhere must not size it.
-    if (!is_open(fd)) {
-      throw std::system_error(EBADF, std::generic_category(), "file event on a closed descriptor");
-    }
+    if (!is_open(fd)) refuse_closed_descriptor();
     files_.resize(std::max(at + 1, files_.size() * 2));
   }
   if (!files_[at]) {

@@ -3,14 +3,30 @@
 // Private to loops: what the parts of one loop share. What this turn may do, how many handlers ran,
 // and the one way a handler is run.
 
+#include <cerrno>
 #include <cstddef>
 #include <exception>
+#include <system_error>
 #include <utility>
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
 namespace ae::inline AECONN_ABI {
+
+/// What every loop refuses of add_file_event(). Throws LoopError.
+inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
+  if (fd < 0) throw LoopError("a file event needs a descriptor, not a negative number");
+  if ((mask & (kReadable | kWritable)) == 0)
+    throw LoopError("a file event needs kReadable or kWritable");
+  if (!handler) throw LoopError("a file event needs a handler");
+}
+[[noreturn]] inline void refuse_closed_descriptor() {
+  throw std::system_error(EBADF, std::generic_category(), "file event on a closed descriptor");
+}
+
+/// Until file events are tried again for which the kernel had no room.
+inline constexpr Duration kRetryAfter = std::chrono::milliseconds(100);
 
 class LoopCore {
  public:

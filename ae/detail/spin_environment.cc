@@ -14,6 +14,8 @@
 namespace ae::inline AECONN_ABI {
 namespace {
 
+constexpr unsigned kQuotaLooks = 64;  // calls of look() for one at the quota
+
 unsigned processors_of(pid_t thread) noexcept {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -8,14 +8,13 @@
 namespace ae::inline AECONN_ABI {
 
 /// The processors that the calling thread may use, or the process's first thread if those are more;
-/// and the CPU quota of the process (cgroup's cpu.max, looked at with every `kQuotaLooks`-th call).
+/// and the CPU quota of the process (cgroup's cpu.max, not looked at with every call).
 /// What the system does not tell is no hindrance; of spins it says nothing.
 class SpinEnvironment {
  public:
   SpinRoom::Seen look() noexcept;
 
  private:
-  static constexpr unsigned kQuotaLooks = 64;
   unsigned looks_ = 0;
   bool quota_ = false;
 };

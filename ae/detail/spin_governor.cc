@@ -4,15 +4,6 @@
 #include <algorithm>
 
 namespace ae::inline AECONN_ABI {
-namespace {
-
-// A budget has to save this part of the price at least: less is within what the histogram knows.
-constexpr std::int64_t kMargin = 8;
-// For a probe to have a chance this part of the gaps has to be within the cap; or most sleeps are
-// no longer than two wake-ups that are: one's own, and the peer's, which a spin has to wait for.
-constexpr std::uint32_t kHope = 4;
-
-}  // namespace
 
 void SpinGovernor::set(const Prices& prices) noexcept {
   prices_ = prices;

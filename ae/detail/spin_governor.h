@@ -102,6 +102,11 @@ class SpinGovernor {
       16'000, 24'000, 32'000, 48'000, 64'000, 96'000, 128'000, 192'000};
   static constexpr unsigned kDecay = 4, kProbeDecay = 3;  // by 1/16 and 1/8 with each gap
   static constexpr std::uint32_t kWeight = 1u << 20;      // of all gaps together
+  // A budget has to save this part of the price at least: less is within what the histogram knows.
+  static constexpr std::int64_t kMargin = 8;
+  // For a probe to have a chance this part of the gaps has to be within the cap; or most sleeps are
+  // no longer than two wake-ups that are: one's own, and the peer's, which a spin has to wait for.
+  static constexpr std::uint32_t kHope = 4;
 
   std::int64_t best_budget() const noexcept;
   bool may_probe(TimePoint now) const noexcept;

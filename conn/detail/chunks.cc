@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/detail/chunks.h"
 
+#include <array>
 #include <cassert>
 #include <new>
 #include <utility>
 
 namespace conn::inline AECONN_ABI {
+namespace {
+
+constexpr std::array<unsigned, 2> kKept{64, 8};  // unused ones of either size: 1.5 MiB at most
+
+}  // namespace
 
 ChunkPool::~ChunkPool() {
   for (Shelf& shelf : shelves_)

@@ -45,7 +45,6 @@ class AECONN_API ChunkPool {
     Chunk* head = nullptr;
     unsigned count = 0;
   };
-  static constexpr std::array<unsigned, 2> kKept{64, 8};  // of either size: 1.5 MiB at most
   std::array<Shelf, 2> shelves_;
 };
 

@@ -11,6 +11,8 @@
 namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
+constexpr std::size_t kDropsInTurn = 16;
+
 // A failure is told in words where there is memory for words.
 template <typename Failing>
 void tell(Failure* why, Failing failure) noexcept {

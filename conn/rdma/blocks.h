@@ -104,7 +104,6 @@ class BlockPool {
     Block* head = nullptr;
     std::size_t count = 0, least = 0;  // since the last tick
   };
-  static constexpr std::size_t kDropsInTurn = 16;
   static unsigned order_of(std::size_t size) noexcept;
   Block* find(std::size_t size, const MemoryLimit& limit, Failure* why, std::size_t slab) noexcept;
   Block* take(unsigned order) noexcept;

@@ -17,6 +17,7 @@ namespace {
 constexpr int kPollBatch = 32;
 // Shared receives are given back so many at a time; the queue is far longer.
 constexpr std::size_t kReceiveBatch = 64;
+constexpr std::size_t kMostParked = 16384;
 
 }  // namespace
 
@@ -307,6 +308,10 @@ void Context::tell_of_ports(ae::TimePoint now) {
     if (since == ae::TimePoint{}) since = now;
     for_each_user([&](QueuePairUser& each) { each.on_port_down(port, now - since, what); });
   }
+}
+
+bool Context::full_of_parked() const noexcept {
+  return parked_.size() + connecting_.size() >= kMostParked;
 }
 
 bool Context::may_release_parked() const noexcept {

@@ -86,11 +86,8 @@ class Context {
   void park_connecting(CmId id) noexcept { keep(connecting_, std::move(id)); }
   /// An event came for an id that nobody owns.
   void on_event_of(const rdma_cm_id* id) noexcept;
-  /// No more connections than these can be parked, so none are made while so many are.
-  static constexpr std::size_t kMostParked = 16384;
-  bool full_of_parked() const noexcept {
-    return parked_.size() + connecting_.size() >= kMostParked;
-  }
+  /// No more connections can be parked, so none are made.
+  bool full_of_parked() const noexcept;
 
   /// The domain a new connection belongs to. Throws VerbsError.
   std::shared_ptr<Domain> domain(const Settings& settings, std::uint32_t own_receives);

@@ -24,6 +24,8 @@ constexpr std::uint32_t kLooks = 16;
 constexpr std::size_t kFedInTurn = 16;
 // rdma_cm events taken in one iteration.
 constexpr int kCmBudget = 64;
+// Of an iteration, for system calls that begin and end connections.
+constexpr ae::Duration kShare = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -256,6 +258,12 @@ bool LoopState::may_go(const std::shared_ptr<Context>& context) {
 
 bool LoopState::has_lost_context() const noexcept {
   return std::any_of(contexts_.begin(), contexts_.end(), may_go);
+}
+
+bool LoopState::has_share_left() const noexcept {
+  const ae::Duration now =
+      spending_ ? std::chrono::steady_clock::now() - spending_since_ : ae::Duration::zero();
+  return spent_ + now < kShare;
 }
 
 // What many connections left behind takes more than a turn.

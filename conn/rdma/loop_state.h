@@ -125,11 +125,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// System calls that begin and end connections may take a part of each iteration, whichever
   /// connections they are for: hundreds at once hold up nobody else. Whoever finds none left waits
   /// in want_reap()'s list.
-  bool has_share_left() const noexcept {
-    const ae::Duration now =
-        spending_ ? std::chrono::steady_clock::now() - spending_since_ : ae::Duration::zero();
-    return spent_ + now < kShare;
-  }
+  bool has_share_left() const noexcept;
   /// A deadline that has come may be acted on: while there is a share left, and one in every
   /// iteration, so that no flood puts off the deadlines of others for ever.
   bool may_expire() noexcept {
@@ -220,7 +216,6 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool poll_more_ = false;
   bool posted_ = false;  // since the queues were last looked at
   std::uint32_t looks_missed_ = 0;
-  static constexpr ae::Duration kShare = std::chrono::milliseconds(1);
   ae::Duration spent_{};
   ae::TimePoint spending_since_;
   bool spending_ = false;

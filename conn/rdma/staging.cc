@@ -11,6 +11,8 @@
 namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
+constexpr std::size_t kKept = 256;  // references that nobody uses
+
 // Blocks of few sizes find each other again.
 constexpr std::array<std::size_t, 4> kSizes{4096, 16384, 65536, 262144};
 

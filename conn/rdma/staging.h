@@ -31,7 +31,6 @@ class ReferencePool {
   void release(Reference* reference) noexcept;
 
  private:
-  static constexpr std::size_t kKept = 256;
   Block* free_ = nullptr;
   std::size_t count_ = 0;
 };

@@ -194,10 +194,7 @@ int run(int argc, char** argv) {
 
   manual::add_to(
       app,
-      {.description =
-           {"A place is a URL: \"tcp://HOST:PORT\", \"unix:///PATH\", \"tls://HOST:PORT\", "
-            "\"tls+unix:///PATH\", \"rdma://HOST:PORT\", \"tls+rdma://HOST:PORT\"; options of the "
-            "transport follow it, as in \"tcp://0.0.0.0:6379?backlog=1024\": see conn(7)."},
+      {.description = {manual::kPlaces},
        .sections = {{"EXIT STATUS",
                      {"0; 1 if a measurement failed; 2 for a mistake in the arguments. "
                       "One line on standard error says which."}}},

@@ -182,11 +182,8 @@ int main(int argc, char** argv) {
   app.add_option("command", options.command, "A command; without one, lines of standard input");
   manual::add_to(
       app,
-      {.description =
-           {"A place is a URL: \"tcp://HOST:PORT\", \"unix:///PATH\", \"tls://HOST:PORT\", "
-            "\"tls+unix:///PATH\", \"rdma://HOST:PORT\", \"tls+rdma://HOST:PORT\"; options of the "
-            "transport follow it, as in \"tcp://0.0.0.0:6379?backlog=1024\": see conn(7).",
-            "Without a command it reads commands from standard input, a line each."},
+      {.description = {manual::kPlaces,
+                       "Without a command it reads commands from standard input, a line each."},
        .sections = {{"EXIT STATUS",
                      {"0; 1 if there is no connection, with one line on standard error, "
                       "and with -e after a reply that is an error."}}},

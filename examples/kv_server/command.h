@@ -105,7 +105,11 @@ const Command* find_command(Arguments argv);
 // Errors that many handlers share.
 inline constexpr std::string_view kSyntaxError = "ERR syntax error";
 inline constexpr std::string_view kNotInteger = "ERR value is not an integer or out of range";
+inline constexpr std::string_view kNotFloat = "ERR value is not a valid float";
 inline constexpr std::string_view kNoSuchKey = "ERR no such key";
+inline constexpr std::string_view kBadName =
+    "ERR Client names cannot contain spaces, newlines or special characters.";
+void reply_invalid_expiry(Call& call);  ///< a time to live that cannot be
 /// Redis's answer to a command, or a subcommand, that does not exist.
 std::string unknown_command(Arguments argv);
 std::string wrong_arity(const Command& command);  ///< the error, as text

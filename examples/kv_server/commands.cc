@@ -137,6 +137,10 @@ std::string wrong_arity(const Command& command) {
 
 void wrong_arity(ReplyWriter& reply, const Command& command) { reply.error(wrong_arity(command)); }
 
+void reply_invalid_expiry(Call& call) {
+  call.reply.error(fmt::format("ERR invalid expire time in '{}' command", call.command.name));
+}
+
 std::optional<std::int64_t> integer_argument(Call& call, std::string_view text,
                                              std::string_view error) {
   const auto value = parse_integer(text);

@@ -11,9 +11,6 @@
 namespace kv {
 namespace {
 
-constexpr std::string_view kBadName =
-    "ERR Client names cannot contain spaces, newlines or special characters.";
-
 std::string_view c_string(std::string_view text) { return text.substr(0, text.find('\0')); }
 
 /// False after the error was replied. Every client here is a normal one.

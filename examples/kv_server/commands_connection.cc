@@ -51,8 +51,7 @@ void hello_command(Call& call) {
     } else if (is_word(call.argv[i], "setname") && more >= 1) {
       name = call.argv[++i];
       if (!valid_client_name(*name)) {
-        return call.reply.error(
-            "ERR Client names cannot contain spaces, newlines or special characters.");
+        return call.reply.error(kBadName);
       }
     } else {
       return call.reply.error(fmt::format("ERR Syntax error in HELLO option '{}'",

@@ -52,8 +52,7 @@ void expire(Call& call, std::int64_t base_ms, Unit unit) {
   std::int64_t when = *value;
   if ((unit == Unit::kSeconds && __builtin_mul_overflow(when, 1000, &when)) ||
       __builtin_add_overflow(when, base_ms, &when)) {
-    return call.reply.error(
-        fmt::format("ERR invalid expire time in '{}' command", call.command.name));
+    return reply_invalid_expiry(call);
   }
   if (when == kNoExpiry) --when;
   Entry* entry = call.db->find(call.argv[1], call.now_ms);

@@ -42,7 +42,6 @@ void decrby_command(Call& call) {
 }
 
 void incrbyfloat_command(Call& call) {
-  static constexpr std::string_view kNotFloat = "ERR value is not a valid float";
   Entry* entry = call.db->find(call.argv[1], call.now_ms);
   std::optional<long double> value = 0;
   if (entry != nullptr) value = parse_float(entry->value());

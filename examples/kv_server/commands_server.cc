@@ -120,8 +120,7 @@ void debug_sleep_command(Call& call) {
         "ERR DEBUG command not allowed: start the server with --enable-debug-command");
   constexpr long double kLongest = 3600;
   const auto seconds = parse_float(call.argv[2]);
-  if (!seconds || *seconds < 0 || *seconds > kLongest)
-    return call.reply.error("ERR value is not a valid float");
+  if (!seconds || *seconds < 0 || *seconds > kLongest) return call.reply.error(kNotFloat);
   std::this_thread::sleep_for(std::chrono::duration<double>(static_cast<double>(*seconds)));
   call.reply.simple("OK");
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Commands on strings.
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -67,10 +65,6 @@ bool parse_options(Call& call, std::size_t first, bool set, Options& options) {
     }
   }
   return true;
-}
-
-void reply_invalid_expiry(Call& call) {
-  call.reply.error(fmt::format("ERR invalid expire time in '{}' command", call.command.name));
 }
 
 /// The absolute time in milliseconds; nothing after an error was replied.

@@ -179,7 +179,8 @@ int main(int argc, char** argv) try {
       "--spin", [&spin](const std::string& text) { spin = conn::parse_spin(text); },
       "How a loop waits: no, auto, fast, always, or a time; options after it as "
       "auto&spin-max=50us (no)");
-  const auto setting = [&](const char* option, const char* parameter, const char* description) {
+  const auto setting = [&](const char* option, const char* parameter,
+                           const std::string& description) {
     app.add_option_function<std::string>(
         option,
         [&server, option, parameter](const std::string& value) {
@@ -189,7 +190,8 @@ int main(int argc, char** argv) try {
         description);
   };
   setting("--requirepass", "requirepass", "Password that clients must AUTH with");
-  setting("--maxclients", "maxclients", "Most clients at one time (10000)");
+  setting("--maxclients", "maxclients",
+          fmt::format("Most clients at one time ({})", server.config.maxclients));
   setting("--maxmemory", "maxmemory", "Memory limit, such as 100mb; writes fail beyond it");
   setting("--proto-max-bulk-len", "proto-max-bulk-len", "Largest argument (512mb)");
   setting("--client-output-limit", "client-output-buffer-limit",
@@ -200,7 +202,8 @@ int main(int argc, char** argv) try {
           "Memory of all clients' requests and replies; the largest are closed beyond it (4gb)");
   setting("--timeout", "timeout", "Close clients idle for so many seconds (0: never)");
   setting("--loglevel", "loglevel",
-          "debug, verbose, notice or warning; the first two log what carries each client (notice)");
+          "debug, verbose, notice or warning; the first two log what carries each client (" +
+              server.config.loglevel + ")");
   app.add_flag("--enable-debug-command", server.config.debug_command,
                "Let clients use DEBUG SLEEP, which stops the server for everybody");
   for (const auto& [flags, parameter, description] : kv::TlsSettings::options()) {
@@ -216,9 +219,7 @@ int main(int argc, char** argv) try {
   manual::add_to(
       app,
       {.description =
-           {"A place is a URL: \"tcp://HOST:PORT\", \"unix:///PATH\", \"tls://HOST:PORT\", "
-            "\"tls+unix:///PATH\", \"rdma://HOST:PORT\", \"tls+rdma://HOST:PORT\"; options of the "
-            "transport follow it, as in \"tcp://0.0.0.0:6379?backlog=1024\": see conn(7).",
+           {manual::kPlaces,
             "It keeps what it is given in memory, and is an example of the library more than a "
             "database: nothing is written to disk."},
        .sections = {{"SIGNALS",

@@ -15,6 +15,7 @@ namespace kv {
 namespace {
 
 constexpr std::uint64_t kRefusedLines = 10;  // in a second
+constexpr std::size_t kMaintained = 1000;    // keys: what a loop expires, drops and moves in a turn
 
 std::int64_t system_clock_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -157,12 +158,12 @@ void Server::close_largest(std::uint64_t most) {
 bool Server::tend(std::int64_t now_us) {
   refusals_.sum_up(now_us / 1'000'000, log);
   peak_memory(used_memory());
-  return store.maintain(now_us / 1000, 1000);
+  return store.maintain(now_us / 1000, kMaintained);
 }
 
 bool Server::tend_all(std::int64_t now_us) {
   together->sum_up_refused();
-  const bool more = together->maintain(*this, now_us / 1000);
+  const bool more = together->maintain(*this, now_us / 1000, kMaintained);
   together->publish(*this, true);
   peak_memory(together->used_memory(*this));
   limit_clients_memory_of_all();

@@ -153,13 +153,12 @@ void Together::limit_clients_memory(Server& here) {
   if (!sent) part.told = false;
 }
 
-bool Together::maintain(Server& here, std::int64_t now_ms) {
-  constexpr std::size_t kBudget = 1000;  // of all shards that are this loop's
+bool Together::maintain(Server& here, std::int64_t now_ms, std::size_t budget) {
   const std::size_t own = (shards.count() + loops() - 1) / loops();
   bool more = false;
   for (std::size_t i = here.loop; i < shards.count(); i += loops()) {
     ShardLock lock(shards[i], here.data_bytes);
-    more |= lock.store().maintain(now_ms, kBudget / own + 1);
+    more |= lock.store().maintain(now_ms, budget / own + 1);
   }
   return more;
 }

@@ -84,8 +84,8 @@ class Together {
   std::size_t note_peak(std::size_t used) noexcept;
   /// maxmemory-clients: the loop whose clients hold the most closes its largest ones.
   void limit_clients_memory(Server& here);
-  /// As Store::maintain(), for the shards that are this loop's to tend.
-  bool maintain(Server& here, std::int64_t now_ms);
+  /// As Store::maintain(), for the shards that are this loop's to tend, all together.
+  bool maintain(Server& here, std::int64_t now_ms, std::size_t budget);
 
  private:
   void send_back(std::size_t loop, const std::function<void(Server*)>& fn) noexcept;

@@ -10,6 +10,12 @@
 
 namespace manual {
 
+/// The paragraph of every program that takes URLs.
+inline constexpr const char* kPlaces =
+    "A place is a URL: \"tcp://HOST:PORT\", \"unix:///PATH\", \"tls://HOST:PORT\", "
+    "\"tls+unix:///PATH\", \"rdma://HOST:PORT\", \"tls+rdma://HOST:PORT\"; options of the "
+    "transport follow it, as in \"tcp://0.0.0.0:6379?backlog=1024\": see conn(7).";
+
 /// What the options do not say.
 struct About {
   struct Example {

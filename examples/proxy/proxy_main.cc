@@ -233,10 +233,7 @@ int main(int argc, char** argv) try {
   app.add_flag("--verbose", settings.verbose, "A line for each connection");
   manual::add_to(
       app,
-      {.description =
-           {"A place is a URL: \"tcp://HOST:PORT\", \"unix:///PATH\", \"tls://HOST:PORT\", "
-            "\"tls+unix:///PATH\", \"rdma://HOST:PORT\", \"tls+rdma://HOST:PORT\"; options of the "
-            "transport follow it, as in \"tcp://0.0.0.0:6379?backlog=1024\": see conn(7)."},
+      {.description = {manual::kPlaces},
        .sections =
            {{"SIGNALS",
              {"SIGINT and SIGTERM end it: it listens no more, and open connections may go on "

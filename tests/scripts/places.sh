@@ -7,45 +7,29 @@ set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
 
-# Names in the first column below a heading of the folder: `a`, `b*`, c/.
+# Names in the first column of a folder's tables: those below the heading `folder/` | is.
 named() {  # FOLDER
-  awk -F'|' -v heading="| \`$1/\` | is |" 'index($0, heading) == 1 {on = 1; next} !/^\|/ {on = 0} on {print $2}' \
+  awk -F'|' -v heading="| \`$1/\` | is" 'index($0, heading) == 1 {on = 1; next} !/^\|/ {on = 0} on {print $2}' \
     docs/architecture.md | grep -o '`[^`]*`' | tr -d '`'
 }
-for folder in ae ae/detail conn conn/kit conn/detail conn/tcp conn/rdma conn/tls examples; do
+for folder in ae ae/detail conn conn/co conn/kit conn/detail conn/transports conn/tcp conn/rdma conn/tls \
+  examples/kv_server examples/conn_perf examples/proxy examples/doctor examples/service examples/manual; do
   rows=$(named "$folder")
   is "$folder: it has a table" yes "$([ -n "$rows" ] && echo yes)"
-  gone='' place=''
+  gone=''
   for name in $rows; do
-    # In examples/ the folder is named once for a row.
-    if [ "$folder" = examples ]; then case $name in */*) place=${name%/*} ;; *) name=$place/$name ;; esac; fi
-    # shellcheck disable=SC2086
-    case $name in */) set -- "$folder/$name" ;; *) set -- $folder/$name.[hc]*; esac
+    case $name in */) set -- "$folder/$name" ;; *) set -- "$folder/$name".[hc]* ;; esac
     [ -e "$1" ] || gone+=" $name"
   done
   is "$folder: no row is about what is gone" '' "$gone"
-  [ "$folder" != examples ] || continue
+  is "$folder: no file has two rows" '' "$(sort <<<"$rows" | uniq -d | paste -sd ' ')"
   without=''
-  for name in $(printf '%s\n' "$folder"/*.h "$folder"/*.cc | sed 's#.*/##; s#\.[a-z]*$##' | sort -u); do
-    grep -qxF "$name" <<<"$rows" || without+=" $name"
+  for name in $(find "$folder" -maxdepth 1 \( -name '*.h' -o -name '*.cc' \) |
+    sed 's#.*/##; s#\.[a-z]*$##' | sort -u); do
+    grep -qxF -e "$name" <<<"$rows" || without+=" $name"
   done
   is "$folder: each file has a row" '' "$without"
 done
-
-# In examples/ rows name several by a pattern.
-without=''
-place='' rows=()
-for name in $(named examples); do
-  case $name in */*) place=${name%/*} ;; *) name=$place/$name ;; esac
-  case $name in */) rows+=("$name*") ;; *) rows+=("$name.h" "$name.cc") ;; esac
-done
-has_row() {  # FILE below examples/
-  # shellcheck disable=SC2053
-  for row in "${rows[@]}"; do [[ ${1#examples/} == $row ]] && return; done
-  return 1
-}
-for file in examples/*/*.h examples/*/*.cc; do has_row "$file" || without+=" $file"; done
-is 'examples: each file has a row' '' "$without"
 
 # One place for each default and each sentence.
 count=0 elsewhere='' unnamed=''
@@ -57,10 +41,7 @@ while IFS='|' read -r file what request; do
     grep -vE '^[^:]*:[0-9]+: *//' | cut -d: -f1 | sort -u | paste -sd ' ')
   [ "$places" = "$file" ] || elsewhere+=" [$request: $places, not $file]"
   name=${file##*/} name=${name%.*}
-  case $file in
-    examples/*) has_row "$file" ;;
-    *) grep -qE "[\`/]$name[\`.]" docs/architecture.md ;;
-  esac || unnamed+=" $file"
+  named "${file%/*}" | grep -qxF -e "$name" || unnamed+=" $file"
 done <tests/scripts/changes
 is "$count changes: what is to be changed stands in one file" '' "$elsewhere"
 is "$count changes: docs/architecture.md names the file" '' "$unnamed"
