@@ -72,6 +72,10 @@ OptionRow OptionRow::or_word(std::initializer_list<std::string_view> words) && {
   words_.assign(words.begin(), words.end());
   return std::move(*this);
 }
+OptionRow OptionRow::of(OptionPlace place) && {
+  place_ = place;
+  return std::move(*this);
+}
 OptionRow OptionRow::by_default(std::string_view words) && {
   default_ = words;
   return std::move(*this);
@@ -101,6 +105,11 @@ std::string OptionRow::range_text() const {
   std::string words = listed(words_);
   if (!words.empty()) words += ", ";
   return words + (least_.empty() ? value_text(min_) : least_) + " to " + value_text(max_);
+}
+
+std::vector<std::string> OptionRow::words() const {
+  if (kind_ == Kind::kFlag) return {"yes", "no"};
+  return words_;
 }
 
 bool OptionTable::has(std::string_view name) const noexcept {

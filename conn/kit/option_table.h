@@ -26,6 +26,14 @@ enum class OptionSide : std::uint8_t {
   kConnecting,  ///< the connecting side alone
 };
 
+/// What the value of an option names, for shells that complete it.
+enum class OptionPlace : std::uint8_t {
+  kNone,    ///< nothing of these
+  kFile,    ///< a file
+  kFiles,   ///< several, by commas
+  kFolder,  ///< a folder
+};
+
 /// A word that an option takes, and what it stands for.
 template <class Value>
 struct OptionWord {
@@ -51,7 +59,8 @@ class AECONN_API OptionRow {
   /// A time from `min` to `max`.
   static OptionRow duration(std::string_view name, OptionSide side, ae::Duration fallback,
                             ae::Duration min, ae::Duration max, std::string_view meaning);
-  /// One of `words`. The one that stands for `fallback` is the default, which pages show first.
+  /// One of `words`. The one that stands for `fallback` is the default, which pages show first;
+  /// where none does, by_default() says what holds.
   template <class Value, std::size_t N>
   [[gnu::visibility("hidden")]] static OptionRow word(std::string_view name, OptionSide side,
                                                       const std::array<OptionWord<Value>, N>& words,
@@ -69,6 +78,15 @@ class AECONN_API OptionRow {
 
   /// These words may stand in place of the number; the first is the default.
   OptionRow or_word(std::initializer_list<std::string_view> words) &&;
+  /// The same of a table that the parser reads.
+  template <class Value, std::size_t N>
+  [[gnu::visibility("hidden")]] OptionRow or_word(
+      const std::array<OptionWord<Value>, N>& words) && {
+    for (const OptionWord<Value>& each : words) words_.emplace_back(each.word);
+    return std::move(*this);
+  }
+  /// What the value names.
+  OptionRow of(OptionPlace place) &&;
   /// What holds where it is not given, where that is no constant: "the route's".
   OptionRow by_default(std::string_view words) &&;
   /// Where the least value is that of another option: "`window`".
@@ -81,6 +99,9 @@ class AECONN_API OptionRow {
   std::string default_text() const;
   /// "1ms to 24h", "flag", "no, optional, yes".
   std::string range_text() const;
+  /// The words that it takes, all of them or beside others; of a flag yes and no.
+  std::vector<std::string> words() const;
+  OptionPlace place() const noexcept { return place_; }  ///< what the value names
   /// Without a full stop. Names of options and of C are in `backquotes`.
   const std::string& meaning() const noexcept { return meaning_; }
 
@@ -95,6 +116,7 @@ class AECONN_API OptionRow {
 
   Kind kind_;
   OptionSide side_;
+  OptionPlace place_ = OptionPlace::kNone;
   std::uint64_t fallback_ = 0, min_ = 0, max_ = 0;  // of a duration: nanoseconds
   std::string name_, meaning_, default_, least_, range_;
   std::vector<std::string> words_;

@@ -17,6 +17,10 @@ namespace {
 
 constexpr unsigned kMostShown = 8;  // GIDs in a sentence
 
+constexpr std::array kPathMtu{OptionWord{"256", IBV_MTU_256}, OptionWord{"512", IBV_MTU_512},
+                              OptionWord{"1024", IBV_MTU_1024}, OptionWord{"2048", IBV_MTU_2048},
+                              OptionWord{"4096", IBV_MTU_4096}};
+
 template <class Small>
 std::optional<Small> number(OptionReader& options, const char* key) {
   const std::uint64_t value = options.number(key);
@@ -36,9 +40,9 @@ std::optional<std::uint8_t> traffic_class_from(OptionReader& options) {
 std::optional<ibv_mtu> mtu_from(OptionReader& options) {
   const std::string text = options.text("path-mtu");
   if (!options.given("path-mtu")) return std::nullopt;
-  for (const ibv_mtu each : {IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096})
-    if (text == std::to_string(bytes_of(each)) || text == size_text(bytes_of(each))) return each;
-  throw Error("path-mtu=" + text + ": use 256, 512, 1024, 2048 or 4096");
+  for (const OptionWord<ibv_mtu>& each : kPathMtu)
+    if (text == each.word || text == size_text(bytes_of(each.value))) return each.value;
+  return options.pick("path-mtu", kPathMtu);  // it throws
 }
 
 [[noreturn]] void refuse(const std::string& sentence) {
@@ -103,8 +107,8 @@ std::vector<OptionRow> Fabric::rows() {
       Row::number("dscp", kBoth, 0, 0, 63, "the same field: four times this").by_default(kTheirs),
       Row::number("service-level", kBoth, 0, 0, 15, "InfiniBand's; on Ethernet a priority, 0 to 7")
           .by_default(kTheirs),
-      Row::text("path-mtu", kBoth, "the port's", "256, 512, 1024, 2048, 4096",
-                "most bytes of a packet, at both ends"),
+      Row::word("path-mtu", kBoth, kPathMtu, ibv_mtu{}, "most bytes of a packet, at both ends")
+          .by_default("the port's"),
       Row::number("gid-index", kBoth, 0, 0, 255, "of the port's GID table: another kind of packet")
           .by_default(kTheirs),
       Row::number("pkey-index", kBoth, 0, 0, 65535, "of the port's partition keys")

@@ -66,11 +66,8 @@ std::vector<Settings::Identity> parse_identities(OptionReader& options) {
 
 /// 0: the newest there is.
 int parse_max_version(OptionReader& options) {
-  const std::string text = options.text("max-version");
-  if (!options.given("max-version")) return 0;
-  if (text == "1.2") return TLS1_2_VERSION;
-  if (text == "1.3") return TLS1_3_VERSION;
-  throw Error("option max-version=" + text + ": must be one of 1.2, 1.3");
+  const int version = options.pick("max-version", kVersion);
+  return options.given("max-version") ? version : 0;
 }
 
 std::vector<std::string> parse_alpn(OptionReader& options) {
@@ -104,37 +101,45 @@ namespace {
 using Row = OptionRow;
 constexpr OptionSide kBoth = OptionSide::kBoth, kListener = OptionSide::kListener,
                      kConnecting = OptionSide::kConnecting;
+constexpr OptionPlace kFile = OptionPlace::kFile, kFiles = OptionPlace::kFiles;
 
 std::vector<Row> trust_rows(const Settings& d) {
-  return {Row::text("cert", kBoth, "", "PEM files",
-                    "certificate and chain; several, by commas, are chosen by SNI"),
-          Row::text("key", kBoth, "cert's", "PEM files", "private keys, in the order of `cert`"),
-          Row::text("key-pass-file", kBoth, "", "a file", "its first line decrypts the keys"),
-          Row::text("ca", kBoth, "", "a PEM file", "whose certificates count"),
-          Row::text("ca-dir", kBoth, "", "a folder", "the same, as `openssl rehash` leaves it"),
-          Row::text("crl", kBoth, "", "a PEM file",
-                    "revocation lists; a certificate without one is then refused"),
-          Row::word("crl-check", kBoth, kCrlCheck, d.crl_check, "whose revocation is looked up"),
-          Row::word("auth-clients", kListener, kClientAuth, d.auth_clients,
-                    "whether clients show a certificate; needs `ca`"),
-          Row::word("verify", kConnecting, kVerify, d.verify,
-                    "the chain and the name; only the chain; nothing"),
-          Row::text("server-name", kConnecting, "the host", "a name or address",
-                    "what is sent as SNI and looked for"),
-          Row::word("peer-user", kBoth, kPeerUser, d.peer_user,
-                    "what of a certificate peer_user() gives")};
+  return {
+      Row::text("cert", kBoth, "", "PEM files",
+                "certificate and chain; several, by commas, are chosen by SNI")
+          .of(kFiles),
+      Row::text("key", kBoth, "cert's", "PEM files", "private keys, in the order of `cert`")
+          .of(kFiles),
+      Row::text("key-pass-file", kBoth, "", "a file", "its first line decrypts the keys").of(kFile),
+      Row::text("ca", kBoth, "", "a PEM file", "whose certificates count").of(kFile),
+      Row::text("ca-dir", kBoth, "", "a folder", "the same, as `openssl rehash` leaves it")
+          .of(OptionPlace::kFolder),
+      Row::text("crl", kBoth, "", "a PEM file",
+                "revocation lists; a certificate without one is then refused")
+          .of(kFile),
+      Row::word("crl-check", kBoth, kCrlCheck, d.crl_check, "whose revocation is looked up"),
+      Row::word("auth-clients", kListener, kClientAuth, d.auth_clients,
+                "whether clients show a certificate; needs `ca`"),
+      Row::word("verify", kConnecting, kVerify, d.verify,
+                "the chain and the name; only the chain; nothing"),
+      Row::text("server-name", kConnecting, "the host", "a name or address",
+                "what is sent as SNI and looked for"),
+      Row::word("peer-user", kBoth, kPeerUser, d.peer_user,
+                "what of a certificate peer_user() gives")};
 }
 
 std::vector<Row> protocol_rows(const Settings& d) {
   return {
       Row::word("min-version", kBoth, kVersion, d.min_version,
                 "the oldest version of TLS that is spoken"),
-      Row::text("max-version", kBoth, "the newest", "1.2, 1.3", "the newest that is spoken"),
+      Row::word("max-version", kBoth, kVersion, d.max_version, "the newest that is spoken")
+          .by_default("the newest"),
       Row::text("ciphers", kBoth, "ECDHE and DHE", "OpenSSL's list",
                 "of TLS 1.2; by default with AES-GCM or ChaCha20-Poly1305"),
       Row::text("ciphersuites", kBoth, "OpenSSL's", "OpenSSL's list", "of TLS 1.3"),
       Row::text("groups", kBoth, "OpenSSL's", "as `X25519:P-256`", "for the key exchange"),
-      Row::text("dh-params", kListener, "", "a PEM file", "without it TLS 1.2 has no DHE"),
+      Row::text("dh-params", kListener, "", "a PEM file", "without it TLS 1.2 has no DHE")
+          .of(kFile),
       Row::flag("prefer-server-ciphers", kListener, d.prefer_server_ciphers, "whose order counts"),
       Row::text("alpn", kBoth, "", "names, by commas",
                 "a server takes the first of its own that is offered")};
@@ -156,7 +161,8 @@ std::vector<Row> session_rows(const Settings& d) {
                       "at once; further arrivals wait in the backlog"),
           Row::flag("ktls", kBoth, d.ktls,
                     "kernel TLS where there is TCP below and the kernel offers it"),
-          Row::text("keylog", kBoth, "", "a file", "secrets for Wireshark; for debugging only")};
+          Row::text("keylog", kBoth, "", "a file", "secrets for Wireshark; for debugging only")
+              .of(kFile)};
 }
 
 std::vector<Row> rows_of_both(const Settings& d) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ae/loop_names.h"
 #include "ae/spin.h"
 #include "plan.h"
 
@@ -15,13 +16,13 @@ struct ClientOptions {
   Plan plan;  ///< what all points have in common
   std::vector<std::size_t> sizes{Plan{}.size}, connections{Plan{}.connections},
       depths{Plan{}.depth};
-  std::size_t loops = 1;             ///< with several each has a thread of its own
-  std::size_t reply_size = 0;        ///< 0: as the request
-  ae::Spin spin;                     ///< of each loop
-  std::string event_loop = "libev";  ///< as ae::loops_named() knows it
-  ae::Duration hold{};               ///< how long idle connections stay after the figures
-  std::string json, csv;             ///< files; "-": standard output, instead of the table
-  std::string command;               ///< for the record
+  std::size_t loops = 1;       ///< with several each has a thread of its own
+  std::size_t reply_size = 0;  ///< 0: as the request
+  ae::Spin spin;               ///< of each loop
+  std::string event_loop{ae::loop_names().front()};
+  ae::Duration hold{};    ///< how long idle connections stay after the figures
+  std::string json, csv;  ///< files; "-": standard output, instead of the table
+  std::string command;    ///< for the record
 };
 
 /// Throws conn::Error; a mistake in `options` before anything is connected is a UsageError.

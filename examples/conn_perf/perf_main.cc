@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // conn-perf: measures the transports of aeconn, between two processes or two machines.
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <iostream>
 
@@ -33,22 +37,28 @@ auto list_of(const std::vector<std::string>& words, Convert convert) {
 
 /// The text that a client's options came as, and what they mean. Defaults are the plan's.
 struct ClientWords {
-  const perf::Plan plan{};
+  const perf::ClientOptions options{};
+  const perf::Plan& plan = options.plan;
   std::string mode{to_string(plan.mode)}, reply_size, seconds,
-      warmup = conn::time_words(plan.warmup), hold = "0",
-      patience = conn::time_words(plan.patience), loops = "1", spin = "no";
+      warmup = conn::time_words(plan.warmup), hold = conn::time_words(options.hold),
+      patience = conn::time_words(plan.patience), loops = std::to_string(options.loops),
+      spin{conn::spin_words().front()};
   std::vector<std::string> sizes{std::to_string(plan.size)},
       connections{std::to_string(plan.connections)}, depths{std::to_string(plan.depth)};
   std::uint64_t requests = 0;
   bool no_verify = false;
 };
 
+constexpr auto kModeWords = [] {
+  std::array<std::string_view, perf::kModes.size()> all;
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = to_string(perf::kModes[i]);
+  return all;
+}();
+
 perf::Mode mode_of(const std::string& name) {
-  for (const auto mode : {perf::Mode::kRequestResponse, perf::Mode::kStream, perf::Mode::kConnect,
-                          perf::Mode::kIdle}) {
-    if (name == to_string(mode)) return mode;
-  }
-  throw conn::Error("--mode " + name + ": there is request-response, stream, connect, idle");
+  for (std::size_t i = 0; i < kModeWords.size(); ++i)
+    if (name == kModeWords[i]) return perf::kModes[i];
+  throw conn::Error(fmt::format("--mode {}: there is {}", name, fmt::join(kModeWords, ", ")));
 }
 
 ae::LoopMaker maker_of(const std::string& name) try {
@@ -96,34 +106,42 @@ void translate(const ClientWords& words, perf::ClientOptions& options) try {
 constexpr const char* kLoops =
     "Event loops, each on a thread of its own; 0: one for each processor";
 
-constexpr const char* kEventLoop =
-    "What the loops are made of: libev, or epoll, which needs no library";
+/// What server and client have alike, in their order.
+void add_loop_options(CLI::App& app, std::string& loops, std::string& event_loop, std::string& spin,
+                      manual::Values& values) {
+  app.add_option("--loops", loops, kLoops)->capture_default_str();
+  values
+      .add(app.add_option("--event-loop", event_loop, manual::event_loop_help()),
+           manual::Value::words(ae::loop_names()))
+      ->capture_default_str();
+  values.add(app.add_option("--spin", spin, manual::spin_help()), manual::Value::spin())
+      ->capture_default_str();
+}
 
-constexpr const char* kSpin =
-    "How a loop waits: no, auto, fast, always or a time; options after it as auto&spin-max=50us";
-
-void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& words) {
+void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& words,
+                manual::Values& values) {
   perf::Plan& plan = options.plan;
   const auto list = [&client](const char* name, std::vector<std::string>& to, const char* text) {
     client.add_option(name, to, text)->delimiter(',')->capture_default_str();
   };
-  client.add_option("url", options.url, "The server's URL, with options of its transport")
+  values
+      .add(client.add_option("url", options.url, "The server's URL, with options of its transport"),
+           manual::Value::connect_url())
       ->required();
-  client
-      .add_option("--mode", words.mode, "request-response, stream, connect (new connections), idle")
+  values
+      .add(client.add_option("--mode", words.mode,
+                             manual::listed(kModeWords) + "; connect makes new connections"),
+           manual::Value::words(kModeWords))
       ->capture_default_str();
   list("--sizes", words.sizes, "Bytes of a message, 16 to 64m; a list, as 64,1k,64k");
   list("--connections", words.connections, "How many; a list");
   list("--depths", words.depths, "Requests under way on each connection; a list");
-  client.add_option("--loops", words.loops, kLoops)->capture_default_str();
-  client.add_option("--event-loop", options.event_loop, kEventLoop)->capture_default_str();
-  client.add_option("--spin", words.spin, kSpin)->capture_default_str();
+  add_loop_options(client, words.loops, options.event_loop, words.spin, values);
   client.add_option("--reply-size", words.reply_size, "Bytes of a reply (as the request)");
   CLI::Option* const requests = client.add_option("--requests", words.requests, "Measure so many")
                                     ->check(CLI::PositiveNumber);
-  client
-      .add_option("--seconds", words.seconds,
-                  "Measure for so long (" + conn::time_words(words.plan.seconds) + ")")
+  client.add_option("--seconds", words.seconds, "Measure for so long")
+      ->default_str(conn::time_words(words.plan.seconds))
       ->excludes(requests);
   client.add_option("--warmup", words.warmup, "Before it, for so long, left out of all figures")
       ->capture_default_str();
@@ -136,9 +154,10 @@ void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& wor
       ->capture_default_str();
   client.add_option("--patience", words.patience, "Give up when nothing moves for so long")
       ->capture_default_str();
-  client.add_option("--json", options.json,
-                    "Write the results to this file too; -: only to stdout");
-  client.add_option("--csv", options.csv, "The same as CSV");
+  values.add(client.add_option("--json", options.json,
+                               "Write the results to this file too; -: only to stdout"),
+             manual::Value::file());
+  values.add(client.add_option("--csv", options.csv, "The same as CSV"), manual::Value::file());
 }
 
 std::size_t server_loops(const std::string& text) try {
@@ -172,25 +191,29 @@ int run(int argc, char** argv) {
   CLI::App* const server = app.add_subcommand("server", "Answers clients, until SIGTERM");
   std::vector<std::string> urls;
   bool echo = false;
-  server->add_option("--listen", urls, "Where to listen, a URL; may be repeated")->required();
-  std::string loops = "1";
-  server->add_option("--loops", loops, kLoops)->capture_default_str();
-  std::string event_loop = "libev";
-  server->add_option("--event-loop", event_loop, kEventLoop)->capture_default_str();
-  std::string spin = "no";
-  server->add_option("--spin", spin, kSpin)->capture_default_str();
+  manual::Values values;
+  values
+      .add(server->add_option("--listen", urls, "Where to listen, a URL; may be repeated"),
+           manual::Value::listen_url())
+      ->required();
+  ClientWords words;
+  std::string loops = words.loops, event_loop = words.options.event_loop, spin = words.spin;
+  add_loop_options(*server, loops, event_loop, spin, values);
   server->add_flag("--echo", echo, "Send back what comes, and understand nothing");
 
   CLI::App* const client = app.add_subcommand("client", "Loads a server and says how it did");
   perf::ClientOptions options;
-  ClientWords words;
-  add_client(*client, options, words);
+  add_client(*client, options, words, values);
 
   CLI::App* const plot = app.add_subcommand("plot", "Draws what --json wrote, as PNG and SVG");
   std::vector<std::string> files;
   std::string folder = ".";
-  plot->add_option("file", files, "Results of request-response, written by --json")->required();
-  plot->add_option("--out", folder, "Where the pictures go")->capture_default_str();
+  values
+      .add(plot->add_option("file", files, "Results of request-response, written by --json"),
+           manual::Value::file())
+      ->required();
+  values.add(plot->add_option("--out", folder, "Where the pictures go"), manual::Value::folder())
+      ->capture_default_str();
 
   manual::add_to(
       app,
@@ -202,7 +225,8 @@ int run(int argc, char** argv) {
                      "conn-perf server --listen rdma://10.0.0.1:6500 &\n"
                      "conn-perf client rdma://10.0.0.1:6500 --sizes 64,1024 --connections 50"}},
        .see_also = {"kv-server(1)", "conn(7)"},
-       .version = AECONN_VERSION});
+       .version = AECONN_VERSION,
+       .values = std::move(values)});
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

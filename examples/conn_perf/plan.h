@@ -2,6 +2,7 @@
 #pragma once
 // What is measured, and what came out.
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -31,6 +32,9 @@ constexpr std::string_view to_string(Mode mode) {
   }
   return "";
 }
+
+inline constexpr std::array kModes{Mode::kRequestResponse, Mode::kStream, Mode::kConnect,
+                                   Mode::kIdle};
 
 /// One measurement: a point of a sweep. What it has by default is what the program does.
 struct Plan {

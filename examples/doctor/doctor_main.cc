@@ -23,7 +23,7 @@ namespace {
 struct Options {
   doctor::Plan plan;
   std::vector<std::string> serve, limits;
-  double timeout = 5;
+  double timeout = std::chrono::duration<double>(doctor::Plan{}.patience).count();
   bool json = false;
 };
 
@@ -87,18 +87,22 @@ int run_check(const conn::Registry& registry, const Options& options) {
   return failure == nullptr ? 0 : 1;
 }
 
-void add_options(CLI::App& app, Options& options) {
-  CLI::Option* const urls =
-      app.add_option("url", options.plan.urls, "What to dial, step by step; none: this machine");
-  app.add_option("--serve", options.serve,
-                 "Serve as the other end: an echo, over tcp at the same port as well; may be given "
-                 "again")
-      ->type_name("URL")
+manual::Values add_options(CLI::App& app, Options& options) {
+  manual::Values values;
+  CLI::Option* const urls = values.add(
+      app.add_option("url", options.plan.urls, "What to dial, step by step; none: this machine"),
+      manual::Value::connect_url());
+  values
+      .add(app.add_option("--serve", options.serve,
+                          "Serve as the other end: an echo, over tcp at the same port as well; may "
+                          "be given again"),
+           manual::Value::listen_url())
       ->excludes(urls);
-  app.add_option("--limits", options.limits,
-                 "Only limits, of a server that would listen there with these options; may be "
-                 "given again")
-      ->type_name("URL")
+  values
+      .add(app.add_option("--limits", options.limits,
+                          "Only limits, of a server that would listen there with these options; "
+                          "may be given again"),
+           manual::Value::listen_url())
       ->excludes(urls)
       ->excludes("--serve");
   app.add_option("--connections", options.plan.connections,
@@ -110,9 +114,10 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::Range(0.1, 3600.0));
   app.add_flag("--json", options.json,
                "One line of JSON for all rows, or for each URL of --limits");
+  return values;
 }
 
-manual::About about() {
+manual::About about(manual::Values values) {
   return {
       .description =
           {"Without a URL it looks at this machine: modules, device files, devices, ports, GIDs, "
@@ -126,7 +131,9 @@ manual::About about() {
       .sections =
           {{"EXIT STATUS",
             {"0 where nothing failed, 1 where something did, 2 for a mistake on the command line, "
-             "with one line on standard error. A limit with room for fewer connections than 1000 "
+             "with one line on standard error. A limit with room for fewer connections than " +
+             std::to_string(doctor::Plan{}.connections) +
+             " "
              "is a note, and a failure where --connections or --limits was given. With --limits 2 "
              "also means that it could not look."}}},
       .examples =
@@ -136,7 +143,8 @@ manual::About about() {
            {"Limits for five thousand connections:",
             "aeconn-doctor --connections 5000 --limits 'rdma://10.0.0.1:6379?window=256k'"}},
       .see_also = {"kv-server(1)", "conn(7)"},
-      .version = AECONN_VERSION};
+      .version = AECONN_VERSION,
+      .values = std::move(values)};
 }
 
 }  // namespace
@@ -145,8 +153,7 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Says what stops RDMA on this machine, and where a connection stops.",
                "aeconn-doctor");
-  add_options(app, options);
-  manual::add_to(app, about());
+  manual::add_to(app, about(add_options(app, options)));
   manual::add_version(app, "aeconn-doctor");
   try {
     app.parse(argc, argv);

@@ -142,16 +142,22 @@ bool run(Options& options) {
   return good || !options.fail_on_error;
 }
 
-void add_tls_options(CLI::App& app, kv::CliTls& tls) {
+void add_tls_options(CLI::App& app, kv::CliTls& tls, manual::Values& values) {
   const auto text = [&app](const char* flags, std::string& value, const char* description) {
-    app.add_option(flags, value, description)->group("TLS");
+    return app.add_option(flags, value, description)->group("TLS");
   };
+  using Value = manual::Value;
   app.add_flag("--tls", tls.on, "TLS over the URL's transport: tcp://... becomes tls://...")
       ->group("TLS");
-  text("--cacert,--tls-ca", tls.ca, "Whose certificates count, PEM (the system's authorities)");
-  text("--cacertdir,--tls-ca-dir", tls.ca_folder, "The same as a folder (openssl rehash)");
-  text("--cert,--tls-cert", tls.cert, "Our certificate and its chain, PEM");
-  text("--key,--tls-key", tls.key, "Its private key, PEM");
+  values.add(
+      text("--cacert,--tls-ca", tls.ca, "Whose certificates count, PEM (the system's authorities)"),
+      Value::file());
+  values.add(
+      text("--cacertdir,--tls-ca-dir", tls.ca_folder, "The same as a folder (openssl rehash)"),
+      Value::folder());
+  values.add(text("--cert,--tls-cert", tls.cert, "Our certificate and its chain, PEM"),
+             Value::file());
+  values.add(text("--key,--tls-key", tls.key, "Its private key, PEM"), Value::file());
   text("--sni", tls.name, "The server's name to ask for and to check (the URL's host)");
   app.add_flag("--insecure", tls.insecure, "Take whatever certificate the server shows")
       ->group("TLS");
@@ -164,11 +170,16 @@ void add_tls_options(CLI::App& app, kv::CliTls& tls) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Talks RESP to a key-value server over any transport of aeconn.", "kv-cli");
-  app.add_option("-u,--url", options.url, "The server's URL")->capture_default_str();
+  manual::Values values;
+  values
+      .add(app.add_option("-u,--url", options.url, "The server's URL"),
+           manual::Value::connect_url())
+      ->capture_default_str();
   app.add_option("-a,--pass", options.password, "Password for AUTH");
   app.add_option("--user", options.user, "User for AUTH")->capture_default_str();
-  app.add_option("-n", options.database, "Database to SELECT");
-  app.add_option("-r", options.repeat, "Run the command so many times (-1: forever)");
+  app.add_option("-n", options.database, "Database to SELECT")->capture_default_str();
+  app.add_option("-r", options.repeat, "Run the command so many times; -1: forever")
+      ->capture_default_str();
   app.add_option("--bench", options.bench, "Measure so many round trips of the command (PING)");
   app.add_flag("--pipe", options.pipe, "Send RESP from standard input and count replies");
   app.add_flag("--raw", options.raw, "Print replies plainly, as into a pipe");
@@ -178,7 +189,7 @@ int main(int argc, char** argv) {
   app.add_flag("--verbose", options.verbose, "Say what carries the connection, on standard error");
   app.add_flag("--redial", options.redial,
                "Keep connecting: the command goes on over restarts and flaps (see -r)");
-  add_tls_options(app, options.tls);
+  add_tls_options(app, options.tls, values);
   app.add_option("command", options.command, "A command; without one, lines of standard input");
   manual::add_to(
       app,
@@ -190,7 +201,8 @@ int main(int argc, char** argv) {
        .examples = {{"One command over TLS over RDMA:",
                      "kv-cli -u 'tls+rdma://10.0.0.1:6379?ca=ca.pem' GET greeting"}},
        .see_also = {"kv-server(1)", "conn(7)"},
-       .version = AECONN_VERSION});
+       .version = AECONN_VERSION,
+       .values = std::move(values)});
   manual::add_version(app, "kv-cli");
   app.positionals_at_end();
   app.prefix_command();  // what follows the command's name is the command's, dashes and all

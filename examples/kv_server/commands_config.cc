@@ -104,14 +104,14 @@ constexpr Parameter kParameters[] = {
      set_output_limit},
     {"loglevel", [](const Server& s) { return s.config.loglevel; },
      [](Server& s, std::string_view v) {
-       for (const std::string_view each : {"debug", "verbose", "notice", "warning"}) {
+       for (const std::string_view each : kLogLevels) {
          if (is_word(v, each)) {
            s.config.loglevel = each;
            return std::string();
          }
        }
-       return std::string(
-           "argument(s) must be one of the following: debug, verbose, notice, warning");
+       return fmt::format("argument(s) must be one of the following: {}",
+                          fmt::join(kLogLevels, ", "));
      }},
     {"databases", [](const Server& s) { return fmt::format("{}", s.database_count); }, nullptr},
     {"loops",

@@ -50,7 +50,7 @@ void end_service(ae::EventLoop& loop) {
 /// Where clients come: URLs, and sockets that systemd opened.
 struct Places {
   std::vector<std::string> urls, metrics;
-  std::string activated = "tcp";
+  std::string activated{service::Activated::kTransports.front()};
   int descriptors = service::take_listening_descriptors();
 
   /// A server that was handed sockets, and told of no URL, has those alone.
@@ -142,78 +142,106 @@ int main(int argc, char** argv) try {
 
   CLI::App app("A key-value server that speaks RESP over any transport of aeconn.", "kv-server");
   Places places;
-  app.add_option("--listen", places.urls,
-                 "Where to listen, a URL; may be repeated (" + std::string(kDefaultUrl) +
-                     ", unless systemd hands over sockets)")
+  manual::Values values;
+  values
+      .add(app.add_option("--listen", places.urls,
+                          "Where to listen, a URL; may be repeated (" + std::string(kDefaultUrl) +
+                              ", unless systemd hands over sockets)"),
+           manual::Value::listen_url())
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--metrics", places.metrics,
-                 "Where to answer GET /metrics over HTTP, in Prometheus's text format: a URL, of "
-                 "any transport; may be repeated. It asks for no password")
+  values
+      .add(app.add_option("--metrics", places.metrics,
+                          "Where to answer GET /metrics over HTTP, in Prometheus's text format: a "
+                          "URL, of any transport; may be repeated. It asks for no password"),
+           manual::Value::listen_url())
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--activated", places.activated, service::Activated::kHelp)->capture_default_str();
+  values
+      .add(app.add_option("--activated", places.activated, service::Activated::kHelp),
+           manual::Value::transport(service::Activated::kTransports))
+      ->capture_default_str();
   std::size_t loops = 1;
   app.add_option_function<std::string>(
-      "--loops",
-      [&loops](const std::string& text) {
-        const auto number = kv::parse_integer(text);
-        constexpr auto kMost = static_cast<std::int64_t>(kv::Together::kMostLoops);
-        if (!number || *number < 0 || *number > kMost)
-          throw conn::Error(fmt::format(
-              "--loops {}: a number from 0 to {} is wanted, 0 for one on each processor", text,
-              kMost));
-        loops = static_cast<std::size_t>(*number);
-      },
-      "Event loops that serve, each on a thread of its own; 0: one for each processor (1)");
-  app.add_option_function<std::string>(
-      "--event-loop",
-      [&server](const std::string& name) {
-        (void)ae::loops_named(name);  // it throws
-        server.config.event_loop = name;
-      },
-      "What the loops are made of: libev, or epoll, which needs no library (" +
-          server.config.event_loop + ")");
+         "--loops",
+         [&loops](const std::string& text) {
+           const auto number = kv::parse_integer(text);
+           constexpr auto kMost = static_cast<std::int64_t>(kv::Together::kMostLoops);
+           if (!number || *number < 0 || *number > kMost)
+             throw conn::Error(fmt::format(
+                 "--loops {}: a number from 0 to {} is wanted, 0 for one on each processor", text,
+                 kMost));
+           loops = static_cast<std::size_t>(*number);
+         },
+         "Event loops that serve, each on a thread of its own; 0: one for each processor")
+      ->default_str(std::to_string(loops));
+  values
+      .add(app.add_option_function<std::string>(
+               "--event-loop",
+               [&server](const std::string& name) {
+                 (void)ae::loops_named(name);  // it throws
+                 server.config.event_loop = name;
+               },
+               manual::event_loop_help()),
+           manual::Value::words(ae::loop_names()))
+      ->default_str(server.config.event_loop);
   ae::Spin spin;
-  app.add_option_function<std::string>(
-      "--spin", [&spin](const std::string& text) { spin = conn::parse_spin(text); },
-      "How a loop waits: no, auto, fast, always, or a time; options after it as "
-      "auto&spin-max=50us (no)");
+  values
+      .add(app.add_option_function<std::string>(
+               "--spin", [&spin](const std::string& text) { spin = conn::parse_spin(text); },
+               manual::spin_help()),
+           manual::Value::spin())
+      ->default_str(std::string(conn::spin_words().front()));
   const auto setting = [&](const char* option, const char* parameter,
-                           const std::string& description) {
-    app.add_option_function<std::string>(
-        option,
-        [&server, option, parameter](const std::string& value) {
-          const std::string reason = kv::configure(server, parameter, value);
-          if (!reason.empty()) throw CLI::ValidationError(option, reason);
-        },
-        description);
+                           const std::string& description, const std::string& fallback) {
+    return app
+        .add_option_function<std::string>(
+            option,
+            [&server, option, parameter](const std::string& value) {
+              const std::string reason = kv::configure(server, parameter, value);
+              if (!reason.empty()) throw CLI::ValidationError(option, reason);
+            },
+            description)
+        ->default_str(fallback);
   };
-  setting("--requirepass", "requirepass", "Password that clients must AUTH with");
-  setting("--maxclients", "maxclients",
-          fmt::format("Most clients at one time ({})", server.config.maxclients));
-  setting("--maxmemory", "maxmemory", "Memory limit, such as 100mb; writes fail beyond it");
-  setting("--proto-max-bulk-len", "proto-max-bulk-len", "Largest argument (512mb)");
+  // Redis's 64mb is 64 * 1024 * 1024 bytes, as an option's 64m.
+  const auto memory = [](std::uint64_t bytes) { return conn::size_words(bytes) + 'b'; };
+  const kv::Config& config = server.config;
+  setting("--requirepass", "requirepass", "Password that clients must AUTH with", "");
+  setting("--maxclients", "maxclients", "Most clients at one time",
+          std::to_string(config.maxclients));
+  setting("--maxmemory", "maxmemory",
+          "Memory limit, such as 100mb; writes fail beyond it; 0: no limit",
+          std::to_string(config.maxmemory));
+  setting("--proto-max-bulk-len", "proto-max-bulk-len", "Largest argument",
+          memory(static_cast<std::uint64_t>(config.parser.bulk)));
   setting("--client-output-limit", "client-output-buffer-limit",
-          "Unsent replies after which a client is closed (64mb)");
+          "Unsent replies after which a client is closed", memory(config.client_output_limit));
   setting("--client-query-limit", "client-query-buffer-limit",
-          "Longest request; a client that sends more is closed (1gb)");
+          "Longest request; a client that sends more is closed", memory(config.client_query_limit));
   setting("--maxmemory-clients", "maxmemory-clients",
-          "Memory of all clients' requests and replies; the largest are closed beyond it (4gb)");
-  setting("--timeout", "timeout", "Close clients idle for so many seconds (0: never)");
-  setting("--loglevel", "loglevel",
-          "debug, verbose, notice or warning; the first two log what carries each client (" +
-              server.config.loglevel + ")");
+          "Memory of all clients' requests and replies; the largest are closed beyond it",
+          memory(config.clients_memory_limit));
+  setting("--timeout", "timeout", "Close clients idle for so many seconds; 0: never",
+          std::to_string(config.timeout_seconds));
+  values.add(
+      setting("--loglevel", "loglevel",
+              manual::listed(kv::kLogLevels) + "; the first two log what carries each client",
+              config.loglevel),
+      manual::Value::words(kv::kLogLevels));
   app.add_flag("--enable-debug-command", server.config.debug_command,
                "Let clients use DEBUG SLEEP, which stops the server for everybody");
-  for (const auto& [flags, parameter, description] : kv::TlsSettings::options()) {
-    app.add_option_function<std::string>(
-           flags,
-           [&tls, flag = flags, name = parameter](const std::string& value) {
-             const std::string reason = tls.store(name, value);
-             if (!reason.empty()) throw CLI::ValidationError(flag, reason);
-           },
-           description)
+  for (const kv::TlsSettings::Option& each : kv::TlsSettings::options()) {
+    values
+        .add(app.add_option_function<std::string>(
+                 each.flags,
+                 [&tls, flag = each.flags, name = each.parameter](const std::string& value) {
+                   const std::string reason = tls.store(name, value);
+                   if (!reason.empty()) throw CLI::ValidationError(flag, reason);
+                 },
+                 each.description),
+             manual::Value::of(each.words, each.place))
+        ->default_str(each.fallback)
         ->group("TLS, for tls:// and other tls URLs; SIGHUP reads the files again");
   }
   manual::add_to(
@@ -236,7 +264,8 @@ int main(int argc, char** argv) try {
             {"TLS over RDMA:",
              "kv-server --listen tls+rdma://10.0.0.1:6379 --tls-cert cert.pem --tls-key key.pem"}},
        .see_also = {"kv-cli(1)", "conn-perf(1)", "aeconn-proxy(1)", "conn(7)"},
-       .version = AECONN_VERSION});
+       .version = AECONN_VERSION,
+       .values = std::move(values)});
   manual::add_version(app, "kv-server");
   try {
     app.parse(static_cast<int>(arguments.size()), arguments.data());

@@ -4,6 +4,7 @@
 // few things only the network part can do, as functions it sets. With several loops each has a
 // Server; what is beyond one of them is in Together (together.h).
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "ae/loop_names.h"
 #include "arriving.h"
 #include "references.h"
 #include "resp_parser.h"
@@ -30,6 +32,10 @@ inline constexpr std::string_view kVersion = AECONN_VERSION;
 /// The Redis whose commands and error texts these are; clients look at it.
 inline constexpr std::string_view kRedisVersion = "7.0.15";
 
+/// Of --loglevel; the first two log what carries each client.
+inline constexpr std::array<std::string_view, 4> kLogLevels{"debug", "verbose", "notice",
+                                                            "warning"};
+
 struct Config {
   std::string requirepass;
   std::int64_t maxclients = 10000;
@@ -39,12 +45,14 @@ struct Config {
   /// Of all clients' buffers together; beyond it those with the most are closed. 0: no limit.
   std::uint64_t clients_memory_limit = std::uint64_t{4} << 30;
   std::int64_t timeout_seconds = 0;  ///< idle clients are closed after it; 0: never
-  std::string loglevel = "notice";   ///< "verbose" and "debug" log each client's path
-  bool debug_command = false;        ///< DEBUG stops the server for everybody
+  std::string loglevel{kLogLevels[2]};
+  bool debug_command = false;  ///< DEBUG stops the server for everybody
   ParserLimits parser;
-  bool logs_clients() const noexcept { return loglevel == "verbose" || loglevel == "debug"; }
-  std::vector<std::string> listen;   ///< for CONFIG GET bind
-  std::string event_loop = "libev";  ///< for INFO and CONFIG GET event-loop
+  bool logs_clients() const noexcept {
+    return loglevel == kLogLevels[0] || loglevel == kLogLevels[1];
+  }
+  std::vector<std::string> listen;                   ///< for CONFIG GET bind
+  std::string event_loop{ae::loop_names().front()};  ///< for INFO and CONFIG GET event-loop
 };
 
 struct Statistics {

@@ -2,12 +2,15 @@
 #include "tls_settings.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "resp_text.h"
 #if AECONN_TLS
+#include "conn/tls/settings.h"
 #include "conn/tls/type.h"
 #endif
 
@@ -18,7 +21,7 @@ constexpr std::string_view kPass = "tls-key-file-pass", kAuth = "tls-auth-client
                            kProtocols = "tls-protocols", kCaching = "tls-session-caching",
                            kCacheSize = "tls-session-cache-size",
                            kCacheTimeout = "tls-session-cache-timeout", kCa = "tls-ca-cert-file",
-                           kCaFolder = "tls-ca-cert-dir";
+                           kCaFolder = "tls-ca-cert-dir", kPeerUser = "tls-peer-user";
 
 enum class Kind { kText, kYesNo, kAuthMode, kVersions, kCount, kSeconds, kPhrase };
 
@@ -50,25 +53,66 @@ constexpr Row kRows[] = {
     {"tls-ciphersuites", "--tls-ciphersuites", "ciphersuites", Kind::kText, true, "",
      "Ciphers of TLS 1.3"},
     {"tls-prefer-server-ciphers", "--tls-prefer-server-ciphers", "prefer-server-ciphers",
-     Kind::kYesNo, true, "yes", "Whose order of ciphers counts (yes)"},
+     Kind::kYesNo, true, "yes", "Whose order of ciphers counts"},
     {kCaching, "--tls-session-caching", "", Kind::kYesNo, true, "yes",
-     "Clients may resume sessions (yes)"},
+     "Clients may resume sessions"},
     {kCacheSize, "--tls-session-cache-size", "", Kind::kCount, true, "20480",
-     "Most sessions kept, 0: no limit (20480)"},
+     "Most sessions kept, 0: no limit"},
     {kCacheTimeout, "--tls-session-cache-timeout", "", Kind::kSeconds, true, "300",
-     "Seconds for which a session can be resumed (300)"},
+     "Seconds for which a session can be resumed"},
     {"tls-dh-params-file", "--tls-dh-params-file", "dh-params", Kind::kText, true, "",
      "DH parameters for TLS 1.2"},
     {"tls-crl", "--tls-crl", "crl", Kind::kText, false, "", "Revoked certificates of clients, PEM"},
     {"tls-alpn", "--tls-alpn", "alpn", Kind::kText, false, "",
      "Protocol names for ALPN, by commas"},
     {"tls-groups", "--tls-groups", "groups", Kind::kText, false, "", "Key exchange groups"},
-    {"tls-peer-user", "--tls-peer-user", "peer-user", Kind::kText, false, "",
-     "What of a client's certificate names it: cn, uri, dns, email, no (cn)"},
-    {"tls-ktls", "--tls-ktls", "ktls", Kind::kYesNo, false, "", "Let the kernel encrypt (no)"},
+    {kPeerUser, "--tls-peer-user", "peer-user", Kind::kText, false, "",
+     "What of a client's certificate names it: cn, uri, dns, email, no"},
+    {"tls-ktls", "--tls-ktls", "ktls", Kind::kYesNo, false, "", "Let the kernel encrypt"},
     {"tls-keylog", "--tls-keylog", "keylog", Kind::kText, false, "",
      "File for session secrets, to decrypt captures: for debugging only"},
 };
+
+constexpr std::array<std::string_view, 2> kYesNo{"yes", "no"};
+constexpr std::array<std::string_view, 3> kAuthModes{"no", "yes", "optional"};
+constexpr std::array<std::string_view, 2> kVersions{"TLSv1.2", "TLSv1.3"};
+
+template <class Words>
+bool is_one_of(const Words& words, std::string_view value) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view each) { return equals_ignore_case(value, each); });
+}
+
+/// The option of tls that a setting becomes; null without one, and in a build without TLS.
+const conn::OptionRow* row_of_transport([[maybe_unused]] const Row& row) {
+#if AECONN_TLS
+  for (const conn::OptionGroup& group : conn::tls::tls_options().groups())
+    for (const conn::OptionRow& each : group.rows)
+      if (each.name() == row.key) return &each;
+#endif
+  return nullptr;
+}
+
+std::vector<std::string> words_of(const Row& row, const conn::OptionRow* below) {
+  if (row.kind == Kind::kYesNo) return {kYesNo.begin(), kYesNo.end()};
+  if (row.kind == Kind::kAuthMode) return {kAuthModes.begin(), kAuthModes.end()};
+  if (row.kind == Kind::kVersions) return {kVersions.begin(), kVersions.end()};
+  return below != nullptr ? below->words() : std::vector<std::string>();
+}
+
+/// What it takes and, where it has no default of its own, what the transport does.
+TlsSettings::Option option_of(const Row& row) {
+  const conn::OptionRow* const below = row.key.empty() ? nullptr : row_of_transport(row);
+  TlsSettings::Option option{row.flags,
+                             row.parameter,
+                             row.description,
+                             std::string(row.fallback),
+                             words_of(row, below),
+                             below != nullptr ? below->place() : conn::OptionPlace::kNone};
+  if (option.fallback.empty() && below != nullptr && !option.words.empty())
+    option.fallback = below->default_text();
+  return option;
+}
 
 const Row* find_row(std::string_view parameter) {
   const auto found = std::find_if(std::begin(kRows), std::end(kRows),
@@ -96,12 +140,13 @@ struct Protocols {
     }
   }
   void take(std::string_view word) {
-    if (equals_ignore_case(word, "TLSv1.2")) {
+    if (equals_ignore_case(word, kVersions[0])) {
       v12 = true;
-    } else if (equals_ignore_case(word, "TLSv1.3")) {
+    } else if (equals_ignore_case(word, kVersions[1])) {
       v13 = true;
     } else if (!word.empty() && reason.empty()) {
-      reason = fmt::format("{} is not offered; use 'TLSv1.2', 'TLSv1.3' or both", word);
+      reason = fmt::format("{} is not offered; use '{}', '{}' or both", word, kVersions[0],
+                           kVersions[1]);
     }
   }
 };
@@ -110,13 +155,12 @@ struct Protocols {
 std::string check(const Row& row, std::string_view value) {
   switch (row.kind) {
     case Kind::kYesNo:
-      if (equals_ignore_case(value, "yes") || equals_ignore_case(value, "no")) return {};
+      if (is_one_of(kYesNo, value)) return {};
       return "argument must be 'yes' or 'no'";
     case Kind::kAuthMode:
-      for (const std::string_view word : {"no", "yes", "optional"}) {
-        if (equals_ignore_case(value, word)) return {};
-      }
-      return "argument(s) must be one of the following: no, yes, optional";
+      if (is_one_of(kAuthModes, value)) return {};
+      return fmt::format("argument(s) must be one of the following: {}",
+                         fmt::join(kAuthModes, ", "));
     case Kind::kVersions:
       return Protocols(value).reason;
     case Kind::kCount:
@@ -167,7 +211,7 @@ void Secret::wipe() noexcept {
 
 std::vector<TlsSettings::Option> TlsSettings::options() {
   std::vector<Option> options;
-  for (const Row& row : kRows) options.push_back({row.flags, row.parameter, row.description});
+  for (const Row& row : kRows) options.push_back(option_of(row));
   return options;
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "conn/kit/option_table.h"
 #include "conn/registry.h"
 #include "server_state.h"
 
@@ -34,6 +35,9 @@ class TlsSettings final : public MoreParameters {
     const char* flags;  ///< "--tls-cert,--tls-cert-file"
     std::string_view parameter;
     const char* description;
+    std::string fallback;            ///< empty: in the description, if there is one
+    std::vector<std::string> words;  ///< that it takes; empty: other things
+    conn::OptionPlace place;         ///< what its value names
   };
   /// For the command line.
   static std::vector<Option> options();

@@ -10,6 +10,7 @@
 
 #include "conn/fallback_type.h"
 #include "conn/transports/transports.h"
+#include "examples/manual/manual.h"
 #include "examples/manual/roff.h"
 
 namespace manual {
@@ -166,8 +167,9 @@ std::string option_lines() {
         const std::string_view side = row.side() == conn::OptionSide::kListener     ? "L"
                                       : row.side() == conn::OptionSide::kConnecting ? "C"
                                                                                     : "";
-        out += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\n", each.schemes.front(), row.name(), side,
-                           row.default_text(), row.range_text(), row.meaning());
+        out +=
+            fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", each.schemes.front(), row.name(), side,
+                        row.default_text(), row.range_text(), row.meaning(), Value::of(row).text());
       }
   return out;
 }

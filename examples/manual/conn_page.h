@@ -8,8 +8,9 @@ namespace manual {
 
 /// The page in roff.
 std::string conn_page(const std::string& version);
-/// For tests: a line for each option, "tcp\tbacklog\tL\t511\t1 to 65535\tmeaning", L for listeners
-/// alone, C for the connecting side alone. The first column is the section of docs/options.md.
+/// For tests: a line for each option, "tcp\tbacklog\tL\t511\t1 to 65535\tmeaning\t-", L for
+/// listeners alone, C for the connecting side alone; the last is Value::text(). The first column is
+/// the section of docs/options.md.
 std::string option_lines();
 
 }  // namespace manual

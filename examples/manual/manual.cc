@@ -9,7 +9,10 @@
 #include <string_view>
 #include <utility>
 
+#include "ae/loop_names.h"
+#include "conn/kit/spin_option.h"
 #include "conn/transports/transports.h"
+#include "examples/manual/bash.h"
 #include "examples/manual/conn_page.h"
 #include "examples/manual/roff.h"
 
@@ -93,32 +96,77 @@ std::string synopsis(const CLI::App& app, const std::string& name) {
 
 // ---- bash ---------------------------------------------------------------------------------------
 
-/// Words for compgen -W, of one program or subcommand.
-std::string words_of(const CLI::App& app) {
+/// Flags of one program or subcommand.
+std::string flags_of(const CLI::App& app) {
   std::vector<std::string> words;
   for (const CLI::Option* option : shown(app))
     for (const std::string& flag : flags(*option)) words.push_back(flag);
-  return fmt::format("{}", fmt::join(words, " "));
+  return fmt::format("{}", fmt::join(words, ","));
 }
 
-/// Flags that want a file or anything else as their next word: nothing but files is offered then.
-std::string with_values(const CLI::App& app) {
-  std::vector<std::string> all;
-  for (const CLI::Option* option : shown(app))
-    if (!option->get_positional() && takes_value(*option))
-      for (const std::string& flag : flags(*option)) all.push_back(flag);
-  return fmt::format("{}", fmt::join(all, "|"));
-}
-
-void complete_one(std::string& out, const CLI::App& app, const std::string& indent) {
-  if (const std::string values = with_values(app); !values.empty())
-    out += fmt::format(
-        "{}case $previous in\n{}  {}) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n{}esac\n",
-        indent, indent, values, indent);
-  out += fmt::format("{}words='{}'\n", indent, words_of(app));
+/// Sets kind, what the flag before takes; free, what stands without one; and flags.
+void complete_one(std::string& out, const CLI::App& app, const Values& values,
+                  const std::string& indent) {
+  std::string cases, free = "-";
+  for (const CLI::Option* option : shown(app)) {
+    if (!takes_value(*option)) continue;
+    if (option->get_positional())
+      free = values.text(*option);
+    else
+      cases += fmt::format("{}  {}) kind='{}' ;;\n", indent, fmt::join(flags(*option), "|"),
+                           values.text(*option));
+  }
+  if (!cases.empty()) out += fmt::format("{0}case $previous in\n{1}{0}esac\n", indent, cases);
+  out += fmt::format("{0}free='{1}'\n{0}flags='{2}'\n", indent, free, flags_of(app));
 }
 
 }  // namespace
+
+Value Value::words(std::span<const std::string_view> all) {
+  return Value(fmt::format("{}", fmt::join(all, ",")));
+}
+Value Value::transport(std::span<const std::string_view> all) {
+  return Value("@transport:" + words(all).text());
+}
+Value Value::of(const std::vector<std::string>& words, conn::OptionPlace place) {
+  switch (place) {
+    case conn::OptionPlace::kFile:
+      return file();
+    case conn::OptionPlace::kFiles:
+      return files();
+    case conn::OptionPlace::kFolder:
+      return folder();
+    case conn::OptionPlace::kNone:
+      break;
+  }
+  return Value(words.empty() ? "-" : fmt::format("{}", fmt::join(words, ",")));
+}
+
+CLI::Option* Values::add(CLI::Option* option, const Value& value) {
+  if (!value.type().empty()) option->type_name(value.type());
+  texts_[option] = value.text();
+  return option;
+}
+std::string Values::text(const CLI::Option& option) const {
+  const auto found = texts_.find(&option);
+  return found == texts_.end() ? "-" : found->second;
+}
+
+std::string listed(std::span<const std::string_view> words) {
+  std::string out;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    out.append(i == 0 ? "" : i + 1 == words.size() ? " or " : ", ").append(words[i]);
+  return out;
+}
+
+std::string event_loop_help() {
+  return "What the loops are made of: " + listed(ae::loop_names()) +
+         "; only the first needs a library";
+}
+std::string spin_help() {
+  return fmt::format("How a loop waits: {} or a time; options after it as auto&spin-max=50us",
+                     fmt::join(conn::spin_words(), ", "));
+}
 
 std::string man_page(const CLI::App& app, const About& about) {
   const std::string name = app.get_name();
@@ -162,34 +210,51 @@ std::string man_page(const CLI::App& app, const About& about) {
   return out;
 }
 
-std::string bash_completion(const CLI::App& app) {
+std::string bash_completion(const CLI::App& app, const Values& values) {
   const std::string name = app.get_name();
   std::string function = "_" + name;
   std::replace(function.begin(), function.end(), '-', '_');
-  std::string out = fmt::format(
-      "# Completion of {} in bash.\n{}() {{\n  local word=${{COMP_WORDS[COMP_CWORD]}} "
-      "previous=${{COMP_WORDS[COMP_CWORD-1]}} words=''\n  COMPREPLY=()\n",
-      name, function);
+  std::string out = fmt::format("# Completion of {} in bash.\n", name);
+  out += bash_functions(function);
+  out += fmt::format(
+      "{0}() {{\n  local IFS=$' \\t\\n' words cur raw quote kind='' free=- flags=''\n{1}"
+      "  COMPREPLY=()\n  {0}_scan\n  local previous=${{words[-1]}}\n"
+      "  [[ $cur != --*=* ]] || {{ previous=${{cur%%=*}} && cur=${{cur#*=}} && kind=-; }}\n",
+      function, bash_tables());
   const auto commands = subcommands(app);
   if (commands.empty()) {
-    complete_one(out, app, "  ");
+    complete_one(out, app, values, "  ");
   } else {
     std::vector<std::string> names;
     for (const CLI::App* each : commands) names.push_back(each->get_name());
-    out += "  case ${COMP_WORDS[1]} in\n";
+    out += "  case ${words[1]-} in\n";
     for (const CLI::App* each : commands) {
       out += fmt::format("    {})\n", each->get_name());
-      complete_one(out, *each, "      ");
+      complete_one(out, *each, values, "      ");
       out += "      ;;\n";
     }
-    out += fmt::format("  esac\n  [ \"$COMP_CWORD\" -gt 1 ] || words='{} {}'\n",
-                       fmt::join(names, " "), words_of(app));
+    out += fmt::format("    '') free='{}' flags='{}' ;;\n  esac\n", fmt::join(names, ","),
+                       flags_of(app));
   }
   out += fmt::format(
-      "  case $word in\n    -*) COMPREPLY=($(compgen -W \"$words\" -- \"$word\")) ;;\n"
-      "    *) COMPREPLY=($(compgen -W \"{}\" -- \"$word\") $(compgen -f -- \"$word\")) ;;\n"
-      "  esac\n}}\ncomplete -o filenames -F {} {}\n",
-      commands.empty() ? "" : "$([ \"$COMP_CWORD\" -gt 1 ] || echo \"$words\")", function, name);
+      "  if [[ -n $kind ]]; then\n    {0}_value \"$kind\"\n"
+      "  elif [[ $cur == -* || (-z $cur && $free == -) ]]; then\n    {0}_value \"$flags\"\n"
+      "  else\n    {0}_value \"$free\"\n  fi\n}}\ncomplete -F {0} {1}\n",
+      function, name);
+  return out;
+}
+
+std::string value_lines(const CLI::App& app, const Values& values) {
+  std::string out;
+  const auto add = [&](const CLI::App& of, const std::string& command) {
+    for (const CLI::Option* option : shown(of))
+      if (takes_value(*option))
+        out += fmt::format("{}\t{}\t{}\n", command,
+                           option->get_positional() ? "" : flags(*option).back(),
+                           values.text(*option));
+  };
+  add(app, "");
+  for (const CLI::App* each : subcommands(app)) add(*each, each->get_name());
   return out;
 }
 
@@ -205,13 +270,15 @@ void add_to(CLI::App& app, About about) {
            if (page == "man")
              std::cout << man_page(app, about);
            else if (page == "bash")
-             std::cout << bash_completion(app);
+             std::cout << bash_completion(app, about.values);
            else if (page == "conn")
              std::cout << conn_page(about.version);
            else if (page == "options")
              std::cout << option_lines();
+           else if (page == "values")
+             std::cout << value_lines(app, about.values);
            else
-             throw CLI::ValidationError(kFlag, "man, bash, conn or options is wanted");
+             throw CLI::ValidationError(kFlag, "man, bash, conn, options or values is wanted");
            throw CLI::Success();
          },
          "")

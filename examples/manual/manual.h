@@ -5,10 +5,60 @@
 // `--write-page bash` the completion, and `--write-page conn` conn(7); the Makefile installs them.
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "conn/kit/option_table.h"
+
 namespace manual {
+
+/// What may stand for a value, for completion. The words are those that the parser compares with.
+class Value {
+ public:
+  static Value words(std::span<const std::string_view> all);  ///< none has a comma
+  static Value file() { return Value("@file", "FILE"); }
+  static Value files() { return Value("@files", "FILE"); }  ///< one, or several by commas
+  static Value folder() { return Value("@folder", "FOLDER"); }
+  static Value listen_url() { return Value("@listen", "URL"); }    ///< options of listeners
+  static Value connect_url() { return Value("@connect", "URL"); }  ///< options of the other side
+  static Value spin() { return Value("@spin", ""); }               ///< as conn::parse_spin()
+  /// One of these transports, and options of listeners after a question mark.
+  static Value transport(std::span<const std::string_view> all);
+  /// As an option of a transport's table.
+  static Value of(const std::vector<std::string>& words, conn::OptionPlace place);
+  static Value of(const conn::OptionRow& row) { return of(row.words(), row.place()); }
+
+  /// Words by commas, or a kind that completion knows; "-": anything.
+  const std::string& text() const noexcept { return text_; }
+  /// For --help; empty: as it is.
+  const std::string& type() const noexcept { return type_; }
+
+ private:
+  explicit Value(std::string text, std::string type = "")
+      : text_(std::move(text)), type_(std::move(type)) {}
+  std::string text_, type_;
+};
+
+/// What the options of a program take; one that is not here takes anything.
+class Values {
+ public:
+  /// Returns the option, which is borrowed.
+  CLI::Option* add(CLI::Option* option, const Value& value);
+  /// Value::text(), "-" without one.
+  std::string text(const CLI::Option& option) const;
+
+ private:
+  std::map<const CLI::Option*, std::string> texts_;
+};
+
+/// "a, b or c", for help.
+std::string listed(std::span<const std::string_view> words);
+std::string event_loop_help();  ///< of --event-loop
+std::string spin_help();        ///< of --spin
 
 /// The paragraph of every program that takes URLs.
 inline constexpr const char* kPlaces =
@@ -31,12 +81,16 @@ struct About {
   std::vector<Example> examples;
   std::vector<std::string> see_also;  ///< "kv-cli(1)"
   std::string version;                ///< of the library
+  Values values;
 };
 
 /// The page of section 1: options by group, subcommands with theirs. Hidden options are left out.
 std::string man_page(const CLI::App& app, const About& about);
-/// Completes options, subcommands, words that an option is limited to, and files.
-std::string bash_completion(const CLI::App& app);
+/// Completes options, subcommands, and values: words, files, URLs and the options of these.
+std::string bash_completion(const CLI::App& app, const Values& values);
+/// For tests: a line for each option that takes a value and for what is no option,
+/// "subcommand\t--flag\tvalue", as Value::text().
+std::string value_lines(const CLI::App& app, const Values& values);
 
 /// Adds --version: "NAME 0.2.0", then what this build has (conn::build_text()).
 void add_version(CLI::App& app, const std::string& name);

@@ -38,7 +38,8 @@ void write_log(const std::string& text) {
 struct Plan {
   std::vector<std::string> listen;
   std::string connect;
-  std::string activated = "tcp";  ///< what sockets of socket activation speak, with options
+  /// What sockets of socket activation speak, with options.
+  std::string activated{service::Activated::kTransports.front()};
   std::size_t loops = 1;
   std::chrono::seconds statistics{0}, grace{10};
 };
@@ -214,16 +215,26 @@ int main(int argc, char** argv) try {
   settings.log = write_log;
   CLI::App app("Joins two transports of aeconn: what comes in by one URL leaves by the other.",
                "aeconn-proxy");
-  app.add_option("--listen", plan.listen, "Where clients come, a URL; may be repeated")
+  manual::Values values;
+  values
+      .add(app.add_option("--listen", plan.listen, "Where clients come, a URL; may be repeated"),
+           manual::Value::listen_url())
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--connect", plan.connect, "Where they are brought, a URL")->required();
-  app.add_option("--activated", plan.activated, service::Activated::kHelp)->capture_default_str();
+  values
+      .add(app.add_option("--connect", plan.connect, "Where they are brought, a URL"),
+           manual::Value::connect_url())
+      ->required();
+  values
+      .add(app.add_option("--activated", plan.activated, service::Activated::kHelp),
+           manual::Value::transport(service::Activated::kTransports))
+      ->capture_default_str();
   app.add_option("--loops", plan.loops,
                  "Event loops, each on a thread of its own; 0: one for each processor")
       ->check(CLI::Range(std::size_t{0}, std::size_t{256}))
       ->capture_default_str();
-  long idle = 0, statistics = plan.statistics.count(), grace = plan.grace.count();
+  long idle = settings.idle_timeout.count(), statistics = plan.statistics.count(),
+       grace = plan.grace.count();
   const auto seconds = [&](const char* flag, long& to, const char* what) {
     app.add_option(flag, to, what)->check(CLI::Range(0L, 1'000'000L))->capture_default_str();
   };
@@ -245,7 +256,8 @@ int main(int argc, char** argv) try {
                      "aeconn-proxy --listen unix:///run/far/db --connect "
                      "'tls+rdma://10.0.0.1:6432?ca=ca.pem'"}},
        .see_also = {"kv-server(1)", "conn(7)"},
-       .version = AECONN_VERSION});
+       .version = AECONN_VERSION,
+       .values = std::move(values)});
   manual::add_version(app, "aeconn-proxy");
   try {
     app.parse(argc, argv);

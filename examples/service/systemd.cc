@@ -40,7 +40,7 @@ int take_listening_descriptors() {
 Activated::Activated(const std::string& text) {
   const std::size_t end = std::min(text.find('?'), text.size());
   const std::string type = text.substr(0, end);
-  if (type != "tcp" && type != "tls")
+  if (std::find(kTransports.begin(), kTransports.end(), type) == kTransports.end())
     throw conn::Error("--activated " + text + ": tcp or tls is wanted, and options after it");
   tls_ = type == "tls";
   if (end != text.size()) options_ = conn::Options::parse(text.substr(end + 1));

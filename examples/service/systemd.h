@@ -4,6 +4,7 @@
 // service is ready, or about to end (sd_notify(3)). Both are environment variables and datagrams,
 // so no library is needed.
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ int take_listening_descriptors();
 /// One that is a Unix socket speaks the same over that. Throws conn::Error for other words.
 class Activated {
  public:
+  static constexpr std::array<std::string_view, 2> kTransports{"tcp", "tls"};
   static constexpr const char* kHelp =
       "What sockets of systemd's socket activation speak: tcp or tls, and options after it as "
       "tls?cert=FILE&key=FILE";

@@ -18,10 +18,12 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "ae/loop_group.h"
+#include "ae/loop_names.h"
 #include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
 
@@ -67,6 +69,17 @@ TEST_CASE("loop group: each loop is on a thread of its own, with its name", "[ae
   CHECK(threads.count(std::this_thread::get_id()) == 0);
   CHECK(loops.size() == 3);
   CHECK(names == std::vector<std::string>{"a-rather-long-0", "a-rather-long-1", "a-rather-long-2"});
+}
+
+TEST_CASE("loops: each name makes loops, and a wrong one is told all", "[ae][group]") {
+  REQUIRE(ae::loop_names().size() == 2);
+  CHECK(ae::loop_names().front() == "libev");
+  for (const std::string_view name : ae::loop_names()) {
+    CAPTURE(name);
+    CHECK(ae::loops_named(name)(0) != nullptr);
+  }
+  CHECK_THROWS_WITH(ae::loops_named("select"),
+                    "there is no event loop select: libev or epoll is wanted");
 }
 
 TEST_CASE("loop group: none is told means one for each processor", "[ae][group]") {

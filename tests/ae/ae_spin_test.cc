@@ -155,6 +155,11 @@ TEST_CASE("spin: the options say how a loop waits", "[ae][spin][options]") {
   CHECK(all.sleep_cost == 5us);
   CHECK(all.sleep_latency == 9us);
   CHECK(parse_spin("auto&sleep-cost=auto").sleep_cost == 0us);
+  // The names and the modes are one table; the first is what holds without one.
+  CHECK(parse_spin(conn::spin_words().front()) == Spin{});
+  for (const std::string_view word : conn::spin_words()) CHECK_NOTHROW(parse_spin(word));
+  CHECK_THROWS_WITH(parse_spin("yes"),
+                    testing::Contains("use no, auto, fast, always or a time such as 20us"));
   for (const char* wrong : {"yes", "", "-1us", "101ms", "auto&spin-max=0", "auto&sleep-cost=2ms",
                             "auto&sleep-latency=soon", "auto&window=4k", "20 us"}) {
     CAPTURE(wrong);

@@ -23,7 +23,7 @@ def chapters(lines):
 
 def entry(option):
     """The lines of an option."""
-    _, name, side, default, values, meaning = option
+    _, name, side, default, values, meaning, _ = option
     side = {"L": " (listeners)", "C": " (connecting)"}.get(side, "")
     default = f"Default: {default}. " if default else ""
     values = "yes, no" if values == "flag" else values

@@ -67,7 +67,7 @@ class Tree:
         options = {}
         for line in lines:
             owner, name, *rest = line.split("\t")
-            options.setdefault(owner, {})[name] = tuple(rest)
+            options.setdefault(owner, {})[name] = tuple(rest[:4])
         return options
 
     def find_option_names(self):

@@ -5,6 +5,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "conn/fallback_type.h"
 #include "conn/kit/option_table.h"
@@ -39,7 +40,9 @@ const OptionTable& table() {
          OptionRow::bytes("more", OptionSide::kBoth, 10, 1, 1024, "of it")
              .by_default("as `size`")
              .at_least("`size`"),
-         OptionRow::text("name", OptionSide::kBoth, "nobody's", "a name", "whose")}}});
+         OptionRow::duration("spin", OptionSide::kBoth, 0s, 0s, 1s, "or a word").or_word(kColours),
+         OptionRow::text("name", OptionSide::kBoth, "nobody's", "a name", "whose")
+             .of(conn::OptionPlace::kFile)}}});
   return all;
 }
 
@@ -63,9 +66,19 @@ TEST_CASE("options: a table says defaults and values as a URL has them", "[conn]
   CHECK(said("colour") == "blue; blue, red");
   CHECK(said("limit") == "no; no, 0 to 4k");
   CHECK(said("more") == "as `size`; `size` to 1k");
+  CHECK(said("spin") == "red; red, blue, 0 to 1s");
   CHECK(said("name") == "nobody's; a name");
   CHECK(row(table(), "count").side() == OptionSide::kListener);
   CHECK(row(table(), "time").meaning() == "how long");
+  using Words = std::vector<std::string>;
+  CHECK(row(table(), "dry").words() == Words{"yes", "no"});
+  CHECK(row(table(), "colour").words() == Words{"blue", "red"});
+  CHECK(row(table(), "limit").words() == Words{"no"});
+  CHECK(row(table(), "spin").words() == Words{"red", "blue"});
+  CHECK(row(table(), "count").words().empty());
+  CHECK(row(table(), "name").words().empty());
+  CHECK(row(table(), "count").place() == conn::OptionPlace::kNone);
+  CHECK(row(table(), "name").place() == conn::OptionPlace::kFile);
 }
 
 TEST_CASE("options: a table is read by kind, default and bounds of its rows", "[conn][options]") {
@@ -104,7 +117,7 @@ TEST_CASE("options: a table is read by kind, default and bounds of its rows", "[
   CHECK_THROWS_AS(bad.number("limit"), conn::Error);
   CHECK_THROWS_WITH(table().only(Options{{"weight", "1"}}),
                     "glue has no option weight; there are dry, count, size, time, colour, limit, "
-                    "more, name");
+                    "more, spin, name");
 }
 
 TEST_CASE("options: a table and its parser that do not fit are noticed", "[conn][options]") {
@@ -131,6 +144,13 @@ TEST_CASE("options: every transport takes what its table says", "[conn][options]
           CAPTURE(value);
           CHECK_NOTHROW(type->configure({{each.name(), value}}));
         };
+        for (const std::string& word : each.words()) {
+          CAPTURE(word);
+          // Which needs to know whose certificates count.
+          conn::Options options{{each.name(), word}};
+          if (each.name() == "auth-clients") options.set("ca-dir", "/");
+          CHECK_NOTHROW(type->configure(options));
+        }
         const std::size_t to = range.rfind(" to ");
         if (to == std::string::npos || range.starts_with("octal")) continue;
         const std::size_t begin = range.rfind(", ", to);

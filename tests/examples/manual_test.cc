@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "examples/manual/manual.h"
 
+#include <array>
+
 #include "tests/support/catch.h"
 
 namespace {
+
+constexpr std::array<std::string_view, 3> kColours{"red", "green", "blue"};
 
 struct Sample {
   CLI::App app{"Does what it is told.", "some-program"};
@@ -18,7 +22,8 @@ struct Sample {
     app.add_option("-t,--text", text, "A back\\slash, a -dash")->capture_default_str();
     app.add_option("--hidden", hidden, "nobody sees it")->group("");
     app.add_flag("--in-group", flag, "a flag")->group("More");
-    app.add_option("file", hidden, "where")->required();
+    about.values.add(app.add_option("--colour", text, "of it"), manual::Value::words(kColours));
+    about.values.add(app.add_option("file", hidden, "where"), manual::Value::file())->required();
   }
 };
 
@@ -43,14 +48,29 @@ TEST_CASE("manual: a page has all options, and roff takes no text for a request"
   CHECK_FALSE(has(page, "hidden"));
 }
 
-TEST_CASE("manual: completion offers options, and files after one that takes a value", "[manual]") {
+TEST_CASE("manual: completion has options, and what each of them takes", "[manual]") {
   Sample sample;
-  const std::string bash = manual::bash_completion(sample.app);
-  CHECK(has(bash, "_some_program() {"));
-  CHECK(has(bash, "-t|--text) COMPREPLY=($(compgen -f"));
-  CHECK(has(bash, "words='-h --help -t --text --in-group'"));
-  CHECK(has(bash, "complete -o filenames -F _some_program some-program\n"));
+  const std::string bash = manual::bash_completion(sample.app, sample.about.values);
+  CHECK(has(bash, "\n_some_program() {"));
+  CHECK(has(bash, "    -t|--text) kind='-' ;;\n    --colour) kind='red,green,blue' ;;\n"));
+  CHECK(has(bash, "  free='@file'\n  flags='-h,--help,-t,--text,--colour,--in-group'\n"));
+  CHECK(has(bash, "complete -F _some_program some-program\n"));
   CHECK_FALSE(has(bash, "hidden"));
+  CHECK(has(bash, "\ntcp nodelay B yes,no\n"));
+  CHECK(has(bash, " unix=unix"));
+  CHECK(manual::value_lines(sample.app, sample.about.values) ==
+        "\t--text\t-\n\t--colour\tred,green,blue\n\t\t@file\n");
+}
+
+TEST_CASE("manual: what an option of a transport names is completed as such", "[manual]") {
+  using conn::OptionPlace;
+  CHECK(manual::Value::of({"a", "b"}, OptionPlace::kNone).text() == "a,b");
+  CHECK(manual::Value::of({}, OptionPlace::kNone).text() == "-");
+  CHECK(manual::Value::of({}, OptionPlace::kFile).text() == "@file");
+  CHECK(manual::Value::of({}, OptionPlace::kFiles).text() == "@files");
+  CHECK(manual::Value::of({}, OptionPlace::kFolder).text() == "@folder");
+  CHECK(manual::listed({}).empty());
+  CHECK(manual::listed(kColours) == "red, green or blue");
 }
 
 TEST_CASE("manual: --write-page ends the program before anything is missed", "[manual]") {
