@@ -29,6 +29,7 @@
 
 #include "adapters/asio_loop.h"
 #include "adapters/asio_operation.h"
+#include "ae/abi.h"
 #include "conn/registry.h"
 
 #ifdef AECONN_BOOST_ASIO
@@ -37,7 +38,7 @@ enum class role_type;
 }
 #endif
 
-namespace adapters::asio {
+namespace adapters::inline AECONN_ABI::asio {
 inline namespace AECONN_ASIO_INLINE {
 namespace detail {
 
@@ -491,4 +492,4 @@ void async_teardown(boost::beast::role_type, Stream& stream, Handler&& handler) 
 #endif
 
 }  // namespace AECONN_ASIO_INLINE
-}  // namespace adapters::asio
+}  // namespace adapters::inline AECONN_ABI::asio

@@ -17,9 +17,10 @@
 #include <utility>
 
 #include "adapters/asio_namespace.h"
+#include "ae/abi.h"
 #include "ae/epoll_loop.h"
 
-namespace adapters::asio {
+namespace adapters::inline AECONN_ABI::asio {
 inline namespace AECONN_ASIO_INLINE {
 
 /// While it lives, the context of `executor` turns `loop`, too, and does not run out of work.
@@ -73,4 +74,4 @@ class Attachment {
 };
 
 }  // namespace AECONN_ASIO_INLINE
-}  // namespace adapters::asio
+}  // namespace adapters::inline AECONN_ABI::asio

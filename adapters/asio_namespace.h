@@ -13,8 +13,10 @@
 #define AECONN_ASIO_INLINE standalone
 #endif
 
+#include "ae/abi.h"
+
 // Programs' files may differ in it: the names do, too.
-namespace adapters::asio {
+namespace adapters::inline AECONN_ABI::asio {
 inline namespace AECONN_ASIO_INLINE {
 namespace detail {
 #ifdef AECONN_BOOST_ASIO
@@ -26,4 +28,4 @@ using ErrorCode = std::error_code;
 #endif
 }  // namespace detail
 }  // namespace AECONN_ASIO_INLINE
-}  // namespace adapters::asio
+}  // namespace adapters::inline AECONN_ABI::asio

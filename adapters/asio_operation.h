@@ -14,9 +14,10 @@
 #include <utility>
 
 #include "adapters/asio_namespace.h"
+#include "ae/abi.h"
 #include "conn/connection.h"
 
-namespace adapters::asio {
+namespace adapters::inline AECONN_ABI::asio {
 inline namespace AECONN_ASIO_INLINE {
 namespace detail {
 
@@ -251,4 +252,4 @@ class Service final : public net::execution_context::service {
 
 }  // namespace detail
 }  // namespace AECONN_ASIO_INLINE
-}  // namespace adapters::asio
+}  // namespace adapters::inline AECONN_ABI::asio

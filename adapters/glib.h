@@ -12,8 +12,9 @@
 #include <utility>
 
 #include "adapters/guest.h"
+#include "ae/abi.h"
 
-namespace adapters::glib {
+namespace adapters::inline AECONN_ABI::glib {
 
 /// While it lives, `host` turns `loop`, too. Null: the thread's default context, or the global one.
 class Attachment {
@@ -66,4 +67,4 @@ class Attachment {
   GSource* source_;
 };
 
-}  // namespace adapters::glib
+}  // namespace adapters::inline AECONN_ABI::glib

@@ -20,9 +20,10 @@
 #include <functional>
 #include <utility>
 
+#include "ae/abi.h"
 #include "ae/epoll_loop.h"
 
-namespace adapters {
+namespace adapters::inline AECONN_ABI {
 
 /// Gets what a handler threw, from the host's loop, which it may end: uv_stop() and its like. Must
 /// not throw.
@@ -65,4 +66,4 @@ class Guest {
 };
 
 }  // namespace detail
-}  // namespace adapters
+}  // namespace adapters::inline AECONN_ABI

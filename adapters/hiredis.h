@@ -15,12 +15,13 @@
 #include <utility>
 
 #include "adapters/resp_client.h"
+#include "ae/abi.h"
 
 #if HIREDIS_MAJOR < 1
 #error "adapters/hiredis.h needs hiredis 1.0 or later"
 #endif
 
-namespace adapters::hiredis {
+namespace adapters::inline AECONN_ABI::hiredis {
 
 namespace detail {
 struct Api {
@@ -108,4 +109,4 @@ inline const conn::Connection* connection(const redisContext* context) {
   return session != nullptr ? session->connection() : nullptr;
 }
 
-}  // namespace adapters::hiredis
+}  // namespace adapters::inline AECONN_ABI::hiredis

@@ -13,8 +13,9 @@
 #include <utility>
 
 #include "adapters/guest.h"
+#include "ae/abi.h"
 
-namespace adapters::libevent {
+namespace adapters::inline AECONN_ABI::libevent {
 
 /// While it lives, event_base_loop() turns `loop`, too, and does not return for want of events.
 class Attachment {
@@ -52,4 +53,4 @@ class Attachment {
   std::unique_ptr<event, Free> event_;
 };
 
-}  // namespace adapters::libevent
+}  // namespace adapters::inline AECONN_ABI::libevent

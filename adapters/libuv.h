@@ -10,8 +10,9 @@
 #include <utility>
 
 #include "adapters/guest.h"
+#include "ae/abi.h"
 
-namespace adapters::libuv {
+namespace adapters::inline AECONN_ABI::libuv {
 
 /// While it lives, uv_run() turns `loop`, too, and does not return for want of other handles.
 /// `host` frees two handles after it: turn it once more before uv_loop_close(), as uv_close() asks.
@@ -68,4 +69,4 @@ class Attachment {
   Handles* handles_;
 };
 
-}  // namespace adapters::libuv
+}  // namespace adapters::inline AECONN_ABI::libuv

@@ -15,8 +15,9 @@
 #include <string>
 
 #include "adapters/resp_client.h"
+#include "ae/abi.h"
 
-namespace adapters::libvalkey {
+namespace adapters::inline AECONN_ABI::libvalkey {
 
 namespace detail {
 struct Api {
@@ -119,4 +120,4 @@ inline const conn::Connection* connection(const valkeyContext* context) {
   return session != nullptr ? session->connection() : nullptr;
 }
 
-}  // namespace adapters::libvalkey
+}  // namespace adapters::inline AECONN_ABI::libvalkey

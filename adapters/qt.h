@@ -10,8 +10,9 @@
 #include <utility>
 
 #include "adapters/guest.h"
+#include "ae/abi.h"
 
-namespace adapters::qt {
+namespace adapters::inline AECONN_ABI::qt {
 
 /// While it lives, the event loop of this thread turns `loop`, too. Make it where the thread has a
 /// QCoreApplication, or a QEventLoop, to turn.
@@ -50,4 +51,4 @@ class Attachment {
   std::unique_ptr<Notifier> notifier_;
 };
 
-}  // namespace adapters::qt
+}  // namespace adapters::inline AECONN_ABI::qt

@@ -17,12 +17,13 @@
 #include <utility>
 #include <vector>
 
+#include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/connection.h"
 #include "conn/endpoint.h"
 #include "conn/registry.h"
 
-namespace adapters::resp {
+namespace adapters::inline AECONN_ABI::resp {
 
 /// Where a context's connection comes from. Both outlive the context's last operation.
 struct Origin {
@@ -420,4 +421,4 @@ class Session {
   bool reads_ = false, writes_ = false;  // handlers that are set
 };
 
-}  // namespace adapters::resp
+}  // namespace adapters::inline AECONN_ABI::resp

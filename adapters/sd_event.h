@@ -11,8 +11,9 @@
 #include <utility>
 
 #include "adapters/guest.h"
+#include "ae/abi.h"
 
-namespace adapters::sd_event {
+namespace adapters::inline AECONN_ABI::sd_event {
 
 /// While it lives, sd_event_run() and sd_event_loop() turn `loop`, too.
 class Attachment {
@@ -54,4 +55,4 @@ class Attachment {
   sd_event_source* source_ = nullptr;
 };
 
-}  // namespace adapters::sd_event
+}  // namespace adapters::inline AECONN_ABI::sd_event

@@ -7,8 +7,6 @@
 // receiver-not-ready retry), and it lives on a device handle of the loop's own, whose asynchronous
 // events then reach the right loop.
 
-#include <rdma/rdma_cma.h>
-
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -21,6 +19,7 @@
 #include "ae/abi.h"
 #include "conn/kit/resolver.h"
 #include "conn/rdma/fabric.h"
+#include "conn/rdma/functions.h"
 #include "conn/rdma/route.h"
 #include "conn/rdma/verbs.h"
 

@@ -2,8 +2,6 @@
 #pragma once
 // What options ask of the network under a queue pair. What is not asked for is as rdma_cm chooses.
 
-#include <infiniband/verbs.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +10,7 @@
 #include "ae/abi.h"
 #include "conn/kit/option_table.h"
 #include "conn/kit/resolver.h"
+#include "conn/rdma/functions.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 

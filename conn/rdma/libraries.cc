@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Each function of libibverbs and librdmacm that is called here, by its own name: it hands the call
-// on to the library, which is loaded at the first of them. They are hidden, so that nobody else's
-// calls come here, those of the libraries among each other least of all. What is called for every
-// message (ibv_post_send(), ibv_poll_cq()) is inline in the headers and goes to the driver.
+// Each function of libibverbs and librdmacm that is called here, by our name for it (functions.h):
+// it hands the call on to the library, which is loaded at the first of them, or linked. They are
+// hidden: a shared library of ours calls its own. What is called for every message
+// (ibv_post_send(), ibv_poll_cq()) is inline in the headers and goes to the driver.
 #include "conn/rdma/libraries.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <infiniband/verbs.h>
 #include <link.h>
-#include <rdma/rdma_cma.h>
 
 #include <array>
 #include <cerrno>
 #include <filesystem>
+
+#include "conn/rdma/functions.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 namespace {
@@ -79,12 +79,16 @@ Function* find(In in, const char* name) noexcept {
 #endif
 }  // namespace conn::inline AECONN_ABI::rdma
 
-#if !AECONN_RDMA_LINK
 // Inline functions of the header have these names, too.
 #undef ibv_query_port
 #undef ibv_reg_mr
 
 // NOLINTBEGIN(bugprone-macro-parentheses): these are types and lists
+#if AECONN_RDMA_LINK
+#define FORWARD(library, result, name, parameters, arguments, without) \
+  result name##_linked parameters __asm__(#name);                      \
+  __attribute__((visibility("hidden"))) result name parameters { return name##_linked arguments; }
+#else
 #define FORWARD(library, result, name, parameters, arguments, without)                            \
   __attribute__((visibility("hidden"))) result name parameters {                                  \
     static const auto call = conn::rdma::find<result parameters>(conn::rdma::In::library, #name); \
@@ -92,6 +96,7 @@ Function* find(In in, const char* name) noexcept {
     errno = ENOSYS;                                                                               \
     return without;                                                                               \
   }
+#endif
 // NOLINTEND(bugprone-macro-parentheses)
 #define VERBS_POINTER(type, name, parameters, arguments) \
   FORWARD(kVerbs, type*, name, parameters, arguments, nullptr)
@@ -168,4 +173,3 @@ CM_INT(rdma_set_local_ece, (rdma_cm_id* id, ibv_ece* ece), (id, ece))
 CM_INT(rdma_get_remote_ece, (rdma_cm_id* id, ibv_ece* ece), (id, ece))
 // clang-format on
 }
-#endif

@@ -3,8 +3,6 @@
 // What rdma connections take of limited things, and which limits there are: an estimate from the
 // options alone, compared in tests with what the simulation counts.
 
-#include <infiniband/verbs.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,6 +10,7 @@
 #include "ae/abi.h"
 #include "conn/capacity.h"
 #include "conn/rdma/device.h"
+#include "conn/rdma/functions.h"
 #include "conn/rdma/settings.h"
 
 namespace conn::inline AECONN_ABI::rdma {

@@ -3,12 +3,11 @@
 // How the packets of a queue pair travel: what ibv_modify_qp() was told and ibv_query_qp() says,
 // and their words in Connection::path().
 
-#include <infiniband/verbs.h>
-
 #include <cstdint>
 #include <string>
 
 #include "ae/abi.h"
+#include "conn/rdma/functions.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 

@@ -5,8 +5,6 @@
 // world's (a device that was pulled out) and is counted in teardown_failures().
 // Creation throws VerbsError, which the set-up paths turn into a Failure or an Error.
 
-#include <infiniband/verbs.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +13,7 @@
 
 #include "ae/abi.h"
 #include "conn/error.h"
+#include "conn/rdma/functions.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 

@@ -2,9 +2,6 @@
 #pragma once
 // What stands behind the pointers of libibverbs and librdmacm in the simulation.
 
-#include <infiniband/verbs.h>
-#include <rdma/rdma_cma.h>
-
 #include <deque>
 #include <map>
 #include <memory>
@@ -13,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "conn/rdma/functions.h"
 #include "tests/simulation/costs.h"
 #include "tests/simulation/profile.h"
 #include "tests/simulation/world.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/simulation/profile.h"
 
-#include <infiniband/verbs.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+
+#include "conn/rdma/functions.h"
 
 namespace simulation {
 namespace {

@@ -4,9 +4,6 @@
 // It keeps the protocol when left to itself and breaks it in any way it is told to. It has no
 // thread: the test's loop watches its descriptors.
 
-#include <infiniband/verbs.h>
-#include <rdma/rdma_cma.h>
-
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -18,6 +15,7 @@
 
 #include "ae/event_loop.h"
 #include "conn/endpoint.h"
+#include "conn/rdma/functions.h"
 
 namespace testing {
 
