@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tasks, scopes and what they cost; what coroutines get of connections is in conformance_*_test.cc.
 
+#include <array>
 #include <cstdlib>
 #include <memory>
+#include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -42,6 +45,39 @@ struct Witness {
 
 co::Task<> linger(ae::EventLoop& loop, Witness) { co_await co::sleep(loop, 1h); }
 
+co::Task<> fail_at_once(std::string what) {
+  throw std::runtime_error(what);
+  co_return;
+}
+
+/// Turns the loop until something is thrown, and gives what.
+std::string thrown_by(ae::EventLoop& loop, const bool& over) {
+  try {
+    while (!over) loop.process_events(ae::kFullIteration);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+template <class Task>
+concept AwaitableAgain = requires(Task& task) {
+  task.operator co_await();
+}
+|| requires(Task& task) { task.await_ready(); };
+template <class Task>
+concept AwaitableOnce = requires(Task task) {
+  std::move(task).operator co_await();
+};
+static_assert(AwaitableOnce<co::Task<>> && AwaitableOnce<co::Task<int>>);
+static_assert(!AwaitableAgain<co::Task<>> && !AwaitableAgain<co::Task<int>>);
+template <class Task>
+concept FirstTakesOnlyIts = requires(Task task) {
+  co::first(std::move(task));
+}
+&&!requires(Task & task) { co::first(task); };
+static_assert(FirstTakesOnlyIts<co::Task<>>);
+
 }  // namespace
 
 TEST_CASE("task: it begins when it is awaited, gives its value, and throws what it threw", "[co]") {
@@ -50,7 +86,7 @@ TEST_CASE("task: it begins when it is awaited, gives its value, and throws what 
   const auto run = [](ae::EventLoop& on, std::string& seen) -> co::Task<> {
     co::Task<int> first = answer();
     seen += "made ";
-    seen += std::to_string(co_await first) + " ";
+    seen += std::to_string(co_await std::move(first)) + " ";
     const std::unique_ptr<int> second = co_await later(on, 7);
     seen += std::to_string(*second) + " ";
     try {
@@ -84,6 +120,58 @@ TEST_CASE("task: dropped before it began, it never runs", "[co]") {
   REQUIRE(log == "a");
 }
 
+TEST_CASE("task: once it was awaited, spawned or moved from it is empty, and is refused", "[co]") {
+  std::string log;
+  const auto run = [](std::string& seen) -> co::Task<> {
+    co::Task<int> task = answer();
+    seen += task.done() ? '?' : 'b';
+    co::Task<int> moved = std::move(task);
+    seen += task.done() && !moved.done() ? 'm' : '?';
+    seen += co_await std::move(moved) == 42 ? 'a' : '?';
+    seen += moved.done() ? 'e' : '?';
+    try {
+      co_await std::move(moved);
+    } catch (const std::bad_alloc&) {
+      seen += '!';
+    }
+    try {
+      co_await co::first(answer(), std::move(moved));
+    } catch (const std::bad_alloc&) {
+      seen += '!';
+    }
+  };
+  co::Scope scope;
+  co::Task<> task = run(log);
+  scope.spawn(std::move(task));
+  REQUIRE(log == "bmae!!");
+  REQUIRE(task.done());
+  REQUIRE_THROWS_AS(scope.spawn(std::move(task)), std::bad_alloc);
+  REQUIRE(scope.empty());
+}
+
+TEST_CASE("task: it is awaited where its frame is owned, whatever becomes of the variable",
+          "[co]") {
+  testing::AnyLoop loop;
+  std::string log;
+  std::optional<co::Task<>> variable;
+  const auto inner = [](ae::EventLoop& on, std::optional<co::Task<>>& own, Witness,
+                        std::string& seen) -> co::Task<> {
+    own = co::Task<>(linger(on, Witness(seen, 'x')));  // while it is awaited itself
+    own.reset();
+    co_await co::sleep(on, 0s);
+    seen += "in ";
+  };
+  const auto outer = [](std::optional<co::Task<>>& own, std::string& seen) -> co::Task<> {
+    co_await *std::move(own);
+    seen += " out";
+  };
+  variable.emplace(inner(loop, variable, Witness(log, '.'), log));
+  co::Scope scope;
+  scope.spawn(outer(variable, log));
+  RUN_UNTIL(loop, scope.empty());
+  REQUIRE(log == "xin . out");
+}
+
 TEST_CASE("scope: what a task throws leaves the call that ran it", "[co]") {
   testing::AnyLoop loop;
   co::Scope scope;
@@ -99,6 +187,89 @@ TEST_CASE("scope: what a task throws leaves the call that ran it", "[co]") {
   };
   REQUIRE_THROWS_AS(turn(), std::runtime_error);
   REQUIRE(scope.empty());
+}
+
+TEST_CASE("scope: what a task throws at once spares the task that spawned it", "[co]") {
+  testing::AnyLoop loop;
+  std::string log;
+  bool over = false;
+  const auto spawner = [](co::Scope& in, ae::EventLoop& on, std::string& seen, bool ends,
+                          bool& done) -> co::Task<> {
+    co_await co::sleep(on, 0s);
+    try {
+      in.spawn(fail_at_once("first"));
+      in.spawn(fail_at_once("second"));
+      seen += "on";
+    } catch (...) {
+      seen += "?";
+    }
+    if (!ends) co_await co::sleep(on, 0s);
+    seen += ".";
+    done = true;
+  };
+  const bool same = GENERATE(true, false), ends = GENERATE(true, false);
+  CAPTURE(same, ends);
+  co::Scope scope, others;
+  scope.spawn(spawner(same ? scope : others, loop, log, ends, over));
+  REQUIRE(thrown_by(loop, over) == "first");
+  REQUIRE(log == (ends ? "on." : "on"));
+  REQUIRE(thrown_by(loop, over) == "nothing");
+  REQUIRE(log == "on.");
+  REQUIRE(scope.empty());
+  REQUIRE(others.empty());
+}
+
+TEST_CASE("scope: of what a task and those it spawned throw in a turn the first is told", "[co]") {
+  testing::AnyLoop loop;
+  bool over = false;
+  const auto spawner = [](co::Scope& in, ae::EventLoop& on, bool& done) -> co::Task<> {
+    co_await co::sleep(on, 0s);
+    in.spawn(fail_at_once("spawned"));
+    done = true;
+    throw std::runtime_error("its own");
+  };
+  co::Scope scope;
+  scope.spawn(spawner(scope, loop, over));
+  REQUIRE(thrown_by(loop, over) == "spawned");
+  REQUIRE(scope.empty());
+}
+
+TEST_CASE("scope: what is thrown at several removes leaves the outermost call", "[co]") {
+  testing::AnyLoop loop;
+  std::string log;
+  struct Nest {
+    static co::Task<> spawn(co::Scope& in, ae::EventLoop& on, std::string& seen, int depth) {
+      if (depth == 0) throw std::runtime_error("inside");
+      in.spawn(spawn(in, on, seen, depth - 1));
+      seen += std::to_string(depth);
+      co_await co::sleep(on, 0s);
+      seen += std::to_string(depth);
+    }
+  };
+  co::Scope scope;
+  REQUIRE_THROWS_AS(scope.spawn(Nest::spawn(scope, loop, log, 3)), std::runtime_error);
+  REQUIRE(log == "123");
+  REQUIRE(scope.size() == 3);
+  RUN_UNTIL(loop, scope.empty());
+  REQUIRE(log.size() == 6);
+}
+
+TEST_CASE("scope: its end inside a task loses nothing that another one threw", "[co]") {
+  testing::AnyLoop loop;
+  std::string log;
+  bool over = false;
+  auto scope = std::make_unique<co::Scope>();
+  const auto end = [](ae::EventLoop& on, std::unique_ptr<co::Scope>& whole, bool& done,
+                      Witness) -> co::Task<> {
+    co_await co::sleep(on, 0s);
+    whole->spawn(fail_at_once("thrown"));
+    whole.reset();
+    done = true;
+    co_await co::sleep(on, 1h);
+  };
+  scope->spawn(end(loop, scope, over, Witness(log, 'a')));
+  REQUIRE(thrown_by(loop, over) == "thrown");
+  REQUIRE(log == "a");
 }
 
 TEST_CASE("scope: its end cancels its tasks, the newest first", "[co]") {
@@ -200,6 +371,40 @@ TEST_CASE("first: tasks are operations, too, and a draw goes to the first", "[co
   scope.spawn(run(loop, log));
   RUN_UNTIL(loop, scope.empty());
   REQUIRE(log == "a17b0c!01");
+}
+
+TEST_CASE("first: what is listed first is over first, and the others never begin", "[co]") {
+  testing::Pair pair({.name = "unix"});
+  REQUIRE(pair.client->write("abc", 3) == 3);
+  testing::await_readable(pair.loop, *pair.server);
+  pair.server->set_read_handler(nullptr);
+  co::Stream server(std::move(pair.server));
+  std::string log;
+  const auto note = [](std::string& seen, char name) -> co::Task<char> {
+    seen += name;
+    co_return name;
+  };
+  const auto run = [](co::Stream& from, ae::EventLoop& loop, auto task,
+                      std::string& seen) -> co::Task<> {
+    std::array<char, 2> one{}, two{};
+    const auto a = co_await co::first(task(seen, 'a'), from.read(one));
+    seen += std::to_string(a.index());
+    const auto b = co_await co::first(co::first(co::sleep(loop, 1h), task(seen, 'b')),
+                                      from.read(one), task(seen, '?'));
+    seen += std::to_string(b.index());
+    REQUIRE(one[0] == '\0');  // nothing was read
+    const auto c = co_await co::first(from.read(one), task(seen, '?'));
+    seen += std::to_string(c.index());
+    seen.append(one.data(), std::get<0>(c).size);
+    const auto d =
+        co_await co::first(co::sleep(loop, 1h), from.read(two), task(seen, '?'), from.read(one));
+    seen += std::to_string(d.index());
+    seen.append(two.data(), std::get<1>(d).size);
+  };
+  co::Scope scope;
+  scope.spawn(run(server, pair.loop, note, log));
+  RUN_UNTIL(pair.loop, scope.empty());
+  REQUIRE(log == "a0b00ab1c");
 }
 
 TEST_CASE("acceptor: next() has a limit, and a stream goes and comes back", "[co]") {
