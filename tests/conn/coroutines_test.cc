@@ -2,13 +2,16 @@
 // Tasks, scopes and what they cost; what coroutines get of connections is in conformance_*_test.cc.
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "conn/co.h"
 #include "tests/support/allocations.h"
@@ -58,6 +61,10 @@ std::string thrown_by(ae::EventLoop& loop, const bool& over) {
     return error.what();
   }
   return "nothing";
+}
+
+co::Task<> read_into(co::Stream& from, std::span<char> buffer, std::optional<co::Result>& result) {
+  result = co_await from.read(buffer);
 }
 
 template <class Task>
@@ -405,6 +412,173 @@ TEST_CASE("first: what is listed first is over first, and the others never begin
   scope.spawn(run(server, pair.loop, note, log));
   RUN_UNTIL(pair.loop, scope.empty());
   REQUIRE(log == "a0b00ab1c");
+}
+
+TEST_CASE("stream: a limit counts from the call, however long the handler has taken", "[co]") {
+  testing::Pair pair({.name = "unix"});
+  co::Stream server(std::move(pair.server));
+  co::Acceptor acceptor(pair.registry, pair.loop, pair.fresh());
+  const int which = GENERATE(0, 1, 2, 3);
+  CAPTURE(which);
+  const auto wait = [](co::Stream& from, co::Acceptor& arrivals, int how, ae::EventLoop& loop,
+                       ae::Duration& took) -> co::Task<> {
+    std::array<char, 8> buffer;
+    // One that has set the timer, to later and to earlier.
+    if (how == 1) (void)(co_await co::first(from.read(buffer, 1h), co::sleep(loop, 0s))).index();
+    if (how == 2) (void)(co_await co::first(from.read(buffer, 50ms), co::sleep(loop, 0s))).index();
+    co_await co::sleep(loop, 0s);
+    (void)loop.now();
+    std::this_thread::sleep_for(40ms);
+    const auto begin = std::chrono::steady_clock::now();
+    if (how == 3) {
+      const co::Stream none = co_await arrivals.next(30ms);
+      REQUIRE_FALSE(none);
+    } else {
+      const co::Result got = co_await from.read(buffer, 30ms);
+      REQUIRE(got.error == std::errc::timed_out);
+    }
+    took = std::chrono::steady_clock::now() - begin;
+  };
+  ae::Duration took{};
+  co::Scope scope;
+  scope.spawn(wait(server, acceptor, which, pair.loop, took));
+  RUN_UNTIL(pair.loop, scope.empty());
+  CHECK(took >= 30ms);
+}
+
+TEST_CASE("stream: its idle limit is that of operations that are given none", "[co]") {
+  testing::Pair pair({.name = "unix"});
+  const auto run = [](co::Stream from, ae::EventLoop& loop, std::string& seen) -> co::Task<> {
+    std::array<char, 8> buffer;
+    const auto tell = [&](std::errc error) {
+      seen += error == std::errc::timed_out ? 't' : error == std::errc() ? '.' : '?';
+    };
+    from.set_idle_limit(1ns);
+    tell((co_await from.read(buffer)).error);
+    tell((co_await from.read(std::as_writable_bytes(std::span(buffer)))).error);
+    tell((co_await from.read_exactly(buffer)).error);
+    tell((co_await from.read_exactly(std::as_writable_bytes(std::span(buffer)))).error);
+    tell((co_await from.read_line(buffer)).error);
+    tell((co_await from.peek()).error);
+    const std::string flood(8 << 20, 'x');
+    tell((co_await from.write(flood)).error);
+    tell((co_await from.write(std::as_bytes(std::span(flood)))).error);
+    tell((co_await from.writable()).error);
+    const auto named = co_await co::first(from.read(buffer, co::kNoLimit), co::sleep(loop, 2ms));
+    seen += std::to_string(named.index());
+    co::Stream moved(std::move(from));
+    tell((co_await moved.read(buffer)).error);
+    moved.set_idle_limit(co::kNoLimit);
+    const auto none = co_await co::first(moved.read(buffer), co::sleep(loop, 2ms));
+    seen += std::to_string(none.index());
+  };
+  std::string log;
+  co::Scope scope;
+  scope.spawn(run(std::move(pair.server), pair.loop, log));
+  RUN_UNTIL(pair.loop, scope.empty());
+  REQUIRE(log == "ttttttttt1t1");
+}
+
+TEST_CASE("stream: a second one in a direction is told so, and takes nothing", "[co]") {
+  testing::Pair pair({.name = "unix"});
+  co::Stream server(std::move(pair.server));
+  std::array<char, 4> one{}, two{};
+  std::optional<co::Result> first, second, third;
+  co::Scope scope;
+  scope.spawn(read_into(server, one, first));
+  REQUIRE(pair.client->write("ab", 2) == 2);  // is there, and nobody has told the first
+  scope.spawn(read_into(server, two, second));
+  REQUIRE(second);
+  REQUIRE(second->error == std::errc::device_or_resource_busy);
+  REQUIRE(second->size == 0);
+  REQUIRE_FALSE(first);
+  const auto write = [](co::Stream& to, std::optional<co::Result>& result) -> co::Task<> {
+    result = co_await to.write("c");
+  };
+  scope.spawn(write(server, third));  // the other direction
+  RUN_UNTIL(pair.loop, first && third);
+  REQUIRE(first->value() == 2);
+  REQUIRE(third->value() == 1);
+  REQUIRE(one[0] == 'a');
+  scope.spawn(read_into(server, one, first = std::nullopt));
+  const auto both = [](co::Stream& of, ae::EventLoop& loop, std::string& seen) -> co::Task<> {
+    const auto which = co_await co::first(of.writable(), of.write("d"), co::sleep(loop, 1h));
+    seen += std::to_string(which.index());
+    seen += std::get<1>(which).error == std::errc::device_or_resource_busy ? "busy" : "?";
+  };
+  std::string log;
+  scope.spawn(both(server, pair.loop, log));
+  REQUIRE(log == "1busy");
+}
+
+TEST_CASE("stream: what waits is cancelled where the stream lets go of the connection", "[co]") {
+  enum How { kReleased, kMoved, kDestroyed, kScopeEnds, kLoopEnds };
+  const auto how = static_cast<How>(GENERATE(range(0, 5)));
+  CAPTURE(how);
+  co::Scope scope;
+  testing::Pair pair({.name = "unix"});
+  auto stream = std::make_unique<co::Stream>(std::move(pair.server));
+  const auto write = [](co::Stream& to, std::optional<co::Result>& result) -> co::Task<> {
+    const std::string flood(8 << 20, 'x');  // more than there is room for
+    result = co_await to.write(flood, 1h);
+  };
+  std::array<char, 4> buffer{};
+  std::optional<co::Result> read, written;
+  conn::ConnectionPtr bare;
+  std::unique_ptr<co::Stream> moved;
+  scope.spawn(read_into(*stream, buffer, read));
+  scope.spawn(write(*stream, written));
+  REQUIRE(scope.size() == 2);
+  switch (how) {
+    case kMoved:
+      moved = std::make_unique<co::Stream>(std::move(*stream));
+      break;
+    case kDestroyed:
+      stream.reset();
+      break;
+    default:
+      bare = stream->release();
+      REQUIRE_FALSE(bare->has_read_handler());
+      REQUIRE_FALSE(bare->has_write_handler());
+  }
+  REQUIRE_FALSE(read);  // not inside the call
+  REQUIRE_FALSE(written);
+  if (how == kScopeEnds) {
+    scope.cancel();
+    return testing::turns(pair.loop, 3);
+  }
+  if (how == kLoopEnds) return;  // they wait for ever, and go with their scope
+  RUN_UNTIL(pair.loop, scope.empty());
+  REQUIRE(read->error == std::errc::operation_canceled);
+  REQUIRE(written->error == std::errc::operation_canceled);
+  REQUIRE(written->size > 0);  // what was taken is on its way
+  if (how == kDestroyed) return;
+  co::Stream after = how == kMoved ? std::move(*moved) : co::Stream(std::move(bare));
+  REQUIRE(pair.client->write("ab", 2) == 2);
+  scope.spawn(read_into(after, buffer, read = std::nullopt));
+  RUN_UNTIL(pair.loop, read.has_value());
+  REQUIRE(read->value() == 2);
+  scope.spawn(read_into(*stream, buffer, read));  // it is empty
+  REQUIRE(read->error == std::errc::not_connected);
+}
+
+TEST_CASE("acceptor: as many as it says are kept, and others wait for these", "[co]") {
+  testing::Site site({.name = "unix"});
+  co::Acceptor acceptor(site.registry, site.loop, site.fresh());
+  constexpr std::size_t kMore = 20;
+  std::vector<conn::ConnectionPtr> clients;
+  for (std::size_t i = 0; i < co::Acceptor::kBacklog + kMore; ++i)
+    clients.push_back(site.connect(testing::address_of(acceptor.listener())));
+  RUN_UNTIL(site.loop, acceptor.waiting() >= co::Acceptor::kBacklog);
+  testing::turns(site.loop, 20);
+  REQUIRE(acceptor.waiting() == co::Acceptor::kBacklog);
+  const auto take = [](co::Acceptor& from, std::size_t count) -> co::Task<> {
+    std::vector<co::Stream> all;
+    for (; count != 0; --count) all.push_back(co_await from.next());
+  };
+  co::Scope scope;
+  scope.spawn(take(acceptor, kMore));
+  RUN_UNTIL(site.loop, scope.empty() && acceptor.waiting() == co::Acceptor::kBacklog);
 }
 
 TEST_CASE("acceptor: next() has a limit, and a stream goes and comes back", "[co]") {
