@@ -45,20 +45,23 @@ class Next final : public Timed {
 
 }  // namespace detail
 
-/// Keeps up to `backlog` arrivals until somebody asks for them, and pauses its listener then.
-/// Its end stops listening; streams it gave away live on. Not after the loop's end.
+/// Keeps up to `backlog` arrivals until somebody asks for them, and pauses its listener then: more
+/// stay in the listener's own backlog. Its end stops listening; streams it gave away live on. Not
+/// after the loop's end.
 class Acceptor {
  public:
+  static constexpr std::size_t kBacklog = 128;  ///< arrivals that are kept, unless told otherwise
+
   /// Throws conn::Error as Registry::listen() does.
   Acceptor(const Registry& registry, ae::EventLoop& loop, const Endpoint& at,
-           std::size_t backlog = 128)
+           std::size_t backlog = kBacklog)
       : loop_(loop),
         backlog_(backlog == 0 ? 1 : backlog),
         listener_(registry.listen(
             loop, at, [this](ConnectionPtr arrival) { arrived(std::move(arrival)); })) {}
   /// The same of a URL.
   Acceptor(const Registry& registry, ae::EventLoop& loop, std::string_view url,
-           std::size_t backlog = 128)
+           std::size_t backlog = kBacklog)
       : Acceptor(registry, loop, Endpoint::parse(url), backlog) {}
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;

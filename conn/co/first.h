@@ -18,6 +18,18 @@ namespace detail {
 template <class Result>
 using FirstValue = std::conditional_t<std::is_void_v<Result>, std::monostate, Result>;
 
+/// What is asked whether it is ready: an operation itself, of a task what it makes for that.
+template <class Operation>
+auto awaiter_of(Operation&& operation) {
+  if constexpr (requires { std::move(operation).operator co_await(); }) {
+    return std::move(operation).operator co_await();
+  } else {
+    return std::move(operation);
+  }
+}
+template <class Operation>
+using AwaiterOf = decltype(awaiter_of(std::declval<Operation>()));
+
 template <class... Operations>
 class First {
  public:
@@ -25,9 +37,8 @@ class First {
 
   explicit First(Operations&&... operations) : operations_(std::move(operations)...) {}
 
-  bool await_ready() {
-    return std::apply([](auto&... each) { return (each->await_ready() || ...); }, operations_);
-  }
+  bool await_ready() const noexcept { return false; }
+  /// In their order, up to one that is over at once: a task runs before a later one is looked at.
   template <class Awaiting>
   bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
     return std::apply([&](auto&... each) { return (waits(*each, awaiting) && ...); }, operations_);
@@ -40,6 +51,7 @@ class First {
  private:
   template <class Operation, class Awaiting>
   static bool waits(Operation& operation, std::coroutine_handle<Awaiting> awaiting) {
+    if (operation.await_ready()) return false;
     if constexpr (std::is_void_v<decltype(operation.await_suspend(awaiting))>) {
       operation.await_suspend(awaiting);
       return true;
@@ -75,11 +87,14 @@ class First {
 
 /// Runs operations and tasks beside each other until one ends, and cancels the others:
 /// `co_await first(peer.read(buffer), sleep(loop, 1s))` gives a variant whose index() says which it
-/// was; of void, std::monostate. Those that are listed first win a draw.
+/// was; of void, std::monostate. They begin in their order, up to one that is over at once: that
+/// one wins, and those after it never begin. A task among them that is empty throws std::bad_alloc.
 template <class... Operations>
 requires(sizeof...(Operations) > 0 && (!std::is_lvalue_reference_v<Operations> && ...))
-    [[nodiscard]] detail::First<Operations...> first(Operations&&... operations) {
-  return detail::First<Operations...>(std::move(operations)...);
+    [[nodiscard]] detail::First<detail::AwaiterOf<Operations>...> first(
+        Operations&&... operations) {
+  return detail::First<detail::AwaiterOf<Operations>...>(
+      detail::awaiter_of(std::move(operations))...);
 }
 
 }  // namespace conn::inline AECONN_ABI::co

@@ -8,8 +8,10 @@
 
 #include <cassert>
 #include <cerrno>
+#include <chrono>
 #include <coroutine>
 #include <cstddef>
+#include <memory>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -23,6 +25,17 @@
 namespace conn::inline AECONN_ABI::co::detail {
 
 class Lane;
+class Operation;
+
+/// Ends an operation whose stream has let go of the connection, in the loop's next iteration.
+struct Goodbye {
+  inline explicit Goodbye(Operation& to) noexcept;
+  Goodbye(const Goodbye&) = delete;
+  Goodbye& operator=(const Goodbye&) = delete;
+  inline ~Goodbye();
+  inline void say();
+  Operation* operation;  // null once it has gone
+};
 
 /// Something that is tried until it is over. It lives in the frame of who awaits it, and its end is
 /// the end of the wait: nothing was taken that it would lose.
@@ -55,8 +68,16 @@ class Operation {
 
  private:
   friend class Lane;
+  friend struct Goodbye;
   inline bool wait() noexcept;
+  inline void lose_lane(ae::EventLoop* loop) noexcept;
+  void end() {  // the last thing that is called
+    waiting_ = false;
+    done_ = true;
+    waiter_.resume();
+  }
 
+  Goodbye* goodbye_ = nullptr;  // where it lost its lane
   ae::Duration limit_;
   ae::TimePoint deadline_;
   Waiter waiter_;
@@ -84,18 +105,23 @@ class Lane {
   bool expected() const noexcept { return ready_; }
   Connection& connection() const noexcept { return *connection_; }
 
-  /// False: there is no memory to wait with.
-  bool enter(Operation& operation) noexcept {
-    assert(waiting_ == nullptr && "one operation at a time reads, and one writes");
+  /// Why no operation can begin, if so.
+  std::errc refusal() const noexcept {
+    if (waiting_ != nullptr) return std::errc::device_or_resource_busy;
+    return connection_ != nullptr ? std::errc() : std::errc::not_connected;
+  }
+  /// Why it cannot wait, if so.
+  std::errc enter(Operation& operation) noexcept {
+    if (const std::errc why = refusal(); why != std::errc()) return why;
     at_once_ = 0;
     try {
       set_limit(operation);
       arm();
     } catch (const std::bad_alloc&) {
-      return false;
+      return std::errc::not_enough_memory;
     }
     waiting_ = &operation;
-    return true;
+    return std::errc();
   }
   void leave() noexcept {
     waiting_ = nullptr;
@@ -105,11 +131,10 @@ class Lane {
 
   /// The connection goes, or goes elsewhere.
   void leave_connection() noexcept {
-    assert(waiting_ == nullptr && "operations end before their stream");
-    if (waiting_ != nullptr) std::exchange(waiting_, nullptr)->waiting_ = false;
     if (watch_ != nullptr) std::exchange(watch_, nullptr)->lane = nullptr;
     if (connection_ == nullptr) return;
     ae::EventLoop* const loop = connection_->loop();
+    if (waiting_ != nullptr) std::exchange(waiting_, nullptr)->lose_lane(loop);
     if (timer_ != 0 && loop != nullptr) loop->remove_time_event(timer_);
     disarm();
     timer_ = 0;
@@ -158,10 +183,8 @@ class Lane {
 
   void wake() {
     Operation& operation = *std::exchange(waiting_, nullptr);
-    operation.waiting_ = false;
-    operation.done_ = true;
     const Watch watch(*this);
-    operation.waiter_.resume();
+    operation.end();
     if (watch.lane != nullptr && waiting_ == nullptr) disarm();
   }
 
@@ -169,7 +192,8 @@ class Lane {
     operation.deadline_ = ae::TimePoint::max();
     ae::EventLoop* const loop = connection_->loop();
     if (operation.limit_ == kNoLimit || loop == nullptr) return;
-    const ae::TimePoint now = loop->now();
+    // Not the loop's, which is old where a handler takes long: limits would end early.
+    const ae::TimePoint now = std::chrono::steady_clock::now();
     if (operation.limit_ >= ae::TimePoint::max() - now) return;
     const ae::TimePoint deadline = now + operation.limit_;
     if (timer_ == 0) {
@@ -185,7 +209,7 @@ class Lane {
   /// Limits that became later since the timer was set only have it go on.
   ae::Duration on_time() {
     if (waiting_ != nullptr && waiting_->deadline_ != ae::TimePoint::max()) {
-      const ae::TimePoint now = connection_->loop()->now();
+      const ae::TimePoint now = std::chrono::steady_clock::now();
       if (now < waiting_->deadline_) {
         due_ = waiting_->deadline_;
         return due_ - now;
@@ -213,19 +237,53 @@ class Lane {
 };
 
 inline bool Operation::await_ready() {
-  done_ = lane_->worth_trying() && advance();
+  error_ = lane_->refusal();
+  done_ = error_ != std::errc() || (lane_->worth_trying() && advance());
   return done_;
 }
 
 inline bool Operation::wait() noexcept {
-  waiting_ = lane_->enter(*this);
-  if (!waiting_) error_ = std::errc::not_enough_memory;
+  const std::errc why = lane_->enter(*this);
+  waiting_ = why == std::errc();
+  if (!waiting_) error_ = why;
   done_ = !waiting_;
   return waiting_;
 }
 
 inline Operation::~Operation() {
-  if (waiting_) lane_->leave();
+  if (!waiting_) return;
+  if (lane_ != nullptr) {
+    lane_->leave();
+  } else if (goodbye_ != nullptr) {
+    goodbye_->operation = nullptr;
+  }
+}
+
+// Not here and now: who lets go of the connection is in the middle of it.
+inline void Operation::lose_lane(ae::EventLoop* loop) noexcept {
+  lane_ = nullptr;
+  error_ = std::errc::operation_canceled;
+  if (loop == nullptr) return;  // nothing goes on any more
+  try {
+    loop->add_time_event(ae::Duration::zero(), [goodbye = std::make_shared<Goodbye>(*this)] {
+      goodbye->say();
+      return ae::kNoMore;
+    });
+  } catch (const std::bad_alloc&) {  // it waits until it is cancelled
+  }
+}
+
+inline Goodbye::Goodbye(Operation& to) noexcept : operation(&to) { to.goodbye_ = this; }
+
+inline Goodbye::~Goodbye() {
+  if (operation != nullptr) operation->goodbye_ = nullptr;
+}
+
+inline void Goodbye::say() {
+  if (operation == nullptr) return;
+  Operation& last = *std::exchange(operation, nullptr);
+  last.goodbye_ = nullptr;
+  last.end();
 }
 
 inline Connection& Operation::connection() const noexcept { return lane_->connection(); }

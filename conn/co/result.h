@@ -13,6 +13,8 @@ namespace conn::inline AECONN_ABI::co {
 
 /// For operations without a time limit.
 inline constexpr ae::Duration kNoLimit = ae::Duration::max();
+/// For operations of a Stream that are given no limit: Stream::set_idle_limit() says which it is.
+inline constexpr ae::Duration kIdleLimit = ae::Duration::min();
 
 /// How many bytes an operation moved, and what ended it: an errno. Connection::last_error() has the
 /// sentence.

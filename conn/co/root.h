@@ -41,30 +41,48 @@ struct Root {
   Root** place = nullptr;
 };
 
-/// The one way in which a task of a Scope goes on.
+/// The one way in which a task of a Scope goes on. They are nested as the stack is.
 class Resumption {
  public:
-  explicit Resumption(Root* root) noexcept : root_(root) {
+  explicit Resumption(Root* root) noexcept : root_(root), around_(std::exchange(innermost_, this)) {
     if (root_ != nullptr) outer_ = std::exchange(root_->running, this);
   }
   Resumption(const Resumption&) = delete;
   Resumption& operator=(const Resumption&) = delete;
+  ~Resumption() { innermost_ = around_; }
 
-  /// Rethrows what the task ended with.
+  /// Throws what was raised meanwhile.
   void run(std::coroutine_handle<> handle) {
-    handle.resume();
-    if (root_ != nullptr) {
-      root_->running = outer_;
-      if (root_->given_up && outer_ == nullptr) root_->frame.destroy();
-    }
+    go_on(handle);
     if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
   }
-  void hand_over(std::exception_ptr thrown) noexcept { thrown_ = std::move(thrown); }
+  /// The same for a task that begins. Inside another one it does not throw: that one has no part in
+  /// it, and goes on until it waits.
+  void begin(std::coroutine_handle<> handle) {
+    go_on(handle);
+    if (!thrown_) return;
+    if (around_ == nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
+    around_->raise(std::move(thrown_));
+  }
+  /// To be thrown once what runs here waits or has ended. The first one counts.
+  void raise(std::exception_ptr thrown) noexcept {
+    if (!thrown_) thrown_ = std::move(thrown);
+  }
 
  private:
   friend struct Root;
+  void go_on(std::coroutine_handle<> handle) {
+    handle.resume();
+    if (root_ == nullptr) return;
+    root_->running = outer_;
+    if (root_->given_up && outer_ == nullptr) root_->frame.destroy();
+  }
+
+  static inline constinit thread_local Resumption* innermost_ = nullptr;
+
   Root* root_;  // null once its frame has gone
-  Resumption* outer_ = nullptr;
+  Resumption* const around_;
+  Resumption* outer_ = nullptr;  // of the same task
   std::exception_ptr thrown_;
 };
 

@@ -3,6 +3,7 @@
 // Owns tasks that nobody awaits.
 
 #include <cstddef>
+#include <new>
 #include <utility>
 
 #include "ae/abi.h"
@@ -26,15 +27,18 @@ class Scope {
   }
 
   /// Runs the task here until it waits. What it throws, now or later, leaves the call that ran it:
-  /// this one, or the loop's run(), as with a handler.
+  /// this one, or the loop's run(), as with a handler. Inside a coroutine spawn() does not throw
+  /// it: it leaves the loop's run() as well, once that coroutine waits or has ended; of several
+  /// the first does. Throws std::bad_alloc for a task that is empty.
   void spawn(Task<> task) {
     if (closing_) return;
+    if (task.done()) throw std::bad_alloc();
     const auto frame = std::exchange(task.frame_, nullptr);
     detail::Promise<void>& promise = frame.promise();
     promise.root = &promise;
     promise.frame = frame;
     promise.link(first_);
-    detail::Resumption(&promise).run(frame);
+    detail::Resumption(&promise).begin(frame);
   }
   /// Cancels all tasks there are.
   void cancel() noexcept {

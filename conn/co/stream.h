@@ -18,8 +18,10 @@ namespace conn::inline AECONN_ABI::co {
 
 /// Owns a connection and its read and write handlers: its end closes it, as ConnectionPtr's does.
 /// What the operations give is awaited where they are called: `co_await peer.read(buffer, 10s)`.
-/// They allocate nothing of their own. One that reads and one that writes may wait at a time.
-/// A limit is the longest wait; the operation says ETIMEDOUT then, and the stream can be used on.
+/// They allocate nothing of their own. One that reads and one that writes may wait at a time; a
+/// second one in a direction says EBUSY at once, and takes nothing. Of an empty stream: ENOTCONN.
+/// A limit is the longest wait, from its beginning; the operation says ETIMEDOUT then, and the
+/// stream can be used on.
 /// An operation is cancelled by the end of who awaits it. No byte is lost by that: what was not
 /// taken is read by the next one. Buffers must outlive the wait; locals of the coroutine do.
 /// Each tries at once before it waits; one that never had to, 64 times, waits for the loop's next
@@ -32,43 +34,49 @@ class Stream {
       : connection_(std::move(connection)),
         reader_(detail::Lane::Way::kRead, connection_.get(), at_once_),
         writer_(detail::Lane::Way::kWrite, connection_.get(), at_once_) {}
-  /// Nothing may wait for it.
-  Stream(Stream&& other) noexcept : Stream(other.release()) {}
+  /// As release(). The idle limit comes along.
+  Stream(Stream&& other) noexcept : Stream(other.release()) { idle_limit_ = other.idle_limit_; }
   Stream& operator=(Stream&&) = delete;
+
+  /// The limit of operations that are given none: of each, for all of it, from its own beginning.
+  /// It counts for those that begin from now on. None (kNoLimit) to begin with; one that is to wait
+  /// as long as it takes says kNoLimit itself.
+  void set_idle_limit(ae::Duration limit) noexcept { idle_limit_ = limit; }
 
   /// As Connection::read(): size 0 without an error at the end of the stream. Not into an empty
   /// buffer.
   [[nodiscard]] detail::Read read(std::span<std::byte> buffer,
-                                  ae::Duration limit = kNoLimit) noexcept {
-    return {reader_, buffer, limit};
+                                  ae::Duration limit = kIdleLimit) noexcept {
+    return {reader_, buffer, limit_of(limit)};
   }
   /// The same, of text.
-  [[nodiscard]] detail::Read read(std::span<char> buffer, ae::Duration limit = kNoLimit) noexcept {
-    return {reader_, std::as_writable_bytes(buffer), limit};
+  [[nodiscard]] detail::Read read(std::span<char> buffer,
+                                  ae::Duration limit = kIdleLimit) noexcept {
+    return {reader_, std::as_writable_bytes(buffer), limit_of(limit)};
   }
   /// Fills the buffer. ENODATA: the stream ended first; then, and after another error, `size` says
   /// how much of it has come.
   [[nodiscard]] detail::ReadExactly read_exactly(std::span<std::byte> buffer,
-                                                 ae::Duration limit = kNoLimit) noexcept {
-    return {reader_, buffer, limit};
+                                                 ae::Duration limit = kIdleLimit) noexcept {
+    return {reader_, buffer, limit_of(limit)};
   }
   /// The same, of text.
   [[nodiscard]] detail::ReadExactly read_exactly(std::span<char> buffer,
-                                                 ae::Duration limit = kNoLimit) noexcept {
-    return {reader_, std::as_writable_bytes(buffer), limit};
+                                                 ae::Duration limit = kIdleLimit) noexcept {
+    return {reader_, std::as_writable_bytes(buffer), limit_of(limit)};
   }
   /// Reads up to a newline and drops it, and a carriage return before it; `size` is the text's.
   /// EMSGSIZE: the buffer is full of a longer line, whose rest comes next. ENODATA: the stream
   /// ended first, and what came of the line is in the buffer.
   [[nodiscard]] detail::ReadLine read_line(std::span<char> buffer,
-                                           ae::Duration limit = kNoLimit) noexcept {
-    return {reader_, buffer, limit};
+                                           ae::Duration limit = kIdleLimit) noexcept {
+    return {reader_, buffer, limit_of(limit)};
   }
   /// Waits for `together` bytes, kTogether at most, or the last ones, and shows them where they
   /// lie: a parser in place. EMSGSIZE: `together` is more. Nothing is read before consume().
   [[nodiscard]] detail::Peek peek(std::size_t together = 1,
-                                  ae::Duration limit = kNoLimit) noexcept {
-    return {reader_, shown_, together, limit};
+                                  ae::Duration limit = kIdleLimit) noexcept {
+    return {reader_, shown_, together, limit_of(limit)};
   }
   /// The first `size` bytes that peek() showed have been read.
   void consume(std::size_t size) noexcept {
@@ -78,17 +86,18 @@ class Stream {
   }
   /// Writes all. After an error `size` says how much the connection took.
   [[nodiscard]] detail::Write write(std::span<const std::byte> bytes,
-                                    ae::Duration limit = kNoLimit) noexcept {
-    return {writer_, bytes, limit};
+                                    ae::Duration limit = kIdleLimit) noexcept {
+    return {writer_, bytes, limit_of(limit)};
   }
   /// The same, of text.
-  [[nodiscard]] detail::Write write(std::string_view text, ae::Duration limit = kNoLimit) noexcept {
-    return {writer_, std::as_bytes(std::span(text)), limit};
+  [[nodiscard]] detail::Write write(std::string_view text,
+                                    ae::Duration limit = kIdleLimit) noexcept {
+    return {writer_, std::as_bytes(std::span(text)), limit_of(limit)};
   }
   /// Waits until there may be room for reserve(), commit() or send() of the connection, which are
   /// used as they are; or until they fail.
-  [[nodiscard]] detail::Writable writable(ae::Duration limit = kNoLimit) noexcept {
-    return {writer_, limit};
+  [[nodiscard]] detail::Writable writable(ae::Duration limit = kIdleLimit) noexcept {
+    return {writer_, limit_of(limit)};
   }
 
   /// All that is not waited for: shutdown(), flush(), last_error(), info(), ...
@@ -96,7 +105,8 @@ class Stream {
   Connection& operator*() const noexcept { return *connection_; }  ///< the connection itself
   /// Whether there is a connection, whatever has become of it.
   explicit operator bool() const noexcept { return connection_ != nullptr; }
-  /// Gives the connection back, without handlers; nothing may wait for it.
+  /// Gives the connection back, without handlers. What waits for it, says ECANCELED in the loop's
+  /// next iteration, and as well where the stream ends.
   [[nodiscard]] ConnectionPtr release() noexcept {
     reader_.leave_connection();
     writer_.leave_connection();
@@ -104,7 +114,12 @@ class Stream {
   }
 
  private:
+  ae::Duration limit_of(ae::Duration given) const noexcept {
+    return given == kIdleLimit ? idle_limit_ : given;
+  }
+
   ConnectionPtr connection_;
+  ae::Duration idle_limit_ = kNoLimit;
   unsigned at_once_ = 0;
   detail::Lane reader_, writer_;
   std::size_t shown_ = 0;  // by peek(), and not consumed

@@ -4,6 +4,7 @@
 
 #include <coroutine>
 #include <exception>
+#include <new>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -30,7 +31,7 @@ struct FinalStep {
       if (promise.root == static_cast<Root*>(&promise)) {
         if (promise.thrown) {
           if (promise.running == nullptr) std::terminate();  // resumed by an awaiter of others
-          promise.running->hand_over(std::move(promise.thrown));
+          promise.running->raise(std::move(promise.thrown));
         }
         task.destroy();
       }
@@ -52,6 +53,7 @@ struct TaskPromise : PromiseBase {
 template <class T>
 struct Promise : TaskPromise {
   Task<T> get_return_object() noexcept;
+  static Task<T> get_return_object_on_allocation_failure() noexcept;
   template <class U>
   void return_value(U&& result) {
     value.emplace(std::forward<U>(result));
@@ -67,16 +69,50 @@ struct Promise : TaskPromise {
 template <>
 struct Promise<void> : TaskPromise, Root {
   inline Task<void> get_return_object() noexcept;
+  static inline Task<void> get_return_object_on_allocation_failure() noexcept;
   void return_void() const noexcept {}
   void take() {
     if (thrown) std::rethrow_exception(std::exchange(thrown, nullptr));
   }
 };
 
+/// Runs a task for who awaits it, and owns its frame from then on.
+template <class T>
+class [[nodiscard]] AwaitTask {
+ public:
+  explicit AwaitTask(std::coroutine_handle<Promise<T>> frame) noexcept : frame_(frame) {}
+  AwaitTask(AwaitTask&& other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
+  AwaitTask& operator=(AwaitTask&&) = delete;
+  ~AwaitTask() {
+    if (frame_) frame_.destroy();
+  }
+
+  bool await_ready() const noexcept { return false; }
+  /// Runs it here until it waits. What ends at once does not suspend who awaits it, so the stack
+  /// does not grow, however often that happens.
+  template <class Awaiting>
+  bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
+    Promise<T>& promise = frame_.promise();
+    promise.root = Waiter(awaiting).root();
+    frame_.resume();
+    if (frame_.done()) return false;
+    promise.awaited_by = awaiting;
+    return true;
+  }
+  T await_resume() { return frame_.promise().take(); }
+  bool done() const noexcept { return frame_.done(); }
+
+ private:
+  std::coroutine_handle<Promise<T>> frame_;
+};
+
 }  // namespace detail
 
-/// Owns the frame: dropping it cancels what has not ended, at whatever it waits for. `co_await`
-/// runs it to its end and gives its value, or throws what it threw. Await it once.
+/// Owns the frame of a coroutine that has not begun. `co_await f()`, or `co_await std::move(task)`,
+/// takes the frame, runs it to its end and gives its value, or throws what it threw; to drop what
+/// awaits it cancels it, at whatever it waits for.
+/// It is empty once it was moved from, and where there was no memory for the frame, which the call
+/// of the coroutine does not say: to await an empty one, or to spawn it, throws std::bad_alloc.
 /// Parameters are kept in the frame: take them by value. A lambda that is a coroutine loses its
 /// captures with the lambda: let it have parameters instead.
 template <class T>
@@ -86,7 +122,7 @@ class [[nodiscard]] Task {
 
   /// Takes the frame over.
   Task(Task&& other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
-  /// Cancels what it had.
+  /// What it had never runs.
   Task& operator=(Task&& other) noexcept {
     Task(std::move(other)).swap(*this);
     return *this;
@@ -95,21 +131,13 @@ class [[nodiscard]] Task {
     if (frame_) frame_.destroy();
   }
   void swap(Task& other) noexcept { std::swap(frame_, other.frame_); }  ///< exchanges the frames
-  bool done() const noexcept { return frame_.done(); }                  ///< whether it has ended
+  bool done() const noexcept { return frame_ == nullptr; }              ///< whether it is empty
 
-  bool await_ready() const noexcept { return done(); }  ///< as done()
-  /// Runs it here until it waits. What ends at once does not suspend who awaits it, so the stack
-  /// does not grow, however often that happens.
-  template <class Awaiting>
-  bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
-    promise_type& promise = frame_.promise();
-    promise.root = detail::Waiter(awaiting).root();
-    frame_.resume();
-    if (frame_.done()) return false;
-    promise.awaited_by = awaiting;
-    return true;
+  /// For the compiler.
+  detail::AwaitTask<T> operator co_await() && {
+    if (done()) throw std::bad_alloc();
+    return detail::AwaitTask<T>(std::exchange(frame_, nullptr));
   }
-  T await_resume() { return frame_.promise().take(); }  ///< its value, or throws
 
  private:
   friend class Scope;
@@ -128,6 +156,15 @@ Task<T> Promise<T>::get_return_object() noexcept {
 
 inline Task<void> Promise<void>::get_return_object() noexcept {
   return Task<void>(std::coroutine_handle<Promise>::from_promise(*this));
+}
+
+template <class T>
+Task<T> Promise<T>::get_return_object_on_allocation_failure() noexcept {
+  return Task<T>(nullptr);
+}
+
+inline Task<void> Promise<void>::get_return_object_on_allocation_failure() noexcept {
+  return Task<void>(nullptr);
 }
 
 }  // namespace detail

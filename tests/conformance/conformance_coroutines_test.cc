@@ -304,6 +304,8 @@ TEST_CASE("coroutine: arrivals wait for next(), and the listener pauses", "[conf
     for (int i = 0; i < 5; ++i)
       clients.push_back(site.connect(testing::address_of(acceptor.listener())));
     RUN_UNTIL(site.loop, acceptor.waiting() >= 2);
+    testing::turns(site.loop, 20);
+    REQUIRE(acceptor.waiting() == 2);
     int served = 0;
     const auto serve = [](co::Acceptor& from, int& count) -> co::Task<> {
       std::vector<co::Stream> all;

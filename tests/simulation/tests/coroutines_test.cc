@@ -9,6 +9,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "conn/rdma/memory.h"
 #include "conn/transports/transports.h"
@@ -21,6 +22,7 @@
 #include "tests/support/testing.h"
 
 using namespace simulation;
+namespace co = conn::co;
 
 namespace {
 
@@ -108,7 +110,66 @@ class Trial {
   bool failed_ = false, ended_ = true;
 };
 
+/// Counts those that live.
+struct Held {
+  explicit Held(int& its_count) noexcept : count(&its_count) { ++*count; }
+  Held(const Held& other) noexcept : Held(*other.count) {}
+  Held& operator=(const Held&) = delete;
+  ~Held() { --*count; }
+  int* count;
+};
+
+co::Task<> hold(Held, int& began) {
+  ++began;
+  co_return;
+}
+
+co::Task<int> value(Held) { co_return 1; }
+
 }  // namespace
+
+TEST_CASE("coroutine: one whose frame finds no memory is empty, and says so where it is used",
+          "[simulation][co]") {
+  int held = 0, began = 0;
+  const auto starved = [](auto make) {
+    fail_allocation(Allocator::kNew, 1);
+    auto task = make();
+    REQUIRE(allocation_failed());
+    fail_allocation(Allocator::kNew, 0);
+    return task;
+  };
+  co::Scope scope;
+  co::Task<> task = starved([&] { return hold(Held(held), began); });
+  CHECK(held == 0);
+  CHECK(task.done());
+  CHECK_THROWS_AS(scope.spawn(std::move(task)), std::bad_alloc);
+  CHECK(scope.empty());
+  const auto awaits = [](auto starve, int& count, int& begun, int& thrown) -> co::Task<> {
+    try {
+      co_await starve([&] { return hold(Held(count), begun); });
+    } catch (const std::bad_alloc&) {
+      ++thrown;
+    }
+    try {
+      [[maybe_unused]] const int one = co_await starve([&] { return value(Held(count)); });
+    } catch (const std::bad_alloc&) {
+      ++thrown;
+    }
+    try {
+      co::Task<int> none = starve([&] { return value(Held(count)); });
+      [[maybe_unused]] const auto which =
+          co_await co::first(hold(Held(count), begun), std::move(none));
+    } catch (const std::bad_alloc&) {
+      ++thrown;
+    }
+  };
+  int thrown = 0;
+  scope.spawn(awaits(starved, held, began, thrown));
+  CHECK(scope.empty());
+  CHECK(thrown == 3);
+  CHECK(held == 0);
+  CHECK(began == 0);
+}
 
 TEST_CASE("torture: each allocation may fail where coroutines serve and ask",
           "[simulation][torture][co]") {
