@@ -47,7 +47,7 @@ $(if $(FLAGS_$(CONFIG)),,$(error CONFIG=$(CONFIG): there is release, debug, asan
 
 HAVE_TLS := $(if $(filter no,$(TLS)),0,$(if $(wildcard conn/tls/*.cc),1,0))
 HAVE_RDMA := $(if $(filter no,$(RDMA)),0,1)
-# Coverage links whole archives, where the functions that load would meet those that simulate.
+# Coverage links: a function that only hands a call on has no branches then.
 LINK_RDMA := $(if $(filter link,$(RDMA))$(filter coverage,$(CONFIG)),1,0)
 
 ALL_CPPFLAGS := -I. -DAECONN_TLS=$(HAVE_TLS) -DAECONN_RDMA=$(HAVE_RDMA) -DAECONN_RDMA_LINK=$(LINK_RDMA)$(if $(filter no,$(PROBES)), -DAECONN_PROBES=0) -DAECONN_VERSION='"$(VERSION)"' $(CPPFLAGS)
@@ -94,9 +94,10 @@ FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.cc)
 SIM_TESTS   := $(if $(filter 11,$(HAVE_TLS)$(HAVE_RDMA)),sim-tests)
 FUZZ_SRC    := $(filter-out $(if $(SIM_TESTS),,%_simulation.cc),$(FUZZ_SRC))
 # What a program includes; conn/kit is what the author of a transport includes besides, and detail what
-# both of them need. The rest of a transport's folder is its own.
-PUBLIC_HEADERS := $(wildcard ae/*.h ae/detail/*.h conn/*.h conn/kit/*.h conn/detail/*.h conn/co/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h)
-PUBLIC_HEADERS := $(filter-out conn/detail/probes.h $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
+# these include of it. The rest of detail and of a transport's folder is its own.
+INCLUDED_DETAIL := ae/detail/handler_slot.h conn/detail/dial.h conn/detail/race.h
+PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/kit/*.h conn/co/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h) $(INCLUDED_DETAIL)
+PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
 
 # They need libraries of others, and are compiled by their tests.
 ADAPTERS := $(wildcard adapters/*.h)
@@ -134,9 +135,11 @@ $(STATIC): $(call obj,$(LIB_SRC))
 	@echo "  AR   $@"
 	$(Q)$(AR) rcsD $@ $^
 
-$(SHARED): $(call obj,$(LIB_SRC))
+# What it has of the templates and inline functions of others, it has for itself.
+$(SHARED): $(call obj,$(LIB_SRC)) tools/libaeconn.map
 	@echo "  LD   $@"
-	$(Q)$(CXX) -shared -Wl,-soname,$(SONAME) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CXX) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=tools/libaeconn.map $(ALL_LDFLAGS) \
+	  -o $@ $(filter %.o,$^) $(LIBS)
 	@ln -sf $(@F) $(OUT)/$(SONAME) && ln -sf $(SONAME) $(OUT)/libaeconn.so
 
 # All of the library is in it, and nothing but the interface can be seen: its C++ may change.
@@ -203,7 +206,8 @@ $(OUT)/obj/%.o: %.cc $(OUT)/flags
 	@echo "  CXX  $<"
 	$(Q)$(CXX) $(ALL_CPPFLAGS) $(EXTRA) $(ALL_CXXFLAGS) $(LIGHTER) -c -o $@ $<
 
-# libaeconn.so shows what AECONN_API stands before (ae/abi.h). Programs here are linked with all.
+# libaeconn.so shows what AECONN_API stands before (ae/abi.h), and no more by tools/libaeconn.map.
+# Programs here are linked with all.
 $(call obj,$(LIB_SRC)): EXTRA = -fvisibility=hidden
 
 # Options of the command line are most of these; no request passes there.

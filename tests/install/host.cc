@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A program that has an `ae` and a `conn` of its own, with functions of our names and parameters.
+// A program that has an `ae` and a `conn` of its own, with functions of our names and parameters,
+// and functions by the names of libibverbs and librdmacm, as one has that replaces or wraps them.
 // It knows nothing of the library; main_of_host.cc knows both.
 
 #include <string>
 #include <string_view>
 
 namespace ae {
+class EventLoop {
+ public:
+  virtual ~EventLoop();
+  virtual int turns() const;
+};
+EventLoop::~EventLoop() = default;
+int EventLoop::turns() const { return 11; }
 class LibevLoop {
  public:
   LibevLoop();
@@ -29,10 +37,36 @@ int all_transports() { return 7; }
 std::string errno_text(int err) { return "the host's " + std::to_string(err); }
 }  // namespace conn
 
+namespace {
+int calls = 0;
+}
+extern "C" {
+void* ibv_open_device(void*);
+void* ibv_alloc_pd(void*);
+int ibv_post_send(void*, void*, void**);
+void* rdma_create_event_channel();
+void** rdma_get_devices(int*);
+void* ibv_open_device(void*) { return ++calls, nullptr; }
+void* ibv_alloc_pd(void*) { return ++calls, nullptr; }
+int ibv_post_send(void*, void*, void**) { return ++calls; }
+void* rdma_create_event_channel() { return ++calls, nullptr; }
+void** rdma_get_devices(int*) { return ++calls, nullptr; }
+}
+
+int calls_of_the_hosts_verbs() { return calls; }
+void call_the_hosts_verbs() {
+  ibv_open_device(nullptr);
+  ibv_alloc_pd(nullptr);
+  ibv_post_send(nullptr, nullptr, nullptr);
+  rdma_create_event_channel();
+  rdma_get_devices(nullptr);
+}
+
 std::string host_says() {
   ae::LibevLoop().run();
   conn::Connection connection;
   connection.close();
   return conn::errno_text(connection.closed) + ", " + std::to_string(conn::all_transports()) +
-         ", " + std::to_string(ae::loops_named("abc"));
+         ", " + std::to_string(ae::loops_named("abc")) + ", " +
+         std::to_string(ae::EventLoop().turns());
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A conversation over tcp in a program that has other functions of our names (host.cc).
+// A conversation over tcp, and a look for rdma, in a program that has other functions of our names
+// and of libibverbs' (host.cc).
 
 #include <iostream>
 #include <string>
@@ -7,9 +8,12 @@
 #include "ae/libev_loop.h"
 #include "ae/loop_names.h"
 #include "conn/connection.h"
+#include "conn/error.h"
 #include "conn/transports/transports.h"
 
 std::string host_says();
+int calls_of_the_hosts_verbs();
+void call_the_hosts_verbs();
 
 int main() {
   if (ae::loops_named("libev") == nullptr) return 2;
@@ -34,6 +38,18 @@ int main() {
         to.close();
       });
   loop.run();
-  std::cout << heard << "; " << host_says() << '\n';
-  return heard == "hello" && host_says() == "the host's 1, 7, 3" ? 0 : 1;
+  // Whether there is a device or not: the host's functions are not asked for it.
+  try {
+    const auto none = registry.listen(loop, "rdma://127.0.0.1:0", [](conn::ConnectionPtr) {});
+  } catch (const conn::Error& error) {
+    std::cout << error.what() << '\n';
+  }
+  const int by_the_library = calls_of_the_hosts_verbs();
+  call_the_hosts_verbs();
+  const int by_the_host = calls_of_the_hosts_verbs() - by_the_library;
+  std::cout << heard << "; " << host_says() << "; " << by_the_library << ' ' << by_the_host << '\n';
+  return heard == "hello" && host_says() == "the host's 1, 7, 3, 11" && by_the_library == 0 &&
+                 by_the_host == 5
+             ? 0
+             : 1;
 }

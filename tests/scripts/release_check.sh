@@ -64,7 +64,8 @@ lacks 'a change' "$dirty: commit or remove them (2 files)"
 sed -i "s/^VERSION *:=.*/VERSION := 9.8.7/" Makefile
 said=$(tools/release-check)
 for place in "debian/changelog has $version: it should have 9.8.7" "SECURITY.md has $minor: it should have 9.8" \
-  "vcpkg.json has $version: it should have 9.8.7" "libaeconn-c.map has $minor: it should have 9.8" \
+  "vcpkg.json has $version: it should have 9.8.7" "c/libaeconn-c.map has $minor: it should have 9.8" \
+  "tools/libaeconn.map has $minor: it should have 9.8" \
   "debian/control has $minor: it should have 9.8" 'debian/libaeconn9.8.install: rename debian/libaeconn*.install' \
   'CHANGELOG.md: 9.8.7 is on top, with a date' 'manual pages' 'programs say 9.8.7: `make all`' 'is of this build'; do
   [ "$place" = 'manual pages' ] || is "another version: $place" 1 "$(grep '^MISSING' <<<"$said" | grep -cF "$place")"
