@@ -11,6 +11,7 @@ import resource
 import threading
 
 from . import bed
+from .figures import ratio_text
 from .processes import BUILD, Failure, Server, cores, run, status_kib
 
 row = bed.Rows()
@@ -166,9 +167,11 @@ def co_echo(host):
 
     sides = {"coroutines": lambda: server("coroutines"), "handlers": lambda: server("handlers", "--handlers")}
     for (connections, depth), requests in host.few(ECHO).items():
-        host.turns(f"co echo tcp c={connections} d={depth}", [
-            (who, host.echo(start, host.url(f"co-{who}", "tcp"), connections, depth, requests))
-            for who, start in sides.items()])
+        row = f"co echo tcp c={connections} d={depth}"
+        host.turns(row, [(who, host.echo(start, host.url(f"co-{who}", "tcp"), connections, depth, requests))
+                         for who, start in sides.items()])
+        ratio = host.figures.ratio(row, *sides, "cpu_us")
+        print(f"{row:34} coroutine echo to callback echo: server's CPU {ratio_text(ratio)}", flush=True)
 
 
 # ---- kv-server and redis-server -----------------------------------------------------------------

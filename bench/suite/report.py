@@ -39,7 +39,7 @@ METRICS = {
 }
 LOWER_IS_BETTER = {"p50_us", "p99_us", "cpu_us", "kinsn", "ns", "latency_us", "rss_kib", "pinned_kib", "calls", "reads",
                    "client_cpu_us", "client_rss_kib", "client_kinsn", "cpu_ms_10s"}
-US = ("aeconn", "aeconn rdma", "aeconn kv", "two pairs", "2 loops")
+US = ("aeconn", "aeconn rdma", "aeconn kv", "two pairs", "2 loops", "coroutines")
 
 
 def load(folder):

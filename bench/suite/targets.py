@@ -471,6 +471,16 @@ def _(ask):
     ask.ratio("16 under way", (deep, "coroutines", "kinsn"), (deep, "handlers", "kinsn"))
 
 
+@target("O2", "coroutine echo to callback echo, TCP, c=50; server's CPU, us", "H", "<= 1.02", rows=("co-echo",))
+def _(ask):
+    row = "co echo tcp c=50 d={}"
+    ask.show(None, f"handlers {ask.texts((row.format(1), row.format(16)), 'handlers', 'cpu_us')}",
+             ask.texts((row.format(1), row.format(16)), "coroutines", "cpu_us"))
+    for depth, text in ((1, "coroutine echo to callback echo"), (16, "16 under way")):
+        ask.ratio(text, (row.format(depth), "coroutines", "cpu_us"), (row.format(depth), "handlers", "cpu_us"),
+                  1.02 if depth == 1 else None)
+
+
 def command_row(ask, transport, depth, bound, peers):
     row, echo = f"kv {transport} get c=16 P={depth}", f"echo {transport} c=16 d={depth}"
     ask.show(f"echo {ask.text(echo, 'limit', 'kinsn')}",

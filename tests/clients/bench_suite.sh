@@ -90,7 +90,7 @@ assert judge("T1a", s).verdict == "met" and judge("R1", s).verdict == "met"
 assert judge("T2", s).verdict == "measured: within"
 f.add("receiver not ready", "device", 0, send_rnr_err=1)
 assert judge("R1", s).verdict.startswith("not met")
-assert len(judge_all(s)) == 35 and len(judge_all(Sources())) == 35
+assert len(judge_all(s)) == 36 and len(judge_all(Sources())) == 36
 END
 py 'a target of both loops is missed by either' <<'END'
 from suite.figures import Figures
@@ -116,6 +116,30 @@ assert judge("L1", s).verdict.startswith("measured: within; not measured: "), ju
 assert judge("L3", s).verdict == "measured: within" and judge("L3", s).us == "2.00", judge("L3", s)
 assert judge("C4", s).verdict == "measured: outside (auto to none is 1.02, not <= 1.01)", judge("C4", s).verdict
 assert "auto to sleeping 0.40 (0.40-0.40)" in judge("C3", s).ratios, judge("C3", s).ratios
+END
+py 'coroutines beside handlers, on the host: the ratio is shown, judged, and in the report' <<'END'
+import contextlib, io
+from types import SimpleNamespace
+from suite import host, report
+from suite.figures import Figures
+from suite.targets import Sources, judge
+row, f = "co echo tcp c=50 d=1", Figures()
+def turns(name, measures):  # a slow round between two others
+    for round_, (coroutines, handlers) in enumerate(((3.03, 3), (6.12, 6), (3.09, 3))):
+        f.add(name, "coroutines", round_, cpu_us=coroutines)
+        f.add(name, "handlers", round_, cpu_us=handlers)
+bed = SimpleNamespace(figures=f, turns=turns, few=lambda shapes: {(50, 1): 1}, url=lambda *names: "",
+                      echo=lambda *arguments: None)
+with contextlib.redirect_stdout(io.StringIO()) as out:
+    host.co_echo(bed)
+assert "coroutine echo to callback echo: server's CPU 1.02 (1.01-1.03)" in out.getvalue(), out.getvalue()
+target = judge("O2", Sources(host=f))
+assert target.verdict == "met" and target.ratios == ["coroutine echo to callback echo 1.02 (1.01-1.03)"], target
+f.date = "today"
+lines = report.suite_part(f, "title", "command", "note")
+assert any(line.startswith(f"| {row} |") and line.endswith("| 1.02 (1.01-1.03) |") for line in lines), lines
+f.records = [r for r in f.records if r["round"] == 2]
+assert judge("O2", Sources(host=f)).verdict.startswith("not met: coroutine echo to callback echo is 1.03"), target
 END
 py 'the row of the loop has both of our loops' <<'END'
 import json
