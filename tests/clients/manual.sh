@@ -128,10 +128,10 @@ for scheme in $transports; do
 done
 is 'a list of schemes has the options of all' "$( (names tcp L; names unix L; names 'Lists of schemes' L) | sort -u)" \
   "$(offers kv-cli -u 'tcp|unix://x?')"
-is 'an option that was given is not offered again' '' "$(offers kv-cli -u 'tcp://x?linger=1s&nodelay=no&' | grep -xE 'linger=|nodelay=')"
+is 'an option that was given is not offered again' '' "$(offers kv-cli -u 'tcp://x?linger=1s\&nodelay=no\&' | grep -xE 'linger=|nodelay=')"
 # Each value, as the table has it; and the doctor, which looks at all URLs first, takes them.
 urls=()
-while IFS=$tab read -r section name side _ _ _ value; do
+while IFS=$'\037' read -r section name side _ _ _ value; do
   scheme=$section program=kv-server flag=--listen
   [ "$section" != 'Lists of schemes' ] || scheme='tcp|unix'
   [ "$side" != C ] || program=kv-cli flag=-u
@@ -143,7 +143,7 @@ while IFS=$tab read -r section name side _ _ _ value; do
   more=''
   [ "$name" != auth-clients ] || more='&ca-dir=/'
   for word in "${all[@]}"; do urls+=(--serve "$scheme://127.0.0.1:0?$name=$word$more"); done
-done <"$work/options"
+done < <(tr "$tab" "\037" <"$work/options")
 has 'the doctor takes each word in a URL' nowhere "$(says "$build/aeconn-doctor" "${urls[@]}" --serve nowhere://x)"
 has 'and refuses others' 'nodelay' "$(says "$build/aeconn-doctor" --serve 'tcp://127.0.0.1:0?nodelay=maybe' --serve nowhere://x)"
 is 'there are such words' yes "$([ ${#urls[@]} -ge 40 ] && echo yes)"
