@@ -51,10 +51,12 @@ NAME_offer() {  # WORD...: those that go on from $cur
   done
 }
 NAME_files() {  # -f, or -d for folders alone
-  local i found
-  mapfile -t found < <(compgen "$1" -- "$cur")
-  for i in "${!found[@]}"; do
-    [[ ! -d ${found[i]/#~\//$HOME/} ]] || { found[i]+=/ && compopt -o nospace 2>/dev/null; }
+  # Not by compgen -f, which takes backslashes out of what a line has in quotes, and only there.
+  local path=${cur/#~\//$HOME/} each found=()
+  for each in "$path"*; do
+    [[ -d $each || ($1 == -f && (-e $each || -L $each)) ]] || continue
+    found+=("$cur${each#"$path"}")
+    [[ ! -d $each ]] || { found[-1]+=/ && compopt -o nospace 2>/dev/null; }
   done
   NAME_offer "${found[@]}"
 }

@@ -81,7 +81,7 @@ struct About {
   std::vector<Example> examples;
   std::vector<std::string> see_also;  ///< "kv-cli(1)"
   std::string version;                ///< of the library
-  Values values;
+  Values values{};
 };
 
 /// The page of section 1: options by group, subcommands with theirs. Hidden options are left out.

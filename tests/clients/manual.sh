@@ -39,7 +39,7 @@ tab=$'\t'
 # For each line of words by tabs, what bash offers for the last of them, by commas and as the program
 # would get it. COMPLETION stands in for the program's.
 offered() {  # PROGRAM [COMPLETION]
-  (cd "$work" && bash -c '. "$2" && function=$(complete -p "$1" | sed "s/.*-F \([^ ]*\).*/\1/")
+  (cd "$work/place" && bash -c '. "$2" && function=$(complete -p "$1" | sed "s/.*-F \([^ ]*\).*/\1/")
     while IFS= read -r line; do
       mapfile -td "	" COMP_WORDS < <(printf "%s\t" "$line")
       COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
@@ -49,8 +49,8 @@ offered() {  # PROGRAM [COMPLETION]
     done' - "$1" "${2-$build/pages/$1}")
 }
 place() { sed -E 's/([:=]+)/\t\1\t/g' <<<"$1"; }  # URL: its words, as bash splits it
-mkdir "$work/my folder"
-touch "$work/my cert.pem" "$work/my folder/key.pem"
+mkdir -p "$work/place/my folder"
+touch "$work/place/my cert.pem" "$work/place/my folder/key.pem"
 files='my cert.pem,my folder/'
 # What of a value's kind is to be offered where nothing is typed: lines KIND TAB OFFER.
 kinds="@file$tab$files
@@ -67,7 +67,7 @@ kinds+="
 
 # Of a program's --write-page values, the options whose values are not offered as its table has them.
 wrongly_offered() {  # PROGRAM [COMPLETION]
-  "$build/$1" --write-page values >"$work/values"
+  "$build/$1" --write-page values | grep -v "$tab$tab-\$" >"$work/values"
   # COMMAND TAB FLAG, both may be empty: the words of a line that ends there.
   paste <(sed -E 's/\t[^\t]*$//' "$work/values") <(cut -f3 "$work/values" | as_offered) \
     <(sed -E "s/\t[^\t]*\$//; s/^/$1\t/; s/\t+/\t/g; s/([^\t])\$/\1\t/" "$work/values" | offered "$@") |
@@ -106,6 +106,7 @@ for program in kv-server kv-cli conn-perf aeconn-proxy aeconn-doctor; do
       [[ $flag == --tls-auth-clients && $said == *'say whose certificates count'* ]] ||
         [[ $said == *nowhere* ]] || fail "$program $command takes $flag $word" "$said"
     done
+    [ "$flag" != --activated ] || continue  # it is looked at where there are sockets
     said=$(try_word $program "$command" "$flag" nonsense)
     [[ $said != *nowhere* ]] || fail "$program $command refuses $flag nonsense" "$said"
   done < <("$build/$program" --write-page values | sed 's/^\t/-none-\t/')
@@ -116,7 +117,7 @@ is 'words that programs took' yes "$([ $tried -ge 30 ] && echo yes)"
 names() {  # SECTION SIDE: of the table
   awk -F'\t' -v section="$1" -v other="$2" '$1 == section && $3 != other {print $2 "="}' "$work/options" | sort -u
 }
-offers() { printf '%s\t%s\t%s\n' "$1" "$2" "$(place "$3")" | offered "$1" | tr , '\n' | sort; }  # PROGRAM FLAG URL
+offers() { printf '%s\t%s\t%s\n' "$1" "$2" "$(place "$3")" | offered "$1" | tr , '\n' | sed 's/.*[?&]//' | sort; }  # PROGRAM FLAG URL
 for scheme in $transports; do
   section=${scheme%%+*} below=${scheme#*+}
   [ "$scheme" != tls ] || below=tcp
@@ -127,10 +128,10 @@ for scheme in $transports; do
 done
 is 'a list of schemes has the options of all' "$( (names tcp L; names unix L; names 'Lists of schemes' L) | sort -u)" \
   "$(offers kv-cli -u 'tcp|unix://x?')"
-is 'an option that was given is not offered again' '' "$(offers kv-cli -u 'tcp://x?linger=1s&nodelay=no&' | grep -xE 'linger=|nodelay=')"
+is 'an option that was given is not offered again' '' "$(offers kv-cli -u 'tcp://x?linger=1s\&nodelay=no\&' | grep -xE 'linger=|nodelay=')"
 # Each value, as the table has it; and the doctor, which looks at all URLs first, takes them.
 urls=()
-while IFS=$tab read -r section name side _ _ _ value; do
+while IFS=$'\037' read -r section name side _ _ _ value; do
   scheme=$section program=kv-server flag=--listen
   [ "$section" != 'Lists of schemes' ] || scheme='tcp|unix'
   [ "$side" != C ] || program=kv-cli flag=-u
@@ -142,7 +143,7 @@ while IFS=$tab read -r section name side _ _ _ value; do
   more=''
   [ "$name" != auth-clients ] || more='&ca-dir=/'
   for word in "${all[@]}"; do urls+=(--serve "$scheme://127.0.0.1:0?$name=$word$more"); done
-done <"$work/options"
+done < <(tr "$tab" "\037" <"$work/options")
 has 'the doctor takes each word in a URL' nowhere "$(says "$build/aeconn-doctor" "${urls[@]}" --serve nowhere://x)"
 has 'and refuses others' 'nodelay' "$(says "$build/aeconn-doctor" --serve 'tcp://127.0.0.1:0?nodelay=maybe' --serve nowhere://x)"
 is 'there are such words' yes "$([ ${#urls[@]} -ge 40 ] && echo yes)"
@@ -158,8 +159,8 @@ kv-server --tls-cert my\ c	kv-server --tls-cert my\ cert.pem
 kv-server --tls-cert "my c	kv-server --tls-cert "my cert.pem" 
 kv-server --tls-cert=my\ c	kv-server --tls-cert=my\ cert.pem 
 kv-server --tls-cert a.pem,my\ c	kv-server --tls-cert a.pem,my\ cert.pem 
-kv-server --tls-ca-dir m	kv-server --tls-ca-dir my\ folder/
 kv-server --tls-key my\ folder/k	kv-server --tls-key my\ folder/key.pem 
+kv-server --tls-ca-dir m	kv-server --tls-ca-dir my\ folder/
 kv-server --tls-protocols TLSv1.3	kv-server --tls-protocols TLSv1.3 
 kv-server --listen tc	kv-server --listen tcp://
 kv-server --listen tcp://localhost:1?nod	kv-server --listen tcp://localhost:1?nodelay=
@@ -181,6 +182,6 @@ kv-server --listen 'tls://localhost:1?nodelay=no&cert=my c	kv-server --listen 't
 kv-cli -u "tls://localhost:1?verify=ch	kv-cli -u "tls://localhost:1?verify=chain"
 kv-server --tls-auth-clients opt	kv-server --tls-auth-clients optional 
 END
-cut -f1 "$work/typed" | python3 -B tests/clients/typed.py "$work" "$build"/pages/{kv-server,kv-cli,conn-perf,aeconn-proxy} >"$work/completed" 2>&1
+cut -f1 "$work/typed" | python3 -B tests/clients/typed.py "$work/place" "$build"/pages/{kv-server,kv-cli,conn-perf,aeconn-proxy} >"$work/completed" 2>&1
 is 'what is typed becomes what is wanted' '' "$(diff <(cut -f2 "$work/typed") "$work/completed")"
 total
