@@ -33,7 +33,8 @@ NAME_scan() {
       elif [[ -z $quote && $c == [\"\'] ]]; then
         quote=$c raw=''
       elif [[ $c == \\ && $quote != \' ]]; then
-        cur+=${part:++j:1} raw+=$c${part:j:1}
+        ((++j))
+        cur+=${part:j:1} raw+=$c${part:j:1}
       else
         cur+=$c raw+=$c
       fi

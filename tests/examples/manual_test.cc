@@ -53,7 +53,7 @@ TEST_CASE("manual: completion has options, and what each of them takes", "[manua
   const std::string bash = manual::bash_completion(sample.app, sample.about.values);
   CHECK(has(bash, "\n_some_program() {"));
   CHECK(has(bash, "    -t|--text) kind='-' ;;\n    --colour) kind='red,green,blue' ;;\n"));
-  CHECK(has(bash, "  free='@file'\n  flags='-h,--help,-t,--text,--colour,--in-group'\n"));
+  CHECK(has(bash, "  free='@file'\n  flags='-h,--help,-t,--text,--in-group,--colour'\n"));
   CHECK(has(bash, "complete -F _some_program some-program\n"));
   CHECK_FALSE(has(bash, "hidden"));
   CHECK(has(bash, "\ntcp nodelay B yes,no\n"));
