@@ -115,8 +115,8 @@ class AECONN_API Connection : public ae::Deferred {
   int shutdown();
   /// Ends both directions, over every transport: the peer gets everything written, then end of
   /// stream. From now on read() says end of stream, which the read handler is called for; what came
-  /// and was not read, or comes, is dropped. write() says EPIPE, which the write handler is called for, also while output waits.
-  /// 0, or -1 with errno ENOTCONN.
+  /// and was not read, or comes, is dropped. write() says EPIPE, which the write handler is called
+  /// for, also while output waits. 0, or -1 with errno ENOTCONN.
   int shutdown_both();
   /// Gives the connection up: no handler runs any more, `this` is gone for the caller (as after
   /// delete). What write() took is still delivered within a bounded linger, which never blocks the

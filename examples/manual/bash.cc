@@ -16,7 +16,7 @@ constexpr std::string_view kFunctions =
     R"(# Sets words, those before the cursor's; cur, its word as the program will see it; raw, the end of
 # cur that bash replaces, as it was typed; quote, which is open there. Bash splits words at = and :.
 NAME_scan() {
-  local i j part c
+  local i j part c before
   words=() cur='' raw='' quote=''
   for ((i = 0; i <= COMP_CWORD; ++i)); do
     part=${COMP_WORDS[i]}
@@ -25,13 +25,13 @@ NAME_scan() {
       ((i == 0)) || words+=("$cur")
       cur=''
     fi
-    raw='' quote=''
+    raw='' quote='' before=''
     for ((j = 0; j < ${#part}; ++j)); do
       c=${part:j:1}
       if [[ $c == "$quote" ]]; then
-        quote='' raw=''
+        raw=$before$quote$raw$quote quote=''
       elif [[ -z $quote && $c == [\"\'] ]]; then
-        quote=$c raw=''
+        quote=$c before=$raw raw=''
       elif [[ $c == \\ && $quote != \' ]]; then
         ((++j))
         cur+=${part:j:1} raw+=$c${part:j:1}
@@ -42,24 +42,31 @@ NAME_scan() {
     [[ ! $part =~ ^[:=]+$ ]] || raw=''
   done
 }
-NAME_offer() {  # WORD...: those that go on from $cur
+NAME_offer() {  # WORD...: those that go on from $cur, quoted as the line is there
   local each more
   for each; do
-    [[ $each == "$cur"* ]] || continue
-    more=${each#"$cur"}
-    [[ -z $more || -n $quote ]] || printf -v more %q "$more"
+    more=${each:${#cur}}
+    [ "$each" = "$cur$more" ] || continue  # [[ may leave out case
+    case $quote in
+      \') more=${more//\'/\'\\\'\'} ;;
+      \") more=${more//\\/\\\\} more=${more//\$/\\\$} more=${more//\`/\\\`} more=${more//\"/\\\"} ;;
+      *) [[ -z $more ]] || printf -v more %q "$more" ;;
+    esac
     COMPREPLY+=("$raw$more")
   done
 }
 NAME_files() {  # -f, or -d for folders alone
   # Not by compgen -f, which takes backslashes out of what a line has in quotes, and only there.
-  local path=${cur/#~\//$HOME/} each found=()
-  for each in "$path"*; do
+  local path=$cur each all found=()
+  [[ $cur != \~/* ]] || path=${HOME-\~}/${cur#\~/}
+  each=${path//\\/\\\\} each=${each//\*/\\*} each=${each//\?/\\?} each=${each//\[/\\[}
+  mapfile -t all < <(compgen -G "$each*" 2>/dev/null | sort)
+  for each in "${all[@]}"; do
     [[ -d $each || ($1 == -f && (-e $each || -L $each)) ]] || continue
-    found+=("$cur${each#"$path"}")
+    found+=("$cur${each:${#path}}")
     [[ ! -d $each ]] || { found[-1]+=/ && compopt -o nospace 2>/dev/null; }
   done
-  NAME_offer "${found[@]}"
+  ((${#found[@]} == 0)) || NAME_offer "${found[@]}"
 }
 NAME_options() {  # L or C, the side that looks at them; SCHEME: $cur is what follows the ?
   local side=$1 given=\&${cur%"${cur##*&}"} tables='' names=() owner name whose value each entry

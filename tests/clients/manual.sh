@@ -68,6 +68,7 @@ kinds+="
 # Of a program's --write-page values, the options whose values are not offered as its table has them.
 wrongly_offered() {  # PROGRAM [COMPLETION]
   "$build/$1" --write-page values | grep -v "$tab$tab-\$" >"$work/values"
+  [ -s "$work/values" ] || echo 'no option takes a value'
   # COMMAND TAB FLAG, both may be empty: the words of a line that ends there.
   paste <(sed -E 's/\t[^\t]*$//' "$work/values") <(cut -f3 "$work/values" | as_offered) \
     <(sed -E "s/\t[^\t]*\$//; s/^/$1\t/; s/\t+/\t/g; s/([^\t])\$/\1\t/" "$work/values" | offered "$@") |
@@ -182,6 +183,25 @@ kv-server --listen 'tls://localhost:1?nodelay=no&cert=my c	kv-server --listen 't
 kv-cli -u "tls://localhost:1?verify=ch	kv-cli -u "tls://localhost:1?verify=chain"
 kv-server --tls-auth-clients opt	kv-server --tls-auth-clients optional 
 END
+# What a shell would take for something else, bare and in either quotes.
+touch "$work/place/"{'d$HOME','e`id`','s'"'"'q','q"d','b\b','g*g'}
+cat >>"$work/typed" <<'END'
+kv-server --tls-cert d	kv-server --tls-cert d\$HOME 
+kv-server --tls-cert "d	kv-server --tls-cert "d\$HOME" 
+kv-server --tls-cert 'd	kv-server --tls-cert 'd$HOME' 
+kv-server --tls-cert e	kv-server --tls-cert e\`id\` 
+kv-server --tls-cert "e	kv-server --tls-cert "e\`id\`" 
+kv-server --tls-cert s	kv-server --tls-cert s\'q 
+kv-server --tls-cert 's	kv-server --tls-cert 's'\''q' 
+kv-server --tls-cert "q	kv-server --tls-cert "q\"d" 
+kv-server --tls-cert b	kv-server --tls-cert b\\b 
+kv-server --tls-cert "b	kv-server --tls-cert "b\\b" 
+kv-server --tls-cert g\*	kv-server --tls-cert g\*g 
+kv-server --tls-cert "my folder"/k	kv-server --tls-cert "my folder"/key.pem 
+kv-server --tls-cert "my cert.pem",my\ c	kv-server --tls-cert "my cert.pem",my\ cert.pem 
+kv-server --tls-cert ~/my\ c	kv-server --tls-cert ~/my\ cert.pem 
+END
+export HOME=$work/place
 cut -f1 "$work/typed" | python3 -B tests/clients/typed.py "$work/place" "$build"/pages/{kv-server,kv-cli,conn-perf,aeconn-proxy} >"$work/completed" 2>&1
 is 'what is typed becomes what is wanted' '' "$(diff <(cut -f2 "$work/typed") "$work/completed")"
 total

@@ -25,14 +25,19 @@ def pages_of(site):
     return found
 
 
+def is_of(header, pattern):
+    """As in a shell: a star ends at a folder."""
+    return header.count("/") == pattern.count("/") and fnmatch.fnmatchcase(header, pattern)
+
+
 def faults(rows, pages, headers):
     for pattern, reason in rows:
         if not reason:
             yield f"{pattern}: no reason why it is not on the site"
-        if not fnmatch.filter(headers, pattern):
+        if not any(is_of(header, pattern) for header in headers):
             yield f"{pattern}: no such header is installed"
     for header in headers:
-        inner = any(fnmatch.fnmatch(header, pattern) for pattern, _ in rows)
+        inner = any(is_of(header, pattern) for pattern, _ in rows)
         if not inner and header not in pages:
             yield f"{header}: not on the site, for want of a comment at its top?"
         if inner and header in pages:
