@@ -2,7 +2,6 @@
 #pragma once
 // A listener for coroutines.
 
-#include <cassert>
 #include <coroutine>
 #include <cstddef>
 #include <deque>
@@ -39,15 +38,17 @@ class Next final : public Timed {
   friend class conn::co::Acceptor;
   inline void on_limit() noexcept override;
 
-  Acceptor* acceptor_;
+  Acceptor* acceptor_;  // may be gone where this does not wait
+  bool waiting_ = false;
   ConnectionPtr arrival_;
 };
 
 }  // namespace detail
 
 /// Keeps up to `backlog` arrivals until somebody asks for them, and pauses its listener then: more
-/// stay in the listener's own backlog. Its end stops listening; streams it gave away live on. Not
-/// after the loop's end.
+/// stay in the listener's own backlog. Its end stops listening, and who waits for one goes on with
+/// an empty stream in the loop's next iteration; streams it gave away live on. Not after the loop's
+/// end.
 class Acceptor {
  public:
   static constexpr std::size_t kBacklog = 128;  ///< arrivals that are kept, unless told otherwise
@@ -66,10 +67,13 @@ class Acceptor {
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
   ~Acceptor() {
-    if (asking_ != nullptr) asking_->acceptor_ = nullptr;
+    if (asking_ == nullptr) return;
+    asking_->waiting_ = false;
+    asking_->wait_no_more();
   }
 
-  /// The next one, or an empty stream where the limit came first. One waits at a time.
+  /// The next one, or an empty stream: where the limit came first, where the acceptor has gone, and
+  /// at once where another one waits already. Await it while the acceptor is there.
   [[nodiscard]] detail::Next next(ae::Duration limit = kNoLimit) noexcept {
     return {*this, loop_, limit};
   }
@@ -84,6 +88,7 @@ class Acceptor {
     if (asking_ != nullptr) {
       detail::Next& next = *std::exchange(asking_, nullptr);
       next.arrival_ = std::move(arrival);
+      next.waiting_ = false;
       return next.finish();
     }
     arrivals_.push_back(std::move(arrival));
@@ -107,24 +112,25 @@ class Acceptor {
 namespace detail {
 
 inline Next::~Next() {
-  if (acceptor_ != nullptr && acceptor_->asking_ == this) acceptor_->asking_ = nullptr;
+  if (waiting_) acceptor_->asking_ = nullptr;
 }
 
 inline bool Next::await_ready() {
   arrival_ = acceptor_->take();
-  if (arrival_ != nullptr) be_done();
-  return arrival_ != nullptr;
+  if (arrival_ == nullptr && acceptor_->asking_ == nullptr) return false;
+  be_done();
+  return true;
 }
 
 template <class Awaiting>
 void Next::await_suspend(std::coroutine_handle<Awaiting> awaiting) {
-  assert(acceptor_->asking_ == nullptr && "one waits at a time");
   wait(Waiter(awaiting));
   acceptor_->asking_ = this;
+  waiting_ = true;
 }
 
 inline void Next::on_limit() noexcept {
-  if (acceptor_ != nullptr) acceptor_->asking_ = nullptr;
+  if (std::exchange(waiting_, false)) acceptor_->asking_ = nullptr;
 }
 
 }  // namespace detail

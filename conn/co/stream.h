@@ -41,7 +41,9 @@ class Stream {
   /// The limit of operations that are given none: of each, for all of it, from its own beginning.
   /// It counts for those that begin from now on. None (kNoLimit) to begin with; one that is to wait
   /// as long as it takes says kNoLimit itself.
-  void set_idle_limit(ae::Duration limit) noexcept { idle_limit_ = limit; }
+  void set_idle_limit(ae::Duration limit) noexcept {
+    idle_limit_ = limit == kIdleLimit ? kNoLimit : limit;
+  }
 
   /// As Connection::read(): size 0 without an error at the end of the stream. Not into an empty
   /// buffer.
@@ -100,13 +102,15 @@ class Stream {
     return {writer_, limit_of(limit)};
   }
 
-  /// All that is not waited for: shutdown(), flush(), last_error(), info(), ...
+  /// All that is not waited for: shutdown(), flush(), last_error(), info(), ... Not rebind(),
+  /// leave() and join(), which are for a connection that was released.
   Connection* operator->() const noexcept { return connection_.get(); }
   Connection& operator*() const noexcept { return *connection_; }  ///< the connection itself
   /// Whether there is a connection, whatever has become of it.
   explicit operator bool() const noexcept { return connection_ != nullptr; }
   /// Gives the connection back, without handlers. What waits for it, says ECANCELED in the loop's
-  /// next iteration, and as well where the stream ends.
+  /// next iteration, and as well where the stream ends; without memory for that it waits until it
+  /// is cancelled.
   [[nodiscard]] ConnectionPtr release() noexcept {
     reader_.leave_connection();
     writer_.leave_connection();

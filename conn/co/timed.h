@@ -4,6 +4,7 @@
 
 #include <cassert>
 #include <coroutine>
+#include <new>
 #include <utility>
 
 #include "ae/abi.h"
@@ -29,14 +30,17 @@ class Timed {
   ae::EventLoop& loop() const noexcept { return *loop_; }
   void wait(Waiter waiter) {
     waiter_ = waiter;
-    if (limit_ == kNoLimit) return;
-    alive_ = loop_->poster();
-    timer_ = loop_->add_time_event(limit_, [this] {
-      timer_ = 0;
-      on_limit();
-      finish();
-      return ae::kNoMore;
-    });
+    if (limit_ != kNoLimit) set_timer(limit_);
+  }
+  /// Over in the loop's next iteration, as if its limit were; without memory for that it waits on.
+  void wait_no_more() noexcept {
+    try {
+      if (timer_ == 0)
+        set_timer(ae::Duration::zero());
+      else
+        (void)loop_->again(timer_, ae::Duration::zero());
+    } catch (const std::bad_alloc&) {
+    }
   }
   void be_done() noexcept { done_ = true; }
   /// The last thing that is called: it goes on with who waits, which may end this.
@@ -48,6 +52,15 @@ class Timed {
   }
 
  private:
+  void set_timer(ae::Duration delay) {
+    alive_ = loop_->poster();
+    timer_ = loop_->add_time_event(delay, [this] {
+      timer_ = 0;
+      on_limit();
+      finish();
+      return ae::kNoMore;
+    });
+  }
   void stop_timer() noexcept {
     const ae::TimerId timer = std::exchange(timer_, 0);
     if (timer != 0 && alive_.open()) loop_->remove_time_event(timer);  // not after the loop's end

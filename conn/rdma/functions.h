@@ -3,9 +3,9 @@
 // The headers of libibverbs and librdmacm. For the linker their functions that are called here have
 // names of ours (aeconn_0_2_ibv_open_device), which libraries.cc defines: a program that has
 // libaeconn.a inside may call, or define, those of the libraries, and ours have nothing to do with
-// it. The compiler and debuggers know the usual names, inline functions of those headers included.
-// Whatever calls them here includes this before those headers; tests/install/run looks for what is
-// missing in the list.
+// it; unless RDMA=link, where ours call those that the program's link has. The compiler and
+// debuggers know the usual names, inline functions of those headers included. Whatever calls them
+// here includes this before those headers; tests/install/run looks for what is missing in the list.
 
 #include "ae/abi.h"
 

@@ -581,6 +581,68 @@ TEST_CASE("acceptor: as many as it says are kept, and others wait for these", "[
   RUN_UNTIL(site.loop, scope.empty() && acceptor.waiting() == co::Acceptor::kBacklog);
 }
 
+TEST_CASE("acceptor: a second next() is told at once, and the first one waits on", "[co]") {
+  testing::Site site({.name = "tcp"});
+  co::Acceptor acceptor(site.registry, site.loop, site.fresh());
+  int streams = 0, none = 0;
+  const auto ask = [](co::Acceptor& from, int& some, int& no, ae::Duration limit) -> co::Task<> {
+    const co::Stream found = co_await from.next(limit);
+    ++(found ? some : no);
+  };
+  co::Scope scope;
+  scope.spawn(ask(acceptor, streams, none, co::kNoLimit));
+  scope.spawn(ask(acceptor, streams, none, 1ms));
+  REQUIRE(none == 1);
+  const conn::ConnectionPtr client = site.connect(testing::address_of(acceptor.listener()));
+  RUN_UNTIL(site.loop, streams == 1);
+}
+
+TEST_CASE("acceptor: it may go while one waits, and while a stream's session goes on", "[co]") {
+  testing::Site site({.name = "tcp"});
+  auto acceptor = std::make_unique<co::Acceptor>(site.registry, site.loop, site.fresh());
+  std::string log;
+  const auto session = [](co::Stream peer, std::string& seen) -> co::Task<> {
+    seen += "begins ";
+    std::array<char, 1> byte;
+    const co::Result got = co_await peer.read(byte);
+    seen += got && got.size == 1 ? "reads " : "fails ";
+  };
+  const auto serve = [&session](co::Acceptor& from, std::string& seen) -> co::Task<> {
+    co_await session(co_await from.next(), seen);  // next() lives as long as the session
+  };
+  const auto ask = [](co::Acceptor& from, std::string& seen, ae::Duration limit) -> co::Task<> {
+    const co::Stream none = co_await from.next(limit);
+    seen += none ? "a stream " : "none ";
+  };
+  co::Scope scope;
+  scope.spawn(serve(*acceptor, log));
+  const conn::ConnectionPtr client = site.connect(testing::address_of(acceptor->listener()));
+  RUN_UNTIL(site.loop, log == "begins ");
+  scope.spawn(ask(*acceptor, log, GENERATE(co::kNoLimit, ae::Duration(1h))));
+  acceptor.reset();
+  REQUIRE(log == "begins ");
+  RUN_UNTIL(site.loop, log == "begins none ");
+  REQUIRE(client->write("x", 1) == 1);
+  RUN_UNTIL(site.loop, log == "begins none reads ");
+  RUN_UNTIL(site.loop, scope.empty());
+}
+
+TEST_CASE("acceptor: it may go before what would have asked it", "[co]") {
+  testing::Site site({.name = "tcp"});
+  auto acceptor = std::make_unique<co::Acceptor>(site.registry, site.loop, site.fresh());
+  const auto end = [](std::unique_ptr<co::Acceptor>& which) -> co::Task<> {
+    which.reset();
+    co_return;
+  };
+  const auto run = [&end](std::unique_ptr<co::Acceptor>& which) -> co::Task<> {
+    const auto won = co_await co::first(end(which), which->next());
+    REQUIRE(won.index() == 0);
+  };
+  co::Scope scope;
+  scope.spawn(run(acceptor));
+  REQUIRE(scope.empty());
+}
+
 TEST_CASE("acceptor: next() has a limit, and a stream goes and comes back", "[co]") {
   testing::Site site({.name = "tcp"});
   co::Acceptor acceptor(site.registry, site.loop, site.fresh());
