@@ -105,7 +105,6 @@ TEST_CASE("shutdown, shutdown_both: the write handler hears of it while output w
         REQUIRE((both ? pair.client->shutdown_both() : pair.client->shutdown()) == 0);
         if (!set_before) pair.client->set_write_handler(refused);
         RUN_UNTIL(pair.loop, calls == 3);
-        REQUIRE(parcel.releases == 0);
         Collector collector(*pair.server);
         RUN_UNTIL(pair.loop, collector.over() && parcel.releases == 1);
         REQUIRE(calls == 3);
