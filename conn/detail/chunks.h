@@ -24,7 +24,7 @@ struct Chunk {
   std::uint32_t room() const noexcept { return size - end; }
 };
 
-class AECONN_API ChunkPool {
+class ChunkPool {
  public:
   static constexpr std::size_t kSmall = 16 * 1024;  ///< a TLS record; what a socket gives at once
   static constexpr std::size_t kLarge = kTogether;

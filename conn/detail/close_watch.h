@@ -9,7 +9,7 @@
 
 namespace conn::inline AECONN_ABI {
 
-class AECONN_API CloseWatch final : public ReadyItem {
+class CloseWatch final : public ReadyItem {
  public:
   explicit CloseWatch(Connection& connection) noexcept : connection_(connection) {}
   Connection::Handler handler;
@@ -20,7 +20,7 @@ class AECONN_API CloseWatch final : public ReadyItem {
 };
 
 /// Those of one loop that are due. Member of its ConnectionSet.
-class AECONN_API DueToClose final : public ReadyList {
+class DueToClose final : public ReadyList {
  public:
   explicit DueToClose(ae::EventLoop& loop) : ReadyList(loop) { loop.add_source(*this); }
   ~DueToClose() override { loop().remove_source(*this); }

@@ -35,7 +35,7 @@ bool post_surely(const Post& post) noexcept {
 }
 
 /// What the group keeps of one loop. What is not atomic or constant belongs to the loop's thread.
-class AECONN_API GroupPart final : public LoopEndWatcher {
+class GroupPart final : public LoopEndWatcher {
  public:
   GroupPart(std::size_t its_index, ae::Poster its_poster)
       : index(its_index), poster(std::move(its_poster)) {}
@@ -58,7 +58,7 @@ class AECONN_API GroupPart final : public LoopEndWatcher {
   std::shared_ptr<GroupCore> core;  // while it is there: the group may have gone before
 };
 
-class AECONN_API GroupCore : public std::enable_shared_from_this<GroupCore> {
+class GroupCore : public std::enable_shared_from_this<GroupCore> {
  public:
   GroupCore(const ConnectionType& type, ae::Loops& loops, const Spread& spread);
 

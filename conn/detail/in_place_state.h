@@ -22,7 +22,7 @@ namespace conn::inline AECONN_ABI {
 
 class InPlacePool;
 
-class AECONN_API InPlace {
+class InPlace {
  public:
   explicit InPlace(InPlacePool& pool) : pool_(&pool) {}
   InPlace(const InPlace&) = delete;
@@ -156,7 +156,7 @@ class AECONN_API InPlace {
 };
 
 /// What one loop keeps for them. Member of its ConnectionSet.
-class AECONN_API InPlacePool final : public ae::Source {
+class InPlacePool final : public ae::Source {
  public:
   explicit InPlacePool(ae::EventLoop& loop);
   ~InPlacePool() override;

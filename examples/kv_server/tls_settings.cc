@@ -8,9 +8,9 @@
 #include <array>
 #include <cstring>
 
+#include "conn/transports/transports.h"
 #include "resp_text.h"
 #if AECONN_TLS
-#include "conn/tls/settings.h"
 #include "conn/tls/type.h"
 #endif
 
@@ -84,12 +84,11 @@ bool is_one_of(const Words& words, std::string_view value) {
 }
 
 /// The option of tls that a setting becomes; null without one, and in a build without TLS.
-const conn::OptionRow* row_of_transport([[maybe_unused]] const Row& row) {
-#if AECONN_TLS
-  for (const conn::OptionGroup& group : conn::tls::tls_options().groups())
+const conn::OptionRow* row_of_transport(const conn::OptionTable* tls, const Row& row) {
+  if (tls == nullptr || row.key.empty()) return nullptr;
+  for (const conn::OptionGroup& group : tls->groups())
     for (const conn::OptionRow& each : group.rows)
       if (each.name() == row.key) return &each;
-#endif
   return nullptr;
 }
 
@@ -101,8 +100,8 @@ std::vector<std::string> words_of(const Row& row, const conn::OptionRow* below) 
 }
 
 /// What it takes and, where it has no default of its own, what the transport does.
-TlsSettings::Option option_of(const Row& row) {
-  const conn::OptionRow* const below = row.key.empty() ? nullptr : row_of_transport(row);
+TlsSettings::Option option_of(const conn::OptionTable* tls, const Row& row) {
+  const conn::OptionRow* const below = row_of_transport(tls, row);
   TlsSettings::Option option{row.flags,
                              row.parameter,
                              row.description,
@@ -210,8 +209,11 @@ void Secret::wipe() noexcept {
 }
 
 std::vector<TlsSettings::Option> TlsSettings::options() {
+  const conn::Registry registry = conn::all_transports();
+  const conn::ConnectionType* const tls = registry.find("tls");
+  const conn::OptionTable* const table = tls != nullptr ? tls->option_table() : nullptr;
   std::vector<Option> options;
-  for (const Row& row : kRows) options.push_back(option_of(row));
+  for (const Row& row : kRows) options.push_back(option_of(table, row));
   return options;
 }
 
