@@ -3,6 +3,7 @@
 #include <chrono>
 #include <iostream>
 #include <list>
+#include <utility>
 
 #include "ae/libev_loop.h"
 #include "conn/co.h"
@@ -20,7 +21,7 @@ co::Task<> echo(co::Stream peer) {
 }
 
 co::Task<> accept(co::Acceptor& from, co::Scope& sessions) {
-  for (;;) sessions.spawn(echo(co_await from.next()));
+  while (co::Stream peer = co_await from.next()) sessions.spawn(echo(std::move(peer)));
 }
 
 int main(int argc, char** argv) try {

@@ -32,7 +32,7 @@ if command -v redis-server >/dev/null; then
   redis-server --port "$port" --bind 127.0.0.1 --unixsocket "$work/redis.sock" --save '' --dir "$work" \
     >"$work/redis.log" 2>&1 &
   servers+=($!)
-  up() { grep -q 'Ready to accept' "$work/redis.log" || ! kill -0 "${servers[-1]}" 2>/dev/null; }
+  up() { grep -qs 'Ready to accept' "$work/redis.log" || ! kill -0 "${servers[-1]}" 2>/dev/null; }
   soon up
 else
   echo 'SKIPPED: pub/sub and health checks of redis-py: there is no redis-server'

@@ -2,6 +2,8 @@
 #include "examples/manual/manual.h"
 
 #include <array>
+#include <iostream>
+#include <sstream>
 
 #include "tests/support/catch.h"
 
@@ -77,7 +79,11 @@ TEST_CASE("manual: --write-page ends the program before anything is missed", "[m
   Sample sample;
   manual::add_to(sample.app, sample.about);
   const char* const arguments[] = {"some-program", "--write-page", "bash"};  // no file
+  std::ostringstream page;
+  std::streambuf* const before = std::cout.rdbuf(page.rdbuf());
   CHECK_THROWS_AS(sample.app.parse(3, arguments), CLI::Success);
+  std::cout.rdbuf(before);
+  CHECK(has(page.str(), "complete -F _some_program some-program\n"));
   const char* const wrong[] = {"some-program", "--write-page", "html"};
   CHECK_THROWS_AS(sample.app.parse(3, wrong), CLI::ValidationError);
   CHECK_FALSE(has(sample.app.help(), "write-page"));
