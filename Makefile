@@ -5,6 +5,7 @@
 #   TLS=no RDMA=no                   leave that transport out
 #   RDMA=link                        link libibverbs and librdmacm, which else are loaded when rdma is first used
 #   PROBES=no                        no USDT probes (docs/tracing.md)
+#   LINKAGE=static|shared            install that kind of library only (docs/packages.md)
 #   CXX=clang++                      any C++20 compiler; CPPFLAGS, CXXFLAGS, LDFLAGS, LDLIBS are yours; V=1 shows commands
 
 VERSION  := 0.2.0
@@ -447,7 +448,7 @@ fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@VERSION@|$(VER
            -e 's|@LIB_LIST@|$(subst $() ,;,$(strip $(LIBS)))|' tools/$(1).in >$(OUT)/$(notdir $(2)) && \
        install -m 644 $(OUT)/$(notdir $(2)) $(D)$(LIBDIR)/$(2)
 
-# LINKAGE=static|shared: one kind of library only. What a static one needs stands in its .pc file then.
+# What a static library needs stands in its .pc file where it is the only one.
 LINKAGE ?= both
 $(if $(filter both static shared,$(LINKAGE)),,$(error LINKAGE=$(LINKAGE): there is both, static, shared))
 INSTALLED_STATIC := $(if $(filter shared,$(LINKAGE)),,$(STATIC))
@@ -516,7 +517,7 @@ clean:  ## remove build/
 	rm -rf build
 
 help:  ## this list
-	@sed -n 's/^# \{0,1\}\( .*=.*\)/\1/p' Makefile
+	@sed -n 's/^# \( .*=.*\)/\1/p' Makefile
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-22s %s\n", $$1, $$2}'
 
 -include $(shell find $(OUT)/obj -name '*.d' 2>/dev/null)
