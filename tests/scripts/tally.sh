@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# tests/tally: what lanes add up, one that dies, and that whoever ends a run leaves nothing of it.
+set -u
+# shellcheck source=tests/scripts/kit
+. "$(dirname "$0")/kit"
+ln -s "$(command -v sleep)" "$work/sleep"  # every process of a run has the folder in its name
+echo 'echo "2 passed, 0 failed"' >"$work/good"
+echo 'echo "FAIL it: is not"; echo "1 passed, 1 failed"; exit 1' >"$work/bad"
+# Parts are scripts in groups of their own, by `timeout`, that have such parts themselves.
+cat >"$work/part" <<'END_PART'
+logs=$1
+. tests/tally
+"$1/sleep" 600 &
+script inner 600 "$1/sleep" 600
+END_PART
+cat >"$work/run" <<'END_RUN'
+top=$1 logs=$1
+. tests/tally
+exec 3>&1
+sums() { script good 60 bash "$top/good"; script bad 60 bash "$top/bad"; }
+dies() { script good 60 bash "$top/good"; kill -KILL "$BASHPID"; }
+long() { script long 600 bash "$top/part" "$top"; script next 60 touch "$top/next"; }
+lanes_started=$SECONDS
+lane first "$2" & first=$!
+lane second "$3" & second=$!
+end_lane first $first
+end_lane second $second
+total
+END_RUN
+
+sums() { bash "$work/run" "$work" "$1" sums 2>/dev/null | tail -n 3; }
+is 'lanes: their sums, and the names of what failed' "$(printf '%s\n' 'FAIL first: bad: it: is not' \
+  'FAIL second: bad: it: is not' '6 passed, 2 failed')" "$(sums sums)"
+is 'lanes: one that dies is a failure' "$(printf '%s\n' 'FAIL first: ended with status 137' \
+  'FAIL second: bad: it: is not' '3 passed, 2 failed')" "$(sums dies)"
+
+soon() {  # COMMAND...: true as soon as it is; false after a minute
+  local end=$((SECONDS + 60))
+  until "$@"; do ((SECONDS < end)) || return 1; sleep 0.1; done
+}
+begun() { [ "$(pgrep -fc "^$work/sleep")" = 4 ]; }
+gone() { ! pgrep -f "$work" >/dev/null; }
+for whom in it 'its group'; do
+  setsid bash "$work/run" "$work" long long >"$work/out" 2>&1 &
+  run=$!
+  soon begun
+  is "a run of two lanes is there, for $whom to be ended" 0 $?
+  kill -TERM -- "$([ "$whom" = it ] || echo -)$run"
+  wait $run
+  is "ended, $whom: status" 143 $?
+  soon gone
+  is "ended, $whom: nothing is left" '' "$(pgrep -af "$work")"
+  is "ended, $whom: the next part did not begin" no "$([ -e "$work/next" ] && echo yes || echo no)"
+  pkill -KILL -f "$work"
+  rm -f "$work/next"
+done
+total
