@@ -412,9 +412,13 @@ $(OUT)/headers/%.ok: % $(wildcard ae/*.h ae/*/*.h conn/*.h conn/*/*.h) $(OUT)/fl
 
 OUR_CODE = $(shell find ae conn c adapters drop_ins examples tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
 format:  ## clang-format on all our code
+	@tools/packages format
 	clang-format -i $(OUR_CODE)
 tidy: $(patsubst %.cc,$(OUT)/tidy/%.ok,$(LIB_SRC) $(C_SRC) $(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(SERVICE_SRC) $(MANUAL_SRC) $(DOCTOR_SRC))  ## clang-tidy
-$(OUT)/tidy/%.ok: %.cc .clang-tidy
+.PHONY: tidy-packages
+tidy-packages:
+	@tools/packages tidy
+$(OUT)/tidy/%.ok: %.cc .clang-tidy | tidy-packages
 	@mkdir -p $(@D)
 	clang-tidy --quiet --warnings-as-errors='*' $< -- $(ALL_CPPFLAGS) -std=c++20
 	@touch $@

@@ -57,7 +57,9 @@ class AeconnConan(ConanFile):
         if self.options.tls:
             self.requires("openssl/[>=3 <4]")
         if self.options.rdma:
-            self.requires("rdma-core/[>=44]")
+            # For its headers. The libraries are loaded from the system when rdma is first used: a
+            # static libibverbs would have none of the providers that drive cards.
+            self.requires("rdma-core/[>=44]", libs=False, run=False)
 
     def generate(self):
         AutotoolsToolchain(self).generate()
@@ -76,8 +78,7 @@ class AeconnConan(ConanFile):
 
         return [
             f"TLS={word(self.options.tls)}",
-            # Here rdma-core is a package like the others: linked, not loaded from the system.
-            f"RDMA={'link' if self.options.rdma else 'no'}",
+            f"RDMA={word(self.options.rdma)}",
             f"LINKAGE={'shared' if self.options.shared else 'static'}",
             f"CONFIG={'debug' if self.settings.build_type == 'Debug' else 'release'}",
             "PREFIX=/",

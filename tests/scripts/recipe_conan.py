@@ -40,7 +40,10 @@ class ConanFile:
         self.version = None
         self.cpp_info = types.SimpleNamespace(set_property=asked["properties"].__setitem__)
 
-    def requires(self, reference):
+    def requires(self, reference, **traits):
+        wrong = traits.keys() - {"headers", "libs", "run", "visible"}
+        if wrong:
+            sys.exit(f"requires() has no {wrong.pop()}")
         asked["requires"].append(reference)
 
 

@@ -25,7 +25,6 @@ flags=\$(sed -n 's/.*-Woverloaded-virtual -MMD -MP//p' '$tree/build/flags')
 for word; do
   case \$word in
     CXX=*|AR=*|CPPFLAGS=*|CXXFLAGS=*|LDFLAGS=*|-j*) ;;
-    RDMA=link) [[ \$(cat '$tree/build/flags') != *-DAECONN_RDMA_LINK=1* ]] || words+=("\$word") ;;
     *) words+=("\$word") ;;
   esac
 done
@@ -91,7 +90,7 @@ says() {  # NAME WORDS... : stand in what the recipe said last
 }
 plain() { RECIPE_MAKE=$work/record "$@"; }
 said=$(plain conan "$work/c1" tls=False rdma=True shared=True)
-says 'conan: without tls, shared' install-libraries TLS=no RDMA=link LINKAGE=shared CONFIG=release
+says 'conan: without tls, shared' install-libraries TLS=no RDMA=yes LINKAGE=shared CONFIG=release
 is 'conan: an option that there is not' 'the recipe has no option quic' "$(plain conan "$work/c2" quic=True)"
 said=$(plain vcpkg "$work/v1" 'tls' dynamic)
 says 'vcpkg: without rdma, shared' install-libraries TLS=yes RDMA=no LINKAGE=shared
@@ -133,7 +132,6 @@ try_conan() {  # TLS RDMA SHARED
   said=$(conan "$at" "tls=$1" "rdma=$2" "shared=$3")
   is "conan: tls=$1 rdma=$2 shared=$3: its steps" "version: $version" "$(grep '^version: ' <<<"$said" || tail -n 3 <<<"$said")"
   [ "$1" = False ] || libraries+=' -lssl -lcrypto'
-  [ "$2" = False ] || libraries+=' -lrdmacm -libverbs'
   # shellcheck disable=SC2086
   is "conan: tls=$1 rdma=$2 shared=$3: a program" \
     "$(transports $(sed 's/True/yes/g; s/False/no/g' <<<"$1 $2"))" "$(by_hand "$at" "$at/package" $libraries -lev -lfmt | sorted)"

@@ -9,8 +9,9 @@ for tool in git python3; do
 done
 export PYTHONDONTWRITEBYTECODE=1
 here=$PWD copy=$work/tree
-mkdir -p "$copy/tests/scripts" "$copy/tests/clients" "$copy/c" && cp -r debian recipes tools Makefile LICENSE LICENSES SECURITY.md "$copy" &&
+mkdir -p "$copy/tests/scripts" "$copy/tests/clients" "$copy/c" "$copy/ae" "$copy/python/aeconn" && cp -r debian recipes tools Makefile LICENSE LICENSES SECURITY.md "$copy" &&
   cp -r tests/install "$copy/tests" && cp tests/scripts/sbom_check.py "$copy/tests/scripts" && cp c/*.map "$copy/c" &&
+  cp ae/abi.h "$copy/ae" && cp python/aeconn/_native.py "$copy/python/aeconn" &&
   cd "$copy" && git init -q . || exit 1
 printf '/build/\n__pycache__/\n' >.gitignore
 printf '#!/bin/sh\necho "1 passed, 0 failed"\n' >tests/clients/pages.sh && chmod +x tests/clients/pages.sh
@@ -66,9 +67,10 @@ said=$(tools/release-check)
 for place in "debian/changelog has $version: it should have 9.8.7" "SECURITY.md has $minor: it should have 9.8" \
   "vcpkg.json has $version: it should have 9.8.7" "c/libaeconn-c.map has $minor: it should have 9.8" \
   "tools/libaeconn.map has $minor: it should have 9.8" \
+  "ae/abi.h has ${minor/./_}: it should have 9_8" "_native.py has $minor: it should have 9.8" \
   "debian/control has $minor: it should have 9.8" 'debian/libaeconn9.8.install: rename debian/libaeconn*.install' \
   'CHANGELOG.md: 9.8.7 is on top, with a date' 'manual pages' 'programs say 9.8.7: `make all`' 'is of this build'; do
-  [ "$place" = 'manual pages' ] || is "another version: $place" 1 "$(grep '^MISSING' <<<"$said" | grep -cF "$place")"
+  [ "$place" = 'manual pages' ] || is "another version: $place" yes "$(grep '^MISSING' <<<"$said" | grep -qF "$place" && echo yes)"
 done
 git checkout -q .
 changes '[Unreleased]' Added

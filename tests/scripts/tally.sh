@@ -4,6 +4,7 @@
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
+trap 'pkill -KILL -f "$work"; rm -rf "$work"' EXIT
 ln -s "$(command -v sleep)" "$work/sleep"  # every process of a run has the folder in its name
 echo 'echo "2 passed, 0 failed"' >"$work/good"
 echo 'echo "FAIL it: is not"; echo "1 passed, 1 failed"; exit 1' >"$work/bad"
@@ -41,18 +42,22 @@ soon() {  # COMMAND...: true as soon as it is; false after a minute
 }
 begun() { [ "$(pgrep -fc "^$work/sleep")" = 4 ]; }
 gone() { ! pgrep -f "$work" >/dev/null; }
-for whom in it 'its group'; do
+end() {  # SIGNAL STATUS WHOM
   setsid bash "$work/run" "$work" long long >"$work/out" 2>&1 &
   run=$!
   soon begun
-  is "a run of two lanes is there, for $whom to be ended" 0 $?
-  kill -TERM -- "$([ "$whom" = it ] || echo -)$run"
-  wait $run
-  is "ended, $whom: status" 143 $?
+  is "SIG$1 to $3: a run of two lanes is there" 0 $?
+  kill "-$1" -- "$([ "$3" = it ] || echo -)$run"
+  wait $run 2>/dev/null  # bash says how it ended
+  is "SIG$1 to $3: status" "$2" $?
   soon gone
-  is "ended, $whom: nothing is left" '' "$(pgrep -af "$work")"
-  is "ended, $whom: the next part did not begin" no "$([ -e "$work/next" ] && echo yes || echo no)"
+  is "SIG$1 to $3: nothing is left" '' "$(pgrep -af "$work")"
+  is "SIG$1 to $3: the next part did not begin" no "$([ -e "$work/next" ] && echo yes || echo no)"
   pkill -KILL -f "$work"
   rm -f "$work/next"
-done
+}
+end TERM 143 it
+end TERM 143 'its group'
+end HUP 129 it
+end HUP 129 'its group'
 total

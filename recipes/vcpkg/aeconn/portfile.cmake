@@ -6,6 +6,8 @@ file(REMOVE_RECURSE "${SOURCE_PATH}")
 file(COPY "${TREE}/" DESTINATION "${SOURCE_PATH}"
   PATTERN ".git" EXCLUDE PATTERN "build" EXCLUDE PATTERN "fuzz" EXCLUDE)
 
+# The port libev keeps its headers in a folder of that name.
+set(INCLUDES "-isystem ${CURRENT_INSTALLED_DIR}/include -isystem ${CURRENT_INSTALLED_DIR}/include/libev")
 # A debugger is of use to who works on the library, and builds it without vcpkg.
 set(VCPKG_BUILD_TYPE release)
 foreach(feature IN ITEMS rdma tls)
@@ -16,10 +18,8 @@ foreach(feature IN ITEMS rdma tls)
     set(${variable} no)
   endif()
 endforeach()
-# rdma-core is a port like the others: linked, not loaded from the system.
-if(RDMA STREQUAL "yes")
-  set(RDMA link)
-endif()
+# The port rdma-core gives the headers. Its libraries are loaded from the system when rdma is first used:
+# a static libibverbs would have none of the providers that drive cards.
 if(VCPKG_LIBRARY_LINKAGE STREQUAL "dynamic")
   set(LINKAGE shared)
 else()
@@ -37,7 +37,7 @@ vcpkg_execute_required_process(
     "LINKAGE=${LINKAGE}"
     "CXX=${VCPKG_DETECTED_CMAKE_CXX_COMPILER}"
     "AR=${VCPKG_DETECTED_CMAKE_AR}"
-    "CPPFLAGS=-isystem ${CURRENT_INSTALLED_DIR}/include"
+    "CPPFLAGS=${INCLUDES}"
     "CXXFLAGS=${VCPKG_COMBINED_CXX_FLAGS_RELEASE}"
     "LDFLAGS=-L${CURRENT_INSTALLED_DIR}/lib ${VCPKG_COMBINED_SHARED_LINKER_FLAGS_RELEASE}"
   WORKING_DIRECTORY "${SOURCE_PATH}"
