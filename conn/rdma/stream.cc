@@ -14,8 +14,9 @@
 namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
-// Kept free of data messages, so that control messages always find a receive. At most a handful are
-// unhandled at a time: the offer, one keepalive, one question, one answer for each of the peer's.
+// Kept free of data messages, and of offers that the peer can do without for now, so that other
+// control messages always find a receive. At most a handful of these are unhandled at a time: the
+// offer, one keepalive, one question, one answer for each of the peer's.
 constexpr std::uint64_t kReserve = 32;
 // Ask for proof when this many messages are unproven: early enough that a bulk sender never waits.
 constexpr std::uint64_t kProbeAt = 256;
@@ -429,6 +430,11 @@ void Stream::on_staged_left() noexcept {
   if (peer_.any() && peer_.left() == 0 && peer_said(Hello::kTakesAhead)) waited_ = true;
 }
 
+// The peer has a window, and would get more, or a shorter one: that waits for proof as data does.
+bool Stream::offer_waits() const noexcept {
+  return (line_.next_is_ahead() || line_.next_is_marked()) && can_probe() && few_receives();
+}
+
 std::optional<ControlMessage> Stream::next_control(ae::TimePoint) const noexcept {
   if (failure_ != nullptr || peer_closed_) return std::nullopt;
   ControlMessage message;
@@ -437,7 +443,7 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint) const noexcept
     message.select = kWindowMark;
     return message;
   }
-  if (line_.to_announce()) {
+  if (line_.to_announce() && !offer_waits()) {
     const WindowBuffer& window = line_.next_to_announce();
     message.opcode = Opcode::kRegisterXferMemory;
     message.select = line_.next_is_marked()  ? kWindowMark

@@ -223,6 +223,7 @@ class Stream {
   }
   std::uint64_t reserve() const noexcept;
   bool few_receives() const noexcept;
+  bool offer_waits() const noexcept;
   bool starved(ae::TimePoint now) const noexcept;
 
   StreamConfig config_;

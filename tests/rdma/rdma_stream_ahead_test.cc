@@ -8,6 +8,7 @@
 #include <cstring>
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "conn/rdma/stream.h"
@@ -91,6 +92,56 @@ TEST_CASE("rdma stream: who waited for windows is given more, and again, up to m
   CHECK(bench.read() == "12345678abcdefghABC");
   bench.claim(6);  // 5 are left there
   CHECK(bench.failed());
+}
+
+TEST_CASE("rdma stream: more windows wait for receives of the peer, the one it needs does not",
+          "[rdma][stream][ahead]") {
+  StreamConfig config = config_with(8);
+  config.peer_receives = 16;
+  Receiver bench(config);
+  std::uint16_t question = 0;
+  const auto offers = [&] {
+    bench.settle();
+    std::size_t count = 0;
+    while (const auto message = bench.post()) {
+      if (message->opcode == Opcode::kGetServerFeature) question = message->select;
+      if (message->opcode != Opcode::kRegisterXferMemory) continue;
+      bench.known.push_back(*message);
+      ++count;
+    }
+    CHECK(bench.stream.unproven_messages() <= config.peer_receives);
+    return count;
+  };
+  // It has handled all that came before the question.
+  const auto answer = [&] {
+    if (question != 0) bench.feature(Opcode::kGetServerFeature, std::exchange(question, 0));
+  };
+  for (int i = 0; i < 20; ++i) {
+    bench.window_that_waited();
+    bench.read();
+    offers();
+    answer();
+  }
+  REQUIRE(bench.known.size() == 7);
+  // The peer sleeps, and we have written what its receives allow.
+  bench.peer_registers(100);
+  CHECK(bench.write_until_held() > 0);
+  REQUIRE(offers() == 0);
+  REQUIRE(question != 0);
+  // What it sent before fills all but one, and then that one.
+  for (int i = 0; i < 6; ++i) {
+    bench.arrive("12345678");
+    bench.read();
+    CHECK(offers() == 0);
+  }
+  bench.arrive("12345678");
+  bench.read();
+  CHECK(offers() == 1);
+  CHECK(bench.known.front().select == 0);
+  CHECK(offers() == 0);
+  answer();
+  CHECK(offers() == 6);
+  CHECK(bench.known.back().select == kWindowAhead);
 }
 
 TEST_CASE("rdma stream: who does not wait has one window at a time", "[rdma][stream][ahead]") {
