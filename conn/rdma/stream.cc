@@ -432,7 +432,7 @@ void Stream::on_staged_left() noexcept {
 
 // The peer has a window, and would get more, or a shorter one: that waits for proof as data does.
 bool Stream::offer_waits() const noexcept {
-  return (line_.next_is_ahead() || line_.next_is_marked()) && can_probe() && few_receives();
+  return line_.next_is_ahead() && can_probe() && few_receives();
 }
 
 std::optional<ControlMessage> Stream::next_control(ae::TimePoint) const noexcept {

@@ -120,7 +120,9 @@ class Stream {
   bool is_full() const noexcept { return line_.outstanding() == 0; }
   std::uint64_t unread_bytes() const noexcept { return line_.unread_bytes(); }
   /// Counts windows that became full or were read to their end. While it stands still, on_data()
-  /// and read() have changed nothing about wanted_window(), take_discarded() and next_control().
+  /// and read() have changed nothing about wanted_window(), take_discarded() and next_control(),
+  /// but for windows that wait until more receives are proven: the answer to our question brings
+  /// them.
   std::uint32_t window_turns() const noexcept { return window_turns_; }
 
   // --- sending -----------------------------------------------------------------------------------

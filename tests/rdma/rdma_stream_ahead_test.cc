@@ -94,54 +94,85 @@ TEST_CASE("rdma stream: who waited for windows is given more, and again, up to m
   CHECK(bench.failed());
 }
 
-TEST_CASE("rdma stream: more windows wait for receives of the peer, the one it needs does not",
-          "[rdma][stream][ahead]") {
-  StreamConfig config = config_with(8);
-  config.peer_receives = 16;
-  Receiver bench(config);
-  std::uint16_t question = 0;
-  const auto offers = [&] {
-    bench.settle();
+// A receiver whose peer has 16 receives, and says when it has handled what was sent.
+struct FewReceives : Receiver {
+  static StreamConfig with(StreamConfig config) {
+    config.peer_receives = 16;
+    return config;
+  }
+  explicit FewReceives(const StreamConfig& config) : Receiver(with(config)) {}
+  std::size_t offers() {
+    settle();
     std::size_t count = 0;
-    while (const auto message = bench.post()) {
+    while (const auto message = post()) {
       if (message->opcode == Opcode::kGetServerFeature) question = message->select;
       if (message->opcode != Opcode::kRegisterXferMemory) continue;
-      bench.known.push_back(*message);
+      known.push_back(*message);
       ++count;
     }
-    CHECK(bench.stream.unproven_messages() <= config.peer_receives);
+    CHECK(stream.unproven_messages() <= 16);
     return count;
-  };
-  // It has handled all that came before the question.
-  const auto answer = [&] {
-    if (question != 0) bench.feature(Opcode::kGetServerFeature, std::exchange(question, 0));
-  };
-  for (int i = 0; i < 20; ++i) {
-    bench.window_that_waited();
-    bench.read();
-    offers();
-    answer();
   }
+  void answer() {
+    if (question != 0) feature(Opcode::kGetServerFeature, std::exchange(question, 0));
+  }
+  // Windows as many and as long as there may be; then the peer sleeps, and we have written what its
+  // receives allow.
+  void fill_up() {
+    for (int i = 0; i < 20; ++i) {
+      window_that_waited();
+      read();
+      offers();
+      answer();
+    }
+    peer_registers(100);
+    CHECK(write_until_held() > 0);
+    REQUIRE(offers() == 0);
+    REQUIRE(question != 0);
+  }
+  std::uint16_t question = 0;
+};
+
+TEST_CASE("rdma stream: more windows wait for receives of the peer, the one it needs does not",
+          "[rdma][stream][ahead]") {
+  FewReceives bench(config_with(8));
+  bench.fill_up();
   REQUIRE(bench.known.size() == 7);
-  // The peer sleeps, and we have written what its receives allow.
-  bench.peer_registers(100);
-  CHECK(bench.write_until_held() > 0);
-  REQUIRE(offers() == 0);
-  REQUIRE(question != 0);
   // What it sent before fills all but one, and then that one.
   for (int i = 0; i < 6; ++i) {
     bench.arrive("12345678");
     bench.read();
-    CHECK(offers() == 0);
+    CHECK(bench.offers() == 0);
   }
   bench.arrive("12345678");
   bench.read();
-  CHECK(offers() == 1);
+  CHECK(bench.offers() == 1);
   CHECK(bench.known.front().select == 0);
-  CHECK(offers() == 0);
-  answer();
-  CHECK(offers() == 6);
+  bench.answer();
+  CHECK(bench.offers() == 6);
   CHECK(bench.known.back().select == kWindowAhead);
+}
+
+TEST_CASE("rdma stream: a shorter window waits for receives of the peer, unless it has no other",
+          "[rdma][stream][ahead]") {
+  const bool filled = GENERATE(true, false);
+  StreamConfig config = config_with(2);
+  config.max_window = 32;
+  FewReceives bench(config);
+  bench.fill_up();
+  REQUIRE(bench.known.size() == 1);
+  REQUIRE(bench.known.front().length == 32);
+  bench.now += 11s;
+  bench.tick();
+  CHECK(bench.offers() == 0);
+  CHECK(bench.windows.rbegin()->second.length == 8);
+  if (filled)
+    bench.arrive(std::string(32, 'w'));
+  else
+    bench.answer();
+  CHECK(bench.offers() == 1);
+  CHECK(bench.known.back().select == kWindowMark);
+  CHECK(bench.known.back().length == 8);
 }
 
 TEST_CASE("rdma stream: who does not wait has one window at a time", "[rdma][stream][ahead]") {
