@@ -16,7 +16,7 @@ namespace {
 
 // Kept free of data messages, and of offers that the peer can do without for now, so that other
 // control messages always find a receive. At most a handful of these are unhandled at a time: the
-// offer, one keepalive, one question, one answer for each of the peer's.
+// offer, one keepalive, one question, one answer and one mark for each of the peer's.
 constexpr std::uint64_t kReserve = 32;
 // Ask for proof when this many messages are unproven: early enough that a bulk sender never waits.
 constexpr std::uint64_t kProbeAt = 256;

@@ -157,7 +157,7 @@ if [ "$whole" = --whole ]; then
   try_vcpkg 'rdma;tls' dynamic
 else
   case $(cat build/flags 2>/dev/null) in
-    *-DAECONN_TLS=1*-DAECONN_RDMA=1*)
+    *-DAECONN_TLS=1*-DAECONN_RDMA=1*-DAECONN_RDMA_LINK=0*)
       try_conan True True False
       try_vcpkg 'rdma;tls' static
       try_vcpkg 'rdma;tls' dynamic ;;

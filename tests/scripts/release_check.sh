@@ -68,9 +68,10 @@ for place in "debian/changelog has $version: it should have 9.8.7" "SECURITY.md 
   "vcpkg.json has $version: it should have 9.8.7" "c/libaeconn-c.map has $minor: it should have 9.8" \
   "tools/libaeconn.map has $minor: it should have 9.8" \
   "ae/abi.h has ${minor/./_}: it should have 9_8" "_native.py has $minor: it should have 9.8" \
-  "debian/control has $minor: it should have 9.8" 'debian/libaeconn9.8.install: rename debian/libaeconn*.install' \
+  "debian/control has $minor: it should have 9.8" "debian/control (libaeconn-c) has $minor: it should have 9.8" \
+  "debian/rules has $minor: it should have 9.8" "debian/rules (libaeconn-c) has $minor: it should have 9.8" 'debian/libaeconn9.8.install: rename debian/libaeconn*.install' \
   'CHANGELOG.md: 9.8.7 is on top, with a date' 'manual pages' 'programs say 9.8.7: `make all`' 'is of this build'; do
-  [ "$place" = 'manual pages' ] || is "another version: $place" yes "$(grep '^MISSING' <<<"$said" | grep -qF "$place" && echo yes)"
+  [ "$place" = 'manual pages' ] || is "another version: $place" 1 "$(grep '^MISSING' <<<"$said" | grep -cF "$place")"
 done
 git checkout -q .
 changes '[Unreleased]' Added

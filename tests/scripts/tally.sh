@@ -36,10 +36,6 @@ is 'lanes: their sums, and the names of what failed' "$(printf '%s\n' 'FAIL firs
 is 'lanes: one that dies is a failure' "$(printf '%s\n' 'FAIL first: ended with status 137' \
   'FAIL second: bad: it: is not' '3 passed, 2 failed')" "$(sums dies)"
 
-soon() {  # COMMAND...: true as soon as it is; false after a minute
-  local end=$((SECONDS + 60))
-  until "$@"; do ((SECONDS < end)) || return 1; sleep 0.1; done
-}
 begun() { [ "$(pgrep -fc "^$work/sleep")" = 4 ]; }
 gone() { ! pgrep -f "$work" >/dev/null; }
 end() {  # SIGNAL STATUS WHOM
