@@ -5,6 +5,8 @@
 
 #include "c/aeconn.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -142,8 +144,16 @@ std::size_t copy_out(std::string_view text, char* to, std::size_t size) noexcept
   return text.size();
 }
 
-std::size_t address(const std::string& text, char* host, std::size_t size, std::uint16_t* port) {
-  const conn::Address parts = conn::split_address(text);
+/// A path is a whole: a peer may bind a Unix socket to a name that looks like a host and a port.
+std::size_t address(const Connection& its, const std::string& text, char* host, std::size_t size,
+                    std::uint16_t* port) {
+  sockaddr_storage local{};
+  socklen_t length = sizeof local;
+  const bool is_path =
+      its.type().name().ends_with("unix") ||
+      (getsockname(its.fd(), reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
+       local.ss_family == AF_UNIX);
+  const conn::Address parts = is_path ? conn::Address{text, 0} : conn::split_address(text);
   if (port != nullptr) *port = parts.port;
   return copy_out(parts.host, host, size);
 }
@@ -522,6 +532,15 @@ const char* aeconn_last_error(const aeconn_conn* conn) {
   return conn == nullptr ? "the handle is NULL" : of(conn)->last_error().c_str();
 }
 
+int aeconn_last_errno(const aeconn_conn* conn) {
+  if (conn == nullptr) return EINVAL;
+  const std::error_code& code = of(conn)->error_code();
+  if (!code) return 0;
+  const bool ours = code.category() == std::generic_category() ||
+                    code.category() == std::system_category();
+  return ours ? code.value() : EIO;
+}
+
 const char* aeconn_transport(const aeconn_conn* conn) {
   // Of the type, which lives as long as the process, and ended by NUL.
   return conn == nullptr ? "" : of(conn)->type().name().data();
@@ -532,14 +551,14 @@ int aeconn_fd(const aeconn_conn* conn) { return conn == nullptr ? -1 : of(conn)-
 size_t aeconn_local(const aeconn_conn* conn, char* host, size_t size, uint16_t* port) {
   if (conn == nullptr) return copy_out("", host, size);
   const ssize_t length = guarded(
-      [&] { return static_cast<ssize_t>(address(of(conn)->local_address(), host, size, port)); });
+      [&] { return static_cast<ssize_t>(address(*of(conn), of(conn)->local_address(), host, size, port)); });
   return length < 0 ? copy_out("", host, size) : static_cast<size_t>(length);
 }
 
 size_t aeconn_peer(const aeconn_conn* conn, char* host, size_t size, uint16_t* port) {
   if (conn == nullptr) return copy_out("", host, size);
   const ssize_t length = guarded(
-      [&] { return static_cast<ssize_t>(address(of(conn)->peer_address(), host, size, port)); });
+      [&] { return static_cast<ssize_t>(address(*of(conn), of(conn)->peer_address(), host, size, port)); });
   return length < 0 ? copy_out("", host, size) : static_cast<size_t>(length);
 }
 

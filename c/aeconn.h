@@ -213,7 +213,8 @@ void aeconn_memory_free(aeconn_memory* memory);
 /* Waiting here; handlers do not run meanwhile. */
 /* 0: aeconn_read() or _write() would not say EAGAIN; -1 with errno ETIMEDOUT. */
 int aeconn_wait(aeconn_conn* conn, int direction, int64_t timeout);
-/* All of it: `size`; reading, fewer at end of stream; -1 with errno. */
+/* All of it: `size`; reading, fewer at end of stream; -1 with errno. Writing no bytes waits until
+ * the kernel or device has taken what was written before. */
 ssize_t aeconn_read_all(aeconn_conn* conn, void* buffer, size_t size, int64_t timeout);
 ssize_t aeconn_write_all(aeconn_conn* conn, const void* buffer, size_t size, int64_t timeout);
 /* Up to a newline, without it and a carriage return before it, ended by NUL: its length; -1 with
@@ -226,6 +227,8 @@ ssize_t aeconn_read_line(aeconn_conn* conn, char* buffer, size_t size, int64_t t
 enum aeconn_state aeconn_get_state(const aeconn_conn* conn);
 /* Why it failed, in words, "" if it did not; valid as long as the connection. */
 const char* aeconn_last_error(const aeconn_conn* conn);
+/* The same as errno: ECONNREFUSED, ETIMEDOUT; EIO for what no errno explains; 0 if it did not. */
+int aeconn_last_errno(const aeconn_conn* conn);
 /* "tls+rdma" */
 const char* aeconn_transport(const aeconn_conn* conn);
 /* A descriptor of the connection's own, or -1 (rdma): to look at, not to poll. */

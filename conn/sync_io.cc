@@ -98,7 +98,11 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
       return -1;
     }
   }
-  if (sent != 0) (void)do_flush(deadline.at());
+  if (state_ != State::kConnected && state_ != State::kClosed) return static_cast<ssize_t>(sent);
+  if (!do_flush(deadline.at()) && size == 0) {  // no bytes: the caller asks for nothing else
+    errno = ETIMEDOUT;
+    return -1;
+  }
   return static_cast<ssize_t>(sent);
 }
 

@@ -142,7 +142,7 @@ class Blocking(unittest.TestCase):
 
     def test_keeper(self):
         """The collector may close a connection while the keeper looks at another."""
-        keeper = aeconn._socket._Keeper()
+        keeper = aeconn._keeper._Keeper()
 
         class Kept:
             def __del__(self):

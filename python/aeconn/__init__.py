@@ -17,9 +17,10 @@ those for redis-py.
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any
 
-from ._native import lib, set_up_error
+from ._native import lib, set_up_error, to_c
 from ._socket import Socket
 from .aio import Server, open_connection, start_server
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Server",
     "Socket",
+    "adopt",
     "configure",
     "connect",
     "has_transport",
@@ -42,19 +44,25 @@ version: str = lib.version().decode()
 
 
 def connect(url: str, timeout: float | None = None) -> Socket:
-    """A connection that blocks. Raises OSError with a sentence; TimeoutError after `timeout` s."""
+    """A connection that blocks. Raises OSError with a sentence; TimeoutError after `timeout` s, or
+    after the time of option connect-timeout where it is None."""
     return Socket(url, timeout)
+
+
+def adopt(connected: socket.socket) -> Socket:
+    """Takes a connected tcp or Unix socket over: `connected` has no descriptor any more."""
+    return Socket.adopt(connected)
 
 
 def configure(scheme: str, **options: str) -> None:
     """Defaults for every URL of a transport, in place of those set before."""
     text = "&".join(f"{key.replace('_', '-')}={value}" for key, value in options.items())
-    if lib.configure(scheme.encode(), text.encode()) != 0:
+    if lib.configure(to_c(scheme), to_c(text)) != 0:
         raise set_up_error()
 
 
 def has_transport(scheme: str) -> bool:
-    return bool(lib.has_transport(scheme.encode()))
+    return bool(lib.has_transport(to_c(scheme)))
 
 
 def pool(url: str, **settings: Any) -> redis.ConnectionPool:

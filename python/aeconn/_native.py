@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
+import operator
 import os
+import socket
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -20,6 +23,7 @@ from ctypes import (
     c_uint16,
     c_uint64,
     c_void_p,
+    py_object,
 )
 from typing import Any
 
@@ -28,11 +32,18 @@ WRITABLE = 2
 
 NEW, CONNECTING, CONNECTED, CLOSED, FAILED = range(5)
 
+# Functions that C calls. What Python raises there goes no further, and a signal handler of Python's
+# may run wherever there is Python code: so C calls builtins only, which take down what happened,
+# and Python's code runs after C has returned.
 ConnFn = CFUNCTYPE(None, c_void_p, c_void_p)
-TimerFn = CFUNCTYPE(c_int64, c_void_p)
-FactFn = CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)
+FactFn = CFUNCTYPE(None, py_object, c_char_p, c_char_p)
 PostFn = CFUNCTYPE(None, c_void_p)
 NO_HANDLER = ConnFn(0)
+NOTHING = ConnFn(operator.is_)  # a handler that only makes the loop's descriptor readable
+_TAKE = FactFn(operator.setitem)
+_WAKE = PostFn(operator.not_)
+
+AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 
 # Name: result, arguments. What this package calls; the header has the rest.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
@@ -44,12 +55,13 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "loop_free": (None, c_void_p),
     "descriptor": (c_int, c_void_p),
     "dispatch": (c_int, c_void_p),
-    "statistics": (c_int, c_void_p, c_char_p, FactFn, c_void_p),
+    "post": (c_int, c_void_p, PostFn, c_void_p),
+    "statistics": (c_int, c_void_p, c_char_p, FactFn, py_object),
     "listen": (c_void_p, c_void_p, c_char_p, ConnFn, c_void_p),
     "listener_free": (None, c_void_p),
     "listener_url": (c_char_p, c_void_p, c_size_t),
     "connect": (c_void_p, c_void_p, c_char_p, ConnFn, c_void_p),
-    "connect_wait": (c_void_p, c_void_p, c_char_p, c_int64),
+    "adopt": (c_void_p, c_void_p, c_char_p, c_int),
     "close": (None, c_void_p),
     "shutdown": (c_int, c_void_p, c_int),
     "on_readable": (c_int, c_void_p, ConnFn, c_void_p),
@@ -61,13 +73,14 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "write_all": (c_ssize_t, c_void_p, c_void_p, c_size_t, c_int64),
     "get_state": (c_int, c_void_p),
     "last_error": (c_char_p, c_void_p),
+    "last_errno": (c_int, c_void_p),
     "transport": (c_char_p, c_void_p),
     "fd": (c_int, c_void_p),
     "local": (c_size_t, c_void_p, c_char_p, c_size_t, POINTER(c_uint16)),
     "peer": (c_size_t, c_void_p, c_char_p, c_size_t, POINTER(c_uint16)),
     "peer_certificate": (c_size_t, c_void_p, c_char_p, c_size_t),
     "path": (c_size_t, c_void_p, c_char_p, c_size_t),
-    "info": (None, c_void_p, FactFn, c_void_p),
+    "info": (None, c_void_p, FactFn, py_object),
     "bytes_read": (c_uint64, c_void_p),
     "bytes_written": (c_uint64, c_void_p),
 }
@@ -97,43 +110,104 @@ class Library:
 lib = Library()
 
 
+# --- texts and numbers, which are looked at before C has them ------------------------------------
+
+
+def to_c(value: str) -> bytes:
+    """A text as C takes it: bytes that are no UTF-8 travel as with paths (PEP 383)."""
+    if not isinstance(value, str):
+        raise TypeError(f"a str is needed, not {type(value).__name__}")
+    if "\0" in value:
+        raise ValueError("embedded null character")
+    return value.encode("utf-8", "surrogateescape")
+
+
+def from_c(value: bytes | None) -> str:
+    return (value or b"").decode("utf-8", "surrogateescape")
+
+
+def seconds(value: float | None) -> float | None:
+    """A time-out, as socket.settimeout() takes it."""
+    if value is None:
+        return None
+    value = float(value)
+    if math.isnan(value):
+        raise ValueError("Invalid value NaN (not a number)")
+    if value < 0:
+        raise ValueError("Timeout value out of range")
+    if value > 2**63 / 1e9 - 1:
+        raise OverflowError("timeout doesn't fit into C timeval")
+    return value
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
 def set_up_error() -> OSError:
     """What a function that sets something up has said."""
     number = ctypes.get_errno() or errno.EIO
-    return OSError(number, (lib.error() or b"").decode() or os.strerror(number))
+    return OSError(number, from_c(lib.error()) or os.strerror(number))
 
 
 def io_error(conn: int | None, number: int | None = None) -> OSError:
     """What a connection says of its failure, as the exception that a socket would raise."""
     number = number or ctypes.get_errno() or errno.EIO
-    words = lib.last_error(conn).decode() if conn is not None else ""
+    words = from_c(lib.last_error(conn)) if conn is not None else ""
     return OSError(number, words or os.strerror(number))
 
 
-def address(function: Any, conn: int) -> tuple[str, int] | str:
-    """As a socket's: (host, port), or a path."""
+def connect_error(conn: int) -> OSError:
+    """Why a connection was not made."""
+    return io_error(conn, lib.last_errno(conn) or errno.EIO)
+
+
+# --- facts ---------------------------------------------------------------------------------------
+
+Address = tuple[str, int] | str | bytes
+
+
+def address(function: Any, conn: int) -> Address:
+    """As a socket's: (host, port), a path, or the bytes of an abstract name."""
     port = c_uint16()
     size = function(conn, None, 0, port) + 1
     host = ctypes.create_string_buffer(size)
     function(conn, host, size, port)
-    text = host.value.decode()
-    return text if text.startswith("/") or not text else (text, port.value)
+    raw = host.raw[: size - 1]
+    if port.value == 0 and raw.startswith(b"@"):
+        return b"\0" + raw[1:]
+    text = from_c(raw)
+    return (text, port.value) if port.value or _is_host(conn, text) else text
+
+
+def _is_host(conn: int, text: str) -> bool:
+    """A host whose port is 0, as rdma's own may be, and no path."""
+    return bool(text) and not text.startswith("/") and not lib.transport(conn).endswith(b"unix")
 
 
 def path(conn: int) -> str:
     """What carries the bytes, in one line."""
-    size = lib.path(conn, None, 0) + 1
+    return text_of(lib.path, conn)
+
+
+def text_of(function: Any, conn: int) -> str:
+    """What a function writes as snprintf(3) does."""
+    size = function(conn, None, 0) + 1
     line = ctypes.create_string_buffer(size)
-    lib.path(conn, line, size)
-    return line.value.decode()
+    function(conn, line, size)
+    return from_c(line.value)
 
 
 def facts(call: Any) -> dict[str, str]:
     """What a function tells one by one."""
-    all_of_them: dict[str, str] = {}
+    told: dict[bytes, bytes] = {}
+    call(_TAKE, told)
+    return {from_c(name): from_c(value) for name, value in told.items()}
 
-    def take(_: Any, name: bytes, value: bytes) -> None:
-        all_of_them[name.decode()] = value.decode()
 
-    call(FactFn(take))
-    return all_of_them
+def wake(loop: int) -> None:
+    """Makes the loop's descriptor readable, until it is dispatched."""
+    lib.post(loop, _WAKE, None)
+
+
+def scheme_of(adopted: socket.socket) -> str:
+    return "unix" if adopted.family == socket.AF_UNIX else "tcp"

@@ -1,46 +1,108 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A connection that blocks, with a socket's methods."""
+"""A connection that blocks, with a socket's methods.
+
+Nothing waits in C. A call tries; where it has to wait it gives the lock back and polls the
+descriptor of the connection's loop. So a thread that reads and one that writes do not wait for each
+other, and Python's signal handlers run at once, whatever is waited for.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import io
+import math
+import operator
 import os
 import select
 import socket
 import threading
-import weakref
+import time
+from collections.abc import Callable
 from typing import Any
 
 from . import _native
-from ._native import READABLE, WRITABLE, lib
+from ._keeper import keeper
+from ._native import AGAIN, NO_HANDLER, NOTHING, READABLE, WRITABLE, Address, lib
 
 # A buffer of Python's, whatever has it, as the address that C takes.
 _Buffer = ctypes.c_char * 0
+_MOST_AT_ONCE = 1 << 20  # of recv(), whatever it is asked for
+_MOST_CONNECT_MS = 24 * 3600 * 1000  # the most that option connect-timeout takes
+_OUTGOING = 0  # waiting until what was written has left; no handler is needed for that
+
+
+class _Deadline:
+    """A time-out that has begun."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._at = None if timeout is None else time.monotonic() + timeout
+
+    def left_ms(self) -> int | None:
+        """None: no limit. Rounded up, so that it is over when the time has come."""
+        if self._at is None:
+            return None
+        left = max(self._at - time.monotonic(), 0)
+        return min(math.ceil(left * 1000), 2**31 - 1)
 
 
 class Socket:
     """A stream to one peer over any transport of the library.
 
-    Behaves as a blocking socket with a time-out: what a program does with a connected
-    socket.socket it can do with this, but for handing its descriptor to something else.
-    One thread at a time may use it, as with a socket's stream; close() may come from any.
+    Behaves as a connected socket.socket does; docs/python.md has what is different. One thread may
+    read and another write at the same time. close() may come from any thread: calls that wait
+    raise OSError (EBADF) then.
     """
 
+    _conn: int | None = None
+    _loop: int | None = None
+
     def __init__(self, url: str, timeout: float | None = None) -> None:
-        self._lock = threading.RLock()
-        self._process = os.getpid()
-        self._timeout = timeout
-        self._conn: int | None = None
-        self._loop: int | None = lib.loop_new()
-        if not self._loop:
-            raise _native.set_up_error()
-        self._conn = lib.connect_wait(self._loop, url.encode(), self._nanoseconds())
+        self._begin(timeout)
+        self._conn = lib.connect(self._loop, _with_limit(url, self._timeout), NO_HANDLER, None)
         if not self._conn:
             error = _native.set_up_error()
             self.close()
-            raise TimeoutError(*error.args) if error.errno == errno.ETIMEDOUT else error
-        _keeper.keep(self)
+            raise error
+        try:
+            state = self._until(_settled, _OUTGOING)
+            if state != _native.CONNECTED:
+                raise _native.connect_error(self._conn)
+        except BaseException:
+            self.close()
+            raise
+        keeper.keep(self)
+
+    def _begin(self, timeout: float | None) -> None:
+        self._lock = threading.RLock()  # held for calls of C, which do not wait
+        self._process = os.getpid()
+        self._timeout = _native.seconds(timeout)
+        self._users = 0  # calls that are under way
+        self._waiting = {READABLE: 0, WRITABLE: 0, _OUTGOING: 0}  # of these, how many poll
+        self._watched = {READABLE: False, WRITABLE: False}  # whether the loop has a handler
+        self._polled_outside = False  # fileno() was asked for
+        self._input_over = False  # recv() has nothing more to wait for
+        self._read_shut = False  # shutdown(SHUT_RD)
+        self._closing = False
+        self._files = 0  # of makefile()
+        self._close_wanted = False  # close() was called, and waits for these
+        self._loop = lib.loop_new()
+        if not self._loop:
+            raise _native.set_up_error()
+
+    @classmethod
+    def adopt(cls, connected: socket.socket) -> Socket:
+        """Takes a connected tcp or Unix socket over, its time-out with it."""
+        self = cls.__new__(cls)
+        self._begin(connected.gettimeout())
+        scheme = _native.scheme_of(connected).encode()
+        self._conn = lib.adopt(self._loop, scheme, connected.fileno())
+        if not self._conn:
+            error = _native.set_up_error()
+            self.close()
+            raise error
+        connected.detach()
+        return self
 
     def __enter__(self) -> Socket:
         return self
@@ -49,81 +111,192 @@ class Socket:
         self.close()
 
     def __del__(self) -> None:
-        self.close()
+        self._close_now()
+
+    def __repr__(self) -> str:
+        if self._conn is None:
+            return "<aeconn.Socket, closed>"
+        return f"<aeconn.Socket {self.path()}>"
 
     # --- data ------------------------------------------------------------------------------------
 
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        """At least one byte; b"" at end of stream. flags: MSG_PEEK is not there."""
-        if flags:
-            raise OSError(errno.EOPNOTSUPP, "recv() has no flags here")
-        buffer = ctypes.create_string_buffer(size)
-        return ctypes.string_at(buffer, self._read(buffer, size))
+    def recv(self, bufsize: int, flags: int = 0) -> bytes:
+        """At least one byte, a MiB at most; b"" at end of stream."""
+        size = operator.index(bufsize)
+        _no_flags("recv", flags)
+        if size < 0:
+            raise ValueError("negative buffersize in recv")
+        if size > 2**63 - 1:
+            raise OverflowError("Python int too large to convert to C ssize_t")
+        buffer = bytearray(min(size, _MOST_AT_ONCE))
+        got = self._read(_address_of(buffer), len(buffer))
+        return bytes(memoryview(buffer)[:got])
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
-        if flags:
-            raise OSError(errno.EOPNOTSUPP, "recv_into() has no flags here")
-        view = memoryview(buffer).cast("B")
-        size = min(nbytes, len(view)) if nbytes else len(view)
-        return self._read(_Buffer.from_buffer(view), size) if size else 0
+        size = operator.index(nbytes)
+        _no_flags("recv_into", flags)
+        view = _flat(buffer)
+        if view.readonly:
+            raise TypeError("recv_into() needs a buffer that can be written to")
+        if size < 0:
+            raise ValueError("negative buffersize in recv_into")
+        if size > len(view):
+            raise ValueError("buffer too small for requested bytes")
+        return self._read(_address_of(view), size or len(view))
+
+    def recvfrom(self, bufsize: int, flags: int = 0) -> tuple[bytes, None]:
+        """As recv(): the peer is always the same, which a stream does not say again."""
+        return self.recv(bufsize, flags), None
+
+    def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, None]:
+        return self.recv_into(buffer, nbytes, flags), None
+
+    def _read(self, address: int, size: int) -> int:
+        def step(conn: int) -> int | None:
+            if self._read_shut or not size:
+                return 0
+            n = lib.read(conn, address, size)
+            if n > 0:
+                return int(n)
+            number = ctypes.get_errno()
+            if n < 0 and number in AGAIN:
+                return None
+            self._input_over = True
+            if n < 0:
+                raise self._error(number)
+            return 0
+
+        return self._until(step, READABLE)
 
     def send(self, data: Any, flags: int = 0) -> int:
         """As much as there is room for, at least one byte."""
-        view, address = _bytes_of(data)
-        with self._lock:
-            while True:
-                n = lib.write(self._open(), address, len(view))
-                if n >= 0:
-                    lib.flush(self._conn)
-                    return int(n)
-                self._wait(WRITABLE)
+        _no_flags("send", flags)
+        view = _readable(data)
+        address = _address_of(view)
+        return self._until(lambda conn: self._write(conn, address, len(view)), WRITABLE)
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        view, address = _bytes_of(data)
-        with self._lock:
-            n = lib.write_all(self._open(), address, len(view), self._nanoseconds())
-            if n != len(view):
-                raise self._error()
+        """All of it, handed to the kernel or device. Where the time is over an unknown part of it
+        has been sent; so it is with BlockingIOError of one that does not block."""
+        _no_flags("sendall", flags)
+        view = _readable(data)
+        address, sent = _address_of(view), 0
 
-    def _read(self, buffer: Any, size: int) -> int:
-        with self._lock:
-            while True:
-                n = lib.read(self._open(), ctypes.byref(buffer), size)
-                if n >= 0:
-                    return int(n)
-                self._wait(READABLE)
+        def step(conn: int) -> int | None:
+            nonlocal sent
+            while sent < len(view):
+                n = self._write(conn, address + sent, len(view) - sent)
+                if n is None:
+                    return None
+                sent += n
+            return sent
 
-    def _wait(self, direction: int) -> None:
+        deadline = _Deadline(self._timeout)
+        self._until(step, WRITABLE, deadline)
+        if len(view) and self._timeout != 0:
+            self._until(self._left, _OUTGOING, deadline, overdue=0)
+
+    def _write(self, conn: int, address: int, size: int) -> int | None:
+        n = lib.write(conn, address, size)
+        if n >= 0:
+            lib.flush(conn)
+            return int(n)
         number = ctypes.get_errno()
-        if number == errno.EINTR:
-            return
-        if number not in (errno.EAGAIN, errno.EWOULDBLOCK):
-            raise self._error(number)
-        if self._timeout == 0:
-            raise BlockingIOError(number, os.strerror(number))
-        if lib.wait(self._open(), direction, self._nanoseconds()) != 0:
-            raise self._error()
+        if number in AGAIN:
+            return None
+        raise self._error(number)
+
+    @staticmethod
+    def _left(conn: int) -> int | None:
+        """0 once what was written has left, or never will."""
+        none_waits = lib.write_all(conn, None, 0, 0) == 0
+        return 0 if none_waits or ctypes.get_errno() != errno.ETIMEDOUT else None
+
+    def makefile(
+        self,
+        mode: str = "r",
+        buffering: int | None = None,
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> Any:
+        """As socket.makefile(); the connection stays until its files are closed as well."""
+        if not set(mode) <= set("rwb"):
+            raise ValueError(f"invalid mode {mode!r} (only r, w, b allowed)")
+        reads, writes, text = "r" in mode or "w" not in mode, "w" in mode, "b" not in mode
+        self._open()
+        raw = socket.SocketIO(self, "r" * reads + "w" * writes)  # type: ignore[arg-type]
+        self._files += 1
+        size = io.DEFAULT_BUFFER_SIZE if buffering is None or buffering < 0 else buffering
+        if size == 0:
+            if text:
+                raw.close()
+                raise ValueError("unbuffered streams must be binary")
+            return raw
+        buffered: Any
+        if reads and writes:
+            buffered = io.BufferedRWPair(raw, raw, size)
+        else:
+            buffered = io.BufferedReader(raw, size) if reads else io.BufferedWriter(raw, size)
+        if not text:
+            return buffered
+        file = io.TextIOWrapper(buffered, io.text_encoding(encoding), errors, newline)
+        file.mode = mode  # type: ignore[misc]
+        return file
+
+    def _decref_socketios(self) -> None:  # by socket.SocketIO, which makefile() made
+        self._files = max(self._files - 1, 0)
+        if self._close_wanted and not self._files:
+            self._close_now()
 
     # --- the end ---------------------------------------------------------------------------------
 
     def shutdown(self, how: int = socket.SHUT_RDWR) -> None:
-        """SHUT_RDWR, or SHUT_WR where the transport has a half-close."""
+        """SHUT_WR where the transport has a half-close; SHUT_RD ends what recv() gives."""
+        how = operator.index(how)
+        if not -(2**31) <= how < 2**31:
+            raise OverflowError("Python int too large to convert to C int")
+        if how not in (socket.SHUT_RD, socket.SHUT_WR, socket.SHUT_RDWR):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         with self._lock:
-            both = how != socket.SHUT_WR
-            if lib.shutdown(self._open(), READABLE | WRITABLE if both else WRITABLE) != 0:
-                raise self._error()
+            conn = self._open()
+            if how == socket.SHUT_RD:
+                if lib.get_state(conn) != _native.CONNECTED:
+                    raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+                self._read_shut = self._input_over = True
+            else:
+                both = how == socket.SHUT_RDWR or self._read_shut
+                if lib.shutdown(conn, READABLE | WRITABLE if both else WRITABLE) != 0:
+                    raise self._error()
+            _native.wake(self._loop or 0)  # who waits looks again
 
     def close(self) -> None:
-        """Waits for a call that another thread is in."""
+        """Ends calls that other threads are in. What was written is still delivered."""
+        self._close_wanted = True
+        if not self._files:
+            self._close_now()
+
+    def _close_now(self) -> None:
+        if self._loop is None:
+            return
         if os.getpid() != self._process:
             return self._leave_to_parent()
         with self._lock:
-            conn, self._conn = self._conn, None
-            loop, self._loop = self._loop, None
-            if loop:
-                _keeper.drop(self)
-                lib.close(conn)
-                lib.loop_free(loop)  # which waits for what was written, for its end-linger
+            self._closing = True
+            if self._users:  # the last of them frees it
+                if self._loop is not None:
+                    _native.wake(self._loop)
+            else:
+                self._free()
+
+    def _free(self) -> None:
+        conn, self._conn = self._conn, None
+        loop, self._loop = self._loop, None
+        if loop:
+            keeper.drop(self)
+            lib.close(conn)
+            lib.loop_free(loop)  # which waits for what was written, for its end-linger
 
     def _leave_to_parent(self) -> None:
         """In a child of fork(): nothing is said to the peer, with whom the parent goes on."""
@@ -134,140 +307,230 @@ class Socket:
     # --- settings and facts ----------------------------------------------------------------------
 
     def settimeout(self, value: float | None) -> None:
-        self._timeout = value
+        self._timeout = _native.seconds(value)
 
     def gettimeout(self) -> float | None:
         return self._timeout
 
+    timeout = property(gettimeout)
+
     def setblocking(self, flag: bool) -> None:
         self._timeout = None if flag else 0.0
 
-    def setsockopt(self, *_: Any) -> None:
-        """Nothing: the URL's options are for that."""
+    def getblocking(self) -> bool:
+        return self._timeout != 0
+
+    def setsockopt(self, *arguments: Any) -> None:
+        """Of the socket below, where there is one. Over rdma the URL's options are for that."""
+        with self._kernel_socket() as below:
+            below.setsockopt(*arguments)
+
+    def getsockopt(self, *arguments: Any) -> Any:
+        """As setsockopt(). SO_ERROR is 0: failures come from the call that meets them."""
+        with self._kernel_socket() as below:
+            return below.getsockopt(*arguments)
+
+    def _kernel_socket(self) -> socket.socket:
+        with self._lock:
+            fd = lib.fd(self._open())
+            if fd < 0:
+                raise OSError(errno.ENOPROTOOPT, os.strerror(errno.ENOPROTOOPT))
+            return socket.socket(fileno=os.dup(fd))
 
     def fileno(self) -> int:
-        """Readable while there is something to do, which may be less than a byte to read."""
+        """For select() and alike, to wait for reading: it is readable where recv() would not wait,
+        and sometimes where it would. -1 once it is closed. There is no waiting for room to write.
+        """
         with self._lock:
-            return -1 if self._loop is None else int(lib.descriptor(self._loop))
+            if self._loop is None or self._closing:
+                return -1
+            if not self._polled_outside:
+                self._polled_outside = True
+                self._watch()
+                lib.dispatch(self._loop)
+            return int(lib.descriptor(self._loop))
 
     def readable(self, timeout: float | None = 0) -> bool:
         """Whether recv() would return at once, within that many seconds."""
+
+        def step(conn: int) -> int | None:
+            over = self._input_over or lib.wait(conn, READABLE, 0) == 0
+            return 1 if over else None
+
+        return bool(self._until(step, READABLE, _Deadline(_native.seconds(timeout)), overdue=0))
+
+    def getpeername(self) -> Address:
         with self._lock:
-            limit = -1 if timeout is None else int(timeout * 1e9)
-            return bool(lib.wait(self._open(), READABLE, limit) == 0)
+            return _native.address(lib.peer, self._open())
 
-    def getpeername(self) -> tuple[str, int] | str:
-        return _native.address(lib.peer, self._open())
-
-    def getsockname(self) -> tuple[str, int] | str:
-        return _native.address(lib.local, self._open())
+    def getsockname(self) -> Address:
+        with self._lock:
+            return _native.address(lib.local, self._open())
 
     def transport(self) -> str:
-        return str(lib.transport(self._open()).decode())
+        with self._lock:
+            return _native.from_c(lib.transport(self._open()))
 
     def path(self) -> str:
         """What carries the bytes, in one line: "tcp 10.0.0.2:50400 > 10.0.0.1:6379"."""
-        return _native.path(self._open())
+        with self._lock:
+            return _native.path(self._open())
 
     def info(self) -> dict[str, str]:
         """Details of the transport, for people."""
-        return _native.facts(lambda take: lib.info(self._open(), take, None))
+        with self._lock:
+            conn = self._open()
+            return _native.facts(lambda take, told: lib.info(conn, take, told))
 
     # --- inside ----------------------------------------------------------------------------------
 
     def _open(self) -> int:
-        if self._conn is None:
+        if self._conn is None or self._closing:
             raise OSError(errno.EBADF, "the connection is closed")
+        if os.getpid() != self._process:
+            raise OSError(errno.EBADF, "the connection is that of the parent process")
         return self._conn
 
-    def _nanoseconds(self) -> int:
-        return -1 if self._timeout is None else int(self._timeout * 1e9)
+    def _until(
+        self,
+        step: Callable[[int], int | None],
+        direction: int,
+        deadline: _Deadline | None = None,
+        overdue: int | None = None,
+    ) -> int:
+        """What `step` gives, once it gives something. It is asked again whenever something may have
+        changed, with the lock, and does not wait. `overdue` is what comes when the time is over;
+        None: an exception."""
+        self._open()  # a child of fork() cannot have the lock
+        deadline = deadline or _Deadline(self._timeout)
+        with self._lock:
+            self._open()
+            self._users += 1
+        try:
+            late = False
+            while True:
+                with self._lock:
+                    result = step(self._open())
+                    left = deadline.left_ms()
+                    if result is not None:
+                        return result
+                    if late:
+                        if overdue is not None:
+                            return overdue
+                        raise self._overdue()
+                    if left == 0:  # what is there by now counts
+                        late = True
+                        self._turn()
+                        continue
+                    self._wait_begins(direction)
+                try:
+                    poll = select.poll()
+                    poll.register(lib.descriptor(self._loop), select.POLLIN)
+                    poll.poll(left)
+                finally:
+                    with self._lock:
+                        self._wait_ends(direction)
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._closing and not self._users:
+                    self._free()
 
-    def _error(self, number: int | None = None) -> OSError:
-        number = number or ctypes.get_errno()
-        if number == errno.ETIMEDOUT and lib.get_state(self._conn) != _native.FAILED:
-            return TimeoutError(number, "timed out")
-        return _native.io_error(self._conn, number)
+    def _wait_begins(self, direction: int) -> None:
+        if not any(self._waiting.values()):
+            keeper.hold(self)
+        self._waiting[direction] += 1
+        self._watch()
+
+    def _wait_ends(self, direction: int) -> None:
+        self._waiting[direction] -= 1
+        if not self._closing:
+            self._watch()
+            self._turn()
+        if not any(self._waiting.values()):
+            keeper.release(self)
+
+    def _watch(self) -> None:
+        """Handlers for what is waited for: while there is one, the descriptor is readable as long
+        as it has something to do. Who waits outside, by fileno(), does not keep a writer awake."""
+        waiting = self._waiting
+        outside = self._polled_outside and not waiting[WRITABLE] and not waiting[_OUTGOING]
+        for direction, wanted, setter in (
+            (READABLE, waiting[READABLE] > 0 or outside, lib.on_readable),
+            (WRITABLE, waiting[WRITABLE] > 0, lib.on_writable),
+        ):
+            if wanted != self._watched[direction]:
+                if setter(self._conn, NOTHING if wanted else NO_HANDLER, None) != 0:
+                    raise self._error()
+                self._watched[direction] = wanted
 
     def _turn(self) -> None:
-        """By the keeper: what the transport has to do while nobody uses the connection."""
-        if not self._lock.acquire(blocking=False):
-            return  # whoever uses it does that
-        try:
-            if self._loop is not None:
-                lib.dispatch(self._loop)
-        finally:
-            self._lock.release()
+        """What the loop has to do. Others that wait are woken where no handler does that."""
+        lib.dispatch(self._loop)
+        waiting = self._waiting
+        reader = waiting[READABLE] and self._input_over
+        if reader or (waiting[_OUTGOING] and self._conn and self._left(self._conn) is not None):
+            _native.wake(self._loop or 0)
 
-
-def _bytes_of(data: Any) -> tuple[memoryview, Any]:
-    view = memoryview(data).cast("B")
-    if not len(view):
-        return view, None
-    if view.readonly:
-        copy = bytes(view)  # itself, if it is bytes
-        return memoryview(copy), ctypes.cast(ctypes.c_char_p(copy), ctypes.c_void_p)
-    return view, ctypes.byref(_Buffer.from_buffer(view))
-
-
-class _Keeper:
-    """Turns the loops of connections over RDMA that nobody uses: their peers want to hear from them.
-
-    One thread for all of them, which is there while there are any.
-    """
-
-    def __init__(self) -> None:
-        # Entered again where the collector closes a connection meanwhile.
-        self._lock = threading.RLock()
-        self._kept: dict[int, weakref.ref[Socket]] = {}
-        self._thread: threading.Thread | None = None
-        self._poll: select.epoll | None = None
-
-    def keep(self, connection: Socket) -> None:
-        if "rdma" not in connection.transport():  # a list may have come to it
-            return
-        fd = connection.fileno()
+    def _turn_idle(self) -> bool:
+        """By the keeper: what the transport has to do while nobody uses the connection. False if
+        something stays that only a call can take: bytes that fileno() announces."""
         with self._lock:
-            if self._poll is None:
-                self._poll = select.epoll()
-            self._kept[fd] = weakref.ref(connection)
-            self._poll.register(fd, select.EPOLLIN | select.EPOLLONESHOT)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, args=(self._poll,), name="aeconn-keeper", daemon=True
-                )
-                self._thread.start()
+            if self._loop is None or self._closing:
+                return True
+            self._turn()
+            if not self._polled_outside:
+                return True
+            poll = select.poll()
+            poll.register(lib.descriptor(self._loop), select.POLLIN)
+            return not poll.poll(0)
 
-    def drop(self, connection: Socket) -> None:
-        with self._lock:
-            for fd, kept in list(self._kept.items()):
-                if kept() in (None, connection):
-                    self._kept.pop(fd, None)
+    def _error(self, number: int | None = None) -> OSError:
+        return _native.io_error(self._conn, number or ctypes.get_errno())
 
-    def forget_parent(self) -> None:
-        """In a child of fork(): the thread and its descriptors are the parent's."""
-        self.__init__()  # type: ignore[misc]
-
-    def _run(self, poll: select.epoll) -> None:
-        while True:
-            ready = poll.poll(1.0)
-            for fd, _ in ready:
-                with self._lock:
-                    kept = self._kept.get(fd)
-                connection = kept() if kept else None
-                if connection is None:
-                    continue
-                connection._turn()
-                del connection
-                with self._lock:
-                    if fd in self._kept:
-                        poll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
-            with self._lock:
-                if not self._kept and self._poll is poll:
-                    poll.close()
-                    self._poll = self._thread = None
-                    return
+    def _overdue(self) -> OSError:
+        if self._timeout == 0 and lib.get_state(self._conn) != _native.CONNECTING:
+            return BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return TimeoutError(errno.ETIMEDOUT, "timed out")
 
 
-_keeper = _Keeper()
-os.register_at_fork(after_in_child=_keeper.forget_parent)
+def _settled(conn: int) -> int | None:
+    state = int(lib.get_state(conn))
+    return None if state in (_native.NEW, _native.CONNECTING) else state
+
+
+def _with_limit(url: str, timeout: float | None) -> bytes:
+    """`timeout` is the caller's word, so the transport's own limit is no shorter."""
+    text = _native.to_c(url)
+    if timeout is None or b"connect-timeout" in text:
+        return text
+    limit = min(max(math.ceil(timeout * 1000), 1), _MOST_CONNECT_MS)
+    return text + (b"&" if b"?" in text else b"?") + b"connect-timeout=%dms" % limit
+
+
+def _no_flags(call: str, flags: int) -> None:
+    if operator.index(flags):
+        raise OSError(errno.EOPNOTSUPP, f"{call}() has no flags here")
+
+
+def _flat(data: Any) -> memoryview:
+    view = memoryview(data)
+    if not view.contiguous:
+        raise BufferError("memoryview: underlying buffer is not C-contiguous")
+    return view.cast("B") if view.nbytes else memoryview(b"" if view.readonly else bytearray())
+
+
+def _readable(data: Any) -> memoryview:
+    """Bytes whose address can be had; they stay as long as the view."""
+    if isinstance(data, bytes):
+        return memoryview(data)
+    view = _flat(data)
+    return memoryview(bytes(view)) if view.readonly else view
+
+
+def _address_of(data: bytearray | memoryview) -> int:
+    if not len(data):
+        return 0
+    if isinstance(data, memoryview) and data.readonly:
+        return ctypes.cast(ctypes.c_char_p(data.obj), ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+    return ctypes.addressof(_Buffer.from_buffer(data))

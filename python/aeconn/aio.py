@@ -1,29 +1,90 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""asyncio over any transport, by the one descriptor of a loop of the library."""
+"""Transports, servers and streams for asyncio: below each of its loops hangs a loop of the library.
+
+C only takes down which connections have something to do. Protocols are called when it has returned,
+each in the context of its transport, so what they raise goes where asyncio's own would let it go.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import ctypes
 import errno
 import os
+import warnings
 import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from . import _native
-from ._native import NO_HANDLER, READABLE, WRITABLE, ConnFn, lib
+from ._native import AGAIN, NO_HANDLER, READABLE, WRITABLE, ConnFn, lib
 
 _READ_SIZE = 256 * 1024
+_BEHIND = 2**62  # an index of list.insert(): at the end, however long it is
 _Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None]
 
 
-class _Called(set[object]):
-    """What C may call: it has no references of its own to Python's objects."""
+class _Called:
+    """What C calls, and what is to be done of it. The asyncio loop keeps it until it is closed, as
+    it keeps its own transports: C has no references of its own to Python's objects."""
+
+    def __init__(self) -> None:
+        # Connections by what happened to them; C sets keys of these.
+        self.settled: dict[int | None, int] = {}
+        self.readable: dict[int | None, int] = {}
+        self.writable: dict[int | None, int] = {}
+        self.on_settled = ConnFn(self.settled.__setitem__)
+        self.on_readable = ConnFn(self.readable.__setitem__)
+        self.on_writable = ConnFn(self.writable.__setitem__)
+        self.kept: dict[int, Any] = {}  # by number: transports, servers, futures
+        self.servers: dict[int, Server] = {}
+        self.numbers = 0
+
+    def keep(self, one: object) -> int:
+        self.numbers += 1
+        self.kept[self.numbers] = one
+        return self.numbers
+
+    def let_go(self, number: int) -> None:
+        for each in (self.kept, self.servers, self.settled, self.readable, self.writable):
+            each.pop(number, None)
+
+    def take(self) -> Callable[[], None] | None:
+        """One of the things to do."""
+        for happened in (self.settled, self.readable, self.writable):
+            while happened:
+                number, _ = happened.popitem()
+                one = self.kept.get(number or 0)
+                if one is None:
+                    continue
+                if happened is self.settled:
+                    return lambda: None if one.done() else one.set_result(None)
+                step: Callable[[], None] = (
+                    one._on_readable if happened is self.readable else one._on_writable
+                )
+                return step
+        for server in self.servers.values():
+            if server._accepted:
+                conn = server._accepted.pop(0)
+                return lambda: server._on_accepted(conn)
+        return None
 
 
-def _dispatch(native: int, called: _Called) -> None:
+def _dispatch(loop: Callable[[], asyncio.AbstractEventLoop | None], native: int, called: _Called) -> None:
     lib.dispatch(native)
+    _work(loop, called)
+
+
+def _work(loop: Callable[[], asyncio.AbstractEventLoop | None], called: _Called) -> None:
+    try:
+        while step := called.take():
+            step()
+    except BaseException:  # it leaves the loop; the rest is for the next iteration
+        running = loop()
+        if running is not None and not running.is_closed():
+            running.call_soon(_work, loop, called)
+        raise
 
 
 def _free(native: int, process: int) -> None:
@@ -42,29 +103,33 @@ class _Attached:
         self.native = lib.loop_new()
         if not self.native:
             raise _native.set_up_error()
-        self.buffer = ctypes.create_string_buffer(_READ_SIZE)
+        self.buffer = bytearray(_READ_SIZE)
+        self.address = ctypes.addressof((ctypes.c_char * _READ_SIZE).from_buffer(self.buffer))
         self.process = os.getpid()
-        # Kept by the asyncio loop until it is closed, as its own transports are; not by self, which
-        # would keep the loop.
+        # Not kept by self, which would keep the loop.
         called = _Called()
         self._called = weakref.ref(called)
-        loop.add_reader(lib.descriptor(self.native), _dispatch, self.native, called)
+        loop.add_reader(
+            lib.descriptor(self.native), _dispatch, weakref.ref(loop), self.native, called
+        )
         weakref.finalize(self, _free, self.native, self.process)
 
-    def keep(self, one: object) -> None:
+    @property
+    def called(self) -> _Called:
         called = self._called()
-        if called is not None:
-            called.add(one)
+        if called is None:
+            raise RuntimeError("Event loop is closed")
+        return called
 
-    def let_go(self, one: object) -> None:
+    def let_go(self, number: int) -> None:
         called = self._called()
         if called is not None:
-            called.discard(one)
+            called.let_go(number)
 
     @classmethod
     def to(cls, loop: asyncio.AbstractEventLoop) -> _Attached:
         attached = cls._all.get(loop)
-        if attached is None:
+        if attached is None or attached.process != os.getpid():
             attached = cls._all[loop] = cls(loop)
         return attached
 
@@ -73,76 +138,140 @@ class Transport(asyncio.Transport):
     """What protocols of asyncio write to. It has the connection from its first moment on."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, attached: _Attached, conn: int | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        attached: _Attached,
+        conn: int,
+        context: contextvars.Context,
     ) -> None:
         super().__init__()
         self._loop = loop
         self._attached = attached
-        self._conn = conn
+        self._context = context
+        self._conn: int | None = conn
+        self._facts: dict[str, Any] = {}  # once the connection has gone
         self._protocol: Any = None
         self._unsent = bytearray()
         self._high, self._low = 64 * 1024, 16 * 1024
-        self._paused_protocol = self._eof_due = self._closing = self._reading = False
-        self._extra_names = {"peername": lib.peer, "sockname": lib.local}
-        # These live as long as the connection does.
-        self._on_readable = ConnFn(lambda *_: self._guarded(self._read))
-        self._on_writable = ConnFn(lambda *_: self._guarded(self._send))
-        attached.keep(self)
+        self._protocol_paused = self._eof_due = self._closing = False
+        self._paused = self._reading = self._started = False
+        self._writes_in_vain = 0
+        called = attached.called
+        self._readable_fn, self._writable_fn = called.on_readable, called.on_writable
+        self._number = called.keep(self)
 
-    def __del__(self) -> None:  # where its loop was closed first
+    def __del__(self) -> None:
         if self._conn is not None and self._attached.process == os.getpid():
+            warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self, stacklevel=2)
             lib.close(self._conn)
 
+    def __repr__(self) -> str:
+        state = "closed" if self._conn is None else "closing" if self._closing else "open"
+        return f"<aeconn.aio.Transport {state} {self.get_extra_info('path')}>"
+
     def _start(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = protocol
-        protocol.connection_made(self)
-        if not self._closing:
-            self.resume_reading()
+        self._set_protocol(protocol)
+        self._context.run(protocol.connection_made, self)
+        self._started = True
+        self._watch()
 
     # --- reading ---------------------------------------------------------------------------------
 
     def is_reading(self) -> bool:
-        return self._reading
+        return not self._closing and not self._paused
 
     def pause_reading(self) -> None:
-        if self._reading and self._conn is not None:
-            self._reading = False
-            lib.on_readable(self._conn, NO_HANDLER, None)
+        if self.is_reading():
+            self._paused = True
+            self._watch()
 
     def resume_reading(self) -> None:
-        if not self._reading and self._conn is not None and not self._closing:
-            self._reading = True
-            if lib.on_readable(self._conn, self._on_readable, None) != 0:
-                self._end(_native.io_error(self._conn))
+        if not self._closing and self._paused:
+            self._paused = False
+            self._watch()
 
-    def _read(self) -> None:
+    def _watch(self) -> None:
+        wanted = self._started and self.is_reading() and not self._input_ended
+        if self._conn is None or wanted == self._reading:
+            return
+        self._reading = wanted
+        handler = self._readable_fn if wanted else NO_HANDLER
+        if lib.on_readable(self._conn, handler, self._number) != 0:
+            self._end(_native.io_error(self._conn))
+
+    _input_ended = False
+
+    def _on_readable(self) -> None:
         if self._conn is None or not self._reading:
             return
-        buffer = self._attached.buffer
-        n = lib.read(self._conn, buffer, _READ_SIZE)
+        if self._buffered:
+            self._guarded("protocol.get_buffer() call failed.", self._read_into)
+            return
+        n = lib.read(self._conn, self._attached.address, _READ_SIZE)
+        number = ctypes.get_errno()
         if n > 0:
-            self._protocol.data_received(ctypes.string_at(buffer, n))
-        elif n == 0:
-            self.pause_reading()
-            if not self._protocol.eof_received():
-                self.close()
-        elif ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):
-            self._end(_native.io_error(self._conn))
+            data = bytes(memoryview(self._attached.buffer)[:n])
+            self._call("data_received", data)
+        else:
+            self._no_data(n, number)
+
+    def _read_into(self) -> None:
+        """For a protocol that has the buffer."""
+        view = memoryview(self._context.run(self._protocol.get_buffer, -1))
+        if not len(view):
+            raise RuntimeError("get_buffer() returned an empty buffer")
+        view = view.cast("B")
+        address = ctypes.addressof((ctypes.c_char * 0).from_buffer(view))
+        n = lib.read(self._conn, address, len(view))
+        number = ctypes.get_errno()
+        view.release()
+        if n > 0:
+            self._call("buffer_updated", n)
+        else:
+            self._no_data(n, number)
+
+    def _no_data(self, n: int, number: int) -> None:
+        if n == 0:
+            self._input_ended = True
+            self._watch()
+            self._guarded("protocol.eof_received() call failed.", self._eof)
+        elif number not in AGAIN:
+            self._end(_native.io_error(self._conn, number))
+
+    def _eof(self) -> None:
+        keep_open = self._context.run(self._protocol.eof_received)
+        if not keep_open:
+            self.close()
 
     # --- writing ---------------------------------------------------------------------------------
 
     def write(self, data: Any) -> None:
-        if self._closing or self._eof_due:
-            if self._eof_due:
-                raise RuntimeError("Cannot call write() after write_eof()")
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(
+                f"data argument must be a bytes-like object, not {type(data).__name__!r}"
+            )
+        if self._eof_due:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if not data:
+            return
+        if self._conn is None or self._closing:
+            self._writes_in_vain += 1
+            if self._writes_in_vain == 5:
+                self._loop.call_exception_handler(
+                    {"message": "write() to a transport that is closed", "transport": self}
+                )
             return
         was_empty = not self._unsent
         self._unsent += data
-        if was_empty and self._unsent:
+        if was_empty:
             self._send()
-        if len(self._unsent) > self._high and not self._paused_protocol:
-            self._paused_protocol = True
-            self._protocol.pause_writing()
+        self._pause_if_full()
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def _on_writable(self) -> None:
+        self._guarded("Fatal write error on aeconn transport", self._send)
 
     def _send(self) -> None:
         if self._conn is None:
@@ -150,39 +279,46 @@ class Transport(asyncio.Transport):
         if self._unsent:
             size = len(self._unsent)
             buffer = (ctypes.c_char * size).from_buffer(self._unsent)
-            n = lib.write(self._conn, buffer, size)
+            n = lib.write(self._conn, ctypes.addressof(buffer), size)
             number = ctypes.get_errno()
             del buffer  # or the bytearray could not shrink
-            if n < 0 and number not in (errno.EAGAIN, errno.EINTR):
+            if n < 0 and number not in AGAIN:
                 return self._end(_native.io_error(self._conn, number))
-            del self._unsent[: max(n, 0)]
+            if n > 0:
+                del self._unsent[:n]
+                lib.flush(self._conn)
         if self._unsent:
-            lib.on_writable(self._conn, self._on_writable, None)
+            lib.on_writable(self._conn, self._writable_fn, self._number)
         else:
             lib.on_writable(self._conn, NO_HANDLER, None)
             if self._eof_due:
                 self._shut_down()
             if self._closing:
                 return self._end(None)
-        if self._paused_protocol and len(self._unsent) <= self._low:
-            self._paused_protocol = False
-            self._protocol.resume_writing()
+        if self._protocol_paused and len(self._unsent) <= self._low:
+            self._protocol_paused = False
+            self._tell("resume_writing")
+
+    def _pause_if_full(self) -> None:
+        if len(self._unsent) > self._high and not self._protocol_paused:
+            self._protocol_paused = True
+            self._tell("pause_writing")
 
     def can_write_eof(self) -> bool:
-        if self._conn is None:
-            return False
-        return b"rdma" not in lib.transport(self._conn).split(b"|")  # of a list all have it, or none
+        scheme = self.get_extra_info("transport", "")
+        return "rdma" not in scheme.split("|")  # of a list all have it, or none
 
     def write_eof(self) -> None:
         if not self.can_write_eof():
             raise NotImplementedError("rdma has no half-close")
-        if not self._eof_due:
-            self._eof_due = True
-            if not self._unsent:
-                self._shut_down()
+        if self._closing or self._eof_due:
+            return
+        self._eof_due = True
+        if not self._unsent:
+            self._shut_down()
 
     def _shut_down(self) -> None:
-        if lib.shutdown(self._conn, WRITABLE) != 0:
+        if self._conn is not None and lib.shutdown(self._conn, WRITABLE) != 0:
             self._end(_native.io_error(self._conn))
 
     def get_write_buffer_size(self) -> int:
@@ -194,7 +330,12 @@ class Transport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         if high is None:
             high = 64 * 1024 if low is None else 4 * low
-        self._high, self._low = high, high // 4 if low is None else low
+        if low is None:
+            low = high // 4
+        if not high >= low >= 0:
+            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
+        self._high, self._low = high, low
+        self._pause_if_full()
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -206,7 +347,7 @@ class Transport(asyncio.Transport):
         if self._closing:
             return
         self._closing = True
-        self.pause_reading()
+        self._watch()
         if not self._unsent:
             self._end(None)
 
@@ -214,24 +355,51 @@ class Transport(asyncio.Transport):
         self._unsent.clear()
         self._end(None)
 
-    def _end(self, why: OSError | None) -> None:
-        conn, self._conn = self._conn, None
+    def _end(self, why: BaseException | None) -> None:
+        conn = self._conn
         if conn is None:
             return
+        self._facts = self._all_facts(conn)
+        self._conn = None
         self._closing, self._reading = True, False
+        self._unsent.clear()
         lib.close(conn)
-        self._attached.let_go(self)
+        self._attached.let_go(self._number)
         if self._protocol is not None:
-            self._loop.call_soon(self._protocol.connection_lost, why)
+            self._loop.call_soon(self._protocol.connection_lost, why, context=self._context)
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def _call(self, method: str, *arguments: Any) -> None:
+        """Of the protocol, in the transport's context."""
+        self._guarded(
+            f"protocol.{method}() call failed.",
+            self._context.run,
+            getattr(self._protocol, method),
+            *arguments,
+        )
+
+    def _guarded(self, message: str, step: Callable[..., object], *arguments: Any) -> None:
         try:
-            step()
-        except Exception as error:  # nothing of Python's can leave through C
-            self._loop.call_exception_handler(
-                {"message": "error in a protocol over aeconn", "exception": error}
-            )
-            self._end(None)
+            step(*arguments)
+        except Exception as error:  # SystemExit and KeyboardInterrupt leave the loop
+            self._tell_handler(f"Fatal error: {message}", error)
+            self._end(error)
+
+    def _tell(self, method: str) -> None:
+        """What flow control says to the protocol; its failures end nothing."""
+        try:
+            self._context.run(getattr(self._protocol, method))
+        except Exception as error:
+            self._tell_handler(f"protocol.{method}() failed", error)
+
+    def _tell_handler(self, message: str, error: Exception) -> None:
+        self._loop.call_exception_handler(
+            {
+                "message": message,
+                "exception": error,
+                "transport": self,
+                "protocol": self._protocol,
+            }
+        )
 
     # --- facts -----------------------------------------------------------------------------------
 
@@ -240,20 +408,36 @@ class Transport(asyncio.Transport):
         return protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._set_protocol(protocol)
+
+    def _set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
+        self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """peername, sockname, transport, path; the rest as Socket.info() names it."""
-        if self._conn is None:
-            return default
-        if name in self._extra_names:
-            return _native.address(self._extra_names[name], self._conn)
-        if name == "transport":
-            return lib.transport(self._conn).decode()
-        if name == "path":
-            return _native.path(self._conn)
         conn = self._conn
-        return _native.facts(lambda take: lib.info(conn, take, None)).get(name, default)
+        if conn is None:
+            return self._facts.get(name, default)
+        if name == "peername":
+            return _native.address(lib.peer, conn)
+        if name == "sockname":
+            return _native.address(lib.local, conn)
+        if name == "transport":
+            return _native.from_c(lib.transport(conn))
+        if name == "path":
+            return _native.path(conn)
+        return _native.facts(lambda take, told: lib.info(conn, take, told)).get(name, default)
+
+    @staticmethod
+    def _all_facts(conn: int) -> dict[str, Any]:
+        facts: dict[str, Any] = _native.facts(lambda take, told: lib.info(conn, take, told))
+        return facts | {
+            "peername": _native.address(lib.peer, conn),
+            "sockname": _native.address(lib.local, conn),
+            "transport": _native.from_c(lib.transport(conn)),
+            "path": _native.path(conn),
+        }
 
 
 async def create_connection(
@@ -262,29 +446,24 @@ async def create_connection(
     """As loop.create_connection(). Raises OSError with a sentence."""
     loop = asyncio.get_running_loop()
     attached = _Attached.to(loop)
+    called = attached.called
     connected: asyncio.Future[None] = loop.create_future()
-
-    def done(_: Any, its: int) -> None:
-        if connected.done():
-            return
-        if lib.get_state(its) == _native.CONNECTED:
-            connected.set_result(None)
-        else:
-            connected.set_exception(ConnectionError(lib.last_error(its).decode()))
-
-    on_done = ConnFn(done)
-    conn = lib.connect(attached.native, url.encode(), on_done, None)
-    if not conn:
-        raise _native.set_up_error()
-    attached.keep(connected)  # and so who waits for it
+    address = _native.to_c(url)
+    number = called.keep(connected)  # and so who waits for it
     try:
-        await connected
-    except BaseException:
-        lib.close(conn)
-        raise
+        conn = lib.connect(attached.native, address, called.on_settled, number)
+        if not conn:
+            raise _native.set_up_error()
+        try:
+            await connected
+            if lib.get_state(conn) == _native.FAILED:
+                raise _native.connect_error(conn)
+        except BaseException:
+            lib.close(conn)
+            raise
     finally:
-        attached.let_go(connected)
-    transport = Transport(loop, attached, conn)
+        attached.let_go(number)
+    transport = Transport(loop, attached, conn, contextvars.copy_context())
     try:
         protocol = factory()
         transport._start(protocol)
@@ -305,47 +484,70 @@ async def open_connection(
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-class Server:
+class Server(asyncio.AbstractServer):
     """What listens, until it is closed."""
 
     def __init__(self, factory: Callable[[], asyncio.BaseProtocol], url: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._attached = _Attached.to(self._loop)
         self._factory = factory
+        self._context = contextvars.copy_context()
         self._closed = self._loop.create_future()
-        self._on_accepted = ConnFn(self._accepted)
-        self._listener = lib.listen(self._attached.native, url.encode(), self._on_accepted, None)
+        self._accepted: list[int] = []  # by C, which inserts
+        self._accept_fn = ConnFn(self._accepted.insert)
+        self._listener = lib.listen(
+            self._attached.native, _native.to_c(url), self._accept_fn, _BEHIND
+        )
         if not self._listener:
             raise _native.set_up_error()
         self.urls: list[str] = []
         while (each := lib.listener_url(self._listener, len(self.urls))) is not None:
-            self.urls.append(each.decode())
-        self._attached.keep(self)
+            self.urls.append(_native.from_c(each))
+        self._number = self._attached.called.keep(self)
+        self._attached.called.servers[self._number] = self
 
     def __del__(self) -> None:  # where its loop was closed first
         listener = getattr(self, "_listener", None)
         if listener and self._attached.process == os.getpid():
             lib.listener_free(listener)
+            for conn in self._accepted:
+                lib.close(conn)
 
-    def _accepted(self, _: Any, conn: int) -> None:
-        transport = Transport(self._loop, self._attached, conn)
-        transport._guarded(lambda: transport._start(self._factory()))
+    def _on_accepted(self, conn: int) -> None:
+        context = self._context.copy()  # each connection has its own, as with asyncio's server
+        transport = Transport(self._loop, self._attached, conn, context)
+        transport._guarded(
+            "the connection could not be begun",
+            lambda: transport._start(context.run(self._factory)),
+        )
 
     def close(self) -> None:
         """Connections that it gave away live on."""
         listener, self._listener = self._listener, None
         if listener:
             lib.listener_free(listener)
-            self._attached.let_go(self)
-            self._closed.set_result(None)
+            for conn in self._accepted:
+                lib.close(conn)
+            self._accepted.clear()
+            self._attached.let_go(self._number)
+            if not self._closed.done():
+                self._closed.set_result(None)
 
     async def wait_closed(self) -> None:
         await asyncio.shield(self._closed)
 
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
     def is_serving(self) -> bool:
-        return self._listener is not None
+        return bool(self._listener)
+
+    async def start_serving(self) -> None:
+        """It does already."""
 
     async def serve_forever(self) -> None:
+        if not self._listener:
+            raise RuntimeError(f"server {self!r} is closed")
         try:
             await self.wait_closed()
         finally:
