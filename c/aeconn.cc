@@ -53,6 +53,15 @@ int failed(int err, std::string_view sentence) noexcept {
   return -1;
 }
 
+/// 0 where there is none; EIO for what no errno explains.
+int number_of(const std::error_code& code) noexcept {
+  if (!code) return 0;
+  if (code.category() == std::generic_category() || code.category() == std::system_category())
+    return code.value();
+  const std::error_condition condition = code.default_error_condition();
+  return condition.category() == std::generic_category() ? condition.value() : EIO;
+}
+
 /// What is being caught, as errno and sentence.
 int caught() noexcept {
   try {
@@ -62,9 +71,7 @@ int caught() noexcept {
   } catch (const ae::LoopError& error) {
     return failed(EINVAL, error.what());
   } catch (const std::system_error& error) {
-    const bool ours = error.code().category() == std::generic_category() ||
-                      error.code().category() == std::system_category();
-    return failed(ours ? error.code().value() : EIO, error.what());
+    return failed(number_of(error.code()), error.what());
   } catch (const conn::Error& error) {
     return failed(EINVAL, error.what());
   } catch (const std::exception& error) {
@@ -533,12 +540,7 @@ const char* aeconn_last_error(const aeconn_conn* conn) {
 }
 
 int aeconn_last_errno(const aeconn_conn* conn) {
-  if (conn == nullptr) return EINVAL;
-  const std::error_code& code = of(conn)->error_code();
-  if (!code) return 0;
-  const bool ours = code.category() == std::generic_category() ||
-                    code.category() == std::system_category();
-  return ours ? code.value() : EIO;
+  return conn == nullptr ? EINVAL : number_of(of(conn)->error_code());
 }
 
 const char* aeconn_transport(const aeconn_conn* conn) {

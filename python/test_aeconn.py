@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The package over transports that need no device, against an aeconn program: kv-server.
 
-    AECONN_LIBRARY=build/libaeconn-c.so python3 -m unittest python/test_aeconn.py
+    AECONN_LIBRARY=build/libaeconn-c.so python3 -m unittest python/test_*.py
 
 KV_URLS: where a kv-server listens, separated by spaces. REDIS_URLS: the same of a redis-server, for
 what kv-server lacks.

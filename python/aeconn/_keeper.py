@@ -19,8 +19,8 @@ _LATER = 0.25  # seconds until the next look at what only a call of the user's c
 
 
 class _Keeper:
-    """A peer over RDMA wants to hear from us now and then, and what TLS or RDMA could not hand on at
-    once has to leave when there is room. One thread for all of them, while there are any.
+    """A peer over RDMA wants to hear from us now and then, and what TLS or RDMA could not hand on
+    at once has to leave when there is room. One thread for all of them, while there are any.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class _Keeper:
         self._kept: dict[int, weakref.ref[Socket]] = {}
         self._thread: threading.Thread | None = None
         self._poll: select.epoll | None = None
-        self._wake = -1  # an eventfd beside the loops
+        self._wakes, self._woken = -1, -1  # a pipe beside the loops
         self._ended = False
 
     def keep(self, connection: Socket) -> None:
@@ -41,8 +41,8 @@ class _Keeper:
                 return
             if self._poll is None:
                 self._poll = select.epoll()
-                self._wake = os.eventfd(0)
-                self._poll.register(self._wake, select.EPOLLIN)
+                self._woken, self._wakes = os.pipe()
+                self._poll.register(self._woken, select.EPOLLIN)
             self._kept[fd] = weakref.ref(connection)
             self._poll.register(fd, select.EPOLLIN | select.EPOLLONESHOT)
             if self._thread is None:
@@ -72,7 +72,7 @@ class _Keeper:
                 if kept() in (None, connection):
                     self._kept.pop(fd, None)
             if not self._kept and self._thread is not None:
-                os.eventfd_write(self._wake, 1)
+                os.write(self._wakes, b"!")
 
     def forget_parent(self) -> None:
         """In a child of fork(): the thread and its descriptors are the parent's."""
@@ -85,7 +85,7 @@ class _Keeper:
             self._kept.clear()
             thread = self._thread
             if thread is not None:
-                os.eventfd_write(self._wake, 1)
+                os.write(self._wakes, b"!")
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -96,6 +96,9 @@ class _Keeper:
             if not ready:
                 ready, later = [(fd, 0) for fd in later], []
             for fd, events in ready:
+                if fd == self._woken and events:
+                    os.read(fd, 100)
+                    continue
                 with self._lock:
                     kept = self._kept.get(fd)
                 connection = kept() if kept else None
@@ -109,7 +112,8 @@ class _Keeper:
             with self._lock:
                 if not self._kept and self._poll is poll:
                     poll.close()
-                    os.close(self._wake)
+                    os.close(self._woken)
+                    os.close(self._wakes)
                     self._poll = self._thread = None
                     return
 

@@ -28,6 +28,7 @@ from ._native import AGAIN, NO_HANDLER, NOTHING, READABLE, WRITABLE, Address, li
 # A buffer of Python's, whatever has it, as the address that C takes.
 _Buffer = ctypes.c_char * 0
 _MOST_AT_ONCE = 1 << 20  # of recv(), whatever it is asked for
+_FILE_BLOCK = 64 * 1024  # of sendfile()
 _MOST_CONNECT_MS = 24 * 3600 * 1000  # the most that option connect-timeout takes
 _OUTGOING = 0  # waiting until what was written has left; no handler is needed for that
 
@@ -212,6 +213,35 @@ class Socket:
         none_waits = lib.write_all(conn, None, 0, 0) == 0
         return 0 if none_waits or ctypes.get_errno() != errno.ETIMEDOUT else None
 
+    def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
+        """What is in a file opened in binary mode, from `offset` on, `count` bytes at most. Returns
+        how many were sent; the file is behind these, also where it fails."""
+        if "b" not in getattr(file, "mode", "b"):
+            raise ValueError("file should be opened in binary mode")
+        if count is not None and not isinstance(count, int):
+            raise TypeError(f"count must be a positive integer (got {count!r})")
+        if count is not None and count <= 0:
+            raise ValueError(f"count must be a positive integer (got {count!r})")
+        if self._timeout == 0:
+            raise ValueError("non-blocking sockets are not supported")
+        if offset or hasattr(file, "seek"):
+            file.seek(offset)
+        sent = 0
+        try:
+            while count is None or sent < count:
+                size = _FILE_BLOCK if count is None else min(_FILE_BLOCK, count - sent)
+                view = memoryview(file.read(size))
+                if not len(view):
+                    break
+                while len(view):
+                    n = self.send(view)
+                    sent += n
+                    view = view[n:]
+        finally:
+            if sent and hasattr(file, "seek"):
+                file.seek(offset + sent)
+        return sent
+
     def makefile(
         self,
         mode: str = "r",
@@ -241,7 +271,7 @@ class Socket:
             buffered = io.BufferedReader(raw, size) if reads else io.BufferedWriter(raw, size)
         if not text:
             return buffered
-        file = io.TextIOWrapper(buffered, io.text_encoding(encoding), errors, newline)
+        file = io.TextIOWrapper(buffered, encoding, errors, newline)
         file.mode = mode  # type: ignore[misc]
         return file
 
@@ -532,5 +562,6 @@ def _address_of(data: bytearray | memoryview) -> int:
     if not len(data):
         return 0
     if isinstance(data, memoryview) and data.readonly:
-        return ctypes.cast(ctypes.c_char_p(data.obj), ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+        store: Any = data.obj  # bytes, whose address no other way tells
+        return ctypes.cast(ctypes.c_char_p(store), ctypes.c_void_p).value or 0
     return ctypes.addressof(_Buffer.from_buffer(data))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import ctypes
-import errno
+import functools
 import os
 import warnings
 import weakref
@@ -22,6 +22,7 @@ from ._native import AGAIN, NO_HANDLER, READABLE, WRITABLE, ConnFn, lib
 
 _READ_SIZE = 256 * 1024
 _BEHIND = 2**62  # an index of list.insert(): at the end, however long it is
+_Loop = Callable[[], asyncio.AbstractEventLoop | None]  # a weak reference
 _Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None]
 
 
@@ -47,8 +48,10 @@ class _Called:
         return self.numbers
 
     def let_go(self, number: int) -> None:
-        for each in (self.kept, self.servers, self.settled, self.readable, self.writable):
-            each.pop(number, None)
+        self.kept.pop(number, None)
+        self.servers.pop(number, None)
+        for happened in (self.settled, self.readable, self.writable):
+            happened.pop(number, None)
 
     def take(self) -> Callable[[], None] | None:
         """One of the things to do."""
@@ -58,25 +61,29 @@ class _Called:
                 one = self.kept.get(number or 0)
                 if one is None:
                     continue
+                step: Callable[[], None]
                 if happened is self.settled:
-                    return lambda: None if one.done() else one.set_result(None)
-                step: Callable[[], None] = (
-                    one._on_readable if happened is self.readable else one._on_writable
-                )
+                    step = functools.partial(_settle, one)
+                else:
+                    step = one._on_readable if happened is self.readable else one._on_writable
                 return step
         for server in self.servers.values():
             if server._accepted:
-                conn = server._accepted.pop(0)
-                return lambda: server._on_accepted(conn)
+                return functools.partial(server._on_accepted, server._accepted.pop(0))
         return None
 
 
-def _dispatch(loop: Callable[[], asyncio.AbstractEventLoop | None], native: int, called: _Called) -> None:
+def _settle(connected: asyncio.Future[None]) -> None:
+    if not connected.done():
+        connected.set_result(None)
+
+
+def _dispatch(loop: _Loop, native: int, called: _Called) -> None:
     lib.dispatch(native)
     _work(loop, called)
 
 
-def _work(loop: Callable[[], asyncio.AbstractEventLoop | None], called: _Called) -> None:
+def _work(loop: _Loop, called: _Called) -> None:
     try:
         while step := called.take():
             step()
@@ -154,7 +161,7 @@ class Transport(asyncio.Transport):
         self._unsent = bytearray()
         self._high, self._low = 64 * 1024, 16 * 1024
         self._protocol_paused = self._eof_due = self._closing = False
-        self._paused = self._reading = self._started = False
+        self._paused = self._reading = self._started = self._input_ended = False
         self._writes_in_vain = 0
         called = attached.called
         self._readable_fn, self._writable_fn = called.on_readable, called.on_writable
@@ -162,7 +169,7 @@ class Transport(asyncio.Transport):
 
     def __del__(self) -> None:
         if self._conn is not None and self._attached.process == os.getpid():
-            warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self, stacklevel=2)
+            warnings.warn(f"unclosed transport {id(self):#x}", ResourceWarning, source=self)
             lib.close(self._conn)
 
     def __repr__(self) -> str:
@@ -175,17 +182,24 @@ class Transport(asyncio.Transport):
         self._started = True
         self._watch()
 
+    def _check_thread(self) -> None:
+        """C cannot bear another one."""
+        if asyncio._get_running_loop() is not self._loop and self._loop.is_running():
+            raise RuntimeError("a transport belongs to its loop's thread: call_soon_threadsafe()")
+
     # --- reading ---------------------------------------------------------------------------------
 
     def is_reading(self) -> bool:
         return not self._closing and not self._paused
 
     def pause_reading(self) -> None:
+        self._check_thread()
         if self.is_reading():
             self._paused = True
             self._watch()
 
     def resume_reading(self) -> None:
+        self._check_thread()
         if not self._closing and self._paused:
             self._paused = False
             self._watch()
@@ -198,8 +212,6 @@ class Transport(asyncio.Transport):
         handler = self._readable_fn if wanted else NO_HANDLER
         if lib.on_readable(self._conn, handler, self._number) != 0:
             self._end(_native.io_error(self._conn))
-
-    _input_ended = False
 
     def _on_readable(self) -> None:
         if self._conn is None or not self._reading:
@@ -250,6 +262,7 @@ class Transport(asyncio.Transport):
             raise TypeError(
                 f"data argument must be a bytes-like object, not {type(data).__name__!r}"
             )
+        self._check_thread()
         if self._eof_due:
             raise RuntimeError("Cannot call write() after write_eof()")
         if not data:
@@ -309,6 +322,7 @@ class Transport(asyncio.Transport):
         return "rdma" not in scheme.split("|")  # of a list all have it, or none
 
     def write_eof(self) -> None:
+        self._check_thread()
         if not self.can_write_eof():
             raise NotImplementedError("rdma has no half-close")
         if self._closing or self._eof_due:
@@ -344,6 +358,7 @@ class Transport(asyncio.Transport):
 
     def close(self) -> None:
         """What was written is still delivered."""
+        self._check_thread()
         if self._closing:
             return
         self._closing = True
@@ -352,6 +367,7 @@ class Transport(asyncio.Transport):
             self._end(None)
 
     def abort(self) -> None:
+        self._check_thread()
         self._unsent.clear()
         self._end(None)
 

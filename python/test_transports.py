@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What asyncio's protocols meet at the edges of a transport of ours: contexts, exceptions, the
+order of calls, ends. Run as test_aeconn.py; KV_URLS says over which transports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import os
+import pathlib
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import unittest
+import weakref
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import aeconn  # noqa: E402
+from test_aeconn import each_url_async  # noqa: E402
+
+LONG = 60
+variable = contextvars.ContextVar("variable", default="none")
+
+
+class Protocol(asyncio.Protocol):
+    """Takes down what it was told, and runs what a test hangs on a call."""
+
+    def __init__(self, **calls):
+        self.calls, self.told, self.contexts, self.data = calls, [], {}, b""
+        self.lost = asyncio.get_running_loop().create_future()
+        self.changed = asyncio.Event()
+
+    def _tell(self, name, *arguments):
+        self.told.append(name)
+        self.contexts[name] = variable.get()
+        self.changed.set()
+        return self.calls[name](self, *arguments) if name in self.calls else None
+
+    def connection_made(self, transport):
+        self.transport = transport
+        self._tell("connection_made", transport)
+
+    def data_received(self, data):
+        self.data += data
+        self._tell("data_received", data)
+
+    def eof_received(self):
+        return self._tell("eof_received")
+
+    def pause_writing(self):
+        self._tell("pause_writing")
+
+    def resume_writing(self):
+        self._tell("resume_writing")
+
+    def connection_lost(self, error):
+        if not self.lost.done():
+            self.lost.set_result(error)
+        self._tell("connection_lost", error)
+
+    async def until(self, condition):
+        async def wait():
+            while not condition(self):
+                self.changed.clear()
+                await self.changed.wait()
+
+        await asyncio.wait_for(wait(), LONG)
+
+
+async def kv(url, **calls):
+    return await aeconn.aio.create_connection(lambda: Protocol(**calls), url)
+
+
+class Callbacks(unittest.TestCase):
+    @each_url_async
+    async def test_each_has_its_context(self, url):
+        async def one(name):
+            variable.set(name)
+            transport, protocol = await kv(url)
+            variable.set("changed")
+            transport.write(b"PING\r\n")
+            await protocol.until(lambda p: p.data == b"+PONG\r\n")
+            transport.write(b"QUIT\r\n")
+            await protocol.lost
+            await protocol.until(lambda p: "connection_lost" in p.told)
+            self.assertEqual(set(protocol.contexts.values()), {name})
+
+        await asyncio.gather(one("first"), one("second"), one("third"))
+        self.assertEqual(variable.get(), "none")
+
+    def test_contexts_of_accepted_ones(self):
+        async def run():
+            variable.set("server's")
+            seen = []
+
+            async def handle(reader, writer):
+                seen.append(variable.get())
+                variable.set("a handler's")
+                writer.close()
+
+            server = await aeconn.start_server(handle, "tcp://127.0.0.1:0")
+            variable.set("later")
+            for _ in range(3):
+                reader, writer = await aeconn.open_connection(server.urls[0])
+                self.assertEqual(await reader.read(), b"")
+                writer.close()
+            self.assertEqual(seen, ["server's"] * 3)
+            server.close()
+
+        asyncio.run(run())
+
+    @each_url_async
+    async def test_pause_before_reading_begins(self, url):
+        transport, protocol = await kv(
+            url, connection_made=lambda _, transport: transport.pause_reading()
+        )
+        self.assertFalse(transport.is_reading())
+        transport.write(b"PING\r\n")
+        other, busy = await kv(url)
+        for count in range(1, 6):  # time for what should not come
+            other.write(b"PING\r\n")
+            await busy.until(lambda p, n=count: len(p.data) == 7 * n)
+        self.assertEqual(protocol.data, b"")
+        transport.resume_reading()
+        await protocol.until(lambda p: p.data == b"+PONG\r\n")
+        transport.pause_reading()
+        transport.pause_reading()
+        transport.resume_reading()
+        self.assertTrue(transport.is_reading())
+        transport.abort()
+        other.abort()
+        self.assertFalse(transport.is_reading())
+
+    @each_url_async
+    async def test_facts_at_the_end(self, url):
+        names = ("peername", "sockname", "transport", "path")
+        seen = {}
+
+        def lost(protocol, _):
+            seen.update({each: protocol.transport.get_extra_info(each) for each in names})
+
+        transport, protocol = await kv(url, connection_lost=lost)
+        before = {each: transport.get_extra_info(each) for each in names}
+        details = {each for each in ("peer_version", "cipher") if transport.get_extra_info(each)}
+        transport.write(b"QUIT\r\n")
+        await protocol.lost
+        await protocol.until(lambda _: seen)
+        self.assertEqual(seen["peername"], before["peername"])
+        self.assertEqual(seen["transport"], url.split(":")[0])
+        self.assertTrue(seen["path"])
+        for each in details:
+            self.assertIsNotNone(transport.get_extra_info(each))
+        self.assertEqual(transport.get_extra_info("nothing", 7), 7)
+
+    @each_url_async
+    async def test_a_callback_that_raises(self, url):
+        """As with asyncio's own: the handler of the loop is told, and the connection is lost."""
+        loop, told = asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        for name in "data_received", "eof_received":
+            told.clear()
+
+            def fail(*_):
+                raise ZeroDivisionError(name)
+
+            transport, protocol = await kv(url, **{name: fail})
+            transport.write(b"QUIT\r\n")
+            self.assertIsInstance(await protocol.lost, ZeroDivisionError)
+            self.assertEqual([str(each["exception"]) for each in told], [name])
+            self.assertIs(told[0]["transport"], transport)
+        loop.set_exception_handler(None)
+        with self.assertRaises(ZeroDivisionError):
+            await kv(url, connection_made=lambda *_: 1 / 0)
+
+    def test_what_leaves_the_loop(self):
+        """sys.exit() and Ctrl-C in any callback, of either end; afterwards the loop can go on."""
+
+        def leave(kind):
+            due = [kind(7)]
+
+            def call(*_):
+                if due:
+                    raise due.pop()
+
+            return call
+
+        async def serve(made):
+            def factory():
+                made.append(Protocol(**calls["server"]))
+                return made[-1]
+
+            server = await aeconn.aio.create_server(factory, "tcp://127.0.0.1:0")
+            transport, protocol = await kv(server.urls[0], **calls["client"])
+            for _ in range(100):
+                transport.write(b"x" * 100_000)
+            transport.write_eof()
+            await asyncio.wait_for(protocol.lost, LONG)
+            await asyncio.sleep(LONG)
+
+        for kind in SystemExit, KeyboardInterrupt:
+            for end in "client", "server":
+                for name in (
+                    "connection_made",
+                    "data_received",
+                    "eof_received",
+                    "pause_writing",
+                    "resume_writing",
+                    "connection_lost",
+                ):
+                    if name == ("data_received" if end == "client" else "pause_writing"):
+                        continue  # there is none
+                    if name == "resume_writing" and end == "server":
+                        continue
+                    calls = {"client": {}, "server": {}}
+                    calls[end][name] = leave(kind)
+                    loop = asyncio.new_event_loop()
+                    with self.subTest(kind=kind, end=end, name=name):
+                        made = []
+                        with self.assertRaises(kind):
+                            loop.run_until_complete(serve(made))
+                        loop.run_until_complete(asyncio.sleep(0))
+                    for task in asyncio.all_tasks(loop):
+                        task.cancel()
+                    loop.run_until_complete(asyncio.sleep(0))
+                    loop.close()
+        gc.collect()
+
+    def test_ctrl_c_while_nothing_comes(self):
+        async def run():
+            server = await aeconn.start_server(lambda *_: None, "tcp://127.0.0.1:0")
+            reader, _ = await aeconn.open_connection(server.urls[0])
+            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGINT)
+            await reader.read()
+
+        self.assertRaises(KeyboardInterrupt, asyncio.run, run())
+
+    @each_url_async
+    async def test_ends_from_inside(self, url):
+        for name in "connection_made", "data_received", "eof_received":
+            for how in "close", "abort":
+
+                def end(protocol, *_, how=how):
+                    getattr(protocol.transport, how)()
+                    gc.collect()
+
+                transport, protocol = await kv(url, **{name: end})
+                transport.write(b"QUIT\r\n")
+                await asyncio.wait_for(protocol.lost, LONG)
+                self.assertEqual(protocol.told.count("connection_lost"), 1)
+                self.assertEqual(protocol.told[-1], "connection_lost")
+
+    @each_url_async
+    async def test_a_buffer_of_the_protocol(self, url):
+        done = asyncio.get_running_loop().create_future()
+
+        class Buffered(asyncio.BufferedProtocol):
+            got, buffer = b"", None
+
+            def get_buffer(self, _):
+                self.buffer = bytearray(3)
+                return self.buffer
+
+            def buffer_updated(self, count):
+                self.got += self.buffer[:count]
+                if self.got.endswith(b"\r\n"):
+                    done.set_result(self.got)
+
+        transport, _ = await aeconn.aio.create_connection(Buffered, url)
+        transport.write(b"PING\r\n")
+        self.assertEqual(await asyncio.wait_for(done, LONG), b"+PONG\r\n")
+        transport.close()
+        told = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        for size in 0, None:
+
+            class Bad(Buffered):
+                lost = None
+
+                def get_buffer(self, _, size=size):
+                    return bytearray(0) if size == 0 else b"read-only"
+
+                def connection_lost(self, error):
+                    self.lost.set_result(error)
+
+            Bad.lost = asyncio.get_running_loop().create_future()
+            transport, _ = await aeconn.aio.create_connection(Bad, url)
+            transport.write(b"PING\r\n")
+            self.assertIsInstance(await asyncio.wait_for(Bad.lost, LONG), Exception)
+
+
+class Values(unittest.TestCase):
+    def test_errors(self):
+        async def run():
+            with socket.socket() as nobody:
+                nobody.bind(("127.0.0.1", 0))
+                url = "tcp://%s:%d" % nobody.getsockname()
+                with self.assertRaises(ConnectionRefusedError) as caught:
+                    await aeconn.open_connection(url)
+                self.assertEqual(caught.exception.errno, 111)
+                self.assertIn("refused", str(caught.exception))
+            with self.assertRaises(FileNotFoundError):
+                await aeconn.open_connection("unix:///nowhere/at/all")
+            with socket.socket() as silent:
+                silent.bind(("127.0.0.1", 0))
+                silent.listen()
+                url = "tls://%s:%d?connect-timeout=20ms" % silent.getsockname()
+                if aeconn.has_transport("tls"):
+                    with self.assertRaises(TimeoutError):
+                        await aeconn.open_connection(url)
+            for call in (aeconn.open_connection, lambda u: aeconn.start_server(lambda *_: None, u)):
+                with self.assertRaises(ValueError):
+                    await call("tcp://127.0.0.1:1\0")
+                with self.assertRaises(TypeError):
+                    await call(b"tcp://127.0.0.1:1")
+            server = await aeconn.start_server(lambda *_: None, "tcp://127.0.0.1:0")
+            with self.assertRaises(OSError) as caught:
+                await aeconn.start_server(lambda *_: None, server.urls[0])
+            server.close()
+
+        asyncio.run(run())
+
+    def test_names_that_a_peer_chose(self):
+        async def run(folder):
+            names, done = [], asyncio.Event()
+
+            async def handle(_, writer):
+                names.append(writer.get_extra_info("peername"))
+                str(writer.get_extra_info("path"))
+                writer.close()
+                done.set()
+
+            url = "unix://" + folder + "/\udcff"
+            async with await aeconn.start_server(handle, url) as server:
+                self.assertEqual(server.urls, [url])
+                for name in b"\0abstract\xff", b"10.0.0.1:6379", b"\xff\xfe\n":
+                    with socket.socket(socket.AF_UNIX) as peer:
+                        peer.bind(name)
+                        peer.connect(os.fsencode(folder) + b"/\xff")
+                        await asyncio.wait_for(done.wait(), LONG)
+                        done.clear()
+            self.assertEqual(names, [b"\0abstract\xff", "10.0.0.1:6379", "\udcff\udcfe\n"])
+
+        with tempfile.TemporaryDirectory() as folder:
+            before = os.getcwd()
+            os.chdir(folder)
+            try:
+                asyncio.run(run(folder))
+            finally:
+                os.chdir(before)
+
+    @each_url_async
+    async def test_mistakes(self, url):
+        transport, protocol = await kv(url)
+        for data in "text", 7, None, [1]:
+            self.assertRaises(TypeError, transport.write, data)
+        for high, low in (-1, None), (1, 2), (10, -1):
+            self.assertRaises(ValueError, transport.set_write_buffer_limits, high, low)
+        transport.write(b"")
+        transport.write(memoryview(b"PING\r\n"))
+        transport.writelines([b"PI", b"NG\r\n"])
+        await protocol.until(lambda p: p.data == b"+PONG\r\n" * 2)
+
+        refused = []
+
+        def elsewhere():
+            for call in (
+                lambda: transport.write(b"x"),
+                transport.close,
+                transport.abort,
+                transport.pause_reading,
+            ):
+                try:
+                    call()
+                except RuntimeError as error:
+                    refused.append(error)
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        self.assertEqual(len(refused), 4)
+        transport.close()
+        transport.write(b"late")
+        transport.close()
+        transport.abort()
+        await asyncio.wait_for(protocol.lost, LONG)
+        self.assertRaises(TypeError, transport.write, "text")
+
+    def test_after_the_loop(self):
+        """What outlives its loop ends quietly, in whatever order the collector takes it."""
+        left = []
+
+        async def run():
+            server = await aeconn.aio.create_server(Protocol, "tcp://127.0.0.1:0")
+            transport, protocol = await kv(server.urls[0])
+            left.extend((server, transport, protocol))
+
+        asyncio.run(run())
+        transport = left[1]
+        transport.get_extra_info("peername")
+        reference = weakref.ref(transport)
+        del transport
+        left.clear()
+        gc.collect()
+        self.assertIsNone(reference())
+
+
+if __name__ == "__main__":
+    unittest.main()
