@@ -100,8 +100,8 @@ struct Connection::Arrival {
 Connection::Connection(const ConnectionType& type, ae::EventLoop& loop)
     : type_(type), loop_(&loop), id_(next_id()) {
   set_ = &ConnectionSet::of(loop);
-  counters_ = &set_->counters(type);
   set_->add(*this);
+  counters_ = &set_->counters(type);
   ++counters_->open;
 }
 
@@ -127,7 +127,16 @@ void Connection::leave_set() noexcept {
 }
 
 void Connection::close() noexcept {
+  if (!given_up_) give_up();
+}
+
+void Connection::abort() noexcept {
   if (given_up_) return;
+  aborts_ = true;
+  give_up();
+}
+
+void Connection::give_up() noexcept {
   given_up_ = true;  // first: destroying a handler may drop what owns this connection
   if (counters_ != nullptr) ++counters_->closed;
   AECONN_PROBE(close, id_, bytes_read_, bytes_written_, failure_.code.value());
@@ -137,7 +146,11 @@ void Connection::close() noexcept {
   close_watch_.reset();
   reserved_ = 0;
   if (abandoned_ && loop_ != nullptr) return;  // inside abandon(), which ends it
-  if (in_place_ != nullptr && events_wanted() && in_place_->begin_drain()) return;
+  if (aborts_) {
+    if (in_place_ != nullptr) in_place_->drop(std::make_error_code(std::errc::operation_canceled));
+  } else if (in_place_ != nullptr && events_wanted() && in_place_->begin_drain()) {
+    return;
+  }
   closing_ = true;
   if (loop_ == nullptr) {
     delete this;  // no loop, so no handler of ours is on the stack
@@ -535,7 +548,7 @@ void Connection::tell_transport(Slot& changed) {
   }
 }
 
-void Connection::set_close_handler(Handler handler) {
+void Connection::set_close_handler(Handler handler, CloseOn when) {
   if (given_up_) return;
   std::unique_ptr<CloseWatch> before;  // what it owns may come back here as it dies
   if (!handler) {
@@ -546,9 +559,10 @@ void Connection::set_close_handler(Handler handler) {
       close_watch_ = std::make_unique<CloseWatch>(*this);
     }
     close_watch_->handler.swap(handler);
+    close_watch_->when = when;
     queue_close();
   }
-  if (!events_wanted() || gone()) return;
+  if (!events_wanted() || (close_watch_ && close_due())) return;
   try {
     handlers_changed();
   } catch (...) {
@@ -557,13 +571,32 @@ void Connection::set_close_handler(Handler handler) {
   }
 }
 
+void Connection::clear_handlers() noexcept {
+  if (given_up_) return;
+  const std::unique_ptr<CloseWatch> before = std::move(close_watch_);
+  barrier_ = Barrier::kNo;
+  on_connect_.clear();
+  on_read_.clear();
+  on_write_.clear();
+  if (!events_wanted()) return;
+  try {
+    handlers_changed();
+  } catch (const std::bad_alloc&) {  // an event then finds no handler
+  }
+  if (in_place_ != nullptr) in_place_->handler_changed();
+}
+
+bool Connection::close_due() const noexcept {
+  return gone() && (close_watch_->when == CloseOn::kEnd || why_ended());
+}
+
 void Connection::peer_gone() noexcept {
   peer_gone_ = true;
   queue_close();
 }
 
 void Connection::queue_close() noexcept {
-  if (!close_watch_ || set_ == nullptr || !gone()) return;
+  if (!close_watch_ || set_ == nullptr || !close_due()) return;
   if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*close_watch_);
 }
 

@@ -38,6 +38,12 @@ class ConnectionType;
 class InPlace;
 struct LoopCounters;
 
+/// What runs a close handler.
+enum class CloseOn : bool {
+  kEnd,     ///< the end of the peer's stream, or a failure
+  kFailure  ///< a failure
+};
+
 /// A byte stream to one peer.
 class AECONN_API Connection : public ae::Deferred {
  public:
@@ -105,7 +111,12 @@ class AECONN_API Connection : public ae::Deferred {
   /// Runs once, from the loop, when it is known that the peer has closed (its shutdown() counts) or
   /// that a connection which stood has failed; nobody need read for that. What came before can
   /// still be read. Set later than that, it runs in the next iteration.
-  void set_close_handler(Handler handler);
+  /// With CloseOn::kFailure only a failure runs it: after the peer's end of stream a program that
+  /// does not read hears of a reset by that, where the transport can tell.
+  void set_close_handler(Handler handler, CloseOn when = CloseOn::kEnd);
+  /// Removes every handler, that of a connect() which has not run included: for whoever takes the
+  /// connection over. Needs no memory.
+  void clear_handlers() noexcept;
   /// Whether one is set.
   bool has_read_handler() const noexcept { return static_cast<bool>(on_read_); }
   bool has_write_handler() const noexcept;  ///< whether one is set
@@ -123,6 +134,11 @@ class AECONN_API Connection : public ae::Deferred {
   /// loop; where the loop ends meanwhile, it gets the time of option end-linger. Safe inside any
   /// handler, its own included.
   void close() noexcept;
+  /// As close(), but cuts the stream: nothing more is delivered, and the peer is to see an error
+  /// instead of a clean end of stream. Its read() says ECONNRESET after what had arrived before,
+  /// where Capabilities::reset is true; docs/transports.md has the rest. Bytes of send() are
+  /// released with an error. Of a ConnectionPtr: owner.release()->abort().
+  void abort() noexcept;
 
   // --- blocking, for handshakes and replication-style code ---------------------------------------
   // Handlers do not run meanwhile, and no other connection of the loop loses anything.
@@ -146,6 +162,9 @@ class AECONN_API Connection : public ae::Deferred {
   State state() const noexcept { return state_; }  ///< how far it is
   /// The first failure, in words; empty if there is none.
   const std::string& last_error() const noexcept { return failure_.text; }
+  /// Why it failed, or will be said to have failed once what arrived before has been read: tells a
+  /// close handler whether the stream was cut. Empty: it was not, as far as is known.
+  virtual const Failure& why_ended() const noexcept { return failure_; }
   std::error_code error_code() const noexcept { return failure_.code; }  ///< that of last_error()
   /// For how long the peer that refused it asked to be left in peace; 0 if it did not.
   std::chrono::milliseconds retry_after() const noexcept { return failure_.retry_after; }
@@ -255,9 +274,8 @@ class AECONN_API Connection : public ae::Deferred {
   virtual ae::Duration linger() const noexcept { return std::chrono::seconds(3); }
   /// How long all calls of do_drain() together may take (option end-linger); zero: none is made.
   virtual ae::Duration end_linger() const noexcept { return ae::Duration::zero(); }
-  /// Why it has ended, or will be said to have ended once what arrived before has been read.
-  virtual const Failure& why_ended() const noexcept { return failure_; }
-  /// Begin to go; handlers are cleared. Ends, now or later, in release().
+  /// Begin to go; handlers are cleared. Ends, now or later, in release(). Where aborts() is true
+  /// nothing more is delivered, and the peer is to see an error where the transport can.
   virtual void do_close() noexcept = 0;
   /// Waits until read (or write) would not say EAGAIN, or the deadline. Runs no handler. False: the
   /// deadline came first.
@@ -283,8 +301,6 @@ class AECONN_API Connection : public ae::Deferred {
   static bool flush(Connection& below, ae::TimePoint until) noexcept {
     return below.do_flush(until);
   }
-  /// why_ended() of the connection below.
-  static const Failure& why_ended(const Connection& below) noexcept { return below.why_ended(); }
   /// do_path() of the connection below.
   static std::string path(const Connection& below) { return below.do_path(); }
   /// do_expect_no_more() of the connection below.
@@ -323,7 +339,7 @@ class AECONN_API Connection : public ae::Deferred {
   /// Whether somebody wants to know that there is room to write: ask this instead of on_write_.
   bool write_wanted() const noexcept { return on_write_ || output_blocked_; }
   /// Whether somebody waits for peer_gone(): worth a look at what nobody reads.
-  bool close_wanted() const noexcept { return close_watch_ != nullptr && !gone(); }
+  bool close_wanted() const noexcept { return close_watch_ != nullptr && !close_due(); }
   /// It is known that the peer sends nothing more, whether or not all has been read. Runs nothing.
   /// The base knows by itself of failures and of the end of stream that a read found.
   void peer_gone() noexcept;
@@ -343,6 +359,7 @@ class AECONN_API Connection : public ae::Deferred {
   void release() noexcept;
 
   bool closing() const noexcept { return closing_; }  ///< do_close() was called
+  bool aborts() const noexcept { return aborts_; }    ///< abort() was called
   /// An established connection died and no read() (or write()) has reported it yet: the handler of
   /// that direction is due.
   bool error_unread() const noexcept { return died_ && !read_told_; }
@@ -385,9 +402,11 @@ class AECONN_API Connection : public ae::Deferred {
     Running& operator=(const Running&) = delete;
     std::uint8_t& depth;
   };
+  void give_up() noexcept;
   bool move(ae::EventLoop* to);
   void tell_transport(Slot& changed);
   bool gone() const noexcept { return peer_gone_ || died_ || state_ == State::kClosed; }
+  bool close_due() const noexcept;
   void queue_close() noexcept;
   void abandon() noexcept;
   void leave_set() noexcept;
@@ -412,7 +431,8 @@ class AECONN_API Connection : public ae::Deferred {
   std::unique_ptr<CloseWatch> close_watch_;  // while there is a close handler
   State state_ = State::kNone;
   std::uint8_t running_ = 0;     // handlers on the stack
-  bool given_up_ = false;        // close() was called
+  bool given_up_ = false;        // close() or abort() was called
+  bool aborts_ = false;          // it was abort()
   bool closing_ = false;         // and do_close(): nothing that was committed waits any more
   bool output_blocked_ = false;  // committed bytes wait for room
   bool reads_fill_ = false;      // peek() found as much as there was room for

@@ -33,6 +33,8 @@ struct Capabilities {
   /// reserve() gives the transport's own memory, and what register_memory() made is sent from where
   /// it lies. Whether peek() shows the transport's own is an option, where there is a choice.
   bool in_place = false;
+  /// abort() shows: the peer's read() says ECONNRESET, also where nothing was unread.
+  bool reset = false;
   bool reuseport = false;  ///< the kernel can spread one port over several loops (SO_REUSEPORT)
 };
 

@@ -87,6 +87,7 @@ Capabilities FallbackType::capabilities() const noexcept {
                    .descriptor = true,
                    .integrity = true,
                    .in_place = false,
+                   .reset = true,
                    .reuseport = false};
   for (const Way& way : ways_) {
     if (way.type == nullptr) continue;
@@ -95,6 +96,7 @@ Capabilities FallbackType::capabilities() const noexcept {
     all.rebind = all.rebind && one.rebind;
     all.descriptor = all.descriptor && one.descriptor;
     all.integrity = all.integrity && one.integrity;
+    all.reset = all.reset && one.reset;
   }
   return all;
 }

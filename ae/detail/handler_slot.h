@@ -35,6 +35,9 @@ class HandlerSlot<void(Args...)> {
   /// True also while the handler is running.
   explicit operator bool() const noexcept { return set_; }
 
+  /// It runs just now, so that run() would do nothing.
+  bool running() const noexcept { return set_ && !fn_; }
+
   /// Runs the handler. A slot that is already running (a nested call) or empty does nothing.
   /// The slot itself must survive the call: owners are destroyed through destroy_later().
   template <class... Actual>

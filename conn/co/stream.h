@@ -116,6 +116,10 @@ class Stream {
     writer_.leave_connection();
     return std::move(connection_);
   }
+  /// As release(), and then Connection::abort(): the peer sees that the stream was cut.
+  void abort() noexcept {
+    if (ConnectionPtr connection = release()) connection.release()->abort();
+  }
 
  private:
   ae::Duration limit_of(ae::Duration given) const noexcept {

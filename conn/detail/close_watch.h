@@ -13,6 +13,7 @@ class CloseWatch final : public ReadyItem {
  public:
   explicit CloseWatch(Connection& connection) noexcept : connection_(connection) {}
   Connection::Handler handler;
+  CloseOn when = CloseOn::kEnd;
 
  private:
   std::size_t run_ready() override;

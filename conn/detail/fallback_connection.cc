@@ -70,6 +70,7 @@ void FallbackConnection::dialled(ConnectionPtr winner) {
 
 void FallbackConnection::take(ConnectionPtr winner) {
   below_ = std::move(winner);
+  below_->clear_handlers();
   if (!not_taken_.empty()) {
     fallback_type().took(*loop(), {to_, std::string(below_->type().name()), not_taken_});
   }
@@ -153,13 +154,18 @@ void FallbackConnection::handlers_changed() {
   watched_ = wanted;  // after what may throw
   watched_barrier_ = barrier_;
   if (const bool closes = close_wanted(); closes != watches_close_) {
-    below_->set_close_handler(closes ? Handler([this](Connection&) {
-      follow();
-      peer_gone();
-    })
-                                     : Handler());
+    below_->set_close_handler(closes ? Handler([this](Connection&) { below_gone(); }) : Handler(),
+                              below_gone_ ? CloseOn::kFailure : CloseOn::kEnd);
     watches_close_ = closes;
   }
+}
+
+void FallbackConnection::below_gone() {
+  watches_close_ = false;
+  below_gone_ = true;
+  follow();
+  peer_gone();
+  handlers_changed();  // for a failure that may follow
 }
 
 void FallbackConnection::readable() {
@@ -257,7 +263,7 @@ ae::Duration FallbackConnection::end_linger() const noexcept {
 
 const Failure& FallbackConnection::why_ended() const noexcept {
   const bool stands = below_ && state() == State::kConnected;
-  return stands ? Connection::why_ended(*below_) : Connection::why_ended();
+  return stands ? below_->why_ended() : Connection::why_ended();
 }
 
 void FallbackConnection::do_expect_no_more() noexcept {
@@ -268,7 +274,10 @@ void FallbackConnection::do_close() noexcept {
   if (timer_ != 0) loop()->remove_time_event(timer_);
   timer_ = 0;
   dial_.reset();
-  below_.reset();  // which delivers what was written
+  if (below_ && aborts())
+    below_.release()->abort();
+  else
+    below_.reset();  // which delivers what was written
   release();
 }
 
@@ -277,12 +286,7 @@ void FallbackConnection::do_abandon() noexcept {
   timer_ = 0;
   if (dial_) dial_->abandon();
   if (!below_) return;
-  try {  // it may stay a little longer
-    below_->set_read_handler(nullptr);
-    below_->set_write_handler(nullptr);
-    below_->set_close_handler(nullptr);
-  } catch (const std::bad_alloc&) {
-  }
+  below_->clear_handlers();  // it may stay a little longer
 }
 
 bool FallbackConnection::do_rebind(ae::EventLoop* to) {

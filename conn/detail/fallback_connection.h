@@ -34,6 +34,7 @@ class FallbackConnection final : public Connection {
   std::vector<std::pair<std::string, std::string>> info() const override;
   std::string peer_certificate() const override;
   std::string peer_user() const override;
+  const Failure& why_ended() const noexcept override;
 
  protected:
   /// The carrier's path, and after it which ways were not taken and why.
@@ -63,7 +64,6 @@ class FallbackConnection final : public Connection {
   void do_abandon() noexcept override;
   bool do_rebind(ae::EventLoop* to) override;
   bool do_join(ae::EventLoop& loop) override;
-  const Failure& why_ended() const noexcept override;
 
  private:
   const FallbackType& fallback_type() const noexcept;
@@ -73,6 +73,7 @@ class FallbackConnection final : public Connection {
   void follow();
   void readable();
   void writable();
+  void below_gone();
   template <class Result>
   Result followed(Result result);
 
@@ -84,7 +85,8 @@ class FallbackConnection final : public Connection {
   ae::Mask watched_ = ae::kNone;  // of the connection below
   Barrier watched_barrier_ = Barrier::kNo;
   bool watches_close_ = false;
-  bool rearm_ = false;  // the read handler below is to run for whatever is there
+  bool below_gone_ = false;  // its end is known: only a failure is news
+  bool rearm_ = false;       // the read handler below is to run for whatever is there
 };
 
 }  // namespace conn::inline AECONN_ABI

@@ -43,15 +43,18 @@ ReadyList* ConnectionSet::due_to_close() noexcept { return due_to_close_.get(); 
 ConnectionSet::~ConnectionSet() {
   loop_ends();
   drain();
-  // From the head each time: abandoning one may destroy others (a handler that owned them).
-  while (head_ != nullptr) head_->abandon();
+  for (bool more = true; more;) {  // one that is abandoned may have made others
+    more = false;
+    for (auto& [type, kind] : kinds_) more = abandon(kind) || more;
+  }
 }
 
-void ConnectionSet::add(Connection& connection) noexcept {
-  connection.set_next_ = head_;
-  connection.set_link_ = &head_;
-  if (head_ != nullptr) head_->set_link_ = &connection.set_next_;
-  head_ = &connection;
+void ConnectionSet::add(Connection& connection) {
+  Connection*& head = kinds_[&connection.type()].head;
+  connection.set_next_ = head;
+  connection.set_link_ = &head;
+  if (head != nullptr) head->set_link_ = &connection.set_next_;
+  head = &connection;
 }
 
 void LoopEndWatcher::stop_watching() noexcept {
@@ -79,12 +82,14 @@ void ConnectionSet::loop_ends() noexcept {
 void ConnectionSet::abandon(const ConnectionType& type) noexcept {
   loop_ends();
   drain();  // while the per-loop state of every type is still there: a layer needs the one below
-  for (;;) {
-    Connection* found = head_;
-    while (found != nullptr && &found->type() != &type) found = found->set_next_;
-    if (found == nullptr) return;
-    found->abandon();
-  }
+  if (const auto kind = kinds_.find(&type); kind != kinds_.end()) (void)abandon(kind->second);
+}
+
+bool ConnectionSet::abandon(Kind& kind) noexcept {
+  const bool any = kind.head != nullptr;
+  // From the head each time: abandoning one may destroy others (a handler that owned them).
+  while (kind.head != nullptr) kind.head->abandon();
+  return any;
 }
 
 /// One call of its do_drain(); true once it is done or its time is over.
@@ -104,12 +109,14 @@ void ConnectionSet::drain() noexcept {
   const ae::TimePoint began = Clock::now();
   std::vector<Connection*> waiting;
   for (;;) {
-    for (Connection* each = head_; each != nullptr; each = each->set_next_) {
-      if (drain(*each, began, began)) continue;
-      try {
-        waiting.push_back(each);
-      } catch (const std::bad_alloc&) {  // no memory to wait with
-        return;
+    for (const auto& [type, kind] : kinds_) {
+      for (Connection* each = kind.head; each != nullptr; each = each->set_next_) {
+        if (drain(*each, began, began)) continue;
+        try {
+          waiting.push_back(each);
+        } catch (const std::bad_alloc&) {  // no memory to wait with
+          return;
+        }
       }
     }
     if (waiting.empty()) return;

@@ -61,7 +61,7 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// set: it is in none. With several groups the last one's.
   std::optional<std::size_t> index_in_group;
   /// The address stays valid as long as the loop.
-  LoopCounters& counters(const ConnectionType& type) { return counters_[&type]; }
+  LoopCounters& counters(const ConnectionType& type) { return kinds_[&type].counters; }
 
   /// Ends every connection of `type`, as the loop's end would, and drains all of them before. For a
   /// transport whose own per-loop state may go before this set does: the loop destroys its locals
@@ -70,7 +70,13 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
 
  private:
   friend class Connection;
-  void add(Connection& connection) noexcept;
+  struct Kind {  // of one type
+    LoopCounters counters;
+    Connection* head = nullptr;
+  };
+  void add(Connection& connection);
+  /// Abandons the connections of one type. False: there were none.
+  static bool abandon(Kind& kind) noexcept;
   /// For bytes that are read and sent in place; made at first use. Throws std::bad_alloc.
   InPlacePool& in_place(ae::EventLoop& loop);
   /// Close handlers to run; made at first use. Throws std::bad_alloc.
@@ -78,13 +84,12 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   ReadyList* due_to_close() noexcept;  ///< null: nobody has asked for it
   static bool drain(Connection& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
 
-  Connection* head_ = nullptr;
   LoopEndWatcher* watchers_ = nullptr;
   const pid_t owner_ = getpid();
   bool drained_ = false;
   std::unique_ptr<InPlacePool> in_place_;
   std::unique_ptr<DueToClose> due_to_close_;
-  std::map<const ConnectionType*, LoopCounters> counters_;  // a map, for its stable addresses
+  std::map<const ConnectionType*, Kind> kinds_;  // a map, for its stable addresses
 };
 
 }  // namespace conn::inline AECONN_ABI

@@ -262,6 +262,9 @@ void RdmaConnection::after_input() {
     stop_queue_pair();  // who breaks the rules has spoken, whoever else has to wait
     return end_with({std::make_error_code(std::errc::protocol_error), why}, Unread::kDrop);
   }
+  if (stream_.peer_aborted())
+    return end_with(
+        {std::make_error_code(std::errc::connection_reset), "the peer aborted the connection"});
   manage_windows();
   if (const char* why = stream_.failure(); why != nullptr)
     return end_with({window_failure_.code, fmt::format("{}: {}", why, window_failure_.text)});
@@ -525,6 +528,7 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
 
 bool RdmaConnection::has_undelivered() const noexcept {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return false;
+  if (stream_.aborted()) return posted_ != done_ || stream_.next_control(state_->now());
   return tx_.staged() != 0 || static_cast<std::int32_t>(last_data_ - done_) > 0;
 }
 

@@ -240,6 +240,7 @@ class RdmaConnection final : public QueuedConnection,
   void part() noexcept;
   void say_goodbye() noexcept;
   void begin_close() noexcept;
+  void begin_abort() noexcept;
   void continue_close() noexcept;
   void tear_down() noexcept;
   void die() noexcept;

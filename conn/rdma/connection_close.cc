@@ -104,8 +104,11 @@ void RdmaConnection::accept_expired() {
                                         : "the peer connected but never offered a window"});
 }
 
+// What is left is lost, and the peer must not take what it got for all.
 void RdmaConnection::linger_expired() {
-  if (phase_ == Phase::kClosing) begin_disconnect(kFailurePatience);
+  if (phase_ != Phase::kClosing) return;
+  if (!stream_.aborted() && has_undelivered()) return begin_abort();
+  begin_disconnect(kFailurePatience);
 }
 
 void RdmaConnection::disconnect_expired() {
@@ -353,7 +356,8 @@ bool RdmaConnection::can_say_goodbye() const noexcept {
 }
 
 void RdmaConnection::continue_close() noexcept {
-  if (phase_ != Phase::kClosing || tx_.held() != 0 || posted_ != done_) return;
+  if (phase_ != Phase::kClosing || posted_ != done_) return;
+  if (stream_.aborted() ? has_undelivered() : tx_.held() != 0) return;
   clean_end_ = true;
   begin_disconnect(std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));
 }
@@ -481,10 +485,22 @@ void RdmaConnection::begin_close() noexcept {
   continue_close();
 }
 
+// A disconnect looks the same whatever came before it, so a message tells the peer that this is a
+// cut. It comes after what the device has taken already.
+void RdmaConnection::begin_abort() noexcept {
+  clear_deadline();
+  if (phase_ == Phase::kOpen) move_phase(Phase::kClosing);
+  if (!stream_.abort() || !set_deadline(kFailurePatience, &RdmaConnection::linger_expired))
+    return begin_disconnect(kFailurePatience);
+  close_deadline_ = std::chrono::steady_clock::now() + kFailurePatience;
+  state_->want_flush(*this);
+}
+
 void RdmaConnection::do_close() noexcept {
   drop_kept();
   if (!waits_for_quiet_) clear_deadline();
   resolution_.reset();
+  if (aborts() && (phase_ == Phase::kOpen || phase_ == Phase::kClosing)) return begin_abort();
   switch (phase_) {
     case Phase::kResolving:
     case Phase::kConnecting:

@@ -306,6 +306,7 @@ void ListenerCore::count_rejected() noexcept {
 // Those that came while it was paused.
 void ListenerCore::accept_waiting() {
   for (bool first = true; !paused_ && !stopped_ && !requests_.empty(); first = false) {
+    if (arrived_.running()) return;  // a nested iteration of the handler
     if (!first && !state_->has_share_left()) return;
     const LoopState::Spending spending(*state_);
     auto request = std::move(requests_.front());
@@ -373,18 +374,21 @@ std::size_t ListenerCore::run_ready() {
     ~Requeue() {
       const bool waiting = !core.established_.empty() || !core.requests_.empty();
       const bool more = !core.refusals_.empty() || (waiting && !core.paused_);
-      if (more && !core.stopped_) core.state_->ready().push(core);
+      const bool nested = core.accepted_.running() || core.refused_.running();
+      if (more && !nested && !core.stopped_) core.state_->ready().push(core);
     }
   } requeue{*this};
   accept_waiting();
   std::size_t told = 0, handed_over = 0;
   while (!refusals_.empty() && told < settings_.accept_batch && !stopped_) {
+    if (refused_.running()) break;  // a nested iteration of the handler
     const Failure why = std::move(refusals_.front());
     refusals_.pop_front();
     ++told;
     refused_.run(why);
   }
   while (!established_.empty() && handed_over < settings_.accept_batch && !stopped_ && !paused_) {
+    if (accepted_.running()) break;
     RdmaConnection* connection = established_.front();
     established_.erase(established_.begin());
     if (connection->state() != State::kConnected) {

@@ -92,8 +92,8 @@ std::string Stream::peer_kind() const {
 Hello Stream::hello() const {
   Hello mine;
   mine.release = kOurRelease;
-  mine.flags =
-      Hello::kWindowMayChange | Hello::kAnswersProbes | Hello::kMarksWindows | Hello::kTakesAhead;
+  mine.flags = Hello::kWindowMayChange | Hello::kAnswersProbes | Hello::kMarksWindows |
+               Hello::kTakesAhead | Hello::kHearsAborts;
   if (config_.receives != 0) {
     mine.flags |= Hello::kTellsReceives;
     mine.receives = config_.receives;
@@ -302,6 +302,7 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
       return on_feature(*message, now);
     case Opcode::kSetClientFeature:
       if (message->select == kWindowMark && line_.leaving()) return on_mark();
+      if (message->select == kAborted) peer_aborted_ = true;
       (void)spend_control(now);
       return;
     case Opcode::kKeepalive:
@@ -399,7 +400,7 @@ bool Stream::starved(ae::TimePoint now) const noexcept {
 }
 
 std::uint32_t Stream::sendable(std::size_t staged, ae::TimePoint now) const noexcept {
-  if (failure_ != nullptr || peer_closed_ || staged == 0) return 0;
+  if (failure_ != nullptr || peer_closed_ || aborted_ || staged == 0) return 0;
   const std::uint32_t left = peer_window_left();
   if (left == 0) return 0;
   if (starved(now)) {
@@ -410,7 +411,8 @@ std::uint32_t Stream::sendable(std::size_t staged, ae::TimePoint now) const noex
 }
 
 std::optional<ae::TimePoint> Stream::retry_at(std::size_t staged) const noexcept {
-  if (failure_ != nullptr || peer_closed_ || staged == 0 || peer_window_left() == 0 || can_probe())
+  if (failure_ != nullptr || peer_closed_ || aborted_ || staged == 0 || peer_window_left() == 0 ||
+      can_probe())
     return std::nullopt;
   if (config_.completions_prove || !few_receives()) return std::nullopt;
   return last_write_at_ + kPace;
@@ -435,9 +437,20 @@ bool Stream::offer_waits() const noexcept {
   return line_.next_is_ahead() && can_probe() && few_receives();
 }
 
+bool Stream::abort() noexcept {
+  if (!std::exchange(aborted_, true)) abort_due_ = peer_said(Hello::kHearsAborts);
+  return peer_said(Hello::kHearsAborts);
+}
+
 std::optional<ControlMessage> Stream::next_control(ae::TimePoint) const noexcept {
   if (failure_ != nullptr || peer_closed_) return std::nullopt;
   ControlMessage message;
+  if (aborted_) {
+    if (!abort_due_) return std::nullopt;
+    message.opcode = Opcode::kSetClientFeature;
+    message.select = kAborted;
+    return message;
+  }
   if (mark_due_) {  // before any byte for the new window
     message.opcode = Opcode::kSetClientFeature;
     message.select = kWindowMark;
@@ -495,7 +508,7 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
       keepalive_due_ = false;
       break;
     case Opcode::kSetClientFeature:
-      mark_due_ = false;
+      (message.select == kAborted ? abort_due_ : mark_due_) = false;
       break;
   }
 }

@@ -106,6 +106,9 @@ class Stream {
   /// The peer closed; what has arrived, or is still handed in, stays readable. Nothing is sent.
   void on_peer_closed() noexcept { peer_closed_ = true; }
 
+  /// The peer cut the stream (kAborted).
+  bool peer_aborted() const noexcept { return peer_aborted_; }
+
   bool has_unread() const noexcept { return line_.has_unread(); }
   bool at_end() const noexcept { return peer_closed_ && !has_unread(); }
   bool peer_closed() const noexcept { return peer_closed_; }
@@ -144,6 +147,10 @@ class Stream {
   /// The next message goes beyond what is proven: its completion has to be asked for, the one after
   /// it waits for that.
   bool beyond_proof() const noexcept { return few_receives() && !can_probe(); }
+  /// Cuts the stream: no more data leaves, and a control message tells the peer. False: the peer
+  /// would not understand it, and none is sent.
+  bool abort() noexcept;
+  bool aborted() const noexcept { return aborted_; }
   /// The control message to send next, or none. It stays until on_control_posted().
   std::optional<ControlMessage> next_control(ae::TimePoint now) const noexcept;
   void on_control_posted(const ControlMessage& message, ae::TimePoint now);
@@ -238,7 +245,7 @@ class Stream {
   bool recall_ = false;         // a short one is to replace those that are outstanding
   bool window_failed_ = false;  // no memory for another window
   bool drop_spare_ = false;     // nothing has filled a window for a while
-  bool peer_closed_ = false;
+  bool peer_closed_ = false, peer_aborted_ = false;
   bool released_ = false;  // take_any() was called
   bool heard_ = false;
   WindowLine line_;
@@ -272,6 +279,7 @@ class Stream {
   std::size_t reply_head_ = 0, reply_count_ = 0;
   std::uint16_t probe_select_ = 0;
   bool probe_outstanding_ = false;
+  bool aborted_ = false, abort_due_ = false;
   bool mark_due_ = false;  // we left a window that was not full
   bool waited_ = false;    // bytes had no window since the last that left
   bool keepalive_due_ = false, silent_probe_ = false;

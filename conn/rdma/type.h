@@ -15,7 +15,7 @@ namespace conn::inline AECONN_ABI::rdma {
 class AECONN_API RdmaType final : public ConnectionType {
  public:
   std::string_view name() const noexcept override { return "rdma"; }
-  Capabilities capabilities() const noexcept override { return {.in_place = true}; }
+  Capabilities capabilities() const noexcept override { return {.in_place = true, .reset = true}; }
   void configure(const Options& options) override;
   const OptionTable* option_table() const noexcept override;
   void check(const Endpoint& endpoint) const override;

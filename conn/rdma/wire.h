@@ -31,6 +31,9 @@ inline constexpr std::uint16_t kWindowMark = 0x4157;
 /// `select` of a RegisterXferMemory that comes before the last window is full and is to be filled
 /// after it. Only to peers whose hellos have kTakesAhead, as the next.
 inline constexpr std::uint16_t kWindowAhead = 0x4158;
+/// `select` of a SetClientFeature that says that the sender cuts the stream: what follows it is no
+/// clean end. Only to peers whose hellos have kHearsAborts.
+inline constexpr std::uint16_t kAborted = 0x4159;
 /// Of an immediate, beside the number of bytes: they had to wait for their window.
 inline constexpr std::uint32_t kWaited = 0x80000000;
 
@@ -62,7 +65,8 @@ struct Hello {
   /// Keeps windows that are announced ahead (kWindowAhead), and says when it waited for one
   /// (kWaited).
   static constexpr std::uint32_t kTakesAhead = 32;
-  static constexpr std::uint32_t kTellsMtu = 64;  ///< `mtu` counts
+  static constexpr std::uint32_t kTellsMtu = 64;      ///< `mtu` counts
+  static constexpr std::uint32_t kHearsAborts = 128;  ///< knows kAborted
   std::uint32_t flags = 0;
   std::uint32_t keepalive_ms = 0;
   std::uint32_t receives = 0;  ///< how many this peer can count on at first

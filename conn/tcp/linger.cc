@@ -68,6 +68,11 @@ bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger) noexcept {
   }
 }
 
+void reset_when_closed(int fd) noexcept {
+  const struct ::linger reset { 1, 0 };
+  (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+}
+
 void close_unix(Fd fd) noexcept {
   if (!fd) return;
   // From here on the peer cannot add to what is unread, so the loop below ends.

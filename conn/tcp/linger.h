@@ -19,6 +19,9 @@ namespace conn::inline AECONN_ABI::tcp {
 /// a reset.
 bool closes_clean(int fd, bool peer_done) noexcept;
 
+/// The close() that comes next drops what is unsent and resets the connection.
+void reset_when_closed(int fd) noexcept;
+
 /// Empties a Unix socket so that its peer sees end of stream. All that was written is with the peer
 /// already: a Unix socket never lingers.
 void close_unix(Fd fd) noexcept;

@@ -282,9 +282,17 @@ void SocketConnection::watch_aside() {
   SocketEvents::watch(*loop(), *side_, fd_.get(), what);
 }
 
-void SocketConnection::on_event(bool peer_is_gone) noexcept {
+void SocketConnection::on_event(bool peer_is_gone, bool error) noexcept {
   (void)take_completions();
   if (peer_is_gone) peer_gone();
+  if (!error || (state() != State::kConnected && state() != State::kClosed)) return;
+  int err = 0;
+  socklen_t size = sizeof err;
+  if (getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &err, &size) != 0 || err == 0) return;
+  try {  // which nobody else is told of any more
+    (void)failed(err, "connection to ");
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void SocketConnection::ready(ae::Mask direction) {
@@ -353,7 +361,9 @@ void SocketConnection::do_close() noexcept {
   const bool stands =
       fd_ && (state() == State::kConnected ||
               (state() == State::kClosed && (lent || !read_ended_)));  // after shutdown_both()
-  if (is_unix()) {
+  if (aborts()) {
+    reset();
+  } else if (is_unix()) {
     close_unix(std::move(fd_));
   } else if (stands && settings_->linger > ae::Duration::zero() &&
              (lent || (!read_ended_ && !closes_clean(fd_.get(), peer_done_)))) {
@@ -374,6 +384,13 @@ void SocketConnection::do_close() noexcept {
   // After the peer's end of stream nothing can provoke a reset: the kernel delivers the rest.
   take_back();
   release();
+}
+
+/// Closes the socket at once. Over tcp the peer gets a reset; over unix it does where something is
+/// unread here, which is all that the kernel offers.
+void SocketConnection::reset() noexcept {
+  if (fd_ && !is_unix()) reset_when_closed(fd_.get());
+  take_back();
 }
 
 bool SocketConnection::do_drain(ae::TimePoint until) noexcept {

@@ -24,7 +24,9 @@ class SocketConnection final : public Connection {
  public:
   SocketConnection(const SocketType& type, ae::EventLoop& loop,
                    std::shared_ptr<const Settings> settings);
-  ~SocketConnection() override = default;
+  ~SocketConnection() override {
+    if (aborts()) reset();
+  }
 
   /// Takes an accepted socket: kConnected from here on. Makes no system call.
   void adopt(Fd fd, const SocketAddress& peer, Quota::Place place = {});
@@ -62,7 +64,9 @@ class SocketConnection final : public Connection {
   /// What only those have that want to hear of their peer's end, or send without a copy.
   struct Side final : SocketEvents::Item {
     explicit Side(SocketConnection& its) : connection(its) {}
-    void on_socket_event(bool peer_gone) noexcept override { connection.on_event(peer_gone); }
+    void on_socket_event(bool peer_gone, bool error) noexcept override {
+      connection.on_event(peer_gone, error);
+    }
     SocketConnection& connection;
     std::unique_ptr<ZeroCopyLedger> ledger;  // from the first reference on
     bool had_completions = false;            // since the loop said "ready"
@@ -83,7 +87,7 @@ class SocketConnection final : public Connection {
   ssize_t received_nothing(ssize_t n);
 
   void watch_aside();
-  void on_event(bool peer_is_gone) noexcept;
+  void on_event(bool peer_is_gone, bool error) noexcept;
   // Without a copy: zero_copy_connection.cc
   ZeroCopyLedger* ledger() const noexcept { return side_ ? side_->ledger.get() : nullptr; }
   bool begin_zero_copy() noexcept;
@@ -91,6 +95,7 @@ class SocketConnection final : public Connection {
   void tell_done() noexcept;
   bool is_lent() noexcept;
   void take_back() noexcept;
+  void reset() noexcept;
 
   std::shared_ptr<const Settings> settings_;
   Fd fd_;

@@ -107,7 +107,8 @@ void SocketEvents::ready() {
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     static_cast<Item*>(event.data.ptr)
-        ->on_socket_event((event.events & (EPOLLRDHUP | EPOLLHUP)) != 0);
+        ->on_socket_event((event.events & (EPOLLRDHUP | EPOLLHUP)) != 0,
+                          (event.events & EPOLLERR) != 0);
   }
 }
 

@@ -23,7 +23,8 @@ class SocketEvents final : public ae::LoopLocal {
     Item(const Item&) = delete;
     Item& operator=(const Item&) = delete;
     /// From the loop, once for each time that something happens; must run no handler of a user.
-    virtual void on_socket_event(bool peer_gone) noexcept = 0;
+    /// `error`: the socket has one, or something stands in its error queue.
+    virtual void on_socket_event(bool peer_gone, bool error) noexcept = 0;
     unsigned watched() const noexcept { return what_; }
     void leave() noexcept;
 

@@ -199,6 +199,8 @@ void SocketListener::Acceptor::watch(bool wanted) {
 
 void SocketListener::Acceptor::accept_batch(std::size_t index) {
   for (unsigned n = 0; n < settings_->accept_batch; ++n) {
+    // A nested iteration of one of our handlers: the arrival stays in the backlog until it returns.
+    if (accepted_.running() || arrived_.running() || refused_.running()) return;
     SocketAddress peer;
     socklen_t size = sizeof peer.storage;
     Fd fd(accept4(sockets_[index].fd.get(), peer.get(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));

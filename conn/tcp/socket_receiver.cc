@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "ae/detail/handler_slot.h"
+#include "conn/kit/refusals.h"
 #include "conn/tcp/socket_connection.h"
 
 namespace conn::inline AECONN_ABI::tcp {
@@ -62,8 +63,10 @@ struct SocketReceiver::Core final : ae::Deferred {
           }
         }
       } go_on{*this};
-      for (unsigned n = 0; n < settings->accept_batch && !paused && !waiting.empty(); ++n)
+      for (unsigned n = 0; n < settings->accept_batch && !paused && !waiting.empty(); ++n) {
+        if (accepted.running()) break;  // a nested iteration of the handler
         begin(take_next());
+      }
       return ae::kNoMore;
     });
   }
@@ -72,7 +75,7 @@ struct SocketReceiver::Core final : ae::Deferred {
   ae::EventLoop& loop;
   const std::shared_ptr<const Settings> settings;
   ae::HandlerSlot<void(ConnectionPtr)> accepted;
-  ae::HandlerSlot<void(const Failure&)> refused;
+  Refusals refused;
   std::deque<ArrivalPtr> waiting;  // that came while it was paused
   ae::TimerId timer = 0;           // while those are begun
   bool paused = false, stopped = false;
@@ -95,10 +98,11 @@ void SocketReceiver::resume() {
   core_->schedule();
 }
 void SocketReceiver::on_refused(const RefusedHandler& handler) { core_->refused.set(handler); }
-void SocketReceiver::refused(const Failure& why) { core_->refused.run(why); }
+void SocketReceiver::refused(const Failure& why) { core_->refused.tell(why); }
 
 void SocketReceiver::arrive(ArrivalPtr arrival) {
-  if (!core_->paused && core_->waiting.empty()) return core_->begin(std::move(arrival));
+  if (!core_->paused && !core_->accepted.running() && core_->waiting.empty())
+    return core_->begin(std::move(arrival));
   try {
     core_->waiting.push_back(std::move(arrival));
     core_->schedule();

@@ -28,7 +28,8 @@ class AECONN_API SocketType : public ConnectionType {
             .rebind = true,
             .descriptor = true,
             .integrity = false,
-            .reuseport = has_reuseport()};
+            .reset = is_tcp(),
+            .reuseport = is_tcp()};
   }
   /// Replaces what an earlier call set.
   void configure(const Options& options) final;
@@ -59,7 +60,7 @@ class AECONN_API SocketType : public ConnectionType {
     std::function<void()> remove;  ///< run when listening ends; may be empty
   };
   virtual bool is_family(int family) const noexcept = 0;
-  virtual bool has_reuseport() const noexcept { return false; }
+  virtual bool is_tcp() const noexcept { return false; }
   virtual Settings parse(const Options& options) const = 0;
   virtual void check_address(const Endpoint& endpoint) const = 0;
   /// Throws Error. Never empty.

@@ -17,7 +17,7 @@ class AECONN_API TcpType final : public SocketType {
   const OptionTable* option_table() const noexcept override { return &tcp_options(); }
 
  protected:
-  bool has_reuseport() const noexcept override { return true; }
+  bool is_tcp() const noexcept override { return true; }
   bool is_family(int family) const noexcept override {
     return family == AF_INET || family == AF_INET6;
   }

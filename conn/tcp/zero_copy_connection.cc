@@ -103,10 +103,7 @@ bool SocketConnection::is_lent() noexcept {
 
 /// Closes the socket, so that the kernel reads nothing of ours any more.
 void SocketConnection::take_back() noexcept {
-  if (is_lent() && side_->owner == getpid()) {
-    const struct ::linger reset { 1, 0 };
-    (void)setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-  }
+  if (is_lent() && side_->owner == getpid()) reset_when_closed(fd_.get());
   fd_.reset();
 }
 

@@ -28,7 +28,7 @@ void Acceptor::start(ListenerPtr below) {
   below_ = std::move(below);
   below_->on_refused([this](const Failure& failure) {
     ++type_.counters(shared_->loop()).refused;
-    refused_.run(failure);
+    refused_.tell(failure);
   });
 }
 
@@ -72,7 +72,7 @@ void Acceptor::arrived(ConnectionPtr below) {
     const Failure failure{std::make_error_code(std::errc::invalid_argument), error.what()};
     const ConnectionPtr gone = take(*connection);
     ++type_.counters(shared_->loop()).accept_errors;
-    refused_.run(failure);
+    refused_.tell(failure);
     return;
   }
   check_room();
@@ -112,19 +112,31 @@ ConnectionPtr Acceptor::take(TlsConnection& connection) {
 void Acceptor::finished(TlsConnection& connection) {
   ConnectionPtr owner = take(connection);
   check_room();
-  if (paused_ || !done_.empty()) {
+  if (paused_ || accepted_.running() || !done_.empty()) {
     done_.push_back(std::move(owner));
-    if (!paused_) shared_->ready().push(*this);
+    if (!paused_ && !accepted_.running()) shared_->ready().push(*this);
   } else {
-    accepted_.run(std::move(owner));
+    hand_over(std::move(owner));
   }
+}
+
+/// Those that are ready meanwhile, in a nested iteration, wait until the handler returns.
+void Acceptor::hand_over(ConnectionPtr owner) {
+  struct Then {  // also after a handler that throws
+    Acceptor& acceptor;
+    ~Then() {
+      const bool more = acceptor.shared_ != nullptr && !acceptor.paused_ && !acceptor.done_.empty();
+      if (more) acceptor.shared_->ready().push(acceptor);
+    }
+  } then{*this};
+  accepted_.run(std::move(owner));
 }
 
 void Acceptor::failed(TlsConnection& connection, const Failure& failure) {
   const ConnectionPtr owner = take(connection);  // its close delivers the alert
   ++type_.counters(shared_->loop()).accept_errors;
   check_room();
-  refused_.run(failure);
+  refused_.tell(failure);
 }
 
 // --- pausing -------------------------------------------------------------------------------------
@@ -142,18 +154,12 @@ void Acceptor::resume() {
 }
 
 std::size_t Acceptor::run_ready() {
-  struct Requeue {  // also after a handler that throws
-    Acceptor& acceptor;
-    ~Requeue() {
-      const bool more = acceptor.shared_ != nullptr && !acceptor.paused_ && !acceptor.done_.empty();
-      if (more) acceptor.shared_->ready().push(acceptor);
-    }
-  } requeue{*this};
   std::size_t ran = 0;
   for (int i = 0; i < kAcceptsInOneTurn && !paused_ && !done_.empty(); ++i) {
+    if (accepted_.running()) return ran;  // a nested iteration of the handler
     ConnectionPtr owner = std::move(done_.front());
     done_.pop_front();
-    accepted_.run(std::move(owner));
+    hand_over(std::move(owner));
     ++ran;
     if (shared_ == nullptr) return ran;  // the handler ended the listening
   }

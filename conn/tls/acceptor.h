@@ -10,6 +10,7 @@
 #include "ae/detail/handler_slot.h"
 #include "conn/kit/arrival.h"
 #include "conn/kit/ready_list.h"
+#include "conn/kit/refusals.h"
 #include "conn/tls/context_source.h"
 #include "conn/tls/loop_state.h"
 
@@ -42,6 +43,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
   friend class LoopState;
   std::size_t run_ready() override;
   ConnectionPtr take(TlsConnection& connection);
+  void hand_over(ConnectionPtr owner);
   bool full() const;
   void check_room();
   void let_in();
@@ -51,7 +53,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
   const std::shared_ptr<const ContextSource> contexts_;
   ListenerPtr below_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  ae::HandlerSlot<void(const Failure&)> refused_;
+  Refusals refused_;
   std::list<ConnectionPtr> handshakes_;  // the oldest first
   std::list<ConnectionPtr> done_;        // while paused
   unsigned max_handshakes_ = 1;

@@ -134,9 +134,17 @@ void TlsConnection::watch_below() {
   const bool stands = engine_ && state() == State::kConnected;
   if (stands && (engine_->ended() || engine_->failed())) peer_gone();
   if (const bool closes = stands && close_wanted(); closes != watches_close_) {
-    below_->set_close_handler(closes ? Handler([this](Connection&) { peer_gone(); }) : Handler());
+    below_->set_close_handler(closes ? Handler([this](Connection&) { below_gone(); }) : Handler(),
+                              below_gone_ ? CloseOn::kFailure : CloseOn::kEnd);
     watches_close_ = closes;
   }
+}
+
+void TlsConnection::below_gone() {
+  watches_close_ = false;
+  below_gone_ = true;
+  peer_gone();
+  watch_below();  // for a failure that may follow
 }
 
 void TlsConnection::below_readable() {
@@ -316,7 +324,7 @@ ssize_t TlsConnection::pass_to_kernel(const iovec* vectors, int count) {
 
 /// The connection is dead: -1's errno.
 int TlsConnection::die(const char* what) {
-  if (const Failure& below = why_below(); below) {
+  if (const Failure& below = why_below(); below && engine_->failure().code != Errc::kTruncated) {
     fail(below);
   } else {
     if (engine_->failure().code == Errc::kTooManyMessages) ++shared().counters.message_floods;
@@ -331,7 +339,13 @@ int TlsConnection::die(const char* what) {
 /// nobody will do once ours is dead.
 const Failure& TlsConnection::why_below() const noexcept {
   static const Failure none;
-  return engine_->wire_failed() ? Connection::why_ended(*below_) : none;
+  return engine_->wire_failed() ? below_->why_ended() : none;
+}
+
+/// Until ours has failed, that of the connection below is what is known.
+const Failure& TlsConnection::why_ended() const noexcept {
+  const bool stands = below_ && state() == State::kConnected && !handshaking();
+  return stands ? below_->why_ended() : Connection::why_ended();
 }
 
 int TlsConnection::do_shutdown() {
@@ -427,6 +441,11 @@ void TlsConnection::leave_loop() noexcept {
 
 void TlsConnection::do_close() noexcept {
   leave_loop();
+  if (aborts()) {
+    cut();
+    release();
+    return;
+  }
   try {
     if (engine_ && state() == State::kConnected && !write_ended_) engine_->close_notify();
     const bool all_sent = !engine_ || engine_->wire_failed() || engine_->flush();
@@ -442,6 +461,11 @@ void TlsConnection::do_close() noexcept {
   } catch (const std::bad_alloc&) {  // no memory to say more, or to wait with
   }
   finish_close();
+}
+
+/// Without a close_notify, which is what tells the peer.
+void TlsConnection::cut() noexcept {
+  if (below_) below_.release()->abort();
 }
 
 void TlsConnection::finish_close() noexcept {
@@ -468,14 +492,7 @@ ae::Duration TlsConnection::end_linger() const noexcept {
 
 void TlsConnection::do_abandon() noexcept {
   leave_loop();
-  if (below_) {  // which may stay a little longer
-    try {
-      below_->set_read_handler(nullptr);
-      below_->set_write_handler(nullptr);
-      below_->set_close_handler(nullptr);
-    } catch (const std::bad_alloc&) {
-    }
-  }
+  if (below_) below_->clear_handlers();  // it may stay a little longer
   detach_list();
   shared_ = nullptr;
 }

@@ -20,7 +20,9 @@ class Acceptor;
 class TlsConnection final : public QueuedConnection, private Wire, private Warm {
  public:
   TlsConnection(const TlsType& type, LoopState& shared);
-  ~TlsConnection() override = default;
+  ~TlsConnection() override {
+    if (aborts()) cut();
+  }
 
   /// Begins the handshake on `below`, which is connected. Ends in `done` or, where there is an
   /// acceptor, in its finished() or failed(). Throws Error where the context cannot serve the role.
@@ -40,6 +42,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   std::vector<std::pair<std::string, std::string>> info() const override;
   std::string peer_certificate() const override;
   std::string peer_user() const override;
+  const Failure& why_ended() const noexcept override;
 
  protected:
   void do_connect(const Endpoint& to) override;
@@ -107,6 +110,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   void wait_below(bool reading, bool writing, ae::TimePoint deadline);
   void below_readable();
   void below_writable();
+  void below_gone();
   void end_below();
   void discard();
   void watch_below();
@@ -115,6 +119,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   ssize_t encrypt(const char* bytes, std::size_t size);
   ssize_t encrypt_gathered(const iovec* vectors, int count);
   ssize_t pass_to_kernel(const iovec* vectors, int count);
+  void cut() noexcept;
   void finish_close() noexcept;
   void leave_loop() noexcept;
 
@@ -132,6 +137,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   std::string peer_name_;         // whom a client checks the certificate against
   ae::Mask watched_ = ae::kNone;  // of the connection below
   bool watches_close_ = false;    // of the connection below
+  bool below_gone_ = false;       // its end is known: only a failure is news
   bool read_ended_ = false;       // the peer's close_notify has been read
   bool write_ended_ = false;      // ours is sent
   bool step_waits_ = false;       // for its turn: others had the time of this one

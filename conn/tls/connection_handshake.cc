@@ -33,6 +33,7 @@ void TlsConnection::begin(ConnectionPtr below, Role role, std::shared_ptr<const 
                           const std::string& name, Handler done, Acceptor* acceptor) {
   context_ = std::move(context);
   below_ = std::move(below);
+  below_->clear_handlers();
   peer_name_ = name;
   make_engine(role);
   on_connect_.set(std::move(done));
@@ -49,7 +50,8 @@ bool TlsConnection::prepare(const Endpoint& to) {
     target_ = tls_type().below_endpoint(to);
     context_ = tls_type().context_for(to.options);
     // A path names no host, and who may connect there is the file system's to say.
-    peer_name_ = to.hosts.empty() ? "localhost" : to.hosts.front().name;
+    peer_name_ =
+        tls_type().peer_name(to.options, to.hosts.empty() ? "localhost" : to.hosts.front().name);
     below_ = tls_type().below_.create(*loop());
     return true;
   } catch (const Error& error) {

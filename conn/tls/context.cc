@@ -91,6 +91,13 @@ std::string alpn_wire(const std::vector<std::string>& names) {
   return wire;
 }
 
+/// As names stand in SNI and in certificates: without the dot that ends a fully qualified one (RFC
+/// 6066 3).
+std::string_view without_root(std::string_view name) {
+  if (name.size() > 1 && name.ends_with('.')) name.remove_suffix(1);
+  return name;
+}
+
 bool is_address(const std::string& name) {
   in6_addr address;
   const std::string digits = name.substr(0, name.find('%'));
@@ -152,12 +159,13 @@ struct ServerCallbacks {
 
   /// Chooses the certificate by the name the client asks for (RFC 6066 3).
   static int choose(SSL* ssl, int*, void* argument) {
-    const char* name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
-    if (name == nullptr) return SSL_TLSEXT_ERR_NOACK;
+    const char* asked = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+    if (asked == nullptr) return SSL_TLSEXT_ERR_NOACK;
+    const std::string_view name = without_root(asked);
     const auto& server = *static_cast<const Context::Server*>(argument);
     for (const ContextPtr& context : server.contexts) {
       X509* certificate = SSL_CTX_get0_certificate(context.get());
-      if (X509_check_host(certificate, name, 0, 0, nullptr) != 1) continue;
+      if (X509_check_host(certificate, name.data(), name.size(), 0, nullptr) != 1) continue;
       SSL_set_SSL_CTX(ssl, context.get());
       return SSL_TLSEXT_ERR_OK;
     }
@@ -227,8 +235,22 @@ struct ServerCallbacks {
   }
 };
 
-Context::Context(Settings settings, Secret pass_phrase)
-    : settings_(std::move(settings)), pass_phrase_(std::move(pass_phrase)) {}
+std::shared_ptr<X509_STORE> TrustCache::find(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = stores_.find(name);
+  return found == stores_.end() ? nullptr : found->second.lock();
+}
+
+void TrustCache::keep(const std::string& name, const std::shared_ptr<X509_STORE>& store) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(stores_, [](const auto& entry) { return entry.second.expired(); });
+  stores_[name] = store;
+}
+
+Context::Context(Settings settings, Secret pass_phrase, std::shared_ptr<TrustCache> trust)
+    : settings_(std::move(settings)),
+      pass_phrase_(std::move(pass_phrase)),
+      trust_(std::move(trust)) {}
 Context::~Context() = default;
 
 SSL_CTX* Context::server() const {
@@ -324,6 +346,23 @@ void Context::load_identity(SSL_CTX* context, const Settings::Identity& identity
 }
 
 void Context::load_trust(SSL_CTX* context) const {
+  std::string name = settings_.ca;
+  for (const std::string* const part : {&settings_.ca_dir, &settings_.crl})
+    name.append(1, '\0').append(*part);
+  name += settings_.crl_check == Settings::CrlCheck::kChain ? 'c' : 'l';
+  if (!trusted_) trusted_ = trust_->find(name);
+  if (trusted_) {
+    SSL_CTX_set1_cert_store(context, trusted_.get());
+    return;
+  }
+  read_trust(context);
+  X509_STORE* const store = SSL_CTX_get_cert_store(context);
+  X509_STORE_up_ref(store);
+  trusted_ = StorePtr(store);
+  trust_->keep(name, trusted_);
+}
+
+void Context::read_trust(SSL_CTX* context) const {
   if (settings_.ca.empty() && settings_.ca_dir.empty()) {
     if (SSL_CTX_set_default_verify_paths(context) != 1) fail("read the system's certificates");
   }
@@ -498,7 +537,7 @@ ContextPtr Context::make_client() const {
 void Context::prepare_client(Engine& engine, const std::string& name,
                              const std::string& peer) const {
   SSL* const ssl = engine.ssl();
-  const std::string& wanted = settings_.server_name.empty() ? name : settings_.server_name;
+  const std::string wanted(without_root(name));
   // A leading dot would ask OpenSSL for any name below it.
   if (wanted.starts_with('.')) throw Error("\"" + wanted + "\" is no host's name");
   engine.wanted_name = wanted;

@@ -4,6 +4,7 @@
 // trust they name. Constant once made; connections share it and keep it alive, so that a reload
 // leaves them alone.
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,10 +21,24 @@ namespace conn::inline AECONN_ABI::tls {
 
 class Engine;
 
+/// The certificates that contexts trust and their revocation lists, as they were read: contexts
+/// whose options name the same files share them. Any thread.
+class TrustCache {
+ public:
+  /// What was kept under this name, while somebody uses it; null: nothing.
+  std::shared_ptr<X509_STORE> find(const std::string& name);
+  void keep(const std::string& name, const std::shared_ptr<X509_STORE>& store);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<X509_STORE>> stores_;
+};
+
 class Context {
  public:
   /// Reads nothing yet.
-  Context(Settings settings, Secret pass_phrase);
+  Context(Settings settings, Secret pass_phrase,
+          std::shared_ptr<TrustCache> trust = std::make_shared<TrustCache>());
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context();
@@ -36,8 +51,8 @@ class Context {
   /// Makes what the options name files for, to find mistakes now.
   void load() const;
 
-  /// Sets what a client sends and checks: SNI and the name in the certificate (`name`, unless
-  /// server-name wins), ALPN, a session to resume. `peer` tells servers of one name apart.
+  /// Sets what a client sends and checks: SNI and the name in the certificate (`name`), a session
+  /// to resume. `peer` tells servers of one name apart.
   void prepare_client(Engine& engine, const std::string& name, const std::string& peer) const;
 
  private:
@@ -46,6 +61,7 @@ class Context {
   ContextPtr make_base(const SSL_METHOD* method) const;
   void load_identity(SSL_CTX* context, const Settings::Identity& identity) const;
   void load_trust(SSL_CTX* context) const;
+  void read_trust(SSL_CTX* context) const;
   void load_revocations(SSL_CTX* context) const;
   void load_dh_params(SSL_CTX* context) const;
   void set_resumption(SSL_CTX* context) const;
@@ -54,7 +70,9 @@ class Context {
 
   const Settings settings_;
   const Secret pass_phrase_;
+  const std::shared_ptr<TrustCache> trust_;
   mutable std::mutex mutex_;
+  mutable std::shared_ptr<X509_STORE> trusted_;  // so that the cache keeps it
   mutable std::unique_ptr<Server> server_;
   mutable ContextPtr client_;
   mutable SessionStore sessions_;

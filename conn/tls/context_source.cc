@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/context_source.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -8,8 +9,16 @@ namespace conn::inline AECONN_ABI::tls {
 namespace {
 
 // Clients may bring ever new options; their contexts are kept for the next connection to the same
-// place, with the sessions to resume, but not without end.
-constexpr std::size_t kMostSlots = 64;
+// place, with the sessions to resume. Beyond so many, those that were used longest ago go.
+constexpr std::size_t kMostSlots = 1024;
+
+/// What makes a context: all but the name of the peer, which is each connection's own.
+Options of_context(const Options& endpoint) {
+  Options options;
+  for (const auto& [key, value] : endpoint.values())
+    if (key != "server-name") options.set(key, value);
+  return options;
+}
 
 }  // namespace
 
@@ -20,29 +29,33 @@ struct ContextTable::Slot final : ContextSource {
     return context;
   }
   const Options options;
-  bool serves = false;  // the table's lock guards it
+  bool serves = false;          // the table's lock guards it
+  std::uint64_t last_used = 0;  // the same
   mutable std::mutex mutex;
   std::shared_ptr<const Context> context;
 };
 
-std::shared_ptr<const Context> ContextTable::make(const Options& type,
-                                                  const Options& endpoint) const {
-  return std::make_shared<const Context>(parse_settings(type.merged_with(endpoint)), pass_phrase_);
+std::shared_ptr<const Context> ContextTable::make(const Options& type, const Options& endpoint,
+                                                  std::shared_ptr<TrustCache> trust) const {
+  return std::make_shared<const Context>(parse_settings(type.merged_with(endpoint)), pass_phrase_,
+                                         std::move(trust));
 }
 
 void ContextTable::configure(const Options& options) {
   const std::lock_guard lock(mutex_);
-  const std::shared_ptr<const Context> plain = make(options, {});
+  const auto trust = std::make_shared<TrustCache>();
+  const std::shared_ptr<const Context> plain = make(options, {}, trust);
   plain->load();
   std::vector<std::pair<std::shared_ptr<Slot>, std::shared_ptr<const Context>>> renewed;
   for (const auto& [key, slot] : slots_) {
     const bool held = slot.use_count() > 1;
     if (!slot->options.empty() && !held) continue;  // a client's, of some time ago
-    renewed.emplace_back(slot, slot->options.empty() ? plain : make(options, slot->options));
+    renewed.emplace_back(slot, slot->options.empty() ? plain : make(options, slot->options, trust));
     renewed.back().second->load();
     if (held && slot->serves) (void)renewed.back().second->server();
   }
   options_ = options;
+  trust_ = trust;
   slots_.clear();
   for (auto& [slot, context] : renewed) {
     slots_.emplace(slot->options.values(), slot);
@@ -61,17 +74,19 @@ Options ContextTable::merged(const Options& endpoint) const {
   return options_.merged_with(endpoint);
 }
 
-std::shared_ptr<const ContextSource> ContextTable::source(const Options& endpoint, bool serves) {
+std::shared_ptr<const ContextSource> ContextTable::source(const Options& of_endpoint, bool serves) {
+  const Options endpoint = of_context(of_endpoint);
   const std::lock_guard lock(mutex_);
   std::shared_ptr<Slot> slot;
   if (const auto found = slots_.find(endpoint.values()); found != slots_.end()) {
     slot = found->second;
   } else {
     slot = std::make_shared<Slot>(endpoint);
-    slot->context = make(options_, endpoint);
+    slot->context = make(options_, endpoint, trust_);
     if (slots_.size() >= kMostSlots) forget_unused();
     slots_.emplace(endpoint.values(), slot);
   }
+  slot->last_used = ++uses_;
   if (serves) {
     (void)slot->get()->server();
     slot->serves = true;
@@ -91,8 +106,19 @@ ContextTable::Sessions ContextTable::sessions() const {
   return all;
 }
 
+/// A quarter of them at a time: looking for the oldest is then a small part of making a new one.
 void ContextTable::forget_unused() {
-  std::erase_if(slots_, [](const auto& entry) { return entry.second.use_count() == 1; });
+  const std::uint64_t kept = kMostSlots - kMostSlots / 4;
+  std::vector<std::uint64_t> unused;
+  for (const auto& [key, slot] : slots_)
+    if (slot.use_count() == 1) unused.push_back(slot->last_used);
+  if (unused.empty()) return;
+  const std::size_t go = unused.size() > kept ? unused.size() - kept : 1;
+  const auto last = unused.begin() + static_cast<std::ptrdiff_t>(go - 1);
+  std::nth_element(unused.begin(), last, unused.end());
+  std::erase_if(slots_, [&](const auto& entry) {
+    return entry.second.use_count() == 1 && entry.second->last_used <= *last;
+  });
 }
 
 }  // namespace conn::inline AECONN_ABI::tls

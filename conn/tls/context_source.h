@@ -2,6 +2,7 @@
 #pragma once
 // The contexts of a type, by the options that endpoints add to the type's own. Any thread.
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,8 +27,8 @@ class ContextTable {
   void set_pass_phrase(std::string_view phrase);
   /// The type's options with an endpoint's; both without those of the layer below.
   Options merged(const Options& endpoint) const;
-  /// The source for an endpoint's options; the same for the same. With `serves` for a listener,
-  /// which needs a server's context now and after each configure().
+  /// The source for an endpoint's options; the same for the same, whatever server-name they have.
+  /// With `serves` for a listener, which needs a server's context now and after each configure().
   std::shared_ptr<const ContextSource> source(const Options& endpoint, bool serves);
 
   /// Of all listeners with resumption=cache.
@@ -38,12 +39,15 @@ class ContextTable {
 
  private:
   struct Slot;
-  std::shared_ptr<const Context> make(const Options& type, const Options& endpoint) const;
+  std::shared_ptr<const Context> make(const Options& type, const Options& endpoint,
+                                      std::shared_ptr<TrustCache> trust) const;
   void forget_unused();
 
   mutable std::mutex mutex_;
   Options options_;
   Secret pass_phrase_;
+  std::shared_ptr<TrustCache> trust_ = std::make_shared<TrustCache>();  // since the last reading
+  std::uint64_t uses_ = 0;
   std::map<std::map<std::string, std::string, std::less<>>, std::shared_ptr<Slot>> slots_;
 };
 

@@ -508,7 +508,9 @@ void Engine::fail(int result, bool in_handshake) {
               : in_handshake ? Errc::kHandshake
                              : Errc::kProtocol;
   std::string text;
-  if (wire_failed_ && bad_certificate_.empty()) {
+  // The end came first, and an answer to it may be what failed.
+  const bool truncated = wire_ended_ && !ended_ && !in_handshake;
+  if (wire_failed_ && bad_certificate_.empty() && !truncated) {
     failure_ = {std::error_code(wire_errno_, std::generic_category()), errno_text(wire_errno_)};
     ERR_clear_error();
     return;
@@ -517,7 +519,7 @@ void Engine::fail(int result, bool in_handshake) {
     text = bad_certificate_;
   } else if (wire_ended_ && in_handshake) {
     text = "the peer closed the connection in the middle of it";
-  } else if (wire_ended_) {
+  } else if (truncated) {
     code = Errc::kTruncated;
     text = "the peer ended the stream without close_notify, so it may have been cut short";
   } else if (in_handshake && is_plain_text(error)) {

@@ -30,6 +30,7 @@ using BioMethodPtr = std::unique_ptr<BIO_METHOD, FreeWith<BIO_meth_free>>;
 using CertificatePtr = std::unique_ptr<X509, FreeWith<X509_free>>;
 using CrlPtr = std::unique_ptr<X509_CRL, FreeWith<X509_CRL_free>>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
+using StorePtr = std::unique_ptr<X509_STORE, FreeWith<X509_STORE_free>>;
 using CipherPtr = std::unique_ptr<EVP_CIPHER, FreeWith<EVP_CIPHER_free>>;
 
 /// What a bare error of OpenSSL means, without its numbers; an alert of the peer's is named so.

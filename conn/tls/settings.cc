@@ -204,7 +204,7 @@ Settings parse_settings(const Options& given) {
   s.prefer_server_ciphers = options.flag("prefer-server-ciphers");
   s.auth_clients = options.pick("auth-clients", kClientAuth);
   s.verify = options.pick("verify", kVerify);
-  s.server_name = options.text("server-name");
+  (void)options.text("server-name");  // of one connection, and of no context: TlsType
   s.alpn = parse_alpn(options);
   s.resumption = options.pick("resumption", kResumption);
   s.tickets = static_cast<unsigned>(options.number("tickets"));

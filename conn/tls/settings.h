@@ -36,7 +36,6 @@ struct Settings {
   bool prefer_server_ciphers = true;
   ClientAuth auth_clients = ClientAuth::kNo;
   Verify verify = Verify::kFull;
-  std::string server_name;
   std::vector<std::string> alpn;
   Resumption resumption = Resumption::kTickets;
   unsigned tickets = 1;  ///< sent after each full TLS 1.3 handshake

@@ -79,6 +79,7 @@ Capabilities TlsType::capabilities() const noexcept {
   Capabilities all = below_.capabilities();
   all.half_close = true;  // by close_notify, whatever is below
   all.integrity = true;
+  all.reset = true;  // for want of a close_notify, whatever is below
   return all;
 }
 
@@ -113,6 +114,12 @@ Endpoint TlsType::below_endpoint(const Endpoint& endpoint) const {
   below.scheme = below_.name();
   below.options = contexts_->below().merged_with(split_options(endpoint.options).below);
   return below;
+}
+
+std::string TlsType::peer_name(const Options& endpoint, const std::string& host) const {
+  const std::string name =
+      contexts_->table.merged(split_options(endpoint).tls).text("server-name", "");
+  return name.empty() ? host : name;
 }
 
 std::shared_ptr<const Context> TlsType::context_for(const Options& endpoint) const {
@@ -248,9 +255,8 @@ ConnectionPtr TlsType::wrap(ConnectionPtr below, Role role, const std::string& n
   }
   auto* connection = new TlsConnection(*this, LoopState::of(*this, *below->loop()));
   ConnectionPtr owner(connection);
-  below->set_read_handler(nullptr);
-  below->set_write_handler(nullptr);
-  connection->begin(std::move(below), role, context_for(options), name, std::move(done), nullptr);
+  connection->begin(std::move(below), role, context_for(options), peer_name(options, name),
+                    std::move(done), nullptr);
   return owner;
 }
 

@@ -83,7 +83,8 @@ class AECONN_API TlsType final : public ConnectionType {
   /// configure(). Kept in memory that is cleansed; the caller's copy is the caller's.
   void set_pass_phrase(std::string_view phrase);
 
-  /// Begins TLS on a connection that is connected below (STARTTLS, an adopted socket). `done` runs
+  /// Begins TLS on a connection that is connected below (STARTTLS, an adopted socket), whose
+  /// handlers are all removed. `done` runs
   /// once, as connect()'s; close() cancels it. `below` must be of the type this one is over, with
   /// nothing of its own unread or unwritten, and not be in one of its own handlers. `name` is what
   /// a client sends as SNI and checks the certificate against, unless option server-name says
@@ -97,6 +98,8 @@ class AECONN_API TlsType final : public ConnectionType {
   /// Where `endpoint` leads below, with the options of that layer.
   Endpoint below_endpoint(const Endpoint& endpoint) const;
   std::shared_ptr<const Context> context_for(const Options& endpoint) const;
+  /// Option server-name, or the host.
+  std::string peer_name(const Options& endpoint, const std::string& host) const;
   /// For a listener: has a server's certificate. Throws Error that begins with `where`.
   std::shared_ptr<const ContextSource> source_for(const std::string& where,
                                                   const Options& endpoint) const;

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "relay.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <new>
 #include <span>
 #include <utility>
@@ -17,6 +23,16 @@ constexpr int kTurn = 16;
 constexpr ssize_t kSmallPiece = 4096;
 // What is asked for where the next piece is likely to be small.
 constexpr std::size_t kLeastRoom = 16 * 1024;
+// What one end sent before it failed is passed on for so long, and looked after this often.
+constexpr ae::Duration kLastWords = std::chrono::seconds(3);
+constexpr ae::Duration kLook = std::chrono::milliseconds(10);
+
+/// Whether the kernel has bytes that an abort() would take back.
+bool has_unsent(const conn::Connection& connection) noexcept {
+  int bytes = 0;
+  return connection.type().capabilities().reset && connection.fd() >= 0 &&
+         ioctl(connection.fd(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
 
 }  // namespace
 
@@ -38,6 +54,7 @@ void Relay::attempt(const Step& step) {
     step();
   } catch (const std::bad_alloc&) {
     ++counters_.broken;
+    abort();
     owner_.over(*this, "no memory");
   }
 }
@@ -51,24 +68,33 @@ Relay::Relay(Owner& owner, Counters& counters, conn::ConnectionPtr client)
   ++counters_.accepted;
 }
 
+Relay::~Relay() {
+  if (timer_ != 0 && client_ && client_->loop() != nullptr)
+    client_->loop()->remove_time_event(timer_);
+}
+
 void Relay::connect(conn::ConnectionPtr server, const conn::Endpoint& to) {
   server_ = std::move(server);
+  up_ = {client_.get(), server_.get(), &counters_.upward};
+  down_ = {server_.get(), client_.get(), &counters_.downward};
+  hear_of_failure(up_);
   server_->connect(to, [this](conn::Connection& there) {
     if (there.state() == conn::State::kConnected) return attempt([this] { join(); });
     ++counters_.failed;
-    owner_.over(*this, there.last_error());
+    const std::string why = there.last_error();
+    abort();
+    owner_.over(*this, why);
   });
 }
 
 void Relay::join() {
   ++counters_.joined;
-  up_ = {client_.get(), server_.get(), &counters_.upward};
-  down_ = {server_.get(), client_.get(), &counters_.downward};
   for (Flow* each : {&up_, &down_}) {
     const conn::Capabilities can = each->to->type().capabilities();
     each->in_place = can.in_place && !can.integrity;  // TLS reads what it encrypts from anywhere
     each->piece = kLeastRoom;
   }
+  hear_of_failure(down_);
   watch(up_);
   watch(down_);
 }
@@ -122,7 +148,7 @@ ssize_t Relay::nothing_read(Flow& flow, int error) {
   if (error == 0) {
     end(flow);
   } else if (error != EAGAIN && error != ENOMEM) {
-    fail(*flow.from, error);
+    cut(flow);
   }
   return 0;
 }
@@ -131,18 +157,28 @@ ssize_t Relay::nothing_written(Flow& flow) {
   if (errno == EAGAIN) {
     wait_for_room(flow);
   } else if (errno != ENOMEM) {
-    give_up(flow, errno);
+    give_up(flow);
   }
   return 0;
 }
 
 /// Who does not read any more may have said something before: an answer, and why there will be no
 /// more. The other direction passes that on and then finds the same end.
-void Relay::give_up(Flow& flow, int error) {
-  const Flow& back = &flow == &up_ ? down_ : up_;
-  if (back.ended) return fail(*flow.to, error);
+void Relay::give_up(Flow& flow) {
+  if (back(flow).ended) return cut(back(flow));
+  drop(flow);
+}
+
+/// What comes is thrown away, so that its sender goes on and reads.
+void Relay::drop(Flow& flow) {
   flow.ended = true;
-  flow.from->set_read_handler(nullptr);
+  flow.to->set_write_handler(nullptr);
+  flow.from->set_read_handler([](conn::Connection& from) {
+    std::array<char, 4096> scratch;
+    ssize_t n = 0;
+    for (int i = 0; i < kTurn && (n = from.read(scratch.data(), scratch.size())) > 0;) ++i;
+    if (n == 0 || (n < 0 && errno != EAGAIN)) from.set_read_handler(nullptr);
+  });
 }
 
 /// The sender is read again when the receiver takes more.
@@ -164,14 +200,63 @@ void Relay::end(Flow& flow) {
       flow.to->type().capabilities().half_close && flow.from->type().capabilities().half_close;
   if (!half || (up_.ended && down_.ended)) return owner_.over(*this, "");
   flow.from->set_read_handler(nullptr);
-  if (flow.to->shutdown() != 0) return give_up(flow, errno);
+  if (flow.to->shutdown() != 0) return give_up(flow);
 }
 
-void Relay::fail(const conn::Connection& connection, int error) {
+// --- failures ------------------------------------------------------------------------------------
+
+/// Also where it is not read: the other end may take nothing, or its end of stream has come.
+void Relay::hear_of_failure(Flow& flow) {
+  flow.from->set_close_handler(
+      [this, &flow](conn::Connection&) { attempt([this, &flow] { failed(flow); }); },
+      conn::CloseOn::kFailure);
+}
+
+void Relay::failed(Flow& flow) {
+  if (flow.ended || flow.to->state() != conn::State::kConnected) return cut(flow);
+  // What came before goes on to the other end, within bounds; nothing is left for this one.
+  if (!back(flow).ended) drop(back(flow));
+  cut_by_ = flow.from->loop()->now() + kLastWords;
+  if (timer_ != 0) return;
+  timer_ = flow.from->loop()->add_time_event(kLastWords, [this, &flow] {
+    timer_ = 0;
+    cut(flow);
+    return ae::kNoMore;
+  });
+}
+
+/// The sender has failed, and all that it sent is written: the receiver is to see a failure, too.
+void Relay::cut(Flow& flow) {
+  conn::Connection& failed = *flow.from;
+  ae::EventLoop& loop = *failed.loop();
+  if (cut_by_ == ae::TimePoint{}) cut_by_ = loop.now() + kLastWords;
+  if (flow.to->state() == conn::State::kConnected && has_unsent(*flow.to) && loop.now() < cut_by_) {
+    flow.ended = true;
+    failed.set_read_handler(nullptr);
+    if (!back(flow).ended) drop(back(flow));
+    if (timer_ != 0) loop.remove_time_event(timer_);
+    timer_ = loop.add_time_event(kLook, [this, &flow] {
+      timer_ = 0;
+      cut(flow);
+      return ae::kNoMore;
+    });
+    return;
+  }
   // Who closes while the other still writes is no failure of ours.
-  const bool ordinary = error == EPIPE || error == ECONNRESET;
+  const std::error_code why = failed.why_ended().code;
+  const bool ordinary = !why || why == std::errc::broken_pipe || why == std::errc::connection_reset;
   if (!ordinary) ++counters_.broken;
-  owner_.over(*this, connection.last_error());
+  const std::string text = failed.why_ended().text;
+  flow.to->flush();
+  abort();
+  owner_.over(*this, text);
+}
+
+void Relay::abort() noexcept {
+  if (timer_ != 0 && client_ && client_->loop() != nullptr)
+    client_->loop()->remove_time_event(std::exchange(timer_, 0));
+  for (conn::ConnectionPtr* each : {&client_, &server_})
+    if (*each) each->release()->abort();
 }
 
 }  // namespace proxy

@@ -44,10 +44,12 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
   /// Closes what is open: bytes that were taken are still delivered.
-  ~Relay() = default;
+  ~Relay();
 
   /// Reaches the other side; bytes of the client wait in its transport meanwhile.
   void connect(conn::ConnectionPtr server, const conn::Endpoint& to);
+  /// Both ends are to see that this is no clean end. The owner destroys the relay next.
+  void abort() noexcept;
   const std::string& client_name() const noexcept { return client_name_; }
   /// When the last byte passed, or the client came.
   ae::TimePoint last_byte() const noexcept { return last_byte_; }
@@ -71,9 +73,13 @@ class Relay {
   ssize_t nothing_read(Flow& flow, int error);
   ssize_t nothing_written(Flow& flow);
   void wait_for_room(Flow& flow);
-  void give_up(Flow& flow, int error);
+  void give_up(Flow& flow);
   void end(Flow& flow);
-  void fail(const conn::Connection& connection, int error);
+  void hear_of_failure(Flow& flow);
+  void failed(Flow& flow);
+  void drop(Flow& flow);
+  void cut(Flow& flow);
+  Flow& back(const Flow& flow) noexcept { return &flow == &up_ ? down_ : up_; }
 
   Owner& owner_;
   Counters& counters_;
@@ -81,6 +87,8 @@ class Relay {
   std::string client_name_;
   Flow up_, down_;
   ae::TimePoint last_byte_;
+  ae::TimePoint cut_by_{};  ///< one end has failed; until then the other may take the rest
+  ae::TimerId timer_ = 0;   ///< for that
 };
 
 }  // namespace proxy

@@ -39,6 +39,7 @@ void Site::accept(conn::ConnectionPtr client) try {
     relay.connect(registry_.create(loop_, settings_.connect), settings_.connect);
   } catch (const std::exception& error) {  // no device, or no memory
     ++counters_.failed;
+    relay.abort();
     over(relay, error.what());
   }
 } catch (const std::bad_alloc&) {

@@ -304,3 +304,52 @@ TEST_CASE("close handler: the end of the loop runs none", "[conformance]") {
     REQUIRE(calls == 0);
   }
 }
+
+TEST_CASE("close handler: with kFailure a reset is heard of after the peer's end of stream",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    if (!pair.carrier.capabilities().half_close) return;
+    if (transport.name == "tls+unix") return;  // TLS reads what makes a Unix socket tell
+    testing::send(pair.loop, *pair.server, "never read");  // what makes a Unix socket tell
+    testing::await_readable(pair.loop, *pair.client);
+    pair.client->set_read_handler(nullptr);
+    testing::send(pair.loop, *pair.client, "before");
+    const bool reads = GENERATE(false, true);
+    CAPTURE(reads);
+    int failures = 0;
+    pair.server->set_close_handler([&](Connection&) { ++failures; }, conn::CloseOn::kFailure);
+    REQUIRE(pair.client->shutdown() == 0);
+    if (reads) {
+      REQUIRE(testing::receive(pair.loop, *pair.server, 6) == "before");
+      Collector end(*pair.server);
+      RUN_UNTIL(pair.loop, end.ended);
+    }
+    testing::turns(pair.loop, 20);
+    REQUIRE(failures == 0);
+    REQUIRE_FALSE(pair.server->why_ended());
+    pair.client.release()->abort();
+    RUN_UNTIL(pair.loop, failures == 1);
+    REQUIRE(pair.server->why_ended());
+    if (!reads) {  // what had come is still there
+      Collector rest(*pair.server);
+      RUN_UNTIL(pair.loop, rest.over());
+      REQUIRE((rest.bytes == "before" || pair.carrier.name().ends_with("memory")));
+    }
+    testing::turns(pair.loop, 20);
+    REQUIRE(failures == 1);
+  }
+}
+
+TEST_CASE("close handler: with kFailure an ordinary end does not run it", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    int failures = 0;
+    pair.server->set_close_handler([&](Connection&) { ++failures; }, conn::CloseOn::kFailure);
+    Collector server(*pair.server);
+    pair.client.reset();
+    RUN_UNTIL(pair.loop, server.ended);
+    testing::turns(pair.loop, 20);
+    REQUIRE(failures == 0);
+  }
+}

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -203,6 +204,57 @@ TEST_CASE("proxy: the answer of a server that closes without reading on gets thr
     REQUIRE(arrived > passed);
     REQUIRE(at_client.bytes.size() >= arrived);
     REQUIRE(site.counters().broken == 0);
+  }
+}
+
+TEST_CASE("proxy: a cut of one side is a cut for the other", "[proxy]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    const bool client_cuts = GENERATE(true, false);
+    const bool above = GENERATE(true, false);
+    CAPTURE(client_cuts, above);
+    Bed bed(transport, above);
+    bed.connect();
+    conn::ConnectionPtr& cuts = client_cuts ? bed.client : bed.server;
+    conn::Connection& other = client_cuts ? *bed.server : *bed.client;
+    const bool is_told = above == client_cuts ? false : bed.front.carrier.capabilities().reset;
+    testing::send(bed.front.loop, other, "unread");  // so that a Unix socket can tell the proxy
+    testing::await_readable(bed.front.loop, *cuts);
+    testing::send(bed.front.loop, *cuts, "part of");
+    REQUIRE(testing::receive(bed.front.loop, other, 7) == "part of");
+    cuts.release()->abort();
+    Collector seen(other);
+    RUN_UNTIL(bed.front.loop, seen.over() && bed.site->open() == 0);
+    if (is_told) REQUIRE(seen.error == ECONNRESET);
+    REQUIRE(bed.site->counters().broken == 0);
+  }
+}
+
+TEST_CASE("proxy: a reset ends both also after a half-close, where nobody reads any more",
+          "[proxy]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    const bool above = GENERATE(true, false);
+    const bool stuck = GENERATE(true, false);  // the server takes nothing, and reading is paused
+    CAPTURE(above, stuck);
+    Bed bed(transport, above);
+    bed.connect();
+    if (!bed.front.type.capabilities().half_close) return;
+    if (transport.name == "tls+unix") return;  // TLS reads what makes a Unix socket tell
+    testing::send(bed.front.loop, *bed.server, "unread");  // a Unix socket tells by that
+    testing::await_readable(bed.front.loop, *bed.client);
+    std::unique_ptr<Collector> at_server;
+    if (stuck) {
+      const std::string piece(64 << 10, 'x');
+      for (int dry = 0; dry < 20; testing::turns(bed.front.loop, 1))
+        dry = bed.client->write(piece.data(), piece.size()) < 0 ? dry + 1 : 0;
+    } else {
+      at_server = std::make_unique<Collector>(*bed.server);
+    }
+    REQUIRE(bed.client->shutdown() == 0);
+    if (!stuck) RUN_UNTIL(bed.front.loop, at_server->ended);
+    testing::turns(bed.front.loop, 20);
+    REQUIRE(bed.site->open() == 1);
+    bed.client.release()->abort();
+    RUN_UNTIL(bed.front.loop, bed.site->open() == 0);
   }
 }
 

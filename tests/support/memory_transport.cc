@@ -276,6 +276,7 @@ class MemoryConnection final : public QueuedConnection {
     arrival_.unqueue();
     if (!link_) return;
     link_->ends[side_] = nullptr;
+    if (aborts()) link_->reset("the peer aborted the connection");
     out().finished = true;
     in().abandoned = true;
     tell_peer();
@@ -321,6 +322,11 @@ class MemoryArrival final : public Arrival {
   std::shared_ptr<Link> link_;
 };
 
+struct HandedOver {  // also after a handler that throws
+  bool& running;
+  ~HandedOver() { running = false; }
+};
+
 class MemoryReceiver final : public Receiver, public ReadyItem {
  public:
   MemoryReceiver(const MemoryType& type, MemoryLoop& shared, AcceptHandler accepted)
@@ -353,6 +359,9 @@ class MemoryReceiver final : public Receiver, public ReadyItem {
  private:
   std::size_t run_ready() override {
     const std::shared_ptr<AcceptHandler> accepted = accepted_;  // it may destroy this receiver
+    const std::shared_ptr<bool> running = running_;
+    if (std::exchange(*running, true)) return 0;  // a nested iteration: the outer one goes on
+    const HandedOver end{*running};
     std::size_t ran = 0;
     while (!paused_) {
       const ArrivalPtr next = give_back();
@@ -375,6 +384,7 @@ class MemoryReceiver final : public Receiver, public ReadyItem {
   const MemoryType& type_;
   MemoryLoop& shared_;
   const std::shared_ptr<AcceptHandler> accepted_;
+  const std::shared_ptr<bool> running_ = std::make_shared<bool>(false);
   RefusedHandler refused_;
   std::deque<ArrivalPtr> waiting_;
   bool paused_ = false;
@@ -445,6 +455,9 @@ class MemoryListener final : public Gate, public ReadyItem {
   std::size_t run_ready() override {
     // The handler may destroy this listener; then the copy is the only one left.
     const std::shared_ptr<AcceptHandler> accepted = accepted_;
+    const std::shared_ptr<bool> running = running_;
+    if (std::exchange(*running, true)) return 0;  // a nested iteration: the outer one goes on
+    const HandedOver end{*running};
     std::size_t ran = 0;
     for (int i = 0; i < kAcceptsInOneTurn && !paused_ && !backlog_.empty(); ++i) {
       const std::shared_ptr<Link> link = std::move(backlog_.front());
@@ -482,6 +495,7 @@ class MemoryListener final : public Gate, public ReadyItem {
   const Quota quota_;
   const std::shared_ptr<AcceptHandler> accepted_;
   const ArrivalHandler arrived_;
+  const std::shared_ptr<bool> running_ = std::make_shared<bool>(false);
   RefusedHandler refused_;
   std::deque<std::shared_ptr<Link>> backlog_;
   bool paused_ = false;

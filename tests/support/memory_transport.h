@@ -38,7 +38,9 @@ class MemoryType final : public ConnectionType {
   explicit MemoryType(Config config = {}) : config_(config) {}
 
   std::string_view name() const noexcept override { return "memory"; }
-  Capabilities capabilities() const noexcept override { return {.half_close = true}; }
+  Capabilities capabilities() const noexcept override {
+    return {.half_close = true, .reset = true};
+  }
   void configure(const Options& options) override;
   void check(const Endpoint& endpoint) const override;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,

@@ -235,4 +235,46 @@ TEST_CASE("tls: an inherited socket becomes TLS by adopting it below", "[tls][wr
   REQUIRE_THROWS_WITH(over_unix.adopt(loop, 0), Contains("wrap()"));
 }
 
-#endif  // AECONN_TLS
+TEST_CASE("tls: wrap() removes every handler of the connection below", "[tls][wrap]") {
+  PlainPair site;
+  int before = 0;
+  const auto old = [&](Connection& c) {
+    ++before;
+    c.close();  // which would be the end of TLS, too
+  };
+  for (const ConnectionPtr* each : {&site.a, &site.b}) {
+    (*each)->set_read_handler(old);
+    (*each)->set_write_handler(old, conn::Barrier::kYes);
+    (*each)->set_close_handler(old);
+  }
+  const auto nothing = [](Connection&) {};
+  ConnectionPtr server = site.server.wrap(std::move(site.b), Role::kServer, "", nothing);
+  ConnectionPtr client = site.client.wrap(std::move(site.a), Role::kClient, "localhost", nothing);
+  RUN_UNTIL(site.loop,
+            client->state() == State::kConnected && server->state() == State::kConnected);
+  site.require_echo(*client, *server);
+  int closed = 0;
+  server->set_read_handler(nullptr);
+  server->set_close_handler([&](Connection&) { ++closed; });
+  client.reset();
+  RUN_UNTIL(site.loop, closed == 1);
+  testing::turns(site.loop, 20);
+  server.reset();
+  testing::turns(site.loop, 20);
+  REQUIRE(before == 0);
+}
+
+TEST_CASE("tls: wrap() of a connection whose close handler is due already", "[tls][wrap]") {
+  PlainPair site;
+  int before = 0;
+  site.a.reset();
+  testing::await_readable(site.loop, *site.b);
+  site.b->set_close_handler([&](Connection&) { ++before; });
+  const ConnectionPtr server =
+      site.server.wrap(std::move(site.b), Role::kServer, "", [](Connection&) {});
+  RUN_UNTIL(site.loop, server->state() == State::kError);
+  testing::turns(site.loop, 20);
+  REQUIRE(before == 0);
+}
+
+#endif

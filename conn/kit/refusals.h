@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The handler of Listener::on_refused(), for transports.
+
+#include <cstddef>
+#include <deque>
+#include <utility>
+
+#include "ae/abi.h"
+#include "ae/detail/handler_slot.h"
+#include "conn/error.h"
+#include "conn/listener.h"
+
+namespace conn::inline AECONN_ABI {
+
+/// Runs it for one refusal at a time: those that come while it runs, in an iteration nested in it,
+/// are told when it returns. It must survive tell(): owners are destroyed through destroy_later().
+class Refusals {
+ public:
+  void set(const RefusedHandler& handler) { handler_.set(handler); }
+  void clear() {
+    waiting_.clear();
+    handler_.clear();
+  }
+  explicit operator bool() const noexcept { return static_cast<bool>(handler_); }
+  void tell(const Failure& why) {
+    if (handler_.running()) {
+      if (waiting_.size() < kMostWaiting) waiting_.push_back(why);
+      return;
+    }
+    handler_.run(why);
+    while (!waiting_.empty()) {
+      const Failure next = std::move(waiting_.front());
+      waiting_.pop_front();
+      handler_.run(next);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kMostWaiting = 64;
+  ae::HandlerSlot<void(const Failure&)> handler_;
+  std::deque<Failure> waiting_;
+};
+
+}  // namespace conn::inline AECONN_ABI

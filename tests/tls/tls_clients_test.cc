@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// conn/tls: whom a client asks for, and what clients of many names share.
+#if AECONN_TLS
+
+#include <filesystem>
+#include <string>
+
+#include "tests/support/catch.h"
+#include "tests/support/tls_kit.h"
+
+using conn::Connection;
+using conn::ConnectionPtr;
+using conn::Options;
+using conn::State;
+using testing::info_of;
+using testing::TlsSite;
+
+namespace {
+
+std::uint64_t resumed(TlsSite& site) {
+  for (const auto& [name, value] : site.client.statistics(site.loop))
+    if (name == "resumed") return value;
+  return 0;
+}
+
+/// Connects, exchanges something (tickets come with that) and closes.
+void visit(TlsSite& site, const conn::Listener& at, const Options& options) {
+  const ConnectionPtr client = site.connect(at, options);
+  CAPTURE(client->last_error());
+  REQUIRE(client->state() == State::kConnected);
+  const ConnectionPtr server = site.next_accepted();
+  site.require_echo(*client, *server);
+}
+
+}  // namespace
+
+TEST_CASE("tls: the dot that ends a fully qualified name is neither sent nor checked", "[tls]") {
+  TlsSite site;
+  for (const char* name : {"localhost.", "localhost", "LOCALHOST."}) {
+    CAPTURE(name);
+    const conn::ListenerPtr listener = site.listen();
+    const ConnectionPtr client = site.connect(*listener, {{"server-name", name}});
+    CAPTURE(client->last_error());
+    REQUIRE(client->state() == State::kConnected);
+    const ConnectionPtr server = site.next_accepted();
+    const std::string asked = info_of(*server, "server-name");
+    REQUIRE_FALSE(asked.empty());
+    REQUIRE_FALSE(asked.ends_with('.'));
+  }
+  for (const char* name : {".", "..", "localhost..", ".localhost."}) {
+    CAPTURE(name);
+    const conn::ListenerPtr listener = site.listen();
+    const ConnectionPtr client = site.connect(*listener, {{"server-name", name}});
+    REQUIRE(client->state() == State::kError);
+  }
+}
+
+TEST_CASE("tls: a name with and without its last dot has the same session", "[tls]") {
+  TlsSite site;
+  const conn::ListenerPtr listener = site.listen();
+  visit(site, *listener, {{"server-name", "localhost"}});
+  visit(site, *listener, {{"server-name", "localhost."}});
+  REQUIRE(resumed(site) == 1);
+}
+
+TEST_CASE("tls: clients of many names and options resume, and read what they trust once", "[tls]") {
+  constexpr int kMany = 70;
+  TlsSite site({}, {{"verify", "chain"}});
+  const conn::ListenerPtr listener = site.listen();
+  const bool names = GENERATE(true, false);
+  CAPTURE(names);
+  const auto options = [&](int i) {
+    return names ? Options{{"server-name", "host" + std::to_string(i) + ".test"}}
+                 : Options{{"connect-timeout", std::to_string(5000 + i) + "ms"}};
+  };
+  visit(site, *listener, options(0));
+  for (const auto& file : std::filesystem::directory_iterator(site.folder.path()))
+    std::filesystem::remove(file);  // the CA's certificate, too
+  for (int round = 0; round < 2; ++round)
+    for (int i = 0; i < kMany; ++i) visit(site, *listener, options(i));
+  REQUIRE(resumed(site) == kMany + 1);
+}
+
+#endif
