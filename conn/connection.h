@@ -111,11 +111,9 @@ class AECONN_API Connection : public ae::Deferred {
   /// Runs once, from the loop, when it is known that the peer has closed (its shutdown() counts) or
   /// that a connection which stood has failed; nobody need read for that. What came before can
   /// still be read. Set later than that, it runs in the next iteration.
-  /// With CloseOn::kFailure only a failure runs it: after the peer's end of stream a program that
-  /// does not read hears of a reset by that, where the transport can tell.
+  /// With CloseOn::kFailure only a failure runs it, also one after the peer's end of stream.
   void set_close_handler(Handler handler, CloseOn when = CloseOn::kEnd);
-  /// Removes every handler, that of a connect() which has not run included: for whoever takes the
-  /// connection over. Needs no memory.
+  /// Removes every handler, also connect()'s: for whoever takes the connection over.
   void clear_handlers() noexcept;
   /// Whether one is set.
   bool has_read_handler() const noexcept { return static_cast<bool>(on_read_); }
@@ -162,8 +160,8 @@ class AECONN_API Connection : public ae::Deferred {
   State state() const noexcept { return state_; }  ///< how far it is
   /// The first failure, in words; empty if there is none.
   const std::string& last_error() const noexcept { return failure_.text; }
-  /// Why it failed, or will be said to have failed once what arrived before has been read: tells a
-  /// close handler whether the stream was cut. Empty: it was not, as far as is known.
+  /// Why it failed, or will be said to have failed once what arrived before has been read. Empty:
+  /// it did not, as far as is known.
   virtual const Failure& why_ended() const noexcept { return failure_; }
   std::error_code error_code() const noexcept { return failure_.code; }  ///< that of last_error()
   /// For how long the peer that refused it asked to be left in peace; 0 if it did not.
