@@ -144,7 +144,7 @@ struct EpollLoop::Impl {
   void show_work(bool left);
   /// Something was asked for outside a turn of ours, where no prepare() may come.
   void changed_outside() noexcept {
-    if (!hosted() || turning) return;
+    if (!hosted() || turning || work.inherited()) return;
     if (prepares) {  // one may have been the last before the sleep: the host is woken for another
       if (files.dirty() || files.has_ready() || timers.sooner()) loop.nudge();
       return;
@@ -227,6 +227,7 @@ void EpollLoop::Impl::watch(int fd, std::uint32_t wanted, std::uint64_t tag) {
 
 void EpollLoop::Impl::run() {
   if (turning) LoopWork::refuse_reentry("run()");
+  if (work.inherited()) after_fork();
   if (std::exchange(work.stop_requested, false)) return;
   {
     const Turn turn(*this);
@@ -247,6 +248,7 @@ void EpollLoop::Impl::run() {
 
 std::size_t EpollLoop::Impl::process_events(Process flags) {
   if (turning) LoopWork::refuse_reentry("process_events()");
+  if (work.inherited()) after_fork();
   const std::size_t ran = core.ran;
   {
     const Turn turn(*this);
@@ -512,7 +514,7 @@ void EpollLoop::Impl::show_work(bool left) {
 // --- waking --------------------------------------------------------------------------------------
 
 void EpollLoop::Impl::wake_up() noexcept {
-  if (!asleep.exchange(false, std::memory_order_acq_rel)) return;
+  if (!asleep.exchange(false, std::memory_order_acq_rel) || work.inherited()) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake.get(), &one, sizeof one);
 }

@@ -73,6 +73,7 @@ struct LibevLoop::Impl {
   void run();
   std::size_t process_events(Process flags);
   void stop() noexcept;
+  void after_fork() noexcept;
   void refuse_reentry(const char* what) const;
 
   // The parts of an iteration, in their order.
@@ -146,6 +147,7 @@ void LibevLoop::Impl::shut_down() {
 
 void LibevLoop::Impl::wake_for_post(void* self) noexcept {
   Impl& impl = *static_cast<Impl*>(self);
+  if (impl.work.inherited()) return;  // its parent would wake
   ev_async_send(impl.core.loop, &impl.wake);
 }
 
@@ -157,6 +159,7 @@ void LibevLoop::Impl::refuse_reentry(const char* what) const {
 
 void LibevLoop::Impl::run() {
   refuse_reentry("run()");
+  if (work.inherited()) after_fork();
   if (std::exchange(work.stop_requested, false)) return;
   work.running = true;
   work.idle.drop();
@@ -170,6 +173,7 @@ void LibevLoop::Impl::run() {
 
 std::size_t LibevLoop::Impl::process_events(Process flags) {
   refuse_reentry("process_events()");
+  if (work.inherited()) after_fork();
   core.allowed = (flags & kAllEvents) == 0 ? flags | kDontWait : flags;
   const std::size_t ran = core.ran;
   if (!core.owned) ev_ref(core.loop);
@@ -182,6 +186,12 @@ std::size_t LibevLoop::Impl::process_events(Process flags) {
   core.allowed = kFullIteration;
   core.rethrow();
   return core.ran - ran;
+}
+
+void LibevLoop::Impl::after_fork() noexcept {
+  ev_loop_fork(core.loop);
+  files.after_fork();
+  work.after_fork();
 }
 
 void LibevLoop::Impl::stop() noexcept {
@@ -316,10 +326,6 @@ struct ev_loop* LibevLoop::native() const noexcept {
   return impl_->core.loop;
 }
 std::exception_ptr LibevLoop::take_exception() noexcept { return impl_->core.take_error(); }
-void LibevLoop::after_fork() noexcept {
-  ev_loop_fork(impl_->core.loop);
-  impl_->files.after_fork();
-  impl_->work.after_fork();
-}
+void LibevLoop::after_fork() noexcept { impl_->after_fork(); }
 
 }  // namespace ae::inline AECONN_ABI

@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "ae/detail/fork.h"
 #include "ae/libev_loop.h"
 
 namespace ae::inline AECONN_ABI {
@@ -141,10 +142,13 @@ struct LoopGroup::Core {
   }
   void place();
   void refuse_own_thread(const LoopGroup& group, const char* what) const {
+    if (made_here.inherited())
+      throw LoopError(std::string(what) + " in a child of fork(): the threads are its parent's");
     if (group_of_this_thread == &group)
       throw LoopError(std::string(what) + " on a thread of the group would wait for itself");
   }
 
+  const MadeHere made_here;
   const Config config;
   std::vector<std::unique_ptr<Member>> members;
   std::mutex mutex;
@@ -230,6 +234,11 @@ LoopGroup::LoopGroup(Config config) : core_(std::make_unique<Core>(std::move(con
 }
 
 LoopGroup::~LoopGroup() {
+  // In a child of fork() nothing of it can be ended: its threads and their locks are the parent's.
+  if (core_->made_here.inherited()) {
+    (void)core_.release();
+    return;
+  }
   core_->stop_all();
   core_->join_all();
 }
@@ -245,6 +254,7 @@ void LoopGroup::on_each(const std::function<void(EventLoop&, std::size_t)>& fn) 
 }
 
 void LoopGroup::set_near(const void* whose, const std::vector<int>& processors) {
+  if (core_->made_here.inherited()) return;
   {
     const std::lock_guard lock(core_->placing);
     if (processors.empty())
@@ -255,7 +265,9 @@ void LoopGroup::set_near(const void* whose, const std::vector<int>& processors) 
   if (core_->config.pin) core_->place();
 }
 
-void LoopGroup::stop() { core_->stop_all(); }
+void LoopGroup::stop() {
+  if (!core_->made_here.inherited()) core_->stop_all();
+}
 
 void LoopGroup::run() {
   core_->refuse_own_thread(*this, "run()");

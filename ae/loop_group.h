@@ -58,7 +58,7 @@ class AECONN_API LoopGroup final : public Loops {
  private:
   class Member;
   struct Core;
-  const std::unique_ptr<Core> core_;
+  std::unique_ptr<Core> core_;
 };
 
 }  // namespace ae::inline AECONN_ABI

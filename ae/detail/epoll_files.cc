@@ -2,10 +2,8 @@
 #include "ae/detail/epoll_files.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -22,20 +20,9 @@ std::uint32_t to_epoll(Mask mask) noexcept {
 
 bool is_open(int fd) noexcept { return ::fcntl(fd, F_GETFD) >= 0; }
 
-// A child of fork() that only drops a loop must not take descriptors out of its parent's instance,
-// which is the same one.
-std::atomic<unsigned> forks{0};
-
-unsigned count_forks() {
-  static const int registered = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
-  static_cast<void>(registered);
-  return forks;
-}
-
 }  // namespace
 
-EpollFiles::EpollFiles(LoopCore& core, const int& epoll)
-    : core_(core), epoll_(epoll), forks_(count_forks()) {}
+EpollFiles::EpollFiles(LoopCore& core, const int& epoll) : core_(core), epoll_(epoll) {}
 
 void EpollFiles::add(int fd, Mask mask, FileHandler handler) {
   check_file_event(fd, mask, handler);
@@ -155,7 +142,8 @@ void EpollFiles::forget(File& file) noexcept {
   set_always_ready(file, false);
   if (!std::exchange(file.registered, false)) return;
   file.in_kernel = 0;
-  if (forks_ != forks) return;
+  // A child that only drops a loop takes no descriptor out of its parent's instance.
+  if (made_here_.inherited()) return;
   epoll_event unused{};
   (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, file.fd, &unused);  // a closed one has gone by itself
 }
@@ -174,7 +162,7 @@ void EpollFiles::retry() {
 
 // The child gets an epoll instance of its own.
 void EpollFiles::after_fork() {
-  forks_ = forks;
+  made_here_.renew();
   for (const auto& file : files_) {
     if (!file) continue;
     file->registered = false;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "ae/detail/handler_slot.h"
 #include "ae/detail/loop_core.h"
 #include "ae/event_loop.h"
@@ -91,7 +92,7 @@ class EpollFiles {
   File* broken_ = nullptr;
   std::size_t always_ready_ = 0;
   bool refused_ = false;
-  unsigned forks_;  // of this process, when the epoll instance was made
+  MadeHere made_here_;  // of the epoll instance
 };
 
 }  // namespace ae::inline AECONN_ABI

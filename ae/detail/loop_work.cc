@@ -174,6 +174,7 @@ void LoopWork::end_posts_and_locals() {
   assert(!core_.in_handler() && "an event loop must not be destroyed from inside its handlers");
   Poster::Queue::Functions last_posts;
   queue->close(last_posts);
+  if (inherited()) next_post_ = posts_.size();  // the rest is for the parent to run
   posts_.insert(posts_.end(), std::make_move_iterator(last_posts.begin()),
                 std::make_move_iterator(last_posts.end()));
   while (next_post_ < posts_.size()) {  // one that throws has nobody left to tell

@@ -10,6 +10,7 @@
 
 #include "ae/abi.h"
 #include "ae/detail/deferred_list.h"
+#include "ae/detail/fork.h"
 #include "ae/detail/hook_list.h"
 #include "ae/detail/idle_time.h"
 #include "ae/detail/loop_core.h"
@@ -91,7 +92,11 @@ class LoopWork {
     after_hooks.clear();
     while (!deferred.empty()) deferred.destroy_all();
   }
+  /// A child of fork() has the loop, and has not called after_fork().
+  bool inherited() const noexcept { return made_here_.inherited(); }
   void after_fork() noexcept {
+    made_here_.renew();
+    next_post_ = posts_.size();  // the rest is for the parent to run
     for (const Local& local : locals_)
       if (local.object) local.object->after_fork();
   }
@@ -112,6 +117,7 @@ class LoopWork {
 
   LoopCore& core_;
   LoopTimers& timers_;
+  MadeHere made_here_;
   HookId last_hook_ = 0;
   std::deque<Local> locals_;        // in order of creation; references stay valid
   Poster::Queue::Functions posts_;  // the batch that is being run

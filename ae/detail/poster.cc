@@ -8,12 +8,21 @@ namespace ae::inline AECONN_ABI {
 bool Poster::Queue::push(std::function<void()>&& fn) {
   const std::lock_guard lock(mutex_);
   if (closed_) return false;
+  leave_to_parent();
   functions_.push_back(std::move(fn));
   if (!pending_.load(std::memory_order_relaxed)) {
     pending_.store(true, std::memory_order_release);
     wake_(context_);  // under the lock: close() waits for it before the watcher goes
   }
   return true;
+}
+
+// In a child of fork(): what was posted before is for the parent to run.
+void Poster::Queue::leave_to_parent() noexcept {
+  if (!made_here_.inherited()) return;
+  made_here_.renew();
+  of_parent_.swap(functions_);  // they may own anything: they go with the queue
+  pending_.store(false, std::memory_order_relaxed);
 }
 
 bool Poster::Queue::open() noexcept {
@@ -23,6 +32,7 @@ bool Poster::Queue::open() noexcept {
 
 void Poster::Queue::take(Functions& batch) {
   const std::lock_guard lock(mutex_);
+  leave_to_parent();
   functions_.swap(batch);
   pending_.store(false, std::memory_order_relaxed);
 }
@@ -30,6 +40,7 @@ void Poster::Queue::take(Functions& batch) {
 void Poster::Queue::close(Functions& batch) {
   const std::lock_guard lock(mutex_);
   closed_ = true;
+  leave_to_parent();
   functions_.swap(batch);
   pending_.store(false, std::memory_order_relaxed);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "ae/event_loop.h"
 
 namespace ae::inline AECONN_ABI {
@@ -33,8 +34,12 @@ class Poster::Queue {
   void close(Functions& batch);
 
  private:
-  std::mutex mutex_;
+  void leave_to_parent() noexcept;
+
+  Mutex mutex_;
   Functions functions_;
+  MadeHere made_here_;                // functions_
+  Functions of_parent_;               // from before a fork(): never run here
   std::atomic<bool> pending_{false};  // true exactly while functions_ is not empty
   bool closed_ = false;
   const Wake wake_;

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fork() beside other threads, and what a child may do with the loops that it inherited.
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ae/detail/fork.h"
+#include "ae/epoll_loop.h"
+#include "ae/libev_loop.h"
+#include "ae/loop_group.h"
+#include "tests/support/catch.h"
+#include "tests/support/loop_kit.h"
+
+using namespace loop_kit;
+
+namespace {
+
+/// Runs `body` in a child, which has twenty seconds; its exit status, or minus the signal.
+template <class Body>
+int in_child(const Body& body) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(20);
+    int status = 99;
+    try {
+      status = body();
+    } catch (...) {
+    }
+    ::_exit(status);
+  }
+  int status = 0;
+  pid_t got;
+  do {
+    got = ::waitpid(child, &status, 0);
+  } while (got < 0 && errno == EINTR);
+  REQUIRE(got == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/// Threads that call `body` without a pause.
+class Busy {
+ public:
+  template <class Body>
+  Busy(int count, const Body& body) {
+    for (int i = 0; i < count; ++i)
+      threads_.emplace_back([this, body] {
+        while (!stop_) body();
+      });
+  }
+  ~Busy() {
+    stop_ = true;
+    for (std::thread& each : threads_) each.join();
+  }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
+template <class Loop>
+void fork_beside_posts() {
+  Loop loop;
+  const ae::Poster poster = loop.poster();
+  std::atomic<int> waiting{0};
+  const Busy busy(2, [&] {
+    if (waiting > 1000) return std::this_thread::yield();
+    ++waiting;
+    (void)poster.post([&] { --waiting; });
+  });
+  for (int i = 0; i < 150; ++i) {
+    const bool drops = i % 3 == 0;
+    REQUIRE(in_child([&] {
+              if (drops) {
+                std::destroy_at(&loop);
+                return poster.post([] {}) ? 1 : 0;
+              }
+              loop.after_fork();
+              bool ran = false;
+              if (!poster.post([&] { ran = true; })) return 2;
+              while (!ran) loop.process_events(ae::kFullIteration);
+              return 0;
+            }) == 0);
+    loop.process_events(ae::kFullIteration | ae::kDontWait);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("fork: beside threads that post without a pause no child hangs", "[ae][fork]") {
+  SECTION("libev") { fork_beside_posts<ae::LibevLoop>(); }
+  SECTION("epoll") { fork_beside_posts<ae::EpollLoop>(); }
+}
+
+TEST_CASE("fork: mutexes that threads take in any order are free in a child", "[ae][fork]") {
+  // Some within others, some made and destroyed meanwhile.
+  ae::Mutex one, two, three;
+  int guarded = 0;
+  std::atomic<unsigned> turn{0};
+  const Busy busy(3, [&] {
+    const unsigned which = turn++ % 3;
+    ae::Mutex& outer = which == 0 ? one : which == 1 ? two : three;
+    const std::lock_guard lock(outer);
+    ae::Mutex fresh;
+    const std::lock_guard inner(fresh);
+    if (which == 0) {
+      const std::lock_guard most(two);
+      ++guarded;
+      ++guarded;
+    }
+  });
+  for (int i = 0; i < 150; ++i)
+    REQUIRE(in_child([&] {
+              for (ae::Mutex* each : {&one, &two, &three}) {
+                if (!each->try_lock()) return 1;
+                each->unlock();
+              }
+              const std::lock_guard first(one);
+              const std::lock_guard second(two);
+              return guarded % 2 == 0 ? 0 : 2;  // what they guard is complete
+            }) == 0);
+}
+
+TEST_CASE("fork: a thread that forks with one of our mutexes held goes on, and so does its child",
+          "[ae][fork]") {
+  ae::Mutex held, other;
+  const std::lock_guard lock(held);
+  REQUIRE(in_child([&] {
+            if (held.try_lock() || !other.try_lock()) return 1;
+            held.unlock();
+            held.lock();
+            return 0;
+          }) == 0);
+  REQUIRE(other.try_lock());
+  other.unlock();
+}
+
+TEST_CASE("fork: what was posted to a loop before is for the parent to run, once", "[ae][fork]") {
+  const std::string child_does = GENERATE("drops it", "goes on", "posts first");
+  CAPTURE(child_does);
+  AnyLoop loop;
+  int ran = 0, own = 0;
+  loop.post([&] { ++ran; });
+  REQUIRE(in_child([&] {
+            if (child_does == "posts first") loop.post([&] { ++own; });
+            if (child_does == "goes on") loop.after_fork();
+            if (child_does == "goes on") loop.post([&] { ++own; });
+            if (child_does != "drops it")
+              while (own == 0) loop.process_events(ae::kFullIteration);
+            std::destroy_at(&loop);
+            return ran;
+          }) == 0);
+  loop.process_events(ae::kFullIteration | ae::kDontWait);
+  CHECK(ran == 1);
+}
+
+TEST_CASE("fork: a loop that a child runs without a word is its own", "[ae][fork]") {
+  AnyLoop loop;
+  Sockets sockets;
+  int reads = 0;
+  loop.add_file_event(sockets.near, ae::kReadable, [&](int fd, ae::Mask) {
+    ++reads;
+    take_byte(fd);
+  });
+  loop.process_events(ae::kFullIteration | ae::kDontWait);
+  REQUIRE(in_child([&] {
+            loop.remove_file_event(sockets.near, ae::kReadable);
+            bool fired = false;
+            loop.add_time_event(1ms, [&] { return fired = true, ae::kNoMore; });
+            while (!fired) loop.process_events(ae::kFullIteration);
+            return 0;
+          }) == 0);
+  write_byte(sockets.far);
+  while (reads == 0) loop.process_events(ae::kFullIteration);
+  CHECK(reads == 1);
+}
+
+TEST_CASE("fork: what a child takes off a hosted loop stays with its parent's", "[ae][fork]") {
+  ae::EpollLoop loop;
+  Sockets sockets;
+  const int descriptor = loop.descriptor();
+  int reads = 0, fired = 0;
+  loop.add_file_event(sockets.near, ae::kReadable, [&](int fd, ae::Mask) {
+    ++reads;
+    take_byte(fd);
+  });
+  const ae::TimerId timer = loop.add_time_event(1h, [&] { return ++fired, ae::kNoMore; });
+  loop.dispatch();
+  REQUIRE(in_child([&] {
+            loop.remove_file_event(sockets.near, ae::kReadable);
+            loop.remove_time_event(timer);
+            loop.add_time_event(0ms, [] { return ae::kNoMore; });
+            loop.post([] {});
+            std::destroy_at(&loop);
+            return 0;
+          }) == 0);
+  pollfd entry{descriptor, POLLIN, 0};
+  CHECK(::poll(&entry, 1, 0) == 0);
+  write_byte(sockets.far);
+  REQUIRE(::poll(&entry, 1, 10000) == 1);
+  loop.dispatch();
+  CHECK(reads == 1);
+  CHECK(fired == 0);
+}
+
+TEST_CASE("fork: a group of loops ends in a child without its threads", "[ae][fork][group]") {
+  auto group = std::make_unique<ae::LoopGroup>(ae::LoopGroup::Config{.loops = 2});
+  const Busy busy(1, [&] { group->on_each([](ae::EventLoop&, std::size_t) {}); });
+  for (int i = 0; i < 20; ++i)
+    REQUIRE(in_child([&] {
+              try {
+                group->on_each([](ae::EventLoop&, std::size_t) {});
+                return 1;
+              } catch (const ae::LoopError& error) {
+                if (std::string(error.what()).find("fork") == std::string::npos) return 2;
+              }
+              try {
+                group->run();
+                return 3;
+              } catch (const ae::LoopError&) {
+              }
+              group->stop();
+              group->set_near(&group, {0});
+              group.reset();
+              return 0;
+            }) == 0);
+  group->on_each([](ae::EventLoop&, std::size_t) {});
+}
