@@ -93,6 +93,7 @@ class SocketConnection final : public Connection {
   bool begin_zero_copy() noexcept;
   bool take_completions() noexcept;
   void tell_done() noexcept;
+  std::error_code why_given_back() const noexcept;
   bool is_lent() noexcept;
   void take_back() noexcept;
   void reset() noexcept;

@@ -2,6 +2,7 @@
 // A socket's send() without a copy. What it lends to the kernel comes back with the completions, or
 // with the socket's end: then the socket is reset, because the kernel would go on reading.
 
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -82,13 +83,23 @@ bool SocketConnection::take_completions() noexcept {
 void SocketConnection::tell_done() noexcept {
   if (ledger() == nullptr) return;
   if (state() != State::kConnected || closing()) ledger()->finish();  // the rest never comes
-  references_done(ledger()->take_done());
+  if (const std::size_t count = ledger()->take_done(); count != 0)
+    references_done(count, why_given_back());
   if (!no_zero_copy_ || ledger()->waits()) return;
   side_->ledger.reset();
   try {
     if (side_->watched() != SocketEvents::kNothing && loop() != nullptr) watch_aside();
   } catch (const std::bad_alloc&) {  // less is asked: it needs no memory
   }
+}
+
+/// A reset, too, makes the kernel give back what it was lent, and nobody has acknowledged that.
+std::error_code SocketConnection::why_given_back() const noexcept {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (!fd_ || getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  if (info.tcpi_state != TCP_CLOSE || unsent_bytes(fd_.get()) == 0) return {};
+  return error_code() ? error_code() : std::make_error_code(std::errc::connection_reset);
 }
 
 /// Whether the kernel still reads what is not ours.

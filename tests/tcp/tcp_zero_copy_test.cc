@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // MSG_ZEROCOPY: send() over sockets that use it.
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <future>
+#include <memory>
+#include <thread>
 
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/zero_copy_half.h"
@@ -231,6 +235,42 @@ TEST_CASE("zero-copy: a peer that resets gives everything back, once", "[tcp]") 
   RUN_UNTIL(half.loop, half.open() == 0);
   for (const auto& each : half.parcels) REQUIRE(each->releases == 1);
   REQUIRE(half.parcels.back()->error);
+}
+
+TEST_CASE("zero-copy: no release says of bytes that they were acknowledged when they were not",
+          "[tcp]") {
+  constexpr std::size_t kSize = 64 * 1024;
+  Half half({{"send-buffer", "1m"}});
+  const bool reads = GENERATE(false, true);
+  for (int i = 0; i < 60; ++i) half.send(kSize);
+  testing::turns(half.loop, 50);
+  int unsent = 0, before = -1;
+  while (before != unsent) {  // until the peer takes no more
+    before = unsent;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    testing::turns(half.loop, 5);
+    REQUIRE(ioctl(half.server->fd(), SIOCOUTQ, &unsent) == 0);
+  }
+  REQUIRE(unsent > 0);
+  REQUIRE_FALSE(half.all_released());
+  const std::uint64_t acknowledged = half.server->bytes_written() - static_cast<unsigned>(unsent);
+  std::unique_ptr<testing::Collector> collector;
+  if (reads) collector = std::make_unique<testing::Collector>(*half.server);
+  bool gone = false;
+  half.server->set_close_handler([&](Connection&) { gone = true; });
+  half.client.reset();
+  RUN_UNTIL(half.loop, reads ? collector->over() : gone);
+  half.server.reset();
+  RUN_UNTIL(half.loop, half.open() == 0 && half.all_released());
+  std::uint64_t said = 0;
+  bool failed = false;
+  for (const auto& each : half.parcels) {
+    REQUIRE(each->releases == 1);
+    CHECK_FALSE((failed && !each->error));  // in order
+    failed = failed || each->error;
+    if (!each->error) said += kSize;
+  }
+  CHECK(said <= acknowledged);
 }
 
 TEST_CASE("zero-copy: the end of the loop releases everything", "[tcp]") {
