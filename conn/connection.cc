@@ -8,6 +8,7 @@
 #include <climits>
 #include <mutex>
 
+#include "ae/detail/fork.h"
 #include "conn/connection_type.h"
 #include "conn/detail/close_watch.h"
 #include "conn/detail/in_place_state.h"
@@ -91,7 +92,7 @@ std::string_view to_string(State state) noexcept {
 /// arrives, or never leaves. The lock keeps the other thread, where the post may run at once, from
 /// a connection that is still leaving.
 struct Connection::Arrival {
-  std::mutex leaving;
+  ae::Mutex leaving;
   Connection* connection = nullptr;  // null: nobody comes (any more)
 };
 
@@ -148,16 +149,26 @@ void Connection::give_up() noexcept {
   if (abandoned_ && loop_ != nullptr) return;  // inside abandon(), which ends it
   if (aborts_) {
     if (in_place_ != nullptr) in_place_->drop(std::make_error_code(std::errc::operation_canceled));
-  } else if (in_place_ != nullptr && events_wanted() && in_place_->begin_drain()) {
+  } else if (in_place_ != nullptr && events_wanted() && !inherited() && in_place_->begin_drain()) {
     return;
   }
   closing_ = true;
   if (loop_ == nullptr) {
     delete this;  // no loop, so no handler of ours is on the stack
+  } else if (made_here_.inherited()) {
+    leave_to_parent();
   } else {
     do_close();
   }
 }
+
+// A child of fork() that lets go of a connection sends nothing and waits for nobody.
+void Connection::leave_to_parent() noexcept {
+  do_abandon();
+  release();
+}
+
+bool Connection::inherited() const noexcept { return made_here_.inherited(); }
 
 void Connection::release() noexcept {
   if (released_) return;

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "ae/detail/handler_slot.h"
 #include "ae/event_loop.h"
 #include "conn/endpoint.h"
@@ -356,6 +357,8 @@ class AECONN_API Connection : public ae::Deferred {
   /// Frees the connection once no handler is on the stack. The last thing do_close() leads to.
   void release() noexcept;
 
+  /// This process is a child of fork(), and its parent made the connection.
+  bool inherited() const noexcept;
   bool closing() const noexcept { return closing_; }  ///< do_close() was called
   bool aborts() const noexcept { return aborts_; }    ///< abort() was called
   /// An established connection died and no read() (or write()) has reported it yet: the handler of
@@ -408,6 +411,7 @@ class AECONN_API Connection : public ae::Deferred {
   void queue_close() noexcept;
   void abandon() noexcept;
   void leave_set() noexcept;
+  void leave_to_parent() noexcept;
   void arrive(ae::EventLoop& loop) noexcept;
   ssize_t refuse(ae::Mask direction) noexcept;
   ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
@@ -443,6 +447,7 @@ class AECONN_API Connection : public ae::Deferred {
   bool keeps_unread_ = false;  // it failed, and do_read() still has what came before
   Failure failure_;
   ae::TimePoint began_{};  // to connect, or to be accepted
+  const ae::MadeHere made_here_;
   std::uint64_t id_;
   std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
   std::size_t reserved_ = 0;  // room that reserve() gave, until commit()

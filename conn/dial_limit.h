@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "ae/event_loop.h"
 
 namespace conn::inline AECONN_ABI {
@@ -45,7 +46,7 @@ class AECONN_API DialLimit {
   void leave(const std::shared_ptr<Entry>& entry) noexcept;
   void grant() noexcept;
 
-  mutable std::mutex mutex_;
+  mutable ae::Mutex mutex_;
   std::size_t most_, taken_ = 0;
   std::deque<std::shared_ptr<Entry>> line_;
 };

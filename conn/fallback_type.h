@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "conn/connection_type.h"
 #include "conn/detail/dial.h"
 #include "conn/fallback.h"
@@ -79,7 +80,7 @@ class AECONN_API FallbackType final : public ConnectionType {
   const std::string name_;
   const std::vector<Way> ways_;
   const FallbackHandler& told_;
-  mutable std::mutex mutex_;
+  mutable ae::Mutex mutex_;
   Options options_;  // mutex_: its own
 };
 

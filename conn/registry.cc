@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include "ae/detail/fork.h"
 #include "conn/error.h"
 #include "conn/fallback_type.h"
 
@@ -10,7 +11,7 @@ namespace conn::inline AECONN_ABI {
 
 /// The types of lists, whose address stays where the registry moves.
 struct Registry::Lists {
-  std::mutex mutex;
+  ae::Mutex mutex;
   std::vector<std::unique_ptr<FallbackType>> types;  // mutex
   FallbackHandler told;
 };

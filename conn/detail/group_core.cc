@@ -409,7 +409,7 @@ void GroupPart::on_loop_end() noexcept {
   const std::shared_ptr<GroupCore> its_core = core;
   ended = true;
   its_core->move_gate(*this);
-  if (receiver && !its_core->closed_) its_core->give_back(*this);
+  if (receiver && !its_core->ends()) its_core->give_back(*this);
   its_core->leave_loop(*this);
 }
 
@@ -424,7 +424,7 @@ void GroupCore::give_back(GroupPart& part) noexcept {
 
 // The gate goes on elsewhere; one of several goes with its loop.
 void GroupCore::move_gate(GroupPart& from) noexcept {
-  if (!from.gate || closed_ || how_ == Spread::By::kKernel) return;
+  if (!from.gate || ends() || how_ == Spread::By::kKernel) return;
   for (GroupPart* to = fewest(); to != nullptr; to = fewest()) {
     if (hand_gate(from, *to, 0)) return;
     if (!from.gate) break;
@@ -515,8 +515,11 @@ void GroupCore::leave_loop(GroupPart& part) noexcept {
 
 void GroupCore::close() noexcept {
   closed_ = true;
+  // In a child of fork() the other loops' threads are the parent's: nothing there can be waited
+  // for.
+  const bool alone = made_here_.inherited();
   try {
-    if (std::exchange(near_, false)) loops_.set_near(this, {});
+    if (std::exchange(near_, false) && !alone) loops_.set_near(this, {});
   } catch (const std::bad_alloc&) {  // the threads stay where they are
   }
   bool inside = false;
@@ -531,6 +534,7 @@ void GroupCore::close() noexcept {
       leave_loop(*part);
       continue;
     }
+    if (alone) continue;
     // A loop that has ended is left already, or is about to be.
     (void)post_surely([&] {
       return part->poster.post([core = shared_from_this(), part = part.get()] {
@@ -543,7 +547,7 @@ void GroupCore::close() noexcept {
     const std::lock_guard picking(picking_);
     pick.swap(pick_);
   }
-  if (inside) return;
+  if (inside || alone) return;
   std::unique_lock lock(mutex_);
   left_.wait(lock, [this] {
     return !gate_under_way_ &&

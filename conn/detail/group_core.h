@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "ae/loops.h"
 #include "conn/connection_type.h"
 #include "conn/kit/arrival.h"
@@ -93,6 +94,8 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   std::size_t pick(const std::string& peer, const std::vector<std::uint64_t>& counts);
   GroupPart* fewest() const noexcept;
   bool is_full() const noexcept;
+  /// Nothing goes on at another loop any more.
+  bool ends() const noexcept { return closed_ || made_here_.inherited(); }
   void hold_back(GroupPart& at, const GroupPart& chosen);
   void let_in(GroupPart& part) noexcept;
   void move_gate(GroupPart& from) noexcept;
@@ -109,6 +112,7 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
 
   const ConnectionType& type_;
   ae::Loops& loops_;
+  const ae::MadeHere made_here_;
   const Spread::By how_;
   std::vector<std::unique_ptr<GroupPart>> parts_;
   std::uint64_t most_ = 0;                    // max-connections; constant once the group listens
@@ -117,12 +121,12 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   std::atomic<std::uint64_t> places_{0};      // that are taken
   std::atomic<bool> closed_{false}, paused_{false}, held_back_{false};
   std::atomic<std::size_t> turn_{0};
-  std::mutex picking_;
+  ae::Mutex picking_;
   Spread::Pick pick_;  // picking_
-  mutable std::mutex mutex_;
-  std::condition_variable left_;     // a part is there no more, or the gate has arrived
-  bool gate_under_way_ = false;      // mutex_
-  std::vector<Endpoint> endpoints_;  // mutex_
+  mutable ae::Mutex mutex_;
+  std::condition_variable_any left_;  // a part is there no more, or the gate has arrived
+  bool gate_under_way_ = false;       // mutex_
+  std::vector<Endpoint> endpoints_;   // mutex_
 };
 
 }  // namespace conn::inline AECONN_ABI

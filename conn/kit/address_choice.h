@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "ae/event_loop.h"
 #include "conn/kit/option_table.h"
 #include "conn/kit/quota.h"
@@ -78,7 +79,7 @@ class AECONN_API AddressBook {
   Rank rank(const SocketAddress& address, Distance far, ae::TimePoint now);
   void forget_idle(ae::TimePoint now);
 
-  std::mutex mutex_;
+  ae::Mutex mutex_;
   std::map<std::string, Known> known_;  // by address and port
   std::size_t forget_at_ = 64;
   std::optional<std::minstd_rand> random_;

@@ -95,7 +95,7 @@ bool ConnectionSet::abandon(Kind& kind) noexcept {
 /// One call of its do_drain(); true once it is done or its time is over.
 bool ConnectionSet::drain(Connection& connection, ae::TimePoint began,
                           ae::TimePoint until) noexcept {
-  if (connection.released_) return true;
+  if (connection.released_ || connection.inherited()) return true;
   const ae::Duration linger = connection.end_linger();
   if (linger <= ae::Duration::zero()) return true;
   const ae::TimePoint last = began + linger;
@@ -103,7 +103,7 @@ bool ConnectionSet::drain(Connection& connection, ae::TimePoint began,
 }
 
 void ConnectionSet::drain() noexcept {
-  if (std::exchange(drained_, true) || getpid() != owner_) return;
+  if (std::exchange(drained_, true)) return;
   // Nothing is destroyed meanwhile: no handler runs, and what is released waits in the loop's list.
   // What a layer that was closed hands on is found in the next round, on the connection below.
   const ae::TimePoint began = Clock::now();

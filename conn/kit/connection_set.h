@@ -3,8 +3,6 @@
 // What conn/ keeps for one loop: its live connections, so that the loop's end reaches them, and the
 // counters of each type. Used by the base and by transports; host programs do not need it.
 
-#include <unistd.h>
-
 #include <map>
 #include <memory>
 #include <optional>
@@ -54,8 +52,8 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// goes first tells them.
   void loop_ends() noexcept;
   /// The loop ends: what write() took gets the time of its option end-linger to leave, all
-  /// connections of all types at once. Only the first call does anything, and only in the process
-  /// that made the set: a child of fork() has no business with its parent's connections.
+  /// connections of all types at once, but for those that a child of fork() has from its parent.
+  /// Only the first call does anything.
   void drain() noexcept;
   /// Which of a listener group's loops this one is, from 0; what loops share out follows it. Not
   /// set: it is in none. With several groups the last one's.
@@ -85,7 +83,6 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   static bool drain(Connection& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
 
   LoopEndWatcher* watchers_ = nullptr;
-  const pid_t owner_ = getpid();
   bool drained_ = false;
   std::unique_ptr<InPlacePool> in_place_;
   std::unique_ptr<DueToClose> due_to_close_;

@@ -14,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "ae/detail/fork.h"
 #include "conn/rdma/libraries.h"
 
 namespace conn::inline AECONN_ABI::rdma {
@@ -102,7 +103,7 @@ std::string devices_text(const std::vector<DeviceHere>& devices) {
 }
 
 std::string devices_text() {
-  static std::mutex mutex;
+  static ae::Mutex mutex;
   static std::string known;
   static std::chrono::steady_clock::time_point until{};
   const std::lock_guard lock(mutex);

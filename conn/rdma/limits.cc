@@ -12,6 +12,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "ae/detail/fork.h"
 #include "conn/rdma/memory.h"
 
 namespace conn::inline AECONN_ABI::rdma {
@@ -194,7 +195,7 @@ std::string limit_words(int err, const std::string& name, const Device* device,
                         const Settings& settings) {
   if (err != ENOMEM && err != EPERM && err != EMFILE && err != ENOSPC && err != EAGAIN) return {};
   // Looking takes milliseconds where there are many mappings, and failures come in crowds.
-  static std::mutex mutex;
+  static ae::Mutex mutex;
   static std::string known;
   static std::chrono::steady_clock::time_point until{};
   const std::lock_guard lock(mutex);

@@ -15,6 +15,8 @@
 #include <memory>
 #include <mutex>
 
+#include "ae/detail/fork.h"
+
 namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
@@ -78,7 +80,7 @@ std::string look_for_limit(std::uint64_t wanted) {
 std::string limit_hint(int err, std::uint64_t wanted) {
   if (err != ENOMEM && err != EPERM) return {};
   // Counting mappings takes milliseconds where there are many, and failures come in crowds.
-  static std::mutex mutex;
+  static ae::Mutex mutex;
   static std::string known;
   static std::chrono::steady_clock::time_point until{};
   const std::lock_guard lock(mutex);

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <new>
 
+#include "ae/detail/fork.h"
+
 namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
@@ -23,7 +25,7 @@ std::vector<std::string> names_in(const std::string& folder) {
 }
 
 struct Known {
-  std::mutex mutex;
+  ae::Mutex mutex;
   std::map<std::string, PortCounters> devices;
 };
 

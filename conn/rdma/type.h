@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "conn/connection_type.h"
 #include "conn/kit/address_choice.h"
 
@@ -42,7 +43,7 @@ class AECONN_API RdmaType final : public ConnectionType {
   AddressBook& addresses() const noexcept { return addresses_; }
 
  private:
-  mutable std::mutex mutex_;  // configure() may come while other loops create connections
+  mutable ae::Mutex mutex_;  // configure() may come while other loops create connections
   Options options_;
   mutable AddressBook addresses_;
 };

@@ -411,7 +411,7 @@ void SocketConnection::do_abandon() noexcept {
   if (linger_) fd_ = linger_->give_back();
   linger_.reset();
   stop_watching();
-  if (is_unix()) close_unix(std::move(fd_));
+  if (is_unix() && !inherited()) close_unix(std::move(fd_));
   take_back();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "conn/tls/openssl.h"
 #include "conn/tls/secret.h"
 #include "conn/tls/session_store.h"
@@ -71,7 +72,7 @@ class Context {
   const Settings settings_;
   const Secret pass_phrase_;
   const std::shared_ptr<TrustCache> trust_;
-  mutable std::mutex mutex_;
+  mutable ae::Mutex mutex_;
   mutable std::shared_ptr<X509_STORE> trusted_;  // so that the cache keeps it
   mutable std::unique_ptr<Server> server_;
   mutable ContextPtr client_;

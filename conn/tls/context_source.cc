@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "ae/detail/fork.h"
+
 namespace conn::inline AECONN_ABI::tls {
 namespace {
 
@@ -31,7 +33,7 @@ struct ContextTable::Slot final : ContextSource {
   const Options options;
   bool serves = false;          // the table's lock guards it
   std::uint64_t last_used = 0;  // the same
-  mutable std::mutex mutex;
+  mutable ae::Mutex mutex;
   std::shared_ptr<const Context> context;
 };
 

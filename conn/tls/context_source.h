@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "conn/tls/context.h"
 
 namespace conn::inline AECONN_ABI::tls {
@@ -43,7 +44,7 @@ class ContextTable {
                                       std::shared_ptr<TrustCache> trust) const;
   void forget_unused();
 
-  mutable std::mutex mutex_;
+  mutable ae::Mutex mutex_;
   Options options_;
   Secret pass_phrase_;
   std::shared_ptr<TrustCache> trust_ = std::make_shared<TrustCache>();  // since the last reading

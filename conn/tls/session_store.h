@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "conn/tls/openssl.h"
 
 namespace conn::inline AECONN_ABI::tls {
@@ -30,7 +31,7 @@ class SessionStore {
     SessionPtr session;
   };
   const std::size_t limit_;
-  std::mutex mutex_;
+  ae::Mutex mutex_;
   std::list<Entry> entries_;  // the most recent first
   std::map<std::string_view, std::list<Entry>::iterator> by_peer_;
 };

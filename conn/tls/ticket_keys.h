@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "ae/event_loop.h"
 #include "conn/tls/openssl.h"
 
@@ -43,7 +44,7 @@ class TicketKeys {
 
   const ae::Duration rotation_;
   const CipherPtr cipher_;
-  std::mutex mutex_;
+  ae::Mutex mutex_;
   Key now_, before_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ae/detail/fork.h"
 #include "conn/tls/acceptor.h"
 #include "conn/tls/connection.h"
 #include "conn/tls/context_source.h"
@@ -65,7 +66,7 @@ class TlsType::Contexts {
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable ae::Mutex mutex_;
   Options below_;
 };
 

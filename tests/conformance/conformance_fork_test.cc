@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fork(): whatever a child destroys, and in whatever order, its parent's connections and listeners
+// go on, over every transport alike. (What reaches devices is tests/simulation/tests/fork_test.cc.)
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <string>
+
+#include "conn/co.h"
+#include "conn/redial.h"
+#include "tests/support/catch.h"
+#include "tests/support/testing.h"
+
+using conn::Connection;
+using conn::ConnectionPtr;
+using testing::Pair;
+using testing::Site;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Runs `body` in a child, which has ten seconds; its exit status, or minus the signal.
+template <class Body>
+int in_child(const Body& body) {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(10 * testing::slower());
+    int status = 99;
+    try {
+      status = body();
+    } catch (...) {
+    }
+    _exit(status);
+  }
+  int status = 0;
+  pid_t got;
+  do {
+    got = waitpid(child, &status, 0);
+  } while (got < 0 && errno == EINTR);
+  REQUIRE(got == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/// A connection of each kind that a child can let go of.
+struct Scene : Pair {
+  explicit Scene(const testing::Transport& transport) : Pair(transport) {
+    // One with bytes under way and bytes that wait, one that closes, one that nobody accepts yet.
+    full = another();
+    while (full->write(much.data(), much.size()) > 0) {
+    }
+    full_peer = std::move(peer);
+    sends = another();
+    sends_peer = std::move(peer);
+    (void)sends->send(
+        {std::as_bytes(std::span<const char>(much)).first(4 << 20), nullptr, nullptr});
+    closing = another();
+    closing_peer = std::move(peer);
+    (void)closing->write(much.data(), much.size());
+    closing.reset();
+    testing::turns(loop, 3);
+    connecting = connect(testing::address_of(*second));
+    redial = std::make_unique<conn::Redial>(registry, loop, testing::address_of(*second),
+                                            conn::Redial::Handlers{});
+    client->set_read_handler([](Connection&) {});
+    client->set_close_handler([](Connection&) {});
+    loop.post([this] {
+      if (client) (void)client->write("posted", 6);
+    });
+  }
+  ConnectionPtr another() {
+    if (!second) second = listen([this](ConnectionPtr next) { peer = std::move(next); });
+    ConnectionPtr made = connect(testing::address_of(*second));
+    RUN_UNTIL(loop, peer && made->state() == conn::State::kConnected);
+    return made;
+  }
+  void drop_connections() {
+    redial.reset();
+    connecting.reset();
+    full.reset();
+    full_peer.reset();
+    sends.reset();
+    sends_peer.reset();
+    closing_peer.reset();
+    client.reset();
+    server.reset();
+    peer.reset();
+  }
+  void drop_listeners() {
+    listener.reset();
+    second.reset();
+  }
+  const std::string much = std::string(8 << 20, 'm');
+  conn::ListenerPtr second;
+  ConnectionPtr peer, full, full_peer, sends, sends_peer, closing, closing_peer, connecting;
+  std::unique_ptr<conn::Redial> redial;
+};
+
+void drop(Scene& scene, const std::string& what) {
+  if (what == "the loop") {
+    std::destroy_at(&scene.loop);
+  } else if (what == "connections") {
+    scene.drop_connections();
+  } else if (what == "all, the loop last") {
+    scene.drop_connections();
+    scene.drop_listeners();
+    std::destroy_at(&scene.loop);
+  } else if (what == "all, the loop first") {
+    scene.redial.reset();  // it may not outlive the loop
+    std::destroy_at(&scene.loop);
+    scene.drop_connections();
+    scene.drop_listeners();
+  } else if (what == "all, inside a handler") {
+    scene.loop.after_fork();
+    bool ran = false;
+    scene.loop.add_time_event(0ms, [&] {
+      scene.drop_connections();
+      scene.drop_listeners();
+      ran = true;
+      return ae::kNoMore;
+    });
+    while (!ran) scene.loop.process_events(ae::kTimeEvents | ae::kDontWait);
+    scene.loop.process_events(ae::kTimeEvents | ae::kDontWait);
+    std::destroy_at(&scene.loop);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("fork: whatever a child destroys, its parent's connections go on",
+          "[conformance][fork]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Scene scene(transport);
+    for (const char* what : {"the loop", "connections", "all, the loop last", "all, the loop first",
+                             "all, inside a handler"}) {
+      CAPTURE(what);
+      REQUIRE(in_child([&] {
+                drop(scene, what);
+                return 0;
+              }) == 0);
+    }
+    // "posted" comes once.
+    testing::turns(scene.loop, 3);
+    testing::send(scene.loop, *scene.client, " on it goes");
+    REQUIRE(testing::receive(scene.loop, *scene.server, 17) == "posted on it goes");
+    testing::send(scene.loop, *scene.server, "and back");
+    REQUIRE(testing::receive(scene.loop, *scene.client, 8) == "and back");
+    // What was under way arrives, once.
+    const std::string much = testing::receive(scene.loop, *scene.sends_peer, 4 << 20);
+    CHECK((much == std::string(4 << 20, 'm')));
+    // Listeners listen.
+    scene.redial.reset();
+    scene.connecting.reset();
+    scene.peer.reset();
+    const ConnectionPtr late = scene.another();
+    testing::send(scene.loop, *late, "late");
+    REQUIRE(testing::receive(scene.loop, *scene.peer, 4) == "late");
+    scene.drop_connections();
+    scene.closing_peer.reset();
+  }
+}
+
+TEST_CASE("fork: a child that goes on with the loop has connections of its own there",
+          "[conformance][fork]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    // rdma wants a loop that was made in the child, and other processes are not in its world.
+    if (testing::simulated() || transport.name.find("rdma") != std::string::npos) return;
+    Pair pair(transport);
+    REQUIRE(in_child([&] {
+              pair.loop.after_fork();
+              ConnectionPtr own_server;
+              const auto own =
+                  pair.listen([&](ConnectionPtr next) { own_server = std::move(next); });
+              ConnectionPtr own_client = pair.connect(testing::address_of(*own));
+              while (!own_server || own_client->state() != conn::State::kConnected)
+                pair.loop.process_events(ae::kFullIteration);
+              // Its own are delivered as ever, also at the loop's end.
+              const std::string bytes(1000, 'o');
+              if (own_client->sync_write(bytes.data(), bytes.size(), 5s) < 0) return 1;
+              own_client.reset();
+              std::string got;
+              testing::Collector collector(*own_server);
+              while (!collector.over()) pair.loop.process_events(ae::kFullIteration);
+              if (!collector.ended || collector.bytes != bytes) return 2;
+              pair.client.reset();
+              pair.server.reset();
+              return 0;
+            }) == 0);
+    testing::send(pair.loop, *pair.client, "after all that");
+    REQUIRE(testing::receive(pair.loop, *pair.server, 14) == "after all that");
+  }
+}
+
+TEST_CASE("fork: coroutines that a child drops leave their connections to the parent",
+          "[conformance][fork]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    auto stream = std::make_unique<conn::co::Stream>(std::move(pair.client));
+    auto scope = std::make_unique<conn::co::Scope>();
+    std::string got;
+    scope->spawn([](conn::co::Stream& from, std::string& into) -> conn::co::Task<> {
+      std::array<char, 64> bytes;
+      for (;;) {
+        const conn::co::Result n = co_await from.read(bytes);
+        if (!n || n.size == 0) co_return;
+        into.append(bytes.data(), n.size);
+      }
+    }(*stream, got));
+    testing::turns(pair.loop, 3);
+    REQUIRE(in_child([&] {
+              scope.reset();
+              stream.reset();
+              pair.server.reset();
+              std::destroy_at(&pair.loop);
+              return 0;
+            }) == 0);
+    testing::send(pair.loop, *pair.server, "to a coroutine");
+    RUN_UNTIL(pair.loop, got == "to a coroutine");
+    scope.reset();
+  }
+}
