@@ -100,12 +100,19 @@ void FallbackConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint d
       const ae::Duration part = left / static_cast<ae::Duration::rep>(ways.size() - i);
       try {
         ConnectionPtr below = way.type->create(*loop());
-        if (below->connect_blocking(way.to, part)) {
+        const ae::TimePoint until = Clock::now() + part;
+        // Ready for data is more than connected: see Dial::connected().
+        const bool connected = below->connect_blocking(way.to, part);
+        if (connected && below->sync_wait(ae::kWritable, until - Clock::now()) &&
+            below->state() == State::kConnected) {
           take(std::move(below));
           return;
         }
-        failed.kind = kind_of(below->error_code());
         failed.why = {below->error_code(), below->last_error(), below->retry_after()};
+        if (!failed.why)
+          failed.why = {std::make_error_code(std::errc::timed_out),
+                        "it was connected, and not ready for data in time"};
+        failed.kind = kind_of(failed.why.code);
       } catch (const Error& error) {
         failed.kind = WhyNot::kNoDevice;
         failed.why = {std::make_error_code(std::errc::no_such_device), error.what()};

@@ -87,6 +87,7 @@ Route modify_qp(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const QpWishes& 
 }  // namespace
 
 void CmId::Destroy::operator()(rdma_cm_id* id) const noexcept {
+  if (made_here.inherited()) return;
   if (rdma_destroy_id(id) != 0) note_teardown_failure("rdma_destroy_id", errno);
 }
 

@@ -7,6 +7,8 @@
 // receiver-not-ready retry), and it lives on a device handle of the loop's own, whose asynchronous
 // events then reach the right loop.
 
+#include <unistd.h>
+
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "conn/kit/resolver.h"
 #include "conn/rdma/fabric.h"
 #include "conn/rdma/functions.h"
@@ -58,6 +61,7 @@ class CmId {
 
  private:
   struct Destroy {
+    ae::MadeHere made_here;
     void operator()(rdma_cm_id* id) const noexcept;
   };
   std::unique_ptr<rdma_cm_id, Destroy> id_;
@@ -83,8 +87,12 @@ class CmChannel {
 
  private:
   struct Destroy {
+    ae::MadeHere made_here;
     void operator()(rdma_event_channel* channel) const noexcept {
-      rdma_destroy_event_channel(channel);
+      if (made_here.inherited())
+        ::close(channel->fd);
+      else
+        rdma_destroy_event_channel(channel);
     }
   };
   std::unique_ptr<rdma_event_channel, Destroy> channel_;

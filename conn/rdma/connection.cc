@@ -125,8 +125,10 @@ std::size_t RdmaConnection::room_to_wait_for() const noexcept {
 }
 
 bool RdmaConnection::writable() const {
-  // When writing has become impossible, the handler is to find that out.
-  return phase_ != Phase::kOpen || (!starved_ && room() >= room_to_wait_for());
+  // When writing has become impossible, the handler is to find that out. Before the peer's first
+  // window nothing can leave: a list of schemes goes on to the next (conn/detail/dial.h).
+  return phase_ != Phase::kOpen ||
+         (!starved_ && stream_.has_peer_window() && room() >= room_to_wait_for());
 }
 
 ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
@@ -207,6 +209,7 @@ ReceiveQueue* RdmaConnection::receives() noexcept {
 
 void RdmaConnection::retire_sends(std::uint32_t sequence) noexcept {
   if (sequence - done_ > posted_ - done_) return;  // of no request of ours
+  if (sends_failed_) return (void)(done_ = sequence);
   std::size_t bytes = 0;
   std::uint32_t messages = 0;
   const auto mask = static_cast<std::uint32_t>(ring_.size() - 1);
@@ -224,6 +227,15 @@ void RdmaConnection::retire_sends(std::uint32_t sequence) noexcept {
   state_->memory_came_back();
 }
 
+// Those before the first that failed were carried out. What the others were to send stays in tx_
+// until the queue pair is gone, and the user is told of it with an error.
+void RdmaConnection::retire_failed(std::uint32_t sequence) noexcept {
+  if (sequence - done_ - 1 >= posted_ - done_) return;  // of no request of ours
+  if (!sends_failed_) retire_sends(sequence - 1);
+  sends_failed_ = true;
+  done_ = sequence;
+}
+
 void RdmaConnection::on_sends_done(std::uint32_t sequence) {
   retire_sends(sequence);
   on_keys_changed(done_);
@@ -235,6 +247,7 @@ void RdmaConnection::on_sends_done(std::uint32_t sequence) {
 
 void RdmaConnection::on_immediate(std::uint32_t length) {
   on_communication_established();
+  on_first_message();
   const std::uint32_t turns = stream_.window_turns();
   stream_.on_data(length, state_->now());
   if (stream_.window_turns() != turns || stream_.failure() != nullptr || phase_ != Phase::kOpen)
@@ -244,8 +257,14 @@ void RdmaConnection::on_immediate(std::uint32_t length) {
   update_ready();
 }
 
+// iWARP: from here on the accepting side may send.
+void RdmaConnection::on_first_message() noexcept {
+  if (std::exchange(waits_for_first_message_, false)) state_->want_flush(*this);
+}
+
 void RdmaConnection::on_message(std::span<const std::byte> bytes) {
   on_communication_established();
+  on_first_message();
   ++state_->statistics().control_received;
   stream_.on_control(bytes, state_->now());
   if (phase_ == Phase::kOpen && stream_.has_peer_window()) clear_deadline();
@@ -276,11 +295,13 @@ void RdmaConnection::after_input() {
 // --- posting -------------------------------------------------------------------------------------
 
 void RdmaConnection::post_due() noexcept {
+  if (inherited()) return;
   take([this] { post_chains(); });
 }
 
 void RdmaConnection::post_chains() {
   if ((phase_ != Phase::kOpen && phase_ != Phase::kClosing) || stream_over_) return;
+  if (waits_for_first_message_) return;  // RFC 5044, 7.1
   while (post_chain()) {
   }
   if (tx_.staged() != 0) stream_.on_staged_left();
@@ -448,8 +469,8 @@ void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
     left = left.subspan(together.size());
     std::uint32_t bytes = 0;
     for (const TxQueue::Segment& each : together) bytes += each.length;
-    chain.write(together, stream_.remote_address() + plan.bytes, stream_.remote_key(),
-                bytes <= inline_limit_);
+    plan.copied = together.size() == 1 && bytes <= inline_limit_;
+    chain.write(together, stream_.remote_address() + plan.bytes, stream_.remote_key(), plan.copied);
     plan.bytes_of[chain.size() - 1] = bytes;
     plan.bytes += bytes;
   }
@@ -466,7 +487,9 @@ void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
   if (!stream_.wants_silent_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
     return;
   if (chain.full()) return;
-  chain.write_nothing(stream_.remote_address(), stream_.remote_key());
+  // Whatever else is in the chain proves as much. (bnxt_re before rdma-core 50 gives a request
+  // without pieces the length of the one before it in its chain.)
+  if (chain.size() == 0) chain.write_nothing(stream_.remote_address(), stream_.remote_key());
   plan.signal_last = true;
   stream_.on_silent_probe_posted();
 }
@@ -497,7 +520,6 @@ void RdmaConnection::take_back_control(const Stream& before, const ChainPlan& pl
 }
 
 void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
-  if (plan.keys_end != 0 && posted != 0) context_->device().prove_binding();
   for (std::size_t i = 0; i < std::min(plan.keys_end, posted); ++i)
     plan.window[i]->posted(posted_ + static_cast<std::uint32_t>(i) + 1);
   state_->statistics().control_sent +=
@@ -509,7 +531,7 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
     // One inline write is copied into its request: the staging memory is free at once, provided
     // that nothing older is in flight, since it comes back in order.
     const bool one_request = plan.data_end - plan.control_end == 1;
-    if (nothing_in_flight && one_request && plan.bytes <= inline_limit_) {
+    if (nothing_in_flight && one_request && plan.copied) {
       tx_.on_completed(plan.bytes);
       tell_references({});
       plan.bytes_of[plan.control_end] = 0;

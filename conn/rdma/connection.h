@@ -122,6 +122,7 @@ class RdmaConnection final : public QueuedConnection,
   void try_address(const SocketAddress& address);
   void on_address_failed(Failure why);
   bool try_address_again(const CmEvent& event);
+  void try_again();
   void on_set_up_event(const CmEvent& event);
   void request_connection();
   void finish_request(const CmEvent& event);
@@ -141,11 +142,13 @@ class RdmaConnection final : public QueuedConnection,
   ae::Duration time_left() const;
 
   // data (connection.cc)
+  void on_first_message() noexcept;
   void after_input();
   ssize_t refuse_write();
   bool has_undelivered() const noexcept;
   bool has_left() noexcept;
   void retire_sends(std::uint32_t sequence) noexcept;
+  void retire_failed(std::uint32_t sequence) noexcept;
   std::size_t room() const noexcept;
   std::size_t room_to_wait_for() const noexcept;
   void starve();
@@ -174,6 +177,7 @@ class RdmaConnection final : public QueuedConnection,
   }
   void look_at_keys() noexcept;
   void on_keys_changed(std::uint32_t sequence);
+  bool keys_work();
   bool go_on_without_binding();
 
   // posting (connection.cc)
@@ -182,6 +186,7 @@ class RdmaConnection final : public QueuedConnection,
     std::array<ReceiveWindow*, SendChain::kLimit> window{};   // whose key each request changes
     std::array<std::uint32_t, SendChain::kLimit> bytes_of{};  // staged bytes in each request
     std::uint32_t bytes = 0;                                  // their sum
+    bool copied = false;                                      // the last write is inline
     bool signal_last = false;
   };
   void post_chains();
@@ -299,14 +304,17 @@ class RdmaConnection final : public QueuedConnection,
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
   ae::TimePoint ask_at_ = ae::TimePoint::max();  ///< for what was posted without a signal
   std::uint32_t last_data_ = 0;                  // of posted_, the last that holds the user's bytes
+  bool sends_failed_ = false;                    // no request is carried out any more
   bool post_again_ = false;                      // the device's send queue was full
-  bool short_of_room_ = false;  // the last write was, for the length of send_buffer_
-  bool starved_ = false;        // no memory to send from
-  bool wants_memory_ = false;   ///< the last write took less than there was room for
-  bool delivering_ = false;     // the loop ends, and asks for proof of what was sent
-  bool live_ = false;           // the queue pair has been connected
-  bool stopped_ = false;        // and was put into its error state by us
-  bool last_receive_ = false;   // of the shared ones has come back
+  bool short_of_room_ = false;            // the last write was, for the length of send_buffer_
+  bool starved_ = false;                  // no memory to send from
+  bool wants_memory_ = false;             ///< the last write took less than there was room for
+  bool delivering_ = false;               // the loop ends, and asks for proof of what was sent
+  bool waits_for_first_message_ = false;  // iWARP: the connecting side's comes before any of ours
+  bool proving_ = false;                  // a bind, before the connection stands
+  bool live_ = false;                     // the queue pair has been connected
+  bool stopped_ = false;                  // and was put into its error state by us
+  bool last_receive_ = false;             // of the shared ones has come back
   bool waits_for_quiet_ = false;
   bool clean_end_ = false;    // all was delivered, nothing went wrong
   bool path_failed_ = false;  // it looks as if the peer cannot be reached

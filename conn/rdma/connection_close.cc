@@ -54,6 +54,7 @@ bool RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*exp
   clear_deadline();
   delay = std::max(delay, ae::Duration::zero());
   const auto handler = [this, expired, due = state_->now() + delay]() -> ae::Duration {
+    if (inherited()) return timer_ = 0, ae::kNoMore;
     constexpr ae::Duration kStoodStill = std::chrono::milliseconds(20);
     constexpr ae::Duration kAgain = std::chrono::milliseconds(1);
     if (!state_->may_expire()) return kAgain;
@@ -178,8 +179,17 @@ void RdmaConnection::handle(const CmEvent& event) {
 }
 
 void RdmaConnection::on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) {
-  if (was_send) retire_sends(sequence);
+  if (was_send) retire_failed(sequence);
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return on_silence();  // by us
+  const bool was_bind =
+      was_send && key_to_change_ &&
+      std::any_of(windows_.begin(), windows_.end(),
+                  [&](const ReceiveWindow& window) { return window.is_bound_by(sequence); });
+  // Whatever it is called: this device has not carried out a bind yet, and here is why.
+  const bool unsure = context_->device().binding() == Device::Binding::kUnsure;
+  if (was_bind && unsure && (proving_ || status != IBV_WC_WR_FLUSH_ERR))
+    context_->device().give_up_binding();
+  if (std::exchange(proving_, false)) return;
   if (status == IBV_WC_WR_FLUSH_ERR && context_->device().iwarp() &&
       (phase_ == Phase::kOpen || phase_ == Phase::kClosing))
     return on_stream_over();
@@ -320,6 +330,7 @@ void RdmaConnection::begin_disconnect(ae::Duration patience) noexcept {
 void RdmaConnection::part() noexcept {
   const LoopState::Spending spending(*state_);
   unparted_ = false;
+  if (inherited()) return;
   if (id_ && context_) {
     const Device& device = context_->device();
     if (device.asks_port_first() || path_failed_ || device.port_down(id_->port_num)) ask_port();
@@ -334,7 +345,7 @@ void RdmaConnection::part() noexcept {
 }
 
 void RdmaConnection::stop_queue_pair() noexcept {
-  if (qp_ && !std::exchange(stopped_, true)) qp_to_error(qp_.get());
+  if (qp_ && !inherited() && !std::exchange(stopped_, true)) qp_to_error(qp_.get());
 }
 
 void RdmaConnection::ask_port() noexcept {
@@ -408,21 +419,22 @@ void RdmaConnection::quiet_expired() {
 
 void RdmaConnection::tear_down() noexcept {
   clear_pace();
+  const bool ours = !inherited();
   if (qp_ && context_) {
-    if (lease_.queue() != nullptr) context_->drain(*lease_.queue());
+    if (ours && lease_.queue() != nullptr) context_->drain(*lease_.queue());
     context_->detach(qp_->qp_num);
   }
   // A key bound to a queue pair holds on to it: rxe waits for it in ibv_destroy_qp().
   for (ReceiveWindow& window : windows_) window.drop_key();
   qp_.reset();
   // The number may be another's in no time: completions that name it must not be left.
-  if (context_ && lease_.queue() != nullptr) context_->drain(*lease_.queue());
+  if (ours && context_ && lease_.queue() != nullptr) context_->drain(*lease_.queue());
   receives_.reset();
   give_up_unread();
   tell_references({});
   tx_.clear();
-  tell_references(error_code() ? error_code()
-                               : std::make_error_code(std::errc::operation_canceled));
+  const std::error_code why = pending_failure_ ? pending_failure_.code : error_code();
+  tell_references(why ? why : std::make_error_code(std::errc::operation_canceled));
   if (domain_) {
     if (!viewed_)
       for (ReceiveWindow& window : windows_) window.drop();
@@ -436,7 +448,7 @@ void RdmaConnection::tear_down() noexcept {
   domain_.reset();
   if (kept_ && kept_.use_count() == 1) kept_->leave_device();
   live_ = stopped_ = last_receive_ = false;
-  if (id_ && context_) {
+  if (ours && id_ && context_) {
     const bool wait = connect_under_way_ && context_->device().iwarp();
     if (wait || !can_say_goodbye()) {
       id_->context = nullptr;
@@ -528,8 +540,9 @@ void RdmaConnection::do_close() noexcept {
 
 void RdmaConnection::do_abandon() noexcept {
   drop_kept();
-  if (id_ && (phase_ == Phase::kOpen || phase_ == Phase::kClosing || phase_ == Phase::kAccepting ||
-              unparted_)) {
+  if (!inherited() && id_ &&
+      (phase_ == Phase::kOpen || phase_ == Phase::kClosing || phase_ == Phase::kAccepting ||
+       unparted_)) {
     const bool graceful = context_ && context_->device().iwarp() && !has_undelivered();
     if (!graceful) stop_queue_pair();
     if (can_say_goodbye())

@@ -62,6 +62,7 @@ void RdmaConnection::do_connect(const Endpoint& to) {
 
 // The names one after the other; then their addresses are tried in this order.
 void RdmaConnection::look_up_next() {
+  if (inherited()) return;
   if (hosts_.empty()) return try_next_address();
   const std::string host = std::move(hosts_.back());
   hosts_.pop_back();
@@ -190,11 +191,15 @@ void RdmaConnection::on_address_failed(Failure why) {
 bool RdmaConnection::try_address_again(const CmEvent& event) {
   if (!is_stale(event) && event.type != RDMA_CM_EVENT_ADDR_CHANGE) return false;
   if (std::exchange(tried_again_, true)) return false;
+  try_again();
+  return true;
+}
+
+void RdmaConnection::try_again() {
   tear_down();
   if (phase_ == Phase::kConnecting) move_phase(Phase::kResolving);
   stream_ = Stream(settings_.stream(role_, id()), std::chrono::steady_clock::now());
   try_address(SocketAddress(peer_));
-  return true;
 }
 
 void RdmaConnection::on_set_up_event(const CmEvent& event) {
@@ -265,6 +270,7 @@ void RdmaConnection::finish_request(const CmEvent& event) {
   if (hello) stream_.on_hello(*hello);
   if (!iwarp_) take_mtu_answer(hello ? hello->mtu : 0);
   queue_pair_ready();
+  if (!keys_work()) return try_again();
   if (event.type == RDMA_CM_EVENT_CONNECT_RESPONSE && rdma_establish(id_.get()) != 0)
     throw VerbsError("rdma_establish", errno);
   cm_knows_ = true;
@@ -279,11 +285,19 @@ void RdmaConnection::accept(std::span<const std::byte> private_data) {
   local_ = id_.local();
   peer_ = id_.peer();
   const std::optional<Hello> asked = decode_hello(private_data);
-  if (asked) stream_.on_hello(*asked);
-  make_queue_pair();
-  if (!iwarp_) agree_on_mtu(asked ? asked->mtu : 0);
-  queue_pair_ready();
-  if (!iwarp_) post_keys();
+  for (bool again = true; again;) {
+    if (asked) stream_.on_hello(*asked);
+    make_queue_pair();
+    if (!iwarp_) agree_on_mtu(asked ? asked->mtu : 0);
+    queue_pair_ready();
+    again = !keys_work();
+    if (!again) break;
+    CmId id = std::move(id_);
+    tear_down();
+    id_ = std::move(id);
+    stream_ = Stream(settings_.stream(role_, this->id()), std::chrono::steady_clock::now());
+  }
+  waits_for_first_message_ = iwarp_;
   if (!iwarp_ && settings_.fabric.ece) answer_ece(id_.get(), qp_.get());
   const auto hello = encode(our_hello());
   rdma_conn_param answer = parameters(hello);
@@ -375,6 +389,7 @@ void RdmaConnection::set_up() {
                       !device.iwarp());
   ring_.assign(std::bit_ceil(sends), Sent{});
   posted_ = done_ = last_signaled_ = last_data_ = 0;
+  sends_failed_ = false;
 
   ibv_qp_cap cap{};
   if (prepared) {

@@ -2,6 +2,8 @@
 // The receive windows of a connection: memory for what the stream wants, keys for it, and both back
 // again.
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -66,9 +68,34 @@ void RdmaConnection::on_keys_changed(std::uint32_t sequence) {
   if (!key_to_change_) return;
   bool changed = false;
   for (ReceiveWindow& window : windows_) {
-    if (window.key_under_way() && window.completed(sequence, *domain_)) changed = true;
+    if (!window.key_under_way() || !window.completed(sequence, *domain_)) continue;
+    if (window.state() == ReceiveWindow::State::kUsable) context_->device().prove_binding();
+    changed = true;
   }
   if (changed) manage_windows();  // a place for another may be free now
+}
+
+// Before the connection stands. That a device binds keys is believed once it has carried a bind
+// out: some refuse it when it is posted, some when it is its turn, and then the queue pair is of no
+// use any more. False: this one is, and the next will do without.
+bool RdmaConnection::keys_work() {
+  constexpr ae::Duration kPatience = std::chrono::milliseconds(20);  // it takes microseconds
+  Device& device = context_->device();
+  if (iwarp_ || (role_ == Role::kClient && device.binding() != Device::Binding::kUnsure))
+    return true;
+  post_keys();
+  proving_ = device.binding() == Device::Binding::kUnsure && key_to_change_;
+  const ae::TimePoint until = std::chrono::steady_clock::now() + kPatience;
+  while (proving_ && device.binding() == Device::Binding::kUnsure) {
+    context_->drain(*lease_.queue());
+    if (!proving_ || device.binding() != Device::Binding::kUnsure) break;
+    if (std::chrono::steady_clock::now() >= until) break;  // what comes later ends the connection
+    (void)::poll(nullptr, 0, 1);
+  }
+  const bool failed = device.binding() == Device::Binding::kNo && sends_failed_;
+  proving_ = false;
+  if (failed) context_->on_async_event();  // what is said of this queue pair is not the next one's
+  return !failed;
 }
 
 // The device refused to bind a key, or to invalidate it. True if the connection goes on.

@@ -34,10 +34,11 @@ class Device {
   // --- keys of one queue pair (memory windows of type 2) ---
   enum class Binding : std::uint8_t {
     kNo,      ///< there are none, or they were refused
-    kUnsure,  ///< they can be had, but the device has not taken a bind yet
+    kUnsure,  ///< they can be had, but the device has not carried out a bind yet
     kYes,
   };
   Binding binding() const noexcept { return binding_; }
+  /// A bind was carried out.
   void prove_binding() noexcept {
     if (binding_ == Binding::kUnsure) binding_ = Binding::kYes;
   }

@@ -237,7 +237,8 @@ std::vector<Endpoint> ListenerCore::endpoints() const {
 void ListenerCore::schedule_retry() noexcept {
   if (retry_ != 0 || stopped_) return;
   try {
-    retry_ = state_->loop().add_time_event(kRetry, [this] { return retry_down(); });
+    retry_ = state_->loop().add_time_event(
+        kRetry, [this] { return state_->inherited() ? ae::kNoMore : retry_down(); });
   } catch (const std::bad_alloc&) {
     state_->ask_listeners_again();
   }

@@ -37,7 +37,11 @@ LoopState& LoopState::of(ae::EventLoop& loop, const ConnectionType& type) {
   ConnectionSet::of(loop);  // made first, so that it goes after us
   std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
   if (!slot) slot = std::make_unique<LoopState>(loop, type);
-  return static_cast<LoopState&>(*slot);
+  auto& state = static_cast<LoopState&>(*slot);
+  if (state.inherited())
+    throw VerbsError(Failure{std::make_error_code(std::errc::operation_not_supported),
+                             "in a child of fork() rdma needs a loop that was made there"});
+  return state;
 }
 
 LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(loop), type_(type) {
@@ -54,14 +58,20 @@ LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(lo
 LoopState::~LoopState() {
   ConnectionSet::of(loop_).loop_ends();
   for (ListenerCore* listener : std::exchange(listeners_, {})) listener->loop_gone();
-  reap(Most::kAll);
+  if (!inherited()) reap(Most::kAll);
   ConnectionSet::of(loop_).abandon(type_);
-  for (const ae::TimerId timer : {wheel_timer_, house_timer_, port_timer_, prepare_timer_})
-    if (timer != 0) loop_.remove_time_event(timer);
+  leave_loop();
+}
+
+void LoopState::leave_loop() noexcept {
+  for (ae::TimerId* timer : {&wheel_timer_, &house_timer_, &port_timer_, &prepare_timer_})
+    if (*timer != 0) loop_.remove_time_event(std::exchange(*timer, 0));
   loop_.remove_source(*this);
   loop_.remove_file_event(cm_->fd(), ae::kReadable);
   for (const auto& context : contexts_) unwatch(*context);
 }
+
+void LoopState::after_fork() noexcept { leave_loop(); }
 
 // --- devices -------------------------------------------------------------------------------------
 
@@ -293,6 +303,7 @@ void LoopState::on_device_removed(ibv_context* cm_handle) {
 // --- the loop's side -----------------------------------------------------------------------------
 
 void LoopState::on_cm_readable(Most most) {
+  if (inherited()) return;
   for (int left = kCmBudget; left != 0; --left) {
     if (left != kCmBudget && most == Most::kShare && !has_share_left()) return;
     const Spending spending(*this);

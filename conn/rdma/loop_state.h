@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "ae/event_loop.h"
 #include "conn/connection_type.h"
 #include "conn/kit/ready_list.h"
@@ -56,6 +57,11 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ~LoopState() override;
 
   ae::EventLoop& loop() noexcept { return loop_; }
+  /// This process is a child of fork(): devices, connections and events are its parent's, and
+  /// nothing here touches them any more.
+  bool inherited() const noexcept { return made_here_.inherited(); }
+  /// The loop goes on without this.
+  void after_fork() noexcept override;
   CmChannel& cm() noexcept { return *cm_; }
   /// For ids that other threads send here; it may outlive this.
   const std::shared_ptr<CmChannel>& shared_cm() const noexcept { return cm_; }
@@ -187,6 +193,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void watch_what_librdmacm_opened() noexcept;
   void watch(Context& context);
   void unwatch(Context& context);
+  void leave_loop() noexcept;
   void wait_for_descriptors(ae::Duration limit);
   void wake_wheel_at(ae::TimePoint when) noexcept;
   ae::Duration on_wheel_timer();
@@ -202,6 +209,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
 
   ae::EventLoop& loop_;
   const ConnectionType& type_;
+  const ae::MadeHere made_here_;
   std::shared_ptr<CmChannel> cm_ = std::make_shared<CmChannel>();
   PagePool pages_;  // outlives the contexts
   std::vector<std::shared_ptr<Context>> contexts_;

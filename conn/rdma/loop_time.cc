@@ -126,6 +126,7 @@ void LoopState::watch_ports() {
 // --- blocking operations -------------------------------------------------------------------------
 
 void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) {
+  if (inherited()) return;
   struct Pumping {
     bool& flag;
     const bool before = std::exchange(flag, true);

@@ -3,6 +3,8 @@
 
 #include <arpa/inet.h>
 
+#include <cassert>
+
 namespace conn::inline AECONN_ABI::rdma {
 
 ibv_send_wr& SendChain::add(ibv_wr_opcode opcode) {
@@ -38,12 +40,13 @@ void SendChain::send(const std::byte* message, std::uint32_t lkey) {
 }
 
 void SendChain::write(std::span<const TxQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
-                      bool fits_inline) {
+                      bool copied) {
+  assert(!copied || from.size() == 1);
   ibv_send_wr& request = add(IBV_WR_RDMA_WRITE);
   attach(request, from);
   request.wr.rdma.remote_addr = to;
   request.wr.rdma.rkey = rkey;
-  if (fits_inline) request.send_flags = IBV_SEND_INLINE;
+  if (copied) request.send_flags = IBV_SEND_INLINE;
 }
 
 void SendChain::with_immediate(std::uint32_t value) {

@@ -36,9 +36,11 @@ class SendChain {
   void send_inline(const ControlBytes& message);
   /// Sends from registered memory, which must stay until completion.
   void send(const std::byte* message, std::uint32_t lkey);
-  /// From kMostPieces at most, which follow each other at the peer.
+  /// From kMostPieces at most, which follow each other at the peer. One piece alone may be `copied`
+  /// into the request: irdma before rdma-core 44 copies the first of several and no more, and hns
+  /// before 47 copies several beyond their room.
   void write(std::span<const TxQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
-             bool fits_inline);
+             bool copied);
   /// Turns the last write() into a WRITE_WITH_IMM.
   void with_immediate(std::uint32_t value);
   /// A write of no bytes: takes no receive of the peer and needs no key.

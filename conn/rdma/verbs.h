@@ -3,7 +3,11 @@
 // Owners for verbs objects. Each destroys what it holds and looks at the return code: EBUSY there
 // means that an owner went before its user, our bug, and is asserted on; anything else is the
 // world's (a device that was pulled out) and is counted in teardown_failures().
+// In a child of fork() the objects are the parent's and nothing is destroyed: the child closes its
+// copies of the descriptors, and what libraries allocated stays until it ends.
 // Creation throws VerbsError, which the set-up paths turn into a Failure or an Error.
+
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +16,7 @@
 #include <utility>
 
 #include "ae/abi.h"
+#include "ae/detail/fork.h"
 #include "conn/error.h"
 #include "conn/rdma/functions.h"
 
@@ -37,10 +42,19 @@ std::uint64_t teardown_failures() noexcept;
 void note_teardown_failure(const char* call, int err) noexcept;
 
 namespace detail {
+inline void close_copies(ibv_context* device) {
+  ::close(device->cmd_fd);
+  ::close(device->async_fd);
+}
+inline void close_copies(ibv_comp_channel* channel) { ::close(channel->fd); }
+inline void close_copies(const void*) {}
+
 template <auto Destroy>
 struct Deleter {
+  ae::MadeHere made_here;
   template <class T>
   void operator()(T* object) const noexcept {
+    if (made_here.inherited()) return close_copies(object);
     if (const int err = Destroy(object); err != 0) note_teardown_failure(name(object), err);
   }
   static const char* name(ibv_pd*) { return "ibv_dealloc_pd"; }
@@ -90,7 +104,9 @@ class Cq {
   Cq(ibv_context* device, std::uint32_t entries, ibv_comp_channel* channel, int vector, void* user);
   Cq(const Cq&) = delete;
   Cq& operator=(const Cq&) = delete;
-  ~Cq() { acknowledge(); }
+  ~Cq() {
+    if (!cq_.get_deleter().made_here.inherited()) acknowledge();
+  }
 
   ibv_cq* get() const noexcept { return cq_.get(); }
   /// How much of it may be used: what was asked for, although it may be deeper (bnxt_re makes twice

@@ -46,6 +46,10 @@ class ReceiveWindow {
   bool waits_for_key() const noexcept {
     return state_ == State::kToBind || state_ == State::kToInvalidate;
   }
+  /// That request is to bind it.
+  bool is_bound_by(std::uint32_t sequence) const noexcept {
+    return state_ == State::kBinding && sequence_ == sequence;
+  }
   bool key_under_way() const noexcept {
     return state_ == State::kBinding || state_ == State::kInvalidating;
   }

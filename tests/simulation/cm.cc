@@ -464,6 +464,8 @@ int rdma_accept(rdma_cm_id* base, rdma_conn_param* parameters) {
     modify(&id, IBV_QPS_RTS);
   } else if (!join_stream(id)) {
     return errno = EINVAL, -1;
+  } else {
+    world().queue_pairs.at(id.local_qp)->accepts = true;
   }
   const std::size_t room = 196;
   send_answer(id, *parameters,

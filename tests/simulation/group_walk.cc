@@ -157,7 +157,7 @@ void GroupWalk::choose() {
     if (chance(0.2)) weather.stale_requests = 0.05;
     if (chance(0.2)) weather.slow_message = 0.02;
   }
-  std::vector<const Profile*> profiles = serving_profiles();
+  std::vector<const Profile*> profiles = serving_profiles_of_all_ages();
   const Profile* near = profiles[pick(0, profiles.size() - 1)];
   std::erase_if(profiles, [&](const Profile* each) { return each->iwarp != near->iwarp; });
   near_ = &world_.add_device("sim0", "10.77.0.1", *near);

@@ -130,6 +130,7 @@ Answer take_receive(QueuePair& to, const Request& request, const std::byte* byte
   if (!too_long && is_send(opcode) && length != 0)
     std::memcpy(reinterpret_cast<void*>(receive.address), bytes, length);
   entry.wc.byte_len = length;
+  if (to.device_of().profile.immediate_is_plain) entry.wc.opcode = IBV_WC_RECV;
   if (has_immediate(opcode)) {
     entry.wc.imm_data = request.work.imm_data;
     entry.wc.wc_flags = IBV_WC_WITH_IMM;
@@ -173,6 +174,7 @@ Answer deliver(QueuePair& from, QueuePair& to, const Request& request, const std
       std::memcpy(remote, bytes, request.length);
   }
   ++world().messages;
+  to.heard = true;
   if (!is_send(opcode) && !has_immediate(opcode)) return Answer::kDone;
   return take_receive(to, request, bytes);
 }
@@ -207,6 +209,8 @@ ibv_wc_status bind(QueuePair& qp, const Request& request) {
   const auto& wish = request.work.bind_mw;
   auto* window = static_cast<Window*>(wish.mw);
   auto* region = static_cast<Region*>(wish.bind_info.mr);
+  if (const int status = qp.device_of().profile.bind_status; status != 0)
+    return static_cast<ibv_wc_status>(status);
   // A window that is bound has to be invalidated first, and is known by the key it has.
   if (world().failing("IBV_WR_BIND_MW", EIO) != 0 || region->pd != qp.pd ||
       window->region != nullptr || request.window_key != window->key ||

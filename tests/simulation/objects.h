@@ -126,7 +126,7 @@ struct Queue : ibv_cq {
   std::deque<Completion> entries;
   int usable = 0;  // entries
   int vector = 0;
-  bool armed = false, overrun = false;
+  bool armed = false, arms_at_poll = false, overrun = false;
   unsigned owed = 0;  // events taken and not acknowledged
   int users = 0;
 };
@@ -174,6 +174,8 @@ struct QueuePair : ibv_qp {
   bool pumping = false;
   Nanoseconds last_post{0}, last_arrival{0}, last_ack{0};
   Nanoseconds silent_since{-1};  // of a stream: nothing got through
+  bool accepts = false;          // the side that was connected to (iWARP)
+  bool heard = false;            // something has arrived
   std::uint64_t cm = 0;          // key of the id whose connection it is (iWARP)
   std::vector<Window*> windows;  // bound to it
 

@@ -48,6 +48,7 @@ int poll_cq(ibv_cq* base, int size, ibv_wc* out) {
   ++device.costs.polls;
   if (world().failing("ibv_poll_cq", EIO) != 0) return -1;
   if (device.removed) return 0;
+  if (std::exchange(queue.arms_at_poll, false)) queue.armed = true;
   int count = 0;
   while (count < size && !queue.entries.empty()) {
     const Completion next = queue.entries.front();
@@ -62,7 +63,8 @@ int req_notify_cq(ibv_cq* base, int) {
   const Below below;
   ++device_of(base->context).costs.notifications;
   if (const int err = world().failing("ibv_req_notify_cq", EIO)) return err;
-  static_cast<Queue*>(base)->armed = true;
+  auto& queue = *static_cast<Queue*>(base);
+  (device_of(base->context).profile.arms_at_poll ? queue.arms_at_poll : queue.armed) = true;
   return 0;
 }
 
@@ -200,9 +202,17 @@ void take(QueuePair& qp, const ibv_send_wr& work) {
   }
   if ((work.send_flags & IBV_SEND_INLINE) != 0) {
     request.inlined = gather(request);
+    if (device.profile.inline_pieces_overrun && work.num_sge > 1)
+      world().violation("inline data of several pieces, which the driver copies beyond its room");
+    if (device.profile.inlines_first_piece && work.num_sge > 1)
+      std::fill(request.inlined.begin() + work.sg_list[0].length, request.inlined.end(),
+                std::byte{0});
   } else if (request.length != 0) {
     ++device.costs.not_inline;
   }
+  // RFC 5044, 7.1: what the accepting side sends before the other end's first message may be lost.
+  if (device.profile.iwarp && qp.accepts && !qp.heard)
+    world().violation("the accepting side of an iWARP connection sends first");
   send(qp, std::move(request));
 }
 
@@ -232,6 +242,8 @@ int post_send(ibv_qp* base, ibv_send_wr* work, ibv_send_wr** bad) {
       *bad = work;
       break;
     }
+    if (profile.length_of_one_before && taken && work->num_sge == 0 && !is_of_windows(work->opcode))
+      world().violation("a request without pieces is not the first of its chain");
     take(qp, *work);
     taken = true;
   }

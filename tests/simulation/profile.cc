@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "conn/rdma/functions.h"
 
@@ -89,6 +92,7 @@ std::vector<Profile> make_profiles() {
                  .read_in = "irdma/uverbs.c, uk.c, umain.c, hw/irdma/verbs.c, utils.c, defs.h",
                  .vendor_id = 0x8086,
                  .part_id = 0x1592,
+                 .since = 38,
                  .tells_way = false,
                  .allocates_windows = true,
                  .binds_windows = true,
@@ -107,6 +111,7 @@ std::vector<Profile> make_profiles() {
                  .read_in = "irdma/uverbs.c, uk.c, umain.c; irdma_query_device for IRDMA_GEN_3",
                  .vendor_id = 0x8086,
                  .part_id = 0x1452,
+                 .since = 64,
                  .tells_way = false,
                  .claims_windows = true,
                  .allocates_windows = true,
@@ -125,6 +130,7 @@ std::vector<Profile> make_profiles() {
                             "erdma_main.c",
                  .vendor_id = 0x1ded,
                  .part_id = 0x107f,
+                 .since = 43,
                  .iwarp = true,
                  .max_qp_wr = 8192,
                  .max_srq_wr = 0,
@@ -261,9 +267,54 @@ std::vector<const Profile*> serving_profiles() {
   return all;
 }
 
+// Read in the providers at tags v36, v39, v44, v50 and v64, and in the changes between them.
+Profile of_age(const Profile& today, int rdma_core) {
+  static std::deque<std::string> names;
+  Profile aged = today;
+  const std::string name = today.name;
+  if (name == "irdma-e810") {
+    aged.inlines_first_piece = rdma_core < 44;
+    aged.immediate_is_plain = rdma_core >= 44 && rdma_core < 52;
+  } else if (name == "bnxt_re") {
+    aged.arms_at_poll = rdma_core < 47;
+    aged.length_of_one_before = rdma_core < 50;
+  } else if (name == "hns") {
+    aged.inline_pieces_overrun = rdma_core < 47;
+    aged.allocates_windows = aged.binds_windows = rdma_core < 61;
+    if (rdma_core < 44) aged.full_receives = -ENOMEM;
+  } else if (name == "rxe" && rdma_core < 44) {
+    aged.full = -ENOMEM;
+    aged.bad_opcode = aged.inline_too_long = -EINVAL;
+    if (rdma_core < 40) aged.full_receives = -ENOMEM;
+  }
+  aged.name = names.emplace_back(name + "@" + std::to_string(rdma_core)).c_str();
+  return aged;
+}
+
+std::vector<const Profile*> serving_profiles_of_all_ages() {
+  static const std::vector<Profile> aged = [] {
+    std::vector<Profile> all;
+    for (const auto& [name, ages] : std::initializer_list<std::pair<const char*, std::vector<int>>>{
+             {"rxe", {36, 43}},
+             {"bnxt_re", {36, 49}},
+             {"irdma-e810", {38, 43, 51}},
+             {"hns", {36, 46, 60}}})
+      for (const int age : ages) all.push_back(of_age(profile_named(name), age));
+    return all;
+  }();
+  std::vector<const Profile*> all = serving_profiles();
+  for (const Profile& each : aged) all.push_back(&each);
+  return all;
+}
+
 const Profile& profile_named(std::string_view name) {
   for (const Profile& each : all_profiles())
     if (each.name == name) return each;
+  if (const std::size_t at = name.find('@'); at != name.npos) {
+    static std::deque<Profile> made;
+    return made.emplace_back(
+        of_age(profile_named(name.substr(0, at)), std::stoi(std::string(name.substr(at + 1)))));
+  }
   std::string known;
   for (const Profile& each : all_profiles()) known += std::string(" ") + each.name;
   throw std::invalid_argument("no profile " + std::string(name) + "; there are" + known);

@@ -56,6 +56,7 @@ struct Profile {
   const char* name;
   const char* read_in;  ///< files of rdma-core's providers/, and of the kernel's drivers/infiniband
   std::uint32_t vendor_id, part_id = 0;
+  int since = 36;  ///< the first rdma-core whose provider serves it; the library claims none before
 
   // --- transport and connection set-up ---
   bool reliable = true;   ///< has queue pairs of type RC
@@ -81,6 +82,7 @@ struct Profile {
   bool binds_windows = false;        ///< IBV_WR_BIND_MW, IBV_WR_LOCAL_INV
   bool binds_parts = true;           ///< false: a window's key reaches all of its region
   bool key_changes_at_post = false;  ///< ibv_mw::rkey, also where the post is refused
+  int bind_status = 0;  ///< ibv_wc_status that every bind ends with when it is carried out
 
   // --- queues ---
   int max_qp_wr = 4096, max_srq_wr = 8192, max_cqe = 65535;
@@ -109,6 +111,12 @@ struct Profile {
   bool room_before_opcode = false;    ///< which of the two is looked at first
   bool forgets_refusals = false;      ///< returns 0 if a chain's first part was taken
   bool looks_at_first_piece = false;  ///< of a chain of two that begins with a write
+  // Mended meanwhile:
+  bool inlines_first_piece = false;    ///< of several: those after it are not copied
+  bool inline_pieces_overrun = false;  ///< several are copied beyond their room
+  bool length_of_one_before = false;   ///< a request without pieces has that, in a chain
+  bool immediate_is_plain = false;     ///< its receive has IBV_WC_RECV, and the flag
+  bool arms_at_poll = false;           ///< ibv_req_notify_cq() takes effect with the next poll
 
   // --- the end, and events ---
   Leftovers leftovers = Leftovers::kStay;
@@ -129,9 +137,15 @@ struct Profile {
   bool bound_keys() const noexcept { return claims_windows && allocates_windows && binds_windows; }
 };
 
+/// With today's providers.
 const std::vector<Profile>& all_profiles();
 std::vector<const Profile*> serving_profiles();
-/// Throws std::invalid_argument.
+/// The same device with the provider of that rdma-core, "hns@39".
+Profile of_age(const Profile& today, int rdma_core);
+/// All that can serve, and each again for every rdma-core before a change of its provider that a
+/// caller can see, the oldest first.
+std::vector<const Profile*> serving_profiles_of_all_ages();
+/// "hns", or "hns@39". Throws std::invalid_argument.
 const Profile& profile_named(std::string_view name);
 /// Those that an environment variable names ("mlx5,bnxt_re"); without it all that can serve.
 std::vector<const Profile*> profiles_from(const char* variable);

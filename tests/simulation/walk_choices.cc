@@ -29,7 +29,7 @@ Walk::Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const Walk
   is_socket_ = !is_rdma_ && !transport_.ends_with("memory");
   calm_ = chance(0.3);
   choose_network();
-  choose_devices(plan.profiles.empty() ? serving_profiles() : plan.profiles);
+  choose_devices(plan.profiles.empty() ? serving_profiles_of_all_ages() : plan.profiles);
   choose_options();
   const std::string devices =
       is_rdma_ ? fmt::format("{}-{} ", near_->profile.name, far_->profile.name) : "";

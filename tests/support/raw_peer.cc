@@ -248,13 +248,14 @@ void RawPeer::on_receive(const ibv_wc& wc) {
   const auto slot = static_cast<unsigned>(wc.wr_id);
   ++messages;
   std::string copy;
-  if (wc.opcode == IBV_WC_RECV)
+  const bool message = wc.opcode == IBV_WC_RECV && (wc.wc_flags & IBV_WC_WITH_IMM) == 0;
+  if (message)
     copy.assign(reinterpret_cast<const char*>(receives_.data + slot * kReceiveSize), wc.byte_len);
   if (options_.reposts)
     post_receive(slot);
   else
     spare_receives_.push_back(slot);
-  if (wc.opcode == IBV_WC_RECV) return on_message(copy);
+  if (message) return on_message(copy);
   const std::uint32_t length = ntohl(wc.imm_data);
   immediates.push_back(length);
   if (length > window_.size - window_used_) {

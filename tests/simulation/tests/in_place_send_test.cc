@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Data in place over rdma: registered memory, and when it is the program's own again.
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <string>
 
@@ -124,6 +126,60 @@ TEST_CASE("simulation: what was referred to is released once, however it ends",
   CHECK(store.releases == 12);
   CHECK(store.errors > 0);
   CHECK(store.errors <= 12 - told);
+}
+
+TEST_CASE("simulation: no release says of bytes that they have arrived when they have not",
+          "[simulation][in-place]") {
+  const char* name = GENERATE("rxe", "mlx5", "bnxt_re", "irdma-e810", "hns");
+  const std::string end = GENERATE("the path is cut", "the device goes", "the peer goes",
+                                   "the peer takes its window back", "closed, and the path is cut");
+  const Nanoseconds moment = GENERATE(Nanoseconds(0), 15us, 40us, 100us, 1ms);
+  CAPTURE(name, end, moment.count());
+  constexpr std::size_t kPieces = 12, kSize = 100'000;
+  struct Piece {
+    bool released = false;
+    std::error_code why;
+  };
+  std::array<Piece, kPieces> pieces;
+  Place place("?in-place=yes&keepalive=100ms", profile_named(name));
+  place.join("keepalive=100ms");
+  Store store(place, kPieces * kSize);
+  Reader reader(*place.server, 5);
+  for (std::size_t i = 0; i < kPieces; ++i) {
+    conn::Outgoing outgoing = store.part(i * kSize, kSize);
+    outgoing.context = &pieces[i];
+    outgoing.release = [](void* context, std::error_code why) noexcept {
+      *static_cast<Piece*>(context) = {true, why};
+    };
+    REQUIRE(place.client->send(outgoing) > 0);
+  }
+  place.client->flush();
+  if (end.starts_with("closed")) place.client.reset();
+  if (moment != Nanoseconds(0)) place.run_for(moment);
+  if (end.ends_with("the path is cut")) place.world.set_path(*place.near, *place.far, false);
+  if (end == "the device goes") place.world.remove_device(*place.far);
+  if (end == "the peer goes") {
+    reader.ended = true;
+    place.server->set_read_handler(nullptr);
+    place.log.clients.clear();
+  }
+  if (end == "the peer takes its window back")
+    for (const auto& [number, qp] : place.world.queue_pairs)
+      if (&qp->device_of() == place.near)
+        while (!qp->windows.empty()) unbind(*qp->windows.front());
+  RUN_UNTIL(place.loop, std::all_of(pieces.begin(), pieces.end(),
+                                    [](const Piece& each) { return each.released; }));
+  place.run_for(10ms);
+  std::size_t arrived = 0;
+  bool failed = false;
+  for (const Piece& each : pieces) {
+    failed = failed || each.why;
+    if (!each.why) arrived += kSize;
+    CHECK_FALSE((failed && !each.why));  // in order
+  }
+  if (end != "the peer goes") CHECK(arrived <= reader.size);
+  place.client.reset();
+  place.run_for(10s);
 }
 
 TEST_CASE("simulation: memory outlives devices and loops, and is used again",

@@ -10,6 +10,7 @@
 #include "conn/detail/fallback_connection.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/room.h"
+#include "tests/support/raw_peer.h"
 
 using namespace simulation;
 using conn::Connection;
@@ -119,6 +120,51 @@ TEST_CASE("simulation: rdma|tcp over a path that hangs is tcp after the head sta
   REQUIRE(both.took >= 250ms);
   REQUIRE(both.took < 300ms);
   REQUIRE(both.registry.require("rdma").counters(*both.loop).open == 0);
+}
+
+TEST_CASE(
+    "simulation: rdma|tcp, and rdma that never has room for data, is tcp after the head start",
+    "[simulation][fallback]") {
+  const bool blocking = GENERATE(false, true);
+  const bool redials = !blocking && GENERATE(false, true);
+  CAPTURE(blocking, redials);
+  Both both;
+  setenv("AECONN_RDMA_ADDRESS", "127.0.0.1", 1);
+  testing::RawNet servers(*both.loop);
+  testing::RawOptions mute;
+  mute.announce = false;
+  const conn::Endpoint rdma = servers.listen(mute);
+  const conn::ListenerPtr tcp =
+      both.registry.listen(*both.loop, "tcp://127.0.0.1:" + std::to_string(rdma.port),
+                           [&](ConnectionPtr next) { both.servers.push_back(std::move(next)); });
+  const std::string to =
+      "rdma|tcp://127.0.0.1:" + std::to_string(rdma.port) + "?connect-timeout=2s";
+  if (redials) {
+    conn::Redial::Handlers handlers;
+    std::string carrier;
+    handlers.up = [&](Connection& here) { carrier = here.type().name(); };
+    const Redial redial(both.registry, *both.loop, conn::Endpoint::parse(to), std::move(handlers));
+    RUN_UNTIL(*both.loop, !carrier.empty());
+    REQUIRE(carrier == "tcp");
+  } else if (blocking) {
+    const ConnectionPtr client = both.registry.require("rdma|tcp").create(*both.loop);
+    REQUIRE(client->connect_blocking(conn::Endpoint::parse(to), 2s));
+    REQUIRE(carrier_of(client) == "tcp");
+  } else {
+    bool done = false;
+    const Nanoseconds begun = both.world.now();
+    const ConnectionPtr client =
+        both.registry.connect(*both.loop, to, [&](Connection&) { done = true; });
+    RUN_UNTIL(*both.loop, done);
+    INFO(client->last_error());
+    REQUIRE(carrier_of(client) == "tcp");
+    REQUIRE(both.world.now() - begun >= 250ms);
+    REQUIRE(both.world.now() - begun < 300ms);
+    RUN_UNTIL(*both.loop, both.servers.size() == 1);
+    testing::send(*both.loop, *client, "it moves");
+    REQUIRE(testing::receive(*both.loop, *both.servers[0], 8) == "it moves");
+  }
+  both.servers.clear();
 }
 
 TEST_CASE("simulation: rdma|tcp over a link that is down is tcp", "[simulation][fallback]") {

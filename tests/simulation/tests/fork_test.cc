@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A child of fork() that destroys what it inherited, in any order: not one call reaches a device,
+// rdma_cm or a descriptor of the parent's.
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "conn/redial.h"
+#include "tests/simulation/child.h"
+#include "tests/simulation/in_place.h"
+#include "tests/support/raw_peer.h"
+
+using namespace simulation;
+using conn::Connection;
+using conn::ConnectionPtr;
+
+namespace {
+
+// Of every kind of state one: at rest, bytes under way and waiting, memory that is referred to,
+// bytes that are looked at, room that is reserved, closing, connecting, waiting at a listener.
+struct Crowd : Place {
+  explicit Crowd(const Profile& profile)
+      : Place("?in-place=yes&keepalive=100ms&prepared=4", profile), store(*this, 1 << 20) {
+    join();
+    rests = connected();
+    sends = connected();
+    log.clients.back()->set_read_handler(nullptr);
+    const std::string much(300000, 'm');
+    (void)sends->write(much.data(), much.size());
+    (void)sends->send(store.part(0, 100000));
+    closes = connected();
+    log.clients.back()->set_read_handler(nullptr);
+    (void)closes->write(much.data(), much.size());
+    (void)server->write("look at this", 12);
+    client->set_read_handler(nullptr);
+    RUN_UNTIL(loop, client->peek().size == 12);
+    (void)client->reserve(100);
+    closes.reset();
+    listener->pause();
+    waits = dial();
+    run_for(5ms);
+    connects = dial();
+    redial = std::make_unique<conn::Redial>(registry, loop, address, conn::Redial::Handlers{});
+    loop.post([this] { (void)rests->write("posted", 6); });
+  }
+  std::int64_t calls() const {
+    std::int64_t all = static_cast<std::int64_t>(world.calls());
+    for (const Device* device : {near, far}) {
+      const Costs costs = world.costs(*device);
+      for (const auto& [name, count] : costs.slow) all += count;
+      all += costs.doorbells + costs.polls + costs.notifications;
+    }
+    return all;
+  }
+  void drop_users() {
+    redial.reset();
+    rests.reset();
+    sends.reset();
+    waits.reset();
+    connects.reset();
+    client.reset();
+    log.clients.clear();
+  }
+  Store store;
+  ConnectionPtr rests, sends, closes, waits, connects;
+  std::unique_ptr<conn::Redial> redial;
+};
+
+std::string in_child(Crowd& crowd, const std::string& what) {
+  const std::int64_t before = crowd.calls();
+  const Costs near = crowd.world.costs(*crowd.near), far = crowd.world.costs(*crowd.far);
+  if (what == "the loop") {
+    crowd.loop_holder.reset();
+  } else if (what == "everything, the loop last") {
+    crowd.drop_users();
+    crowd.listener.reset();
+    crowd.store.memory.reset();
+    crowd.loop_holder.reset();
+  } else if (what == "everything, the loop first") {
+    crowd.redial.reset();  // it may not outlive the loop
+    crowd.loop_holder.reset();
+    crowd.listener.reset();
+    crowd.drop_users();
+    crowd.store.memory.reset();
+  } else {
+    // It goes on with the loop; what is rdma's rests there.
+    for (int i = 0; i < 20; ++i) crowd.loop.process_events(ae::kFullIteration | ae::kDontWait);
+    crowd.client->flush();
+    char byte = 0;
+    (void)crowd.rests->sync_read(&byte, 1, std::chrono::milliseconds(1));
+    (void)crowd.rests->shutdown_both();
+    if (crowd.rests->state() == conn::State::kConnected) return "shutdown_both() had no effect";
+    try {
+      (void)crowd.dial();
+      return "a new connection was begun";
+    } catch (const std::exception& error) {
+      if (std::string(error.what()).find("fork") == std::string::npos) return error.what();
+    }
+    crowd.drop_users();
+    for (int i = 0; i < 20; ++i) crowd.loop.process_events(ae::kFullIteration | ae::kDontWait);
+    crowd.loop_holder.reset();
+  }
+  if (crowd.calls() != before)
+    return std::to_string(crowd.calls() - before) + " calls reached the parent's devices: " +
+           (crowd.world.costs(*crowd.near) - near).slow_text() +
+           (crowd.world.costs(*crowd.near) - near).text() + "; " +
+           (crowd.world.costs(*crowd.far) - far).text();
+  if (!crowd.world.violations().empty()) return crowd.world.violations().front();
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("simulation: a child that destroys what it inherited calls nothing of its parent's",
+          "[simulation][fork]") {
+  for (const Profile* profile : serving_profiles()) {
+    DYNAMIC_SECTION(profile->name) {
+      Crowd crowd(*profile);
+      for (const char* what :
+           {"the loop", "everything, the loop last", "everything, the loop first", "goes on"}) {
+        CAPTURE(what);
+        const ChildRun<int> run = run_in_child<int>([&](int&) { return in_child(crowd, what); });
+        CHECK(run.complaint == "");
+      }
+      crowd.listener->resume();
+      crowd.echoes(*crowd.rests);
+      crowd.drop_users();
+      crowd.store.memory.reset();
+      crowd.run_for(10s);
+    }
+  }
+}
