@@ -389,7 +389,7 @@ void SocketConnection::do_close() noexcept {
 /// Closes the socket at once. Over tcp the peer gets a reset; over unix it does where something is
 /// unread here, which is all that the kernel offers.
 void SocketConnection::reset() noexcept {
-  if (fd_ && !is_unix()) reset_when_closed(fd_.get());
+  if (fd_ && !is_unix() && !inherited()) reset_when_closed(fd_.get());
   take_back();
 }
 

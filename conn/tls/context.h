@@ -31,7 +31,7 @@ class TrustCache {
   void keep(const std::string& name, const std::shared_ptr<X509_STORE>& store);
 
  private:
-  std::mutex mutex_;
+  ae::Mutex mutex_;
   std::map<std::string, std::weak_ptr<X509_STORE>> stores_;
 };
 
