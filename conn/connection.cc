@@ -217,6 +217,7 @@ void Connection::fail(Failure failure) {
   assert(failure);
   if (state_ == State::kError || state_ == State::kClosed) return;  // a consequence of the first
   failure_ = std::move(failure);
+  failure_.text = printable(std::move(failure_.text));
   died_ = state_ == State::kConnected;
   if (state_ == State::kConnecting && counters_ != nullptr)
     ++counters_->not_connected[static_cast<std::size_t>(kind_of(failure_.code))];
@@ -296,7 +297,7 @@ bool Connection::has_write_handler() const noexcept { return static_cast<bool>(o
 
 std::string Connection::path() const {
   const bool stood = state_ == State::kConnected || state_ == State::kClosed || died_;
-  return stood ? do_path() : std::string();
+  return stood ? printable(do_path()) : std::string();
 }
 
 std::string Connection::do_path() const {

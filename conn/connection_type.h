@@ -61,8 +61,9 @@ struct LoopCounters {
 
 using Statistics = std::vector<std::pair<std::string, std::uint64_t>>;  ///< counters by name
 
-/// Configure it before it is used; from then on it is constant, so several loops (each on its own
-/// thread) may share one. It must outlive its connections and listeners.
+/// Several loops, each on its own thread, may share one. configure() is for the time before it is
+/// used, or for a type whose configure() says that it may run beside the loops. It must outlive its
+/// connections and listeners.
 class AECONN_API ConnectionType {
  public:
   ConnectionType() = default;

@@ -4,7 +4,11 @@
 //
 //   ae::LoopGroup loops({.loops = 4});
 //   const auto listener = conn::listen(registry, loops, "tls+rdma://10.0.0.1:6379",
-//       [](ae::EventLoop& loop, std::size_t) { return Worker(loop).accept_handler(); });
+//       [](ae::EventLoop& loop, std::size_t) -> conn::AcceptHandler {
+//         return [worker = std::make_shared<Worker>(loop)](conn::ConnectionPtr arrived) {
+//           worker->serve(std::move(arrived));
+//         };
+//       });
 //
 // An arrival is given to a loop before it begins: handshake, queue pair and windows are made on the
 // thread that will serve the connection, and there it stays. docs/threads.md has the whole picture.

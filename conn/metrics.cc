@@ -150,16 +150,18 @@ bool is_name(std::string_view name, bool colon) {
 }
 
 void append_escaped(std::string& out, std::string_view text, bool quotes) {
+  std::string escaped;
   for (const char c : text) {
     if (c == '\\')
-      out += "\\\\";
+      escaped += "\\\\";
     else if (c == '\n')
-      out += "\\n";
+      escaped += "\\n";
     else if (c == '"' && quotes)
-      out += "\\\"";
+      escaped += "\\\"";
     else
-      out += c;
+      escaped += c;
   }
+  out += printable(std::move(escaped));  // no UTF-8 makes the whole text unreadable
 }
 
 struct Times {

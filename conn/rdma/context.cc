@@ -21,6 +21,16 @@ constexpr std::size_t kMostParked = 16384;
 
 }  // namespace
 
+Context::Counters& Context::Counters::operator+=(const Counters& other) noexcept {
+  completions += other.completions;
+  completion_events += other.completion_events;
+  arms += other.arms;
+  async_events += other.async_events;
+  receive_shortages += other.receive_shortages;
+  receives_lost += other.receives_lost;
+  return *this;
+}
+
 Context::Context(ibv_device* device, const Settings& settings, PagePool& pages,
                  std::optional<std::size_t> loop)
     : pages_(pages),

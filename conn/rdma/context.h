@@ -139,6 +139,7 @@ class Context {
   struct Counters {
     std::uint64_t completions = 0, completion_events = 0, arms = 0, async_events = 0;
     std::uint64_t receive_shortages = 0, receives_lost = 0;
+    Counters& operator+=(const Counters& other) noexcept;
   };
   const Counters& counters() const noexcept { return counters_; }
   std::size_t completion_queues() const noexcept { return queues_.all().size(); }

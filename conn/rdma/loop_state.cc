@@ -95,6 +95,7 @@ std::shared_ptr<Context> LoopState::context(const CmId& id, const Settings& sett
     throw VerbsError(std::move(failure));
   }
   contexts_.reserve(contexts_.size() + 1);
+  counted_before_.try_emplace(made->name());
   watch(*made);
   contexts_.push_back(made);
   return made;
@@ -153,6 +154,8 @@ void LoopState::watch(Context& context) {
 }
 
 void LoopState::unwatch(Context& context) {
+  if (const auto before = counted_before_.find(context.name()); before != counted_before_.end())
+    before->second += context.counters();
   loop_.remove_file_event(context.completion_fd(), ae::kReadable);
   loop_.remove_file_event(context.event_fd(), ae::kReadable);
 }

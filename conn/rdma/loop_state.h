@@ -12,6 +12,7 @@
 // which blocking operations use, can take facts for every connection without running anybody.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -77,6 +78,10 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// of its removal, also if no Context is ever made. Costs a look where there is one already.
   void watch_removal(const CmId& id);
   const std::vector<std::shared_ptr<Context>>& contexts() const noexcept { return contexts_; }
+  /// What contexts counted that are gone, by device: counters never fall.
+  const std::map<std::string, Context::Counters>& counted_before() const noexcept {
+    return counted_before_;
+  }
 
   /// Makes room for so many in every list, so that nothing on a connection's way needs memory.
   void make_room(std::size_t connections);
@@ -241,6 +246,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ae::TimerId prepare_timer_ = 0;  // while queue pairs are to be made ready, or to go
   ae::TimePoint prepare_at_{}, prepare_by_{};
   LoopStatistics statistics_;
+  std::map<std::string, Context::Counters> counted_before_;
 };
 
 }  // namespace conn::inline AECONN_ABI::rdma

@@ -36,7 +36,9 @@ Known& known() {
 
 }  // namespace
 
-PortCounters::PortCounters(std::string folder) : folder_(std::move(folder)), before_(read_all()) {}
+PortCounters::PortCounters(std::string folder) : folder_(std::move(folder)) {
+  for (const auto& [name, value] : read_all()) counted_[name].last = value;
+}
 
 std::map<std::string, std::uint64_t> PortCounters::read_all() const {
   std::map<std::string, std::uint64_t> all;
@@ -59,12 +61,13 @@ std::map<std::string, std::uint64_t> PortCounters::read_all() const {
 }
 
 std::vector<std::pair<std::string, std::uint64_t>> PortCounters::read() {
-  std::vector<std::pair<std::string, std::uint64_t>> added;
   for (const auto& [name, value] : read_all()) {
-    std::uint64_t& before = before_[name];
-    if (value < before) before = 0;
-    added.emplace_back(name, value - before);
+    Counted& counted = counted_[name];
+    counted.added += value < counted.last ? value : value - counted.last;
+    counted.last = value;
   }
+  std::vector<std::pair<std::string, std::uint64_t>> added;
+  for (const auto& [name, counted] : counted_) added.emplace_back(name, counted.added);
   return added;
 }
 

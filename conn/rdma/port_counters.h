@@ -20,13 +20,18 @@ class PortCounters {
   /// no counters.
   explicit PortCounters(std::string folder);
   /// What was added since, by name: "port1_rcv_packets" of counters, "port1_hw_sent_pkts" of
-  /// hw_counters. Reads files. A counter that somebody has reset counts from 0.
+  /// hw_counters. Reads files. Never less than before: a counter that somebody has reset, or whose
+  /// device was away, goes on from where it was.
   std::vector<std::pair<std::string, std::uint64_t>> read();
 
  private:
   std::map<std::string, std::uint64_t> read_all() const;
+  struct Counted {
+    std::uint64_t last = 0;   ///< as the kernel showed it
+    std::uint64_t added = 0;  ///< before that
+  };
   std::string folder_;
-  std::map<std::string, std::uint64_t> before_;
+  std::map<std::string, Counted> counted_;
 };
 
 /// Notes the counters of this device, unless the process has used it before. Any thread; costs

@@ -163,17 +163,22 @@ Statistics RdmaType::statistics(ae::EventLoop& loop) const {
                          {"limits_too_low", s.limits_too_low},
                          {"prepared", state->prepared()},
                          {"prepared_used", s.prepared_used}});
-  for (const auto& context : state->contexts()) {
-    const Context::Counters& c = context->counters();
-    const std::string& name = context->name();
-    all.insert(all.end(), {{name + "_queue_pairs", context->queue_pairs()},
+  for (auto [name, c] : state->counted_before()) {
+    std::uint64_t queue_pairs = 0, completion_queues = 0;
+    for (const auto& context : state->contexts()) {
+      if (context->name() != name) continue;
+      c += context->counters();
+      queue_pairs += context->queue_pairs();
+      completion_queues += context->completion_queues();
+    }
+    all.insert(all.end(), {{name + "_queue_pairs", queue_pairs},
                            {name + "_completions", c.completions},
                            {name + "_completion_events", c.completion_events},
                            {name + "_arms", c.arms},
                            {name + "_async_events", c.async_events},
                            {name + "_receive_shortages", c.receive_shortages},
                            {name + "_receives_lost", c.receives_lost},
-                           {name + "_completion_queues", context->completion_queues()}});
+                           {name + "_completion_queues", completion_queues}});
     for (const auto& [counter, value] : port_counters(name))
       all.emplace_back(name + '_' + counter, value);
   }

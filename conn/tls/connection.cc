@@ -520,7 +520,7 @@ std::optional<bool> TlsConnection::is_local() const {
 std::vector<std::pair<std::string, std::string>> TlsConnection::info() const {
   std::vector<std::pair<std::string, std::string>> facts;
   const auto add = [&](const char* key, const char* value) {
-    if (value != nullptr && *value != '\0') facts.emplace_back(key, value);
+    if (value != nullptr && *value != '\0') facts.emplace_back(key, printable(value));
   };
   if (engine_ && (state() == State::kConnected || state() == State::kClosed)) {
     SSL* const ssl = engine_->ssl();

@@ -58,6 +58,7 @@ void ContextTable::configure(const Options& options) {
   }
   options_ = options;
   trust_ = trust;
+  for (const auto& [key, slot] : slots_) count_before_it_goes(*slot);
   slots_.clear();
   for (auto& [slot, context] : renewed) {
     slots_.emplace(slot->options.values(), slot);
@@ -98,7 +99,7 @@ std::shared_ptr<const ContextSource> ContextTable::source(const Options& of_endp
 
 ContextTable::Sessions ContextTable::sessions() const {
   const std::lock_guard lock(mutex_);
-  Sessions all;
+  Sessions all{.dropped = dropped_before_};
   for (const auto& [key, slot] : slots_) {
     if (!slot->serves) continue;
     SSL_CTX* const server = slot->get()->server();
@@ -119,8 +120,15 @@ void ContextTable::forget_unused() {
   const auto last = unused.begin() + static_cast<std::ptrdiff_t>(go - 1);
   std::nth_element(unused.begin(), last, unused.end());
   std::erase_if(slots_, [&](const auto& entry) {
-    return entry.second.use_count() == 1 && entry.second->last_used <= *last;
+    if (entry.second.use_count() != 1 || entry.second->last_used > *last) return false;
+    count_before_it_goes(*entry.second);
+    return true;
   });
+}
+
+void ContextTable::count_before_it_goes(const Slot& slot) {
+  if (!slot.serves) return;
+  dropped_before_ += static_cast<std::uint64_t>(SSL_CTX_sess_cache_full(slot.get()->server()));
 }
 
 }  // namespace conn::inline AECONN_ABI::tls

@@ -34,12 +34,13 @@ class ContextTable {
 
   /// Of all listeners with resumption=cache.
   struct Sessions {
-    std::uint64_t kept = 0, dropped = 0;  ///< now; for want of room (session-cache)
+    std::uint64_t kept = 0, dropped = 0;  ///< now; ever, for want of room (session-cache)
   };
   Sessions sessions() const;
 
  private:
   struct Slot;
+  void count_before_it_goes(const Slot& slot);
   std::shared_ptr<const Context> make(const Options& type, const Options& endpoint,
                                       std::shared_ptr<TrustCache> trust) const;
   void forget_unused();
@@ -49,6 +50,7 @@ class ContextTable {
   Secret pass_phrase_;
   std::shared_ptr<TrustCache> trust_ = std::make_shared<TrustCache>();  // since the last reading
   std::uint64_t uses_ = 0;
+  std::uint64_t dropped_before_ = 0;  // of contexts that are gone: counters never fall
   std::map<std::map<std::string, std::string, std::less<>>, std::shared_ptr<Slot>> slots_;
 };
 

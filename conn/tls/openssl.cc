@@ -10,13 +10,6 @@
 namespace conn::inline AECONN_ABI::tls {
 namespace {
 
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
-  }
-  return text;
-}
-
 std::string text_of(const ASN1_STRING* string) {
   return printable({reinterpret_cast<const char*>(ASN1_STRING_get0_data(string)),
                     static_cast<std::size_t>(ASN1_STRING_length(string))});

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "ae/abi.h"
+#include "conn/error.h"
 
 namespace conn::inline AECONN_ABI::tls {
 

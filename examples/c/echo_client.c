@@ -3,9 +3,11 @@
  * The loop is polled by the program, as one that has a loop of its own would do it. */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <aeconn.h>
 
@@ -49,11 +51,20 @@ static void on_connected(void* context, aeconn_conn* conn) {
   aeconn_on_writable(conn, on_writable, its);
 }
 
+/* Descriptors 0, 1 and 2 are open, so that no socket gets their numbers. */
+static void open_standard_streams(void) {
+  int fd;
+  while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) continue;
+  if (fd >= 0) close(fd);
+}
+
 int main(int argc, char** argv) {
   struct exchange exchange = {argc > 2 ? argv[2] : "hello\n", 0, 0, 0, 0};
-  aeconn_loop* loop = aeconn_loop_new();
+  aeconn_loop* loop;
   aeconn_conn* conn = NULL;
   struct pollfd entry;
+  open_standard_streams();
+  loop = aeconn_loop_new();
   if (argc < 2) {
     fprintf(stderr, "usage: echo-client URL [TEXT]\n");
     return 1;
@@ -71,5 +82,9 @@ int main(int argc, char** argv) {
   }
   aeconn_close(conn);
   aeconn_loop_free(loop);
+  if (fflush(stdout) != 0) {
+    perror("echo-client: standard output");
+    return 1;
+  }
   return exchange.failed || !exchange.over;
 }

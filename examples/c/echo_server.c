@@ -2,8 +2,10 @@
 /* Sends back what comes, on any transport: echo-server tcp://127.0.0.1:7777 rdma://... */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <aeconn.h>
 
@@ -38,10 +40,19 @@ static void on_accepted(void* context, aeconn_conn* conn) {
   if (aeconn_on_readable(conn, on_readable, context) != 0) aeconn_close(conn);
 }
 
+/* Descriptors 0, 1 and 2 are open, so that no socket gets their numbers. */
+static void open_standard_streams(void) {
+  int fd;
+  while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) continue;
+  if (fd >= 0) close(fd);
+}
+
 int main(int argc, char** argv) {
-  aeconn_loop* loop = aeconn_loop_new();
+  aeconn_loop* loop;
   aeconn_listener** listeners = calloc((size_t)argc, sizeof *listeners);
   int status = 1, i;
+  open_standard_streams();
+  loop = aeconn_loop_new();
   if (loop == NULL || listeners == NULL || argc < 2) {
     fprintf(stderr, "usage: echo-server URL...\n");
     goto end;
@@ -54,7 +65,10 @@ int main(int argc, char** argv) {
     }
     printf("%s\n", aeconn_listener_url(listeners[i], 0));
   }
-  fflush(stdout);
+  if (fflush(stdout) != 0) {
+    perror("echo-server: standard output");
+    goto end;
+  }
   status = aeconn_run(loop) == 0 ? 0 : 1;
 end:
   for (i = 1; listeners != NULL && i < argc; ++i) aeconn_listener_free(listeners[i]);

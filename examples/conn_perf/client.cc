@@ -2,6 +2,7 @@
 #include "client.h"
 #include "examples/service/descriptors.h"
 #include "examples/service/signals.h"
+#include "examples/service/standard_streams.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -70,7 +71,7 @@ class Client {
     loops_ ? meter_.emplace(loops_->group()) : meter_.emplace();
     Plan& plan = options_.plan;
     if (!plan.echo) control_ = std::make_unique<Control>(shared_, plan.endpoint, plan.patience);
-    if (options_.json != "-" && options_.csv != "-") reports_.push_back(make_table(std::cout));
+    if (options_.json != "-" && options_.csv != "-") reports_.push_back(make_table(service::print));
     if (!options_.json.empty()) reports_.push_back(make_json(options_.json));
     if (!options_.csv.empty()) reports_.push_back(make_csv(options_.csv));
   }
@@ -257,8 +258,8 @@ void run_client(ClientOptions options) {
   std::once_flag told;                               // they are many, on several loops
   registry.on_fallback([&told](const conn::Fallback& fallback) {
     std::call_once(told, [&] {
-      std::cerr << fmt::format("conn-perf: {} by {}; {}\n", fallback.to, fallback.taken,
-                               conn::describe(fallback.not_taken));
+      service::complain("conn-perf", fallback.to + " by " + fallback.taken + "; " +
+                                         conn::describe(fallback.not_taken));
     });
   });
   Plan& plan = options.plan;

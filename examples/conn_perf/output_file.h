@@ -4,10 +4,11 @@
 
 #include <cerrno>
 #include <fstream>
-#include <iostream>
 #include <string>
+#include <string_view>
 
 #include "conn/error.h"
+#include "examples/service/standard_streams.h"
 
 namespace perf {
 
@@ -19,9 +20,14 @@ class OutputFile {
     file_.open(path);
     if (!file_) throw conn::Error("cannot write " + path + ": " + conn::errno_text(errno));
   }
-  std::ostream& stream() { return path_ == "-" ? std::cout : file_; }
+  void write(std::string_view text) {
+    if (path_ == "-")
+      service::print(text);
+    else
+      file_ << text;
+  }
   void finish() {
-    if (!stream().flush())
+    if (path_ != "-" && !file_.flush())
       throw conn::Error("cannot write " + path_ + ": " + conn::errno_text(errno));
   }
 

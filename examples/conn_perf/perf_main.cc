@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <iostream>
 
 #include "client.h"
 #include "conn/kit/spin_option.h"
 #include "conn/options.h"
 #include "examples/manual/manual.h"
+#include "examples/service/standard_streams.h"
 #include "loop_counts.h"
 #include "plot.h"
 #include "server.h"
@@ -28,10 +28,13 @@ std::size_t size_of(const std::string& option, const std::string& text) {
 }
 
 template <class Convert>
-auto list_of(const std::vector<std::string>& words, Convert convert) {
+auto list_of(const std::string& list, Convert convert) {
   std::vector<std::size_t> values;
-  values.reserve(words.size());
-  for (const std::string& word : words) values.push_back(convert(word));
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    values.push_back(convert(list.substr(at, end - at)));
+    at = end + 1;
+  }
   return values;
 }
 
@@ -43,8 +46,8 @@ struct ClientWords {
       warmup = conn::time_words(plan.warmup), hold = conn::time_words(options.hold),
       patience = conn::time_words(plan.patience), loops = std::to_string(options.loops),
       spin{conn::spin_words().front()};
-  std::vector<std::string> sizes{std::to_string(plan.size)},
-      connections{std::to_string(plan.connections)}, depths{std::to_string(plan.depth)};
+  std::string sizes{std::to_string(plan.size)}, connections{std::to_string(plan.connections)},
+      depths{std::to_string(plan.depth)};
   std::uint64_t requests = 0;
   bool no_verify = false;
 };
@@ -121,8 +124,8 @@ void add_loop_options(CLI::App& app, std::string& loops, std::string& event_loop
 void add_client(CLI::App& client, perf::ClientOptions& options, ClientWords& words,
                 manual::Values& values) {
   perf::Plan& plan = options.plan;
-  const auto list = [&client](const char* name, std::vector<std::string>& to, const char* text) {
-    client.add_option(name, to, text)->delimiter(',')->capture_default_str();
+  const auto list = [&client](const char* name, std::string& to, const char* text) {
+    client.add_option(name, to, text)->capture_default_str();
   };
   values
       .add(client.add_option("url", options.url, "The server's URL, with options of its transport"),
@@ -179,7 +182,7 @@ std::string join(int argc, char** argv) {
 }
 
 int complain(const std::exception& error, int status) {
-  std::cerr << "conn-perf: " << error.what() << '\n';
+  service::complain("conn-perf", error.what());
   return status;
 }
 
@@ -228,10 +231,9 @@ int run(int argc, char** argv) {
        .version = AECONN_VERSION,
        .values = std::move(values)});
   try {
-    app.parse(argc, argv);
+    (void)manual::parse(app, {argv, static_cast<std::size_t>(argc)});
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    return complain(error, 2);
+    return manual::explain(app, error, 2);
   }
   const std::string command = join(argc, argv);
   if (*server)
@@ -249,6 +251,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  service::open_standard_streams();
   return run(argc, argv);
 } catch (const perf::UsageError& error) {
   return complain(error, 2);

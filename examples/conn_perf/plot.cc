@@ -190,7 +190,7 @@ void run_plot(const std::vector<std::string>& files, const std::string& folder) 
   const TemporaryFolder temporary;
   const std::string script = (temporary.path / "plot.gnuplot").string();
   OutputFile file(script);
-  file.stream() << plot_script(all, folder);
+  file.write(plot_script(all, folder));
   file.finish();
   run_gnuplot(script);
 }

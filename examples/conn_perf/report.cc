@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <iostream>
 #include <memory>
 
 #include "output_file.h"
@@ -25,11 +24,14 @@ std::string number(std::optional<std::uint64_t> value) {
 double seconds(ae::Duration time) { return std::chrono::duration<double>(time).count(); }
 double microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000; }
 
+/// The server chose the texts of its side.
 std::string side(const char* name, const Facts& facts) {
-  return fmt::format("{}: aeconn {}, {}, {} processors, device {}, MTU {}, options: {}\n", name,
-                     facts.version, facts.kernel, facts.processors,
-                     facts.device.empty() ? "-" : facts.device, number(facts.mtu), facts.options) +
-         (facts.path.empty() ? "" : fmt::format("{}, path: {}\n", name, facts.path));
+  const std::string who = conn::printable(
+      fmt::format("{}: aeconn {}, {}, {} processors, device {}, MTU {}, options: {}", name,
+                  facts.version, facts.kernel, facts.processors,
+                  facts.device.empty() ? "-" : facts.device, number(facts.mtu), facts.options));
+  if (facts.path.empty()) return who + '\n';
+  return who + '\n' + conn::printable(fmt::format("{}, path: {}", name, facts.path)) + '\n';
 }
 
 /// What a loop that may spin did with its time; nothing of one that may not.
@@ -50,16 +52,16 @@ std::string waiting(const char* name, const Usage& usage) {
 
 class Table final : public Report {
  public:
-  explicit Table(std::ostream& out) : out_(out) {}
+  explicit Table(Output out) : out_(std::move(out)) {}
 
   void begin(const Sides& sides, const Plan& plan) override {
-    out_ << side("client", sides.client);
-    out_ << (sides.server ? side("server", *sides.server) : "server: any echo server, unknown\n");
-    for (const std::string& note : sides.notes) out_ << "note: " << note << '\n';
-    out_ << fmt::format(
-        "{} over {}{}{}\n", to_string(plan.mode), plan.endpoint.scheme,
-        plan.both_ways ? ", both ways at once" : "",
-        plan.mode == Mode::kIdle ? "; bytes and descriptors of one connection" : "; latency in us");
+    out_(side("client", sides.client));
+    out_(sides.server ? side("server", *sides.server) : "server: any echo server, unknown\n");
+    for (const std::string& note : sides.notes) out_("note: " + note + '\n');
+    out_(fmt::format("{} over {}{}{}\n", to_string(plan.mode), plan.endpoint.scheme,
+                     plan.both_ways ? ", both ways at once" : "",
+                     plan.mode == Mode::kIdle ? "; bytes and descriptors of one connection"
+                                              : "; latency in us"));
     if (plan.mode == Mode::kIdle) {
       row({"connections", "rss server", "pinned server", "fds server", "rss client",
            "pinned client", "fds client"});
@@ -102,8 +104,8 @@ class Table final : public Report {
 
  private:
   void loops(const Result& result) {
-    out_ << waiting("client", result.client);
-    if (result.server) out_ << waiting("server", *result.server);
+    out_(waiting("client", result.client));
+    if (result.server) out_(waiting("server", *result.server));
     if (!on_several_loops(result)) return;
     loops_of("client", result.client_loops, result.plan.mode);
     if (!result.server_loops.empty()) loops_of("server", result.server_loops, result.plan.mode);
@@ -115,7 +117,7 @@ class Table final : public Report {
     if (mode != Mode::kIdle) line += ", requests";
     for (const LoopShare& each : all)
       if (mode != Mode::kIdle) line += fmt::format(" {}", each.requests);
-    out_ << line << std::endl;
+    out_(line + '\n');
   }
   void row(const std::vector<std::string>& cells) {
     std::string line;
@@ -126,10 +128,10 @@ class Table final : public Report {
       line += fmt::format("{:>{}}", cell, widths_[at]);
       if (at + 1 < cells.size()) line += ' ';
     }
-    out_ << line << std::endl;
+    out_(line + '\n');
   }
 
-  std::ostream& out_;
+  Output out_;
   std::vector<std::size_t> widths_;
 };
 
@@ -138,12 +140,13 @@ class Csv final : public Report {
   explicit Csv(const std::string& path) : file_(path) {}
 
   void begin(const Sides&, const Plan&) override {
-    file_.stream() << "transport,mode,verify,connections,depth,size,reply_size,requests,elapsed_s,"
-                      "requests_per_s,mb_per_s,mean_us,p50_us,p99_us,p99_9_us,max_us,"
-                      "client_cpu_s_per_million,server_cpu_s_per_million,"
-                      "client_syscalls_per_request,server_syscalls_per_request,"
-                      "server_rss_bytes,server_pinned_bytes,server_descriptors,"
-                      "client_rss_bytes,client_pinned_bytes,client_descriptors\n";
+    file_.write(
+        "transport,mode,verify,connections,depth,size,reply_size,requests,elapsed_s,"
+        "requests_per_s,mb_per_s,mean_us,p50_us,p99_us,p99_9_us,max_us,"
+        "client_cpu_s_per_million,server_cpu_s_per_million,"
+        "client_syscalls_per_request,server_syscalls_per_request,"
+        "server_rss_bytes,server_pinned_bytes,server_descriptors,"
+        "client_rss_bytes,client_pinned_bytes,client_descriptors\n");
   }
   void result(const Result& result) override {
     const Plan& plan = result.plan;
@@ -175,7 +178,7 @@ class Csv final : public Report {
         add(value ? std::to_string(*value) : "");
       }
     }
-    file_.stream() << line << std::endl;
+    file_.write(line + '\n');
   }
   void end() override { file_.finish(); }
 
@@ -214,7 +217,7 @@ double per_second(const Result& result, std::uint64_t what) {
   return time > 0 ? static_cast<double>(what) / time : 0;
 }
 
-std::unique_ptr<Report> make_table(std::ostream& out) { return std::make_unique<Table>(out); }
+std::unique_ptr<Report> make_table(Output out) { return std::make_unique<Table>(std::move(out)); }
 std::unique_ptr<Report> make_csv(const std::string& path) { return std::make_unique<Csv>(path); }
 
 }  // namespace perf

@@ -3,9 +3,10 @@
 // Results for people and for programs: a table, JSON, CSV.
 
 #include <fstream>
-#include <iosfwd>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan.h"
@@ -38,7 +39,8 @@ std::optional<double> calls_per_request(const Result& result, bool server);
 bool on_several_loops(const Result& result);
 double per_second(const Result& result, std::uint64_t what);
 
-std::unique_ptr<Report> make_table(std::ostream& out);
+using Output = std::function<void(std::string_view)>;
+std::unique_ptr<Report> make_table(Output out);
 /// Into a file, or with "-" to standard output. Throws conn::Error if it cannot be written.
 std::unique_ptr<Report> make_json(const std::string& path);
 std::unique_ptr<Report> make_csv(const std::string& path);

@@ -128,7 +128,7 @@ class JsonReport final : public Report {
   }
   void end() override {
     // A name that is no UTF-8 becomes readable rather than an error at the very end.
-    file_.stream() << json_.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+    file_.write(json_.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
     file_.finish();
   }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "server.h"
 #include "examples/service/descriptors.h"
+#include "examples/service/limited_log.h"
 #include "examples/service/signals.h"
+#include "examples/service/standard_streams.h"
 
 #include <fmt/format.h>
-
-#include <iostream>
 
 #include "ae/loop_group.h"
 #include "conn/transports/transports.h"
@@ -24,9 +24,21 @@ std::unique_ptr<ServerFacts> facts_of_one_loop(std::string options) {
   return facts;
 }
 
-void write_log(const std::string& text) {
-  // One write: loops may log at the same time.
-  std::cerr << "conn-perf: " + text + '\n' << std::flush;
+void write_log(const std::string& text) { service::complain("conn-perf", text); }
+
+/// Connections that did not come about or failed: of the process.
+service::LimitedLog& failures() {
+  static service::LimitedLog log("connections failed");
+  return log;
+}
+void log_failed(const std::string& line) {
+  failures().add(service::LimitedLog::now(), line, write_log);
+}
+void sum_up_failed(ae::EventLoop& loop) {
+  loop.add_time_event(std::chrono::seconds(1), []() -> ae::Duration {
+    failures().sum_up(service::LimitedLog::now(), write_log);
+    return std::chrono::seconds(1);
+  });
 }
 
 }  // namespace
@@ -68,13 +80,13 @@ void Server::accept(conn::ConnectionPtr connection, Count* controls) {
 
 void Server::end(conn::Connection& connection, const std::string& reason) {
   if (!reason.empty()) {
-    write_log(fmt::format("{} connection {} of {}: {}", connection.type().name(), connection.id(),
-                          connection.peer_address(), reason));
+    log_failed(fmt::format("{} connection {} of {}: {}", connection.type().name(), connection.id(),
+                           connection.peer_address(), reason));
   }
   sessions_.erase(&connection);
 }
 
-void log_refused(const conn::Failure& failure) { write_log(failure.text); }
+void log_refused(const conn::Failure& failure) { log_failed(failure.text); }
 
 void log_not_served(const std::string& url, const conn::Listener& listener) {
   const auto missing = listener.not_served();
@@ -84,7 +96,7 @@ void log_not_served(const std::string& url, const conn::Listener& listener) {
 namespace {
 
 void announce(const std::vector<std::string>& urls) {
-  for (const std::string& url : urls) std::cout << "listening on " << url << std::endl;
+  for (const std::string& url : urls) service::print("listening on " + url + '\n');
 }
 
 /// The loops serve, each on a thread of its own; this one waits for signals, and for their end.
@@ -102,6 +114,7 @@ void run_on(std::size_t count, const std::vector<std::string>& urls, bool echo,
     server.on_loop_left(end);
     for (const std::string& url : urls) server.listen(url);
     announce(server.urls());
+    sum_up_failed(loop);
     loop.run();
   }
   loops.stop();
@@ -122,6 +135,7 @@ void run_server(const std::vector<std::string>& urls, bool echo, const std::stri
   Server server(loop, registry, echo, options);
   for (const std::string& url : urls) server.listen(url);
   announce(server.urls());
+  sum_up_failed(loop);
   loop.run();
 }
 

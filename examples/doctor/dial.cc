@@ -41,12 +41,19 @@ class Caller {
     dialled_.steps.push_back({name, microseconds(Clock::now() - began), done});
     if (!done) {
       const int err = errno;
-      dialled_.failure = connection_.state() == conn::State::kConnected
-                             ? conn::errno_failure(err == 0 ? ECONNRESET : err, name)
-                             : conn::Failure{connection_.error_code(), connection_.last_error()};
+      const std::string who = connection_.peer_address();
+      if (connection_.state() != conn::State::kConnected)
+        dialled_.failure = {connection_.error_code(), connection_.last_error()};
+      else if (err == ETIMEDOUT)
+        dialled_.failure = {
+            std::make_error_code(std::errc::timed_out),
+            std::string(name) + ": the connection stands, and " + who + " does not answer"};
+      else if (err != 0 && err != ECONNRESET)
+        dialled_.failure = conn::errno_failure(err, name);
       if (!dialled_.failure)
-        dialled_.failure = {std::make_error_code(std::errc::connection_reset),
-                            std::string(name) + ": the peer closed the connection"};
+        dialled_.failure = {
+            std::make_error_code(std::errc::connection_reset),
+            std::string(name) + ": the connection stood, and " + who + " closed it"};
     }
     return done;
   }
@@ -141,7 +148,9 @@ conn::Endpoint by(const conn::Registry& registry, const conn::Endpoint& to,
 void take_facts(const conn::Connection& connection, Dialled& dialled) {
   dialled.path = connection.path();
   dialled.features.clear();
+  dialled.confirmed = connection.state() == conn::State::kConnected;
   for (const auto& [name, value] : connection.info()) {
+    if (name == "unsent" || name == "unconfirmed") dialled.confirmed &= value == "0";
     if (name == "mtu") std::from_chars(value.data(), value.data() + value.size(), dialled.mtu);
     if (name == "isolation" || name == "inline" || name == "receives")
       dialled.features += (dialled.features.empty() ? "" : ", ") + name + " " + value;

@@ -24,6 +24,7 @@ struct Dialled {
   std::vector<Step> steps;       ///< in order; the last is not done where it failed
   conn::Failure failure;         ///< none: all went well
   std::string path;              ///< as Connection::path(); "" where it never stood
+  bool confirmed = false;        ///< all that was sent: the peer's machine, if not its program
   unsigned mtu = 0;              ///< of the path, over RDMA
   std::string peer;              ///< who answered: "an echo", "a server of RESP", "something else"
   std::string features;          ///< of the queue pair: "keys window, inline 256, receives shared"

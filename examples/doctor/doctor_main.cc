@@ -7,7 +7,6 @@
 //   aeconn-doctor --limits rdma://*:7000     limits of a server, by its options
 
 #include <CLI/CLI.hpp>
-#include <iostream>
 
 #include "ae/libev_loop.h"
 #include "conn/transports/transports.h"
@@ -17,6 +16,7 @@
 #include "examples/doctor/limits.h"
 #include "examples/manual/manual.h"
 #include "examples/service/signals.h"
+#include "examples/service/standard_streams.h"
 
 namespace {
 
@@ -35,8 +35,7 @@ int run_limits(const conn::Registry& registry, const Options& options) {
 }
 
 void say_where(const std::vector<conn::Endpoint>& all) {
-  for (const conn::Endpoint& each : all)
-    std::cout << "listening on " << each.to_string() << std::endl;
+  for (const conn::Endpoint& each : all) service::print("listening on " + each.to_string() + '\n');
 }
 
 int run_server(const conn::Registry& registry, const Options& options) {
@@ -56,11 +55,11 @@ int run_server(const conn::Registry& registry, const Options& options) {
       try {
         say_where(echo.listen(*beside));
       } catch (const conn::Error& error) {
-        std::cout << "not over " << beside->scheme << ": " << error.what() << std::endl;
+        service::print("not over " + beside->scheme + ": " + error.what() + '\n');
       }
     }
   } catch (const conn::Error& error) {
-    std::cerr << "aeconn-doctor: " << error.what() << '\n';
+    service::complain("aeconn-doctor", error.what());
     return 1;
   }
   loop.run();
@@ -70,7 +69,7 @@ int run_server(const conn::Registry& registry, const Options& options) {
 int run_check(const conn::Registry& registry, const Options& options) {
   doctor::Verdicts all;
   doctor::check_up(registry, doctor::read_facts(), options.plan, [&](doctor::Verdict verdict) {
-    if (!options.json) std::cout << doctor::line_of(verdict) << std::endl;
+    if (!options.json) service::print(doctor::line_of(verdict) + '\n');
     all.push_back(std::move(verdict));
   });
   const doctor::Verdict* const failure = doctor::first_failure(all);
@@ -79,10 +78,10 @@ int run_check(const conn::Registry& registry, const Options& options) {
     json["first_failure"] = failure != nullptr ? doctor::json_of(*failure) : nullptr;
     json["rows"] = nlohmann::ordered_json::array();
     for (const doctor::Verdict& each : all) json["rows"].push_back(doctor::json_of(each));
-    std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    service::print(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
   } else if (failure != nullptr) {
-    std::cout << "\nThe first failure is " << failure->row << ". What to do: " << failure->remedy
-              << '\n';
+    service::print("\nThe first failure is " + failure->row + ". What to do: " + failure->remedy +
+                   '\n');
   }
   return failure == nullptr ? 0 : 1;
 }
@@ -150,26 +149,28 @@ manual::About about(manual::Values values) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  service::open_standard_streams();
   Options options;
   CLI::App app("Says what stops RDMA on this machine, and where a connection stops.",
                "aeconn-doctor");
   manual::add_to(app, about(add_options(app, options)));
   manual::add_version(app, "aeconn-doctor");
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  options.plan.all_connections = app.count("--connections") != 0;
-  options.plan.patience =
-      std::chrono::duration_cast<ae::Duration>(std::chrono::duration<double>(options.timeout));
-  try {
+    (void)manual::parse(app, {argv, static_cast<std::size_t>(argc)});
+    options.plan.all_connections = app.count("--connections") != 0;
+    options.plan.patience =
+        std::chrono::duration_cast<ae::Duration>(std::chrono::duration<double>(options.timeout));
     const conn::Registry registry = conn::all_transports();
     if (!options.limits.empty()) return run_limits(registry, options);
     if (!options.serve.empty()) return run_server(registry, options);
     return run_check(registry, options);
+  } catch (const CLI::ParseError& error) {
+    return manual::explain(app, error, 2);
+  } catch (const service::StreamError& error) {
+    service::complain("aeconn-doctor", error.what());
+    return 1;
   } catch (const std::exception& error) {
-    std::cerr << "aeconn-doctor: " << error.what() << '\n';
+    service::complain("aeconn-doctor", error.what());
     return 2;
   }
 }

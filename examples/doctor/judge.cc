@@ -44,6 +44,13 @@ std::string remedy_of(const Dialled& dialled, const Dialled* beside) {
   if (step->name == "TLS handshake")
     return "the sentence says what is refused: ca=, cert= and key= of both ends, their clocks";
   if (step->name == "queue pair") return "see the rows of limits: aeconn-doctor --limits URL";
+  if (stands && is_errno(dialled.failure, {ECONNRESET, EPIPE}))
+    return "the path is good: the other end's program ended the connection; it is no echo and no "
+           "server of Redis's protocol, or its log says why";
+  if (stands && timed_out(dialled) && dialled.confirmed)
+    return "the path is good: the other end's machine has what was sent, and its program does not "
+           "answer; it is stuck, or no echo and no server of Redis's protocol "
+           "(aeconn-doctor --serve URL is one)";
   if (rdma && stands && dialled.steps.size() > 1)
     return "the handshake crosses and data does not: look for a firewall or switch that drops UDP "
            "4791 by size or rate, and for an interface or switch with a lesser MTU on the way";
@@ -61,6 +68,9 @@ std::string remedy_of(const Dialled& dialled, const Dialled* beside) {
                 : "nobody listens there: start the server, or aeconn-doctor --serve URL";
   if (rdma && is_errno(dialled.failure, {ENODEV, EADDRNOTAVAIL, ENETUNREACH}))
     return "see the rows addresses and route: the packets have to leave by an RDMA device";
+  if (stands && timed_out(dialled))
+    return "the connection stands, and nothing confirms what is sent: look for an interface or "
+           "switch with a lesser MTU on the way, or for a link that has just gone";
   if (is_errno(dialled.failure, {ETIMEDOUT, EHOSTUNREACH, ENETUNREACH}))
     return "look at the address, the link, the route and firewalls (ping, ip route get)";
   if (stands) return "the peer is no echo and no server of RESP, or it waits for something else";

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "examples/doctor/limits.h"
 
-#include <iostream>
 #include <nlohmann/json.hpp>
+
+#include "examples/service/standard_streams.h"
 
 namespace doctor {
 namespace {
@@ -31,15 +32,14 @@ bool print_limits(const conn::Registry& registry, const std::string& url, std::u
     if (json)
       all.push_back(json_of(each, connections));
     else
-      std::cout << (each.enough() ? "ok   " : "LOW  ") << each.text(connections) << '\n';
+      service::print((each.enough() ? "ok   " : "LOW  ") + each.text(connections) + '\n');
   }
   if (json)
-    std::cout << nlohmann::ordered_json{{"url", url},
-                                        {"connections", connections},
-                                        {"enough", enough},
-                                        {"limits", all}}
-                     .dump()
-              << '\n';
+    service::print(
+        nlohmann::ordered_json{
+            {"url", url}, {"connections", connections}, {"enough", enough}, {"limits", all}}
+            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+        '\n');
   return enough;
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "examples/service/standard_streams.h"
+
 namespace kv {
 
 void run_bench(CliClient& client, std::size_t count, std::vector<std::string> command) {
@@ -25,9 +27,10 @@ void run_bench(CliClient& client, std::size_t count, std::vector<std::string> co
   const auto at = [&](double part) {
     return microseconds[static_cast<std::size_t>(part * static_cast<double>(count - 1))];
   };
-  fmt::print("{} round trips, {:.0f} per second, latency us: mean {:.1f}, p50 {:.1f}, p99 {:.1f}\n",
-             count, static_cast<double>(count) / seconds,
-             seconds * 1e6 / static_cast<double>(count), at(0.5), at(0.99));
+  service::print(fmt::format(
+      "{} round trips, {:.0f} per second, latency us: mean {:.1f}, p50 {:.1f}, p99 {:.1f}\n", count,
+      static_cast<double>(count) / seconds, seconds * 1e6 / static_cast<double>(count), at(0.5),
+      at(0.99)));
 }
 
 }  // namespace kv

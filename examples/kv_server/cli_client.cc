@@ -70,6 +70,19 @@ void CliClient::step(bool wait) {
   loop_.process_events(wait ? flags : flags | ae::kDontWait);
 }
 
+bool CliClient::step(ae::Duration patience) {
+  bool late = false;
+  const ae::TimerId timer = loop_.add_time_event(patience, [&late] {
+    late = true;
+    return ae::kNoMore;
+  });
+  const std::size_t unsent_before = unsent(), had = input_.size() - parsed_;
+  do step(true);
+  while (!late && !ended_ && unsent() == unsent_before && input_.size() - parsed_ == had);
+  loop_.remove_time_event(timer);
+  return !late;
+}
+
 /// What the transport says, such as that the server did not take our certificate.
 std::string CliClient::explain(int error) const {
   const std::string& text = connection_->last_error();

@@ -28,6 +28,8 @@ class CliClient {
 
   /// One iteration of the loop; waits only if `wait`.
   void step(bool wait);
+  /// Waits for bytes of the server, or until some leave; false if none did for `patience`.
+  bool step(ae::Duration patience);
   /// The next reply if it has arrived. Throws conn::Error for bytes that are no reply.
   bool poll(Reply& reply);
   std::size_t unsent() const noexcept { return output_.size() - sent_; }

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <iostream>
 
 #include "ae/libev_loop.h"
 #include "cli_bench.h"
@@ -14,6 +13,7 @@
 #include "cli_tls.h"
 #include "conn/transports/transports.h"
 #include "examples/manual/manual.h"
+#include "examples/service/standard_streams.h"
 #include "resp_reply_format.h"
 #include "resp_text.h"
 
@@ -42,7 +42,7 @@ class Shell {
     const bool text = raw_ || is_report(command);
     std::string out = text ? kv::format_reply_raw(reply) : kv::format_reply(reply);
     if (text && !(out.ends_with('\n') && is_report(command))) out += '\n';
-    std::cout << out << std::flush;
+    service::print(out);
     return reply.type != kv::Reply::Type::kError;
   }
 
@@ -51,7 +51,7 @@ class Shell {
     std::string storage;
     std::vector<kv::TextSpan> spans;
     if (!kv::split_arguments(line, storage, spans)) {
-      std::cout << "(error) unbalanced quotes" << std::endl;
+      service::print("(error) unbalanced quotes\n");
       failed = true;
       return true;
     }
@@ -88,9 +88,10 @@ void demand(kv::CliClient& client, const std::vector<std::string>& command) {
 bool run_input(Shell& shell, const Options& options) {
   const bool prompt = isatty(STDIN_FILENO) != 0;
   bool failed = false;
+  service::InputLines input;
   for (std::string line;;) {
-    if (prompt) std::cout << options.url << "> " << std::flush;
-    if (!std::getline(std::cin, line)) break;
+    if (prompt) service::print(options.url + "> ");
+    if (!input.next(line)) break;
     if (!shell.run_line(line, failed)) break;
     if (failed && options.fail_on_error && !prompt) break;
   }
@@ -101,8 +102,8 @@ bool run(Options& options) {
   conn::Registry registry = conn::all_transports();
   registry.on_fallback([&options](const conn::Fallback& fallback) {
     if (options.redial) return;  // which says it itself
-    std::cerr << "kv-cli: " + fallback.to + " by " + fallback.taken + "; " +
-                     conn::describe(fallback.not_taken) + '\n';
+    service::complain("kv-cli", fallback.to + " by " + fallback.taken + "; " +
+                                    conn::describe(fallback.not_taken));
   });
   options.url = kv::use_tls(registry, options.tls, options.url);
   ae::LibevLoop loop;
@@ -119,7 +120,7 @@ bool run(Options& options) {
     return kv::CliRedial(loop, registry, std::move(plan)).run() || !options.fail_on_error;
   }
   kv::CliClient client(loop, registry, options.url);
-  if (options.verbose) std::cerr << "kv-cli: " << client.path() << std::endl;
+  if (options.verbose) service::complain("kv-cli", client.path());
   if (!options.password.empty()) demand(client, {"AUTH", options.user, options.password});
   if (options.resp3) demand(client, {"HELLO", "3"});
   if (options.database != 0) demand(client, {"SELECT", std::to_string(options.database)});
@@ -168,6 +169,7 @@ void add_tls_options(CLI::App& app, kv::CliTls& tls, manual::Values& values) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  service::open_standard_streams();
   Options options;
   CLI::App app("Talks RESP to a key-value server over any transport of aeconn.", "kv-cli");
   manual::Values values;
@@ -196,8 +198,10 @@ int main(int argc, char** argv) {
       {.description = {manual::kPlaces,
                        "Without a command it reads commands from standard input, a line each."},
        .sections = {{"EXIT STATUS",
-                     {"0; 1 if there is no connection, with one line on standard error, "
-                      "and with -e after a reply that is an error."}}},
+                     {"0; 1 if there is no connection, if standard input or output fails, "
+                      "with one line on standard error, and with -e after a reply that is an "
+                      "error. --pipe: 1 after any error; where the server is silent for 30 s "
+                      "while replies are awaited it gives up."}}},
        .examples = {{"One command over TLS over RDMA:",
                      "kv-cli -u 'tls+rdma://10.0.0.1:6379?ca=ca.pem' GET greeting"}},
        .see_also = {"kv-server(1)", "conn(7)"},
@@ -207,17 +211,12 @@ int main(int argc, char** argv) {
   app.positionals_at_end();
   app.prefix_command();  // what follows the command's name is the command's, dashes and all
   try {
-    app.parse(argc, argv);
-    // Everything from the first word that is no option.
-    const std::vector<std::string> rest = app.remaining();
-    options.command.insert(options.command.end(), rest.begin(), rest.end());
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 1;
-  }
-  try {
+    options.command = manual::parse(app, {argv, static_cast<std::size_t>(argc)});
     return run(options) ? 0 : 1;
+  } catch (const CLI::ParseError& error) {
+    return manual::explain(app, error, 1);
   } catch (const std::exception& error) {
-    std::cerr << "kv-cli: " << error.what() << '\n';
+    service::complain("kv-cli", error.what());
     return 1;
   }
 }

@@ -2,16 +2,16 @@
 #include "cli_redial.h"
 
 #include <cerrno>
-#include <iostream>
 #include <utility>
 
+#include "examples/service/standard_streams.h"
 #include "resp_reply_format.h"
 #include "resp_text.h"
 
 namespace kv {
 namespace {
 
-void tell(const std::string& text) { std::cerr << "kv-cli: " + text + '\n' << std::flush; }
+void tell(const std::string& text) { service::complain("kv-cli", text); }
 
 conn::Redial::Handlers handlers_of(auto prove, auto up, auto down, auto changed) {
   return {.up = std::move(up),
@@ -90,7 +90,7 @@ void CliRedial::down(const conn::Redial::Loss& loss) {
        " bytes not confirmed");
   if (!std::exchange(waits_, false)) return;
   // It may have been done, or not.
-  std::cout << "(error) no answer: the connection was lost" << std::endl;
+  service::print("(error) no answer: the connection was lost\n");
   all_good_ = false;
   if (sent_ == plan_.repeat) loop_.stop();
 }
@@ -112,7 +112,7 @@ void CliRedial::read_answer(conn::Connection& connection) {
     if (reply.type == Reply::Type::kPush || !waits_) continue;
     waits_ = false;
     redial_.confirm(request_.size());
-    std::cout << format_reply(reply) << std::flush;
+    service::print(format_reply(reply));
     all_good_ = all_good_ && reply.type != Reply::Type::kError;
     send_next(connection);
   }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "conn/error.h"
 #include "resp_text.h"
 
 namespace kv {
@@ -50,16 +51,17 @@ std::string format_elements(const Reply& reply, const std::string& prefix) {
 
 std::string format(const Reply& reply, const std::string& prefix) {
   switch (reply.type) {
-    case Type::kStatus:
     case Type::kVerbatim:
-    case Type::kBigNumber:
       return reply.text + '\n';
+    case Type::kStatus:
+    case Type::kBigNumber:
+      return conn::printable(reply.text) + '\n';
     case Type::kError:
-      return fmt::format("(error) {}\n", reply.text);
+      return fmt::format("(error) {}\n", conn::printable(reply.text));
     case Type::kInteger:
       return fmt::format("(integer) {}\n", reply.integer);
     case Type::kDouble:
-      return fmt::format("(double) {}\n", reply.text);
+      return fmt::format("(double) {}\n", conn::printable(reply.text));
     case Type::kBoolean:
       return reply.integer != 0 ? "(true)\n" : "(false)\n";
     case Type::kNull:
@@ -94,6 +96,8 @@ std::string format_reply_raw(const Reply& reply) {
       }
       return out;
     }
+    case Type::kError:
+      return conn::printable(reply.text);
     default:
       return reply.text;
   }

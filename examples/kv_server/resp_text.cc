@@ -272,6 +272,11 @@ std::string quote(std::string_view text) {
   return result + '"';
 }
 
+std::string list_field(std::string text) noexcept {
+  for (char& c : text) c = c == ' ' ? '_' : c < '!' || c > '~' ? '?' : c;
+  return text;
+}
+
 bool equals_constant_time(std::string_view a, std::string_view b) noexcept {
   // Reads as many bytes as `a` (what the client sent) has, whatever `b` is.
   unsigned difference = a.size() == b.size() ? 0 : 1;

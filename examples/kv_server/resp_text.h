@@ -55,6 +55,10 @@ bool split_arguments(std::string_view line, std::string& storage, std::vector<Te
 /// "a\r\n" as redis-cli shows a string: with quotes and escapes.
 std::string quote(std::string_view text);
 
+/// For a line of fields that blanks part, as CLIENT LIST's: a blank becomes '_', whatever else is
+/// not printable ASCII '?'.
+std::string list_field(std::string text) noexcept;
+
 /// Takes time that does not depend on where the texts differ.
 bool equals_constant_time(std::string_view a, std::string_view b) noexcept;
 

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "conn/connection_type.h"
+#include "resp_text.h"
 #include "together.h"
 
 namespace kv {
@@ -17,12 +18,10 @@ namespace {
 using namespace std::chrono_literals;
 
 SessionInfo describe(const conn::Connection& connection) {
-  SessionInfo info{std::string(connection.type().name()),
-                   connection.peer_address(),
-                   connection.local_address(),
-                   connection.fd(),
-                   [&connection] { return connection.info(); },
-                   [&connection] { return connection.path(); }};
+  SessionInfo info{
+      std::string(connection.type().name()),       list_field(connection.peer_address()),
+      list_field(connection.local_address()),      connection.fd(),
+      [&connection] { return connection.info(); }, [&connection] { return connection.path(); }};
   // A path has no port; clients expect one, as Redis shows it.
   if (info.peer.find(':') == std::string::npos) info.peer += ":0";
   return info;

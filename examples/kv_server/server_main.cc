@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
-#include <iostream>
 #include <mutex>
 #include <thread>
 
@@ -19,6 +18,7 @@
 #include "conn/transports/transports.h"
 #include "examples/manual/manual.h"
 #include "examples/service/signals.h"
+#include "examples/service/standard_streams.h"
 #include "examples/service/systemd.h"
 #include "metrics.h"
 #include "metrics_server.h"
@@ -30,10 +30,7 @@ namespace {
 
 constexpr const char* kDefaultUrl = "tcp://127.0.0.1:6379";
 
-void write_log(std::string_view text) {
-  // One write: loops may log at the same time.
-  std::cerr << "kv-server: " + std::string(text) + '\n' << std::flush;
-}
+void write_log(std::string_view text) { service::complain("kv-server", std::string(text)); }
 
 void reload_certificates(kv::TlsSettings& tls) {
   if (!tls.attached()) return;
@@ -59,14 +56,14 @@ struct Places {
   }
   void listen(kv::MetricsServer& server) const {
     for (const std::string& url : metrics) server.listen(url);
-    for (const std::string& url : server.urls()) std::cout << "metrics on " << url << std::endl;
+    for (const std::string& url : server.urls()) service::print("metrics on " + url + '\n');
   }
   template <class Network>
   void listen(Network& network) const {
     for (const std::string& url : urls) network.listen(url);
     const service::Activated speaks(activated);
     for (int fd = 3; fd < 3 + descriptors; ++fd) network.listen(fd, speaks);
-    for (const std::string& url : network.urls()) std::cout << "listening on " << url << std::endl;
+    for (const std::string& url : network.urls()) service::print("listening on " + url + '\n');
     service::notify("READY=1");
   }
 };
@@ -135,6 +132,7 @@ std::size_t processors() {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  service::open_standard_streams();
   kv::TlsSettings tls;
   const std::vector<const char*> arguments = tls.take_pass_phrase(argc, argv);
   kv::Server server;
@@ -268,9 +266,9 @@ int main(int argc, char** argv) try {
        .values = std::move(values)});
   manual::add_version(app, "kv-server");
   try {
-    app.parse(static_cast<int>(arguments.size()), arguments.data());
+    (void)manual::parse(app, arguments);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 1;
+    return manual::explain(app, error, 1);
   }
 
   places.or_default();
@@ -281,6 +279,6 @@ int main(int argc, char** argv) try {
     serve_on(loops, server.config, tls, places, spin);
   return 0;
 } catch (const std::exception& error) {
-  std::cerr << "kv-server: " << error.what() << '\n';
+  service::complain("kv-server", error.what());
   return 1;
 }

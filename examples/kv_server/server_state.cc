@@ -14,8 +14,7 @@
 namespace kv {
 namespace {
 
-constexpr std::uint64_t kRefusedLines = 10;  // in a second
-constexpr std::size_t kMaintained = 1000;    // keys: what a loop expires, drops and moves in a turn
+constexpr std::size_t kMaintained = 1000;  // keys: what a loop expires, drops and moves in a turn
 
 std::int64_t system_clock_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -39,18 +38,6 @@ void Statistics::add(const Statistics& other) {
     commands[i].rejected += other.commands[i].rejected;
     commands[i].failed += other.commands[i].failed;
   }
-}
-
-void Refusals::add(std::int64_t second, std::string_view why, const Log& log) {
-  sum_up(second, log);
-  if (++count_ <= kRefusedLines && log) log(fmt::format("refused: {}", why));
-}
-
-void Refusals::sum_up(std::int64_t second, const Log& log) {
-  if (second == second_) return;
-  second_ = second;
-  if (count_ > kRefusedLines && log) log(fmt::format("{} more refused", count_ - kRefusedLines));
-  count_ = 0;
 }
 
 std::string new_run_id(Store& store) {
@@ -125,7 +112,9 @@ void Server::log_limited(std::string_view text) {
   if (++logged_ <= 5 && log) log(text);
 }
 
-void Server::log_refused(std::string_view why) { refusals_.add(now_us() / 1'000'000, why, log); }
+void Server::log_refused(std::string_view why) {
+  refusals_.add(now_us() / 1'000'000, "refused: " + std::string(why), log);
+}
 
 void Server::limit_clients_memory() {
   if (config.clients_memory_limit == 0 || buffer_bytes <= config.clients_memory_limit) return;

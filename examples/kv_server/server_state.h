@@ -17,6 +17,7 @@
 
 #include "ae/loop_names.h"
 #include "arriving.h"
+#include "examples/service/limited_log.h"
 #include "references.h"
 #include "resp_parser.h"
 #include "spares.h"
@@ -94,18 +95,6 @@ class MoreParameters {
   virtual std::string get(std::string_view name) const = 0;
   /// Takes all of them, or none.
   virtual std::optional<Refusal> set(const Values& values) = 0;
-};
-
-/// Arrivals that did not become clients: ten lines a second, then how many more there were.
-class Refusals {
- public:
-  using Log = std::function<void(std::string_view)>;
-  void add(std::int64_t second, std::string_view why, const Log& log);
-  void sum_up(std::int64_t second, const Log& log);
-
- private:
-  std::int64_t second_ = 0;
-  std::uint64_t count_ = 0;
 };
 
 /// 40 hex digits.
@@ -192,7 +181,7 @@ class Server {
   std::size_t peak_memory_ = 0;
   std::int64_t log_second_ = 0;
   int logged_ = 0;
-  Refusals refusals_;
+  service::LimitedLog refusals_{"refused"};
   Spares<std::map<std::uint64_t, Session*>::node_type> spare_places_;
   std::int64_t tended_us_ = 0;
 };

@@ -535,8 +535,7 @@ std::string Session::describe() const {
       last_command_ != nullptr ? last_command_->name : "NULL", reply_.version(), library_name_,
       library_version_, bytes_in_, bytes_out_, commands_, info().transport);
   if (info().path) {
-    line += " path=";
-    for (const char c : info().path()) line += c == ' ' ? '_' : c < '!' || c > '~' ? '?' : c;
+    line.append(" path=").append(list_field(info().path()));
   }
   if (server_.together != nullptr) line += fmt::format(" loop={}", server_.loop);
   return line;
@@ -547,9 +546,8 @@ std::string Session::describe_with_facts() const {
   if (!info().facts) return line;
   for (const auto& [key, value] : info().facts()) {
     if (key == "fd") continue;  // Redis's field has it
-    line.append(" ").append(key).append("=");
     // Some come from the peer, as the name that a TLS client asks for.
-    for (const char c : value) line += c < '!' || c > '~' ? '?' : c;
+    line.append(" ").append(key).append("=").append(list_field(value));
   }
   return line;
 }

@@ -81,14 +81,10 @@ bool Together::enter_client(std::int64_t most) noexcept {
 }
 
 void Together::log_refused(std::string_view why) {
-  const std::lock_guard lock(refusals_mutex_);
-  refusals_.add(clock_() / 1'000'000, why, log);
+  refusals_.add(clock_() / 1'000'000, "refused: " + std::string(why), log);
 }
 
-void Together::sum_up_refused() {
-  const std::lock_guard lock(refusals_mutex_);
-  refusals_.sum_up(clock_() / 1'000'000, log);
-}
+void Together::sum_up_refused() { refusals_.sum_up(clock_() / 1'000'000, log); }
 
 // --- limits --------------------------------------------------------------------------------------
 

@@ -104,8 +104,7 @@ class Together {
   std::atomic<std::uint64_t> last_session_id_{0};
   std::atomic<std::int64_t> clients_{0};
   std::atomic<std::size_t> peak_{0};
-  std::mutex refusals_mutex_;
-  Refusals refusals_;
+  service::LimitedLog refusals_{"refused"};
 };
 
 template <class Answer>

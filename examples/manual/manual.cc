@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iostream>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +15,7 @@
 #include "examples/manual/bash.h"
 #include "examples/manual/conn_page.h"
 #include "examples/manual/roff.h"
+#include "examples/service/standard_streams.h"
 
 namespace manual {
 namespace {
@@ -268,15 +269,15 @@ void add_to(CLI::App& app, About about) {
          kFlag,
          [&app, about = std::move(about)](const std::string& page) {
            if (page == "man")
-             std::cout << man_page(app, about);
+             service::print(man_page(app, about));
            else if (page == "bash")
-             std::cout << bash_completion(app, about.values);
+             service::print(bash_completion(app, about.values));
            else if (page == "conn")
-             std::cout << conn_page(about.version);
+             service::print(conn_page(about.version));
            else if (page == "options")
-             std::cout << option_lines();
+             service::print(option_lines());
            else if (page == "values")
-             std::cout << value_lines(app, about.values);
+             service::print(value_lines(app, about.values));
            else
              throw CLI::ValidationError(kFlag, "man, bash, conn, options or values is wanted");
            throw CLI::Success();
@@ -284,6 +285,120 @@ void add_to(CLI::App& app, About about) {
          "")
       ->trigger_on_parse()
       ->group("");
+}
+
+// ---- parsing ------------------------------------------------------------------------------------
+
+namespace {
+
+// Stands before each value on its way through CLI11, which then finds no bracket at its begin.
+constexpr char kMark = '\1';
+
+const auto kAll = [](const CLI::App*) { return true; };
+
+/// The subcommand of this name, or null.
+const CLI::App* command_of(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* each : app.get_subcommands(kAll))
+    if (each->check_name(name)) return each;
+  return nullptr;
+}
+
+/// Each value loses its mark before anybody looks at it.
+void take_marks(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (!takes_value(*option)) continue;
+    option->transform(
+        [](std::string text) { return text.starts_with(kMark) ? text.substr(1) : text; });
+    // One that may be repeated has one value each time, and leaves the words behind it alone.
+    if (!option->get_positional()) option->allow_extra_args(false);
+  }
+  for (CLI::App* each : app.get_subcommands(kAll)) take_marks(*each);
+}
+
+/// As the error that it replaces.
+class Unmarked : public CLI::ParseError {
+ public:
+  Unmarked(std::string name, std::string text, int code)
+      : CLI::ParseError(std::move(name), std::move(text), code) {}
+};
+
+std::string without_marks(std::string text) {
+  std::erase(text, kMark);
+  return text;
+}
+
+constexpr std::size_t kNext = std::string::npos;  // the value is the next argument
+
+/// Where in `argument` the value of its option begins; kNext; 0 if the option takes none.
+std::size_t value_in(const CLI::App& app, const std::string& argument) {
+  const auto takes = [&app](const std::string& name) {
+    const CLI::Option* const option = app.get_option_no_throw(name);
+    return option != nullptr && takes_value(*option);
+  };
+  if (argument.starts_with("--")) {
+    const std::size_t equals = argument.find('=');
+    if (!takes(argument.substr(0, equals))) return 0;
+    return equals == std::string::npos ? kNext : equals + 1;
+  }
+  for (std::size_t i = 1; i < argument.size(); ++i)
+    if (takes({'-', argument[i]})) return i + 1 == argument.size() ? kNext : i + 1;
+  return 0;
+}
+
+}  // namespace
+
+std::vector<std::string> parse(CLI::App& app, std::span<const char* const> arguments) {
+  take_marks(app);
+  std::vector<std::string> marked, words;
+  const CLI::App* at = &app;
+  bool options = true, value = false;
+  for (std::string each : arguments.subspan(std::min<std::size_t>(1, arguments.size()))) {
+    if (!words.empty()) {
+      words.push_back(std::move(each));
+      continue;
+    }
+    const CLI::App* const command = options ? command_of(*at, each) : nullptr;
+    if (std::exchange(value, false)) {
+      each.insert(each.begin(), kMark);
+    } else if (options && each == "--") {
+      options = false;
+      if (app.get_prefix_command()) continue;
+    } else if (options && each.size() > 1 && each[0] == '-') {
+      if (const std::size_t begin = value_in(*at, each); begin == kNext)
+        value = true;
+      else if (begin != 0)
+        each.insert(begin, 1, kMark);
+    } else if (command != nullptr) {
+      at = command;
+    } else if (app.get_prefix_command()) {
+      words.push_back(std::move(each));
+      continue;
+    } else {
+      each.insert(each.begin(), kMark);
+    }
+    marked.push_back(std::move(each));
+  }
+  std::reverse(marked.begin(), marked.end());
+  try {
+    app.parse(std::move(marked));
+  } catch (const CLI::ParseError& error) {
+    const std::string text = error.what();
+    if (text.find(kMark) == std::string::npos) throw;
+    throw Unmarked(error.get_name(), without_marks(text), error.get_exit_code());
+  }
+  return words;
+}
+
+int explain(const CLI::App& app, const CLI::ParseError& error, int mistake) try {
+  std::ostringstream out, ignored;
+  app.exit(error, out, ignored);
+  service::print(out.str());
+  if (error.get_exit_code() == 0) return 0;
+  service::complain(app.get_name(), error.what());
+  return mistake;
+} catch (const service::StreamError& failure) {
+  service::complain(app.get_name(), failure.what());
+  return 1;
 }
 
 }  // namespace manual

@@ -97,4 +97,12 @@ void add_version(CLI::App& app, const std::string& name);
 /// Adds --write-page, which is in no help. After all other options; `app` outlives parsing.
 void add_to(CLI::App& app, About about);
 
+/// Parses a command line, after add_to(): no byte of a value is changed, where CLI11 takes brackets
+/// apart ("[a,b]"). With App::prefix_command() the words from the first on that is neither an
+/// option nor its value are returned as they are. Throws CLI::ParseError.
+std::vector<std::string> parse(CLI::App& app, std::span<const char* const> arguments);
+/// Prints what parse() threw: help, a version, or what is wrong. Returns 0, or `mistake`, or 1
+/// where standard output fails.
+int explain(const CLI::App& app, const CLI::ParseError& error, int mistake);
+
 }  // namespace manual

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -25,15 +24,13 @@
 #include "examples/manual/manual.h"
 #include "examples/service/descriptors.h"
 #include "examples/service/signals.h"
+#include "examples/service/standard_streams.h"
 #include "examples/service/systemd.h"
 #include "site.h"
 
 namespace {
 
-void write_log(const std::string& text) {
-  // One write: loops may log at the same time.
-  std::cerr << "aeconn-proxy: " + text + '\n' << std::flush;
-}
+void write_log(const std::string& text) { service::complain("aeconn-proxy", text); }
 
 struct Plan {
   std::vector<std::string> listen;
@@ -86,9 +83,11 @@ class Proxy {
     if (listeners_.empty())
       throw conn::Error("nothing to listen on: give --listen URL, or sockets of socket activation");
     for (const auto& listener : listeners_) {
-      listener->on_refused([](const conn::Failure& why) { write_log("refused: " + why.text); });
+      listener->on_refused([this](const conn::Failure& why) {
+        settings_.failures.add(service::LimitedLog::now(), "refused: " + why.text, write_log);
+      });
       for (const conn::Endpoint& at : listener->endpoints())
-        std::cout << "listening on " << at.to_string() << std::endl;
+        service::print("listening on " + at.to_string() + '\n');
     }
   }
 
@@ -105,6 +104,10 @@ class Proxy {
           drain(loop);
         },
         [this] { reload(); });
+    loop.add_time_event(std::chrono::seconds(1), [this]() -> ae::Duration {
+      settings_.failures.sum_up(service::LimitedLog::now(), write_log);
+      return std::chrono::seconds(1);
+    });
     if (plan_.statistics != std::chrono::seconds(0))
       loop.add_time_event(plan_.statistics, [this]() -> ae::Duration {
         print_statistics();
@@ -210,6 +213,7 @@ class Proxy {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  service::open_standard_streams();
   Plan plan;
   proxy::Settings settings;
   settings.log = write_log;
@@ -260,9 +264,9 @@ int main(int argc, char** argv) try {
        .values = std::move(values)});
   manual::add_version(app, "aeconn-proxy");
   try {
-    app.parse(argc, argv);
+    (void)manual::parse(app, {argv, static_cast<std::size_t>(argc)});
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 1;
+    return manual::explain(app, error, 1);
   }
   settings.idle_timeout = std::chrono::seconds(idle);
   plan.statistics = std::chrono::seconds(statistics);
@@ -273,6 +277,6 @@ int main(int argc, char** argv) try {
   proxy.run();
   return 0;
 } catch (const std::exception& error) {
-  std::cerr << "aeconn-proxy: " << error.what() << '\n';
+  service::complain("aeconn-proxy", error.what());
   return 1;
 }

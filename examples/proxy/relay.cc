@@ -63,7 +63,7 @@ Relay::Relay(Owner& owner, Counters& counters, conn::ConnectionPtr client)
     : owner_(owner),
       counters_(counters),
       client_(std::move(client)),
-      client_name_(client_->peer_address()),
+      client_name_(conn::printable(client_->peer_address())),
       last_byte_(client_->loop()->now()) {
   ++counters_.accepted;
 }

@@ -47,8 +47,11 @@ void Site::accept(conn::ConnectionPtr client) try {
 }
 
 void Site::over(Relay& relay, const std::string& why) {
-  if (!why.empty())
+  if (!why.empty() && settings_.verbose)
     settings_.log(fmt::format("{}: {}", relay.client_name(), why));
+  else if (!why.empty())
+    settings_.failures.add(service::LimitedLog::now(),
+                           fmt::format("{}: {}", relay.client_name(), why), settings_.log);
   else if (settings_.verbose)
     settings_.log(relay.client_name() + ": closed");
   relays_.erase(relay.place);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "conn/registry.h"
+#include "examples/service/limited_log.h"
 #include "relay.h"
 
 namespace proxy {
@@ -18,6 +19,8 @@ struct Settings {
   std::chrono::seconds idle_timeout{0};  ///< 0: never
   bool verbose = false;                  ///< a line for each connection
   std::function<void(const std::string&)> log = [](const std::string&) {};  ///< any loop's thread
+  /// What goes to `log` of relays that failed, of all loops; somebody calls its sum_up().
+  mutable service::LimitedLog failures{"connections failed"};
 };
 
 class Site final : private Relay::Owner {

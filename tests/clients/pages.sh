@@ -81,4 +81,27 @@ grep -vE '^[a-z]+ [0-9]+ [0-9]+$' <<<"$said"
 while read -r kind looked wrong; do
   is "pages: $kind ($looked)" 0 "$wrong"
 done < <(grep -E '^[a-z]+ [0-9]+ [0-9]+$' <<<"$said")
+
+# ---- what they promise ---------------------------------------------------------------------------
+claims() { python3 -B tests/clients/claims.py "$@" 2>&1; }
+promises=()
+for each in "${all[@]}"; do
+  case $each in
+    docs/*benchmarks* | docs/architecture.md | docs/testing.md | docs/faults.md | docs/add-a-transport.md) ;;
+    docs/* | README.md | SECURITY.md) promises+=("$each") ;;
+  esac
+done
+page=$work/claims.md
+printf 'It never sleeps. It reads 5 at\nmost. It promises this.\n' >"$page"
+printf '%s\n  It never sleeps\n    tcp: it is nowhere\n  It reads 5 at most\n  It flies\n    tests/run\n' \
+  "$page" >"$work/claims"
+said=$(claims "$work/claims" "$page")
+has 'a test that is not there is noticed' 'claims:2: there is no test: tcp: it is nowhere' "$said"
+has 'a claim without a test is noticed' 'claims:4: nothing proves: It reads 5 at most' "$said"
+has 'a claim that no page makes is noticed' 'claims:5: .* does not say: It flies' "$said"
+has 'a claim that is not listed is noticed' "claims.md:2: no test is named in .*promises this" "$said"
+is 'and nothing else' 'claims 3 4' "$(tail -n 1 <<<"$said")"
+said=$(claims tests/claims "${promises[@]}")
+grep -v '^claims ' <<<"$said"
+has 'what the pages promise is proven by tests that exist' '^claims [1-9][0-9]+ 0$' "$(tail -n 1 <<<"$said")"
 total

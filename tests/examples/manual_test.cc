@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "examples/manual/manual.h"
 
+#include <unistd.h>
+
 #include <array>
-#include <iostream>
-#include <sstream>
+#include <cstdio>
+#include <string>
+#include <vector>
 
 #include "tests/support/catch.h"
 
@@ -79,12 +82,132 @@ TEST_CASE("manual: --write-page ends the program before anything is missed", "[m
   Sample sample;
   manual::add_to(sample.app, sample.about);
   const char* const arguments[] = {"some-program", "--write-page", "bash"};  // no file
-  std::ostringstream page;
-  std::streambuf* const before = std::cout.rdbuf(page.rdbuf());
-  CHECK_THROWS_AS(sample.app.parse(3, arguments), CLI::Success);
-  std::cout.rdbuf(before);
-  CHECK(has(page.str(), "complete -F _some_program some-program\n"));
+  std::FILE* const page = std::tmpfile();
+  REQUIRE(page != nullptr);
+  std::fflush(stdout);
+  const int before = dup(STDOUT_FILENO);
+  dup2(fileno(page), STDOUT_FILENO);
+  CHECK_THROWS_AS(manual::parse(sample.app, arguments), CLI::Success);
+  dup2(before, STDOUT_FILENO);
+  close(before);
+  std::rewind(page);
+  std::string text(1 << 20, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), page));
+  std::fclose(page);
+  CHECK(has(text, "complete -F _some_program some-program\n"));
   const char* const wrong[] = {"some-program", "--write-page", "html"};
   CHECK_THROWS_AS(sample.app.parse(3, wrong), CLI::ValidationError);
   CHECK_FALSE(has(sample.app.help(), "write-page"));
+}
+
+namespace {
+
+/// Every kind of option that programs of ours have.
+struct Kinds {
+  CLI::App app{"Takes values.", "some-program"};
+  CLI::App* const command = app.add_subcommand("command", "of it");
+  std::string one, two, number, place;
+  std::vector<std::string> several, places;
+  bool flag = false;
+  Kinds() {
+    command->add_option("-o,--one", one, "a text")->capture_default_str();
+    command->add_option_function<std::string>(
+        "--two", [this](const std::string& text) { two = text; }, "a text");
+    command->add_option("--several", several, "texts")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    command->add_flag("-f", flag, "a flag");
+    command->add_option("place", place, "a text")->required();
+    command->add_option("places", places, "texts");
+  }
+};
+
+std::vector<std::string> odd_words() {
+  std::vector<std::string> all{
+      "",  "[v]",     "[a,b]",        "[]",   "[",   "]",     "a,b", "{}",   "%%",  "@file", "@@",
+      "=", "a=b",     "\"q\"",        "'q'",  "`x`", "$HOME", "\\n", " ",    " a ", "a\nb",  "#c",
+      ";", "command", "B\"(\\x41)\"", "true", "++",  "/o",    "\1",  "\1\1x"};
+  std::string bytes;
+  for (int c = 1; c < 256; ++c) {
+    all.emplace_back(1, static_cast<char>(c));
+    all.push_back("[" + std::string(1, static_cast<char>(c)) + "]");
+    bytes += static_cast<char>(c);
+  }
+  all.push_back(bytes);
+  return all;
+}
+
+void parse(CLI::App& app, const std::vector<std::string>& words) {
+  std::vector<const char*> arguments{"some-program"};
+  for (const std::string& each : words) arguments.push_back(each.c_str());
+  (void)manual::parse(app, arguments);
+}
+
+}  // namespace
+
+TEST_CASE("manual: no byte of a value is changed, whatever kind of option has it", "[manual]") {
+  for (const std::string& word : odd_words()) {
+    CAPTURE(word);
+    const bool dash = word.starts_with('-') && word.size() > 0;
+    Kinds kinds;
+    std::vector<std::string> line{
+        "command", "-o", word, "--two", word, "--several", word, "-f", "--several=" + word};
+    if (dash) line.emplace_back("--");
+    line.insert(line.end(), {word, word, word});
+    REQUIRE_NOTHROW(parse(kinds.app, line));
+    CHECK(kinds.one == word);
+    CHECK(kinds.two == word);
+    CHECK(kinds.several == std::vector<std::string>{word, word});
+    CHECK(kinds.flag);
+    CHECK(kinds.place == word);
+    CHECK(kinds.places == std::vector<std::string>{word, word});
+
+    Kinds others;
+    line = {"command", "--one=" + word, "--two=" + word, "--", word};
+    REQUIRE_NOTHROW(parse(others.app, line));
+    CHECK(others.one == word);
+    CHECK(others.two == word);
+    CHECK(others.place == word);
+    if (word.empty()) continue;
+    Kinds attached;
+    REQUIRE_NOTHROW(parse(attached.app, {"command", "-fo" + word, "x"}));
+    CHECK(attached.one == word);
+    CHECK(attached.flag);
+  }
+}
+
+TEST_CASE("manual: a command's words are the command's, from the first on", "[manual]") {
+  for (const std::string& word : odd_words()) {
+    CAPTURE(word);
+    if (word == "-") continue;
+    CLI::App app{"Runs commands.", "some-program"};
+    std::string option;
+    std::vector<std::string> for_help;
+    app.add_option("-u", option, "a text");
+    app.add_option("words", for_help, "a command");
+    app.prefix_command();
+    const char* const arguments[] = {"some-program", "-u", word.c_str(), word.c_str(),
+                                     "-u",           "--", "--help",     word.c_str()};
+    CHECK(manual::parse(app, arguments) ==
+          std::vector<std::string>{word, "-u", "--", "--help", word});
+    CHECK(option == word);
+  }
+}
+
+TEST_CASE("manual: what is wrong with a value names the value as it was given", "[manual]") {
+  CLI::App app{"Takes a number.", "some-program"};
+  int number = 0;
+  app.add_option("--number", number, "a number")->check(CLI::Range(1, 5));
+  for (const char* const line : {"--number=[7]", "surplus"}) {
+    const char* const arguments[] = {"some-program", line};
+    std::string what;
+    try {
+      (void)manual::parse(app, arguments);
+    } catch (const CLI::ParseError& error) {
+      what = error.what();
+    }
+    CAPTURE(what);
+    CHECK(has(what, line[0] == 's' ? "surplus" : "[7]"));
+    CHECK(what.find('\1') == std::string::npos);
+  }
 }

@@ -389,11 +389,11 @@ TEST_CASE("perf report: loops are named where there are several", "[perf][loops]
   perf::Result result;
   result.client_loops = {{8, 100}};
   const auto table = [&] {
-    std::ostringstream out;
-    const auto report = perf::make_table(out);
+    std::string out;
+    const auto report = perf::make_table([&out](std::string_view text) { out += text; });
     report->begin({}, result.plan);
     report->result(result);
-    return out.str();
+    return out;
   };
   REQUIRE_FALSE(perf::on_several_loops(result));
   REQUIRE(table().find("by loop") == std::string::npos);

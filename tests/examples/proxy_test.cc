@@ -410,3 +410,32 @@ TEST_CASE("proxy: who started it is told when it is ready", "[proxy]") {
   REQUIRE(::recv(fd, text, sizeof text, 0) == -1);
   ::close(fd);
 }
+
+TEST_CASE("proxy: thousands of failures are ten lines a second, and a sum", "[proxy]") {
+  testing::Site front(testing::transports().front());
+  proxy::Settings settings;
+  std::vector<std::string> lines;
+  settings.log = [&](const std::string& line) { lines.push_back(line); };
+  const testing::TempFolder folder;
+  settings.connect = conn::Endpoint::parse("unix://" + folder.path() + "/nobody");
+  proxy::Site site(front.loop, front.registry, settings);
+  const std::string url = "unix://" + folder.path() + "/proxy";
+  const conn::ListenerPtr listener = front.registry.listen(
+      front.loop, url, [&](conn::ConnectionPtr next) { site.accept(std::move(next)); });
+  constexpr std::uint64_t kClients = 2000;
+  for (std::uint64_t i = 0; i < kClients; ++i) {
+    const conn::ConnectionPtr client =
+        front.registry.connect(front.loop, url, [](conn::Connection&) {});
+    RUN_UNTIL(front.loop, site.counters().failed == i + 1 && site.open() == 0);
+  }
+  settings.failures.sum_up(0, settings.log);  // of another second
+  std::uint64_t written = 0, left_out = 0;
+  for (const std::string& line : lines) {
+    if (line.find(" more connections failed") != std::string::npos)
+      left_out += std::stoull(line);
+    else
+      ++written;
+  }
+  CHECK(written + left_out == kClients);
+  CHECK(left_out > kClients / 2);
+}

@@ -37,6 +37,29 @@ TEST_CASE("port counters: differences since the first look", "[rdma][metrics]") 
                                    {"port2_port_rcv_packets", 3}});
 }
 
+TEST_CASE("port counters: none falls, whatever the kernel's do", "[rdma][metrics]") {
+  const testing::TempFolder folder;
+  const std::string place = folder.path() + "/ports/1/counters";
+  std::filesystem::create_directories(place);
+  const auto write = [&](std::uint64_t value) { std::ofstream(place + "/packets") << value; };
+  write(100);
+  PortCounters counters(folder.path());
+  std::uint64_t last = 0;
+  for (const std::uint64_t value : {150, 20, 20, 25, 0, 7}) {
+    write(value);
+    const auto now = counters.read();
+    REQUIRE(now.size() == 1);
+    CHECK(now[0].second >= last);
+    last = now[0].second;
+  }
+  CHECK(last == 50 + 20 + 0 + 5 + 0 + 7);
+  std::filesystem::remove_all(folder.path() + "/ports");  // the device is away
+  CHECK(counters.read() == Added{{"port1_packets", last}});
+  std::filesystem::create_directories(place);
+  write(3);
+  CHECK(counters.read() == Added{{"port1_packets", last + 3}});
+}
+
 TEST_CASE("port counters: a device without them has none", "[rdma][metrics]") {
   REQUIRE(PortCounters("/nonexistent").read().empty());
   REQUIRE(conn::rdma::port_counters("never begun").empty());

@@ -211,6 +211,16 @@ TEST_CASE("tls limits: a server keeps session-cache sessions and counts those it
   }
   REQUIRE((kept == 2 || kept == 3));  // OpenSSL makes room before it is needed
   REQUIRE(kept + dropped == 10);
+  // Counters never fall: at a reload, and when the listener whose cache it is has gone.
+  const auto dropped_now = [&] {
+    const conn::Statistics all = site.server.statistics(site.loop);
+    return std::find_if(all.begin(), all.end(),
+                        [](const auto& each) { return each.first == "sessions_dropped"; })
+        ->second;
+  };
+  site.server.configure(site.options_of(site.identity).merged_with(
+      {{"resumption", "cache"}, {"session-cache", "3"}, {"max-version", version}}));
+  REQUIRE(dropped_now() == dropped);
 }
 
 TEST_CASE("tls limits: a ClientHello that announces more than 128 KiB is refused at once",

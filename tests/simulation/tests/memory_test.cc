@@ -251,9 +251,18 @@ TEST_CASE("simulation: cleanup() lets go of a device that nobody uses", "[simula
   RUN_UNTIL(room.loop, room.log.endings.size() == 1);
   room.run_for(5s);
   REQUIRE_FALSE(room.far->handles.empty());
+  const auto completions = [&] {
+    for (const auto& [key, value] : room.type.statistics(room.loop))
+      if (key == "sim1_completions") return value;
+    return std::uint64_t{0};
+  };
+  const std::uint64_t before = completions();
+  CHECK(before > 0);
   room.type.cleanup(room.loop);
   CHECK(room.far->handles.empty());
+  CHECK(completions() == before);
   (void)room.connected();
+  CHECK(completions() > before);
 }
 
 TEST_CASE("simulation: memory-limit refuses who comes in words, and holds for who connects",

@@ -155,9 +155,22 @@ TEST_CASE("simulation: a device that is removed is let go of within a second, an
   Room room;
   const auto client = room.connected();
   const auto second = room.connected();
+  // Counters never fall, also those of a device that is away.
+  const auto counted = [&](const char* name) {
+    for (const auto& [key, value] : room.type.statistics(room.loop))
+      if (key == std::string("sim0_") + name) return value;
+    return std::uint64_t{0};
+  };
+  std::uint64_t completions = counted("completions"), arms = counted("arms");
+  CHECK(completions > 0);
+  const auto none_fell = [&] {
+    CHECK(counted("completions") >= std::exchange(completions, counted("completions")));
+    CHECK(counted("arms") >= std::exchange(arms, counted("arms")));
+  };
   room.world.remove_device(*room.near);
   CHECK(room.until_failed(*client) < 1s);
   CHECK(room.until_failed(*second) < 1s);
+  none_fell();
   RUN_UNTIL(room.loop, room.log.endings.size() == 2);
   CHECK_THAT(room.log.endings[0], Contains("was removed"));
   room.run_for(1s);
@@ -167,8 +180,10 @@ TEST_CASE("simulation: a device that is removed is let go of within a second, an
   REQUIRE(fstat(room.near->cm_handle->async_fd, &behind) == 0);
   CHECK_FALSE(S_ISCHR(behind.st_mode));
   room.near = &room.world.add_device("sim0", "10.77.0.1");
+  none_fell();
   room.run_for(1s);  // the listener looks for it twice a second
   (void)room.connected();
+  none_fell();
 }
 
 TEST_CASE("simulation: the death of the peer's process ends its connections at once",
