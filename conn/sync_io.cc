@@ -99,7 +99,7 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
     }
   }
   if (state_ != State::kConnected && state_ != State::kClosed) return static_cast<ssize_t>(sent);
-  if (!do_flush(deadline.at()) && size == 0) {  // no bytes: the caller asks for nothing else
+  if (!do_flush(deadline.at()) && buffer == nullptr) {  // the caller asks for nothing else
     errno = ETIMEDOUT;
     return -1;
   }
