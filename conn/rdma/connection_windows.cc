@@ -79,13 +79,13 @@ void RdmaConnection::on_keys_changed(std::uint32_t sequence) {
 // out: some refuse it when it is posted, some when it is its turn, and then the queue pair is of no
 // use any more. False: this one is, and the next will do without.
 bool RdmaConnection::keys_work() {
-  constexpr ae::Duration kPatience = std::chrono::milliseconds(20);  // it takes microseconds
+  constexpr ae::Duration kBindPatience = std::chrono::milliseconds(20);  // it takes microseconds
   Device& device = context_->device();
   if (iwarp_ || (role_ == Role::kClient && device.binding() != Device::Binding::kUnsure))
     return true;
   post_keys();
   proving_ = device.binding() == Device::Binding::kUnsure && key_to_change_;
-  const ae::TimePoint until = std::chrono::steady_clock::now() + kPatience;
+  const ae::TimePoint until = std::chrono::steady_clock::now() + kBindPatience;
   while (proving_ && device.binding() == Device::Binding::kUnsure) {
     context_->drain(*lease_.queue());
     if (!proving_ || device.binding() != Device::Binding::kUnsure) break;

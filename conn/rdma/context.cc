@@ -244,9 +244,9 @@ void Context::on_receive(const ibv_wc& completion, QueuePairUser* user) {
     if (user != nullptr) user->on_work_failed(completion.status, false, 0);
     return;
   }
-  // irdma of rdma-core 44 to 51 calls it a plain receive, but for the flag. Messages have none.
-  const bool immediate = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM ||
-                         (completion.wc_flags & IBV_WC_WITH_IMM) != 0;
+  const bool immediate =
+      completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM ||
+      (device_.immediates_by_flag() && (completion.wc_flags & IBV_WC_WITH_IMM) != 0);
   ControlBytes copy{};
   std::size_t length = 0;
   if (!immediate) {

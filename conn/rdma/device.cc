@@ -14,6 +14,7 @@ namespace {
 
 // drivers/infiniband/sw/rxe/rxe_param.h of Linux
 constexpr std::uint32_t kRxeVendor = 0xffffff;
+constexpr std::uint32_t kIntelVendor = 0x8086;
 constexpr ae::Duration kAskAgain = std::chrono::milliseconds(50);
 
 // What is asked for where `refused` bytes of inline data were too many: irdma takes 101 or 48,
@@ -39,6 +40,7 @@ Device::Device(ibv_device* device, const Settings& settings)
   max_pieces_ =
       static_cast<std::uint32_t>(std::clamp(attributes_.max_sge, 1, static_cast<int>(kMostPieces)));
   rxe_ = attributes_.vendor_id == kRxeVendor;
+  irdma_ = attributes_.vendor_id == kIntelVendor;
   const int flags = fcntl(handle_->async_fd, F_GETFL);
   if (flags < 0 || fcntl(handle_->async_fd, F_SETFL, flags | O_NONBLOCK) != 0)
     throw VerbsError("fcntl on the device's event descriptor", errno);

@@ -62,7 +62,7 @@ class Device {
   /// else the next. Throws VerbsError for one that there is not.
   int completion_vector(const Settings& settings, std::optional<std::size_t> loop) const;
 
-  // --- what one driver needs and others do not; asked for by its name, rxe ---
+  // --- what one driver needs and others do not; asked for by its name: rxe, irdma ---
   /// Soft-RoCE, when it sends again what was lost, carries out a bind again too, fails at it and
   /// stands still without a word: binds need the send queue to themselves.
   bool binds_alone() const noexcept { return rxe_; }
@@ -76,6 +76,10 @@ class Device {
   /// A goodbye through a port without a link waits in Soft-RoCE, and rdma_destroy_id() with it,
   /// without end: the port has to be asked first, also where nothing is wrong.
   bool asks_port_first() const noexcept { return rxe_; }
+
+  /// irdma of rdma-core 44 to 51 reports what a WRITE WITH IMMEDIATE used up as a plain receive,
+  /// but for the flag. Elsewhere that is a SEND with an immediate.
+  bool immediates_by_flag() const noexcept { return irdma_; }
 
   // --- ports ---
   static constexpr int kPorts = 64;  ///< a device has fewer
@@ -99,7 +103,7 @@ class Device {
   std::string name_;
   DeviceHandle handle_;
   ibv_device_attr attributes_{};
-  bool iwarp_ = false, rxe_ = false, srq_refused_ = false;
+  bool iwarp_ = false, rxe_ = false, irdma_ = false, srq_refused_ = false;
   Binding binding_ = Binding::kNo;
   std::uint32_t max_inline_ = 1024, max_pieces_ = 1;
   std::uint64_t down_ports_ = 0;  // a bit for each

@@ -258,6 +258,24 @@ TEST_CASE("rdma limits: a child that was forked beside connections and exits dis
   }
 }
 
+TEST_CASE("rdma limits: whatever a child destroys, its parent's connections go on",
+          "[rdma-device]") {
+  Scene scene;
+  for (const bool loop_first : {true, false}) {
+    Child child([&] {
+      if (loop_first) std::destroy_at(&scene.loop);
+      scene.innocent.reset();
+      scene.log.clients.clear();
+      scene.listener.reset();
+      if (!loop_first) std::destroy_at(&scene.loop);
+      _exit(7);
+    });
+    scene.innocent_echoes(100000);
+    CHECK(child.wait() == 7);
+    scene.innocent_echoes(100000);
+  }
+}
+
 // --- options -------------------------------------------------------------------------------------
 
 TEST_CASE("rdma limits: short queues, no inline and every isolation carry the same bytes",
