@@ -265,7 +265,7 @@ TEST_CASE("rdma limits: whatever a child destroys, its parent's connections go o
     Child child([&] {
       if (loop_first) std::destroy_at(&scene.loop);
       scene.innocent.reset();
-      scene.log.clients.clear();
+      scene.log.close_all();
       scene.listener.reset();
       if (!loop_first) std::destroy_at(&scene.loop);
       _exit(7);
