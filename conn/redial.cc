@@ -185,7 +185,7 @@ class Redial::Attempt {
     if (why) {
       connection.reset();
     } else {
-      connection->set_close_handler(nullptr);
+      connection->clear_handlers();
     }
     const Done done = std::move(done_);
     done(std::move(connection), why, std::move(not_taken_));

@@ -110,7 +110,8 @@ TEST_CASE("rdma stream: two aeconn peers never answer answers", "[rdma][stream]"
 TEST_CASE("rdma stream: the hello says what the configuration means", "[rdma][stream]") {
   StreamConfig config = config_of(Role::kServer);
   config.keepalive = 1500ms;
-  constexpr std::uint32_t kSaid = kAll | Hello::kMarksWindows | Hello::kTakesAhead;
+  constexpr std::uint32_t kSaid =
+      kAll | Hello::kMarksWindows | Hello::kTakesAhead | Hello::kHearsAborts;
   unsigned major = 0, minor = 0, patch = 0;
   REQUIRE(std::sscanf(AECONN_VERSION, "%u.%u.%u", &major, &minor, &patch) == 3);
   const auto said = [&](std::uint32_t flags, std::uint32_t keepalive, std::uint32_t receives = 0) {
@@ -206,6 +207,44 @@ TEST_CASE("rdma stream: control messages pass when data is held back", "[rdma][s
   CHECK(bench.post()->opcode == Opcode::kGetServerFeature);
   CHECK_FALSE(bench.post());
   CHECK(bench.stream.unproven_messages() < 1024);
+}
+
+TEST_CASE("rdma stream: an abort is one message, before all others, and no byte follows it",
+          "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.stream.on_hello({kAll | Hello::kHearsAborts, 0});
+  bench.peer_registers(1u << 20);
+  bench.settle();  // a window waits to be announced
+  CHECK(bench.write());
+  CHECK(bench.stream.abort());
+  CHECK(bench.stream.abort());
+  CHECK_FALSE(bench.write());
+  const auto message = bench.post();
+  REQUIRE(message);
+  CHECK(message->opcode == Opcode::kSetClientFeature);
+  CHECK(message->select == kAborted);
+  CHECK_FALSE(bench.post());
+}
+
+TEST_CASE("rdma stream: a peer that would not understand it is told nothing of an abort",
+          "[rdma][stream]") {
+  Bench bench(GENERATE(Role::kServer, Role::kClient));
+  if (GENERATE(true, false)) bench.stream.on_hello({kAll, 0});
+  bench.peer_registers(8);
+  CHECK_FALSE(bench.stream.abort());
+  CHECK_FALSE(bench.write());
+  CHECK_FALSE(bench.post());
+}
+
+TEST_CASE("rdma stream: what came before the peer's abort can be read", "[rdma][stream]") {
+  Bench bench(Role::kServer);
+  bench.offer();
+  bench.data("last");
+  CHECK_FALSE(bench.stream.peer_aborted());
+  bench.feature(Opcode::kSetClientFeature, kAborted);
+  CHECK(bench.stream.peer_aborted());
+  CHECK_FALSE(bench.failed());
+  CHECK(bench.read() == "last");
 }
 
 TEST_CASE("rdma stream: the next window proves that all which filled the last was handled",

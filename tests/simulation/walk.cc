@@ -45,8 +45,10 @@ void Walk::listen() {
     url += "walk";
   else
     url += "127.0.0.1:0";
-  listener_ = type_->listen(*loop_, conn::Endpoint::parse(url),
-                            [this](conn::ConnectionPtr next) { adopt(std::move(next), 0, false); });
+  listener_ = type_->listen(*loop_, conn::Endpoint::parse(url), [this](conn::ConnectionPtr next) {
+    adopt(std::move(next), 0, false);
+    nest();
+  });
   address_ = listener_->endpoints().front();
   if (is_rdma_) {
     client_options_ = fmt::format("source=10.77.0.{}", chance(0.7) ? 2 : 1);
@@ -77,7 +79,10 @@ void Walk::connect_one() {
   raw->connect(address_, [this, id](Connection& here) {
     const auto found = ends_.find(id);
     if (found == ends_.end()) return complain("a connect handler ran after close()");
-    if (here.state() == State::kConnected) return set_handlers(*found->second);
+    if (here.state() == State::kConnected) {
+      set_handlers(*found->second);
+      return nest();
+    }
     if (here.last_error().empty()) complain("a connect failed without a word");
     if (calm_) complain("connect failed in calm weather: " + here.last_error());
     drop(*found->second);
@@ -94,10 +99,12 @@ void Walk::adopt(conn::ConnectionPtr connection, std::uint64_t number, bool clie
   // In a crowd each acts less often, and all together no less.
   const std::uint64_t longest = crowd_ != 0 ? 100000 : 3000;
   end->timer = loop_->add_time_event(1us * pick(1, 3000), [this, id, longest]() -> ae::Duration {
-    if (hosted_ != nullptr)
+    if (hosted_ != nullptr) {
       to_act_.push_back(id);
-    else
+      nest();
+    } else {
       act(id);
+    }
     return ends_.count(id) != 0 ? ae::Duration(1us * pick(1, longest)) : ae::kNoMore;
   });
   End& here = *end;
@@ -126,6 +133,15 @@ void Walk::set_handlers(End& end) {
                                       chance(0.2) ? conn::Barrier::kYes : conn::Barrier::kNo);
   else
     end.connection->set_write_handler(nullptr);
+  if (hosted_ != nullptr) end.connection->set_close_handler([this](Connection&) { nest(); });
+}
+
+/// Inside a handler, of any kind: the host turns its loop meanwhile.
+void Walk::nest() {
+  if (hosted_ == nullptr || nested_ || !chance(0.05)) return;
+  nested_ = true;
+  (void)hosted_->dispatch();
+  nested_ = false;
 }
 
 void Walk::act(std::uint64_t id) {
@@ -141,6 +157,7 @@ void Walk::act(std::uint64_t id) {
   const double draw = std::uniform_real_distribution<>()(random_);
   // Before it knows whose bytes it gets, an end does not go: nobody could tell who lost some.
   const bool known = end.in != nullptr;
+  if (draw < 0.004 && known) return abort(end);
   if (draw < 0.02 && known) return drop(end);
   if (draw < 0.04 && end.client) return finish(end);
   if (draw < 0.05 && type_->has_pending_data(*loop_)) {
@@ -171,11 +188,7 @@ void Walk::on_readable(std::uint64_t id) {
   if (chance(0.01) && !finishing_ && found->second->in != nullptr) return drop(*found->second);
   if (read_some(*found->second) == Over::kYes) return;
   if (chance(0.1)) set_handlers(*found->second);
-  if (hosted_ != nullptr && !nested_ && chance(0.05)) {  // the host turns its loop meanwhile
-    nested_ = true;
-    (void)hosted_->dispatch();
-    nested_ = false;
-  }
+  nest();
 }
 
 void Walk::on_writable(std::uint64_t id) {
@@ -186,6 +199,7 @@ void Walk::on_writable(std::uint64_t id) {
   if (write_some(end) == Over::kYes) return;
   if (chance(0.3) && (!end.client || end.header.empty()))
     end.connection->set_write_handler(nullptr);
+  nest();
 }
 
 ssize_t Walk::write_bytes(End& end, std::size_t size) {
@@ -235,6 +249,7 @@ void Walk::Parcel::released(void* context, std::error_code) noexcept {
   // Whoever still sends them sends this.
   std::fill(found->second->bytes.begin(), found->second->bytes.end(), '!');
   walk.parcels_.erase(found);
+  walk.nest();
 }
 
 Walk::Over Walk::write_some(End& end) {
@@ -356,13 +371,20 @@ void Walk::end_of_stream(End& end) {
   drop(end);
 }
 
-void Walk::drop(End& end) {
+void Walk::drop(End& end) { take_out(end)->connection.reset(); }
+
+void Walk::abort(End& end) {
+  end.out->writer_failed = true;  // what it wrote may be lost
+  take_out(end)->connection.release()->abort();
+}
+
+std::unique_ptr<Walk::End> Walk::take_out(End& end) {
   const std::uint64_t id = end.connection->id();
   if (end.in != nullptr && !end.finished) end.in->reader_gone = true;
   loop_->remove_time_event(end.timer);
-  const std::unique_ptr<End> gone = std::move(ends_.at(id));
+  std::unique_ptr<End> gone = std::move(ends_.at(id));
   ends_.erase(id);
-  gone->connection.reset();
+  return gone;
 }
 
 // Says what it has to say and waits for the other's end of stream.

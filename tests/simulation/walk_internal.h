@@ -73,6 +73,7 @@ class Walk {
   void adopt(conn::ConnectionPtr connection, std::uint64_t number, bool client);
   void know(End& end, std::uint64_t number);
   void act(std::uint64_t id);
+  void nest();
   void set_handlers(End& end);
   void on_readable(std::uint64_t id);
   void on_writable(std::uint64_t id);
@@ -87,6 +88,8 @@ class Walk {
   void take(End& end, const char* bytes, std::size_t size);
   void end_of_stream(End& end);
   void drop(End& end);
+  void abort(End& end);
+  std::unique_ptr<End> take_out(End& end);
   void finish(End& end);
   void stop_faults();
   void make_loop();

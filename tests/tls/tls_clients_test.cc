@@ -3,8 +3,10 @@
 #if AECONN_TLS
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
+#include "conn/tls/context_source.h"
 #include "tests/support/catch.h"
 #include "tests/support/tls_kit.h"
 
@@ -79,6 +81,24 @@ TEST_CASE("tls: clients of many names and options resume, and read what they tru
   for (int round = 0; round < 2; ++round)
     for (int i = 0; i < kMany; ++i) visit(site, *listener, options(i));
   REQUIRE(resumed(site) == kMany + 1);
+}
+
+TEST_CASE("tls: of the contexts of clients those that were used longest ago go first", "[tls]") {
+  conn::tls::ContextTable table;
+  table.configure({});
+  const auto context = [&](int i) {
+    return table.source({{"connect-timeout", std::to_string(1000 + i) + "ms"}}, false)->get();
+  };
+  const std::weak_ptr<const conn::tls::Context> oldest = context(0), used = context(1);
+  const std::shared_ptr<const conn::tls::ContextSource> held =
+      table.source({{"connect-timeout", "9s"}}, false);
+  for (int i = 2; i < 3000; ++i) {
+    (void)context(i);
+    (void)context(1);
+  }
+  REQUIRE(oldest.expired());
+  REQUIRE_FALSE(used.expired());
+  REQUIRE(table.source({{"connect-timeout", "9s"}}, false) == held);
 }
 
 #endif
