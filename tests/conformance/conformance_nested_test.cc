@@ -134,3 +134,58 @@ TEST_CASE("nested: inside connect, read, write, close handlers and releases noth
     bed.until([&] { return closed == kClients; });
   }
 }
+
+TEST_CASE("nested: refusals wait while the handler of refusals runs", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Nested bed(transport);
+    conn::Endpoint where = bed.site.fresh();
+    if (transport.name.ends_with("memory")) {  // its URLs take no options
+      bed.site.registry.require("memory").configure({{"max-connections", "1"}});
+    } else {
+      where.options.set("max-connections", "1");
+    }
+    bed.listeners.push_back(bed.site.type.listen(bed.loop, where, [&](ConnectionPtr arrival) {
+      bed.servers.push_back(std::move(arrival));
+    }));
+    std::size_t told = 0;
+    int running = 0;
+    bed.listeners.front()->on_refused([&](const conn::Failure& why) {
+      REQUIRE(++running == 1);
+      REQUIRE_FALSE(why.text.empty());
+      bed.nest();
+      ++told;
+      --running;
+    });
+    const conn::Endpoint at = testing::address_of(*bed.listeners.front());
+    bed.connect(at);
+    bed.until([&] { return bed.servers.size() == 1; });
+    for (std::size_t i = 0; i < kClients; ++i) bed.connect(at);
+    bed.until([&] { return told == kClients; });
+    REQUIRE(bed.servers.size() == 1);
+  }
+}
+
+TEST_CASE("nested: inside timers and posted functions connections go on", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Nested bed(transport);
+    bed.listeners.push_back(bed.site.type.listen(
+        bed.loop, bed.site.fresh(),
+        [&](ConnectionPtr arrival) { bed.servers.push_back(std::move(arrival)); }));
+    const conn::Endpoint at = testing::address_of(*bed.listeners.front());
+    int timers = 0, posts = 0;
+    bed.loop.add_time_event(ae::Duration::zero(), [&]() -> ae::Duration {
+      bed.connect(at);
+      bed.nest();
+      return ++timers < 3 ? ae::Duration(1ms) : ae::kNoMore;
+    });
+    const std::function<void()> post = [&] {
+      bed.connect(at);
+      bed.nest();
+      if (++posts < 3) bed.loop.post(post);
+    };
+    bed.loop.post(post);
+    bed.until([&] {
+      return timers == 3 && posts == 3 && bed.all_connected() && bed.servers.size() == 6;
+    });
+  }
+}
