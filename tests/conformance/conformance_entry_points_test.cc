@@ -264,7 +264,7 @@ std::set<std::string> public_functions(const std::string& header) {
 
 }  // namespace
 
-TEST_CASE("entry points: the table has each public function", "[conn][conformance]") {
+TEST_CASE("entry points: the table has each public function", "[conn]") {
   // What cannot fail, wait or call the system, is called by the others, or is tested with them.
   const std::set<std::string> others = {"state",
                                         "last_error",
@@ -313,7 +313,7 @@ TEST_CASE("entry points: the table has each public function", "[conn][conformanc
   }
 }
 
-TEST_CASE("entry points: without a descriptor to be had", "[conn][conformance]") {
+TEST_CASE("entry points: without a descriptor to be had", "[conn]") {
   if (testing::simulated()) return;  // whose devices need descriptors themselves
   FOR_EVERY_TRANSPORT(transport) {
     with_each(transport, [](const Entry& entry, Place& place) {
@@ -328,7 +328,7 @@ TEST_CASE("entry points: without a descriptor to be had", "[conn][conformance]")
   }
 }
 
-TEST_CASE("entry points: in a storm of signals", "[conn][conformance]") {
+TEST_CASE("entry points: in a storm of signals", "[conn]") {
   if (testing::simulated()) return;  // whose devices wait inside the loop's own sleep
   FOR_EVERY_TRANSPORT(transport) {
     with_each(transport, [](const Entry& entry, Place& place) {
@@ -340,7 +340,7 @@ TEST_CASE("entry points: in a storm of signals", "[conn][conformance]") {
   }
 }
 
-TEST_CASE("entry points: with a thread beside that does the same", "[conn][conformance]") {
+TEST_CASE("entry points: with a thread beside that does the same", "[conn]") {
   FOR_EVERY_TRANSPORT(transport) {
     if (transport.threads && !testing::simulated()) {
       // Each has a loop, a registry and connections of its own; what is shared is the library's.
