@@ -5,25 +5,37 @@
 
 #include "c/aeconn.h"
 
+#include <sched.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "ae/epoll_loop.h"
+#include "ae/loop_group.h"
+#include "conn/kit/interruption.h"
+#include "conn/listener_group.h"
+#include "conn/metrics.h"
+#include "conn/redial.h"
 #include "conn/transports/transports.h"
 
 struct aeconn_loop {
-  ae::EpollLoop loop;
+  aeconn_loop() : owned(std::make_unique<ae::EpollLoop>()), loop(*owned) {}
+  explicit aeconn_loop(ae::EpollLoop& of_a_group) : loop(of_a_group) {}
+  std::unique_ptr<ae::EpollLoop> owned;                 // null: a group's
+  std::thread::id thread = std::this_thread::get_id();  // of a group's
+  ae::EpollLoop& loop;
 };
 
 struct aeconn_listener {
@@ -33,6 +45,19 @@ struct aeconn_listener {
 
 struct aeconn_memory {
   std::unique_ptr<conn::Memory> memory;
+};
+
+struct aeconn_group {
+  // Each is made on its thread, and none while another thread looks: before `group` is there.
+  std::vector<std::unique_ptr<aeconn_loop>> loops;
+  std::unique_ptr<ae::LoopGroup> group;
+};
+
+struct aeconn_redial {
+  aeconn_redial_handlers handlers;
+  void* context;
+  conn::Redial::Proved proved;
+  std::unique_ptr<conn::Redial> redial;
 };
 
 namespace {
@@ -115,8 +140,8 @@ aeconn_conn* handle(Connection* connection) noexcept {
 
 /// Of the process: what its loops share (tickets, settings) is shared. Never destroyed, since a
 /// connection may outlive main().
-const conn::Registry& registry() {
-  static const auto* const all = new conn::Registry(conn::all_transports());
+conn::Registry& registry() {
+  static auto* const all = new conn::Registry(conn::all_transports());
   return *all;
 }
 
@@ -132,6 +157,40 @@ Connection::Handler handler(aeconn_conn_fn fn, void* context) {
 
 conn::AcceptHandler accept_handler(aeconn_accept_fn fn, void* context) {
   return [fn, context](ConnectionPtr connection) { fn(context, handle(connection.release())); };
+}
+
+constexpr int64_t kLongest = 365LL * 24 * 3600 * 1'000'000'000;  // of a redial's times
+
+static_assert(int{AECONN_REDIAL_STOPPED} == static_cast<int>(conn::Redial::Phase::kStopped) &&
+              int{AECONN_REDIAL_DIALLING} == static_cast<int>(conn::Redial::Phase::kDialling));
+
+conn::Redial::Handlers handlers_of(aeconn_redial* redial) {
+  const aeconn_redial_handlers& its = redial->handlers;
+  void* const context = redial->context;
+  conn::Redial::Handlers all;
+  if (its.up != nullptr) {
+    all.up = [redial, context, up = its.up](Connection& connection) {
+      up(context, redial, handle(&connection));
+    };
+  }
+  if (its.down != nullptr) {
+    all.down = [redial, context, down = its.down](Connection& connection,
+                                                  const conn::Redial::Loss& loss) {
+      const aeconn_redial_loss told{loss.why.text.c_str(), number_of(loss.why.code),
+                                    loss.moved ? 1 : 0, loss.unconfirmed};
+      down(context, redial, handle(&connection), &told);
+    };
+  }
+  if (its.prove != nullptr) {
+    all.prove = [redial, context, prove = its.prove](Connection& connection,
+                                                     conn::Redial::Proved proved) {
+      redial->proved = std::move(proved);
+      prove(context, redial, handle(&connection));
+    };
+  }
+  if (its.changed != nullptr)
+    all.changed = [redial, context, changed = its.changed] { changed(context, redial); };
+  return all;
 }
 
 aeconn_listener* made(conn::ListenerPtr listener) {
@@ -156,13 +215,25 @@ std::size_t address(const Connection& its, const std::string& text, char* host, 
                     std::uint16_t* port) {
   sockaddr_storage local{};
   socklen_t length = sizeof local;
-  const bool is_path =
-      its.type().name().ends_with("unix") ||
-      (getsockname(its.fd(), reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
-       local.ss_family == AF_UNIX);
+  const bool is_path = its.type().name().ends_with("unix") ||
+                       (getsockname(its.fd(), reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
+                        local.ss_family == AF_UNIX);
   const conn::Address parts = is_path ? conn::Address{text, 0} : conn::split_address(text);
   if (port != nullptr) *port = parts.port;
   return copy_out(parts.host, host, size);
+}
+
+void tell(const std::vector<conn::NotTaken>& not_taken, aeconn_fact_fn fn, void* context) {
+  for (const conn::NotTaken& each : not_taken)
+    fn(context, each.scheme.c_str(), each.why.text.c_str());
+}
+
+constexpr std::size_t kMostLoops = 4096;
+
+/// Whether this thread is one that the group would have to wait for.
+bool on_its_thread(const aeconn_group& group) noexcept {
+  return std::any_of(group.loops.begin(), group.loops.end(),
+                     [](const auto& loop) { return loop->thread == std::this_thread::get_id(); });
 }
 
 ae::Mask mask_of(int directions) noexcept {
@@ -194,13 +265,30 @@ int aeconn_configure(const char* scheme, const char* options) {
   });
 }
 
+int aeconn_on_fallback(aeconn_fact_fn fn, void* context) {
+  return guarded([&] {
+    conn::FallbackHandler told;
+    if (fn != nullptr) {
+      told = [fn, context](const conn::Fallback& fallback) {
+        fn(context, fallback.to.c_str(), conn::describe(fallback.not_taken).c_str());
+      };
+    }
+    registry().on_fallback(std::move(told));
+    return 0;
+  });
+}
+
+void aeconn_on_signal(int (*fn)(void*), void* context) { conn::Interruption::ask(fn, context); }
+
 // --- the loop ------------------------------------------------------------------------------------
 
 aeconn_loop* aeconn_loop_new() {
   return guarded([] { return new aeconn_loop; });
 }
 
-void aeconn_loop_free(aeconn_loop* loop) { delete loop; }
+void aeconn_loop_free(aeconn_loop* loop) {
+  if (loop != nullptr && loop->owned != nullptr) delete loop;  // a group's is the group's
+}
 
 int aeconn_descriptor(aeconn_loop* loop) {
   if (loop == nullptr) return no_handle();
@@ -299,6 +387,114 @@ int aeconn_statistics(aeconn_loop* loop, const char* scheme, aeconn_fact_fn fn, 
   });
 }
 
+int aeconn_metrics(aeconn_loop* loop, aeconn_text_fn fn, void* context) {
+  if (loop == nullptr || fn == nullptr) return no_handle();
+  return guarded([&] {
+    const std::string text = conn::metrics(registry(), loop->loop);
+    fn(context, text.c_str(), text.size());
+    return 0;
+  });
+}
+
+// --- several loops -------------------------------------------------------------------------------
+
+aeconn_group* aeconn_group_new(size_t loops, const char* name, int pin) {
+  return guarded([&] {
+    if (loops == 0) {
+      cpu_set_t ours;
+      loops = sched_getaffinity(0, sizeof ours, &ours) == 0
+                  ? static_cast<std::size_t>(std::max(CPU_COUNT(&ours), 1))
+                  : 1;
+    }
+    if (loops > kMostLoops)
+      throw conn::Error("a group of " + std::to_string(loops) +
+                        " loops: " + std::to_string(kMostLoops) + " is the limit");
+    auto group = std::make_unique<aeconn_group>();
+    group->loops.resize(loops);
+    ae::LoopGroup::Config config;
+    config.loops = loops;
+    if (name != nullptr) config.name = name;
+    config.pin = pin != 0;
+    config.make = [&all = group->loops](std::size_t index) {
+      auto loop = std::make_unique<ae::EpollLoop>();
+      all[index] = std::make_unique<aeconn_loop>(*loop);
+      return loop;
+    };
+    group->group = std::make_unique<ae::LoopGroup>(std::move(config));
+    return group.release();
+  });
+}
+
+void aeconn_group_free(aeconn_group* group) {
+  if (group == nullptr || on_its_thread(*group)) return;
+  group->group.reset();  // waits, while handlers may still use the handles
+  delete group;
+}
+
+size_t aeconn_group_size(const aeconn_group* group) {
+  return group == nullptr ? 0 : group->loops.size();
+}
+
+int aeconn_group_post(aeconn_group* group, size_t index, aeconn_loop_fn fn, void* context) {
+  if (group == nullptr || fn == nullptr) return no_handle();
+  if (index >= group->loops.size()) return failed(EINVAL, "the group has no such loop");
+  return guarded([&] {
+    group->group->poster(index).post(
+        [fn, context, loop = group->loops[index].get()] { fn(context, loop); });
+    return 0;
+  });
+}
+
+void aeconn_group_stop(aeconn_group* group) {
+  if (group != nullptr) guarded([&] { return group->group->stop(), 0; });
+}
+
+int aeconn_group_wait(aeconn_group* group) {
+  if (group == nullptr) return no_handle();
+  return guarded([&] { return group->group->run(), 0; });
+}
+
+aeconn_listener* aeconn_group_listen(aeconn_group* group, const char* url, aeconn_spread spread,
+                                     aeconn_group_accept_fn accepted, void* context) {
+  if (group == nullptr || url == nullptr || accepted == nullptr)
+    return no_handle<aeconn_listener*>();
+  return guarded([&] {
+    conn::Spread rule = conn::Spread::fewest();
+    if (spread == AECONN_ROUND_ROBIN) rule = conn::Spread::round_robin();
+    if (spread == AECONN_KERNEL) rule = conn::Spread::kernel();
+    const auto make = [&](ae::EventLoop&, std::size_t index) -> conn::AcceptHandler {
+      return [accepted, context, loop = group->loops[index].get()](ConnectionPtr connection) {
+        accepted(context, loop, handle(connection.release()));
+      };
+    };
+    return made(conn::listen(registry(), *group->group, url, make, std::move(rule)));
+  });
+}
+
+int aeconn_listener_share(const aeconn_listener* listener, size_t index, uint64_t* open,
+                          uint64_t* assigned) {
+  if (listener == nullptr) return no_handle();
+  return guarded([&] {
+    const auto* const of_a_group =
+        dynamic_cast<const conn::ListenerGroup*>(listener->listener.get());
+    if (of_a_group == nullptr) return failed(EINVAL, "the listener is not one of a group");
+    const std::vector<conn::ListenerGroup::Share> shares = of_a_group->shares();
+    if (index >= shares.size()) return failed(EINVAL, "the group has no such loop");
+    if (open != nullptr) *open = shares[index].open;
+    if (assigned != nullptr) *assigned = shares[index].assigned;
+    return 0;
+  });
+}
+
+int aeconn_group_metrics(aeconn_group* group, aeconn_text_fn fn, void* context) {
+  if (group == nullptr || fn == nullptr) return no_handle();
+  return guarded([&] {
+    const std::string text = conn::metrics(registry(), *group->group);
+    fn(context, text.c_str(), text.size());
+    return 0;
+  });
+}
+
 // --- listening -----------------------------------------------------------------------------------
 
 aeconn_listener* aeconn_listen(aeconn_loop* loop, const char* url, aeconn_accept_fn accepted,
@@ -333,6 +529,11 @@ void aeconn_listener_pause(aeconn_listener* listener) {
 
 void aeconn_listener_resume(aeconn_listener* listener) {
   if (listener != nullptr) guarded([&] { return listener->listener->resume(), 0; });
+}
+
+void aeconn_listener_not_served(const aeconn_listener* listener, aeconn_fact_fn fn, void* context) {
+  if (listener == nullptr || fn == nullptr) return;
+  guarded([&] { return tell(listener->listener->not_served(), fn, context), 0; });
 }
 
 void aeconn_listener_on_refused(aeconn_listener* listener, aeconn_refused_fn fn, void* context) {
@@ -552,15 +753,17 @@ int aeconn_fd(const aeconn_conn* conn) { return conn == nullptr ? -1 : of(conn)-
 
 size_t aeconn_local(const aeconn_conn* conn, char* host, size_t size, uint16_t* port) {
   if (conn == nullptr) return copy_out("", host, size);
-  const ssize_t length = guarded(
-      [&] { return static_cast<ssize_t>(address(*of(conn), of(conn)->local_address(), host, size, port)); });
+  const ssize_t length = guarded([&] {
+    return static_cast<ssize_t>(address(*of(conn), of(conn)->local_address(), host, size, port));
+  });
   return length < 0 ? copy_out("", host, size) : static_cast<size_t>(length);
 }
 
 size_t aeconn_peer(const aeconn_conn* conn, char* host, size_t size, uint16_t* port) {
   if (conn == nullptr) return copy_out("", host, size);
-  const ssize_t length = guarded(
-      [&] { return static_cast<ssize_t>(address(*of(conn), of(conn)->peer_address(), host, size, port)); });
+  const ssize_t length = guarded([&] {
+    return static_cast<ssize_t>(address(*of(conn), of(conn)->peer_address(), host, size, port));
+  });
   return length < 0 ? copy_out("", host, size) : static_cast<size_t>(length);
 }
 
@@ -577,6 +780,13 @@ size_t aeconn_peer_certificate(const aeconn_conn* conn, char* pem, size_t size) 
   const ssize_t length = guarded(
       [&] { return static_cast<ssize_t>(copy_out(of(conn)->peer_certificate(), pem, size)); });
   return length < 0 ? copy_out("", pem, size) : static_cast<size_t>(length);
+}
+
+size_t aeconn_peer_user(const aeconn_conn* conn, char* user, size_t size) {
+  if (conn == nullptr) return copy_out("", user, size);
+  const ssize_t length =
+      guarded([&] { return static_cast<ssize_t>(copy_out(of(conn)->peer_user(), user, size)); });
+  return length < 0 ? copy_out("", user, size) : static_cast<size_t>(length);
 }
 
 size_t aeconn_path(const aeconn_conn* conn, char* line, size_t size) {
@@ -620,6 +830,106 @@ int aeconn_leave(aeconn_conn* conn) {
 int aeconn_join(aeconn_conn* conn, aeconn_loop* loop) {
   if (conn == nullptr || loop == nullptr) return no_handle();
   return guarded([&] { return of(conn)->join(loop->loop) ? 0 : -1; });
+}
+
+// --- a connection that comes back ----------------------------------------------------------------
+
+void aeconn_redial_defaults(aeconn_redial_settings* settings) {
+  if (settings == nullptr) return;
+  const conn::Redial::Settings ours;
+  *settings = {ours.first_pause.count(), ours.most_pause.count(), ours.attempt.count(),
+               ours.proof.count(),       ours.stable.count(),     ours.prefer_again.count()};
+}
+
+aeconn_redial* aeconn_redial_new(aeconn_loop* loop, const char* url,
+                                 const aeconn_redial_handlers* handlers,
+                                 const aeconn_redial_settings* settings, void* context) {
+  if (loop == nullptr || url == nullptr || handlers == nullptr) return no_handle<aeconn_redial*>();
+  return guarded([&] {
+    conn::Redial::Settings ours;
+    if (settings != nullptr) {
+      for (const int64_t each : {settings->first_pause, settings->most_pause, settings->attempt,
+                                 settings->proof, settings->stable, settings->prefer_again}) {
+        if (each < 0 || each > kLongest) throw conn::Error("a redial's times are from 0 to a year");
+      }
+      ours.first_pause = ae::Duration(settings->first_pause);
+      ours.most_pause = ae::Duration(settings->most_pause);
+      ours.attempt = ae::Duration(settings->attempt);
+      ours.proof = ae::Duration(settings->proof);
+      ours.stable = ae::Duration(settings->stable);
+      ours.prefer_again = ae::Duration(settings->prefer_again);
+    }
+    auto made = std::make_unique<aeconn_redial>(aeconn_redial{*handlers, context, {}, nullptr});
+    made->redial = std::make_unique<conn::Redial>(
+        registry(), loop->loop, conn::Endpoint::parse(url), handlers_of(made.get()), ours);
+    return made.release();
+  });
+}
+
+void aeconn_redial_free(aeconn_redial* redial) { delete redial; }
+
+aeconn_redial_phase aeconn_redial_get_phase(const aeconn_redial* redial) {
+  if (redial == nullptr) return AECONN_REDIAL_STOPPED;
+  return static_cast<aeconn_redial_phase>(redial->redial->phase());
+}
+
+aeconn_conn* aeconn_redial_connection(const aeconn_redial* redial) {
+  return redial == nullptr ? nullptr : handle(redial->redial->connection());
+}
+
+void aeconn_redial_proved(aeconn_redial* redial, int answered) {
+  if (redial == nullptr) return;
+  // Taken out: what it leads to may begin the next proof, or free the redial.
+  const conn::Redial::Proved told = std::exchange(redial->proved, {});
+  if (told) guarded([&] { return told(answered != 0), 0; });
+}
+
+size_t aeconn_redial_describe(const aeconn_redial* redial, char* line, size_t size) {
+  if (redial == nullptr) return copy_out("", line, size);
+  const ssize_t length = guarded(
+      [&] { return static_cast<ssize_t>(copy_out(redial->redial->describe(), line, size)); });
+  return length < 0 ? copy_out("", line, size) : static_cast<size_t>(length);
+}
+
+void aeconn_redial_not_taken(const aeconn_redial* redial, aeconn_fact_fn fn, void* context) {
+  if (redial != nullptr && fn != nullptr)
+    guarded([&] { return tell(redial->redial->not_taken(), fn, context), 0; });
+}
+
+void aeconn_redial_confirm(aeconn_redial* redial, uint64_t bytes) {
+  if (redial != nullptr) guarded([&] { return redial->redial->confirm(bytes), 0; });
+}
+
+uint64_t aeconn_redial_unconfirmed(const aeconn_redial* redial) {
+  return redial == nullptr ? 0 : redial->redial->unconfirmed();
+}
+
+int aeconn_redial_drop(aeconn_redial* redial, const char* why) {
+  if (redial == nullptr) return no_handle();
+  return guarded([&] { return redial->redial->drop(why == nullptr ? "dropped" : why), 0; });
+}
+
+int aeconn_redial_try_now(aeconn_redial* redial) {
+  if (redial == nullptr) return no_handle();
+  return guarded([&] { return redial->redial->try_now(), 0; });
+}
+
+void aeconn_redial_stop(aeconn_redial* redial) {
+  if (redial != nullptr) guarded([&] { return redial->redial->stop(), 0; });
+}
+
+void aeconn_redial_statistics(const aeconn_redial* redial, aeconn_fact_fn fn, void* context) {
+  if (redial == nullptr || fn == nullptr) return;
+  guarded([&] {
+    const conn::Redial::Counters& all = redial->redial->counters();
+    for (const auto& [name, value] : {std::pair{"attempts", all.attempts},
+                                      {"failures", all.failures},
+                                      {"connected", all.connected},
+                                      {"lost", all.lost},
+                                      {"moved", all.moved}})
+      fn(context, name, std::to_string(value).c_str());
+    return 0;
+  });
 }
 
 }  // extern "C"

@@ -38,6 +38,8 @@ typedef struct aeconn_loop aeconn_loop;
 typedef struct aeconn_listener aeconn_listener;
 typedef struct aeconn_conn aeconn_conn;
 typedef struct aeconn_memory aeconn_memory;
+typedef struct aeconn_group aeconn_group;
+typedef struct aeconn_redial aeconn_redial;
 
 /* Directions. */
 enum {
@@ -67,6 +69,24 @@ int aeconn_has_transport(const char* scheme);
  * process has one set for each transport: call it before other threads use that. 0, or -1 with
  * errno and a sentence, and then nothing has changed. */
 int aeconn_configure(const char* scheme, const char* options);
+
+/* Runs once with a text of `size` bytes, ended by NUL, which is valid during the call. */
+typedef void (*aeconn_text_fn)(void* context, const char* text, size_t size);
+/* A name and a value, valid during the call. */
+typedef void (*aeconn_fact_fn)(void* context, const char* name, const char* value);
+
+/* Is told whenever a connection to a list of schemes ("rdma|tcp://...") stands by another than the
+ * first: the URL without its options, and why the others were not taken. Runs on the thread of the
+ * connection's loop, on several at once where there are several, and must not close connections.
+ * NULL removes. Set it before connections are made. */
+int aeconn_on_fallback(aeconn_fact_fn fn, void* context);
+
+/* A call of this thread that waits (aeconn_wait() and the others there, aeconn_connect_wait()) asks
+ * `fn` whenever a signal handler ran meanwhile: 0, it goes on waiting; another number, it ends with
+ * errno EINTR. So a host's own handlers of signals can be served: an interpreter's Ctrl-C. Without
+ * `fn` (NULL, as at first) signals end no call. What a call that ended so had read is lost, as
+ * where its time is over. A lookup of a name goes on until it is answered or its time is over. */
+void aeconn_on_signal(int (*fn)(void* context), void* context);
 
 /* --- the loop -------------------------------------------------------------------------------- */
 
@@ -113,8 +133,50 @@ int aeconn_watch(aeconn_loop* loop, int fd, int directions, aeconn_file_fn fn, v
 void aeconn_unwatch(aeconn_loop* loop, int fd, int directions);
 
 /* Counters of one transport on this loop, or of the loop itself (scheme NULL). */
-typedef void (*aeconn_fact_fn)(void* context, const char* name, const char* value);
 int aeconn_statistics(aeconn_loop* loop, const char* scheme, aeconn_fact_fn fn, void* context);
+/* The counters of all transports on this loop, in the text format of Prometheus (version 0.0.4). */
+int aeconn_metrics(aeconn_loop* loop, aeconn_text_fn fn, void* context);
+
+/* --- several loops --------------------------------------------------------------------------- */
+
+/* Loops on threads of their own, which run from the beginning: 0 is one for each processor that the
+ * process may use. The threads are called "NAME-INDEX" ("loop", if it is NULL); with `pin` each
+ * keeps to a processor. NULL with errno and a sentence. */
+aeconn_group* aeconn_group_new(size_t loops, const char* name, int pin);
+/* Ends all loops, with what is on them, and waits for that. Not on a thread of the group (nothing
+ * happens there). */
+void aeconn_group_free(aeconn_group* group);
+size_t aeconn_group_size(const aeconn_group* group);
+/* Any thread: runs `fn` on the thread of loop `index`, whose handle it gets: valid as long as the
+ * loop, never to be freed, for calls on that thread. 0, or -1 with errno ENOMEM, or EINVAL where
+ * there is no such loop. What comes after the loop's end does not run. */
+typedef void (*aeconn_loop_fn)(void* context, aeconn_loop* loop);
+int aeconn_group_post(aeconn_group* group, size_t index, aeconn_loop_fn fn, void* context);
+/* Any thread: the loops end after their iteration. */
+void aeconn_group_stop(aeconn_group* group);
+/* Returns when all loops have ended. -1 with errno and a sentence: a handler that is written in C++
+ * threw; EINVAL on a thread of the group. */
+int aeconn_group_wait(aeconn_group* group);
+
+/* Which loop of a group gets a connection. */
+enum aeconn_spread {
+  AECONN_FEWEST,      /* the one that has the fewest */
+  AECONN_ROUND_ROBIN, /* each in turn */
+  AECONN_KERNEL       /* the kernel's hash (SO_REUSEPORT); tcp, and tls over it */
+};
+/* Gets a connection on the thread of its loop, where it stays. */
+typedef void (*aeconn_group_accept_fn)(void* context, aeconn_loop* loop, aeconn_conn* conn);
+/* One port for all loops. Returns when it listens; `accepted` is called on several threads at once.
+ * Any thread but the group's. Free the listener before the group. */
+aeconn_listener* aeconn_group_listen(aeconn_group* group, const char* url,
+                                     enum aeconn_spread spread, aeconn_group_accept_fn accepted,
+                                     void* context);
+/* How many connections of such a listener loop `index` has, and how many it was ever given; either
+ * may be NULL. 0, or -1 with errno EINVAL. */
+int aeconn_listener_share(const aeconn_listener* listener, size_t index, uint64_t* open,
+                          uint64_t* assigned);
+/* As aeconn_metrics(), summed over the loops; waits for them, so not on one of their threads. */
+int aeconn_group_metrics(aeconn_group* group, aeconn_text_fn fn, void* context);
 
 /* --- listening ------------------------------------------------------------------------------- */
 
@@ -134,6 +196,8 @@ const char* aeconn_listener_url(const aeconn_listener* listener, size_t index);
 /* Leaves arrivals in the backlog, until it is resumed. */
 void aeconn_listener_pause(aeconn_listener* listener);
 void aeconn_listener_resume(aeconn_listener* listener);
+/* Of a list of schemes: those that could not be had when listening began, each with why. */
+void aeconn_listener_not_served(const aeconn_listener* listener, aeconn_fact_fn fn, void* context);
 /* Told of arrivals that became no connection, in a sentence. */
 typedef void (*aeconn_refused_fn)(void* context, const char* why);
 void aeconn_listener_on_refused(aeconn_listener* listener, aeconn_refused_fn fn, void* context);
@@ -241,6 +305,8 @@ size_t aeconn_peer(const aeconn_conn* conn, char* host, size_t size, uint16_t* p
 int aeconn_is_local(const aeconn_conn* conn);
 /* The peer's certificate as PEM; "" where there is none. As aeconn_local(). */
 size_t aeconn_peer_certificate(const aeconn_conn* conn, char* pem, size_t size);
+/* The name that option peer-user takes from its certificate; "" where there is none. */
+size_t aeconn_peer_user(const aeconn_conn* conn, char* user, size_t size);
 /* What carries the bytes, in one line for people: "tcp 10.0.0.2:50400 > 10.0.0.1:6379"; "" before
  * the connection has stood. As aeconn_local(). */
 size_t aeconn_path(const aeconn_conn* conn, char* line, size_t size);
@@ -258,6 +324,80 @@ void aeconn_set_user_data(aeconn_conn* conn, void* data);
  * own handler, EAGAIN while what was sent in place waits. */
 int aeconn_leave(aeconn_conn* conn);
 int aeconn_join(aeconn_conn* conn, aeconn_loop* loop);
+
+/* --- a connection that comes back ------------------------------------------------------------ */
+
+/* Keeps one connection to a place, through flaps of its link and restarts of its server. Nothing is
+ * sent twice by it: what was written to a connection that was lost is the program's. */
+
+enum aeconn_redial_phase {
+  AECONN_REDIAL_WAITING,  /* a pause before the next attempt */
+  AECONN_REDIAL_IN_LINE,  /* as many as may connect at once do */
+  AECONN_REDIAL_DIALLING, /* a connection is being made */
+  AECONN_REDIAL_PROVING,  /* it stands, and `prove` is under way */
+  AECONN_REDIAL_UP,       /* aeconn_redial_connection() is there */
+  AECONN_REDIAL_STOPPED   /* aeconn_redial_stop() was called */
+};
+/* How a connection went; valid during the call. */
+typedef struct aeconn_redial_loss {
+  const char* why; /* one sentence */
+  int error;       /* the same as errno, as aeconn_last_errno() */
+  int moved;       /* 1: the preferred scheme works again, and comes next */
+  /* Bytes written and not confirmed: they may have been done, or not, or in part. */
+  uint64_t unconfirmed;
+} aeconn_redial_loss;
+/* All run from the loop; each may call any function of the redial, freeing it included. NULL: none.
+ * The connection is the redial's: do not close it, aeconn_redial_drop() does, nor set its
+ * aeconn_on_closed(). */
+typedef struct aeconn_redial_handlers {
+  /* A connection is there, and proven. */
+  void (*up)(void* context, aeconn_redial* redial, aeconn_conn* conn);
+  /* It is gone. What came before can still be read here; afterwards it is closed. */
+  void (*down)(void* context, aeconn_redial* redial, aeconn_conn* conn,
+               const aeconn_redial_loss* loss);
+  /* Sends a request and awaits its answer, before `up`; then aeconn_redial_proved(). */
+  void (*prove)(void* context, aeconn_redial* redial, aeconn_conn* conn);
+  /* The phase or the last failure has changed. */
+  void (*changed)(void* context, aeconn_redial* redial);
+} aeconn_redial_handlers;
+/* Times; set them to what aeconn_redial_defaults() gives, and then what is to be different. */
+typedef struct aeconn_redial_settings {
+  int64_t first_pause;  /* after a loss or a failure */
+  int64_t most_pause;   /* as it doubles */
+  int64_t attempt;      /* for one attempt, where the URL has no connect-timeout */
+  int64_t proof;        /* for `prove` */
+  int64_t stable;       /* one that stood for so long was a success */
+  int64_t prefer_again; /* how often the preferred scheme of a list is tried again; 0: never */
+} aeconn_redial_settings;
+void aeconn_redial_defaults(aeconn_redial_settings* settings);
+/* Begins at once. The handlers are copied; settings NULL are the defaults. NULL with errno and a
+ * sentence for a URL that no attempt could use. Free it before its loop. */
+aeconn_redial* aeconn_redial_new(aeconn_loop* loop, const char* url,
+                                 const aeconn_redial_handlers* handlers,
+                                 const aeconn_redial_settings* settings, void* context);
+/* Closes the connection, which delivers what was written. No handler runs any more. */
+void aeconn_redial_free(aeconn_redial* redial);
+enum aeconn_redial_phase aeconn_redial_get_phase(const aeconn_redial* redial);
+/* NULL unless it is up. */
+aeconn_conn* aeconn_redial_connection(const aeconn_redial* redial);
+/* Whether the request of `prove` was answered (1) or the connection is no good (0). Only the first
+ * call for a connection counts. */
+void aeconn_redial_proved(aeconn_redial* redial, int answered);
+/* "up", "waiting 120 ms after: connect to ...". As aeconn_local(). */
+size_t aeconn_redial_describe(const aeconn_redial* redial, char* line, size_t size);
+/* Of the connection that stands: the schemes that were preferred to its own, each with why not. */
+void aeconn_redial_not_taken(const aeconn_redial* redial, aeconn_fact_fn fn, void* context);
+/* The peer has answered for this many more bytes of what was written since `up`. */
+void aeconn_redial_confirm(aeconn_redial* redial, uint64_t bytes);
+uint64_t aeconn_redial_unconfirmed(const aeconn_redial* redial);
+/* Gives up the connection there is, or the attempt, and begins again after a pause. */
+int aeconn_redial_drop(aeconn_redial* redial, const char* why);
+/* Ends a pause, and tries the preferred scheme at once where another carries the connection. */
+int aeconn_redial_try_now(aeconn_redial* redial);
+/* Closes everything; `down` does not run. */
+void aeconn_redial_stop(aeconn_redial* redial);
+/* Counters since it began: calls `fn` for each. */
+void aeconn_redial_statistics(const aeconn_redial* redial, aeconn_fact_fn fn, void* context);
 
 #ifdef __cplusplus
 }

@@ -14,6 +14,7 @@
 #include "conn/detail/in_place_state.h"
 #include "conn/detail/probes.h"
 #include "conn/kit/connection_set.h"
+#include "conn/kit/interruption.h"
 
 namespace conn::inline AECONN_ABI {
 namespace {
@@ -261,6 +262,7 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
     }
     return false;
   }
+  const Interruption::Scope scope;
   move_to(State::kConnecting);
   try {
     do_connect_blocking(to, deadline_after(timeout));
@@ -268,11 +270,10 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
     fail(out_of_memory());
     throw;
   }
-  if (state_ == State::kConnecting) {
-    fail(errno_failure(ETIMEDOUT, "connect to " + to.to_string()));
-  }
+  const int why = Interruption::ends() ? EINTR : ETIMEDOUT;
+  if (state_ == State::kConnecting) fail(errno_failure(why, "connect to " + to.to_string()));
   if (state_ == State::kConnected) return true;
-  errno = errno_of(failure_.code);
+  errno = why == EINTR ? EINTR : errno_of(failure_.code);
   return false;
 }
 

@@ -6,6 +6,7 @@
 
 #include "conn/connection.h"
 #include "conn/detail/in_place_state.h"
+#include "conn/kit/interruption.h"
 
 namespace conn::inline AECONN_ABI {
 namespace {
@@ -47,18 +48,20 @@ bool Connection::sync_wait(ae::Mask direction, ae::Duration timeout) {
   }
   if (reading && in_place_ != nullptr && (in_place_->unread() != 0 || in_place_->reading_ended()))
     return true;
+  const Interruption::Scope scope;
   Deadline deadline(timeout);
   bool ready = wait_for(direction, deadline.at());
   // What was committed or sent in place goes first.
   while (ready && !reading && in_place_ != nullptr && in_place_->waits()) {
     (void)in_place_->flush();
-    ready = deadline.wait_again() && wait_for(direction, deadline.at());
+    ready = !Interruption::ends() && deadline.wait_again() && wait_for(direction, deadline.at());
   }
-  if (!ready && state_ == State::kConnected) errno = ETIMEDOUT;
+  if (!ready && state_ == State::kConnected) errno = Interruption::ends() ? EINTR : ETIMEDOUT;
   return ready || state_ != State::kConnected;
 }
 
 ssize_t Connection::sync_read(void* buffer, std::size_t size, ae::Duration timeout) {
+  const Interruption::Scope scope;
   Deadline deadline(timeout);
   std::size_t got = 0;
   while (got < size) {
@@ -68,8 +71,8 @@ ssize_t Connection::sync_read(void* buffer, std::size_t size, ae::Duration timeo
     } else if (n == 0) {
       break;
     } else if (would_block(errno)) {
-      if (!deadline.wait_again()) {
-        errno = ETIMEDOUT;
+      if (Interruption::ends() || !deadline.wait_again()) {
+        errno = Interruption::ends() ? EINTR : ETIMEDOUT;
         return -1;
       }
       wait_for(ae::kReadable, deadline.at());
@@ -81,6 +84,7 @@ ssize_t Connection::sync_read(void* buffer, std::size_t size, ae::Duration timeo
 }
 
 ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duration timeout) {
+  const Interruption::Scope scope;
   Deadline deadline(timeout);
   std::size_t sent = 0;
   while (sent < size) {
@@ -88,9 +92,9 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
     if (n > 0) {
       sent += static_cast<std::size_t>(n);
     } else if (n == 0 || would_block(errno)) {
-      if (!deadline.wait_again()) {
+      if (Interruption::ends() || !deadline.wait_again()) {
         flush();
-        errno = ETIMEDOUT;
+        errno = Interruption::ends() ? EINTR : ETIMEDOUT;
         return -1;
       }
       wait_for(ae::kWritable, deadline.at());
@@ -100,7 +104,7 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
   }
   if (state_ != State::kConnected && state_ != State::kClosed) return static_cast<ssize_t>(sent);
   if (!do_flush(deadline.at()) && buffer == nullptr) {  // the caller asks for nothing else
-    errno = ETIMEDOUT;
+    errno = Interruption::ends() ? EINTR : ETIMEDOUT;
     return -1;
   }
   return static_cast<ssize_t>(sent);
@@ -111,6 +115,7 @@ ssize_t Connection::sync_readline(char* buffer, std::size_t size, ae::Duration t
     errno = EINVAL;
     return -1;
   }
+  const Interruption::Scope scope;
   Deadline deadline(timeout);
   std::size_t length = 0;
   buffer[0] = '\0';
@@ -119,8 +124,8 @@ ssize_t Connection::sync_readline(char* buffer, std::size_t size, ae::Duration t
     const ssize_t n = read(buffer + length, 1);
     if (n < 0 && would_block(errno)) {
       buffer[length] = '\0';
-      if (!deadline.wait_again()) {
-        errno = ETIMEDOUT;
+      if (Interruption::ends() || !deadline.wait_again()) {
+        errno = Interruption::ends() ? EINTR : ETIMEDOUT;
         return -1;
       }
       wait_for(ae::kReadable, deadline.at());

@@ -409,5 +409,80 @@ class Values(unittest.TestCase):
         self.assertIsNone(reference())
 
 
+class Several(unittest.TestCase):
+    """Connections that come back, loops that share a port, and what tells of them."""
+
+    def test_redial(self):
+        async def run():
+            lines = []
+
+            async def handle(reader, writer):
+                lines.append(await reader.readline())
+                writer.close()
+
+            server = await aeconn.start_server(handle, "tcp://127.0.0.1:0")
+            url = server.urls[0]
+            rounds = 0
+            async for reader, writer in aeconn.redial(url, first_pause=0.001, most_pause=0.01):
+                rounds += 1
+                writer.write(b"round %d\n" % rounds)
+                self.assertEqual(await reader.read(), b"")  # it was lost
+                if rounds == 2:  # nobody is there for a while
+                    server.close()
+                    with self.assertRaises(ConnectionRefusedError):
+                        await aeconn.open_connection(url)
+                    server = await aeconn.start_server(handle, url)
+                if rounds == 4:
+                    break
+            self.assertEqual(lines, [b"round 1\n", b"round 2\n", b"round 3\n", b"round 4\n"])
+            server.close()
+            with self.assertRaises(OSError):
+                async for _ in aeconn.redial("smoke://127.0.0.1:1"):
+                    pass
+            with self.assertRaises(ValueError):
+                async for _ in aeconn.redial(url, first_pause=-1):
+                    pass
+
+        asyncio.run(asyncio.wait_for(run(), LONG))
+
+    def test_several_loops(self):
+        names = set()
+
+        async def handle(reader, writer):
+            names.add(threading.current_thread().name)
+            while data := await reader.read(1000):
+                writer.write(data)
+            writer.close()
+
+        with aeconn.LoopGroup(handle, "tcp://127.0.0.1:0?backlog=100", loops=3) as group:
+            self.assertEqual(len(group.urls), 1)
+            for _ in range(100):
+                with aeconn.connect(group.urls[0], LONG) as connection:
+                    connection.sendall(b"hello")
+                    self.assertEqual(connection.recv(10), b"hello")
+        self.assertTrue(names <= {"aeconn-loop-0", "aeconn-loop-1", "aeconn-loop-2"})
+        self.assertGreater(len(names), 1)
+        with self.assertRaises(ConnectionRefusedError):
+            aeconn.connect(group.urls[0])
+        with self.assertRaises(OSError):
+            aeconn.LoopGroup(handle, "tcp://127.0.0.1:0?colour=red", loops=2)
+        with self.assertRaises(ValueError):
+            aeconn.LoopGroup(handle, "tcp://127.0.0.1:0", loops=-1)
+
+    def test_metrics_and_fallbacks(self):
+        async def run():
+            async with await aeconn.start_server(lambda *_: None, "tcp://127.0.0.1:0") as server:
+                url = server.urls[0].replace("tcp:", "rdma|tcp:")
+                _, writer = await aeconn.open_connection(url)
+                text = aeconn.aio.metrics()
+                self.assertIn('aeconn_connections_accepted_total{scheme="tcp"} 1', text)
+                self.assertIn("not rdma", aeconn.fallbacks()[url])
+                self.assertEqual(writer.get_extra_info("peer_user"), "")
+                self.assertEqual(writer.get_extra_info("peer_certificate"), "")
+                writer.close()
+
+        asyncio.run(run())
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "conn/fallback_type.h"
+#include "conn/kit/interruption.h"
 
 namespace conn::inline AECONN_ABI {
 namespace {
@@ -90,7 +91,7 @@ void FallbackConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint d
     return;
   }
   Failure why;
-  for (std::size_t i = 0; i < ways.size(); ++i) {
+  for (std::size_t i = 0; i < ways.size() && !Interruption::ends(); ++i) {
     Way& way = ways[i];
     NotTaken failed{way.scheme, WhyNot::kUnavailable, {}};
     if (way.type == nullptr) {

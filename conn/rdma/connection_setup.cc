@@ -9,6 +9,7 @@
 #include <span>
 
 #include "conn/connection_type.h"
+#include "conn/kit/interruption.h"
 #include "conn/kit/patience.h"
 #include "conn/rdma/connection.h"
 #include "conn/rdma/here.h"
@@ -89,6 +90,7 @@ void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadl
     const auto expired = [this] { return std::chrono::steady_clock::now() >= address_deadline_; };
     state_->pump([&] { return state() != State::kConnecting || expired(); },
                  std::min(connect_deadline_, address_deadline_));
+    if (Interruption::ends()) return;
     if (state() == State::kConnecting && expired()) address_expired();
   }
   if (state() != State::kConnected) return;

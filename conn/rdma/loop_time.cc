@@ -5,7 +5,9 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 
+#include "conn/kit/interruption.h"
 #include "conn/rdma/connection.h"
 #include "conn/rdma/listener.h"
 #include "conn/rdma/loop_state.h"
@@ -140,7 +142,7 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     if (done()) return;
     flush();
     const ae::TimePoint now = clock_now();
-    if (now >= deadline) return;
+    if (now >= deadline || Interruption::ends()) return;
     // The loop's timers do not run here, and other peers still want to hear from us.
     if (const auto next = wheel_.next(now); next && *next <= now) wheel_.collect(now);
     turn_wheel();
@@ -171,7 +173,9 @@ void LoopState::wait_for_descriptors(ae::Duration limit) {
   // Rounded up, so that a deadline has passed when we wake for it.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
   const int ms = static_cast<int>(std::clamp<long long>(left, 0, 3600 * 1000));
-  if (::poll(fds.data(), fds.size(), ms) <= 0) return;
+  const int ready = ::poll(fds.data(), fds.size(), ms);
+  if (ready < 0 && errno == EINTR) (void)Interruption::came();
+  if (ready <= 0) return;
   for (std::size_t i = 0; i < contexts_.size() && 2 + 2 * i < fds.size(); ++i) {
     if (fds[1 + 2 * i].revents != 0) contexts_[i]->on_completion_event();
     if (fds[2 + 2 * i].revents != 0) contexts_[i]->on_async_event();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/dial.h"
+#include "conn/kit/interruption.h"
 
 #include <poll.h>
 
@@ -44,7 +45,9 @@ int try_now(const Settings& settings, const SocketAddress& to, ae::TimePoint dea
     if (err != EAGAIN || to.family() != AF_UNIX) return err;
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (now >= deadline) return ETIMEDOUT;
-    std::this_thread::sleep_for(std::min(delay, ae::Duration(deadline - now)));
+    if (Interruption::ends()) return EINTR;
+    // Interrupted by signals, as poll(2) is; nothing is polled.
+    poll_until(-1, 0, std::min(now + delay, deadline));
     delay = std::min(delay * 2, kLastRetry);
   }
 }
@@ -252,6 +255,7 @@ Dialed Dial::wait(const Settings& settings, AddressBook& book, const Endpoint& t
       }
       result.fd.reset();
       result.failure = connect_failure(address, err);
+      if (Interruption::ends()) return true;
       book.told(settings.spread, address, result.failure.code);
     }
     return false;

@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "conn/error.h"
+#include "conn/kit/interruption.h"
 
 namespace conn::inline AECONN_ABI::tcp {
 namespace {
@@ -96,7 +97,7 @@ int connect_result(int fd) noexcept {
 }
 
 bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept {
-  for (;;) {
+  while (!Interruption::ends()) {
     const ae::Duration left =
         std::max(ae::Duration(deadline - std::chrono::steady_clock::now()), ae::Duration::zero());
     const auto whole = std::chrono::floor<std::chrono::seconds>(left);
@@ -108,7 +109,9 @@ bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept {
     if (rc > 0) return true;
     if (rc == 0) return false;
     if (errno != EINTR) return true;  // the operation that follows tells what is wrong
+    (void)Interruption::came();
   }
+  return false;
 }
 
 SocketAddress local_address_of(int fd) noexcept {

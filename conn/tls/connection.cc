@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "conn/kit/interruption.h"
 #include "conn/tls/acceptor.h"
 #include "conn/tls/peer_user.h"
 
@@ -383,7 +384,7 @@ bool TlsConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   };
   bool ready;
   while (!(ready = satisfied()) && !engine_->failed()) {
-    const bool last = std::chrono::steady_clock::now() >= deadline;
+    const bool last = Interruption::ends() || std::chrono::steady_clock::now() >= deadline;
     const bool reading = direction == ae::kReadable || engine_->write_needs_read();
     wait_below(reading, engine_->unsent() > 0 || below_full_, deadline);
     below_full_ = false;
@@ -414,7 +415,7 @@ bool TlsConnection::do_flush(ae::TimePoint until) noexcept {
   if (!engine_ || !below_ || handshaking()) return true;
   try {
     while (!engine_->flush()) {
-      if (std::chrono::steady_clock::now() >= until) break;
+      if (Interruption::ends() || std::chrono::steady_clock::now() >= until) break;
       Connection::wait_for(*below_, ae::kWritable, until);
     }
     if (!closing()) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "conn/kit/interruption.h"
 #include "conn/setup_trace.h"
 #include "conn/tls/acceptor.h"
 #include "conn/tls/connection.h"
@@ -260,7 +261,7 @@ void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadli
       fail(handshake_failure());
       return;
     }
-    if (std::chrono::steady_clock::now() >= deadline) {
+    if (Interruption::ends() || std::chrono::steady_clock::now() >= deadline) {
       fail(timeout_failure());
       return;
     }

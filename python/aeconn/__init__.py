@@ -20,22 +20,25 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any
 
-from ._native import lib, set_up_error, to_c
+from ._native import fallbacks, lib, set_up_error, to_c
 from ._socket import Socket
-from .aio import Server, open_connection, start_server
+from .aio import LoopGroup, Server, open_connection, redial, start_server
 
 if TYPE_CHECKING:
     import redis
 
 __all__ = [
+    "LoopGroup",
     "Server",
     "Socket",
     "adopt",
     "configure",
     "connect",
+    "fallbacks",
     "has_transport",
     "open_connection",
     "pool",
+    "redial",
     "start_server",
     "version",
 ]

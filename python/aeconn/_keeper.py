@@ -7,6 +7,7 @@ import atexit
 import os
 import select
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ from ._native import lib
 if TYPE_CHECKING:
     from ._socket import Socket
 
-_LATER = 0.25  # seconds until the next look at what only a call of the user's can take
+_SOON = 0.002  # seconds until the next look
+_LATER = 0.25  # the same, at what only a call of the user's can take
 
 
 class _Keeper:
@@ -90,25 +92,28 @@ class _Keeper:
             thread.join()
 
     def _run(self, poll: select.epoll) -> None:
-        later: list[int] = []
+        later: dict[int, float] = {}  # descriptors that are looked at again, and when
         while True:
-            ready = poll.poll(_LATER if later else None)
-            if not ready:
-                ready, later = [(fd, 0) for fd in later], []
-            for fd, events in ready:
-                if fd == self._woken and events:
+            ready = poll.poll(max(min(later.values()) - time.monotonic(), 0) if later else None)
+            now = time.monotonic()
+            for fd in [fd for fd, when in later.items() if when <= now]:
+                del later[fd]
+                connection = self._connection(fd)
+                if connection is not None and not any(connection._waiting.values()):
+                    self.release(connection)
+            for fd, _ in ready:
+                if fd == self._woken:
                     os.read(fd, 100)
                     continue
-                with self._lock:
-                    kept = self._kept.get(fd)
-                connection = kept() if kept else None
+                connection = self._connection(fd)
                 if connection is None:
                     continue
-                if events and not connection._turn_idle():
-                    later.append(fd)
-                elif not any(connection._waiting.values()):
-                    self.release(connection)
-                del connection
+                # What is busy is not to wait for us.
+                if connection._users:
+                    later[fd] = now + _SOON
+                else:
+                    later[fd] = now + (_SOON if connection._turn_idle() else _LATER)
+            connection = None  # or it could not end
             with self._lock:
                 if not self._kept and self._poll is poll:
                     poll.close()
@@ -116,6 +121,11 @@ class _Keeper:
                     os.close(self._wakes)
                     self._poll = self._thread = None
                     return
+
+    def _connection(self, fd: int) -> Socket | None:
+        with self._lock:
+            kept = self._kept.get(fd)
+        return kept() if kept else None
 
 
 keeper = _Keeper()

@@ -37,10 +37,12 @@ NEW, CONNECTING, CONNECTED, CLOSED, FAILED = range(5)
 # and Python's code runs after C has returned.
 ConnFn = CFUNCTYPE(None, c_void_p, c_void_p)
 FactFn = CFUNCTYPE(None, py_object, c_char_p, c_char_p)
+TextFn = CFUNCTYPE(None, py_object, c_char_p, c_size_t)
 PostFn = CFUNCTYPE(None, c_void_p)
 NO_HANDLER = ConnFn(0)
 NOTHING = ConnFn(operator.is_)  # a handler that only makes the loop's descriptor readable
 _TAKE = FactFn(operator.setitem)
+_TAKE_TEXT = TextFn(operator.setitem)
 _WAKE = PostFn(operator.not_)
 
 AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
@@ -51,12 +53,14 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "error": (c_char_p,),
     "has_transport": (c_int, c_char_p),
     "configure": (c_int, c_char_p, c_char_p),
+    "on_fallback": (c_int, FactFn, py_object),
     "loop_new": (c_void_p,),
     "loop_free": (None, c_void_p),
     "descriptor": (c_int, c_void_p),
     "dispatch": (c_int, c_void_p),
     "post": (c_int, c_void_p, PostFn, c_void_p),
     "statistics": (c_int, c_void_p, c_char_p, FactFn, py_object),
+    "metrics": (c_int, c_void_p, TextFn, py_object),
     "listen": (c_void_p, c_void_p, c_char_p, ConnFn, c_void_p),
     "listener_free": (None, c_void_p),
     "listener_url": (c_char_p, c_void_p, c_size_t),
@@ -79,6 +83,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "local": (c_size_t, c_void_p, c_char_p, c_size_t, POINTER(c_uint16)),
     "peer": (c_size_t, c_void_p, c_char_p, c_size_t, POINTER(c_uint16)),
     "peer_certificate": (c_size_t, c_void_p, c_char_p, c_size_t),
+    "peer_user": (c_size_t, c_void_p, c_char_p, c_size_t),
     "path": (c_size_t, c_void_p, c_char_p, c_size_t),
     "info": (None, c_void_p, FactFn, py_object),
     "bytes_read": (c_uint64, c_void_p),
@@ -202,6 +207,32 @@ def facts(call: Any) -> dict[str, str]:
     told: dict[bytes, bytes] = {}
     call(_TAKE, told)
     return {from_c(name): from_c(value) for name, value in told.items()}
+
+
+def metrics(loop: int) -> str:
+    """The counters of all transports on a loop."""
+    told: dict[bytes, int] = {}
+    if lib.metrics(loop, _TAKE_TEXT, told) != 0:
+        raise set_up_error()
+    return from_c(b"".join(told))
+
+
+_fallbacks: dict[bytes, bytes] = {}
+lib.on_fallback(_TAKE, _fallbacks)
+
+
+def fallbacks() -> dict[str, str]:
+    """Of each place that another scheme of a list was taken to than the first: why, when it was so
+    for the last time. "not rdma: connect to ...: no such device"."""
+    return {from_c(to): from_c(why) for to, why in list(_fallbacks.items())}
+
+
+def with_option(url: str, name: str, value: str) -> str:
+    """With an option, where the URL has it not."""
+    query = url.partition("?")[2]
+    if any(each.split("=")[0] == name for each in query.split("&")):
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{name}={value}"
 
 
 def wake(loop: int) -> None:

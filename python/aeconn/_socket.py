@@ -412,6 +412,16 @@ class Socket:
             conn = self._open()
             return _native.facts(lambda take, told: lib.info(conn, take, told))
 
+    def peer_user(self) -> str:
+        """The name that option peer-user takes from the peer's certificate; "" without."""
+        with self._lock:
+            return _native.text_of(lib.peer_user, self._open())
+
+    def peer_certificate(self) -> str:
+        """As PEM; "" where there is none."""
+        with self._lock:
+            return _native.text_of(lib.peer_certificate, self._open())
+
     # --- inside ----------------------------------------------------------------------------------
 
     def _open(self) -> int:
@@ -531,11 +541,10 @@ def _settled(conn: int) -> int | None:
 
 def _with_limit(url: str, timeout: float | None) -> bytes:
     """`timeout` is the caller's word, so the transport's own limit is no shorter."""
-    text = _native.to_c(url)
-    if timeout is None or b"connect-timeout" in text:
-        return text
+    if timeout is None or not isinstance(url, str):
+        return _native.to_c(url)
     limit = min(max(math.ceil(timeout * 1000), 1), _MOST_CONNECT_MS)
-    return text + (b"&" if b"?" in text else b"?") + b"connect-timeout=%dms" % limit
+    return _native.to_c(_native.with_option(url, "connect-timeout", f"{limit}ms"))
 
 
 def _no_flags(call: str, flags: int) -> None:

@@ -8,13 +8,18 @@ each in the context of its transport, so what they raise goes where asyncio's ow
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextvars
 import ctypes
+import errno
 import functools
+import operator
 import os
+import random
+import threading
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from . import _native
@@ -24,6 +29,16 @@ _READ_SIZE = 256 * 1024
 _BEHIND = 2**62  # an index of list.insert(): at the end, however long it is
 _Loop = Callable[[], asyncio.AbstractEventLoop | None]  # a weak reference
 _Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None]
+
+
+_FACTS: dict[str, Callable[[int], Any]] = {
+    "peername": lambda conn: _native.address(lib.peer, conn),
+    "sockname": lambda conn: _native.address(lib.local, conn),
+    "transport": lambda conn: _native.from_c(lib.transport(conn)),
+    "path": _native.path,
+    "peer_user": lambda conn: _native.text_of(lib.peer_user, conn),
+    "peer_certificate": lambda conn: _native.text_of(lib.peer_certificate, conn),
+}
 
 
 class _Called:
@@ -431,29 +446,18 @@ class Transport(asyncio.Transport):
         self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """peername, sockname, transport, path; the rest as Socket.info() names it."""
+        """Those of _FACTS; the rest as Socket.info() names it."""
         conn = self._conn
         if conn is None:
             return self._facts.get(name, default)
-        if name == "peername":
-            return _native.address(lib.peer, conn)
-        if name == "sockname":
-            return _native.address(lib.local, conn)
-        if name == "transport":
-            return _native.from_c(lib.transport(conn))
-        if name == "path":
-            return _native.path(conn)
+        if name in _FACTS:
+            return _FACTS[name](conn)
         return _native.facts(lambda take, told: lib.info(conn, take, told)).get(name, default)
 
     @staticmethod
     def _all_facts(conn: int) -> dict[str, Any]:
         facts: dict[str, Any] = _native.facts(lambda take, told: lib.info(conn, take, told))
-        return facts | {
-            "peername": _native.address(lib.peer, conn),
-            "sockname": _native.address(lib.local, conn),
-            "transport": _native.from_c(lib.transport(conn)),
-            "path": _native.path(conn),
-        }
+        return facts | {name: fact(conn) for name, fact in _FACTS.items()}
 
 
 async def create_connection(
@@ -498,6 +502,49 @@ async def open_connection(
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
     transport, _ = await create_connection(lambda: protocol, url)
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+async def redial(
+    url: str,
+    *,
+    first_pause: float = 0.05,
+    most_pause: float = 0.5,
+    attempt: float = 1.0,
+    stable: float = 5.0,
+    limit: int = 2**16,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Connections to one place, for a client that outlives restarts of its server:
+
+        async for reader, writer in aeconn.redial("tls://db:6380"):
+            try:
+                ...
+            except (OSError, asyncio.IncompleteReadError):
+                continue
+
+    The next one is made when the body wants it, after a pause that grows while attempts fail; one
+    that stood for `stable` seconds was a success. `attempt` is the time for one, where the URL has
+    no connect-timeout. Raises OSError for a URL that no attempt could use."""
+    for value in first_pause, most_pause, attempt, stable:
+        _native.seconds(value)
+    timed = _native.with_option(url, "connect-timeout", f"{max(int(attempt * 1000), 1)}ms")
+    loop = asyncio.get_running_loop()
+    pause = first_pause
+    while True:
+        began = loop.time()
+        try:
+            reader, writer = await open_connection(timed, limit)
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                raise
+        else:
+            try:
+                yield reader, writer
+            finally:
+                writer.close()
+            if loop.time() - began >= stable:
+                pause = first_pause
+        await asyncio.sleep(pause * random.uniform(0.5, 1))
+        pause = min(pause * 2, most_pause)
 
 
 class Server(asyncio.AbstractServer):
@@ -592,13 +639,89 @@ async def start_server(connected: _Connected, url: str, limit: int = 2**16) -> S
     return Server(factory, url)
 
 
+class LoopGroup:
+    """One port, several asyncio loops, each on a thread of its own. The kernel spreads arrivals
+    (SO_REUSEPORT), so the transport is tcp or tls.
+
+        with aeconn.LoopGroup(handle, "tcp://*:7000", loops=4) as group:
+            ...
+    """
+
+    def __init__(self, connected: _Connected, url: str, loops: int = 0) -> None:
+        self._ends: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._threads: list[threading.Thread] = []
+        self.urls: list[str] = []
+        count = operator.index(loops) or len(os.sched_getaffinity(0))
+        if count < 0:
+            raise ValueError("a group has one loop or more")
+        try:
+            for index in range(count):
+                self._begin(connected, url, index)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, connected: _Connected, url: str, index: int) -> None:
+        began: concurrent.futures.Future[list[str]] = concurrent.futures.Future()
+        at = _native.with_option(self.urls[0] if self.urls else url, "reuseport", "yes")
+        if "?" in url and self.urls:
+            at = _native.with_option(f"{self.urls[0]}?{url.partition('?')[2]}", "reuseport", "yes")
+
+        async def serve() -> None:
+            end = asyncio.Event()
+            server = await start_server(connected, at)
+            self._ends.append((asyncio.get_running_loop(), end))
+            began.set_result(server.urls)
+            await end.wait()
+            server.close()
+
+        def run() -> None:
+            try:
+                asyncio.run(serve())
+            except BaseException as error:
+                if began.done():
+                    raise
+                began.set_exception(error)
+
+        thread = threading.Thread(target=run, name=f"aeconn-loop-{index}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+        urls = began.result()
+        self.urls = self.urls or [each.partition("?")[0] for each in urls]
+
+    def close(self) -> None:
+        """Ends the loops, with what is on them. Not on one of their threads."""
+        if threading.current_thread() in self._threads:
+            raise RuntimeError("a group cannot end on one of its own threads")
+        for loop, end in self._ends:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(end.set)
+        for thread in self._threads:
+            thread.join()
+        self._ends.clear()
+
+    def __enter__(self) -> LoopGroup:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def metrics() -> str:
+    """The counters of all transports on the running loop, in the text format of Prometheus."""
+    return _native.metrics(_Attached.to(asyncio.get_running_loop()).native)
+
+
 __all__ = [
+    "LoopGroup",
     "READABLE",
     "WRITABLE",
     "Server",
     "Transport",
     "create_connection",
     "create_server",
+    "metrics",
     "open_connection",
+    "redial",
     "start_server",
 ]
