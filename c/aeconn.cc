@@ -578,6 +578,10 @@ void aeconn_close(aeconn_conn* conn) {
   if (conn != nullptr) of(conn)->close();
 }
 
+void aeconn_abort(aeconn_conn* conn) {
+  if (conn != nullptr) of(conn)->abort();
+}
+
 int aeconn_shutdown(aeconn_conn* conn, int directions) {
   if (conn == nullptr) return no_handle();
   switch (directions) {

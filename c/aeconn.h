@@ -217,6 +217,9 @@ aeconn_conn* aeconn_adopt(aeconn_loop* loop, const char* scheme, int fd);
 /* Gives it up, as delete: no handler runs any more. What write took is still delivered, within a
  * bounded time that never blocks the loop. */
 void aeconn_close(aeconn_conn* conn);
+/* As aeconn_close(), but cuts the stream: nothing more is delivered, and the peer is to see an error
+ * (ECONNRESET, where the transport can tell) instead of a clean end of stream. */
+void aeconn_abort(aeconn_conn* conn);
 /* The peer gets what was written, then end of stream. AECONN_WRITABLE: reading goes on (EOPNOTSUPP
  * over rdma); AECONN_READABLE | AECONN_WRITABLE: both directions end. 0, or -1 with errno. */
 int aeconn_shutdown(aeconn_conn* conn, int directions);
@@ -277,8 +280,8 @@ void aeconn_memory_free(aeconn_memory* memory);
 /* Waiting here; handlers do not run meanwhile. */
 /* 0: aeconn_read() or _write() would not say EAGAIN; -1 with errno ETIMEDOUT. */
 int aeconn_wait(aeconn_conn* conn, int direction, int64_t timeout);
-/* All of it: `size`; reading, fewer at end of stream; -1 with errno. Writing no bytes waits until
- * the kernel or device has taken what was written before. */
+/* All of it: `size`; reading, fewer at end of stream; -1 with errno. Writing NULL, 0 bytes, waits
+ * until the kernel or device has taken what was written before. */
 ssize_t aeconn_read_all(aeconn_conn* conn, void* buffer, size_t size, int64_t timeout);
 ssize_t aeconn_write_all(aeconn_conn* conn, const void* buffer, size_t size, int64_t timeout);
 /* Up to a newline, without it and a carriage return before it, ended by NUL: its length; -1 with

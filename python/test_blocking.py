@@ -498,6 +498,26 @@ class AsASocket(unittest.TestCase):
             until(there)
             writes.sendall(b"DEL leave\r\n")
 
+    def test_abort(self):
+        for family in socket.AF_INET, socket.AF_UNIX:
+            with pair(family) as (ours, theirs):
+                file = ours.makefile("rb")
+                ours.abort()
+                ours.abort()
+                if family == socket.AF_INET:  # a Unix socket tells of an end
+                    self.assertRaises(ConnectionResetError, theirs.recv, 1)
+                else:
+                    self.assertEqual(theirs.recv(1), b"")
+                self.assertRaises(OSError, ours.recv, 1)
+                file.close()
+
+    @each_url
+    def test_abort_while_another_thread_waits(self, url):
+        connection = aeconn.connect(url)
+        with beside(lambda: (until(lambda: waits(connection)), connection.abort())):
+            self.assertRaises(OSError, connection.recv, 1)
+        self.assertIsNone(connection._loop)
+
     def test_adopt(self):
         for family in socket.AF_UNIX, socket.AF_INET:
             with pair(family) as (ours, theirs):

@@ -294,6 +294,25 @@ class Callbacks(unittest.TestCase):
 
 
 class Values(unittest.TestCase):
+    def test_abort(self):
+        async def run():
+            server = await aeconn.aio.create_server(Protocol, "tcp://127.0.0.1:0")
+            host, _, port = server.urls[0].removeprefix("tcp://").rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            transport, protocol = await kv(server.urls[0])
+            transport.abort()
+            self.assertIsNone(await protocol.lost)
+            with self.assertRaises(ConnectionResetError):
+                listening = socket.create_server(("127.0.0.1", 0))
+                transport, _ = await kv("tcp://127.0.0.1:%d" % listening.getsockname()[1])
+                with listening, listening.accept()[0] as theirs:
+                    transport.abort()
+                    theirs.recv(1)
+            writer.close()
+            server.close()
+
+        asyncio.run(run())
+
     def test_errors(self):
         async def run():
             with socket.socket() as nobody:

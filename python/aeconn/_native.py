@@ -67,6 +67,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "connect": (c_void_p, c_void_p, c_char_p, ConnFn, c_void_p),
     "adopt": (c_void_p, c_void_p, c_char_p, c_int),
     "close": (None, c_void_p),
+    "abort": (None, c_void_p),
     "shutdown": (c_int, c_void_p, c_int),
     "on_readable": (c_int, c_void_p, ConnFn, c_void_p),
     "on_writable": (c_int, c_void_p, ConnFn, c_void_p),

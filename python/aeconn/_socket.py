@@ -57,6 +57,7 @@ class Socket:
 
     _conn: int | None = None
     _loop: int | None = None
+    _ends_by: Callable[[int | None], None] = staticmethod(lib.close)
 
     def __init__(self, url: str, timeout: float | None = None) -> None:
         self._begin(timeout)
@@ -307,6 +308,13 @@ class Socket:
         if not self._files:
             self._close_now()
 
+    def abort(self) -> None:
+        """As close(), but cuts the stream: nothing more is delivered, and the peer is to see an
+        error (ConnectionResetError, where the transport can tell) instead of a clean end."""
+        self._ends_by = lib.abort
+        self._files = 0
+        self._close_now()
+
     def _close_now(self) -> None:
         if self._loop is None:
             return
@@ -325,7 +333,7 @@ class Socket:
         loop, self._loop = self._loop, None
         if loop:
             keeper.drop(self)
-            lib.close(conn)
+            self._ends_by(conn)
             lib.loop_free(loop)  # which waits for what was written, for its end-linger
 
     def _leave_to_parent(self) -> None:

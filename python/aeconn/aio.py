@@ -382,11 +382,13 @@ class Transport(asyncio.Transport):
             self._end(None)
 
     def abort(self) -> None:
+        """Cuts the stream: the peer is to see an error instead of a clean end."""
         self._check_thread()
-        self._unsent.clear()
-        self._end(None)
+        self._end(None, lib.abort)
 
-    def _end(self, why: BaseException | None) -> None:
+    def _end(
+        self, why: BaseException | None, how: Callable[[int], None] = lib.close
+    ) -> None:
         conn = self._conn
         if conn is None:
             return
@@ -394,7 +396,7 @@ class Transport(asyncio.Transport):
         self._conn = None
         self._closing, self._reading = True, False
         self._unsent.clear()
-        lib.close(conn)
+        how(conn)
         self._attached.let_go(self._number)
         if self._protocol is not None:
             self._loop.call_soon(self._protocol.connection_lost, why, context=self._context)
