@@ -24,6 +24,7 @@
 
 #include "ae/epoll_loop.h"
 #include "ae/loop_group.h"
+#include "conn/kit/coded_error.h"
 #include "conn/kit/interruption.h"
 #include "conn/listener_group.h"
 #include "conn/metrics.h"
@@ -97,6 +98,9 @@ int caught() noexcept {
     return failed(EINVAL, error.what());
   } catch (const std::system_error& error) {
     return failed(number_of(error.code()), error.what());
+  } catch (const conn::CodedError& error) {
+    const int err = number_of(error.code());
+    return failed(err != 0 ? err : EINVAL, error.what());
   } catch (const conn::Error& error) {
     return failed(EINVAL, error.what());
   } catch (const std::exception& error) {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 import gc
 import os
 import pathlib
@@ -340,6 +341,7 @@ class Values(unittest.TestCase):
             server = await aeconn.start_server(lambda *_: None, "tcp://127.0.0.1:0")
             with self.assertRaises(OSError) as caught:
                 await aeconn.start_server(lambda *_: None, server.urls[0])
+            self.assertEqual(caught.exception.errno, errno.EADDRINUSE)
             server.close()
 
         asyncio.run(run())

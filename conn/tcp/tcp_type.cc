@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "conn/error.h"
+#include "conn/kit/coded_error.h"
 #include "conn/kit/resolver.h"
 
 namespace conn::inline AECONN_ABI::tcp {
@@ -64,7 +65,7 @@ std::vector<SocketType::Bound> TcpType::bind(const Endpoint& endpoint,
       if (found.failure) {
         last = found.failure;
         if (host.optional) continue;
-        throw Error(endpoint.to_string() + ": " + last.text);
+        throw CodedError(last.code, endpoint.to_string() + ": " + last.text);
       }
       bool any = false;
       for (SocketAddress address : found.addresses) {
@@ -79,7 +80,7 @@ std::vector<SocketType::Bound> TcpType::bind(const Endpoint& endpoint,
           }
           // A name may stand for addresses of both families on a machine that has one.
           if (address_missing(err)) continue;
-          throw Error(endpoint.to_string() + ": " + last.text);
+          throw CodedError(last.code, endpoint.to_string() + ": " + last.text);
         }
         any = true;
         const SocketAddress local = local_address_of(fd.get());
@@ -91,10 +92,11 @@ std::vector<SocketType::Bound> TcpType::bind(const Endpoint& endpoint,
         sockets.push_back({std::move(fd), std::move(real), nullptr});
       }
       if (again) break;
-      if (!any && !host.optional) throw Error(endpoint.to_string() + ": " + last.text);
+      if (!any && !host.optional)
+        throw CodedError(last.code, endpoint.to_string() + ": " + last.text);
     }
     if (again) continue;
-    if (sockets.empty()) throw Error(endpoint.to_string() + ": " + last.text);
+    if (sockets.empty()) throw CodedError(last.code, endpoint.to_string() + ": " + last.text);
     return sockets;
   }
 }

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "conn/error.h"
+#include "conn/kit/coded_error.h"
 
 namespace conn::inline AECONN_ABI::tcp {
 namespace {
@@ -89,12 +90,14 @@ void UnixType::check_address(const Endpoint& endpoint) const {
 std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
                                               const Settings& settings) const {
   const std::string& path = endpoint.path;
-  const auto fail = [&](const std::string& why) {
-    throw Error(endpoint.to_string() + ": listen on " + path + ": " + why);
+  const auto refuse = [&](int err, const std::string& why) {
+    throw CodedError(std::error_code(err, std::generic_category()),
+                     endpoint.to_string() + ": listen on " + path + ": " + why);
   };
+  const auto fail = [&](int err) { refuse(err, errno_text(err)); };
   const SocketAddress address = unix_address(path);
   Fd fd = open_socket(AF_UNIX);
-  if (!fd) fail(errno_text(errno));
+  if (!fd) fail(errno);
   apply(settings, fd.get(), AF_UNIX);
   // The file is made with the socket's own mode, less the umask: never wider than asked for, not
   // even for the moment before set_mode().
@@ -104,17 +107,17 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
   int err = ::bind(fd.get(), address.get(), address.size) == 0 ? 0 : errno;
   if (err == EADDRINUSE) {
     const std::string why = why_not_stale(path, address);
-    if (!why.empty()) fail(why);
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail(errno_text(errno));
+    if (!why.empty()) refuse(EADDRINUSE, why);
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail(errno);
     err = ::bind(fd.get(), address.get(), address.size) == 0 ? 0 : errno;
   }
-  if (err != 0) fail(errno_text(err));
+  if (err != 0) fail(err);
   if (settings.mode >= 0) set_mode(path, settings.mode);
   std::function<void()> remove = remover(path);
   if (::listen(fd.get(), settings.backlog) != 0) {
     err = errno;
     if (remove) remove();
-    fail(errno_text(err));
+    fail(err);
   }
 
   Endpoint real;

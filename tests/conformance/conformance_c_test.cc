@@ -378,16 +378,25 @@ TEST_CASE("C: a listener that nobody can reach", "[conformance][c]") {
 TEST_CASE("C: mistakes are told in a sentence", "[c]") {
   const Loop loop(aeconn_loop_new());
   const auto ignore = [](void*, aeconn_conn*) {};
+  int err = 0;
   const auto refused = [&](const char* url) {
     errno = 0;
-    REQUIRE(aeconn_listen(loop.get(), url, ignore, nullptr) == nullptr);
-    REQUIRE(errno != 0);
+    const Listener none(aeconn_listen(loop.get(), url, ignore, nullptr));
+    err = errno;
+    REQUIRE(none == nullptr);
+    REQUIRE(err != 0);
     return std::string(aeconn_error());
   };
   CHECK(refused("tcp:127.0.0.1:1").starts_with("tcp:127.0.0.1:1: "));
   CHECK(refused("smoke://127.0.0.1:1").find("smoke") != std::string::npos);
   CHECK(refused("tcp://127.0.0.1:0?colour=red").find("colour") != std::string::npos);
   CHECK(refused("tcp://192.0.2.1:1").find("192.0.2.1") != std::string::npos);
+  CHECK(err == EADDRNOTAVAIL);
+  const Listener taken(aeconn_listen(loop.get(), "tcp://127.0.0.1:0", ignore, nullptr));
+  CHECK(refused(aeconn_listener_url(taken.get(), 0)).find("in use") != std::string::npos);
+  CHECK(err == EADDRINUSE);
+  CHECK(refused("unix:///nowhere/at/all").find("/nowhere") != std::string::npos);
+  CHECK(err == ENOENT);
   REQUIRE(aeconn_connect(loop.get(), "tcp", nullptr, nullptr) == nullptr);
   REQUIRE(aeconn_connect_wait(loop.get(), "tcp://127.0.0.1:1", kSecond) == nullptr);
   REQUIRE(errno == ECONNREFUSED);
