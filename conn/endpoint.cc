@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
+#include "conn/detail/percent.h"
 #include "conn/error.h"
 
 namespace conn::inline AECONN_ABI {
@@ -121,10 +123,24 @@ class Parser {
       fail("the path of the socket is missing, as in " + endpoint_.scheme + ":///run/kv.sock");
     }
     if (rest_.find('\0') != std::string_view::npos) fail("a path cannot hold a NUL byte");
-    endpoint_.path = rest_;
+    std::optional<std::string> path = percent_decode(rest_);
+    if (!path) fail(std::string(kBadPercent));
+    endpoint_.path = *std::move(path);
   }
 
   void authority() {
+    // Bytes that are written as %XX stand for themselves, but in brackets, where % is the scope's.
+    std::string plain;
+    for (std::size_t end = 0; !rest_.empty(); rest_.remove_prefix(end)) {
+      const bool bracketed = rest_[0] == '[';
+      end = bracketed ? std::min(rest_.find(']'), rest_.size() - 1) + 1
+                      : std::min(rest_.find('['), rest_.size());
+      const std::string_view piece = rest_.substr(0, end);
+      const std::optional<std::string> decoded = percent_decode(piece);
+      if (!bracketed && !decoded) fail(std::string(kBadPercent));
+      plain += bracketed ? piece : *decoded;
+    }
+    rest_ = plain;
     for (;;) {
       host();
       if (rest_.empty()) {
@@ -225,14 +241,16 @@ std::vector<std::string> Endpoint::schemes() const {
 std::string Endpoint::to_string() const {
   std::string out = scheme;
   if (carries_path(scheme)) {
-    out.append(path.starts_with('/') ? "://" : ":").append(path);
+    out.append(path.starts_with('/') ? "://" : ":").append(percent_encode(path, UrlPart::kPath));
   } else {
     out += "://";
     for (const Host& host : hosts) {
       if (&host != &hosts.front()) out += ',';
       if (host.optional) out += '-';
       const bool bracket = host.name.find(':') != std::string::npos;
-      out.append(bracket ? "[" : "").append(host.name).append(bracket ? "]" : "");
+      out.append(bracket ? "[" : "")
+          .append(percent_encode(host.name, bracket ? UrlPart::kAddress : UrlPart::kHost))
+          .append(bracket ? "]" : "");
     }
     if (!no_port) out.append(":").append(std::to_string(port));
   }

@@ -3,6 +3,8 @@
 // Where to listen or connect, as a URL: tcp://127.0.0.1:6379, tcp://*,-[::]:6379, unix:///run/kv,
 // rdma://10.0.0.1:6379?window=256k. Changing the scheme changes the transport. Several schemes, the
 // preferred one first, are one place that can be reached in several ways: rdma|tcp://10.0.0.1:6379.
+// Any byte of a path or an option may be written as %XX (RFC 3986), and so may a host's and the
+// commas between hosts; '?' in a path, '&' in an option and '%' itself must be.
 
 #include <cstdint>
 #include <string>
@@ -31,7 +33,8 @@ struct AECONN_API Endpoint {
 
   /// Throws Error with a sentence that names the URL and what is wrong.
   static Endpoint parse(std::string_view url);
-  std::string to_string() const;  ///< as it would be parsed
+  /// As it would be parsed, whatever bytes path and options have. All of it is printable ASCII.
+  std::string to_string() const;
   /// Whether the scheme has several.
   bool is_list() const noexcept { return scheme.find('|') != std::string::npos; }
   /// The names in the list; the scheme alone where it is none.

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "conn/detail/percent.h"
 #include "conn/error.h"
 
 namespace conn::inline AECONN_ABI {
@@ -69,6 +70,12 @@ std::string describe(std::uint64_t value, const std::array<Unit, N>& units) {
   throw Error("option " + std::string(key) + "=" + value + ": must be " + allowed);
 }
 
+/// `part` of the option `item`.
+std::string decoded(std::string_view item, std::string_view part) {
+  if (std::optional<std::string> text = percent_decode(part)) return *std::move(text);
+  throw Error("option " + std::string(item) + ": " + std::string(kBadPercent));
+}
+
 }  // namespace
 
 Options Options::parse(std::string_view text) {
@@ -77,11 +84,11 @@ Options Options::parse(std::string_view text) {
     const std::size_t end = text.find('&');
     const std::string_view item = text.substr(0, end);
     const std::size_t equals = item.find('=');
-    std::string key(item.substr(0, equals));
+    std::string key = decoded(item, item.substr(0, equals));
     if (key.empty()) throw Error("an option has no name (options look like key=value&key=value)");
     if (options.has(key)) throw Error("option " + key + " is given twice");
     options.set(std::move(key),
-                equals == std::string_view::npos ? "yes" : std::string(item.substr(equals + 1)));
+                equals == std::string_view::npos ? "yes" : decoded(item, item.substr(equals + 1)));
     if (end == std::string_view::npos) break;
     text.remove_prefix(end + 1);
     if (text.empty()) throw Error("an option is missing after the last '&'");
@@ -100,7 +107,8 @@ std::string Options::to_string() const {
   std::string out;
   for (const auto& [key, value] : values_) {
     if (!out.empty()) out += '&';
-    out.append(key).append("=").append(value);
+    out.append(percent_encode(key, UrlPart::kKey)).append("=");
+    out.append(percent_encode(value, UrlPart::kValue));
   }
   return out;
 }

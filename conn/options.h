@@ -23,8 +23,8 @@ class AECONN_API Options {
   /// As in `{{"window", "256k"}}`.
   Options(std::initializer_list<std::pair<const std::string, std::string>> values)
       : values_(values) {}
-  /// Parses "key=value&key=value" ("%41" and '+' are not decoded). A key alone means "yes".
-  /// Throws Error for an empty or repeated key.
+  /// Parses "key=value&key=value", where "%26" is '&' and so on (RFC 3986); '+' stays as it is. A
+  /// key alone means "yes". Throws Error for an empty or repeated key, and for a bad "%".
   static Options parse(std::string_view text);
 
   /// Replaces what was there.
@@ -33,7 +33,7 @@ class AECONN_API Options {
   bool empty() const noexcept { return values_.empty(); }  ///< whether there is none
   /// All of them, by key.
   const std::map<std::string, std::string, std::less<>>& values() const noexcept { return values_; }
-  std::string to_string() const;  ///< as parse() takes it
+  std::string to_string() const;  ///< as parse() takes it, whatever bytes there are
   /// These options, with `winner`'s values where both have one.
   Options merged_with(const Options& winner) const;
 

@@ -33,9 +33,7 @@ void SocketType::check(const Endpoint& endpoint) const {
     check_address(endpoint);
     if (!endpoint.options.empty()) (void)parse(endpoint.options);
   } catch (const Error& error) {
-    std::string where = endpoint.to_string();
-    std::replace(where.begin(), where.end(), '\0', '?');  // or it would end the sentence
-    throw Error(where + ": " + error.what());
+    throw Error(endpoint.to_string() + ": " + error.what());
   }
 }
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import socket
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from ._native import fallbacks, lib, set_up_error, to_c
 from ._socket import Socket
@@ -59,7 +60,10 @@ def adopt(connected: socket.socket) -> Socket:
 
 def configure(scheme: str, **options: str) -> None:
     """Defaults for every URL of a transport, in place of those set before."""
-    text = "&".join(f"{key.replace('_', '-')}={value}" for key, value in options.items())
+    text = "&".join(
+        f"{key.replace('_', '-')}={quote(to_c(str(value)), safe='')}"
+        for key, value in options.items()
+    )
     if lib.configure(to_c(scheme), to_c(text)) != 0:
         raise set_up_error()
 

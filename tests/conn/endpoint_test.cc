@@ -3,6 +3,11 @@
 
 #include "conn/endpoint.h"
 
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
 #include "conn/error.h"
 #include "tests/support/catch.h"
 
@@ -93,6 +98,62 @@ TEST_CASE("endpoint: what is printed parses to the same", "[conn][endpoint]") {
   }
   REQUIRE(Endpoint::parse("TCP://LocalHost:1").to_string() == "tcp://LocalHost:1");
   REQUIRE(Endpoint::parse("unix:/a").to_string() == "unix:///a");
+}
+
+TEST_CASE("endpoint: bytes may be written as %XX", "[conn][endpoint]") {
+  CHECK(Endpoint::parse("unix:///a%3fb%25%C3%bc").path == "/a?b%\xC3\xBC");
+  CHECK(Endpoint::parse("unix:///a%00b").path == std::string("/a\0b", 4));
+  const Endpoint options = Endpoint::parse("tcp://h:1?a%26b=c%26d%3D%25&plus=1+1");
+  CHECK(options.options.text("a&b", "") == "c&d=%");
+  CHECK(options.options.text("plus", "") == "1+1");
+  for (const char* url :
+       {"tcp://a,-b,[::1]:1", "tcp://a%2Cb%2c[::1]:1", "tcp://%61%2C-b,[::1]%3a1"}) {
+    CAPTURE(url);
+    const Endpoint hosts = Endpoint::parse(url);
+    REQUIRE(hosts.hosts.size() == 3);
+    CHECK(hosts.hosts[0].name == "a");
+    CHECK(hosts.hosts[1].name == "b");
+    CHECK(hosts.hosts[2].name == "::1");
+    CHECK(hosts.port == 1);
+  }
+  for (const char* url : {"unix:///a%", "unix:///a%4", "unix:///a%4g", "tcp://h:1?a=%",
+                          "tcp://h:1?%zz=1", "tcp://h%2:1"}) {
+    CAPTURE(url);
+    CHECK_THROWS_WITH(Endpoint::parse(url), Contains("a percent sign itself is %25"));
+  }
+  CHECK_THROWS_WITH(Endpoint::parse("tcp://a%40b:1"), EndsWith("'@' cannot stand in a host name"));
+}
+
+TEST_CASE("endpoint: whatever path and options have, what is printed parses to the same",
+          "[conn][endpoint][random]") {
+  std::vector<std::string> texts;
+  for (int byte = 0; byte < 256; ++byte) texts.emplace_back(1, static_cast<char>(byte));
+  std::string all;
+  for (const std::string& each : texts) all += each;
+  texts.push_back(all);
+  std::mt19937 random(GENERATE(1U, 2U, 3U));
+  for (int i = 0; i < 300; ++i) {
+    std::string text;
+    for (std::size_t left = 1 + random() % 12; left > 0; --left)
+      text += random() % 2 == 0 ? static_cast<char>(random()) : "&=?%@#/,+|:"[random() % 11];
+    texts.push_back(text);
+  }
+  for (const std::string& text : texts) {
+    CAPTURE(text);
+    Endpoint endpoint = Endpoint::parse("tls+unix:x");
+    endpoint.path = text == "/" ? "//" : text;  // the root is no socket
+    endpoint.options.set(text, text);
+    endpoint.options.set("empty", "");
+    const std::string url = endpoint.to_string();
+    CAPTURE(url);
+    REQUIRE(std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c < 127; }));
+    const Endpoint again = Endpoint::parse(url);
+    REQUIRE(again.path == endpoint.path);
+    REQUIRE(again.options.values() == endpoint.options.values());
+    REQUIRE(again.to_string() == url);
+    REQUIRE(conn::Options::parse(endpoint.options.to_string()).values() ==
+            endpoint.options.values());
+  }
 }
 
 TEST_CASE("endpoint: ports run from 0 to 65535", "[conn][endpoint]") {

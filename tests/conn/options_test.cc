@@ -26,8 +26,12 @@ TEST_CASE("options: a key alone means yes, and '=' may stand in a value", "[conn
   REQUIRE(options.text("filter", "") == "a=b");
 }
 
-TEST_CASE("options: nothing is decoded", "[conn][options]") {
-  REQUIRE(Options::parse("name=a%41+b").text("name", "") == "a%41+b");
+TEST_CASE("options: bytes may be written as %XX, and a plus is a plus", "[conn][options]") {
+  REQUIRE(Options::parse("name=a%41+b").text("name", "") == "aA+b");
+  REQUIRE(Options::parse("a%3Db=%26%3d").text("a=b", "") == "&=");
+  REQUIRE_THROWS_WITH(Options::parse("name=50%"),
+                      "option name=50%: '%' must be followed by two hexadecimal digits; a percent "
+                      "sign itself is %25");
 }
 
 TEST_CASE("options: empty and repeated keys are refused", "[conn][options]") {

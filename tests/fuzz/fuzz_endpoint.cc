@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Goal: whatever a command line holds, reading it as a URL or as options gives a value or a
-// conn::Error with one sentence; and what was read says itself again.
-// Method: the input, up to its first line end, is a URL, and again options; the rest, line by line,
-// are names for the typed getters. `make fuzz` runs it, from the seeds in corpus/endpoint.
+// conn::Error with one sentence; and what was read says itself again, as does an endpoint whose
+// path and options are any bytes. Method: the input, up to its first line end, is a URL, and again
+// options; the rest, line by line, are names for the typed getters. `make fuzz` runs it, from the
+// seeds in corpus/endpoint.
 
 #include <chrono>
 #include <cstdint>
@@ -49,6 +50,17 @@ void parse_url(std::string_view url) {
   }
 }
 
+// Any bytes as a path, as an option's name and as its value.
+void print_and_parse(std::string_view bytes) {
+  if (bytes.empty() || bytes == "/") return;
+  conn::Endpoint endpoint;
+  endpoint.scheme = "unix";
+  endpoint.path = bytes;
+  endpoint.options.set(std::string(bytes), std::string(bytes));
+  const conn::Endpoint again = conn::Endpoint::parse(endpoint.to_string());
+  require(again.path == endpoint.path && again.options.values() == endpoint.options.values());
+}
+
 void read_options(const conn::Options& options, std::string_view key) {
   using namespace std::chrono_literals;
   allowed([&] { (void)options.flag(key, false); });
@@ -78,6 +90,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   allowed([&] { parse_url(input); });
   allowed([&] { parse_options(input); });
+  print_and_parse(input);
   const std::size_t end = input.find('\n');
   allowed([&] { parse_url(input.substr(0, end)); });
   if (end != std::string_view::npos) {
