@@ -5,21 +5,28 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/eventfd.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cassert>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace conn::inline AECONN_ABI {
 namespace {
@@ -76,6 +83,7 @@ Resolved look_up(const std::string& host, std::uint16_t port, int flags) {
   addrinfo* list = nullptr;
   const int rc = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
   const int err = errno;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
   Resolved result;
   if (rc == 0) {
     for (const addrinfo* item = list; item != nullptr; item = item->ai_next) {
@@ -92,7 +100,6 @@ Resolved look_up(const std::string& host, std::uint16_t port, int flags) {
         result.addresses.push_back(address);
       }
     }
-    freeaddrinfo(list);
   }
   if (result.addresses.empty()) {
     const std::string what = "resolve " + host;
@@ -127,44 +134,36 @@ std::optional<Resolved> resolve_at_once(const std::string& host, std::uint16_t p
 
 // --- lookups on threads --------------------------------------------------------------------------
 
-class Lookup;
+using Clock = std::chrono::steady_clock;
 
-/// One name to look up. The worker sees the request and the answer only; `owner` belongs to the
-/// loop's thread, and so does everything the callback holds.
-struct Job {
-  std::string host;
-  std::uint16_t port = 0;
-  ae::Poster poster;
-  std::atomic<bool> cancelled{false};
+struct Job;
+
+/// One that waits for a name. The worker writes `result`, and then calls answered().
+struct Request {
+  explicit Request(std::uint16_t its_port) : port(its_port) {}
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+  virtual ~Request() = default;
+  /// Any thread. May throw std::bad_alloc, and is called again then.
+  virtual void answered(const std::shared_ptr<Request>& self) = 0;
+
+  const std::uint16_t port;
   Resolved result;
-  Lookup* owner = nullptr;
+  std::weak_ptr<Job> job;  // the pool's mutex
 };
 
-class Lookup final : public Resolution {
- public:
-  Lookup(std::shared_ptr<Job> job, std::function<void(Resolved)> done)
-      : job_(std::move(job)), done_(std::move(done)) {
-    job_->owner = this;
-  }
-  ~Lookup() override {
-    job_->owner = nullptr;
-    job_->cancelled.store(true, std::memory_order_relaxed);
-  }
-  static void deliver(Job& job) {
-    if (job.owner == nullptr) return;
-    // The callback may destroy the Lookup, so it runs from the stack.
-    const std::function<void(Resolved)> done = std::move(job.owner->done_);
-    job.owner->job_->owner = nullptr;
-    done(std::move(job.result));
-  }
-
- private:
-  std::shared_ptr<Job> job_;
-  std::function<void(Resolved)> done_;
+/// One lookup, for all who asked for the name. The pool's mutex guards it, but for `host`.
+struct Job {
+  explicit Job(std::string name) : host(std::move(name)) {}
+  const std::string host;
+  std::vector<std::shared_ptr<Request>> requests;
+  ae::TimePoint began{};
 };
+using JobPtr = std::shared_ptr<Job>;
 
-/// A few threads that exist while there is something to look up. They are detached and hold the
-/// pool by a shared pointer, so a program may end while a name server keeps one waiting.
+/// The threads that look names up. They exist while there is something to look up, are detached,
+/// and hold the pool by a shared pointer, so a program may end while a name server keeps one
+/// waiting.
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
   static Pool& instance() {
@@ -174,34 +173,97 @@ class Pool : public std::enable_shared_from_this<Pool> {
       the_pool = made->get();
       // A child of fork() has none of our threads: it starts with an empty pool.
       pthread_atfork([] { the_pool->mutex_.lock(); }, [] { the_pool->mutex_.unlock(); },
-                     [] {
-                       the_pool->threads_ = 0;
-                       the_pool->jobs_.clear();
-                       the_pool->mutex_.unlock();
-                     });
+                     [] { the_pool->begin_anew(); });
       return made;
     }();
     return **pool;
   }
 
-  void submit(std::shared_ptr<Job> job) {
-    const std::lock_guard lock(mutex_);
-    jobs_.push_back(job);
-    if (threads_ >= kMaxThreads) return;
-    try {
-      start_thread();
-      ++threads_;
-    } catch (const std::system_error& error) {
-      if (threads_ > 0) return;  // one of those will get to it
-      jobs_.pop_back();
-      job->result.failure = errno_failure(error.code().value(), "start a thread to resolve names");
-      answer(std::move(job));
+  Pool() { running_.reserve(kMostThreads); }
+
+  /// Where no thread can be had the answer is there at once, and says so.
+  void submit(const std::string& host, const std::shared_ptr<Request>& request) {
+    std::unique_lock lock(mutex_);
+    JobPtr job = joinable(host);
+    if (job == nullptr) {
+      job = std::make_shared<Job>(host);
+      job->requests.push_back(request);
+      line_.push_back(job);
+      request->job = job;
+    } else {
+      job->requests.push_back(request);
+      request->job = job;
+      return;
     }
+    const int err = look_after_the_line();
+    if (err == 0 || threads_ > 0) return;  // one of those will get to it
+    line_.pop_back();
+    lock.unlock();
+    request->result.failure = errno_failure(err, "start a thread to resolve names");
+    request->answered(request);
+  }
+
+  /// It does not wait any more. It may be told all the same, if the answer is under way.
+  void leave(const Request& request) noexcept {
+    const std::lock_guard lock(mutex_);
+    const JobPtr job = request.job.lock();
+    if (job == nullptr) return;
+    std::erase_if(job->requests, [&](const auto& each) { return each.get() == &request; });
+    if (!job->requests.empty()) return;
+    std::erase(line_, job);
+    changed_.notify_all();  // it keeps no place
   }
 
  private:
-  static constexpr int kMaxThreads = 4;
+  static constexpr int kPlaces = 4;        // lookups that others wait for
+  static constexpr int kMostThreads = 64;  // with those that are slow or given up
+  static constexpr int kMostOfOneName = 8;
+  // A lookup that takes longer waits for a name server that does not answer, not for a processor.
+  static constexpr ae::Duration kSlow = std::chrono::milliseconds(100);
+  // A later request does not rely on a lookup that may have begun while the network was down.
+  static constexpr ae::Duration kFresh = std::chrono::seconds(2);
   static inline Pool* the_pool = nullptr;
+
+  void begin_anew() noexcept {  // the mutex is held
+    threads_ = 0;
+    watched_ = false;
+    line_.clear();
+    running_.clear();
+    std::construct_at(&changed_);  // the parent's threads are none that wait here
+    mutex_.unlock();
+  }
+
+  JobPtr joinable(const std::string& host) const {
+    for (const JobPtr& job : line_)
+      if (job->host == host) return job;
+    JobPtr youngest;
+    int count = 0;
+    for (const JobPtr& job : running_) {
+      if (job->host != host) continue;
+      youngest = job;  // the last one began last
+      ++count;
+    }
+    const bool fresh = youngest != nullptr && Clock::now() - youngest->began < kFresh;
+    return fresh || count >= kMostOfOneName ? youngest : nullptr;
+  }
+
+  /// One thread at a time waits for a place for the first in line. 0, or why there is none.
+  int look_after_the_line() {
+    if (line_.empty() || threads_ >= kMostThreads) return 0;
+    if (watched_) {
+      changed_.notify_all();
+      return 0;
+    }
+    try {
+      start_thread();
+    } catch (const std::system_error& error) {
+      return error.code().value();
+    } catch (const std::bad_alloc&) {
+      return ENOMEM;
+    }
+    ++threads_;
+    return 0;
+  }
 
   void start_thread() {
     // The program's signal handlers run on the program's own threads.
@@ -215,46 +277,137 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::thread([self = shared_from_this()] { self->work(); }).detach();
   }
 
+  /// When there is a place: in the past if there is one now.
+  ae::TimePoint next_place() const noexcept {
+    const ae::TimePoint now = Clock::now();
+    int taken = 0;
+    ae::TimePoint first = ae::TimePoint::max();
+    for (const JobPtr& job : running_) {
+      if (job->requests.empty() || now - job->began >= kSlow) continue;
+      ++taken;
+      first = std::min(first, job->began + kSlow);
+    }
+    return taken < kPlaces ? ae::TimePoint::min() : first;
+  }
+
   void work() {
     std::unique_lock lock(mutex_);
-    while (!jobs_.empty()) {
-      std::shared_ptr<Job> job = std::move(jobs_.front());
-      jobs_.pop_front();
-      lock.unlock();
-      if (!job->cancelled.load(std::memory_order_relaxed)) {
-        try {
-          job->result = look_up(job->host, job->port, 0);
-        } catch (const std::bad_alloc&) {
-          job->result.addresses.clear();
-          job->result.failure = out_of_memory();
-        }
-        answer_in_the_end(job);
+    while (!line_.empty()) {
+      if (const ae::TimePoint when = next_place(); when != ae::TimePoint::min()) {
+        if (watched_) break;
+        watched_ = true;
+        changed_.wait_until(lock, when);
+        watched_ = false;
+        continue;
       }
-      job.reset();
+      const JobPtr job = line_.front();
+      line_.pop_front();
+      job->began = Clock::now();
+      running_.push_back(job);
+      (void)look_after_the_line();
+      lock.unlock();
+      const Resolved found = look_up_surely(job->host);
+      lock.lock();
+      std::erase(running_, job);
+      const std::vector<std::shared_ptr<Request>> requests = std::move(job->requests);
+      job->requests.clear();
+      changed_.notify_all();
+      lock.unlock();
+      for (const std::shared_ptr<Request>& request : requests) answer(request, found);
       lock.lock();
     }
     --threads_;
   }
 
+  static Resolved look_up_surely(const std::string& host) noexcept {
+    try {
+      return look_up(host, 0, 0);
+    } catch (const std::bad_alloc&) {
+      return {{}, out_of_memory()};
+    }
+  }
+
   // Somebody waits for it: without memory to say it in, it is said a little later.
-  static void answer_in_the_end(const std::shared_ptr<Job>& job) {
+  static void answer(const std::shared_ptr<Request>& request, const Resolved& found) {
+    try {
+      request->result = found;
+      for (SocketAddress& each : request->result.addresses) each.set_port(request->port);
+    } catch (const std::bad_alloc&) {
+      request->result = {{}, out_of_memory()};
+    }
     for (;;) {
       try {
-        return answer(job);
+        return request->answered(request);
       } catch (const std::bad_alloc&) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
     }
   }
 
-  static void answer(std::shared_ptr<Job> job) {
-    const ae::Poster poster = job->poster;
-    poster.post([job = std::move(job)] { Lookup::deliver(*job); });
+  std::mutex mutex_;
+  std::condition_variable changed_;  // a place may be free
+  std::deque<JobPtr> line_;
+  std::vector<JobPtr> running_;  // in the order in which they began
+  int threads_ = 0;
+  bool watched_ = false;  // a thread waits for a place
+};
+
+/// Of a loop: `owner`, and everything the callback holds, belong to its thread.
+class Lookup;
+struct LoopRequest final : Request {
+  LoopRequest(std::uint16_t its_port, ae::Poster its_poster)
+      : Request(its_port), poster(std::move(its_poster)) {}
+  void answered(const std::shared_ptr<Request>& self) override;
+  const ae::Poster poster;
+  Lookup* owner = nullptr;
+};
+
+class Lookup final : public Resolution {
+ public:
+  Lookup(std::shared_ptr<LoopRequest> request, std::function<void(Resolved)> done)
+      : request_(std::move(request)), done_(std::move(done)) {
+    request_->owner = this;
+  }
+  ~Lookup() override {
+    if (std::exchange(request_->owner, nullptr) != nullptr) Pool::instance().leave(*request_);
+  }
+  static void deliver(LoopRequest& request) {
+    if (request.owner == nullptr) return;
+    // The callback may destroy the Lookup, so it runs from the stack.
+    const std::function<void(Resolved)> done = std::move(request.owner->done_);
+    request.owner = nullptr;
+    done(std::move(request.result));
   }
 
-  std::mutex mutex_;
-  std::deque<std::shared_ptr<Job>> jobs_;
-  int threads_ = 0;
+ private:
+  std::shared_ptr<LoopRequest> request_;
+  std::function<void(Resolved)> done_;
+};
+
+void LoopRequest::answered(const std::shared_ptr<Request>& self) {
+  poster.post([self] { Lookup::deliver(static_cast<LoopRequest&>(*self)); });
+}
+
+/// Of a thread that waits, on a descriptor: a signal interrupts that.
+struct BlockingRequest final : Request {
+  explicit BlockingRequest(std::uint16_t its_port)
+      : Request(its_port), fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  ~BlockingRequest() override {
+    if (fd >= 0) ::close(fd);
+  }
+  void answered(const std::shared_ptr<Request>&) override { (void)::eventfd_write(fd, 1); }
+  /// False: the deadline came first.
+  bool wait(ae::TimePoint deadline) const noexcept {
+    using std::chrono::milliseconds;
+    for (;;) {
+      const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
+      pollfd look{fd, POLLIN, 0};
+      const auto limit = static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+      if (::poll(&look, 1, limit) > 0) return true;
+      if (Clock::now() >= deadline) return false;
+    }
+  }
+  const int fd;
 };
 
 /// An answer that was there at once, delivered from the loop.
@@ -359,18 +512,25 @@ Resolved resolve(const std::string& host, std::uint16_t port, bool passive) {
   return look_up(host, port, passive ? AI_PASSIVE : 0);
 }
 
-std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, std::string host, std::uint16_t port,
-                                          std::function<void(Resolved)> done) {
+Resolved resolve_until(const std::string& host, std::uint16_t port, ae::TimePoint deadline) {
+  if (std::optional<Resolved> result = resolve_at_once(host, port, false)) return *result;
+  const auto request = std::make_shared<BlockingRequest>(port);
+  if (request->fd < 0) return {{}, errno_failure(errno, "resolve " + host)};
+  Pool::instance().submit(host, request);
+  if (request->wait(deadline)) return std::move(request->result);
+  Pool::instance().leave(*request);
+  return {{}, errno_failure(ETIMEDOUT, "resolve " + host)};
+}
+
+std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, const std::string& host,
+                                          std::uint16_t port, std::function<void(Resolved)> done) {
   assert(done);
   if (std::optional<Resolved> result = resolve_at_once(host, port, false)) {
     return std::make_unique<Immediate>(loop, std::move(*result), std::move(done));
   }
-  auto job = std::make_shared<Job>();
-  job->host = std::move(host);
-  job->port = port;
-  job->poster = loop.poster();
-  auto lookup = std::make_unique<Lookup>(job, std::move(done));
-  Pool::instance().submit(std::move(job));
+  auto request = std::make_shared<LoopRequest>(port, loop.poster());
+  auto lookup = std::make_unique<Lookup>(request, std::move(done));
+  Pool::instance().submit(host, request);
   return lookup;
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Host names to addresses, without stopping the loop. Numeric addresses never leave the thread;
-// names are looked up by getaddrinfo(3) on threads of their own (four at most), since libc has no
-// other way that honours nsswitch.conf.
+// names are looked up by getaddrinfo(3) on threads of their own, since nothing else honours
+// nsswitch.conf with all of its modules. Four lookups begin at once. One that takes longer than
+// 100 ms, or that nobody waits for any more, no longer keeps others from beginning. Requests for
+// the same name share a lookup.
 
 #include <sys/socket.h>
 
@@ -52,6 +54,11 @@ AECONN_API bool numeric_address(const std::string& host, std::uint16_t port, Soc
 /// any IPv6 address.
 AECONN_API Resolved resolve(const std::string& host, std::uint16_t port, bool passive);
 
+/// The same for connecting, until `deadline` at most: a lookup that takes longer fails with
+/// ETIMEDOUT and ends by itself on its thread.
+AECONN_API Resolved resolve_until(const std::string& host, std::uint16_t port,
+                                  ae::TimePoint deadline);
+
 /// A lookup under way; dropping it cancels the callback.
 class AECONN_API Resolution {
  public:
@@ -60,7 +67,7 @@ class AECONN_API Resolution {
 /// Calls `done` once, on the loop's thread and never before it returns. Drop the result before the
 /// loop; `done` may do that, too. Throws std::bad_alloc; a lookup that lacks memory later says so
 /// by Resolved::failure.
-AECONN_API std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, std::string host,
+AECONN_API std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, const std::string& host,
                                                      std::uint16_t port,
                                                      std::function<void(Resolved)> done);
 

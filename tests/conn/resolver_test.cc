@@ -14,6 +14,7 @@
 
 #include "conn/tcp/socket.h"
 #include "tests/support/catch.h"
+#include "tests/support/names.h"
 #include "tests/support/testing.h"
 
 using conn::Resolved;
@@ -175,6 +176,64 @@ TEST_CASE("resolver: a loop may go while lookups run for it", "[conn][resolver]"
     loop.reset();
     REQUIRE(calls == 0);
   }
+}
+
+TEST_CASE("resolver: names whose server does not answer stop no others", "[conn][resolver]") {
+  testing::Names names;
+  testing::AnyLoop loop;
+  std::vector<std::unique_ptr<conn::Resolution>> stuck, lookups;
+  const bool given_up = GENERATE(false, true);
+  CAPTURE(given_up);
+  for (int i = 0; i < 10; ++i) {
+    const std::string host = "silent" + std::to_string(i) + ".test";
+    names.hold(host);
+    for (int each = 0; each < 5; ++each)
+      stuck.push_back(conn::resolve_async(loop, host, 80, [](Resolved) {}));
+  }
+  if (given_up) stuck.clear();
+  int answers = 0;
+  for (int i = 0; i < 12; ++i) {
+    lookups.push_back(conn::resolve_async(loop, "good" + std::to_string(i) + ".test", 80,
+                                          [&](const Resolved& found) {
+                                            if (!found.failure) ++answers;
+                                          }));
+  }
+  RUN_UNTIL(loop, answers == 12);
+  REQUIRE(names.held() <= 10);  // one lookup for each name at most
+}
+
+TEST_CASE("resolver: requests for one name share a lookup, each has its port", "[conn][resolver]") {
+  testing::Names names;
+  names.hold("one.test");
+  testing::AnyLoop loop;
+  std::vector<std::unique_ptr<conn::Resolution>> lookups;
+  int answers = 0;
+  for (std::uint16_t port = 1; port <= 30; ++port) {
+    lookups.push_back(conn::resolve_async(loop, "one.test", port, [&, port](const Resolved& found) {
+      REQUIRE(found.addresses.at(0).to_string() == "127.0.0.1:" + std::to_string(port));
+      ++answers;
+    }));
+    if (port % 2 == 0) lookups[port / 2].reset();  // others wait all the same
+  }
+  const auto left =
+      std::count_if(lookups.begin(), lookups.end(), [](auto& each) { return !!each; });
+  while (names.held() == 0) testing::turns(loop, 1);  // which nothing tells the loop
+  names.release("one.test");
+  RUN_UNTIL(loop, answers == left);
+  REQUIRE(names.asked("one.test") == 1);
+}
+
+TEST_CASE("resolver: who waits here waits until the deadline at most", "[conn][resolver]") {
+  testing::Names names;
+  names.hold("late.test");
+  const Resolved late =
+      conn::resolve_until("late.test", 80, std::chrono::steady_clock::now() + 50ms);
+  REQUIRE(late.failure.code == std::errc::timed_out);
+  REQUIRE(late.failure.text == "resolve late.test: Connection timed out");
+  const auto far = GENERATE(std::chrono::steady_clock::now() + 1h, ae::TimePoint::max());
+  REQUIRE(conn::resolve_until("good.test", 80, far).addresses.at(0).to_string() == "127.0.0.1:80");
+  REQUIRE(conn::resolve_until("10.1.2.3", 80, far).addresses.at(0).to_string() == "10.1.2.3:80");
+  REQUIRE(conn::resolve_until("*", 80, far).failure);
 }
 
 #if defined(__SANITIZE_THREAD__)
