@@ -16,6 +16,11 @@ void append(Statistics& to, const std::string& name, const Histogram& times) {
 
 }  // namespace
 
+const OptionRow* ConnectionType::find_option(std::string_view key) const noexcept {
+  const OptionTable* const table = option_table();
+  return table != nullptr ? table->find(key) : nullptr;
+}
+
 ConnectionPtr ConnectionType::adopt(ae::EventLoop&, int) const {
   throw Error(std::string(name()) + " connections have no descriptor that could be taken over");
 }

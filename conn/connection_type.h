@@ -79,6 +79,9 @@ class AECONN_API ConnectionType {
   virtual void configure(const Options& options) = 0;
   /// Which options configure() and URLs may have; null where a transport keeps no table of them.
   virtual const OptionTable* option_table() const noexcept { return nullptr; }
+  /// The option of that name that configure() and URLs may have, be it of this type, of the type
+  /// below it, or of one of its list; null: there is none. The default looks into option_table().
+  virtual const OptionRow* find_option(std::string_view key) const noexcept;
   /// Throws Error, as configure() and listen() would, if `endpoint` is not fit for this type.
   virtual void check(const Endpoint& endpoint) const = 0;
 

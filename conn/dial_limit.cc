@@ -39,8 +39,8 @@ void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
   grant();
 }
 
-/// The mutex is held. Who cannot be told for want of memory stays first in the line, until the next
-/// one comes or goes.
+/// The mutex is held. Who cannot be told for want of memory stays first in the line, until somebody
+/// comes, goes or asks.
 void DialLimit::grant() noexcept {
   while (taken_ < most_ && !line_.empty()) {
     const std::shared_ptr<Entry> next = line_.front();
@@ -75,6 +75,7 @@ std::size_t DialLimit::waiting() const {
 
 bool DialLimit::Place::holds() const {
   const std::lock_guard lock(limit_.mutex_);
+  limit_.grant();  // the first in line may not have been told, for want of memory
   return entry_->holds;
 }
 

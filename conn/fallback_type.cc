@@ -22,6 +22,10 @@ Endpoint of_scheme(const Endpoint& place, const std::string& scheme) {
   return one;
 }
 
+const OptionRow* option_of(const Way& way, std::string_view key) noexcept {
+  return way.type != nullptr ? way.type->find_option(key) : nullptr;
+}
+
 FallbackType::Times times_of(const Options& options) {
   OptionReader read(list_options(), options);
   return {read.duration("fallback-delay"), read.duration("connect-timeout")};
@@ -61,8 +65,6 @@ class FallbackListener final : public Listener {
 
 }  // namespace
 
-bool is_for_the_list(std::string_view key) noexcept { return list_options().has(key); }
-
 const OptionTable& list_options() {
   constexpr ae::Duration kLongest = 24h;
   constexpr OptionSide kConnecting = OptionSide::kConnecting;
@@ -76,10 +78,8 @@ const OptionTable& list_options() {
   return table;
 }
 
-const OptionTable* FallbackType::option_table() const noexcept { return &list_options(); }
-
 FallbackType::FallbackType(std::string name, std::vector<Way> ways, const FallbackHandler& told)
-    : name_(std::move(name)), ways_(std::move(ways)), told_(told) {}
+    : name_(std::move(name)), ways_(std::move(ways)), told_(told), table_(list_options()) {}
 
 Capabilities FallbackType::capabilities() const noexcept {
   Capabilities all{.half_close = true,
@@ -101,23 +101,11 @@ Capabilities FallbackType::capabilities() const noexcept {
   return all;
 }
 
-/// The transport says itself which options it has.
-bool FallbackType::knows(const Way& way, const Endpoint& place, const std::string& key,
-                         const std::string& value) const {
-  if (way.type == nullptr) return false;
-  Endpoint probe = of_scheme(place, way.scheme);
-  probe.options.set(key, value);
-  try {
-    way.type->check(probe);
-    return true;
-  } catch (const Error& error) {
-    // A bad value is a complaint about the option, after the URL, which may stand before it.
-    std::string text = error.what();
-    if (const std::string url = probe.to_string() + ": "; text.starts_with(url))
-      text.erase(0, url.size());
-    return text.find(key) != std::string::npos &&
-           text.find(" has no option " + key + ";") == std::string::npos;
-  }
+const OptionRow* FallbackType::find_option(std::string_view key) const noexcept {
+  if (const OptionRow* const own = table_.find(key)) return own;
+  for (const Way& way : ways_)
+    if (const OptionRow* const row = option_of(way, key)) return row;
+  return nullptr;
 }
 
 std::vector<Way> FallbackType::ways_to(const Endpoint& endpoint) const {
@@ -129,16 +117,15 @@ std::vector<Way> FallbackType::ways_to(const Endpoint& endpoint) const {
       throw Error(endpoint.to_string() + ": this is not a " + name_ + " endpoint");
     chosen.push_back(*found);
     chosen.back().to = of_scheme(endpoint, scheme);
-    chosen.back().timed = knows(*found, endpoint, "connect-timeout", "1s");
   }
   // One that is not there might have known what the others do not.
   const bool forgiving =
       std::any_of(chosen.begin(), chosen.end(), [](const Way& way) { return way.type == nullptr; });
   for (const auto& [key, value] : endpoint.options.values()) {
-    if (is_for_the_list(key)) continue;
+    if (table_.has(key)) continue;
     bool known = forgiving;
     for (Way& way : chosen) {
-      if (!knows(way, endpoint, key, value)) continue;
+      if (option_of(way, key) == nullptr) continue;
       way.to.options.set(key, value);
       known = true;
     }
@@ -173,9 +160,9 @@ void FallbackType::configure(const Options& options) {
   probe.options = options;
   (void)ways_to(probe);  // throws before anything changes
   for (const auto& [key, value] : options.values()) {
-    if (is_for_the_list(key)) own.set(key, value);
+    if (table_.has(key)) own.set(key, value);
     for (std::size_t i = 0; i < ways_.size(); ++i) {
-      if (knows(ways_[i], probe, key, value)) others[i].set(key, value);
+      if (option_of(ways_[i], key) != nullptr) others[i].set(key, value);
     }
   }
   (void)times_of(own);

@@ -38,7 +38,9 @@ class AECONN_API FallbackType final : public ConnectionType {
   /// Goes on to the transports, each with the options it knows.
   void configure(const Options& options) override;
   /// Of the list itself; the transports have their own.
-  const OptionTable* option_table() const noexcept override;
+  const OptionTable* option_table() const noexcept override { return &table_; }
+  /// Of the list itself, or else of the first transport that has it.
+  const OptionRow* find_option(std::string_view key) const noexcept override;
   void check(const Endpoint& endpoint) const override;
   /// Throws Error where none of them can be had; Listener::not_served() tells of some. For port 0
   /// all have the same port.
@@ -75,18 +77,15 @@ class AECONN_API FallbackType final : public ConnectionType {
   void took(ae::EventLoop& loop, const Fallback& fallback) const;
 
  private:
-  bool knows(const Way& way, const Endpoint& place, const std::string& key,
-             const std::string& value) const;
   const std::string name_;
   const std::vector<Way> ways_;
   const FallbackHandler& told_;
+  const OptionTable& table_;
   mutable ae::Mutex mutex_;
   Options options_;  // mutex_: its own
 };
 
 /// The options of a list itself.
 AECONN_API const OptionTable& list_options();
-/// The options of a list that are for no single transport, from a URL's.
-AECONN_API bool is_for_the_list(std::string_view key) noexcept;
 
 }  // namespace conn::inline AECONN_ABI

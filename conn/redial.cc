@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <random>
 #include <utility>
 
@@ -21,10 +22,23 @@ std::uint64_t seed_or_any(std::uint64_t seed) {
   return (std::uint64_t{random()} << 32) | random();
 }
 
-Failure failure_of(const Connection& connection, const char* otherwise) {
-  if (connection.error_code())
-    return {connection.error_code(), connection.last_error(), connection.retry_after()};
-  return {std::make_error_code(std::errc::connection_reset), otherwise};
+/// The code and the patience alone where there is no memory for the words.
+Failure copy_of(const Failure& failure) noexcept {
+  try {
+    return failure;
+  } catch (const std::bad_alloc&) {
+    return {failure.code, "out of memory", failure.retry_after};
+  }
+}
+
+Failure failure_of(const Connection& connection, const char* otherwise) noexcept {
+  try {
+    if (connection.error_code())
+      return {connection.error_code(), connection.last_error(), connection.retry_after()};
+    return {std::make_error_code(std::errc::connection_reset), otherwise};
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
 }
 
 std::string without_options(const Endpoint& endpoint) {
@@ -54,19 +68,24 @@ Route route_to(const Registry& registry, const Endpoint& to, ae::Duration attemp
     way.scheme = to.scheme;
     way.type = &type;
     way.to = to;
-    Endpoint timed = to;
-    timed.options.set("connect-timeout", "1s");
-    try {
-      type.check(timed);
-      way.timed = true;
-    } catch (const Error&) {  // it has no such option, and the attempt's own end counts
-    }
     route.ways.push_back(std::move(way));
-    route.times.timeout = to.options.duration("connect-timeout", attempt, 1ms, 24h);
+    // check() has looked at the range.
+    route.times.timeout = to.options.duration("connect-timeout", attempt, 0ms, ae::Duration::max());
   }
   if (!to.options.has("connect-timeout")) route.times.timeout = attempt;
+  for (Way& way : route.ways) {
+    // Without these TCP repeats what is lost at ever longer intervals, up to two minutes, and goes
+    // on so after the path has come back.
+    if (way.type == nullptr || way.type->find_option("user-timeout") == nullptr) continue;
+    for (const auto& [key, value] : {std::pair{"keepalive", "1s"}, {"user-timeout", "3s"}})
+      if (!to.options.has(key)) way.to.options.set(key, value);
+  }
   return route;
 }
+
+constexpr ae::Duration kNever = 24h * 365;
+// After a failed allocation; and for a line whose next one could not be told.
+constexpr ae::Duration kLookAgain = 50ms;
 
 }  // namespace
 
@@ -88,19 +107,103 @@ std::string_view to_string(Redial::Phase phase) noexcept {
   return "?";
 }
 
+// --- steps ---------------------------------------------------------------------------------------
+
+/// Whatever calls from outside comes through here. What the program's handlers threw leaves at the
+/// end of it; where memory ran out in our own code it begins again. This object may be gone then.
+template <class Step>
+void Redial::enter(Step step) {
+  const std::shared_ptr<Life> life = life_;
+  ++life->steps;
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+    if (life->alive) recover();
+  }
+  if (--life->steps == 0 && life->thrown)
+    std::rethrow_exception(std::exchange(life->thrown, nullptr));
+}
+
+/// Calls a handler of the program. False: this object is gone, or stopped.
+template <class Call>
+bool Redial::tell(Call call) {
+  const std::shared_ptr<Life> life = life_;
+  const std::shared_ptr<const Handlers> handlers = handlers_;
+  try {
+    call(*handlers);
+  } catch (...) {
+    if (!life->thrown) life->thrown = std::current_exception();
+  }
+  return life->alive && phase_ != Phase::kStopped;
+}
+
+void Redial::recover() noexcept {
+  if (phase_ == Phase::kStopped) return;
+  if (connection_) {
+    preferred_.reset();
+    if (better_) {
+      set_timer(kSoon, kLookAgain);
+    } else {
+      watch_preferred();
+    }
+  } else {
+    attempt_ended({}, out_of_memory(), {});
+  }
+}
+
+void Redial::set_timer(Timer timer, ae::Duration delay) noexcept {
+  due_[timer] = Clock::now() + delay;
+  arm();
+}
+
+void Redial::arm() noexcept {
+  const ae::TimePoint next = *std::min_element(due_.begin(), due_.end());
+  (void)loop_.again(wake_, std::min(next, Clock::now() + kNever));
+}
+
+ae::TimerId Redial::add_wake() {
+  return loop_.add_time_event(kNever, [this] { return wake(); });
+}
+
+ae::Duration Redial::wake() {
+  try {
+    if (spare_ == 0) spare_ = add_wake();
+  } catch (const std::bad_alloc&) {
+    return kLookAgain;
+  }
+  const ae::TimerId mine = std::exchange(wake_, std::exchange(spare_, 0));
+  arm();
+  const std::shared_ptr<Life> life = life_;
+  enter([this] { run_due(); });
+  if (!life->alive || spare_ != 0) return ae::kNoMore;
+  spare_ = mine;
+  return kNever;
+}
+
+void Redial::run_due() {
+  const std::shared_ptr<Life> life = life_;
+  for (const Timer timer : {kPauseEnd, kAttemptEnd, kPreferAgain, kSoon}) {
+    if (due_[timer] > Clock::now()) continue;
+    clear_timer(timer);
+    on_timer(timer);
+    if (!life->alive) return;
+  }
+  arm();
+}
+
 // --- one attempt ---------------------------------------------------------------------------------
 
 /// From the line to a connection that is proven, or to a failure.
 class Redial::Attempt {
  public:
-  using Done = std::function<void(ConnectionPtr, const Failure&, std::vector<NotTaken>)>;
+  using Done = std::function<void(ConnectionPtr, Failure, std::vector<NotTaken>)>;
   enum class Which : bool { kAny, kPreferred };
 
   Attempt(Redial& owner, Which which, Done done)
       : owner_(owner), which_(which), done_(std::move(done)) {}
   ~Attempt() {
     *alive_ = false;
-    owner_.clear_timer(timer_);
+    owner_.clear_timer(kAttemptEnd);
   }
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
@@ -108,49 +211,57 @@ class Redial::Attempt {
   void start() {
     DialLimit* const limit = owner_.settings_.limit;
     place_ = (limit != nullptr ? *limit : DialLimit::of_process()).enter(owner_.loop_, [this] {
-      dial();
+      owner_.enter([this] { dial(); });
     });
     if (place_->holds()) {
       dial();
     } else {
-      (void)tell(Phase::kInLine);
+      owner_.set_timer(kAttemptEnd, kLookAgain);
+      (void)show(Phase::kInLine);
     }
   }
 
+  void on_timer() {
+    if (end_) return finish(std::move(end_));
+    if (!place_->holds()) owner_.set_timer(kAttemptEnd, kLookAgain);
+  }
+
  private:
-  bool tell(Phase phase) {
+  bool show(Phase phase) {
     if (which_ == Which::kPreferred) return true;  // a connection stands meanwhile
     const auto alive = alive_;
     return owner_.set_phase(phase) && *alive;
   }
 
   void dial() {
-    if (!tell(Phase::kDialling)) return;
+    owner_.clear_timer(kAttemptEnd);
+    if (!show(Phase::kDialling)) return;
     try {
       Route route = route_to(owner_.registry_, owner_.to_, owner_.settings_.attempt);
       list_ = route.list;
       if (which_ == Which::kPreferred) route.ways.resize(1);
-      dial_ = std::make_unique<Dial>(
-          owner_.loop_, std::move(route.ways), route.times.delay, route.times.timeout,
-          [this](ConnectionPtr connection) { dialled(std::move(connection)); });
+      dial_ = std::make_unique<Dial>(owner_.loop_, std::move(route.ways), route.times.delay,
+                                     route.times.timeout, [this](ConnectionPtr connection) {
+                                       owner_.enter([&] { dialled(std::move(connection)); });
+                                     });
     } catch (const Error& error) {
-      owner_.set_timer(timer_, 0ms,
-                       [this, failure = Failure{std::make_error_code(std::errc::invalid_argument),
-                                                error.what()}] { finish(failure); });
+      end_ = {std::make_error_code(std::errc::invalid_argument), error.what()};
+      owner_.set_timer(kAttemptEnd, 0ms);
     }
   }
 
   void dialled(ConnectionPtr connection) {
     const std::unique_ptr<Dial> over = std::move(dial_);
     if (which_ == Which::kAny) not_taken_ = over->not_taken();
-    if (!connection) {
-      finish(over->failure());
-      return;
-    }
+    if (!connection) return finish(over->failure());
     connection_ = std::move(connection);
     if (list_ != nullptr && !not_taken_.empty()) {
-      list_->took(owner_.loop_, {without_options(owner_.to_),
-                                 std::string(connection_->type().name()), not_taken_});
+      const Fallback fallback{without_options(owner_.to_), std::string(connection_->type().name()),
+                              not_taken_};
+      (void)list_->counters(owner_.loop_);  // made here: what took() throws is the program's
+      const auto alive = alive_;
+      if (!owner_.tell([&](const Handlers&) { list_->took(owner_.loop_, fallback); }) || !*alive)
+        return;
     }
     if (owner_.handlers_->prove) {
       prove();
@@ -161,25 +272,27 @@ class Redial::Attempt {
 
   void prove() {
     connection_->set_close_handler([this](Connection& connection) {
-      finish(failure_of(connection, "the peer closed before it answered the probe"));
+      owner_.enter(
+          [&] { finish(failure_of(connection, "the peer closed before it answered the probe")); });
     });
-    owner_.set_timer(timer_, owner_.settings_.proof, [this] {
-      finish({std::make_error_code(std::errc::timed_out), "the probe was not answered in time"});
-    });
-    if (!tell(Phase::kProving)) return;
-    const auto handlers = owner_.handlers_;
-    handlers->prove(*connection_, [this, alive = alive_](bool good) {
+    end_ = {std::make_error_code(std::errc::timed_out), "the probe was not answered in time"};
+    owner_.set_timer(kAttemptEnd, owner_.settings_.proof);
+    if (!show(Phase::kProving)) return;
+    const Proved proved = [this, alive = alive_](bool good) {
       if (!*alive || !connection_) return;
-      finish(good ? Failure{}
-                  : Failure{std::make_error_code(std::errc::protocol_error),
-                            "the probe found the connection no good"});
-    });
+      owner_.enter([&] {
+        finish(good ? Failure{}
+                    : Failure{std::make_error_code(std::errc::protocol_error),
+                              "the probe found the connection no good"});
+      });
+    };
+    Connection& connection = *connection_;
+    (void)owner_.tell([&](const Handlers& handlers) { handlers.prove(connection, proved); });
   }
 
   /// This object is gone afterwards.
-  void finish(const Failure& failure) {
-    const Failure why = failure;
-    owner_.clear_timer(timer_);
+  void finish(Failure why) {
+    owner_.clear_timer(kAttemptEnd);
     place_.reset();
     ConnectionPtr connection = std::move(connection_);
     if (why) {
@@ -188,7 +301,7 @@ class Redial::Attempt {
       connection->clear_handlers();
     }
     const Done done = std::move(done_);
-    done(std::move(connection), why, std::move(not_taken_));
+    done(std::move(connection), std::move(why), std::move(not_taken_));
   }
 
   Redial& owner_;
@@ -200,7 +313,7 @@ class Redial::Attempt {
   std::unique_ptr<Dial> dial_;
   ConnectionPtr connection_;
   std::vector<NotTaken> not_taken_;
-  ae::TimerId timer_ = 0;
+  Failure end_;  // how it ends when its time is over; none while it is in line
 };
 
 // --- the way to a connection ---------------------------------------------------------------------
@@ -215,22 +328,24 @@ Redial::Redial(const Registry& registry, ae::EventLoop& loop, Endpoint to, Handl
       backoff_(settings.first_pause, settings.most_pause, seed_or_any(settings.seed)),
       prefer_pause_(settings.prefer_again, settings.prefer_again, seed_or_any(settings.seed)) {
   (void)route_to(registry_, to_, settings_.attempt);
-  set_timer(pause_timer_, 0ms, [this] { begin(); });
+  due_.fill(ae::TimePoint::max());
+  wake_ = add_wake();
+  set_timer(kPauseEnd, 0ms);
 }
 
 Redial::~Redial() {
-  *alive_ = false;
+  life_->alive = false;
   clear();
+  loop_.remove_time_event(wake_);
+  if (spare_ != 0) loop_.remove_time_event(spare_);
 }
 
 void Redial::clear() noexcept {
-  clear_timer(pause_timer_);
-  clear_timer(prefer_timer_);
-  clear_timer(soon_timer_);
   attempt_.reset();
   preferred_.reset();
   better_.reset();
   connection_.reset();
+  due_.fill(ae::TimePoint::max());
 }
 
 void Redial::stop() {
@@ -238,40 +353,46 @@ void Redial::stop() {
   clear();
 }
 
-void Redial::set_timer(ae::TimerId& timer, ae::Duration delay, std::function<void()> then) {
-  clear_timer(timer);
-  timer = loop_.add_time_event(delay, [&timer, then = std::move(then)] {
-    timer = 0;
-    then();
-    return ae::kNoMore;
-  });
+void Redial::on_timer(Timer timer) {
+  switch (timer) {
+    case kPauseEnd:
+      return begin();
+    case kAttemptEnd:
+      if (Attempt* const attempt = attempt_ ? attempt_.get() : preferred_.get())
+        attempt->on_timer();
+      return;
+    case kPreferAgain:
+      return try_preferred();
+    case kSoon:
+      if (!dropped_) return move_if_quiet();
+      // The attempt may have succeeded meanwhile.
+      if (connection_)
+        lose(std::exchange(dropped_, {}));
+      else if (attempt_)
+        attempt_ended({}, std::exchange(dropped_, {}), {});
+      dropped_ = {};
+      return;
+  }
 }
 
-void Redial::clear_timer(ae::TimerId& timer) {
-  if (timer != 0) loop_.remove_time_event(timer);
-  timer = 0;
-}
-
-/// False: this object is gone, or stopped.
 bool Redial::set_phase(Phase phase) {
   phase_ = phase;
-  const auto handlers = handlers_;
-  const auto alive = alive_;
-  if (handlers->changed) handlers->changed();
-  return *alive && phase_ != Phase::kStopped;
+  return tell([](const Handlers& handlers) {
+    if (handlers.changed) handlers.changed();
+  });
 }
 
 void Redial::begin() {
   ++counters_.attempts;
   attempt_ = std::make_unique<Attempt>(
       *this, Attempt::Which::kAny,
-      [this](ConnectionPtr connection, const Failure& failure, std::vector<NotTaken> not_taken) {
-        attempt_ended(std::move(connection), failure, std::move(not_taken));
+      [this](ConnectionPtr connection, Failure failure, std::vector<NotTaken> not_taken) {
+        attempt_ended(std::move(connection), std::move(failure), std::move(not_taken));
       });
   attempt_->start();
 }
 
-void Redial::attempt_ended(ConnectionPtr connection, const Failure& failure,
+void Redial::attempt_ended(ConnectionPtr connection, Failure failure,
                            std::vector<NotTaken> not_taken) {
   attempt_.reset();
   if (connection) {
@@ -279,47 +400,51 @@ void Redial::attempt_ended(ConnectionPtr connection, const Failure& failure,
     return;
   }
   ++counters_.failures;
-  last_ = failure;
-  pause(failure.retry_after);
+  last_ = std::move(failure);
+  pause(last_.retry_after);
 }
 
 void Redial::pause(ae::Duration asked) {
-  const ae::Duration pause = backoff_.next(asked);
-  next_try_ = Clock::now() + pause;
-  set_timer(pause_timer_, pause, [this] { begin(); });
+  set_timer(kPauseEnd, backoff_.next(asked));
   (void)set_phase(Phase::kWaiting);
 }
 
 void Redial::stand(ConnectionPtr connection, std::vector<NotTaken> not_taken) {
+  connection->set_close_handler([this](Connection& ended) {
+    enter([&] { lose(failure_of(ended, "the peer closed the connection")); });
+  });
   connection_ = std::move(connection);
   not_taken_ = std::move(not_taken);
   since_ = Clock::now();
   written_before_ = connection_->bytes_written();
   confirmed_ = 0;
   ++counters_.connected;
-  connection_->set_close_handler(
-      [this](Connection& ended) { lose(failure_of(ended, "the peer closed the connection")); });
   phase_ = Phase::kUp;
   watch_preferred();
-  const auto handlers = handlers_;
-  const auto alive = alive_;
-  if (handlers->up) handlers->up(*connection_);
-  if (*alive && handlers->changed) handlers->changed();
+  const auto life = life_;
+  (void)tell([this](const Handlers& each) {
+    if (each.up) each.up(*connection_);
+  });
+  if (life->alive) {
+    (void)tell([](const Handlers& each) {
+      if (each.changed) each.changed();
+    });
+  }
 }
 
 // --- its loss ------------------------------------------------------------------------------------
 
-void Redial::lose(const Failure& why) {
+void Redial::lose(Failure why) {
   if (!connection_) return;
   Loss loss;
-  loss.why = why;
+  loss.why = copy_of(why);
   loss.unconfirmed = unconfirmed();
   const ConnectionPtr lost = std::move(connection_);
-  clear_timer(prefer_timer_);
-  clear_timer(soon_timer_);
+  clear_timer(kPreferAgain);
+  clear_timer(kSoon);
   preferred_.reset();
   not_taken_.clear();
-  last_ = why;
+  last_ = std::move(why);
   ++counters_.lost;
   if (Clock::now() - since_ >= settings_.stable) backoff_.reset();
   phase_ = Phase::kWaiting;
@@ -328,27 +453,20 @@ void Redial::lose(const Failure& why) {
     better_->set_close_handler(nullptr);
     stand(std::move(better_), {});
   } else {
-    pause(why.retry_after);
+    pause(last_.retry_after);
   }
 }
 
 bool Redial::tell_down(Connection& connection, const Loss& loss) {
-  const auto handlers = handlers_;
-  const auto alive = alive_;
-  if (handlers->down) handlers->down(connection, loss);
-  return *alive && phase_ != Phase::kStopped;
+  return tell([&](const Handlers& handlers) {
+    if (handlers.down) handlers.down(connection, loss);
+  });
 }
 
 void Redial::drop(const std::string& why) {
-  const Failure failure{std::make_error_code(std::errc::protocol_error), why};
   if (!connection_ && !attempt_) return;
-  set_timer(soon_timer_, 0ms, [this, failure] {
-    // The attempt may have succeeded meanwhile.
-    if (connection_)
-      lose(failure);
-    else if (attempt_)
-      attempt_ended({}, failure, {});
-  });
+  dropped_ = {std::make_error_code(std::errc::protocol_error), why};
+  set_timer(kSoon, 0ms);
 }
 
 std::uint64_t Redial::unconfirmed() const noexcept {
@@ -359,27 +477,26 @@ std::uint64_t Redial::unconfirmed() const noexcept {
 
 void Redial::confirm(std::uint64_t bytes) {
   confirmed_ += bytes;
-  if (better_ && soon_timer_ == 0 && unconfirmed() == 0)
-    set_timer(soon_timer_, 0ms, [this] { move_if_quiet(); });
+  if (better_ && !is_set(kSoon) && unconfirmed() == 0) set_timer(kSoon, 0ms);
 }
 
 // --- back to the preferred scheme ----------------------------------------------------------------
 
 void Redial::watch_preferred() {
   if (not_taken_.empty() || settings_.prefer_again <= 0ms) return;
-  set_timer(prefer_timer_, prefer_pause_.next(), [this] { try_preferred(); });
+  set_timer(kPreferAgain, prefer_pause_.next());
 }
 
 void Redial::try_preferred() {
   preferred_ = std::make_unique<Attempt>(
       *this, Attempt::Which::kPreferred,
-      [this](ConnectionPtr connection, const Failure& failure, const std::vector<NotTaken>&) {
+      [this](ConnectionPtr connection, Failure failure, const std::vector<NotTaken>&) {
         preferred_.reset();
         if (connection) {
           found_preferred(std::move(connection));
         } else {
-          not_taken_.front().why = failure;
           not_taken_.front().kind = kind_of(failure.code);
+          not_taken_.front().why = std::move(failure);
           watch_preferred();
         }
       });
@@ -387,11 +504,11 @@ void Redial::try_preferred() {
 }
 
 void Redial::found_preferred(ConnectionPtr connection) {
-  better_ = std::move(connection);
-  better_->set_close_handler([this](Connection&) {
+  connection->set_close_handler([this](Connection&) {
     better_.reset();
     watch_preferred();
   });
+  better_ = std::move(connection);
   move_if_quiet();
 }
 
@@ -404,7 +521,7 @@ void Redial::move_if_quiet() {
   loss.moved = true;
   const ConnectionPtr old = std::move(connection_);
   old->set_close_handler(nullptr);
-  clear_timer(soon_timer_);
+  clear_timer(kSoon);
   ++counters_.moved;
   if (!tell_down(*old, loss)) return;
   better_->set_close_handler(nullptr);
@@ -412,10 +529,10 @@ void Redial::move_if_quiet() {
 }
 
 void Redial::try_now() {
-  if (pause_timer_ != 0) {
-    loop_.again(pause_timer_, 0ms);
-  } else if (connection_ && prefer_timer_ != 0) {
-    loop_.again(prefer_timer_, 0ms);
+  if (is_set(kPauseEnd)) {
+    set_timer(kPauseEnd, 0ms);
+  } else if (connection_ && is_set(kPreferAgain)) {
+    set_timer(kPreferAgain, 0ms);
   }
 }
 
@@ -425,8 +542,8 @@ std::string Redial::describe() const {
     text.append(" by ").append(connection_->type().name()).append("; ");
     return text + conn::describe(not_taken_);
   }
-  if (phase_ == Phase::kWaiting && pause_timer_ != 0) {
-    const auto left = std::max(next_try_ - Clock::now(), ae::Duration::zero());
+  if (phase_ == Phase::kWaiting && is_set(kPauseEnd)) {
+    const auto left = std::max(due_[kPauseEnd] - Clock::now(), ae::Duration::zero());
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
     text.append(" ").append(std::to_string(ms)).append(" ms");
   }

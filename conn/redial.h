@@ -9,8 +9,15 @@
 //
 // Nothing is sent twice by it: what was written to a connection that was lost is the program's, and
 // Loss says how much of it was not confirmed.
+//
+// A path that becomes silent is noticed within four seconds. rdma has its keepalive for that; over
+// tcp and tls the options keepalive=1s and user-timeout=3s hold where the URL does not have them.
+// Whatever an attempt fails for, memory and descriptors included, another one follows.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -128,12 +135,23 @@ class AECONN_API Redial {
 
  private:
   class Attempt;
+  enum Timer : std::uint8_t { kPauseEnd, kAttemptEnd, kPreferAgain, kSoon };
+  /// Outlives the Redial while a step of it is on the stack.
+  struct Life {
+    bool alive = true;
+    unsigned steps = 0;         // on the stack
+    std::exception_ptr thrown;  // by a handler of the program, until the step is over
+  };
 
+  template <class Step>
+  void enter(Step step);
+  template <class Call>
+  bool tell(Call call);
+  void recover() noexcept;
   void begin();
-  void attempt_ended(ConnectionPtr connection, const Failure& failure,
-                     std::vector<NotTaken> not_taken);
+  void attempt_ended(ConnectionPtr connection, Failure failure, std::vector<NotTaken> not_taken);
   void stand(ConnectionPtr connection, std::vector<NotTaken> not_taken);
-  void lose(const Failure& why);
+  void lose(Failure why);
   void pause(ae::Duration asked);
   void watch_preferred();
   void try_preferred();
@@ -141,8 +159,14 @@ class AECONN_API Redial {
   void move_if_quiet();
   bool set_phase(Phase phase);
   bool tell_down(Connection& connection, const Loss& loss);
-  void set_timer(ae::TimerId& timer, ae::Duration delay, std::function<void()> then);
-  void clear_timer(ae::TimerId& timer);
+  bool is_set(Timer timer) const noexcept { return due_[timer] != ae::TimePoint::max(); }
+  void set_timer(Timer timer, ae::Duration delay) noexcept;
+  void clear_timer(Timer timer) noexcept { due_[timer] = ae::TimePoint::max(); }
+  ae::TimerId add_wake();
+  ae::Duration wake();
+  void run_due();
+  void on_timer(Timer timer);
+  void arm() noexcept;
   void clear() noexcept;
 
   const Registry& registry_;
@@ -151,7 +175,7 @@ class AECONN_API Redial {
   const std::shared_ptr<const Handlers> handlers_;
   const Settings settings_;
   Backoff backoff_, prefer_pause_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  const std::shared_ptr<Life> life_ = std::make_shared<Life>();
   Phase phase_ = Phase::kWaiting;
   std::unique_ptr<Attempt> attempt_;    // the one that is to become the connection
   std::unique_ptr<Attempt> preferred_;  // beside a connection that stands
@@ -159,9 +183,13 @@ class AECONN_API Redial {
   ConnectionPtr better_;  // proven; waits until nothing is unconfirmed
   std::vector<NotTaken> not_taken_;
   Failure last_;
+  Failure dropped_;  // what drop() was told, until its time comes
   std::uint64_t written_before_ = 0, confirmed_ = 0;
-  ae::TimePoint since_{}, next_try_{};
-  ae::TimerId pause_timer_ = 0, prefer_timer_ = 0, soon_timer_ = 0;
+  ae::TimePoint since_{};
+  std::array<ae::TimePoint, 4> due_;  // of each Timer; max(): it is not set
+  // Made once, so that no shortage of memory stops it: what a handler of the program throws ends
+  // the event that it ran in, and the other one goes on.
+  ae::TimerId wake_ = 0, spare_ = 0;
   Counters counters_;
 };
 

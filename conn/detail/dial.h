@@ -23,7 +23,6 @@ struct Way {
   ConnectionType* type = nullptr;
   std::string unavailable;  ///< the sentence, where `type` is null
   Endpoint to;              ///< of that scheme, with the options it knows
-  bool timed = false;       ///< it knows option connect-timeout
 };
 
 class Dial {
@@ -57,13 +56,14 @@ class Dial {
   };
 
   void go_on(bool inside);
-  void start(std::size_t way);
+  void start(std::size_t way) noexcept;
   void connected(std::size_t way);
   void writable(std::size_t way);
-  void fail_by(std::size_t way, const Connection& connection);
-  void fail(std::size_t way, WhyNot kind, Failure why);
+  void fail_by(std::size_t way, const Connection& connection) noexcept;
+  void fail(std::size_t way, WhyNot kind, Failure why) noexcept;
   void finish();
-  void arm(ae::TimePoint when);
+  void say_why();
+  void arm(ae::TimePoint when) noexcept;
 
   ae::EventLoop& loop_;
   std::vector<Lane> lanes_;

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <exception>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "conn/fallback_type.h"
@@ -59,23 +61,50 @@ void FallbackConnection::fail_later(Failure failure) {
 
 void FallbackConnection::dialled(ConnectionPtr winner) {
   const std::unique_ptr<Dial> over = std::move(dial_);
-  not_taken_ = over->not_taken();
-  if (winner) {
-    take(std::move(winner));
-  } else {
-    fail({over->failure().code, "connect to " + to_ + ": " + over->failure().text,
-          over->failure().retry_after});
+  try {
+    not_taken_ = over->not_taken();
+    if (!winner) {
+      fail({over->failure().code, "connect to " + to_ + ": " + over->failure().text,
+            over->failure().retry_after});
+    }
+  } catch (const std::bad_alloc&) {
+    fail(out_of_memory());
   }
-  if (dispatch_connect() == Alive::kYes) handlers_changed();
+  struct Then {  // for handlers set before; also if one of the program's throws
+    FallbackConnection& connection;
+    ~Then() {
+      if (connection.closing()) return;
+      try {
+        connection.handlers_changed();
+      } catch (const std::bad_alloc&) {
+        connection.fail(out_of_memory());
+      }
+    }
+  } then{*this};
+  std::exception_ptr thrown;  // by the registry's handler: the connection's own runs all the same
+  if (state() == State::kConnecting) {
+    try {
+      take(std::move(winner));
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+  }
+  (void)dispatch_connect();
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 void FallbackConnection::take(ConnectionPtr winner) {
   below_ = std::move(winner);
   below_->clear_handlers();
-  if (!not_taken_.empty()) {
-    fallback_type().took(*loop(), {to_, std::string(below_->type().name()), not_taken_});
-  }
   move_to(State::kConnected);
+  if (not_taken_.empty()) return;
+  std::optional<Fallback> fallback;
+  try {
+    fallback = Fallback{to_, std::string(below_->type().name()), not_taken_};
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  fallback_type().took(*loop(), *fallback);
 }
 
 /// One after the other, since nothing of the loop runs meanwhile: each has an equal part of the
@@ -84,7 +113,7 @@ void FallbackConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint d
   to_ = without_options(to);
   std::vector<Way> ways;
   try {
-    (void)fallback_type().times(to);
+    deadline = std::min(deadline, Clock::now() + fallback_type().times(to).timeout);
     ways = fallback_type().ways_to(to);
   } catch (const Error& error) {
     fail(mistake(error));

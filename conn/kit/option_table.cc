@@ -112,11 +112,11 @@ std::vector<std::string> OptionRow::words() const {
   return words_;
 }
 
-bool OptionTable::has(std::string_view name) const noexcept {
+const OptionRow* OptionTable::find(std::string_view name) const noexcept {
   for (const OptionGroup& group : groups_)
     for (const OptionRow& row : group.rows)
-      if (row.name() == name) return true;
-  return false;
+      if (row.name() == name) return &row;
+  return nullptr;
 }
 
 void OptionTable::only(const Options& options) const {

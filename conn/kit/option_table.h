@@ -47,6 +47,8 @@ OptionWord(std::string_view, Value) -> OptionWord<Value>;
 /// One option. Made by the functions that are called as its kind; the later ones say more of it.
 class AECONN_API OptionRow {
  public:
+  /// What a value looks like.
+  enum class Kind : std::uint8_t { kFlag, kNumber, kBytes, kDuration, kWord, kText };
   /// yes or no.
   static OptionRow flag(std::string_view name, OptionSide side, bool fallback,
                         std::string_view meaning);
@@ -94,7 +96,12 @@ class AECONN_API OptionRow {
 
   /// As in a URL.
   const std::string& name() const noexcept { return name_; }
+  Kind kind() const noexcept { return kind_; }        ///< what a value looks like
   OptionSide side() const noexcept { return side_; }  ///< who looks at it
+  /// The least and the greatest number, size in bytes, or time in nanoseconds that the option
+  /// accepts; of the other kinds 0.
+  std::uint64_t min() const noexcept { return min_; }
+  std::uint64_t max() const noexcept { return max_; }  ///< see min()
   /// As it would be given, or in words; empty where there is nothing.
   std::string default_text() const;
   /// "1ms to 24h", "flag", "no, optional, yes".
@@ -107,7 +114,6 @@ class AECONN_API OptionRow {
 
  private:
   friend class OptionReader;
-  enum class Kind : std::uint8_t { kFlag, kNumber, kBytes, kDuration, kWord, kText };
   OptionRow(Kind kind, std::string_view name, OptionSide side, std::string_view meaning)
       : kind_(kind), side_(side), name_(name), meaning_(meaning) {}
   static OptionRow word_of(std::string_view name, OptionSide side, std::vector<std::string> words,
@@ -138,7 +144,8 @@ class AECONN_API OptionTable {
   const std::string& owner() const noexcept { return owner_; }  ///< "tcp"
   /// In the order of pages.
   const std::vector<OptionGroup>& groups() const noexcept { return groups_; }
-  bool has(std::string_view name) const noexcept;  ///< whether there is such a row
+  const OptionRow* find(std::string_view name) const noexcept;  ///< null: there is no such row
+  bool has(std::string_view name) const noexcept { return find(name) != nullptr; }  ///< as find()
   /// Throws Error if a key is none of them; the sentence lists what there is.
   void only(const Options& options) const;
 

@@ -83,7 +83,8 @@ void RdmaConnection::keep(Resolved resolved) {
 
 void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   if (!begin_connect(to, deadline - std::chrono::steady_clock::now())) return;
-  for (; !hosts_.empty(); hosts_.pop_back()) keep(resolve(hosts_.back(), port_, false));
+  for (; !hosts_.empty(); hosts_.pop_back())
+    keep(resolve_until(hosts_.back(), port_, connect_deadline_));
   try_next_address();
   while (state() == State::kConnecting) {
     // The loop's timers do not run here, so this is where an address runs out of its time.
@@ -102,7 +103,7 @@ void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadl
       [&] {
         return phase_ != Phase::kOpen || (stream_.has_peer_window() && stream_.has_announced());
       },
-      deadline);
+      connect_deadline_);
   if (state() == State::kConnected && stream_.has_peer_window()) SetupTrace::end();
 }
 

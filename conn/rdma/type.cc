@@ -12,7 +12,7 @@
 
 namespace conn::inline AECONN_ABI::rdma {
 
-const OptionTable* RdmaType::option_table() const noexcept { return &Settings::options(); }
+RdmaType::RdmaType() : table_(Settings::options()) {}
 
 void RdmaType::configure(const Options& options) {
   (void)Settings::from(options);

@@ -15,10 +15,11 @@ namespace conn::inline AECONN_ABI::rdma {
 /// The transport rdma.
 class AECONN_API RdmaType final : public ConnectionType {
  public:
+  RdmaType();
   std::string_view name() const noexcept override { return "rdma"; }
   Capabilities capabilities() const noexcept override { return {.in_place = true, .reset = true}; }
   void configure(const Options& options) override;
-  const OptionTable* option_table() const noexcept override;
+  const OptionTable* option_table() const noexcept override { return &table_; }
   void check(const Endpoint& endpoint) const override;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const override;
@@ -46,6 +47,7 @@ class AECONN_API RdmaType final : public ConnectionType {
   mutable ae::Mutex mutex_;  // configure() may come while other loops create connections
   Options options_;
   mutable AddressBook addresses_;
+  const OptionTable& table_;
 };
 
 }  // namespace conn::inline AECONN_ABI::rdma

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <new>
 #include <span>
 #include <thread>
 #include <utility>
@@ -64,21 +65,10 @@ Dial::Dial(ae::EventLoop& loop, std::shared_ptr<const Settings> settings, Addres
       deadline_(std::chrono::steady_clock::now() + settings_->connect_timeout) {}
 
 void Dial::start() {
-  deadline_timer_ = loop_.add_time_event(settings_->connect_timeout, [this] {
-    deadline_timer_ = 0;
-    out_of_time();
-    return ae::kNoMore;
-  });
-  if (to_.path.empty()) {
-    next_host();
-    return;
-  }
+  deadline_timer_ = after(settings_->connect_timeout, deadline_timer_, [this] { out_of_time(); });
+  if (to_.path.empty()) return look_up();
   addresses_.push_back(unix_address(to_.path));
-  retry_timer_ = loop_.add_time_event(0s, [this] {
-    retry_timer_ = 0;
-    try_address();
-    return ae::kNoMore;
-  });
+  retry_timer_ = after(0s, retry_timer_, [this] { try_address(); });
 }
 
 Dial::~Dial() {
@@ -89,6 +79,34 @@ Dial::~Dial() {
   if (deadline_timer_ != 0) loop_.remove_time_event(deadline_timer_);
 }
 
+/// What the loop calls comes through here: where memory runs out the connect fails, and only what
+/// `done` throws leaves. This object may be gone afterwards.
+template <class Step>
+void Dial::take(Step step) {
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+    over_ = Dialed{{}, {}, out_of_memory(), {}};
+  }
+  if (!over_) return;
+  stop_watching();
+  lookup_.reset();
+  if (deadline_timer_ != 0) loop_.remove_time_event(deadline_timer_);
+  deadline_timer_ = 0;
+  const std::function<void(Dialed)> done = std::move(done_);
+  Dialed result = *std::move(over_);
+  done(std::move(result));
+}
+
+template <class Step>
+ae::TimerId Dial::after(ae::Duration delay, ae::TimerId& timer, Step step) {
+  return loop_.add_time_event(delay, [this, &timer, step] {
+    timer = 0;
+    take(step);
+    return ae::kNoMore;
+  });
+}
+
 void Dial::stop_watching() {
   if (fd_) loop_.remove_file_event(fd_.get(), ae::kWritable);
   fd_.reset();
@@ -97,22 +115,17 @@ void Dial::stop_watching() {
   attempt_timer_ = retry_timer_ = 0;
 }
 
-void Dial::finish(Dialed result) {
-  stop_watching();
-  lookup_.reset();
-  if (deadline_timer_ != 0) loop_.remove_time_event(deadline_timer_);
-  deadline_timer_ = 0;
-  const std::function<void(Dialed)> done = std::move(done_);
-  done(std::move(result));  // may destroy this
-}
-
 void Dial::next_host() {
   if (host_ == to_.hosts.size()) {
-    finish({{}, {}, std::move(last_failure_), {}});
+    over_ = Dialed{{}, {}, std::move(last_failure_), {}};
     return;
   }
+  look_up();
+}
+
+void Dial::look_up() {
   lookup_ = resolve_async(loop_, to_.hosts[host_++].name, to_.port,
-                          [this](Resolved answer) { resolved(std::move(answer)); });
+                          [this](Resolved answer) { take([&] { resolved(std::move(answer)); }); });
 }
 
 void Dial::resolved(Resolved answer) {
@@ -182,28 +195,18 @@ void Dial::try_address() {
 void Dial::watch_attempt() {
   try {
     loop_.add_file_event(fd_.get(), ae::kWritable | ae::kTrusted,
-                         [this](int, ae::Mask) { writable(); });
+                         [this](int, ae::Mask) { take([this] { writable(); }); });
     if (attempt_timer_ != 0) return;
-    attempt_timer_ = loop_.add_time_event(share_of_time(), [this] {
-      attempt_timer_ = 0;
-      attempt_failed(ETIMEDOUT);
-      return ae::kNoMore;
-    });
-    return;
+    attempt_timer_ = after(share_of_time(), attempt_timer_, [this] { attempt_failed(ETIMEDOUT); });
   } catch (const std::bad_alloc&) {
-    stop_watching();
+    attempt_failed(ENOMEM);
   }
-  attempt_failed(ENOMEM);  // outside: a handler's own exceptions are not ours
 }
 
 void Dial::retry_later() {
   fd_.reset();
   retry_delay_ = std::clamp(retry_delay_ * 2, kFirstRetry, kLastRetry);
-  retry_timer_ = loop_.add_time_event(retry_delay_, [this] {
-    retry_timer_ = 0;
-    try_address();
-    return ae::kNoMore;
-  });
+  retry_timer_ = after(retry_delay_, retry_timer_, [this] { try_address(); });
 }
 
 void Dial::writable() {
@@ -218,7 +221,7 @@ void Dial::writable() {
 
 void Dial::connected() {
   book_.told(settings_->spread, addresses_[address_], {});
-  finish({std::move(fd_), addresses_[address_], {}, std::move(place_)});
+  over_ = Dialed{std::move(fd_), addresses_[address_], {}, std::move(place_)};
 }
 
 void Dial::attempt_failed(int err) {
@@ -229,16 +232,17 @@ void Dial::attempt_failed(int err) {
 
 void Dial::out_of_time() {
   if (lookup_ != nullptr) {
-    finish({{}, {}, timed_out("resolve " + to_.hosts[host_ - 1].name), {}});
-  } else {
-    Failure failure = connect_failure(addresses_[address_], ETIMEDOUT);
-    book_.told(settings_->spread, addresses_[address_], failure.code);
-    finish({{}, {}, std::move(failure), {}});
+    over_ = Dialed{{}, {}, timed_out("resolve " + to_.hosts[host_ - 1].name), {}};
+    return;
   }
+  Failure failure = connect_failure(addresses_[address_], ETIMEDOUT);
+  book_.told(settings_->spread, addresses_[address_], failure.code);
+  over_ = Dialed{{}, {}, std::move(failure), {}};
 }
 
 Dialed Dial::wait(const Settings& settings, AddressBook& book, const Endpoint& to,
                   ae::TimePoint deadline) {
+  deadline = std::min(deadline, std::chrono::steady_clock::now() + settings.connect_timeout);
   Dialed result;
   const auto try_all = [&](std::vector<SocketAddress> addresses, bool more_hosts) {
     for (std::size_t i = 0; i < addresses.size(); ++i) {
@@ -268,7 +272,7 @@ Dialed Dial::wait(const Settings& settings, AddressBook& book, const Endpoint& t
   std::vector<SocketAddress> found;
   for (const Endpoint::Host& host : to.hosts) {
     const bool more = &host != &to.hosts.back();
-    Resolved answer = resolve(host.name, to.port, false);
+    Resolved answer = resolve_until(host.name, to.port, deadline);
     if (answer.failure) result.failure = std::move(answer.failure);
     found.insert(found.end(), answer.addresses.begin(), answer.addresses.end());
     if (all && more) continue;

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ae/abi.h"
@@ -36,12 +37,17 @@ class Dial {
   Dial& operator=(const Dial&) = delete;
   void start();
 
-  /// The same, waiting here.
+  /// The same, waiting here until `deadline` or the end of connect-timeout.
   static Dialed wait(const Settings& settings, AddressBook& book, const Endpoint& to,
                      ae::TimePoint deadline);
 
  private:
+  template <class Step>
+  void take(Step step);
+  template <class Step>
+  ae::TimerId after(ae::Duration delay, ae::TimerId& timer, Step step);
   void next_host();
+  void look_up();
   void resolved(Resolved answer);
   void keep(std::vector<SocketAddress> found) noexcept;
   void next_address();
@@ -52,7 +58,6 @@ class Dial {
   void attempt_failed(int err);
   void out_of_time();
   void stop_watching();
-  void finish(Dialed result);
   void connected();
   ae::Duration share_of_time() const;
 
@@ -61,6 +66,7 @@ class Dial {
   AddressBook& book_;
   Endpoint to_;
   std::function<void(Dialed)> done_;
+  std::optional<Dialed> over_;  // the result, about to be handed to `done_`
   ae::TimePoint deadline_;
 
   std::size_t host_ = 0;  // next of to_.hosts to look up

@@ -4,12 +4,14 @@
 #include <sys/epoll.h>
 
 #include <array>
+#include <chrono>
 #include <new>
 
 namespace conn::inline AECONN_ABI::tcp {
 namespace {
 
 constexpr int kBatch = 64;
+constexpr ae::Duration kAgain = std::chrono::milliseconds(100), kNever = std::chrono::hours(8760);
 
 }  // namespace
 
@@ -21,6 +23,7 @@ void SocketEvents::Item::leave() noexcept {
   if (next_ != nullptr) next_->link_ = link_;
   events_ = nullptr;
   what_ = kNothing;
+  added_ = false;
 }
 
 SocketEvents& SocketEvents::of(ae::EventLoop& loop) {
@@ -30,10 +33,19 @@ SocketEvents& SocketEvents::of(ae::EventLoop& loop) {
   return static_cast<SocketEvents&>(*slot);
 }
 
-SocketEvents::SocketEvents(ae::EventLoop& loop) : loop_(loop), owner_(getpid()) { open(); }
+SocketEvents::SocketEvents(ae::EventLoop& loop) : loop_(loop), owner_(getpid()) {
+  open();
+  try {
+    again_ = loop_.add_time_event(epoll_ ? kNever : kAgain, [this] { return try_again(); });
+  } catch (const std::bad_alloc&) {
+    if (epoll_) loop_.remove_file_event(epoll_.get(), ae::kReadable);
+    throw;
+  }
+}
 
 SocketEvents::~SocketEvents() {
-  loop_.remove_file_event(epoll_.get(), ae::kReadable);
+  loop_.remove_time_event(again_);
+  if (epoll_) loop_.remove_file_event(epoll_.get(), ae::kReadable);
   while (head_ != nullptr) {
     Item& item = *head_;
     head_ = item.next_;
@@ -43,9 +55,10 @@ SocketEvents::~SocketEvents() {
   }
 }
 
+/// Leaves it closed where there is no descriptor for it.
 void SocketEvents::open() {
   Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll) throw std::bad_alloc();
+  if (!epoll) return;
   loop_.add_file_event(epoll.get(), ae::kReadable, [this](int, ae::Mask) { ready(); });
   epoll_ = std::move(epoll);
 }
@@ -68,28 +81,52 @@ void SocketEvents::watch(ae::EventLoop& loop, Item& item, int fd, unsigned what)
 
 void SocketEvents::set(Item& item, int fd, unsigned what) {
   renew();
-  const bool known = item.events_ != nullptr;
   item.fd_ = fd;
   item.what_ = what;
-  if (!control(known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, item) && !known) {
-    item.what_ = kNothing;
-    throw std::bad_alloc();
+  if (item.events_ == nullptr) {
+    item.events_ = this;
+    item.next_ = head_;
+    item.link_ = &head_;
+    if (head_ != nullptr) head_->link_ = &item.next_;
+    head_ = &item;
   }
-  if (known) return;
-  item.events_ = this;
-  item.next_ = head_;
-  item.link_ = &head_;
-  if (head_ != nullptr) head_->link_ = &item.next_;
-  head_ = &item;
+  if (!item.added_) {
+    item.added_ = control(EPOLL_CTL_ADD, item);
+  } else {
+    (void)control(EPOLL_CTL_MOD, item);
+  }
+  if (!item.added_) (void)loop_.again(again_, kAgain);
 }
 
 /// In a child: an instance of its own.
 void SocketEvents::renew() {
   if (owner_ == getpid()) return;
-  loop_.remove_file_event(epoll_.get(), ae::kReadable);
-  open();
+  if (epoll_) loop_.remove_file_event(epoll_.get(), ae::kReadable);
+  epoll_.reset();
+  for (Item* item = head_; item != nullptr; item = item->next_) item->added_ = false;
   owner_ = getpid();
-  for (Item* item = head_; item != nullptr; item = item->next_) (void)control(EPOLL_CTL_ADD, *item);
+  (void)loop_.again(again_, kAgain);
+  open();
+  add_missing();
+}
+
+void SocketEvents::add_missing() noexcept {
+  for (Item* item = head_; item != nullptr; item = item->next_)
+    if (!item->added_) item->added_ = control(EPOLL_CTL_ADD, *item);
+}
+
+/// What had happened before is told when an item is added.
+ae::Duration SocketEvents::try_again() noexcept {
+  after_fork();
+  try {
+    if (!epoll_) open();
+  } catch (const std::bad_alloc&) {
+  }
+  if (!epoll_) return kAgain;
+  add_missing();
+  for (const Item* item = head_; item != nullptr; item = item->next_)
+    if (!item->added_) return kAgain;
+  return kNever;
 }
 
 void SocketEvents::after_fork() noexcept {

@@ -38,12 +38,14 @@ class SocketEvents final : public ae::LoopLocal {
     Item** link_ = nullptr;
     int fd_ = -1;
     unsigned what_ = kNothing;
-    bool over_ = false;  // the loop ends
+    bool added_ = false;  // to the epoll instance
+    bool over_ = false;   // the loop ends
   };
 
   /// Watches `fd` on `loop` for what is asked, a sum of What; kNothing ends it. It must be watched
-  /// no more when the descriptor is closed. Throws std::bad_alloc, also for want of a descriptor,
-  /// where it was not watched before.
+  /// no more when the descriptor is closed. Where the kernel refuses, for want of a descriptor or
+  /// of its memory, it is asked again until it does not. Throws std::bad_alloc, where it was not
+  /// watched before.
   static void watch(ae::EventLoop& loop, Item& item, int fd, unsigned what);
 
   explicit SocketEvents(ae::EventLoop& loop);
@@ -55,6 +57,8 @@ class SocketEvents final : public ae::LoopLocal {
   void set(Item& item, int fd, unsigned what);
   void open();
   void renew();
+  void add_missing() noexcept;
+  ae::Duration try_again() noexcept;
   bool control(int operation, Item& item) noexcept;
   void ready();
 
@@ -62,6 +66,7 @@ class SocketEvents final : public ae::LoopLocal {
   Fd epoll_;
   pid_t owner_;  // a child shares the instance with its parent, and must leave it alone
   Item* head_ = nullptr;
+  ae::TimerId again_ = 0;  // there from the beginning; due while the kernel refuses something
 };
 
 }  // namespace conn::inline AECONN_ABI::tcp

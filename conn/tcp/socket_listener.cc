@@ -246,11 +246,19 @@ void SocketListener::Acceptor::take(Fd fd, const SocketAddress& peer) {
 }
 
 void SocketListener::Acceptor::retry_later() {
-  retry_timer_ = loop_->add_time_event(retry_delay_, [this] {
-    retry_timer_ = 0;
-    watch(!paused_);
-    return ae::kNoMore;
-  });
+  try {
+    retry_timer_ = loop_->add_time_event(retry_delay_, [this] {
+      try {
+        watch(!paused_);
+      } catch (const std::bad_alloc&) {
+        return kFirstRetry;
+      }
+      retry_timer_ = 0;
+      return ae::kNoMore;
+    });
+  } catch (const std::bad_alloc&) {
+    return;  // the next iteration tries
+  }
   watch(false);  // after what may throw: nobody else would watch again
   retry_delay_ = std::min(retry_delay_ * 2, kLastRetry);
 }

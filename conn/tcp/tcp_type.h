@@ -14,7 +14,7 @@ namespace conn::inline AECONN_ABI::tcp {
 class AECONN_API TcpType final : public SocketType {
  public:
   std::string_view name() const noexcept override { return "tcp"; }
-  const OptionTable* option_table() const noexcept override { return &tcp_options(); }
+  const OptionTable* option_table() const noexcept override { return &table_; }
 
  protected:
   bool is_tcp() const noexcept override { return true; }
@@ -24,6 +24,9 @@ class AECONN_API TcpType final : public SocketType {
   Settings parse(const Options& options) const override { return tcp_settings(options); }
   void check_address(const Endpoint& endpoint) const override;
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
+
+ private:
+  const OptionTable& table_ = tcp_options();  // made here, where it may fail
 };
 
 }  // namespace conn::inline AECONN_ABI::tcp

@@ -15,13 +15,16 @@ namespace conn::inline AECONN_ABI::tcp {
 class AECONN_API UnixType final : public SocketType {
  public:
   std::string_view name() const noexcept override { return "unix"; }
-  const OptionTable* option_table() const noexcept override { return &unix_options(); }
+  const OptionTable* option_table() const noexcept override { return &table_; }
 
  protected:
   bool is_family(int family) const noexcept override { return family == AF_UNIX; }
   Settings parse(const Options& options) const override { return unix_settings(options); }
   void check_address(const Endpoint& endpoint) const override;
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
+
+ private:
+  const OptionTable& table_ = unix_options();  // made here, where it may fail
 };
 
 }  // namespace conn::inline AECONN_ABI::tcp

@@ -145,7 +145,16 @@ std::size_t TlsConnection::Held::run_ready() {
 }
 
 void TlsConnection::step() {
-  switch (engine_->handshake()) {
+  Engine::Step result = Engine::Step::kFailed;
+  Failure failure;
+  try {
+    result = engine_->handshake();
+    if (result == Engine::Step::kFailed) failure = handshake_failure();
+  } catch (const std::bad_alloc&) {
+    result = Engine::Step::kFailed;
+    failure = out_of_memory();
+  }
+  switch (result) {
     case Engine::Step::kDone:
       succeed();
       break;
@@ -153,7 +162,7 @@ void TlsConnection::step() {
       watch_below();
       break;
     case Engine::Step::kFailed:
-      fail_handshake(handshake_failure());
+      fail_handshake(std::move(failure));
       break;
   }
 }
@@ -239,6 +248,7 @@ void TlsConnection::end_handshake() noexcept {
 
 void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   if (!prepare(to)) return;
+  deadline = std::min(deadline, std::chrono::steady_clock::now() + settings().connect_timeout);
   const auto left = [&] { return deadline - std::chrono::steady_clock::now(); };
   if (!below_->connect_blocking(target_, left())) {
     fail({below_->error_code(), below_->last_error()});

@@ -73,7 +73,8 @@ class TlsType::Contexts {
 TlsType::TlsType(const ConnectionType& below)
     : below_(below),
       name_(below.name() == "tcp" ? "tls" : "tls+" + std::string(below.name())),
-      contexts_(std::make_unique<Contexts>()) {}
+      contexts_(std::make_unique<Contexts>()),
+      table_(tls_options()) {}
 TlsType::~TlsType() = default;
 
 Capabilities TlsType::capabilities() const noexcept {
@@ -84,11 +85,14 @@ Capabilities TlsType::capabilities() const noexcept {
   return all;
 }
 
-const OptionTable* TlsType::option_table() const noexcept { return &tls_options(); }
+const OptionRow* TlsType::find_option(std::string_view key) const noexcept {
+  if (const OptionRow* const own = table_.find(key)) return own;
+  return below_.find_option(key);
+}
 
 void TlsType::configure(const Options& options) {
-  SplitOptions split = split_options(options);
-  if (!split.below.empty()) {  // the layer below tells whether it knows them
+  Options below = split_below(options);
+  if (!below.empty()) {  // the layer below tells whether it knows them
     Endpoint probe;
     probe.scheme = below_.name();
     if (probe.scheme.ends_with("unix")) {
@@ -97,11 +101,11 @@ void TlsType::configure(const Options& options) {
       probe.hosts.push_back({"localhost", false});
       probe.port = 1;
     }
-    probe.options = split.below;
+    probe.options = below;
     below_.check(probe);
   }
-  contexts_->table.configure(split.tls);
-  contexts_->set_below(std::move(split.below));
+  contexts_->table.configure(split_options(options).tls);
+  contexts_->set_below(std::move(below));
 }
 
 void TlsType::set_pass_phrase(std::string_view phrase) { contexts_->table.set_pass_phrase(phrase); }
@@ -113,7 +117,7 @@ std::vector<Capacity> TlsType::capacity(const Endpoint& endpoint, std::uint64_t 
 Endpoint TlsType::below_endpoint(const Endpoint& endpoint) const {
   Endpoint below = endpoint;
   below.scheme = below_.name();
-  below.options = contexts_->below().merged_with(split_options(endpoint.options).below);
+  below.options = below_options(endpoint.options);
   return below;
 }
 
@@ -123,6 +127,20 @@ std::string TlsType::peer_name(const Options& endpoint, const std::string& host)
   return name.empty() ? host : name;
 }
 
+/// What is for the layer below; an option of both layers only where that has it.
+Options TlsType::split_below(const Options& given) const {
+  const SplitOptions split = split_options(given);
+  Options options;
+  for (const auto& [key, value] : split.below.values())
+    if (!is_of_both(key) || below_.find_option(key) != nullptr) options.set(key, value);
+  return options;
+}
+
+/// The same with the type's own below.
+Options TlsType::below_options(const Options& given) const {
+  return contexts_->below().merged_with(split_below(given));
+}
+
 std::shared_ptr<const Context> TlsType::context_for(const Options& endpoint) const {
   return contexts_->table.source(split_options(endpoint).tls, false)->get();
 }
@@ -130,9 +148,7 @@ std::shared_ptr<const Context> TlsType::context_for(const Options& endpoint) con
 void TlsType::check(const Endpoint& endpoint) const {
   Endpoint shown = endpoint;
   if (shown.options.has("key-pass")) shown.options.set("key-pass", "...");  // not into logs
-  std::string where = shown.to_string();
-  std::replace(where.begin(), where.end(), '\0', '?');  // or it would end the sentence
-  where += ": ";
+  const std::string where = shown.to_string() + ": ";
   if (endpoint.scheme != name_) throw Error(where + "this is not a " + name_ + " endpoint");
   try {
     (void)parse_settings(contexts_->table.merged(split_options(endpoint.options).tls));
@@ -140,15 +156,20 @@ void TlsType::check(const Endpoint& endpoint) const {
     throw Error(where + error.what());
   }
   const Endpoint below = below_endpoint(endpoint);
+  if (const OptionTable* const table = below_.option_table()) {
+    try {
+      table->only(below.options);
+    } catch (const Error& error) {
+      throw Error(where + error.what() + ", and those of tls");
+    }
+  }
   try {
     below_.check(below);
   } catch (const Error& error) {
     // In the words of the layer below, about the URL the user wrote.
     std::string text = error.what();
-    std::string prefix = below.to_string() + ": ";
-    std::replace(prefix.begin(), prefix.end(), '\0', '?');
-    if (text.starts_with(prefix)) text.erase(0, prefix.size());
-    if (text.find(" has no option ") != std::string::npos) text += ", and those of tls";
+    if (const std::string prefix = below.to_string() + ": "; text.starts_with(prefix))
+      text.erase(0, prefix.size());
     throw Error(where + text);
   }
 }
@@ -189,7 +210,6 @@ ConnectionPtr TlsType::adopt(ae::EventLoop&, int fd) const {
 
 ListenerPtr TlsType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                                     const Options& options) const {
-  const SplitOptions split = split_options(options);
   std::shared_ptr<const ContextSource> contexts =
       source_for("descriptor " + std::to_string(fd) + " as " + name_, options);
   auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
@@ -198,7 +218,7 @@ ListenerPtr TlsType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler a
   auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
   inner->start(below_.adopt_listener(
       loop, fd, [inner](ConnectionPtr arrival) { inner->arrived(std::move(arrival)); },
-      contexts_->below().merged_with(split.below)));
+      below_options(options)));
   return listener;
 }
 
@@ -210,8 +230,7 @@ GatePtr TlsType::open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
 
 GatePtr TlsType::adopt_gate(ae::EventLoop& loop, int fd, ArrivalHandler arrived,
                             const Options& options) const {
-  return below_.adopt_gate(loop, fd, std::move(arrived),
-                           contexts_->below().merged_with(split_options(options).below));
+  return below_.adopt_gate(loop, fd, std::move(arrived), below_options(options));
 }
 
 ReceiverPtr TlsType::open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,

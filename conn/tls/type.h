@@ -57,7 +57,9 @@ class AECONN_API TlsType final : public ConnectionType {
   /// read, a key that does not fit) changes nothing: all goes on with what was there.
   void configure(const Options& options) override;
   /// Of this layer; the one below has its own.
-  const OptionTable* option_table() const noexcept override;
+  const OptionTable* option_table() const noexcept override { return &table_; }
+  /// Its own, or else that of the layer below.
+  const OptionRow* find_option(std::string_view key) const noexcept override;
   void check(const Endpoint& endpoint) const override;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const override;
@@ -97,6 +99,8 @@ class AECONN_API TlsType final : public ConnectionType {
   class Contexts;
   /// Where `endpoint` leads below, with the options of that layer.
   Endpoint below_endpoint(const Endpoint& endpoint) const;
+  Options split_below(const Options& given) const;
+  Options below_options(const Options& given) const;
   std::shared_ptr<const Context> context_for(const Options& endpoint) const;
   /// Option server-name, or the host.
   std::string peer_name(const Options& endpoint, const std::string& host) const;
@@ -106,6 +110,7 @@ class AECONN_API TlsType final : public ConnectionType {
   const ConnectionType& below_;
   const std::string name_;
   const std::unique_ptr<Contexts> contexts_;
+  const OptionTable& table_;
 };
 
 }  // namespace conn::inline AECONN_ABI::tls

@@ -42,7 +42,8 @@ class CheckUp {
     if (to != nullptr && to->scheme == any.scheme) any.options = to->options;
     std::vector<Place> places;
     if (to != nullptr) {
-      if (const Place place = place_of(facts_, route_to(*to).source)) places.push_back(place);
+      if (const Place place = place_of(facts_, route_to(*to, plan_.patience).source))
+        places.push_back(place);
     } else {
       for (const Device& device : facts_.devices)
         for (const Port& port : device.ports) places.push_back({&device, &port});
@@ -84,7 +85,7 @@ class CheckUp {
     }
     for (std::size_t i = 0; i < ways.size(); ++i) {
       if (over_rdma(ways[i]) && !ways[i].hosts.empty())
-        say(judge(facts_, route_to(ways[i]), ways[i].scheme));
+        say(judge(facts_, route_to(ways[i], plan_.patience), ways[i].scheme));
       if (!found[i]) {
         say({ways[i].scheme + ": connect", Level::kFailed, "this program was built without it",
              "build it without RDMA=no and TLS=no"});

@@ -126,22 +126,14 @@ std::string peer_of(const std::string& answer) {
   return "something else";
 }
 
-bool knows(const conn::Registry& registry, const std::string& scheme, std::string_view key) {
-  const conn::ConnectionType* type = registry.find(scheme);
-  if (type == nullptr) return false;
-  const conn::OptionTable* table = type->option_table();
-  if (table != nullptr && table->has(key)) return true;
-  if (scheme == "tls") return knows(registry, "tcp", key);
-  return scheme.starts_with("tls+") && knows(registry, scheme.substr(4), key);
-}
-
 conn::Endpoint by(const conn::Registry& registry, const conn::Endpoint& to,
                   const std::string& scheme) {
   conn::Endpoint other = to;
   other.scheme = scheme;
   other.options = {};
+  const conn::ConnectionType* const type = registry.find(scheme);
   for (const auto& [key, value] : to.options.values())
-    if (knows(registry, scheme, key)) other.options.set(key, value);
+    if (type != nullptr && type->find_option(key) != nullptr) other.options.set(key, value);
   return other;
 }
 
@@ -165,7 +157,7 @@ Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Durat
   ae::LibevLoop loop;
   if (!to.hosts.empty()) {
     const Clock::time_point began = Clock::now();
-    conn::Resolved found = conn::resolve(to.hosts.front().name, to.port, false);
+    conn::Resolved found = conn::resolve_until(to.hosts.front().name, to.port, began + patience);
     dialled.steps.push_back({"resolve name", microseconds(Clock::now() - began), !found.failure});
     if (found.failure) {
       dialled.failure = std::move(found.failure);
@@ -223,10 +215,11 @@ std::vector<conn::Endpoint> ways_of(const conn::Registry& registry, const conn::
   return all;
 }
 
-Route route_to(const conn::Endpoint& to) {
+Route route_to(const conn::Endpoint& to, ae::Duration patience) {
   Route route;
   const conn::Resolved found =
-      conn::resolve(to.hosts.empty() ? "" : to.hosts.front().name, to.port, false);
+      conn::resolve_until(to.hosts.empty() ? "" : to.hosts.front().name, to.port,
+                          std::chrono::steady_clock::now() + patience);
   if (found.failure || found.addresses.empty()) {
     route.failure = found.failure;
     return route;

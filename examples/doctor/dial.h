@@ -51,8 +51,8 @@ struct Route {
   conn::SocketAddress target, source;
   conn::Failure failure;  ///< there is none
 };
-/// Of the first of the endpoint's hosts. Its option source wins.
-Route route_to(const conn::Endpoint& to);
+/// Of the first of the endpoint's hosts, whose lookup may take `patience`. Its option source wins.
+Route route_to(const conn::Endpoint& to, ae::Duration patience);
 
 // What is said of them: pure.
 /// Whether an RDMA device has the source.

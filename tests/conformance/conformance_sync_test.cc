@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/support/catch.h"
+#include "tests/support/names.h"
 #include "tests/support/site_counters.h"
 #include "tests/support/testing.h"
 
@@ -325,5 +326,33 @@ TEST_CASE("connect_blocking: a listener that does not answer costs the time-out,
     REQUIRE(late->state() == State::kError);
     REQUIRE(late->error_code() == std::errc::timed_out);
     REQUIRE(calls == 1);
+
+    // And while blocking, where the option is shorter than the time-out.
+    const auto before = std::chrono::steady_clock::now();
+    const ConnectionPtr bounded = site.type.create(site.loop);
+    REQUIRE_FALSE(bounded->connect_blocking(to, 1min));
+    REQUIRE(std::chrono::steady_clock::now() - before < 30s);
+    REQUIRE(bounded->error_code() == std::errc::timed_out);
+  }
+}
+
+TEST_CASE("connect_blocking: the time-out holds where a name is looked up in vain",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Site site(transport);
+    conn::Endpoint to = site.deserted();
+    if (to.hosts.empty() || to.no_port) return;  // it has no names
+    testing::Names names;
+    static int lookups = 0;  // a name that was released may have a lookup that is not over
+    to.hosts.front().name = "silent" + std::to_string(++lookups) + ".test";
+    names.hold(to.hosts.front().name);
+    const ConnectionPtr client = site.type.create(site.loop);
+    REQUIRE_FALSE(client->connect_blocking(to, 50ms));  // or it never comes back
+    REQUIRE(errno == ETIMEDOUT);
+    REQUIRE(client->error_code() == std::errc::timed_out);
+    to.options.set("connect-timeout", "50ms");
+    const ConnectionPtr bounded = site.type.create(site.loop);
+    REQUIRE_FALSE(bounded->connect_blocking(to, 1h));
+    REQUIRE(errno == ETIMEDOUT);
   }
 }

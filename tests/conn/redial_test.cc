@@ -4,7 +4,11 @@
 
 #include "conn/redial.h"
 
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +16,7 @@
 
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/catch.h"
+#include "tests/support/raw_socket.h"
 #include "tests/support/stuck_transport.h"
 #include "tests/support/testing.h"
 
@@ -369,4 +374,123 @@ TEST_CASE("redial: an endpoint that nothing can use is refused at once", "[redia
   };
   REQUIRE_THROWS_AS(make("tcp://127.0.0.1:1?no-such-option=1"), conn::Error);
   REQUIRE_THROWS_AS(make("nothing://127.0.0.1:1"), conn::Error);
+}
+
+namespace {
+
+int tcp_option(const Connection& connection, int name) {
+  int value = -1;
+  socklen_t size = sizeof value;
+  REQUIRE(getsockopt(connection.fd(), IPPROTO_TCP, name, &value, &size) == 0);
+  return value;
+}
+
+/// What arrives at the socket, and at those it accepts from now on, is lost on the way.
+void lose_all(int fd, bool lose) {
+  sock_filter nothing{BPF_RET | BPF_K, 0, 0, 0};
+  const sock_fprog program{1, &nothing};
+  const int unused = 0;
+  REQUIRE((lose ? setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program)
+                : setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused)) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("redial: over tcp it has options that notice a silent path, where the URL has none",
+          "[redial]") {
+  Place place;
+  const std::string schemes = GENERATE("tcp", "stuck|tcp");
+  place.stuck->fail_at_once = ECONNREFUSED;
+  place.start(schemes);
+  RUN_UNTIL(place.loop, place.ups == 1);
+  REQUIRE(tcp_option(*place.redial->connection(), TCP_USER_TIMEOUT) == 3000);
+  REQUIRE(tcp_option(*place.redial->connection(), TCP_KEEPIDLE) == 1);
+  place.redial.emplace(
+      place.registry, place.loop,
+      conn::Endpoint::parse(schemes + "://127.0.0.1:" + std::to_string(place.port) +
+                            "?user-timeout=7s&keepalive=9s"),
+      place.handlers, place.settings);
+  RUN_UNTIL(place.loop, place.ups == 2);
+  REQUIRE(tcp_option(*place.redial->connection(), TCP_USER_TIMEOUT) == 7000);
+  REQUIRE(tcp_option(*place.redial->connection(), TCP_KEEPIDLE) == 9);
+}
+
+TEST_CASE("redial: a path that loses everything is noticed, and used again when it does not",
+          "[redial]") {
+  Place place;
+  place.settings.attempt = 300ms;
+  testing::RawSocket port = testing::RawSocket::listening();
+  const int listening = dup(port.fd());
+  place.listener = place.registry.require("tcp").adopt_listener(
+      place.loop, listening, [&](ConnectionPtr next) { place.servers.push_back(std::move(next)); });
+  place.port = place.listener->endpoints().front().port;
+  // A second client, which hears nothing while its server is reached.
+  Redial::Handlers handlers;
+  int deaf_ups = 0, deaf_downs = 0;
+  handlers.up = [&](Connection&) { ++deaf_ups; };
+  handlers.down = [&](Connection&, const Redial::Loss&) { ++deaf_downs; };
+  place.start();
+  Redial deaf(place.registry, place.loop,
+              conn::Endpoint::parse("tcp://127.0.0.1:" + std::to_string(place.port)), handlers,
+              place.settings);
+  RUN_UNTIL(place.loop, place.ups == 1 && deaf_ups == 1 && place.servers.size() == 2);
+  lose_all(port.fd(), true);
+  for (const ConnectionPtr& each : place.servers)
+    if (each->peer_address() == place.redial->connection()->local_address())
+      lose_all(each->fd(), true);
+  lose_all(deaf.connection()->fd(), true);
+  REQUIRE(place.redial->connection()->write("lost", 4) == 4);
+  for (const ConnectionPtr& each : place.servers) REQUIRE(each->write("lost", 4) == 4);
+  RUN_UNTIL(place.loop, place.downs == 1 && deaf_downs == 1);
+  REQUIRE(place.last.unconfirmed == 4);
+  REQUIRE(place.last.why);
+  RUN_UNTIL(place.loop, place.redial->counters().failures > 0);
+  lose_all(port.fd(), false);
+  RUN_UNTIL(place.loop, place.ups == 2 && deaf_ups == 2);
+}
+
+TEST_CASE("redial: what a handler throws leaves the loop, and it goes on", "[redial]") {
+  Place place;
+  struct Thrown {};
+  const std::string where = GENERATE("up", "down", "changed", "prove");
+  CAPTURE(where);
+  int thrown = 0;
+  const auto may_throw = [&](const char* here) {
+    if (where == here && ++thrown <= 3) throw Thrown();
+  };
+  place.on_up = [&](Connection&) { may_throw("up"); };
+  place.on_down = [&](Connection&) { may_throw("down"); };
+  if (where == "prove") {
+    place.settings.proof = 5ms;
+    place.handlers.prove = [&](Connection&, const Redial::Proved& proved) {
+      may_throw("prove");
+      proved(true);
+    };
+  }
+  place.start();
+  if (where == "changed")
+    place.redial.emplace(place.registry, place.loop,
+                         conn::Endpoint::parse("tcp://127.0.0.1:" + std::to_string(place.port)),
+                         Redial::Handlers{.up = place.handlers.up,
+                                          .down = place.handlers.down,
+                                          .prove = {},
+                                          .changed = [&] { may_throw("changed"); }},
+                         place.settings);
+  int caught = 0;
+  bool late = false;
+  const ae::TimerId limit = place.loop.add_time_event(testing::patience(), [&] {
+    late = true;
+    return ae::kNoMore;
+  });
+  while (place.ups < 6 && !late) {
+    try {
+      (void)place.loop.process_events(ae::kFullIteration);
+    } catch (const Thrown&) {
+      ++caught;
+    }
+    if (place.redial->phase() == Phase::kUp) place.servers.clear();
+  }
+  place.loop.remove_time_event(limit);
+  REQUIRE_FALSE(late);
+  REQUIRE(caught == 3);
 }

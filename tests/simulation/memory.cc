@@ -13,6 +13,7 @@ namespace {
 
 std::array<std::atomic<std::uint64_t>, 2> countdown{};  // threads of the resolver count, too
 std::atomic<std::uint64_t> made = 0;
+std::atomic<std::uint64_t> more = 0;  // how many fail once the countdown has come to it
 std::atomic<bool> failed = false;
 thread_local int inside_simulation = 0;
 
@@ -20,7 +21,8 @@ bool fails(Allocator kind) noexcept {
   if (inside_simulation != 0) return false;
   if (kind == Allocator::kNew) ++made;
   std::atomic<std::uint64_t>& left = countdown[static_cast<std::size_t>(kind)];
-  if (left == 0 || --left != 0) return false;
+  if (left == 0 || (left != 1 && --left != 1)) return false;  // 1: they fail
+  if (--more == 0) left = 0;
   failed = true;
   return true;
 }
@@ -38,10 +40,11 @@ const int told = CRYPTO_set_mem_functions(openssl_malloc, openssl_realloc, opens
 
 }  // namespace
 
-void fail_allocation(Allocator kind, std::uint64_t number) noexcept {
+void fail_allocation(Allocator kind, std::uint64_t number, std::uint64_t count) noexcept {
   for (auto& each : countdown) each = 0;
   failed = false;
-  countdown[static_cast<std::size_t>(kind)] = number;
+  more = count;
+  countdown[static_cast<std::size_t>(kind)] = number == 0 ? 0 : number + 1;
 }
 
 std::uint64_t allocations() noexcept { return made; }

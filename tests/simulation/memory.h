@@ -8,8 +8,9 @@ namespace simulation {
 
 enum class Allocator { kNew, kOpenSsl };
 
-/// From now on the Nth allocation of this kind fails, once (1: the next); 0: none.
-void fail_allocation(Allocator kind, std::uint64_t number) noexcept;
+/// From now on the Nth allocation of this kind fails, with as many as make `count` (1: the next);
+/// 0: none.
+void fail_allocation(Allocator kind, std::uint64_t number, std::uint64_t count = 1) noexcept;
 /// Whether it has failed.
 bool allocation_failed() noexcept;
 

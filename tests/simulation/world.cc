@@ -159,7 +159,7 @@ int World::failing(const char* call, int usual_error) {
   now_ += no_system_call ? kCallTakes : kCallTakes + config.system_call;
   run_due();
   ++calls_;
-  const bool chosen = calls_ == fail_at_;
+  const bool chosen = calls_ >= fail_at_ && calls_ < fail_until_;
   if (!chosen && (config.failing_calls <= 0 || chance() >= config.failing_calls)) return 0;
   ++failed_calls_;
   last_failed_ = call;

@@ -154,10 +154,11 @@ class World {
   int failing(const char* call, int usual_error);
   /// A call that cannot fail, but takes its time.
   void spend_call() noexcept { now_ += config.system_call; }
-  /// From now on the Nth call fails, once (1: the next); 0: none.
-  void fail_call(std::uint64_t number) noexcept {
+  /// From now on the Nth call fails, with as many as make `count` (1: the next); 0: none.
+  void fail_call(std::uint64_t number, std::uint64_t count = 1) noexcept {
     calls_ = 0;
     fail_at_ = number;
+    fail_until_ = number + count;
   }
   std::uint64_t calls() const noexcept { return calls_; }
   std::uint64_t failed_calls() const noexcept { return failed_calls_; }
@@ -218,7 +219,7 @@ class World {
   std::priority_queue<Happening> happenings_;
   std::uint64_t order_ = 0;
   bool running_ = false;
-  std::uint64_t calls_ = 0, fail_at_ = 0, failed_calls_ = 0;
+  std::uint64_t calls_ = 0, fail_at_ = 0, fail_until_ = 0, failed_calls_ = 0;
   std::uint64_t clock_looks_ = 0;
   std::string last_failed_;
   std::map<std::string, int> objects_;

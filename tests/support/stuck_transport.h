@@ -22,9 +22,8 @@ class StuckType final : public conn::ConnectionType {
     return {.half_close = true, .rebind = true, .descriptor = true, .integrity = true};
   }
   void configure(const conn::Options&) override {}
-  void check(const conn::Endpoint& endpoint) const override {
-    endpoint.options.only(name_, {"glue"});
-  }
+  const conn::OptionTable* option_table() const noexcept override { return &options_; }
+  void check(const conn::Endpoint& endpoint) const override { options_.only(endpoint.options); }
   conn::ListenerPtr listen(ae::EventLoop&, const conn::Endpoint&,
                            conn::AcceptHandler) const override {
     throw conn::Error(name_ + " does not listen");
@@ -122,6 +121,8 @@ class StuckType final : public conn::ConnectionType {
     ae::TimerId timer_ = 0;
   };
   const std::string name_;
+  const conn::OptionTable options_{
+      name_, {{"", {conn::OptionRow::text("glue", conn::OptionSide::kBoth, "", "any", "")}}}};
 
  public:
   std::set<Stuck*> waiting;
