@@ -42,20 +42,27 @@ namespace adapters::inline AECONN_ABI::asio {
 inline namespace AECONN_ASIO_INLINE {
 namespace detail {
 
+/// Whether there is no byte in any of the buffers.
+template <class Buffers>
+bool has_nothing(const Buffers& buffers) {
+  const auto end = net::buffer_sequence_end(buffers);
+  for (auto at = net::buffer_sequence_begin(buffers); at != end; ++at)
+    if (net::const_buffer(*at).size() != 0) return false;
+  return true;
+}
+
 /// One readv() or writev(). False if that has to wait.
 template <bool kReads, class Buffers>
 bool transfer(conn::Connection& connection, const Buffers& buffers, Outcome& outcome) {
   std::array<iovec, 64> vectors;
-  std::size_t count = 0, size = 0;
+  std::size_t count = 0;
   const auto end = net::buffer_sequence_end(buffers);
   for (auto at = net::buffer_sequence_begin(buffers); at != end && count < vectors.size(); ++at) {
     using Buffer = std::conditional_t<kReads, net::mutable_buffer, net::const_buffer>;
     const Buffer buffer(*at);
     if (buffer.size() == 0) continue;
     vectors[count++] = {const_cast<void*>(static_cast<const void*>(buffer.data())), buffer.size()};
-    size += buffer.size();
   }
-  if (size == 0) return true;
   const int pieces = static_cast<int>(count);
   const ssize_t done =
       kReads ? connection.readv(vectors.data(), pieces) : connection.writev(vectors.data(), pieces);
@@ -105,7 +112,10 @@ class StreamState final : public Service::Member, public std::enable_shared_from
   void begin_transfer(Handler&& handler, const Buffers& buffers) {
     auto& queue = kReads ? reads_ : writes_;
     Outcome outcome;
-    if (connection == nullptr) {
+    if (has_nothing(buffers)) {
+      // At once, also beside one that waits and on a closed stream, as with a socket: asio::ssl
+      // ends its own operations by reads of nothing.
+    } else if (connection == nullptr) {
       outcome.error = net::error::bad_descriptor;
     } else if (!queue.empty() || !transfer<kReads>(*connection, buffers, outcome)) {
       using Its = Transfer<kReads, std::decay_t<Handler>, Buffers>;

@@ -26,7 +26,6 @@ constexpr std::size_t kRoom = 16 * 1024;
 co::Task<> echo(co::Stream peer) {
   std::array<std::byte, kRoom> buffer;
   while (const co::Result got = co_await peer.read(buffer)) {
-    if (got.size == 0) co_return;
     if (!co_await peer.write(std::span(buffer).first(got.size))) co_return;
   }
 }

@@ -7,14 +7,17 @@
 //   co::Task<> echo(co::Stream peer) {
 //     std::array<std::byte, 16384> buffer;
 //     while (const co::Result got = co_await peer.read(buffer, 10s)) {
-//       if (got.size == 0) co_return;  // the end of the stream
 //       if (!co_await peer.write(std::span(buffer).first(got.size))) co_return;
 //     }
 //   }
 
 #include "conn/co/acceptor.h"
+#include "conn/co/awaitable.h"
+#include "conn/co/bytes.h"
 #include "conn/co/connect.h"
+#include "conn/co/event.h"
 #include "conn/co/first.h"
+#include "conn/co/queue.h"
 #include "conn/co/result.h"
 #include "conn/co/scope.h"
 #include "conn/co/sleep.h"

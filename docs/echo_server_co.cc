@@ -15,7 +15,6 @@ using namespace std::chrono_literals;
 co::Task<> echo(co::Stream peer) {
   std::array<char, 16 * 1024> buffer;
   while (const co::Result got = co_await peer.read(buffer, 60s)) {  // a silent peer is let go
-    if (got.size == 0) co_return;                                   // the end of the stream
     if (!co_await peer.write({buffer.data(), got.size})) co_return;
   }
 }

@@ -85,7 +85,6 @@ struct Echo {
   static conn::co::Task<> serve(conn::co::Stream peer, ae::Duration limit) {
     std::array<std::byte, kRoom> bytes;
     while (const conn::co::Result got = co_await peer.read(bytes, limit)) {
-      if (got.size == 0) co_return;
       if (!co_await peer.write(std::span(bytes).first(got.size), limit)) co_return;
     }
   }

@@ -2,7 +2,6 @@
 #pragma once
 // A listener for coroutines.
 
-#include <coroutine>
 #include <cstddef>
 #include <deque>
 #include <string_view>
@@ -11,7 +10,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/co/stream.h"
-#include "conn/co/timed.h"
+#include "conn/co/wait.h"
 #include "conn/connection.h"
 #include "conn/endpoint.h"
 #include "conn/listener.h"
@@ -23,23 +22,16 @@ class Acceptor;
 
 namespace detail {
 
-class Next final : public Timed {
+class Next final : public Wait {
  public:
-  Next(Acceptor& acceptor, ae::EventLoop& loop, ae::Duration limit) noexcept
-      : Timed(loop, limit), acceptor_(&acceptor) {}
-  Next(Next&&) = default;
-  inline ~Next() override;
+  inline Next(Acceptor& acceptor, WaitList& list, ae::Duration limit) noexcept;
   inline bool await_ready();
-  template <class Awaiting>
-  void await_suspend(std::coroutine_handle<Awaiting> awaiting);
   Stream await_resume() noexcept { return std::move(arrival_); }
 
  private:
   friend class conn::co::Acceptor;
-  inline void on_limit() noexcept override;
 
-  Acceptor* acceptor_;  // may be gone where this does not wait
-  bool waiting_ = false;
+  Acceptor* acceptor_;
   ConnectionPtr arrival_;
 };
 
@@ -56,8 +48,8 @@ class Acceptor {
   /// Throws conn::Error as Registry::listen() does.
   Acceptor(const Registry& registry, ae::EventLoop& loop, const Endpoint& at,
            std::size_t backlog = kBacklog)
-      : loop_(loop),
-        backlog_(backlog == 0 ? 1 : backlog),
+      : backlog_(backlog == 0 ? 1 : backlog),
+        asking_(loop),
         listener_(registry.listen(
             loop, at, [this](ConnectionPtr arrival) { arrived(std::move(arrival)); })) {}
   /// The same of a URL.
@@ -66,16 +58,10 @@ class Acceptor {
       : Acceptor(registry, loop, Endpoint::parse(url), backlog) {}
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
-  ~Acceptor() {
-    if (asking_ == nullptr) return;
-    asking_->waiting_ = false;
-    asking_->wait_no_more();
-  }
-
   /// The next one, or an empty stream: where the limit came first, where the acceptor has gone, and
   /// at once where another one waits already. Await it while the acceptor is there.
   [[nodiscard]] detail::Next next(ae::Duration limit = kNoLimit) noexcept {
-    return {*this, loop_, limit};
+    return {*this, asking_, limit};
   }
   Listener& listener() const noexcept { return *listener_; }  ///< to ask where it listens
   /// How many have come that nobody asked for yet.
@@ -85,10 +71,9 @@ class Acceptor {
   friend class detail::Next;
 
   void arrived(ConnectionPtr arrival) {
-    if (asking_ != nullptr) {
-      detail::Next& next = *std::exchange(asking_, nullptr);
+    if (!asking_.empty()) {
+      auto& next = static_cast<detail::Next&>(asking_.take_first());
       next.arrival_ = std::move(arrival);
-      next.waiting_ = false;
       return next.finish();
     }
     arrivals_.push_back(std::move(arrival));
@@ -102,35 +87,20 @@ class Acceptor {
     return first;
   }
 
-  ae::EventLoop& loop_;
   const std::size_t backlog_;
   std::deque<ConnectionPtr> arrivals_;
-  detail::Next* asking_ = nullptr;
+  detail::WaitList asking_;  // one at most
   ListenerPtr listener_;
 };
 
 namespace detail {
 
-inline Next::~Next() {
-  if (waiting_) acceptor_->asking_ = nullptr;
-}
+inline Next::Next(Acceptor& acceptor, WaitList& list, ae::Duration limit) noexcept
+    : Wait(list, limit), acceptor_(&acceptor) {}
 
 inline bool Next::await_ready() {
   arrival_ = acceptor_->take();
-  if (arrival_ == nullptr && acceptor_->asking_ == nullptr) return false;
-  be_done();
-  return true;
-}
-
-template <class Awaiting>
-void Next::await_suspend(std::coroutine_handle<Awaiting> awaiting) {
-  wait(Waiter(awaiting));
-  acceptor_->asking_ = this;
-  waiting_ = true;
-}
-
-inline void Next::on_limit() noexcept {
-  if (std::exchange(waiting_, false)) acceptor_->asking_ = nullptr;
+  return arrival_ != nullptr || !acceptor_->asking_.empty();
 }
 
 }  // namespace detail

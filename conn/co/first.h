@@ -2,7 +2,10 @@
 #pragma once
 // Several operations, of which the first to end counts.
 
+#include <array>
+#include <concepts>
 #include <coroutine>
+#include <cstddef>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -10,6 +13,9 @@
 #include <variant>
 
 #include "ae/abi.h"
+#include "conn/co/awaitable.h"
+#include "conn/co/running.h"
+#include "conn/co/task.h"
 
 namespace conn::inline AECONN_ABI::co {
 
@@ -18,55 +24,115 @@ namespace detail {
 template <class Result>
 using FirstValue = std::conditional_t<std::is_void_v<Result>, std::monostate, Result>;
 
-/// What is asked whether it is ready: an operation itself, of a task what it makes for that.
-template <class Operation>
-auto awaiter_of(Operation&& operation) {
-  if constexpr (requires { std::move(operation).operator co_await(); }) {
-    return std::move(operation).operator co_await();
+/// What first() makes of what it is given.
+template <class T>
+auto operation_of(T&& given) {
+  using Plain = std::remove_cvref_t<T>;
+  if constexpr (kIsTask<Plain>) {
+    return std::move(given).operator co_await();
+  } else if constexpr (std::derived_from<Plain, OfLibrary>) {
+    return Plain(std::move(given));
+  } else if constexpr (Awaitable<Plain>) {
+    static_assert(std::move_constructible<Plain>, "first() moves what it awaits");
+    return Foreign<Plain>(std::move(given));
   } else {
-    return std::move(operation);
+    check_awaitable<Plain>();
+    return Refused();
   }
 }
-template <class Operation>
-using AwaiterOf = decltype(awaiter_of(std::declval<Operation>()));
+template <class T>
+using OperationOf = decltype(operation_of(std::declval<T>()));
+
+/// Knows which one ended first, and resumes what awaits it: not while a task among them is on the
+/// stack, so that none is cancelled in its midst.
+class Contest : public OfLibrary, public Node {
+ protected:
+  /// One operation is given this to resume.
+  struct Entry : Link {
+    Entry() noexcept : Link(&Contest::ended) {}
+    Contest* contest = nullptr;
+    std::size_t index = 0;
+  };
+  static constexpr std::size_t kNone = std::size_t(-1);
+
+  Contest() = default;
+  Contest(Contest&&) noexcept {}  // before it begins
+  ~Contest() = default;
+
+  std::coroutine_handle<> enter(Entry& entry, std::size_t index) noexcept {
+    entry.contest = this;
+    entry.node = this;
+    entry.index = index;
+    return entry.handle();
+  }
+  bool won(std::size_t index) noexcept {
+    if (winner_ == kNone) winner_ = index;
+    return true;
+  }
+
+  Waiter waiter_;
+  std::size_t winner_ = kNone;
+  bool begins_ = true;
+
+ private:
+  static Waiter ended(Link& link) noexcept {
+    const Entry& entry = static_cast<Entry&>(link);
+    Contest& self = *entry.contest;
+    self.won(entry.index);
+    return self.begins_ || Resumption::put_off(self, &go_on) ? Waiter() : self.waiter_;
+  }
+  static void go_on(Node& node) { static_cast<Contest&>(node).waiter_.resume(); }
+};
 
 template <class... Operations>
-class First {
+class First : public Contest {
+  template <class Operation>
+  using ValueOf =
+      FirstValue<std::remove_cvref_t<decltype(std::declval<Operation&>().await_resume())>>;
+
  public:
-  using Value = std::variant<FirstValue<decltype(std::declval<Operations&>().await_resume())>...>;
+  using Value = std::variant<ValueOf<Operations>...>;
 
   explicit First(Operations&&... operations) : operations_(std::move(operations)...) {}
+  First(First&& other) noexcept
+      : Contest(std::move(other)), operations_(std::move(other.operations_)) {}
+  First& operator=(First&&) = delete;
 
   bool await_ready() const noexcept { return false; }
   /// In their order, up to one that is over at once: a task runs before a later one is looked at.
   template <class Awaiting>
   bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
-    return std::apply([&](auto&... each) { return (waits(*each, awaiting) && ...); }, operations_);
+    waiter_ = Waiter(awaiting);
+    above = node_of(awaiting);
+    begin(std::index_sequence_for<Operations...>{});
+    begins_ = false;
+    return winner_ == kNone;
   }
   Value await_resume() { return take(std::index_sequence_for<Operations...>{}); }
-  bool done() const noexcept {
-    return std::apply([](auto&... each) { return ((each && each->done()) || ...); }, operations_);
-  }
 
  private:
-  template <class Operation, class Awaiting>
-  static bool waits(Operation& operation, std::coroutine_handle<Awaiting> awaiting) {
-    if (operation.await_ready()) return false;
-    if constexpr (std::is_void_v<decltype(operation.await_suspend(awaiting))>) {
-      operation.await_suspend(awaiting);
-      return true;
+  template <std::size_t... I>
+  void begin(std::index_sequence<I...>) {
+    (void)((over<I>() || winner_ != kNone) || ...);
+  }
+  template <std::size_t I>
+  bool over() {
+    auto& operation = *std::get<I>(operations_);
+    if (operation.await_ready()) return won(I);
+    const std::coroutine_handle<> entry = enter(entries_[I], I);
+    if constexpr (std::is_void_v<decltype(operation.await_suspend(entry))>) {
+      operation.await_suspend(entry);
+      return false;
     } else {
-      return operation.await_suspend(awaiting);
+      return !operation.await_suspend(entry) && won(I);
     }
   }
   /// The others end before the value is taken: it may be of a stream that they wait for.
   template <std::size_t... I>
   Value take(std::index_sequence<I...>) {
-    std::size_t winner = sizeof...(I);
-    ((winner == sizeof...(I) && std::get<I>(operations_)->done() ? void(winner = I) : void()), ...);
-    ((I != winner ? std::get<I>(operations_).reset() : void()), ...);
+    ((I != winner_ ? std::get<I>(operations_).reset() : void()), ...);
     std::optional<Value> value;
-    ((I == winner ? value_of<I>(value) : void()), ...);
+    ((I == winner_ ? value_of<I>(value) : void()), ...);
     return *std::move(value);
   }
   template <std::size_t I>
@@ -81,6 +147,7 @@ class First {
   }
 
   std::tuple<std::optional<Operations>...> operations_;
+  std::array<Entry, sizeof...(Operations)> entries_;
 };
 
 }  // namespace detail
@@ -89,12 +156,14 @@ class First {
 /// `co_await first(peer.read(buffer), sleep(loop, 1s))` gives a variant whose index() says which it
 /// was; of void, std::monostate. They begin in their order, up to one that is over at once: that
 /// one wins, and those after it never begin. A task among them that is empty throws std::bad_alloc.
-template <class... Operations>
-requires(sizeof...(Operations) > 0 && (!std::is_lvalue_reference_v<Operations> && ...))
-    [[nodiscard]] detail::First<detail::AwaiterOf<Operations>...> first(
-        Operations&&... operations) {
-  return detail::First<detail::AwaiterOf<Operations>...>(
-      detail::awaiter_of(std::move(operations))...);
+/// While a task among them is running (it runs a nested iteration of the loop in which another one
+/// ends), it goes on until it waits, and first() is over then. Takes what co_await takes, by value.
+template <class... Awaitables>
+requires(sizeof...(Awaitables) > 0 && (!std::is_lvalue_reference_v<Awaitables> && ...))
+    [[nodiscard]] detail::First<detail::OperationOf<Awaitables>...> first(
+        Awaitables&&... awaitables) {
+  return detail::First<detail::OperationOf<Awaitables>...>(
+      detail::operation_of(std::forward<Awaitables>(awaitables))...);
 }
 
 }  // namespace conn::inline AECONN_ABI::co

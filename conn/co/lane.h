@@ -19,7 +19,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/co/result.h"
-#include "conn/co/root.h"
+#include "conn/co/running.h"
 #include "conn/connection.h"
 
 namespace conn::inline AECONN_ABI::co::detail {
@@ -39,9 +39,10 @@ struct Goodbye {
 
 /// Something that is tried until it is over. It lives in the frame of who awaits it, and its end is
 /// the end of the wait: nothing was taken that it would lose.
-class Operation {
+class Operation : public OfLibrary {
  public:
-  Operation(Operation&& other) noexcept : lane_(other.lane_), limit_(other.limit_) {
+  Operation(Operation&& other) noexcept
+      : lane_(other.lane_), limit_(other.limit_), nothing_(other.nothing_) {
     assert(!other.waiting_);
   }
   Operation& operator=(Operation&&) = delete;
@@ -52,10 +53,11 @@ class Operation {
     waiter_ = Waiter(awaiting);
     return wait();
   }
-  bool done() const noexcept { return done_; }
 
  protected:
-  Operation(Lane& lane, ae::Duration limit) noexcept : lane_(&lane), limit_(limit) {}
+  /// `nothing`: there is no byte to move.
+  Operation(Lane& lane, ae::Duration limit, bool nothing = false) noexcept
+      : lane_(&lane), limit_(limit), nothing_(nothing) {}
   virtual inline ~Operation();
   /// Tries. True: it is over.
   virtual bool advance() = 0;
@@ -73,7 +75,6 @@ class Operation {
   inline void lose_lane(ae::EventLoop* loop) noexcept;
   void end() {  // the last thing that is called
     waiting_ = false;
-    done_ = true;
     waiter_.resume();
   }
 
@@ -82,7 +83,7 @@ class Operation {
   ae::TimePoint deadline_;
   Waiter waiter_;
   bool waiting_ = false;
-  bool done_ = false;
+  const bool nothing_;
 };
 
 class Lane {
@@ -95,6 +96,12 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
   ~Lane() { leave_connection(); }
+  /// Serves another one, as if it were new.
+  void take_connection(Connection* connection) noexcept {
+    leave_connection();
+    connection_ = connection;
+    ready_ = true;
+  }
 
   /// Whether to try before the loop says that it is worth it. Not for ever: others wait, too.
   bool worth_trying() noexcept {
@@ -238,15 +245,17 @@ class Lane {
 
 inline bool Operation::await_ready() {
   error_ = lane_->refusal();
-  done_ = error_ != std::errc() || (lane_->worth_trying() && advance());
-  return done_;
+  if (nothing_) {  // beside another one, too
+    if (error_ == std::errc::device_or_resource_busy) error_ = std::errc();
+    return true;
+  }
+  return error_ != std::errc() || (lane_->worth_trying() && advance());
 }
 
 inline bool Operation::wait() noexcept {
   const std::errc why = lane_->enter(*this);
   waiting_ = why == std::errc();
   if (!waiting_) error_ = why;
-  done_ = !waiting_;
   return waiting_;
 }
 

@@ -18,18 +18,16 @@ namespace conn::inline AECONN_ABI::co::detail {
 class Read final : public Operation {
  public:
   Read(Lane& lane, std::span<std::byte> buffer, ae::Duration limit) noexcept
-      : Operation(lane, limit), buffer_(buffer) {
-    assert(!buffer.empty());
-  }
+      : Operation(lane, limit, buffer.empty()), buffer_(buffer) {}
   Result await_resume() const noexcept { return {size_, error_}; }
 
  private:
   bool advance() override {
     const ssize_t n = connection().read(buffer_.data(), buffer_.size());
-    if (n < 0) return failed(errno);
+    if (n <= 0) return failed(n == 0 ? ENODATA : errno);
     size_ = static_cast<std::size_t>(n);
     // Less than there was room for: nothing more is there yet.
-    lane_->expect(size_ == buffer_.size() || size_ == 0);
+    lane_->expect(size_ == buffer_.size());
     return true;
   }
 
@@ -40,7 +38,7 @@ class Read final : public Operation {
 class ReadExactly final : public Operation {
  public:
   ReadExactly(Lane& lane, std::span<std::byte> buffer, ae::Duration limit) noexcept
-      : Operation(lane, limit), buffer_(buffer) {}
+      : Operation(lane, limit, buffer.empty()), buffer_(buffer) {}
   Result await_resume() const noexcept { return {size_, error_}; }
 
  private:
@@ -108,11 +106,11 @@ class ReadLine final : public Operation {
 class Peek final : public Operation {
  public:
   Peek(Lane& lane, std::size_t& shown, std::size_t together, ae::Duration limit) noexcept
-      : Operation(lane, limit), shown_(&shown), together_(together) {}
+      : Operation(lane, limit), shown_(&shown), together_(together == 0 ? 1 : together) {}
   Peeked await_resume() const noexcept {
     Peeked result;
     result.error = error_;
-    if (error_ == std::errc()) static_cast<View&>(result) = view_;
+    if (result || result.ended()) static_cast<View&>(result) = view_;
     return result;
   }
 
@@ -120,11 +118,9 @@ class Peek final : public Operation {
   bool advance() override {
     view_ = connection().peek(together_);
     *shown_ = view_.size;
-    if (view_.size == 0) {
-      lane_->expect(true);
-      return errno == 0 || failed(errno);
-    }
-    if (view_.size >= together_ || view_.last) return true;
+    if (view_.size == 0) return failed(errno == 0 ? ENODATA : errno);
+    if (view_.size >= together_) return true;
+    if (view_.last) return failed(ENODATA);
     lane_->expect(false);
     return false;
   }
@@ -137,7 +133,7 @@ class Peek final : public Operation {
 class Write final : public Operation {
  public:
   Write(Lane& lane, std::span<const std::byte> bytes, ae::Duration limit) noexcept
-      : Operation(lane, limit), bytes_(bytes) {}
+      : Operation(lane, limit, bytes.empty()), bytes_(bytes) {}
   Result await_resume() const noexcept { return {size_, error_}; }
 
  private:

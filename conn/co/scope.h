@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ae/abi.h"
-#include "conn/co/root.h"
+#include "conn/co/running.h"
 #include "conn/co/task.h"
 
 namespace conn::inline AECONN_ABI::co {
@@ -35,39 +35,35 @@ class Scope {
     if (task.done()) throw std::bad_alloc();
     const auto frame = std::exchange(task.frame_, nullptr);
     detail::Promise<void>& promise = frame.promise();
-    promise.root = &promise;
-    promise.frame = frame;
+    promise.spawned = true;
     promise.link(first_);
     detail::Resumption(&promise).begin(frame);
   }
   /// Cancels all tasks there are.
   void cancel() noexcept {
-    detail::Root* mine = std::exchange(first_, nullptr);
+    detail::Spawned* mine = std::exchange(first_, nullptr);
     if (mine != nullptr) mine->place = &mine;
     end(mine);  // touches nothing of this: a task may own what owns this
   }
   /// How many have not ended.
   std::size_t size() const noexcept {
     std::size_t count = 0;
-    for (const detail::Root* each = first_; each != nullptr; each = each->next) ++count;
+    for (const detail::Spawned* each = first_; each != nullptr; each = each->next) ++count;
     return count;
   }
   bool empty() const noexcept { return first_ == nullptr; }  ///< whether all have ended
 
  private:
-  static void end(detail::Root*& first) noexcept {
+  static void end(detail::Spawned*& first) noexcept {
     while (first != nullptr) {
-      detail::Root& root = *first;
-      root.unlink();
-      if (root.running != nullptr) {
-        root.given_up = true;
-      } else {
-        root.frame.destroy();
-      }
+      auto& promise = static_cast<detail::Promise<void>&>(*first);
+      promise.unlink();
+      constexpr auto destroy = &detail::destroy_frame<detail::Promise<void>>;
+      if (!detail::Resumption::put_off(promise, destroy)) destroy(promise);
     }
   }
 
-  detail::Root* first_ = nullptr;
+  detail::Spawned* first_ = nullptr;
   bool closing_ = false;
 };
 

@@ -4,12 +4,11 @@
 
 #include <cstddef>
 #include <memory>
-#include <span>
-#include <string_view>
 #include <utility>
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
+#include "conn/co/bytes.h"
 #include "conn/co/operations.h"
 #include "conn/co/result.h"
 #include "conn/connection.h"
@@ -36,7 +35,20 @@ class Stream {
         writer_(detail::Lane::Way::kWrite, connection_.get(), at_once_) {}
   /// As release(). The idle limit comes along.
   Stream(Stream&& other) noexcept : Stream(other.release()) { idle_limit_ = other.idle_limit_; }
-  Stream& operator=(Stream&&) = delete;
+  /// Closes what it had, as its end does: what waits for that says ECANCELED, and so does what
+  /// waits for `other`'s.
+  Stream& operator=(Stream&& other) noexcept {
+    if (this == &other) return *this;
+    reader_.leave_connection();
+    writer_.leave_connection();
+    connection_ = other.release();
+    idle_limit_ = other.idle_limit_;
+    at_once_ = 0;
+    shown_ = 0;
+    reader_.take_connection(connection_.get());
+    writer_.take_connection(connection_.get());
+    return *this;
+  }
 
   /// The limit of operations that are given none: of each, for all of it, from its own beginning.
   /// It counts for those that begin from now on. None (kNoLimit) to begin with; one that is to wait
@@ -45,37 +57,27 @@ class Stream {
     idle_limit_ = limit == kIdleLimit ? kNoLimit : limit;
   }
 
-  /// As Connection::read(): size 0 without an error at the end of the stream. Not into an empty
-  /// buffer.
-  [[nodiscard]] detail::Read read(std::span<std::byte> buffer,
-                                  ae::Duration limit = kIdleLimit) noexcept {
-    return {reader_, buffer, limit_of(limit)};
-  }
-  /// The same, of text.
-  [[nodiscard]] detail::Read read(std::span<char> buffer,
-                                  ae::Duration limit = kIdleLimit) noexcept {
-    return {reader_, std::as_writable_bytes(buffer), limit_of(limit)};
+  /// What is there, up to the room; waits while there is nothing. ENODATA (kEndOfStream): the
+  /// stream has ended. Into no room: at once, also beside another one that reads.
+  [[nodiscard]] detail::Read read(MutableBytes buffer, ae::Duration limit = kIdleLimit) noexcept {
+    return {reader_, buffer.span(), limit_of(limit)};
   }
   /// Fills the buffer. ENODATA: the stream ended first; then, and after another error, `size` says
   /// how much of it has come.
-  [[nodiscard]] detail::ReadExactly read_exactly(std::span<std::byte> buffer,
+  [[nodiscard]] detail::ReadExactly read_exactly(MutableBytes buffer,
                                                  ae::Duration limit = kIdleLimit) noexcept {
-    return {reader_, buffer, limit_of(limit)};
-  }
-  /// The same, of text.
-  [[nodiscard]] detail::ReadExactly read_exactly(std::span<char> buffer,
-                                                 ae::Duration limit = kIdleLimit) noexcept {
-    return {reader_, std::as_writable_bytes(buffer), limit_of(limit)};
+    return {reader_, buffer.span(), limit_of(limit)};
   }
   /// Reads up to a newline and drops it, and a carriage return before it; `size` is the text's.
   /// EMSGSIZE: the buffer is full of a longer line, whose rest comes next. ENODATA: the stream
   /// ended first, and what came of the line is in the buffer.
-  [[nodiscard]] detail::ReadLine read_line(std::span<char> buffer,
+  [[nodiscard]] detail::ReadLine read_line(MutableBytes buffer,
                                            ae::Duration limit = kIdleLimit) noexcept {
-    return {reader_, buffer, limit_of(limit)};
+    return {reader_, buffer.text(), limit_of(limit)};
   }
-  /// Waits for `together` bytes, kTogether at most, or the last ones, and shows them where they
-  /// lie: a parser in place. EMSGSIZE: `together` is more. Nothing is read before consume().
+  /// Waits for `together` bytes, kTogether at most, and shows them where they lie: a parser in
+  /// place. ENODATA: the stream ends before them; what is left of it is shown. EMSGSIZE: `together`
+  /// is more than kTogether. Nothing is read before consume().
   [[nodiscard]] detail::Peek peek(std::size_t together = 1,
                                   ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, shown_, together, limit_of(limit)};
@@ -86,15 +88,10 @@ class Stream {
     shown_ -= size < shown_ ? size : shown_;
     if (shown_ == 0) reader_.expect(false);  // the loop tells of more
   }
-  /// Writes all. After an error `size` says how much the connection took.
-  [[nodiscard]] detail::Write write(std::span<const std::byte> bytes,
-                                    ae::Duration limit = kIdleLimit) noexcept {
-    return {writer_, bytes, limit_of(limit)};
-  }
-  /// The same, of text.
-  [[nodiscard]] detail::Write write(std::string_view text,
-                                    ae::Duration limit = kIdleLimit) noexcept {
-    return {writer_, std::as_bytes(std::span(text)), limit_of(limit)};
+  /// Writes all. After an error `size` says how much the connection took. Nothing: at once, also
+  /// beside another one that writes.
+  [[nodiscard]] detail::Write write(ConstBytes bytes, ae::Duration limit = kIdleLimit) noexcept {
+    return {writer_, bytes.span(), limit_of(limit)};
   }
   /// Waits until there may be room for reserve(), commit() or send() of the connection, which are
   /// used as they are; or until they fail.

@@ -2,6 +2,7 @@
 #pragma once
 // A coroutine that begins when it is awaited, or when a Scope takes it.
 
+#include <concepts>
 #include <coroutine>
 #include <exception>
 #include <new>
@@ -10,7 +11,8 @@
 #include <utility>
 
 #include "ae/abi.h"
-#include "conn/co/root.h"
+#include "conn/co/awaitable.h"
+#include "conn/co/running.h"
 
 namespace conn::inline AECONN_ABI::co {
 
@@ -20,19 +22,34 @@ class Task;
 
 namespace detail {
 
-/// At its end a task goes on with who awaits it. One of a Scope is destroyed here.
+template <class T>
+inline constexpr bool kIsTask = false;
+template <class T>
+inline constexpr bool kIsTask<Task<T>> = true;
+
+/// On completion control goes to what awaits the task. A task of a Scope is destroyed here.
 struct FinalStep {
   bool await_ready() const noexcept { return false; }
   template <class Promise>
   std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> task) const noexcept {
     Promise& promise = task.promise();
-    if (promise.awaited_by) return promise.awaited_by;
-    if constexpr (std::is_base_of_v<Root, Promise>) {
-      if (promise.root == static_cast<Root*>(&promise)) {
-        if (promise.thrown) {
-          if (promise.running == nullptr) std::terminate();  // resumed by an awaiter of others
-          promise.running->raise(std::move(promise.thrown));
-        }
+    Resumption& running = Resumption::innermost();
+    if (promise.awaited_by) {
+      Link* const link = Link::of(promise.awaited_by);
+      if (link == nullptr) {
+        running.goes_on_with(promise.above);
+        return promise.awaited_by;
+      }
+      running.goes_on_with(link->node != nullptr ? link->node->above : nullptr);
+      const Waiter next = link->next();
+      if (!next) return std::noop_coroutine();
+      running.goes_on_with(next.node());
+      return next.handle();
+    }
+    if constexpr (requires { promise.spawned; }) {
+      if (promise.spawned) {
+        if (promise.thrown) running.raise(std::move(promise.thrown));
+        running.goes_on_with(nullptr);
         task.destroy();
       }
     }
@@ -41,13 +58,56 @@ struct FinalStep {
   void await_resume() const noexcept {}
 };
 
-struct TaskPromise : PromiseBase {
+struct TaskPromise : Node {
   std::suspend_always initial_suspend() const noexcept { return {}; }
   FinalStep final_suspend() const noexcept { return {}; }
   void unhandled_exception() noexcept { thrown = std::current_exception(); }
 
+  /// Operations of this library as they are, others through a Foreign.
+  template <class T>
+  decltype(auto) await_transform(T&& awaited) {
+    using Plain = std::remove_cvref_t<T>;
+    if constexpr (kIsTask<Plain>) {
+      static_assert(!std::is_lvalue_reference_v<T>,
+                    "a Task is awaited once: co_await std::move(task)");
+      return std::move(awaited);
+    } else if constexpr (std::derived_from<Plain, OfLibrary>) {
+      return static_cast<T&&>(awaited);
+    } else if constexpr (Awaitable<T&&>) {
+      return Foreign<T&&>(std::forward<T>(awaited));
+    } else {
+      check_awaitable<T&&>();
+      return Refused();
+    }
+  }
+
   std::coroutine_handle<> awaited_by;
   std::exception_ptr thrown;
+};
+
+/// A task that a Scope owns stands in its list; part of its frame.
+struct Spawned {
+  Spawned() = default;
+  Spawned(const Spawned&) = delete;
+  Spawned& operator=(const Spawned&) = delete;
+  ~Spawned() { unlink(); }
+
+  void link(Spawned*& head) noexcept {
+    next = head;
+    if (next != nullptr) next->place = &next;
+    head = this;
+    place = &head;
+  }
+  void unlink() noexcept {
+    if (place == nullptr) return;
+    *place = next;
+    if (next != nullptr) next->place = place;
+    place = nullptr;
+  }
+
+  bool spawned = false;
+  Spawned* next = nullptr;
+  Spawned** place = nullptr;
 };
 
 template <class T>
@@ -67,7 +127,7 @@ struct Promise : TaskPromise {
 };
 
 template <>
-struct Promise<void> : TaskPromise, Root {
+struct Promise<void> : TaskPromise, Spawned {
   inline Task<void> get_return_object() noexcept;
   static inline Task<void> get_return_object_on_allocation_failure() noexcept;
   void return_void() const noexcept {}
@@ -76,31 +136,43 @@ struct Promise<void> : TaskPromise, Root {
   }
 };
 
-/// Runs a task for who awaits it, and owns its frame from then on.
+/// For Resumption::put_off().
+template <class Promise>
+void destroy_frame(Node& node) {
+  std::coroutine_handle<Promise>::from_promise(static_cast<Promise&>(node)).destroy();
+}
+
+/// Runs a task for the coroutine that awaits it, and owns its frame from then on.
 template <class T>
-class [[nodiscard]] AwaitTask {
+class [[nodiscard]] AwaitTask : public OfLibrary {
  public:
   explicit AwaitTask(std::coroutine_handle<Promise<T>> frame) noexcept : frame_(frame) {}
   AwaitTask(AwaitTask&& other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
   AwaitTask& operator=(AwaitTask&&) = delete;
   ~AwaitTask() {
-    if (frame_) frame_.destroy();
+    if (!frame_) return;
+    Promise<T>& promise = frame_.promise();
+    if (frame_.done() || !Resumption::put_off(promise, &destroy_frame<Promise<T>>)) {
+      frame_.destroy();
+    } else {  // it is running: what awaited it hears of it no more
+      promise.above = nullptr;
+      promise.awaited_by = nullptr;
+    }
   }
 
   bool await_ready() const noexcept { return false; }
-  /// Runs it here until it waits. What ends at once does not suspend who awaits it, so the stack
+  /// Runs it here until it waits. What ends at once does not suspend what awaits it, so the stack
   /// does not grow, however often that happens.
   template <class Awaiting>
   bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
     Promise<T>& promise = frame_.promise();
-    promise.root = Waiter(awaiting).root();
-    frame_.resume();
+    promise.above = node_of(awaiting);
+    Resumption(&promise).begin(frame_);
     if (frame_.done()) return false;
     promise.awaited_by = awaiting;
     return true;
   }
   T await_resume() { return frame_.promise().take(); }
-  bool done() const noexcept { return frame_.done(); }
 
  private:
   std::coroutine_handle<Promise<T>> frame_;

@@ -10,17 +10,16 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/co/result.h"
-#include "conn/co/root.h"
+#include "conn/co/running.h"
 
 namespace conn::inline AECONN_ABI::co::detail {
 
-class Timed {
+class Timed : public OfLibrary {
  public:
   Timed(Timed&& other) noexcept : loop_(other.loop_), limit_(other.limit_) {
     assert(other.timer_ == 0);
   }
   Timed& operator=(Timed&&) = delete;
-  bool done() const noexcept { return done_; }
 
  protected:
   Timed(ae::EventLoop& loop, ae::Duration limit) noexcept : loop_(&loop), limit_(limit) {}
@@ -32,21 +31,9 @@ class Timed {
     waiter_ = waiter;
     if (limit_ != kNoLimit) set_timer(limit_);
   }
-  /// Over in the loop's next iteration, as if its limit were; without memory for that it waits on.
-  void wait_no_more() noexcept {
-    try {
-      if (timer_ == 0)
-        set_timer(ae::Duration::zero());
-      else
-        (void)loop_->again(timer_, ae::Duration::zero());
-    } catch (const std::bad_alloc&) {
-    }
-  }
-  void be_done() noexcept { done_ = true; }
   /// The last thing that is called: it goes on with who waits, which may end this.
   void finish() {
     stop_timer();
-    done_ = true;
     const Waiter waiter = waiter_;
     waiter.resume();
   }
@@ -71,7 +58,6 @@ class Timed {
   ae::Poster alive_;
   ae::TimerId timer_ = 0;
   Waiter waiter_;
-  bool done_ = false;
 };
 
 }  // namespace conn::inline AECONN_ABI::co::detail

@@ -54,6 +54,18 @@ struct Result {
 };
 const Error kAborted = net::error::operation_aborted;
 
+/// Writes until one waits, since nobody reads; `begin` begins one.
+template <class Begin>
+void fill(Bed& bed, Result& result, const Begin& begin) {
+  static const std::string block = bytes(1 << 20);
+  doing = "a write that waits";
+  do {
+    result = {};
+    begin(net::buffer(block));
+    for (int i = 0; i < 20 && !result; ++i) bed.context.poll();
+  } while (result);
+}
+
 void transfers(Bed& bed) {
   auto both = bed.connect();
   aio::Stream &client = both.client, &server = both.server;
@@ -106,6 +118,20 @@ void transfers(Bed& bed) {
   bed.until("a read of nothing", &nothing);
   check(!*nothing.error && nothing.size == 0, "a read of nothing waits for nothing");
 
+  // Beside others that wait: asio::ssl reads nothing in order to end what needed no bytes.
+  Result waits, full, no_read, no_write;
+  std::array<net::mutable_buffer, 2> no_room{};
+  client.async_read_some(net::buffer(there), waits.handler());
+  client.async_read_some(no_room, no_read.handler());
+  fill(bed, full, [&](auto block) { client.async_write_some(block, full.handler()); });
+  client.async_write_some(net::const_buffer(), no_write.handler());
+  check(!no_read && !no_write, "nothing does not end inside its call beside others");
+  bed.until("nothing, beside others", [&] { return no_read && no_write; });
+  check(!*no_read.error && !*no_write.error && no_read.size == 0 && no_write.size == 0 && !waits &&
+            !full,
+        "nothing is read and written beside others");
+  both = bed.connect();
+
   // Several reads and a handler that is kept and used twice.
   std::array<char, 3> first{}, second{};
   int done = 0;
@@ -135,18 +161,6 @@ void transfers(Bed& bed) {
   client.async_read_some(net::buffer(first), beyond.handler());
   bed.until("a read of a closed stream", &beyond);
   check(beyond.is(net::error::bad_descriptor) && !client.is_open(), "a closed stream says so");
-}
-
-/// Writes until one waits, since nobody reads; `begin` begins one.
-template <class Begin>
-void fill(Bed& bed, Result& result, const Begin& begin) {
-  static const std::string block = bytes(1 << 20);
-  doing = "a write that waits";
-  do {
-    result = {};
-    begin(net::buffer(block));
-    for (int i = 0; i < 20 && !result; ++i) bed.context.poll();
-  } while (result);
 }
 
 void cancels(Bed& bed) {
@@ -586,6 +600,25 @@ void over_ssl(Bed& bed, const std::string& certificate, const std::string& key) 
   net::async_read(one, net::buffer(back), read_back.handler());
   bed.until("1 MiB over SSL", [&] { return wrote && read && wrote_back && read_back; });
   check(back == sent, "1 MiB there and back");
+  // Nothing, and what is there already, beside a read that waits.
+  Result waits, no_read, no_write, rest;
+  std::array<char, 2> two{};
+  char first = 0;
+  other.async_read_some(net::buffer(got), waits.handler());
+  other.async_write_some(net::const_buffer(), no_write.handler());
+  bed.until("an SSL write of nothing beside a read", &no_write);
+  other.async_read_some(net::mutable_buffer(), no_read.handler());
+  bed.until("an SSL read of nothing beside a read", &no_read);
+  check(!*no_write.error && !*no_read.error && !waits, "nothing over SSL, beside a read");
+  net::async_write(one, net::buffer("abc", 3), wrote.handler());
+  bed.until("an SSL read that waited", &waits);
+  net::async_write(one, net::buffer("xyz", 3), wrote.handler());
+  net::async_read(other, net::buffer(&first, 1), rest.handler());
+  bed.until("one byte over SSL", &rest);
+  rest = {};
+  net::async_read(other, net::buffer(two), rest.handler());  // decrypted already
+  bed.until("the rest of an SSL record", &rest);
+  check(first == 'x' && two[1] == 'z', "the rest of an SSL record");
   Result down, end;
   char byte = 0;
   one.async_shutdown(down.handler());

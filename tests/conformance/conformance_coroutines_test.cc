@@ -21,7 +21,6 @@ namespace {
 co::Task<> collect(co::Stream& from, std::size_t chunk, std::string& got, bool& over) {
   std::string buffer(chunk, '\0');
   while (const co::Result part = co_await from.read(buffer)) {
-    if (part.size == 0) break;
     got.append(buffer, 0, part.size);
   }
   over = true;
@@ -35,7 +34,6 @@ co::Task<> read_into(co::Stream& from, std::span<char> buffer, co::Result& resul
 co::Task<> echo(co::Stream peer) {
   std::array<std::byte, 4096> buffer;
   while (const co::Result got = co_await peer.read(buffer)) {
-    if (got.size == 0) co_return;
     if (!co_await peer.write(std::span(buffer).first(got.size))) co_return;
   }
 }
@@ -224,7 +222,6 @@ TEST_CASE("coroutine: none goes on inside a call", "[conformance][co]") {
       std::array<char, 16> buffer;
       while (const co::Result part = co_await from.read(buffer)) {
         REQUIRE_FALSE(in);
-        if (part.size == 0) co_return;
         seen.append(buffer.data(), part.size);
       }
     };
@@ -361,8 +358,8 @@ TEST_CASE("coroutine: a stream that ends lets go of its connection, and a scope 
     const auto resource = std::make_shared<int>();
     const auto hold = [](co::Stream from, std::shared_ptr<int>) -> co::Task<> {
       std::array<char, 16> buffer;
-      while (const co::Result got = co_await from.read(buffer, 3600s))
-        if (got.size == 0) co_return;
+      while (co_await from.read(buffer, 3600s)) {
+      }
     };
     co::Scope scope;
     scope.spawn(hold(std::move(pair.server), resource));
@@ -440,7 +437,7 @@ TEST_CASE("coroutine: much data goes both ways through a small pipe", "[conforma
       std::vector<char> buffer(100'000);
       while (at < size) {
         const co::Result got = co_await from.read(buffer);
-        if (!got || got.size == 0) co_return;
+        if (!got) co_return;
         same = same && bytes.matches(at, {buffer.data(), got.size});
         at += got.size;
       }

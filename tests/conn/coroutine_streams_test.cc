@@ -178,6 +178,168 @@ TEST_CASE("stream: what waits is cancelled where the stream lets go of the conne
   REQUIRE(read->error == std::errc::not_connected);
 }
 
+TEST_CASE("stream: assigned to, it lets go of what it had, and what waits is told", "[co]") {
+  testing::Pair one({.name = "unix"});
+  const conn::ListenerPtr listener =
+      one.listen([&](conn::ConnectionPtr peer) { one.server = std::move(peer); });
+  co::Stream target(std::move(one.server)), source;
+  const conn::ConnectionPtr second = one.connect(testing::address_of(*listener));
+  RUN_UNTIL(one.loop, one.server != nullptr);
+  source = co::Stream(std::move(one.server));
+  source.set_idle_limit(1h);
+  std::array<char, 4> buffer{}, other{};
+  std::optional<co::Result> old, moved, fresh, none;
+  co::Scope scope;
+  scope.spawn(read_into(target, buffer, old));
+  scope.spawn(read_into(source, other, moved));
+  target = std::move(source);
+  REQUIRE_FALSE((old || moved));
+  REQUIRE_FALSE(source);
+  co::Stream& itself = target;
+  target = std::move(itself);
+  REQUIRE(target);
+  RUN_UNTIL(one.loop, scope.empty());
+  REQUIRE(old->error == std::errc::operation_canceled);
+  REQUIRE(moved->error == std::errc::operation_canceled);
+  testing::Collector first(*one.client);  // what it had was closed
+  RUN_UNTIL(one.loop, first.over());
+  scope.spawn(read_into(target, buffer, fresh));
+  REQUIRE(second->write("ab", 2) == 2);
+  RUN_UNTIL(one.loop, fresh.has_value());
+  REQUIRE(fresh->value() == 2);
+  // Inside the operation that it resumes.
+  const auto replace = [](co::Stream& its, std::optional<co::Result>& result) -> co::Task<> {
+    std::array<char, 4> room;
+    const co::Result got = co_await its.read(room);
+    REQUIRE(got);
+    its = co::Stream();
+    result = co_await its.read(room);
+  };
+  scope.spawn(replace(target, none));
+  REQUIRE(second->write("ab", 2) == 2);
+  RUN_UNTIL(one.loop, none.has_value());
+  REQUIRE(none->error == std::errc::not_connected);
+  std::vector<co::Stream> several(3);
+  several.erase(several.begin());
+  REQUIRE(several.size() == 2);
+}
+
+TEST_CASE("stream: reads into and writes from whatever keeps bytes together", "[co]") {
+  testing::Pair pair({.name = "unix"});
+  co::Stream server(std::move(pair.server)), client(std::move(pair.client));
+  const auto write = [](co::Stream& to) -> co::Task<> {
+    const std::string text = "1";
+    const std::string_view view = "2";
+    const std::vector<char> chars{'3'};
+    std::vector<unsigned char> numbers{'4'};
+    const std::array<std::byte, 1> bytes{std::byte{'5'}};
+    std::array<char, 1> array{'6'};
+    char buffer[1] = {'7'};
+    const unsigned char raw[1] = {'8'};
+    const char text_array[1] = {'9'};  // no NUL
+    const char* const pointer = "a";
+    std::size_t size = 0;
+    const auto add = [&](const co::Result& result) { size += result.value(); };
+    add(co_await to.write(text));
+    add(co_await to.write(view));
+    add(co_await to.write(chars));
+    add(co_await to.write(numbers));
+    add(co_await to.write(bytes));
+    add(co_await to.write(array));
+    add(co_await to.write(buffer));
+    add(co_await to.write(raw));
+    add(co_await to.write(text_array));
+    add(co_await to.write(pointer));
+    add(co_await to.write("b"));
+    add(co_await to.write(std::string("c")));
+    add(co_await to.write(std::span<const char>(array)));
+    add(co_await to.write(std::span(buffer)));
+    add(co_await to.write(std::as_bytes(std::span(numbers))));
+    add(co_await to.write({chars.data(), chars.size()}));
+    add(co_await to.write({bytes.data(), bytes.size()}, 1h));
+    REQUIRE(size == 17);
+  };
+  const auto read = [](co::Stream& from, std::string& seen) -> co::Task<> {
+    std::string text(1, ' ');
+    std::vector<char> chars(1);
+    std::vector<unsigned char> numbers(1);
+    std::array<std::byte, 1> bytes{};
+    std::array<char, 1> array{};
+    char buffer[1];
+    const auto add = [&](const co::Result& result, auto byte) {
+      REQUIRE(result.value() == 1);
+      seen += static_cast<char>(byte);
+    };
+    add(co_await from.read(text), text[0]);
+    add(co_await from.read_exactly(chars), chars[0]);
+    add(co_await from.read(numbers), numbers[0]);
+    add(co_await from.read(bytes), bytes[0]);
+    add(co_await from.read_exactly(array), array[0]);
+    add(co_await from.read(buffer), buffer[0]);
+    add(co_await from.read(std::span(buffer)), buffer[0]);
+    add(co_await from.read(std::as_writable_bytes(std::span(array))), array[0]);
+    add(co_await from.read_exactly({array.data(), 1}, 1h), array[0]);
+    std::vector<char> rest(8);
+    co_await from.read_exactly(rest);
+    seen.append(rest.data(), rest.size());
+    // Into no room, and from nothing: at once, also beside one that waits.
+    const auto none = co_await co::first(from.read(array), from.read(std::span<char>()));
+    REQUIRE(none.index() == 1);
+    REQUIRE(std::get<1>(none));
+    co_await from.read_exactly(std::span<std::byte>());
+    const std::string flood(8 << 20, 'x');
+    const auto nothing = co_await co::first(from.write(flood), from.write(""));
+    REQUIRE(nothing.index() == 1);
+    REQUIRE(std::get<1>(nothing));
+  };
+  std::string log;
+  co::Scope scope;
+  scope.spawn(write(client));
+  scope.spawn(read(server, log));
+  RUN_UNTIL(pair.loop, scope.empty());
+  REQUIRE(log == "123456789abc67435");
+}
+
+TEST_CASE("stream: its end is one error, whatever reads, and what came before it is there",
+          "[co]") {
+  testing::Pair pair({.name = "unix"});
+  const int what = GENERATE(range(0, 4));
+  CAPTURE(what);
+  REQUIRE(pair.client->write("ab", 2) == 2);
+  pair.client.reset();
+  const auto run = [](co::Stream from, int how, std::string& seen) -> co::Task<> {
+    std::array<char, 8> buffer{};
+    for (int i = 0; i < 3; ++i) {
+      std::size_t size = 0;
+      bool good = false, ended = false;
+      if (how == 3) {
+        const co::Peeked head = co_await from.peek(4);
+        size = head.size;
+        good = bool(head);
+        ended = head.ended();
+        if (size != 0) seen += head.first();
+        from.consume(size);
+      } else {
+        co::Result got;
+        if (how == 0) got = co_await from.read(buffer);
+        if (how == 1) got = co_await from.read_exactly(buffer);
+        if (how == 2) got = co_await from.read_line(buffer);
+        size = got.size;
+        good = bool(got);
+        ended = got.ended();
+        seen.append(buffer.data(), size);
+      }
+      REQUIRE(good != ended);
+      seen += ended ? '.' : '+';
+    }
+  };
+  std::string log;
+  co::Scope scope;
+  scope.spawn(run(std::move(pair.server), what, log));
+  RUN_UNTIL(pair.loop, scope.empty());
+  REQUIRE(log == (what == 0 ? "ab+.." : "ab..."));
+}
+
 TEST_CASE("acceptor: as many as it says are kept, and others wait for these", "[co]") {
   testing::Site site({.name = "unix"});
   co::Acceptor acceptor(site.registry, site.loop, site.fresh());
@@ -321,7 +483,6 @@ TEST_CASE("coroutine: a session is one frame, and a request allocates nothing",
   const auto echo = [](co::Stream peer, ae::Duration patience) -> co::Task<> {
     std::array<std::byte, 512> buffer;
     while (const co::Result got = co_await peer.read(buffer, patience)) {
-      if (got.size == 0) co_return;
       if (!co_await peer.write(std::span(buffer).first(got.size), patience)) co_return;
     }
   };

@@ -105,7 +105,6 @@ co::Task<> either(ae::EventLoop& loop, co::Stream peer, std::size_t& read) {
 co::Task<> echo(co::Stream peer) {
   std::array<char, 64> buffer;
   while (const co::Result got = co_await peer.read(buffer)) {
-    if (got.size == 0) co_return;
     if (!co_await peer.write({buffer.data(), got.size})) co_return;
   }
 }
@@ -117,13 +116,26 @@ std::size_t length_of(const conn::View& head) {
 co::Task<> parse(co::Stream peer, std::string& seen) {
   const auto handle = [&](std::string_view message) { seen += message; };
   while (const co::Peeked head = co_await peer.peek(4, 10s)) {
-    if (head.size < 4) co_return;  // the stream ended inside
     const std::size_t size = length_of(head);
     const co::Peeked whole = co_await peer.peek(4 + size, 10s);
-    if (whole.size < 4 + size) co_return;
+    if (!whole) co_return;  // its end is missing
     handle(whole.first().substr(4, size));
     peer.consume(4 + size);
   }
+}
+
+co::Task<> work(co::Queue<std::string>& jobs, co::WaitGroup::Member, std::string& done) {
+  while (const std::optional<std::string> job = co_await jobs.pop()) done += *job;
+}
+
+co::Task<> run(ae::EventLoop& loop, co::Scope& workers, std::string& done) {
+  co::Queue<std::string> jobs(loop, 16);
+  co::WaitGroup group(loop);
+  for (int i = 0; i < 4; ++i) workers.spawn(work(jobs, group.join(), done));
+  for (const char* job : {"a", "b", "c"})
+    if (!co_await jobs.push(job, 10s)) co_return;  // they are all busy
+  jobs.close();                                    // what is in it is popped
+  co_await group.wait();
 }
 
 }  // namespace
@@ -146,7 +158,7 @@ TEST_CASE("docs: coroutines.md, its server, first() and its parser", "[docs][co]
   const std::string here =
       without_spaces(contents(__FILE__) + contents(kTree / "docs" / "echo_server_co.cc"));
   const std::vector<std::string> found = examples("coroutines.md");
-  REQUIRE(found.size() == 4);
+  REQUIRE(found.size() == 5);
   for (const std::string& each : found) {
     INFO(each);
     CHECK(here.find(without_spaces(each)) != std::string::npos);
@@ -161,6 +173,11 @@ TEST_CASE("docs: coroutines.md, its server, first() and its parser", "[docs][co]
   scope.spawn(parse(std::move(other.server), seen));
   REQUIRE(other.client->write("2...ab0...3...cd", 16) == 16);
   RUN_UNTIL(other.loop, seen == "ab");
+  std::string done;
+  co::Scope workers;
+  scope.spawn(run(other.loop, workers, done));
+  RUN_UNTIL(other.loop, workers.empty());
+  REQUIRE(done == "abc");
   REQUIRE(other.client->write("e", 1) == 1);
   RUN_UNTIL(other.loop, seen == "abcde");
   other.client.reset();

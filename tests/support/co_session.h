@@ -44,7 +44,7 @@ template <class Operation>
 class Counted {
  public:
   Counted(Waits& waits, Operation&& operation)
-      : waits_(waits), operation_(co::detail::awaiter_of(std::move(operation))) {}
+      : waits_(waits), operation_(co::detail::operation_of(std::move(operation))) {}
   bool await_ready() { return operation_.await_ready(); }
   template <class Awaiting>
   bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
@@ -60,7 +60,7 @@ class Counted {
 
  private:
   Waits& waits_;
-  co::detail::AwaiterOf<Operation> operation_;
+  co::detail::OperationOf<Operation> operation_;
 };
 
 struct CoSession {

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Awaitables that are not of this library, inside its tasks.
+
+#include <concepts>
+#include <coroutine>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "ae/abi.h"
+#include "conn/co/running.h"
+
+namespace conn::inline AECONN_ABI::co {
+
+namespace detail {
+
+/// As the language finds it: a member, a function, or the awaitable itself.
+template <class T>
+decltype(auto) awaiter_of(T&& awaitable) {
+  if constexpr (requires { std::forward<T>(awaitable).operator co_await(); }) {
+    return std::forward<T>(awaitable).operator co_await();
+  } else if constexpr (requires { operator co_await(std::forward<T>(awaitable)); }) {
+    return operator co_await(std::forward<T>(awaitable));
+  } else {
+    return static_cast<T&&>(awaitable);
+  }
+}
+
+template <class T>
+using AwaiterOf = decltype(awaiter_of(std::declval<T>()));
+
+template <class T>
+concept SuspensionResult =
+    std::is_void_v<T> || std::same_as<T, bool> || std::convertible_to<T, std::coroutine_handle<>>;
+
+template <class Awaiter>
+concept HasAwaiterFunctions = requires(Awaiter& awaiter, std::coroutine_handle<> handle) {
+  static_cast<bool>(awaiter.await_ready());
+  { awaiter.await_suspend(handle) } -> SuspensionResult;
+  awaiter.await_resume();
+};
+
+// An awaitable that is a temporary ends with the wait, as its awaiter does; another one does not.
+template <class T>
+concept EndsItsWait =
+    !std::is_trivially_destructible_v<std::remove_cvref_t<AwaiterOf<T>>> ||
+    (!std::is_lvalue_reference_v<T> && !std::is_trivially_destructible_v<std::remove_cvref_t<T>>);
+
+}  // namespace detail
+
+/// What a Task, and first(), can await that is not of this library. It, or what its
+/// operator co_await gives, has
+/// - await_ready(), await_suspend() with a std::coroutine_handle<> (not of a certain promise), and
+///   await_resume(), as the language wants them;
+/// - a destructor that ends the wait: from then on it does not resume the handle. That is how a
+///   task is cancelled. One that is trivial cannot do that, and is refused.
+/// It resumes the handle once, on the loop's thread, from wherever it likes: also inside
+/// await_suspend(), another task or a nested iteration of the loop.
+template <class T>
+concept Awaitable = detail::HasAwaiterFunctions<std::remove_reference_t<detail::AwaiterOf<T>>> &&
+    detail::EndsItsWait<T>;
+
+namespace detail {
+
+/// Runs an awaitable of others. `T`: it, or a reference to it.
+template <class T>
+class Foreign : public OfLibrary {
+ public:
+  explicit Foreign(T&& awaitable) : awaitable_(std::forward<T>(awaitable)) {}
+  /// Before it begins.
+  Foreign(Foreign&& other) noexcept(std::is_nothrow_move_constructible_v<T>)
+      : awaitable_(std::forward<T>(other.awaitable_)) {}
+  Foreign& operator=(Foreign&&) = delete;
+  ~Foreign() = default;
+
+  bool await_ready() {
+    awaiter_.emplace(awaitable_);
+    return static_cast<bool>(awaiter_->value.await_ready());
+  }
+  template <class Awaiting>
+  bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
+    waiter_ = Waiter(awaiting);
+    link_.node = node_of(awaiting);
+    state_ = State::kBegins;
+    if (!begin() || state_ == State::kResumed) return false;
+    state_ = State::kWaits;
+    return true;
+  }
+  decltype(auto) await_resume() { return awaiter_->value.await_resume(); }
+
+ private:
+  enum class State { kIdle, kBegins, kWaits, kResumed };
+  struct ItsLink : Link {
+    explicit ItsLink(Foreign& its) noexcept : Link(&Foreign::resumed), owner(&its) {}
+    Foreign* owner;
+  };
+  // Made in its place: it may be one that does not move.
+  struct Made {
+    explicit Made(T& awaitable) : value(awaiter_of(std::forward<T>(awaitable))) {}
+    AwaiterOf<T> value;
+  };
+  static Waiter resumed(Link& link) noexcept {
+    Foreign& self = *static_cast<ItsLink&>(link).owner;
+    const State before = std::exchange(self.state_, State::kResumed);
+    return before == State::kWaits ? self.waiter_ : Waiter();
+  }
+  /// Whether it waits. What it resumes in its place runs here: the task is not left before.
+  bool begin() {
+    using Result = decltype(awaiter_->value.await_suspend(link_.handle()));
+    if constexpr (std::is_void_v<Result>) {
+      awaiter_->value.await_suspend(link_.handle());
+      return true;
+    } else if constexpr (std::same_as<Result, bool>) {
+      return awaiter_->value.await_suspend(link_.handle());
+    } else {
+      const std::coroutine_handle<> next = awaiter_->value.await_suspend(link_.handle());
+      next.resume();
+      return true;
+    }
+  }
+
+  T awaitable_;
+  std::optional<Made> awaiter_;
+  ItsLink link_{*this};
+  Waiter waiter_;
+  State state_ = State::kIdle;
+};
+
+/// Stands for an awaitable that is refused, so that nothing else is said of it.
+struct Refused {
+  bool await_ready() const noexcept { return true; }
+  void await_suspend(std::coroutine_handle<>) const noexcept {}
+  Refused await_resume() const noexcept { return {}; }
+  template <class T>
+  operator T() const;  // NOLINT(google-explicit-constructor)
+};
+
+template <class T>
+constexpr void check_awaitable() {
+  static_assert(HasAwaiterFunctions<std::remove_reference_t<AwaiterOf<T>>>,
+                "co_await in a Task: this has no await_ready(), await_suspend() of a "
+                "std::coroutine_handle<> and await_resume()");
+  static_assert(!HasAwaiterFunctions<std::remove_reference_t<AwaiterOf<T>>> || EndsItsWait<T>,
+                "co_await in a Task: the awaiter's destructor must end the wait, and this one is "
+                "trivial");
+}
+
+}  // namespace detail
+}  // namespace conn::inline AECONN_ABI::co

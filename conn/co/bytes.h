@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// What a Stream reads into and writes from: contiguous bytes of others, whatever they are kept in.
+
+#include <concepts>
+#include <cstddef>
+#include <cstring>
+#include <ranges>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "ae/abi.h"
+
+namespace conn::inline AECONN_ABI::co {
+
+namespace detail {
+
+template <class T>
+concept Byte = std::same_as<T, std::byte> || std::same_as<T, char> ||
+    std::same_as<T, unsigned char> || std::same_as<T, signed char>;
+
+template <class T>
+concept CharPointer = std::same_as<T, const char*> || std::same_as<T, char*>;
+
+template <class T>
+concept ByteRange = std::ranges::contiguous_range<T> && std::ranges::sized_range<T> &&
+    Byte<std::remove_cv_t<std::ranges::range_value_t<T>>>;
+
+template <class T>
+concept WritableByteRange =
+    ByteRange<T> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<T>>>;
+
+// A temporary may be read into only if what it shows is kept by somebody else.
+template <class T>
+concept Outlives = std::is_lvalue_reference_v<T> || std::ranges::borrowed_range<T>;
+
+}  // namespace detail
+
+/// Bytes to be written: std::string, std::string_view, and whatever keeps char, unsigned char,
+/// or std::byte together: std::vector, std::array, std::span, an array. A text literal and a
+/// `const char*` end before their NUL.
+class ConstBytes {
+ public:
+  ConstBytes() = default;
+  template <detail::CharPointer Pointer>
+  ConstBytes(Pointer text) noexcept  // NOLINT(google-explicit-constructor)
+      : ConstBytes(text, std::strlen(text)) {}
+  /// `size` bytes from there.
+  template <detail::Byte Its>
+  ConstBytes(const Its* data, std::size_t size) noexcept
+      : bytes_(std::as_bytes(std::span(data, size))) {}
+  /// Of anything else, in one piece.
+  template <class Range>
+  requires(!std::same_as<std::remove_cvref_t<Range>, ConstBytes> &&
+           !detail::CharPointer<std::decay_t<Range>>) ConstBytes(Range&& range)
+  noexcept {  // NOLINT(google-explicit-constructor)
+    static_assert(detail::ByteRange<Range>,
+                  "write() takes bytes in one piece: std::string_view, std::string, or a span, "
+                  "vector or array of char, unsigned char or std::byte");
+    if constexpr (detail::ByteRange<Range>)
+      bytes_ = std::as_bytes(std::span(std::ranges::data(range), std::ranges::size(range)));
+  }
+  /// An array of char that is constant is a text, up to its NUL if it has one.
+  template <std::size_t kSize>
+  ConstBytes(const char (&text)[kSize]) noexcept  // NOLINT(google-explicit-constructor)
+      : ConstBytes(text, strnlen(text, kSize)) {}
+  /// Another array of char is a buffer: all of it.
+  template <std::size_t kSize>
+  ConstBytes(char (&buffer)[kSize]) noexcept  // NOLINT(google-explicit-constructor)
+      : ConstBytes(buffer, kSize) {}
+
+  std::span<const std::byte> span() const noexcept { return bytes_; }  ///< where they lie
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+/// Room to read into: as ConstBytes, where it can be written. A container that is a temporary is
+/// refused; a span is not.
+class MutableBytes {
+ public:
+  /// `size` bytes from there.
+  template <detail::Byte Its>
+  MutableBytes(Its* data, std::size_t size) noexcept
+      : bytes_(std::as_writable_bytes(std::span(data, size))) {}
+  /// Of anything else, in one piece.
+  template <class Range>
+  requires(!std::same_as<std::remove_cvref_t<Range>, MutableBytes>) MutableBytes(Range&& range)
+  noexcept {  // NOLINT(google-explicit-constructor)
+    constexpr bool kFits = detail::WritableByteRange<Range> && detail::Outlives<Range>;
+    static_assert(kFits,
+                  "read() takes room in one piece that outlives the call: a span, or a string, "
+                  "vector or array, of char, unsigned char or std::byte that is not const");
+    if constexpr (kFits)
+      bytes_ =
+          std::as_writable_bytes(std::span(std::ranges::data(range), std::ranges::size(range)));
+  }
+
+  std::span<std::byte> span() const noexcept { return bytes_; }  ///< where it lies
+  /// The same, of text.
+  std::span<char> text() const noexcept {
+    return {reinterpret_cast<char*>(bytes_.data()), bytes_.size()};
+  }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace conn::inline AECONN_ABI::co

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// What waits for something inside the process: an event, a place in a queue. Those who wait stand
+// in a list in the order in which they came; the links are in the waits, so that waiting takes no
+// memory. What wakes them runs nothing: they go on in a turn of the loop, in that order.
+
+#include <coroutine>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "ae/abi.h"
+#include "ae/event_loop.h"
+#include "conn/co/result.h"
+#include "conn/co/running.h"
+#include "conn/co/timed.h"
+#include "conn/kit/ready_list.h"
+
+namespace conn::inline AECONN_ABI::co::detail {
+
+/// What goes on in a turn of the loop soon. After the loop's end nothing does.
+class Turns {
+ public:
+  /// Of this loop. Throws std::bad_alloc, the first time only.
+  static std::shared_ptr<Turns> of(ae::EventLoop& loop) {
+    static const char key = 0;
+    std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
+    if (!slot) slot = std::make_unique<InLoop>(loop);
+    return static_cast<InLoop&>(*slot).turns;
+  }
+  explicit Turns(ae::EventLoop& loop) : list_(loop) {}
+
+  void add(ReadyItem& item) noexcept {
+    if (open_) list_.push(item);
+  }
+  ae::EventLoop& loop() const noexcept { return list_.loop(); }
+
+ private:
+  struct InLoop final : ae::LoopLocal {
+    explicit InLoop(ae::EventLoop& its) : turns(std::make_shared<Turns>(its)) {
+      its.add_source(turns->list_);
+    }
+    InLoop(const InLoop&) = delete;
+    InLoop& operator=(const InLoop&) = delete;
+    ~InLoop() override {
+      turns->loop().remove_source(turns->list_);
+      turns->open_ = false;
+    }
+    const std::shared_ptr<Turns> turns;
+  };
+
+  ReadyList list_;
+  bool open_ = true;
+};
+
+class WaitList;
+
+/// Stands in a WaitList until it is woken, its limit is over, or it ends.
+class Wait : public Timed, private ReadyItem {
+ public:
+  /// Before it begins.
+  Wait(Wait&& other) noexcept : Timed(std::move(other)), list_(other.list_) {}
+  Wait& operator=(Wait&&) = delete;
+  template <class Awaiting>
+  void await_suspend(std::coroutine_handle<Awaiting> awaiting) {
+    wait_in_list(Waiter(awaiting));
+  }
+
+ protected:
+  inline Wait(WaitList& list, ae::Duration limit) noexcept;
+  ~Wait() override { leave(); }
+  /// Whether what it waited for has come.
+  bool woken() const noexcept { return woken_; }
+  void be_woken() noexcept { woken_ = true; }
+  /// False: the list ended meanwhile, and what it belongs to.
+  bool list_is_there() const noexcept { return list_ != nullptr; }
+
+ private:
+  friend class WaitList;
+  struct Ends {
+    Wait* first = nullptr;
+    Wait* last = nullptr;
+  };
+  void enter(Ends& list) noexcept {
+    previous_ = list.last;
+    next_ = nullptr;
+    (list.last != nullptr ? list.last->next_ : list.first) = this;
+    list.last = this;
+    in_ = &list;
+  }
+  void leave() noexcept {
+    if (in_ == nullptr) return;
+    (previous_ != nullptr ? previous_->next_ : in_->first) = next_;
+    (next_ != nullptr ? next_->previous_ : in_->last) = previous_;
+    in_ = nullptr;
+  }
+  std::size_t run_ready() override {
+    finish();
+    return 1;
+  }
+  void on_limit() noexcept override {
+    unqueue();
+    if (!woken_) leave();
+  }
+  inline void wait_in_list(Waiter waiter);
+
+  WaitList* list_;
+  Ends* in_ = nullptr;
+  Wait* previous_ = nullptr;
+  Wait* next_ = nullptr;
+  bool woken_ = false;
+};
+
+class WaitList {
+ public:
+  explicit WaitList(ae::EventLoop& loop) : turns_(Turns::of(loop)) {}
+  WaitList(const WaitList&) = delete;
+  WaitList& operator=(const WaitList&) = delete;
+  /// Those who wait go on, and were not woken.
+  ~WaitList() {
+    for (Wait* each = woken_.first; each != nullptr; each = woken_.first) {
+      each->leave();
+      each->list_ = nullptr;
+    }
+    while (!empty()) dismiss().list_ = nullptr;
+  }
+
+  ae::EventLoop& loop() const noexcept { return turns_->loop(); }
+  bool empty() const noexcept { return waiting_.first == nullptr; }
+  /// The first one goes on in a turn of the loop: what it waited for has come.
+  Wait& wake_first() noexcept {
+    Wait& first = dismiss();
+    first.woken_ = true;
+    first.enter(woken_);
+    return first;
+  }
+  void wake_all() noexcept {
+    while (!empty()) wake_first();
+  }
+  /// It is not in the list any more. To be finished.
+  Wait& take_first() noexcept {
+    Wait& first = *waiting_.first;
+    first.leave();
+    return first;
+  }
+  /// They go on without it.
+  void dismiss_all() noexcept {
+    while (!empty()) dismiss();
+  }
+
+ private:
+  friend class Wait;
+  Wait& dismiss() noexcept {
+    Wait& first = take_first();
+    turns_->add(first);
+    return first;
+  }
+
+  const std::shared_ptr<Turns> turns_;
+  Wait::Ends waiting_;
+  Wait::Ends woken_;  // until they end
+};
+
+inline Wait::Wait(WaitList& list, ae::Duration limit) noexcept
+    : Timed(list.loop(), limit), list_(&list) {}
+
+inline void Wait::wait_in_list(Waiter waiter) {
+  wait(waiter);  // may find no memory
+  enter(list_->waiting_);
+}
+
+}  // namespace conn::inline AECONN_ABI::co::detail
