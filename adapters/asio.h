@@ -160,6 +160,10 @@ class StreamState final : public Service::Member, public std::enable_shared_from
     reading_ = writing_ = false;
     cancel();
   }
+  void abort() {
+    if (connection != nullptr) connection.release()->abort();
+    close();
+  }
   conn::ConnectionPtr release() {
     cancel();
     if (connection != nullptr) {
@@ -330,6 +334,9 @@ class Stream {
   void cancel() { state_->cancel(); }
   /// Cancels, and closes as Connection::close(): what was written is delivered.
   void close() { state_->close(); }
+  /// As close(), but as Connection::abort() ends one: the peer sees an error instead of the end of
+  /// the stream, as after a socket's close with a linger of 0.
+  void abort() { state_->abort(); }
   /// From connect or accept until close() or a failure.
   bool is_open() const noexcept {
     return state_->connection != nullptr && state_->connection->state() == conn::State::kConnected;

@@ -166,4 +166,8 @@ requires(sizeof...(Awaitables) > 0 && (!std::is_lvalue_reference_v<Awaitables> &
       detail::operation_of(std::forward<Awaitables>(awaitables))...);
 }
 
+/// What it takes is its own: first(std::move(task), ...).
+template <class... Awaitables>
+requires(std::is_lvalue_reference_v<Awaitables> || ...) void first(Awaitables&&...) = delete;
+
 }  // namespace conn::inline AECONN_ABI::co

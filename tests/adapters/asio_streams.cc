@@ -192,6 +192,21 @@ void cancels(Bed& bed) {
   bed.until("the end of a stream", &gone);
   check(gone.is(kAborted), "the end of a stream cancels");
 
+  Result waits, cut;
+  {
+    auto pair = bed.connect();
+    const bool resets =
+        bed.registry.require(conn::Endpoint::parse(bed.url()).scheme).capabilities().reset;
+    pair.client.async_read_some(net::buffer(room), waits.handler());
+    pair.server.async_read_some(net::buffer(room), cut.handler());
+    pair.client.abort();
+    check(!waits && !pair.client.is_open(), "abort() closes, and no handler runs inside it");
+    bed.until("abort()", [&] { return waits && cut; });
+    check(waits.is(kAborted), "abort() cancels");
+    check(cut.is(resets ? Error(net::error::connection_reset) : Error(net::error::eof)),
+          "the peer of an abort() sees an error", cut.error->message());
+  }
+
   Result connect;
   aio::Stream fresh(bed.context);
   fresh.async_connect(bed.registry, bed.loop, bed.url(), connect.handler());

@@ -530,3 +530,25 @@ TEST_CASE("coroutine: of first() the others are cancelled and lose nothing", "[c
     REQUIRE(order == "sleep read abc");
   }
 }
+
+TEST_CASE("coroutine: abort() ends a stream, tells what waits, and its peer sees a cut",
+          "[conformance][co]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    co::Stream server(std::move(pair.server)), client(std::move(pair.client));
+    co::Scope scope;
+    std::array<char, 8> buffer{}, far{};
+    co::Result near_result, far_result;
+    bool near_over = false, far_over = false;
+    scope.spawn(read_into(client, buffer, near_result, near_over));
+    scope.spawn(read_into(server, far, far_result, far_over));
+    client.abort();
+    REQUIRE_FALSE(client);
+    REQUIRE_FALSE(near_over);
+    client.abort();  // nothing is left to end
+    RUN_UNTIL(pair.loop, near_over && far_over);
+    REQUIRE(near_result.error == std::errc::operation_canceled);
+    REQUIRE(far_result.error ==
+            (pair.carrier.capabilities().reset ? std::errc::connection_reset : co::kEndOfStream));
+  }
+}
