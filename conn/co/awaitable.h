@@ -128,7 +128,7 @@ class Foreign : public OfLibrary {
 };
 
 /// Stands for an awaitable that is refused, so that nothing else is said of it.
-struct Refused {
+struct Refused : OfLibrary {
   bool await_ready() const noexcept { return true; }
   void await_suspend(std::coroutine_handle<>) const noexcept {}
   Refused await_resume() const noexcept { return {}; }

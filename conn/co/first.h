@@ -168,6 +168,7 @@ requires(sizeof...(Awaitables) > 0 && (!std::is_lvalue_reference_v<Awaitables> &
 
 /// What it takes is its own: first(std::move(task), ...).
 template <class... Awaitables>
-requires(std::is_lvalue_reference_v<Awaitables> || ...) void first(Awaitables&&...) = delete;
+requires(std::is_lvalue_reference_v<Awaitables> || ...) detail::Refused first(Awaitables&&...)
+= delete;
 
 }  // namespace conn::inline AECONN_ABI::co

@@ -168,8 +168,8 @@ class Link {
   }
   static void on_destroy(void*) noexcept {}  // its owner destroys it
 
-  void (*const resume_)(void*) = &on_resume;
-  void (*const destroy_)(void*) noexcept = &on_destroy;
+  [[maybe_unused]] void (*const resume_)(void*) = &on_resume;
+  [[maybe_unused]] void (*const destroy_)(void*) noexcept = &on_destroy;
   Waiter (*const next_)(Link&) noexcept;
 
  public:
