@@ -288,8 +288,14 @@ Connection::Alive Connection::dispatch_connect() {
 }
 
 Connection::Alive Connection::dispatch_write() {
-  if (output_blocked_ && !in_place_->flush()) return closing_ ? Alive::kGone : Alive::kYes;
+  if (in_place_ != nullptr && !in_place_->has_room()) return closing_ ? Alive::kGone : Alive::kYes;
   return dispatch(on_write_);
+}
+
+void Connection::look_at_run(bool reads, std::uint64_t before) noexcept {
+  const unsigned row = vain_.look(reads, (reads ? bytes_read_ : bytes_written_) != before);
+  if (row > Vain::longest_row.load(std::memory_order_relaxed))
+    Vain::longest_row.store(row, std::memory_order_relaxed);
 }
 
 bool Connection::has_write_handler() const noexcept { return static_cast<bool>(on_write_); }
@@ -368,6 +374,8 @@ void Connection::finish_read(ssize_t n) noexcept {
   } else if (state_ == State::kError) {
     keeps_unread_ = false;
     read_told_ = true;
+  } else if (errno == EAGAIN) {
+    vain_.refused(true);
   }
 }
 
@@ -404,9 +412,15 @@ bool Connection::may_send() noexcept {
     (void)refuse(ae::kWritable);
     return false;
   }
-  if (counters_ != nullptr) ++counters_->short_writes;
+  refused_write();
   errno = EAGAIN;
   return false;
+}
+
+/// With EAGAIN.
+void Connection::refused_write() noexcept {
+  vain_.refused(false);
+  if (counters_ != nullptr) ++counters_->short_writes;
 }
 
 ssize_t Connection::write(const void* buffer, std::size_t size) {
@@ -436,8 +450,8 @@ ssize_t Connection::finish_write(ssize_t n, std::size_t asked) noexcept {
     if (counters_ != nullptr && static_cast<std::size_t>(n) < asked) ++counters_->short_writes;
   } else if (n < 0 && state_ == State::kError) {
     write_told_ = true;
-  } else if (n < 0 && errno == EAGAIN && counters_ != nullptr) {
-    ++counters_->short_writes;
+  } else if (n < 0 && errno == EAGAIN) {
+    refused_write();
   }
   return n;
 }

@@ -25,6 +25,7 @@
 #include "ae/detail/fork.h"
 #include "ae/detail/handler_slot.h"
 #include "ae/event_loop.h"
+#include "conn/detail/vain.h"
 #include "conn/endpoint.h"
 #include "conn/error.h"
 #include "conn/in_place.h"
@@ -328,7 +329,11 @@ class AECONN_API Connection : public ae::Deferred {
   /// Runs a handler. After kGone the connection is closed: return without touching it.
   Alive dispatch(ae::HandlerSlot<void(Connection&)>& slot) {
     Running running{running_};
+    const std::uint64_t before = &slot == &on_read_ ? bytes_read_ : bytes_written_;
+    vain_.begin();
     slot.run(*this);
+    if (vain_.worth_a_look()) [[unlikely]]
+      look_at_run(&slot == &on_read_, before);
     return closing_ ? Alive::kGone : Alive::kYes;
   }
   /// Runs the connect handler, once.
@@ -336,7 +341,7 @@ class AECONN_API Connection : public ae::Deferred {
   /// For the event that there is room to write: what waits in the base goes first.
   Alive dispatch_write();
   /// Whether somebody wants to know that there is room to write: ask this instead of on_write_.
-  bool write_wanted() const noexcept { return on_write_ || output_blocked_; }
+  bool write_wanted() const noexcept { return (on_write_ && !output_full_) || output_blocked_; }
   /// Whether somebody waits for peer_gone(): worth a look at what nobody reads.
   bool close_wanted() const noexcept { return close_watch_ != nullptr && !close_due(); }
   /// It is known that the peer sends nothing more, whether or not all has been read. Runs nothing.
@@ -419,6 +424,8 @@ class AECONN_API Connection : public ae::Deferred {
   void count_read(std::size_t size) noexcept;
   void count_written(std::size_t size) noexcept;
   bool may_send() noexcept;
+  void look_at_run(bool reads, std::uint64_t before) noexcept;
+  void refused_write() noexcept;
   InPlace* borrow() noexcept;
   bool drain(ae::TimePoint until) noexcept;
   bool events_wanted() const noexcept {
@@ -437,12 +444,14 @@ class AECONN_API Connection : public ae::Deferred {
   bool aborts_ = false;          // it was abort()
   bool closing_ = false;         // and do_close(): nothing that was committed waits any more
   bool output_blocked_ = false;  // committed bytes wait for room
-  bool reads_fill_ = false;      // peek() found as much as there was room for
-  bool released_ = false;        // the loop's deferred list owns this object
-  bool abandoned_ = false;       // the loop has gone, or is about to
-  bool died_ = false;            // failed after it had been connected
-  bool peer_gone_ = false;       // its end of stream is known, and may still be unread
-  bool read_told_ = false;       // a read() (or write()) has returned the failure
+  bool output_full_ = false;     // send() and reserve() refuse more, whatever the transport takes
+  Vain vain_;
+  bool reads_fill_ = false;  // peek() found as much as there was room for
+  bool released_ = false;    // the loop's deferred list owns this object
+  bool abandoned_ = false;   // the loop has gone, or is about to
+  bool died_ = false;        // failed after it had been connected
+  bool peer_gone_ = false;   // its end of stream is known, and may still be unread
+  bool read_told_ = false;   // a read() (or write()) has returned the failure
   bool write_told_ = false;
   bool keeps_unread_ = false;  // it failed, and do_read() still has what came before
   Failure failure_;

@@ -111,7 +111,7 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
     }
     if (room.empty()) in_place_->settle();
   }
-  if (room.empty() && errno == EAGAIN && counters_ != nullptr) ++counters_->short_writes;
+  if (room.empty() && errno == EAGAIN) refused_write();
   reserved_ = room.size();
   return room;
 }
@@ -146,7 +146,7 @@ ssize_t Connection::send(const Outgoing& bytes) {
     (void)in_place_->flush();
     if (state_ != State::kConnected) return refuse(ae::kWritable);
     if (!in_place_->send(bytes)) {
-      if (counters_ != nullptr) ++counters_->short_writes;
+      refused_write();
       errno = EAGAIN;
       return -1;
     }

@@ -59,6 +59,9 @@ class InPlace {
   bool all_told() const noexcept { return first_ == last_; }
   /// Hands on what the transport takes. True if nothing waits any more.
   bool flush();
+  /// Hands on what it takes, if the transport has room for more than that: no call that writes
+  /// would say EAGAIN.
+  bool has_room() { return (!waits() || flush()) && !connection_->output_full_; }
   /// The transport is done with so many of what do_send() took.
   void references_done(std::size_t count, std::error_code error) noexcept;
   /// Nothing that waits will be sent.
@@ -129,6 +132,8 @@ class InPlace {
   void put(Chunk* chunk) noexcept;
   void tell() noexcept;
   void set_blocked(bool blocked);
+  void ask_transport(bool for_an_event);
+  void look_at_room();
   void discard();
   void finish_close() noexcept;
   void clear_timer() noexcept;

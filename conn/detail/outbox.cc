@@ -154,6 +154,7 @@ bool InPlace::flush() {
     }
   }
   queue_telling();
+  look_at_room();
   if (waits() != connection_->output_blocked_) set_blocked(waits());
   if (!waits() && shutdown_due_) {
     shutdown_due_ = false;
@@ -166,12 +167,25 @@ bool InPlace::flush() {
 /// Whether the transport has to say when it takes more.
 void InPlace::set_blocked(bool blocked) {
   connection_->output_blocked_ = blocked;
+  ask_transport(blocked);
+}
+
+void InPlace::ask_transport(bool for_an_event) {
   if (!connection_->events_wanted()) return;
   try {
     connection_->handlers_changed();
   } catch (const std::bad_alloc&) {
-    if (blocked) connection_->fail(out_of_memory());  // nobody would call us again
+    if (for_an_event) connection_->fail(out_of_memory());  // nobody would call us again
   }
+}
+
+/// While all segments are taken the write handler rests, whatever room the transport has: most of
+/// them may be handed on, and be its own until the peer has read.
+void InPlace::look_at_room() {
+  const bool is_full = full() && connection_->state_ == State::kConnected;
+  if (is_full == connection_->output_full_) return;
+  connection_->output_full_ = is_full;
+  if (connection_->on_write_) ask_transport(!is_full);
 }
 
 // --- done ----------------------------------------------------------------------------------------
@@ -212,8 +226,10 @@ void InPlace::drop(std::error_code error) noexcept {
     }
   }
   connection_->output_blocked_ = false;
+  const bool was_full = std::exchange(connection_->output_full_, false);
   shutdown_due_ = false;
   queue_telling();
+  if (was_full && connection_->on_write_) ask_transport(true);
 }
 
 void InPlace::queue_sending() noexcept {
@@ -227,6 +243,7 @@ void InPlace::queue_telling() noexcept {
   const bool to_tell = first_ != next_ && at(first_).stage == Stage::kDone;
   const bool to_close = connection_->given_up_ && !connection_->closing_ && !waits();
   if (pool_ != nullptr && (to_tell || to_close)) pool_->ready().push(telling_);
+  if (connection_->output_full_) look_at_room();
 }
 
 /// Gives back what is done, in order. From the loop, or at the end of all.
@@ -237,6 +254,7 @@ void InPlace::tell() noexcept {
     ++first_;
     if (segment.release != nullptr) segment.release(segment.context, segment.error);
   }
+  look_at_room();
 }
 
 /// At the end of an iteration.
@@ -349,7 +367,7 @@ void InPlace::end(std::error_code error) noexcept {
   refusing_.unqueue();
   busy_ = shutdown_due_ = reading_ended_ = false;
   connection_->in_place_ = nullptr;
-  connection_->output_blocked_ = false;
+  connection_->output_blocked_ = connection_->output_full_ = false;
   if (pool_ != nullptr)
     pool_->release(this);
   else

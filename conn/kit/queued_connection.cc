@@ -52,6 +52,7 @@ std::size_t QueuedConnection::run_ready() {
   const bool write_first = barrier_ == Barrier::kYes;
   for (const bool writing : {write_first, !write_first}) {
     if (!(writing ? write_due() : read_due())) continue;
+    if (!writing && state() == State::kConnected && !ready_to_read()) continue;
     ++ran;
     const Alive alive = writing ? dispatch_write() : dispatch(on_read_);
     if (alive == Alive::kGone) return ran;

@@ -24,6 +24,10 @@ class AECONN_API QueuedConnection : public Connection, public ReadyItem {
   /// write() would not say EAGAIN: room, or an error to collect.
   virtual bool writable() const = 0;
 
+  /// Just before the read handler runs: false where readable() cannot tell and read() would say
+  /// EAGAIN after all, for now. The handler is due in the next iteration then.
+  virtual bool ready_to_read() { return true; }
+
   /// Call after anything that may have changed readable(), writable() or the state.
   void update_ready() noexcept;
   /// One that overrides it has to call update_ready(), too.

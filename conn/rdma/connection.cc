@@ -21,8 +21,6 @@ namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
-// Slots of the send queue that data leaves free, so that control messages always find one.
-constexpr std::size_t kControlSlots = 3;
 // A batch of much is a quarter of the send buffer, but of such a length: while one is under way
 // there is room to write the next, and the peer reads the one before.
 constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
@@ -69,6 +67,12 @@ bool RdmaConnection::readable() const {
   if (!stream_.has_unread()) return false;
   return together_ == 1 || stream_.unread_bytes() >= together_ || stream_.is_full() ||
          stream_.peer_closed();
+}
+
+// Somebody else, the write handler or one of another connection, may have read what this iteration
+// allows.
+bool RdmaConnection::ready_to_read() {
+  return read_left_ != 0 || read_turn_ != state_->turn() || !stream_.has_unread();
 }
 
 void RdmaConnection::renew_budget() noexcept {
@@ -149,7 +153,7 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
     if (wants_memory_) break;
   }
   if (done == 0) {
-    if (wants_memory_) starve();
+    if (wants_memory_) starve(1);
     errno = EAGAIN;
     return -1;
   }
@@ -158,17 +162,27 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
   return static_cast<ssize_t>(done);
 }
 
-/// There is no memory to send from; it is told when there may be some.
-void RdmaConnection::starve() {
+/// There is no memory to send so many bytes from; it is told when there is some.
+void RdmaConnection::starve(std::size_t size) {
   starved_ = true;
+  starved_for_ = static_cast<std::uint32_t>(size);
   send_buffer_.on_refusal(state_->now());
   state_->wait_for_memory(*this);
   if (posted_ != done_) state_->want_flush(*this);  // its own may come back
 }
 
-void RdmaConnection::on_memory() noexcept {
+/// Memory may have come back. For a write handler that waits it is taken here, so that nobody is
+/// called who would find none; false: there is none yet.
+bool RdmaConnection::secure_memory() noexcept {
+  const bool waits = starved_ && phase_ == Phase::kOpen && write_wanted() && !tx_.reserving();
+  if (waits && !tx_.secure(starved_for_, settings_.limit())) return false;
   starved_ = false;
-  update_ready();
+  return true;
+}
+
+void RdmaConnection::on_memory() noexcept {
+  if (secure_memory()) return update_ready();
+  state_->wait_for_memory(*this);
 }
 
 // Writing has ended. What arrived can still be read, so the connection fails only without that.
@@ -223,7 +237,7 @@ void RdmaConnection::retire_sends(std::uint32_t sequence) noexcept {
   send_buffer_.on_confirmed(bytes, state_->now(), settings_.limit());
   tx_.on_completed(bytes);
   tell_references({});
-  starved_ = false;
+  if (starved_ && secure_memory()) update_ready();
   state_->memory_came_back();
 }
 
@@ -460,9 +474,9 @@ void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
       many_in_place ? kLongBatch : std::clamp(send_buffer_.size() / 4, kShortBatch, kLongBatch);
   std::uint32_t n = stream_.sendable(tx_.staged(), state_->now());
   if (n > batch + batch / 4) n = batch;  // a little more is not worth a message of its own
-  if (n == 0 || chain.room() <= kControlSlots) return;
+  if (n == 0 || chain.room() <= flow::kControlSlots) return;
   std::array<TxQueue::Segment, SendChain::kLimit * kMostPieces> segments;
-  const std::size_t most = (chain.room() - kControlSlots) * pieces_limit_;
+  const std::size_t most = (chain.room() - flow::kControlSlots) * pieces_limit_;
   std::span<const TxQueue::Segment> left(segments.data(), tx_.segments(n, segments.data(), most));
   while (!left.empty()) {
     const auto together = left.first(std::min<std::size_t>(left.size(), pieces_limit_));
@@ -504,7 +518,8 @@ std::uint32_t RdmaConnection::plan_signals(SendChain& chain, const ChainPlan& pl
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;
     const bool last = i + 1 == chain.size();
-    if (sequence - signaled < settings_.send_queue * 3 / 4 && !(last && signal_last)) continue;
+    if (sequence - signaled < flow::signal_every(settings_.send_queue) && !(last && signal_last))
+      continue;
     chain.signal(i);
     signaled = sequence;
   }

@@ -95,6 +95,7 @@ class RdmaConnection final : public QueuedConnection,
   }
   void do_abandon() noexcept override;
   bool readable() const override;
+  bool ready_to_read() override;
   bool writable() const override;
 
   // CmUser, QueuePairUser
@@ -104,6 +105,7 @@ class RdmaConnection final : public QueuedConnection,
   void on_message(std::span<const std::byte> bytes) override;
   void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) override;
   void on_device_event(const std::string& what) override;
+  void on_no_memory() noexcept override;
   void on_communication_established() override;
   void on_refusal() override;
   void on_last_receive() override;
@@ -151,7 +153,8 @@ class RdmaConnection final : public QueuedConnection,
   void retire_failed(std::uint32_t sequence) noexcept;
   std::size_t room() const noexcept;
   std::size_t room_to_wait_for() const noexcept;
-  void starve();
+  void starve(std::size_t size);
+  bool secure_memory() noexcept;
   void renew_budget() noexcept;
   ssize_t look_for_bytes();
   std::size_t take_bytes(std::byte* into, std::size_t size);
@@ -308,6 +311,7 @@ class RdmaConnection final : public QueuedConnection,
   bool post_again_ = false;                      // the device's send queue was full
   bool short_of_room_ = false;            // the last write was, for the length of send_buffer_
   bool starved_ = false;                  // no memory to send from
+  std::uint32_t starved_for_ = 0;         // so many bytes in one piece
   bool wants_memory_ = false;             ///< the last write took less than there was room for
   bool delivering_ = false;               // the loop ends, and asks for proof of what was sent
   bool waits_for_first_message_ = false;  // iWARP: the connecting side's comes before any of ours

@@ -135,6 +135,7 @@ void RdmaConnection::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
         path_failed_ = true;
         return end_with({std::make_error_code(std::errc::timed_out), why});
       }
+      if (tx_.held() == 0) tx_.trim();
       if (stream_.wants_silent_probe() || now >= ask_at_) state_->want_flush(*this);
       after_input();
     }
@@ -237,6 +238,8 @@ void RdmaConnection::on_device_event(const std::string& what) {
   end_with({std::make_error_code(std::errc::network_down), what});
   if (context_ && context_->lost()) die();
 }
+
+void RdmaConnection::on_no_memory() noexcept { end_with(out_of_memory()); }
 
 // A flap that the retries carry ends nothing.
 void RdmaConnection::on_port_down(int port, ae::Duration since, const std::string& what) {

@@ -100,7 +100,7 @@ std::span<std::byte> RdmaConnection::do_reserve(std::size_t size) {
     return {};
   }
   wants_memory_ = true;
-  starve();
+  starve(size);
   errno = EAGAIN;
   return {};
 }

@@ -321,17 +321,13 @@ void RdmaConnection::on_communication_established() {
 
 // On iWARP a message that finds no receive ends the connection: there is no second try. So towards
 // a peer that does not say how many it counts with there are as many as Valkey's programs post.
-// One that counts them can do with few, at the price of a question for every dozen messages: then
-// ten thousand connections fit into eight completion queues of 64 Ki entries.
 std::uint32_t RdmaConnection::own_receives_wanted() const noexcept {
-  constexpr std::uint32_t kPlainPeersCountWith = 1024;
-  constexpr std::uint32_t kCountingPeersNeed = 24;
-  constexpr std::uint64_t kFewConnections = 64;
   const Device& device = context_->device();
   std::uint32_t wanted = settings_.receive_queue;
-  if (stream_.peer_counts_receives() && context_->queue_pairs() >= kFewConnections)
-    wanted = std::min(wanted, kCountingPeersNeed);
-  if (device.iwarp() && !stream_.peer_is_aeconn()) wanted = std::max(wanted, kPlainPeersCountWith);
+  if (stream_.peer_counts_receives() && context_->queue_pairs() >= flow::kManyConnections)
+    wanted = std::min(wanted, flow::kFewReceives);
+  if (device.iwarp())
+    wanted = std::max(wanted, stream_.peer_is_aeconn() ? flow::kFewReceives : flow::kPlainReceives);
   const std::uint32_t room = device.max_cq() - std::min(settings_.send_queue, device.max_cq());
   return std::max(1u, std::min({wanted, device.max_send_queue(), room}));
 }
@@ -384,12 +380,16 @@ void RdmaConnection::set_up() {
   if (!device.keys_are_younger()) open_first_window();
   if (receives != 0)
     receives_ = std::make_unique<ReceiveQueue>(domain_->local(), receives, settings_.limit());
-  // A few peers can use all of the shared ones at once; the rest is their device's to try again. Of
-  // a connection's own so many are posted at any time, while the others wait to go back together.
-  constexpr std::uint32_t kPart = 4;
-  stream_.on_receives(receives != 0 ? receives - receives / ReceiveQueue::kBatches
-                                    : domain_->shared_receives()->depth() / kPart,
-                      !device.iwarp());
+  const std::uint32_t told = receives != 0
+                                 ? flow::told_of_own(receives)
+                                 : flow::told_of_shared(domain_->shared_receives()->depth());
+  if (told < flow::kLeastTold || sends < flow::kLeastSendQueue)
+    throw VerbsError(Failure{
+        std::make_error_code(std::errc::not_supported),
+        fmt::format("{}: has room for {} receives and {} sends of a connection, which needs {} "
+                    "and {}",
+                    device.name(), told, sends, flow::kLeastTold, flow::kLeastSendQueue)});
+  stream_.on_receives(told, !device.iwarp());
   ring_.assign(std::bit_ceil(sends), Sent{});
   posted_ = done_ = last_signaled_ = last_data_ = 0;
   sends_failed_ = false;

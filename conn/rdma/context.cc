@@ -8,15 +8,13 @@
 #include <array>
 #include <cstring>
 
+#include "conn/rdma/flow_control.h"
 #include "conn/rdma/port_counters.h"
 #include "conn/rdma/wire.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
-constexpr int kPollBatch = 32;
-// Shared receives are given back so many at a time; the queue is far longer.
-constexpr std::size_t kReceiveBatch = 64;
 constexpr std::size_t kMostParked = 16384;
 
 }  // namespace
@@ -156,7 +154,7 @@ void Context::attach(std::uint32_t qp_number, QueuePairUser* user) {
 
 void Context::arm_srq_limit() noexcept {
   ibv_srq_attr limit{};
-  limit.srq_limit = shared_depth() / 4;
+  limit.srq_limit = shared_depth() / flow::kShortageAt;
   // Advice: a device without the event still works, receives are replenished as they complete.
   if (limit.srq_limit != 0) (void)ibv_modify_srq(shared_->srq(), &limit, IBV_SRQ_LIMIT);
 }
@@ -178,29 +176,34 @@ std::size_t Context::poll(std::size_t budget, bool* more) {
   return total;
 }
 
+// A dispatch may come back here, to drain the queue: what was polled before comes first.
 std::size_t Context::poll_queue(CompletionQueue& queue, std::size_t budget) {
-  std::array<ibv_wc, kPollBatch> completions;
   std::size_t total = 0;
-  while (total < budget) {
-    const int count = ibv_poll_cq(queue.cq.get(), kPollBatch, completions.data());
-    if (count <= 0) break;
-    for (int i = 0; i < count; ++i) {
-      const ibv_wc& completion = completions[static_cast<std::size_t>(i)];
+  for (bool more = true; more && total < budget;) {
+    if (queue.next == queue.end) {
+      const int count = ibv_poll_cq(queue.cq.get(), kPollBatch, queue.polled.data());
+      if (count <= 0) break;
+      queue.next = 0;
+      queue.end = static_cast<std::uint32_t>(count);
+    }
+    more = queue.end == kPollBatch;
+    while (queue.next != queue.end) {
+      const ibv_wc completion = queue.polled[queue.next++];
+      ++total;
       try {
         dispatch(completion);
-      } catch (const std::exception&) {  // no memory: that connection ends, the others lose nothing
+      } catch (const std::exception&) {  // that connection ends, the others lose nothing
         if (const auto found = users_.find(completion.qp_num); found != users_.end())
-          found->second->on_device_event("out of memory");
+          found->second->on_no_memory();
       }
     }
-    total += static_cast<std::size_t>(count);
     // Before anybody looks at what came: the peers' next messages need receives.
     if (shared_ && shared_->srq() != nullptr) {
       ReceiveQueue& receives = *shared_->shared_receives();
-      const std::size_t batch = std::min<std::size_t>(kReceiveBatch, receives.depth() / 8);
+      const std::size_t batch =
+          std::min<std::size_t>(flow::kSharedBatch, receives.depth() / flow::kReceiveBatches);
       if (receives.missing() != 0 && receives.missing() >= batch) (void)receives.replenish();
     }
-    if (count < kPollBatch) break;
   }
   counters_.completions += total;
   return total;
@@ -256,7 +259,7 @@ void Context::on_receive(const ibv_wc& completion, QueuePairUser* user) {
   }
   if (!receives->consumed(slot) || user == nullptr) return;
   const bool common = shared_ && receives == shared_->shared_receives();
-  if (!common && receives->missing() * ReceiveQueue::kBatches >= receives->depth())
+  if (!common && receives->missing() * flow::kReceiveBatches >= receives->depth())
     (void)receives->replenish();
   if (immediate)
     user->on_immediate(ntohl(completion.imm_data));

@@ -36,6 +36,8 @@ class QueuePairUser {
   virtual void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) = 0;
   /// The device or the kernel says the connection cannot go on, in words.
   virtual void on_device_event(const std::string& what) = 0;
+  /// There was no memory to take a completion of its own.
+  virtual void on_no_memory() noexcept = 0;
   /// The peer was heard before rdma_cm said so.
   virtual void on_communication_established() = 0;
   /// The peer did what its device may not do here.

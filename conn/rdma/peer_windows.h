@@ -9,11 +9,11 @@
 #include <cstdint>
 
 #include "ae/abi.h"
+#include "conn/rdma/flow_control.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 
-/// So many windows that are not full may be announced, the one that is written among them.
-inline constexpr std::size_t kMostAnnounced = 16;
+using flow::kMostAnnounced;
 
 class PeerWindows {
  public:

@@ -5,6 +5,7 @@
 // next one is as deep as all before it together, so there are few however many connections come.
 // Only those that are not armed are looked at.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,9 @@
 
 namespace conn::inline AECONN_ABI::rdma {
 
+/// Completions that are taken in one call.
+inline constexpr int kPollBatch = 32;
+
 /// One queue, and how much of it is spoken for.
 struct CompletionQueue {
   CompletionQueue(const Device& device, std::uint32_t entries, ibv_comp_channel* channel,
@@ -24,8 +28,12 @@ struct CompletionQueue {
   Cq cq;
   Pinned ring;
   std::uint32_t leased = 0;
-  bool event_due = false;        // it was armed, and its event has not been taken
-  ae::TimePoint unused_since{};  // zero: it is in use, or nobody has looked
+  /// What was polled and is not dispatched yet, in order: also a look at the queue from inside a
+  /// dispatch begins with these.
+  std::array<ibv_wc, kPollBatch> polled;
+  std::uint32_t next = 0, end = 0;  // of `polled`
+  bool event_due = false;           // it was armed, and its event has not been taken
+  ae::TimePoint unused_since{};     // zero: it is in use, or nobody has looked
 };
 
 /// Room in a completion queue for everything one queue pair can have posted.

@@ -25,8 +25,6 @@ inline constexpr std::uint64_t kOwnReceiveId = std::uint64_t{1} << 62;
 
 class ReceiveQueue {
  public:
-  /// Of one queue pair they go back in so many batches a round.
-  static constexpr std::uint32_t kBatches = 8;
   /// Throws VerbsError.
   ReceiveQueue(RegisteredPool& pool, std::uint32_t depth, const MemoryLimit& limit);
   ~ReceiveQueue() { pool_.release(memory_); }

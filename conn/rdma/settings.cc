@@ -43,7 +43,7 @@ std::vector<Row> window_rows(const Settings& d) {
                  "the send buffer grows up to this where a stream gains by it")
           .by_default(size_words(d.max_send_buffer) + ", or `send-buffer` if that is given")
           .at_least("`send-buffer`"),
-      Row::number("send-queue", kBoth, d.send_queue, 8, 16384,
+      Row::number("send-queue", kBoth, d.send_queue, flow::kLeastSendQueue, 16384,
                   "work requests; cut to what the device allows"),
       Row::number("receive-queue", kBoth, d.receive_queue, 16, 16384,
                   "receives of a connection with a queue of its own"),
@@ -58,9 +58,9 @@ std::vector<Row> window_rows(const Settings& d) {
       Row::bytes("memory-limit", kBoth, d.memory_limit, 0, std::uint64_t{1} << 50,
                  "registered bytes of the process; 0: no limit")
           .by_default("half the memory"),
-      Row::number("control-rate", kBoth, d.control_rate, 1, 1000000000,
+      Row::number("control-rate", kBoth, d.control_rate, flow::kLeastControlRate, 1000000000,
                   "messages a second that nothing earned the peer"),
-      Row::number("control-burst", kBoth, d.control_burst, 64, 1000000000,
+      Row::number("control-burst", kBoth, d.control_burst, flow::kLeastControlBurst, 1000000000,
                   "of these, how many at once")};
 }
 

@@ -97,13 +97,16 @@ std::size_t TxQueue::append(const std::byte* from, std::size_t size,
   return done;
 }
 
-std::span<std::byte> TxQueue::reserve(std::size_t size, const MemoryLimit& limit) noexcept {
+bool TxQueue::secure(std::size_t size, const MemoryLimit& limit) noexcept {
   assert(reserved_ == nullptr && size <= kSizes.back());
-  if (tail_ == nullptr || tail_->size - tail_->filled < size) {
-    Block* block = take(size, size, limit);
-    if (block == nullptr) return {};
-    add(block);
-  }
+  if (tail_ != nullptr && tail_->size - tail_->filled >= size) return true;
+  Block* block = take(size, size, limit);
+  if (block != nullptr) add(block);
+  return block != nullptr;
+}
+
+std::span<std::byte> TxQueue::reserve(std::size_t size, const MemoryLimit& limit) noexcept {
+  if (!secure(size, limit)) return {};
   reserved_ = tail_;
   return {tail_->data + tail_->filled, tail_->size - tail_->filled};
 }

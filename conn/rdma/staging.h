@@ -63,6 +63,11 @@ class TxQueue {
   std::span<std::byte> reserve(std::size_t size, const MemoryLimit& limit) noexcept;
   void commit(std::size_t size) noexcept;
   bool reserving() const noexcept { return reserved_ != nullptr; }
+  /// Makes sure that the next reserve() or append() finds room for `size` bytes in one piece.
+  /// False: there is no memory.
+  bool secure(std::size_t size, const MemoryLimit& limit) noexcept;
+  /// Gives empty blocks back.
+  void trim() noexcept;
   /// The next bytes are sent from where they lie. False: there is no memory to note that.
   bool refer(const std::byte* data, std::uint32_t size, std::uint32_t lkey) noexcept;
   /// How many that were referred to are needed no more, since the last time.
@@ -85,7 +90,6 @@ class TxQueue {
  private:
   void add(Block* block) noexcept;
   void drop(Block* block) noexcept;
-  void trim() noexcept;
   Block* take(std::size_t size, std::size_t least, const MemoryLimit& limit) noexcept;
   RegisteredPool* pool_ = nullptr;
   ReferencePool* references_ = nullptr;

@@ -14,20 +14,8 @@
 namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
-// Kept free of data messages, and of offers that the peer can do without for now, so that other
-// control messages always find a receive. At most a handful of these are unhandled at a time: the
-// offer, one keepalive, one question, one answer and one mark for each of the peer's.
-constexpr std::uint64_t kReserve = 32;
-// Ask for proof when this many messages are unproven: early enough that a bulk sender never waits.
-constexpr std::uint64_t kProbeAt = 256;
-// How often a peer that cannot be asked may be sent one more message on trust, where a completion
-// says nothing of its receives.
-constexpr ae::Duration kPace = std::chrono::milliseconds(10);
 // A window that filled within this time was too small.
 constexpr ae::Duration kFastFill = std::chrono::milliseconds(5);
-// Without data for so long there is no second window any more, and a long one is replaced.
-constexpr ae::Duration kSpareQuiet = std::chrono::seconds(1);
-constexpr ae::Duration kLongQuiet = std::chrono::seconds(10);
 // Where there was no memory for a window it is asked for again.
 constexpr ae::Duration kTryAgain = std::chrono::seconds(1);
 // Keepalives may be sent more often, but the peer is not told to count on it: no loop is that
@@ -35,10 +23,6 @@ constexpr ae::Duration kTryAgain = std::chrono::seconds(1);
 constexpr ae::Duration kShortestPromise = std::chrono::milliseconds(100);
 // Our probes as a server carry this bit, so that answer and question cannot be mixed up.
 constexpr std::uint16_t kServerProbe = 0x8000;
-// What a data message adds to the peer's budget of control messages: a fast sender of small
-// messages asks for proof, at most once in kProbeAt of them.
-constexpr double kEarnedByData = 1.0 / 16;
-
 // AECONN_VERSION as the hello has it: three numbers with dots between.
 constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
   std::array<std::uint8_t, 3> numbers{};
@@ -73,7 +57,9 @@ Stream::Stream(const StreamConfig& config, ae::TimePoint now)
       heard_at_(now),
       last_write_at_(now),
       keepalive_at_(next_of(config.keepalive, now)) {
-  assert(config.window != 0 && config.peer_receives >= 16);
+  assert(config.window != 0 && flow::fits(config.peer_receives));
+  if (config_.keepalive > ae::Duration::zero())
+    config_.keepalive = std::max(config_.keepalive, flow::kLeastKeepalive);
 }
 
 void Stream::on_hello(const Hello& hello) { peer_hello_ = hello; }
@@ -213,6 +199,24 @@ bool Stream::spend_control(ae::TimePoint now) noexcept {
   return true;
 }
 
+// Whether so many messages came since the peer's last question that one of ours would ask again.
+bool Stream::question_is_due() noexcept {
+  const std::uint64_t since = received_ - std::exchange(received_at_question_, received_) - 1;
+  const bool told = config_.receives != 0;
+  return since >= flow::probe_at(told ? flow::counted(config_.receives) : flow::kPlainReceives);
+}
+
+// Whether a peer of ours may send one: in its interval, or behind a loop that was stopped.
+bool Stream::keepalive_is_due(ae::TimePoint now) noexcept {
+  if (!peer_said(Hello::kSendsKeepalives)) return false;
+  const std::uint32_t at_once = std::max(config_.receives, flow::kPlainReceives);
+  const ae::TimePoint paid =
+      std::max(keepalives_paid_, now - at_once * flow::kKeepalivePrice) + flow::kKeepalivePrice;
+  if (paid > now) return false;
+  keepalives_paid_ = paid;
+  return true;
+}
+
 void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
   if (failure_ != nullptr) return;
   heard(now);
@@ -231,7 +235,6 @@ void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
       was_idle(length, now))
     on_peer_waited(now);
   last_data_at_ = now;
-  tokens_ = std::min<double>(config_.control_burst, tokens_ + kEarnedByData);
   // It knows this window, so it handled the offer and every message before it.
   proven_ = std::max(proven_, current->announced_by);
   if (!line_.fill(length, now)) return;
@@ -306,7 +309,7 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
       (void)spend_control(now);
       return;
     case Opcode::kKeepalive:
-      (void)spend_control(now);
+      if (!keepalive_is_due(now)) (void)spend_control(now);
       return;
   }
 }
@@ -328,7 +331,12 @@ void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
     return fail("the peer offered a window that wraps around its memory");
   // It consumed the old window, so it handled every message that filled it.
   if (filled && earned) proven_ = std::max(proven_, sent_at_full_);
-  if (early) mark_due_ = true;
+  if (early) {
+    mark_due_ = true;
+    // It replaces windows that were paid for.
+    const std::size_t replaced = peer_.ahead() + (peer_.left() != 0 ? 1 : 0);
+    earned_ = static_cast<std::uint32_t>(std::min(earned_ + replaced, kMostAnnounced));
+  }
   const PeerWindows::Window window{message.address, message.length, message.key};
   if (!ahead)
     peer_.replace(window);
@@ -342,15 +350,15 @@ void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
     proven_ = std::max(proven_, probe_covers_);
     return;
   }
-  if (!spend_control(now)) return;
+  if (!question_is_due() && !spend_control(now)) return;
   // Everything else is an answer nobody waits for: were it answered, two peers might never stop.
   const bool servers = (message.select & kServerProbe) != 0;
   const bool question =
       config_.role == Role::kServer ? !servers || !peer_hello_ : servers && peer_hello_;
   if (!question) return;
-  if (reply_count_ == kMaxReplies)
+  if (reply_count_ == flow::kMostAnswers)
     return fail("the peer asks for features faster than it listens", Excess::kMessages);
-  replies_[(reply_head_ + reply_count_) % kMaxReplies] = message.select;
+  replies_[(reply_head_ + reply_count_) % flow::kMostAnswers] = message.select;
   ++reply_count_;
 }
 
@@ -377,15 +385,10 @@ std::size_t Stream::peek(std::span<std::span<const std::byte>> pieces) const noe
 // --- sending -------------------------------------------------------------------------------------
 
 std::uint64_t Stream::peer_receives() const noexcept {
-  // Told by a peer of ours; fewer than a handful would leave no room for anything.
-  constexpr std::uint64_t kFewest = 8;
-  const bool told = peer_counts_receives();
-  return told ? std::max<std::uint64_t>(peer_hello_->receives, kFewest) : config_.peer_receives;
+  return peer_counts_receives() ? flow::counted(peer_hello_->receives) : config_.peer_receives;
 }
 
-std::uint64_t Stream::reserve() const noexcept {
-  return std::min<std::uint64_t>(kReserve, peer_receives() / 4);
-}
+std::uint64_t Stream::reserve() const noexcept { return flow::reserve(peer_receives()); }
 
 bool Stream::few_receives() const noexcept {
   return unproven_messages() + reserve() >= peer_receives();
@@ -396,7 +399,7 @@ bool Stream::few_receives() const noexcept {
 bool Stream::starved(ae::TimePoint now) const noexcept {
   if (!few_receives()) return false;
   if (can_probe()) return true;
-  return config_.completions_prove ? completed_ != sent_ : now - last_write_at_ < kPace;
+  return config_.completions_prove ? completed_ != sent_ : now - last_write_at_ < flow::kPace;
 }
 
 std::uint32_t Stream::sendable(std::size_t staged, ae::TimePoint now) const noexcept {
@@ -415,7 +418,7 @@ std::optional<ae::TimePoint> Stream::retry_at(std::size_t staged) const noexcept
       can_probe())
     return std::nullopt;
   if (config_.completions_prove || !few_receives()) return std::nullopt;
-  return last_write_at_ + kPace;
+  return last_write_at_ + flow::kPace;
 }
 
 void Stream::on_write_posted(std::uint32_t length, ae::TimePoint now) {
@@ -473,7 +476,7 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint) const noexcept
     return message;
   }
   if (!probe_outstanding_ && can_probe() &&
-      unproven_messages() >= std::min<std::uint64_t>(kProbeAt, peer_receives() / 4)) {
+      unproven_messages() >= flow::probe_at(peer_receives())) {
     message.opcode = Opcode::kGetServerFeature;
     message.select = static_cast<std::uint16_t>((probe_select_ + 1) & ~kServerProbe);
     if (config_.role == Role::kServer) message.select |= kServerProbe;
@@ -496,7 +499,7 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
       break;
     case Opcode::kGetServerFeature:
       if (reply_count_ != 0 && replies_[reply_head_] == message.select) {
-        reply_head_ = (reply_head_ + 1) % kMaxReplies;
+        reply_head_ = (reply_head_ + 1) % flow::kMostAnswers;
         --reply_count_;
       } else {
         probe_outstanding_ = true;
@@ -532,7 +535,7 @@ void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   if (config_.keepalive > ae::Duration::zero() && now >= keepalive_at_) {
     keepalive_at_ = next_of(config_.keepalive, now);
     if (now - last_write_at_ >= config_.keepalive / 2) {
-      if (unproven_messages() + reserve() < peer_receives() / 2)
+      if (unproven_messages() < flow::keepalive_below(peer_receives()))
         keepalive_due_ = true;
       else
         silent_probe_ = true;
@@ -540,7 +543,7 @@ void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   }
   if (window_failed_ && now >= window_failed_until_) window_failed_ = false;  // worth another try
   // Quiet again: one window of the first length is enough.
-  if (now - last_full_at_ >= kSpareQuiet) {
+  if (now - last_full_at_ >= flow::kWindowsQuiet) {
     if (window_may_change()) desired_ = config_.window;
     // The next burst has to show that it can use as many.
     if (wanted_ > 1) wanted_next_ = std::max(std::exchange(wanted_, 1u) - 1, 2u);
@@ -553,7 +556,7 @@ void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
 
 // Several that nobody fills are too much sooner than a long one.
 ae::Duration Stream::long_quiet() const noexcept {
-  return line_.outstanding() > 1 ? kSpareQuiet : kLongQuiet;
+  return line_.outstanding() > 1 ? flow::kWindowsQuiet : flow::kLongWindowQuiet;
 }
 
 ae::TimePoint Stream::next_tick() const noexcept {
@@ -563,7 +566,7 @@ ae::TimePoint Stream::next_tick() const noexcept {
     next = std::min(next, heard_at_ + allowed);
   if (window_failed_) next = std::min(next, window_failed_until_);
   if (desired_ != config_.window || wanted_ > 1 || (line_.has_spare() && line_.outstanding() != 0))
-    next = std::min(next, last_full_at_ + kSpareQuiet);
+    next = std::min(next, last_full_at_ + flow::kWindowsQuiet);
   if (may_recall() && !recall_ && !window_failed_)
     next = std::min(next, std::max(last_full_at_, last_data_at_) + long_quiet());
   return next;
@@ -576,7 +579,7 @@ void Stream::check() const {
   assert(wanted_ >= 1 && (wanted_ == 1 || wanted_ <= most_wanted()));
   assert(line_.held() <= std::max(config_.max_windows, 2u) || released_);
   assert(proven_ <= sent_ && completed_ <= sent_ && sent_at_full_ <= sent_);
-  assert(probe_covers_ <= sent_ && earned_ <= kMostAnnounced && reply_count_ <= kMaxReplies);
+  assert(probe_covers_ <= sent_ && earned_ <= kMostAnnounced && reply_count_ <= flow::kMostAnswers);
   // No offer while there is something to offer would be a stream that stands still for ever.
   if (failure_ == nullptr && !peer_closed_ && !released_ && line_.outstanding() == 0 &&
       line_.has_spare() && wants_another())

@@ -32,6 +32,7 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
+#include "conn/rdma/flow_control.h"
 #include "conn/rdma/peer_windows.h"
 #include "conn/rdma/window_line.h"
 #include "conn/rdma/wire.h"
@@ -47,12 +48,13 @@ struct StreamConfig {
   /// So many of ours exist at most, where the peer takes them ahead: 2 to WindowLine::kSlots.
   std::uint32_t max_windows = 8;
   std::uint32_t max_peer_window = 16u << 20;  ///< a longer one is refused
-  std::uint32_t peer_receives = 1024;         ///< receives a peer keeps posted, unless it says so
-  std::uint32_t receives = 0;                 ///< what we tell the peer of ours; 0: nothing
+  /// Receives a peer keeps posted, unless it says so.
+  std::uint32_t peer_receives = flow::kPlainReceives;
+  std::uint32_t receives = 0;  ///< what we tell the peer of ours; 0: nothing
   /// A message that completed was taken by a receive of the peer (not so on iWARP).
   bool completions_prove = true;
   /// Control messages that nothing earned: a second, and at once.
-  std::uint32_t control_rate = 1000, control_burst = 2048;
+  std::uint32_t control_rate = flow::kControlRate, control_burst = flow::kControlBurst;
   ae::Duration keepalive = std::chrono::seconds(3);  ///< 0: none
   std::uint64_t connection = 0;                      ///< whose it is, for probes
 };
@@ -203,10 +205,10 @@ class Stream {
   void check() const;
 
  private:
-  static constexpr std::size_t kMaxReplies = 64;
-
   void fail(const char* why, Excess excess = Excess::kNone) noexcept;
   bool spend_control(ae::TimePoint now) noexcept;
+  bool question_is_due() noexcept;
+  bool keepalive_is_due(ae::TimePoint now) noexcept;
   void heard(ae::TimePoint now) noexcept;
   void on_register(const ControlMessage& message, ae::TimePoint now);
   void on_feature(const ControlMessage& message, ae::TimePoint now);
@@ -264,7 +266,9 @@ class Stream {
   double tokens_;
   ae::TimePoint tokens_at_;
   ae::TimePoint heard_at_;
+  ae::TimePoint keepalives_paid_{};  // as if each took flow::kKeepalivePrice
   std::uint64_t received_ = 0;
+  std::uint64_t received_at_question_ = 0;  // of the peer's, the last: itself among them
 
   // sending
   PeerWindows peer_;
@@ -275,7 +279,7 @@ class Stream {
   ae::TimePoint last_write_at_;
   ae::TimePoint keepalive_at_;
   std::uint64_t probe_covers_ = 0;
-  std::array<std::uint16_t, kMaxReplies> replies_{};  // selects to answer, a ring
+  std::array<std::uint16_t, flow::kMostAnswers> replies_{};  // selects to answer, a ring
   std::size_t reply_head_ = 0, reply_count_ = 0;
   std::uint16_t probe_select_ = 0;
   bool probe_outstanding_ = false;

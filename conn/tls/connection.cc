@@ -90,6 +90,12 @@ bool TlsConnection::readable() const {
   return read_ended_ || (engine_->readable() && engine_->unsent() < Engine::kMostUnsent);
 }
 
+/// More may lie in the wire that no event announces; it is looked for before anybody is called.
+bool TlsConnection::ready_to_read() {
+  if (read_ended_ || !engine_->only_maybe()) return true;
+  return !stalled() && engine_->look(true) && !engine_->only_maybe();
+}
+
 bool TlsConnection::writable() const {
   return write_ended_ || (engine_->unsent() == 0 && !below_full_ && !engine_->write_needs_read());
 }
@@ -174,7 +180,8 @@ void TlsConnection::below_readable() {
   // Straight to the handler, past the list: the common case costs no second look at the loop. With
   // a barrier the list keeps the order.
   const bool straight = on_read_ && !on_connect_ && !(on_write_ && barrier_ == Barrier::kYes);
-  if (!stalled() && engine_->look(true) && straight) (void)dispatch(on_read_);
+  if (!stalled() && engine_->look(true) && straight && !engine_->only_maybe())
+    (void)dispatch(on_read_);
 }
 
 /// While what we wrote lingers: a peer that lingers as well must get rid of what it wrote.

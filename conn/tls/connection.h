@@ -105,6 +105,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   void touch();
   void cool() override { engine_->release_buffers(); }
   bool readable() const override;
+  bool ready_to_read() override;
   bool writable() const override;
   bool stalled();
   void wait_below(bool reading, bool writing, ae::TimePoint deadline);

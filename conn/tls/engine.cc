@@ -371,12 +371,12 @@ bool Engine::goes_on(int result) {
   }
 }
 
-bool Engine::readable() const {
-  return failed() || ended_ || maybe_more_ || SSL_pending(ssl_.get()) > 0;
-}
+bool Engine::readable() const { return maybe_more_ || surely_readable(); }
+
+bool Engine::surely_readable() const { return failed() || ended_ || SSL_pending(ssl_.get()) > 0; }
 
 bool Engine::look(bool ask_wire) {
-  if (readable()) return true;
+  if (surely_readable() || (maybe_more_ && !ask_wire)) return true;
   begin_reading(0);
   dry_ = !ask_wire;
   for (int looks = 0; looks < kLooks; ++looks) {

@@ -61,10 +61,13 @@ class Engine {
   /// it took, fewer if the peer asked for small records; -1 with EAGAIN while unsent() is not 0 or
   /// write_needs_read(), or with failed() true.
   ssize_t write(const void* buffer, std::size_t size);
-  /// Whether read() would not say EAGAIN. With `ask_wire` the wire is read if need be.
+  /// Whether read() would not say EAGAIN, as far as it is known (only_maybe()). With `ask_wire` the
+  /// wire is read if need be.
   bool look(bool ask_wire);
   /// The same, as far as it is known without looking.
   bool readable() const;
+  /// readable() says only that nobody has looked: read() may say EAGAIN after all.
+  bool only_maybe() const { return maybe_more_ && !surely_readable(); }
   /// In the middle of a message of the peer's (a ticket, a KeyUpdate) TLS can send nothing.
   bool write_needs_read() const;
   /// Sends close_notify, as soon as that is possible; write() is over then.
@@ -103,6 +106,7 @@ class Engine {
   void begin_reading(std::size_t size);
   void pay_close_notify();
   void wire_failed(int err) noexcept;
+  bool surely_readable() const;
   bool jammed() const noexcept { return unsent() != 0; }
   long wire_read(char* buffer, std::size_t size);
   std::size_t wire_write(const char* bytes, std::size_t size);
