@@ -404,7 +404,7 @@ TEST_CASE("simulation: a busy world", "[simulation][busy]") {
   const Nanoseconds span = std::getenv("AECONN_BUSY_SECONDS") != nullptr
                                ? Nanoseconds(number_from("AECONN_BUSY_SECONDS", 1) * 1'000'000'000)
                            : count > 100 ? Nanoseconds(80ms)
-                                         : Nanoseconds(800ms);
+                                         : Nanoseconds(500ms);
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     CAPTURE(count, seed);
     conn::Vain::longest_row = 0;
@@ -445,4 +445,42 @@ TEST_CASE("simulation: a busy world", "[simulation][busy]") {
     CHECK(world.most_bytes <= BusyWorld::bound(count));
     CHECK(world.round_trips > 0);
   }
+}
+
+TEST_CASE("simulation: who waits for memory is called when there is some, and not in vain",
+          "[simulation][busy][memory]") {
+  const std::string options = "window=4096&max-window=4096&keepalive=0ms&memory-limit=3m";
+  constexpr std::size_t kWriters = 40;
+  constexpr std::uint64_t kEach = 150'000;
+  Room room({.weather = {.most_delay = 50us}}, "?" + options);
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (std::size_t i = 0; i < kWriters; ++i) {
+    workers.push_back(std::make_unique<Worker>(i, Kind::kUp));
+    workers.back()->client = room.connected(options);
+    workers.back()->server = std::move(room.log.clients.back());
+    room.log.clients.pop_back();
+    workers.back()->server->set_read_handler(nullptr);
+  }
+  for (auto& each : workers)
+    each->client->set_write_handler([&worker = *each](Connection& here) {
+      worker.up.write(here, kEach, true);
+      if (worker.up.sent == kEach) here.set_write_handler(nullptr);
+    });
+  room.run_for(3s);  // nobody reads, and once a second memory is looked for
+  std::uint64_t waiting = 0;
+  for (auto& each : workers) waiting += each->up.sent < kEach ? 1 : 0;
+  CHECK(waiting != 0);
+  for (auto& each : workers)
+    each->server->set_read_handler(
+        [&worker = *each](Connection& here) { worker.up_read.read(here, 5000, true); });
+  RUN_UNTIL(room.loop, std::all_of(workers.begin(), workers.end(), [](const auto& each) {
+              return each->up_read.received == kEach;
+            }));
+  for (auto& each : workers) {
+    // The first that finds no memory is told by its own call.
+    CHECK(each->up.vain_writes <= 1);
+    CHECK(each->up_read.vain_reads == 0);
+    CHECK(each->up_read.intact);
+  }
+  CHECK(conn::Vain::longest_row <= 1);
 }
