@@ -6,7 +6,7 @@
 //   wait()           sleeps until the next timer at the latest, or polls; a timer that outlasts
 //                    many sleeps is left to the timerfd, which spares each of them a time-out
 //   serve()          after_sleep hooks -> file handlers -> posted functions and due timers, a
-//                    bounded number of each
+//                    bounded number of each, for a bounded time (LoopCore::has_time())
 //
 // Below a host the sleep is the host's: dispatch() is serve() and then before_sleep(), and show()
 // makes the descriptor say what is left. The epoll instance has three descriptors more than the
@@ -357,8 +357,13 @@ bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
 void EpollLoop::Impl::serve_files() {
   if (files.has_ready()) files.dispatch_ready();
   const bool full = event_count == events.size();
+  files.put_left_first(std::span(events).first(event_count));
   // A nested turn takes the rest: the kernel reports it anew.
-  while (next_event < event_count) files.dispatch(events[next_event++]);
+  for (bool ran = false; next_event < event_count && !core.aborting();) {
+    if (ran && !core.has_time()) break;
+    ran |= files.dispatch(events[next_event++]);
+  }
+  while (next_event < event_count) files.leave(events[next_event++]);
   if (full && events.size() < kLargestBatch) {
     try {
       events.resize(events.size() * 2);
@@ -438,17 +443,22 @@ std::size_t EpollLoop::Impl::dispatch_nested() {
   const bool was_aborting = core.aborting();
   const Process was_allowed = std::exchange(core.allowed, kFullIteration);
   core.begin_iteration();
-  work.time_passes();
+  core.begin_slice();
   // What is left of the turn around this one may be out of date afterwards; the kernel tells again.
   event_count = next_event = 0;
   loop.set_host_may_sleep(false);
   files.sync();
   std::array<epoll_event, kNestedBatch> room;
   const int count = look_at(epoll.get(), room);
-  const auto found = std::span(room).first(count > 0 ? static_cast<std::size_t>(count) : 0);
+  auto found = std::span(room).first(count > 0 ? static_cast<std::size_t>(count) : 0);
   for (const epoll_event& event : found) note(event);
   if (files.has_ready()) files.dispatch_ready();
-  for (const epoll_event& event : found) files.dispatch(event);
+  files.put_left_first(found);
+  for (bool any = false; !found.empty() && (!any || core.has_time());) {
+    any |= files.dispatch(found.front());
+    found = found.subspan(1);
+  }
+  for (const epoll_event& event : found) files.leave(event);
   core.guarded([this] { core.ran += work.sources.process_pending(); });
   show_nested();
   core.allowed = was_allowed;
@@ -465,7 +475,7 @@ bool EpollLoop::Impl::prepare() {
     core.begin_iteration();
     work.deferred.destroy_all();
     show(!arm());
-    work.time_passes();
+    core.begin_slice();
   }
   core.rethrow();
   return !work_shown;
@@ -608,7 +618,8 @@ void EpollLoop::destroy_later(std::unique_ptr<Deferred> object) noexcept {
   nudge();
 }
 std::unique_ptr<LoopLocal>& EpollLoop::local(const void* key) { return impl_->work.local(key); }
-TimePoint EpollLoop::now() const { return impl_->work.now(); }
+TimePoint EpollLoop::now() const { return impl_->core.now(); }
+bool EpollLoop::has_time() noexcept { return impl_->core.has_time(); }
 bool EpollLoop::in_handler() const noexcept { return impl_->core.in_handler(); }
 
 void EpollLoop::after_fork() { impl_->after_fork(); }

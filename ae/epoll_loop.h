@@ -52,6 +52,7 @@ class AECONN_API EpollLoop final : public EventLoop {
   void destroy_later(std::unique_ptr<Deferred> object) noexcept override;
   std::unique_ptr<LoopLocal>& local(const void* key) override;
   TimePoint now() const override;
+  bool has_time() noexcept override;
   bool in_handler() const noexcept override;
 
   // --- below a host's loop -----------------------------------------------------------------------

@@ -91,8 +91,9 @@ class AECONN_API Source {
 
   /// True while there is work to do now: the loop then polls instead of sleeping.
   virtual bool has_pending() const = 0;
-  /// Does a bounded piece of the work; called in every iteration, and again where arm() vetoed the
-  /// sleep. Returns the number of things done (handlers run), for process_events().
+  /// Does a bounded piece of the work (EventLoop::has_time()); called in every iteration, and again
+  /// where arm() vetoed the sleep. Returns the number of things done (handlers run), for
+  /// process_events().
   virtual std::size_t process_pending() = 0;
   /// Called after each process_pending() and the before_sleep hooks: send what has been written.
   virtual void flush() {}
@@ -252,6 +253,12 @@ class AECONN_API EventLoop {
 
   /// The time of this iteration, cheap, monotonic; outside handlers simply the time.
   virtual TimePoint now() const = 0;
+  /// Whether this iteration may run one more handler. False once its handlers took 10 ms together:
+  /// the others keep their events for the next iteration, where they run first, so that
+  /// completions, timers and descriptors have their turn, however many handlers are due. Whoever
+  /// runs several in one call (a source, a listener) asks before each but the first; a source that
+  /// stops then says so by has_pending(). A look at a clock: cheap, but not free.
+  virtual bool has_time() noexcept { return true; }
   /// True on the loop's thread while a handler, hook or source of this loop is running.
   virtual bool in_handler() const noexcept = 0;
 

@@ -7,7 +7,8 @@
 //                                 (a spin goes on after each look at descriptors and timers)
 //   (libev sleeps, or polls while the veto's ev_idle is active)
 //   ev_check, highest priority    after_sleep hooks
-//   ev_io                         file handlers
+//   ev_io                         file handlers, for a bounded time (LoopCore::has_time()); what is
+//                                 left of them runs at ev_check of the next iteration
 //   the tail, lowest priority     posted functions and due timers, a bounded number of each
 //
 // Only ev_prepare is always there; the others are there when there is something for them.
@@ -204,6 +205,8 @@ void LibevLoop::Impl::stop() noexcept {
 
 void LibevLoop::Impl::before_sleep() {
   if (serving) {  // the host runs its loop from inside one of our phases: keep it awake, no more
+    core.begin_slice();
+    core.begin_files();
     files.sync();
     timers.sync();
     if (timers.has_due()) core.start_unreferenced(ev_check_start, core.tail);
@@ -215,7 +218,7 @@ void LibevLoop::Impl::before_sleep() {
   serving = false;
   if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
   // It tells when the sleep was over.
-  if (work.idle.on()) core.start_unreferenced(ev_check_start, check);
+  if (work.idle.on() || files.has_left()) core.start_unreferenced(ev_check_start, check);
   files.sync();
   if (files.has_broken()) {
     core.start_unreferenced(ev_check_start, check);
@@ -251,6 +254,7 @@ void LibevLoop::Impl::set_sleep(bool allowed) noexcept {
 void LibevLoop::Impl::after_sleep() {
   work.after_sleep();
   if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
+  files.run_left();
   if (files.has_broken()) files.run_broken();
   if (work.after_hooks.empty() && !work.idle.on()) core.stop_unreferenced(ev_check_stop, check);
 }
@@ -319,7 +323,8 @@ void LibevLoop::destroy_later(std::unique_ptr<Deferred> object) noexcept {
   impl_->core.come_back();
 }
 std::unique_ptr<LoopLocal>& LibevLoop::local(const void* key) { return impl_->work.local(key); }
-TimePoint LibevLoop::now() const { return impl_->work.now(); }
+TimePoint LibevLoop::now() const { return impl_->core.now(); }
+bool LibevLoop::has_time() noexcept { return impl_->core.has_time(); }
 bool LibevLoop::in_handler() const noexcept { return impl_->core.in_handler(); }
 
 struct ev_loop* LibevLoop::native() const noexcept {

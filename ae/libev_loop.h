@@ -47,6 +47,7 @@ class AECONN_API LibevLoop final : public EventLoop {
   void destroy_later(std::unique_ptr<Deferred> object) noexcept override;
   std::unique_ptr<LoopLocal>& local(const void* key) override;
   TimePoint now() const override;
+  bool has_time() noexcept override;
   bool in_handler() const noexcept override;
 
   /// The ev_loop below, for programs that add watchers of their own.

@@ -140,6 +140,7 @@ void EpollFiles::mark_broken(File& file) noexcept {
 void EpollFiles::forget(File& file) noexcept {
   file.refused = false;
   set_always_ready(file, false);
+  forget_left(file);
   if (!std::exchange(file.registered, false)) return;
   file.in_kernel = 0;
   // A child that only drops a loop takes no descriptor out of its parent's instance.
@@ -186,19 +187,43 @@ void EpollFiles::clear() {
 
 // --- handlers ------------------------------------------------------------------------------------
 
-void EpollFiles::dispatch(const epoll_event& event) {
+EpollFiles::File* EpollFiles::file_of(const epoll_event& event) const noexcept {
   File* const file = find(static_cast<int>(event.data.u64 & 0xffffffff));
-  if (file == nullptr || !file->registered || file->generation != event.data.u64 >> 32) return;
+  if (file == nullptr || !file->registered || file->generation != event.data.u64 >> 32)
+    return nullptr;
+  return file;
+}
+
+void EpollFiles::leave(const epoll_event& event) noexcept {
+  if (File* const file = file_of(event); file != nullptr && !std::exchange(file->left, true))
+    ++left_;
+}
+
+// The kernel reports them in the order of the last time, behind those that had their turn.
+void EpollFiles::sort_left_first(std::span<epoll_event> events) noexcept {
+  std::stable_partition(events.begin(), events.end(), [this](const epoll_event& event) {
+    const File* const file = file_of(event);
+    return file != nullptr && file->left;
+  });
+}
+
+bool EpollFiles::dispatch(const epoll_event& event) {
+  File* const file = file_of(event);
+  if (file == nullptr) return false;
+  forget_left(*file);
   std::uint32_t ready = event.events & kBoth;
   if ((event.events & (EPOLLERR | EPOLLHUP)) != 0) ready = kBoth;
   ready &= file->in_kernel;
   if (core_.may_run(kFileEvents)) core_.guarded([&] { run_handlers(*file, ready); });
+  return true;
 }
 
 void EpollFiles::dispatch_ready() {
   if (!core_.may_run(kFileEvents)) return;
-  for (File* file = std::exchange(broken_, nullptr); file != nullptr;) {
-    File* const next = std::exchange(file->next_broken, nullptr);
+  for (bool first = true; broken_ != nullptr; first = false) {
+    if (!first && !core_.has_time()) break;
+    File* const file = broken_;
+    broken_ = std::exchange(file->next_broken, nullptr);
     file->broken = false;
     if (!file->registered && wanted(*file) != 0) {
       core_.guarded([&] { run_handlers(*file, kBoth); });
@@ -207,13 +232,19 @@ void EpollFiles::dispatch_ready() {
       if (!file->refused && !file->dirty && !file->registered && closed)
         remove(file->fd, kReadable | kWritable);
     }
-    file = next;
   }
   if (always_ready_ == 0) return;
-  for (std::size_t fd = 0; fd < files_.size(); ++fd) {
+  bool first = true;
+  const std::size_t begin = std::exchange(next_ready_, 0);
+  for (std::size_t n = 0; n < files_.size(); ++n) {
+    const std::size_t fd = (begin + n) % files_.size();
     File* const file = files_[fd].get();
-    if (file != nullptr && file->always_ready)
-      core_.guarded([&] { run_handlers(*file, wanted(*file)); });
+    if (file == nullptr || !file->always_ready) continue;
+    if (!std::exchange(first, false) && !core_.has_time()) {
+      next_ready_ = fd;
+      break;
+    }
+    core_.guarded([&] { run_handlers(*file, wanted(*file)); });
   }
 }
 

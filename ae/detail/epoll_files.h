@@ -11,6 +11,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "ae/abi.h"
@@ -45,8 +47,14 @@ class EpollFiles {
   bool has_refused() const noexcept { return refused_; }
   void retry();
 
-  /// What epoll_wait() says of a descriptor of ours.
-  void dispatch(const epoll_event& event);
+  /// What epoll_wait() says of a descriptor of ours. False: it was of none.
+  bool dispatch(const epoll_event& event);
+  /// The iteration had no time for this one: where it is reported again it goes before others.
+  void leave(const epoll_event& event) noexcept;
+  /// For what epoll_wait() has reported, before any of it is dispatched.
+  void put_left_first(std::span<epoll_event> events) noexcept {
+    if (left_ != 0) sort_left_first(events);
+  }
   /// The handlers that has_ready() speaks of.
   void dispatch_ready();
   void after_fork();
@@ -69,6 +77,7 @@ class EpollFiles {
     bool dirty = false;   // true exactly while it stands in the list of dirty_
     bool broken = false;  // true exactly while it stands in the list of broken_
     bool refused = false;
+    bool left = false;    // it was ready, and the iteration had no time for it
     bool closed = false;  // of those that are broken: it was seen
     File* next_dirty = nullptr;
     File* next_broken = nullptr;
@@ -76,6 +85,11 @@ class EpollFiles {
 
   static std::uint32_t wanted(const File& file) noexcept;
   File* find(int fd) const noexcept;
+  File* file_of(const epoll_event& event) const noexcept;
+  void sort_left_first(std::span<epoll_event> events) noexcept;
+  void forget_left(File& file) noexcept {
+    if (std::exchange(file.left, false)) --left_;
+  }
   File& get(int fd);
   void mark_dirty(File& file) noexcept;
   void mark_broken(File& file) noexcept;
@@ -91,6 +105,8 @@ class EpollFiles {
   File* dirty_ = nullptr;
   File* broken_ = nullptr;
   std::size_t always_ready_ = 0;
+  std::size_t next_ready_ = 0;  // of files_, where dispatch_ready() begins
+  std::size_t left_ = 0;        // of files_
   bool refused_ = false;
   MadeHere made_here_;  // of the epoll instance
 };

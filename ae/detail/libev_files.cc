@@ -89,11 +89,28 @@ void LibevFiles::sync_dirty() {
 }
 
 void LibevFiles::run_broken() {
-  for (File* file = std::exchange(broken_, nullptr); file != nullptr;) {
-    File* const next = std::exchange(file->next_broken, nullptr);
+  while (broken_ != nullptr && core_.may_run(kFileEvents) && core_.may_run_another()) {
+    File* const file = broken_;
+    broken_ = std::exchange(file->next_broken, nullptr);
     file->broken = false;
     if (!ev_is_active(&file->io)) dispatch(*file, EV_ERROR | kBoth);
-    file = next;
+  }
+}
+
+void LibevFiles::leave(File& file) noexcept {
+  if (std::exchange(file.left, true)) return;
+  *left_end_ = &file;
+  left_end_ = &file.next_left;
+}
+
+// Whatever is ready libev reports anew; those that are not any more leave the list.
+void LibevFiles::run_all_left() {
+  while (left_ != nullptr && core_.may_run(kFileEvents) && core_.may_run_another()) {
+    File* const file = left_;
+    left_ = std::exchange(file->next_left, nullptr);
+    if (left_ == nullptr) left_end_ = &left_;
+    file->left = false;
+    if (const int due = ev_clear_pending(core_.loop, &file->io); due != 0) dispatch(*file, due);
   }
 }
 
@@ -116,7 +133,9 @@ void LibevFiles::clear() {
 
 void LibevFiles::on_ready(struct ev_loop*, ev_io* io, int revents) {
   File& file = *static_cast<File*>(io->data);
-  file.owner->dispatch(file, revents);
+  LibevFiles& self = *file.owner;
+  if ((revents & EV_ERROR) == 0 && !self.core_.may_run_another()) return self.leave(file);
+  self.dispatch(file, revents);
 }
 
 void LibevFiles::on_retry(struct ev_loop*, ev_timer* timer, int) {

@@ -40,6 +40,12 @@ class LibevFiles {
   bool has_broken() const noexcept { return broken_ != nullptr; }
   /// Tells the handlers of bad descriptors, once: their next read or write fails.
   void run_broken();
+  /// True while descriptors wait for which an iteration had no time.
+  bool has_left() const noexcept { return left_ != nullptr; }
+  /// Those of them that are still ready, before libev comes to any other.
+  void run_left() {
+    if (left_ != nullptr) run_all_left();
+  }
   void after_fork();
   void clear();
 
@@ -55,9 +61,11 @@ class LibevFiles {
     bool trusted = false;  // kTrusted
     bool dirty = false;    // true exactly while it stands in the list of dirty_
     bool broken = false;   // true exactly while it stands in the list of broken_
+    bool left = false;     // true exactly while it stands in the list of left_
     LibevFiles* owner = nullptr;
     File* next_dirty = nullptr;
     File* next_broken = nullptr;
+    File* next_left = nullptr;
   };
 
   static void on_ready(struct ev_loop* loop, ev_io* io, int revents);
@@ -69,6 +77,8 @@ class LibevFiles {
   void mark_dirty(File& file) noexcept;
   void sync_dirty();
   void sync(File& file);
+  void leave(File& file) noexcept;
+  void run_all_left();
   void dispatch(File& file, int revents);
   void run_handlers(File& file, int revents);
   void run(File& file, Mask direction);
@@ -78,6 +88,8 @@ class LibevFiles {
   std::vector<std::unique_ptr<File>> files_;  // by descriptor; an entry stays until the end
   File* dirty_ = nullptr;
   File* broken_ = nullptr;
+  File* left_ = nullptr;  // in the order in which they are to run
+  File** left_end_ = &left_;
   ev_timer retry_;  // for descriptors the kernel had no room for
 };
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Private to loops: what the parts of one loop share. What this turn may do, how many handlers ran,
-// and the one way a handler is run.
+// for how long an iteration runs them, and the one way a handler is run.
 
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
+#include <ctime>
 #include <exception>
 #include <system_error>
 #include <utility>
@@ -23,6 +25,17 @@ inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
 }
 [[noreturn]] inline void refuse_closed_descriptor() {
   throw std::system_error(EBADF, std::generic_category(), "file event on a closed descriptor");
+}
+
+/// How long one part of an iteration runs handlers: those of files, posts and timers, and those of
+/// sources. Afterwards each kind that has some due runs one more at most.
+inline constexpr Duration kSlice = std::chrono::milliseconds(10);
+/// The clock of the last tick, a few milliseconds old at most. It costs half of what the exact one
+/// does, and is never a system call, whatever the machine's clock is.
+inline TimePoint coarse_now() noexcept {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+  return TimePoint(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
 }
 
 /// Until file events are tried again for which the kernel had no room.
@@ -44,6 +57,22 @@ class LoopCore {
   bool aborting() const noexcept { return aborting_; }
   void begin_iteration() noexcept { aborting_ = false; }
   void count_handler() noexcept { ++ran; }
+
+  /// A part of an iteration begins: its time and its slice are looked up when they are asked for.
+  void begin_slice() noexcept { time_known_ = false; }
+  /// As in EventLoop. Read from the clock when it is first asked for, so an iteration that nobody
+  /// asks pays nothing.
+  TimePoint now() const {
+    if (!in_handler()) return std::chrono::steady_clock::now();
+    return slice_began();
+  }
+  /// As in EventLoop: before each handler of one kind but the first.
+  bool has_time() const noexcept { return coarse_now() - slice_began() < kSlice; }
+  /// The same for handlers that are run one by one, by somebody who does not know which is the
+  /// first: files of libev.
+  void begin_files() noexcept { ran_before_ = ran; }
+  bool ran_any() const noexcept { return ran != ran_before_; }
+  bool may_run_another() const noexcept { return !ran_any() || has_time(); }
 
   /// Runs `body` as a handler. What it throws is kept for take_error(). False if it threw.
   template <class Body>
@@ -68,6 +97,14 @@ class LoopCore {
   }
 
  private:
+  TimePoint slice_began() const noexcept {
+    if (!std::exchange(time_known_, true)) time_ = std::chrono::steady_clock::now();
+    return time_;
+  }
+
+  std::size_t ran_before_ = 0;  // `ran` when the sleep began
+  mutable TimePoint time_;
+  mutable bool time_known_ = false;
   int depth_ = 0;
   bool aborting_ = false;
   std::exception_ptr error_;

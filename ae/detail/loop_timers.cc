@@ -2,6 +2,7 @@
 #include "ae/detail/loop_timers.h"
 
 #include <chrono>
+#include <utility>
 
 namespace ae::inline AECONN_ABI {
 
@@ -9,7 +10,8 @@ void LoopTimers::run_due(std::size_t limit) {
   changed_ = true;
   // Without a look at the clock where no time can be over.
   expired_ = queue_.collect(expired_ ? std::chrono::steady_clock::now() : TimePoint::min(), limit);
-  for (; limit != 0 && queue_.has_collected(); --limit) {
+  for (bool first = true; limit != 0 && queue_.has_collected(); --limit) {
+    if (!std::exchange(first, false) && !core_.has_time()) break;
     core_.count_handler();
     queue_.run_one();
   }

@@ -45,20 +45,14 @@ std::unique_ptr<LoopLocal>& LoopWork::local(const void* key) {
   return locals_.emplace_back(Local{key, nullptr}).object;
 }
 
-// Read from the clock when it is first asked for, so an iteration that nobody asks pays nothing.
-TimePoint LoopWork::now() const {
-  if (!core_.in_handler()) return std::chrono::steady_clock::now();
-  if (!std::exchange(time_known_, true)) time_ = std::chrono::steady_clock::now();
-  return time_;
-}
-
 // --- before the sleep ----------------------------------------------------------------------------
 
 bool LoopWork::before_sleep(bool alone) {
   core_.begin_iteration();
-  time_known_ = spin_looks = false;
+  core_.begin_slice();
+  spin_looks = false;
   if (alone) deferred.destroy_all();
-  const bool after_events = core_.ran != ran_before_;
+  const bool after_events = core_.ran_any();
   bool may_sleep = false;
   core_.guarded([&] { may_sleep = serve_sources(after_events); });
   // What ended in this turn goes in it, rather than in a turn of its own.
@@ -88,6 +82,7 @@ bool LoopWork::serve_sources(bool after_events) {
     // What came at the last moment is served at once: a look at the descriptors would cost more.
     // Not for ever, so that these do not wait.
     if (single || total >= kServedPerIteration || served == 0 || other_work_waiting()) return false;
+    if (!core_.has_time()) return false;
   }
 }
 
@@ -156,7 +151,8 @@ void LoopWork::run_posts(std::size_t limit) {
     if (!queue->pending()) return;
     queue->take(posts_);
   }
-  for (; limit != 0 && next_post_ < posts_.size(); --limit) {
+  for (bool first = true; limit != 0 && next_post_ < posts_.size(); --limit) {
+    if (!std::exchange(first, false) && !core_.has_time()) break;
     const auto fn = std::move(posts_[next_post_++]);
     core_.count_handler();
     if (fn) fn();

@@ -50,7 +50,6 @@ class LoopWork {
     if (!before_hooks.remove(id)) after_hooks.remove(id);
   }
   std::unique_ptr<LoopLocal>& local(const void* key);
-  TimePoint now() const;
 
   /// Throws LoopError, for what may not be called from inside a handler.
   [[noreturn]] static void refuse_reentry(const char* what);
@@ -59,12 +58,10 @@ class LoopWork {
   /// What comes before the sleep: deferred objects go, sources are served. Returns whether the loop
   /// may sleep; every source is armed then. Where `alone` no handler is on the stack.
   bool before_sleep(bool alone);
-  /// now() is to look at the clock again: the host slept, or ran for long, in between.
-  void time_passes() noexcept { time_known_ = false; }
   /// The last of it.
   void sleep_begins() noexcept {
-    time_passes();
-    ran_before_ = core_.ran;
+    core_.begin_slice();
+    core_.begin_files();
   }
   void after_sleep();
   /// A bounded number of posts and of timers that are due.
@@ -73,7 +70,7 @@ class LoopWork {
   /// In one more turn something may have come that a spin waits for.
   void begin_single() noexcept {
     single = true;
-    if (core_.ran == ran_before_) idle.drop_spin();  // else before_sleep() counts what was found
+    if (!core_.ran_any()) idle.drop_spin();  // else before_sleep() counts what was found
   }
   bool posts_waiting() const noexcept { return next_post_ < posts_.size() || queue->pending(); }
   bool other_work_waiting() {  // than that of sources
@@ -122,9 +119,6 @@ class LoopWork {
   std::deque<Local> locals_;        // in order of creation; references stay valid
   Poster::Queue::Functions posts_;  // the batch that is being run
   std::size_t next_post_ = 0;
-  std::size_t ran_before_ = 0;  // core.ran when the sleep began
-  mutable TimePoint time_;
-  mutable bool time_known_ = false;
 };
 
 }  // namespace ae::inline AECONN_ABI

@@ -105,7 +105,8 @@ class Lane {
 
   /// Whether to try before the loop says that it is worth it. Not for ever: others wait, too.
   bool worth_trying() noexcept {
-    return (ready_ && ++at_once_ <= kAtOnce) || connection_->state() != State::kConnected;
+    return (ready_ && ++at_once_ <= kAtOnce && has_time()) ||
+           connection_->state() != State::kConnected;
   }
   /// What the last try tells of the next one.
   void expect(bool ready) noexcept { ready_ = ready; }
@@ -150,6 +151,12 @@ class Lane {
 
  private:
   static constexpr unsigned kAtOnce = 64;
+  static constexpr unsigned kUnasked = 2;  // of these: an answer, and a look for the next request
+
+  bool has_time() const noexcept {
+    ae::EventLoop* const loop = at_once_ <= kUnasked ? nullptr : connection_->loop();
+    return loop == nullptr || loop->has_time();
+  }
 
   /// On the stack while the lane resumes somebody, who may end the lane.
   struct Watch {

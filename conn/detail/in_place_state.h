@@ -177,7 +177,7 @@ class InPlacePool final : public ae::Source {
 
   bool has_pending() const override { return !ready_.empty() || !sending_.empty(); }
   std::size_t process_pending() override { return ready_.process_pending(); }
-  void flush() override { sending_.process_pending(); }
+  void flush() override { sending_.process_all(); }
 
  private:
   static constexpr std::size_t kKept = 64;

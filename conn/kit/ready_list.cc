@@ -33,6 +33,27 @@ void ReadyList::push(ReadyItem& item) noexcept {
 }
 
 std::size_t ReadyList::process_pending() {
+  begin_turn();
+  std::size_t ran = 0;
+  for (bool first = true; !turn_.alone(); first = false) {
+    if (!first && !loop_.has_time()) break;
+    ran += run_first();
+  }
+  return ran;
+}
+
+void ReadyList::process_all() {
+  begin_turn();
+  while (!turn_.alone()) (void)run_first();
+}
+
+std::size_t ReadyList::run_first() {
+  ReadyItem* const item = turn_.next_;
+  item->unqueue();
+  return item->run_ready();
+}
+
+void ReadyList::begin_turn() noexcept {
   // The whole list moves over at once, so no count is kept and no iterator is held: handlers may
   // unqueue or destroy any item of either list, and what they push is not seen in this turn.
   if (!waiting_.alone()) {
@@ -44,13 +65,6 @@ std::size_t ReadyList::process_pending() {
     turn_.prev_ = last;
     waiting_.next_ = waiting_.prev_ = &waiting_;
   }
-  std::size_t ran = 0;
-  while (!turn_.alone()) {
-    ReadyItem* const item = turn_.next_;
-    item->unqueue();
-    ran += item->run_ready();
-  }
-  return ran;
 }
 
 }  // namespace conn::inline AECONN_ABI

@@ -50,8 +50,12 @@ class AECONN_API ReadyList : public ae::Source {
   ae::EventLoop& loop() const noexcept { return loop_; }  ///< that it was made for
 
   bool has_pending() const override { return !empty(); }
-  /// Serves those that stand in the list at entry; who queues itself again waits for the next turn.
+  /// Serves those that stand in the list at entry, one at least, as long as the iteration has time
+  /// (EventLoop::has_time()): the others come first in the next. An item that queues itself again
+  /// waits for the next turn.
   std::size_t process_pending() override;
+  /// The same, all of them: for items that run no handler, as for what has been written.
+  void process_all();
 
  private:
   struct Head final : ReadyItem {
@@ -59,12 +63,14 @@ class AECONN_API ReadyList : public ae::Source {
     bool alone() const noexcept { return next_ == this; }
     std::size_t run_ready() override { return 0; }
   };
+  void begin_turn() noexcept;
+  std::size_t run_first();
   static void append(Head& list, ReadyItem& item) noexcept;
   static void unqueue_all(Head& list) noexcept;
 
   ae::EventLoop& loop_;
   Head waiting_;  // for the next turn
-  Head turn_;     // what is left of this turn; not empty outside it only after a handler threw
+  Head turn_;     // what is left of this turn
 };
 
 }  // namespace conn::inline AECONN_ABI

@@ -381,14 +381,18 @@ std::size_t ListenerCore::run_ready() {
   } requeue{*this};
   accept_waiting();
   std::size_t told = 0, handed_over = 0;
-  while (!refusals_.empty() && told < settings_.accept_batch && !stopped_) {
+  const auto may_go_on = [&](std::size_t done) {
+    if (stopped_ || done >= settings_.accept_batch) return false;
+    return done == 0 || state_->loop().has_time();
+  };
+  while (!refusals_.empty() && may_go_on(told)) {
     if (refused_.running()) break;  // a nested iteration of the handler
     const Failure why = std::move(refusals_.front());
     refusals_.pop_front();
     ++told;
     refused_.run(why);
   }
-  while (!established_.empty() && handed_over < settings_.accept_batch && !stopped_ && !paused_) {
+  while (!established_.empty() && !paused_ && may_go_on(handed_over)) {
     if (accepted_.running()) break;
     RdmaConnection* connection = established_.front();
     established_.erase(established_.begin());

@@ -11,6 +11,7 @@
 #include "conn/rdma/connection.h"
 #include "conn/rdma/listener.h"
 #include "conn/rdma/loop_state.h"
+#include "conn/rdma/orphans.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 namespace {
@@ -59,6 +60,9 @@ ae::Duration LoopState::on_wheel_timer() {
 }
 
 void LoopState::turn_wheel() {
+  // Its timer may be due and wait for its turn behind others, which may be slow.
+  if (wheel_timer_ != 0 && !wheel_.has_due() && wheel_wakes_ <= loop_.now())
+    wheel_.collect(clock_now());
   if (!wheel_.has_due()) {
     if (wheel_timer_ != 0) return;
     if (const auto next = wheel_.next(clock_now())) wake_wheel_at(*next);
@@ -86,7 +90,7 @@ void LoopState::look_after_house() {
     keep_house();
     if (house_is_behind_) return kNextPart;
     const auto at_rest = [](const auto& context) { return context->at_rest(); };
-    if (tenants_ != 0 || !pages_.all_at_rest() ||
+    if (tenants_ != 0 || any_orphans() || !pages_.all_at_rest() ||
         !std::all_of(contexts_.begin(), contexts_.end(), at_rest))
       return kHouse;
     house_timer_ = 0;
@@ -104,6 +108,7 @@ void LoopState::keep_house() {
     contexts_[i]->tick(now);
     contexts_[i]->tell_of_ports(now);
   }
+  look_after_orphans();
   house_is_behind_ = pages_.tick_all(now);
   memory_came_back_ = true;  // other loops may have given back some
 }

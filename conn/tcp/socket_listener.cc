@@ -199,6 +199,7 @@ void SocketListener::Acceptor::watch(bool wanted) {
 
 void SocketListener::Acceptor::accept_batch(std::size_t index) {
   for (unsigned n = 0; n < settings_->accept_batch; ++n) {
+    if (n != 0 && !loop_->has_time()) return;
     // A nested iteration of one of our handlers: the arrival stays in the backlog until it returns.
     if (accepted_.running() || arrived_.running() || refused_.running()) return;
     SocketAddress peer;

@@ -64,6 +64,7 @@ struct SocketReceiver::Core final : ae::Deferred {
         }
       } go_on{*this};
       for (unsigned n = 0; n < settings->accept_batch && !paused && !waiting.empty(); ++n) {
+        if (n != 0 && !loop.has_time()) break;
         if (accepted.running()) break;  // a nested iteration of the handler
         begin(take_next());
       }

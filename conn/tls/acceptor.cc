@@ -157,6 +157,7 @@ std::size_t Acceptor::run_ready() {
   std::size_t ran = 0;
   for (int i = 0; i < kAcceptsInOneTurn && !paused_ && !done_.empty(); ++i) {
     if (accepted_.running()) return ran;  // a nested iteration of the handler
+    if (i != 0 && !shared_->loop().has_time()) break;
     ConnectionPtr owner = std::move(done_.front());
     done_.pop_front();
     hand_over(std::move(owner));

@@ -83,7 +83,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
 
   bool has_pending() const override { return ready_.has_pending() || steps_.has_pending(); }
   std::size_t process_pending() override;
-  void flush() override { (void)held_.process_pending(); }
+  void flush() override { held_.process_all(); }
 
  private:
   struct Head final : Warm {};

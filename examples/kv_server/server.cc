@@ -235,8 +235,11 @@ void LoopNetwork<OneSession>::run(Client& client) {
 template <class OneSession>
 std::size_t LoopNetwork<OneSession>::process_pending() {
   running_.swap(busy_);
-  for (Client* client : running_) run(*client);
-  const std::size_t count = running_.size();
+  std::size_t count = 0;
+  for (; count < running_.size() && (count == 0 || loop_.has_time()); ++count)
+    run(*running_[count]);
+  busy_.insert(busy_.begin(), running_.begin() + static_cast<std::ptrdiff_t>(count),
+               running_.end());
   running_.clear();
   return count;
 }

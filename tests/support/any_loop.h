@@ -65,6 +65,7 @@ class AnyLoop final : public ae::EventLoop {
   }
   std::unique_ptr<ae::LoopLocal>& local(const void* key) override { return below_->local(key); }
   ae::TimePoint now() const override { return below_->now(); }
+  bool has_time() noexcept override { return below_->has_time(); }
   bool in_handler() const noexcept override { return below_->in_handler(); }
 
   bool is_epoll() const noexcept { return epoll_ != nullptr; }
