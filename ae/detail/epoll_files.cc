@@ -195,15 +195,22 @@ EpollFiles::File* EpollFiles::file_of(const epoll_event& event) const noexcept {
 }
 
 void EpollFiles::leave(const epoll_event& event) noexcept {
-  if (File* const file = file_of(event); file != nullptr && !std::exchange(file->left, true))
-    ++left_;
+  File* const file = file_of(event);
+  if (file == nullptr || file->left != 0) return;
+  file->left = ++last_left_;
+  ++left_;
 }
 
-// The kernel reports them in the order of the last time, behind those that had their turn.
+// The kernel reports them in an order of its own, and those among others that had their turn.
 void EpollFiles::sort_left_first(std::span<epoll_event> events) noexcept {
-  std::stable_partition(events.begin(), events.end(), [this](const epoll_event& event) {
+  const auto number = [this](const epoll_event& event) {
     const File* const file = file_of(event);
-    return file != nullptr && file->left;
+    return file != nullptr ? file->left : 0;
+  };
+  const auto end = std::stable_partition(
+      events.begin(), events.end(), [&](const epoll_event& event) { return number(event) != 0; });
+  std::sort(events.begin(), end, [&](const epoll_event& one, const epoll_event& other) {
+    return number(one) < number(other);
   });
 }
 

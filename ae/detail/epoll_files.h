@@ -70,6 +70,7 @@ class EpollFiles {
     std::uint32_t generation =
         0;                        // of its registration: events of an older one are of another file
     std::uint32_t in_kernel = 0;  // what epoll knows
+    std::uint64_t left = 0;  // it was ready and there was no time for it: its number among those
     int fd = -1;
     bool registered = false;
     bool always_ready = false;
@@ -77,7 +78,6 @@ class EpollFiles {
     bool dirty = false;   // true exactly while it stands in the list of dirty_
     bool broken = false;  // true exactly while it stands in the list of broken_
     bool refused = false;
-    bool left = false;    // it was ready, and the iteration had no time for it
     bool closed = false;  // of those that are broken: it was seen
     File* next_dirty = nullptr;
     File* next_broken = nullptr;
@@ -88,7 +88,7 @@ class EpollFiles {
   File* file_of(const epoll_event& event) const noexcept;
   void sort_left_first(std::span<epoll_event> events) noexcept;
   void forget_left(File& file) noexcept {
-    if (std::exchange(file.left, false)) --left_;
+    if (std::exchange(file.left, 0) != 0) --left_;
   }
   File& get(int fd);
   void mark_dirty(File& file) noexcept;
@@ -107,6 +107,7 @@ class EpollFiles {
   std::size_t always_ready_ = 0;
   std::size_t next_ready_ = 0;  // of files_, where dispatch_ready() begins
   std::size_t left_ = 0;        // of files_
+  std::uint64_t last_left_ = 0;
   bool refused_ = false;
   MadeHere made_here_;  // of the epoll instance
 };

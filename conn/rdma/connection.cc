@@ -252,6 +252,7 @@ void RdmaConnection::retire_failed(std::uint32_t sequence) noexcept {
 
 void RdmaConnection::on_sends_done(std::uint32_t sequence) {
   retire_sends(sequence);
+  stream_.on_confirmed(state_->now());
   on_keys_changed(done_);
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
   state_->want_flush(*this);  // what waited for a slot
@@ -498,6 +499,8 @@ void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool waits_for_proof = stream_.beyond_proof() && tx_.staged() != 0;
   const bool asks = wants_memory_ || state_->now() >= ask_at_;
   const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
+  if (stream_.wants_silent_probe() && posted_ != done_ && last_signaled_ == posted_)
+    stream_.on_silent_probe_posted();  // what is under way is asked for already
   if (!stream_.wants_silent_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
     return;
   if (chain.full()) return;

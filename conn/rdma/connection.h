@@ -281,7 +281,7 @@ class RdmaConnection final : public QueuedConnection,
   ibv_mtu mtu_told_{};  // in our hello; 0: nothing
 
   bool tried_again_ = false;  // this address, after a refusal that another attempt may not meet
-  bool connect_under_way_ = false;  // rdma_connect() was called and nothing has come back
+  bool connect_under_way_ = false;  // rdma_connect() or rdma_accept(): nothing has come back
 
   // Verbs objects, destroyed bottom to top: queue pair, room in the completion queue, receives and
   // windows, domain, context, id.

@@ -157,6 +157,7 @@ void RdmaConnection::on_cm_event(const CmEvent& event) {
 }
 
 void RdmaConnection::handle(const CmEvent& event) {
+  connect_under_way_ = false;
   if (phase_ == Phase::kDead) return;
   if (phase_ == Phase::kResolving || phase_ == Phase::kConnecting) return on_set_up_event(event);
   switch (event.type) {
@@ -171,12 +172,18 @@ void RdmaConnection::handle(const CmEvent& event) {
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       context_->set_lost();
       end_with({std::make_error_code(std::errc::no_such_device), conn::rdma::describe(event)});
-      return die();  // nothing will answer, and the kernel waits for us to let go
+      return die();               // nothing will answer, and the kernel waits for us to let go
+    case RDMA_CM_EVENT_REJECTED:  // the peer's own word: it does not know this connection
+      break;
     default:
-      peer_gone_ = event.type != RDMA_CM_EVENT_ADDR_CHANGE;
-      return end_with(
-          {std::make_error_code(std::errc::connection_reset), conn::rdma::describe(event)});
+      // A guess of rdma_cm's about the network (a neighbour's or our own link-layer address has
+      // changed) or about messages of its own. What stands is the queue pair's to end: it is asked.
+      if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) break;
+      stream_.ask_path();
+      return state_->want_flush(*this);
   }
+  peer_gone_ = event.type != RDMA_CM_EVENT_ADDR_CHANGE;
+  end_with({std::make_error_code(std::errc::connection_reset), conn::rdma::describe(event)});
 }
 
 void RdmaConnection::on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) {
@@ -548,7 +555,7 @@ void RdmaConnection::do_abandon() noexcept {
        unparted_)) {
     const bool graceful = context_ && context_->device().iwarp() && !has_undelivered();
     if (!graceful) stop_queue_pair();
-    if (can_say_goodbye())
+    if (can_say_goodbye() && !connect_under_way_)
       (void)rdma_disconnect(id_.get());  // a courtesy; nobody waits for the answer
   }
   clear_deadline();

@@ -206,7 +206,6 @@ void RdmaConnection::try_again() {
 }
 
 void RdmaConnection::on_set_up_event(const CmEvent& event) {
-  connect_under_way_ = false;
   try {
     switch (event.type) {
       case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -305,6 +304,7 @@ void RdmaConnection::accept(std::span<const std::byte> private_data) {
   const auto hello = encode(our_hello());
   rdma_conn_param answer = parameters(hello);
   if (rdma_accept(id_.get(), &answer) != 0) throw VerbsError("rdma_accept", errno);
+  connect_under_way_ = true;
   move_phase(Phase::kAccepting);
   move_to(State::kAccepting);
   state_->on_spin_wish(settings_.spin);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 
 #include "conn/rdma/flow_control.h"
 #include "conn/rdma/port_counters.h"
@@ -41,6 +42,20 @@ Context::~Context() {
   prepared_.clear();
   for (const std::shared_ptr<Domain>* each : {&shared_, &second_})
     if (each->use_count() > 1) (*each)->leave_device();
+}
+
+void Context::give_up_parked(Orphans& to) noexcept {
+  while (!lost_ && may_release_parked()) release_one_parked();
+  const auto move = [](std::vector<CmId>& from, std::vector<CmId>& list) {
+    list.insert(list.end(), std::make_move_iterator(from.begin()),
+                std::make_move_iterator(from.end()));
+    from.clear();
+  };
+  try {
+    move(connecting_, to.connecting);
+    move(parked_, to.parked);
+  } catch (const std::bad_alloc&) {  // then the loop's end waits
+  }
 }
 
 void Context::on_event_of(const rdma_cm_id* id) noexcept {

@@ -18,6 +18,7 @@
 #include "conn/rdma/cm.h"
 #include "conn/rdma/device.h"
 #include "conn/rdma/domain.h"
+#include "conn/rdma/orphans.h"
 #include "conn/rdma/prepared.h"
 #include "conn/rdma/queues.h"
 
@@ -86,6 +87,8 @@ class Context {
   void release_one_parked() noexcept;
   /// Until rdma_cm has said how its connect ended: on iWARP rdma_destroy_id() waits for that.
   void park_connecting(CmId id) noexcept { keep(connecting_, std::move(id)); }
+  /// The loop ends: those that would hold it up go to `to`.
+  void give_up_parked(Orphans& to) noexcept;
   /// An event came for an id that nobody owns.
   void on_event_of(const rdma_cm_id* id) noexcept;
   /// No more connections can be parked, so none are made.

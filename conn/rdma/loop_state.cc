@@ -11,6 +11,7 @@
 #include "conn/rdma/here.h"
 #include "conn/rdma/limits.h"
 #include "conn/rdma/listener.h"
+#include "conn/rdma/orphans.h"
 
 namespace conn::inline AECONN_ABI::rdma {
 namespace {
@@ -45,6 +46,7 @@ LoopState& LoopState::of(ae::EventLoop& loop, const ConnectionType& type) {
 }
 
 LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(loop), type_(type) {
+  if (any_orphans()) look_after_house();
   loop_.add_source(*this);
   try {
     loop_.add_file_event(cm_->fd(), ae::kReadable,
@@ -61,6 +63,10 @@ LoopState::~LoopState() {
   if (!inherited()) reap(Most::kAll);
   ConnectionSet::of(loop_).abandon(type_);
   leave_loop();
+  if (inherited()) return;
+  Orphans left{cm_, {}, {}, {}};
+  for (const auto& context : contexts_) context->give_up_parked(left);
+  adopt(std::move(left));
 }
 
 void LoopState::leave_loop() noexcept {

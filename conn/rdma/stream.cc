@@ -178,6 +178,7 @@ void Stream::offer_spares() noexcept {
 void Stream::heard(ae::TimePoint now) noexcept {
   heard_ = true;
   heard_at_ = now;
+  asked_at_ = {};
   ++received_;
   // A peer that cannot be asked: its software is running, so it has handled what came before.
   if (!can_probe()) proven_ = sent_;
@@ -518,24 +519,67 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
 
 // --- time ----------------------------------------------------------------------------------------
 
+// A peer whose software is silent may be stopped, or slow, and is waited for as long as its device
+// answers, as a kernel answers TCP's keepalives for a program that is stopped. So silence only
+// makes us ask the device, by a write of no bytes: that is confirmed, fails when the device's
+// retries are used up, or is not confirmed in time. On iWARP nothing is proven by a confirmation,
+// and silence itself counts.
+
+// Zero: none was promised. No peer of ours promises a shorter one than that.
+ae::Duration Stream::promised_interval() const noexcept {
+  if (!peer_said(Hello::kSendsKeepalives) || peer_hello_->keepalive_ms == 0)
+    return ae::Duration::zero();
+  return std::max<ae::Duration>(std::chrono::milliseconds(peer_hello_->keepalive_ms),
+                                kShortestPromise);
+}
+
 // Three keepalives missed, and a quarter of an interval for their way; for ever where none was
 // promised.
 ae::Duration Stream::silence_allowed() const noexcept {
-  const bool promised = peer_hello_ && (peer_hello_->flags & Hello::kSendsKeepalives) != 0 &&
-                        peer_hello_->keepalive_ms != 0;
-  const auto interval = std::chrono::milliseconds(promised ? peer_hello_->keepalive_ms : 0);
-  return promised ? 3 * interval + interval / 4 : ae::Duration::max();
+  const ae::Duration interval = promised_interval();
+  return interval != interval.zero() ? 3 * interval + interval / 4 : ae::Duration::max();
+}
+
+void Stream::watch_silence(ae::TimePoint now) noexcept {
+  const ae::Duration interval = promised_interval();
+  if (interval == interval.zero()) return;
+  const ae::Duration silent = now - last_sign();
+  // Behind a message for which the peer may have no receive the question may have to wait for it
+  // without end; then the device's retries alone decide.
+  const bool device_decides = config_.completions_prove && completed_ != sent_;
+  if (silent > silence_allowed() && !device_decides)
+    return fail("the peer has been silent for three keepalive intervals");
+  if (config_.completions_prove && now >= next_look_at_silence()) {
+    asked_at_ = now;
+    silent_probe_ = true;
+  }
+}
+
+// An interval before the peer counts as gone the device is asked, and then once in each.
+ae::TimePoint Stream::next_look_at_silence() const noexcept {
+  const ae::Duration interval = promised_interval();
+  if (interval == interval.zero()) return ae::TimePoint::max();
+  if (!config_.completions_prove) return heard_at_ + silence_allowed();
+  if (asked_at_ == ae::TimePoint{}) return last_sign() + silence_allowed() - interval;
+  return asked_at_ + interval + ae::Duration(1);  // when the silence is longer than allowed
 }
 
 void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   if (failure_ != nullptr || peer_closed_) return;
-  if (loop_was_stopped) heard_at_ = now;
-  if (now - heard_at_ > silence_allowed())
-    return fail("the peer has been silent for three keepalive intervals");
+  if (loop_was_stopped) {
+    heard_at_ = now;
+    asked_at_ = {};
+  }
+  watch_silence(now);
+  if (failure_ != nullptr) return;
   if (config_.keepalive > ae::Duration::zero() && now >= keepalive_at_) {
     keepalive_at_ = next_of(config_.keepalive, now);
     if (now - last_write_at_ >= config_.keepalive / 2) {
-      if (unproven_messages() < flow::keepalive_below(peer_receives()))
+      // A silent peer posts no receives: those that are left are for what it is to read later.
+      const ae::Duration interval = promised_interval();
+      const bool silent = config_.completions_prove && interval != interval.zero() &&
+                          now - heard_at_ > interval + interval / 4;
+      if (!silent && unproven_messages() < flow::keepalive_below(peer_receives()))
         keepalive_due_ = true;
       else
         silent_probe_ = true;
@@ -562,8 +606,7 @@ ae::Duration Stream::long_quiet() const noexcept {
 ae::TimePoint Stream::next_tick() const noexcept {
   if (failure_ != nullptr || peer_closed_) return ae::TimePoint::max();
   ae::TimePoint next = keepalive_at_;
-  if (const ae::Duration allowed = silence_allowed(); allowed != ae::Duration::max())
-    next = std::min(next, heard_at_ + allowed);
+  next = std::min(next, next_look_at_silence());
   if (window_failed_) next = std::min(next, window_failed_until_);
   if (desired_ != config_.window || wanted_ > 1 || (line_.has_spare() && line_.outstanding() != 0))
     next = std::min(next, last_full_at_ + flow::kWindowsQuiet);

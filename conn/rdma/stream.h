@@ -144,6 +144,13 @@ class Stream {
   /// Bytes are staged for which there was no room: if it is a window that they wait for, the peer
   /// is told with the next that leave.
   void on_staged_left() noexcept;
+  /// The device has confirmed something that was posted. Where that proves more than that it left
+  /// (not so on iWARP), the peer's device is there, and the path to it, whatever its software does.
+  void on_confirmed(ae::TimePoint now) noexcept {
+    if (!config_.completions_prove) return;
+    confirmed_at_ = now;
+    asked_at_ = {};
+  }
   /// So many more messages (control messages, and writes with an immediate) have completed.
   void on_messages_done(std::uint32_t count) noexcept { completed_ += count; }
   /// The next message goes beyond what is proven: its completion has to be asked for, the one after
@@ -166,19 +173,23 @@ class Stream {
   std::optional<ae::TimePoint> retry_at(std::size_t staged) const noexcept;
 
   // --- time --------------------------------------------------------------------------------------
-  /// Call when next_tick() has come: queues keepalives, notices a peer that promised to speak and
-  /// does not, lets spare memory go. Keepalives of one interval are due at the same moments,
-  /// whichever connection they are for.
-  /// `loop_was_stopped`: this call comes much later than planned, so silence proves nothing yet.
+  /// Call when next_tick() has come: queues keepalives, asks the device for the peer that promised
+  /// to speak and does not, lets spare memory go. Keepalives of one interval are due at the same
+  /// moments, whichever connection they are for. `loop_was_stopped`: this call comes much later
+  /// than planned, so silence proves nothing yet.
   void tick(ae::TimePoint now, bool loop_was_stopped);
   ae::TimePoint next_tick() const noexcept;
   /// The peer has more than one window of the first length, for which that may come at some time.
   bool has_long_window() const noexcept {
     return line_.outstanding() > 1 || line_.longest_outstanding() > config_.window;
   }
-  /// A keepalive is due but the peer may have no receive for it: prove the path with a write of
-  /// no bytes instead, which takes none.
+  /// A keepalive is due but the peer may have no receive for it, or is silent: prove the path with
+  /// a write of no bytes instead, which takes none and which its device confirms by itself.
   bool wants_silent_probe() const noexcept { return silent_probe_; }
+  /// The path may have gone: it is to be proven now.
+  void ask_path() noexcept {
+    if (failure_ == nullptr && !peer_closed_ && config_.completions_prove) silent_probe_ = true;
+  }
   void on_silent_probe_posted() noexcept { silent_probe_ = false; }
 
   // --- facts -------------------------------------------------------------------------------------
@@ -226,7 +237,11 @@ class Stream {
     return peer_hello_ && (peer_hello_->flags & flag) == flag;
   }
   std::uint64_t peer_receives() const noexcept;
+  ae::Duration promised_interval() const noexcept;
   ae::Duration silence_allowed() const noexcept;
+  ae::TimePoint last_sign() const noexcept { return std::max(heard_at_, confirmed_at_); }
+  void watch_silence(ae::TimePoint now) noexcept;
+  ae::TimePoint next_look_at_silence() const noexcept;
   ae::Duration long_quiet() const noexcept;
   bool window_may_change() const noexcept;
   bool can_probe() const noexcept {
@@ -265,8 +280,10 @@ class Stream {
   ae::TimePoint last_full_at_, last_data_at_;
   double tokens_;
   ae::TimePoint tokens_at_;
-  ae::TimePoint heard_at_;
   ae::TimePoint keepalives_paid_{};  // as if each took flow::kKeepalivePrice
+  ae::TimePoint heard_at_;           // the peer's software
+  ae::TimePoint confirmed_at_{};     // its device, for what we posted
+  ae::TimePoint asked_at_{};         // the device, since either was heard
   std::uint64_t received_ = 0;
   std::uint64_t received_at_question_ = 0;  // of the peer's, the last: itself among them
 

@@ -111,24 +111,24 @@ TEST_CASE("rdma faults: a crowd that is killed at once leaves nothing", "[.rdma-
   WARN("10 peers killed at once: noticed after " << ms_since(begin) << " ms");
 }
 
-TEST_CASE("rdma faults: a peer that is stopped for 6 s goes on, one that stays stopped is closed",
+TEST_CASE("rdma faults: peers that are stopped for 6 s and for a minute go on",
           "[.rdma-faults-long]") {
   const Baseline baseline;
-  Crowd crowd(2);  // keepalive=3s: dead after three of them
+  Crowd crowd(2);  // keepalive=3s: twenty of them are missed
   for (std::size_t i = 0; i < 2; ++i) crowd.echoes(i, "both are there");
   for (const auto& subject : crowd.subjects) subject->signal(SIGSTOP);
   count_faults(2);
-  const ae::TimePoint begin = testing::now();
   REQUIRE(crowd.connections[0]->write("to a sleeper", 12) == 12);
   run_for(crowd.site->loop, 6s);
   crowd.subjects[0]->signal(SIGCONT);
   const std::string all = "both are thereto a sleeper";
   RUN_UNTIL(crowd.site->loop, crowd.collectors[0]->bytes.size() == all.size());
   CHECK(crowd.collectors[0]->bytes == all);
-  RUN_UNTIL(crowd.site->loop, crowd.collectors[1]->over());
-  WARN("a stopped peer was noticed after " << ms_since(begin)
-                                           << " ms: " << crowd.connections[1]->last_error());
-  CHECK(testing::now() - begin < 10500ms + testing::promptly());
+  run_for(crowd.site->loop, 54s);
+  INFO(crowd.connections[1]->last_error());
+  CHECK_FALSE(crowd.collectors[1]->over());
+  crowd.subjects[1]->signal(SIGCONT);
+  crowd.echoes(1, "after a minute");
   crowd.echoes(0, "as ever");
 }
 

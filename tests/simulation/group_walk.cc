@@ -494,6 +494,7 @@ void GroupWalk::check_end() {
   loops_.reset();
   // Goodbyes that are under way reach nobody.
   (void)world_.advance(world_.now() + 1s);
+  world_.let_orphans_go();
   for (const auto& [kind, number] : world_.objects())
     complain(fmt::format("left behind: {} {}", number, kind));
   for (const std::string& each : world_.violations()) complain(each);

@@ -62,6 +62,7 @@ struct Room {
     if (loop_holder) run_for(110s);  // what the kernel still waits for
     loop_holder.reset();
     world.advance(world.now() + 110s);
+    world.let_orphans_go();
     for (const auto& [kind, number] : world.objects()) {
       UNSCOPED_INFO("left behind: " << number << ' ' << kind);
       CHECK(number == 0);

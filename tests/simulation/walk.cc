@@ -515,6 +515,7 @@ WalkReport Walk::run() {
 void Walk::check_what_is_left() {
   // Goodbyes that are under way reach nobody.
   world_.advance(world_.now() + 1s);
+  world_.let_orphans_go();
   for (const auto& [kind, number] : world_.objects())
     complain(fmt::format("left behind: {} {}", number, kind));
   for (const std::string& each : world_.violations()) complain(each);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "conn/rdma/orphans.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/objects.h"
 
@@ -167,6 +168,18 @@ int World::failing(const char* call, int usual_error) {
 }
 
 Costs World::costs(const Device& device) const { return device.costs; }
+
+void World::let_orphans_go() {
+  if (!conn::rdma::any_orphans()) return;
+  for (const auto& each : devices)
+    if (!each->removed) set_link(*each, true);
+  for (int seconds = 0; seconds < 200 && conn::rdma::any_orphans(); ++seconds) {
+    const Nanoseconds limit = now_ + 1s;
+    while (advance(limit)) {
+    }
+    conn::rdma::look_after_orphans();
+  }
+}
 
 std::map<std::string, int> World::objects() const {
   std::map<std::string, int> present;

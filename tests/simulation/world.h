@@ -123,6 +123,8 @@ class World {
   void run_due();
   /// Goes on to the next thing that happens, or to `limit`. False: nothing happens before it.
   bool advance(Nanoseconds limit);
+  /// At the end: ids that loops left to the process go as soon as the kernel lets them.
+  void let_orphans_go();
   Nanoseconds look_at_clock() noexcept {
     ++clock_looks_;
     now_ += 50ns;

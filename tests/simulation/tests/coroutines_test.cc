@@ -51,6 +51,7 @@ class Trial {
     while (world_.now() < end) turn();
     loop_.reset();
     world_.advance(world_.now() + 1s);
+    world_.let_orphans_go();
     for (const auto& [kind, count] : world_.objects())
       if (count != 0) return fmt::format("left behind: {} {}", count, kind);
     for (const std::string& each : world_.violations()) return each;

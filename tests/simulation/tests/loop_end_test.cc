@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "conn/rdma/orphans.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;
@@ -84,6 +85,69 @@ TEST_CASE("simulation: a loop that ends says no goodbye for a connection that is
   loop.reset();
   CHECK(room.far->costs.slow["rdma_disconnect"] == 0);
   CHECK(client->state() == conn::State::kError);
+}
+
+// Goal: a loop ends within end-linger, whatever is being made or ended on it. Method: each phase of
+// a connect, and of an accepted connection, at the moment in which the peer falls silent, on every
+// kind of device; and a port without a link, which the kernel waits for.
+TEST_CASE("simulation: a loop ends within end-linger while its peers are silent",
+          "[simulation][close]") {
+  const bool port_is_down = GENERATE(false, true);
+  const std::string step = GENERATE("rdma_resolve_addr", "rdma_resolve_route", "rdma_connect",
+                                    "rdma_accept", "connected");
+  CAPTURE(port_is_down, step);
+  Room room;
+  auto loop = testing::make_loop();
+  auto serving = testing::make_loop();
+  conn::ListenerPtr listener =
+      room.type.listen(*serving, conn::Endpoint::parse("rdma://10.77.0.1:0"), room.log.handler());
+  conn::Endpoint to = listener->endpoints().front();
+  to.options.set("source", "10.77.0.2");
+  conn::ConnectionPtr client = room.type.create(*loop);
+  client->connect(to, {});
+  const auto there = [&] {
+    if (step == "connected") return client->state() == conn::State::kConnected;
+    return room.far->costs.slow[step] + room.near->costs.slow[step] > 0;
+  };
+  for (int i = 0; !there() && i < 100'000; ++i) {
+    (void)loop->process_events(ae::kAllEvents | ae::kDontWait);
+    (void)serving->process_events(ae::kAllEvents | ae::kDontWait);
+    (void)room.world.advance(room.world.now() + 100us);
+  }
+  REQUIRE(there());
+  room.world.set_path(*room.near, *room.far, false);
+  if (port_is_down) {
+    room.world.set_link(*room.near, false);
+    room.world.set_link(*room.far, false);
+  }
+  Nanoseconds begin = room.world.now();
+  loop.reset();
+  CHECK(room.world.now() - begin < 110ms);
+  begin = room.world.now();
+  listener.reset();
+  room.log.clients.clear();
+  serving.reset();
+  CHECK(room.world.now() - begin < 110ms);
+  client.reset();
+  room.world.set_path(*room.near, *room.far, true);
+  room.world.let_orphans_go();
+  CHECK_FALSE(conn::rdma::any_orphans());
+}
+
+TEST_CASE("simulation: what a loop left to the process goes with a later look of another loop",
+          "[simulation][close]") {
+  const Profile& iwarp = profile_named("iwarp");
+  Room room({}, {}, iwarp, iwarp);
+  auto loop = testing::make_loop();
+  const auto client = connect(room, *loop);
+  run_both(room, *loop, [&] { return room.far->costs.slow["rdma_connect"] == 1; });
+  room.world.set_path(*room.near, *room.far, false);
+  loop.reset();
+  CHECK(conn::rdma::any_orphans());
+  room.world.set_path(*room.near, *room.far, true);
+  const auto other = room.connected();
+  room.run_for(110s);
+  CHECK_FALSE(conn::rdma::any_orphans());
 }
 
 TEST_CASE("simulation: iWARP's end of a stream is told also where rdma_cm is slow to say it",

@@ -31,6 +31,7 @@ struct Both {
     listener.reset();
     loop.reset();
     world.advance(world.now() + 110s);
+    world.let_orphans_go();
     for (const auto& [kind, number] : world.objects()) {
       UNSCOPED_INFO("left behind: " << number << ' ' << kind);
       CHECK(number == 0);

@@ -204,6 +204,7 @@ class Torture {
     turns_for(20s);
     loop_.reset();
     world_.advance(world_.now() + 1s);
+    world_.let_orphans_go();
     for (const auto& [kind, count] : world_.objects())
       if (complaint.empty()) complaint = fmt::format("left behind: {} {}", count, kind);
     for (const std::string& each : world_.violations())

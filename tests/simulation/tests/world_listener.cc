@@ -53,6 +53,7 @@ class WorldForConformance : public Listener {
     world_->advance(world_->now() + std::chrono::seconds(200));
     bool clean = world_->violations().empty();
     for (const std::string& each : world_->violations()) std::fprintf(stderr, "%s\n", each.c_str());
+    world_->let_orphans_go();
     for (const auto& [kind, number] : world_->objects()) {
       std::fprintf(stderr, "left behind: %d %s\n", number, kind.c_str());
       clean = false;
