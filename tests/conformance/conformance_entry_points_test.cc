@@ -297,6 +297,7 @@ TEST_CASE("entry points: the table has each public function", "[conn]") {
                                         "lists",
                                         "types_and_lists",
                                         "clear_handlers",
+                                        "find_option",
                                         "why_ended",
                                         "on_fallback",
                                         "not_served"};
