@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ae/epoll_loop.h"
+#include "conn/redial.h"
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
 
@@ -187,5 +188,45 @@ TEST_CASE("nested: inside timers and posted functions connections go on", "[conf
     bed.until([&] {
       return timers == 3 && posts == 3 && bed.all_connected() && bed.servers.size() == 6;
     });
+  }
+}
+
+TEST_CASE("nested: inside every handler of a Redial", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Nested bed(transport);
+    bed.listeners.push_back(bed.site.type.listen(
+        bed.loop, bed.site.fresh(),
+        [&](ConnectionPtr arrival) { bed.servers.push_back(std::move(arrival)); }));
+    const conn::Endpoint at = testing::address_of(*bed.listeners.front());
+    int up = 0, down = 0, proved = 0, changed = 0;
+    conn::Redial redial(bed.site.registry, bed.loop, at,
+                        {.up =
+                             [&](Connection&) {
+                               bed.nest();
+                               ++up;
+                             },
+                         .down =
+                             [&](Connection&, const conn::Redial::Loss&) {
+                               bed.nest();
+                               ++down;
+                             },
+                         .prove =
+                             [&](Connection&, const conn::Redial::Proved& done) {
+                               bed.nest();
+                               ++proved;
+                               done(true);
+                             },
+                         .changed =
+                             [&] {
+                               bed.nest();
+                               ++changed;
+                             }});
+    for (int round = 1; round <= 3; ++round) {
+      bed.until([&] { return up == round && !bed.servers.empty(); });
+      bed.servers.clear();
+    }
+    bed.until([&] { return down == 3; });
+    REQUIRE(proved >= 3);
+    REQUIRE(changed > 0);
   }
 }
