@@ -12,20 +12,26 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// A thread that fork() waits for goes on after so long at most: it may hold another mutex.
-constexpr auto kLetPass = 2ms;
+// While fork() waits, a thread that holds none of them takes none for so long at most.
+constexpr auto kLetPass = 100ms;
 // fork() goes on without a mutex that is held for longer.
-constexpr auto kLongestWait = 1s;
+constexpr auto kLongestWait = 3s;
 
 std::mutex list_mutex;
 Mutex* first = nullptr;
 Mutex* not_taken = nullptr;  // by fork(): this one, and those after it in the list
+std::atomic<bool> fork_waits{false};
+thread_local unsigned held = 0;  // by this thread
+
+void let_fork_pass() noexcept {
+  const auto until = Clock::now() + kLetPass;
+  while (fork_waits && Clock::now() < until) std::this_thread::sleep_for(20us);
+}
 
 }  // namespace
 
 namespace detail {
 std::atomic<unsigned> fork_count{0};
-std::atomic<bool> fork_waits{false};
 }  // namespace detail
 
 /// All mutexes of the library, and what pthread_atfork(3) does with them.
@@ -46,7 +52,7 @@ struct MutexList {
   // Threads take them in any order, so nothing is held here while one is waited for.
   static void lock_all() {
     const auto until = Clock::now() + kLongestWait;
-    detail::fork_waits = true;
+    fork_waits = true;
     for (;;) {
       list_mutex.lock();
       not_taken = first;
@@ -56,7 +62,7 @@ struct MutexList {
       list_mutex.unlock();
       std::this_thread::yield();
     }
-    detail::fork_waits = false;
+    fork_waits = false;
   }
   static void unlock_all() {
     unlock_taken();
@@ -81,9 +87,21 @@ namespace {
 Mutex::Mutex() noexcept { MutexList::add(*this); }
 Mutex::~Mutex() { MutexList::remove(*this); }
 
-void Mutex::let_fork_pass() noexcept {
-  const auto until = Clock::now() + kLetPass;
-  while (detail::fork_waits && Clock::now() < until) std::this_thread::sleep_for(20us);
+void Mutex::lock() {
+  if (fork_waits.load(std::memory_order_relaxed) && held == 0) let_fork_pass();
+  mutex_.lock();
+  ++held;
+}
+
+bool Mutex::try_lock() {
+  const bool locked = mutex_.try_lock();
+  if (locked) ++held;
+  return locked;
+}
+
+void Mutex::unlock() {
+  --held;
+  mutex_.unlock();
 }
 
 }  // namespace ae::inline AECONN_ABI

@@ -10,7 +10,6 @@
 namespace ae::inline AECONN_ABI {
 namespace detail {
 extern AECONN_API std::atomic<unsigned> fork_count;  ///< of this process and its ancestors
-extern AECONN_API std::atomic<bool> fork_waits;
 }  // namespace detail
 
 /// Marks the process that made an object. In a child of fork() the object is a copy: descriptors,
@@ -27,23 +26,20 @@ class MadeHere {
 };
 
 /// A std::mutex that fork() takes first: in the child it is free, and what it guards is complete.
-/// fork() waits one second for it at most, so no code of a user may run for long while it is held.
+/// fork() waits three seconds for it at most, so no code of a user may run for long while it is
+/// held.
 class AECONN_API Mutex {
  public:
   Mutex() noexcept;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
   ~Mutex();
-  void lock() {
-    if (detail::fork_waits.load(std::memory_order_relaxed)) let_fork_pass();
-    mutex_.lock();
-  }
-  bool try_lock() { return mutex_.try_lock(); }
-  void unlock() { mutex_.unlock(); }
+  void lock();
+  bool try_lock();
+  void unlock();
 
  private:
   friend struct MutexList;
-  static void let_fork_pass() noexcept;
   std::mutex mutex_;
   Mutex* next_;
   Mutex** link_;
