@@ -85,7 +85,7 @@ int aeconn_on_fallback(aeconn_fact_fn fn, void* context);
  * `fn` whenever a signal handler ran meanwhile: 0, it goes on waiting; another number, it ends with
  * errno EINTR. So a host's own handlers of signals can be served: an interpreter's Ctrl-C. Without
  * `fn` (NULL, as at first) signals end no call. What a call that ended so had read is lost, as
- * where its time is over. A lookup of a name goes on until it is answered or its time is over. */
+ * where its time is over. */
 void aeconn_on_signal(int (*fn)(void* context), void* context);
 
 /* --- the loop -------------------------------------------------------------------------------- */

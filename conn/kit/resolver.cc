@@ -28,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include "conn/kit/interruption.h"
+
 namespace conn::inline AECONN_ABI {
 namespace {
 
@@ -403,8 +405,10 @@ struct BlockingRequest final : Request {
       const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
       pollfd look{fd, POLLIN, 0};
       const auto limit = static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
-      if (::poll(&look, 1, limit) > 0) return true;
-      if (Clock::now() >= deadline) return false;
+      const int ready = ::poll(&look, 1, limit);
+      if (ready > 0) return true;
+      if (ready < 0 && errno == EINTR && Interruption::came()) return false;
+      if (Clock::now() >= deadline || Interruption::ends()) return false;
     }
   }
   const int fd;
