@@ -48,7 +48,7 @@ int in_child(const Body& body) {
 
 /// A connection of each kind that a child can let go of.
 struct Scene : Pair {
-  explicit Scene(const testing::Transport& transport) : Pair(transport) {
+  explicit Scene(const testing::Transport& kind) : Pair(kind) {
     // One with bytes under way and bytes that wait, one that closes, one that nobody accepts yet.
     full = another();
     while (full->write(much.data(), much.size()) > 0) {
