@@ -3,7 +3,7 @@
 // cases and the names of those that failed, each with the first assertion that did, go to the file
 // that AECONN_TEST_TALLY names, for tests/run to sum.
 //
-// A conformance test or one of the simulation in which a handler was called in vain twice in a row
+// A test of [conformance] or [busy] in which a handler was called in vain twice in a row
 // (conn/detail/vain.h) has failed, too, though Catch does not know.
 #ifndef AECONN_CATCH2_V3
 #define CATCH_CONFIG_RUNNER
@@ -60,7 +60,7 @@ class Tally : public Listener {
 #endif
     if (test_ends != nullptr) test_ends(test.name.c_str());
     const unsigned row = conn::Vain::longest_row;
-    const bool in_vain = row > 1 && (has_tag(test, "conformance") || has_tag(test, "simulation"));
+    const bool in_vain = row > 1 && (has_tag(test, "conformance") || has_tag(test, "busy"));
     if (in_vain) {
       ++called_in_vain;
       std::fprintf(stderr, "%s: a handler was called in vain %u times in a row\n",
