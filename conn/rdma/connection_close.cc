@@ -476,7 +476,8 @@ void RdmaConnection::tear_down() noexcept {
 // Unread bytes outlive the windows they came in.
 void RdmaConnection::give_up_unread() noexcept {
   if (left_over_ != nullptr) return;  // they have been
-  const bool keep = phase_ == Phase::kDead && stream_.has_unread() && !closing() &&
+  // A child of fork() may not even have the pages (madvise(2), MADV_DONTFORK).
+  const bool keep = phase_ == Phase::kDead && !inherited() && stream_.has_unread() && !closing() &&
                     state() == State::kConnected;  // not after shutdown_both()
   if (keep) {
     left_over_.reset(new (std::nothrow) std::byte[stream_.unread_bytes()]);
