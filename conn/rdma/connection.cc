@@ -85,6 +85,10 @@ void RdmaConnection::renew_budget() noexcept {
 ssize_t RdmaConnection::look_for_bytes() {
   end_view();
   renew_budget();
+  if (inherited()) {  // a child of fork() may not even have the pages
+    errno = EAGAIN;
+    return -1;
+  }
   if (stream_.has_unread()) {
     if (read_left_ != 0) return 1;
   } else if (pending_failure_) {
@@ -137,6 +141,10 @@ bool RdmaConnection::writable() const {
 
 ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
   if (phase_ != Phase::kOpen || pending_failure_) return refuse_write();
+  if (inherited()) {
+    errno = EAGAIN;
+    return -1;
+  }
   if (tx_.held() == 0) send_buffer_.on_idle_write(state_->now());
   std::size_t left = room();
   std::size_t done = 0;
