@@ -43,14 +43,15 @@ struct Crowd {
     order.push_back(index);
     compute();
   }
-  /// Whoever is left is served before those that become ready later. Those that were served are
-  /// ready again in an order of the kernel's, so one of them may come once more than others.
+  /// Whoever is left is served before those that become ready later, so nobody waits for long.
+  /// Those that were served are ready again in an order of the kernel's, so some may come more
+  /// often.
   bool in_turn() const {
-    std::vector<std::size_t> times(kMany);
+    std::vector<std::size_t> waited(kMany);
     for (const std::size_t each : order) {
-      ++times[each];
-      const auto [least, most] = std::minmax_element(times.begin(), times.end());
-      if (*most - *least > 2) return false;
+      for (std::size_t& runs : waited) ++runs;
+      waited[each] = 0;
+      if (*std::max_element(waited.begin(), waited.end()) > 2 * kMany) return false;
     }
     return true;
   }
