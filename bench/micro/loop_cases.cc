@@ -49,8 +49,9 @@ auto iterate(std::size_t ready) {
   return [ready] {
     return [files = std::make_unique<Files>(ready), ready] {
       files->events = 0;
-      files->loop.process_events(kPoll);
-      require(files->events == ready, "not every file had its event");
+      // One iteration, unless the machine is so slow that it runs out of its time.
+      do files->loop.process_events(kPoll);
+      while (files->events < ready);
     };
   };
 }
