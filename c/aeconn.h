@@ -217,8 +217,8 @@ aeconn_conn* aeconn_adopt(aeconn_loop* loop, const char* scheme, int fd);
 /* Gives it up, as delete: no handler runs any more. What write took is still delivered, within a
  * bounded time that never blocks the loop. */
 void aeconn_close(aeconn_conn* conn);
-/* As aeconn_close(), but cuts the stream: nothing more is delivered, and the peer is to see an error
- * (ECONNRESET, where the transport can tell) instead of a clean end of stream. */
+/* As aeconn_close(), but cuts the stream: nothing more is delivered, and the peer is to see an
+ * error (ECONNRESET, where the transport can tell) instead of a clean end of stream. */
 void aeconn_abort(aeconn_conn* conn);
 /* The peer gets what was written, then end of stream. AECONN_WRITABLE: reading goes on (EOPNOTSUPP
  * over rdma); AECONN_READABLE | AECONN_WRITABLE: both directions end. 0, or -1 with errno. */

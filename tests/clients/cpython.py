@@ -393,6 +393,7 @@ def main():
             children.append(child)
             continue
         with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)  # test.support makes its files where it runs
             good = streams() if part == "asyncio" else sockets(folder, part)
         sys.stdout.flush()
         os._exit(0 if good else 1)  # threads of a test that hangs do not keep us

@@ -218,8 +218,10 @@ TEST_CASE("tls limits: a server keeps session-cache sessions and counts those it
                         [](const auto& each) { return each.first == "sessions_dropped"; })
         ->second;
   };
-  site.server.configure(site.options_of(site.identity).merged_with(
-      {{"resumption", "cache"}, {"session-cache", "3"}, {"max-version", version}}));
+  site.server.configure(
+      site.options_of(site.identity)
+          .merged_with(
+              {{"resumption", "cache"}, {"session-cache", "3"}, {"max-version", version}}));
   REQUIRE(dropped_now() == dropped);
 }
 
