@@ -180,10 +180,12 @@ void RdmaConnection::starve(std::size_t size) {
 }
 
 /// Memory may have come back. For a write handler that waits it is taken here, so that nobody is
-/// called who would find none; false: there is none yet.
+/// called who would find none; false: there is none yet. Who has nothing under way waits for no
+/// more than a little: what is reserved is lent to it then, and goes through that (do_reserve()).
 bool RdmaConnection::secure_memory() noexcept {
   const bool waits = starved_ && phase_ == Phase::kOpen && write_wanted() && !tx_.reserving();
-  if (waits && !tx_.secure(starved_for_, settings_.limit())) return false;
+  const std::size_t least = tx_.held() == 0 ? 1 : starved_for_;
+  if (waits && !tx_.secure(least, settings_.limit())) return false;
   starved_ = false;
   return true;
 }
