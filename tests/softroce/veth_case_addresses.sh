@@ -46,9 +46,9 @@ k() { timeout 60 "$kv_cli" -u "$@" 2>&1; }
 is 'IPv6' PONG "$(k 'rdma://[fd99::1]:7002?source=fd99::2' PING)"
 has 'IPv6 in path()' 'rdma rxb/1 gid [0-9]+ RoCEv2 \[fd99::2\]:[0-9]+ > \[fd99::1\]:7002 ' \
   "$(k 'rdma://[fd99::1]:7002?source=fd99::2' --verbose PING)"
-is 'a link-local address with its scope' PONG "$(k "rdma://[$far%vb]:7003?source=$near%vb" PING)"
+is 'a link-local address with its scope' PONG "$(k "rdma://[$far%vb]:7003?source=$near%25vb" PING)"
 has 'its path()' "rdma rxb/1 gid 0 RoCEv2 \\[$near%vb\\]:[0-9]+ > \\[$far%vb\\]:7003 " \
-  "$(k "rdma://[$far%vb]:7003?source=$near%vb" --verbose PING)"
+  "$(k "rdma://[$far%vb]:7003?source=$near%25vb" --verbose PING)"
 
 # A name with both kinds: nobody listens at the IPv6 address and this port, so the other is taken.
 printf '%s\n%s both\n%s both\n%s pair\n%s pair\n' "$hosts" fd99::1 "$one" "$one" "$two" >"$work/hosts"
