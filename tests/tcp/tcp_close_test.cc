@@ -541,7 +541,7 @@ TEST_CASE("tcp: more peers than fit into one look may go at once", "[tcp]") {
   REQUIRE(std::count(calls.begin(), calls.end(), 1) == kMany);
 }
 
-TEST_CASE("tcp: a close handler that is set without descriptors runs once there are some", "[tcp]") {
+TEST_CASE("tcp: out of descriptors, a close handler runs once there are some", "[tcp]") {
   Half half;
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
