@@ -104,6 +104,10 @@ TLS_LEFT_OUT = {
     "testRecvFromIntoEmptyBuffer": "the same",
 }
 
+# The accepted end closes unread; where the other end writes only then, a Unix socket says EPIPE at
+# once, Python's own as well.
+UNIX_LEFT_OUT = ("testRecvFromIntoSmallBuffer", "testRecvFromIntoEmptyBuffer")
+
 EVENTS = [
     "test_create_connection", "test_create_unix_connection", "test_create_server",
     "test_create_unix_server", "test_server_close", "test_prompt_cancellation",
@@ -267,7 +271,8 @@ def sockets(folder, mode):
     classes = [getattr(module, name) for name in SOCKET if hasattr(module, name)]
     Swapped.folder, Swapped.mode = folder, mode
     if mode != "tls":
-        return run(f"test_socket over {mode}", classes) and good
+        but = UNIX_LEFT_OUT if mode == "unix" else ()
+        return run(f"test_socket over {mode}", classes, but=but) and good
     Swapped.certificate = certificate_in(folder)
     classes = [each for each in classes if each.__name__ not in TLS_LEFT_OUT]
     return run(f"test_socket over {mode}", classes, but=TLS_LEFT_OUT) and good

@@ -18,7 +18,7 @@ check() {  # NAME COMMAND...
 }
 
 # The compiler and the flags that this library was made with.
-made_with=$(cat "$build/flags" 2>/dev/null)
+made_with=$(sed "s/^ccache //" "$build/flags" 2>/dev/null)
 cxx=${CXX:-${made_with%% *}} cxx=${cxx:-g++}
 sanitize=$(grep -o -e '-fsanitize=[a-z,]*' <<<"$made_with" | sort -u | tr '\n' ' ')
 rdma= tls=
