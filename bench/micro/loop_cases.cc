@@ -12,6 +12,9 @@
 #include "bench/micro/cases.h"
 #include "conn/co.h"
 #include "conn/tcp/unix_type.h"
+#if AECONN_TLS
+#include "conn/tls/type.h"
+#endif
 
 namespace micro {
 namespace {
@@ -103,6 +106,29 @@ struct Echo {
   conn::co::Scope scope;
 };
 
+#if AECONN_TLS
+/// A loop that ends with so many connections of each of two layers: in proportion to them.
+auto end_of_loop(std::size_t connections) {
+  return [connections] {
+    struct Types {
+      conn::tcp::UnixType unix_sockets;
+      conn::tls::TlsType tls{unix_sockets};
+    };
+    return [types = std::make_unique<Types>(), connections] {
+      auto loop = std::make_unique<ae::LibevLoop>();
+      std::vector<conn::ConnectionPtr> held;
+      for (std::size_t i = 0; i < connections; ++i) {
+        held.push_back(types->unix_sockets.create(*loop));
+        held.push_back(types->tls.create(*loop));
+      }
+      loop.reset();
+      for (const conn::ConnectionPtr& each : held)
+        require(each->loop() == nullptr, "a connection outlives its loop");
+    };
+  };
+}
+#endif
+
 }  // namespace
 
 void add_loop_cases(Cases& cases) {
@@ -130,6 +156,10 @@ void add_loop_cases(Cases& cases) {
   cases.add("connection/the same, with time limits", [] {
     return [echo = std::make_unique<Echo>(64, Far::kCoroutineWithLimits)] { (*echo)(); };
   });
+#if AECONN_TLS
+  cases.add("loop/end with 500 of each of two layers", end_of_loop(500), 10);
+  cases.add("loop/end with 4000 of each of two layers", end_of_loop(4000), 3);
+#endif
 }
 
 }  // namespace micro
