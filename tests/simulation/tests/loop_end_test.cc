@@ -47,8 +47,8 @@ TEST_CASE("simulation: a loop that ends waits until a byte stream has delivered"
     for (ssize_t n = 0; (n = here.read(bytes.data(), bytes.size())) > 0;)
       got.append(bytes.data(), static_cast<std::size_t>(n));
   });
-  // Bytes leave once the peer has offered a window, which on iWARP it may not do before it has heard
-  // of us; and nobody runs its loop while ours ends.
+  // Bytes leave once the peer has offered a window, which on iWARP it may not do before it has
+  // heard of us; and nobody runs its loop while ours ends.
   bool writable = false;
   client->set_write_handler([&](conn::Connection& here) {
     writable = true;
