@@ -191,9 +191,15 @@ struct BusyWorld : Room {
   }
   static std::uint64_t bound(std::size_t count) { return (32 + count / 2) * kMebi; }
 
+  /// A third of the connections have 16 to 32 KiB under way. What a line takes for all of that is
+  /// everybody's turn, 5 ms here, however many they are.
+  static double line(std::size_t count) { return 2e6 * static_cast<double>(count); }
+
   BusyWorld(std::uint64_t seed, std::size_t count)
       : Room({.seed = seed,
-              .weather = {.least_delay = 100us, .most_delay = 400us, .bytes_per_second = 2e8}},
+              .weather = {.least_delay = 100us,
+                          .most_delay = 400us,
+                          .bytes_per_second = line(count)}},
              "?backlog=20000&" + options(count)) {
     std::mt19937_64 random(seed);
     constexpr std::string_view kKinds = "rrrrrrrrubbggsn";
