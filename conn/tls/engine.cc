@@ -323,6 +323,7 @@ Engine::Step Engine::handshake() {
 
 ssize_t Engine::read(void* buffer, std::size_t size) {
   std::size_t got = 0;
+  maybe_more_ = false;
   begin_reading(size);
   for (int reads = 0; got < size && !failed() && !ended_; ++reads) {
     if (reads == kReads) {
@@ -377,6 +378,7 @@ bool Engine::surely_readable() const { return failed() || ended_ || SSL_pending(
 
 bool Engine::look(bool ask_wire) {
   if (surely_readable() || (maybe_more_ && !ask_wire)) return true;
+  maybe_more_ = false;
   begin_reading(0);
   dry_ = !ask_wire;
   for (int looks = 0; looks < kLooks; ++looks) {
@@ -394,8 +396,9 @@ bool Engine::look(bool ask_wire) {
   return true;
 }
 
+/// Also for a write, which may have to read, and looks at nothing that was left unread.
 void Engine::begin_reading(std::size_t size) {
-  maybe_more_ = dry_ = starved_ = paused_ = false;
+  dry_ = starved_ = paused_ = false;
   budget_ = kBudget + size;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // When handlers run and when not, as conn/connection.h says it, for every transport alike.
 
+#include <atomic>
 #include <cerrno>
 #include <stdexcept>
 
@@ -32,6 +33,29 @@ TEST_CASE("read handler: it is called again while there is unread data, and then
     const int when_empty = calls;
     testing::turns(pair.loop, 20);
     REQUIRE(calls == when_empty);
+  }
+}
+
+TEST_CASE("read handler: its answer hides nothing of what came with the question",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    constexpr int kQuestions = 600;  // each a message or record of its own
+    std::atomic<int> got{0};
+    pair.server->set_read_handler([&](Connection& c) {
+      const std::size_t n = read_some(c, 4096).size();
+      if (n != 0) (void)c.write("answer", 6);
+      got += static_cast<int>(n);
+    });
+    int asked = 0;
+    RUN_UNTIL(pair.loop, [&] {
+      while (asked < kQuestions && pair.client->write("?", 1) == 1) {
+        pair.client->flush();
+        ++asked;
+      }
+      return asked == kQuestions;
+    }());
+    RUN_UNTIL(pair.loop, got == kQuestions);
   }
 }
 
