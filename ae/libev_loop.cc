@@ -91,11 +91,9 @@ struct LibevLoop::Impl {
   LoopWork work{core, timers, &Impl::wake_for_post, this};
 
   ev_prepare prepare;
-  ev_check check;    // active while there are hooks or broken descriptors
-  ev_idle no_sleep;  // active from a veto to the next before_sleep()
+  ev_check check;  // active while there are hooks or broken descriptors
   ev_async wake;
-  bool serving = false;         // inside before_sleep()
-  unsigned sleep_number = ~0u;  // libev's number of the iteration that before_sleep() ended last
+  bool serving = false;  // inside before_sleep()
 };
 
 // --- construction and destruction ----------------------------------------------------------------
@@ -114,7 +112,7 @@ void LibevLoop::Impl::start() {
           [](struct ev_loop*, ev_check* w, int) { static_cast<Impl*>(w->data)->after_sleep(); });
   ev_init(&core.tail,
           [](struct ev_loop*, ev_check* w, int) { static_cast<Impl*>(w->data)->run_tail(); });
-  ev_init(&no_sleep, [](struct ev_loop*, ev_idle*, int) {});
+  ev_init(&core.no_sleep, [](struct ev_loop*, ev_idle*, int) {});
   ev_init(&wake, [](struct ev_loop*, ev_async* w, int) {
     static_cast<Impl*>(w->data)->core.queue_tail();
   });
@@ -122,7 +120,7 @@ void LibevLoop::Impl::start() {
   ev_set_priority(&prepare, EV_MINPRI);
   ev_set_priority(&check, EV_MAXPRI);
   ev_set_priority(&core.tail, EV_MINPRI);
-  ev_set_priority(&no_sleep, EV_MINPRI);  // the host's idle watchers run all the same
+  ev_set_priority(&core.no_sleep, EV_MINPRI);  // the host's idle watchers run all the same
   core.start_unreferenced(ev_prepare_start, prepare);
   core.start_unreferenced(ev_async_start, wake);
   // Its first start makes room in libev's list: no later one allocates.
@@ -133,7 +131,7 @@ void LibevLoop::Impl::start() {
 LibevLoop::Impl::~Impl() {
   core.release();
   core.stop_unreferenced(ev_async_stop, wake);
-  core.stop_unreferenced(ev_idle_stop, no_sleep);
+  core.stop_unreferenced(ev_idle_stop, core.no_sleep);
   core.stop_unreferenced(ev_check_stop, core.tail);
   core.stop_unreferenced(ev_check_stop, check);
   core.stop_unreferenced(ev_prepare_stop, prepare);
@@ -198,7 +196,8 @@ void LibevLoop::Impl::after_fork() noexcept {
 void LibevLoop::Impl::stop() noexcept {
   work.stop_requested = true;
   // Too late for before_sleep() to see it: a watcher of the host's called us just before the sleep.
-  if (work.running && sleep_number == ev_iteration(core.loop)) ev_break(core.loop, EVBREAK_ONE);
+  if (work.running && core.sleep_number == ev_iteration(core.loop))
+    ev_break(core.loop, EVBREAK_ONE);
 }
 
 // --- before the sleep ----------------------------------------------------------------------------
@@ -233,7 +232,7 @@ void LibevLoop::Impl::before_sleep() {
   }
   set_sleep(may_sleep);
   work.sleep_begins();
-  sleep_number = ev_iteration(core.loop);
+  core.sleep_number = ev_iteration(core.loop);
   if (work.stopping()) ev_break(core.loop, EVBREAK_ONE);
 }
 
@@ -241,10 +240,10 @@ void LibevLoop::Impl::before_sleep() {
 // then.
 void LibevLoop::Impl::set_sleep(bool allowed) noexcept {
   if (allowed) {
-    if (ev_is_active(&no_sleep)) core.stop_unreferenced(ev_idle_stop, no_sleep);
+    if (ev_is_active(&core.no_sleep)) core.stop_unreferenced(ev_idle_stop, core.no_sleep);
     core.release();
   } else {
-    core.start_unreferenced(ev_idle_start, no_sleep);
+    core.start_unreferenced(ev_idle_start, core.no_sleep);
     core.come_back();
   }
 }

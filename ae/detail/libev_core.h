@@ -18,7 +18,9 @@ class LibevCore : public LoopCore {
 
   struct ev_loop* const loop;
   const bool owned;
-  ev_check tail;  // runs posts and due timers, after the file handlers
+  ev_check tail;                // runs posts and due timers, after the file handlers
+  ev_idle no_sleep;             // active from a veto to the next before_sleep()
+  unsigned sleep_number = ~0u;  // libev's number of the iteration that before_sleep() ended last
 
   void count_handler() noexcept {
     LoopCore::count_handler();
@@ -37,11 +39,13 @@ class LibevCore : public LoopCore {
   }
 
   /// Something of ours needs one more iteration: a borrowed loop that runs out of watchers stays
-  /// until release().
+  /// until release(), and does not sleep first where our part before the sleep is over already (a
+  /// hook of another LibevLoop on the same ev_loop).
   void come_back() noexcept {
     if (owned || held_) return;
     held_ = true;
     ev_ref(loop);
+    if (sleep_number == ev_iteration(loop)) start_unreferenced(ev_idle_start, no_sleep);
   }
   void release() noexcept {
     if (!held_) return;

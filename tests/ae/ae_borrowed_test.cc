@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"
@@ -288,4 +289,42 @@ TEST_CASE("borrowed loop: stop() is heard even between our part of the iteration
   prepare.data = &loop;
   loop.run();  // nothing else would ever end it
   ev_prepare_stop(host.loop, &prepare);
+}
+
+TEST_CASE("borrowed loop: what another loop's hook leaves behind is done before the sleep",
+          "[ae]") {
+  Host host;
+  LibevLoop first(host.loop);   // its part before the sleep comes last
+  LibevLoop second(host.loop);  // and this one's is over by then
+  Sockets s;
+  bool done = false;
+  bool left = false;
+  const std::string what = GENERATE("an object", "a timer", "a file event");
+  CAPTURE(what);
+  struct Object final : ae::Deferred {
+    explicit Object(bool& flag) : destroyed(flag) {}
+    ~Object() override { destroyed = true; }
+    bool& destroyed;
+  };
+  s.send();
+  const ae::HookId hook = first.add_before_sleep([&] {
+    if (std::exchange(left, true)) return;
+    if (what == "an object") {
+      second.destroy_later(std::make_unique<Object>(done));
+    } else if (what == "a timer") {
+      second.add_time_event(0ms, [&] {
+        done = true;
+        return kNoMore;
+      });
+    } else {
+      second.add_file_event(s.near, kReadable, [&](int fd, Mask) {
+        done = true;
+        second.remove_file_event(fd, kReadable);
+      });
+    }
+  });
+  CHECK(host.runs_dry());
+  CHECK(left);
+  CHECK(done);
+  first.remove_hook(hook);
 }

@@ -46,6 +46,19 @@ int in_child(const Body& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
+/// In a child: each loop of the site, the one that runs the others last. Their owner stays.
+template <class Each>
+void for_loops(Site& site, const Each& each) {
+  for (std::size_t i = site.loops ? site.loops->size() : 1; --i > 0;) each((*site.loops)[i]);
+  each(site.loop);
+}
+void after_fork(Site& site) {
+  for_loops(site, [](testing::AnyLoop& loop) { loop.after_fork(); });
+}
+void destroy_loops(Site& site) {
+  for_loops(site, [](testing::AnyLoop& loop) { std::destroy_at(&loop); });
+}
+
 /// A connection of each kind that a child can let go of.
 struct Scene : Pair {
   explicit Scene(const testing::Transport& kind) : Pair(kind) {
@@ -102,20 +115,20 @@ struct Scene : Pair {
 
 void drop(Scene& scene, const std::string& what) {
   if (what == "the loop") {
-    std::destroy_at(&scene.loop);
+    destroy_loops(scene);
   } else if (what == "connections") {
     scene.drop_connections();
   } else if (what == "all, the loop last") {
     scene.drop_connections();
     scene.drop_listeners();
-    std::destroy_at(&scene.loop);
+    destroy_loops(scene);
   } else if (what == "all, the loop first") {
     scene.redial.reset();  // it may not outlive the loop
-    std::destroy_at(&scene.loop);
+    destroy_loops(scene);
     scene.drop_connections();
     scene.drop_listeners();
   } else if (what == "all, inside a handler") {
-    scene.loop.after_fork();
+    after_fork(scene);
     bool ran = false;
     scene.loop.add_time_event(0ms, [&] {
       scene.drop_connections();
@@ -125,7 +138,7 @@ void drop(Scene& scene, const std::string& what) {
     });
     while (!ran) scene.loop.process_events(ae::kTimeEvents | ae::kDontWait);
     scene.loop.process_events(ae::kTimeEvents | ae::kDontWait);
-    std::destroy_at(&scene.loop);
+    destroy_loops(scene);
   }
 }
 
@@ -171,20 +184,20 @@ TEST_CASE("fork: a child that goes on with the loop has connections of its own t
     if (testing::simulated() || transport.name.find("rdma") != std::string::npos) return;
     Pair pair(transport);
     REQUIRE(in_child([&] {
-              pair.loop.after_fork();
+              after_fork(pair);
               ConnectionPtr own_server;
               const auto own =
                   pair.listen([&](ConnectionPtr next) { own_server = std::move(next); });
               ConnectionPtr own_client = pair.connect(testing::address_of(*own));
-              while (!own_server || own_client->state() != conn::State::kConnected)
-                pair.loop.process_events(ae::kFullIteration);
+              // What other loops of this thread serve before the sleep ends no iteration.
+              RUN_UNTIL(pair.loop, own_server && own_client->state() == conn::State::kConnected);
               // Its own are delivered as ever, also at the loop's end.
               const std::string bytes(1000, 'o');
               if (own_client->sync_write(bytes.data(), bytes.size(), 5s) < 0) return 1;
               own_client.reset();
               std::string got;
               testing::Collector collector(*own_server);
-              while (!collector.over()) pair.loop.process_events(ae::kFullIteration);
+              RUN_UNTIL(pair.loop, collector.over());
               if (!collector.ended || collector.bytes != bytes) return 2;
               pair.client.reset();
               pair.server.reset();
@@ -215,7 +228,7 @@ TEST_CASE("fork: coroutines that a child drops leave their connections to the pa
               scope.reset();
               stream.reset();
               pair.server.reset();
-              std::destroy_at(&pair.loop);
+              destroy_loops(pair);
               return 0;
             }) == 0);
     testing::send(pair.loop, *pair.server, "to a coroutine");
