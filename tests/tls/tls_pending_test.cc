@@ -2,6 +2,8 @@
 // Redis's pending-data calls, for a host that asks TLS alone.
 #if AECONN_TLS
 
+#include <vector>
+
 #include "conn/tls/type.h"
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
@@ -59,6 +61,22 @@ TEST_CASE("tls: what is decrypted and not read is pending data", "[tls][conn]") 
   const int before = calls;
   CHECK(pair.type.process_pending_data(pair.loop) == 1);
   CHECK(calls == before + 1);
+}
+
+TEST_CASE("tls: a write does not forget what a read left in the wire", "[tls][conn]") {
+  // More records at once than one read looks at, of which no event tells once they are in memory.
+  constexpr std::size_t kMessages = 1000;
+  testing::Pair pair({.name = "tls"});
+  std::size_t got = 0;
+  std::vector<char> buffer(1 << 16);
+  pair.server->set_read_handler([&](conn::Connection& here) {
+    const ssize_t n = here.read(buffer.data(), buffer.size());
+    if (n <= 0) return;
+    got += static_cast<std::size_t>(n);
+    (void)here.write("answer", 6);
+  });
+  for (std::size_t i = 0; i < kMessages; ++i) REQUIRE(pair.client->write("a record", 8) == 8);
+  RUN_UNTIL(pair.loop, got == kMessages * 8);
 }
 
 #endif  // AECONN_TLS
