@@ -316,6 +316,9 @@ TEST_CASE("entry points: the table has each public function", "[conn]") {
 
 TEST_CASE("entry points: without a descriptor to be had", "[conn]") {
   if (testing::simulated()) return;  // whose devices need descriptors themselves
+#ifdef __SANITIZE_ADDRESS__
+  return;  // UBSan looks at memory by a descriptor
+#endif
   FOR_EVERY_TRANSPORT(transport) {
     with_each(transport, [](const Entry& entry, Place& place) {
       CAPTURE(entry.name);
