@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sessions: whole conversations without I/O.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -234,8 +235,12 @@ TEST_CASE("session: CLIENT INFO adds what the transport says, as it is now, on o
   };
   Session session(server, info);
   const std::string before = call(session, {"CLIENT", "INFO"});
-  REQUIRE(before.find(" transport=tls server-name=a?b?id=2?flags=N unsent=1 device=\n") !=
+  REQUIRE(before.find(" transport=tls server-name=a_b?id=2_flags=N unsent=1 device=\n") !=
           std::string::npos);
+  // No field more than those of a name that does no harm, and one line in its bulk string.
+  REQUIRE(std::count(before.begin(), before.end(), '\n') == 3);
+  REQUIRE(before.find(" id=2") == std::string::npos);
+  REQUIRE(before.find(" flags=N ") == before.rfind(" flags=N"));
   REQUIRE(before.find(" fd=7 ") == before.rfind("fd=7") - 1);
   REQUIRE(call(session, {"CLIENT", "INFO"}).find(" unsent=2 ") != std::string::npos);
   // LIST is asked often and of many: it stays short.
