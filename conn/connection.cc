@@ -288,7 +288,13 @@ Connection::Alive Connection::dispatch_connect() {
 }
 
 Connection::Alive Connection::dispatch_write() {
-  if (in_place_ != nullptr && !in_place_->has_room()) return closing_ ? Alive::kGone : Alive::kYes;
+  if (in_place_ != nullptr) {
+    const bool was_blocked = output_blocked_;
+    if (!in_place_->has_room()) return closing_ ? Alive::kGone : Alive::kYes;
+    // What waited may have taken all the room that the event was for, as a last record of TLS that
+    // is kept: the transport has to say again that there is some.
+    if (was_blocked && state_ == State::kConnected) return Alive::kYes;
+  }
   return dispatch(on_write_);
 }
 
