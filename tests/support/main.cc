@@ -4,7 +4,8 @@
 // that AECONN_TEST_TALLY names, for tests/run to sum.
 //
 // A test of [conformance] or [busy] in which a handler was called in vain twice in a row
-// (conn/detail/vain.h) has failed, too, though Catch does not know.
+// (conn/detail/vain.h) has failed, too, though Catch does not know. A test in which that has to
+// happen sets the row back.
 #ifndef AECONN_CATCH2_V3
 #define CATCH_CONFIG_RUNNER
 #endif
