@@ -69,7 +69,6 @@ struct Entry {
   bool ends = false;  ///< the client of the pair carries nothing afterwards
 };
 
-
 const std::vector<Entry>& entries() {
   static const std::array<char, 5> text{"four"};
   static std::array<char, 64> room;
