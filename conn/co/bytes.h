@@ -44,6 +44,7 @@ concept Outlives = std::is_lvalue_reference_v<T> || std::ranges::borrowed_range<
 class ConstBytes {
  public:
   ConstBytes() = default;
+  /// Text, up to its NUL.
   template <detail::CharPointer Pointer>
   ConstBytes(Pointer text) noexcept  // NOLINT(google-explicit-constructor)
       : ConstBytes(text, std::strlen(text)) {}

@@ -74,7 +74,7 @@ class Event {
     waits_.wake_all();
   }
   void reset() noexcept { missing_ = 1; }  ///< who was woken goes on; others wait again
-  bool is_set() const noexcept { return missing_ == 0; }
+  bool is_set() const noexcept { return missing_ == 0; }  ///< whether it has happened
   /// Until it is set: true. False after the limit, and where the event ended.
   [[nodiscard]] detail::EventWait wait(ae::Duration limit = kNoLimit) noexcept {
     return {waits_, missing_, limit};
@@ -92,6 +92,7 @@ class WaitGroup {
  public:
   class Member;
 
+  /// Without members. Throws std::bad_alloc.
   explicit WaitGroup(ae::EventLoop& loop) : count_(std::make_shared<Count>(loop)) {}
   WaitGroup(const WaitGroup&) = delete;
   WaitGroup& operator=(const WaitGroup&) = delete;

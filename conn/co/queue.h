@@ -152,9 +152,12 @@ class Queue {
 template <class T>
 class Queue<T>::Push final : public detail::PermitWait {
  public:
+  /// For Queue::push().
   Push(Queue& queue, T&& value, ae::Duration limit) noexcept
       : PermitWait(queue.room_, limit), queue_(&queue), value_(std::move(value)) {}
+  /// Whether there is no need to wait. For co_await.
   bool await_ready() noexcept { return queue_->closed_ || try_take(); }
+  /// Whether the value is in the queue. For co_await.
   bool await_resume() noexcept {
     if (!has_permit() || queue_->closed_) return false;
     use();
@@ -171,9 +174,12 @@ class Queue<T>::Push final : public detail::PermitWait {
 template <class T>
 class Queue<T>::Pop final : public detail::PermitWait {
  public:
+  /// For Queue::pop().
   Pop(Queue& queue, ae::Duration limit) noexcept
       : PermitWait(queue.values_, limit), queue_(&queue) {}
+  /// Whether there is no need to wait. For co_await.
   bool await_ready() noexcept { return try_take() || queue_->closed_; }
+  /// The value, or none. For co_await.
   std::optional<T> await_resume() noexcept {
     if (!has_permit()) return std::nullopt;
     use();

@@ -17,12 +17,16 @@ namespace conn::inline AECONN_ABI {
 /// are told when it returns. It must survive tell(): owners are destroyed through destroy_later().
 class Refusals {
  public:
+  /// Sets the handler; null removes it.
   void set(const RefusedHandler& handler) { handler_.set(handler); }
+  /// Removes the handler, and what waits for it.
   void clear() {
     waiting_.clear();
     handler_.clear();
   }
+  /// Whether there is a handler.
   explicit operator bool() const noexcept { return static_cast<bool>(handler_); }
+  /// Runs the handler, or has it run when the one that is running has returned.
   void tell(const Failure& why) {
     if (handler_.running()) {
       if (waiting_.size() < kMostWaiting) waiting_.push_back(why);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdint>
 #include <string>
@@ -128,6 +129,19 @@ TEST_CASE("C: one port, several loops", "[c][group]") {
   listener.reset();
   aeconn_group_stop(group.get());
   REQUIRE(aeconn_group_wait(group.get()) == 0);
+  // A loop's end leaves connections to the program, whose handlers close them before.
+  clients.clear();
+  const auto all_closed = [&] {
+    std::uint64_t open = 0, all = 0, assigned = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      (void)aeconn_listener_share(listener.get(), i, &open, &assigned);
+      all += open;
+    }
+    return all == 0;
+  };
+  const auto late = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!all_closed() && std::chrono::steady_clock::now() < late) std::this_thread::yield();
+  REQUIRE(all_closed());
 }
 
 TEST_CASE("C: a connection that comes back", "[c]") {
