@@ -144,6 +144,9 @@ bool World::advance(Nanoseconds limit) {
     return false;
   }
   now_ = std::max(now_, happenings_.top().when);
+  // A loop that waits in the kernel in the middle of its work: nobody else moves meanwhile, so that
+  // what comes next happens although others are still before it.
+  if (horizon_ != kNever) horizon_ = std::max(horizon_, happenings_.top().when);
   run_due();
   return true;
 }
