@@ -22,7 +22,9 @@ World::World(Config its_config) : config(its_config), random(its_config.seed, it
 }
 
 World::~World() {
-  // What is left over keeps pointing at devices: it is the test's to see that nothing is.
+  // What is left over keeps pointing at devices: it is the test's to see that nothing is, but for
+  // what belongs to the process.
+  let_orphans_go();
   happenings_ = {};
   devices.clear();
   current_ = nullptr;

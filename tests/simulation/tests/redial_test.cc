@@ -123,6 +123,25 @@ TEST_CASE("simulation: rdma|tcp over a path that hangs is tcp after the head sta
   REQUIRE(both.registry.require("rdma").counters(*both.loop).open == 0);
 }
 
+namespace {
+
+/// Where RawNet listens, for as long as it lives: the other tests have an address of their own.
+class AddressOfRdma {
+ public:
+  explicit AddressOfRdma(const char* address) : usual_(std::getenv(kName)) {
+    setenv(kName, address, 1);
+  }
+  ~AddressOfRdma() { setenv(kName, usual_.c_str(), 1); }
+  AddressOfRdma(const AddressOfRdma&) = delete;
+  AddressOfRdma& operator=(const AddressOfRdma&) = delete;
+
+ private:
+  static constexpr const char* kName = "AECONN_RDMA_ADDRESS";
+  const std::string usual_;  // world_listener.cc has set it
+};
+
+}  // namespace
+
 TEST_CASE(
     "simulation: rdma|tcp, and rdma that never has room for data, is tcp after the head start",
     "[simulation][fallback]") {
@@ -130,7 +149,7 @@ TEST_CASE(
   const bool redials = !blocking && GENERATE(false, true);
   CAPTURE(blocking, redials);
   Both both;
-  setenv("AECONN_RDMA_ADDRESS", "127.0.0.1", 1);
+  const AddressOfRdma here("127.0.0.1");
   testing::RawNet servers(*both.loop);
   testing::RawOptions mute;
   mute.announce = false;
