@@ -71,6 +71,7 @@ struct Config {
   std::optional<bool> memory_windows = {}, shared_receives = {};
   /// Ports have InfiniBand's link layer, and rdma_init_qp_attr() is that of an old kernel.
   bool infiniband = false;
+  bool strangers = false;  ///< one end is not ours: rules that it breaks are no violations
 };
 
 /// Threads that share the time, one of them running; null: there is one thread.

@@ -115,6 +115,7 @@ std::vector<HostileVector> control_vectors() {
                           [](RawPeer& p) { p.send_with_immediate(raw_keepalive(), 77); }},
                          {"SEND of no bytes with an immediate", kControlRule, kError, "wrong size",
                           [](RawPeer& p) { p.send_with_immediate("", 77); }}});
+  for (HostileVector& each : all) each.sends_immediate = each.name.ends_with("with an immediate");
   return all;
 }
 

@@ -37,6 +37,7 @@ struct HostileVector {
   bool repeats = false;  ///< strikes until the connection is over, while there is room to post
   RawNet::Answer answer = RawNet::Answer::kAccept;  ///< of a hostile server
   ae::Duration allowance = ae::Duration::zero();    ///< a clock that runs before our side acts
+  bool sends_immediate = false;                     ///< with a SEND: some drivers take it for data
 };
 
 /// What the listener and the client of the driver are told, so that clocks which a vector waits for

@@ -149,7 +149,7 @@ TEST_CASE(
   const bool redials = !blocking && GENERATE(false, true);
   CAPTURE(blocking, redials);
   Both both;
-  const AddressOfRdma here("127.0.0.1");
+  const AddressOfRdma address("127.0.0.1");
   testing::RawNet servers(*both.loop);
   testing::RawOptions mute;
   mute.announce = false;

@@ -5,6 +5,7 @@
 #ifndef AECONN_CATCH2_V3
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #endif
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -32,17 +33,19 @@ class WorldForConformance : public Listener {
   }
 
   void testCaseStarting(const Catch::TestCaseInfo& test) override {
-    bool wanted = false;
+    const auto has = [&](const char* wanted) {
+      return std::any_of(test.tags.begin(), test.tags.end(), [&](const auto& tag) {
 #ifdef AECONN_CATCH2_V3
-    for (const Catch::Tag& tag : test.tags)
-      wanted = wanted || tag.original == "conformance" || tag.original == "rdma-device";
+        return tag.original == wanted;
 #else
-    for (const std::string& tag : test.tags)
-      wanted = wanted || tag == "conformance" || tag == "rdma-device";
+        return tag == wanted;
 #endif
-    if (!wanted) return;
+      });
+    };
+    if (!has("conformance") && !has("rdma-device")) return;
     simulation::Config config;
     config.weather.in_step = true;
+    config.strangers = has("hostile");
     world_ = std::make_unique<simulation::World>(config);
     world_->add_device("sim0", "10.77.0.1");
     world_->add_device("sim1", "10.77.0.2");
