@@ -322,7 +322,7 @@ TEST_CASE(
   };
   room.run_for(100s);
   const std::uint64_t idle = registered_bytes();
-  std::uint64_t most = burst();
+  std::uint64_t most = burst(), last = most;
   CHECK(registered_bytes() > idle);
   // Its windows are long from the beginning, so it can find that it is faster with one more than
   // the burst before it, which had to find their length first.
@@ -330,9 +330,11 @@ TEST_CASE(
     room.run_for(30s);
     const std::int64_t before = slow();
     const std::uint64_t windows = burst();
-    CAPTURE(i, windows, most);
+    CAPTURE(i, windows, last, most);
     CHECK(windows <= most + 1);
-    CHECK(slow() - before <= static_cast<std::int64_t>(windows > most ? windows - most : 0));
+    // What the last burst had no use for was unused for a minute, and may be gone.
+    CHECK(slow() - before <= static_cast<std::int64_t>(windows > last ? windows - last : 0));
+    last = windows;
     most = std::max(most, windows);
   }
   CHECK(most < 8);
