@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cassert>
 #include <cerrno>
 #include <chrono>
@@ -397,7 +398,10 @@ struct BlockingRequest final : Request {
   ~BlockingRequest() override {
     if (fd >= 0) ::close(fd);
   }
-  void answered(const std::shared_ptr<Request>&) override { (void)::eventfd_write(fd, 1); }
+  void answered(const std::shared_ptr<Request>&) override {
+    there_.store(true, std::memory_order_release);
+    (void)::eventfd_write(fd, 1);
+  }
   /// False: the deadline came first.
   bool wait(ae::TimePoint deadline) const noexcept {
     using std::chrono::milliseconds;
@@ -406,12 +410,15 @@ struct BlockingRequest final : Request {
       pollfd look{fd, POLLIN, 0};
       const auto limit = static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
       const int ready = ::poll(&look, 1, limit);
-      if (ready > 0) return true;
+      if (there_.load(std::memory_order_acquire)) return true;
       if (ready < 0 && errno == EINTR && Interruption::came()) return false;
       if (Clock::now() >= deadline || Interruption::ends()) return false;
     }
   }
   const int fd;
+
+ private:
+  std::atomic<bool> there_{false};  // the result: who reads it goes by this, not by the descriptor
 };
 
 /// An answer that was there at once, delivered from the loop.
