@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <system_error>
@@ -15,6 +17,18 @@
 extern "C" void __gcov_dump() __attribute__((weak));  // what _exit() would not write
 
 namespace simulation {
+
+/// A torture tries every number, or each how manieth AECONN_TORTURE_STRIDE says, from the one that
+/// AECONN_TORTURE_FIRST says: under sanitizers all of them take too long for each day.
+struct Stride {
+  std::uint64_t first = number("AECONN_TORTURE_FIRST"), each = number("AECONN_TORTURE_STRIDE");
+
+ private:
+  static std::uint64_t number(const char* name) {
+    const char* const text = std::getenv(name);
+    return text != nullptr ? std::strtoull(text, nullptr, 10) : 1;
+  }
+};
 
 template <class Sums>
 struct ChildRun {

@@ -304,7 +304,8 @@ void torture(What what, std::uint64_t count) {
   testing::test_identity();
   const char* const only = std::getenv("AECONN_TORTURE");
   const char* const one = std::getenv("AECONN_TORTURE_NUMBER");
-  const std::uint64_t stride = count == 1 ? 1 : 7;
+  const Stride stride;
+  const std::uint64_t step = stride.each * (count == 1 ? 1 : 7);
   for (const Way& way : ways()) {
     if (only != nullptr && way.name != only) continue;
     if (one != nullptr) {
@@ -313,7 +314,7 @@ void torture(What what, std::uint64_t count) {
       continue;
     }
     std::uint64_t tried = 0, failed = 0;
-    for (std::uint64_t number = 1; failed < 5; number += stride) {
+    for (std::uint64_t number = stride.first; failed < 5; number += step) {
       const ChildRun<Outcome> run = run_in_child<Outcome>(
           [&](Outcome& outcome) { return Torture(way).run(what, number, count, outcome); });
       if (!run.complaint.empty()) {

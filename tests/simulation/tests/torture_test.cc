@@ -369,7 +369,8 @@ std::vector<const Profile*> profiles_for(const std::string& transport) {
 void torture_on(const Profile& profile, const std::string& transport, What what,
                 std::uint64_t stride, bool in_place) {
   std::uint64_t tried = 0, survived = 0, failed = 0;
-  for (std::uint64_t number = 1;; number += stride) {
+  const Stride which;
+  for (std::uint64_t number = which.first;; number += stride * which.each) {
     const ChildRun<Outcome> run = run_in_child<Outcome>([&](Outcome& outcome) {
       return Torture(transport, profile, in_place).run(what, number, outcome);
     });
