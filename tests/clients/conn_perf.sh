@@ -157,7 +157,7 @@ is 'a sweep has a line for each of its points' '1,1,16 1,8,16 1,1,1024 1,8,1024 
 # However slow the machine: a warm-up that counted would be most of it.
 out=$(p "$url" --seconds 0.3 --warmup 5 --csv -)
 is 'the warm-up is left out of the time' yes \
-  "$(awk -F, 'NR == 2 {print $9 >= 0.29 && $9 < 5 ? "yes" : $9}' <<<"$out")"
+  "$(awk -F, 'NR == 2 {print (($9 >= 0.29 && $9 < 5) ? "yes" : $9)}' <<<"$out")"
 out=$(p "$url" "${quick[@]}" --json -)
 has 'JSON' '^\{"tool":"conn-perf","version":"[0-9.]+","client":\{.*"server":\{.*"verify":true.*"requests":200,.*"latency_us":\{"mean":[0-9.]+,"p50":.*"syscalls_per_request":\{.*"histogram":\[\[[0-9.]+,[0-9]+\]' "$out"
 is 'JSON alone on standard output' 1 "$(wc -l <<<"$out")"
