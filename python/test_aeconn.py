@@ -145,6 +145,8 @@ class Blocking(unittest.TestCase):
         keeper = aeconn._keeper._Keeper()
 
         class Kept:
+            _kept_at = 1
+
             def __del__(self):
                 keeper.drop(self)
 

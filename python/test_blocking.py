@@ -297,35 +297,10 @@ class Together(unittest.TestCase):
             got = []
             for _ in range(3):
                 stack.enter_context(beside(lambda: got.append(connection.recv(1))))
-            until(lambda: connection._waiting[1] == 3)
+            until(lambda: len(connection._waiting[1]) == 3)
             connection.sendall(b"QUIT\r\n")
             stack.close()
             self.assertEqual(len(got), 3)
-
-    @each_url
-    def test_child(self, url):
-        """A child cannot take what is its parent's, be the lock held or not."""
-        with aeconn.connect(url, timeout=LONG) as connection:
-            with connection._lock:
-                child = os.fork()
-                if child == 0:
-                    code = 1
-                    with contextlib.suppress(BaseException):
-                        for call in (
-                            lambda: connection.recv(1),
-                            lambda: connection.sendall(b"x"),
-                            connection.transport,
-                        ):
-                            try:
-                                call()
-                            except OSError:
-                                continue
-                            os._exit(2)
-                        code = 0
-                    os._exit(code)
-            self.assertEqual(os.waitpid(child, 0)[1], 0)
-            connection.sendall(b"PING\r\n")
-            self.assertEqual(connection.recv(100), b"+PONG\r\n")
 
     def test_the_interpreter_ends(self):
         """Whatever is open then, and whoever waits."""
@@ -419,7 +394,7 @@ class AsASocket(unittest.TestCase):
             theirs.sendall(b"unread")
             self.assertTrue(ours.readable(LONG))
             rounds, begins = [], ours._wait_begins
-            ours._wait_begins = lambda direction: (rounds.append(1), begins(direction))
+            ours._wait_begins = lambda *arguments: (rounds.append(1), begins(*arguments))
             with beside(ours.sendall, b"x" * 20_000_000):
                 until(lambda: waits(ours))
                 for _ in range(3):  # until there is no room anywhere

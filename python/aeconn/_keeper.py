@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import select
 import threading
@@ -31,7 +32,7 @@ class _Keeper:
         self._kept: dict[int, weakref.ref[Socket]] = {}
         self._thread: threading.Thread | None = None
         self._poll: select.epoll | None = None
-        self._wakes, self._woken = -1, -1  # a pipe beside the loops
+        self._wakes = -1  # a pipe's end; these three are there, or none is
         self._ended = False
 
     def keep(self, connection: Socket) -> None:
@@ -41,17 +42,32 @@ class _Keeper:
         with self._lock:
             if self._ended:
                 return
-            if self._poll is None:
-                self._poll = select.epoll()
-                self._woken, self._wakes = os.pipe()
-                self._poll.register(self._woken, select.EPOLLIN)
-            self._kept[fd] = weakref.ref(connection)
-            self._poll.register(fd, select.EPOLLIN | select.EPOLLONESHOT)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, args=(self._poll,), name="aeconn-keeper", daemon=True
-                )
-                self._thread.start()
+            try:
+                connection._kept_at = fd
+                self._kept[fd] = weakref.ref(connection)
+                if self._thread is None:
+                    self._begin()
+                assert self._poll is not None
+                self._poll.register(fd, select.EPOLLIN | select.EPOLLONESHOT)
+            except BaseException:
+                self.drop(connection)
+                raise
+
+    def _begin(self) -> None:
+        poll = select.epoll()
+        woken, wakes = os.pipe()
+        try:
+            poll.register(woken, select.EPOLLIN)
+            thread = threading.Thread(
+                target=self._run, args=(poll, woken, wakes), name="aeconn-keeper", daemon=True
+            )
+            self._thread, self._poll, self._wakes = thread, poll, wakes
+            thread.start()
+        except BaseException:
+            self._thread, self._poll, self._wakes = None, None, -1
+            os.close(woken)
+            os.close(wakes)
+            raise
 
     def hold(self, connection: Socket) -> None:
         """Somebody waits with it, and does that meanwhile."""
@@ -61,20 +77,30 @@ class _Keeper:
         self._set(connection, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _set(self, connection: Socket, events: int) -> None:
-        if not self._kept or connection._loop is None:
+        fd = connection._kept_at
+        if fd is None:
             return
-        fd = int(lib.descriptor(connection._loop))
         with self._lock:
-            if fd in self._kept and self._poll is not None:
+            # drop() comes before the loop is freed, so this descriptor is still that of the loop.
+            kept = self._kept.get(fd)
+            if kept is not None and kept() is connection and self._poll is not None:
                 self._poll.modify(fd, events)
 
     def drop(self, connection: Socket) -> None:
+        """May run again where it was interrupted, with the loop freed since."""
         with self._lock:
-            for fd, kept in list(self._kept.items()):
-                if kept() in (None, connection):
-                    self._kept.pop(fd, None)
+            fd = connection._kept_at
+            if fd is None:
+                return
+            kept = self._kept.get(fd)
+            if kept is not None and kept() in (None, connection):
+                if self._poll is not None:
+                    with contextlib.suppress(OSError):  # keep() has failed
+                        self._poll.unregister(fd)
+                self._kept.pop(fd, None)
             if not self._kept and self._thread is not None:
                 os.write(self._wakes, b"!")
+            connection._kept_at = None
 
     def forget_parent(self) -> None:
         """In a child of fork(): the thread and its descriptors are the parent's."""
@@ -91,7 +117,10 @@ class _Keeper:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def _run(self, poll: select.epoll) -> None:
+    def _run(self, poll: select.epoll, woken: int, wakes: int) -> None:
+        with self._lock:
+            if self._poll is not poll:  # _begin() failed after it had begun
+                return
         later: dict[int, float] = {}  # descriptors that are looked at again, and when
         while True:
             ready = poll.poll(max(min(later.values()) - time.monotonic(), 0) if later else None)
@@ -102,8 +131,8 @@ class _Keeper:
                 if connection is not None and not any(connection._waiting.values()):
                     self.release(connection)
             for fd, _ in ready:
-                if fd == self._woken:
-                    os.read(fd, 100)
+                if fd == woken:
+                    os.read(woken, 100)
                     continue
                 connection = self._connection(fd)
                 if connection is None:
@@ -116,10 +145,10 @@ class _Keeper:
             connection = None  # or it could not end
             with self._lock:
                 if not self._kept and self._poll is poll:
+                    self._thread, self._poll, self._wakes = None, None, -1
                     poll.close()
-                    os.close(self._woken)
-                    os.close(self._wakes)
-                    self._poll = self._thread = None
+                    os.close(woken)
+                    os.close(wakes)
                     return
 
     def _connection(self, fd: int) -> Socket | None:

@@ -40,10 +40,8 @@ FactFn = CFUNCTYPE(None, py_object, c_char_p, c_char_p)
 TextFn = CFUNCTYPE(None, py_object, c_char_p, c_size_t)
 PostFn = CFUNCTYPE(None, c_void_p)
 NO_HANDLER = ConnFn(0)
-NOTHING = ConnFn(operator.is_)  # a handler that only makes the loop's descriptor readable
 _TAKE = FactFn(operator.setitem)
 _TAKE_TEXT = TextFn(operator.setitem)
-_WAKE = PostFn(operator.not_)
 
 AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 
@@ -86,6 +84,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "peer_certificate": (c_size_t, c_void_p, c_char_p, c_size_t),
     "peer_user": (c_size_t, c_void_p, c_char_p, c_size_t),
     "path": (c_size_t, c_void_p, c_char_p, c_size_t),
+    "set_user_data": (None, c_void_p, c_void_p),
     "info": (None, c_void_p, FactFn, py_object),
     "bytes_read": (c_uint64, c_void_p),
     "bytes_written": (c_uint64, c_void_p),
@@ -114,6 +113,12 @@ class Library:
 
 
 lib = Library()
+
+# Handlers that only make a loop's descriptor readable: functions of C that ignore NULL, which is
+# their first argument here. Nothing of Python's runs inside of C then, also where a thread is in a
+# call while the interpreter ends, which would stop that thread in the middle of C++.
+NOTHING = ctypes.cast(lib.set_user_data, ConnFn)
+_WAKE = ctypes.cast(lib.close, PostFn)
 
 
 # --- texts and numbers, which are looked at before C has them ------------------------------------

@@ -19,7 +19,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from . import _native
 from ._keeper import keeper
@@ -31,6 +31,28 @@ _MOST_AT_ONCE = 1 << 20  # of recv(), whatever it is asked for
 _FILE_BLOCK = 64 * 1024  # of sendfile()
 _MOST_CONNECT_MS = 24 * 3600 * 1000  # the most that option connect-timeout takes
 _OUTGOING = 0  # waiting until what was written has left; no handler is needed for that
+_T = TypeVar("_T")
+
+
+class _Calls:
+    """Calls that are under way. Each holds a lock of its own, by `with`, which gives it back
+    wherever a signal handler raises: so nothing is counted that has ended.
+    """
+
+    def __init__(self) -> None:
+        self._held: set[threading.Lock] = set()
+
+    def add(self, held: threading.Lock) -> None:
+        self._held.add(held)
+
+    def discard(self, held: threading.Lock) -> None:
+        self._held.discard(held)
+
+    def __len__(self) -> int:
+        for each in tuple(self._held):
+            if not each.locked():
+                self._held.discard(each)
+        return len(self._held)
 
 
 class _Deadline:
@@ -51,8 +73,8 @@ class Socket:
     """A stream to one peer over any transport of the library.
 
     Behaves as a connected socket.socket does; docs/python.md has what is different. One thread may
-    read and another write at the same time. close() may come from any thread: calls that wait
-    raise OSError (EBADF) then.
+    read and another write at the same time. close() may come from any thread, and from a signal
+    handler: calls that wait raise OSError (EBADF) then.
     """
 
     _conn: int | None = None
@@ -79,13 +101,15 @@ class Socket:
         self._lock = threading.RLock()  # held for calls of C, which do not wait
         self._process = os.getpid()
         self._timeout = _native.seconds(timeout)
-        self._users = 0  # calls that are under way
-        self._waiting = {READABLE: 0, WRITABLE: 0, _OUTGOING: 0}  # of these, how many poll
+        self._users = _Calls()
+        # Of these, those that poll.
+        self._waiting = {READABLE: _Calls(), WRITABLE: _Calls(), _OUTGOING: _Calls()}
         self._watched = {READABLE: False, WRITABLE: False}  # whether the loop has a handler
         self._polled_outside = False  # fileno() was asked for
         self._input_over = False  # recv() has nothing more to wait for
         self._read_shut = False  # shutdown(SHUT_RD)
         self._closing = False
+        self._kept_at: int | None = None  # the keeper's
         self._files = 0  # of makefile()
         self._close_wanted = False  # close() was called, and waits for these
         self._loop = lib.loop_new()
@@ -116,9 +140,10 @@ class Socket:
         self._close_now()
 
     def __repr__(self) -> str:
-        if self._conn is None:
+        try:
+            return f"<aeconn.Socket {self.path()}>"
+        except OSError:
             return "<aeconn.Socket, closed>"
-        return f"<aeconn.Socket {self.path()}>"
 
     # --- data ------------------------------------------------------------------------------------
 
@@ -178,8 +203,9 @@ class Socket:
         return self._until(lambda conn: self._write(conn, address, len(view)), WRITABLE)
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """All of it, handed to the kernel or device. Where the time is over an unknown part of it
-        has been sent; so it is with BlockingIOError of one that does not block."""
+        """All of it, handed to the kernel or device. Where it fails, or the time is over, an
+        unknown part of it has been sent; so it is with BlockingIOError of one that does not block.
+        """
         _no_flags("sendall", flags)
         view = _readable(data)
         address, sent = _address_of(view), 0
@@ -196,7 +222,7 @@ class Socket:
         deadline = _Deadline(self._timeout)
         self._until(step, WRITABLE, deadline)
         if len(view) and self._timeout != 0:
-            self._until(self._left, _OUTGOING, deadline, overdue=0)
+            self._until(self._left, _OUTGOING, deadline)
 
     def _write(self, conn: int, address: int, size: int) -> int | None:
         n = lib.write(conn, address, size)
@@ -208,11 +234,13 @@ class Socket:
             return None
         raise self._error(number)
 
-    @staticmethod
-    def _left(conn: int) -> int | None:
-        """0 once what was written has left, or never will."""
-        none_waits = lib.write_all(conn, None, 0, 0) == 0
-        return 0 if none_waits or ctypes.get_errno() != errno.ETIMEDOUT else None
+    def _left(self, conn: int) -> int | None:
+        """0 once what was written has left."""
+        if _still_leaves(conn):
+            return None
+        if lib.get_state(conn) == _native.FAILED:
+            raise _native.connect_error(conn)
+        return 0
 
     def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
         """What is in a file opened in binary mode, from `offset` on, `count` bytes at most. Returns
@@ -290,8 +318,8 @@ class Socket:
             raise OverflowError("Python int too large to convert to C int")
         if how not in (socket.SHUT_RD, socket.SHUT_WR, socket.SHUT_RDWR):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        with self._lock:
-            conn = self._open()
+
+        def step(conn: int) -> None:
             if how == socket.SHUT_RD:
                 if lib.get_state(conn) != _native.CONNECTED:
                     raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
@@ -301,6 +329,8 @@ class Socket:
                 if lib.shutdown(conn, READABLE | WRITABLE if both else WRITABLE) != 0:
                     raise self._error()
             _native.wake(self._loop or 0)  # who waits looks again
+
+        self._locked(step)
 
     def close(self) -> None:
         """Ends calls that other threads are in. What was written is still delivered."""
@@ -329,12 +359,15 @@ class Socket:
                 self._free()
 
     def _free(self) -> None:
-        conn, self._conn = self._conn, None
-        loop, self._loop = self._loop, None
-        if loop:
+        """Where it is interrupted, the next call goes on: what is taken is given back at once."""
+        try:
             keeper.drop(self)
-            self._ends_by(conn)
-            lib.loop_free(loop)  # which waits for what was written, for its end-linger
+        finally:
+            ends_by, close_loop = self._ends_by, lib.loop_free
+            conn, self._conn = self._conn, None
+            ends_by(conn)
+            loop, self._loop = self._loop, None
+            close_loop(loop)  # which waits for what was written, for its end-linger
 
     def _leave_to_parent(self) -> None:
         """In a child of fork(): nothing is said to the peer, with whom the parent goes on."""
@@ -369,24 +402,34 @@ class Socket:
             return below.getsockopt(*arguments)
 
     def _kernel_socket(self) -> socket.socket:
-        with self._lock:
-            fd = lib.fd(self._open())
+        def step(conn: int) -> socket.socket:
+            fd = lib.fd(conn)
             if fd < 0:
                 raise OSError(errno.ENOPROTOOPT, os.strerror(errno.ENOPROTOOPT))
             return socket.socket(fileno=os.dup(fd))
 
+        return self._locked(step)
+
     def fileno(self) -> int:
         """For select() and alike, to wait for reading: it is readable where recv() would not wait,
-        and sometimes where it would. -1 once it is closed. There is no waiting for room to write.
-        """
-        with self._lock:
-            if self._loop is None or self._closing:
-                return -1
+        and sometimes where it would. -1 once it is closed, and in a child of fork(). There is no
+        waiting for room to write."""
+
+        def step(_: int) -> int:
             if not self._polled_outside:
                 self._polled_outside = True
                 self._watch()
                 lib.dispatch(self._loop)
             return int(lib.descriptor(self._loop))
+
+        if self._conn is None or self._closing or os.getpid() != self._process:
+            return -1
+        try:
+            return self._locked(step)
+        except OSError:
+            if self._closing:  # meanwhile
+                return -1
+            raise
 
     def readable(self, timeout: float | None = 0) -> bool:
         """Whether recv() would return at once, within that many seconds."""
@@ -398,37 +441,31 @@ class Socket:
         return bool(self._until(step, READABLE, _Deadline(_native.seconds(timeout)), overdue=0))
 
     def getpeername(self) -> Address:
-        with self._lock:
-            return _native.address(lib.peer, self._open())
+        return self._locked(lambda conn: _native.address(lib.peer, conn))
 
     def getsockname(self) -> Address:
-        with self._lock:
-            return _native.address(lib.local, self._open())
+        return self._locked(lambda conn: _native.address(lib.local, conn))
 
     def transport(self) -> str:
-        with self._lock:
-            return _native.from_c(lib.transport(self._open()))
+        return self._locked(lambda conn: _native.from_c(lib.transport(conn)))
 
     def path(self) -> str:
         """What carries the bytes, in one line: "tcp 10.0.0.2:50400 > 10.0.0.1:6379"."""
-        with self._lock:
-            return _native.path(self._open())
+        return self._locked(_native.path)
 
     def info(self) -> dict[str, str]:
         """Details of the transport, for people."""
-        with self._lock:
-            conn = self._open()
-            return _native.facts(lambda take, told: lib.info(conn, take, told))
+        return self._locked(
+            lambda conn: _native.facts(lambda take, told: lib.info(conn, take, told))
+        )
 
     def peer_user(self) -> str:
         """The name that option peer-user takes from the peer's certificate; "" without."""
-        with self._lock:
-            return _native.text_of(lib.peer_user, self._open())
+        return self._locked(lambda conn: _native.text_of(lib.peer_user, conn))
 
     def peer_certificate(self) -> str:
         """As PEM; "" where there is none."""
-        with self._lock:
-            return _native.text_of(lib.peer_certificate, self._open())
+        return self._locked(lambda conn: _native.text_of(lib.peer_certificate, conn))
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -438,6 +475,39 @@ class Socket:
         if os.getpid() != self._process:
             raise OSError(errno.EBADF, "the connection is that of the parent process")
         return self._conn
+
+    def _used(self, work: Callable[[threading.Lock], _T]) -> _T:
+        """All calls of C on the connection are made in `work`. close(), of another thread or of a
+        signal handler, leaves the connection to it, and it is freed here. `work` gets the lock that
+        says that it is under way."""
+        if os.getpid() != self._process:  # a child of fork() may never have the lock
+            self._open()
+        held = threading.Lock()
+        try:
+            with held:
+                self._users.add(held)
+                return work(held)
+        finally:
+            try:
+                self._free_if_unused()
+            except BaseException:  # a signal handler's
+                self._free_if_unused()
+                raise
+
+    def _free_if_unused(self) -> None:
+        if not self._users and self._closing:
+            with self._lock:
+                if not self._users:
+                    self._free()
+
+    def _locked(self, step: Callable[[int], _T]) -> _T:
+        """What `step` gives, which does not wait."""
+
+        def work(_: threading.Lock) -> _T:
+            with self._lock:
+                return step(self._open())
+
+        return self._used(work)
 
     def _until(
         self,
@@ -449,54 +519,56 @@ class Socket:
         """What `step` gives, once it gives something. It is asked again whenever something may have
         changed, with the lock, and does not wait. `overdue` is what comes when the time is over;
         None: an exception."""
-        self._open()  # a child of fork() cannot have the lock
-        deadline = deadline or _Deadline(self._timeout)
-        with self._lock:
-            self._open()
-            self._users += 1
-        try:
-            late = False
+        limit = deadline or _Deadline(self._timeout)
+
+        def work(held: threading.Lock) -> int:
+            late = waits = False
             while True:
-                with self._lock:
-                    result = step(self._open())
-                    left = deadline.left_ms()
-                    if result is not None:
-                        return result
-                    if late:
-                        if overdue is not None:
-                            return overdue
-                        raise self._overdue()
-                    if left == 0:  # what is there by now counts
-                        late = True
-                        self._turn()
-                        continue
-                    self._wait_begins(direction)
                 try:
+                    with self._lock:
+                        result = step(self._open())
+                        left = limit.left_ms()
+                        if result is not None:
+                            return result
+                        if late:
+                            if overdue is not None:
+                                return overdue
+                            raise self._overdue()
+                        if left == 0:  # what is there by now counts
+                            late = True
+                            self._turn()
+                            continue
+                        waits = True
+                        self._wait_begins(direction, held)
                     poll = select.poll()
                     poll.register(lib.descriptor(self._loop), select.POLLIN)
                     poll.poll(left)
                 finally:
-                    with self._lock:
-                        self._wait_ends(direction)
-        finally:
-            with self._lock:
-                self._users -= 1
-                if self._closing and not self._users:
-                    self._free()
+                    if waits:
+                        try:
+                            self._wait_ends(direction, held)
+                        except BaseException:  # a signal handler's
+                            self._wait_ends(direction, held)
+                            raise
+                        waits = False
 
-    def _wait_begins(self, direction: int) -> None:
+        return self._used(work)
+
+    def _wait_begins(self, direction: int, held: threading.Lock) -> None:
         if not any(self._waiting.values()):
             keeper.hold(self)
-        self._waiting[direction] += 1
+        self._waiting[direction].add(held)
         self._watch()
 
-    def _wait_ends(self, direction: int) -> None:
-        self._waiting[direction] -= 1
-        if not self._closing:
-            self._watch()
-            self._turn()
-        if not any(self._waiting.values()):
-            keeper.release(self)
+    def _wait_ends(self, direction: int, held: threading.Lock) -> None:
+        """May run twice."""
+        with self._lock:
+            self._waiting[direction].discard(held)
+            if not any(self._waiting.values()):
+                keeper.release(self)
+            if not self._closing:
+                self._watch()
+                self._turn()
 
     def _watch(self) -> None:
         """Handlers for what is waited for: while there is one, the descriptor is readable as long
@@ -504,8 +576,8 @@ class Socket:
         waiting = self._waiting
         outside = self._polled_outside and not waiting[WRITABLE] and not waiting[_OUTGOING]
         for direction, wanted, setter in (
-            (READABLE, waiting[READABLE] > 0 or outside, lib.on_readable),
-            (WRITABLE, waiting[WRITABLE] > 0, lib.on_writable),
+            (READABLE, bool(waiting[READABLE]) or outside, lib.on_readable),
+            (WRITABLE, bool(waiting[WRITABLE]), lib.on_writable),
         ):
             if wanted != self._watched[direction]:
                 if setter(self._conn, NOTHING if wanted else NO_HANDLER, None) != 0:
@@ -517,7 +589,7 @@ class Socket:
         lib.dispatch(self._loop)
         waiting = self._waiting
         reader = waiting[READABLE] and self._input_over
-        if reader or (waiting[_OUTGOING] and self._conn and self._left(self._conn) is not None):
+        if reader or (waiting[_OUTGOING] and self._conn and not _still_leaves(self._conn)):
             _native.wake(self._loop or 0)
 
     def _turn_idle(self) -> bool:
@@ -545,6 +617,12 @@ class Socket:
 def _settled(conn: int) -> int | None:
     state = int(lib.get_state(conn))
     return None if state in (_native.NEW, _native.CONNECTING) else state
+
+
+def _still_leaves(conn: int) -> bool:
+    """Whether a part of what was written waits inside the library."""
+    waits = lib.write_all(conn, None, 0, 0) != 0
+    return waits and ctypes.get_errno() == errno.ETIMEDOUT
 
 
 def _with_limit(url: str, timeout: float | None) -> bytes:
