@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import unittest
@@ -372,6 +373,82 @@ class Keeper(unittest.TestCase):
             self.assertEqual(theirs.recv(1), b"")
             self.assertIsNone(ours._conn)
             self.assertIsNone(ours._loop)
+
+
+# A daemon thread runs a loop and is inside of C when the interpreter begins to end. That loop is
+# not freed then, and before the interpreter stops threads nobody is inside, nor comes in later.
+ENDS_IN_A_CALL = """
+import asyncio, atexit, os, sys, threading, time
+sys.path.insert(0, sys.argv[1])
+def late():  # after the package's own end
+    for native in list(loops):
+        _native.wake(native)
+    before = len(entered)
+    time.sleep(0.1)
+    if inside or len(entered) != before:
+        os._exit(4)
+    if group:
+        group.close()
+    print("ended", flush=True)
+atexit.register(late)
+import aeconn
+from aeconn import _native
+lib, main = _native.lib, threading.current_thread()
+inside, entered, loops, at = [], [], set(), threading.Event()
+ending, group = threading.Event(), None
+dispatch, free = lib.dispatch, lib.loop_free
+def slow(native):
+    if threading.current_thread() is main:
+        return dispatch(native)
+    entered.append(native)
+    loops.add(native)
+    inside.append(native)
+    at.set()
+    ending.wait(0.01)
+    result = dispatch(native)
+    if ending.is_set():
+        time.sleep(0.05)
+    inside.remove(native)
+    return result
+def checked(native):
+    if native in inside or (native in loops and threading.current_thread() is main):
+        os._exit(3)
+    free(native)
+lib.dispatch, lib.loop_free = slow, checked
+atexit.register(ending.set)
+async def handle(reader, writer):
+    await reader.read()
+async def serve():
+    server = await aeconn.start_server(handle, "tcp://127.0.0.1:0")
+    urls.extend(server.urls)
+    await server.serve_forever()
+urls = []
+if sys.argv[2] == "group":
+    group = aeconn.LoopGroup(handle, "tcp://127.0.0.1:0", loops=2)
+    urls = group.urls
+else:
+    threading.Thread(target=asyncio.run, args=(serve(),), daemon=True).start()
+    while not urls:
+        time.sleep(0.001)
+client = aeconn.connect(urls[0])
+client.sendall(b"x")
+at.wait()
+main_loop = asyncio.new_event_loop()
+main_loop.run_until_complete(aeconn.open_connection(urls[0]))
+"""
+
+
+class End(unittest.TestCase):
+    def test_a_daemon_thread_is_inside_of_c(self):
+        here = str(pathlib.Path(__file__).parent)
+        for kind in "group", "thread":
+            with self.subTest(kind=kind):
+                run = subprocess.run(
+                    [sys.executable, "-c", ENDS_IN_A_CALL, here, kind],
+                    stdout=subprocess.PIPE,
+                    timeout=60,
+                )
+                self.assertEqual((run.returncode, run.stdout), (0, b"ended\n"))
 
 
 class Sendall(unittest.TestCase):

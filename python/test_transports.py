@@ -6,6 +6,7 @@ order of calls, ends. Run as test_aeconn.py; KV_URLS says over which transports.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import errno
 import gc
@@ -19,10 +20,12 @@ import threading
 import unittest
 import urllib.parse
 import weakref
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import aeconn  # noqa: E402
+from aeconn._native import lib  # noqa: E402
 from test_aeconn import each_url_async  # noqa: E402
 
 LONG = 60
@@ -388,30 +391,70 @@ class Values(unittest.TestCase):
         transport.writelines([b"PI", b"NG\r\n"])
         await protocol.until(lambda p: p.data == b"+PONG\r\n" * 2)
 
-        refused = []
-
-        def elsewhere():
-            for call in (
-                lambda: transport.write(b"x"),
-                transport.close,
-                transport.abort,
-                transport.pause_reading,
-            ):
-                try:
-                    call()
-                except RuntimeError as error:
-                    refused.append(error)
-
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        thread.join()
-        self.assertEqual(len(refused), 4)
         transport.close()
         transport.write(b"late")
         transport.close()
         transport.abort()
         await asyncio.wait_for(protocol.lost, LONG)
         self.assertRaises(TypeError, transport.write, "text")
+
+    def test_another_thread(self):
+        """It is refused, whatever it asks, and C is not asked."""
+        calls = {
+            "get_extra_info": ("peername",),
+            "set_protocol": (asyncio.Protocol(),),
+            "write": (b"x",),
+            "writelines": ([b"x"],),
+        }
+        told = {("Transport", "is_closing"), ("Server", "get_loop")}
+
+        async def run():
+            server = await aeconn.aio.create_server(Protocol, "tcp://127.0.0.1:0")
+            transport, protocol = await kv(server.urls[0])
+            got, threads = {}, []
+
+            def elsewhere():
+                for one in server, transport:
+                    for name, method in vars(type(one)).items():
+                        if name.startswith("_") or not callable(method):
+                            continue
+                        call = type(one).__name__, name
+                        try:
+                            result = getattr(one, name)(*calls.get(name, ()))
+                            if asyncio.iscoroutine(result):
+                                result.send(None)
+                            got[call] = "not refused"
+                        except RuntimeError as error:
+                            got[call] = str(error)
+                        except BaseException as error:
+                            got[call] = repr(error)
+                repr(transport), repr(server)
+
+            def noted(native):
+                def call(*arguments):
+                    threads.append(threading.current_thread())
+                    return native(*arguments)
+
+                return call
+
+            with contextlib.ExitStack() as stack:
+                for name in aeconn._native._FUNCTIONS:
+                    to = noted(getattr(lib, name))
+                    stack.enter_context(mock.patch.object(lib, name, to))
+                thread = threading.Thread(target=elsewhere)
+                thread.start()
+                thread.join()
+            self.assertEqual(threads, [])
+            refused = {call for call, why in got.items() if "call_soon_threadsafe" in why}
+            self.assertEqual(got.keys() - refused, told)
+            self.assertGreaterEqual(len(refused), 20)
+            self.assertIn("127.0.0.1", repr(transport))
+            self.assertTrue(server.is_serving() and transport.is_reading())
+            transport.close()
+            server.close()
+            await asyncio.wait_for(protocol.lost, LONG)
+
+        asyncio.run(run())
 
     def test_after_the_loop(self):
         """What outlives its loop ends quietly, in whatever order the collector takes it."""

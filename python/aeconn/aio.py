@@ -8,6 +8,7 @@ each in the context of its transport, so what they raise goes where asyncio's ow
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import contextvars
 import ctypes
@@ -93,8 +94,9 @@ def _settle(connected: asyncio.Future[None]) -> None:
         connected.set_result(None)
 
 
-def _dispatch(loop: _Loop, native: int, called: _Called) -> None:
-    lib.dispatch(native)
+def _dispatch(loop: _Loop, native: int, called: _Called, gate: threading.RLock) -> None:
+    with gate:
+        lib.dispatch(native)
     _work(loop, called)
 
 
@@ -117,6 +119,7 @@ def _free(native: int, process: int) -> None:
 class _Attached:
     """A loop of the library below an asyncio loop, as long as that lives."""
 
+    ended = False  # the interpreter is about to
     _all: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Attached] = (
         weakref.WeakKeyDictionary()
     )
@@ -128,13 +131,21 @@ class _Attached:
         self.buffer = bytearray(_READ_SIZE)
         self.address = ctypes.addressof((ctypes.c_char * _READ_SIZE).from_buffer(self.buffer))
         self.process = os.getpid()
+        self._thread = threading.current_thread()
+        self.gate = threading.RLock()  # held where C may call Python; the end takes it for ever
         # Not kept by self, which would keep the loop.
         called = _Called()
         self._called = weakref.ref(called)
         loop.add_reader(
-            lib.descriptor(self.native), _dispatch, weakref.ref(loop), self.native, called
+            lib.descriptor(self.native),
+            _dispatch,
+            weakref.ref(loop),
+            self.native,
+            called,
+            self.gate,
         )
-        weakref.finalize(self, _free, self.native, self.process)
+        self._freed = weakref.finalize(self, _free, self.native, self.process)
+        self._freed.atexit = False  # end() does that
 
     @property
     def called(self) -> _Called:
@@ -154,6 +165,40 @@ class _Attached:
         if attached is None or attached.process != os.getpid():
             attached = cls._all[loop] = cls(loop)
         return attached
+
+    def facts(self, conn: int) -> dict[str, str]:
+        with self.gate:
+            return _native.facts(lambda take, told: lib.info(conn, take, told))
+
+    @classmethod
+    def end(cls) -> None:
+        """Before the interpreter ends, which stops threads that are left (daemons) wherever they
+        go back to Python's code: here they stop outside of C, and keep their loops."""
+        cls.ended = True
+        for reference in cls._all.keyrefs():
+            loop = reference()
+            attached = cls._all.get(loop) if loop is not None else None
+            if loop is None or attached is None or attached.process != os.getpid():
+                continue
+            thread = attached._thread
+            ours = thread is threading.current_thread() or not thread.is_alive()
+            if ours and not loop.is_running():
+                attached._freed()
+            else:
+                attached.gate.acquire()
+
+
+atexit.register(_Attached.end)
+
+
+def _on_thread(loop: asyncio.AbstractEventLoop) -> bool:
+    return asyncio._get_running_loop() is loop or not loop.is_running()
+
+
+def _check_thread(loop: asyncio.AbstractEventLoop) -> None:
+    """C cannot bear another one, and what is told of it would change meanwhile."""
+    if not _on_thread(loop):
+        raise RuntimeError("this belongs to its loop's thread: call_soon_threadsafe()")
 
 
 class Transport(asyncio.Transport):
@@ -189,7 +234,8 @@ class Transport(asyncio.Transport):
 
     def __repr__(self) -> str:
         state = "closed" if self._conn is None else "closing" if self._closing else "open"
-        return f"<aeconn.aio.Transport {state} {self.get_extra_info('path')}>"
+        path = self._fact("path") if _on_thread(self._loop) else "of another thread"
+        return f"<aeconn.aio.Transport {state} {path}>"
 
     def _start(self, protocol: asyncio.BaseProtocol) -> None:
         self._set_protocol(protocol)
@@ -198,13 +244,12 @@ class Transport(asyncio.Transport):
         self._watch()
 
     def _check_thread(self) -> None:
-        """C cannot bear another one."""
-        if asyncio._get_running_loop() is not self._loop and self._loop.is_running():
-            raise RuntimeError("a transport belongs to its loop's thread: call_soon_threadsafe()")
+        _check_thread(self._loop)
 
     # --- reading ---------------------------------------------------------------------------------
 
     def is_reading(self) -> bool:
+        self._check_thread()
         return not self._closing and not self._paused
 
     def pause_reading(self) -> None:
@@ -296,6 +341,7 @@ class Transport(asyncio.Transport):
         self._pause_if_full()
 
     def writelines(self, list_of_data: Any) -> None:
+        self._check_thread()
         self.write(b"".join(list_of_data))
 
     def _on_writable(self) -> None:
@@ -333,7 +379,8 @@ class Transport(asyncio.Transport):
             self._tell("pause_writing")
 
     def can_write_eof(self) -> bool:
-        scheme = self.get_extra_info("transport", "")
+        self._check_thread()
+        scheme = self._fact("transport", "")
         return "rdma" not in scheme.split("|")  # of a list all have it, or none
 
     def write_eof(self) -> None:
@@ -351,12 +398,15 @@ class Transport(asyncio.Transport):
             self._end(_native.io_error(self._conn))
 
     def get_write_buffer_size(self) -> int:
+        self._check_thread()
         return len(self._unsent)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
+        self._check_thread()
         return self._low, self._high
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._check_thread()
         if high is None:
             high = 64 * 1024 if low is None else 4 * low
         if low is None:
@@ -369,6 +419,7 @@ class Transport(asyncio.Transport):
     # --- the end ---------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
+        """On any thread: the collector, which runs on any, may end a StreamWriter, which asks."""
         return self._closing
 
     def close(self) -> None:
@@ -437,10 +488,12 @@ class Transport(asyncio.Transport):
     # --- facts -----------------------------------------------------------------------------------
 
     def get_protocol(self) -> asyncio.BaseProtocol:
+        self._check_thread()
         protocol: asyncio.BaseProtocol = self._protocol
         return protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._check_thread()
         self._set_protocol(protocol)
 
     def _set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -449,16 +502,19 @@ class Transport(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Those of _FACTS; the rest as Socket.info() names it."""
+        self._check_thread()
+        return self._fact(name, default)
+
+    def _fact(self, name: str, default: Any = None) -> Any:
         conn = self._conn
         if conn is None:
             return self._facts.get(name, default)
         if name in _FACTS:
             return _FACTS[name](conn)
-        return _native.facts(lambda take, told: lib.info(conn, take, told)).get(name, default)
+        return self._attached.facts(conn).get(name, default)
 
-    @staticmethod
-    def _all_facts(conn: int) -> dict[str, Any]:
-        facts: dict[str, Any] = _native.facts(lambda take, told: lib.info(conn, take, told))
+    def _all_facts(self, conn: int) -> dict[str, Any]:
+        facts: dict[str, Any] = self._attached.facts(conn)
         return facts | {name: fact(conn) for name, fact in _FACTS.items()}
 
 
@@ -588,6 +644,7 @@ class Server(asyncio.AbstractServer):
 
     def close(self) -> None:
         """Connections that it gave away live on."""
+        _check_thread(self._loop)
         listener, self._listener = self._listener, None
         if listener:
             lib.listener_free(listener)
@@ -599,18 +656,22 @@ class Server(asyncio.AbstractServer):
                 self._closed.set_result(None)
 
     async def wait_closed(self) -> None:
+        _check_thread(self._loop)
         await asyncio.shield(self._closed)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
 
     def is_serving(self) -> bool:
+        _check_thread(self._loop)
         return bool(self._listener)
 
     async def start_serving(self) -> None:
         """It does already."""
+        _check_thread(self._loop)
 
     async def serve_forever(self) -> None:
+        _check_thread(self._loop)
         if not self._listener:
             raise RuntimeError(f"server {self!r} is closed")
         try:
@@ -695,6 +756,8 @@ class LoopGroup:
         """Ends the loops, with what is on them. Not on one of their threads."""
         if threading.current_thread() in self._threads:
             raise RuntimeError("a group cannot end on one of its own threads")
+        if _Attached.ended:  # its threads have stopped, for ever
+            return
         for loop, end in self._ends:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(end.set)
@@ -711,7 +774,9 @@ class LoopGroup:
 
 def metrics() -> str:
     """The counters of all transports on the running loop, in the text format of Prometheus."""
-    return _native.metrics(_Attached.to(asyncio.get_running_loop()).native)
+    attached = _Attached.to(asyncio.get_running_loop())
+    with attached.gate:
+        return _native.metrics(attached.native)
 
 
 __all__ = [
