@@ -207,8 +207,8 @@ void aeconn_listener_on_refused(aeconn_listener* listener, aeconn_refused_fn fn,
 /* Of events: gets the context it was set with, and the connection. */
 typedef void (*aeconn_conn_fn)(void* context, aeconn_conn* conn);
 /* Returns at once; `done` runs exactly once, from the loop, unless the connection is closed before:
- * aeconn_get_state() is AECONN_CONNECTED or AECONN_FAILED then. NULL: the URL or a file it names is
- * wrong. */
+ * aeconn_get_state() is AECONN_CONNECTED or AECONN_FAILED then. NULL: the URL is wrong. Where a
+ * file that it names is, the connection fails, with EINVAL. */
 aeconn_conn* aeconn_connect(aeconn_loop* loop, const char* url, aeconn_conn_fn done, void* context);
 /* Waits. NULL with errno and a sentence where it failed. */
 aeconn_conn* aeconn_connect_wait(aeconn_loop* loop, const char* url, int64_t timeout);
@@ -374,7 +374,8 @@ typedef struct aeconn_redial_settings {
 } aeconn_redial_settings;
 void aeconn_redial_defaults(aeconn_redial_settings* settings);
 /* Begins at once. The handlers are copied; settings NULL are the defaults. NULL with errno and a
- * sentence for a URL that no attempt could use. Free it before its loop. */
+ * sentence for a URL that is wrong; files that it names are read by each attempt. Free it before
+ * its loop. */
 aeconn_redial* aeconn_redial_new(aeconn_loop* loop, const char* url,
                                  const aeconn_redial_handlers* handlers,
                                  const aeconn_redial_settings* settings, void* context);

@@ -89,8 +89,8 @@ class AECONN_API Redial {
     std::uint64_t seed = 0;      ///< of the pauses; 0: another one each time
   };
 
-  /// Begins at once. The registry and the loop outlive it. Throws Error for an endpoint that no
-  /// attempt could use.
+  /// Begins at once. The registry and the loop outlive it. Throws Error for an endpoint that is
+  /// wrong; files that it names are read by each attempt.
   Redial(const Registry& registry, ae::EventLoop& loop, Endpoint to, Handlers handlers,
          Settings settings);
   /// With the default settings.

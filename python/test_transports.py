@@ -511,6 +511,26 @@ class Several(unittest.TestCase):
 
         asyncio.run(asyncio.wait_for(run(), LONG))
 
+    def test_redial_to_what_is_wrong(self):
+        """Though nobody is there to be asked."""
+        urls = ["smoke://127.0.0.1:1", "tcp://127.0.0.1:1?colour=red"]
+        if aeconn.has_transport("tls"):
+            urls += [f"tls://127.0.0.1:1?{key}=/nowhere.pem" for key in ("ca", "crl", "cert")]
+
+        async def run(url):
+            async for _ in aeconn.redial(url, first_pause=0.001):
+                pass
+
+        for url in urls:
+            for connect in (
+                lambda url: asyncio.run(asyncio.wait_for(run(url), LONG)),
+                lambda url: asyncio.run(aeconn.open_connection(url)),
+                aeconn.connect,
+            ):
+                with self.subTest(url=url), self.assertRaises(OSError) as caught:
+                    connect(url)
+                self.assertEqual(caught.exception.errno, errno.EINVAL)
+
     def test_several_loops(self):
         names = set()
 

@@ -50,6 +50,7 @@ bool TlsConnection::prepare(const Endpoint& to) {
     tls_type().check(to);
     target_ = tls_type().below_endpoint(to);
     context_ = tls_type().context_for(to.options);
+    (void)context_->client();  // a file that is not there is told now, whoever is at the other end
     // A path names no host, and who may connect there is the file system's to say.
     peer_name_ =
         tls_type().peer_name(to.options, to.hosts.empty() ? "localhost" : to.hosts.front().name);

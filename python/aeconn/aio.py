@@ -581,7 +581,7 @@ async def redial(
 
     The next one is made when the body wants it, after a pause that grows while attempts fail; one
     that stood for `stable` seconds was a success. `attempt` is the time for one, where the URL has
-    no connect-timeout. Raises OSError for a URL that no attempt could use."""
+    no connect-timeout. Raises OSError where the URL, or a file that it names, is wrong."""
     for value in first_pause, most_pause, attempt, stable:
         _native.seconds(value)
     timed = _native.with_option(url, "connect-timeout", f"{max(int(attempt * 1000), 1)}ms")

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 
@@ -135,6 +136,30 @@ TEST_CASE("tls: a client's bad option is an error of its connection", "[tls][opt
   const ConnectionPtr a = site.connect(*listener, {{"ca", "/nowhere/ca.pem"}});
   REQUIRE(a->state() == State::kError);
   REQUIRE_THAT(a->last_error(), Contains("/nowhere/ca.pem") && Contains("No such file"));
+}
+
+TEST_CASE("tls: a client's file that is not there is told though nobody answers",
+          "[tls][options]") {
+  TlsSite site;
+  conn::Endpoint to = testing::address_of(*site.listen());  // which has ended
+  const std::string key = GENERATE(as<std::string>{}, "ca", "crl", "cert", "key");
+  const bool waits = GENERATE(false, true);
+  CAPTURE(key, waits);
+  Options options = {{key, "/nowhere/x.pem"}};
+  if (key == "cert") options.set("key", site.identity.key);
+  if (key == "key") options.set("cert", site.identity.chain);
+  if (key == "crl") options.set("ca", site.ca.cert());
+  ConnectionPtr a;
+  if (waits) {
+    to.options = options;
+    a = site.client.create(site.loop);
+    REQUIRE_FALSE(a->connect_blocking(to, std::chrono::seconds(60)));
+  } else {
+    a = site.connect(to, options);
+  }
+  REQUIRE(a->state() == State::kError);
+  REQUIRE_THAT(a->last_error(), Contains("/nowhere/x.pem") && Contains("No such file"));
+  REQUIRE(a->error_code() == std::errc::invalid_argument);
 }
 
 // --- files ---------------------------------------------------------------------------------------
