@@ -63,6 +63,16 @@ bool total_of(const iovec* vectors, int count, std::size_t& size) noexcept {
   return fit;
 }
 
+Failure loop_gone() noexcept {
+  Failure failure{std::make_error_code(std::errc::operation_canceled), {}};
+  try {
+    failure.text = "the event loop is gone";
+  } catch (const std::bad_alloc&) {
+    failure.text = "no event loop";  // a string has room for it
+  }
+  return failure;
+}
+
 ae::TimePoint deadline_after(ae::Duration timeout) noexcept {
   const ae::TimePoint now = std::chrono::steady_clock::now();
   if (timeout <= ae::Duration::zero()) return now;
@@ -181,8 +191,7 @@ void Connection::abandon() noexcept {
   if (!released_) do_abandon();
   abandoned_ = true;
   leave_set();
-  if (!released_ && !given_up_)  // before releases run, which may send and close
-    fail({std::make_error_code(std::errc::operation_canceled), "the event loop is gone"});
+  if (!released_ && !given_up_) fail(loop_gone());  // before releases run, which may send and close
   if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   loop_ = nullptr;
   if (!released_ && given_up_) delete this;  // nobody else has it
@@ -697,22 +706,23 @@ void Connection::Move::leave() noexcept {
   arrival_->connection = &connection_;
 }
 
+// A layer that arrives calls it for the connection below, whose loop is known after a rebind().
 bool Connection::join(ae::EventLoop& loop) {
-  if (given_up_ || loop_ != nullptr || !arrival_) {
+  if (given_up_ || !arrival_ || (loop_ != nullptr && loop_ != &loop)) {
     errno = EINVAL;
     return false;
   }
+  const bool stood = state_ != State::kError;
   loop_ = &loop;
   arrive(loop);
-  if (state_ == State::kError) {
-    errno = errno_of(failure_.code);
-    return false;
-  }
-  return do_join(loop);
+  if (loop_ != nullptr && (!stood || state_ != State::kError)) return true;
+  errno = stood ? errno_of(failure_.code) : ENOMEM;
+  return false;
 }
 
 void Connection::arrive(ae::EventLoop& loop) noexcept {
-  arrival_.reset();  // whoever calls holds another
+  arrival_->connection = nullptr;  // a post that is still under way finds nobody
+  arrival_.reset();                // whoever calls holds another, or needs none
   try {
     set_ = &ConnectionSet::of(loop);
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
@@ -723,17 +733,24 @@ void Connection::arrive(ae::EventLoop& loop) noexcept {
     abandon();  // the loop's end would not find it
     return;
   }
+  queue_close();
   try {
-    queue_close();
     counters_ = &set_->counters(type_);
     ++counters_->open;
-    if (events_wanted()) handlers_changed();
   } catch (const std::bad_alloc&) {
-    if (given_up_) return;
-    fail(out_of_memory());
+    if (!given_up_) fail(out_of_memory());
+  }
+  // Before handlers_changed(), which asks the connection below for events.
+  if (!do_join(loop) && !given_up_) fail(out_of_memory());
+  // Twice: where the first try fails, those who wait are to be told. If the second fails as well,
+  // they learn it from the next call.
+  for (int tries = 0; tries < 2 && events_wanted(); ++tries) {
     try {
-      handlers_changed();              // who waits is told
-    } catch (const std::bad_alloc&) {  // or learns it from the next call
+      handlers_changed();
+      return;
+    } catch (const std::bad_alloc&) {
+      if (given_up_) return;
+      fail(out_of_memory());
     }
   }
 }

@@ -288,7 +288,7 @@ class AECONN_API Connection : public ae::Deferred {
   /// To another loop, or (null) to none until join(). May throw std::bad_alloc, having done
   /// nothing.
   virtual bool do_rebind(ae::EventLoop* loop);
-  /// After leave(): for a layer, the connection below joins as well.
+  /// At the other loop: for a layer, the connection below joins as well. False: it has failed.
   virtual bool do_join(ae::EventLoop& /*loop*/) { return true; }
   // For layers: the same of the connection below.
   /// wait_for() of the connection below.

@@ -182,10 +182,13 @@ class Lane {
   void disarm() noexcept {
     if (!std::exchange(armed_, false)) return;
     ready_ = true;
-    if (way_ == Way::kRead) {
-      connection_->set_read_handler(nullptr);
-    } else {
-      connection_->set_write_handler(nullptr);
+    try {
+      if (way_ == Way::kRead) {
+        connection_->set_read_handler(nullptr);
+      } else {
+        connection_->set_write_handler(nullptr);
+      }
+    } catch (const std::bad_alloc&) {  // it is removed all the same
     }
   }
 

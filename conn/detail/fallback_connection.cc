@@ -70,17 +70,6 @@ void FallbackConnection::dialled(ConnectionPtr winner) {
   } catch (const std::bad_alloc&) {
     fail(out_of_memory());
   }
-  struct Then {  // for handlers set before; also if one of the program's throws
-    FallbackConnection& connection;
-    ~Then() {
-      if (connection.closing()) return;
-      try {
-        connection.handlers_changed();
-      } catch (const std::bad_alloc&) {
-        connection.fail(out_of_memory());
-      }
-    }
-  } then{*this};
   std::exception_ptr thrown;  // by the registry's handler: the connection's own runs all the same
   if (state() == State::kConnecting) {
     try {
@@ -88,6 +77,7 @@ void FallbackConnection::dialled(ConnectionPtr winner) {
     } catch (...) {
       thrown = std::current_exception();
     }
+    go_on();  // for handlers set before
   }
   (void)dispatch_connect();
   if (thrown) std::rethrow_exception(thrown);
@@ -169,13 +159,15 @@ void FallbackConnection::follow() {
   }
 }
 
-/// Asks the connection below for the events that somebody waits for.
+/// Asks the connection below for the events that somebody waits for. Once ours has failed we tell
+/// it ourselves: the one below may have left the loop without memory.
 void FallbackConnection::handlers_changed() {
   if (!below_ || closing()) return;
   const bool failed = state() == State::kError;
+  if (failed) announce_error();
   ae::Mask wanted = ae::kNone;
-  if (on_read_ && (!failed || error_unread())) wanted = wanted | ae::kReadable;
-  if (write_wanted() && (!failed || error_unwritten())) wanted = wanted | ae::kWritable;
+  if (on_read_ && !failed) wanted = wanted | ae::kReadable;
+  if (write_wanted() && !failed) wanted = wanted | ae::kWritable;
   const ae::Mask changed = (wanted | watched_) & ~(wanted & watched_);
   const bool again = std::exchange(rearm_, false) && (wanted & ae::kReadable) != 0;
   if ((changed & ae::kReadable) != 0 || again) {
@@ -197,24 +189,59 @@ void FallbackConnection::handlers_changed() {
   }
 }
 
+/// handlers_changed(), where nobody could make the call again. Without memory for it ours fails,
+/// and the second try is for those who wait.
+void FallbackConnection::go_on() noexcept {
+  for (int tries = 0; tries < 2; ++tries) {
+    try {
+      return handlers_changed();
+    } catch (const std::bad_alloc&) {
+      fail(out_of_memory());
+    }
+  }
+}
+
+void FallbackConnection::announce_error() {
+  const bool due = (on_read_ && error_unread()) || (on_write_ && error_unwritten());
+  if (timer_ != 0 || !due) return;
+  timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
+    timer_ = 0;
+    tell_error();
+    return ae::kNoMore;
+  });
+}
+
+void FallbackConnection::tell_error() {
+  struct Then {  // also if a handler throws
+    FallbackConnection& connection;
+    ~Then() { connection.go_on(); }
+  } then{*this};
+  if (on_read_ && error_unread() && dispatch(on_read_) == Alive::kGone) return;
+  if (on_write_ && error_unwritten()) (void)dispatch(on_write_);
+}
+
 void FallbackConnection::below_gone() {
   watches_close_ = false;
   below_gone_ = true;
-  follow();
+  try {
+    follow();
+  } catch (const std::bad_alloc&) {
+    fail(out_of_memory());
+  }
   peer_gone();
-  handlers_changed();  // for a failure that may follow
+  go_on();  // for a failure that may follow
 }
 
 void FallbackConnection::readable() {
   const bool due = state() != State::kError || error_unread();
   if (due && dispatch(on_read_) == Alive::kGone) return;
-  handlers_changed();
+  go_on();
 }
 
 void FallbackConnection::writable() {
   const bool due = state() != State::kError || error_unwritten();
   if (due && dispatch_write() == Alive::kGone) return;
-  handlers_changed();
+  go_on();
 }
 
 // --- data ----------------------------------------------------------------------------------------
@@ -327,9 +354,15 @@ void FallbackConnection::do_abandon() noexcept {
 }
 
 bool FallbackConnection::do_rebind(ae::EventLoop* to) {
+  if (on_connect_) {  // it has failed, and is about to hear so
+    errno = EBUSY;
+    return false;
+  }
   // Ours arrives before the one below, whose handlers need us there.
   Move move(*this, to);
   if (below_ && !Connection::rebind(*below_, to)) return false;
+  if (timer_ != 0) loop()->remove_time_event(timer_);
+  timer_ = 0;
   move.leave();
   return true;
 }

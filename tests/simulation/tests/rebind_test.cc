@@ -2,6 +2,7 @@
 // A move to another loop for which there is no memory.
 
 #include <cerrno>
+#include <memory>
 #include <string>
 
 #include "tests/simulation/memory.h"
@@ -108,4 +109,109 @@ TEST_CASE("rebind: without memory at the other loop the connection fails there, 
       break;
     }
   }
+}
+
+namespace {
+
+enum class Way { kRebind, kJoin };
+
+/// What became of a connection that went to another loop while allocations from `number` on failed
+/// there. Empty: nothing to complain of.
+std::string go(const testing::Transport& transport, Way way, bool writes, std::uint64_t number,
+               std::uint64_t count, bool& failed) {
+  testing::Pair pair(transport);
+  // What a list accepts is of what it delegates to.
+  conn::ConnectionPtr& moves = transport.list ? pair.client : pair.server;
+  conn::ConnectionPtr& stays = transport.list ? pair.server : pair.client;
+  std::string got;
+  got.reserve(1000);
+  int told = 0, closed = 0;
+  const conn::Connection::Handler read = [&](Connection& here) {
+    char buffer[64];
+    const ssize_t n = here.read(buffer, sizeof buffer);
+    if (n > 0) got.append(buffer, static_cast<std::size_t>(n));
+    if (n < 0 && errno != EAGAIN) ++told;
+  };
+  moves->set_read_handler(read);
+  if (writes) moves->set_write_handler([](Connection&) {});
+  moves->set_close_handler([&](Connection&) { ++closed; });
+  testing::AnyLoop other;
+  bool joined = true;
+  int err = 0;
+  if (way == Way::kRebind) {
+    REQUIRE(moves->rebind(other));
+    fail_allocation(Allocator::kNew, number, count);
+    testing::turns(other, 3);
+  } else {
+    REQUIRE(moves->leave());
+    fail_allocation(Allocator::kNew, number, count);
+    joined = moves->join(other);
+    err = errno;
+  }
+  failed = allocation_failed();
+  fail_allocation(Allocator::kNew, 0);
+  moves->set_write_handler(nullptr);
+  const bool stands = moves->state() == State::kConnected;
+  if (way == Way::kJoin && joined != stands) return "join() says otherwise than the state";
+  if (!joined && err != ENOMEM) return "join() fails for another reason";
+  (void)stays->write("hello", 5);
+  if (stands) {
+    RUN_UNTIL(other, got == "hello");
+    stays.reset();
+    RUN_UNTIL(other, closed == 1);
+  } else {
+    if (moves->state() != State::kError) return "it neither stands nor has failed";
+    if (moves->error_code() != std::errc::not_enough_memory) return "another failure";
+    if (moves->loop() != nullptr) {
+      // Where there was memory again in time to tell them, those who wait have been told.
+      testing::turns(other, 3);
+      if (closed != 1) return "nobody told the close handler";
+      if (told == 0 && count == 1) return "nobody told the read handler";
+      if (told == 0) moves->set_read_handler(read);
+      testing::turns(other, 3);
+      if (told == 0) return "nobody told the read handler that came later";
+    }
+    if (told == 0) {
+      char byte;
+      if (moves->read(&byte, 1) != -1 || errno != ENOMEM) return "read() does not tell";
+    }
+  }
+  moves.reset();
+  testing::turns(other, 3);
+  testing::turns(pair.loop, 3);
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("rebind: who arrives without memory stands, or has failed and tells so", "[torture]") {
+  const std::string name = GENERATE("tcp", "unix", "tls", "tls+unix", "absent|tcp");
+  const Way way = GENERATE(Way::kRebind, Way::kJoin);
+  const std::uint64_t count = GENERATE(1, 2, 5, 1000);
+  const bool writes = GENERATE(false, true);
+  CAPTURE(name, way == Way::kJoin, count, writes);
+  const testing::Transport transport{.name = name, .list = name.starts_with("absent|")};
+  bool failed = true;
+  for (std::uint64_t number = 1; failed; ++number) {
+    CAPTURE(number);
+    REQUIRE(number < 100);
+    REQUIRE(go(transport, way, writes, number, count, failed) == "");
+  }
+}
+
+TEST_CASE("rebind: without memory a loop ends as with it, whoever is on it", "[torture]") {
+  const std::string name = GENERATE("tcp", "unix", "tls", "tls+unix", "absent|tcp");
+  CAPTURE(name);
+  testing::Pair pair({.name = name, .list = name.starts_with("absent|")});
+  conn::ConnectionPtr& moves = pair.transport.list ? pair.client : pair.server;
+  auto other = std::make_unique<testing::AnyLoop>();
+  REQUIRE(moves->rebind(*other));
+  testing::turns(*other, 3);
+  moves->set_read_handler([](Connection&) {});
+  fail_allocation(Allocator::kNew, 1, 100'000);
+  other.reset();
+  fail_allocation(Allocator::kNew, 0);
+  REQUIRE(moves->state() == State::kError);
+  REQUIRE(moves->error_code() == std::errc::operation_canceled);
+  REQUIRE(moves->last_error() == "no event loop");
 }
