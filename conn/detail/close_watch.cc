@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/detail/close_watch.h"
 
-#include <memory>
+#include <utility>
 
 namespace conn::inline AECONN_ABI {
 
@@ -11,9 +11,20 @@ std::size_t CloseWatch::run_ready() {
     connection.queue_close();
     return 0;
   }
-  const std::unique_ptr<CloseWatch> self = std::move(connection.close_watch_);
-  Connection::Running running{connection.running_};
-  handler(connection);
+  // Its place stays until the handler has returned: one that sets another needs no memory.
+  const Connection::Handler due = std::exchange(handler, nullptr);
+  if (!due) return 0;  // it is running, and this is an iteration nested in it
+  {
+    Connection::Running running{connection.running_};
+    struct Then {  // also if it throws. What it did may have destroyed this object
+      Connection& connection;
+      ~Then() {
+        if (connection.close_watch_ && !connection.close_watch_->handler)
+          connection.close_watch_.reset();
+      }
+    } then{connection};
+    due(connection);
+  }
   return 1;
 }
 

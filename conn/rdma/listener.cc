@@ -102,6 +102,7 @@ class ListenerCore::Port final : private CmUser {
 ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings,
                            ListenTo to)
     : type_(type), state_(&state), settings_(settings), quota_(settings.max_connections) {
+  (void)type.counters(state.loop());  // made here: an arrival may find no memory
   if (to.accepted) accepted_.set(std::move(to.accepted));
   if (to.arrived) arrived_.set(std::move(to.arrived));
   state_->add(*this);

@@ -58,21 +58,20 @@ void SocketConnection::dialed(Dialed result) {
     set_peer(result.peer);
     SetupTrace::end();
     move_to(State::kConnected);
+    // For handlers set before. First, so that the connect handler tells where there is no memory to
+    // watch with; the second try is for the others.
+    for (int tries = 0; tries < 2; ++tries) {
+      try {
+        handlers_changed();
+        break;
+      } catch (const std::bad_alloc&) {
+        fail(out_of_memory());
+      }
+    }
   } else {
     SetupTrace::failed();
     fail(std::move(result.failure));
   }
-  struct Then {  // for handlers set before; also if this one throws
-    SocketConnection& connection;
-    ~Then() {
-      if (connection.closing()) return;
-      try {
-        connection.handlers_changed();
-      } catch (const std::bad_alloc&) {
-        connection.fail(out_of_memory());
-      }
-    }
-  } then{*this};
   (void)dispatch_connect();
 }
 
@@ -260,9 +259,11 @@ void SocketConnection::watch(ae::Mask wanted) {
     } else {
       loop()->remove_file_event(fd_.get(), ae::kReadable);
     }
+    watched_ = (watched_ & kWriting) | (wanted & ae::kReadable);  // the rest may throw
   }
   if ((wanted & kWriting) != (watched_ & kWriting)) {
     if ((watched_ & ae::kWritable) != 0) loop()->remove_file_event(fd_.get(), kWriting);
+    watched_ = watched_ & ae::kReadable;
     if ((wanted & ae::kWritable) != 0) {
       loop()->add_file_event(fd_.get(), (wanted & kWriting) | ae::kTrusted, handler);
     }

@@ -84,7 +84,9 @@ struct SocketReceiver::Core final : ae::Deferred {
 
 SocketReceiver::SocketReceiver(const SocketType& type, ae::EventLoop& loop,
                                std::shared_ptr<const Settings> settings, AcceptHandler accepted)
-    : core_(std::make_unique<Core>(type, loop, std::move(settings), std::move(accepted))) {}
+    : core_(std::make_unique<Core>(type, loop, std::move(settings), std::move(accepted))) {
+  (void)type.counters(loop);  // made here: an arrival may find no memory
+}
 
 SocketReceiver::~SocketReceiver() {
   core_->stop();

@@ -19,7 +19,10 @@ constexpr ae::Duration kGrace = 1s;
 
 Acceptor::Acceptor(const TlsType& type, LoopState& shared,
                    std::shared_ptr<const ContextSource> contexts, AcceptHandler accepted)
-    : type_(type), shared_(&shared), contexts_(std::move(contexts)) {
+    : type_(type),
+      shared_(&shared),
+      counters_(type.counters(shared.loop())),
+      contexts_(std::move(contexts)) {
   accepted_.set(std::move(accepted));
   shared.add(*this);
 }
@@ -27,7 +30,7 @@ Acceptor::Acceptor(const TlsType& type, LoopState& shared,
 void Acceptor::start(ListenerPtr below) {
   below_ = std::move(below);
   below_->on_refused([this](const Failure& failure) {
-    ++type_.counters(shared_->loop()).refused;
+    ++counters_.refused;
     refused_.tell(failure);
   });
 }
@@ -62,7 +65,7 @@ void Acceptor::arrived(ConnectionPtr below) {
     connection = new TlsConnection(type_, *shared_);
     handshakes_.push_back(ConnectionPtr(connection));
   } catch (const std::bad_alloc&) {  // this arrival is lost, the others lose nothing
-    ++type_.counters(shared_->loop()).accept_errors;
+    ++counters_.accept_errors;
     return;
   }
   connection->place = std::prev(handshakes_.end());
@@ -71,7 +74,7 @@ void Acceptor::arrived(ConnectionPtr below) {
   } catch (const std::exception& error) {
     const Failure failure{std::make_error_code(std::errc::invalid_argument), error.what()};
     const ConnectionPtr gone = take(*connection);
-    ++type_.counters(shared_->loop()).accept_errors;
+    ++counters_.accept_errors;
     refused_.tell(failure);
     return;
   }
@@ -80,26 +83,38 @@ void Acceptor::arrived(ConnectionPtr below) {
 
 bool Acceptor::full() const { return handshakes_.size() >= max_handshakes_; }
 
-/// Leaves further arrivals in the backlog while there are handshakes enough.
+/// Leaves further arrivals in the backlog while there are handshakes enough. Without memory for the
+/// timer they come in, and the oldest gives way at once.
 void Acceptor::check_room() {
   if (!full()) {
-    let_in();
+    (void)let_in();
     return;
   }
+  if (room_timer_ == 0) {
+    const auto& oldest = static_cast<TlsConnection&>(*handshakes_.front());
+    try {
+      room_timer_ = shared_->loop().add_time_event(
+          oldest.began() + kGrace, [this] { return let_in() ? ae::kNoMore : kGrace; });
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+  }
   if (!std::exchange(waiting_, true)) below_->pause();
-  if (room_timer_ != 0) return;
-  const auto& oldest = static_cast<TlsConnection&>(*handshakes_.front());
-  room_timer_ = shared_->loop().add_time_event(oldest.began() + kGrace, [this] {
-    room_timer_ = 0;
-    let_in();
-    return ae::kNoMore;
-  });
 }
 
-void Acceptor::let_in() {
+/// False: there is no memory for it, and the timer tries again.
+bool Acceptor::let_in() {
+  if (waiting_ && !paused_) {
+    try {
+      below_->resume();
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+  waiting_ = false;
   if (room_timer_ != 0) shared_->loop().remove_time_event(room_timer_);
   room_timer_ = 0;
-  if (std::exchange(waiting_, false) && !paused_) below_->resume();
+  return true;
 }
 
 ConnectionPtr Acceptor::take(TlsConnection& connection) {
@@ -110,12 +125,14 @@ ConnectionPtr Acceptor::take(TlsConnection& connection) {
 }
 
 void Acceptor::finished(TlsConnection& connection) {
-  ConnectionPtr owner = take(connection);
-  check_room();
   if (paused_ || accepted_.running() || !done_.empty()) {
-    done_.push_back(std::move(owner));
+    done_.splice(done_.end(), handshakes_, connection.place);
+    connection.forget_acceptor();
     if (!paused_ && !accepted_.running()) shared_->ready().push(*this);
+    check_room();
   } else {
+    ConnectionPtr owner = take(connection);
+    check_room();
     hand_over(std::move(owner));
   }
 }
@@ -134,7 +151,7 @@ void Acceptor::hand_over(ConnectionPtr owner) {
 
 void Acceptor::failed(TlsConnection& connection, const Failure& failure) {
   const ConnectionPtr owner = take(connection);  // its close delivers the alert
-  ++type_.counters(shared_->loop()).accept_errors;
+  ++counters_.accept_errors;
   check_room();
   refused_.tell(failure);
 }

@@ -46,10 +46,11 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
   void hand_over(ConnectionPtr owner);
   bool full() const;
   void check_room();
-  void let_in();
+  bool let_in();
 
   const TlsType& type_;
-  LoopState* shared_;  // null once stopped
+  LoopState* shared_;       // null once stopped
+  LoopCounters& counters_;  // to find them needs memory; not after that
   const std::shared_ptr<const ContextSource> contexts_;
   ListenerPtr below_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;

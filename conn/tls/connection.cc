@@ -111,6 +111,17 @@ void TlsConnection::handlers_changed() {
   update_ready();
 }
 
+/// handlers_changed(), where nobody could make the call again: without memory for it ours fails.
+void TlsConnection::go_on() {
+  try {
+    watch_below();
+  } catch (const std::bad_alloc&) {
+    if (handshaking()) return fail_handshake(out_of_memory());
+    fail(out_of_memory());
+  }
+  update_ready();
+}
+
 /// Asks the connection below for the events that can make a difference.
 void TlsConnection::watch_below() {
   if (!below_) return;
@@ -151,7 +162,7 @@ void TlsConnection::below_gone() {
   watches_close_ = false;
   below_gone_ = true;
   peer_gone();
-  watch_below();  // for a failure that may follow
+  go_on();  // for a failure that may follow
 }
 
 void TlsConnection::below_readable() {
@@ -165,16 +176,14 @@ void TlsConnection::below_readable() {
   }
   if (state() != State::kConnected) return;
   if (std::exchange(fresh_, false) && !on_read_) {
-    watch_below();
+    go_on();
     return;
   }
   touch();
   struct Then {  // also if the handler throws
     TlsConnection& connection;
     ~Then() {
-      if (connection.closing()) return;
-      connection.watch_below();
-      connection.update_ready();
+      if (!connection.closing()) connection.go_on();
     }
   } then{*this};
   // Straight to the handler, past the list: the common case costs no second look at the loop. With
@@ -192,7 +201,7 @@ void TlsConnection::discard() {
     if (n > 0) continue;
     if (n < 0 && errno == EAGAIN) return;
     deaf_ = true;  // the end, or an error that the next flush() finds as well
-    watch_below();
+    go_on();
     return;
   }
 }
@@ -212,8 +221,7 @@ void TlsConnection::below_writable() {
   } else if (flushed && state() == State::kConnected) {
     (void)engine_->look(false);  // reading may have stopped for what was unsent
   }
-  watch_below();
-  update_ready();
+  go_on();
 }
 
 // --- data ----------------------------------------------------------------------------------------
@@ -233,8 +241,7 @@ ssize_t TlsConnection::do_read(void* buffer, std::size_t size) {
   } else if (n < 0 && engine_->failed()) {
     err = die("read from ");
   }
-  watch_below();
-  update_ready();
+  go_on();
   errno = err;
   return n;
 }
@@ -256,8 +263,7 @@ ssize_t TlsConnection::do_writev(const iovec* vectors, int count) {
   if (n > 0 && engine_->unsent() == 0 && !below_full_) return n;
   int err = errno;
   if (n < 0 && engine_->failed()) err = die("write to ");
-  watch_below();
-  update_ready();
+  go_on();
   errno = err;
   return n;
 }
@@ -362,8 +368,7 @@ int TlsConnection::do_shutdown() {
     engine_->close_notify();
   }
   if (read_ended_) move_to(State::kClosed);
-  watch_below();
-  update_ready();
+  go_on();
   return 0;
 }
 

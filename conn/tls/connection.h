@@ -115,6 +115,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   void end_below();
   void discard();
   void watch_below();
+  void go_on();
   int die(const char* what);
   const Failure& why_below() const noexcept;
   ssize_t encrypt(const char* bytes, std::size_t size);

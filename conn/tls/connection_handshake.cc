@@ -26,6 +26,16 @@ Failure mistake(const Error& error) {
   return {std::make_error_code(std::errc::invalid_argument), error.what()};
 }
 
+/// What `make` says, as far as there is memory to say it.
+template <class Make>
+Failure failure_of(Make make) noexcept {
+  try {
+    return make();
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
+
 }  // namespace
 
 // --- beginning -----------------------------------------------------------------------------------
@@ -76,7 +86,7 @@ void TlsConnection::below_connected() {
   if (state() != State::kConnecting) return;  // it was too late
   if (below_->state() != State::kConnected) {
     end_handshake();
-    fail({below_->error_code(), below_->last_error()});
+    fail(failure_of([this] { return Failure{below_->error_code(), below_->last_error()}; }));
     update_ready();
     return;
   }
@@ -88,7 +98,7 @@ void TlsConnection::below_connected() {
     start_handshake();
   } catch (const Error& error) {
     end_handshake();
-    fail(mistake(error));
+    fail(failure_of([&] { return mistake(error); }));
     update_ready();
   } catch (const std::bad_alloc&) {
     end_handshake();
@@ -110,7 +120,7 @@ void TlsConnection::begin_clock(ae::Duration timeout) {
   timer_ = loop()->add_time_event(timeout, [this] {
     timer_ = 0;
     if (handshaking()) ++shared_->counters.handshake_timeouts;
-    fail_handshake(timeout_failure());
+    fail_handshake(failure_of([this] { return timeout_failure(); }));
     return ae::kNoMore;
   });
 }
@@ -128,7 +138,7 @@ std::size_t TlsConnection::Step::run_ready() {
   connection.step_waits_ = !connection.shared_->another_step();
   if (connection.step_waits_) {
     connection.shared_->steps().push(*this);
-    connection.watch_below();
+    connection.go_on();
     return 0;
   }
   connection.step();
@@ -140,8 +150,7 @@ std::size_t TlsConnection::Held::run_ready() {
   (void)connection.engine_->flush();
   if (connection.engine_->failed() && connection.state() == State::kConnected)
     (void)connection.die("write to ");
-  connection.watch_below();
-  connection.update_ready();
+  connection.go_on();
   return 0;
 }
 
@@ -150,41 +159,43 @@ void TlsConnection::step() {
   Failure failure;
   try {
     result = engine_->handshake();
-    if (result == Engine::Step::kFailed) failure = handshake_failure();
+    if (result == Engine::Step::kWantRead) return watch_below();
+    if (result == Engine::Step::kFailed) {
+      failure = handshake_failure();
+    } else if (const std::string expired = why_not_resumed(); !expired.empty()) {
+      result = Engine::Step::kFailed;
+      failure = {Errc::kVerification, "TLS handshake with " + peer_address() + ": " + expired};
+    }
   } catch (const std::bad_alloc&) {
     result = Engine::Step::kFailed;
     failure = out_of_memory();
   }
-  switch (result) {
-    case Engine::Step::kDone:
-      succeed();
-      break;
-    case Engine::Step::kWantRead:
-      watch_below();
-      break;
-    case Engine::Step::kFailed:
-      fail_handshake(std::move(failure));
-      break;
+  if (result == Engine::Step::kDone) {
+    succeed();
+  } else {
+    fail_handshake(failure);
   }
 }
 
 void TlsConnection::succeed() {
-  if (const std::string expired = why_not_resumed(); !expired.empty()) {
-    fail_handshake({Errc::kVerification, "TLS handshake with " + peer_address() + ": " + expired});
-    return;
-  }
   end_handshake();
   if (state() == State::kConnecting) SetupTrace::end();
   move_to(State::kConnected);
   fresh_ = true;
+  try {
+    touch();
+    // The first request may have come with the last message of the handshake: then its reply goes
+    // with the tickets.
+    if (engine_->holds()) shared_->held().push(held_);
+    (void)engine_->look(false);
+    watch_below();
+  } catch (const std::bad_alloc&) {
+    ++shared_->counters.handshake_failures;
+    fail_handshake(out_of_memory());
+    return;
+  }
   ++shared_->counters.handshakes;
   if (SSL_session_reused(engine_->ssl()) == 1) ++shared_->counters.resumed;
-  touch();
-  // The first request may have come with the last message of the handshake: then its reply goes
-  // with the tickets.
-  if (engine_->holds()) shared_->held().push(held_);
-  (void)engine_->look(false);
-  watch_below();
   update_ready();
   // Last: the accept handler may have closed this, or given it to another thread.
   if (acceptor_ != nullptr) acceptor_->finished(*this);
@@ -204,20 +215,21 @@ std::string TlsConnection::why_not_resumed() const {
 void TlsConnection::fail_handshake(const Failure& failure) {
   if (handshaking()) ++shared_->counters.handshake_failures;
   end_handshake();
-  fail(failure);
+  fail(failure_of([&] { return failure; }));
   if (!engine_) below_.reset();  // it need not go on connecting
   if (acceptor_ != nullptr) {
     acceptor_->failed(*this, failure);
     return;
   }
-  watch_below();
-  update_ready();
+  go_on();
 }
 
 void TlsConnection::evict() {
   ++shared_->counters.evicted;
-  fail_handshake({Errc::kTimeout, "TLS handshake with " + peer_address() +
-                                      ": it gave way to newer ones (max-handshakes)"});
+  fail_handshake(failure_of([this] {
+    return Failure{Errc::kTimeout, "TLS handshake with " + peer_address() +
+                                       ": it gave way to newer ones (max-handshakes)"};
+  }));
 }
 
 Failure TlsConnection::handshake_failure() const {

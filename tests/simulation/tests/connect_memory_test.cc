@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who connects, or is accepted, without memory in the loop: it stands, or its connect handler says
+// that it does not. Nothing leaves the loop, and the listener serves the next one.
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "conn/transports/transports.h"
+#include "tests/simulation/memory.h"
+#include "tests/simulation/world.h"
+#include "tests/support/catch.h"
+#include "tests/support/certificates.h"
+#include "tests/support/testing.h"
+
+using conn::Connection;
+using conn::ConnectionPtr;
+using conn::State;
+using namespace simulation;
+
+namespace {
+
+struct Bed {
+  explicit Bed(const std::string& scheme, const conn::Options& options = {}) {
+    for (const auto& each : registry.types())
+      if (each->name().starts_with("tls")) each->configure(testing::test_tls_options("localhost"));
+    to = conn::Endpoint::parse(scheme.ends_with("unix") ? scheme + "://" + folder.path() + "/s"
+                                                        : scheme + "://127.0.0.1:0");
+    conn::Endpoint at = to;
+    at.options = options;
+    listener = registry.listen(loop, at,
+                               [this](ConnectionPtr next) { accepted.push_back(std::move(next)); });
+    to.port = listener->endpoints().front().port;
+    to.no_port = false;
+    accepted.reserve(1000);
+    tick = loop.add_time_event(5ms, [] { return ae::Duration(5ms); });
+  }
+
+  /// Empty: it held in time, and nothing left the loop.
+  std::string until(const std::function<bool()>& condition, Nanoseconds span = 30s) {
+    const Nanoseconds limit = world.now() + span;
+    while (!condition()) {
+      if (world.now() >= limit) return "it came to no end";
+      try {
+        (void)loop.process_events(ae::kFullIteration);
+      } catch (const std::exception& error) {
+        fail_allocation(Allocator::kNew, 0);
+        return std::string("left the loop: ") + error.what();
+      }
+    }
+    return {};
+  }
+  std::string run_for(Nanoseconds span) {
+    const Nanoseconds limit = world.now() + span;
+    return until([&] { return world.now() >= limit; });
+  }
+
+  /// Somebody who comes now is served.
+  std::string serves() {
+    accepted.clear();
+    ConnectionPtr client = registry.create(loop, to);
+    bool over = false;
+    client->connect(to, [&](Connection&) { over = true; });
+    const std::string complaint =
+        until([&] { return over && (!accepted.empty() || client->state() == State::kError); });
+    if (complaint.empty() && client->state() != State::kConnected)
+      return "the next one fails: " + client->last_error();
+    return complaint.empty() ? complaint : "the next one: " + complaint;
+  }
+
+  World world;
+  testing::TempFolder folder;
+  conn::Registry registry = conn::all_transports();
+  testing::AnyLoop loop;
+  ae::TimerId tick = 0;
+  conn::ListenerPtr listener;
+  conn::Endpoint to;
+  std::vector<ConnectionPtr> accepted;
+};
+
+/// `run` with each allocation failing in its turn, and `count` from there on, until none failed.
+template <class Run>
+void each_allocation(std::uint64_t count, Run run) {
+  bool failed = true;
+  for (std::uint64_t number = 1; failed; ++number) {
+    CAPTURE(number);
+    REQUIRE(number < 1000);
+    REQUIRE(run([&] { fail_allocation(Allocator::kNew, number, count); },
+                [&] {
+                  failed = allocation_failed();
+                  fail_allocation(Allocator::kNew, 0);
+                }) == "");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("connect: without memory the connect handler tells what became of it", "[torture]") {
+  testing::test_identity();
+  const std::string scheme = GENERATE("tcp", "unix", "tls", "tls+unix", "rdma|tcp");
+  const std::uint64_t count = GENERATE(1, 3, 20);
+  CAPTURE(scheme, count);
+  if (scheme.starts_with("tls") && count > 1) return;
+  each_allocation(count, [&](auto begin, auto end) -> std::string {
+    Bed bed(scheme);
+    ConnectionPtr client = bed.registry.create(bed.loop, bed.to);
+    std::string got;
+    got.reserve(100);
+    int done = 0, closed = 0;
+    State at_done = State::kNone;
+    client->set_read_handler([&](Connection& here) {
+      char bytes[8];
+      const ssize_t n = here.read(bytes, sizeof bytes);
+      if (n > 0) got.append(bytes, static_cast<std::size_t>(n));
+      if (n == 0 || (n < 0 && errno != EAGAIN)) here.set_read_handler(nullptr);
+    });
+    client->set_write_handler([&](Connection& here) { here.set_write_handler(nullptr); });
+    client->set_close_handler([&](Connection&) { ++closed; });
+    client->connect(bed.to, [&](Connection& here) {
+      ++done;
+      at_done = here.state();
+    });
+    begin();
+    std::string complaint = bed.until([&] { return done != 0; });
+    if (complaint.empty()) complaint = bed.run_for(20ms);
+    end();
+    if (complaint.empty()) complaint = bed.run_for(5s);
+    if (!complaint.empty()) return complaint;
+    if (done != 1) return "the connect handler ran twice";
+    // The server may have had none: then it is lost later, and the close handler says so.
+    if (client->state() == State::kConnected && !bed.accepted.empty()) {
+      if (bed.accepted.front()->write("hello", 5) != 5) return "the server cannot write";
+      complaint = bed.until([&] { return got == "hello"; });
+      if (!complaint.empty()) return "the read handler: " + complaint;
+    }
+    if (at_done == State::kConnected && client->state() != State::kConnected && closed == 0)
+      return "it failed, and nobody was told";
+    return bed.serves();
+  });
+}
+
+TEST_CASE("tls: without memory a handshake that is late ends all the same", "[torture]") {
+  testing::test_identity();
+  const std::uint64_t count = GENERATE(1, 3, 20);
+  CAPTURE(count);
+  SECTION("a server that is silent") {
+    each_allocation(count, [&](auto begin, auto end) -> std::string {
+      Bed bed("tcp");
+      conn::Endpoint to = bed.to;
+      to.scheme = "tls";
+      to.options = conn::Options{{"handshake-timeout", "1s"}};
+      ConnectionPtr client = bed.registry.create(bed.loop, to);
+      int done = 0;
+      client->connect(to, [&](Connection&) { ++done; });
+      std::string complaint = bed.run_for(500ms);
+      begin();
+      if (complaint.empty()) complaint = bed.until([&] { return done != 0; });
+      end();
+      if (complaint.empty() && client->state() != State::kError) return "it stands";
+      return complaint;
+    });
+  }
+  SECTION("a client that is silent") {
+    each_allocation(count, [&](auto begin, auto end) -> std::string {
+      Bed bed("tls", {{"handshake-timeout", "1s"}, {"max-handshakes", "1"}});
+      conn::Endpoint to = bed.to;
+      to.scheme = "tcp";
+      std::vector<ConnectionPtr> silent;
+      silent.reserve(3);
+      int connected = 0;
+      for (int i = 0; i < 3; ++i) {
+        silent.push_back(bed.registry.create(bed.loop, to));
+        silent.back()->connect(to, [&](Connection&) { ++connected; });
+      }
+      begin();  // its first arrival, the room that there is not, those that give way
+      std::string complaint = bed.run_for(4s);
+      end();
+      if (!complaint.empty()) return complaint;
+      silent.clear();
+      return bed.serves();
+    });
+  }
+}
+
+TEST_CASE("close handler: without memory the end is told, and the failure after it", "[torture]") {
+  testing::test_identity();
+  const std::string scheme = GENERATE("tcp", "unix", "tls", "tls+unix", "rdma|tcp");
+  const std::uint64_t count = GENERATE(1, 3, 20);
+  const conn::CloseOn when = GENERATE(conn::CloseOn::kEnd, conn::CloseOn::kFailure);
+  CAPTURE(scheme, count, when == conn::CloseOn::kEnd);
+  each_allocation(count, [&](auto begin, auto end) -> std::string {
+    Bed bed(scheme);
+    ConnectionPtr client = bed.registry.create(bed.loop, bed.to);
+    client->connect(bed.to, [](Connection&) {});
+    std::string complaint = bed.until([&] { return !bed.accepted.empty(); });
+    if (complaint.empty()) complaint = bed.run_for(100ms);
+    if (!complaint.empty()) return complaint;
+    int closed = 0;
+    client->set_close_handler([&](Connection&) { ++closed; }, when);
+    complaint = bed.run_for(10ms);
+    begin();
+    (void)bed.accepted.front()->shutdown_both();
+    if (complaint.empty()) complaint = bed.run_for(100ms);
+    const bool by_end = closed != 0;
+    (void)bed.accepted.front().release()->abort();
+    bed.accepted.clear();
+    if (complaint.empty()) complaint = bed.run_for(100ms);
+    end();
+    (void)client->write("x", 1);
+    (void)client->write("x", 1);
+    if (complaint.empty()) complaint = bed.run_for(100ms);
+    if (!complaint.empty()) return complaint;
+    if (when == conn::CloseOn::kEnd && !by_end) return "the end was not told";
+    if (closed != 1) return fmt::format("the close handler ran {} times", closed);
+    return {};
+  });
+}
