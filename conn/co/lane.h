@@ -139,7 +139,8 @@ class Lane {
 
   /// The connection goes, or goes elsewhere.
   void leave_connection() noexcept {
-    if (watch_ != nullptr) std::exchange(watch_, nullptr)->lane = nullptr;
+    for (Watch* each = std::exchange(watch_, nullptr); each != nullptr; each = each->around)
+      each->lane = nullptr;
     if (connection_ == nullptr) return;
     ae::EventLoop* const loop = connection_->loop();
     if (waiting_ != nullptr) std::exchange(waiting_, nullptr)->lose_lane(loop);
@@ -158,15 +159,18 @@ class Lane {
     return loop == nullptr || loop->has_time();
   }
 
-  /// On the stack while the lane resumes somebody, who may end the lane.
+  /// On the stack while the lane resumes somebody, who may end the lane. They are nested as the
+  /// stack is: who is resumed may turn the loop, and the lane resumes another one meanwhile.
   struct Watch {
-    explicit Watch(Lane& watched) noexcept : lane(&watched) { watched.watch_ = this; }
+    explicit Watch(Lane& watched) noexcept
+        : lane(&watched), around(std::exchange(watched.watch_, this)) {}
     ~Watch() {
-      if (lane != nullptr) lane->watch_ = nullptr;
+      if (lane != nullptr) lane->watch_ = around;
     }
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
     Lane* lane;
+    Watch* const around;
   };
 
   void arm() {
@@ -248,7 +252,7 @@ class Lane {
   unsigned& at_once_;
   Connection* connection_;
   Operation* waiting_ = nullptr;
-  Watch* watch_ = nullptr;
+  Watch* watch_ = nullptr;  // the innermost
   ae::TimerId timer_ = 0;
   ae::TimePoint due_;
 };

@@ -2,12 +2,15 @@
 // A running task is not destroyed under itself, and awaitables of a program's own inside tasks:
 // what resumes, cancels and throws, whatever is on the stack meanwhile.
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <coroutine>
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -213,6 +216,58 @@ co::Task<> on_its_stack(Bed& pair, Way way, Signal& signal, std::string& log, in
   log += '?';
 }
 
+/// One waits for a stream until its limit, and another one for what it waited for, in a turn of the
+/// loop inside the first. One of the two ends the stream.
+struct Nested {
+  static constexpr std::byte kGone{0xa5};
+
+  Nested(Bed& its_bed, bool its_writes, bool its_first_ends)
+      : bed(its_bed), writes(its_writes), first_ends(its_first_ends) {
+    stream = new (place.data()) co::Stream(std::move(bed.server));
+  }
+  static co::Task<> outer(Nested& run) {
+    std::array<char, 4> buffer;
+    const std::string flood(8 << 20, 'x');  // more than there is room for
+    const co::Result got = run.writes ? co_await run.stream->write(flood, 1ms)
+                                      : co_await run.stream->read(buffer, 1ms);
+    REQUIRE(got.error == std::errc::timed_out);
+    run.scope.spawn(inner(run));
+    run.wake();
+    while (!run.woken) run.bed.loop.dispatch();
+    if (run.first_ends) run.end();
+  }
+  static co::Task<> inner(Nested& run) {
+    std::array<char, 4> buffer;
+    const co::Result got =
+        run.writes ? co_await run.stream->writable() : co_await run.stream->read(buffer);
+    REQUIRE(got);
+    run.woken = true;
+    if (!run.first_ends) run.end();
+  }
+  void wake() {
+    if (!writes) {
+      REQUIRE(bed.client->write("x", 1) == 1);
+      return bed.client->flush();
+    }
+    bed.client->set_read_handler([](conn::Connection& from) {
+      std::array<char, 1 << 16> sink;
+      while (from.read(sink.data(), sink.size()) > 0) continue;
+    });
+  }
+  void end() {
+    stream->~Stream();
+    place.fill(kGone);
+  }
+
+  Bed& bed;
+  const bool writes, first_ends;
+  // Where the stream was: what is written there afterwards is seen.
+  alignas(co::Stream) std::array<std::byte, sizeof(co::Stream)> place{};
+  co::Stream* stream;
+  bool woken = false;
+  co::Scope scope;
+};
+
 }  // namespace
 
 TEST_CASE("first: where another one ends while a task is on the stack, the task goes on first",
@@ -289,6 +344,21 @@ TEST_CASE("scope: it may end while a task of it is on the stack, however deep", 
   REQUIRE(log == (end == 0 ? "cer" : end == 1 ? "cegr" : "cer"));
   REQUIRE(thrown == (end == 2 ? "lost" : ""));
   testing::turns(pair.loop, 3);
+}
+
+TEST_CASE("stream: it may end while two that waited for it are on the stack", "[co]") {
+  const std::string name = GENERATE("memory", "unix", "tcp");
+  const bool writes = GENERATE(false, true);
+  const bool first_ends = GENERATE(true, false);
+  CAPTURE(name, writes, first_ends);
+  Bed pair(name);
+  Nested run(pair, writes, first_ends);
+  run.scope.spawn(Nested::outer(run));
+  RUN_UNTIL(pair.loop, run.scope.empty());
+  REQUIRE(run.woken);
+  testing::turns(pair.loop, 3);
+  REQUIRE(std::all_of(run.place.begin(), run.place.end(),
+                      [](std::byte each) { return each == Nested::kGone; }));
 }
 
 TEST_CASE("task: a foreign owner may drop what awaits it while it runs", "[co]") {
