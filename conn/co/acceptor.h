@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -25,6 +26,9 @@ namespace detail {
 class Next final : public Wait {
  public:
   inline Next(Acceptor& acceptor, WaitList& list, ae::Duration limit) noexcept;
+  Next(Next&&) = default;
+  Next& operator=(Next&&) = delete;
+  inline ~Next() override;
   inline bool await_ready();
   Stream await_resume() noexcept { return std::move(arrival_); }
 
@@ -79,6 +83,19 @@ class Acceptor {
     arrivals_.push_back(std::move(arrival));
     if (arrivals_.size() >= backlog_) listener_->pause();
   }
+  /// Who was given it was cancelled before it went on. Without memory it is closed.
+  void give_back(ConnectionPtr arrival) noexcept {
+    if (!asking_.empty()) {
+      static_cast<detail::Next&>(asking_.wake_first()).arrival_ = std::move(arrival);
+      return;
+    }
+    try {
+      arrivals_.push_front(std::move(arrival));
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+    if (arrivals_.size() >= backlog_) listener_->pause();
+  }
   ConnectionPtr take() {
     if (arrivals_.empty()) return nullptr;
     ConnectionPtr first = std::move(arrivals_.front());
@@ -97,6 +114,10 @@ namespace detail {
 
 inline Next::Next(Acceptor& acceptor, WaitList& list, ae::Duration limit) noexcept
     : Wait(list, limit), acceptor_(&acceptor) {}
+
+inline Next::~Next() {
+  if (arrival_ != nullptr && list_is_there()) acceptor_->give_back(std::move(arrival_));
+}
 
 inline bool Next::await_ready() {
   arrival_ = acceptor_->take();

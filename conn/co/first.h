@@ -44,7 +44,8 @@ template <class T>
 using OperationOf = decltype(operation_of(std::declval<T>()));
 
 /// Knows which one ended first, and resumes what awaits it: not while a task among them is on the
-/// stack, so that none is cancelled in its midst.
+/// stack, so that none is cancelled in its midst. The others are cancelled at once: they would take
+/// what nobody gets.
 class Contest : public OfLibrary, public Node {
  protected:
   /// One operation is given this to resume.
@@ -52,11 +53,11 @@ class Contest : public OfLibrary, public Node {
     Entry() noexcept : Link(&Contest::ended) {}
     Contest* contest = nullptr;
     std::size_t index = 0;
+    bool over = false;
   };
   static constexpr std::size_t kNone = std::size_t(-1);
 
-  Contest() = default;
-  Contest(Contest&&) noexcept {}  // before it begins
+  explicit Contest(void (*its_let_go)(Node&) noexcept) noexcept { let_go = its_let_go; }
   ~Contest() = default;
 
   std::coroutine_handle<> enter(Entry& entry, std::size_t index) noexcept {
@@ -72,14 +73,21 @@ class Contest : public OfLibrary, public Node {
 
   Waiter waiter_;
   std::size_t winner_ = kNone;
-  bool begins_ = true;
+  std::size_t begins_ = kNone;  // the one that is about to begin
 
  private:
   static Waiter ended(Link& link) noexcept {
-    const Entry& entry = static_cast<Entry&>(link);
+    Entry& entry = static_cast<Entry&>(link);
     Contest& self = *entry.contest;
+    entry.over = true;
     self.won(entry.index);
-    return self.begins_ || Resumption::put_off(self, &go_on) ? Waiter() : self.waiter_;
+    const bool begins = self.begins_ != kNone;
+    if (!begins && Resumption::put_off(self, &go_on)) return Waiter();
+    if (!begins && !self.waiter_.would_wait()) return self.waiter_;
+    self.let_go(self);
+    if (!begins) return self.waiter_;  // of another first(), which is put off
+    Resumption::let_go_below(self);
+    return Waiter();
   }
   static void go_on(Node& node) { static_cast<Contest&>(node).waiter_.resume(); }
 };
@@ -93,9 +101,11 @@ class First : public Contest {
  public:
   using Value = std::variant<ValueOf<Operations>...>;
 
-  explicit First(Operations&&... operations) : operations_(std::move(operations)...) {}
+  explicit First(Operations&&... operations)
+      : Contest(&let_go_of_all), operations_(std::move(operations)...) {}
+  /// Before it begins.
   First(First&& other) noexcept
-      : Contest(std::move(other)), operations_(std::move(other.operations_)) {}
+      : Contest(&let_go_of_all), operations_(std::move(other.operations_)) {}
   First& operator=(First&&) = delete;
 
   bool await_ready() const noexcept { return false; }
@@ -105,10 +115,12 @@ class First : public Contest {
     waiter_ = Waiter(awaiting);
     above = node_of(awaiting);
     begin(std::index_sequence_for<Operations...>{});
-    begins_ = false;
+    begins_ = kNone;
     return winner_ == kNone;
   }
   Value await_resume() { return take(std::index_sequence_for<Operations...>{}); }
+  /// Whether a task among them is on the stack.
+  bool runs() const noexcept { return Resumption::runs(*this); }
 
  private:
   template <std::size_t... I>
@@ -117,6 +129,7 @@ class First : public Contest {
   }
   template <std::size_t I>
   bool over() {
+    begins_ = I;
     auto& operation = *std::get<I>(operations_);
     if (operation.await_ready()) return won(I);
     const std::coroutine_handle<> entry = enter(entries_[I], I);
@@ -126,6 +139,24 @@ class First : public Contest {
     } else {
       return !operation.await_suspend(entry) && won(I);
     }
+  }
+  static void let_go_of_all(Node& node) noexcept {
+    static_cast<First&>(static_cast<Contest&>(node))
+        .let_go_of(std::index_sequence_for<Operations...>{});
+  }
+  template <std::size_t... I>
+  void let_go_of(std::index_sequence<I...>) noexcept {
+    (let_go_of<I>(), ...);
+  }
+  /// Not of what has ended: it may be in the midst of saying so.
+  template <std::size_t I>
+  void let_go_of() noexcept {
+    auto& operation = std::get<I>(operations_);
+    if (!operation || I == winner_ || I == begins_ || entries_[I].over) return;
+    if constexpr (requires { operation->runs(); }) {
+      if (operation->runs()) return;
+    }
+    operation.reset();
   }
   /// The others end before the value is taken: it may be of a stream that they wait for.
   template <std::size_t... I>
@@ -157,7 +188,8 @@ class First : public Contest {
 /// was; of void, std::monostate. They begin in their order, up to one that is over at once: that
 /// one wins, and those after it never begin. A task among them that is empty throws std::bad_alloc.
 /// While a task among them is running (it runs a nested iteration of the loop in which another one
-/// ends), it goes on until it waits, and first() is over then. Takes what co_await takes, by value.
+/// ends), it goes on until it waits, and first() is over then; others are cancelled at once. Takes
+/// what co_await takes, by value.
 template <class... Awaitables>
 requires(sizeof...(Awaitables) > 0 && (!std::is_lvalue_reference_v<Awaitables> && ...))
     [[nodiscard]] detail::First<detail::OperationOf<Awaitables>...> first(

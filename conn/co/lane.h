@@ -61,6 +61,15 @@ class Operation : public OfLibrary {
   virtual inline ~Operation();
   /// Tries. True: it is over.
   virtual bool advance() = 0;
+  /// The same where who awaits it goes on later, or is cancelled first: what can do without takes
+  /// nothing, and says be_late().
+  virtual bool look() { return advance(); }
+  void be_late() noexcept { late_ = true; }
+  /// Who awaits it goes on: what look() found is taken now.
+  void take_late() noexcept {
+    if (late_) [[unlikely]]
+      advance_late();
+  }
   inline Connection& connection() const noexcept;
   /// errno of the last call. True if that ends the operation.
   inline bool failed(int err) noexcept;
@@ -73,8 +82,10 @@ class Operation : public OfLibrary {
   friend struct Goodbye;
   inline bool wait() noexcept;
   inline void lose_lane(ae::EventLoop* loop) noexcept;
+  inline void advance_late() noexcept;
+  bool over() { return waiter_.would_wait() ? look() : advance(); }
   void end() {  // the last thing that is called
-    waiting_ = false;
+    waiting_ = late_;
     waiter_.resume();
   }
 
@@ -83,6 +94,7 @@ class Operation : public OfLibrary {
   ae::TimePoint deadline_;
   Waiter waiter_;
   bool waiting_ = false;
+  bool late_ = false;  // it is over, and keeps its lane until it has taken what is there
   const bool nothing_;
 };
 
@@ -199,14 +211,22 @@ class Lane {
   void on_ready() {
     if (waiting_ == nullptr) return disarm();
     ready_ = true;
-    if (waiting_->advance()) wake();
+    if (waiting_->over()) wake();
   }
 
   void wake() {
+    if (waiting_->late_) [[unlikely]]
+      return tell_late();
     Operation& operation = *std::exchange(waiting_, nullptr);
     const Watch watch(*this);
     operation.end();
     if (watch.lane != nullptr && waiting_ == nullptr) disarm();
+  }
+
+  void tell_late() {
+    disarm();
+    waiting_->deadline_ = ae::TimePoint::max();
+    waiting_->end();
   }
 
   void set_limit(Operation& operation) {
@@ -237,7 +257,7 @@ class Lane {
       }
       timer_ = 0;
       // What came meanwhile counts, though its handler had no turn yet.
-      if (!waiting_->advance()) waiting_->error_ = std::errc::timed_out;
+      if (!waiting_->over()) waiting_->error_ = std::errc::timed_out;
       ready_ = true;
       wake();
       return ae::kNoMore;
@@ -286,7 +306,8 @@ inline Operation::~Operation() {
 inline void Operation::lose_lane(ae::EventLoop* loop) noexcept {
   lane_ = nullptr;
   error_ = std::errc::operation_canceled;
-  if (loop == nullptr) return;  // nothing goes on any more
+  if (std::exchange(late_, false)) return;  // who awaits it was told
+  if (loop == nullptr) return;              // nothing goes on any more
   try {
     loop->add_time_event(ae::Duration::zero(), [goodbye = std::make_shared<Goodbye>(*this)] {
       goodbye->say();
@@ -294,6 +315,12 @@ inline void Operation::lose_lane(ae::EventLoop* loop) noexcept {
     });
   } catch (const std::bad_alloc&) {  // it waits until it is cancelled
   }
+}
+
+inline void Operation::advance_late() noexcept {
+  late_ = waiting_ = false;
+  lane_->leave();
+  if (!advance()) error_ = std::errc::resource_unavailable_try_again;  // others took it meanwhile
 }
 
 inline Goodbye::Goodbye(Operation& to) noexcept : operation(&to) { to.goodbye_ = this; }

@@ -19,9 +19,17 @@ class Read final : public Operation {
  public:
   Read(Lane& lane, std::span<std::byte> buffer, ae::Duration limit) noexcept
       : Operation(lane, limit, buffer.empty()), buffer_(buffer) {}
-  Result await_resume() const noexcept { return {size_, error_}; }
+  Result await_resume() noexcept {
+    take_late();
+    return {size_, error_};
+  }
 
  private:
+  bool look() override {
+    if (connection().peek().size == 0) return failed(errno == 0 ? ENODATA : errno);
+    be_late();
+    return true;
+  }
   bool advance() override {
     const ssize_t n = connection().read(buffer_.data(), buffer_.size());
     if (n <= 0) return failed(n == 0 ? ENODATA : errno);
@@ -107,7 +115,8 @@ class Peek final : public Operation {
  public:
   Peek(Lane& lane, std::size_t& shown, std::size_t together, ae::Duration limit) noexcept
       : Operation(lane, limit), shown_(&shown), together_(together == 0 ? 1 : together) {}
-  Peeked await_resume() const noexcept {
+  Peeked await_resume() noexcept {
+    take_late();
     Peeked result;
     result.error = error_;
     if (result || result.ended()) static_cast<View&>(result) = view_;
@@ -115,6 +124,11 @@ class Peek final : public Operation {
   }
 
  private:
+  bool look() override {  // what is shown now may be read by others before
+    if (!advance()) return false;
+    if (error_ == std::errc()) be_late();
+    return true;
+  }
   bool advance() override {
     view_ = connection().peek(together_);
     *shown_ = view_.size;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Which tasks are on the stack. Two rules hold everywhere: the frame of a task that is running is
-// not destroyed before the task waits or has ended, and nothing resumes what awaits a running task.
+// Which tasks are on the stack. Three rules hold everywhere: the frame of a task that is running is
+// not destroyed before the task waits or has ended; nothing resumes what awaits a running task; and
+// where that is put off, what waits beside the running task is cancelled at once, so that it takes
+// nothing that nobody would get.
 //
 // Each task knows what awaits it (Node::above). Each resumption of a task stands in a list of its
 // thread while it lasts, and names the task that it runs. So a task is running if it is found on
@@ -24,8 +26,9 @@ struct Node {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  Node* above = nullptr;         // what awaits it, where that is of this library
-  void (*due)(Node&) = nullptr;  // runs once nothing of this node is on the stack
+  Node* above = nullptr;                     // what awaits it, where that is of this library
+  void (*due)(Node&) = nullptr;              // runs once nothing of this node is on the stack
+  void (*let_go)(Node&) noexcept = nullptr;  // a first(): cancels what waits in it
 
  protected:
   ~Node() = default;
@@ -64,16 +67,33 @@ class Resumption {
   /// Its task has ended, and it goes on with this one; null: with none.
   void goes_on_with(Node* node) noexcept { node_ = node; }
 
-  /// Where `node`, or what it awaits at whatever distance, is on the stack: true, and `act` runs
-  /// when it is no more.
+  /// Whether `node`, or what it awaits at whatever distance, is on the stack.
+  static bool runs(const Node& node) noexcept {
+    for (Resumption* each = innermost_; each != nullptr; each = each->around_)
+      if (each->is_below(node)) return true;
+    return false;
+  }
+  /// If so: true, and `act` runs when it is no more. What else waits below `node` is cancelled.
   static bool put_off(Node& node, void (*act)(Node&)) noexcept {
     bool found = false;
     for (Resumption* each = innermost_; each != nullptr; each = each->around_) {
       if (!each->is_below(node)) continue;
       each->look_ = found = true;
     }
-    if (found) node.due = act;
-    return found;
+    if (!found) return false;
+    node.due = act;
+    let_go_below(node);
+    return true;
+  }
+  /// Each first() between `node` and what is on the stack cancels what waits in it.
+  static void let_go_below(Node& node) noexcept {
+    for (Resumption* each = innermost_; each != nullptr; each = each->around_) {
+      if (!each->is_below(node)) continue;
+      for (Node *at = each->node_, *above = nullptr; at != nullptr; at = above) {
+        above = at == &node ? nullptr : at->above;
+        if (at->let_go != nullptr) at->let_go(*at);
+      }
+    }
   }
 
  private:
@@ -82,26 +102,23 @@ class Resumption {
     innermost_ = around_;
     if (look_) go_up();
   }
-  // What is due and lies highest takes along all that is below it.
+  // What is due and lies highest takes along all that is below it. Above it may be what others keep
+  // on the stack: that waits no longer for what waits from now on.
   void go_up() noexcept {
     Node* highest = nullptr;
+    Node* kept = nullptr;
     for (Node* each = node_; each != nullptr; each = each->above)
-      if (each->due != nullptr && !runs(*each)) highest = each;
-    if (highest == nullptr) return;
+      if (each->due != nullptr) (runs(*each) ? kept : highest) = each;
     try {
-      std::exchange(highest->due, nullptr)(*highest);
+      if (highest != nullptr) std::exchange(highest->due, nullptr)(*highest);
     } catch (...) {
       raise(std::current_exception());
     }
+    if (kept != nullptr) let_go_below(*kept);
   }
   bool is_below(const Node& node) const noexcept {
     for (const Node* each = node_; each != nullptr; each = each->above)
       if (each == &node) return true;
-    return false;
-  }
-  static bool runs(const Node& node) noexcept {
-    for (Resumption* each = innermost_; each != nullptr; each = each->around_)
-      if (each->is_below(node)) return true;
     return false;
   }
 
@@ -125,6 +142,9 @@ class Waiter {
   void resume() const { Resumption(node_).run(handle_); }
   /// Where what resumes is a stranger: see Resumption::begin().
   void begin() const { Resumption(node_).begin(handle_); }
+
+  /// Resumed now, what waits would be put off: a link says so.
+  inline bool would_wait() const noexcept;
 
   std::coroutine_handle<> handle() const noexcept { return handle_; }
   Node* node() const noexcept { return node_; }  ///< null: not a task, or a link, which knows it
@@ -153,6 +173,12 @@ class Link {
     std::memcpy(&first, handle.address(), sizeof first);
     return first == &on_resume ? static_cast<Link*>(handle.address()) : nullptr;
   }
+  /// Resumed now, what waits for it would be put off.
+  bool would_wait() const noexcept {
+    for (const Node* each = node; each != nullptr && each->let_go != nullptr; each = each->above)
+      if (Resumption::runs(*each)) return true;
+    return false;
+  }
   /// It is resumed: what goes on, through other links.
   Waiter next() noexcept {
     for (Link* link = this;;) {
@@ -175,6 +201,11 @@ class Link {
  public:
   Node* node = nullptr;  // what waits for it
 };
+
+inline bool Waiter::would_wait() const noexcept {
+  const Link* const link = node_ == nullptr ? Link::of(handle_) : nullptr;
+  return link != nullptr && link->would_wait();
+}
 
 /// What a coroutine's handle stands for in the tree; null: nothing of this library.
 template <class Promise>

@@ -173,6 +173,7 @@ class [[nodiscard]] AwaitTask : public OfLibrary {
     return true;
   }
   T await_resume() { return frame_.promise().take(); }
+  bool runs() const noexcept { return Resumption::runs(frame_.promise()); }  ///< is on the stack
 
  private:
   std::coroutine_handle<Promise<T>> frame_;

@@ -129,18 +129,19 @@ class WaitList {
   bool empty() const noexcept { return waiting_.first == nullptr; }
   /// The first one goes on in a turn of the loop: what it waited for has come.
   Wait& wake_first() noexcept {
-    Wait& first = dismiss();
-    first.woken_ = true;
-    first.enter(woken_);
+    Wait& first = take_first();
+    turns_->add(first);
     return first;
   }
   void wake_all() noexcept {
     while (!empty()) wake_first();
   }
-  /// It is not in the list any more. To be finished.
+  /// The same, but it is to be finished by who calls this.
   Wait& take_first() noexcept {
     Wait& first = *waiting_.first;
     first.leave();
+    first.woken_ = true;
+    first.enter(woken_);
     return first;
   }
   /// They go on without it.
@@ -151,7 +152,8 @@ class WaitList {
  private:
   friend class Wait;
   Wait& dismiss() noexcept {
-    Wait& first = take_first();
+    Wait& first = *waiting_.first;
+    first.leave();
     turns_->add(first);
     return first;
   }
