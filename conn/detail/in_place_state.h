@@ -66,6 +66,8 @@ class InPlace {
   void references_done(std::size_t count, std::error_code error) noexcept;
   /// Nothing that waits will be sent.
   void drop(std::error_code error) noexcept;
+  /// In a child of fork(): drops what waits, which the parent sends.
+  void leave_to_parent() noexcept;
   /// shutdown() waits for output. write() fails from now on, which the write handler runs for.
   void shut_down_later() noexcept {
     shutdown_due_ = true;

@@ -126,6 +126,8 @@ void InPlace::taken(std::size_t size) noexcept {
 
 bool InPlace::flush() {
   const Busy busy(busy_);
+  if (connection_->inherited()) [[unlikely]]
+    leave_to_parent();
   bool blocked = false;
   while (waits() && !blocked) {
     if (connection_->state_ != State::kConnected) {  // room that was reserved before it ended
@@ -232,6 +234,12 @@ void InPlace::drop(std::error_code error) noexcept {
   if (was_full && connection_->on_write_) ask_transport(true);
 }
 
+void InPlace::leave_to_parent() noexcept {
+  const bool was_blocked = connection_->output_blocked_;
+  drop(std::make_error_code(std::errc::operation_canceled));
+  if (was_blocked) ask_transport(false);
+}
+
 void InPlace::queue_sending() noexcept {
   if (pool_ != nullptr) pool_->sending().push(sending_);
 }
@@ -262,7 +270,8 @@ std::size_t InPlace::run_sending() {
   Connection& connection = *connection_;
   if (waits() && !connection.output_blocked_) {
     (void)flush();
-    if (connection.state_ == State::kConnected) (void)connection.do_flush(ae::TimePoint::min());
+    if (connection.state_ == State::kConnected && !connection.inherited())
+      (void)connection.do_flush(ae::TimePoint::min());
   }
   settle();
   return 0;
@@ -346,7 +355,10 @@ void InPlace::finish_close() noexcept {
   clear_timer();
   connection_->on_read_.clear();
   connection_->closing_ = true;
-  connection_->do_close();
+  if (connection_->inherited())
+    connection_->leave_to_parent();
+  else
+    connection_->do_close();
 }
 
 void InPlace::clear_timer() noexcept {

@@ -79,6 +79,26 @@ void ConnectionSet::loop_ends() noexcept {
   }
 }
 
+void ConnectionSet::after_fork() noexcept {
+  // Nothing is destroyed meanwhile: what is released waits in the loop's list.
+  for (const auto& [type, kind] : kinds_) {
+    for (Connection* each = kind.head; each != nullptr; each = each->set_next_) {
+      if (!each->inherited() || each->released_) continue;
+      if (each->given_up_) {
+        each->closing_ = true;
+        each->leave_to_parent();
+        continue;
+      }
+      if (each->in_place_ != nullptr) each->in_place_->leave_to_parent();
+      if (!each->events_wanted()) continue;
+      try {
+        each->handlers_changed();
+      } catch (const std::exception&) {  // an event then finds that nothing is to be done
+      }
+    }
+  }
+}
+
 void ConnectionSet::abandon(const ConnectionType& type) noexcept {
   loop_ends();
   drain();  // while the per-loop state of every type is still there: a layer needs the one below

@@ -45,6 +45,9 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   static ConnectionSet& of(ae::EventLoop& loop);
   ConnectionSet();  ///< by of() alone
   ~ConnectionSet() override;
+  /// What the parent's connections still have to send is the parent's to send: those that were
+  /// closed end here.
+  void after_fork() noexcept override;
 
   /// Borrowed, until it is told or destroyed. It is to be in no set.
   void add(LoopEndWatcher& watcher) noexcept;

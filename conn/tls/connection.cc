@@ -35,8 +35,10 @@ const TlsType& TlsConnection::tls_type() const noexcept {
 }
 
 // --- the wire ------------------------------------------------------------------------------------
+// A child of fork() has none: records are numbered, and two would encrypt with the same numbers.
 
 ssize_t TlsConnection::receive(void* buffer, std::size_t size) {
+  if (inherited()) return errno = ECANCELED, -1;
   try {
     return below_->read(buffer, size);
   } catch (const std::bad_alloc&) {  // OpenSSL is between us and whoever could handle it
@@ -46,6 +48,7 @@ ssize_t TlsConnection::receive(void* buffer, std::size_t size) {
 }
 
 ssize_t TlsConnection::transmit(const void* buffer, std::size_t size) {
+  if (inherited()) return errno = ECANCELED, -1;
   try {
     return below_->write(buffer, size);
   } catch (const std::bad_alloc&) {
@@ -56,6 +59,7 @@ ssize_t TlsConnection::transmit(const void* buffer, std::size_t size) {
 
 /// Linux, Documentation/networking/tls.rst: "Sending TLS control messages".
 ssize_t TlsConnection::transmit_record(std::uint8_t type, const void* buffer, std::size_t size) {
+  if (inherited()) return errno = ECANCELED, -1;
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof type)> control{};
   iovec vector{const_cast<void*>(buffer), size};
   msghdr message{};
@@ -107,6 +111,10 @@ bool TlsConnection::stalled() {
 
 void TlsConnection::handlers_changed() {
   (void)shared();
+  if (inherited()) {
+    step_.unqueue();
+    held_.unqueue();
+  }
   watch_below();
   update_ready();
 }
@@ -126,7 +134,8 @@ void TlsConnection::go_on() {
 void TlsConnection::watch_below() {
   if (!below_) return;
   ae::Mask wanted = ae::kNone;
-  if (handshaking()) {
+  if (inherited()) {  // it has no wire
+  } else if (handshaking()) {
     if (!step_waits_) wanted = wanted | ae::kReadable;
     if (engine_->unsent() > 0) wanted = wanted | ae::kWritable;
   } else if (engine_ && !(closing() ? engine_->wire_failed() : engine_->failed())) {
