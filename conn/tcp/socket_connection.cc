@@ -137,7 +137,10 @@ ssize_t SocketConnection::do_readv(const iovec* vectors, int count) {
     for (int i = 0; i < chunk; ++i) asked += vectors[i].iov_len;
     if (asked != 0) {  // which would look like the end
       const ssize_t n = receive_some(vectors, chunk);
-      if (n <= 0) return total > 0 ? total : received_nothing(n);  // the next call tells
+      if (n <= 0 && total == 0) return received_nothing(n);
+      if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && state() != State::kError)
+        (void)failed(errno, "read from ");  // the kernel tells it once
+      if (n <= 0) return total;             // the next call tells
       total += n;
       if (static_cast<std::size_t>(n) < asked) break;
     }
@@ -187,12 +190,22 @@ ssize_t SocketConnection::do_writev(const iovec* vectors, int count) {
 }
 
 /// The connection is dead. -1 with `err` in errno. A reset that a write meets came after what the
-/// peer had sent, which the kernel keeps.
-ssize_t SocketConnection::failed(int err, const char* what) {
-  fail(errno_failure(err, what + peer_address()));
+/// peer had sent, which the kernel keeps. It tells of the failure once: that must not get lost for
+/// want of memory to say it in words.
+ssize_t SocketConnection::failed(int err, const char* what) noexcept {
+  Failure why = out_of_memory();
+  why.code = {err, std::generic_category()};
+  try {
+    why = errno_failure(err, what + peer_address());
+  } catch (const std::bad_alloc&) {
+  }
+  fail(std::move(why));
   keep_unread();
   tell_done();
-  announce_error();
+  try {
+    announce_error();
+  } catch (const std::bad_alloc&) {  // whoever reads or writes is still told
+  }
   errno = err;
   return -1;
 }
@@ -290,10 +303,7 @@ void SocketConnection::on_event(bool peer_is_gone, bool error) noexcept {
   int err = 0;
   socklen_t size = sizeof err;
   if (getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &err, &size) != 0 || err == 0) return;
-  try {  // which nobody else is told of any more
-    (void)failed(err, "connection to ");
-  } catch (const std::bad_alloc&) {
-  }
+  (void)failed(err, "connection to ");  // which nobody else is told of any more
 }
 
 void SocketConnection::ready(ae::Mask direction) {

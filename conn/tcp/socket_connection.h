@@ -80,7 +80,7 @@ class SocketConnection final : public Connection {
   bool error_due() const;
   void announce_error();
   void tell_error();
-  ssize_t failed(int err, const char* what);
+  ssize_t failed(int err, const char* what) noexcept;
   int shut_down(int how);
   ssize_t send_some(const iovec* vectors, int count);
   ssize_t receive_some(const iovec* vectors, int count);

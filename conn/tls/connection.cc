@@ -236,6 +236,10 @@ void TlsConnection::below_writable() {
 // --- data ----------------------------------------------------------------------------------------
 
 ssize_t TlsConnection::do_read(void* buffer, std::size_t size) {
+  if (state() == State::kError) {
+    const ssize_t n = engine_->read(buffer, size);
+    return n > 0 ? n : no_more_unread();
+  }
   if (stalled()) {
     watch_below();
     errno = EAGAIN;
@@ -345,14 +349,20 @@ ssize_t TlsConnection::pass_to_kernel(const iovec* vectors, int count) {
   return n;
 }
 
-/// The connection is dead: -1's errno.
+/// The connection is dead: -1's errno. What a write meets came after what the peer had sent.
 int TlsConnection::die(const char* what) {
-  if (const Failure& below = why_below(); below && engine_->failure().code != Errc::kTruncated) {
-    fail(below);
-  } else {
-    if (engine_->failure().code == Errc::kTooManyMessages) ++shared().counters.message_floods;
-    fail({engine_->failure().code, what + peer_address() + ": " + engine_->failure().text});
+  const Failure& own = engine_->failure();
+  const Failure& below = why_below();
+  const bool is_below = below && own.code != Errc::kTruncated;
+  Failure why = out_of_memory();
+  why.code = is_below ? below.code : own.code;
+  try {
+    if (own.code == Errc::kTooManyMessages) ++shared().counters.message_floods;
+    why = is_below ? below : Failure(own.code, what + peer_address() + ": " + own.text);
+  } catch (const std::bad_alloc&) {  // for the words
   }
+  fail(std::move(why));
+  if (!engine_->reading_over()) keep_unread();
   const std::error_condition condition = error_code().default_error_condition();
   return condition.category() == std::generic_category() ? condition.value() : EIO;
 }

@@ -113,6 +113,8 @@ class EngineBio {
     Engine& engine = engine_of(bio);
     const std::size_t n = engine.wire_write(bytes, static_cast<std::size_t>(size));
     if (n != 0) return static_cast<int>(n);
+    // What the peer had sent can still be read: OpenSSL need not know, and write() looks.
+    if (engine.wire_failed_ && engine.established_) return size;
     if (!engine.wire_failed_) BIO_set_retry_write(bio);
     return -1;
   }
@@ -176,7 +178,7 @@ long Engine::wire_read(char* buffer, std::size_t size) {
   if (n > 0) {
     budget_ -= std::min(budget_, static_cast<std::size_t>(n));
     // Asking again would cost a system call to learn that there is nothing.
-    dry_ = static_cast<std::size_t>(n) < size;
+    dry_ = static_cast<std::size_t>(n) < size && !wire_failed_;
     return n;
   }
   if (n == 0) {
@@ -325,8 +327,9 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
   std::size_t got = 0;
   maybe_more_ = false;
   begin_reading(size);
-  for (int reads = 0; got < size && !failed() && !ended_; ++reads) {
-    if (reads == kReads) {
+  if (failed()) budget_ = SIZE_MAX;  // for the last time: nothing more arrives
+  for (int reads = 0; got < size && !reading_over_ && !ended_; ++reads) {
+    if (reads >= kReads && !failed()) {
       maybe_more_ = true;
       break;
     }
@@ -359,6 +362,7 @@ bool Engine::goes_on(int result) {
     case SSL_ERROR_WANT_WRITE:
       if (objection_) {
         failure_ = std::move(objection_);
+        reading_over_ = true;
         return false;
       }
       if (paused_) maybe_more_ = true;
@@ -368,6 +372,7 @@ bool Engine::goes_on(int result) {
       return false;
     default:
       fail(result, false);
+      reading_over_ = true;
       return false;
   }
 }
@@ -413,11 +418,11 @@ ssize_t Engine::write(const void* buffer, std::size_t size) {
   ERR_clear_error();
   const int n =
       SSL_write(ssl_.get(), buffer, static_cast<int>(std::min<std::size_t>(size, kRecord)));
-  if (n > 0) {
+  if (n > 0 && !wire_failed_) {
     plain_both_ways_ += static_cast<std::uint64_t>(n);
     return n;
   }
-  switch (SSL_get_error(ssl_.get(), n)) {
+  switch (wire_failed_ ? SSL_ERROR_SYSCALL : SSL_get_error(ssl_.get(), n)) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:
       write_blocked_ = true;
@@ -503,38 +508,44 @@ void Engine::refuse_plain_text() {
   (void)wire_write(kUnexpectedMessage, sizeof kUnexpectedMessage - 1);
 }
 
+/// Memory may be what is missing: the code is there in any case.
 void Engine::fail(int result, bool in_handshake) {
   if (failed()) return;
+  reading_over_ = in_handshake;
   const unsigned long error = take_reason();
   const bool verification = !bad_certificate_.empty() || is_about_certificates(error);
-  Errc code = verification   ? Errc::kVerification
-              : in_handshake ? Errc::kHandshake
-                             : Errc::kProtocol;
-  std::string text;
   // The end came first, and an answer to it may be what failed.
   const bool truncated = wire_ended_ && !ended_ && !in_handshake;
-  if (wire_failed_ && bad_certificate_.empty() && !truncated) {
-    failure_ = {std::error_code(wire_errno_, std::generic_category()), errno_text(wire_errno_)};
-    ERR_clear_error();
-    return;
+  const bool by_wire = wire_failed_ && bad_certificate_.empty() && !truncated;
+  Failure why = out_of_memory();
+  why.code = in_handshake ? Errc::kHandshake : Errc::kProtocol;
+  if (by_wire) {
+    why.code = std::error_code(wire_errno_, std::generic_category());
+  } else if (bad_certificate_.empty() && truncated) {
+    why.code = Errc::kTruncated;
+  } else if (verification) {
+    why.code = Errc::kVerification;
   }
-  if (!bad_certificate_.empty()) {
-    text = bad_certificate_;
-  } else if (wire_ended_ && in_handshake) {
-    text = "the peer closed the connection in the middle of it";
-  } else if (truncated) {
-    code = Errc::kTruncated;
-    text = "the peer ended the stream without close_notify, so it may have been cut short";
-  } else if (in_handshake && is_plain_text(error)) {
+  try {
+    why.text = printable(by_wire ? errno_text(wire_errno_) : words_of(error, result, in_handshake));
+  } catch (const std::bad_alloc&) {
+  }
+  if (!by_wire && bad_certificate_.empty() && !wire_ended_ && in_handshake && is_plain_text(error))
     refuse_plain_text();
-    text = reason_text(error) + ": the peer does not speak TLS here";
-  } else {
-    text = error != 0 ? reason_text(error)
-                      : "OpenSSL gives no reason (" +
-                            std::to_string(SSL_get_error(ssl_.get(), result)) + ")";
-  }
   ERR_clear_error();
-  failure_ = {code, std::move(text)};
+  failure_ = std::move(why);
+}
+
+std::string Engine::words_of(unsigned long error, int result, bool in_handshake) const {
+  if (!bad_certificate_.empty()) return bad_certificate_;
+  if (wire_ended_ && in_handshake) return "the peer closed the connection in the middle of it";
+  if (wire_ended_ && !ended_)
+    return "the peer ended the stream without close_notify, so it may have been cut short";
+  if (in_handshake && is_plain_text(error))
+    return reason_text(error) + ": the peer does not speak TLS here";
+  return error != 0 ? reason_text(error)
+                    : "OpenSSL gives no reason (" +
+                          std::to_string(SSL_get_error(ssl_.get(), result)) + ")";
 }
 
 }  // namespace conn::inline AECONN_ABI::tls

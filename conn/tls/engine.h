@@ -55,7 +55,8 @@ class Engine {
   bool holds() const noexcept { return hold_ && !unsent_.empty(); }
 
   // --- data --------------------------------------------------------------------------------------
-  /// As read(2): bytes; 0 after close_notify; -1 with EAGAIN, or with failed() true.
+  /// As read(2): bytes; 0 after close_notify; -1 with EAGAIN, or with failed() true. Where a write
+  /// to the wire failed, what the peer had sent comes first, as far as the wire has it.
   ssize_t read(void* buffer, std::size_t size);
   /// Encrypts one record, of the first kRecord bytes at most, and hands it to the wire. The bytes
   /// it took, fewer if the peer asked for small records; -1 with EAGAIN while unsent() is not 0 or
@@ -83,6 +84,8 @@ class Engine {
 
   // --- facts -------------------------------------------------------------------------------------
   bool failed() const noexcept { return static_cast<bool>(failure_); }
+  /// read() gives nothing more, also of what came before the failure.
+  bool reading_over() const noexcept { return reading_over_; }
   /// The wire failed: it knows why.
   bool wire_failed() const noexcept { return wire_failed_; }
   const Failure& failure() const noexcept { return failure_; }
@@ -101,6 +104,7 @@ class Engine {
  private:
   friend class EngineBio;
   void fail(int result, bool in_handshake);
+  std::string words_of(unsigned long error, int result, bool in_handshake) const;
   bool goes_on(int result);
   void refuse_plain_text();
   void begin_reading(std::size_t size);
@@ -130,7 +134,8 @@ class Engine {
   bool wire_ended_ = false, wire_failed_ = false;
   int wire_errno_ = 0;
   bool ended_ = false;
-  bool maybe_more_ = false;  // we stopped looking, for others' sake
+  bool reading_over_ = false;  // it failed, and nothing of what came before can be read
+  bool maybe_more_ = false;    // we stopped looking, for others' sake
   bool established_ = false;
   bool kernel_sends_ = false, kernel_receives_ = false;
   std::uint64_t messages_ = 0;         // of the handshake protocol, since messages_from_

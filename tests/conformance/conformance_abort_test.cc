@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // abort() on every transport: the connection is gone at once, and its peer hears of a cut.
 
+#include <limits.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/catch.h"
@@ -16,6 +20,7 @@ using conn::State;
 using testing::Collector;
 using testing::Pair;
 using testing::Site;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -34,6 +39,9 @@ void require_cut(Pair& pair, Connection& peer, const Collector& seen, bool unrea
   }
 }
 
+/// The transport of the tests drops what had come.
+bool forgets(const testing::Transport& transport) { return transport.name.ends_with("memory"); }
+
 }  // namespace
 
 TEST_CASE("abort: the peer's read says ECONNRESET after what it had", "[conformance]") {
@@ -51,6 +59,66 @@ TEST_CASE("abort: the peer's read says ECONNRESET after what it had", "[conforma
     require_cut(pair, peer, seen);
     (client_aborts ? pair.server : pair.client).reset();
     RUN_UNTIL(pair.loop, open(pair) == 0);
+  }
+}
+
+TEST_CASE("abort: what had come is read, also after a write met the end", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    const std::string way = GENERATE(as<std::string>{}, "write", "commit", "send");
+    const std::size_t room = GENERATE(1u, 1u << 16);
+    CAPTURE(way, room);
+    if (forgets(transport)) return;
+    Pair pair(transport);
+    std::string sent = "bye ";
+    sent.append(40'000, 'b');
+    testing::send(pair.loop, *pair.server, "bye ");
+    testing::send(pair.loop, *pair.server, std::string_view(sent).substr(4));
+    testing::await_readable(pair.loop, *pair.client);
+    pair.client->set_read_handler(nullptr);
+    testing::turns(pair.loop, 20);
+    abort(pair.server);
+    const auto attempt = [&] {
+      if (way == "write") return pair.client->write("x", 1);
+      if (way == "send") return pair.client->send({std::as_bytes(std::span("x", 1)), {}, {}});
+      if (pair.client->reserve(1).empty()) return ssize_t{-1};
+      pair.client->commit(1);
+      pair.client->flush();
+      return ssize_t{1};
+    };
+    const ae::TimerId again = pair.loop.add_time_event(1ms, [] { return 1ms; });
+    RUN_UNTIL(pair.loop, attempt() < 0 && errno != EAGAIN);
+    pair.loop.remove_time_event(again);
+    REQUIRE(pair.client->state() == State::kError);
+    Collector seen(*pair.client, room);
+    RUN_UNTIL(pair.loop, seen.over());
+    CHECK((seen.bytes == sent));
+    CHECK_FALSE(seen.ended);
+  }
+}
+
+TEST_CASE("abort: a readv of many pieces that meets it loses neither bytes nor the failure",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    if (!pair.carrier.capabilities().reset || forgets(transport)) return;
+    const std::string sent(IOV_MAX, 'x');  // as many as one call of the kernel's fills
+    testing::send(pair.loop, *pair.server, sent);
+    testing::await_readable(pair.loop, *pair.client);
+    pair.client->set_read_handler(nullptr);
+    testing::turns(pair.loop, 20);
+    abort(pair.server);
+    testing::turns(pair.loop, 20);
+    std::string got(2 * IOV_MAX, '-');
+    std::vector<iovec> pieces;
+    for (char& each : got) pieces.push_back({&each, 1});
+    ssize_t n = 0;
+    RUN_UNTIL(pair.loop, (n = pair.client->readv(pieces.data(), 2 * IOV_MAX)) >= 0);
+    REQUIRE(n == IOV_MAX);
+    CHECK((got.substr(0, IOV_MAX) == sent));
+    Collector seen(*pair.client);
+    RUN_UNTIL(pair.loop, seen.over());
+    CHECK(seen.bytes.empty());
+    require_cut(pair, *pair.client, seen);
   }
 }
 
