@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 #include <ctime>
+#include <optional>
 
 #include "conn/error.h"
 #include "conn/tls/engine.h"
@@ -193,16 +194,21 @@ struct ServerCallbacks {
     return opened == 1 && SSL_version(ssl) == TLS1_3_VERSION ? 2 : opened;
   }
 
-  // Each ticket of TLS 1.3 begins its time anew, and a client could go on for ever with what was
-  // checked once. So a ticket carries the time of the full handshake.
-  static int write_birth(SSL* ssl, void*) {
-    SSL_SESSION* const session = SSL_get_session(ssl);
+  // Each ticket of TLS 1.3, or number of a session in the place of one, begins its time anew, and a
+  // client could go on for ever with what was checked once. So a session carries the time of the
+  // full handshake.
+  static std::optional<std::int64_t> birth_of(SSL_SESSION* session) {
     void* data = nullptr;
     std::size_t size = 0;
-    if (SSL_SESSION_get0_ticket_appdata(session, &data, &size) == 1 &&
-        size == sizeof(std::int64_t)) {
-      return 1;  // resumed: it has its time
-    }
+    std::int64_t birth = 0;
+    if (SSL_SESSION_get0_ticket_appdata(session, &data, &size) != 1 || size != sizeof birth)
+      return std::nullopt;
+    std::memcpy(&birth, data, sizeof birth);
+    return birth;
+  }
+  static int write_birth(SSL* ssl, void*) {
+    SSL_SESSION* const session = SSL_get_session(ssl);
+    if (birth_of(session)) return 1;  // resumed: it has its time
     const std::int64_t now = std::time(nullptr);
     return SSL_SESSION_set1_ticket_appdata(session, &now, sizeof now);
   }
@@ -210,18 +216,23 @@ struct ServerCallbacks {
                                        std::size_t, SSL_TICKET_STATUS status, void*) {
     const bool renew = status == SSL_TICKET_SUCCESS_RENEW;
     if (status != SSL_TICKET_SUCCESS && !renew) return SSL_TICKET_RETURN_IGNORE_RENEW;
-    void* data = nullptr;
-    std::size_t size = 0;
-    std::int64_t birth = 0;
-    if (SSL_SESSION_get0_ticket_appdata(session, &data, &size) != 1 || size != sizeof birth) {
-      return SSL_TICKET_RETURN_IGNORE_RENEW;
-    }
-    std::memcpy(&birth, data, sizeof birth);
-    const std::chrono::seconds age(std::time(nullptr) - birth);
-    if (age > context_of(SSL_get_SSL_CTX(ssl)).settings().session_timeout) {
+    const std::optional<std::int64_t> birth = birth_of(session);
+    if (!birth || std::chrono::seconds(std::time(nullptr) - *birth) >
+                      context_of(SSL_get_SSL_CTX(ssl)).settings().session_timeout) {
       return SSL_TICKET_RETURN_IGNORE_RENEW;
     }
     return renew ? SSL_TICKET_RETURN_USE_RENEW : SSL_TICKET_RETURN_USE;
+  }
+  /// Nobody asks us before a session of the cache is used: it has what is left of its time.
+  static int cut_life(SSL* ssl, void* argument) {
+    if (write_birth(ssl, argument) != 1) return 0;
+    SSL_SESSION* const session = SSL_get_session(ssl);
+    const auto life = std::chrono::duration_cast<std::chrono::seconds>(
+        context_of(SSL_get_SSL_CTX(ssl)).settings().session_timeout);
+    const std::int64_t age = std::time(nullptr) - *birth_of(session);
+    (void)SSL_SESSION_set_timeout(
+        session, static_cast<long>(std::clamp<std::int64_t>(life.count() - age, 0, life.count())));
+    return 1;
   }
 
   static int on_client_session(SSL* ssl, SSL_SESSION* session) {
@@ -257,6 +268,11 @@ SSL_CTX* Context::server() const {
   const std::lock_guard lock(mutex_);
   if (!server_) server_ = make_server();
   return server_->contexts.front().get();
+}
+
+SSL_CTX* Context::made_server() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return server_ ? server_->contexts.front().get() : nullptr;
 }
 
 SSL_CTX* Context::client() const {
@@ -501,6 +517,7 @@ void Context::set_resumption(SSL_CTX* context) const {
     case Settings::Resumption::kCache:
       // TLS 1.3 then sends the number of a session in the place of a ticket.
       SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+      SSL_CTX_set_session_ticket_cb(context, ServerCallbacks::cut_life, nullptr, nullptr);
       SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_SERVER);
       SSL_CTX_sess_set_cache_size(context, static_cast<long>(settings_.session_cache));
       SSL_CTX_set_num_tickets(context, settings_.tickets);

@@ -49,6 +49,8 @@ class Context {
   // be asked again. Any thread.
   SSL_CTX* server() const;
   SSL_CTX* client() const;
+  /// server(), if it was made; else null.
+  SSL_CTX* made_server() const noexcept;
   /// Makes what the options name files for, to find mistakes now.
   void load() const;
 

@@ -30,6 +30,14 @@ struct ContextTable::Slot final : ContextSource {
     const std::lock_guard lock(mutex);
     return context;
   }
+  /// Of listeners, so far.
+  Sessions sessions() const noexcept {
+    const std::shared_ptr<const Context> its = get();
+    SSL_CTX* const server = its->made_server();
+    if (server == nullptr) return {};
+    return {static_cast<std::uint64_t>(SSL_CTX_sess_number(server)),
+            static_cast<std::uint64_t>(SSL_CTX_sess_cache_full(server))};
+  }
   const Options options;
   bool serves = false;          // the table's lock guards it
   std::uint64_t last_used = 0;  // the same
@@ -44,26 +52,36 @@ std::shared_ptr<const Context> ContextTable::make(const Options& type, const Opt
 }
 
 void ContextTable::configure(const Options& options) {
+  struct Renewed {
+    std::shared_ptr<Slot> slot;
+    std::shared_ptr<const Context> context;
+    bool serves;
+  };
   const std::lock_guard lock(mutex_);
-  const auto trust = std::make_shared<TrustCache>();
+  Options its = options;
+  auto trust = std::make_shared<TrustCache>();
   const std::shared_ptr<const Context> plain = make(options, {}, trust);
   plain->load();
-  std::vector<std::pair<std::shared_ptr<Slot>, std::shared_ptr<const Context>>> renewed;
+  std::vector<Renewed> renewed;
+  Slots slots;
   for (const auto& [key, slot] : slots_) {
     const bool held = slot.use_count() > 1;
     if (!slot->options.empty() && !held) continue;  // a client's, of some time ago
-    renewed.emplace_back(slot, slot->options.empty() ? plain : make(options, slot->options, trust));
-    renewed.back().second->load();
-    if (held && slot->serves) (void)renewed.back().second->server();
+    renewed.push_back({slot, slot->options.empty() ? plain : make(options, slot->options, trust),
+                       held && slot->serves});
+    renewed.back().context->load();
+    if (renewed.back().serves) (void)renewed.back().context->server();
+    slots.emplace(key, slot);
   }
-  options_ = options;
-  trust_ = trust;
-  for (const auto& [key, slot] : slots_) count_before_it_goes(*slot);
-  slots_.clear();
-  for (auto& [slot, context] : renewed) {
-    slots_.emplace(slot->options.values(), slot);
-    const std::lock_guard slot_lock(slot->mutex);
-    slot->context = std::move(context);
+  // From here on nothing throws.
+  for (const auto& [key, slot] : slots_) dropped_before_ += slot->sessions().dropped;
+  options_ = std::move(its);
+  trust_ = std::move(trust);
+  slots_.swap(slots);
+  for (Renewed& one : renewed) {
+    one.slot->serves = one.serves;
+    const std::lock_guard slot_lock(one.slot->mutex);
+    one.slot->context.swap(one.context);
   }
 }
 
@@ -101,10 +119,9 @@ ContextTable::Sessions ContextTable::sessions() const {
   const std::lock_guard lock(mutex_);
   Sessions all{.dropped = dropped_before_};
   for (const auto& [key, slot] : slots_) {
-    if (!slot->serves) continue;
-    SSL_CTX* const server = slot->get()->server();
-    all.kept += static_cast<std::uint64_t>(SSL_CTX_sess_number(server));
-    all.dropped += static_cast<std::uint64_t>(SSL_CTX_sess_cache_full(server));
+    const Sessions its = slot->sessions();
+    all.kept += its.kept;
+    all.dropped += its.dropped;
   }
   return all;
 }
@@ -121,14 +138,9 @@ void ContextTable::forget_unused() {
   std::nth_element(unused.begin(), last, unused.end());
   std::erase_if(slots_, [&](const auto& entry) {
     if (entry.second.use_count() != 1 || entry.second->last_used > *last) return false;
-    count_before_it_goes(*entry.second);
+    dropped_before_ += entry.second->sessions().dropped;
     return true;
   });
-}
-
-void ContextTable::count_before_it_goes(const Slot& slot) {
-  if (!slot.serves) return;
-  dropped_before_ += static_cast<std::uint64_t>(SSL_CTX_sess_cache_full(slot.get()->server()));
 }
 
 }  // namespace conn::inline AECONN_ABI::tls

@@ -40,7 +40,7 @@ class ContextTable {
 
  private:
   struct Slot;
-  void count_before_it_goes(const Slot& slot);
+  using Slots = std::map<std::map<std::string, std::string, std::less<>>, std::shared_ptr<Slot>>;
   std::shared_ptr<const Context> make(const Options& type, const Options& endpoint,
                                       std::shared_ptr<TrustCache> trust) const;
   void forget_unused();
@@ -51,7 +51,7 @@ class ContextTable {
   std::shared_ptr<TrustCache> trust_ = std::make_shared<TrustCache>();  // since the last reading
   std::uint64_t uses_ = 0;
   std::uint64_t dropped_before_ = 0;  // of contexts that are gone: counters never fall
-  std::map<std::map<std::string, std::string, std::less<>>, std::shared_ptr<Slot>> slots_;
+  Slots slots_;
 };
 
 }  // namespace conn::inline AECONN_ABI::tls

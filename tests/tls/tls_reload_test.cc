@@ -281,4 +281,40 @@ TEST_CASE("tls: configure() without a certificate is refused while a listener ne
   REQUIRE(a->state() == State::kConnected);
 }
 
+TEST_CASE("tls: a listener that is gone needs no certificate, and what it counted stays",
+          "[tls][reload]") {
+  const conn::Options own = GENERATE(conn::Options{}, conn::Options{{"tickets", "3"}});
+  TlsSite site({{"resumption", "cache"}, {"session-cache", "1"}});
+  const conn::Options cert = site.options_of(site.identity);
+  const auto dropped = [&] {
+    for (const auto& [name, value] : site.server.statistics(site.loop))
+      if (name == "sessions_dropped") return value;
+    return std::uint64_t{0};
+  };
+  conn::ListenerPtr listener = site.listen(own);
+  for (int i = 0; i < 3; ++i) REQUIRE(site.connect(*listener)->state() == State::kConnected);
+  const std::uint64_t before = dropped();
+  REQUIRE(before > 0);
+  // One that fails changes nothing, however often.
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE_THROWS_WITH(site.server.configure({{"ca", site.ca.cert()}}), Contains("cert=FILE"));
+    REQUIRE(dropped() == before);
+  }
+  REQUIRE(site.connect(*listener)->state() == State::kConnected);
+  const std::uint64_t last = dropped();
+  listener.reset();
+  site.accepted.clear();
+  testing::turns(site.loop, 3);
+  REQUIRE_NOTHROW(site.server.configure({{"ca", site.ca.cert()}}));  // a client only from now on
+  CHECK(dropped() == last);
+  REQUIRE_NOTHROW(site.server.configure({{"ca", site.ca.cert()}}));
+  CHECK(dropped() == last);
+  REQUIRE_THROWS_WITH(site.listen(own), Contains("cert=FILE"));
+  CHECK(dropped() == last);
+  REQUIRE_NOTHROW(site.server.configure(cert));
+  CHECK(dropped() == last);
+  listener = site.listen(own);
+  REQUIRE(site.connect(*listener)->state() == State::kConnected);
+}
+
 #endif  // AECONN_TLS

@@ -383,8 +383,10 @@ TEST_CASE("tls: after two rotations, or the session's time, a ticket is worth no
 
 TEST_CASE("tls: a session that is renewed again and again lives no longer than one",
           "[tls][resumption]") {
+  const std::string kind = GENERATE(as<std::string>{}, "tickets", "cache");
+  CAPTURE(kind);
   TlsSite site;
-  const conn::ListenerPtr listener = site.listen({{"session-timeout", "1s"}});
+  const conn::ListenerPtr listener = site.listen({{"session-timeout", "1s"}, {"resumption", kind}});
   Hoarder client(site, TLS1_3_VERSION);
   REQUIRE_FALSE(client.resumes(*listener, nullptr));
   const auto begun = std::chrono::steady_clock::now();
