@@ -235,6 +235,21 @@ void let_go_of_device(ibv_context* its_handle) noexcept {
   close(nothing);
 }
 
+bool ends_connect(const CmEvent& event) noexcept {
+  switch (event.type) {
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+    case RDMA_CM_EVENT_ESTABLISHED:
+    case RDMA_CM_EVENT_REJECTED:
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_DISCONNECTED:
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool is_stale(const CmEvent& event) noexcept {
   return event.type == RDMA_CM_EVENT_REJECTED && event.status == kStale;
 }

@@ -152,6 +152,9 @@ std::vector<SocketAddress> local_addresses();
 /// device there is.
 void let_go_of_device(ibv_context* its_handle) noexcept;
 
+/// Nothing of a rdma_connect() or rdma_accept() of this id is under way after that. Other events,
+/// of an address that changed, say, leave it as it is.
+bool ends_connect(const CmEvent& event) noexcept;
 /// The peer's kernel takes us for a connection that it still knows (IB CM reject reason 10): with
 /// another queue pair it will not.
 bool is_stale(const CmEvent& event) noexcept;

@@ -233,7 +233,10 @@ ReceiveQueue* RdmaConnection::receives() noexcept {
 
 void RdmaConnection::retire_sends(std::uint32_t sequence) noexcept {
   if (sequence - done_ > posted_ - done_) return;  // of no request of ours
-  if (sends_failed_) return (void)(done_ = sequence);
+  if (sends_failed_) {
+    done_ = sequence;
+    return look_at_last_data();
+  }
   std::size_t bytes = 0;
   std::uint32_t messages = 0;
   const auto mask = static_cast<std::uint32_t>(ring_.size() - 1);
@@ -243,6 +246,7 @@ void RdmaConnection::retire_sends(std::uint32_t sequence) noexcept {
     messages += sent.message ? 1 : 0;
   }
   stream_.on_messages_done(messages);
+  look_at_last_data();
   if (bytes == 0) return;
   send_buffer_.on_confirmed(bytes, state_->now(), settings_.limit());
   tx_.on_completed(bytes);
@@ -258,6 +262,7 @@ void RdmaConnection::retire_failed(std::uint32_t sequence) noexcept {
   if (!sends_failed_) retire_sends(sequence - 1);
   sends_failed_ = true;
   done_ = sequence;
+  look_at_last_data();
 }
 
 void RdmaConnection::on_sends_done(std::uint32_t sequence) {
@@ -441,7 +446,7 @@ void RdmaConnection::post_keys() {
     const bool unsure = context_->device().binding() == Device::Binding::kUnsure;
     again = result.known && unsure && go_on_without_binding();
     if (!result.known && unsure) context_->device().give_up_binding();
-    if (!again) throw VerbsError("binding a key to the queue pair", result.error);
+    if (!again) throw VerbsError(bind_failure(result.error));
   }
 }
 
@@ -518,7 +523,7 @@ void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
   // without pieces the length of the one before it in its chain.)
   if (chain.size() == 0) chain.write_nothing(stream_.remote_address(), stream_.remote_key());
   plan.signal_last = true;
-  stream_.on_silent_probe_posted();
+  plan.probe_end = chain.size();
 }
 
 // One in many asks for a completion, but always enough to learn when slots and staging memory come
@@ -548,6 +553,7 @@ void RdmaConnection::take_back_control(const Stream& before, const ChainPlan& pl
 }
 
 void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
+  if (plan.probe_end != 0 && posted >= plan.probe_end) stream_.on_silent_probe_posted();
   for (std::size_t i = 0; i < std::min(plan.keys_end, posted); ++i)
     plan.window[i]->posted(posted_ + static_cast<std::uint32_t>(i) + 1);
   state_->statistics().control_sent +=
@@ -570,7 +576,10 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
     const bool control = i >= plan.keys_end && i < plan.control_end;
     const bool immediate = plan.bytes != 0 && i + 1 == plan.data_end;
     ring_[++posted_ & mask] = {plan.bytes != 0 ? plan.bytes_of[i] : 0, control || immediate};
-    if (immediate) last_data_ = posted_;
+    if (immediate) {
+      last_data_ = posted_;
+      data_under_way_ = wrote_ = true;
+    }
   }
 }
 
@@ -579,7 +588,7 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
 bool RdmaConnection::has_undelivered() const noexcept {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return false;
   if (stream_.aborted()) return posted_ != done_ || stream_.next_control(state_->now());
-  return tx_.staged() != 0 || static_cast<std::int32_t>(last_data_ - done_) > 0;
+  return tx_.staged() != 0 || data_under_way_;
 }
 
 bool RdmaConnection::do_flush(ae::TimePoint until) noexcept {
@@ -599,7 +608,7 @@ bool RdmaConnection::do_flush(ae::TimePoint until) noexcept {
 bool RdmaConnection::has_left() noexcept {
   if (has_undelivered()) return false;
   if (!context_ || !context_->device().iwarp()) return true;
-  if (phase_ == Phase::kOpen && last_data_ != 0) {
+  if (phase_ == Phase::kOpen && wrote_) {
     move_phase(Phase::kClosing);
     close_deadline_ = clock_now();
     state_->want_flush(*this);
@@ -635,7 +644,7 @@ std::optional<bool> RdmaConnection::is_local() const {
 }
 
 const Route& RdmaConnection::route() const noexcept {
-  if (qp_ && id_) read_back(qp_.get(), id_->port_num, route_);
+  if (qp_ && id_ && !inherited()) read_back(qp_.get(), id_->port_num, route_);
   return route_;
 }
 
@@ -687,7 +696,7 @@ std::vector<std::pair<std::string, std::string>> RdmaConnection::info() const {
   if (way.kind[0] != '\0') facts.emplace_back("gid-type", way.kind);
   if (bytes_of(way.mtu) != 0) facts.emplace_back("mtu", text(bytes_of(way.mtu)));
   if (way.known) facts.emplace_back("service-level", text(way.service_level));
-  if (std::string ece = way.known && qp_ ? ece_text(qp_.get()) : ""; !ece.empty())
+  if (std::string ece = way.known && qp_ && !inherited() ? ece_text(qp_.get()) : ""; !ece.empty())
     facts.emplace_back("ece", std::move(ece));
   return facts;
 }

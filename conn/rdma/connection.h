@@ -109,11 +109,13 @@ class RdmaConnection final : public QueuedConnection,
   void on_communication_established() override;
   void on_refusal() override;
   void on_last_receive() override;
-  void on_port_down(int port, ae::Duration since, const std::string& what) override;
+  void on_port_down(int port, ae::Duration since) override;
   void on_address_change(const std::vector<SocketAddress>& present) override;
   ReceiveQueue* receives() noexcept override;
 
   // set-up (connection_setup.cc)
+  struct Attempt;
+  void give_up_attempt() noexcept;
   bool begin_connect(const Endpoint& to, ae::Duration limit);
   void look_up_next();
   void keep(Resolved resolved);
@@ -151,6 +153,10 @@ class RdmaConnection final : public QueuedConnection,
   bool has_left() noexcept;
   void retire_sends(std::uint32_t sequence) noexcept;
   void retire_failed(std::uint32_t sequence) noexcept;
+  /// Numbers come round: last_data_ counts only while it is near, which is while it is under way.
+  void look_at_last_data() noexcept {
+    data_under_way_ = data_under_way_ && static_cast<std::int32_t>(last_data_ - done_) > 0;
+  }
   std::size_t room() const noexcept;
   std::size_t room_to_wait_for() const noexcept;
   void starve(std::size_t size);
@@ -182,10 +188,12 @@ class RdmaConnection final : public QueuedConnection,
   void on_keys_changed(std::uint32_t sequence);
   bool keys_work();
   bool go_on_without_binding();
+  Failure bind_failure(int err) const;
 
   // posting (connection.cc)
   struct ChainPlan {  // what a chain holds: keys to change, control messages, one batch of bytes
     std::size_t keys_end = 0, control_end = 0, data_end = 0;
+    std::size_t probe_end = 0;  // so many posted ask the peer's device; 0: none does
     std::array<ReceiveWindow*, SendChain::kLimit> window{};   // whose key each request changes
     std::array<std::uint32_t, SendChain::kLimit> bytes_of{};  // staged bytes in each request
     std::uint32_t bytes = 0;                                  // their sum
@@ -208,6 +216,8 @@ class RdmaConnection final : public QueuedConnection,
   bool on_key_refused(ReceiveWindow& window);
 
   // the end (connection_close.cc)
+  /// After a failure the peer is told, but its answer is not worth much waiting.
+  static constexpr ae::Duration kFailurePatience = std::chrono::milliseconds(500);
   void move_phase(Phase next);
   /// What the loop brings in: where there is no memory to take it this connection ends, and nobody
   /// else notices. No handler of a user runs in `body`.
@@ -307,6 +317,7 @@ class RdmaConnection final : public QueuedConnection,
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
   ae::TimePoint ask_at_ = ae::TimePoint::max();  ///< for what was posted without a signal
   std::uint32_t last_data_ = 0;                  // of posted_, the last that holds the user's bytes
+  bool data_under_way_ = false, wrote_ = false;  // that one is; there was one
   bool sends_failed_ = false;                    // no request is carried out any more
   bool post_again_ = false;                      // the device's send queue was full
   bool short_of_room_ = false;            // the last write was, for the length of send_buffer_

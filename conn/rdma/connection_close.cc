@@ -14,8 +14,6 @@
 namespace conn::inline AECONN_ABI::rdma {
 namespace {
 
-// After a failure the peer is told, but its answer is not worth much waiting.
-constexpr ae::Duration kFailurePatience = std::chrono::milliseconds(500);
 // What the device still has to say of a queue pair that was stopped takes microseconds.
 constexpr ae::Duration kQuietPatience = std::chrono::milliseconds(50);
 
@@ -157,7 +155,7 @@ void RdmaConnection::on_cm_event(const CmEvent& event) {
 }
 
 void RdmaConnection::handle(const CmEvent& event) {
-  connect_under_way_ = false;
+  if (ends_connect(event)) connect_under_way_ = false;
   if (phase_ == Phase::kDead) return;
   if (phase_ == Phase::kResolving || phase_ == Phase::kConnecting) return on_set_up_event(event);
   switch (event.type) {
@@ -242,17 +240,22 @@ void RdmaConnection::on_refusal() {
 void RdmaConnection::on_device_event(const std::string& what) {
   const bool open = phase_ == Phase::kOpen || phase_ == Phase::kClosing;
   if (open && context_ && !context_->lost()) context_->drain(*lease_.queue());  // it may say more
-  end_with({std::make_error_code(std::errc::network_down), what});
+  Failure failure{std::make_error_code(std::errc::network_down), {}};
+  try {
+    failure.text = what;
+  } catch (const std::bad_alloc&) {  // the bare reason then
+  }
+  end_with(std::move(failure));
   if (context_ && context_->lost()) die();
 }
 
 void RdmaConnection::on_no_memory() noexcept { end_with(out_of_memory()); }
 
 // A flap that the retries carry ends nothing.
-void RdmaConnection::on_port_down(int port, ae::Duration since, const std::string& what) {
+void RdmaConnection::on_port_down(int port, ae::Duration since) {
   if (!id_ || id_->port_num != port || since < patience()) return;
   path_failed_ = true;
-  on_device_event(what);
+  on_device_event(context_->name() + ": the port has no link");
 }
 
 // What it takes until unanswered retries are used up.

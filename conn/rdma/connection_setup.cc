@@ -55,10 +55,33 @@ bool RdmaConnection::begin_connect(const Endpoint& to, ae::Duration limit) {
   return true;
 }
 
+// A connect that an exception leaves, or that ends while its attempt is under way, has failed:
+// nothing of the attempt goes on, or an answer that comes later would bring it back.
+struct RdmaConnection::Attempt {
+  RdmaConnection& connection;
+  bool goes_on = false;
+  ~Attempt() {
+    if (!goes_on) connection.give_up_attempt();
+  }
+};
+
+void RdmaConnection::give_up_attempt() noexcept {
+  if (phase_ == Phase::kResolving || phase_ == Phase::kConnecting) {
+    occupy({});
+    told_of_silence();
+    resolution_.reset();
+    die();
+  } else if (phase_ == Phase::kOpen) {
+    begin_disconnect(kFailurePatience);
+  }
+}
+
 void RdmaConnection::do_connect(const Endpoint& to) {
+  Attempt attempt{*this};
   if (!begin_connect(to, ae::Duration::max())) return;
   if (!set_deadline(time_left(), &RdmaConnection::address_expired)) throw std::bad_alloc();
   look_up_next();
+  attempt.goes_on = true;
 }
 
 // The names one after the other; then their addresses are tried in this order.
@@ -82,6 +105,7 @@ void RdmaConnection::keep(Resolved resolved) {
 }
 
 void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
+  Attempt attempt{*this};
   if (!begin_connect(to, deadline - std::chrono::steady_clock::now())) return;
   for (; !hosts_.empty(); hosts_.pop_back())
     keep(resolve_until(hosts_.back(), port_, connect_deadline_));
@@ -105,6 +129,7 @@ void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadl
       },
       connect_deadline_);
   if (state() == State::kConnected && stream_.has_peer_window()) SetupTrace::end();
+  attempt.goes_on = true;
 }
 
 ae::Duration RdmaConnection::time_left() const {
@@ -392,6 +417,7 @@ void RdmaConnection::set_up() {
   stream_.on_receives(told, !device.iwarp());
   ring_.assign(std::bit_ceil(sends), Sent{});
   posted_ = done_ = last_signaled_ = last_data_ = 0;
+  data_under_way_ = wrote_ = false;
   sends_failed_ = false;
 
   ibv_qp_cap cap{};

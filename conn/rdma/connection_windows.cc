@@ -107,8 +107,15 @@ bool RdmaConnection::on_key_refused(ReceiveWindow& window) {
   }
   if (context_->device().binding() == Device::Binding::kUnsure && go_on_without_binding())
     return true;
-  end_with(errno_failure(EOPNOTSUPP, "binding a key to the queue pair"));
+  end_with(bind_failure(EOPNOTSUPP));
   return false;
+}
+
+Failure RdmaConnection::bind_failure(int err) const {
+  if (context_->device().binding() == Device::Binding::kNo &&
+      settings_.isolation == Isolation::kWindow)
+    return context_->no_windows();
+  return errno_failure(err, "binding a key to the queue pair");
 }
 
 // Nobody else is in the domain as long as no bind has worked (Context::domain()), and no window has
@@ -120,6 +127,10 @@ bool RdmaConnection::go_on_without_binding() {
            window.state() != ReceiveWindow::State::kToBind;
   };
   if (std::any_of(windows_.begin(), windows_.end(), bound)) return false;
+  if (settings_.isolation == Isolation::kWindow) {
+    context_->device().give_up_binding();
+    return false;
+  }
   const ReceiveQueue* shared = domain_->shared_receives();
   try {
     std::uint32_t length = 0;

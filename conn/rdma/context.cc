@@ -58,8 +58,9 @@ void Context::give_up_parked(Orphans& to) noexcept {
   }
 }
 
-void Context::on_event_of(const rdma_cm_id* id) noexcept {
-  std::erase_if(connecting_, [&](const CmId& each) { return each.get() == id; });
+void Context::on_event_of_nobody(const CmEvent& event) noexcept {
+  if (!ends_connect(event)) return;
+  std::erase_if(connecting_, [&](const CmId& each) { return each.get() == event.id; });
 }
 
 // --- domains -------------------------------------------------------------------------------------
@@ -70,12 +71,14 @@ bool Context::binds(const Settings& settings) const {
   return wanted && device_.binding() != Device::Binding::kNo;
 }
 
+Failure Context::no_windows() const {
+  return {std::make_error_code(std::errc::operation_not_supported),
+          fmt::format("isolation=window: {} has no type 2 memory windows that work", name())};
+}
+
 std::shared_ptr<Domain> Context::domain(const Settings& settings, std::uint32_t own_receives) {
   const bool bind = binds(settings);
-  if (settings.isolation == Isolation::kWindow && !bind)
-    throw VerbsError(Failure{
-        std::make_error_code(std::errc::operation_not_supported),
-        fmt::format("isolation=window: {} has no type 2 memory windows that work", name())});
+  if (settings.isolation == Isolation::kWindow && !bind) throw VerbsError(no_windows());
   const auto alone = [&] {
     Domain::Config config;
     config.own_receives = own_receives;
@@ -303,7 +306,8 @@ bool Context::arm() {
 
 // --- now and then --------------------------------------------------------------------------------
 
-void Context::tick(ae::TimePoint now) {
+void Context::tick(ae::TimePoint now) noexcept {
+  if (addresses_changed_) look_at_addresses();
   if (shared_ && shared_->srq() != nullptr) {
     ReceiveQueue& receives = *shared_->shared_receives();
     if (receives.has_overtaken()) {
@@ -319,16 +323,15 @@ void Context::tick(ae::TimePoint now) {
 
 bool Context::at_rest() const noexcept {
   return (!shared_ || shared_->at_rest()) && (!second_ || second_->at_rest()) &&
-         queues_.at_rest() && !device_.any_port_down();
+         queues_.at_rest() && !device_.any_port_down() && !addresses_changed_;
 }
 
-void Context::tell_of_ports(ae::TimePoint now) {
+void Context::tell_of_ports(ae::TimePoint now) noexcept {
   if (lost_ || !device_.any_port_down()) {
     port_down_since_.fill({});
     return;
   }
   device_.ask_ports_that_are_down(now);
-  const std::string what = fmt::format("{}: the port has no link", name());
   for (int port = 1; port < Device::kPorts; ++port) {
     ae::TimePoint& since = port_down_since_[static_cast<std::size_t>(port)];
     if (!device_.port_down(port)) {
@@ -336,7 +339,7 @@ void Context::tell_of_ports(ae::TimePoint now) {
       continue;
     }
     if (since == ae::TimePoint{}) since = now;
-    for_each_user([&](QueuePairUser& each) { each.on_port_down(port, now - since, what); });
+    for_each_user([&](QueuePairUser& each) { each.on_port_down(port, now - since); });
   }
 }
 
@@ -361,13 +364,19 @@ void Context::release_one_parked() noexcept {
 
 // --- asynchronous events -------------------------------------------------------------------------
 
-void Context::for_each_user(const std::function<void(QueuePairUser&)>& visit) {
-  visited_.clear();
-  for (const auto& [number, user] : users_) visited_.push_back(user);
-  for (QueuePairUser* user : visited_) visit(*user);
+// Where they cannot be looked at now they are with the house (tick()).
+void Context::look_at_addresses() noexcept {
+  addresses_changed_ = true;
+  try {
+    const std::vector<SocketAddress> present = local_addresses();
+    if (present.empty()) return;  // the machine does not say
+    for_each_user([&](QueuePairUser& each) { each.on_address_change(present); });
+    addresses_changed_ = false;
+  } catch (const std::bad_alloc&) {
+  }
 }
 
-void Context::on_async_event() {
+void Context::on_async_event() noexcept {
   ibv_async_event event{};
   // Bounded, so that a device that reports the same for ever cannot hold the loop.
   for (int left = 64; left != 0 && ibv_get_async_event(device_.verbs(), &event) == 0; --left) {
@@ -399,18 +408,18 @@ void Context::on_async_event() {
     };
     switch (type) {
       case IBV_EVENT_COMM_EST:
-        if (user != nullptr) user->on_communication_established();
+        if (user != nullptr) tell(*user, [](auto& one) { one.on_communication_established(); });
         break;
       case IBV_EVENT_QP_LAST_WQE_REACHED:
-        if (user != nullptr) user->on_last_receive();
+        if (user != nullptr) tell(*user, [](auto& one) { one.on_last_receive(); });
         break;
       case IBV_EVENT_QP_REQ_ERR:
       case IBV_EVENT_QP_ACCESS_ERR:
-        if (user != nullptr) user->on_refusal();
+        if (user != nullptr) tell(*user, [](auto& one) { one.on_refusal(); });
         break;
       case IBV_EVENT_QP_FATAL:
       case IBV_EVENT_PATH_MIG_ERR:
-        if (user != nullptr) user->on_device_event(words());
+        if (user != nullptr) tell(*user, [&](auto& one) { one.on_device_event(words()); });
         break;
       case IBV_EVENT_DEVICE_FATAL:
       case IBV_EVENT_CQ_ERR:
@@ -424,12 +433,9 @@ void Context::on_async_event() {
       case IBV_EVENT_PORT_ERR:
         device_.on_port_event(port, type == IBV_EVENT_PORT_ERR);
         break;
-      case IBV_EVENT_GID_CHANGE: {
-        const std::vector<SocketAddress> present = local_addresses();
-        if (!present.empty())
-          for_each_user([&](QueuePairUser& each) { each.on_address_change(present); });
+      case IBV_EVENT_GID_CHANGE:
+        look_at_addresses();
         break;
-      }
       case IBV_EVENT_SRQ_LIMIT_REACHED:
         ++counters_.receive_shortages;
         if (shared_ && shared_->srq() != nullptr) {

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,7 +45,7 @@ class QueuePairUser {
   /// The queue pair is in its error state, and uses shared receives no more.
   virtual void on_last_receive() = 0;
   /// A port of the device has been down for so long.
-  virtual void on_port_down(int port, ae::Duration since, const std::string& what) = 0;
+  virtual void on_port_down(int port, ae::Duration since) = 0;
   /// GID table of the device changed; these addresses the machine has now.
   virtual void on_address_change(const std::vector<SocketAddress>& present) = 0;
   /// Where its receives are: of its own, or its domain's shared ones.
@@ -90,12 +89,14 @@ class Context {
   /// The loop ends: those that would hold it up go to `to`.
   void give_up_parked(Orphans& to) noexcept;
   /// An event came for an id that nobody owns.
-  void on_event_of(const rdma_cm_id* id) noexcept;
+  void on_event_of_nobody(const CmEvent& event) noexcept;
   /// No more connections can be parked, so none are made.
   bool full_of_parked() const noexcept;
 
   /// The domain a new connection belongs to. Throws VerbsError.
   std::shared_ptr<Domain> domain(const Settings& settings, std::uint32_t own_receives);
+  /// Why a connection of isolation=window cannot be.
+  Failure no_windows() const;
   /// Binding was refused to the only user of this domain: it keeps it for itself, and new
   /// connections get domains of their own. Throws std::bad_alloc.
   void give_up_binding(Domain& domain);
@@ -131,13 +132,13 @@ class Context {
   /// Asks for events on every queue, then looks once more. False: completions came in between.
   bool arm();
   /// Reads asynchronous events of the device.
-  void on_async_event();
+  void on_async_event() noexcept;
 
   /// Now and then: gives back shared receives that wait for a batch or were lost, frees what nobody
   /// needs.
-  void tick(ae::TimePoint now);
+  void tick(ae::TimePoint now) noexcept;
   /// Every fraction of a second while a port is down: asks it again, and tells who is on it.
-  void tell_of_ports(ae::TimePoint now);
+  void tell_of_ports(ae::TimePoint now) noexcept;
   /// tick() has nothing to do as long as nobody comes.
   bool at_rest() const noexcept;
 
@@ -148,10 +149,25 @@ class Context {
   };
   const Counters& counters() const noexcept { return counters_; }
   std::size_t completion_queues() const noexcept { return queues_.all().size(); }
-  /// Needs no memory. `visit` must not attach anybody, nor come here again.
-  void for_each_user(const std::function<void(QueuePairUser&)>& visit);
 
  private:
+  /// One that finds no memory to hear of it ends, and the others hear of it all the same.
+  template <class Visit>
+  static void tell(QueuePairUser& user, const Visit& visit) noexcept {
+    try {
+      visit(user);
+    } catch (const std::exception&) {
+      user.on_no_memory();
+    }
+  }
+  /// Needs no memory. `visit` must not attach anybody, nor come here again.
+  template <class Visit>
+  void for_each_user(const Visit& visit) noexcept {
+    visited_.clear();
+    for (const auto& [number, user] : users_) visited_.push_back(user);
+    for (QueuePairUser* user : visited_) tell(*user, visit);
+  }
+  void look_at_addresses() noexcept;
   static void keep(std::vector<CmId>& list, CmId id) noexcept {
     if (list.size() < list.capacity()) list.push_back(std::move(id));
   }
@@ -167,6 +183,7 @@ class Context {
   PagePool& pages_;
   Device device_;  // destroyed last
   bool lost_ = false;
+  bool addresses_changed_ = false;  // and nobody has been told
   std::vector<CmId> parked_, connecting_;
   std::vector<QueuePairUser*> visited_;  // has room for all users
   std::shared_ptr<Domain> shared_;

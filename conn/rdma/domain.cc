@@ -82,7 +82,7 @@ void Domain::keep_ready(std::size_t keys) {
 }
 
 void Domain::give_up_binding() {
-  config_.bind_keys = false;
+  config_.bind_keys = config_.shared = false;
   short_windows_ = make_windows();
   long_windows_ = make_windows();
   keys_.clear();

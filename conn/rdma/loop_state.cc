@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "conn/kit/connection_set.h"
@@ -216,11 +217,12 @@ void LoopState::feed_hungry() {
   if (std::exchange(memory_came_back_, false)) to_feed_ = hungry_.size();
   const std::size_t count = std::min({to_feed_, hungry_.size(), kFedInTurn});
   to_feed_ = std::min(to_feed_, hungry_.size()) - count;
-  for (std::size_t i = 0; i < count; ++i) {
-    hungry_[i]->hungry = false;
-    hungry_[i]->on_memory();
-  }
+  // Out of the list first: it has room for each of them once.
+  std::array<RdmaConnection*, kFedInTurn> fed{};
+  std::copy_n(hungry_.begin(), count, fed.begin());
   hungry_.erase(hungry_.begin(), hungry_.begin() + static_cast<std::ptrdiff_t>(count));
+  for (std::size_t i = 0; i < count; ++i) fed[i]->hungry = false;
+  for (std::size_t i = 0; i < count; ++i) fed[i]->on_memory();
 }
 
 void LoopState::want_flush(RdmaConnection& connection) noexcept {
@@ -329,7 +331,7 @@ void LoopState::on_cm_readable(Most most) {
       // A request that a paused listener keeps, and whose sender or device went away; or an id that
       // was given up while it connected.
       for (ListenerCore* listener : listeners_) listener->drop_request(owner);
-      for (const auto& context : contexts_) context->on_event_of(owner);
+      for (const auto& context : contexts_) context->on_event_of_nobody(*event);
     }
     if (removal) drop_lost_contexts();
   }

@@ -203,7 +203,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void wake_wheel_at(ae::TimePoint when) noexcept;
   ae::Duration on_wheel_timer();
   void turn_wheel();
-  void keep_house();
+  void keep_house() noexcept;
   void look_after_house();
   ae::Duration prepare();
   bool prepare_one();

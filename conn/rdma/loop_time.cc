@@ -98,7 +98,7 @@ void LoopState::look_after_house() {
   });
 }
 
-void LoopState::keep_house() {
+void LoopState::keep_house() noexcept {
   const ae::TimePoint now = clock_now();
   house_due_ = now + kHouse;
   // Without an id nobody tells us that a device is to be removed, and it would wait for us.
@@ -107,6 +107,10 @@ void LoopState::keep_house() {
   for (std::size_t i = 0; i < contexts_.size(); ++i) {
     contexts_[i]->tick(now);
     contexts_[i]->tell_of_ports(now);
+  }
+  try {
+    watch_ports();
+  } catch (const std::bad_alloc&) {  // here again in a second
   }
   look_after_orphans();
   house_is_behind_ = pages_.tick_all(now);

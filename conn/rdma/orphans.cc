@@ -31,7 +31,7 @@ bool port_is_up(const CmId& id) noexcept {
 void let_go(Orphans& family) noexcept {
   while (const std::optional<CmEvent> event = family.channel->next()) {
     const auto its = [&](const CmId& each) { return each.get() == event->id; };
-    std::erase_if(family.connecting, its);
+    if (ends_connect(*event)) std::erase_if(family.connecting, its);
     if (event->type == RDMA_CM_EVENT_DEVICE_REMOVAL) std::erase_if(family.parked, its);
   }
   std::erase_if(family.parked, port_is_up);

@@ -2,8 +2,12 @@
 // Blocking operations, in which the loop's own timers and descriptors are not looked at.
 
 #include <algorithm>
+#include <new>
 #include <string>
 
+#include "conn/kit/interruption.h"
+#include "tests/simulation/child.h"
+#include "tests/simulation/memory.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;
@@ -80,4 +84,65 @@ TEST_CASE("simulation: a blocking read does not sleep over what came when it loo
     room.run_for(10ms);
   }
   CHECK(longest < 1ms);
+}
+
+// Goal: a connect that has failed stays failed. Method: whichever allocation or call of the device
+// fails, and whenever a signal ends it, for both ways to connect; then the loop runs, and what the
+// peer still answers changes nothing and leaves nothing.
+TEST_CASE("simulation: a connect that failed does not come back to life",
+          "[simulation][blocking][torture]") {
+  const std::string by = GENERATE("memory", "a call", "a signal");
+  const bool blocking = by != "memory" || GENERATE(true, false);
+  CAPTURE(by, blocking);
+  struct Sums {
+    bool failed = false;
+  };
+  int failed = 0;
+  for (std::uint64_t number = 1;; ++number) {
+    CAPTURE(number);
+    REQUIRE(number < 300);
+    const auto run = run_in_child<Sums>([&](Sums& sums) -> std::string {
+      Config config;
+      config.weather.least_cm_delay = config.weather.most_cm_delay = 10ms;
+      Room room(config);
+      conn::ConnectionPtr client = room.type.create(room.loop);
+      if (by == "memory") fail_allocation(Allocator::kNew, number);
+      if (by == "a call") room.world.fail_call(number);
+      if (by == "a signal") {
+        conn::Interruption::ask([](void*) { return 1; }, nullptr);
+        room.world.after(number * 1ms, [] { (void)conn::Interruption::came(); });
+      }
+      try {
+        if (blocking)
+          (void)client->connect_blocking(room.address, 2s);
+        else
+          client->connect(room.address, {});
+      } catch (const std::bad_alloc&) {
+      }
+      sums.failed = by == "memory"   ? allocation_failed()
+                    : by == "a call" ? room.world.failed_calls() != 0
+                                     : client->state() == conn::State::kError;
+      fail_allocation(Allocator::kNew, 0);
+      room.world.fail_call(0);
+      conn::Interruption::ask(nullptr, nullptr);
+      const conn::State before = client->state();
+      const std::string why = client->last_error();
+      room.run_for(3s);
+      if (before != conn::State::kConnecting && client->state() != before)
+        return std::string(conn::to_string(before)) + " became " +
+               std::string(conn::to_string(client->state())) + ", " + client->last_error();
+      if (before == conn::State::kError && why.empty()) return "it failed and did not say why";
+      client.reset();
+      // On iWARP a server learns from accept-timeout alone of who went before its first message.
+      room.run_for(15s);
+      if (!room.log.clients.empty()) return "the server still has it";
+      for (const auto& [kind, count] : room.world.objects())
+        if (kind == "qp" && count != 0) return "a queue pair is left";
+      return {};
+    });
+    CHECK(run.complaint == "");
+    if (!run.sums.failed) break;
+    ++failed;
+  }
+  CHECK(failed > 3);
 }

@@ -68,6 +68,30 @@ struct Crowd : Place {
   std::unique_ptr<conn::Redial> redial;
 };
 
+// All that a program may do with a connection and its loop, to each of them.
+void try_everything(Crowd& crowd) {
+  for (Connection* here :
+       {crowd.rests.get(), crowd.sends.get(), crowd.client.get(), crowd.server}) {
+    char byte = 0;
+    (void)here->write("x", 1);
+    (void)here->send(crowd.store.part(200000, 100000));
+    (void)here->send(crowd.store.part(300000, 1));
+    (void)here->reserve(100000);
+    here->commit(0);
+    here->consume(12);  // of what was looked at before the fork
+    here->consume(here->peek().size);
+    (void)here->read(&byte, 1);
+    (void)here->info();
+    (void)here->path();
+    here->set_read_handler([](Connection&) {});
+    here->set_write_handler([](Connection&) {});
+    (void)here->sync_write("x", 1, std::chrono::milliseconds(1));
+  }
+  (void)crowd.type.statistics(crowd.loop);
+  crowd.listener->resume();
+  for (int i = 0; i < 20; ++i) crowd.loop.process_events(ae::kFullIteration | ae::kDontWait);
+}
+
 std::string in_child(Crowd& crowd, const std::string& what) {
   const std::int64_t before = crowd.calls();
   const Costs near = crowd.world.costs(*crowd.near), far = crowd.world.costs(*crowd.far);
@@ -84,6 +108,10 @@ std::string in_child(Crowd& crowd, const std::string& what) {
     crowd.listener.reset();
     crowd.drop_users();
     crowd.store.memory.reset();
+  } else if (what == "tries everything") {
+    try_everything(crowd);
+    crowd.drop_users();
+    crowd.loop_holder.reset();
   } else {
     // It goes on with the loop; what is rdma's rests there.
     for (int i = 0; i < 20; ++i) crowd.loop.process_events(ae::kFullIteration | ae::kDontWait);
@@ -118,8 +146,8 @@ TEST_CASE("simulation: a child that destroys what it inherited calls nothing of 
   for (const Profile* profile : serving_profiles()) {
     DYNAMIC_SECTION(profile->name) {
       Crowd crowd(*profile);
-      for (const char* what :
-           {"the loop", "everything, the loop last", "everything, the loop first", "goes on"}) {
+      for (const char* what : {"the loop", "everything, the loop last",
+                               "everything, the loop first", "goes on", "tries everything"}) {
         CAPTURE(what);
         const ChildRun<int> run = run_in_child<int>([&](int&) { return in_child(crowd, what); });
         CHECK(run.complaint == "");

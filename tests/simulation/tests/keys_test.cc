@@ -24,6 +24,12 @@ Profile refusing(int error) {
   return profile;
 }
 
+std::string isolation_of(const conn::Connection& connection) {
+  for (const auto& [key, value] : connection.info())
+    if (key == "isolation") return value;
+  return {};
+}
+
 // Each queue pair of a device in a domain of its own.
 bool alone(const Room& room, const Device& device) {
   std::map<const ibv_pd*, int> users;
@@ -50,6 +56,8 @@ TEST_CASE("simulation: a device that takes no binds serves all the same, from th
   for (const auto& each : clients) room.echoes(*each, 200000);
   CHECK(device.costs.slow["ibv_alloc_mw"] == tried);  // asked once, not by each
   CHECK(alone(room, device));
+  const auto& ends = at_server ? room.log.clients : clients;
+  for (const auto& each : ends) CHECK(isolation_of(*each) == "connection");
   // Who comes by the dozen meets the same.
   while (clients.size() < 30) clients.push_back(room.dial());
   RUN_UNTIL(room.loop, room.log.clients.size() == 30);
@@ -93,6 +101,45 @@ TEST_CASE("simulation: isolation=window is refused in words where binds are",
   RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
   CHECK_THAT(client->last_error(), Contains("has no type 2 memory windows that work"));
   (void)room.connected();
+}
+
+// Goal: who asks for isolation=window has it, or is refused in words, whenever it turns out that
+// the device does not bind. Method: every device that claims to, which refuses when it is posted,
+// or when it is carried out, at either end; and who does not ask is served.
+TEST_CASE("simulation: isolation=window is refused in words where the first bind is",
+          "[simulation][keys]") {
+  const int error = GENERATE(0, EINVAL, -EINVAL, EOPNOTSUPP, -EOPNOTSUPP);
+  const bool at_server = GENERATE(true, false);
+  CAPTURE(error, at_server);
+  for (const Profile* each : serving_profiles()) {
+    if (!each->bound_keys()) continue;
+    CAPTURE(each->name);
+    Profile refuses = *each;
+    if (error == 0) {
+      refuses.bind_status = IBV_WC_MW_BIND_ERR;
+    } else {
+      refuses.binds_windows = false;
+      refuses.bad_opcode = error;
+    }
+    Room room({}, {}, at_server ? refuses : *each, at_server ? *each : refuses);
+    const auto picky =
+        room.type.listen(room.loop, conn::Endpoint::parse("rdma://10.77.0.1:0?isolation=window"),
+                         room.log.handler());
+    conn::Endpoint to = at_server ? picky->endpoints().front() : room.address;
+    to.options.set("source", "10.77.0.2");
+    if (!at_server) to.options.set("isolation", "window");
+    for (int i = 0; i < 2; ++i) {
+      const auto client = room.type.create(room.loop);
+      client->connect(to, {});
+      RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
+      CHECK(client->state() == conn::State::kError);
+      CHECK_THAT(client->last_error(), Contains("has no type 2 memory windows that work"));
+    }
+    CHECK(room.log.clients.empty());
+    const auto client = room.connected();
+    CHECK(isolation_of(at_server ? *room.log.clients.front() : *client) == "connection");
+    (void)room.world.take_violations();
+  }
 }
 
 TEST_CASE("simulation: a bind that fails when it is carried out ends that connection alone",

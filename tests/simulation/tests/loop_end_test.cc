@@ -2,16 +2,52 @@
 // Loops that end while their connections are at work.
 
 #include <array>
+#include <cerrno>
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "conn/rdma/connection.h"
 #include "conn/rdma/orphans.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;
+using conn::rdma::RdmaConnection;
 
 namespace {
+
+// The numbers of requests, which come round after 2^32 of them: no test posts as many.
+struct Posted {
+  using Type = std::uint32_t RdmaConnection::*;
+  friend Type member(Posted);
+};
+struct Done {
+  using Type = std::uint32_t RdmaConnection::*;
+  friend Type member(Done);
+};
+struct Signaled {
+  using Type = std::uint32_t RdmaConnection::*;
+  friend Type member(Signaled);
+};
+template <class Name, typename Name::Type kMember>
+struct Reach {
+  friend typename Name::Type member(Name) { return kMember; }
+};
+template struct Reach<Posted, &RdmaConnection::posted_>;
+template struct Reach<Done, &RdmaConnection::done_>;
+template struct Reach<Signaled, &RdmaConnection::last_signaled_>;
+
+// As if so many more had been posted, and all were done.
+void post_on(conn::Connection& connection, std::uint32_t more) {
+  auto& here = dynamic_cast<RdmaConnection&>(connection);
+  REQUIRE(here.*member(Posted{}) == here.*member(Done{}));
+  here.*member(Posted{}) += more;
+  here.*member(Done{}) += more;
+  here.*member(Signaled{}) += more;
+}
+std::uint32_t posted(conn::Connection& connection) {
+  return dynamic_cast<RdmaConnection&>(connection).*member(Posted{});
+}
 
 // Both loops in turn, while time passes.
 void run_both(Room& room, ae::EventLoop& other, const std::function<bool()>& done) {
@@ -21,6 +57,17 @@ void run_both(Room& room, ae::EventLoop& other, const std::function<bool()>& don
     for (ae::EventLoop* loop : std::array<ae::EventLoop*, 2>{&room.loop, &other})
       (void)loop->process_events(ae::kAllEvents | ae::kDontWait);
     room.world.advance(room.world.now() + 10us);
+  }
+}
+
+// For a read handler: what is there, until the end.
+void collect(conn::Connection& here, std::string& got) {
+  std::array<char, 4096> bytes;
+  for (;;) {
+    const ssize_t n = here.read(bytes.data(), bytes.size());
+    if (n < 0 && errno == EAGAIN) return;
+    if (n <= 0) return here.set_read_handler(nullptr);
+    got.append(bytes.data(), static_cast<std::size_t>(n));
   }
 }
 
@@ -42,11 +89,7 @@ TEST_CASE("simulation: a loop that ends waits until a byte stream has delivered"
     return client->state() == conn::State::kConnected && room.log.clients.size() == 1;
   });
   std::string got;
-  room.log.clients.front()->set_read_handler([&](conn::Connection& here) {
-    std::array<char, 4096> bytes;
-    for (ssize_t n = 0; (n = here.read(bytes.data(), bytes.size())) > 0;)
-      got.append(bytes.data(), static_cast<std::size_t>(n));
-  });
+  room.log.clients.front()->set_read_handler([&](conn::Connection& here) { collect(here, got); });
   // Bytes leave once the peer has offered a window, which on iWARP it may not do before it has
   // heard of us; and nobody runs its loop while ours ends.
   bool writable = false;
@@ -78,6 +121,53 @@ TEST_CASE("simulation: a loop whose connections wrote nothing ends at once",
   CHECK(room.world.now() - begin < 1ms);
   room.run_for(1s);
   CHECK(room.log.endings.size() == 1);
+}
+
+// Goal: what a connection has under way does not depend on how many requests it has posted. Method:
+// their number goes on as after months: half way round, where what was done long ago would be
+// ahead, and to where the last that holds bytes is number 0.
+TEST_CASE("simulation: a loop ends as soon however many requests its connections have posted",
+          "[simulation][close]") {
+  const Profile& profile = profile_named(GENERATE("iwarp", "mlx5"));
+  const bool writes_at_last = GENERATE(false, true);
+  CAPTURE(profile.name, writes_at_last);
+  Room room({}, {}, profile, profile);
+  auto loop = testing::make_loop();
+  conn::Endpoint to = room.address;
+  to.options.set("keepalive", "100ms");
+  const auto client = room.type.create(*loop);
+  client->connect(to, {});
+  bool writable = false;
+  client->set_write_handler([&](conn::Connection& here) {
+    writable = true;
+    here.set_write_handler(nullptr);
+  });
+  run_both(room, *loop, [&] { return writable && room.log.clients.size() == 1; });
+  std::string got;
+  room.log.clients.front()->set_read_handler([&](conn::Connection& here) { collect(here, got); });
+  const std::string bytes(3000, 'l');
+  const auto write = [&] {
+    REQUIRE(client->write(bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  };
+  if (!writes_at_last) write();
+  // A keepalive asks for all that was posted before it.
+  for (int i = 0; i < 300; ++i) {
+    for (ae::EventLoop* each : std::array<ae::EventLoop*, 2>{&room.loop, loop.get()})
+      (void)each->process_events(ae::kAllEvents | ae::kDontWait);
+    (void)room.world.advance(room.world.now() + 1ms);
+  }
+  if (writes_at_last) {
+    post_on(*client, 0u - posted(*client) - 1u);
+    room.world.config.weather.least_delay = room.world.config.weather.most_delay = 5ms;
+    write();
+  } else {
+    post_on(*client, (1u << 31) + (1u << 16));
+  }
+  const Nanoseconds begin = room.world.now();
+  loop.reset();
+  CHECK(room.world.now() - begin < 50ms);  // end-linger would be 100 ms
+  room.run_for(1s);
+  CHECK(got == bytes);
 }
 
 TEST_CASE("simulation: a loop that ends says no goodbye for a connection that is being made",

@@ -255,3 +255,83 @@ TEST_CASE("simulation: a peer that does not know the connection ends it", "[simu
   RUN_UNTIL(room.loop, room.log.endings.size() == 1);
   CHECK(room.until_failed(*client) < 3s);
 }
+
+// Goal: nothing that rdma_cm tells of a connect holds up a loop. Method: each event that leaves the
+// connect under way, while the peer is silent: for who waits for it, for who gave it up before, and
+// after its loop's end. rdma_destroy_id() of iWARP waits for the end of the connect.
+TEST_CASE("simulation: no news of a connect that is under way holds a loop up",
+          "[simulation][faults]") {
+  const auto type =
+      GENERATE(RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ROUTE_ERROR,
+               RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_MULTICAST_ERROR);
+  const std::string whose = GENERATE("waits", "was given up", "its loop has gone");
+  CAPTURE(rdma_event_str(type), static_cast<int>(type), whose);
+  for (const Profile* profile : serving_profiles()) {
+    if (!profile->iwarp && profile != &chosen_profile()) continue;
+    CAPTURE(profile->name);
+    Room room({}, "?keepalive=0ms", *profile, *profile);
+    const auto other = room.connected("keepalive=0ms");
+    auto loop = testing::make_loop();
+    auto client = room.type.create(*loop);
+    client->connect(room.address, {});
+    Nanoseconds longest{};
+    const auto turn = [&] {
+      for (ae::EventLoop* each : {&room.loop, loop.get()}) {
+        const Nanoseconds before = room.world.now();
+        if (each != nullptr) (void)each->process_events(ae::kAllEvents | ae::kDontWait);
+        longest = std::max(longest, room.world.now() - before);
+      }
+      (void)room.world.advance(room.world.now() + 100us);
+    };
+    while (room.far->costs.slow["rdma_connect"] != 2) turn();
+    room.world.set_path(*room.near, *room.far, false);
+    if (whose != "waits") client.reset();
+    turn();
+    if (whose == "its loop has gone") loop.reset();
+    for (const auto& [key, id] : std::map(room.world.ids))
+      if (id->state == CmState::kRequested) cm::queue_event(*id, type);
+    const Nanoseconds until = room.world.now() + 1500ms;
+    while (room.world.now() < until) turn();
+    CHECK(longest < 1s);
+    CHECK(other->state() == conn::State::kConnected);
+    room.world.set_path(*room.near, *room.far, true);
+    client.reset();
+    const Nanoseconds begin = room.world.now();
+    loop.reset();
+    CHECK(room.world.now() - begin < 1s);
+  }
+}
+
+// Goal: who is silent and there is not taken for gone because the question to its device found the
+// send queue full. Method: a client that does not run, and a send queue of the server's that is
+// full for a while, which begins at any moment of the silence.
+TEST_CASE("simulation: the question to a silent peer's device is asked until it was posted",
+          "[simulation][faults][slow]") {
+  if (!completions_prove()) return;
+  const Nanoseconds begins = GENERATE(1000ms, 1300ms, 1400ms, 1500ms, 1600ms);
+  CAPTURE(begins.count());
+  Room room({}, "?keepalive=0ms");
+  auto loop = testing::make_loop();
+  conn::Endpoint to = room.address;
+  to.options.set("keepalive", "400ms");
+  auto client = room.type.create(*loop);
+  client->connect(to, {});
+  const auto run = [&](Nanoseconds span, ae::EventLoop* other) {
+    const Nanoseconds until = room.world.now() + span;
+    while (room.world.now() < until) {
+      (void)room.loop.process_events(ae::kAllEvents | ae::kDontWait);
+      if (other != nullptr) (void)other->process_events(ae::kAllEvents | ae::kDontWait);
+      (void)room.world.advance(room.world.now() + 500us);
+    }
+  };
+  run(3s, loop.get());
+  REQUIRE(room.log.clients.size() == 1);
+  run(begins, nullptr);
+  for (auto& [number, qp] : room.world.queue_pairs) qp->used += qp->cap.max_send_wr;
+  run(250ms, nullptr);
+  for (auto& [number, qp] : room.world.queue_pairs) qp->used -= qp->cap.max_send_wr;
+  run(5s, nullptr);
+  CHECK(room.log.endings.empty());
+  client.reset();
+  run(4s, loop.get());
+}
