@@ -215,3 +215,41 @@ TEST_CASE("rebind: without memory a loop ends as with it, whoever is on it", "[t
   REQUIRE(moves->error_code() == std::errc::operation_canceled);
   REQUIRE(moves->last_error() == "no event loop");
 }
+
+TEST_CASE("rebind: what has failed and is not told yet is told on the other loop", "[simulation]") {
+  const std::string name = GENERATE("tcp", "unix", "tls", "tls+unix", "absent|tcp");
+  CAPTURE(name);
+  testing::Pair pair({.name = name, .list = name.starts_with("absent|")});
+  pair.server.release()->abort();
+  for (int i = 0; i < 1000 && pair.client->state() == State::kConnected; ++i) {
+    (void)pair.client->write("x", 1);
+    testing::turns(pair.loop, 1);
+  }
+  REQUIRE(pair.client->state() == State::kError);
+  ae::EventLoop* told = nullptr;
+  pair.client->set_read_handler([&](Connection& here) {
+    char byte;
+    if (here.read(&byte, 1) < 0 && errno != EAGAIN) told = here.loop();
+  });
+  testing::AnyLoop other;
+  REQUIRE(pair.client->rebind(other));
+  testing::turns(pair.loop, 3);
+  REQUIRE(told == nullptr);
+  RUN_UNTIL(other, told == &other);
+}
+
+TEST_CASE("rebind: what has failed joins another loop all the same", "[simulation]") {
+  const std::string name = GENERATE("tcp", "unix", "tls", "tls+unix", "absent|tcp");
+  CAPTURE(name);
+  testing::Pair pair({.name = name, .list = name.starts_with("absent|")});
+  pair.server.release()->abort();
+  for (int i = 0; i < 1000 && pair.client->state() == State::kConnected; ++i) {
+    (void)pair.client->write("x", 1);
+    testing::turns(pair.loop, 1);
+  }
+  REQUIRE(pair.client->state() == State::kError);
+  testing::AnyLoop other;
+  REQUIRE(pair.client->leave());
+  REQUIRE(pair.client->join(other));
+  REQUIRE(pair.client->loop() == &other);
+}
