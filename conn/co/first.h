@@ -130,6 +130,7 @@ class First : public Contest {
   template <std::size_t I>
   bool over() {
     begins_ = I;
+    if (!std::get<I>(operations_)) return false;  // let go of, while one before it began
     auto& operation = *std::get<I>(operations_);
     if (operation.await_ready()) return won(I);
     const std::coroutine_handle<> entry = enter(entries_[I], I);

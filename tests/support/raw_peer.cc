@@ -321,12 +321,12 @@ std::unique_ptr<RawPeer> RawNet::connect(const conn::Endpoint& to, RawOptions op
   return peer;
 }
 
-conn::Endpoint RawNet::listen(RawOptions options, Answer answer) {
+conn::Endpoint RawNet::listen(RawOptions options, Answer answer, std::uint16_t port) {
   accept_options_ = std::move(options);
   answer_ = answer;
   const std::string host = std::getenv("AECONN_RDMA_ADDRESS");
   check(rdma_create_id(channel_, &listener_, nullptr, RDMA_PS_TCP) == 0, "rdma_create_id");
-  conn::SocketAddress here = numeric(host, 0);
+  conn::SocketAddress here = numeric(host, port);
   check(rdma_bind_addr(listener_, here.get()) == 0, "rdma_bind_addr");
   check(rdma_listen(listener_, 1024) == 0, "rdma_listen");
   return conn::Endpoint::parse("rdma://" + host + ":" +

@@ -155,7 +155,8 @@ class RawNet {
   std::unique_ptr<RawPeer> connect(const conn::Endpoint& to, RawOptions options = {});
   /// What rdma_connect sends, and then silence: CONNECT_REQUESTs that are never completed.
   enum class Answer { kAccept, kIgnore, kReject, kVanish };
-  conn::Endpoint listen(RawOptions options = {}, Answer answer = Answer::kAccept);
+  conn::Endpoint listen(RawOptions options = {}, Answer answer = Answer::kAccept,
+                        std::uint16_t port = 0);
   std::vector<std::unique_ptr<RawPeer>> accepted;
   std::size_t requests = 0;
 

@@ -153,12 +153,13 @@ TEST_CASE(
   testing::RawNet servers(*both.loop);
   testing::RawOptions mute;
   mute.announce = false;
-  const conn::Endpoint rdma = servers.listen(mute);
+  // One port for both, which is real for tcp.
   const conn::ListenerPtr tcp =
-      both.registry.listen(*both.loop, "tcp://127.0.0.1:" + std::to_string(rdma.port),
+      both.registry.listen(*both.loop, "tcp://127.0.0.1:0",
                            [&](ConnectionPtr next) { both.servers.push_back(std::move(next)); });
-  const std::string to =
-      "rdma|tcp://127.0.0.1:" + std::to_string(rdma.port) + "?connect-timeout=2s";
+  const std::uint16_t port = testing::address_of(*tcp).port;
+  servers.listen(mute, testing::RawNet::Answer::kAccept, port);
+  const std::string to = "rdma|tcp://127.0.0.1:" + std::to_string(port) + "?connect-timeout=2s";
   if (redials) {
     conn::Redial::Handlers handlers;
     std::string carrier;
