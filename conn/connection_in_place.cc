@@ -95,6 +95,10 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
     lends = room.empty() && errno == EOPNOTSUPP;
   }
   if (lends) {
+    if (inherited()) {  // flush() would drop it: what waits is the parent's to send
+      errno = ECANCELED;
+      return {};
+    }
     if (borrow() == nullptr) return {};
     if (in_place_->shutdown_due()) {
       errno = EPIPE;
@@ -135,6 +139,10 @@ ssize_t Connection::send(const Outgoing& bytes) {
   if (state_ != State::kConnected) return refuse(ae::kWritable);
   if (reserved_ != 0) {
     errno = EBUSY;
+    return -1;
+  }
+  if (inherited()) {
+    errno = ECANCELED;
     return -1;
   }
   if (borrow() == nullptr) return -1;

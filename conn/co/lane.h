@@ -320,7 +320,11 @@ inline void Operation::lose_lane(ae::EventLoop* loop) noexcept {
 inline void Operation::advance_late() noexcept {
   late_ = waiting_ = false;
   lane_->leave();
-  if (!advance()) error_ = std::errc::resource_unavailable_try_again;  // others took it meanwhile
+  try {
+    if (!advance()) error_ = std::errc::resource_unavailable_try_again;  // others took it meanwhile
+  } catch (const std::bad_alloc&) {
+    error_ = std::errc::not_enough_memory;
+  }
 }
 
 inline Goodbye::Goodbye(Operation& to) noexcept : operation(&to) { to.goodbye_ = this; }

@@ -26,7 +26,8 @@ class Read final : public Operation {
 
  private:
   bool look() override {
-    if (connection().peek().size == 0) return failed(errno == 0 ? ENODATA : errno);
+    if (connection().peek().size == 0 && errno != ENOMEM)  // which read() does without
+      return failed(errno == 0 ? ENODATA : errno);
     be_late();
     return true;
   }

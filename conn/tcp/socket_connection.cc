@@ -427,6 +427,10 @@ void SocketConnection::do_abandon() noexcept {
 }
 
 bool SocketConnection::do_rebind(ae::EventLoop* to) {
+  if (on_connect_) {  // it has failed, and is about to hear so
+    errno = EBUSY;
+    return false;
+  }
   Move move(*this, to);
   stop_watching();
   move.leave();

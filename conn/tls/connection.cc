@@ -337,6 +337,12 @@ ssize_t TlsConnection::encrypt_gathered(const iovec* vectors, int count) {
 
 /// The kernel encrypts what is written to the socket.
 ssize_t TlsConnection::pass_to_kernel(const iovec* vectors, int count) {
+  if (inherited()) {  // the records are the parent's to number
+    errno = ECANCELED;
+    engine_->on_wire_failure();
+    errno = ECANCELED;
+    return -1;
+  }
   if (!engine_->flush()) {
     errno = EAGAIN;
     return -1;

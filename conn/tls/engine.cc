@@ -157,6 +157,10 @@ long Engine::wire_read(char* buffer, std::size_t size) {
     return -1;
   }
   if (socket_ != nullptr && BIO_get_ktls_recv(socket_)) {
+    if (wire_.receive(nullptr, 0) < 0) {  // a child of fork() has no wire
+      wire_failed(errno);
+      return -1;
+    }
     // The kernel hands out one record at a time, with a header made for OpenSSL.
     const int n = BIO_read(socket_, buffer, static_cast<int>(std::min<std::size_t>(size, INT_MAX)));
     if (n > 0) {

@@ -347,6 +347,8 @@ class Socket:
 
     def _close_now(self) -> None:
         if self._loop is None:
+            if self._kept_at is not None and os.getpid() == self._process:
+                keeper.drop(self)  # close() was interrupted there
             return
         if os.getpid() != self._process:
             return self._leave_to_parent()

@@ -211,6 +211,23 @@ TEST_CASE("fork: a child that goes on with the loop has connections of its own t
   }
 }
 
+TEST_CASE("fork: a child is told that it sends nothing in place over what it inherited",
+          "[conformance][fork]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    REQUIRE(in_child([&] {
+              after_fork(pair);
+              if (!pair.client->reserve(100).empty()) return 1;
+              const std::string bytes(1000, 'o');
+              errno = 0;
+              if (pair.client->send({std::as_bytes(std::span(bytes))}) >= 0 || errno == 0) return 2;
+              return 0;
+            }) == 0);
+    testing::send(pair.loop, *pair.client, "after all that");
+    REQUIRE(testing::receive(pair.loop, *pair.server, 14) == "after all that");
+  }
+}
+
 TEST_CASE("fork: coroutines that a child drops leave their connections to the parent",
           "[conformance][fork]") {
   FOR_EVERY_TRANSPORT(transport) {
