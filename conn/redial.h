@@ -144,9 +144,9 @@ class AECONN_API Redial {
   };
 
   template <class Step>
-  void enter(Step step);
+  [[gnu::visibility("hidden")]] void enter(Step step);
   template <class Call>
-  bool tell(Call call);
+  [[gnu::visibility("hidden")]] bool tell(Call call);
   void recover() noexcept;
   void begin();
   void attempt_ended(ConnectionPtr connection, Failure failure, std::vector<NotTaken> not_taken);
