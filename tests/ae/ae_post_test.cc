@@ -85,7 +85,8 @@ TEST_CASE("post: no wake-up is lost, whenever the post comes", "[ae]") {
   CHECK(done == kRounds);
 }
 
-TEST_CASE("post: a million from four threads run once each, in the order of each thread", "[ae]") {
+TEST_CASE("post: a million from four threads run once each, in the order of each thread",
+          "[ae][large]") {
   AnyLoop loop;
   Ledger ledger;
   constexpr std::uint32_t kEach = 250'000;
