@@ -80,6 +80,9 @@ DOCTOR_SRC  := $(call sources,examples/doctor/*.cc)
 EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(DOCTOR_SRC)) $(SERVICE_SRC) $(MANUAL_SRC))
 # By what they test; the simulation's own are in tests/simulation/rules.mk.
 UNIT_TESTS  := $(wildcard $(patsubst %,tests/%/*_test.cc,ae conn conformance drop_ins examples rdma tcp tls))
+ifeq ($(CONFIG) $(TESTS),asan library)# of `make test-ci`, beside the simulation; valgrind has the rest there
+UNIT_TESTS  := $(filter tests/conformance/% tests/tcp/% tests/tls/%,$(UNIT_TESTS))
+endif
 TEST_SRC    := $(UNIT_TESTS) $(wildcard tests/support/*.cc) $(C_SRC) $(EXAMPLES_TESTED)
 ifeq ($(CONFIG),tsan)# only the tests that start threads, themselves or by a helper
 TEST_SRC    := $(filter-out %_test.cc,$(TEST_SRC)) $(shell grep -lE 'std::j?thread|std::async|EchoThread|LoopThread|LoopGroup|GroupServer' $(UNIT_TESTS))
