@@ -742,12 +742,13 @@ void Connection::arrive(ae::EventLoop& loop) noexcept {
   }
   // Before handlers_changed(), which asks the connection below for events.
   if (!do_join(loop) && !given_up_) fail(out_of_memory());
-  // Twice: where the first try fails, those who wait are to be told. If the second fails as well,
-  // they learn it from the next call.
-  for (int tries = 0; tries < 2 && events_wanted(); ++tries) {
+  if (events_wanted()) watch_or_fail();
+}
+
+void Connection::watch_or_fail() noexcept {
+  for (int tries = 0; tries < 2; ++tries) {
     try {
-      handlers_changed();
-      return;
+      return handlers_changed();
     } catch (const std::bad_alloc&) {
       if (given_up_) return;
       fail(out_of_memory());

@@ -255,6 +255,10 @@ class AECONN_API Connection : public ae::Deferred {
   virtual ssize_t do_send(const Outgoing& bytes);
   /// A handler was set or removed (in on_read_, on_write_, barrier_, close_wanted()).
   virtual void handlers_changed() = 0;
+  /// handlers_changed(), where nobody could make the call again: without memory for it the
+  /// connection fails, and a second try is for those who wait to be told. If that fails as well,
+  /// they learn it from the next call.
+  void watch_or_fail() noexcept;
   /// As path(), of a connection that stands or stood. The default: the type and both addresses.
   virtual std::string do_path() const;
   /// As shutdown(): 0, or -1 with errno, EOPNOTSUPP without Capabilities::half_close.

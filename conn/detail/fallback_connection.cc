@@ -77,7 +77,7 @@ void FallbackConnection::dialled(ConnectionPtr winner) {
     } catch (...) {
       thrown = std::current_exception();
     }
-    go_on();  // for handlers set before
+    watch_or_fail();  // for handlers set before
   }
   (void)dispatch_connect();
   if (thrown) std::rethrow_exception(thrown);
@@ -189,18 +189,6 @@ void FallbackConnection::handlers_changed() {
   }
 }
 
-/// handlers_changed(), where nobody could make the call again. Without memory for it ours fails,
-/// and the second try is for those who wait.
-void FallbackConnection::go_on() noexcept {
-  for (int tries = 0; tries < 2; ++tries) {
-    try {
-      return handlers_changed();
-    } catch (const std::bad_alloc&) {
-      fail(out_of_memory());
-    }
-  }
-}
-
 void FallbackConnection::announce_error() {
   const bool due = (on_read_ && error_unread()) || (on_write_ && error_unwritten());
   if (timer_ != 0 || !due) return;
@@ -214,7 +202,7 @@ void FallbackConnection::announce_error() {
 void FallbackConnection::tell_error() {
   struct Then {  // also if a handler throws
     FallbackConnection& connection;
-    ~Then() { connection.go_on(); }
+    ~Then() { connection.watch_or_fail(); }
   } then{*this};
   if (on_read_ && error_unread() && dispatch(on_read_) == Alive::kGone) return;
   if (on_write_ && error_unwritten()) (void)dispatch(on_write_);
@@ -229,19 +217,19 @@ void FallbackConnection::below_gone() {
     fail(out_of_memory());
   }
   peer_gone();
-  go_on();  // for a failure that may follow
+  watch_or_fail();  // for a failure that may follow
 }
 
 void FallbackConnection::readable() {
   const bool due = state() != State::kError || error_unread();
   if (due && dispatch(on_read_) == Alive::kGone) return;
-  go_on();
+  watch_or_fail();
 }
 
 void FallbackConnection::writable() {
   const bool due = state() != State::kError || error_unwritten();
   if (due && dispatch_write() == Alive::kGone) return;
-  go_on();
+  watch_or_fail();
 }
 
 // --- data ----------------------------------------------------------------------------------------

@@ -73,7 +73,6 @@ class FallbackConnection final : public Connection {
   void follow();
   void readable();
   void writable();
-  void go_on() noexcept;
   void announce_error();
   void tell_error();
   void below_gone();

@@ -58,16 +58,8 @@ void SocketConnection::dialed(Dialed result) {
     set_peer(result.peer);
     SetupTrace::end();
     move_to(State::kConnected);
-    // For handlers set before. First, so that the connect handler tells where there is no memory to
-    // watch with; the second try is for the others.
-    for (int tries = 0; tries < 2; ++tries) {
-      try {
-        handlers_changed();
-        break;
-      } catch (const std::bad_alloc&) {
-        fail(out_of_memory());
-      }
-    }
+    // For handlers set before. First, so that the connect handler tells where there is no memory.
+    watch_or_fail();
   } else {
     SetupTrace::failed();
     fail(std::move(result.failure));
