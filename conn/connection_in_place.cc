@@ -77,6 +77,10 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
     (void)refuse(ae::kWritable);
     return {};
   }
+  if (inherited()) {  // flush() drops what waits: it is the parent's to send
+    errno = ECANCELED;
+    return {};
+  }
   if (reserved_ != 0) commit(0);
   size = std::max<std::size_t>(size, 1);
   std::span<std::byte> room;
@@ -95,10 +99,6 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
     lends = room.empty() && errno == EOPNOTSUPP;
   }
   if (lends) {
-    if (inherited()) {  // flush() would drop it: what waits is the parent's to send
-      errno = ECANCELED;
-      return {};
-    }
     if (borrow() == nullptr) return {};
     if (in_place_->shutdown_due()) {
       errno = EPIPE;

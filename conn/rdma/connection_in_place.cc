@@ -86,10 +86,6 @@ void RdmaConnection::drop_kept() noexcept {
 std::span<std::byte> RdmaConnection::do_reserve(std::size_t size) {
   if (phase_ != Phase::kOpen || pending_failure_)
     return (void)refuse_write(), std::span<std::byte>{};
-  if (inherited()) {
-    errno = EAGAIN;
-    return {};
-  }
   wants_memory_ = false;
   if (tx_.held() == 0) send_buffer_.on_idle_write(state_->now());
   const std::size_t left = room();
@@ -127,10 +123,6 @@ ssize_t RdmaConnection::do_send(const Outgoing& bytes) {
   // The rest, and failures, are do_writev()'s.
   if (!sends_in_place(bytes)) return -1;
   if (phase_ != Phase::kOpen || pending_failure_) return -1;
-  if (inherited()) {
-    errno = EAGAIN;
-    return -1;
-  }
   const auto* memory = dynamic_cast<const UserMemory*>(bytes.memory);
   if (memory == nullptr || !memory->is_of(loop()) || !memory->holds(bytes.bytes)) return -1;
   const std::optional<std::uint32_t> key =
