@@ -20,11 +20,12 @@
 #include "ae/epoll_loop.h"
 #include "conn/co.h"
 #include "tests/support/catch.h"
-#include "tests/support/raw_socket.h"
+#include "tests/support/co_bed.h"
 #include "tests/support/testing.h"
 
 namespace co = conn::co;
 using namespace std::chrono_literals;
+using testing::Bed;
 
 namespace {
 
@@ -160,35 +161,6 @@ static_assert(!co::Awaitable<Trivial> && !co::Awaitable<Trivial&>);
 static_assert(!co::Awaitable<Lazy&>);  // its awaiter does not end the wait, and it may live on
 static_assert(!co::Awaitable<OfAPromise> && !co::Awaitable<int> && !co::Awaitable<std::string&>);
 
-/// Two ends of a connection, on a loop that a handler may turn.
-struct Bed {
-  explicit Bed(const std::string& name) {
-    conn::Endpoint at = conn::Endpoint::parse(name == "tcp"    ? "tcp://127.0.0.1:0"
-                                              : name == "unix" ? "unix://" + folder.path() + "/s"
-                                                               : "memory://rules");
-    listener = registry.listen(
-        loop, at, [this](conn::ConnectionPtr arrival) { server = std::move(arrival); });
-    at = listener->endpoints().front();
-    client = registry.create(loop, at);
-    client->connect(at, [](conn::Connection&) {});
-    RUN_UNTIL(loop, server != nullptr && client->state() == conn::State::kConnected);
-  }
-  /// Inside a handler: until the server has read what the client writes now.
-  void turn_until_read() {
-    conn::Connection& peer = *reader;
-    REQUIRE(client->write("x", 1) == 1);
-    client->flush();
-    while (peer.has_read_handler()) loop.dispatch();
-  }
-
-  testing::TempFolder folder;
-  conn::Registry registry = testing::test_registry();
-  ae::EpollLoop loop;
-  conn::ListenerPtr listener;
-  conn::ConnectionPtr client, server;
-  conn::Connection* reader = nullptr;
-};
-
 /// How a task comes onto the stack in which it turns the loop.
 enum Way { kBegins, kByTheLoop, kByASignal, kBelowATask, kBelowALazy, kBelowFirst };
 
@@ -270,81 +242,6 @@ struct Nested {
   co::Scope scope;
 };
 
-/// A second connection beside that of a Bed. Both servers are streams that live on.
-struct Two : Bed {
-  explicit Two(const std::string& name) : Bed(name) {
-    a = co::Stream(std::move(server));
-    const conn::Endpoint at = listener->endpoints().front();
-    other = registry.create(loop, at);
-    other->connect(at, [](conn::Connection&) {});
-    RUN_UNTIL(loop, server != nullptr && other->state() == conn::State::kConnected);
-    b = co::Stream(std::move(server));
-  }
-  static void say(conn::Connection& to, const char* what) {
-    REQUIRE(to.write(what, std::char_traits<char>::length(what)) > 0);
-    to.flush();
-  }
-  /// Both have something to read, and nobody waits for it any more.
-  void both() {
-    say(*client, "a\n");
-    say(*other, "b\n");
-    while (a->has_read_handler() || b->has_read_handler()) loop.dispatch();
-  }
-
-  conn::ConnectionPtr other;
-  co::Stream a, b;
-};
-
-/// What waits for `b`.
-enum Kind { kRead, kExactly, kLine, kPeek, kTask, kInner };
-
-co::Task<> read_it(co::Stream& from) {
-  std::array<char, 2> buffer;
-  (void)co_await from.read(buffer);
-}
-
-co::Task<> turning(Two& two, bool at_once, std::function<void()> inside) {
-  if (!at_once) co_await co::sleep(two.loop, 0s);
-  inside();
-  co_await co::sleep(two.loop, 1h);
-}
-
-/// first() of what turns the loop inside itself, and of both streams.
-co::Task<std::size_t> first_of_both(Two& two, Kind kind, bool at_once) {
-  const auto inside = [&two] { two.both(); };
-  std::array<char, 2> of_a, of_b;
-  std::array<char, 8> line;
-  co::Stream &a = two.a, &b = two.b;
-  switch (kind) {
-    case kRead:
-      co_return (co_await co::first(a.read(of_a), b.read(of_b), turning(two, at_once, inside)))
-          .index();
-    case kExactly:
-      co_return (co_await co::first(a.read_exactly(of_a), b.read_exactly(of_b),
-                                    turning(two, at_once, inside)))
-          .index();
-    case kLine:
-      co_return (
-          co_await co::first(a.read_line(line), b.read_line(line), turning(two, at_once, inside)))
-          .index();
-    case kPeek:
-      co_return (co_await co::first(a.read(of_a), b.peek(), turning(two, at_once, inside))).index();
-    case kTask:
-      co_return (co_await co::first(read_it(a), read_it(b), turning(two, at_once, inside))).index();
-    default:
-      co_return (co_await co::first(co::first(a.read(of_a), co::sleep(two.loop, 1h)),
-                                    co::first(b.read(of_b), co::sleep(two.loop, 1h)),
-                                    turning(two, at_once, inside)))
-          .index();
-  }
-}
-
-co::Task<> take_what_is_there(co::Stream& from, std::string& seen) {
-  std::array<char, 3> buffer;
-  const co::Result got = co_await from.read_exactly(buffer, 1s);
-  seen += std::string(buffer.data(), got.size);
-}
-
 }  // namespace
 
 TEST_CASE("first: where another one ends while a task is on the stack, the task goes on first",
@@ -374,153 +271,6 @@ TEST_CASE("first: where another one ends while a task is on the stack, the task 
   REQUIRE(scope.empty());
   // What a coroutine of another library awaits is not known to be below the task that awaits that.
   REQUIRE(log == (way == kBelowALazy ? "e01x" : "ce02x"));
-}
-
-TEST_CASE("first: what loses while a task is on the stack has taken nothing", "[co]") {
-  const std::string name = GENERATE("memory", "unix", "tcp");
-  const Kind kind = GENERATE(kRead, kExactly, kLine, kPeek, kTask, kInner);
-  const bool at_once = GENERATE(true, false);
-  CAPTURE(name, kind, at_once);
-  Two two(name);
-  std::string seen;
-  co::Scope scope;
-  const auto run = [](Two& of, Kind how, bool begins, std::string& log) -> co::Task<> {
-    const std::size_t index = co_await first_of_both(of, how, begins);
-    REQUIRE(index < 2);
-    co::Stream& loser = index == 0 ? of.b : of.a;
-    Two::say(index == 0 ? *of.other : *of.client, "!");
-    co_await take_what_is_there(loser, log);
-    if (index == 1) REQUIRE(std::exchange(log[0], 'b') == 'a');
-  };
-  scope.spawn(run(two, kind, at_once, seen));
-  RUN_UNTIL(two.loop, scope.empty());
-  REQUIRE(seen == "b\n!");
-}
-
-TEST_CASE("first: what is cancelled with a task on the stack has taken nothing", "[co]") {
-  // `b` ends in the turn in which it is cancelled: by the scope, or as another first() is over.
-  const std::string name = GENERATE("memory", "unix", "tcp");
-  const bool outer = GENERATE(true, false);
-  const Kind kind = GENERATE(kRead, kPeek, kInner);
-  CAPTURE(name, outer, kind);
-  Two two(name);
-  std::string seen;
-  co::Scope scope;
-  const auto inner = [](Two& of, Kind what, std::function<void()> turns) -> co::Task<> {
-    std::array<char, 2> buffer;
-    if (what == kPeek) {
-      (void)(co_await co::first(of.b.peek(), turning(of, false, std::move(turns)))).index();
-    } else if (what == kInner) {
-      (void)(co_await co::first(co::first(of.b.read(buffer), co::sleep(of.loop, 1h)),
-                                turning(of, false, std::move(turns))))
-          .index();
-    } else {
-      (void)(co_await co::first(of.b.read(buffer), turning(of, false, std::move(turns)))).index();
-    }
-    FAIL("it went on");
-  };
-  const auto run = [&inner](Two& of, co::Scope& its, bool ends, Kind what) -> co::Task<> {
-    std::array<char, 2> buffer;
-    const auto which = co_await co::first(of.a.read(buffer), inner(of, what, [&of, &its, ends] {
-                                            of.both();
-                                            if (!ends) its.cancel();
-                                          }));
-    REQUIRE(which.index() == 0);
-    REQUIRE(buffer[0] == 'a');
-  };
-  scope.spawn(run(two, scope, outer, kind));
-  RUN_UNTIL(two.loop, scope.empty() && !two.b->has_read_handler());
-  Two::say(*two.other, "!");
-  scope.spawn(take_what_is_there(two.b, seen));
-  if (!outer) scope.spawn(take_what_is_there(two.a, seen));
-  if (!outer) Two::say(*two.client, "!");
-  RUN_UNTIL(two.loop, scope.empty());
-  REQUIRE((seen == "b\n!" || seen == "b\n!a\n!" || seen == "a\n!b\n!"));
-  REQUIRE(seen.size() == (outer ? 3 : 6));
-}
-
-TEST_CASE("first: a read that won before the task on the stack waits keeps its stream", "[co]") {
-  // What may happen to the stream until then.
-  enum Until { kNothing, kAnotherReads, kStreamEnds, kLimit };
-  const Until until = GENERATE(kNothing, kAnotherReads, kStreamEnds, kLimit);
-  CAPTURE(until);
-  Two two("unix");
-  co::Result got, other;
-  co::Scope scope;
-  const auto run = [](Two& of, Until what, co::Result& its, co::Result& others) -> co::Task<> {
-    std::array<char, 8> buffer{};
-    co::Scope beside;
-    const auto which = co_await co::first(
-        of.b.read(buffer, 20ms), turning(of, false, [&of, &beside, &others, what] {
-          Two::say(*of.other, "b");
-          while (of.b->has_read_handler()) of.loop.dispatch();
-          Two::say(*of.other, "c");
-          const auto reads = [](co::Stream& from, co::Result& result) -> co::Task<> {
-            std::array<char, 8> room;
-            result = co_await from.read(room);
-          };
-          if (what == kAnotherReads) beside.spawn(reads(of.b, others));
-          if (what == kStreamEnds) of.b = co::Stream();
-          if (what == kLimit) std::this_thread::sleep_for(30ms);
-        }));
-    REQUIRE(which.index() == 0);
-    its = std::get<0>(which);
-    if (what == kLimit) co_await co::sleep(of.loop, 0s);
-  };
-  scope.spawn(run(two, until, got, other));
-  RUN_UNTIL(two.loop, scope.empty());
-  REQUIRE(got.error == (until == kStreamEnds ? std::errc::operation_canceled : std::errc()));
-  REQUIRE((got.size > 0) == (until != kStreamEnds));
-  if (until == kAnotherReads) REQUIRE(other.error == std::errc::device_or_resource_busy);
-  if (until == kStreamEnds) return;
-  std::string rest;  // the stream can be used on
-  Two::say(*two.other, "def");
-  scope.spawn(take_what_is_there(two.b, rest));
-  RUN_UNTIL(two.loop, scope.empty());
-  REQUIRE(rest.size() == 3);
-}
-
-TEST_CASE("acceptor: an arrival is the next one's where who was given it does not go on", "[co]") {
-  enum How { kLoses, kCancelled, kTaskLoses };
-  const How how = GENERATE(kLoses, kCancelled, kTaskLoses);
-  const bool another_waits = GENERATE(false, true);
-  CAPTURE(how, another_waits);
-  Two two("unix");
-  co::Acceptor acceptor(two.registry, two.loop, "tcp://127.0.0.1:0", 1);
-  testing::RawSocket caller;
-  int given = 0;
-  co::Scope scope, others;
-  const auto next = [](co::Acceptor& from, int& count) -> co::Task<> {
-    if (co_await from.next(1s)) ++count;
-  };
-  const auto inside = [&] {
-    if (how != kCancelled) {
-      Two::say(*two.client, "a");
-      while (two.a->has_read_handler()) two.loop.dispatch();
-    }
-    caller = testing::RawSocket::connect(acceptor.listener().endpoints().front());
-    for (int i = 0; i < 5; ++i) two.loop.dispatch();
-    if (another_waits) others.spawn(next(acceptor, given));
-    if (how == kCancelled) scope.cancel();
-  };
-  const auto run = [&next](Two& of, co::Acceptor& from, int& count, How what,
-                           std::function<void()> turns) -> co::Task<> {
-    std::array<char, 2> buffer;
-    if (what == kTaskLoses) {
-      (void)(co_await co::first(of.a.read(buffer), next(from, count),
-                                turning(of, false, std::move(turns))))
-          .index();
-    } else {
-      (void)(co_await co::first(of.a.read(buffer), from.next(),
-                                turning(of, false, std::move(turns))))
-          .index();
-    }
-  };
-  scope.spawn(run(two, acceptor, given, how, inside));
-  RUN_UNTIL(two.loop, scope.empty());
-  if (!another_waits) others.spawn(next(acceptor, given));
-  RUN_UNTIL(two.loop, others.empty());
-  REQUIRE(given == 1);
 }
 
 TEST_CASE("scope: it may end while a task of it is on the stack, however deep", "[co]") {

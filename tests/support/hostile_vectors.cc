@@ -110,12 +110,16 @@ std::vector<HostileVector> control_vectors() {
                           "",
                           sends(raw_feature(1, 0, 1)),
                           {},
-                          Culprit::kServer},
-                         {"SEND with an immediate", kControlRule, kGoesOn, "",
-                          [](RawPeer& p) { p.send_with_immediate(raw_keepalive(), 77); }},
-                         {"SEND of no bytes with an immediate", kControlRule, kError, "wrong size",
-                          [](RawPeer& p) { p.send_with_immediate("", 77); }}});
-  for (HostileVector& each : all) each.sends_immediate = each.name.ends_with("with an immediate");
+                          Culprit::kServer}});
+  HostileVector immediate{"SEND with an immediate", kControlRule, kGoesOn, "",
+                          [](RawPeer& p) { p.send_with_immediate(raw_keepalive(), 77); }};
+  immediate.sends_immediate = true;
+  all.push_back(immediate);
+  immediate.name = "SEND of no bytes with an immediate";
+  immediate.outcome = kError;
+  immediate.sentence = "wrong size";
+  immediate.strike = [](RawPeer& p) { p.send_with_immediate("", 77); };
+  all.push_back(std::move(immediate));
   return all;
 }
 
