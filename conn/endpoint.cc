@@ -138,6 +138,7 @@ class Parser {
       const std::string_view piece = rest_.substr(0, end);
       const std::optional<std::string> decoded = percent_decode(piece);
       if (!bracketed && !decoded) fail(std::string(kBadPercent));
+      if (!bracketed && decoded->find('[') != std::string::npos) refuse_character('[');
       plain += bracketed ? piece : *decoded;
     }
     rest_ = plain;
@@ -194,7 +195,7 @@ class Parser {
     in6_addr address;
     const std::string digits = host.name.substr(0, host.name.find('%'));  // %eth0 is the scope
     if (inet_pton(AF_INET6, digits.c_str(), &address) != 1 || host.name.back() == '%' ||
-        host.name.find('\0') != std::string::npos) {
+        percent_encode(host.name, UrlPart::kAddress) != host.name) {
       fail("[" + host.name + "] is not an IPv6 address");
     }
     if (!rest_.empty() && rest_[0] != ':' && rest_[0] != ',') {

@@ -13,7 +13,7 @@ std::string_view also_allowed(UrlPart part) noexcept {
     case UrlPart::kHost:
       return "*";
     case UrlPart::kAddress:
-      return ":%";
+      return ":%@!$&'()*+,;=";
     case UrlPart::kPath:
       return "/:@!$&'()*+,;=";
     case UrlPart::kKey:

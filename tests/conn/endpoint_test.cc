@@ -93,7 +93,7 @@ TEST_CASE("endpoint: what is printed parses to the same", "[conn][endpoint]") {
   for (const char* url :
        {"tcp://127.0.0.1:6379", "tcp://*,-[::]:6379", "tcp://[::1]:0", "unix:///run/kv.sock",
         "unix:kv.sock", "memory://name", "rdma://10.0.0.1:6379?keepalive=3s&window=256k",
-        "tcp://[fe80::1%eth0],-b:65535", "tls+unix:///x?mode=770"}) {
+        "tcp://[fe80::1%eth0],-b:65535", "tcp://[fe80::1%br+1%2F@x]:1", "tls+unix:///x?mode=770"}) {
     REQUIRE(Endpoint::parse(url).to_string() == url);
   }
   REQUIRE(Endpoint::parse("TCP://LocalHost:1").to_string() == "tcp://LocalHost:1");
@@ -122,6 +122,15 @@ TEST_CASE("endpoint: bytes may be written as %XX", "[conn][endpoint]") {
     CHECK_THROWS_WITH(Endpoint::parse(url), Contains("a percent sign itself is %25"));
   }
   CHECK_THROWS_WITH(Endpoint::parse("tcp://a%40b:1"), EndsWith("'@' cannot stand in a host name"));
+  // What is in brackets is not decoded, so a bracket is written as it is.
+  for (const char* url : {"tcp://%5B::1]:1", "tcp://%5b::1%25%3F]:1", "tcp://a,%5B::1%5D:1"}) {
+    CAPTURE(url);
+    CHECK_THROWS_WITH(Endpoint::parse(url), EndsWith("'[' cannot stand in a host name"));
+  }
+  for (const char* url : {"tcp://[::1%a/b]:1", "tcp://[::1%\x01]:1", "tcp://[::1%a b]:1"}) {
+    CAPTURE(url);
+    CHECK_THROWS_WITH(Endpoint::parse(url), EndsWith("is not an IPv6 address"));
+  }
 }
 
 TEST_CASE("endpoint: whatever path and options have, what is printed parses to the same",
