@@ -105,7 +105,9 @@ struct QpTimeouts {
   /// ACK time-out 4.096 us * 2^n; 14 is 67 ms. With 6 retries a dead path shows after about 0.5-1
   /// s.
   std::uint8_t ack_timeout = 14;
-  std::uint8_t retry_count = 6;      ///< not 7: some drivers take it for "for ever"
+  /// The most of retry_count; some drivers take it for "for ever".
+  static constexpr std::uint8_t kMaybeForEver = 7;
+  std::uint8_t retry_count = kMaybeForEver - 1;
   std::uint8_t rnr_retry_count = 7;  ///< for ever; our own clocks decide who is dead
 };
 

@@ -104,7 +104,7 @@ std::vector<Row> place_rows(const Settings& d) {
 std::vector<Row> queue_pair_rows(const QpTimeouts& d) {
   return {Row::number("ack-timeout", kBoth, d.ack_timeout, 1, 31,
                       "a retry after 4.096 us * 2^n; 14 is 67 ms"),
-          Row::number("retry-count", kBoth, d.retry_count, 0, 7,
+          Row::number("retry-count", kBoth, d.retry_count, 0, QpTimeouts::kMaybeForEver,
                       "retries before the peer counts as dead"),
           Row::number("min-rnr-timer", kBoth, d.min_rnr_timer, 1, 31,
                       "the peer's pause after it met no receive; 12 is 0.64 ms")};
@@ -184,6 +184,7 @@ StreamConfig Settings::stream(Role role, std::uint64_t connection) const {
   config.control_rate = control_rate;
   config.control_burst = control_burst;
   config.keepalive = keepalive;
+  config.device_gives_up = timeouts.retry_count < QpTimeouts::kMaybeForEver;
   return config;
 }
 

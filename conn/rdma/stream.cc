@@ -545,8 +545,9 @@ void Stream::watch_silence(ae::TimePoint now) noexcept {
   if (interval == interval.zero()) return;
   const ae::Duration silent = now - last_sign();
   // Behind a message for which the peer may have no receive the question may have to wait for it
-  // without end; then the device's retries alone decide.
-  const bool device_decides = config_.completions_prove && completed_ != sent_;
+  // without end; then the device's retries alone decide, if they have an end.
+  const bool device_decides =
+      config_.completions_prove && config_.device_gives_up && completed_ != sent_;
   if (silent > silence_allowed() && !device_decides)
     return fail("the peer has been silent for three keepalive intervals");
   if (config_.completions_prove && now >= next_look_at_silence()) {

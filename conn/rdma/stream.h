@@ -53,6 +53,8 @@ struct StreamConfig {
   std::uint32_t receives = 0;  ///< what we tell the peer of ours; 0: nothing
   /// A message that completed was taken by a receive of the peer (not so on iWARP).
   bool completions_prove = true;
+  /// What the peer's device does not answer fails at last; false: it may be tried again for ever.
+  bool device_gives_up = true;
   /// Control messages that nothing earned: a second, and at once.
   std::uint32_t control_rate = flow::kControlRate, control_burst = flow::kControlBurst;
   ae::Duration keepalive = std::chrono::seconds(3);  ///< 0: none

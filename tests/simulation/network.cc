@@ -297,7 +297,9 @@ void nobody_answers(QueuePair& qp, const QueuePair* to) {
     return pump_after(qp, 50ms);
   }
   // Retried until the count is used up; 0 turns the timer off.
-  if (qp.tries++ < qp.retry_count) return pump_after(qp, Nanoseconds(retry_delay(qp.ack_timeout)));
+  const bool for_ever = qp.retry_count == 7 && qp.device_of().profile.seven_is_for_ever;
+  if (for_ever || qp.tries++ < qp.retry_count)
+    return pump_after(qp, Nanoseconds(retry_delay(qp.ack_timeout)));
   fail_with(qp, IBV_WC_RETRY_EXC_ERR);
 }
 

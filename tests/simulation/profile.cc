@@ -19,8 +19,8 @@ std::vector<Profile> make_profiles() {
   std::vector<Profile> all;
   all.push_back({.name = "rxe",
                  .read_in =
-                     "rxe/rxe.c, sw/rxe/rxe_param.h, rxe_qp.c, rxe_mw.c, rxe_resp.c, rxe_cq.c, "
-                     "rxe_net.c",
+                     "rxe/rxe.c, sw/rxe/rxe_param.h, rxe_qp.c, rxe_mw.c, rxe_resp.c, rxe_comp.c, "
+                     "rxe_cq.c, rxe_net.c",
                  .vendor_id = 0xffffff,
                  .qp_numbers = 131056,
                  .tells_service_level = false,
@@ -39,6 +39,7 @@ std::vector<Profile> make_profiles() {
                  .inline_grant = InlineGrant::kPieces,
                  .too_early = TooEarly::kTakenAndRefused,
                  .ack_delay = 15,
+                 .seven_is_for_ever = true,
                  .mappings_qp = 1,
                  .mappings_own_receives = 1,
                  .mappings_cq = 1,

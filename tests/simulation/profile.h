@@ -126,7 +126,8 @@ struct Profile {
   bool address_events = true;  ///< GID_CHANGE
   /// What a queue pair reports when its peer does what it may not; 0: nothing of its own.
   int refusal_event = 0;
-  std::uint8_t ack_delay = 0;  ///< local_ca_ack_delay
+  std::uint8_t ack_delay = 0;      ///< local_ca_ack_delay
+  bool seven_is_for_ever = false;  ///< retry_cnt
 
   // --- mappings that the provider makes in the process ---
   int mappings_qp = 0, mappings_own_receives = 0, mappings_cq = 0, mappings_srq = 0;

@@ -216,6 +216,32 @@ TEST_CASE("simulation: a machine that is lost is noticed in time beside a proces
   CHECK(noticed - lost < 10s);
 }
 
+// A device may try again without end, and then its silence says nothing of the peer.
+TEST_CASE("simulation: a machine that is lost is noticed, however often the device tries",
+          "[simulation][faults][slow]") {
+  const int retries = GENERATE(0, 1, 6, 7);
+  const std::string before = GENERATE("idle", "writing", "a window that is full");
+  CAPTURE(retries, before);
+  TwoProcesses two(2, "window=4096&send-buffer=8192&retry-count=" + std::to_string(retries));
+  REQUIRE(two.all_answer());
+  bool is_over = false;
+  Nanoseconds lost{}, noticed{};
+  two.server().post([&] {
+    two.world.set_path(*two.world.find_device("sim0"), *two.world.find_device("sim1"), false);
+    lost = two.world.now();
+    const std::string bytes(before == "writing" ? 1 : 100000, 'w');
+    if (before != "idle")
+      for (const ConnectionPtr& each : two.served) (void)each->write(bytes.data(), bytes.size());
+    two.server().add_time_event(60s, [&] { return is_over = true, ae::kNoMore; });
+  });
+  two.processors.run_until([&] {
+    noticed = two.world.now();
+    return two.endings.size() >= 4 || is_over;
+  });
+  CHECK(two.endings.size() >= 4);
+  CHECK(noticed - lost < 30s);
+}
+
 // Goal: what rdma_cm guesses about the network ends nothing that works. Method: each event that a
 // kernel may queue on an established id, at either end.
 TEST_CASE("simulation: a guess of rdma_cm ends no connection that works", "[simulation][faults]") {
