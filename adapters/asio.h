@@ -38,7 +38,7 @@ enum class role_type;
 }
 #endif
 
-namespace adapters::inline AECONN_ABI::asio {
+namespace adapters { inline namespace AECONN_ABI { namespace asio {
 inline namespace AECONN_ASIO_INLINE {
 namespace detail {
 
@@ -509,4 +509,4 @@ void async_teardown(boost::beast::role_type, Stream& stream, Handler&& handler) 
 #endif
 
 }  // namespace AECONN_ASIO_INLINE
-}  // namespace adapters::inline AECONN_ABI::asio
+}}}  // namespace adapters::asio

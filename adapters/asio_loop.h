@@ -20,7 +20,7 @@
 #include "ae/abi.h"
 #include "ae/epoll_loop.h"
 
-namespace adapters::inline AECONN_ABI::asio {
+namespace adapters { inline namespace AECONN_ABI { namespace asio {
 inline namespace AECONN_ASIO_INLINE {
 
 /// While it lives, the context of `executor` turns `loop`, too, and does not run out of work.
@@ -74,4 +74,4 @@ class Attachment {
 };
 
 }  // namespace AECONN_ASIO_INLINE
-}  // namespace adapters::inline AECONN_ABI::asio
+}}}  // namespace adapters::asio

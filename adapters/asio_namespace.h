@@ -16,9 +16,8 @@
 #include "ae/abi.h"
 
 // Programs' files may differ in it: the names do, too.
-namespace adapters::inline AECONN_ABI::asio {
-inline namespace AECONN_ASIO_INLINE {
-namespace detail {
+namespace adapters { inline namespace AECONN_ABI { namespace asio {
+inline namespace AECONN_ASIO_INLINE { namespace detail {
 #ifdef AECONN_BOOST_ASIO
 namespace net = ::boost::asio;
 using ErrorCode = ::boost::system::error_code;
@@ -28,4 +27,4 @@ using ErrorCode = std::error_code;
 #endif
 }  // namespace detail
 }  // namespace AECONN_ASIO_INLINE
-}  // namespace adapters::inline AECONN_ABI::asio
+}}}  // namespace adapters::asio

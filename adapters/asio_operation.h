@@ -17,9 +17,8 @@
 #include "ae/abi.h"
 #include "conn/connection.h"
 
-namespace adapters::inline AECONN_ABI::asio {
-inline namespace AECONN_ASIO_INLINE {
-namespace detail {
+namespace adapters { inline namespace AECONN_ABI { namespace asio {
+inline namespace AECONN_ASIO_INLINE { namespace detail {
 
 using Executor = net::any_io_executor;
 
@@ -252,4 +251,4 @@ class Service final : public net::execution_context::service {
 
 }  // namespace detail
 }  // namespace AECONN_ASIO_INLINE
-}  // namespace adapters::inline AECONN_ABI::asio
+}}}  // namespace adapters::asio

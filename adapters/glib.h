@@ -14,7 +14,7 @@
 #include "adapters/guest.h"
 #include "ae/abi.h"
 
-namespace adapters::inline AECONN_ABI::glib {
+namespace adapters { inline namespace AECONN_ABI { namespace glib {
 
 /// While it lives, `host` turns `loop`, too. Null: the thread's default context, or the global one.
 class Attachment {
@@ -67,4 +67,4 @@ class Attachment {
   GSource* source_;
 };
 
-}  // namespace adapters::inline AECONN_ABI::glib
+}}}  // namespace adapters::glib

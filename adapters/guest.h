@@ -23,7 +23,7 @@
 #include "ae/abi.h"
 #include "ae/epoll_loop.h"
 
-namespace adapters::inline AECONN_ABI {
+namespace adapters { inline namespace AECONN_ABI {
 
 /// Gets what a handler threw, from the host's loop, which it may end: uv_stop() and its like. Must
 /// not throw.
@@ -66,4 +66,4 @@ class Guest {
 };
 
 }  // namespace detail
-}  // namespace adapters::inline AECONN_ABI
+}}  // namespace adapters

@@ -21,7 +21,7 @@
 #error "adapters/hiredis.h needs hiredis 1.0 or later"
 #endif
 
-namespace adapters::inline AECONN_ABI::hiredis {
+namespace adapters { inline namespace AECONN_ABI { namespace hiredis {
 
 namespace detail {
 struct Api {
@@ -109,4 +109,4 @@ inline const conn::Connection* connection(const redisContext* context) {
   return session != nullptr ? session->connection() : nullptr;
 }
 
-}  // namespace adapters::inline AECONN_ABI::hiredis
+}}}  // namespace adapters::hiredis

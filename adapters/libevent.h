@@ -15,7 +15,7 @@
 #include "adapters/guest.h"
 #include "ae/abi.h"
 
-namespace adapters::inline AECONN_ABI::libevent {
+namespace adapters { inline namespace AECONN_ABI { namespace libevent {
 
 /// While it lives, event_base_loop() turns `loop`, too, and does not return for want of events.
 class Attachment {
@@ -53,4 +53,4 @@ class Attachment {
   std::unique_ptr<event, Free> event_;
 };
 
-}  // namespace adapters::inline AECONN_ABI::libevent
+}}}  // namespace adapters::libevent

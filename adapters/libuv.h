@@ -12,7 +12,7 @@
 #include "adapters/guest.h"
 #include "ae/abi.h"
 
-namespace adapters::inline AECONN_ABI::libuv {
+namespace adapters { inline namespace AECONN_ABI { namespace libuv {
 
 /// While it lives, uv_run() turns `loop`, too, and does not return for want of other handles.
 /// `host` frees two handles after it: turn it once more before uv_loop_close(), as uv_close() asks.
@@ -69,4 +69,4 @@ class Attachment {
   Handles* handles_;
 };
 
-}  // namespace adapters::inline AECONN_ABI::libuv
+}}}  // namespace adapters::libuv

@@ -17,7 +17,7 @@
 #include "adapters/resp_client.h"
 #include "ae/abi.h"
 
-namespace adapters::inline AECONN_ABI::libvalkey {
+namespace adapters { inline namespace AECONN_ABI { namespace libvalkey {
 
 namespace detail {
 struct Api {
@@ -120,4 +120,4 @@ inline const conn::Connection* connection(const valkeyContext* context) {
   return session != nullptr ? session->connection() : nullptr;
 }
 
-}  // namespace adapters::inline AECONN_ABI::libvalkey
+}}}  // namespace adapters::libvalkey

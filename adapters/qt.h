@@ -12,7 +12,7 @@
 #include "adapters/guest.h"
 #include "ae/abi.h"
 
-namespace adapters::inline AECONN_ABI::qt {
+namespace adapters { inline namespace AECONN_ABI { namespace qt {
 
 /// While it lives, the event loop of this thread turns `loop`, too. Make it where the thread has a
 /// QCoreApplication, or a QEventLoop, to turn.
@@ -51,4 +51,4 @@ class Attachment {
   std::unique_ptr<Notifier> notifier_;
 };
 
-}  // namespace adapters::inline AECONN_ABI::qt
+}}}  // namespace adapters::qt

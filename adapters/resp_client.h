@@ -23,7 +23,7 @@
 #include "conn/endpoint.h"
 #include "conn/registry.h"
 
-namespace adapters::inline AECONN_ABI::resp {
+namespace adapters { inline namespace AECONN_ABI { namespace resp {
 
 /// Where a context's connection comes from. Both outlive the context's last operation.
 struct Origin {
@@ -421,4 +421,4 @@ class Session {
   bool reads_ = false, writes_ = false;  // handlers that are set
 };
 
-}  // namespace adapters::inline AECONN_ABI::resp
+}}}  // namespace adapters::resp

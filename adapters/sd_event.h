@@ -13,7 +13,7 @@
 #include "adapters/guest.h"
 #include "ae/abi.h"
 
-namespace adapters::inline AECONN_ABI::sd_event {
+namespace adapters { inline namespace AECONN_ABI { namespace sd_event {
 
 /// While it lives, sd_event_run() and sd_event_loop() turn `loop`, too.
 class Attachment {
@@ -55,4 +55,4 @@ class Attachment {
   sd_event_source* source_ = nullptr;
 };
 
-}  // namespace adapters::inline AECONN_ABI::sd_event
+}}}  // namespace adapters::sd_event

@@ -46,7 +46,7 @@
 #include "ae/detail/loop_timers.h"
 #include "ae/detail/loop_work.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 // Of files' events the lower half is the descriptor, which these are none of.
@@ -628,4 +628,4 @@ void EpollLoop::on_nudge() noexcept {
   impl_->wake_up();
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -18,7 +18,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 /// A loop on epoll alone: one of its own, or below a host's.
 class AECONN_API EpollLoop final : public EventLoop {
@@ -94,4 +94,4 @@ class AECONN_API EpollLoop final : public EventLoop {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

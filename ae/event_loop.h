@@ -22,7 +22,7 @@
 #include "ae/abi.h"
 #include "ae/spin.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 using Duration = std::chrono::nanoseconds;                ///< of delays and limits
 using TimePoint = std::chrono::steady_clock::time_point;  ///< of the clock that never goes back
@@ -273,4 +273,4 @@ class AECONN_API EventLoop {
   bool host_may_sleep_ = false;
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

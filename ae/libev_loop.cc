@@ -30,7 +30,7 @@
 #include "ae/detail/libev_timers.h"
 #include "ae/detail/loop_work.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 [[noreturn]] void throw_errno(const char* what) {
@@ -332,4 +332,4 @@ struct ev_loop* LibevLoop::native() const noexcept {
 std::exception_ptr LibevLoop::take_exception() noexcept { return impl_->core.take_error(); }
 void LibevLoop::after_fork() noexcept { impl_->after_fork(); }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

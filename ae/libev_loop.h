@@ -11,7 +11,7 @@
 
 struct ev_loop;
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 /// A loop on libev: one of its own, or on the ev_loop of the program.
 class AECONN_API LibevLoop final : public EventLoop {
@@ -62,4 +62,4 @@ class AECONN_API LibevLoop final : public EventLoop {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -19,7 +19,7 @@
 #include "ae/detail/fork.h"
 #include "ae/libev_loop.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 thread_local const Loops* group_of_this_thread = nullptr;
@@ -280,4 +280,4 @@ void LoopGroup::run() {
   if (why) std::rethrow_exception(why);
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

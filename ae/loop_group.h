@@ -15,7 +15,7 @@
 #include "ae/abi.h"
 #include "ae/loops.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 /// Loops that run on threads of their own from the beginning to stop().
 class AECONN_API LoopGroup final : public Loops {
@@ -61,4 +61,4 @@ class AECONN_API LoopGroup final : public Loops {
   std::unique_ptr<Core> core_;
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

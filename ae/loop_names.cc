@@ -7,7 +7,7 @@
 #include "ae/epoll_loop.h"
 #include "ae/libev_loop.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 template <class Loop>
@@ -33,4 +33,4 @@ LoopMaker loops_named(std::string_view name) {
   throw LoopError("there is no event loop " + std::string(name) + ": " + all + " is wanted");
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -11,7 +11,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 /// What makes loops, as LoopGroup::Config::make wants it; the index says nothing.
 using LoopMaker = std::function<std::unique_ptr<EventLoop>(std::size_t index)>;
@@ -22,4 +22,4 @@ AECONN_API std::span<const std::string_view> loop_names() noexcept;
 /// name. What it returns throws as the constructors do.
 AECONN_API LoopMaker loops_named(std::string_view name);
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

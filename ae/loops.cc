@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 /// What on_each() waits for. Lives until the last loop has let go of it, so it may be on a stack
@@ -74,4 +74,4 @@ void LoopList::on_each(const std::function<void(EventLoop&, std::size_t)>& fn) {
       [this](std::size_t i) -> EventLoop& { return *entries_[i].loop; }, fn);
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -13,7 +13,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 /// Several loops, by index.
 class AECONN_API Loops {
@@ -63,4 +63,4 @@ AECONN_API void run_on_each(std::size_t count, const std::function<Poster(std::s
                             const std::function<EventLoop&(std::size_t)>& loop,
                             const std::function<void(EventLoop&, std::size_t)>& fn);
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -8,7 +8,7 @@
 
 #include "ae/abi.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 /// What a loop is asked for, by its owner (EventLoop::set_spin) or by a source.
 struct Spin {
@@ -53,4 +53,4 @@ struct LoopTimes {
   Duration sleep_cost{};                      ///< CPU of one sleep, as asked for or measured
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

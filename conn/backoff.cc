@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 constexpr ae::Duration kMostAsked = std::chrono::minutes(1);
@@ -29,4 +29,4 @@ ae::Duration Backoff::between(ae::Duration least, ae::Duration most) {
   return least + ae::Duration(static_cast<ae::Duration::rep>(random_() % range));
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -9,7 +9,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// The pauses of one client.
 class AECONN_API Backoff {
@@ -30,4 +30,4 @@ class AECONN_API Backoff {
   std::mt19937_64 random_;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

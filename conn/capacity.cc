@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <memory>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 // Listeners, the loop's own, standard streams, and what a lookup or a log opens meanwhile.
@@ -59,4 +59,4 @@ Capacity descriptor_capacity(std::uint64_t connections, std::uint64_t for_each) 
   return capacity;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

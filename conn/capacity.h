@@ -7,7 +7,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// One limit, and what connections of one endpoint's options make of it.
 struct AECONN_API Capacity {
@@ -29,4 +29,4 @@ struct AECONN_API Capacity {
 /// The limit of open files, for connections that have a descriptor each.
 AECONN_API Capacity descriptor_capacity(std::uint64_t connections, std::uint64_t for_each);
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -16,7 +16,7 @@
 #include "conn/kit/connection_set.h"
 #include "conn/kit/interruption.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 std::uint64_t next_id() noexcept {
@@ -756,4 +756,4 @@ void Connection::watch_or_fail() noexcept {
   }
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

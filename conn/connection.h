@@ -32,7 +32,7 @@
 #include "conn/kit/quota.h"
 #include "conn/state.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 class CloseWatch;
 class ConnectionSet;
@@ -479,4 +479,4 @@ struct ConnectionCloser {
 /// Owns a connection: dropping it closes it.
 using ConnectionPtr = std::unique_ptr<Connection, ConnectionCloser>;
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

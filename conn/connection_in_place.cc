@@ -11,7 +11,7 @@
 #include "conn/detail/in_place_state.h"
 #include "conn/kit/connection_set.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 InPlace* Connection::borrow() noexcept {
   if (in_place_ == nullptr && set_ != nullptr && !given_up_) {
@@ -172,4 +172,4 @@ void Connection::references_done(std::size_t count, std::error_code error) noexc
   if (in_place_ != nullptr && count != 0) in_place_->references_done(count, error);
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -3,7 +3,7 @@
 
 #include "conn/kit/connection_set.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 void append(Statistics& to, const std::string& name, const Histogram& times) {
@@ -83,4 +83,4 @@ Statistics ConnectionType::statistics(ae::EventLoop& loop) const {
   return all;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -22,7 +22,7 @@
 #include "conn/kit/option_table.h"
 #include "conn/listener.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// What a transport cannot promise is said here, never by a missing operation.
 struct Capabilities {
@@ -154,4 +154,4 @@ class AECONN_API ConnectionType {
   virtual Statistics statistics(ae::EventLoop& loop) const;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

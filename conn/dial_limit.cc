@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 DialLimit& DialLimit::of_process() {
   static DialLimit one(32);
@@ -79,4 +79,4 @@ bool DialLimit::Place::holds() const {
   return entry_->holds;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

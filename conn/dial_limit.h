@@ -13,7 +13,7 @@
 #include "ae/detail/fork.h"
 #include "ae/event_loop.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// A number of places, and a line before them. Any thread.
 class AECONN_API DialLimit {
@@ -66,4 +66,4 @@ class DialLimit::Place {
   std::shared_ptr<Entry> entry_;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -10,7 +10,7 @@
 #include "conn/detail/percent.h"
 #include "conn/error.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 bool is_letter(char c) noexcept { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -281,4 +281,4 @@ Address split_address(std::string_view text) {
   return {std::string(host), port};
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

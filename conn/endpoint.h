@@ -14,7 +14,7 @@
 #include "ae/abi.h"
 #include "conn/options.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// A URL in its parts.
 struct AECONN_API Endpoint {
@@ -52,4 +52,4 @@ struct Address {
 /// The parts of a text as host_port() makes it; anything else is a host without a port.
 AECONN_API Address split_address(std::string_view text);
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 /// What acts on a terminal or ends a line, beyond ASCII's control characters.
@@ -56,4 +56,4 @@ Failure out_of_memory() noexcept {
   return {std::make_error_code(std::errc::not_enough_memory), "out of memory"};
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

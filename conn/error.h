@@ -12,7 +12,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// The text as one line that is safe to print or log, whoever chose its bytes: each byte that is a
 /// control character (also U+0080 to U+009F, line separators and marks that turn the direction of
@@ -49,4 +49,4 @@ AECONN_API Failure out_of_memory() noexcept;
 /// strerror() that is safe in threads.
 AECONN_API std::string errno_text(int err);
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

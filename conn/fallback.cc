@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 std::string_view counter_of(WhyNot kind) noexcept {
   switch (kind) {
@@ -58,4 +58,4 @@ std::string describe(const std::vector<NotTaken>& not_taken) {
   return text;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

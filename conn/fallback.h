@@ -14,7 +14,7 @@
 #include "ae/abi.h"
 #include "conn/error.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Kinds of reasons why a way was not taken, as they are counted.
 enum class WhyNot : std::uint8_t {
@@ -53,4 +53,4 @@ struct Fallback {
 /// from several threads at once, and must not close connections.
 using FallbackHandler = std::function<void(const Fallback&)>;
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

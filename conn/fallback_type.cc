@@ -8,7 +8,7 @@
 #include "conn/kit/connection_set.h"
 #include "conn/kit/defaults.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 using namespace std::chrono_literals;
@@ -271,4 +271,4 @@ Statistics FallbackType::statistics(ae::EventLoop& loop) const {
   return all;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -22,7 +22,7 @@
 #include "conn/detail/dial.h"
 #include "conn/fallback.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// What Registry makes for a list of schemes.
 class AECONN_API FallbackType final : public ConnectionType {
@@ -88,4 +88,4 @@ class AECONN_API FallbackType final : public ConnectionType {
 /// The options of a list itself.
 AECONN_API const OptionTable& list_options();
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

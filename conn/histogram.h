@@ -9,7 +9,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Of one thread. Adding costs a search among 16 bounds; it neither allocates nor locks.
 class Histogram {
@@ -43,4 +43,4 @@ class Histogram {
   std::uint64_t sum_ns_ = 0;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -9,7 +9,7 @@
 
 #include "conn/detail/in_place_state.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 // --- the pool ------------------------------------------------------------------------------------
 
@@ -201,4 +201,4 @@ void InPlace::arrive(InPlacePool& pool) noexcept {
   handler_changed();
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -13,7 +13,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// The most bytes that peek() shows in one piece, and that reserve() has room for.
 inline constexpr std::size_t kTogether = 64 * 1024;
@@ -62,4 +62,4 @@ struct Outgoing {
   const Memory* memory = nullptr;    ///< that holds them, if they were registered
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

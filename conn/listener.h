@@ -13,7 +13,7 @@
 #include "conn/error.h"
 #include "conn/fallback.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Gets each connection once it is ready for data. Dropping it refuses it.
 using AcceptHandler = std::function<void(ConnectionPtr)>;
@@ -46,4 +46,4 @@ class AECONN_API Listener {
 
 using ListenerPtr = std::unique_ptr<Listener>;  ///< dropping it ends listening
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

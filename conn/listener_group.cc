@@ -12,7 +12,7 @@
 #include "conn/fallback_type.h"
 #include "conn/kit/connection_set.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 /// Closed again, whatever happens.
@@ -223,4 +223,4 @@ std::vector<Statistics> statistics(const ConnectionType& type, ae::Loops& loops)
   return all;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

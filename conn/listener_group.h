@@ -26,7 +26,7 @@
 #include "conn/registry.h"
 #include "conn/spread.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Called once for each loop, on its thread, before anything can arrive there; on all of them at
 /// the same time. What it returns runs on that thread alone, and is destroyed there.
@@ -93,4 +93,4 @@ using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;  ///< dropping it ends 
 [[nodiscard]] AECONN_API std::vector<Statistics> statistics(const ConnectionType& type,
                                                             ae::Loops& loops);
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

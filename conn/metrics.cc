@@ -11,7 +11,7 @@
 #include "conn/histogram.h"
 #include "conn/listener_group.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 namespace {
 
@@ -371,4 +371,4 @@ std::string metrics(const Registry& registry, ae::Loops& loops) {
   return metrics(all);
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -15,7 +15,7 @@
 #include "conn/connection_type.h"
 #include "conn/registry.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// What ConnectionType::statistics() said of one transport on one loop.
 struct SchemeStatistics {
@@ -70,4 +70,4 @@ class AECONN_API MetricsText {
   std::vector<std::string> begun_;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -11,7 +11,7 @@
 #include "conn/detail/percent.h"
 #include "conn/error.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 struct Unit {
@@ -194,4 +194,4 @@ std::string time_words(ae::Duration time) {
                   kTimeUnits);
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -14,7 +14,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Keys and values, of which a transport knows the meaning.
 class AECONN_API Options {
@@ -66,4 +66,4 @@ AECONN_API std::string size_words(std::uint64_t bytes);
 /// A time in its largest whole unit: "5m". Less than nothing is 0.
 AECONN_API std::string time_words(ae::Duration time);
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

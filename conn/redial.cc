@@ -10,7 +10,7 @@
 #include "conn/detail/dial.h"
 #include "conn/fallback_type.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -551,4 +551,4 @@ std::string Redial::describe() const {
   return text;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -32,7 +32,7 @@
 #include "conn/fallback.h"
 #include "conn/registry.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// One connection that comes back.
 class AECONN_API Redial {
@@ -195,4 +195,4 @@ class AECONN_API Redial {
 
 AECONN_API std::string_view to_string(Redial::Phase phase) noexcept;  ///< "waiting", for logs
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

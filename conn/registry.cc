@@ -7,7 +7,7 @@
 #include "conn/error.h"
 #include "conn/fallback_type.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// The types of lists, whose address stays where the registry moves.
 struct Registry::Lists {
@@ -157,4 +157,4 @@ std::size_t Registry::process_pending_data(ae::EventLoop& loop) const {
   return done;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -9,7 +9,7 @@
 #include "ae/abi.h"
 #include "conn/connection_type.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Transports by name.
 class AECONN_API Registry {
@@ -65,4 +65,4 @@ class AECONN_API Registry {
   std::unique_ptr<Lists> lists_;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

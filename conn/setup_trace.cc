@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 thread_local SetupTrace* current = nullptr;
@@ -37,4 +37,4 @@ void SetupTrace::close(bool done) noexcept {
   steps_.back().done = done;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -8,7 +8,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// While it exists, the steps of connections that its thread makes are kept here: for one
 /// connection at a time, best by Connection::connect_blocking(). Of several on a thread the last
@@ -44,4 +44,4 @@ class AECONN_API SetupTrace {
   bool open_ = false;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

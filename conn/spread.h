@@ -11,7 +11,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// What a function that spreads by itself is told.
 struct Arriving {
@@ -62,4 +62,4 @@ class Spread {
   Pick pick_;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -7,7 +7,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Of a connection. It only goes on, never back.
 enum class State : std::uint8_t {
@@ -26,4 +26,4 @@ enum class Barrier : bool {
   kYes  ///< writes come first
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -8,7 +8,7 @@
 #include "conn/detail/in_place_state.h"
 #include "conn/kit/interruption.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -148,4 +148,4 @@ ssize_t Connection::sync_readline(char* buffer, std::size_t size, ae::Duration t
   return -1;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -9,7 +9,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 class DeferredList {
  public:
@@ -44,4 +44,4 @@ class DeferredList {
   Deferred** tail_ = &head_;
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

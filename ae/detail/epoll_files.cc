@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 constexpr std::uint32_t kBoth = EPOLLIN | EPOLLOUT;
@@ -278,4 +278,4 @@ void EpollFiles::run_handlers(File& file, std::uint32_t ready) {
   }
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

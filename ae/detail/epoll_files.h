@@ -21,7 +21,7 @@
 #include "ae/detail/loop_core.h"
 #include "ae/event_loop.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 class EpollFiles {
  public:
@@ -112,4 +112,4 @@ class EpollFiles {
   MadeHere made_here_;  // of the epoll instance
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -12,7 +12,7 @@
 #include "ae/abi.h"
 #include "ae/detail/loop_timers.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 inline timespec to_timespec(Duration duration) noexcept {
   const auto whole = std::chrono::floor<std::chrono::seconds>(duration);
@@ -109,4 +109,4 @@ class EpollTimers : public LoopTimers {
   bool alarm_tells_ = false;       // the timerfd comes no later than the next timer
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

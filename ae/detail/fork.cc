@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 using namespace std::chrono_literals;
@@ -104,4 +104,4 @@ void Mutex::unlock() {
   mutex_.unlock();
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

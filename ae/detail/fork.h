@@ -7,7 +7,7 @@
 
 #include "ae/abi.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace detail {
 extern AECONN_API std::atomic<unsigned> fork_count;  ///< of this process and its ancestors
 }  // namespace detail
@@ -45,4 +45,4 @@ class AECONN_API Mutex {
   Mutex** link_;
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -9,7 +9,7 @@
 
 #include "ae/abi.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 template <class Signature>
 class HandlerSlot;
@@ -63,4 +63,4 @@ class HandlerSlot<void(Args...)> {
   bool set_ = false;
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -13,7 +13,7 @@
 #include "ae/detail/handler_slot.h"
 #include "ae/event_loop.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 class HookList {
  public:
@@ -81,4 +81,4 @@ class HookList {
   bool has_removed_ = false;
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

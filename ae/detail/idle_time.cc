@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 constexpr std::int64_t kLeastCost = 2'000, kMostCost = 100'000;  // ns
@@ -128,4 +128,4 @@ LoopTimes IdleTime::times() const noexcept {
   return times;
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -15,7 +15,7 @@
 #include "ae/detail/spin_governor.h"
 #include "ae/spin.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 /// Between two looks of a loop that spins.
 inline void relax_processor() noexcept {
@@ -100,4 +100,4 @@ class IdleTime {
   std::int64_t cpu_before_ = -1;  // of this thread, as it went to sleep; -1: not asked for
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

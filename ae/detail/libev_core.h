@@ -10,7 +10,7 @@
 #include "ae/abi.h"
 #include "ae/detail/loop_core.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 class LibevCore : public LoopCore {
  public:
@@ -70,4 +70,4 @@ class LibevCore : public LoopCore {
   bool held_ = false;
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

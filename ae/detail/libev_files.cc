@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 constexpr int kBoth = EV_READ | EV_WRITE;
@@ -235,4 +235,4 @@ void LibevFiles::after_error(File& file) {
   }
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -19,7 +19,7 @@
 #include "ae/detail/libev_core.h"
 #include "ae/event_loop.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 class LibevFiles {
  public:
@@ -93,4 +93,4 @@ class LibevFiles {
   ev_timer retry_;  // for descriptors the kernel had no room for
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

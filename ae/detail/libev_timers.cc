@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 // libev keeps time in doubles; this is more than they lose in a year of uptime, so that its timer
@@ -45,4 +45,4 @@ void LibevTimers::sync_timer() {
   set_for_ = next;
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

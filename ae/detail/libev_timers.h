@@ -10,7 +10,7 @@
 #include "ae/detail/libev_core.h"
 #include "ae/detail/loop_timers.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 class LibevTimers : public LoopTimers {
  public:
@@ -42,4 +42,4 @@ class LibevTimers : public LoopTimers {
   TimePoint set_for_;  // what it was set for, while it is active
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

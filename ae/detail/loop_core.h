@@ -14,7 +14,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 /// What every loop refuses of add_file_event(). Throws LoopError.
 inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
@@ -110,4 +110,4 @@ class LoopCore {
   std::exception_ptr error_;
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 void LoopTimers::run_due(std::size_t limit) {
   changed_ = true;
@@ -17,4 +17,4 @@ void LoopTimers::run_due(std::size_t limit) {
   }
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -10,7 +10,7 @@
 #include "ae/detail/loop_core.h"
 #include "ae/detail/timer_queue.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 class LoopTimers {
  public:
@@ -50,4 +50,4 @@ class LoopTimers {
   bool expired_ = false;  // something that waited may be due
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 // How many of each run before the loop looks at its descriptors again.
@@ -182,4 +182,4 @@ void LoopWork::end_posts_and_locals() {
   }
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

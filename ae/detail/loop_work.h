@@ -18,7 +18,7 @@
 #include "ae/detail/poster.h"
 #include "ae/detail/source_list.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 class LoopWork {
  public:
@@ -121,4 +121,4 @@ class LoopWork {
   std::size_t next_post_ = 0;
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 bool Poster::Queue::push(std::function<void()>&& fn) {
   const std::lock_guard lock(mutex_);
@@ -48,4 +48,4 @@ void Poster::Queue::close(Functions& batch) {
 bool Poster::open() const noexcept { return queue_ && queue_->open(); }
 bool Poster::post(std::function<void()> fn) const { return queue_ && queue_->push(std::move(fn)); }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

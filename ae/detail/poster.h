@@ -12,7 +12,7 @@
 #include "ae/detail/fork.h"
 #include "ae/event_loop.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 class Poster::Queue {
  public:
@@ -46,4 +46,4 @@ class Poster::Queue {
   void* const context_;  // valid until closed_
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -10,7 +10,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 class SourceList {
  public:
@@ -106,4 +106,4 @@ class SourceList {
   bool has_removed_ = false;
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 constexpr unsigned kQuotaLooks = 64;  // calls of look() for one at the quota
@@ -75,4 +75,4 @@ SpinRoom::Seen SpinEnvironment::look() noexcept {
   return seen;
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

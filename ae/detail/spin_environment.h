@@ -5,7 +5,7 @@
 #include "ae/abi.h"
 #include "ae/detail/spin_governor.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 /// The processors that the calling thread may use, or the process's first thread if those are more;
 /// and the CPU quota of the process (cgroup's cpu.max, not looked at with every call).
@@ -22,4 +22,4 @@ class SpinEnvironment {
 /// Whether "MAX PERIOD", the text of cpu.max, allows less than one processor.
 bool is_below_one_processor(const char* cpu_max) noexcept;
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 void SpinGovernor::set(const Prices& prices) noexcept {
   prices_ = prices;
@@ -225,4 +225,4 @@ bool SpinRoom::look(TimePoint now, const Seen& seen) noexcept {
   return seen.processors > 1 && !seen.quota && now >= rests_until_;
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

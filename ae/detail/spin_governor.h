@@ -28,7 +28,7 @@
 #include "ae/abi.h"
 #include "ae/spin.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 class SpinGovernor {
  public:
@@ -193,4 +193,4 @@ class SpinRoom {
   Duration rest_ = kLeastRest;
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 namespace {
 
 constexpr std::size_t kAhead = 4;  // slots that are fetched before they are needed
@@ -291,4 +291,4 @@ void TimerQueue::mend_top() noexcept {
   }
 }
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

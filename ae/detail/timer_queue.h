@@ -16,7 +16,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace ae::inline AECONN_ABI {
+namespace ae { inline namespace AECONN_ABI {
 
 class TimerQueue {
  public:
@@ -115,4 +115,4 @@ class TimerQueue {
   std::size_t listed_ = 0;  // in the rings of kSoon and kDue
 };
 
-}  // namespace ae::inline AECONN_ABI
+}}  // namespace ae

@@ -17,7 +17,7 @@
 #include "conn/listener.h"
 #include "conn/registry.h"
 
-namespace conn::inline AECONN_ABI::co {
+namespace conn { inline namespace AECONN_ABI { namespace co {
 
 class Acceptor;
 
@@ -125,4 +125,4 @@ inline bool Next::await_ready() {
 }
 
 }  // namespace detail
-}  // namespace conn::inline AECONN_ABI::co
+}}}  // namespace conn::co

@@ -11,7 +11,7 @@
 #include "ae/abi.h"
 #include "conn/co/running.h"
 
-namespace conn::inline AECONN_ABI::co {
+namespace conn { inline namespace AECONN_ABI { namespace co {
 
 namespace detail {
 
@@ -147,4 +147,4 @@ constexpr void check_awaitable() {
 }
 
 }  // namespace detail
-}  // namespace conn::inline AECONN_ABI::co
+}}}  // namespace conn::co

@@ -13,7 +13,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI::co {
+namespace conn { inline namespace AECONN_ABI { namespace co {
 
 namespace detail {
 
@@ -109,4 +109,4 @@ class MutableBytes {
   std::span<std::byte> bytes_;
 };
 
-}  // namespace conn::inline AECONN_ABI::co
+}}}  // namespace conn::co

@@ -18,7 +18,7 @@
 #include "conn/error.h"
 #include "conn/registry.h"
 
-namespace conn::inline AECONN_ABI::co {
+namespace conn { inline namespace AECONN_ABI { namespace co {
 
 /// A stream that is connected, or why there is none.
 struct [[nodiscard]] Connected {
@@ -74,4 +74,4 @@ class Connect final : public Timed {
   return {registry, loop, Endpoint::parse(url), limit};
 }
 
-}  // namespace conn::inline AECONN_ABI::co
+}}}  // namespace conn::co

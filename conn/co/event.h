@@ -14,7 +14,7 @@
 #include "conn/co/wait.h"
 #include "conn/kit/ready_list.h"
 
-namespace conn::inline AECONN_ABI::co {
+namespace conn { inline namespace AECONN_ABI { namespace co {
 
 namespace detail {
 
@@ -145,4 +145,4 @@ inline WaitGroup::Member WaitGroup::join() noexcept { return Member(count_); }
   return detail::Yield(detail::Turns::of(loop));
 }
 
-}  // namespace conn::inline AECONN_ABI::co
+}}}  // namespace conn::co

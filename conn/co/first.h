@@ -17,7 +17,7 @@
 #include "conn/co/running.h"
 #include "conn/co/task.h"
 
-namespace conn::inline AECONN_ABI::co {
+namespace conn { inline namespace AECONN_ABI { namespace co {
 
 namespace detail {
 
@@ -204,4 +204,4 @@ template <class... Awaitables>
 requires(std::is_lvalue_reference_v<Awaitables> || ...) detail::Refused first(Awaitables&&...)
 = delete;
 
-}  // namespace conn::inline AECONN_ABI::co
+}}}  // namespace conn::co

@@ -22,7 +22,7 @@
 #include "conn/co/running.h"
 #include "conn/connection.h"
 
-namespace conn::inline AECONN_ABI::co::detail {
+namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
 class Lane;
 class Operation;
@@ -349,4 +349,4 @@ inline bool Operation::failed(int err) noexcept {
   return true;
 }
 
-}  // namespace conn::inline AECONN_ABI::co::detail
+}}}  // namespace conn::co::detail

@@ -13,7 +13,7 @@
 #include "conn/co/result.h"
 #include "conn/connection.h"
 
-namespace conn::inline AECONN_ABI::co::detail {
+namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
 class Read final : public Operation {
  public:
@@ -178,4 +178,4 @@ class Writable final : public Operation {
   bool advance() override { return lane_->expected() || connection().state() != State::kConnected; }
 };
 
-}  // namespace conn::inline AECONN_ABI::co::detail
+}}}  // namespace conn::co::detail

@@ -14,7 +14,7 @@
 #include "conn/co/result.h"
 #include "conn/co/wait.h"
 
-namespace conn::inline AECONN_ABI::co {
+namespace conn { inline namespace AECONN_ABI { namespace co {
 
 template <class T>
 class Queue;
@@ -190,4 +190,4 @@ class Queue<T>::Pop final : public detail::PermitWait {
   Queue* queue_;
 };
 
-}  // namespace conn::inline AECONN_ABI::co
+}}}  // namespace conn::co

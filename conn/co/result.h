@@ -9,7 +9,7 @@
 #include "ae/event_loop.h"
 #include "conn/in_place.h"
 
-namespace conn::inline AECONN_ABI::co {
+namespace conn { inline namespace AECONN_ABI { namespace co {
 
 /// For operations without a time limit.
 inline constexpr ae::Duration kNoLimit = ae::Duration::max();
@@ -48,4 +48,4 @@ struct [[nodiscard]] Peeked : View {
   bool ended() const noexcept { return error == kEndOfStream; }  ///< whether the stream ended
 };
 
-}  // namespace conn::inline AECONN_ABI::co
+}}}  // namespace conn::co

@@ -18,7 +18,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI::co::detail {
+namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
 /// A task, or a first(): a place in the tree of what awaits what.
 struct Node {
@@ -222,4 +222,4 @@ Node* node_of(std::coroutine_handle<Promise> handle) noexcept {
 /// resume it by a Waiter.
 struct OfLibrary {};
 
-}  // namespace conn::inline AECONN_ABI::co::detail
+}}}  // namespace conn::co::detail

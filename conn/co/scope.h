@@ -10,7 +10,7 @@
 #include "conn/co/running.h"
 #include "conn/co/task.h"
 
-namespace conn::inline AECONN_ABI::co {
+namespace conn { inline namespace AECONN_ABI { namespace co {
 
 /// Tasks that run beside each other on one loop. Its end cancels those that have not ended: their
 /// frames are destroyed, the newest first, and with them their streams. So declare it after the
@@ -67,4 +67,4 @@ class Scope {
   bool closing_ = false;
 };
 
-}  // namespace conn::inline AECONN_ABI::co
+}}}  // namespace conn::co

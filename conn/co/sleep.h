@@ -8,7 +8,7 @@
 #include "ae/event_loop.h"
 #include "conn/co/timed.h"
 
-namespace conn::inline AECONN_ABI::co {
+namespace conn { inline namespace AECONN_ABI { namespace co {
 
 namespace detail {
 
@@ -33,4 +33,4 @@ class Sleep final : public Timed {
   return {loop, duration};
 }
 
-}  // namespace conn::inline AECONN_ABI::co
+}}}  // namespace conn::co

@@ -13,7 +13,7 @@
 #include "conn/co/result.h"
 #include "conn/connection.h"
 
-namespace conn::inline AECONN_ABI::co {
+namespace conn { inline namespace AECONN_ABI { namespace co {
 
 /// Owns a connection and its read and write handlers: its end closes it, as ConnectionPtr's does.
 /// What the operations give is awaited where they are called: `co_await peer.read(buffer, 10s)`.
@@ -130,4 +130,4 @@ class Stream {
   std::size_t shown_ = 0;  // by peek(), and not consumed
 };
 
-}  // namespace conn::inline AECONN_ABI::co
+}}}  // namespace conn::co

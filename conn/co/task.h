@@ -14,7 +14,7 @@
 #include "conn/co/awaitable.h"
 #include "conn/co/running.h"
 
-namespace conn::inline AECONN_ABI::co {
+namespace conn { inline namespace AECONN_ABI { namespace co {
 
 class Scope;
 template <class T = void>
@@ -241,4 +241,4 @@ inline Task<void> Promise<void>::get_return_object_on_allocation_failure() noexc
 }
 
 }  // namespace detail
-}  // namespace conn::inline AECONN_ABI::co
+}}}  // namespace conn::co

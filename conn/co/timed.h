@@ -12,7 +12,7 @@
 #include "conn/co/result.h"
 #include "conn/co/running.h"
 
-namespace conn::inline AECONN_ABI::co::detail {
+namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
 class Timed : public OfLibrary {
  public:
@@ -60,4 +60,4 @@ class Timed : public OfLibrary {
   Waiter waiter_;
 };
 
-}  // namespace conn::inline AECONN_ABI::co::detail
+}}}  // namespace conn::co::detail

@@ -16,7 +16,7 @@
 #include "conn/co/timed.h"
 #include "conn/kit/ready_list.h"
 
-namespace conn::inline AECONN_ABI::co::detail {
+namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
 /// What goes on in a turn of the loop soon. After the loop's end nothing does.
 class Turns {
@@ -171,4 +171,4 @@ inline void Wait::wait_in_list(Waiter waiter) {
   enter(list_->waiting_);
 }
 
-}  // namespace conn::inline AECONN_ABI::co::detail
+}}}  // namespace conn::co::detail

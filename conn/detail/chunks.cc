@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 constexpr std::array<unsigned, 2> kKept{64, 8};  // unused ones of either size: 1.5 MiB at most
@@ -48,4 +48,4 @@ void ChunkPool::release(Chunk* chunk) noexcept {
   ++shelf.count;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -11,7 +11,7 @@
 #include "ae/abi.h"
 #include "conn/in_place.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Its bytes follow it.
 struct Chunk {
@@ -48,4 +48,4 @@ class ChunkPool {
   std::array<Shelf, 2> shelves_;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 std::size_t CloseWatch::run_ready() {
   Connection& connection = connection_;
@@ -28,4 +28,4 @@ std::size_t CloseWatch::run_ready() {
   return 1;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -7,7 +7,7 @@
 #include "conn/connection.h"
 #include "conn/kit/ready_list.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 class CloseWatch final : public ReadyItem {
  public:
@@ -27,4 +27,4 @@ class DueToClose final : public ReadyList {
   ~DueToClose() override { loop().remove_source(*this); }
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -208,4 +208,4 @@ void Dial::arm(ae::TimePoint when) noexcept {
   (void)loop_.again(timer_, std::min(when, Clock::now() + kNever));
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -15,7 +15,7 @@
 #include "conn/detail/race.h"
 #include "conn/fallback.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// One of the ways: a transport and where it leads, or why there is none.
 struct Way {
@@ -76,4 +76,4 @@ class Dial {
   bool over_ = false;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

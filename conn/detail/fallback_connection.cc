@@ -12,7 +12,7 @@
 #include "conn/fallback_type.h"
 #include "conn/kit/interruption.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -387,4 +387,4 @@ std::string FallbackConnection::peer_user() const {
   return below_ ? below_->peer_user() : std::string();
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -12,7 +12,7 @@
 #include "conn/detail/dial.h"
 #include "conn/fallback.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 class FallbackType;
 
@@ -91,4 +91,4 @@ class FallbackConnection final : public Connection {
   bool rearm_ = false;       // the read handler below is to run for whatever is there
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

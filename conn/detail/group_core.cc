@@ -9,7 +9,7 @@
 #include "conn/error.h"
 #include "conn/kit/patience.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 // Arrivals that wait for one loop to take them up: beyond, others are chosen, and where all have so
@@ -555,4 +555,4 @@ void GroupCore::close() noexcept {
   });
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -20,7 +20,7 @@
 #include "conn/kit/connection_set.h"
 #include "conn/listener_group.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// For what has to reach another loop, whatever memory there is just now: again until `post` finds
 /// some.
@@ -129,4 +129,4 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   std::vector<Endpoint> endpoints_;   // mutex_
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

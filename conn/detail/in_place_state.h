@@ -18,7 +18,7 @@
 #include "conn/detail/chunks.h"
 #include "conn/kit/ready_list.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 class InPlacePool;
 
@@ -189,4 +189,4 @@ class InPlacePool final : public ae::Source {
   std::vector<std::unique_ptr<InPlace>> idle_;  // has room for kKept from the beginning
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

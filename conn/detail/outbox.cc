@@ -10,7 +10,7 @@
 #include "conn/connection_type.h"
 #include "conn/detail/in_place_state.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 // Reads while a connection that was closed still sends: in one turn.
@@ -386,4 +386,4 @@ void InPlace::end(std::error_code error) noexcept {
     delete this;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

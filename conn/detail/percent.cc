@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/detail/percent.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 constexpr std::string_view kUnreserved =
@@ -66,4 +66,4 @@ std::optional<std::string> percent_decode(std::string_view text) {
   return out;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -9,7 +9,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Which part of a URL a text is to stand in.
 enum class UrlPart : std::uint8_t {
@@ -31,4 +31,4 @@ std::optional<std::string> percent_decode(std::string_view text);
 inline constexpr std::string_view kBadPercent =
     "'%' must be followed by two hexadecimal digits; a percent sign itself is %25";
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

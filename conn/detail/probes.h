@@ -58,9 +58,9 @@
 #define AECONN_PROBE(name, ...) STAP_PROBEV(aeconn, name, __VA_ARGS__)
 #else
 #define AECONN_PROBE(name, ...) static_cast<void>(sizeof(conn::probe_arguments(__VA_ARGS__)))
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 /// Never called: arguments count as used, and are not evaluated.
 template <class... Arguments>
 char probe_arguments(const Arguments&...) noexcept;
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn
 #endif

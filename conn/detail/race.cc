@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 Race::Move Race::next(ae::TimePoint now) {
   if (winner_ != kNone) return {Step::kWon, winner_};
@@ -31,4 +31,4 @@ ae::TimePoint Race::wake() const {
   return started_ < ways_.size() ? std::min(head_start_ends_, deadline_) : deadline_;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

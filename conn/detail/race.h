@@ -10,7 +10,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 class Race {
  public:
@@ -51,4 +51,4 @@ class Race {
   std::size_t winner_ = kNone;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

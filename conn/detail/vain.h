@@ -11,7 +11,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Of one connection.
 class Vain {
@@ -44,4 +44,4 @@ class Vain {
   std::uint8_t bits_ = 0;  // two rows of three bits, and what was refused in this run
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

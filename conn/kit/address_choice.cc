@@ -13,7 +13,7 @@
 #include <memory>
 #include <tuple>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 // How long a failure is remembered of an address that nobody asks for.
@@ -182,4 +182,4 @@ void AddressBook::told(AddressOrder order, const SocketAddress& address,
   }
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -20,7 +20,7 @@
 #include "conn/kit/quota.h"
 #include "conn/kit/resolver.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// What option spread says.
 enum class AddressOrder : std::uint8_t {
@@ -85,4 +85,4 @@ class AECONN_API AddressBook {
   std::optional<std::minstd_rand> random_;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -19,7 +19,7 @@
 #include "conn/kit/quota.h"
 #include "conn/listener.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Not begun: no handshake, nothing of a device. Belongs to one thread at a time. Dropping it
 /// refuses it.
@@ -86,4 +86,4 @@ class AECONN_API Gate : public Listener {
 };
 using GatePtr = std::unique_ptr<Gate>;  ///< owns a gate
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -7,7 +7,7 @@
 
 #include "conn/error.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// An Error with the code of its reason.
 class CodedError : public Error {
@@ -20,4 +20,4 @@ class CodedError : public Error {
   std::error_code code_;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -149,4 +149,4 @@ void ConnectionSet::drain() noexcept {
   }
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -12,7 +12,7 @@
 #include "conn/connection.h"
 #include "conn/connection_type.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 class DueToClose;
 class InPlacePool;
@@ -92,4 +92,4 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   std::map<const ConnectionType*, Kind> kinds_;  // a map, for its stable addresses
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -9,7 +9,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn::inline AECONN_ABI::defaults {
+namespace conn { inline namespace AECONN_ABI { namespace defaults {
 
 inline constexpr int kBacklog = 511;          ///< as Redis; the kernel caps it at somaxconn
 inline constexpr unsigned kAcceptBatch = 64;  ///< connections accepted in one iteration
@@ -17,4 +17,4 @@ inline constexpr unsigned kAcceptBatch = 64;  ///< connections accepted in one i
 inline constexpr ae::Duration kConnectTimeout = std::chrono::seconds(5);
 inline constexpr ae::Duration kLinger = std::chrono::seconds(3);  ///< close() may deliver so long
 
-}  // namespace conn::inline AECONN_ABI::defaults
+}}}  // namespace conn::defaults

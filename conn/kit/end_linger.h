@@ -8,7 +8,7 @@
 #include "ae/abi.h"
 #include "conn/kit/option_table.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// The option end-linger.
 struct EndLinger {
@@ -21,4 +21,4 @@ struct EndLinger {
   }
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

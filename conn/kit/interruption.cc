@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/kit/interruption.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 struct State {
@@ -34,4 +34,4 @@ bool Interruption::came() noexcept {
 
 bool Interruption::ends() noexcept { return state.ends; }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

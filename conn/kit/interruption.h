@@ -5,7 +5,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Of this thread.
 class Interruption {
@@ -30,4 +30,4 @@ class Interruption {
   static bool ends() noexcept;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

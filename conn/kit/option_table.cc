@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 std::uint64_t count_of(ae::Duration time) { return static_cast<std::uint64_t>(time.count()); }
@@ -198,4 +198,4 @@ void OptionReader::finish() const {
         throw std::logic_error("nobody reads the option " + row.name() + " of " + table_.owner());
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -17,7 +17,7 @@
 #include "conn/error.h"
 #include "conn/options.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Which side looks at an option.
 enum class OptionSide : std::uint8_t {
@@ -198,4 +198,4 @@ class AECONN_API OptionReader {
   std::vector<std::string_view> read_;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

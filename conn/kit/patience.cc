@@ -3,7 +3,7 @@
 
 #include <charconv>
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 constexpr std::string_view kBefore = "try again in ", kAfter = " ms";
@@ -34,4 +34,4 @@ std::chrono::milliseconds patience_in(std::string_view text) noexcept {
   return std::chrono::milliseconds(good ? count : 0);
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

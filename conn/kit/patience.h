@@ -9,7 +9,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// "max-connections reached; try again in 1000 ms".
 AECONN_API std::string ask_for_patience(std::string_view why, std::chrono::milliseconds time);
@@ -21,4 +21,4 @@ AECONN_API std::string patience_when_full();
 /// Too many arrive at once: room comes with the next iterations.
 AECONN_API std::string patience_in_a_storm();
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

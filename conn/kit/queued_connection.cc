@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/kit/queued_connection.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 bool QueuedConnection::connect_due() const noexcept {
   return on_connect_ && (state() == State::kConnected || state() == State::kError);
@@ -65,4 +65,4 @@ void QueuedConnection::detach_list() noexcept {
   list_ = nullptr;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -9,7 +9,7 @@
 #include "conn/connection.h"
 #include "conn/kit/ready_list.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Derive from it where readiness is a rule. On the loop's thread, as any Connection.
 class AECONN_API QueuedConnection : public Connection, public ReadyItem {
@@ -44,4 +44,4 @@ class AECONN_API QueuedConnection : public Connection, public ReadyItem {
   ReadyList* list_;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -11,7 +11,7 @@
 #include "ae/abi.h"
 #include "conn/error.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Counts places. Its functions are for one thread, or behind a lock, but a place may be given back
 /// on any thread: full() may then be true for a moment longer than it is.
@@ -44,4 +44,4 @@ class Quota {
   std::shared_ptr<const char> places_;  // each copy of it is a place that is taken
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/kit/ready_list.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 void ReadyItem::unqueue() noexcept {
   if (next_ == nullptr) return;
@@ -67,4 +67,4 @@ void ReadyList::begin_turn() noexcept {
   }
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -9,7 +9,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 class ReadyList;
 
@@ -73,4 +73,4 @@ class AECONN_API ReadyList : public ae::Source {
   Head turn_;     // what is left of this turn
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -11,7 +11,7 @@
 #include "conn/error.h"
 #include "conn/listener.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Runs it for one refusal at a time: those that come while it runs, in an iteration nested in it,
 /// are told when it returns. It must survive tell(): owners are destroyed through destroy_later().
@@ -46,4 +46,4 @@ class Refusals {
   std::deque<Failure> waiting_;
 };
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

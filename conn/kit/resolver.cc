@@ -31,7 +31,7 @@
 
 #include "conn/kit/interruption.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 class ResolverCategory final : public std::error_category {
@@ -545,4 +545,4 @@ std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, const std::string
   return lookup;
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -18,7 +18,7 @@
 #include "conn/endpoint.h"
 #include "conn/error.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// An address as the kernel takes it: IPv4, IPv6, or the path of a Unix socket.
 struct AECONN_API SocketAddress {
@@ -71,4 +71,4 @@ AECONN_API std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, const 
                                                      std::uint16_t port,
                                                      std::function<void(Resolved)> done);
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

@@ -7,7 +7,7 @@
 
 #include "conn/error.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
@@ -80,4 +80,4 @@ ae::Spin parse_spin(std::string_view text) {
   return spin_from(read);
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

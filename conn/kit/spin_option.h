@@ -10,7 +10,7 @@
 #include "ae/spin.h"
 #include "conn/kit/option_table.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// The four options, for a transport's table.
 AECONN_API std::vector<OptionRow> spin_rows();
@@ -24,4 +24,4 @@ AECONN_API const OptionTable& spin_options();
 /// Of a command line: "auto", or "auto&spin-max=50us&sleep-cost=5us". Throws Error.
 AECONN_API ae::Spin parse_spin(std::string_view text);
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

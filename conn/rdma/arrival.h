@@ -17,7 +17,7 @@
 #include "conn/kit/arrival.h"
 #include "conn/rdma/cm.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RdmaArrival final : public Arrival {
  public:
@@ -56,4 +56,4 @@ class RdmaDoor final : public Door {
   const std::shared_ptr<CmChannel> channel_;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 constexpr std::size_t kDropsInTurn = 16;
@@ -375,4 +375,4 @@ std::unique_ptr<Slab> RegisteredPool::make_slab(std::size_t size, const MemoryLi
   return slab;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -20,7 +20,7 @@
 #include "ae/event_loop.h"
 #include "conn/rdma/memory.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct Slab;
 
@@ -168,4 +168,4 @@ class RegisteredPool final : public BlockPool {
   RegisteredPool** link_ = nullptr;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <span>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 SocketAddress copy_address(const sockaddr* from) {
@@ -288,4 +288,4 @@ std::string describe(const CmEvent& event) {
   }
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

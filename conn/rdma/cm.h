@@ -26,7 +26,7 @@
 #include "conn/rdma/route.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// A copy of an rdma_cm event, acknowledged already: nothing of it hangs on the channel.
 struct CmEvent {
@@ -163,4 +163,4 @@ bool is_stale(const CmEvent& event) noexcept;
 /// rdma_cm's word for an event, in ours: "nobody listens there", "the route ...".
 std::string describe(const CmEvent& event);
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -16,7 +16,7 @@
 #include "conn/detail/probes.h"
 #include "conn/rdma/listener.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
@@ -701,4 +701,4 @@ std::vector<std::pair<std::string, std::string>> RdmaConnection::info() const {
   return facts;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -17,7 +17,7 @@
 #include "conn/rdma/staging.h"
 #include "conn/rdma/stream.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class ListenerCore;
 
@@ -346,4 +346,4 @@ class RdmaConnection final : public QueuedConnection,
   bool viewed_ = false;       // and the user may look at, in windows_
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -11,7 +11,7 @@
 #include "conn/rdma/connection.h"
 #include "conn/rdma/listener.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 // What the device still has to say of a queue pair that was stopped takes microseconds.
@@ -570,4 +570,4 @@ void RdmaConnection::do_abandon() noexcept {
   tear_down();
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -9,7 +9,7 @@
 #include "conn/rdma/connection.h"
 #include "conn/rdma/user_memory.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 // What is shorter is copied sooner than the device has told that it is done with it.
@@ -138,4 +138,4 @@ void RdmaConnection::tell_references(std::error_code error) noexcept {
   if (const std::size_t count = tx_.take_done(); count != 0) references_done(count, error);
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

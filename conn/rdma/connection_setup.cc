@@ -18,7 +18,7 @@
 #include "conn/rdma/type.h"
 #include "conn/setup_trace.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 // How long rdma_cm may ask for an address or a route before we try the next one.
@@ -542,4 +542,4 @@ void RdmaConnection::established() {
   update_ready();
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -9,7 +9,7 @@
 
 #include "conn/rdma/connection.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 void RdmaConnection::manage_windows() {
   while (provide_window()) {
@@ -150,4 +150,4 @@ bool RdmaConnection::go_on_without_binding() {
   }
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

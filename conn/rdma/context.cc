@@ -13,7 +13,7 @@
 #include "conn/rdma/port_counters.h"
 #include "conn/rdma/wire.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 constexpr std::size_t kMostParked = 16384;
@@ -450,4 +450,4 @@ void Context::on_async_event() noexcept {
   }
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

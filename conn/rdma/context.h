@@ -21,7 +21,7 @@
 #include "conn/rdma/prepared.h"
 #include "conn/rdma/queues.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Whoever owns a queue pair: facts about it arrive here. None of them may run a user's handler.
 class QueuePairUser {
@@ -195,4 +195,4 @@ class Context {
   Counters counters_;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cerrno>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 // drivers/infiniband/sw/rxe/rxe_param.h of Linux
@@ -190,4 +190,4 @@ bool Device::infiniband(int port, ae::TimePoint now) {
   return (infiniband_ports_ & bit) != 0;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

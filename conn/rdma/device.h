@@ -13,7 +13,7 @@
 #include "conn/rdma/settings.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// An error that says: not on this device.
 bool refused_as_such(int err) noexcept;
@@ -115,4 +115,4 @@ class Device {
   std::uint64_t link_layer_known_ = 0, infiniband_ports_ = 0;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

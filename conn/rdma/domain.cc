@@ -7,7 +7,7 @@
 
 #include "conn/rdma/wire.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 // What is empty stays registered for so long: bursts that come again find it, and a minute after
@@ -110,4 +110,4 @@ void Domain::tick(ae::TimePoint now) noexcept {
   });
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

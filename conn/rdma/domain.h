@@ -16,7 +16,7 @@
 #include "conn/rdma/user_memory.h"
 #include "conn/rdma/window.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Domain {
  public:
@@ -89,4 +89,4 @@ class Domain {
   Srq srq_;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

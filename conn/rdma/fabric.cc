@@ -12,7 +12,7 @@
 #include "conn/rdma/route.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 constexpr unsigned kMostShown = 8;  // GIDs in a sentence
@@ -194,4 +194,4 @@ std::string gids_text(const Port& port) {
   return all.empty() ? "none" : all;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -12,7 +12,7 @@
 #include "conn/kit/resolver.h"
 #include "conn/rdma/functions.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct Fabric {
   std::optional<std::uint8_t> traffic_class, service_level, gid_index;
@@ -50,4 +50,4 @@ std::string gids_text(const Port& port);
 /// "10.0.0.1" for ::ffff:10.0.0.1.
 std::string gid_text(const ibv_gid& gid);
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

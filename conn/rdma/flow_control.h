@@ -27,7 +27,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn::inline AECONN_ABI::rdma::flow {
+namespace conn { inline namespace AECONN_ABI { namespace rdma::flow {
 
 // --- receives ------------------------------------------------------------------------------------
 
@@ -128,4 +128,4 @@ static_assert(kControlBurst >= kLeastControlBurst && kControlRate >= kLeastContr
 static_assert(kMostAnswers >= 1);
 static_assert(kControlSlots < kLeastSendQueue && signal_every(kLeastSendQueue) >= 1);
 
-}  // namespace conn::inline AECONN_ABI::rdma::flow
+}}}  // namespace conn::rdma::flow

@@ -17,7 +17,7 @@
 #include "ae/detail/fork.h"
 #include "conn/rdma/libraries.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 namespace fs = std::filesystem;
@@ -153,4 +153,4 @@ Error unavailable(const VerbsError& error) {
   return Error("RDMA cannot be used: " + error.failure().text);
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

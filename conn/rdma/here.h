@@ -12,7 +12,7 @@
 #include "conn/rdma/cm.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct DeviceHere {
   std::string name;
@@ -42,4 +42,4 @@ void require_device(const CmId& id);
 /// "No RDMA device on this machine: ..." and what to do, for a VerbsError at set-up.
 Error unavailable(const VerbsError& error);
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

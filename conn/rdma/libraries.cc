@@ -15,7 +15,7 @@
 
 #include "conn/rdma/functions.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 struct Library {
@@ -77,7 +77,7 @@ Function* find(In in, const char* name) noexcept {
 
 }  // namespace
 #endif
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 // Inline functions of the header have these names, too.
 #undef ibv_query_port

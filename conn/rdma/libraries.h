@@ -8,7 +8,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Loads them, once and for good, if nobody has. "": they are here; else which is missing and what
 /// to install. Any thread.
@@ -16,4 +16,4 @@ std::string missing_libraries();
 /// The files that were loaded, as /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0. Any thread.
 std::vector<std::string> library_files();
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

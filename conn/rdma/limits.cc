@@ -15,7 +15,7 @@
 #include "ae/detail/fork.h"
 #include "conn/rdma/memory.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 // Beyond what each connection takes: receives that are shared, the first slabs, a loop's own
@@ -217,4 +217,4 @@ std::string limit_words(int err, const std::string& name, const Device* device,
   return known;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

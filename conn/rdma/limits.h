@@ -13,7 +13,7 @@
 #include "conn/rdma/functions.h"
 #include "conn/rdma/settings.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// What a device makes of a connection.
 struct DeviceTraits {
@@ -65,4 +65,4 @@ std::vector<Capacity> capacities(const Device& device, std::uint64_t connections
 std::string limit_words(int err, const std::string& name, const Device* device,
                         const Settings& settings);
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -14,7 +14,7 @@
 #include "conn/rdma/near.h"
 #include "conn/rdma/type.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 constexpr ae::Duration kRetry = std::chrono::milliseconds(500);
@@ -458,4 +458,4 @@ void RdmaReceiver::arrive(ArrivalPtr arrival) {
 
 void RdmaReceiver::count_rejected() noexcept { core_->count_rejected(); }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

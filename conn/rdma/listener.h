@@ -18,7 +18,7 @@
 #include "conn/rdma/connection.h"
 #include "conn/rdma/loop_state.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Who gets what arrives: a connection, once it is open; or, from a gate, the request.
 struct ListenTo {
@@ -145,4 +145,4 @@ class RdmaReceiver final : public Receiver {
   const std::shared_ptr<const RdmaDoor> door_;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -6,7 +6,7 @@
 #include "conn/rdma/listener.h"
 #include "conn/rdma/loop_state.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
@@ -70,4 +70,4 @@ bool LoopState::prepare_one() {
                                 [](const auto& context) { return context->drop_one_prepared(); });
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -14,7 +14,7 @@
 #include "conn/rdma/listener.h"
 #include "conn/rdma/orphans.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 // Completions taken in one iteration, so that a flood of them leaves room for timers and sockets.
@@ -408,4 +408,4 @@ void LoopState::catch_up(Most most) {
   for (std::size_t i = 0; i < contexts_.size(); ++i) contexts_[i]->drain();
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -31,7 +31,7 @@
 #include "conn/rdma/settings.h"
 #include "conn/rdma/ticks.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class ListenerCore;
 class RdmaConnection;
@@ -249,4 +249,4 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::map<std::string, Context::Counters> counted_before_;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -13,7 +13,7 @@
 #include "conn/rdma/loop_state.h"
 #include "conn/rdma/orphans.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
@@ -191,4 +191,4 @@ void LoopState::wait_for_descriptors(ae::Duration limit) {
   }
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

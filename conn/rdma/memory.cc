@@ -17,7 +17,7 @@
 
 #include "ae/detail/fork.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 std::atomic<std::uint64_t> pinned{0};
@@ -156,4 +156,4 @@ Registration::Registration(ibv_pd* pd, std::byte* begin, std::size_t size, unsig
   pinned_ = Pinned(size);
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -10,7 +10,7 @@
 #include "ae/abi.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Anonymous memory on pages of its own, with a page that traps on either side, kept out of core
 /// dumps: what a device writes shares no page with anything else. Memory of 2 MiB and more begins
@@ -96,4 +96,4 @@ class Registration {
 /// about so many bytes: words in brackets to put after the error, or nothing.
 std::string limit_hint(int err, std::uint64_t wanted);
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

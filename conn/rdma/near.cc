@@ -5,7 +5,7 @@
 #include <charconv>
 #include <fstream>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 std::vector<int> parse_processors(std::string_view list) {
   constexpr int kMost = 1 << 20;
@@ -36,4 +36,4 @@ std::vector<int> processors_near(const std::string& device) {
   return parse_processors(line);
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -8,7 +8,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// The numbers of a list as sysfs prints it: "0-3,8,10-11". Empty if it is none.
 std::vector<int> parse_processors(std::string_view list);
@@ -16,4 +16,4 @@ std::vector<int> parse_processors(std::string_view list);
 /// does not, as with Soft-RoCE, which is on no node.
 std::vector<int> processors_near(const std::string& device);
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

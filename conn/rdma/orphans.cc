@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 // Never destroyed: at the process's end the kernel takes them, and nobody waits here.
@@ -69,4 +69,4 @@ void look_after_orphans() noexcept {
   are_there = !here.families.empty();
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

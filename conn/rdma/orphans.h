@@ -11,7 +11,7 @@
 #include "ae/detail/fork.h"
 #include "conn/rdma/cm.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct Orphans {
   std::shared_ptr<CmChannel> channel;  ///< of all of them; they go before it
@@ -29,4 +29,4 @@ bool any_orphans() noexcept;
 /// some.
 void look_after_orphans() noexcept;
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -11,7 +11,7 @@
 #include "ae/abi.h"
 #include "conn/rdma/flow_control.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 using flow::kMostAnnounced;
 
@@ -67,4 +67,4 @@ class PeerWindows {
   std::uint8_t head_ = 0, ahead_ = 0;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

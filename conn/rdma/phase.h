@@ -29,7 +29,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 enum class Phase : std::uint8_t {
   kIdle,
@@ -89,4 +89,4 @@ constexpr const char* to_string(Phase phase) {
   return "?";
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

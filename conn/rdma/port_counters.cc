@@ -11,7 +11,7 @@
 
 #include "ae/detail/fork.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 std::vector<std::string> names_in(const std::string& folder) {
@@ -87,4 +87,4 @@ std::vector<std::pair<std::string, std::uint64_t>> port_counters(const std::stri
   return found->second.read();
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -11,7 +11,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// The counters of one device. Of one thread.
 class PortCounters {
@@ -40,4 +40,4 @@ void begin_port_counters(const std::string& device) noexcept;
 /// PortCounters::read() of a device that was begun; empty for others. Any thread.
 std::vector<std::pair<std::string, std::uint64_t>> port_counters(const std::string& device);
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

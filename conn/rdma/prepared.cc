@@ -6,7 +6,7 @@
 
 #include "conn/rdma/wire.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 ibv_qp_init_attr ask_for(const QueuePairShape& shape, const CqLease& lease) noexcept {
   ibv_qp_init_attr attributes{};
@@ -72,4 +72,4 @@ void PreparedQueuePairs::clear() noexcept {
   }
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -14,7 +14,7 @@
 #include "conn/rdma/queues.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// What a queue pair is asked for; those of one shape serve each other's connections.
 struct QueuePairShape {
@@ -67,4 +67,4 @@ class PreparedQueuePairs {
   std::vector<Kept> ready_;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 // A completion takes so much of the ring on most devices.
@@ -124,4 +124,4 @@ bool CompletionQueues::at_rest() const noexcept {
                       [](const auto& queue) { return queue->leased == 0; });
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

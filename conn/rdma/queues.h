@@ -16,7 +16,7 @@
 #include "conn/rdma/memory.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Completions that are taken in one call.
 inline constexpr int kPollBatch = 32;
@@ -99,4 +99,4 @@ class CompletionQueues {
   std::size_t events_due_ = 0;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -7,7 +7,7 @@
 
 #include "conn/rdma/wire.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 ReceiveQueue::ReceiveQueue(RegisteredPool& pool, std::uint32_t depth, const MemoryLimit& limit)
     : pool_(pool), slots_(depth) {
@@ -93,4 +93,4 @@ int ReceiveQueue::replenish() noexcept {
   return 0;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -16,7 +16,7 @@
 #include "conn/rdma/blocks.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// wr_id of a receive; sends have this bit clear.
 inline constexpr std::uint64_t kReceiveId = std::uint64_t{1} << 63;
@@ -68,4 +68,4 @@ class ReceiveQueue {
   ibv_qp* qp_ = nullptr;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

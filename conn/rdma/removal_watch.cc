@@ -6,7 +6,7 @@
 #include "conn/rdma/here.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 RemovalWatch::RemovalWatch(CmChannel& channel, const CmId& id)
     : RemovalWatch(channel, id.local()) {}
@@ -23,4 +23,4 @@ void RemovalWatch::on_cm_event(const CmEvent& event) {
   if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) id_.reset();
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

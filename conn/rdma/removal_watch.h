@@ -8,7 +8,7 @@
 #include "ae/abi.h"
 #include "conn/rdma/cm.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RemovalWatch final : private CmUser {
  public:
@@ -27,4 +27,4 @@ class RemovalWatch final : private CmUser {
   CmId id_;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 const char* gid_kind(std::uint32_t gid_type) noexcept {
   switch (gid_type) {
     case IBV_GID_TYPE_IB:
@@ -72,4 +72,4 @@ std::string size_text(std::uint64_t bytes) {
   return std::to_string(bytes) + unit;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -9,7 +9,7 @@
 #include "ae/abi.h"
 #include "conn/rdma/functions.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Of one connected queue pair. Nothing is known on iWARP, where the kernel makes the connection.
 struct Route {
@@ -35,4 +35,4 @@ unsigned bytes_of(ibv_mtu mtu) noexcept;
 /// 64k, 1m, 1000: as options are written.
 std::string size_text(std::uint64_t bytes);
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

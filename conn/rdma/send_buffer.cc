@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 // So many times the size are confirmed while it is measured.
@@ -90,4 +90,4 @@ void SendBuffer::reset() noexcept {
   again_at_ = {};
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

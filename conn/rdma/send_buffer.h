@@ -12,7 +12,7 @@
 #include "ae/event_loop.h"
 #include "conn/rdma/memory.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class SendBuffer {
  public:
@@ -70,4 +70,4 @@ class SendBuffer {
   ae::Duration pause_{};
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

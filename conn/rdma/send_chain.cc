@@ -5,7 +5,7 @@
 
 #include <cassert>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 ibv_send_wr& SendChain::add(ibv_wr_opcode opcode) {
   ibv_send_wr& request = requests_[size_];
@@ -73,4 +73,4 @@ SendChain::Result SendChain::post(ibv_qp* qp) {
   return {static_cast<std::size_t>(bad - requests_.data()), error, true};
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

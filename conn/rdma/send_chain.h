@@ -13,7 +13,7 @@
 #include "conn/rdma/window.h"
 #include "conn/rdma/wire.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class SendChain {
  public:
@@ -65,4 +65,4 @@ class SendChain {
   std::array<ControlBytes, kLimit> messages_;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

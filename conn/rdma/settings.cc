@@ -10,7 +10,7 @@
 #include "conn/error.h"
 #include "conn/kit/spin_option.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 using std::chrono::hours;
@@ -188,4 +188,4 @@ StreamConfig Settings::stream(Role role, std::uint64_t connection) const {
   return config;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

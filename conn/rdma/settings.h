@@ -19,7 +19,7 @@
 #include "conn/rdma/memory.h"
 #include "conn/rdma/stream.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Who may reach whose receive windows with a guessed key.
 enum class Isolation : std::uint8_t {
@@ -74,4 +74,4 @@ struct Settings {
   MemoryLimit limit() const noexcept { return {memory_limit}; }
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -8,7 +8,7 @@
 #include <new>
 #include <utility>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 constexpr std::size_t kKept = 256;  // references that nobody uses
@@ -195,4 +195,4 @@ void TxQueue::clear() noexcept {
   staged_ = in_flight_ = referred_ = 0;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -12,7 +12,7 @@
 #include "ae/abi.h"
 #include "conn/rdma/blocks.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Registered bytes of the user's, in the queue as if they were a block.
 struct Reference : Block {
@@ -100,4 +100,4 @@ class TxQueue {
   std::size_t references_done_ = 0;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -11,7 +11,7 @@
 
 #include "conn/detail/probes.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 // A window that filled within this time was too small.
@@ -632,4 +632,4 @@ void Stream::check() const {
 #endif
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

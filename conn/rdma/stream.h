@@ -37,7 +37,7 @@
 #include "conn/rdma/window_line.h"
 #include "conn/rdma/wire.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 enum class Role : std::uint8_t { kClient, kServer };
 
@@ -308,4 +308,4 @@ class Stream {
   bool keepalive_due_ = false, silent_probe_ = false;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

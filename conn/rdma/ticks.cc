@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 // What is due beyond the wheel's reach stands at its end, and is put again when that comes.
 ae::TimePoint TickWheel::put(TickItem& item, ae::TimePoint due, ae::TimePoint now) noexcept {
@@ -64,4 +64,4 @@ TickItem* TickWheel::take() noexcept {
   return item;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

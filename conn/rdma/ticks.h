@@ -11,7 +11,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// The hook of one connection. Leaves the wheel when destroyed.
 class TickItem {
@@ -84,4 +84,4 @@ class TickWheel {
   std::size_t size_ = 0, scheduled_ = 0;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

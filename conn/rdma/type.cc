@@ -10,7 +10,7 @@
 #include "conn/rdma/settings.h"
 #include "conn/rdma/user_memory.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 RdmaType::RdmaType() : table_(Settings::options()) {}
 
@@ -185,4 +185,4 @@ Statistics RdmaType::statistics(ae::EventLoop& loop) const {
   return all;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

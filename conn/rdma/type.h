@@ -10,7 +10,7 @@
 #include "conn/connection_type.h"
 #include "conn/kit/address_choice.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// The transport rdma.
 class AECONN_API RdmaType final : public ConnectionType {
@@ -50,4 +50,4 @@ class AECONN_API RdmaType final : public ConnectionType {
   const OptionTable& table_;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <functional>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 constexpr ae::Duration kAskAgain = std::chrono::seconds(1);
@@ -47,4 +47,4 @@ void Registrations::clear() noexcept {
   pd_ = nullptr;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -14,7 +14,7 @@
 #include "conn/in_place.h"
 #include "conn/rdma/memory.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class UserMemory;
 
@@ -58,4 +58,4 @@ class UserMemory final : public Memory {
   mutable std::vector<Registrations*> places_;  // that know it
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

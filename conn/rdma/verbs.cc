@@ -9,7 +9,7 @@
 
 #include "conn/rdma/memory.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 std::atomic<std::uint64_t> teardown_failure_count{0};
@@ -85,4 +85,4 @@ void Cq::acknowledge() noexcept {
   if (unacknowledged_ != 0) ibv_ack_cq_events(cq_.get(), std::exchange(unacknowledged_, 0u));
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -20,7 +20,7 @@
 #include "conn/error.h"
 #include "conn/rdma/functions.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// A verbs or rdma_cm call that failed.
 class VerbsError : public std::exception {
@@ -128,4 +128,4 @@ class Cq {
   bool armed_ = false;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

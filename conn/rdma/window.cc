@@ -6,7 +6,7 @@
 
 #include "conn/rdma/domain.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 WindowBuffer ReceiveWindow::buffer() noexcept {
   WindowBuffer buffer;
@@ -96,4 +96,4 @@ void ReceiveWindow::drop_memory() noexcept {
   state_ = State::kFree;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

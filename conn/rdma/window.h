@@ -16,7 +16,7 @@
 #include "conn/rdma/stream.h"
 #include "conn/rdma/verbs.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Domain;
 
@@ -82,4 +82,4 @@ class ReceiveWindow {
   State state_ = State::kFree;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

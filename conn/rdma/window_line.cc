@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 std::uint64_t WindowLine::bytes() const noexcept {
   std::uint64_t total = 0;
@@ -176,4 +176,4 @@ void WindowLine::check() const {
 #endif
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

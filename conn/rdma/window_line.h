@@ -17,7 +17,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Memory of ours that the peer may write once it is offered. The stream borrows it from
 /// provide_window() until take_discarded() or take_any() returns it. The peer may claim bytes that
@@ -147,4 +147,4 @@ class WindowLine {
   std::uint8_t leave_ = kNotLeaving;  // the first so many are to be left
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

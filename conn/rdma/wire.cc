@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 template <class Unsigned>
@@ -109,4 +109,4 @@ std::optional<Hello> decode_hello(std::span<const std::byte> private_data) {
   return hello;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

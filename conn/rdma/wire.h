@@ -12,7 +12,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 inline constexpr std::size_t kControlSize = 32;
 using ControlBytes = std::array<std::byte, kControlSize>;
@@ -82,4 +82,4 @@ std::array<std::byte, Hello::kSize> encode(const Hello& hello);
 /// No value unless the bytes begin with a hello. What follows it (rdma_cm pads) is ignored.
 std::optional<Hello> decode_hello(std::span<const std::byte> private_data);
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
 using namespace std::chrono_literals;
@@ -281,4 +281,4 @@ Dialed Dial::wait(const Settings& settings, AddressBook& book, const Endpoint& t
   return result;
 }
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

@@ -17,7 +17,7 @@
 #include "conn/tcp/settings.h"
 #include "conn/tcp/socket.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 struct Dialed {
   Fd fd;  ///< connected, or empty
@@ -81,4 +81,4 @@ class Dial {
   ae::TimerId deadline_timer_ = 0, attempt_timer_ = 0, retry_timer_ = 0;
 };
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

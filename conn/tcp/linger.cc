@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <chrono>
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
 using namespace std::chrono_literals;
@@ -148,4 +148,4 @@ ae::Duration Linger::tick() {
   return delay_;
 }
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

@@ -12,7 +12,7 @@
 #include "conn/tcp/socket.h"
 #include "conn/tcp/zero_copy.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 /// True if a plain close() loses nothing: nothing is unread, and all is acknowledged or, where the
 /// peer has said that it sends no more, the kernel can deliver the rest without being provoked to
@@ -65,4 +65,4 @@ class Linger {
   ae::TimePoint last_arrival_;  // of such bytes
 };
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

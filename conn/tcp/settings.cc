@@ -3,7 +3,7 @@
 
 #include "conn/error.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
 using namespace std::chrono_literals;
@@ -151,4 +151,4 @@ Settings unix_settings(const Options& options) {
   return s;
 }
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

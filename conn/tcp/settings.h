@@ -15,7 +15,7 @@
 #include "conn/kit/resolver.h"
 #include "conn/options.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 struct Settings {
   // Both.
@@ -46,4 +46,4 @@ Settings unix_settings(const Options& options);
 const OptionTable& tcp_options();   ///< what tcp_settings() takes
 const OptionTable& unix_options();  ///< what unix_settings() takes
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

@@ -18,7 +18,7 @@
 #include "conn/error.h"
 #include "conn/kit/interruption.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
 // A refusal costs nothing but the option: a buffer size beyond the kernel's limit is cut by it.
@@ -149,4 +149,4 @@ int unsent_bytes(int fd) noexcept {
   return ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

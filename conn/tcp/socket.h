@@ -12,7 +12,7 @@
 #include "conn/kit/resolver.h"
 #include "conn/tcp/settings.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 /// Owns a descriptor.
 class Fd {
@@ -70,4 +70,4 @@ SocketAddress unix_address(const std::string& path);
 /// Bytes the peer's kernel has not acknowledged, or 0 if the kernel cannot tell.
 int unsent_bytes(int fd) noexcept;
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

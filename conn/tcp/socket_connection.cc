@@ -14,7 +14,7 @@
 #include "conn/setup_trace.h"
 #include "conn/tcp/socket_type.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 SocketConnection::SocketConnection(const SocketType& type, ae::EventLoop& loop,
                                    std::shared_ptr<const Settings> settings)
@@ -480,4 +480,4 @@ std::vector<std::pair<std::string, std::string>> SocketConnection::info() const 
   return facts;
 }
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

@@ -16,7 +16,7 @@
 #include "conn/tcp/socket_events.h"
 #include "conn/tcp/zero_copy.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 class SocketType;
 
@@ -113,4 +113,4 @@ class SocketConnection final : public Connection {
   std::unique_ptr<Linger> linger_;  // after close(), while there is something to deliver
 };
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

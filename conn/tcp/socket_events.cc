@@ -7,7 +7,7 @@
 #include <chrono>
 #include <new>
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
 constexpr int kBatch = 64;
@@ -149,4 +149,4 @@ void SocketEvents::ready() {
   }
 }
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

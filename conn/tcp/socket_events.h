@@ -10,7 +10,7 @@
 #include "ae/event_loop.h"
 #include "conn/tcp/socket.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 class SocketEvents final : public ae::LoopLocal {
  public:
@@ -69,4 +69,4 @@ class SocketEvents final : public ae::LoopLocal {
   ae::TimerId again_ = 0;  // there from the beginning; due while the kernel refuses something
 };
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

@@ -11,7 +11,7 @@
 #include "conn/kit/connection_set.h"
 #include "conn/tcp/socket_receiver.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
 using namespace std::chrono_literals;
@@ -295,4 +295,4 @@ bool SocketListener::leave(const Door*) noexcept {
 }
 void SocketListener::arrive(ae::EventLoop& loop) { acceptor_->start(loop); }
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

@@ -9,7 +9,7 @@
 #include "conn/kit/arrival.h"
 #include "conn/tcp/socket_type.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 class SocketListener final : public Gate {
  public:
@@ -34,4 +34,4 @@ class SocketListener final : public Gate {
   std::unique_ptr<Acceptor> acceptor_;  // outlives this while its accept handler is running
 };
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

@@ -7,7 +7,7 @@
 #include "conn/kit/refusals.h"
 #include "conn/tcp/socket_connection.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
                              std::shared_ptr<const Settings> settings, Fd fd,
@@ -118,4 +118,4 @@ ArrivalPtr SocketReceiver::give_back() noexcept {
   return core_->waiting.empty() ? nullptr : core_->take_next();
 }
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

@@ -11,7 +11,7 @@
 #include "conn/tcp/socket.h"
 #include "conn/tcp/socket_type.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 /// An accepted socket. Dropping it closes it.
 class SocketArrival final : public Arrival {
@@ -49,4 +49,4 @@ class SocketReceiver final : public Receiver {
   std::unique_ptr<Core> core_;  // outlives this while its accept handler is running
 };
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

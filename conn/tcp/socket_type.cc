@@ -12,7 +12,7 @@
 #include "conn/tcp/socket_listener.h"
 #include "conn/tcp/socket_receiver.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 void SocketType::configure(const Options& options) {
   auto settings = std::make_shared<Settings>(parse(options));  // throws before anything changes
@@ -157,4 +157,4 @@ ConnectionPtr SocketType::create(ae::EventLoop& loop) const {
   return ConnectionPtr(new SocketConnection(*this, loop, settings_));
 }
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

@@ -10,7 +10,7 @@
 #include "conn/tcp/settings.h"
 #include "conn/tcp/socket.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 class SocketListener;
 
@@ -78,4 +78,4 @@ class AECONN_API SocketType : public ConnectionType {
   std::shared_ptr<const Settings> settings_ = std::make_shared<Settings>();
 };
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

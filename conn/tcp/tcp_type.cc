@@ -10,7 +10,7 @@
 #include "conn/kit/coded_error.h"
 #include "conn/kit/resolver.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
 /// What "this machine does not have that address" looks like; an optional host is then left out.
@@ -101,4 +101,4 @@ std::vector<SocketType::Bound> TcpType::bind(const Endpoint& endpoint,
   }
 }
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

@@ -8,7 +8,7 @@
 #include "ae/abi.h"
 #include "conn/tcp/socket_type.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 /// The transport tcp.
 class AECONN_API TcpType final : public SocketType {
@@ -29,4 +29,4 @@ class AECONN_API TcpType final : public SocketType {
   const OptionTable& table_ = tcp_options();  // made here, where it may fail
 };
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

@@ -14,7 +14,7 @@
 #include "conn/error.h"
 #include "conn/kit/coded_error.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
 using namespace std::chrono_literals;
@@ -128,4 +128,4 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
   return sockets;
 }
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

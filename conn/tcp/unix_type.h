@@ -9,7 +9,7 @@
 #include "ae/abi.h"
 #include "conn/tcp/socket_type.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 /// The transport unix.
 class AECONN_API UnixType final : public SocketType {
@@ -27,4 +27,4 @@ class AECONN_API UnixType final : public SocketType {
   const OptionTable& table_ = unix_options();  // made here, where it may fail
 };
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

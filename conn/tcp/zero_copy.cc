@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 void ZeroCopyLedger::begin() noexcept {
   assert(!open_ && newest_ - oldest_ < kMostReferences);
@@ -84,4 +84,4 @@ bool allow_zero_copy(int fd) noexcept {
   return setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof on) == 0;
 }
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

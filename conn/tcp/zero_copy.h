@@ -10,7 +10,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 /// Knows no socket. A reference is sent by one call or several; references are done in order.
 class ZeroCopyLedger {
@@ -62,4 +62,4 @@ ZeroCopyNews read_completions(int fd, ZeroCopyLedger& ledger) noexcept;
 /// Lets `fd` take MSG_ZEROCOPY. False where it cannot, or where somebody made calls before us.
 bool allow_zero_copy(int fd) noexcept;
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

@@ -10,7 +10,7 @@
 
 #include "conn/tcp/socket_connection.h"
 
-namespace conn::inline AECONN_ABI::tcp {
+namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 bool SocketConnection::sends_in_place(const Outgoing& bytes) const noexcept {
   // Without a linger the kernel delivers by itself after close(), which it cannot with memory that
@@ -118,4 +118,4 @@ void SocketConnection::take_back() noexcept {
   fd_.reset();
 }
 
-}  // namespace conn::inline AECONN_ABI::tcp
+}}}  // namespace conn::tcp

@@ -5,7 +5,7 @@
 
 #include "conn/tls/connection.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 using namespace std::chrono_literals;
@@ -207,4 +207,4 @@ std::vector<Endpoint> TlsListener::endpoints() const {
   return all;
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

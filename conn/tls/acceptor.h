@@ -14,7 +14,7 @@
 #include "conn/tls/context_source.h"
 #include "conn/tls/loop_state.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class TlsConnection;
 
@@ -103,4 +103,4 @@ class TlsReceiver final : public Receiver {
   Receiver& below_;
 };
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

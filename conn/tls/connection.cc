@@ -18,7 +18,7 @@
 #define SOL_TLS 282  // linux/socket.h, which libc's headers do not repeat
 #endif
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 // While bytes wait to go out and others to come in, a transport without a descriptor is asked for
@@ -602,4 +602,4 @@ std::string TlsConnection::peer_user() const {
   return engine_ ? peer_user_of(engine_->ssl(), settings().peer_user) : std::string();
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -13,7 +13,7 @@
 #include "conn/tls/engine.h"
 #include "conn/tls/loop_state.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Acceptor;
 
@@ -149,4 +149,4 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   bool ends_below_ = false;       // after the close_notify, since both directions end
 };
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -11,7 +11,7 @@
 #include "conn/tls/acceptor.h"
 #include "conn/tls/connection.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 /// Kernel TLS is for TCP sockets only.
@@ -304,4 +304,4 @@ void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadli
   handlers_changed();
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -21,7 +21,7 @@
 #include "conn/tls/engine.h"
 #include "conn/tls/files.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 // TLS 1.2: forward secrecy and authenticated encryption only. DHE needs dh-params.
@@ -578,4 +578,4 @@ void Context::prepare_client(Engine& engine, const std::string& name,
   }
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -18,7 +18,7 @@
 #include "conn/tls/settings.h"
 #include "conn/tls/ticket_keys.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Engine;
 
@@ -81,4 +81,4 @@ class Context {
   mutable SessionStore sessions_;
 };
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -7,7 +7,7 @@
 
 #include "ae/detail/fork.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 // Clients may bring ever new options; their contexts are kept for the next connection to the same
@@ -143,4 +143,4 @@ void ContextTable::forget_unused() {
   });
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -11,7 +11,7 @@
 #include "ae/detail/fork.h"
 #include "conn/tls/context.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 /// Where a listener finds the context of the day: a reload replaces it.
 class ContextSource {
@@ -54,4 +54,4 @@ class ContextTable {
   Slots slots_;
 };
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

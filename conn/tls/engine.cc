@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <climits>
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 // One call reads so many records, and so many bytes of the wire beyond what it was asked for: a
@@ -552,4 +552,4 @@ std::string Engine::words_of(unsigned long error, int result, bool in_handshake)
                           std::to_string(SSL_get_error(ssl_.get(), result)) + ")";
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

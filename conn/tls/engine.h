@@ -19,7 +19,7 @@
 #include "conn/tls/openssl.h"
 #include "conn/tls/type.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 /// Where the ciphertext goes. Both mean what read(2) and write(2) on a non-blocking socket mean.
 class Wire {
@@ -148,4 +148,4 @@ class Engine {
   Failure failure_;
 };
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

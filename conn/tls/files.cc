@@ -11,7 +11,7 @@
 
 #include "conn/error.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 constexpr std::size_t kLongestPassPhrase = 1024;
@@ -86,4 +86,4 @@ KeyPtr read_key(const std::string& path, std::string_view phrase) {
   throw Error("the key " + path + " holds no private key in PEM form");
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

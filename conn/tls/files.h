@@ -9,7 +9,7 @@
 #include "conn/tls/openssl.h"
 #include "conn/tls/secret.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 /// Throws an Error of `what` and OpenSSL's reason.
 [[noreturn]] void fail(const std::string& what);
@@ -22,4 +22,4 @@ Secret read_pass_phrase(const std::string& path);
 /// Decrypts it with `phrase` if it is encrypted.
 KeyPtr read_key(const std::string& path, std::string_view phrase);
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -3,7 +3,7 @@
 
 #include "conn/tls/acceptor.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 using namespace std::chrono_literals;
@@ -81,4 +81,4 @@ ae::Duration LoopState::sweep() {
   return ae::kNoMore;
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -10,7 +10,7 @@
 #include "conn/kit/ready_list.h"
 #include "conn/tls/engine.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class TlsConnection;
 class Acceptor;
@@ -102,4 +102,4 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::array<char, Engine::kRecord> scratch_;
 };
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

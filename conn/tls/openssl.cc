@@ -7,7 +7,7 @@
 
 #include <array>
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 std::string text_of(const ASN1_STRING* string) {
@@ -113,4 +113,4 @@ std::string to_pem(X509* certificate) {
   return contents_of(memory.get());
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

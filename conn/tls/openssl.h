@@ -14,7 +14,7 @@
 #include "ae/abi.h"
 #include "conn/error.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 template <auto Free>
 struct FreeWith {
@@ -47,4 +47,4 @@ std::string to_pem(X509* certificate);
 /// What a memory BIO holds.
 std::string contents_of(BIO* memory);
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -3,7 +3,7 @@
 
 #include <openssl/x509v3.h>
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 std::string text_of(const ASN1_STRING* string) {
@@ -57,4 +57,4 @@ std::string peer_user_of(SSL* ssl, Settings::PeerUser kind) {
   return {};
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

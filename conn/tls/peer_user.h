@@ -8,9 +8,9 @@
 #include "conn/tls/openssl.h"
 #include "conn/tls/settings.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 /// What the peer's certificate names it; empty if it is not verified or has no name of that kind.
 std::string peer_user_of(SSL* ssl, Settings::PeerUser kind);
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -11,7 +11,7 @@
 
 #include "ae/abi.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Secret {
  public:
@@ -40,4 +40,4 @@ class Secret {
   std::vector<char> bytes_;  // never grown, so no copy of it is left behind
 };
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/session_store.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 void SessionStore::put(std::string_view peer, SessionPtr session) {
   const std::lock_guard lock(mutex_);
@@ -34,4 +34,4 @@ SessionPtr SessionStore::take(std::string_view peer) {
   return SSL_SESSION_is_resumable(session.get()) == 1 ? std::move(session) : nullptr;
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -13,7 +13,7 @@
 #include "ae/detail/fork.h"
 #include "conn/tls/openssl.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class SessionStore {
  public:
@@ -36,4 +36,4 @@ class SessionStore {
   std::map<std::string_view, std::list<Entry>::iterator> by_peer_;
 };
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

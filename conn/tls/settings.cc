@@ -6,7 +6,7 @@
 
 #include "conn/error.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 using namespace std::chrono_literals;
@@ -227,4 +227,4 @@ Settings parse_settings(const Options& given) {
   return s;
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

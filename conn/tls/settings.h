@@ -15,7 +15,7 @@
 #include "conn/kit/end_linger.h"
 #include "conn/kit/option_table.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 struct Settings {
   struct Identity {
@@ -67,4 +67,4 @@ struct SplitOptions {
 };
 SplitOptions split_options(const Options& options);
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

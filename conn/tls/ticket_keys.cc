@@ -11,7 +11,7 @@
 
 #include "conn/error.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 TicketKeys::Key::~Key() {
   OPENSSL_cleanse(cipher.data(), cipher.size());
@@ -80,4 +80,4 @@ int TicketKeys::open(const unsigned char* name, const unsigned char* iv, EVP_CIP
   return key == &now_ ? 1 : 2;
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -14,7 +14,7 @@
 #include "ae/event_loop.h"
 #include "conn/tls/openssl.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 /// One for each server context; threads may share it.
 class TicketKeys {
@@ -48,4 +48,4 @@ class TicketKeys {
   Key now_, before_;
 };
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

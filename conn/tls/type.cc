@@ -8,7 +8,7 @@
 #include "conn/tls/connection.h"
 #include "conn/tls/context_source.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 class Category final : public std::error_category {
@@ -297,4 +297,4 @@ Statistics TlsType::statistics(ae::EventLoop& loop) const {
   return all;
 }
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls

@@ -13,7 +13,7 @@
 #include "ae/abi.h"
 #include "conn/connection_type.h"
 
-namespace conn::inline AECONN_ABI::tls {
+namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Context;
 class ContextSource;
@@ -113,7 +113,7 @@ class AECONN_API TlsType final : public ConnectionType {
   const OptionTable& table_;
 };
 
-}  // namespace conn::inline AECONN_ABI::tls
+}}}  // namespace conn::tls
 
 template <>
 struct std::is_error_code_enum<conn::tls::Errc> : std::true_type {};

@@ -11,7 +11,7 @@
 #include "conn/tls/type.h"
 #endif
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 namespace {
 
 void add_tls([[maybe_unused]] Registry& registry, [[maybe_unused]] const ConnectionType& below) {
@@ -68,4 +68,4 @@ RdmaLibraries rdma_libraries() {
 #endif
 }
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

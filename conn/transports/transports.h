@@ -8,7 +8,7 @@
 #include "ae/abi.h"
 #include "conn/registry.h"
 
-namespace conn::inline AECONN_ABI {
+namespace conn { inline namespace AECONN_ABI {
 
 /// Adds tcp, unix and, where they were built in, rdma, and tls over each. A transport that this
 /// machine cannot run (no RDMA device) is added all the same: using it throws an Error that says
@@ -31,4 +31,4 @@ struct RdmaLibraries {
 /// Loads them if nobody has, for good. Of a build without rdma: nothing of either. Any thread.
 AECONN_API RdmaLibraries rdma_libraries();
 
-}  // namespace conn::inline AECONN_ABI
+}}  // namespace conn

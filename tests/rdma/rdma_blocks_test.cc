@@ -19,8 +19,7 @@
 
 #include "tests/support/catch.h"
 
-namespace conn::inline AECONN_ABI::rdma {
-namespace {
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 using namespace std::chrono_literals;
 
@@ -312,6 +311,6 @@ TEST_CASE("rdma blocks: an error names the limit that was reached", "[rdma][bloc
 }
 
 }  // namespace
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif  // AECONN_RDMA

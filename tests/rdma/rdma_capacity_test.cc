@@ -14,8 +14,7 @@
 #include "conn/transports/transports.h"
 #include "tests/support/catch.h"
 
-namespace conn::inline AECONN_ABI::rdma {
-namespace {
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 Settings with(const std::string& options) { return Settings::from(Options::parse(options)); }
 
@@ -152,7 +151,7 @@ TEST_CASE("rdma capacity: a device's own limits", "[rdma]") {
 }
 
 }  // namespace
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif  // AECONN_RDMA
 

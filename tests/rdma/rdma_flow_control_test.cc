@@ -15,7 +15,7 @@
 #include "tests/support/stream_bench.h"
 #include "tests/support/stream_link.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 using namespace std::chrono_literals;
@@ -253,5 +253,5 @@ TEST_CASE("rdma flow control: questions that are not due, and keepalives too man
   }
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 #endif

@@ -13,8 +13,7 @@
 
 #include "tests/support/catch.h"
 
-namespace conn::inline AECONN_ABI::rdma {
-namespace {
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 struct Folder {
   Folder() {
@@ -72,6 +71,6 @@ TEST_CASE("rdma here: none, one, and more than a sentence holds", "[rdma]") {
 }
 
 }  // namespace
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif  // AECONN_RDMA

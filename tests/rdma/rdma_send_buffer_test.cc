@@ -10,8 +10,7 @@
 
 #include "tests/support/catch.h"
 
-namespace conn::inline AECONN_ABI::rdma {
-namespace {
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 using namespace std::chrono_literals;
 
@@ -122,6 +121,6 @@ TEST_CASE("rdma send buffer: one that may not grow does not", "[rdma][send-buffe
 }
 
 }  // namespace
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif

@@ -14,8 +14,7 @@
 
 #include "tests/support/catch.h"
 
-namespace conn::inline AECONN_ABI::rdma {
-namespace {
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 // Notes what is posted, and answers as it was told.
 struct Driver : ibv_qp {
@@ -141,6 +140,6 @@ TEST_CASE("rdma send chain: no more than the send queue has room for", "[rdma]")
 }
 
 }  // namespace
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif

@@ -9,8 +9,7 @@
 #include "conn/error.h"
 #include "tests/support/catch.h"
 
-namespace conn::inline AECONN_ABI::rdma {
-namespace {
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 using namespace std::chrono_literals;
 
@@ -145,6 +144,6 @@ TEST_CASE("rdma settings: each option is its own", "[rdma][options]") {
 }
 
 }  // namespace
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif

@@ -15,8 +15,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/stream_bench.h"
 
-namespace conn::inline AECONN_ABI::rdma {
-namespace {
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 using namespace std::chrono_literals;
 using namespace test;
@@ -475,6 +474,6 @@ TEST_CASE("rdma stream: a loop whose time is older than the stream is no flood o
 }
 
 }  // namespace
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif  // AECONN_RDMA

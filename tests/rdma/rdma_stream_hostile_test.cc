@@ -14,7 +14,7 @@
 #include "conn/rdma/settings.h"
 #include "tests/support/stream_bench.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 using namespace std::chrono_literals;
@@ -229,6 +229,6 @@ TEST_CASE("rdma stream: memory-limit has a default that leaves half of the memor
   CHECK(mebibyte.but_a_quarter().allows(468 * 1024));
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif  // AECONN_RDMA

@@ -21,8 +21,7 @@
 #include "tests/support/stream_bench.h"
 #include "tests/support/stream_link.h"
 
-namespace conn::inline AECONN_ABI::rdma {
-namespace {
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 using namespace std::chrono_literals;
 using namespace test;
@@ -345,6 +344,6 @@ TEST_CASE("rdma stream: any interleaving delivers the same bytes in order, both 
 }
 
 }  // namespace
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif  // AECONN_RDMA

@@ -21,8 +21,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/stream_bench.h"
 
-namespace conn::inline AECONN_ABI::rdma {
-namespace {
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 using namespace std::chrono_literals;
 using namespace test;
@@ -483,6 +482,6 @@ TEST_CASE("rdma stream: a fast sender of small messages may ask as often as its 
 }
 
 }  // namespace
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif  // AECONN_RDMA

@@ -21,8 +21,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/stream_bench.h"
 
-namespace conn::inline AECONN_ABI::rdma {
-namespace {
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 using namespace std::chrono_literals;
 using namespace test;
@@ -678,6 +677,6 @@ TEST_CASE("rdma stream: without memory for a short window the long one stays", "
 }
 
 }  // namespace
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif  // AECONN_RDMA

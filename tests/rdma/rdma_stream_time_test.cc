@@ -20,8 +20,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/stream_bench.h"
 
-namespace conn::inline AECONN_ABI::rdma {
-namespace {
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 using namespace std::chrono_literals;
 using namespace test;
@@ -273,6 +272,6 @@ TEST_CASE("rdma stream: the longest interval a hello can name does not overflow"
 }
 
 }  // namespace
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif  // AECONN_RDMA

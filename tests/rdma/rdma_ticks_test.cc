@@ -11,8 +11,7 @@
 
 #include "tests/support/catch.h"
 
-namespace conn::inline AECONN_ABI::rdma {
-namespace {
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 using namespace std::chrono_literals;
 
@@ -138,6 +137,6 @@ TEST_CASE("rdma ticks: whatever the times and steps, nobody is early and nobody 
 }
 
 }  // namespace
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif  // AECONN_RDMA

@@ -16,8 +16,7 @@
 
 #include "tests/support/catch.h"
 
-namespace conn::inline AECONN_ABI::rdma {
-namespace {
+namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
 
 using Placed = std::pair<std::size_t, std::initializer_list<int>>;
 
@@ -244,6 +243,6 @@ TEST_CASE("rdma wire: private data that is no hello is a plain peer's", "[rdma][
 }
 
 }  // namespace
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 #endif  // AECONN_RDMA

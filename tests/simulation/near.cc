@@ -5,7 +5,7 @@
 
 #include "tests/simulation/objects.h"
 
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 std::vector<int> processors_near(const std::string& device) {
   using simulation::World;
@@ -14,4 +14,4 @@ std::vector<int> processors_near(const std::string& device) {
   return found != nullptr ? found->near : std::vector<int>{};
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma

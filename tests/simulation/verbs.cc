@@ -23,10 +23,10 @@
 #undef ibv_reg_mr
 
 // Nothing is loaded here: the simulation is there.
-namespace conn::inline AECONN_ABI::rdma {
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
 std::string missing_libraries() { return {}; }
 std::vector<std::string> library_files() { return {}; }
-}  // namespace conn::inline AECONN_ABI::rdma
+}}}  // namespace conn::rdma
 
 namespace simulation {
 namespace {

@@ -17,7 +17,7 @@
 #include "conn/kit/connection_set.h"
 #include "conn/kit/queued_connection.h"
 
-namespace conn::inline AECONN_ABI::memory {
+namespace conn { inline namespace AECONN_ABI { namespace memory {
 namespace {
 
 constexpr int kAcceptsInOneTurn = 16;  // a flood of arrivals starves nobody
@@ -573,4 +573,4 @@ Statistics MemoryType::statistics(ae::EventLoop& loop) const {
   return all;
 }
 
-}  // namespace conn::inline AECONN_ABI::memory
+}}}  // namespace conn::memory

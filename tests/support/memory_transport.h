@@ -13,7 +13,7 @@
 #include "ae/abi.h"
 #include "conn/connection_type.h"
 
-namespace conn::inline AECONN_ABI::memory {
+namespace conn { inline namespace AECONN_ABI { namespace memory {
 
 /// Probabilities: 0 never, 1 always. Drawn at each call of the operation they belong to.
 struct Faults {
@@ -60,4 +60,4 @@ class MemoryType final : public ConnectionType {
   Config config_;
 };
 
-}  // namespace conn::inline AECONN_ABI::memory
+}}}  // namespace conn::memory

@@ -18,7 +18,7 @@
 #include "conn/rdma/stream.h"
 #include "tests/support/catch.h"
 
-namespace conn::inline AECONN_ABI::rdma::test {
+namespace conn { inline namespace AECONN_ABI { namespace rdma::test {
 
 inline constexpr std::uint32_t kAll = Hello::kWindowMayChange | Hello::kAnswersProbes;
 
@@ -150,4 +150,4 @@ struct Bench {
   std::size_t filled = 0;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma::test
+}}}  // namespace conn::rdma::test

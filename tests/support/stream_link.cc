@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-namespace conn::inline AECONN_ABI::rdma::test {
+namespace conn { inline namespace AECONN_ABI { namespace rdma::test {
 
 std::byte pattern(std::uint64_t stream, std::uint64_t index) {
   std::uint64_t x = (index + 1) * 0x9e3779b97f4a7c15u + stream * 0xd1342543de82ef95u;
@@ -282,6 +282,6 @@ std::size_t PlainNode::take(std::size_t size, ae::TimePoint) {
   return got;
 }
 
-}  // namespace conn::inline AECONN_ABI::rdma::test
+}}}  // namespace conn::rdma::test
 
 #endif  // AECONN_RDMA

@@ -29,7 +29,7 @@
 #include "conn/rdma/stream.h"
 #include "conn/rdma/wire.h"
 
-namespace conn::inline AECONN_ABI::rdma::test {
+namespace conn { inline namespace AECONN_ABI { namespace rdma::test {
 
 /// Byte `index` of stream `stream`. They have no period: one lost, doubled or moved shows at once.
 std::byte pattern(std::uint64_t stream, std::uint64_t index);
@@ -163,4 +163,4 @@ class PlainNode final : public Node {
   std::deque<std::uint16_t> answers_;
 };
 
-}  // namespace conn::inline AECONN_ABI::rdma::test
+}}}  // namespace conn::rdma::test

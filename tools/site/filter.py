@@ -126,11 +126,14 @@ def header(text, path):
         comment += "".join(f"/// {line}".rstrip() + "\n" for line in lines)
         text = match.group(1) + comment + "\n" + text[match.end():]
     # What the linker is told is no part of a name.
-    text = re.sub(r"::inline AECONN_ABI\b|(?<!#define )\bAECONN_API +", "", text)
+    text = re.sub(r"(?<!#define )\bAECONN_API +", "", text)
+    if " inline namespace AECONN_ABI {" in text:
+        text = text.replace(" inline namespace AECONN_ABI {", "")
+        text = re.sub(r"^\}(\}+  // namespace )", r"\1", text, flags=re.M)
     text = re.sub(r"^template <>\nstruct std::.*\n", "", text, flags=re.M)  # no name of ours
     if kit:
         text = re.sub(r"^(namespace .*\{)$", "\\1\n/// @addtogroup authors\n/// @{", text, 1, flags=re.M)
-        text = re.sub(r"^(\}  // namespace .*)$", "/// @}\n\\1", text, flags=re.M)
+        text = re.sub(r"^(\}+  // namespace .*)$", "/// @}\n\\1", text, flags=re.M)
     if kit or os.path.dirname(path) == "conn":
         return text
     return re.sub(r"^( *)protected:", r"\1private:", text, flags=re.M)
