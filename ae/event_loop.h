@@ -21,11 +21,9 @@
 
 #include "ae/abi.h"
 #include "ae/spin.h"
+#include "ae/time.h"
 
 namespace ae { inline namespace AECONN_ABI {
-
-using Duration = std::chrono::nanoseconds;                ///< of delays and limits
-using TimePoint = std::chrono::steady_clock::time_point;  ///< of the clock that never goes back
 
 /// Which readiness a file event asks for, or reports.
 enum Mask : unsigned {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
 
 namespace ae { inline namespace AECONN_ABI {
 

@@ -10,7 +10,6 @@
 
 #include "ae/abi.h"
 #include "ae/detail/fork.h"
-#include "ae/event_loop.h"
 
 namespace ae { inline namespace AECONN_ABI {
 

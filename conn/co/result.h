@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/in_place.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace co {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/co/bytes.h"
 #include "conn/co/operations.h"
 #include "conn/co/result.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 
 namespace conn { inline namespace AECONN_ABI {
 

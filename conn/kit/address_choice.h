@@ -15,7 +15,7 @@
 
 #include "ae/abi.h"
 #include "ae/detail/fork.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/kit/option_table.h"
 #include "conn/kit/quota.h"
 #include "conn/kit/resolver.h"

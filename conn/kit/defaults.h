@@ -7,7 +7,7 @@
 #include <chrono>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace defaults {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/rdma/memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

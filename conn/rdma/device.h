@@ -9,7 +9,7 @@
 #include <string>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/rdma/settings.h"
 #include "conn/rdma/verbs.h"
 

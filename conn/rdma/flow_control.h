@@ -25,7 +25,7 @@
 #include <cstdint>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma::flow {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/rdma/memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/kit/address_choice.h"
 #include "conn/kit/defaults.h"
 #include "conn/kit/end_linger.h"

@@ -31,7 +31,7 @@
 #include <string>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/rdma/flow_control.h"
 #include "conn/rdma/peer_windows.h"
 #include "conn/rdma/window_line.h"

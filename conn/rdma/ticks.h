@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -15,7 +15,7 @@
 #include <span>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

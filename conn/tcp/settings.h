@@ -6,7 +6,7 @@
 #include <chrono>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/kit/address_choice.h"
 #include "conn/kit/defaults.h"
 #include "conn/kit/end_linger.h"

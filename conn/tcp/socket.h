@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/kit/resolver.h"
 #include "conn/tcp/settings.h"
 

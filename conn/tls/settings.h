@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/kit/defaults.h"
 #include "conn/kit/end_linger.h"
 #include "conn/kit/option_table.h"

@@ -11,7 +11,7 @@
 
 #include "ae/abi.h"
 #include "ae/detail/fork.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/tls/openssl.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/endpoint.h"
 #include "conn/error.h"
 #include "facts.h"

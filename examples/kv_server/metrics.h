@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "ae/event_loop.h"
 #include "server_state.h"
 
 namespace kv {

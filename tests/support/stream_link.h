@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "ae/event_loop.h"
+#include "ae/time.h"
 #include "conn/rdma/stream.h"
 #include "conn/rdma/wire.h"
 
