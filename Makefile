@@ -99,7 +99,7 @@ SIM_TESTS   := $(if $(filter 11,$(HAVE_TLS)$(HAVE_RDMA)),sim-tests)
 FUZZ_SRC    := $(filter-out $(if $(SIM_TESTS),,%_simulation.cc),$(FUZZ_SRC))
 # What a program includes; conn/kit is what the author of a transport includes besides, and detail what
 # these include of it. The rest of detail and of a transport's folder is its own.
-INCLUDED_DETAIL := ae/detail/fork.h ae/detail/handler_slot.h conn/detail/dial.h conn/detail/race.h conn/detail/vain.h
+INCLUDED_DETAIL := ae/core/fork.h ae/core/handler_slot.h conn/detail/dial.h conn/detail/race.h conn/detail/vain.h
 PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/kit/*.h conn/co/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h) $(INCLUDED_DETAIL)
 PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
 

@@ -8,7 +8,7 @@
 #include <climits>
 #include <mutex>
 
-#include "ae/detail/fork.h"
+#include "ae/core/fork.h"
 #include "conn/connection_type.h"
 #include "conn/detail/close_watch.h"
 #include "conn/detail/in_place_state.h"

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "ae/detail/fork.h"
-#include "ae/detail/handler_slot.h"
+#include "ae/core/fork.h"
+#include "ae/core/handler_slot.h"
 #include "ae/event_loop.h"
 #include "conn/detail/vain.h"
 #include "conn/endpoint.h"

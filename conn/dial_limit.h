@@ -10,7 +10,7 @@
 #include <mutex>
 
 #include "ae/abi.h"
-#include "ae/detail/fork.h"
+#include "ae/core/fork.h"
 #include "ae/event_loop.h"
 
 namespace conn { inline namespace AECONN_ABI {

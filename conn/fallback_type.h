@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "ae/detail/fork.h"
+#include "ae/core/fork.h"
 #include "conn/connection_type.h"
 #include "conn/detail/dial.h"
 #include "conn/fallback.h"

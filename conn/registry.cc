@@ -3,7 +3,7 @@
 
 #include <mutex>
 
-#include "ae/detail/fork.h"
+#include "ae/core/fork.h"
 #include "conn/error.h"
 #include "conn/fallback_type.h"
 

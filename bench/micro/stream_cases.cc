@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <span>
 
-#include "conn/rdma/stream.h"
+#include "conn/rdma/protocol/stream.h"
 
 namespace micro {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "ae/detail/fork.h"
+#include "ae/core/fork.h"
 #include "ae/loops.h"
 #include "conn/connection_type.h"
 #include "conn/kit/arrival.h"

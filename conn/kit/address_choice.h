@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "ae/detail/fork.h"
+#include "ae/core/fork.h"
 #include "ae/time.h"
 #include "conn/kit/option_table.h"
 #include "conn/kit/quota.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ae/abi.h"
-#include "ae/detail/handler_slot.h"
+#include "ae/core/handler_slot.h"
 #include "conn/error.h"
 #include "conn/listener.h"
 

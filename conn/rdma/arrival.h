@@ -15,7 +15,7 @@
 
 #include "ae/abi.h"
 #include "conn/kit/arrival.h"
-#include "conn/rdma/cm.h"
+#include "conn/rdma/device/cm.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -10,12 +10,12 @@
 #include "ae/abi.h"
 #include "conn/kit/queued_connection.h"
 #include "conn/kit/resolver.h"
-#include "conn/rdma/loop_state.h"
-#include "conn/rdma/phase.h"
-#include "conn/rdma/send_buffer.h"
+#include "conn/rdma/loop/loop_state.h"
+#include "conn/rdma/memory/send_buffer.h"
+#include "conn/rdma/memory/staging.h"
+#include "conn/rdma/protocol/phase.h"
+#include "conn/rdma/protocol/stream.h"
 #include "conn/rdma/send_chain.h"
-#include "conn/rdma/staging.h"
-#include "conn/rdma/stream.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "conn/rdma/connection.h"
-#include "conn/rdma/user_memory.h"
+#include "conn/rdma/memory/user_memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {

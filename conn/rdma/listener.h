@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "ae/detail/handler_slot.h"
+#include "ae/core/handler_slot.h"
 #include "conn/kit/arrival.h"
 #include "conn/kit/resolver.h"
 #include "conn/rdma/arrival.h"
 #include "conn/rdma/connection.h"
-#include "conn/rdma/loop_state.h"
+#include "conn/rdma/loop/loop_state.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -8,10 +8,10 @@
 #include <span>
 
 #include "ae/abi.h"
-#include "conn/rdma/staging.h"
-#include "conn/rdma/verbs.h"
-#include "conn/rdma/window.h"
-#include "conn/rdma/wire.h"
+#include "conn/rdma/device/verbs.h"
+#include "conn/rdma/memory/staging.h"
+#include "conn/rdma/memory/window.h"
+#include "conn/rdma/protocol/wire.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

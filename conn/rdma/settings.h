@@ -14,10 +14,10 @@
 #include "conn/kit/end_linger.h"
 #include "conn/kit/option_table.h"
 #include "conn/kit/quota.h"
-#include "conn/rdma/cm.h"
-#include "conn/rdma/fabric.h"
-#include "conn/rdma/memory.h"
-#include "conn/rdma/stream.h"
+#include "conn/rdma/device/cm.h"
+#include "conn/rdma/device/fabric.h"
+#include "conn/rdma/memory/memory.h"
+#include "conn/rdma/protocol/stream.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -2,13 +2,13 @@
 #include "conn/rdma/type.h"
 
 #include "conn/rdma/connection.h"
-#include "conn/rdma/here.h"
-#include "conn/rdma/limits.h"
+#include "conn/rdma/device/here.h"
+#include "conn/rdma/device/limits.h"
+#include "conn/rdma/device/port_counters.h"
 #include "conn/rdma/listener.h"
-#include "conn/rdma/loop_state.h"
-#include "conn/rdma/port_counters.h"
+#include "conn/rdma/loop/loop_state.h"
+#include "conn/rdma/memory/user_memory.h"
 #include "conn/rdma/settings.h"
-#include "conn/rdma/user_memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "ae/abi.h"
-#include "ae/detail/fork.h"
+#include "ae/core/fork.h"
 #include "conn/connection_type.h"
 #include "conn/kit/address_choice.h"
 

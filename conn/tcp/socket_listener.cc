@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <chrono>
 
-#include "ae/detail/handler_slot.h"
+#include "ae/core/handler_slot.h"
 #include "conn/kit/connection_set.h"
 #include "conn/tcp/socket_receiver.h"
 

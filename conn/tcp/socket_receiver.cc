@@ -3,7 +3,7 @@
 
 #include <deque>
 
-#include "ae/detail/handler_slot.h"
+#include "ae/core/handler_slot.h"
 #include "conn/kit/refusals.h"
 #include "conn/tcp/socket_connection.h"
 

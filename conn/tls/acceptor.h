@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "ae/abi.h"
-#include "ae/detail/handler_slot.h"
+#include "ae/core/handler_slot.h"
 #include "conn/kit/arrival.h"
 #include "conn/kit/ready_list.h"
 #include "conn/kit/refusals.h"

@@ -10,7 +10,7 @@
 #include "conn/endpoint.h"
 #include "conn/kit/queued_connection.h"
 #include "conn/tls/context.h"
-#include "conn/tls/engine.h"
+#include "conn/tls/engine/engine.h"
 #include "conn/tls/loop_state.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {

@@ -18,8 +18,8 @@
 #include <optional>
 
 #include "conn/error.h"
-#include "conn/tls/engine.h"
-#include "conn/tls/files.h"
+#include "conn/tls/engine/engine.h"
+#include "conn/tls/engine/files.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {

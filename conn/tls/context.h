@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "ae/detail/fork.h"
-#include "conn/tls/openssl.h"
-#include "conn/tls/secret.h"
+#include "ae/core/fork.h"
+#include "conn/tls/engine/openssl.h"
+#include "conn/tls/engine/secret.h"
 #include "conn/tls/session_store.h"
 #include "conn/tls/settings.h"
 #include "conn/tls/ticket_keys.h"

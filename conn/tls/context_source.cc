@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "ae/detail/fork.h"
+#include "ae/core/fork.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {

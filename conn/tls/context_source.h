@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "ae/abi.h"
-#include "ae/detail/fork.h"
+#include "ae/core/fork.h"
 #include "conn/tls/context.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {

@@ -8,7 +8,7 @@
 #include "ae/event_loop.h"
 #include "conn/kit/connection_set.h"
 #include "conn/kit/ready_list.h"
-#include "conn/tls/engine.h"
+#include "conn/tls/engine/engine.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 

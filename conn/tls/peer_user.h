@@ -5,7 +5,7 @@
 #include <string>
 
 #include "ae/abi.h"
-#include "conn/tls/openssl.h"
+#include "conn/tls/engine/openssl.h"
 #include "conn/tls/settings.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {

@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "ae/abi.h"
-#include "ae/detail/fork.h"
-#include "conn/tls/openssl.h"
+#include "ae/core/fork.h"
+#include "conn/tls/engine/openssl.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 

@@ -10,9 +10,9 @@
 #include <mutex>
 
 #include "ae/abi.h"
-#include "ae/detail/fork.h"
+#include "ae/core/fork.h"
 #include "ae/time.h"
-#include "conn/tls/openssl.h"
+#include "conn/tls/engine/openssl.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 

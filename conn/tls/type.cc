@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ae/detail/fork.h"
+#include "ae/core/fork.h"
 #include "conn/tls/acceptor.h"
 #include "conn/tls/connection.h"
 #include "conn/tls/context_source.h"

@@ -4,7 +4,7 @@
 #include "conn/tcp/tcp_type.h"
 #include "conn/tcp/unix_type.h"
 #if AECONN_RDMA
-#include "conn/rdma/libraries.h"
+#include "conn/rdma/device/libraries.h"
 #include "conn/rdma/type.h"
 #endif
 #if AECONN_TLS

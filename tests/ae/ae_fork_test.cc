@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "ae/detail/fork.h"
+#include "ae/core/fork.h"
 #include "ae/epoll_loop.h"
 #include "ae/libev_loop.h"
 #include "ae/loop_group.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The books of a loop's idle time, at times of the test's own.
 
-#include "ae/detail/idle_time.h"
+#include "ae/core/idle_time.h"
 
 #include "tests/support/catch.h"
 

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "ae/detail/loop_core.h"
+#include "ae/core/loop_core.h"
 #include "conn/kit/ready_list.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"

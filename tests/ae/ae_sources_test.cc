@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "ae/detail/hook_list.h"
-#include "ae/detail/source_list.h"
+#include "ae/core/hook_list.h"
+#include "ae/core/source_list.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"
 

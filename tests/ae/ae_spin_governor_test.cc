@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The rule by which a loop spins before it sleeps, against sequences of gaps, without a clock.
 
-#include "ae/detail/spin_governor.h"
+#include "ae/spin/spin_governor.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "ae/detail/spin_environment.h"
+#include "ae/spin/spin_environment.h"
 #include "conn/error.h"
 #include "conn/kit/spin_option.h"
 #include "tests/support/catch.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ae/detail/timer_queue.h by itself: against a model, with slots that are used again, without
+// ae/core/timer_queue.h by itself: against a model, with slots that are used again, without
 // memory.
 
-#include "ae/detail/timer_queue.h"
+#include "ae/core/timer_queue.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -39,7 +39,7 @@ sanitize=$(grep -o -e '-fsanitize=[a-z,]*' <<<"$made_with" | sort -u | tr '\n' '
 tls=
 case $made_with in *-DAECONN_TLS=1*) tls='-lssl -lcrypto' ;; esac
 # shellcheck disable=SC2086
-if $cxx -std=c++20 -O1 $sanitize -I. -DAECONN_RDMA=1 -DAECONN_RDMA_LINK=1 docs/echo_server.cc conn/rdma/libraries.cc \
+if $cxx -std=c++20 -O1 $sanitize -I. -DAECONN_RDMA=1 -DAECONN_RDMA_LINK=1 docs/echo_server.cc conn/rdma/device/libraries.cc \
     -Wl,--no-as-needed -lrdmacm -libverbs -Wl,--as-needed -o "$work/echo" "$build/libaeconn.a" $tls -lev -lfmt -pthread 2>"$work/log"; then
   is 'RDMA=link: a program is linked with both' $'libibverbs.so.1\nlibrdmacm.so.1' "$(needed "$work/echo" | sort)"
 else

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "ae/event_loop.h"
-#include "conn/rdma/stream.h"
+#include "conn/rdma/protocol/stream.h"
 
 namespace {
 

@@ -18,7 +18,7 @@
 #include <set>
 #include <vector>
 
-#include "ae/detail/loop_core.h"
+#include "ae/core/loop_core.h"
 #include "ae/libev_loop.h"
 
 namespace {

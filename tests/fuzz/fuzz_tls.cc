@@ -20,7 +20,7 @@
 #include <string>
 
 #include "conn/tls/context.h"
-#include "conn/tls/engine.h"
+#include "conn/tls/engine/engine.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <span>
 
-#include "conn/rdma/wire.h"
+#include "conn/rdma/protocol/wire.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 // goes. (Registered pools are tested over simulated devices.)
 #if AECONN_RDMA
 
-#include "conn/rdma/blocks.h"
+#include "conn/rdma/memory/blocks.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>

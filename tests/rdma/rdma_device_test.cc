@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-#include "conn/rdma/verbs.h"
+#include "conn/rdma/device/verbs.h"
 #include "tests/support/rdma_kit.h"
 
 using conn::ConnectionPtr;

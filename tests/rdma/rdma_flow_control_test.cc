@@ -3,7 +3,7 @@
 // whatever they were told, at any rate, with the least that the options allow.
 #if AECONN_RDMA
 
-#include "conn/rdma/flow_control.h"
+#include "conn/rdma/protocol/flow_control.h"
 
 #include <chrono>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // Which devices are here, from a folder that looks like sysfs.
 #if AECONN_RDMA
 
-#include "conn/rdma/here.h"
+#include "conn/rdma/device/here.h"
 
 #include <unistd.h>
 

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <functional>
 
-#include "conn/rdma/verbs.h"
+#include "conn/rdma/device/verbs.h"
 #include "tests/support/neighbour.h"
 #include "tests/support/rdma_kit.h"
 

@@ -2,7 +2,7 @@
 // Which processors are near a device: lists as sysfs prints them.
 #if AECONN_RDMA
 
-#include "conn/rdma/near.h"
+#include "conn/rdma/device/near.h"
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Port counters: files of a made folder.
 
-#include "conn/rdma/port_counters.h"
+#include "conn/rdma/device/port_counters.h"
 
 #include <filesystem>
 #include <fstream>

@@ -3,7 +3,7 @@
 // writer that always has more.
 #if AECONN_RDMA
 
-#include "conn/rdma/send_buffer.h"
+#include "conn/rdma/memory/send_buffer.h"
 
 #include <algorithm>
 #include <cstdint>

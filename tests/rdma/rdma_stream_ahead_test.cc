@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "conn/rdma/stream.h"
+#include "conn/rdma/protocol/stream.h"
 #include "tests/support/catch.h"
 #include "tests/support/stream_bench.h"
 

@@ -2,7 +2,7 @@
 // The RDMA byte stream: whole streams at random, over a simulated link.
 #if AECONN_RDMA
 
-#include "conn/rdma/stream.h"
+#include "conn/rdma/protocol/stream.h"
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 // The RDMA byte stream: receiving, and what a peer may not claim.
 #if AECONN_RDMA
 
-#include "conn/rdma/stream.h"
+#include "conn/rdma/protocol/stream.h"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 // The RDMA byte stream: features, sending, window lengths.
 #if AECONN_RDMA
 
-#include "conn/rdma/stream.h"
+#include "conn/rdma/protocol/stream.h"
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 // The RDMA byte stream: keepalives and silence.
 #if AECONN_RDMA
 
-#include "conn/rdma/stream.h"
+#include "conn/rdma/protocol/stream.h"
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 // The wheel that says whom to look at: nobody too early, everybody in time, however far ahead.
 #if AECONN_RDMA
 
-#include "conn/rdma/ticks.h"
+#include "conn/rdma/loop/ticks.h"
 
 #include <map>
 #include <memory>

@@ -2,7 +2,7 @@
 // The 32-byte control messages and the hello, against the byte tables of docs/valkey-over-rdma.md.
 #if AECONN_RDMA
 
-#include "conn/rdma/wire.h"
+#include "conn/rdma/protocol/wire.h"
 
 #include <algorithm>
 #include <array>

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <set>
 
-#include "conn/rdma/cm.h"
-#include "conn/rdma/memory.h"
-#include "conn/rdma/phase.h"
+#include "conn/rdma/device/cm.h"
+#include "conn/rdma/memory/memory.h"
+#include "conn/rdma/protocol/phase.h"
 #include "tests/support/catch.h"
 
 using conn::rdma::CmEvent;

@@ -27,11 +27,11 @@ is 'and elsewhere it is not' '' "$(grep -l 'is_family' build/site/classconn_1_1t
 # --- a header that nobody put anywhere -----------------------------------------------------------
 headers() { python3 -B tools/site/headers.py "$1" build/site "${@:2}" 2>&1; }
 printf 'ae/detail/*.h | inside\n' >"$work/inner"
-is 'one on the site, one in the list' '' "$(headers "$work/inner" conn/redial.h ae/detail/idle_time.h)"
+is 'one on the site, one in the list' '' "$(headers "$work/inner" conn/redial.h ae/core/idle_time.h)"
 is 'one on neither' 'conn/new.h: not on the site, for want of a comment at its top?' \
-  "$(headers "$work/inner" conn/new.h ae/detail/idle_time.h)"
+  "$(headers "$work/inner" conn/new.h ae/core/idle_time.h)"
 printf 'ae/detail/*.h |\n' >"$work/inner"
-is 'one without a reason' 'ae/detail/*.h: no reason why it is not on the site' "$(headers "$work/inner" ae/detail/idle_time.h)"
+is 'one without a reason' 'ae/detail/*.h: no reason why it is not on the site' "$(headers "$work/inner" ae/core/idle_time.h)"
 printf 'conn/gone.h | inside\n' >"$work/inner"
 is 'a row about none' 'conn/gone.h: no such header is installed' "$(headers "$work/inner" conn/redial.h)"
 printf 'conn/redial.h | inside\n' >"$work/inner"

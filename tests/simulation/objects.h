@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "conn/rdma/functions.h"
+#include "conn/rdma/device/functions.h"
 #include "tests/simulation/costs.h"
 #include "tests/simulation/profile.h"
 #include "tests/simulation/world.h"

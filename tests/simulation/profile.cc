@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "conn/rdma/functions.h"
+#include "conn/rdma/device/functions.h"
 
 namespace simulation {
 namespace {

@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "conn/rdma/libraries.h"
+#include "conn/rdma/device/libraries.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/objects.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "conn/rdma/orphans.h"
+#include "conn/rdma/device/orphans.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/objects.h"
 

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "conn/tls/context.h"
-#include "conn/tls/engine.h"
+#include "conn/tls/engine/engine.h"
 #include "tests/support/certificates.h"
 
 namespace testing {

@@ -15,7 +15,7 @@
 
 #include "ae/event_loop.h"
 #include "conn/endpoint.h"
-#include "conn/rdma/functions.h"
+#include "conn/rdma/device/functions.h"
 
 namespace testing {
 

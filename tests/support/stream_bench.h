@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "conn/rdma/stream.h"
+#include "conn/rdma/protocol/stream.h"
 #include "tests/support/catch.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma::test {

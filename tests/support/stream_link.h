@@ -26,8 +26,8 @@
 
 #include "ae/abi.h"
 #include "ae/time.h"
-#include "conn/rdma/stream.h"
-#include "conn/rdma/wire.h"
+#include "conn/rdma/protocol/stream.h"
+#include "conn/rdma/protocol/wire.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma::test {
 

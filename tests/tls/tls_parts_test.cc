@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "conn/tls/files.h"
+#include "conn/tls/engine/files.h"
 #include "conn/tls/loop_state.h"
 #include "conn/tls/session_store.h"
 #include "conn/tls/settings.h"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "conn/rdma/connection.h"
-#include "conn/rdma/orphans.h"
+#include "conn/rdma/device/orphans.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;

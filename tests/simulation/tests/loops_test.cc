@@ -17,7 +17,7 @@
 
 #include "conn/kit/connection_set.h"
 #include "conn/listener_group.h"
-#include "conn/rdma/loop_state.h"
+#include "conn/rdma/loop/loop_state.h"
 #include "conn/transports/transports.h"
 #include "tests/simulation/objects.h"
 #include "tests/simulation/stepped_loops.h"

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Objects that wait for their destruction, in the order they were handed over. Deferring
+// allocates nothing and cannot fail: the link is inside the object.
+
+#include <memory>
+#include <utility>
+
+#include "ae/abi.h"
+#include "ae/event_loop.h"
+
+namespace ae { inline namespace AECONN_ABI {
+
+class DeferredList {
+ public:
+  DeferredList() = default;
+  DeferredList(const DeferredList&) = delete;
+  DeferredList& operator=(const DeferredList&) = delete;
+  ~DeferredList() {
+    while (!empty()) destroy_all();
+  }
+
+  bool empty() const noexcept { return head_ == nullptr; }
+
+  void push(std::unique_ptr<Deferred> object) noexcept {
+    if (!object) return;
+    *tail_ = object.release();
+    tail_ = &(*tail_)->next_;
+  }
+
+  /// Destroys what is in the list now. What the destructors defer waits for the next call.
+  void destroy_all() noexcept {
+    Deferred* object = std::exchange(head_, nullptr);
+    tail_ = &head_;
+    while (object != nullptr) {
+      Deferred* const next = object->next_;
+      delete object;
+      object = next;
+    }
+  }
+
+ private:
+  Deferred* head_ = nullptr;
+  Deferred** tail_ = &head_;
+};
+
+}}  // namespace ae

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ae/core/fork.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <thread>
+
+namespace ae { inline namespace AECONN_ABI {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// While fork() waits, a thread that holds none of them takes none for so long at most.
+constexpr auto kLetPass = 100ms;
+// fork() goes on without a mutex that is held for longer.
+constexpr auto kLongestWait = 3s;
+
+std::mutex list_mutex;
+Mutex* first = nullptr;
+Mutex* not_taken = nullptr;  // by fork(): this one, and those after it in the list
+std::atomic<bool> fork_waits{false};
+thread_local unsigned held = 0;  // by this thread
+
+void let_fork_pass() noexcept {
+  const auto until = Clock::now() + kLetPass;
+  while (fork_waits && Clock::now() < until) std::this_thread::sleep_for(20us);
+}
+
+}  // namespace
+
+namespace detail {
+std::atomic<unsigned> fork_count{0};
+}  // namespace detail
+
+/// All mutexes of the library, and what pthread_atfork(3) does with them.
+struct MutexList {
+  static void add(Mutex& mutex) noexcept {
+    const std::lock_guard lock(list_mutex);
+    mutex.next_ = first;
+    mutex.link_ = &first;
+    if (first != nullptr) first->link_ = &mutex.next_;
+    first = &mutex;
+  }
+  static void remove(Mutex& mutex) noexcept {
+    const std::lock_guard lock(list_mutex);
+    *mutex.link_ = mutex.next_;
+    if (mutex.next_ != nullptr) mutex.next_->link_ = mutex.link_;
+  }
+
+  // Threads take them in any order, so nothing is held here while one is waited for.
+  static void lock_all() {
+    const auto until = Clock::now() + kLongestWait;
+    fork_waits = true;
+    for (;;) {
+      list_mutex.lock();
+      not_taken = first;
+      while (not_taken != nullptr && not_taken->mutex_.try_lock()) not_taken = not_taken->next_;
+      if (not_taken == nullptr || Clock::now() >= until) break;
+      unlock_taken();
+      list_mutex.unlock();
+      std::this_thread::yield();
+    }
+    fork_waits = false;
+  }
+  static void unlock_all() {
+    unlock_taken();
+    list_mutex.unlock();
+  }
+  static void in_child() {
+    ++detail::fork_count;
+    unlock_all();
+  }
+
+ private:
+  static void unlock_taken() {
+    for (Mutex* each = first; each != not_taken; each = each->next_) each->mutex_.unlock();
+  }
+};
+
+namespace {
+[[maybe_unused]] const int registered =
+    pthread_atfork(MutexList::lock_all, MutexList::unlock_all, MutexList::in_child);
+}  // namespace
+
+Mutex::Mutex() noexcept { MutexList::add(*this); }
+Mutex::~Mutex() { MutexList::remove(*this); }
+
+void Mutex::lock() {
+  if (fork_waits.load(std::memory_order_relaxed) && held == 0) let_fork_pass();
+  mutex_.lock();
+  ++held;
+}
+
+bool Mutex::try_lock() {
+  const bool locked = mutex_.try_lock();
+  if (locked) ++held;
+  return locked;
+}
+
+void Mutex::unlock() {
+  --held;
+  mutex_.unlock();
+}
+
+}}  // namespace ae

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Hooks in the order they were added. A hook may add and remove hooks, itself included.
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "ae/abi.h"
+#include "ae/core/handler_slot.h"
+#include "ae/event_loop.h"
+
+namespace ae { inline namespace AECONN_ABI {
+
+class HookList {
+ public:
+  void add(HookId id, std::function<void()> fn) {
+    hooks_.push_back(std::make_unique<Hook>());
+    hooks_.back()->id = id;
+    hooks_.back()->slot.set(std::move(fn));
+  }
+
+  /// False if there is no such hook here.
+  bool remove(HookId id) {
+    const auto at = std::find_if(hooks_.begin(), hooks_.end(),
+                                 [id](const auto& hook) { return hook->id == id; });
+    if (at == hooks_.end()) return false;
+    (*at)->id = kRemoved;
+    has_removed_ = true;
+    (*at)->slot.clear();  // last: what the hook owned may come back here
+    if (running_ == 0) drop_removed();
+    return true;
+  }
+
+  bool empty() const noexcept { return hooks_.empty(); }
+
+  /// Hooks that are added meanwhile wait for the next call; removed ones do not run any more.
+  void run() {
+    if (!empty()) run_all();
+  }
+
+  /// Not while hooks run.
+  void clear() {
+    while (!hooks_.empty()) remove(hooks_.back()->id);
+  }
+
+ private:
+  static constexpr HookId kRemoved = 0;
+
+  struct Hook {
+    HookId id = kRemoved;
+    HandlerSlot<void()> slot;
+  };
+  // While hooks run, removed ones stay as tombstones: positions and running slots stay valid.
+  struct Running {
+    explicit Running(HookList& of) : list(of) { ++list.running_; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    ~Running() {
+      if (--list.running_ == 0 && list.has_removed_) list.drop_removed();
+    }
+    HookList& list;
+  };
+
+  void run_all() {
+    const Running guard(*this);
+    const std::size_t count = hooks_.size();
+    for (std::size_t i = 0; i < count; ++i) hooks_[i]->slot.run();
+  }
+
+  void drop_removed() {
+    std::erase_if(hooks_, [](const auto& hook) { return hook->id == kRemoved; });
+    has_removed_ = false;
+  }
+
+  std::vector<std::unique_ptr<Hook>> hooks_;
+  int running_ = 0;
+  bool has_removed_ = false;
+};
+
+}}  // namespace ae

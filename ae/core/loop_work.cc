@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ae/core/loop_work.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <iterator>
+#include <string>
+#include <utility>
+
+namespace ae { inline namespace AECONN_ABI {
+namespace {
+
+// How many of each run before the loop looks at its descriptors again.
+constexpr std::size_t kTimersPerIteration = 1000;
+constexpr std::size_t kPostsPerIteration = 1000;
+// Handlers of sources that run before descriptors are looked at again.
+constexpr std::size_t kServedPerIteration = 64;
+// How often a loop that spins for a source looks at descriptors and timers; and one that spins for
+// its descriptors as well. Where no source asks it does nothing else.
+constexpr Duration kSpinLooks = std::chrono::microseconds(20);
+constexpr Duration kSpinLooksForBoth = std::chrono::microseconds(2);
+// A batch that grew beyond this gives its memory back.
+constexpr std::size_t kPostsKept = 16384;
+
+}  // namespace
+
+LoopWork::LoopWork(LoopCore& core, LoopTimers& timers, Poster::Queue::Wake wake, void* context)
+    : queue(std::make_shared<Poster::Queue>(wake, context)), core_(core), timers_(timers) {}
+
+void LoopWork::refuse_reentry(const char* what) {
+  throw LoopError(std::string(what) + " called from inside a handler of its own loop");
+}
+
+HookId LoopWork::add_hook(HookList& list, std::function<void()>&& hook) {
+  if (!hook) throw LoopError("a hook needs a function");
+  list.add(++last_hook_, std::move(hook));
+  return last_hook_;
+}
+
+std::unique_ptr<LoopLocal>& LoopWork::local(const void* key) {
+  for (Local& entry : locals_) {
+    if (entry.key == key) return entry.object;
+  }
+  return locals_.emplace_back(Local{key, nullptr}).object;
+}
+
+// --- before the sleep ----------------------------------------------------------------------------
+
+bool LoopWork::before_sleep(bool alone) {
+  core_.begin_iteration();
+  core_.begin_slice();
+  spin_looks = false;
+  if (alone) deferred.destroy_all();
+  const bool after_events = core_.ran_any();
+  bool may_sleep = false;
+  core_.guarded([&] { may_sleep = serve_sources(after_events); });
+  // What ended in this turn goes in it, rather than in a turn of its own.
+  if (alone && !single && !core_.aborting() && !deferred.empty()) {
+    deferred.destroy_all();
+    if (!work_waiting()) core_.guarded([&] { may_sleep = serve_sources(after_events); });
+  }
+  return may_sleep;
+}
+
+bool LoopWork::serve_sources(bool after_events) {
+  if (after_events) idle.work_came();
+  for (std::size_t total = 0;;) {
+    const std::size_t served = sources.process_pending();
+    if (served != 0) idle.work_came();
+    core_.ran += served;
+    total += served;
+    if (core_.allows(kCallBeforeSleep)) before_hooks.run();
+    sources.flush();
+    if (core_.allows(kDontWait) || stopping() || work_waiting()) return false;
+    // The caller of one iteration may have waited for just what was served.
+    if (single && served != 0) return false;
+    if (sources.empty() && own_spin.mode == Spin::Mode::kNo && !idle.on()) return true;
+    if (may_spin(after_events)) return false;
+    if (sources.arm() && !work_waiting()) return true;
+    idle.vetoed();
+    // What came at the last moment is served at once: a look at the descriptors would cost more.
+    // Not for ever, so that these do not wait.
+    if (single || total >= kServedPerIteration || served == 0 || other_work_waiting()) return false;
+    if (!core_.has_time()) return false;
+  }
+}
+
+// True: the loop goes on without sleeping, for what was found or to look.
+bool LoopWork::may_spin(bool after_events) {
+  if (hosted) return false;
+  if (own_spin.mode == Spin::Mode::kNo && !idle.on() && !sources.has_spin()) return false;
+  Spin asked = own_spin;
+  const bool for_sources = sources.add_spin(asked);
+  if (asked.mode == Spin::Mode::kNo && !idle.on()) return false;
+  const TimePoint moment = std::chrono::steady_clock::now();
+  if (!(asked == idle.asked())) idle.ask(asked, moment);
+  if (!idle.on()) return false;
+  if (idle.spinning())
+    idle.looks(moment, SpinRoom::kTakenForSure);
+  else
+    idle.begin(moment);
+  if (moment < idle.spins_until()) {
+    // While descriptors are busy they are asked first: a spin would only delay them.
+    if (after_events) return spin_looks = true;
+    const bool for_descriptors = own_spin.mode != Spin::Mode::kNo;
+    if (spin(!for_descriptors ? kSpinLooks : for_sources ? kSpinLooksForBoth : Duration::zero()))
+      return true;
+  }
+  idle.end_spin(std::max(moment, idle.spins_until()));
+  return false;
+}
+
+// In pieces: between two of them the loop goes round without sleeping, and serves descriptors and
+// timers, whose time no source knows.
+bool LoopWork::spin(Duration look_after) {
+  TimePoint moment = std::chrono::steady_clock::now();
+  const TimePoint look = std::min(idle.spins_until(), moment + look_after);
+  for (;;) {
+    if (sources.has_pending_now() || queue->pending()) {
+      // Others may have had the processor since the last look, and this come meanwhile.
+      const TimePoint found = std::chrono::steady_clock::now();
+      idle.work_came(idle.looks(found, SpinRoom::kTakenForSure) ? found : moment);
+      return true;
+    }
+    moment = std::chrono::steady_clock::now();
+    idle.looks(moment);
+    if (moment >= look) return spin_looks = moment < idle.spins_until();
+    relax_processor();
+  }
+}
+
+// --- after the sleep -----------------------------------------------------------------------------
+
+void LoopWork::after_sleep() {
+  if (idle.waits()) idle.looked(std::chrono::steady_clock::now());
+  if (core_.may_run(kCallAfterSleep)) core_.guarded([this] { after_hooks.run(); });
+}
+
+void LoopWork::run_posts_and_timers() {
+  if (!core_.aborting()) core_.guarded([this] { run_posts(kPostsPerIteration); });
+  if (core_.may_run(kTimeEvents) && timers_.has_due()) {
+    core_.guarded([this] { timers_.run_due(kTimersPerIteration); });
+  }
+}
+
+// Functions that are posted meanwhile wait for the next call.
+void LoopWork::run_posts(std::size_t limit) {
+  if (next_post_ == posts_.size()) {
+    recycle_posts();
+    if (!queue->pending()) return;
+    queue->take(posts_);
+  }
+  for (bool first = true; limit != 0 && next_post_ < posts_.size(); --limit) {
+    if (!std::exchange(first, false) && !core_.has_time()) break;
+    const auto fn = std::move(posts_[next_post_++]);
+    core_.count_handler();
+    if (fn) fn();
+  }
+  if (next_post_ == posts_.size()) recycle_posts();
+}
+
+void LoopWork::recycle_posts() noexcept {
+  if (posts_.capacity() > kPostsKept) posts_ = {};
+  posts_.clear();
+  next_post_ = 0;
+}
+
+void LoopWork::end_posts_and_locals() {
+  assert(!core_.in_handler() && "an event loop must not be destroyed from inside its handlers");
+  Poster::Queue::Functions last_posts;
+  queue->close(last_posts);
+  if (inherited()) next_post_ = posts_.size();  // the rest is for the parent to run
+  posts_.insert(posts_.end(), std::make_move_iterator(last_posts.begin()),
+                std::make_move_iterator(last_posts.end()));
+  while (next_post_ < posts_.size()) {  // one that throws has nobody left to tell
+    core_.guarded([this] { run_posts(posts_.size()); });
+  }
+  while (!locals_.empty()) {
+    const auto last = std::move(locals_.back().object);
+    if (!last) locals_.pop_back();
+  }
+}
+
+}}  // namespace ae

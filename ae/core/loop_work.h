@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Private to loops: what a loop does besides waiting for descriptors, whatever it waits with.
+// Hooks, sources, posts, deferred objects, state of others, and how it spins before it sleeps.
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "ae/abi.h"
+#include "ae/core/deferred_list.h"
+#include "ae/core/fork.h"
+#include "ae/core/hook_list.h"
+#include "ae/core/idle_time.h"
+#include "ae/core/loop_core.h"
+#include "ae/core/loop_timers.h"
+#include "ae/core/poster.h"
+#include "ae/core/source_list.h"
+
+namespace ae { inline namespace AECONN_ABI {
+
+class LoopWork {
+ public:
+  /// `wake(context)` wakes the loop for a post, as in Poster::Queue.
+  LoopWork(LoopCore& core, LoopTimers& timers, Poster::Queue::Wake wake, void* context);
+
+  HookList before_hooks;
+  HookList after_hooks;
+  SourceList sources;
+  DeferredList deferred;
+  const std::shared_ptr<Poster::Queue> queue;
+  IdleTime idle;
+  Spin own_spin;
+
+  bool running = false;         // inside the loop's run()
+  bool single = false;          // inside process_events()
+  bool stop_requested = false;  // for the run() that is, or comes
+  bool hosted = false;          // the sleep is not ours: no spin
+  bool spin_looks = false;      // this iteration is one of the looks of a spin
+
+  bool stopping() const noexcept { return stop_requested && running; }
+  HookId add_before_sleep(std::function<void()> hook) {
+    return add_hook(before_hooks, std::move(hook));
+  }
+  HookId add_after_sleep(std::function<void()> hook) {
+    return add_hook(after_hooks, std::move(hook));
+  }
+  void remove_hook(HookId id) {
+    if (!before_hooks.remove(id)) after_hooks.remove(id);
+  }
+  std::unique_ptr<LoopLocal>& local(const void* key);
+
+  /// Throws LoopError, for what may not be called from inside a handler.
+  [[noreturn]] static void refuse_reentry(const char* what);
+
+  // The parts of an iteration, in their order.
+  /// What comes before the sleep: deferred objects go, sources are served. Returns whether the loop
+  /// may sleep; every source is armed then. Where `alone` no handler is on the stack.
+  bool before_sleep(bool alone);
+  /// The last of it.
+  void sleep_begins() noexcept {
+    core_.begin_slice();
+    core_.begin_files();
+  }
+  void after_sleep();
+  /// A bounded number of posts and of timers that are due.
+  void run_posts_and_timers();
+
+  /// In one more turn something may have come that a spin waits for.
+  void begin_single() noexcept {
+    single = true;
+    if (!core_.ran_any()) idle.drop_spin();  // else before_sleep() counts what was found
+  }
+  bool posts_waiting() const noexcept { return next_post_ < posts_.size() || queue->pending(); }
+  bool other_work_waiting() {  // than that of sources
+    return posts_waiting() || !deferred.empty() || (timers_.has_due() && core_.allows(kTimeEvents));
+  }
+  bool work_waiting() { return sources.has_pending() || other_work_waiting(); }
+
+  /// Everything of the user's goes while the loop still works: what is destroyed here may remove
+  /// its events and defer more. `clear_events` removes the files' and the timers'.
+  template <class ClearEvents>
+  void shut_down(ClearEvents clear_events) {
+    end_posts_and_locals();
+    deferred.destroy_all();
+    clear_events();
+    before_hooks.clear();
+    after_hooks.clear();
+    while (!deferred.empty()) deferred.destroy_all();
+  }
+  /// A child of fork() has the loop, and has not called after_fork().
+  bool inherited() const noexcept { return made_here_.inherited(); }
+  void after_fork() noexcept {
+    made_here_.renew();
+    next_post_ = posts_.size();  // the rest is for the parent to run
+    for (const Local& local : locals_)
+      if (local.object) local.object->after_fork();
+  }
+
+ private:
+  struct Local {
+    const void* key;
+    std::unique_ptr<LoopLocal> object;
+  };
+
+  HookId add_hook(HookList& list, std::function<void()>&& hook);
+  bool serve_sources(bool after_events);
+  bool may_spin(bool after_events);
+  bool spin(Duration look_after);
+  void run_posts(std::size_t limit);
+  void recycle_posts() noexcept;
+  void end_posts_and_locals();
+
+  LoopCore& core_;
+  LoopTimers& timers_;
+  MadeHere made_here_;
+  HookId last_hook_ = 0;
+  std::deque<Local> locals_;        // in order of creation; references stay valid
+  Poster::Queue::Functions posts_;  // the batch that is being run
+  std::size_t next_post_ = 0;
+};
+
+}}  // namespace ae

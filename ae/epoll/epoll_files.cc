@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ae/epoll/epoll_files.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace ae { inline namespace AECONN_ABI {
+namespace {
+
+constexpr std::uint32_t kBoth = EPOLLIN | EPOLLOUT;
+
+std::uint32_t to_epoll(Mask mask) noexcept {
+  return ((mask & kReadable) != 0 ? std::uint32_t{EPOLLIN} : 0u) |
+         ((mask & kWritable) != 0 ? std::uint32_t{EPOLLOUT} : 0u);
+}
+
+bool is_open(int fd) noexcept { return ::fcntl(fd, F_GETFD) >= 0; }
+
+}  // namespace
+
+EpollFiles::EpollFiles(LoopCore& core, const int& epoll) : core_(core), epoll_(epoll) {}
+
+void EpollFiles::add(int fd, Mask mask, FileHandler handler) {
+  check_file_event(fd, mask, handler);
+  const std::uint32_t directions = to_epoll(mask);
+  File& file = get(fd);
+  if ((mask & kBarrier) != 0) {
+    file.barrier = true;
+  } else if ((directions & EPOLLOUT) != 0) {
+    file.barrier = false;
+  }
+  if (directions == kBoth) {
+    file.read.set(handler);
+    file.write.set(std::move(handler));
+  } else {
+    (directions == EPOLLIN ? file.read : file.write).set(std::move(handler));
+  }
+  mark_dirty(file);
+}
+
+void EpollFiles::remove(int fd, Mask mask) {
+  File* const file = find(fd);
+  if (file == nullptr) return;
+  if ((mask & (kWritable | kBarrier)) != 0) file->barrier = false;
+  const std::uint32_t gone = to_epoll(mask) & wanted(*file);
+  if (gone == 0) return;
+  if ((gone & EPOLLIN) != 0) ++file->read_removals;
+  if ((gone & EPOLLOUT) != 0) ++file->write_removals;
+  if ((wanted(*file) & ~gone) == 0) {
+    file->barrier = false;
+    forget(*file);
+  } else {
+    mark_dirty(*file);
+  }
+  // Last: what the handlers own may come back here as it dies.
+  if ((gone & EPOLLIN) != 0) file->read.clear();
+  if ((gone & EPOLLOUT) != 0) file->write.clear();
+}
+
+Mask EpollFiles::events(int fd) const {
+  const File* const file = find(fd);
+  if (file == nullptr) return kNone;
+  return (file->read ? kReadable : kNone) | (file->write ? kWritable : kNone) |
+         (file->barrier ? kBarrier : kNone);
+}
+
+std::uint32_t EpollFiles::wanted(const File& file) noexcept {
+  return (file.read ? std::uint32_t{EPOLLIN} : 0u) | (file.write ? std::uint32_t{EPOLLOUT} : 0u);
+}
+
+EpollFiles::File* EpollFiles::find(int fd) const noexcept {
+  const auto at = static_cast<std::size_t>(fd);  // a negative one is beyond any table
+  return at < files_.size() ? files_[at].get() : nullptr;
+}
+
+EpollFiles::File& EpollFiles::get(int fd) {
+  const auto at = static_cast<std::size_t>(fd);
+  if (at >= files_.size()) {
+    // The table is as long as the highest number, so a number from nowhere must not size it.
+    if (!is_open(fd)) refuse_closed_descriptor();
+    files_.resize(std::max(at + 1, files_.size() * 2));
+  }
+  if (!files_[at]) {
+    files_[at] = std::make_unique<File>();
+    files_[at]->fd = fd;
+  }
+  return *files_[at];
+}
+
+void EpollFiles::mark_dirty(File& file) noexcept {
+  if (file.dirty) return;
+  file.dirty = true;
+  file.next_dirty = std::exchange(dirty_, &file);
+}
+
+// --- the kernel ----------------------------------------------------------------------------------
+
+void EpollFiles::sync_dirty() {
+  for (File* file = std::exchange(dirty_, nullptr); file != nullptr;) {
+    File* const next = std::exchange(file->next_dirty, nullptr);
+    file->dirty = false;
+    sync(*file);
+    file = next;
+  }
+}
+
+void EpollFiles::sync(File& file) {
+  const std::uint32_t want = wanted(file);
+  if (want == 0 || (file.registered && want == file.in_kernel) || file.always_ready) return;
+  epoll_event event{};
+  event.events = want;
+  if (!file.registered) ++file.generation;
+  event.data.u64 = std::uint64_t{file.generation} << 32 | static_cast<std::uint32_t>(file.fd);
+  int result =
+      ::epoll_ctl(epoll_, file.registered ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, file.fd, &event);
+  if (result != 0 && errno == ENOENT) {  // closed behind our back, and opened again
+    ++file.generation;
+    event.data.u64 = std::uint64_t{file.generation} << 32 | static_cast<std::uint32_t>(file.fd);
+    result = ::epoll_ctl(epoll_, EPOLL_CTL_ADD, file.fd, &event);
+  } else if (result != 0 && errno == EEXIST) {
+    result = ::epoll_ctl(epoll_, EPOLL_CTL_MOD, file.fd, &event);
+  }
+  file.registered = result == 0;
+  file.in_kernel = result == 0 ? want : 0;
+  if (result == 0) return;
+  if (errno == EPERM) return set_always_ready(file, true);  // epoll_ctl(2): a regular file
+  if (errno == ENOMEM || errno == ENOSPC) file.refused = refused_ = true;
+  mark_broken(file);
+}
+
+// Its handlers run once, so that their next call fails, or tells that there was no room.
+void EpollFiles::mark_broken(File& file) noexcept {
+  if (!std::exchange(file.broken, true)) file.next_broken = std::exchange(broken_, &file);
+}
+
+void EpollFiles::forget(File& file) noexcept {
+  file.refused = false;
+  set_always_ready(file, false);
+  forget_left(file);
+  if (!std::exchange(file.registered, false)) return;
+  file.in_kernel = 0;
+  // A child that only drops a loop takes no descriptor out of its parent's instance.
+  if (made_here_.inherited()) return;
+  epoll_event unused{};
+  (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, file.fd, &unused);  // a closed one has gone by itself
+}
+
+void EpollFiles::set_always_ready(File& file, bool ready) noexcept {
+  if (file.always_ready == ready) return;
+  file.always_ready = ready;
+  always_ready_ += ready ? 1 : std::size_t(-1);
+}
+
+void EpollFiles::retry() {
+  refused_ = false;
+  for (const auto& file : files_)
+    if (file && std::exchange(file->refused, false)) mark_dirty(*file);
+}
+
+// The child gets an epoll instance of its own.
+void EpollFiles::after_fork() {
+  made_here_.renew();
+  for (const auto& file : files_) {
+    if (!file) continue;
+    file->registered = false;
+    file->in_kernel = 0;
+    file->always_ready = false;
+    if (wanted(*file) == 0) continue;
+    if (is_open(file->fd)) {
+      mark_dirty(*file);
+    } else {
+      file->closed = true;  // whatever has its number by the time its handlers run
+      mark_broken(*file);
+    }
+  }
+  always_ready_ = 0;
+}
+
+void EpollFiles::clear() {
+  for (std::size_t fd = 0; fd < files_.size(); ++fd)
+    remove(static_cast<int>(fd), kReadable | kWritable);
+}
+
+// --- handlers ------------------------------------------------------------------------------------
+
+EpollFiles::File* EpollFiles::file_of(const epoll_event& event) const noexcept {
+  File* const file = find(static_cast<int>(event.data.u64 & 0xffffffff));
+  if (file == nullptr || !file->registered || file->generation != event.data.u64 >> 32)
+    return nullptr;
+  return file;
+}
+
+void EpollFiles::leave(const epoll_event& event) noexcept {
+  File* const file = file_of(event);
+  if (file == nullptr || file->left != 0) return;
+  file->left = ++last_left_;
+  ++left_;
+}
+
+// The kernel reports them in an order of its own, and those among others that had their turn.
+void EpollFiles::sort_left_first(std::span<epoll_event> events) noexcept {
+  const auto number = [this](const epoll_event& event) {
+    const File* const file = file_of(event);
+    return file != nullptr ? file->left : 0;
+  };
+  const auto end = std::stable_partition(
+      events.begin(), events.end(), [&](const epoll_event& event) { return number(event) != 0; });
+  std::sort(events.begin(), end, [&](const epoll_event& one, const epoll_event& other) {
+    return number(one) < number(other);
+  });
+}
+
+bool EpollFiles::dispatch(const epoll_event& event) {
+  File* const file = file_of(event);
+  if (file == nullptr) return false;
+  forget_left(*file);
+  std::uint32_t ready = event.events & kBoth;
+  if ((event.events & (EPOLLERR | EPOLLHUP)) != 0) ready = kBoth;
+  ready &= file->in_kernel;
+  if (core_.may_run(kFileEvents)) core_.guarded([&] { run_handlers(*file, ready); });
+  return true;
+}
+
+void EpollFiles::dispatch_ready() {
+  if (!core_.may_run(kFileEvents)) return;
+  for (bool first = true; broken_ != nullptr; first = false) {
+    if (!first && !core_.has_time()) break;
+    File* const file = broken_;
+    broken_ = std::exchange(file->next_broken, nullptr);
+    file->broken = false;
+    if (!file->registered && wanted(*file) != 0) {
+      core_.guarded([&] { run_handlers(*file, kBoth); });
+      // Who did not remove the events by then has none any more, but of a good descriptor.
+      const bool closed = std::exchange(file->closed, false) || !is_open(file->fd);
+      if (!file->refused && !file->dirty && !file->registered && closed)
+        remove(file->fd, kReadable | kWritable);
+    }
+  }
+  if (always_ready_ == 0) return;
+  bool first = true;
+  const std::size_t begin = std::exchange(next_ready_, 0);
+  for (std::size_t n = 0; n < files_.size(); ++n) {
+    const std::size_t fd = (begin + n) % files_.size();
+    File* const file = files_[fd].get();
+    if (file == nullptr || !file->always_ready) continue;
+    if (!std::exchange(first, false) && !core_.has_time()) {
+      next_ready_ = fd;
+      break;
+    }
+    core_.guarded([&] { run_handlers(*file, wanted(*file)); });
+  }
+}
+
+void EpollFiles::run_handlers(File& file, std::uint32_t ready) {
+  const int fd = file.fd;
+  const auto read_removals = file.read_removals;
+  const auto write_removals = file.write_removals;
+  const auto run_read = [&] {
+    if ((ready & EPOLLIN) == 0 || !file.read || file.read_removals != read_removals) return;
+    core_.count_handler();
+    file.read.run(fd, kReadable);
+  };
+  const auto run_write = [&] {
+    if ((ready & EPOLLOUT) == 0 || !file.write || file.write_removals != write_removals) return;
+    core_.count_handler();
+    file.write.run(fd, kWritable);
+  };
+  if (file.barrier) {
+    run_write();
+    run_read();
+  } else {
+    run_read();
+    run_write();
+  }
+}
+
+}}  // namespace ae

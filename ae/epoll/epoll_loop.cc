@@ -1,0 +1,631 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One iteration of run() and process_events():
+//
+//   before_sleep()   deferred objects go -> sources' pending work -> before_sleep hooks -> flush
+//                    -> deferred objects -> spin, arm, or veto -> file interest to the kernel
+//   wait()           sleeps until the next timer at the latest, or polls; a timer that outlasts
+//                    many sleeps is left to the timerfd, which spares each of them a time-out
+//   serve()          after_sleep hooks -> file handlers -> posted functions and due timers, a
+//                    bounded number of each, for a bounded time (LoopCore::has_time())
+//
+// Below a host the sleep is the host's: dispatch() is serve() and then before_sleep(), and show()
+// makes the descriptor say what is left. The epoll instance has three descriptors more than the
+// files:
+//
+//   wake    an eventfd, edge-triggered: posts, and nudges from outside handlers, also of a host
+//           that has called prepare() and may not do so again before it sleeps. Never read.
+//   alarm   a timerfd, edge-triggered: the next timer. Below a host, and where one outlasts sleeps.
+//   work    an eventfd that is always readable, watched exactly while work is left over that
+//           nothing else announces. Only below a host. A busy spell costs two system calls, however
+//           many turns it has.
+
+#include "ae/epoll_loop.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <limits>
+#include <span>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "ae/core/loop_core.h"
+#include "ae/core/loop_timers.h"
+#include "ae/core/loop_work.h"
+#include "ae/epoll/epoll_files.h"
+#include "ae/epoll/epoll_timers.h"
+
+namespace ae { inline namespace AECONN_ABI {
+namespace {
+
+// Of files' events the lower half is the descriptor, which these are none of.
+constexpr std::uint64_t kWake = 0xffffffff;
+constexpr std::uint64_t kAlarm = 0xfffffffe;
+constexpr std::uint64_t kWork = 0xfffffffd;
+
+constexpr std::size_t kBatch = 64;  // events for which there is room at first
+constexpr std::size_t kLargestBatch = 4096;
+constexpr std::size_t kNestedBatch = 32;  // on the stack
+
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { reset(); }
+  const int& get() const noexcept { return fd_; }
+  void reset(int fd = -1) noexcept {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+  void take(Descriptor& other) noexcept { reset(std::exchange(other.fd_, -1)); }
+
+ private:
+  int fd_ = -1;
+};
+
+int checked(int result, const char* what) {
+  if (result < 0) throw std::system_error(errno, std::generic_category(), what);
+  return result;
+}
+
+int wait_in_milliseconds(int epoll, std::span<epoll_event> room, Duration limit) noexcept {
+  // Never early: that would be a turn for nothing, and then another.
+  const auto whole = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
+  const int milliseconds =
+      static_cast<int>(std::min<decltype(whole)>(whole, std::numeric_limits<int>::max()));
+  return ::epoll_wait(epoll, room.data(), static_cast<int>(room.size()), milliseconds);
+}
+
+int look_at(int epoll, std::span<epoll_event> room) noexcept {
+  return ::epoll_wait(epoll, room.data(), static_cast<int>(room.size()), 0);
+}
+
+/// Duration::max(): for ever. `lacks_pwait2`: the kernel, or a sandbox, does not know that call.
+int wait_for(int epoll, std::span<epoll_event> room, Duration limit, bool& lacks_pwait2) noexcept {
+  const int size = static_cast<int>(room.size());
+  if (limit <= Duration::zero()) return look_at(epoll, room);
+  if (limit == Duration::max()) return ::epoll_wait(epoll, room.data(), size, -1);
+  if (!lacks_pwait2) {
+    const timespec time = to_timespec(limit);
+    const int count = ::epoll_pwait2(epoll, room.data(), size, &time, nullptr);
+    if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return count;
+    lacks_pwait2 = true;
+  }
+  return wait_in_milliseconds(epoll, room, limit);
+}
+
+}  // namespace
+
+struct EpollLoop::Impl {
+  explicit Impl(EpollLoop& its_loop);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  void shut_down();
+
+  void run();
+  std::size_t process_events(Process flags);
+
+  int descriptor();
+  std::size_t dispatch();
+  std::size_t dispatch_nested();
+  bool prepare();
+  void end_prepare();
+  void after_fork();
+
+  // The parts of an iteration.
+  bool before_sleep();
+  void wait(bool may_sleep);
+  Duration sleep_of_timers() noexcept;
+  void collect();
+  void serve();
+  void serve_files();
+  bool note(const epoll_event& event) noexcept;
+
+  // Below a host.
+  bool hosted() const noexcept { return work_left.get() >= 0; }
+  void open_host_descriptors();
+  void open_alarm();
+  bool arm();
+  void show(bool left);
+  bool show_nested();
+  void show_work(bool left);
+  /// Something was asked for outside a turn of ours, where no prepare() may come.
+  void changed_outside() noexcept {
+    if (!hosted() || turning || work.inherited()) return;
+    if (prepares) {  // one may have been the last before the sleep: the host is woken for another
+      if (files.dirty() || files.has_ready() || timers.sooner()) loop.nudge();
+      return;
+    }
+    files.sync();
+    if (files.has_refused()) retry_refused();
+    timers.set(alarm.get());
+    show_work(work_shown || files.has_ready() || timers.has_due());
+  }
+  static void wake_for_post(void* self) noexcept;
+  void wake_up() noexcept;
+
+  void watch(int fd, std::uint32_t wanted, std::uint64_t tag);
+  void retry_refused();
+
+  /// While one lives, a turn of ours is on.
+  struct Turn {
+    explicit Turn(Impl& of) : impl(of) {
+      impl.turning = true;
+      impl.loop.set_host_may_sleep(false);
+      impl.asleep.exchange(false, std::memory_order_acq_rel);
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() {
+      impl.turning = false;
+      impl.core.allowed = kFullIteration;
+    }
+    Impl& impl;
+  };
+
+  EpollLoop& loop;
+  LoopCore core;
+  Descriptor epoll, wake, alarm, work_left;
+  EpollFiles files{core, epoll.get()};
+  EpollTimers timers{core};
+  LoopWork work{core, timers, &Impl::wake_for_post, this};
+
+  std::vector<epoll_event> events;
+  std::size_t event_count = 0;
+  std::size_t next_event = 0;
+  TimerId retry = 0;
+  bool lacks_pwait2 = false;
+  bool lacks_alarm = false;  // the kernel had no descriptor for it
+
+  /// Whoever gives the loop something to do has to wake it. Taken by the first who does.
+  std::atomic<bool> asleep{false};
+  bool turning = false;     // inside run(), process_events(), dispatch() or prepare()
+  bool prepares = false;    // the host calls prepare() before each of its sleeps
+  bool work_shown = false;  // `work_left` is watched
+};
+
+// --- construction and destruction ----------------------------------------------------------------
+
+EpollLoop::Impl::Impl(EpollLoop& its_loop)
+    : loop(its_loop),
+      epoll(checked(::epoll_create1(EPOLL_CLOEXEC), "event loop")),
+      wake(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "event loop wake-up")),
+      events(kBatch) {
+  watch(wake.get(), EPOLLIN | EPOLLET, kWake);
+}
+
+void EpollLoop::Impl::shut_down() {
+  loop.set_host_may_sleep(false);
+  turning = true;  // nothing has to be shown any more
+  work.shut_down([this] {
+    timers.clear();
+    files.clear();
+  });
+}
+
+void EpollLoop::Impl::watch(int fd, std::uint32_t wanted, std::uint64_t tag) {
+  epoll_event event{};
+  event.events = wanted;
+  event.data.u64 = tag;
+  checked(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event), "event loop");
+}
+
+// --- running -------------------------------------------------------------------------------------
+
+void EpollLoop::Impl::run() {
+  if (turning) LoopWork::refuse_reentry("run()");
+  if (work.inherited()) after_fork();
+  if (std::exchange(work.stop_requested, false)) return;
+  {
+    const Turn turn(*this);
+    work.running = true;
+    work.idle.drop();
+    do {
+      const bool may_sleep = before_sleep();
+      if (work.stopping() || core.aborting()) break;
+      wait(may_sleep);
+      serve();
+    } while (!core.aborting());
+    work.running = false;
+    work.stop_requested = false;
+    if (hosted()) show(!arm());
+  }
+  core.rethrow();
+}
+
+std::size_t EpollLoop::Impl::process_events(Process flags) {
+  if (turning) LoopWork::refuse_reentry("process_events()");
+  if (work.inherited()) after_fork();
+  const std::size_t ran = core.ran;
+  {
+    const Turn turn(*this);
+    core.allowed = (flags & kAllEvents) == 0 ? flags | kDontWait : flags;
+    work.begin_single();
+    do {  // looks of a spin are parts of one iteration
+      const bool may_sleep = before_sleep();
+      if (core.aborting()) break;
+      wait(may_sleep);
+      serve();
+    } while (std::exchange(work.spin_looks, false) && core.ran == ran && !core.aborting());
+    work.single = false;
+    core.allowed = kFullIteration;
+    if (hosted()) show(!arm());
+  }
+  core.rethrow();
+  return core.ran - ran;
+}
+
+// --- before the sleep ----------------------------------------------------------------------------
+
+/// Returns whether nothing is left to do.
+bool EpollLoop::Impl::before_sleep() {
+  const bool sources_sleep = work.before_sleep(true);
+  files.sync();
+  if (files.has_refused()) retry_refused();
+  timers.look_before_sleep();
+  work.sleep_begins();
+  if (core.allows(kDontWait)) return false;
+  if (files.has_ready() && core.allows(kFileEvents)) return false;
+  return sources_sleep && !(timers.has_due() && core.allows(kTimeEvents));
+}
+
+// The kernel had no room for them: their handlers were told, and it is asked again later.
+void EpollLoop::Impl::retry_refused() {
+  if (retry != 0) return;
+  try {
+    TimeHandler handler = [this] {
+      retry = 0;
+      files.retry();
+      return kNoMore;
+    };
+    retry = timers.add(kRetryAfter, handler);
+  } catch (const std::bad_alloc&) {  // the next iteration tries it
+    return;
+  }
+}
+
+// --- waiting -------------------------------------------------------------------------------------
+
+void EpollLoop::Impl::wait(bool may_sleep) {
+  if (!may_sleep) return collect();
+  // Who posts from now on sees that we sleep, or we see the post.
+  asleep.exchange(true, std::memory_order_acq_rel);
+  const bool for_timers = core.allows(kTimeEvents);
+  Duration limit = Duration::zero();
+  if (!work.queue->pending()) limit = for_timers ? sleep_of_timers() : Duration::max();
+  int count = 0;
+  do {
+    count = wait_for(epoll.get(), events, limit, lacks_pwait2);
+  } while (!for_timers && count == 1 && note(events[0]));  // of which the caller does not want any
+  asleep.exchange(false, std::memory_order_acq_rel);
+  event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
+  next_event = 0;
+  if (count == 0) timers.look();
+}
+
+Duration EpollLoop::Impl::sleep_of_timers() noexcept {
+  const Duration left = timers.left();
+  if (left == Duration::max() || !timers.outlasts_sleeps() || lacks_alarm) return left;
+  if (alarm.get() < 0) {
+    try {
+      open_alarm();
+    } catch (const std::exception&) {  // a time-out does as well
+      lacks_alarm = true;
+      return left;
+    }
+  }
+  timers.leave_to(alarm.get());
+  return timers.left();
+}
+
+void EpollLoop::Impl::collect() {
+  const int count = look_at(epoll.get(), events);
+  event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
+  next_event = 0;
+}
+
+// --- after the sleep -----------------------------------------------------------------------------
+
+void EpollLoop::Impl::serve() {
+  // What wakes the loop was read with its event: it must not be lost if a handler throws.
+  for (std::size_t i = 0; i < event_count; ++i) note(events[i]);
+  work.after_sleep();
+  serve_files();
+  work.run_posts_and_timers();
+}
+
+/// Whether it was the timerfd.
+bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
+  if (event.data.u64 != kAlarm) return false;
+  timers.alarm_came();
+  return true;
+}
+
+void EpollLoop::Impl::serve_files() {
+  if (files.has_ready()) files.dispatch_ready();
+  const bool full = event_count == events.size();
+  files.put_left_first(std::span(events).first(event_count));
+  // A nested turn takes the rest: the kernel reports it anew.
+  for (bool ran = false; next_event < event_count && !core.aborting();) {
+    if (ran && !core.has_time()) break;
+    ran |= files.dispatch(events[next_event++]);
+  }
+  while (next_event < event_count) files.leave(events[next_event++]);
+  if (full && events.size() < kLargestBatch) {
+    try {
+      events.resize(events.size() * 2);
+    } catch (const std::bad_alloc&) {  // it takes turns then
+      return;
+    }
+  }
+}
+
+// --- below a host's loop -------------------------------------------------------------------------
+
+void EpollLoop::Impl::open_host_descriptors() {
+  if (alarm.get() < 0) open_alarm();
+  Descriptor its_work(
+      checked(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK), "wake-up of an event loop"));
+  watch(its_work.get(), 0, kWork);
+  work_left.take(its_work);
+}
+
+void EpollLoop::Impl::open_alarm() {
+  Descriptor its_alarm(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
+                               "timer of an event loop"));
+  watch(its_alarm.get(), EPOLLIN | EPOLLET, kAlarm);
+  alarm.take(its_alarm);
+}
+
+int EpollLoop::Impl::descriptor() {
+  if (hosted()) return epoll.get();
+  open_host_descriptors();
+  // What is waited for until now, the kernel may not know. In a turn its end sees to that.
+  if (turning) return epoll.get();
+  {
+    const Turn turn(*this);
+    show(!arm());
+  }
+  core.rethrow();
+  return epoll.get();
+}
+
+/// Sends what was written, and asks sources to wake us. True if they have nothing to do.
+bool EpollLoop::Impl::arm() {
+  bool quiet = false;
+  core.guarded([&] {
+    work.sources.flush();
+    quiet = !work.sources.has_pending() && work.sources.arm() && !work.sources.has_pending();
+  });
+  return quiet;
+}
+
+std::size_t EpollLoop::Impl::dispatch() {
+  if (turning) return dispatch_nested();
+  if (!hosted()) return process_events(kFullIteration | kDontWait);
+  const std::size_t ran = core.ran;
+  {
+    const Turn turn(*this);
+    core.begin_iteration();
+    files.sync();
+    collect();
+    serve();
+    bool may_sleep = false;
+    if (!core.aborting()) {
+      work.hosted = true;
+      if (prepares) core.allowed = kFullIteration | kDontWait;  // it arms the sources
+      may_sleep = before_sleep();
+      work.hosted = false;
+    }
+    if (!prepares || core.aborting()) show(!may_sleep);
+  }
+  core.rethrow();
+  return core.ran - ran;
+}
+
+/// The host turns its loop from inside a handler of ours. What is thrown here leaves with the turn
+/// around this one: what lies between is the host's.
+std::size_t EpollLoop::Impl::dispatch_nested() {
+  const std::size_t ran = core.ran;
+  const bool was_aborting = core.aborting();
+  const Process was_allowed = std::exchange(core.allowed, kFullIteration);
+  core.begin_iteration();
+  core.begin_slice();
+  // What is left of the turn around this one may be out of date afterwards; the kernel tells again.
+  event_count = next_event = 0;
+  loop.set_host_may_sleep(false);
+  files.sync();
+  std::array<epoll_event, kNestedBatch> room;
+  const int count = look_at(epoll.get(), room);
+  auto found = std::span(room).first(count > 0 ? static_cast<std::size_t>(count) : 0);
+  for (const epoll_event& event : found) note(event);
+  if (files.has_ready()) files.dispatch_ready();
+  files.put_left_first(found);
+  for (bool any = false; !found.empty() && (!any || core.has_time());) {
+    any |= files.dispatch(found.front());
+    found = found.subspan(1);
+  }
+  for (const epoll_event& event : found) files.leave(event);
+  core.guarded([this] { core.ran += work.sources.process_pending(); });
+  show_nested();
+  core.allowed = was_allowed;
+  if (was_aborting) core.abort_iteration();
+  return core.ran - ran;
+}
+
+bool EpollLoop::Impl::prepare() {
+  if (!hosted()) open_host_descriptors();
+  prepares = true;
+  if (turning) return show_nested();
+  {
+    const Turn turn(*this);
+    core.begin_iteration();
+    work.deferred.destroy_all();
+    show(!arm());
+    core.begin_slice();
+  }
+  core.rethrow();
+  return !work_shown;
+}
+
+void EpollLoop::Impl::end_prepare() {
+  if (!std::exchange(prepares, false) || turning) return;  // a turn ends with what it does
+  {
+    const Turn turn(*this);
+    core.begin_iteration();
+    show(!arm());
+  }
+  core.rethrow();
+}
+
+/// As show(), for what is served in a nested turn. True if there is nothing of it to do.
+bool EpollLoop::Impl::show_nested() {
+  const bool quiet = arm();
+  if (!hosted()) return quiet;
+  files.sync();
+  asleep.exchange(true, std::memory_order_acq_rel);
+  show_work(!quiet || files.has_ready());
+  loop.set_host_may_sleep(true);
+  return !work_shown;
+}
+
+/// The descriptor says what is to do from now on.
+void EpollLoop::Impl::show(bool left) {
+  files.sync();
+  if (files.has_refused()) retry_refused();
+  timers.set(alarm.get());
+  // Who posts from now on sees that we sleep, or we see the post.
+  asleep.exchange(true, std::memory_order_acq_rel);
+  show_work(left || files.has_ready() || work.other_work_waiting());
+  loop.set_host_may_sleep(true);
+}
+
+void EpollLoop::Impl::show_work(bool left) {
+  if (left == work_shown) return;
+  epoll_event event{};
+  event.events = left ? std::uint32_t{EPOLLIN} : 0u;
+  event.data.u64 = kWork;
+  if (::epoll_ctl(epoll.get(), EPOLL_CTL_MOD, work_left.get(), &event) == 0) work_shown = left;
+}
+
+// --- waking --------------------------------------------------------------------------------------
+
+void EpollLoop::Impl::wake_up() noexcept {
+  if (!asleep.exchange(false, std::memory_order_acq_rel) || work.inherited()) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake.get(), &one, sizeof one);
+}
+
+void EpollLoop::Impl::wake_for_post(void* self) noexcept { static_cast<Impl*>(self)->wake_up(); }
+
+/// The child shares descriptors with its parent until then.
+void EpollLoop::Impl::after_fork() {
+  const bool was_hosted = hosted();
+  files.after_fork();  // first: what the child has closed may be one of our numbers afterwards
+  alarm.reset();
+  work_left.reset();
+  work_shown = false;
+  Descriptor its_wake(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "event loop wake-up"));
+  wake.take(its_wake);
+  const Descriptor its_epoll(checked(::epoll_create1(EPOLL_CLOEXEC), "event loop"));
+  checked(::dup3(its_epoll.get(), epoll.get(), O_CLOEXEC), "event loop");  // the number stays
+  watch(wake.get(), EPOLLIN | EPOLLET, kWake);
+  timers.forget_alarm();
+  if (was_hosted) open_host_descriptors();
+  work.after_fork();
+  if (was_hosted && !turning) show(true);
+}
+
+// --- the interface -------------------------------------------------------------------------------
+
+EpollLoop::EpollLoop() : impl_(std::make_unique<Impl>(*this)) {}
+EpollLoop::~EpollLoop() { impl_->shut_down(); }
+
+void EpollLoop::add_file_event(int fd, Mask mask, FileHandler handler) {
+  impl_->files.add(fd, mask, std::move(handler));
+  impl_->changed_outside();
+}
+void EpollLoop::remove_file_event(int fd, Mask mask) {
+  impl_->files.remove(fd, mask);
+  impl_->changed_outside();
+}
+Mask EpollLoop::file_events(int fd) const { return impl_->files.events(fd); }
+
+TimerId EpollLoop::add_time_event(Duration delay, TimeHandler handler) {
+  const TimerId id = impl_->timers.add(delay, handler);
+  impl_->changed_outside();
+  return id;
+}
+TimerId EpollLoop::add_time_event(TimePoint when, TimeHandler handler) {
+  const TimerId id = impl_->timers.add(when, handler);
+  impl_->changed_outside();
+  return id;
+}
+bool EpollLoop::again(TimerId id, Duration delay) noexcept {
+  const bool there = impl_->timers.again(id, delay);
+  impl_->changed_outside();
+  return there;
+}
+bool EpollLoop::again(TimerId id, TimePoint when) noexcept {
+  const bool there = impl_->timers.again(id, when);
+  impl_->changed_outside();
+  return there;
+}
+bool EpollLoop::remove_time_event(TimerId id) { return impl_->timers.remove(id); }
+
+HookId EpollLoop::add_before_sleep(std::function<void()> hook) {
+  return impl_->work.add_before_sleep(std::move(hook));
+}
+HookId EpollLoop::add_after_sleep(std::function<void()> hook) {
+  return impl_->work.add_after_sleep(std::move(hook));
+}
+void EpollLoop::remove_hook(HookId id) { impl_->work.remove_hook(id); }
+void EpollLoop::add_source(Source& source) {
+  impl_->work.sources.add(source);
+  nudge();  // nobody armed it
+}
+void EpollLoop::remove_source(Source& source) { impl_->work.sources.remove(source); }
+
+void EpollLoop::run() { impl_->run(); }
+void EpollLoop::stop() noexcept { impl_->work.stop_requested = true; }
+std::size_t EpollLoop::process_events(Process flags) { return impl_->process_events(flags); }
+int EpollLoop::descriptor() { return impl_->descriptor(); }
+std::size_t EpollLoop::dispatch() { return impl_->dispatch(); }
+bool EpollLoop::prepare() { return impl_->prepare(); }
+void EpollLoop::end_prepare() { impl_->end_prepare(); }
+
+void EpollLoop::set_spin(const Spin& spin) { impl_->work.own_spin = spin; }
+LoopTimes EpollLoop::times() const { return impl_->work.idle.times(); }
+
+void EpollLoop::post(std::function<void()> fn) { impl_->work.queue->push(std::move(fn)); }
+Poster EpollLoop::poster() { return Poster(impl_->work.queue); }
+
+void EpollLoop::destroy_later(std::unique_ptr<Deferred> object) noexcept {
+  impl_->work.deferred.push(std::move(object));
+  nudge();
+}
+std::unique_ptr<LoopLocal>& EpollLoop::local(const void* key) { return impl_->work.local(key); }
+TimePoint EpollLoop::now() const { return impl_->core.now(); }
+bool EpollLoop::has_time() noexcept { return impl_->core.has_time(); }
+bool EpollLoop::in_handler() const noexcept { return impl_->core.in_handler(); }
+
+void EpollLoop::after_fork() { impl_->after_fork(); }
+void EpollLoop::on_nudge() noexcept {
+  set_host_may_sleep(false);
+  impl_->wake_up();
+}
+
+}}  // namespace ae

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Private to the libev implementation: what LibevLoop and its parts share about the ev_loop below.
+// Watchers call us from C frames, so every handler runs inside LibevCore::guarded().
+
+#include <ev.h>
+
+#include <utility>
+
+#include "ae/abi.h"
+#include "ae/core/loop_core.h"
+
+namespace ae { inline namespace AECONN_ABI {
+
+class LibevCore : public LoopCore {
+ public:
+  LibevCore(struct ev_loop* loop_below, bool is_owned) : loop(loop_below), owned(is_owned) {}
+
+  struct ev_loop* const loop;
+  const bool owned;
+  ev_check tail;                // runs posts and due timers, after the file handlers
+  ev_idle no_sleep;             // active from a veto to the next before_sleep()
+  unsigned sleep_number = ~0u;  // libev's number of the iteration that before_sleep() ended last
+
+  void count_handler() noexcept {
+    LoopCore::count_handler();
+    come_back();
+  }
+  /// The tail runs at the end of this iteration.
+  void queue_tail() noexcept {
+    if (!ev_is_pending(&tail)) ev_feed_event(loop, &tail, EV_CHECK);
+    come_back();
+  }
+
+  /// Runs `body` as a handler. What it throws leaves through run() or take_exception().
+  template <class Body>
+  void guarded(Body&& body) noexcept {
+    if (!LoopCore::guarded(std::forward<Body>(body))) ev_break(loop, EVBREAK_ALL);
+  }
+
+  /// Something of ours needs one more iteration: a borrowed loop that runs out of watchers stays
+  /// until release(), and does not sleep first where our part before the sleep is over already (a
+  /// hook of another LibevLoop on the same ev_loop).
+  void come_back() noexcept {
+    if (owned || held_) return;
+    held_ = true;
+    ev_ref(loop);
+    if (sleep_number == ev_iteration(loop)) start_unreferenced(ev_idle_start, no_sleep);
+  }
+  void release() noexcept {
+    if (!held_) return;
+    held_ = false;
+    ev_unref(loop);
+  }
+
+  /// Start and stop for watchers that must not keep a borrowed loop running. Any number of times.
+  template <class Watcher>
+  void start_unreferenced(void (*start)(struct ev_loop*, Watcher*), Watcher& watcher) noexcept {
+    if (ev_is_active(&watcher)) return;
+    start(loop, &watcher);
+    if (!owned) ev_unref(loop);
+  }
+  template <class Watcher>
+  void stop_unreferenced(void (*stop)(struct ev_loop*, Watcher*), Watcher& watcher) noexcept {
+    if (!owned && ev_is_active(&watcher)) ev_ref(loop);
+    stop(loop, &watcher);
+  }
+
+ private:
+  bool held_ = false;
+};
+
+}}  // namespace ae

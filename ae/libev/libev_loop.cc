@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One iteration, as libev sees it. Where each part of it runs decides what is promised:
+//
+//   ev_prepare, lowest priority   deferred objects go -> sources' pending work -> before_sleep
+//                                 hooks -> flush -> deferred objects -> spin, arm, or veto
+//                                 -> file interest and the next timer's time to libev
+//                                 (a spin goes on after each look at descriptors and timers)
+//   (libev sleeps, or polls while the veto's ev_idle is active)
+//   ev_check, highest priority    after_sleep hooks
+//   ev_io                         file handlers, for a bounded time (LoopCore::has_time()); what is
+//                                 left of them runs at ev_check of the next iteration
+//   the tail, lowest priority     posted functions and due timers, a bounded number of each
+//
+// Only ev_prepare is always there; the others are there when there is something for them.
+// stop() takes effect at the end of the ev_prepare part, so what the last handlers wrote is
+// flushed.
+
+#include "ae/libev_loop.h"
+
+#include <ev.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "ae/core/loop_work.h"
+#include "ae/libev/libev_core.h"
+#include "ae/libev/libev_files.h"
+#include "ae/libev/libev_timers.h"
+
+namespace ae { inline namespace AECONN_ABI {
+namespace {
+
+[[noreturn]] void throw_errno(const char* what) {
+  throw std::system_error(errno != 0 ? errno : EMFILE, std::generic_category(), what);
+}
+
+struct LoopDeleter {
+  void operator()(struct ev_loop* loop) const noexcept { ev_loop_destroy(loop); }
+};
+using OwnedLoop = std::unique_ptr<struct ev_loop, LoopDeleter>;
+
+OwnedLoop new_loop() {
+  // epoll or an error, where there is epoll: the slower backends that libev would fall back to
+  // start without a descriptor and hide that there is none. NOENV: LIBEV_FLAGS is not ours.
+  const unsigned recommended = ev_recommended_backends();
+  const unsigned epoll = recommended & EVBACKEND_EPOLL;
+  errno = 0;
+  OwnedLoop loop(ev_loop_new((epoll != 0 ? epoll : recommended) | EVFLAG_NOENV));
+  if (!loop) throw_errno("event loop");
+  return loop;
+}
+
+// libev aborts the process if it gets no descriptor for its wake-ups, so ask the kernel first.
+void check_wakeup_descriptor() {
+  const int fd = ::eventfd(0, EFD_CLOEXEC);
+  if (fd < 0) throw_errno("event loop wake-up");
+  ::close(fd);
+}
+
+}  // namespace
+
+struct LibevLoop::Impl {
+  explicit Impl(OwnedLoop loop);
+  explicit Impl(struct ev_loop* borrowed);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();
+  void start();
+  void shut_down();
+
+  void run();
+  std::size_t process_events(Process flags);
+  void stop() noexcept;
+  void after_fork() noexcept;
+  void refuse_reentry(const char* what) const;
+
+  // The parts of an iteration, in their order.
+  void before_sleep();
+  void set_sleep(bool allowed) noexcept;
+  void after_sleep();
+  void run_tail();
+  static void wake_for_post(void* self) noexcept;
+
+  const OwnedLoop owned_loop;  // null if borrowed
+  LibevCore core;
+  LibevFiles files{core};
+  LibevTimers timers{core};
+  LoopWork work{core, timers, &Impl::wake_for_post, this};
+
+  ev_prepare prepare;
+  ev_check check;  // active while there are hooks or broken descriptors
+  ev_async wake;
+  bool serving = false;  // inside before_sleep()
+};
+
+// --- construction and destruction ----------------------------------------------------------------
+
+LibevLoop::Impl::Impl(OwnedLoop loop) : owned_loop(std::move(loop)), core(owned_loop.get(), true) {
+  start();
+}
+
+LibevLoop::Impl::Impl(struct ev_loop* borrowed) : core(borrowed, false) { start(); }
+
+void LibevLoop::Impl::start() {
+  check_wakeup_descriptor();
+  ev_init(&prepare,
+          [](struct ev_loop*, ev_prepare* w, int) { static_cast<Impl*>(w->data)->before_sleep(); });
+  ev_init(&check,
+          [](struct ev_loop*, ev_check* w, int) { static_cast<Impl*>(w->data)->after_sleep(); });
+  ev_init(&core.tail,
+          [](struct ev_loop*, ev_check* w, int) { static_cast<Impl*>(w->data)->run_tail(); });
+  ev_init(&core.no_sleep, [](struct ev_loop*, ev_idle*, int) {});
+  ev_init(&wake, [](struct ev_loop*, ev_async* w, int) {
+    static_cast<Impl*>(w->data)->core.queue_tail();
+  });
+  prepare.data = check.data = core.tail.data = wake.data = this;
+  ev_set_priority(&prepare, EV_MINPRI);
+  ev_set_priority(&check, EV_MAXPRI);
+  ev_set_priority(&core.tail, EV_MINPRI);
+  ev_set_priority(&core.no_sleep, EV_MINPRI);  // the host's idle watchers run all the same
+  core.start_unreferenced(ev_prepare_start, prepare);
+  core.start_unreferenced(ev_async_start, wake);
+  // Its first start makes room in libev's list: no later one allocates.
+  core.start_unreferenced(ev_check_start, core.tail);
+  core.stop_unreferenced(ev_check_stop, core.tail);
+}
+
+LibevLoop::Impl::~Impl() {
+  core.release();
+  core.stop_unreferenced(ev_async_stop, wake);
+  core.stop_unreferenced(ev_idle_stop, core.no_sleep);
+  core.stop_unreferenced(ev_check_stop, core.tail);
+  core.stop_unreferenced(ev_check_stop, check);
+  core.stop_unreferenced(ev_prepare_stop, prepare);
+}
+
+void LibevLoop::Impl::shut_down() {
+  work.shut_down([this] {
+    timers.clear();
+    files.clear();
+  });
+}
+
+void LibevLoop::Impl::wake_for_post(void* self) noexcept {
+  Impl& impl = *static_cast<Impl*>(self);
+  if (impl.work.inherited()) return;  // its parent would wake
+  ev_async_send(impl.core.loop, &impl.wake);
+}
+
+// --- running -------------------------------------------------------------------------------------
+
+void LibevLoop::Impl::refuse_reentry(const char* what) const {
+  if (core.in_handler() || ev_depth(core.loop) != 0) LoopWork::refuse_reentry(what);
+}
+
+void LibevLoop::Impl::run() {
+  refuse_reentry("run()");
+  if (work.inherited()) after_fork();
+  if (std::exchange(work.stop_requested, false)) return;
+  work.running = true;
+  work.idle.drop();
+  if (!core.owned) ev_ref(core.loop);  // until stop(), whether or not there is anything to wait for
+  ev_run(core.loop, 0);
+  if (!core.owned) ev_unref(core.loop);
+  work.running = false;
+  work.stop_requested = false;
+  core.rethrow();
+}
+
+std::size_t LibevLoop::Impl::process_events(Process flags) {
+  refuse_reentry("process_events()");
+  if (work.inherited()) after_fork();
+  core.allowed = (flags & kAllEvents) == 0 ? flags | kDontWait : flags;
+  const std::size_t ran = core.ran;
+  if (!core.owned) ev_ref(core.loop);
+  work.begin_single();
+  do {  // looks of a spin are parts of one iteration
+    ev_run(core.loop, core.allows(kDontWait) ? EVRUN_NOWAIT : EVRUN_ONCE);
+  } while (std::exchange(work.spin_looks, false) && core.ran == ran && !core.aborting());
+  work.single = false;
+  if (!core.owned) ev_unref(core.loop);
+  core.allowed = kFullIteration;
+  core.rethrow();
+  return core.ran - ran;
+}
+
+void LibevLoop::Impl::after_fork() noexcept {
+  ev_loop_fork(core.loop);
+  files.after_fork();
+  work.after_fork();
+}
+
+void LibevLoop::Impl::stop() noexcept {
+  work.stop_requested = true;
+  // Too late for before_sleep() to see it: a watcher of the host's called us just before the sleep.
+  if (work.running && core.sleep_number == ev_iteration(core.loop))
+    ev_break(core.loop, EVBREAK_ONE);
+}
+
+// --- before the sleep ----------------------------------------------------------------------------
+
+void LibevLoop::Impl::before_sleep() {
+  if (serving) {  // the host runs its loop from inside one of our phases: keep it awake, no more
+    core.begin_slice();
+    core.begin_files();
+    files.sync();
+    timers.sync();
+    if (timers.has_due()) core.start_unreferenced(ev_check_start, core.tail);
+    set_sleep(false);
+    return;
+  }
+  serving = true;
+  bool may_sleep = work.before_sleep(!core.in_handler());
+  serving = false;
+  if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
+  // It tells when the sleep was over.
+  if (work.idle.on() || files.has_left()) core.start_unreferenced(ev_check_start, check);
+  files.sync();
+  if (files.has_broken()) {
+    core.start_unreferenced(ev_check_start, check);
+    may_sleep = false;
+  }
+  timers.sync();
+  if (timers.has_due() && core.allows(kTimeEvents)) may_sleep = false;
+  // Nothing else asks for the tail: the posts' wake-up may still be on the way, and libev does not
+  // know of timers that are due already.
+  if (!may_sleep && (work.posts_waiting() || timers.has_due())) {
+    core.start_unreferenced(ev_check_start, core.tail);
+  }
+  set_sleep(may_sleep);
+  work.sleep_begins();
+  core.sleep_number = ev_iteration(core.loop);
+  if (work.stopping()) ev_break(core.loop, EVBREAK_ONE);
+}
+
+// libev polls without sleeping while an idle watcher is active. A borrowed loop also comes back
+// then.
+void LibevLoop::Impl::set_sleep(bool allowed) noexcept {
+  if (allowed) {
+    if (ev_is_active(&core.no_sleep)) core.stop_unreferenced(ev_idle_stop, core.no_sleep);
+    core.release();
+  } else {
+    core.start_unreferenced(ev_idle_start, core.no_sleep);
+    core.come_back();
+  }
+}
+
+// --- after the sleep -----------------------------------------------------------------------------
+
+void LibevLoop::Impl::after_sleep() {
+  work.after_sleep();
+  if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
+  files.run_left();
+  if (files.has_broken()) files.run_broken();
+  if (work.after_hooks.empty() && !work.idle.on()) core.stop_unreferenced(ev_check_stop, check);
+}
+
+void LibevLoop::Impl::run_tail() {
+  core.come_back();  // for what its handlers leave behind
+  work.run_posts_and_timers();
+  if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
+  // While something is left the tail belongs to every iteration: a queue that is not empty wakes
+  // nobody again, and a timer expires once.
+  if (work.posts_waiting() || timers.has_due()) {
+    core.start_unreferenced(ev_check_start, core.tail);
+  } else {
+    core.stop_unreferenced(ev_check_stop, core.tail);
+  }
+}
+
+// --- the interface -------------------------------------------------------------------------------
+
+LibevLoop::LibevLoop() : impl_(std::make_unique<Impl>(new_loop())) {}
+LibevLoop::LibevLoop(struct ev_loop* borrowed) : impl_(std::make_unique<Impl>(borrowed)) {}
+LibevLoop::~LibevLoop() { impl_->shut_down(); }
+
+void LibevLoop::add_file_event(int fd, Mask mask, FileHandler handler) {
+  impl_->files.add(fd, mask, std::move(handler));
+}
+void LibevLoop::remove_file_event(int fd, Mask mask) { impl_->files.remove(fd, mask); }
+Mask LibevLoop::file_events(int fd) const { return impl_->files.events(fd); }
+
+TimerId LibevLoop::add_time_event(Duration delay, TimeHandler handler) {
+  return impl_->timers.add(delay, handler);
+}
+TimerId LibevLoop::add_time_event(TimePoint when, TimeHandler handler) {
+  return impl_->timers.add(when, handler);
+}
+bool LibevLoop::again(TimerId id, Duration delay) noexcept {
+  return impl_->timers.again(id, delay);
+}
+bool LibevLoop::again(TimerId id, TimePoint when) noexcept { return impl_->timers.again(id, when); }
+bool LibevLoop::remove_time_event(TimerId id) { return impl_->timers.remove(id); }
+
+HookId LibevLoop::add_before_sleep(std::function<void()> hook) {
+  return impl_->work.add_before_sleep(std::move(hook));
+}
+HookId LibevLoop::add_after_sleep(std::function<void()> hook) {
+  const HookId id = impl_->work.add_after_sleep(std::move(hook));
+  impl_->core.start_unreferenced(ev_check_start, impl_->check);
+  return id;
+}
+void LibevLoop::remove_hook(HookId id) { impl_->work.remove_hook(id); }
+void LibevLoop::add_source(Source& source) { impl_->work.sources.add(source); }
+void LibevLoop::remove_source(Source& source) { impl_->work.sources.remove(source); }
+
+void LibevLoop::run() { impl_->run(); }
+void LibevLoop::stop() noexcept { impl_->stop(); }
+std::size_t LibevLoop::process_events(Process flags) { return impl_->process_events(flags); }
+
+void LibevLoop::set_spin(const Spin& spin) { impl_->work.own_spin = spin; }
+LoopTimes LibevLoop::times() const { return impl_->work.idle.times(); }
+
+void LibevLoop::post(std::function<void()> fn) { impl_->work.queue->push(std::move(fn)); }
+Poster LibevLoop::poster() { return Poster(impl_->work.queue); }
+
+void LibevLoop::destroy_later(std::unique_ptr<Deferred> object) noexcept {
+  impl_->work.deferred.push(std::move(object));
+  impl_->core.come_back();
+}
+std::unique_ptr<LoopLocal>& LibevLoop::local(const void* key) { return impl_->work.local(key); }
+TimePoint LibevLoop::now() const { return impl_->core.now(); }
+bool LibevLoop::has_time() noexcept { return impl_->core.has_time(); }
+bool LibevLoop::in_handler() const noexcept { return impl_->core.in_handler(); }
+
+struct ev_loop* LibevLoop::native() const noexcept {
+  return impl_->core.loop;
+}
+std::exception_ptr LibevLoop::take_exception() noexcept { return impl_->core.take_error(); }
+void LibevLoop::after_fork() noexcept { impl_->after_fork(); }
+
+}}  // namespace ae

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ae/spin/spin_environment.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace ae { inline namespace AECONN_ABI {
+namespace {
+
+constexpr unsigned kQuotaLooks = 64;  // calls of look() for one at the quota
+
+unsigned processors_of(pid_t thread) noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(thread, sizeof set, &set) == 0)
+    return static_cast<unsigned>(CPU_COUNT(&set));
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more than fit in the set
+  return online > 0 ? static_cast<unsigned>(online) : 1;
+}
+
+using Text = std::array<char, 512>;
+
+bool read_file(const char* path, Text& text) noexcept {
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const ssize_t got = ::read(fd, text.data(), text.size() - 1);
+  ::close(fd);
+  text[got > 0 ? static_cast<std::size_t>(got) : 0] = '\0';
+  return got > 0;
+}
+
+// Of our group and of all above it: the least counts.
+bool has_quota() noexcept {
+  Text groups;
+  if (!read_file("/proc/self/cgroup", groups)) return false;
+  const char* const line = std::strstr(groups.data(), "0::/");
+  if (line == nullptr) return false;
+  Text group;
+  std::snprintf(group.data(), group.size(), "%s", line + 3);
+  group[std::strcspn(group.data(), "\n")] = '\0';
+  for (;;) {
+    std::array<char, 600> path;
+    std::snprintf(path.data(), path.size(), "/sys/fs/cgroup%s/cpu.max", group.data());
+    Text limit;
+    if (read_file(path.data(), limit) && is_below_one_processor(limit.data())) return true;
+    char* const last = std::strrchr(group.data(), '/');
+    if (last == nullptr) return false;
+    *last = '\0';
+  }
+}
+
+}  // namespace
+
+bool is_below_one_processor(const char* cpu_max) noexcept {
+  char* end = nullptr;
+  const unsigned long long quota = std::strtoull(cpu_max, &end, 10);
+  if (end == cpu_max) return false;  // "max"
+  const unsigned long long period = std::strtoull(end, nullptr, 10);
+  return quota < period;
+}
+
+SpinRoom::Seen SpinEnvironment::look() noexcept {
+  SpinRoom::Seen seen;
+  // A loop that keeps to a processor of its own may spin there, if its process has others.
+  seen.processors = std::max(processors_of(0), processors_of(getpid()));
+  if (looks_++ % kQuotaLooks == 0) quota_ = has_quota();
+  seen.quota = quota_;
+  return seen;
+}
+
+}}  // namespace ae

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/device/cm.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <span>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+SocketAddress copy_address(const sockaddr* from) {
+  SocketAddress address;
+  if (from->sa_family != AF_INET && from->sa_family != AF_INET6) return address;
+  address.size = from->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  std::memcpy(&address.storage, from, address.size);
+  return address;
+}
+
+// What a server of ours says when it refuses. Anything may be in there: only plain text is shown.
+std::string reason_in(std::span<const std::byte> data) {
+  std::string text;
+  for (const std::byte each : data) {
+    const auto c = static_cast<char>(each);
+    if (c < ' ' || c > '~') break;
+    text += c;
+  }
+  return text.empty() ? text : ": " + text;
+}
+
+constexpr int kNobodyListens = 8, kStale = 10, kConsumerSaysNo = 28;  // IB CM reject reasons
+
+void apply(const QpTimeouts& timeouts, ibv_qp_attr& attributes, int mask) noexcept {
+  if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) attributes.min_rnr_timer = timeouts.min_rnr_timer;
+  if ((mask & IBV_QP_TIMEOUT) != 0) attributes.timeout = timeouts.ack_timeout;
+  if ((mask & IBV_QP_RETRY_CNT) != 0) attributes.retry_cnt = timeouts.retry_count;
+  if ((mask & IBV_QP_RNR_RETRY) != 0) attributes.rnr_retry = timeouts.rnr_retry_count;
+}
+
+void apply(const Fabric& fabric, ibv_qp_attr& attributes, int mask) {
+  if (fabric.pkey_index && (mask & IBV_QP_PKEY_INDEX) != 0)
+    attributes.pkey_index = *fabric.pkey_index;
+  if ((mask & IBV_QP_AV) == 0) return;
+  ibv_ah_attr& way = attributes.ah_attr;
+  if (way.is_global == 0 && (fabric.traffic_class || fabric.gid_index))
+    throw VerbsError(Failure{std::make_error_code(std::errc::invalid_argument),
+                             fabric.words() +
+                                 ": packets of this InfiniBand subnet name no GID and have no "
+                                 "traffic class; service-level is what they have"});
+  if (fabric.service_level) way.sl = *fabric.service_level;
+  if (fabric.traffic_class) way.grh.traffic_class = *fabric.traffic_class;
+  if (fabric.gid_index) way.grh.sgid_index = *fabric.gid_index;
+}
+
+Route modify_qp(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const QpWishes& wishes,
+                const char* step) {
+  ibv_qp_attr attributes{};
+  int mask = 0;
+  attributes.qp_state = state;
+  if (rdma_init_qp_attr(id, &attributes, &mask) != 0)
+    throw VerbsError(fmt::format("rdma_init_qp_attr ({})", step), errno);
+  // Older kernels set bits there that are for Ethernet's addresses alone (librdmacm clears them for
+  // its own queue pairs).
+  constexpr int kEthernetBits = 0xe00000;
+  if (wishes.infiniband && state == IBV_QPS_RTR) mask &= ~kEthernetBits;
+  if (state != IBV_QPS_INIT) apply(wishes.timeouts, attributes, mask);
+  apply(wishes.fabric, attributes, mask);
+  if (wishes.mtu != 0 && (mask & IBV_QP_PATH_MTU) != 0) attributes.path_mtu = wishes.mtu;
+  // The protocol has no READ and no atomics, whatever the peer asked for.
+  if (state == IBV_QPS_INIT) attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  if (const int err = ibv_modify_qp(qp, &attributes, mask); err != 0)
+    throw VerbsError(wishes.fabric.asks()
+                         ? fmt::format("the device refuses one of {}, at ibv_modify_qp ({})",
+                                       wishes.fabric.words(), step)
+                         : fmt::format("ibv_modify_qp ({})", step),
+                     err);
+  return route_of(attributes, mask);
+}
+
+}  // namespace
+
+void CmId::Destroy::operator()(rdma_cm_id* id) const noexcept {
+  if (made_here.inherited()) return;
+  if (rdma_destroy_id(id) != 0) note_teardown_failure("rdma_destroy_id", errno);
+}
+
+SocketAddress CmId::local() const { return copy_address(rdma_get_local_addr(id_.get())); }
+SocketAddress CmId::peer() const { return copy_address(rdma_get_peer_addr(id_.get())); }
+
+std::vector<SocketAddress> local_addresses() {
+  std::vector<SocketAddress> present;
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return present;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(first, &freeifaddrs);
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next)
+    if (each->ifa_addr != nullptr)
+      if (const SocketAddress address = copy_address(each->ifa_addr); address.size != 0)
+        present.push_back(address);
+  return present;
+}
+
+// libibverbs looks for its drivers once: a process that had no descriptors left for that would be
+// without RDMA for as long as it lives.
+static void require_descriptors() {
+  static std::atomic<bool> had_them{false};
+  if (had_them) return;
+  std::array<int, 12> spare{};
+  std::size_t count = 0;
+  int err = 0;
+  for (; count < spare.size() && err == 0; ++count)
+    if ((spare[count] = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0) err = errno;
+  for (const int fd : std::span(spare).first(count))
+    if (fd >= 0) close(fd);
+  if (err != 0) throw VerbsError("rdma_create_event_channel", err);
+  had_them = true;
+}
+
+// Older kernels would let a forked child take registered pages away from us (ibv_fork_init(3));
+// newer ones copy them, and then this costs nothing. It has to come before anything is registered.
+static rdma_event_channel* create_channel() {
+  require_descriptors();
+  static const int fork_safe = ibv_fork_init();
+  (void)fork_safe;
+  return rdma_create_event_channel();
+}
+
+CmChannel::CmChannel() : channel_(create_channel()) {
+  if (!channel_) throw VerbsError("rdma_create_event_channel", errno);
+  const int flags = fcntl(channel_->fd, F_GETFL);
+  if (flags < 0 || fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0)
+    throw VerbsError("fcntl on the rdma_cm channel", errno);
+}
+
+std::optional<CmEvent> CmChannel::next() {
+  rdma_cm_event* raw = nullptr;
+  int result;
+  do {
+    errno = 0;
+    result = rdma_get_cm_event(channel_.get(), &raw);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) return std::nullopt;
+  CmEvent event{};
+  event.type = raw->event;
+  event.id = raw->id;
+  event.listen_id = raw->listen_id;
+  // librdmacm says -1 where a call of its own failed, and leaves the cause in errno.
+  event.status = raw->status == -1 && errno != 0 ? -errno : raw->status;
+  if (raw->param.conn.private_data != nullptr) {
+    event.private_data_size =
+        std::min<std::size_t>(raw->param.conn.private_data_len, event.private_data.size());
+    std::memcpy(event.private_data.data(), raw->param.conn.private_data, event.private_data_size);
+  }
+  // Acknowledged before it is handled: destroying an id waits for its unacknowledged events.
+  if (rdma_ack_cm_event(raw) != 0) note_teardown_failure("rdma_ack_cm_event", errno);
+  return event;
+}
+
+CmId CmChannel::create_id(void* context) {
+  rdma_cm_id* id = nullptr;
+  if (rdma_create_id(channel_.get(), &id, context, RDMA_PS_TCP) != 0)
+    throw VerbsError("rdma_create_id", errno);
+  return CmId(id);
+}
+
+void reject(rdma_cm_id* request, std::string_view why) noexcept {
+  why = why.substr(0, 100);
+  (void)rdma_reject(request, why.data(), static_cast<std::uint8_t>(why.size()));
+}
+
+void set_traffic_class(rdma_cm_id* id, std::uint8_t traffic_class) {
+  if (rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &traffic_class,
+                      sizeof traffic_class) != 0)
+    throw VerbsError(fmt::format("traffic-class={}: rdma_set_option", traffic_class), errno);
+}
+
+ibv_mtu mtu_of_path(const rdma_cm_id* id) noexcept {
+  if (id->route.num_paths < 1 || id->route.path_rec == nullptr) return {};
+  const auto mtu = static_cast<ibv_mtu>(id->route.path_rec->mtu & 0x3f);  // above: its selector
+  return bytes_of(mtu) != 0 ? mtu : ibv_mtu{};
+}
+
+void qp_to_init(rdma_cm_id* id, ibv_qp* qp, const Fabric& fabric) {
+  modify_qp(id, qp, IBV_QPS_INIT, {.timeouts = {}, .fabric = fabric}, "INIT");
+}
+Route qp_to_ready(rdma_cm_id* id, ibv_qp* qp, const QpWishes& wishes) {
+  const Route route = modify_qp(id, qp, IBV_QPS_RTR, wishes, "RTR");
+  modify_qp(id, qp, IBV_QPS_RTS, wishes, "RTS");
+  return route;
+}
+
+void offer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept {
+  ibv_ece ece{};
+  if (ibv_query_ece(qp, &ece) == 0 && ece.vendor_id != 0) (void)rdma_set_local_ece(id, &ece);
+}
+
+void take_ece(rdma_cm_id* id, ibv_qp* qp) noexcept {
+  ibv_ece ece{};
+  // Without it the connection is as good as between devices that have none.
+  if (rdma_get_remote_ece(id, &ece) == 0 && ece.vendor_id != 0) (void)ibv_set_ece(qp, &ece);
+}
+
+std::string ece_text(ibv_qp* qp) {
+  ibv_ece ece{};
+  if (ibv_query_ece(qp, &ece) != 0 || ece.vendor_id == 0 || ece.options == 0) return {};
+  return fmt::format("{:#x}:{:#x}", ece.vendor_id, ece.options);
+}
+
+void qp_to_error(ibv_qp* qp) noexcept {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  // Fails only if the device is gone, and then nothing is left to end.
+  (void)ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
+}
+
+void let_go_of_device(ibv_context* its_handle) noexcept {
+  // Looking for devices again is what makes it forget those that are gone ...
+  int count = 0;
+  ibv_context** all = rdma_get_devices(&count);
+  const bool forgotten = all != nullptr && std::find(all, all + count, its_handle) == all + count;
+  if (all != nullptr) rdma_free_devices(all);
+  if (forgotten) return;
+  // ... unless none is left: it then looks no further and keeps the handle, open. The kernel's side
+  // of it can go all the same; librdmacm closes what stands in for it when there is a device again.
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (nothing < 0) return;
+  (void)dup3(nothing, its_handle->cmd_fd, O_CLOEXEC);
+  (void)dup3(nothing, its_handle->async_fd, O_CLOEXEC);
+  close(nothing);
+}
+
+bool ends_connect(const CmEvent& event) noexcept {
+  switch (event.type) {
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+    case RDMA_CM_EVENT_ESTABLISHED:
+    case RDMA_CM_EVENT_REJECTED:
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_DISCONNECTED:
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_stale(const CmEvent& event) noexcept {
+  return event.type == RDMA_CM_EVENT_REJECTED && event.status == kStale;
+}
+
+std::string describe(const CmEvent& event) {
+  const std::string reason =
+      event.status < 0 ? errno_text(-event.status) : fmt::format("status {}", event.status);
+  switch (event.type) {
+    case RDMA_CM_EVENT_ADDR_ERROR:
+      return event.status == -ETIMEDOUT ? "no answer from the address (ARP or ND)"
+                                        : "the address cannot be reached over RDMA: " + reason;
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+      return "no RDMA route to the address: " + reason;
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+      return "the connection could not be set up: " + reason;
+    case RDMA_CM_EVENT_UNREACHABLE:
+      return "the peer does not answer: " + reason;
+    case RDMA_CM_EVENT_REJECTED:
+      if (event.status == kNobodyListens) return "Connection refused: nobody listens there";
+      if (event.status == kConsumerSaysNo)
+        return "Connection refused by the server" + reason_in(event.data());
+      // iWARP does not say by whom; but only a program has something to add.
+      if (event.status < 0)
+        return errno_text(-event.status) + (event.data().empty() ? "" : " by the server") +
+               reason_in(event.data());
+      if (event.status == kStale)
+        return "Connection refused: the peer takes it for one that it still knows (reject reason "
+               "10)";
+      return "Connection refused: reject reason " + std::to_string(event.status);
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return "the RDMA device was removed";
+    case RDMA_CM_EVENT_ADDR_CHANGE:
+      return "the address of the RDMA device changed";
+    default:
+      return rdma_event_str(event.type);
+  }
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/device/device.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+// drivers/infiniband/sw/rxe/rxe_param.h of Linux
+constexpr std::uint32_t kRxeVendor = 0xffffff;
+constexpr std::uint32_t kIntelVendor = 0x8086;
+constexpr ae::Duration kAskAgain = std::chrono::milliseconds(50);
+
+// What is asked for where `refused` bytes of inline data were too many: irdma takes 101 or 48,
+// erdma and bnxt_re 96.
+std::uint32_t next_inline(std::uint32_t refused) noexcept {
+  static constexpr std::array<std::uint32_t, 6> kSteps{128, 96, 64, 48, 32, 0};
+  return *std::find_if(kSteps.begin(), kSteps.end() - 1,
+                       [&](std::uint32_t step) { return step < refused; });
+}
+
+}  // namespace
+
+bool refused_as_such(int err) noexcept {
+  return err == EINVAL || err == EOPNOTSUPP || err == ENOSYS;
+}
+
+Device::Device(ibv_device* device, const Settings& settings)
+    : name_(ibv_get_device_name(device)),
+      handle_(open_device(device)),
+      iwarp_(device->transport_type == IBV_TRANSPORT_IWARP) {
+  if (const int err = ibv_query_device(handle_.get(), &attributes_); err != 0)
+    throw VerbsError("ibv_query_device " + name_, err);
+  max_pieces_ =
+      static_cast<std::uint32_t>(std::clamp(attributes_.max_sge, 1, static_cast<int>(kMostPieces)));
+  rxe_ = attributes_.vendor_id == kRxeVendor;
+  irdma_ = attributes_.vendor_id == kIntelVendor;
+  const int flags = fcntl(handle_->async_fd, F_GETFL);
+  if (flags < 0 || fcntl(handle_->async_fd, F_SETFL, flags | O_NONBLOCK) != 0)
+    throw VerbsError("fcntl on the device's event descriptor", errno);
+  try_queue_pair(settings);
+}
+
+void Device::try_queue_pair(const Settings& settings) {
+  const Pd pd = alloc_pd(handle_.get());
+  const Cq queue(handle_.get(), 16, nullptr, 0, nullptr);
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = attributes.recv_cq = queue.get();
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.cap.max_send_wr = attributes.cap.max_recv_wr = 4;
+  attributes.cap.max_send_sge = max_pieces_;
+  attributes.cap.max_recv_sge = 1;
+  attributes.cap.max_inline_data = settings.inline_data;
+  Qp qp;
+  try {
+    qp = create_qp(pd.get(), attributes);
+  } catch (const VerbsError& error) {
+    if (!refused_as_such(error.failure().code.value())) throw;
+    throw VerbsError(
+        Failure{error.failure().code,
+                fmt::format("{} has no reliable connected (RC) queue pairs, which rdma:// needs: "
+                            "use tcp:// or tls:// there",
+                            name_)});
+  }
+  try_immediate(qp.get());
+  if ((attributes_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0 && alloc_mw(pd.get()))
+    binding_ = Binding::kUnsure;
+}
+
+// Every InfiniBand and RoCE device has it, iWARP devices may not (RFC 7306 came late). Those that
+// do not refuse the request before they look at anything else (irdma, cxgb4, siw), and those that
+// do take it: it goes with the queue pair, which is connected to nobody.
+void Device::try_immediate(ibv_qp* qp) const {
+  if (!iwarp_) return;
+  ibv_send_wr request{}, *bad = nullptr;
+  request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  const int err = post_error(ibv_post_send(qp, &request, &bad));
+  if (!refused_as_such(err)) return;
+  throw VerbsError(Failure{
+      std::make_error_code(std::errc::operation_not_supported),
+      fmt::format("{}, an iWARP device, has no RDMA WRITE WITH IMMEDIATE, which rdma:// needs: use "
+                  "tcp:// or tls:// there",
+                  name_)});
+}
+
+// --- queues --------------------------------------------------------------------------------------
+
+Qp Device::create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
+  const std::uint32_t first = std::min(attributes.cap.max_inline_data, max_inline_);
+  std::uint32_t asked = first, pieces = std::min(attributes.cap.max_send_sge, max_pieces_);
+  for (;;) {
+    ibv_qp_init_attr attempt = attributes;
+    attempt.cap.max_inline_data = asked;
+    attempt.cap.max_send_sge = pieces;
+    try {
+      Qp made = rdma::create_qp(pd, attempt);
+      attributes.cap = attempt.cap;
+      attributes.cap.max_send_sge = pieces;
+      // Where less helped it was this that was too much.
+      if (asked < first) max_inline_ = asked;
+      max_pieces_ = std::min(max_pieces_, pieces);
+      return made;
+    } catch (const VerbsError& error) {
+      // Some give less, some refuse.
+      if (!refused_as_such(error.failure().code.value()) || (asked == 0 && pieces == 1)) throw;
+    }
+    if (asked != 0) {
+      asked = next_inline(asked);
+    } else {
+      asked = first;
+      pieces = 1;
+    }
+  }
+}
+
+std::uint32_t Device::max_send_queue() const noexcept {
+  return static_cast<std::uint32_t>(std::max(attributes_.max_qp_wr, 1));
+}
+
+std::uint32_t Device::max_cq() const noexcept {
+  return static_cast<std::uint32_t>(std::max(attributes_.max_cqe, 1));
+}
+
+int Device::completion_vector(const Settings& settings, std::optional<std::size_t> loop) const {
+  const int count = std::max(handle_->num_comp_vectors, 1);
+  if (settings.completion_vector < 0) {
+    if (loop) return static_cast<int>(*loop % static_cast<std::size_t>(count));
+    static std::atomic<unsigned> contexts{0};
+    return static_cast<int>(contexts++ % static_cast<unsigned>(count));
+  }
+  if (settings.completion_vector < count) return settings.completion_vector;
+  throw VerbsError(Failure{std::make_error_code(std::errc::invalid_argument),
+                           fmt::format("comp-vector={}: {} has {}, the first is 0",
+                                       settings.completion_vector, name_, count)});
+}
+
+// --- ports ---------------------------------------------------------------------------------------
+
+void Device::on_port_event(int port, bool down) noexcept {
+  const std::uint64_t bit = std::uint64_t{1} << (port & 63);
+  down_ports_ = down ? down_ports_ | bit : down_ports_ & ~bit;
+}
+
+bool Device::ask_port(int port, ae::TimePoint now) noexcept {
+  if (port == asked_port_ && now - asked_at_ < kAskAgain) return port_down(port);
+  asked_port_ = port;
+  asked_at_ = now;
+  ibv_port_attr attributes{};
+  if (ibv_query_port(handle_.get(), static_cast<std::uint8_t>(port), &attributes) == 0)
+    on_port_event(port, attributes.state != IBV_PORT_ACTIVE);
+  return port_down(port);
+}
+
+void Device::ask_ports_that_are_down(ae::TimePoint now) noexcept {
+  for (int port = 1; port < kPorts; ++port)
+    if (port_down(port)) (void)ask_port(port, now);
+}
+
+bool Device::ask_facts(int port, ae::TimePoint now) noexcept {
+  ibv_port_attr attributes{};
+  const int err = ibv_query_port(handle_.get(), static_cast<std::uint8_t>(port), &attributes);
+  if (err != 0) return errno = err, false;
+  const std::uint64_t bit = std::uint64_t{1} << (port & 63);
+  link_layer_known_ |= bit;
+  if (attributes.link_layer == IBV_LINK_LAYER_INFINIBAND) infiniband_ports_ |= bit;
+  mtu_port_ = port;
+  mtu_asked_at_ = now;
+  active_mtu_ = bytes_of(attributes.active_mtu) != 0 ? attributes.active_mtu : IBV_MTU_4096;
+  return true;
+}
+
+ibv_mtu Device::active_mtu(int port, ae::TimePoint now) noexcept {
+  // No event tells when the network interface gets another.
+  constexpr ae::Duration kAskMtuAgain = std::chrono::seconds(1);
+  const bool fresh = port == mtu_port_ && now - mtu_asked_at_ < kAskMtuAgain;
+  return fresh || ask_facts(port, now) ? active_mtu_ : IBV_MTU_4096;
+}
+
+bool Device::infiniband(int port, ae::TimePoint now) {
+  if (iwarp_) return false;
+  const std::uint64_t bit = std::uint64_t{1} << (port & 63);
+  if ((link_layer_known_ & bit) == 0 && !ask_facts(port, now))
+    throw VerbsError("ibv_query_port " + name_, errno);
+  return (infiniband_ports_ & bit) != 0;
+}
+
+}}}  // namespace conn::rdma

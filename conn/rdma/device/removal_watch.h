@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Somebody who hears of a device's removal, whoever else still uses it.
+
+#include <string>
+#include <string_view>
+
+#include "ae/abi.h"
+#include "conn/rdma/device/cm.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class RemovalWatch final : private CmUser {
+ public:
+  /// On the device of `id`, which is bound to one of its addresses. Throws VerbsError.
+  RemovalWatch(CmChannel& channel, const CmId& id);
+  /// On the device that has this address. Throws VerbsError, also where none has it.
+  RemovalWatch(CmChannel& channel, SocketAddress address);
+  /// The device was removed.
+  bool over() const noexcept { return !id_; }
+  bool is_on(std::string_view device) const noexcept { return !over() && device == device_; }
+  const std::string& device() const noexcept { return device_; }
+
+ private:
+  void on_cm_event(const CmEvent& event) override;
+  std::string device_;
+  CmId id_;
+};
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Owners for verbs objects. Each destroys what it holds and looks at the return code: EBUSY there
+// means that an owner went before its user, our bug, and is asserted on; anything else is the
+// world's (a device that was pulled out) and is counted in teardown_failures().
+// In a child of fork() the objects are the parent's and nothing is destroyed: the child closes its
+// copies of the descriptors, and what libraries allocated stays until it ends.
+// Creation throws VerbsError, which the set-up paths turn into a Failure or an Error.
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "ae/abi.h"
+#include "ae/core/fork.h"
+#include "conn/error.h"
+#include "conn/rdma/device/functions.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+/// A verbs or rdma_cm call that failed.
+class VerbsError : public std::exception {
+ public:
+  static constexpr std::uint64_t kRings = 64 * 1024;  ///< about what those of a queue pair take
+  /// `memory`: bytes that were to be pinned, as far as known, to find the limit that was in the
+  /// way.
+  VerbsError(const std::string& what_failed, int err, std::uint64_t memory = kRings);
+  explicit VerbsError(Failure failure) : failure_(std::move(failure)) {}
+  const char* what() const noexcept override { return failure_.text.c_str(); }
+  const Failure& failure() const noexcept { return failure_; }
+
+ private:
+  Failure failure_;
+};
+
+/// Destroys that did not succeed since the process began. Any thread.
+std::uint64_t teardown_failures() noexcept;
+void note_teardown_failure(const char* call, int err) noexcept;
+
+namespace detail {
+inline void close_copies(ibv_context* device) {
+  ::close(device->cmd_fd);
+  ::close(device->async_fd);
+}
+inline void close_copies(ibv_comp_channel* channel) { ::close(channel->fd); }
+inline void close_copies(const void*) {}
+
+template <auto Destroy>
+struct Deleter {
+  ae::MadeHere made_here;
+  template <class T>
+  void operator()(T* object) const noexcept {
+    if (made_here.inherited()) return close_copies(object);
+    if (const int err = Destroy(object); err != 0) note_teardown_failure(name(object), err);
+  }
+  static const char* name(ibv_pd*) { return "ibv_dealloc_pd"; }
+  static const char* name(ibv_mr*) { return "ibv_dereg_mr"; }
+  static const char* name(ibv_mw*) { return "ibv_dealloc_mw"; }
+  static const char* name(ibv_comp_channel*) { return "ibv_destroy_comp_channel"; }
+  static const char* name(ibv_cq*) { return "ibv_destroy_cq"; }
+  static const char* name(ibv_srq*) { return "ibv_destroy_srq"; }
+  static const char* name(ibv_qp*) { return "ibv_destroy_qp"; }
+  static const char* name(ibv_context*) { return "ibv_close_device"; }
+};
+inline int dealloc_mw(ibv_mw* mw) { return ibv_dealloc_mw(mw); }
+inline int dereg_mr(ibv_mr* mr) { return ibv_dereg_mr(mr); }
+}  // namespace detail
+
+using DeviceHandle = std::unique_ptr<ibv_context, detail::Deleter<ibv_close_device>>;
+using Pd = std::unique_ptr<ibv_pd, detail::Deleter<ibv_dealloc_pd>>;
+using Mr = std::unique_ptr<ibv_mr, detail::Deleter<detail::dereg_mr>>;
+using Mw = std::unique_ptr<ibv_mw, detail::Deleter<detail::dealloc_mw>>;
+using CompChannel = std::unique_ptr<ibv_comp_channel, detail::Deleter<ibv_destroy_comp_channel>>;
+using Srq = std::unique_ptr<ibv_srq, detail::Deleter<ibv_destroy_srq>>;
+using Qp = std::unique_ptr<ibv_qp, detail::Deleter<ibv_destroy_qp>>;
+
+DeviceHandle open_device(ibv_device* device);
+Pd alloc_pd(ibv_context* device);
+CompChannel create_comp_channel(ibv_context* device);
+Srq create_srq(ibv_pd* pd, std::uint32_t depth);
+/// EINVAL also where a driver refuses without a reason (bnxt_re leaves errno as it was).
+Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
+/// A type 2 memory window: an rkey that works on one queue pair only. Null, with errno, if there is
+/// none to be had.
+Mw alloc_mw(ibv_pd* pd) noexcept;
+
+/// Pieces of memory that one request is sent from, at most: so many take no more room on a send
+/// queue than the inline data that is asked for anyway, with any driver.
+inline constexpr std::size_t kMostPieces = 6;
+
+/// The errno that ibv_post_send() and its like returned: some drivers say it with a minus (erdma,
+/// cxgb4, siw, bnxt_re), some -1 and errno.
+int post_error(int result) noexcept;
+
+/// A completion queue that counts what it owes: ibv_destroy_cq() waits until every event taken from
+/// the channel was acknowledged, and each acknowledgement takes a mutex, so they go in batches.
+class Cq {
+ public:
+  /// `user` comes back with its events. Throws VerbsError.
+  Cq(ibv_context* device, std::uint32_t entries, ibv_comp_channel* channel, int vector, void* user);
+  Cq(const Cq&) = delete;
+  Cq& operator=(const Cq&) = delete;
+  ~Cq() {
+    if (!cq_.get_deleter().made_here.inherited()) acknowledge();
+  }
+
+  ibv_cq* get() const noexcept { return cq_.get(); }
+  /// How much of it may be used: what was asked for, although it may be deeper (bnxt_re makes twice
+  /// as much and needs the rest for itself).
+  std::uint32_t entries() const noexcept { return entries_; }
+  /// One event was taken from the channel for this queue; it has to be armed again.
+  void on_event() noexcept;
+  bool armed() const noexcept { return armed_; }
+  /// To be polled again although armed; one event too many does no harm.
+  void forget_armed() noexcept { armed_ = false; }
+  /// Asks for an event at the next completion. Poll once more afterwards, before sleeping.
+  bool arm() noexcept;
+
+ private:
+  void acknowledge() noexcept;
+  std::unique_ptr<ibv_cq, detail::Deleter<ibv_destroy_cq>> cq_;
+  std::uint32_t entries_;
+  unsigned unacknowledged_ = 0;
+  bool armed_ = false;
+};
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// What rdma keeps for one loop: the rdma_cm channel, a Context for each device in use, the memory
+// it registers, the list of connections with something to do, and the clock that says when to look
+// at which of the others. A source of the loop:
+//
+//   process_pending  take completions, end what died, run handlers that are due
+//   flush            post what the iteration wrote, one chain for each connection
+//   arm              ask for completion events, look once more, then sleep
+//
+// Completions and rdma_cm events only record facts; handlers run from the ready list. So pump(),
+// which blocking operations use, can take facts for every connection without running anybody.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "ae/abi.h"
+#include "ae/core/fork.h"
+#include "ae/event_loop.h"
+#include "conn/connection_type.h"
+#include "conn/kit/ready_list.h"
+#include "conn/rdma/device/cm.h"
+#include "conn/rdma/device/removal_watch.h"
+#include "conn/rdma/loop/context.h"
+#include "conn/rdma/loop/ticks.h"
+#include "conn/rdma/settings.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class ListenerCore;
+class RdmaConnection;
+
+struct LoopStatistics {
+  std::uint64_t cm_events = 0, doorbells = 0, work_requests = 0, control_sent = 0;
+  std::uint64_t control_received = 0, protocol_errors = 0, peers_dead = 0, rejected = 0;
+  std::uint64_t windows = 0;
+  std::uint64_t control_floods = 0, peer_windows_refused = 0, memory_refusals = 0;
+  std::uint64_t bytes_copied_in = 0, bytes_copied_out = 0;
+  /// As the last listener found it: by the tightest limit, and how many are too tight for what it
+  /// was told to take.
+  std::uint64_t room_for_connections = 0, limits_too_low = 0;
+  std::uint64_t prepared_used = 0;  ///< connections that found a queue pair ready
+};
+
+class LoopState final : public ae::LoopLocal, public ae::Source {
+ public:
+  /// The state of `loop`, made at first use. Throws VerbsError where there is no RDMA.
+  static LoopState& of(ae::EventLoop& loop, const ConnectionType& type);
+  /// Null if there is none yet.
+  static LoopState* find(ae::EventLoop& loop, const ConnectionType& type);
+  LoopState(ae::EventLoop& loop, const ConnectionType& type);
+  ~LoopState() override;
+
+  ae::EventLoop& loop() noexcept { return loop_; }
+  /// This process is a child of fork(): devices, connections and events are its parent's, and
+  /// nothing here touches them any more.
+  bool inherited() const noexcept { return made_here_.inherited(); }
+  /// The loop goes on without this.
+  void after_fork() noexcept override;
+  CmChannel& cm() noexcept { return *cm_; }
+  /// For ids that other threads send here; it may outlive this.
+  const std::shared_ptr<CmChannel>& shared_cm() const noexcept { return cm_; }
+  ReadyList& ready() noexcept { return ready_; }
+  LoopStatistics& statistics() noexcept { return statistics_; }
+  /// The time of this iteration; inside pump(), of this moment.
+  ae::TimePoint now() const;
+  /// Changes with every iteration; read budgets begin anew.
+  std::uint64_t turn() const noexcept { return turn_; }
+  /// The loop's context for the device `id` is bound to. Throws VerbsError.
+  std::shared_ptr<Context> context(const CmId& id, const Settings& settings);
+  /// Where `id` is bound to a device librdmacm has opened it, for good: from here on somebody hears
+  /// of its removal, also if no Context is ever made. Costs a look where there is one already.
+  void watch_removal(const CmId& id);
+  const std::vector<std::shared_ptr<Context>>& contexts() const noexcept { return contexts_; }
+  /// What contexts counted that are gone, by device: counters never fall.
+  const std::map<std::string, Context::Counters>& counted_before() const noexcept {
+    return counted_before_;
+  }
+
+  /// Makes room for so many in every list, so that nothing on a connection's way needs memory.
+  void make_room(std::size_t connections);
+  /// `connection` has a queue pair, or has begun to end.
+  void add(RdmaConnection& connection);
+  void remove(RdmaConnection& connection) noexcept;
+  /// Its on_tick() is called then, or a little later.
+  void look_at(RdmaConnection& connection, ae::TimePoint due) noexcept;
+  /// Its pace_at() has to be kept, and inside pump() no timer runs.
+  void keep_pace_of(RdmaConnection& connection);
+  /// It wants memory to send from, and is told when there may be some.
+  void wait_for_memory(RdmaConnection& connection);
+  /// Some was given back.
+  void memory_came_back() noexcept {
+    memory_came_back_ = true;
+    if (!hungry_.empty()) loop_.nudge();
+  }
+  /// `connection` has something to post; flush() comes to it.
+  void want_flush(RdmaConnection& connection) noexcept;
+  /// `connection` goes on with its end when it is its turn: says goodbye, or is taken down, which
+  /// has to be when no completion is being looked at.
+  void want_reap(RdmaConnection& connection) noexcept;
+  /// `connection` is going at once, with the loop.
+  void forget(RdmaConnection& connection) noexcept;
+  void add(ListenerCore& listener) { listeners_.insert(&listener); }
+  void remove(ListenerCore& listener) noexcept;
+  /// A listener wishes queue pairs that stand ready: they are made when nobody has come for a
+  /// while, each of these turns a few.
+  void prepare_soon() noexcept;
+  std::size_t prepared() const noexcept;
+  void on_prepared_taken() noexcept {
+    ++statistics_.prepared_used;
+    prepare_soon();
+  }
+  /// In the next iteration each listener's retry_if_down() is called.
+  void ask_listeners_again() noexcept {
+    ask_listeners_ = true;
+    loop_.nudge();
+  }
+  /// A port is down: it is asked again until it is up.
+  void watch_ports();
+  void on_spin_wish(const ae::Spin& spin) noexcept { spin_ = ae::Spin::both(spin_, spin); }
+
+  /// Records facts for every connection until `done` says so or the deadline; runs no handler.
+  void pump(const std::function<bool()>& done, ae::TimePoint deadline);
+  /// Takes what has come for any connection, without waiting; runs no handler. Of rdma_cm's events
+  /// all, or what is left of the iteration's share.
+  enum class Most { kShare, kAll };
+  void catch_up(Most most);
+  /// Takes rdma_cm's events until none is left.
+  void drain_cm();
+  /// System calls that begin and end connections may take a part of each iteration, whichever
+  /// connections they are for: hundreds at once hold up nobody else. Whoever finds none left waits
+  /// in want_reap()'s list.
+  bool has_share_left() const noexcept;
+  /// A deadline that has come may be acted on: while there is a share left, and one in every
+  /// iteration, so that no flood puts off the deadlines of others for ever.
+  bool may_expire() noexcept {
+    return std::exchange(expired_turn_, turn_) != turn_ || has_share_left();
+  }
+  /// While one lives its time counts as spent.
+  class Spending {
+   public:
+    explicit Spending(LoopState& state) noexcept
+        : state_(std::exchange(state.spending_, true) ? nullptr : &state) {
+      if (state_ != nullptr) state_->spending_since_ = std::chrono::steady_clock::now();
+    }
+    ~Spending() {
+      if (state_ == nullptr) return;
+      state_->spent_ += std::chrono::steady_clock::now() - state_->spending_since_;
+      state_->spending_ = false;
+    }
+    Spending(const Spending&) = delete;
+    Spending& operator=(const Spending&) = delete;
+
+   private:
+    LoopState* state_;  // null inside another
+  };
+  /// Frees contexts nobody uses.
+  void drop_idle_contexts();
+  /// These, and memory that is kept for others to come.
+  void give_back_what_is_idle();
+  static bool may_go(const std::shared_ptr<Context>& context);
+  bool has_lost_context() const noexcept;
+  // Asked several times in each iteration, and hardly ever true.
+  bool has_context_to_clear() const noexcept {
+    for (const auto& context : contexts_)
+      if (context->lost() || context->has_parked())
+        return has_parked_to_release() || has_lost_context();
+    return false;
+  }
+
+  // ae::Source
+  bool has_pending() const override {
+    const bool wheel_stands = wheel_timer_ == 0 && wheel_.scheduled() != 0;
+    return !ready_.empty() || poll_more_ || !reap_.empty() || wheel_.has_due() || wheel_stands ||
+           has_hungry_to_feed() || has_context_to_clear();
+  }
+  std::size_t process_pending() override;
+  void flush() override;
+  bool arm() override;
+  const ae::Spin* spin() const override;
+  bool has_pending_now() override;
+
+ private:
+  void on_cm_readable(Most most);
+  void take_completions();
+  void reap(Most most);
+  void release_parked(Most most);
+  bool has_parked_to_release() const noexcept;
+  void on_device_removed(ibv_context* cm_handle);
+  void drop_lost_contexts();
+  bool is_watched(std::string_view device) const noexcept;
+  void watch_what_librdmacm_opened() noexcept;
+  void watch(Context& context);
+  void unwatch(Context& context);
+  void leave_loop() noexcept;
+  void wait_for_descriptors(ae::Duration limit);
+  void wake_wheel_at(ae::TimePoint when) noexcept;
+  ae::Duration on_wheel_timer();
+  void turn_wheel();
+  void keep_house() noexcept;
+  void look_after_house();
+  ae::Duration prepare();
+  bool prepare_one();
+  bool has_hungry_to_feed() const noexcept {
+    return (memory_came_back_ || to_feed_ != 0) && !hungry_.empty();
+  }
+  void feed_hungry();
+
+  ae::EventLoop& loop_;
+  const ConnectionType& type_;
+  const ae::MadeHere made_here_;
+  std::shared_ptr<CmChannel> cm_ = std::make_shared<CmChannel>();
+  PagePool pages_;  // outlives the contexts
+  std::vector<std::shared_ptr<Context>> contexts_;
+  std::vector<std::unique_ptr<RemovalWatch>> removal_watches_;
+  ibv_context* removed_ = nullptr;  // librdmacm's handle of the device that was removed last
+  ReadyList ready_{loop_};
+  std::unordered_set<ListenerCore*> listeners_;
+  std::vector<RdmaConnection*> dirty_, flushing_, reap_, hungry_, paced_;
+  bool memory_came_back_ = false;
+  std::size_t to_feed_ = 0;  // of hungry_, since memory came back
+  bool ask_listeners_ = false;
+  bool poll_more_ = false;
+  bool posted_ = false;  // since the queues were last looked at
+  std::uint32_t looks_missed_ = 0;
+  ae::Duration spent_{};
+  ae::TimePoint spending_since_;
+  bool spending_ = false;
+  bool pumping_ = false;
+  std::uint64_t turn_ = 0, expired_turn_ = 0;
+  ae::Spin spin_;
+  bool house_is_behind_ = false;
+  TickWheel wheel_;
+  std::size_t tenants_ = 0;  // connections that hold something of a device
+  ae::TimerId wheel_timer_ = 0;
+  ae::TimePoint wheel_wakes_{};
+  ae::TimerId house_timer_ = 0;  // once a second, as long as there is something to give back
+  ae::TimePoint house_due_{};
+  ae::TimerId port_timer_ = 0;     // while a port is down
+  ae::TimerId prepare_timer_ = 0;  // while queue pairs are to be made ready, or to go
+  ae::TimePoint prepare_at_{}, prepare_by_{};
+  LoopStatistics statistics_;
+  std::map<std::string, Context::Counters> counted_before_;
+};
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The time of a loop's RDMA: who is looked at when, what is given back, and blocking operations, in
+// which the loop's own timers do not run.
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "conn/kit/interruption.h"
+#include "conn/rdma/connection.h"
+#include "conn/rdma/device/orphans.h"
+#include "conn/rdma/listener.h"
+#include "conn/rdma/loop/loop_state.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
+
+// Connections that are looked at in one iteration because their time has come.
+constexpr std::size_t kDueInTurn = 256;
+constexpr ae::Duration kHouse = std::chrono::seconds(1);
+constexpr ae::Duration kNextPart = std::chrono::milliseconds(10);
+// How often a port that is down is asked.
+constexpr ae::Duration kPorts = std::chrono::milliseconds(250);
+
+}  // namespace
+
+ae::TimePoint LoopState::now() const { return pumping_ ? clock_now() : loop_.now(); }
+
+// --- connections whose time has come -------------------------------------------------------------
+
+void LoopState::look_at(RdmaConnection& connection, ae::TimePoint due) noexcept {
+  const ae::TimePoint when = wheel_.put(connection, due, clock_now());
+  if (when != ae::TimePoint::max()) wake_wheel_at(when);
+}
+
+// Without memory for a timer the loop stays awake until there is some (has_pending()).
+void LoopState::wake_wheel_at(ae::TimePoint when) noexcept {
+  if (wheel_timer_ != 0 && when >= wheel_wakes_) return;
+  wheel_wakes_ = when;
+  if (wheel_timer_ != 0 && loop_.again(wheel_timer_, when)) return;
+  try {
+    wheel_timer_ = loop_.add_time_event(when, [this] { return on_wheel_timer(); });
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+ae::Duration LoopState::on_wheel_timer() {
+  const ae::TimePoint now = clock_now();
+  wheel_.collect(now);
+  const auto next = wheel_.has_due() ? std::nullopt : wheel_.next(now);
+  if (!next) {
+    wheel_timer_ = 0;  // those that are due say when they are again
+    return ae::kNoMore;
+  }
+  wheel_wakes_ = *next;
+  return *next - now;
+}
+
+void LoopState::turn_wheel() {
+  // Its timer may be due and wait for its turn behind others, which may be slow.
+  if (wheel_timer_ != 0 && !wheel_.has_due() && wheel_wakes_ <= loop_.now())
+    wheel_.collect(clock_now());
+  if (!wheel_.has_due()) {
+    if (wheel_timer_ != 0) return;
+    if (const auto next = wheel_.next(clock_now())) wake_wheel_at(*next);
+    return;
+  }
+  const ae::TimePoint now = clock_now();
+  for (std::size_t left = kDueInTurn; left != 0; --left) {
+    TickItem* item = wheel_.take();
+    if (item == nullptr) break;
+    auto& connection = static_cast<RdmaConnection&>(*item);
+    if (item->due() > now)
+      look_at(connection, item->due());
+    else
+      connection.on_tick(now, now - item->due());
+  }
+  if (const auto next = wheel_.next(now); next && !wheel_.has_due()) wake_wheel_at(*next);
+}
+
+// --- once a second -------------------------------------------------------------------------------
+
+void LoopState::look_after_house() {
+  if (house_timer_ != 0) return;
+  house_due_ = clock_now() + kHouse;
+  house_timer_ = loop_.add_time_event(kHouse, [this]() -> ae::Duration {
+    keep_house();
+    if (house_is_behind_) return kNextPart;
+    const auto at_rest = [](const auto& context) { return context->at_rest(); };
+    if (tenants_ != 0 || any_orphans() || !pages_.all_at_rest() ||
+        !std::all_of(contexts_.begin(), contexts_.end(), at_rest))
+      return kHouse;
+    house_timer_ = 0;
+    return ae::kNoMore;
+  });
+}
+
+void LoopState::keep_house() noexcept {
+  const ae::TimePoint now = clock_now();
+  house_due_ = now + kHouse;
+  // Without an id nobody tells us that a device is to be removed, and it would wait for us.
+  if (wheel_.size() == 0 && listeners_.empty()) drop_idle_contexts();
+  // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
+  for (std::size_t i = 0; i < contexts_.size(); ++i) {
+    contexts_[i]->tick(now);
+    contexts_[i]->tell_of_ports(now);
+  }
+  try {
+    watch_ports();
+  } catch (const std::bad_alloc&) {  // here again in a second
+  }
+  look_after_orphans();
+  house_is_behind_ = pages_.tick_all(now);
+  memory_came_back_ = true;  // other loops may have given back some
+}
+
+// --- ports ---------------------------------------------------------------------------------------
+
+void LoopState::watch_ports() {
+  const auto down = [](const auto& context) {
+    return !context->lost() && context->device().any_port_down();
+  };
+  if (port_timer_ != 0 || std::none_of(contexts_.begin(), contexts_.end(), down)) return;
+  // Not from here, where a connection is being ended.
+  port_timer_ = loop_.add_time_event(ae::Duration::zero(), [this, down]() -> ae::Duration {
+    // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
+    for (std::size_t i = 0; i < contexts_.size(); ++i) contexts_[i]->tell_of_ports(clock_now());
+    if (std::any_of(contexts_.begin(), contexts_.end(), down)) return kPorts;
+    port_timer_ = 0;
+    return ae::kNoMore;
+  });
+}
+
+// --- blocking operations -------------------------------------------------------------------------
+
+void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) {
+  if (inherited()) return;
+  struct Pumping {
+    bool& flag;
+    const bool before = std::exchange(flag, true);
+    ~Pumping() { flag = before; }
+  } pumping{pumping_};
+  for (;;) {
+    spent_ = {};
+    on_cm_readable(Most::kAll);
+    take_completions();
+    reap(Most::kShare);
+    if (done()) return;
+    flush();
+    const ae::TimePoint now = clock_now();
+    if (now >= deadline || Interruption::ends()) return;
+    // The loop's timers do not run here, and other peers still want to hear from us.
+    if (const auto next = wheel_.next(now); next && *next <= now) wheel_.collect(now);
+    turn_wheel();
+    if (house_timer_ != 0 && now >= house_due_) keep_house();
+    if (has_hungry_to_feed()) feed_hungry();
+    // Connections whose handlers are due do not keep us awake: they are not run here.
+    bool quiet = !poll_more_ && reap_.empty() && !has_hungry_to_feed();
+    // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
+    for (std::size_t i = 0; i < contexts_.size(); ++i) quiet = contexts_[i]->arm() && quiet;
+    quiet = quiet && reap_.empty() && dirty_.empty() && !wheel_.has_due();
+    ae::TimePoint wake = deadline;
+    if (const auto next = wheel_.next(now)) wake = std::min(wake, *next);
+    if (house_timer_ != 0) wake = std::min(wake, house_due_);
+    for (const RdmaConnection* connection : paced_)
+      if (const auto at = connection->pace_at()) wake = std::min(wake, *at);
+    wait_for_descriptors(quiet ? wake - now : ae::Duration::zero());
+    for (RdmaConnection* connection : paced_)
+      if (const auto at = connection->pace_at(); at && *at <= clock_now()) want_flush(*connection);
+  }
+}
+
+void LoopState::wait_for_descriptors(ae::Duration limit) {
+  std::vector<pollfd> fds{{cm_->fd(), POLLIN, 0}};
+  for (const auto& context : contexts_) {
+    fds.push_back({context->completion_fd(), POLLIN, 0});
+    fds.push_back({context->event_fd(), POLLIN, 0});
+  }
+  // Rounded up, so that a deadline has passed when we wake for it.
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
+  const int ms = static_cast<int>(std::clamp<long long>(left, 0, 3600 * 1000));
+  const int ready = ::poll(fds.data(), fds.size(), ms);
+  if (ready < 0 && errno == EINTR) (void)Interruption::came();
+  if (ready <= 0) return;
+  for (std::size_t i = 0; i < contexts_.size() && 2 + 2 * i < fds.size(); ++i) {
+    if (fds[1 + 2 * i].revents != 0) contexts_[i]->on_completion_event();
+    if (fds[2 + 2 * i].revents != 0) contexts_[i]->on_async_event();
+  }
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Memory of the program's that it sends from without a copy: what register_memory() makes. Each
+// domain that sends from it has a registration, made when that is for the first time; it goes with
+// whichever of the two goes first.
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "ae/abi.h"
+#include "ae/event_loop.h"
+#include "conn/in_place.h"
+#include "conn/rdma/memory/memory.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+class UserMemory;
+
+/// Those of one domain. Loop thread only.
+class Registrations {
+ public:
+  /// Borrows `pd` until clear().
+  explicit Registrations(ibv_pd* pd) noexcept : pd_(pd) {}
+  Registrations(const Registrations&) = delete;
+  Registrations& operator=(const Registrations&) = delete;
+  ~Registrations() { clear(); }
+
+  /// The key that the device reads it with. None where `limit` or the device does not allow it; a
+  /// device that refused is asked again a second later.
+  std::optional<std::uint32_t> key(const UserMemory& memory, const MemoryLimit& limit,
+                                   ae::TimePoint now) noexcept;
+  void forget(const UserMemory& memory) noexcept { known_.erase(&memory); }
+  void clear() noexcept;
+
+ private:
+  struct Known {
+    Registration registration;
+    ae::TimePoint refused_until{};
+  };
+  ibv_pd* pd_;
+  std::unordered_map<const UserMemory*, Known> known_;
+};
+
+class UserMemory final : public Memory {
+ public:
+  UserMemory(ae::EventLoop& loop, std::span<std::byte> bytes) noexcept
+      : Memory(bytes), loop_(&loop) {}
+  ~UserMemory() override;
+  /// Connections of another loop may not use it.
+  bool is_of(const ae::EventLoop* loop) const noexcept { return loop == loop_; }
+  bool holds(std::span<const std::byte> part) const noexcept;
+
+ private:
+  friend class Registrations;
+  const ae::EventLoop* loop_;
+  mutable std::vector<Registrations*> places_;  // that know it
+};
+
+}}}  // namespace conn::rdma

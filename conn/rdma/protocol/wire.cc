@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/protocol/wire.h"
+
+#include <algorithm>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+template <class Unsigned>
+void put(std::span<std::byte> at, Unsigned value) {
+  for (std::size_t i = 0; i < sizeof value; ++i)
+    at[i] = static_cast<std::byte>((value >> (8 * (sizeof value - 1 - i))) & 0xff);
+}
+
+template <class Unsigned>
+Unsigned get(std::span<const std::byte> at) {
+  Unsigned value = 0;
+  for (std::size_t i = 0; i < sizeof value; ++i)
+    value = static_cast<Unsigned>((std::uint64_t{value} << 8) | std::to_integer<unsigned>(at[i]));
+  return value;
+}
+
+// "AECN", then the version of the hello.
+constexpr std::uint32_t kMagic = 0x4145434e;
+constexpr std::uint8_t kVersion = 1;
+// The number of receives came later, and the MTU after it; who does not know them stops before.
+constexpr std::size_t kFirstHelloSize = 16, kReceivesEnd = 20;
+constexpr std::uint8_t kLeastMtu = 1, kMostMtu = 5;
+
+}  // namespace
+
+ControlBytes encode(const ControlMessage& message) {
+  ControlBytes bytes{};
+  const std::span<std::byte> at(bytes);
+  put(at, static_cast<std::uint16_t>(message.opcode));
+  switch (message.opcode) {
+    case Opcode::kGetServerFeature:
+    case Opcode::kSetClientFeature:
+      put(at.subspan(2), message.select);
+      put(at.subspan(24), message.features);
+      break;
+    case Opcode::kKeepalive:
+      break;
+    case Opcode::kRegisterXferMemory:
+      put(at.subspan(2), message.select);
+      put(at.subspan(16), message.address);
+      put(at.subspan(24), message.length);
+      put(at.subspan(28), message.key);
+      break;
+  }
+  return bytes;
+}
+
+std::optional<ControlMessage> decode(std::span<const std::byte> bytes) {
+  if (bytes.size() != kControlSize) return std::nullopt;
+  const auto opcode = get<std::uint16_t>(bytes);
+  if (opcode > static_cast<std::uint16_t>(Opcode::kRegisterXferMemory)) return std::nullopt;
+  ControlMessage message;
+  message.opcode = static_cast<Opcode>(opcode);
+  switch (message.opcode) {
+    case Opcode::kGetServerFeature:
+    case Opcode::kSetClientFeature:
+      message.select = get<std::uint16_t>(bytes.subspan(2));
+      message.features = get<std::uint64_t>(bytes.subspan(24));
+      break;
+    case Opcode::kKeepalive:
+      break;
+    case Opcode::kRegisterXferMemory:
+      message.select = get<std::uint16_t>(bytes.subspan(2));
+      message.address = get<std::uint64_t>(bytes.subspan(16));
+      message.length = get<std::uint32_t>(bytes.subspan(24));
+      message.key = get<std::uint32_t>(bytes.subspan(28));
+      break;
+  }
+  return message;
+}
+
+std::array<std::byte, Hello::kSize> encode(const Hello& hello) {
+  std::array<std::byte, Hello::kSize> bytes{};
+  const std::span<std::byte> at(bytes);
+  put(at, kMagic);
+  put(at.subspan(4), kVersion);
+  for (std::size_t i = 0; i < hello.release.size(); ++i) put(at.subspan(5 + i), hello.release[i]);
+  put(at.subspan(8), hello.flags);
+  put(at.subspan(12), hello.keepalive_ms);
+  put(at.subspan(16), hello.receives);
+  put(at.subspan(kReceivesEnd), hello.mtu);
+  return bytes;
+}
+
+std::optional<Hello> decode_hello(std::span<const std::byte> private_data) {
+  if (private_data.size() < kFirstHelloSize) return std::nullopt;
+  if (get<std::uint32_t>(private_data) != kMagic) return std::nullopt;
+  if (get<std::uint8_t>(private_data.subspan(4)) != kVersion) return std::nullopt;
+  Hello hello{get<std::uint32_t>(private_data.subspan(8)),
+              get<std::uint32_t>(private_data.subspan(12))};
+  for (std::size_t i = 0; i < hello.release.size(); ++i)
+    hello.release[i] = get<std::uint8_t>(private_data.subspan(5 + i));
+  if (private_data.size() < kReceivesEnd) hello.flags &= ~Hello::kTellsReceives;
+  if (private_data.size() < Hello::kSize) hello.flags &= ~Hello::kTellsMtu;
+  if ((hello.flags & Hello::kTellsReceives) != 0)
+    hello.receives = get<std::uint32_t>(private_data.subspan(16));
+  if ((hello.flags & Hello::kTellsMtu) != 0)
+    hello.mtu = get<std::uint8_t>(private_data.subspan(kReceivesEnd));
+  if (hello.mtu < kLeastMtu || hello.mtu > kMostMtu) {
+    hello.mtu = 0;
+    hello.flags &= ~Hello::kTellsMtu;
+  }
+  return hello;
+}
+
+}}}  // namespace conn::rdma
