@@ -65,7 +65,7 @@ LIBS         := $(TLS_LIBS) $(RDMA_LIBS) -lev -lfmt -pthread $(LDLIBS)
 # ---- what is built from what --------------------------------------------------------------------
 # Objects are linked in this order: not in the one that the builder's language gives to names.
 sources = $(sort $(wildcard $(1)))
-LIB_SRC := $(call sources,ae/*.cc ae/*/*.cc conn/*.cc conn/*/*.cc)
+LIB_SRC := $(call sources,ae/*/*.cc conn/*/*.cc conn/*/*/*.cc)
 LIB_SRC := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(LIB_SRC))
 KV_SRC      := $(call sources,examples/kv_server/*.cc)
 MANUAL_SRC  := $(call sources,examples/manual/*.cc)# manual pages and completion, from options
@@ -97,10 +97,13 @@ FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.cc)
 # The simulation has tests for TLS over RDMA, so it needs both.
 SIM_TESTS   := $(if $(filter 11,$(HAVE_TLS)$(HAVE_RDMA)),sim-tests)
 FUZZ_SRC    := $(filter-out $(if $(SIM_TESTS),,%_simulation.cc),$(FUZZ_SRC))
-# What a program includes; conn/kit is what the author of a transport includes besides, and detail what
-# these include of it. The rest of detail and of a transport's folder is its own.
-INCLUDED_DETAIL := ae/core/fork.h ae/core/handler_slot.h conn/detail/dial.h conn/detail/race.h conn/detail/vain.h
-PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/kit/*.h conn/co/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h) $(INCLUDED_DETAIL)
+# What a program includes; what the author of a transport includes besides; and what these include
+# that nobody else does. All other headers are the library's own, and are not installed.
+AUTHOR_HEADERS := $(filter-out conn/kit/probes.h,$(wildcard conn/kit/*.h conn/spi/*.h)) \
+  $(addprefix conn/core/,arrival.h connection_set.h) $(addprefix conn/url/,end_linger.h option_table.h spin_option.h)
+INNER_INCLUDED := ae/core/fork.h ae/core/handler_slot.h conn/lists/dial.h conn/lists/race.h conn/core/vain.h
+PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/co/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h) \
+  conn/tls/engine/errc.h $(AUTHOR_HEADERS) $(INNER_INCLUDED)
 PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
 
 # They need libraries of others, and are compiled by their tests.
@@ -407,8 +410,11 @@ check-site: site  ## follows every link of the site, and takes pictures of pages
 	@tests/site/run $(OUT)/site $(OUT)/site-pictures
 .PHONY: site check-site
 
+print-author-headers print-inner-headers:
+	@echo $(if $(filter %author-headers,$@),$(AUTHOR_HEADERS),$(INNER_INCLUDED))
+.PHONY: print-author-headers print-inner-headers
 headers: $(PUBLIC_HEADERS:%=$(OUT)/headers/%.ok)  ## each public header compiles alone
-$(OUT)/headers/%.ok: % $(wildcard ae/*.h ae/*/*.h conn/*.h conn/*/*.h) $(OUT)/flags
+$(OUT)/headers/%.ok: % $(wildcard ae/*.h ae/*/*.h conn/*.h conn/*/*.h conn/*/*/*.h) $(OUT)/flags
 	@mkdir -p $(@D)
 	$(Q)echo '#include "$*"' | $(CXX) $(ALL_CPPFLAGS) $(filter-out -MMD -MP,$(ALL_CXXFLAGS)) -fsyntax-only -x c++ -
 	@touch $@

@@ -25,7 +25,7 @@
 #include "ae/core/fork.h"
 #include "ae/core/handler_slot.h"
 #include "ae/event_loop.h"
-#include "conn/detail/vain.h"
+#include "conn/core/vain.h"
 #include "conn/endpoint.h"
 #include "conn/error.h"
 #include "conn/in_place.h"

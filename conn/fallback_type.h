@@ -19,8 +19,8 @@
 #include "ae/abi.h"
 #include "ae/core/fork.h"
 #include "conn/connection_type.h"
-#include "conn/detail/dial.h"
 #include "conn/fallback.h"
+#include "conn/lists/dial.h"
 
 namespace conn { inline namespace AECONN_ABI {
 

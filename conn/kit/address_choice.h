@@ -16,9 +16,9 @@
 #include "ae/abi.h"
 #include "ae/core/fork.h"
 #include "ae/time.h"
-#include "conn/kit/option_table.h"
 #include "conn/kit/quota.h"
 #include "conn/kit/resolver.h"
+#include "conn/url/option_table.h"
 
 namespace conn { inline namespace AECONN_ABI {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "conn/kit/arrival.h"
+#include "conn/core/arrival.h"
 #include "conn/rdma/device/cm.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

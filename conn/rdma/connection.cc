@@ -13,7 +13,7 @@
 #include <new>
 #include <type_traits>
 
-#include "conn/detail/probes.h"
+#include "conn/kit/probes.h"
 #include "conn/rdma/listener.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -134,7 +134,7 @@ std::size_t RdmaConnection::room_to_wait_for() const noexcept {
 
 bool RdmaConnection::writable() const {
   // When writing has become impossible, the handler is to find that out. Before the peer's first
-  // window nothing can leave: a list of schemes goes on to the next (conn/detail/dial.h).
+  // window nothing can leave: a list of schemes goes on to the next (conn/lists/dial.h).
   return phase_ != Phase::kOpen ||
          (!starved_ && stream_.has_peer_window() && room() >= room_to_wait_for());
 }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "conn/kit/queued_connection.h"
 #include "conn/kit/resolver.h"
 #include "conn/rdma/loop/loop_state.h"
 #include "conn/rdma/memory/send_buffer.h"
@@ -16,6 +15,7 @@
 #include "conn/rdma/protocol/phase.h"
 #include "conn/rdma/protocol/stream.h"
 #include "conn/rdma/send_chain.h"
+#include "conn/spi/queued_connection.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -7,7 +7,7 @@
 #include <cassert>
 #include <cerrno>
 
-#include "conn/detail/probes.h"
+#include "conn/kit/probes.h"
 #include "conn/rdma/connection.h"
 #include "conn/rdma/listener.h"
 

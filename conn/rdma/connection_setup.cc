@@ -13,7 +13,7 @@
 #include "conn/kit/patience.h"
 #include "conn/rdma/connection.h"
 #include "conn/rdma/device/here.h"
-#include "conn/rdma/device/limits.h"
+#include "conn/rdma/limits.h"
 #include "conn/rdma/listener.h"
 #include "conn/rdma/type.h"
 #include "conn/setup_trace.h"

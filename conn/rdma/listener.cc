@@ -10,8 +10,8 @@
 #include "conn/connection_type.h"
 #include "conn/kit/patience.h"
 #include "conn/rdma/device/here.h"
-#include "conn/rdma/device/limits.h"
 #include "conn/rdma/device/near.h"
+#include "conn/rdma/limits.h"
 #include "conn/rdma/type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

@@ -12,7 +12,7 @@
 
 #include "ae/abi.h"
 #include "ae/core/handler_slot.h"
-#include "conn/kit/arrival.h"
+#include "conn/core/arrival.h"
 #include "conn/kit/resolver.h"
 #include "conn/rdma/arrival.h"
 #include "conn/rdma/connection.h"

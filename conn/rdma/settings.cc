@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "conn/error.h"
-#include "conn/kit/spin_option.h"
+#include "conn/url/spin_option.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {

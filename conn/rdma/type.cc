@@ -3,8 +3,8 @@
 
 #include "conn/rdma/connection.h"
 #include "conn/rdma/device/here.h"
-#include "conn/rdma/device/limits.h"
 #include "conn/rdma/device/port_counters.h"
+#include "conn/rdma/limits.h"
 #include "conn/rdma/listener.h"
 #include "conn/rdma/loop/loop_state.h"
 #include "conn/rdma/memory/user_memory.h"

@@ -8,7 +8,7 @@
 #include <chrono>
 
 #include "ae/core/handler_slot.h"
-#include "conn/kit/connection_set.h"
+#include "conn/core/connection_set.h"
 #include "conn/tcp/socket_receiver.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "conn/kit/arrival.h"
+#include "conn/core/arrival.h"
 #include "conn/tcp/socket_type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {

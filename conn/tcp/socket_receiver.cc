@@ -4,7 +4,7 @@
 #include <deque>
 
 #include "ae/core/handler_slot.h"
-#include "conn/kit/refusals.h"
+#include "conn/spi/refusals.h"
 #include "conn/tcp/socket_connection.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ae/abi.h"
-#include "conn/kit/arrival.h"
+#include "conn/core/arrival.h"
 #include "conn/tcp/socket.h"
 #include "conn/tcp/socket_type.h"
 

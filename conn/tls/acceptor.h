@@ -8,9 +8,9 @@
 
 #include "ae/abi.h"
 #include "ae/core/handler_slot.h"
-#include "conn/kit/arrival.h"
+#include "conn/core/arrival.h"
 #include "conn/kit/ready_list.h"
-#include "conn/kit/refusals.h"
+#include "conn/spi/refusals.h"
 #include "conn/tls/context_source.h"
 #include "conn/tls/loop_state.h"
 

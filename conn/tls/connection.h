@@ -8,7 +8,7 @@
 
 #include "ae/abi.h"
 #include "conn/endpoint.h"
-#include "conn/kit/queued_connection.h"
+#include "conn/spi/queued_connection.h"
 #include "conn/tls/context.h"
 #include "conn/tls/engine/engine.h"
 #include "conn/tls/loop_state.h"

@@ -6,7 +6,7 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/kit/connection_set.h"
+#include "conn/core/connection_set.h"
 #include "conn/kit/ready_list.h"
 #include "conn/tls/engine/engine.h"
 

@@ -12,32 +12,12 @@
 
 #include "ae/abi.h"
 #include "conn/connection_type.h"
+#include "conn/tls/engine/errc.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Context;
 class ContextSource;
-
-/// Which side of the handshake.
-enum class Role : bool {
-  kClient,  ///< begins it
-  kServer   ///< shows a certificate
-};
-
-/// Why a TLS connection failed; Failure::code of those that the layer below did not cause.
-enum class Errc {
-  kHandshake = 1,   ///< no agreement: protocol, cipher, certificate of our own, plain text
-  kVerification,    ///< a certificate was not accepted, by us or (an alert says so) by the peer
-  kTimeout,         ///< longer than handshake-timeout or connect-timeout, or max-handshakes ran
-  kTruncated,       ///< the stream ended without close_notify: it may have been cut short
-  kProtocol,        ///< a record or message that may not be there, or does not decrypt
-  kTooManyMessages  ///< handshake messages (KeyUpdate, tickets) without data between them
-};
-AECONN_API const std::error_category& category() noexcept;  ///< of Errc
-/// For std::error_code.
-inline std::error_code make_error_code(Errc code) noexcept {
-  return {static_cast<int>(code), category()};
-}
 
 /// Unlike other types it may be configured at any time and from any thread: what exists keeps what
 /// it has, new connections of listeners that exist already take the new certificates and settings.
@@ -114,6 +94,3 @@ class AECONN_API TlsType final : public ConnectionType {
 };
 
 }}}  // namespace conn::tls
-
-template <>
-struct std::is_error_code_enum<conn::tls::Errc> : std::true_type {};

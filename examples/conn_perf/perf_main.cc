@@ -10,8 +10,8 @@
 #include <charconv>
 
 #include "client.h"
-#include "conn/kit/spin_option.h"
 #include "conn/options.h"
+#include "conn/url/spin_option.h"
 #include "examples/manual/manual.h"
 #include "examples/service/standard_streams.h"
 #include "loop_counts.h"

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "conn/kit/option_table.h"
 #include "conn/registry.h"
+#include "conn/url/option_table.h"
 #include "server_state.h"
 
 namespace kv {

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "conn/fallback_type.h"
-#include "conn/kit/spin_option.h"
 #include "conn/transports/transports.h"
+#include "conn/url/spin_option.h"
 #include "examples/manual/manual.h"
 
 namespace manual {

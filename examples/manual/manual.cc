@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "ae/loop_names.h"
-#include "conn/kit/spin_option.h"
 #include "conn/transports/transports.h"
+#include "conn/url/spin_option.h"
 #include "examples/manual/bash.h"
 #include "examples/manual/conn_page.h"
 #include "examples/manual/roff.h"

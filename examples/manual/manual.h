@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "conn/kit/option_table.h"
+#include "conn/url/option_table.h"
 
 namespace manual {
 

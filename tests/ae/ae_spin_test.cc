@@ -7,7 +7,7 @@
 
 #include "ae/spin/spin_environment.h"
 #include "conn/error.h"
-#include "conn/kit/spin_option.h"
+#include "conn/url/spin_option.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop_kit.h"
 

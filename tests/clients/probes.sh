@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The probes of the built library, by its ELF notes, are those of the list in conn/detail/probes.h and of
+# The probes of the built library, by its ELF notes, are those of the list in conn/kit/probes.h and of
 # the table in docs/tracing.md, each with as many arguments; programs have them, too.
 set -u
 # shellcheck source=tests/clients/kit
@@ -23,7 +23,7 @@ elf_list() {
 counts() { awk '{print $1, NF - 1}'; }
 without_rdma() { grep -vE '^(post|window_full|window_offered|rnr) '; }
 
-listed=$(header_list conn/detail/probes.h)
+listed=$(header_list conn/kit/probes.h)
 has 'the list in the header is read' '^accept id connection type type_size' "$listed"
 is 'docs/tracing.md has the same probes and arguments' "$listed" "$(page_list docs/tracing.md)"
 is 'a page that lacks one is noticed' no \
@@ -49,7 +49,7 @@ fi
 
 # What is left out costs nothing, and is compiled all the same.
 cat >"$work/probe.cc" <<'END'
-#include "conn/detail/probes.h"
+#include "conn/kit/probes.h"
 void place(unsigned long id, const char* text, int one) { AECONN_PROBE(close, id, text, one, 1u); }
 END
 for probes in -DAECONN_PROBES=0 ''; do

@@ -13,8 +13,8 @@
 
 #include "c/aeconn.h"
 #include "conn/fallback_type.h"
-#include "conn/kit/option_table.h"
 #include "conn/redial.h"
+#include "conn/url/option_table.h"
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
 #include "tests/support/tls_kit.h"

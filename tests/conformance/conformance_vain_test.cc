@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "conn/co.h"
-#include "conn/detail/vain.h"
+#include "conn/core/vain.h"
 #include "tests/support/catch.h"
 #include "tests/support/in_place_kit.h"
 #include "tests/support/testing.h"

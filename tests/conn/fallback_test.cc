@@ -6,8 +6,8 @@
 #include "conn/fallback.h"
 
 #include "conn/co.h"
-#include "conn/detail/fallback_connection.h"
 #include "conn/fallback_type.h"
+#include "conn/lists/fallback_connection.h"
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/catch.h"
 #include "tests/support/stuck_transport.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ae/loop_group.h"
-#include "conn/kit/arrival.h"
+#include "conn/core/arrival.h"
 #include "conn/listener_group.h"
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/catch.h"

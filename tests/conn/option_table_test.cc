@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "conn/fallback_type.h"
-#include "conn/kit/option_table.h"
 #include "conn/transports/transports.h"
+#include "conn/url/option_table.h"
 #include "tests/support/catch.h"
 
 using conn::OptionReader;

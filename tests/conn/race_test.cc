@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "conn/detail/race.h"
+#include "conn/lists/race.h"
 #include "tests/support/catch.h"
 
 using conn::Race;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
-#include "conn/rdma/memory/memory.h"
 #include "tests/support/rdma_kit.h"
 
 using conn::Connection;

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
-#include "conn/rdma/memory/memory.h"
 #include "tests/support/neighbour.h"
 #include "tests/support/rdma_kit.h"
 

@@ -7,8 +7,8 @@
 #include <functional>
 #include <limits>
 
+#include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
-#include "conn/rdma/memory/memory.h"
 #include "tests/support/rdma_kit.h"
 
 using conn::rdma::registered_bytes;

@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <thread>
 
+#include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
-#include "conn/rdma/memory/memory.h"
 #include "tests/support/rdma_kit.h"
 
 using conn::Connection;

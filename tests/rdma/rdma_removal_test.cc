@@ -7,8 +7,8 @@
 
 #include <cstdlib>
 
+#include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
-#include "conn/rdma/memory/memory.h"
 #include "tests/support/fault_bed.h"
 
 using conn::ConnectionPtr;

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "conn/rdma/device/cm.h"
-#include "conn/rdma/memory/memory.h"
+#include "conn/rdma/device/memory.h"
 #include "conn/rdma/protocol/phase.h"
 #include "tests/support/catch.h"
 

@@ -16,8 +16,8 @@ is 'what the linker is told is in no name' '' "$(cd build/site && grep -l 'aecon
 # --- what an author of a transport includes -------------------------------------------------------
 group=build/site/group__authors.html
 without=''
-for header in conn/kit/*.h; do grep -qF ">${header##*/}</a>" "$group" || without+=" $header"; done
-is 'conn/kit is a group of its own' '' "$without"
+for header in $(make --no-print-directory -s print-author-headers); do grep -qF ">${header##*/}</a>" "$group" || without+=" $header"; done
+is 'what an author of a transport includes is a group of its own' '' "$without"
 is 'the guide links to it' 1 "$(grep -c 'href="group__authors.html"' build/site/page_docs_add-a-transport.html)"
 is 'the tree leads to the group, not to pages without it' '' "$(grep -l '_8h.html#g' build/site/*_8h.js)"
 is 'what he implements is shown: protected' 1 "$(grep -c '<b>readable</b>' build/site/classconn_1_1QueuedConnection.html)"
@@ -26,12 +26,12 @@ is 'and elsewhere it is not' '' "$(grep -l 'is_family' build/site/classconn_1_1t
 
 # --- a header that nobody put anywhere -----------------------------------------------------------
 headers() { python3 -B tools/site/headers.py "$1" build/site "${@:2}" 2>&1; }
-printf 'ae/detail/*.h | inside\n' >"$work/inner"
+printf 'ae/core/*.h | inside\n' >"$work/inner"
 is 'one on the site, one in the list' '' "$(headers "$work/inner" conn/redial.h ae/core/idle_time.h)"
 is 'one on neither' 'conn/new.h: not on the site, for want of a comment at its top?' \
   "$(headers "$work/inner" conn/new.h ae/core/idle_time.h)"
-printf 'ae/detail/*.h |\n' >"$work/inner"
-is 'one without a reason' 'ae/detail/*.h: no reason why it is not on the site' "$(headers "$work/inner" ae/core/idle_time.h)"
+printf 'ae/core/*.h |\n' >"$work/inner"
+is 'one without a reason' 'ae/core/*.h: no reason why it is not on the site' "$(headers "$work/inner" ae/core/idle_time.h)"
 printf 'conn/gone.h | inside\n' >"$work/inner"
 is 'a row about none' 'conn/gone.h: no such header is installed' "$(headers "$work/inner" conn/redial.h)"
 printf 'conn/redial.h | inside\n' >"$work/inner"

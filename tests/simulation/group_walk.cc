@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "conn/listener_group.h"
+#include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
-#include "conn/rdma/memory/memory.h"
 #include "conn/tls/type.h"
 #include "conn/transports/transports.h"
 #include "tests/simulation/objects.h"

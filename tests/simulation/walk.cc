@@ -20,8 +20,8 @@
 
 #include "ae/epoll_loop.h"
 #include "ae/libev_loop.h"
+#include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
-#include "conn/rdma/memory/memory.h"
 #include "conn/tls/type.h"
 #include "conn/transports/transports.h"
 #include "tests/simulation/walk_internal.h"

@@ -20,8 +20,8 @@
 #include <fstream>
 #include <thread>
 
+#include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
-#include "conn/rdma/memory/memory.h"
 
 namespace testing {
 namespace {

@@ -4,7 +4,7 @@
 // that AECONN_TEST_TALLY names, for tests/run to sum.
 //
 // A test of [conformance] or [busy] in which a handler was called in vain twice in a row
-// (conn/detail/vain.h) has failed, too, though Catch does not know. A test in which that has to
+// (conn/core/vain.h) has failed, too, though Catch does not know. A test in which that has to
 // happen sets the row back.
 #ifndef AECONN_CATCH2_V3
 #define CATCH_CONFIG_RUNNER
@@ -16,7 +16,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "conn/detail/vain.h"
+#include "conn/core/vain.h"
 
 // tests/mutate/visits.cc, in the programs that are linked with it.
 extern "C" void test_begins() __attribute__((weak));

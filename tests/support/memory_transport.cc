@@ -13,9 +13,9 @@
 #include <set>
 #include <span>
 
-#include "conn/kit/arrival.h"
-#include "conn/kit/connection_set.h"
-#include "conn/kit/queued_connection.h"
+#include "conn/core/arrival.h"
+#include "conn/core/connection_set.h"
+#include "conn/spi/queued_connection.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace memory {
 namespace {

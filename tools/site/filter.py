@@ -3,7 +3,7 @@
 
 Pages: a heading gets the anchor that a link to it has, links between pages and to headings become
 references, and links to what the site has not become text. Headers: the comment at the top is the
-file's own, what is in conn/kit/ belongs to the group of tools/site/authors.dox, and what is
+file's own, what authors of transports include belongs to the group of tools/site/authors.dox, and what is
 protected is left out, but for that folder and conn/ itself: the author of a transport needs it.
 """
 
@@ -11,7 +11,7 @@ import os
 import re
 import sys
 
-KIT = "conn/kit"
+AUTHORS = ("conn/kit", "conn/spi", "conn/core", "conn/url")
 COPIED = ("LICENSE", "docs/echo_server.cc", "docs/echo_server_co.cc")
 
 
@@ -116,7 +116,7 @@ def c_header(text):
 
 def header(text, path):
     """The first comment, of the file, as one that Doxygen reads."""
-    kit = os.path.dirname(path) == KIT
+    kit = os.path.dirname(path) in AUTHORS
     match = re.match(r"((?:#pragma once|/\*(?:[^*]|\*(?!/))*\*/|#(?:ifndef|define) [^\n]*|\s)*)"
                      r"((?://[^\n]*\n)+)", text)
     if match and not text[match.start(2):].startswith("///"):

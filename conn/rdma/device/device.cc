@@ -31,7 +31,7 @@ bool refused_as_such(int err) noexcept {
   return err == EINVAL || err == EOPNOTSUPP || err == ENOSYS;
 }
 
-Device::Device(ibv_device* device, const Settings& settings)
+Device::Device(ibv_device* device, std::uint32_t inline_data)
     : name_(ibv_get_device_name(device)),
       handle_(open_device(device)),
       iwarp_(device->transport_type == IBV_TRANSPORT_IWARP) {
@@ -44,10 +44,10 @@ Device::Device(ibv_device* device, const Settings& settings)
   const int flags = fcntl(handle_->async_fd, F_GETFL);
   if (flags < 0 || fcntl(handle_->async_fd, F_SETFL, flags | O_NONBLOCK) != 0)
     throw VerbsError("fcntl on the device's event descriptor", errno);
-  try_queue_pair(settings);
+  try_queue_pair(inline_data);
 }
 
-void Device::try_queue_pair(const Settings& settings) {
+void Device::try_queue_pair(std::uint32_t inline_data) {
   const Pd pd = alloc_pd(handle_.get());
   const Cq queue(handle_.get(), 16, nullptr, 0, nullptr);
   ibv_qp_init_attr attributes{};
@@ -56,7 +56,7 @@ void Device::try_queue_pair(const Settings& settings) {
   attributes.cap.max_send_wr = attributes.cap.max_recv_wr = 4;
   attributes.cap.max_send_sge = max_pieces_;
   attributes.cap.max_recv_sge = 1;
-  attributes.cap.max_inline_data = settings.inline_data;
+  attributes.cap.max_inline_data = inline_data;
   Qp qp;
   try {
     qp = create_qp(pd.get(), attributes);
@@ -127,17 +127,17 @@ std::uint32_t Device::max_cq() const noexcept {
   return static_cast<std::uint32_t>(std::max(attributes_.max_cqe, 1));
 }
 
-int Device::completion_vector(const Settings& settings, std::optional<std::size_t> loop) const {
+int Device::completion_vector(int asked, std::optional<std::size_t> loop) const {
   const int count = std::max(handle_->num_comp_vectors, 1);
-  if (settings.completion_vector < 0) {
+  if (asked < 0) {
     if (loop) return static_cast<int>(*loop % static_cast<std::size_t>(count));
     static std::atomic<unsigned> contexts{0};
     return static_cast<int>(contexts++ % static_cast<unsigned>(count));
   }
-  if (settings.completion_vector < count) return settings.completion_vector;
-  throw VerbsError(Failure{std::make_error_code(std::errc::invalid_argument),
-                           fmt::format("comp-vector={}: {} has {}, the first is 0",
-                                       settings.completion_vector, name_, count)});
+  if (asked < count) return asked;
+  throw VerbsError(
+      Failure{std::make_error_code(std::errc::invalid_argument),
+              fmt::format("comp-vector={}: {} has {}, the first is 0", asked, name_, count)});
 }
 
 // --- ports ---------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@
 #include "ae/abi.h"
 #include "ae/time.h"
 #include "conn/rdma/device/verbs.h"
-#include "conn/rdma/settings.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
@@ -22,7 +21,7 @@ class Device {
  public:
   /// Opens it and tries what rdma:// needs. Throws VerbsError: with a sentence that names what is
   /// missing where this device cannot serve.
-  Device(ibv_device* device, const Settings& settings);
+  Device(ibv_device* device, std::uint32_t inline_data);
 
   const std::string& name() const noexcept { return name_; }
   ibv_context* verbs() const noexcept { return handle_.get(); }
@@ -58,9 +57,10 @@ class Device {
   std::uint32_t max_pieces() const noexcept { return max_pieces_; }
   /// Entries of the longest completion queue.
   std::uint32_t max_cq() const noexcept;
-  /// For the completion queues of a loop: the option's, else that of the loop's index in its group,
-  /// else the next. Throws VerbsError for one that there is not.
-  int completion_vector(const Settings& settings, std::optional<std::size_t> loop) const;
+  /// For the completion queues of a loop: the one that is asked for, else (where that is negative)
+  /// that of the loop's index in its group, else the next. Throws VerbsError for one that there is
+  /// not.
+  int completion_vector(int asked, std::optional<std::size_t> loop) const;
 
   // --- what one driver needs and others do not; asked for by its name: rxe, irdma ---
   /// Soft-RoCE, when it sends again what was lost, carries out a bind again too, fails at it and
@@ -96,7 +96,7 @@ class Device {
   bool infiniband(int port, ae::TimePoint now);
 
  private:
-  void try_queue_pair(const Settings& settings);
+  void try_queue_pair(std::uint32_t inline_data);
   bool ask_facts(int port, ae::TimePoint now) noexcept;
   void try_immediate(ibv_qp* qp) const;
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "conn/kit/option_table.h"
 #include "conn/kit/resolver.h"
 #include "conn/rdma/device/functions.h"
+#include "conn/url/option_table.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

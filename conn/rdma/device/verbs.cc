@@ -7,7 +7,7 @@
 #include <cassert>
 #include <cerrno>
 
-#include "conn/rdma/memory/memory.h"
+#include "conn/rdma/device/memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {

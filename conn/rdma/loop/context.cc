@@ -33,8 +33,8 @@ Context::Counters& Context::Counters::operator+=(const Counters& other) noexcept
 Context::Context(ibv_device* device, const Settings& settings, PagePool& pages,
                  std::optional<std::size_t> loop)
     : pages_(pages),
-      device_(device, settings),
-      queues_(device_, device_.completion_vector(settings, loop)) {
+      device_(device, settings.inline_data),
+      queues_(device_, device_.completion_vector(settings.completion_vector, loop)) {
   begin_port_counters(name());
 }
 

@@ -7,11 +7,11 @@
 #include <array>
 #include <cerrno>
 
-#include "conn/kit/connection_set.h"
+#include "conn/core/connection_set.h"
 #include "conn/rdma/connection.h"
 #include "conn/rdma/device/here.h"
-#include "conn/rdma/device/limits.h"
 #include "conn/rdma/device/orphans.h"
+#include "conn/rdma/limits.h"
 #include "conn/rdma/listener.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

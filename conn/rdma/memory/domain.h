@@ -11,10 +11,10 @@
 #include "ae/abi.h"
 #include "conn/rdma/device/device.h"
 #include "conn/rdma/memory/blocks.h"
+#include "conn/rdma/memory/bound_key.h"
 #include "conn/rdma/memory/receives.h"
 #include "conn/rdma/memory/staging.h"
 #include "conn/rdma/memory/user_memory.h"
-#include "conn/rdma/memory/window.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -13,8 +13,8 @@
 
 #include "ae/abi.h"
 #include "conn/rdma/device/device.h"
+#include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
-#include "conn/rdma/memory/memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -10,7 +10,7 @@
 
 #include "ae/abi.h"
 #include "ae/time.h"
-#include "conn/rdma/memory/memory.h"
+#include "conn/rdma/device/memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

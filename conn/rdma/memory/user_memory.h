@@ -12,7 +12,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/in_place.h"
-#include "conn/rdma/memory/memory.h"
+#include "conn/rdma/device/memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -12,20 +12,13 @@
 #include <cstdint>
 
 #include "ae/abi.h"
-#include "conn/rdma/device/verbs.h"
 #include "conn/rdma/memory/blocks.h"
+#include "conn/rdma/memory/bound_key.h"
 #include "conn/rdma/protocol/stream.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class Domain;
-
-/// A memory window and the key it was bound with last. Drivers differ in who keeps ibv_mw::rkey.
-struct BoundKey {
-  Mw window;
-  std::uint32_t rkey = 0;
-  ae::TimePoint unused_since{};  ///< zero: nobody has looked
-};
 
 class ReceiveWindow {
  public:

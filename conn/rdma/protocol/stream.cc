@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "conn/detail/probes.h"
+#include "conn/kit/probes.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {

@@ -16,8 +16,9 @@
 
 #include "ae/abi.h"
 #include "conn/error.h"
+#include "conn/tls/engine/errc.h"
 #include "conn/tls/engine/openssl.h"
-#include "conn/tls/type.h"
+#include "conn/tls/engine/role.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "conn/detail/vain.h"
+#include "conn/core/vain.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/room.h"
 

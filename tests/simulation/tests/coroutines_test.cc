@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "conn/rdma/memory/memory.h"
+#include "conn/rdma/device/memory.h"
 #include "conn/transports/transports.h"
 #include "tests/simulation/child.h"
 #include "tests/simulation/memory.h"

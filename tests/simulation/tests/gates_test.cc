@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "conn/kit/arrival.h"
+#include "conn/core/arrival.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;

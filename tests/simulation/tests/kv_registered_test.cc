@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "conn/rdma/memory/memory.h"
+#include "conn/rdma/device/memory.h"
 #include "examples/kv_server/server.h"
 #include "tests/simulation/in_place.h"
 #include "tests/support/kv_kit.h"

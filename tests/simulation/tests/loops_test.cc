@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "conn/kit/connection_set.h"
+#include "conn/core/connection_set.h"
 #include "conn/listener_group.h"
 #include "conn/rdma/loop/loop_state.h"
 #include "conn/transports/transports.h"

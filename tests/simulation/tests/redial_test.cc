@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "conn/detail/fallback_connection.h"
+#include "conn/lists/fallback_connection.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/room.h"
 #include "tests/support/raw_peer.h"

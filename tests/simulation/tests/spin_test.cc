@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "conn/kit/spin_option.h"
 #include "conn/transports/transports.h"
+#include "conn/url/spin_option.h"
 #include "tests/simulation/objects.h"
 #include "tests/simulation/processors.h"
 #include "tests/support/catch.h"

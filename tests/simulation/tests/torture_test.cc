@@ -24,8 +24,8 @@
 #include <span>
 
 #include "conn/kit/resolver.h"
+#include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
-#include "conn/rdma/memory/memory.h"
 #include "conn/transports/transports.h"
 #include "tests/simulation/child.h"
 #include "tests/simulation/memory.h"

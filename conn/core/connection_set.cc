@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/core/connection_set.h"
+
+#include "conn/core/close_watch.h"
+#include "conn/core/in_place_state.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+namespace conn { inline namespace AECONN_ABI {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long one connection waits while others want to go on.
+constexpr ae::Duration kTurn = std::chrono::milliseconds(2);
+
+}  // namespace
+
+ConnectionSet& ConnectionSet::of(ae::EventLoop& loop) {
+  static const char key = 0;
+  std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
+  if (!slot) slot = std::make_unique<ConnectionSet>();
+  return static_cast<ConnectionSet&>(*slot);
+}
+
+ConnectionSet::ConnectionSet() = default;
+
+InPlacePool& ConnectionSet::in_place(ae::EventLoop& loop) {
+  if (!in_place_) in_place_ = std::make_unique<InPlacePool>(loop);
+  return *in_place_;
+}
+
+ReadyList& ConnectionSet::due_to_close(ae::EventLoop& loop) {
+  if (!due_to_close_) due_to_close_ = std::make_unique<DueToClose>(loop);
+  return *due_to_close_;
+}
+
+ReadyList* ConnectionSet::due_to_close() noexcept { return due_to_close_.get(); }
+
+ConnectionSet::~ConnectionSet() {
+  loop_ends();
+  drain();
+  for (bool more = true; more;) {  // one that is abandoned may have made others
+    more = false;
+    for (auto& [type, kind] : kinds_) more = abandon(kind) || more;
+  }
+}
+
+void ConnectionSet::add(Connection& connection) {
+  Connection*& head = kinds_[&connection.type()].head;
+  connection.set_next_ = head;
+  connection.set_link_ = &head;
+  if (head != nullptr) head->set_link_ = &connection.set_next_;
+  head = &connection;
+}
+
+void LoopEndWatcher::stop_watching() noexcept {
+  if (link_ == nullptr) return;
+  *link_ = next_;
+  if (next_ != nullptr) next_->link_ = link_;
+  link_ = nullptr;
+}
+
+void ConnectionSet::add(LoopEndWatcher& watcher) noexcept {
+  watcher.next_ = watchers_;
+  watcher.link_ = &watchers_;
+  if (watchers_ != nullptr) watchers_->link_ = &watcher.next_;
+  watchers_ = &watcher;
+}
+
+void ConnectionSet::loop_ends() noexcept {
+  while (watchers_ != nullptr) {
+    LoopEndWatcher& watcher = *watchers_;
+    watcher.stop_watching();
+    watcher.on_loop_end();
+  }
+}
+
+void ConnectionSet::after_fork() noexcept {
+  // Nothing is destroyed meanwhile: what is released waits in the loop's list.
+  for (const auto& [type, kind] : kinds_) {
+    for (Connection* each = kind.head; each != nullptr; each = each->set_next_) {
+      if (!each->inherited() || each->released_) continue;
+      if (each->given_up_) {
+        each->closing_ = true;
+        each->leave_to_parent();
+        continue;
+      }
+      if (each->in_place_ != nullptr) each->in_place_->leave_to_parent();
+      if (!each->events_wanted()) continue;
+      try {
+        each->handlers_changed();
+      } catch (const std::exception&) {  // an event then finds that nothing is to be done
+      }
+    }
+  }
+}
+
+void ConnectionSet::abandon(const ConnectionType& type) noexcept {
+  loop_ends();
+  drain();  // while the per-loop state of every type is still there: a layer needs the one below
+  if (const auto kind = kinds_.find(&type); kind != kinds_.end()) (void)abandon(kind->second);
+}
+
+bool ConnectionSet::abandon(Kind& kind) noexcept {
+  const bool any = kind.head != nullptr;
+  // From the head each time: abandoning one may destroy others (a handler that owned them).
+  while (kind.head != nullptr) kind.head->abandon();
+  return any;
+}
+
+/// One call of its do_drain(); true once it is done or its time is over.
+bool ConnectionSet::drain(Connection& connection, ae::TimePoint began,
+                          ae::TimePoint until) noexcept {
+  if (connection.released_ || connection.inherited()) return true;
+  const ae::Duration linger = connection.end_linger();
+  if (linger <= ae::Duration::zero()) return true;
+  const ae::TimePoint last = began + linger;
+  return connection.drain(std::min(until, last)) || Clock::now() >= last;
+}
+
+void ConnectionSet::drain() noexcept {
+  if (std::exchange(drained_, true)) return;
+  // Nothing is destroyed meanwhile: no handler runs, and what is released waits in the loop's list.
+  // What a layer that was closed hands on is found in the next round, on the connection below.
+  const ae::TimePoint began = Clock::now();
+  std::vector<Connection*> waiting;
+  for (;;) {
+    for (const auto& [type, kind] : kinds_) {
+      for (Connection* each = kind.head; each != nullptr; each = each->set_next_) {
+        if (drain(*each, began, began)) continue;
+        try {
+          waiting.push_back(each);
+        } catch (const std::bad_alloc&) {  // no memory to wait with
+          return;
+        }
+      }
+    }
+    if (waiting.empty()) return;
+    // One of them waits, in turn and not for long, and then all are asked.
+    for (std::size_t turn = 0; !waiting.empty(); ++turn) {
+      Connection& one = *waiting[turn % waiting.size()];
+      (void)drain(one, began, Clock::now() + kTurn);
+      std::erase_if(waiting, [&](Connection* each) { return drain(*each, began, began); });
+    }
+  }
+}
+
+}}  // namespace conn

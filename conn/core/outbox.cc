@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Sending in place over any transport: what was committed and what is sent from where it lies
+// waits in order, and is handed on at the end of the iteration.
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <utility>
+
+#include "conn/connection_type.h"
+#include "conn/core/in_place_state.h"
+
+namespace conn { inline namespace AECONN_ABI {
+namespace {
+
+// Reads while a connection that was closed still sends: in one turn.
+constexpr int kDiscards = 16;
+
+std::error_code code_of(int err) { return {err, std::generic_category()}; }
+
+/// While functions of the object run, it must not go back to the pool.
+class Busy {
+ public:
+  explicit Busy(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+  ~Busy() { flag_ = before_; }
+
+ private:
+  bool& flag_;
+  bool before_;
+};
+
+}  // namespace
+
+// --- taking --------------------------------------------------------------------------------------
+
+std::span<std::byte> InPlace::reserve(std::size_t size) noexcept {
+  if (full() || held_ >= kMostHeld) {
+    errno = EAGAIN;
+    return {};
+  }
+  if (filling_ != nullptr && filling_->room() < size) unuse(std::exchange(filling_, nullptr));
+  if (filling_ == nullptr) {
+    filling_ = pool_->chunks().acquire(size);
+    if (filling_ == nullptr) {
+      errno = ENOMEM;
+      return {};
+    }
+    filling_->users = 1;
+  }
+  return {filling_->data() + filling_->end, filling_->room()};
+}
+
+void InPlace::commit(std::size_t size) noexcept {
+  size = std::min<std::size_t>(size, filling_->room());
+  if (size == 0) {
+    if (filling_->users == 1) unuse(std::exchange(filling_, nullptr));
+    return settle();
+  }
+  std::byte* const from = filling_->data() + filling_->end;
+  filling_->end += static_cast<std::uint32_t>(size);
+  held_ += size;
+  Segment* const before = next_ != last_ ? &at(last_ - 1) : nullptr;
+  if (before != nullptr && before->chunk == filling_ && before->data + before->size == from) {
+    before->size += size;
+  } else {
+    ++filling_->users;
+    at(last_++) = {from, size, filling_, nullptr, nullptr, nullptr, {}, Stage::kRefused};
+  }
+  queue_sending();
+}
+
+bool InPlace::send(const Outgoing& bytes) noexcept {
+  if (full()) return false;
+  const Stage stage = connection_->sends_in_place(bytes) ? Stage::kWaiting : Stage::kRefused;
+  at(last_++) = {bytes.bytes.data(), bytes.bytes.size(), nullptr, bytes.release,
+                 bytes.context,      bytes.memory,       {},      stage};
+  queue_sending();
+  return true;
+}
+
+// --- handing on ----------------------------------------------------------------------------------
+
+/// The next segment, to the transport as it is. True if that is settled, either way.
+bool InPlace::offer_reference() {
+  Segment& segment = at(next_);
+  const Outgoing bytes{
+      {segment.data, segment.size}, segment.release, segment.context, segment.memory};
+  const ssize_t n = connection_->do_send(bytes);
+  if (n >= 0) {
+    segment.begun = true;
+    if (n > 0 && static_cast<std::size_t>(n) < segment.size) {
+      segment.data += n;
+      segment.size -= static_cast<std::size_t>(n);
+      return true;
+    }
+    segment.stage = Stage::kHandedOn;
+    ++next_;
+    if (done_early_ != 0) references_done(std::exchange(done_early_, 0), {});
+    return true;
+  }
+  if (errno != EOPNOTSUPP) return false;
+  segment.stage = Stage::kRefused;
+  return true;
+}
+
+int InPlace::gather(iovec* vectors) noexcept {
+  int count = 0;
+  for (std::size_t i = next_; i != last_ && at(i).stage == Stage::kRefused; ++i)
+    vectors[count++] = {const_cast<std::byte*>(at(i).data), at(i).size};
+  return count;
+}
+
+void InPlace::taken(std::size_t size) noexcept {
+  while (next_ != last_ && at(next_).stage == Stage::kRefused && size >= at(next_).size) {
+    size -= at(next_).size;
+    done(at(next_++), {});
+  }
+  if (size == 0) return;
+  Segment& segment = at(next_);
+  segment.data += size;
+  segment.size -= size;
+  if (segment.chunk != nullptr) held_ -= size;
+}
+
+bool InPlace::flush() {
+  const Busy busy(busy_);
+  if (connection_->inherited()) [[unlikely]]
+    leave_to_parent();
+  bool blocked = false;
+  while (waits() && !blocked) {
+    if (connection_->state_ != State::kConnected) {  // room that was reserved before it ended
+      drop(connection_->failure_ ? connection_->failure_.code : code_of(EPIPE));
+      break;
+    }
+    if (at(next_).stage == Stage::kWaiting) {
+      if (at(next_).size == 0)
+        done(at(next_++), {});
+      else
+        blocked = !offer_reference();
+      continue;
+    }
+    std::array<iovec, kSegments> vectors;
+    const int count = gather(vectors.data());
+    std::size_t asked = 0;
+    for (int i = 0; i < count; ++i) asked += vectors[static_cast<std::size_t>(i)].iov_len;
+    const ssize_t n = connection_->do_writev(vectors.data(), count);
+    if (n >= 0) {
+      taken(static_cast<std::size_t>(n));
+      blocked = static_cast<std::size_t>(n) < asked;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      blocked = true;
+    } else {
+      drop(code_of(errno));
+    }
+  }
+  queue_telling();
+  look_at_room();
+  if (waits() != connection_->output_blocked_) set_blocked(waits());
+  if (!waits() && shutdown_due_) {
+    shutdown_due_ = false;
+    if (connection_->state_ == State::kConnected)
+      (void)(reading_ended_ ? connection_->do_shutdown_both() : connection_->do_shutdown());
+  }
+  return !waits();
+}
+
+/// Whether the transport has to say when it takes more.
+void InPlace::set_blocked(bool blocked) {
+  connection_->output_blocked_ = blocked;
+  ask_transport(blocked);
+}
+
+void InPlace::ask_transport(bool for_an_event) {
+  if (!connection_->events_wanted()) return;
+  try {
+    connection_->handlers_changed();
+  } catch (const std::bad_alloc&) {
+    if (for_an_event) connection_->fail(out_of_memory());  // nobody would call us again
+  }
+}
+
+/// While all segments are taken the write handler rests, whatever room the transport has: most of
+/// them may be handed on, and be its own until the peer has read.
+void InPlace::look_at_room() {
+  const bool is_full = full() && connection_->state_ == State::kConnected;
+  if (is_full == connection_->output_full_) return;
+  connection_->output_full_ = is_full;
+  if (connection_->on_write_) ask_transport(!is_full);
+}
+
+// --- done ----------------------------------------------------------------------------------------
+
+void InPlace::unuse(Chunk* chunk) noexcept {
+  if (chunk != nullptr && --chunk->users == 0) put(chunk);
+}
+
+void InPlace::done(Segment& segment, std::error_code error) noexcept {
+  if (segment.chunk != nullptr) held_ -= segment.size;
+  segment.stage = Stage::kDone;
+  if (!segment.error) segment.error = error;
+  if (segment.chunk == filling_ && filling_ != nullptr && filling_->users == 2 &&
+      connection_->reserved_ == 0) {
+    unuse(std::exchange(filling_, nullptr));  // nothing waits in it any more
+  }
+  unuse(std::exchange(segment.chunk, nullptr));
+}
+
+void InPlace::references_done(std::size_t count, std::error_code error) noexcept {
+  for (std::size_t i = first_; i != next_ && count != 0; ++i) {
+    if (at(i).stage != Stage::kHandedOn) continue;
+    done(at(i), error);
+    --count;
+  }
+  done_early_ = count;  // what do_send() is taking just now
+  queue_telling();
+}
+
+void InPlace::drop(std::error_code error) noexcept {
+  for (; next_ != last_; ++next_) {
+    Segment& segment = at(next_);
+    if (segment.begun) {  // the transport still reads its first bytes
+      segment.stage = Stage::kHandedOn;
+      segment.error = error;
+    } else {
+      done(segment, error);
+    }
+  }
+  connection_->output_blocked_ = false;
+  const bool was_full = std::exchange(connection_->output_full_, false);
+  shutdown_due_ = false;
+  queue_telling();
+  if (was_full && connection_->on_write_) ask_transport(true);
+}
+
+void InPlace::leave_to_parent() noexcept {
+  const bool was_blocked = connection_->output_blocked_;
+  drop(std::make_error_code(std::errc::operation_canceled));
+  if (was_blocked) ask_transport(false);
+}
+
+void InPlace::queue_sending() noexcept {
+  if (pool_ != nullptr) pool_->sending().push(sending_);
+}
+
+/// Something is done: who sent it is told by the loop, in an iteration that does not sleep before.
+void InPlace::queue_telling() noexcept {
+  while (first_ != next_ && at(first_).stage == Stage::kDone && at(first_).release == nullptr)
+    ++first_;
+  const bool to_tell = first_ != next_ && at(first_).stage == Stage::kDone;
+  const bool to_close = connection_->given_up_ && !connection_->closing_ && !waits();
+  if (pool_ != nullptr && (to_tell || to_close)) pool_->ready().push(telling_);
+  if (connection_->output_full_) look_at_room();
+}
+
+/// Gives back what is done, in order. From the loop, or at the end of all.
+void InPlace::tell() noexcept {
+  const Busy busy(busy_);
+  while (first_ != next_ && at(first_).stage == Stage::kDone) {
+    const Segment segment = std::exchange(at(first_), Segment{});
+    ++first_;
+    if (segment.release != nullptr) segment.release(segment.context, segment.error);
+  }
+  look_at_room();
+}
+
+/// At the end of an iteration.
+std::size_t InPlace::run_sending() {
+  Connection& connection = *connection_;
+  if (waits() && !connection.output_blocked_) {
+    (void)flush();
+    if (connection.state_ == State::kConnected && !connection.inherited())
+      (void)connection.do_flush(ae::TimePoint::min());
+  }
+  settle();
+  return 0;
+}
+
+std::size_t InPlace::run_telling() {
+  tell();
+  if (connection_->given_up_ && !connection_->closing_ && !waits())
+    finish_close();
+  else
+    settle();
+  return 1;
+}
+
+/// A transport that takes nothing now will not say that it would refuse more.
+void InPlace::queue_refusing() noexcept {
+  if (pool_ == nullptr) return;
+  if (connection_->on_write_ && shutdown_due_)
+    pool_->ready().push(refusing_);
+  else
+    refusing_.unqueue();
+}
+
+std::size_t InPlace::run_refusing() {
+  Connection& connection = *connection_;
+  if (!connection.on_write_ || !shutdown_due_ || connection.given_up_) return 0;
+  struct Requeue {  // also after a handler that throws
+    Connection& connection;
+    ~Requeue() {
+      if (!connection.given_up_ && connection.in_place_ != nullptr)
+        connection.in_place_->queue_refusing();
+    }
+  } requeue{connection};
+  (void)connection.dispatch(connection.on_write_);
+  return 1;
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+bool InPlace::begin_drain() noexcept {
+  const Busy busy(busy_);
+  drop_unread();
+  if (filling_ != nullptr) unuse(std::exchange(filling_, nullptr));
+  try {
+    if (flush()) return false;
+    timer_ = connection_->loop_->add_time_event(connection_->linger(), [this] {
+      timer_ = 0;
+      drop(code_of(ETIMEDOUT));
+      return ae::kNoMore;
+    });
+    connection_->on_read_.set([](Connection& connection) { connection.in_place_->discard(); });
+    connection_->handlers_changed();
+    return true;
+  } catch (const std::exception&) {  // no memory to wait with
+    clear_timer();
+    connection_->on_read_.clear();
+    drop(code_of(ENOMEM));
+    return false;
+  }
+}
+
+/// A peer that lingers as well has to get rid of what it wrote.
+void InPlace::discard() {
+  Chunk* const scratch = pool_->chunks().acquire(ChunkPool::kSmall);
+  if (scratch == nullptr) return;
+  bool over = false, dry = false;
+  for (int i = 0; i < kDiscards && !over && !dry; ++i) {
+    over = connection_->state_ != State::kConnected;
+    if (over) break;
+    const ssize_t n = connection_->do_read(scratch->data(), scratch->size);
+    dry = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    over = n <= 0 && !dry;
+  }
+  pool_->chunks().release(scratch);
+  if (!over) return;
+  connection_->on_read_.clear();
+  set_blocked(waits());
+}
+
+void InPlace::finish_close() noexcept {
+  clear_timer();
+  connection_->on_read_.clear();
+  connection_->closing_ = true;
+  if (connection_->inherited())
+    connection_->leave_to_parent();
+  else
+    connection_->do_close();
+}
+
+void InPlace::clear_timer() noexcept {
+  if (timer_ != 0) connection_->loop_->remove_time_event(std::exchange(timer_, 0));
+}
+
+void InPlace::end(std::error_code error) noexcept {
+  busy_ = true;
+  if (timer_ != 0) clear_timer();
+  drop_unread();
+  if (filling_ != nullptr) unuse(std::exchange(filling_, nullptr));
+  for (std::size_t i = first_; i != last_; ++i)
+    if (at(i).stage != Stage::kDone) done(at(i), error);
+  next_ = last_;
+  tell();
+  sending_.unqueue();
+  telling_.unqueue();
+  refusing_.unqueue();
+  busy_ = shutdown_due_ = reading_ended_ = false;
+  connection_->in_place_ = nullptr;
+  connection_->output_blocked_ = connection_->output_full_ = false;
+  if (pool_ != nullptr)
+    pool_->release(this);
+  else
+    delete this;
+}
+
+}}  // namespace conn

@@ -1,0 +1,558 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/groups/group_core.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "conn/error.h"
+#include "conn/kit/patience.h"
+
+namespace conn { inline namespace AECONN_ABI {
+namespace {
+
+// Arrivals that wait for one loop to take them up: beyond, others are chosen, and where all have so
+// many the rest stays in the backlog, until one of them has half.
+constexpr std::uint32_t kMostWaiting = 128;
+
+Failure nobody_listens(const std::exception& error) noexcept {
+  try {
+    return {std::make_error_code(std::errc::address_not_available),
+            std::string("nobody listens any more: ") + error.what()};
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
+
+}  // namespace
+
+/// A place of max-connections.
+struct GroupCore::Place {
+  explicit Place(std::shared_ptr<GroupCore> its_core) : core(std::move(its_core)) {}
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  ~Place() {
+    --core->places_;
+    if (part != nullptr) --part->open;
+  }
+  void give_to(GroupPart* to) const noexcept {
+    if (to != nullptr) ++to->open;
+    if (part != nullptr) --part->open;
+    part = to;
+  }
+  const std::shared_ptr<GroupCore> core;
+  mutable GroupPart* part = nullptr;  // whose connection it is, or will be
+};
+
+/// Held by an arrival while it waits for a loop.
+struct GroupCore::Seat {
+  Seat(std::shared_ptr<GroupCore> its_core, GroupPart& its_part)
+      : core(std::move(its_core)), part(its_part) {
+    ++part.waiting;
+  }
+  Seat(const Seat&) = delete;
+  Seat& operator=(const Seat&) = delete;
+  ~Seat() {
+    if (--part.waiting <= kMostWaiting / 2) core->let_in(part);
+  }
+  const std::shared_ptr<GroupCore> core;
+  GroupPart& part;
+};
+
+GroupCore::GroupCore(const ConnectionType& type, ae::Loops& loops, const Spread& spread)
+    : type_(type), loops_(loops), how_(spread.how()), pick_(spread.pick()) {
+  for (std::size_t i = 0; i < loops.size(); ++i)
+    parts_.push_back(std::make_unique<GroupPart>(i, loops.poster(i)));
+}
+
+// --- beginning -----------------------------------------------------------------------------------
+
+void GroupCore::open(const Endpoint& endpoint, const MakeAcceptHandler& make,
+                     const OpenGate& open_gate) {
+  try {
+    loops_.on_each([&](ae::EventLoop& loop, std::size_t index) {
+      GroupPart& part = *parts_[index];
+      part.loop = &loop;
+      part.thread = std::this_thread::get_id();
+      open_receiver(part, endpoint, make(loop, index));
+    });
+    open_gates(open_gate);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+void GroupCore::open_receiver(GroupPart& part, const Endpoint& endpoint, AcceptHandler accepted) {
+  ConnectionSet& set = ConnectionSet::of(*part.loop);
+  set.index_in_group = part.index;
+  part.receiver = type_.open_receiver(*part.loop, endpoint, std::move(accepted));
+  part.door = part.receiver->door();
+  part.core = shared_from_this();
+  set.add(part);
+  const std::lock_guard lock(mutex_);
+  part.there = true;
+}
+
+// One, on the first loop; or one on each, of which the first says what port it is.
+void GroupCore::open_gates(const OpenGate& open_gate) {
+  const bool one = how_ != Spread::By::kKernel;
+  const auto open_on = [&](GroupPart& part) {
+    GatePtr gate = open_gate(part, [this, one, &part](ArrivalPtr arrival) {
+      on_arrival(one ? *gate_at_ : part, std::move(arrival));
+    });
+    if (part.index == 0) {
+      gate_at_ = &part;
+      most_ = gate->max_connections();
+      std::vector<Endpoint> endpoints = gate->endpoints();
+      for (Endpoint& each : endpoints) {
+        each.scheme = type_.name();
+        each.options = {};
+      }
+      const std::vector<int> near = gate->near_processors();
+      near_ = !near.empty();
+      if (near_) loops_.set_near(this, near);
+      const std::lock_guard lock(mutex_);
+      endpoints_ = std::move(endpoints);
+    }
+    part.gate = std::move(gate);
+    if (paused_) part.gate->pause();
+  };
+  loops_.on_each([&](ae::EventLoop&, std::size_t index) {
+    if (index == 0) open_on(*parts_[index]);
+  });
+  if (one) return;
+  loops_.on_each([&](ae::EventLoop&, std::size_t index) {
+    if (index != 0) open_on(*parts_[index]);
+  });
+}
+
+// --- an arrival's way ----------------------------------------------------------------------------
+
+void GroupCore::on_arrival(GroupPart& at, ArrivalPtr arrival) {
+  const std::shared_ptr<GroupCore> self = shared_from_this();  // a handler may end the group
+  if (closed_) return;
+  try {
+    arrival->place = take_place();
+  } catch (const std::bad_alloc&) {  // this arrival is lost, the others lose nothing
+    count_lost(at);
+    return;
+  }
+  if (!arrival->place) return refuse(at, std::move(arrival));
+  const GroupPart* const chosen = send(at, std::move(arrival), Way::kFirst);
+  if (chosen != nullptr && !closed_) hold_back(at, *chosen);
+}
+
+/// Null if none is left.
+Quota::Place GroupCore::take_place() {
+  if (places_.fetch_add(1) >= most_) {
+    --places_;
+    return nullptr;
+  }
+  try {
+    return std::make_shared<Place>(shared_from_this());
+  } catch (...) {
+    --places_;
+    throw;
+  }
+}
+
+void GroupCore::refuse(GroupPart& at, ArrivalPtr arrival) {
+  const Failure why = Quota(most_).refusal(arrival->peer());
+  arrival->refuse(patience_when_full());
+  arrival.reset();
+  if (at.gate) ++at.gate->type().counters(*at.loop).refused;
+  if (!at.receiver) return;
+  at.receiver->count_rejected();
+  at.receiver->refused(why);
+}
+
+void GroupCore::count_lost(GroupPart& at) {
+  ++type_.counters(*at.loop).accept_errors;
+  if (at.receiver) at.receiver->count_rejected();
+}
+
+// On the thread of `from`, which is where the arrival is. Gives the one that has it then; null: it
+// was refused, or lost for want of memory.
+GroupPart* GroupCore::send(GroupPart& from, ArrivalPtr arrival, Way way) {
+  const auto& place = *static_cast<const Place*>(arrival->place.get());
+  for (;;) {
+    GroupPart* to = nullptr;
+    try {
+      to = choose(from, *arrival, way);
+      if (closed_ || to == nullptr) {
+        arrival->refuse("the server ends");
+        if (!closed_ && from.receiver) from.receiver->count_rejected();
+        return nullptr;
+      }
+      place.give_to(to);
+      arrival->seat = std::make_shared<Seat>(shared_from_this(), *to);
+      if (to != &from) {
+        if (pass_to(from, *to, arrival)) return to;
+        if (arrival == nullptr) return nullptr;
+        to->ended = true;
+        arrival->seat.reset();
+        continue;
+      }
+    } catch (const std::bad_alloc&) {
+      count_lost(from);
+      return nullptr;
+    }
+    ++to->assigned;
+    deliver(from, std::move(arrival), paused_);  // handlers may run, and throw
+    return to;
+  }
+}
+
+// False: the loop has ended, and the arrival is still here; or it is null, and was refused. What
+// needs memory comes before the door: behind it the arrival is the other thread's.
+bool GroupCore::pass_to(GroupPart& from, GroupPart& to, ArrivalPtr& arrival) {
+  auto held = std::make_shared<ArrivalPtr>();
+  const std::function<void()> task = [core = shared_from_this(), &to, held] {
+    core->arrived(to, std::move(*held));
+  };
+  if (to.door && !to.door->pass(*arrival)) {
+    count_lost(from);
+    arrival->refuse("the server has no room");
+    arrival.reset();
+    return false;
+  }
+  *held = std::move(arrival);
+  ++to.assigned;
+  if (post_surely([&] { return to.poster.post(task); })) return true;
+  --to.assigned;
+  arrival = std::move(*held);
+  return false;
+}
+
+void GroupCore::deliver(GroupPart& at, ArrivalPtr arrival, bool paused) {
+  if (paused) at.receiver->pause();  // before the post that says so
+  at.receiver->arrive(std::move(arrival));
+}
+
+// A post also runs while its loop is being destroyed; then another loop is to have it.
+void GroupCore::arrived(GroupPart& at, ArrivalPtr arrival) {
+  if (closed_) return;
+  if (at.receiver && at.poster.open()) return deliver(at, std::move(arrival), paused_);
+  at.ended = true;
+  send_on(at, std::move(arrival));
+}
+
+void GroupCore::send_on(GroupPart& from, ArrivalPtr arrival) {
+  --from.assigned;
+  arrival->seat.reset();
+  (void)send(from, std::move(arrival), Way::kAgain);
+}
+
+// --- which loop ----------------------------------------------------------------------------------
+
+GroupPart* GroupCore::choose(GroupPart& from, const Arrival& arrival, Way way) {
+  const Spread::By by = way == Way::kAgain ? Spread::By::kFewest : how_;
+  switch (by) {
+    case Spread::By::kKernel:
+      if (!from.ended) return &from;
+      break;
+    case Spread::By::kRoundRobin: {
+      GroupPart* full = nullptr;
+      const std::size_t first = turn_;
+      for (std::size_t i = 0; i < parts_.size(); ++i) {
+        GroupPart& part = *parts_[(first + i) % parts_.size()];
+        if (part.ended) continue;
+        if (part.waiting < kMostWaiting) {
+          turn_ = part.index + 1;
+          return &part;
+        }
+        if (full == nullptr) full = &part;
+      }
+      return full;
+    }
+    case Spread::By::kPick: {
+      std::vector<std::uint64_t> counts;
+      counts.reserve(parts_.size());
+      for (const auto& part : parts_)
+        counts.push_back(part->ended ? std::numeric_limits<std::uint64_t>::max()
+                                     : part->open.load());
+      const std::size_t index = pick(arrival.peer(), counts);
+      if (index < parts_.size() && !parts_[index]->ended) return parts_[index].get();
+      break;
+    }
+    case Spread::By::kFewest:
+      break;
+  }
+  GroupPart* const best = fewest();
+  if (best != nullptr) turn_ = best->index + 1;
+  return best;
+}
+
+// It also runs where a loop ends and nothing may be thrown.
+std::size_t GroupCore::pick(const std::string& peer, const std::vector<std::uint64_t>& counts) {
+  const std::lock_guard lock(picking_);
+  try {
+    return pick_({peer, counts});
+  } catch (...) {
+    return parts_.size();
+  }
+}
+
+// Of those that have as few, the next after the one that was chosen last.
+GroupPart* GroupCore::fewest() const noexcept {
+  GroupPart* best = nullptr;
+  const std::size_t first = turn_;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    GroupPart& part = *parts_[(first + i) % parts_.size()];
+    if (part.ended) continue;
+    if (best == nullptr) {
+      best = &part;
+      continue;
+    }
+    const bool full = part.waiting >= kMostWaiting, best_full = best->waiting >= kMostWaiting;
+    if (full != best_full ? best_full : part.open < best->open) best = &part;
+  }
+  return best;
+}
+
+// --- a crowd -------------------------------------------------------------------------------------
+
+// No loop could be chosen that has room; a program that chooses itself waits for the one it chose.
+bool GroupCore::is_full() const noexcept {
+  const auto full = [](const auto& part) { return part->ended || part->waiting >= kMostWaiting; };
+  const auto crowded = [](const auto& part) {
+    return !part->ended && part->waiting >= kMostWaiting;
+  };
+  return how_ == Spread::By::kPick ? std::any_of(parts_.begin(), parts_.end(), crowded)
+                                   : std::all_of(parts_.begin(), parts_.end(), full);
+}
+
+void GroupCore::hold_back(GroupPart& at, const GroupPart& chosen) {
+  if (chosen.waiting < kMostWaiting) return;
+  if (how_ == Spread::By::kKernel) {
+    if (!at.held_back.exchange(true) && at.gate) at.gate->pause();
+    if (at.waiting <= kMostWaiting / 2) let_in(at);
+    return;
+  }
+  if (!is_full() || held_back_.exchange(true)) return;
+  if (at.gate) at.gate->pause();
+  // They may all have been taken up before anybody saw the flag.
+  if (!is_full()) let_in(at);
+}
+
+void GroupCore::let_in(GroupPart& part) noexcept {
+  const bool by_kernel = how_ == Spread::By::kKernel;
+  std::atomic<bool>& held = by_kernel ? part.held_back : held_back_;
+  if (!held || (!by_kernel && is_full()) || !held.exchange(false)) return;
+  GroupPart& at = by_kernel ? part : *gate_at_;
+  const auto resume = [this](GroupPart& there) {
+    if (there.gate && !paused_ && !held_back_ && !there.held_back) there.gate->resume();
+  };
+  (void)post_surely([&] { return run_on(at, resume), true; });
+}
+
+// --- for all loops -------------------------------------------------------------------------------
+
+void GroupCore::run_on(GroupPart& part, const std::function<void(GroupPart&)>& fn) {
+  if (part.ended) return;
+  if (part.on_its_thread()) return fn(part);
+  (void)part.poster.post([core = shared_from_this(), &part, fn] { core->run_posted(part, fn); });
+}
+
+// Nobody is there to be told that memory was short: it is tried again after what else is due.
+void GroupCore::run_posted(GroupPart& part, const std::function<void(GroupPart&)>& fn) {
+  try {
+    if (part.receiver) fn(part);
+  } catch (const std::bad_alloc&) {
+    (void)post_surely([&] {
+      return part.poster.post(
+          [core = shared_from_this(), &part, fn] { core->run_posted(part, fn); });
+    });
+  }
+}
+
+void GroupCore::everywhere(const std::function<void(GroupPart&)>& fn) {
+  for (const auto& part : parts_) run_on(*part, fn);
+}
+
+// What is posted looks again: the last call decides, in whatever order they come.
+void GroupCore::set_paused(bool paused) {
+  paused_ = paused;
+  everywhere([this](GroupPart& part) {
+    if (paused_) {
+      if (part.gate) part.gate->pause();
+      if (part.receiver) part.receiver->pause();
+    } else {
+      if (part.receiver) part.receiver->resume();
+      if (part.gate && !held_back_ && !part.held_back) part.gate->resume();
+    }
+  });
+}
+
+void GroupCore::on_refused(const RefusedHandler& handler) {
+  everywhere([handler](GroupPart& part) {
+    if (part.receiver) part.receiver->on_refused(handler);
+  });
+}
+
+std::vector<Endpoint> GroupCore::endpoints() const {
+  const std::lock_guard lock(mutex_);
+  return endpoints_;
+}
+
+std::vector<ListenerGroup::Share> GroupCore::shares() const {
+  std::vector<ListenerGroup::Share> all;
+  for (const auto& part : parts_) all.push_back({part->open, part->assigned});
+  return all;
+}
+
+// --- ends ----------------------------------------------------------------------------------------
+
+void GroupPart::on_loop_end() noexcept {
+  const std::shared_ptr<GroupCore> its_core = core;
+  ended = true;
+  its_core->move_gate(*this);
+  if (receiver && !its_core->ends()) its_core->give_back(*this);
+  its_core->leave_loop(*this);
+}
+
+// What waits here to begin goes on elsewhere, as far as there is memory for that.
+void GroupCore::give_back(GroupPart& part) noexcept {
+  try {
+    while (ArrivalPtr arrival = part.receiver->give_back()) send_on(part, std::move(arrival));
+  } catch (const std::exception&) {
+    ++type_.counters(*part.loop).accept_errors;
+  }
+}
+
+// The gate goes on elsewhere; one of several goes with its loop.
+void GroupCore::move_gate(GroupPart& from) noexcept {
+  if (!from.gate || ends() || how_ == Spread::By::kKernel) return;
+  for (GroupPart* to = fewest(); to != nullptr; to = fewest()) {
+    if (hand_gate(from, *to, 0)) return;
+    if (!from.gate) break;
+    to->ended = true;
+  }
+  from.gate.reset();
+  gate_has_arrived();
+}
+
+// False: that loop has ended, and the gate is still here; or it cannot go, and is no more.
+bool GroupCore::hand_gate(GroupPart& from, GroupPart& to, std::size_t failures) noexcept {
+  if (!from.gate->leave(to.door.get())) {
+    from.gate.reset();
+    return false;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    gate_under_way_ = true;
+  }
+  std::shared_ptr<GatePtr> held;
+  const bool posted = post_surely([&] {
+    if (!held) held = std::make_shared<GatePtr>();
+    const std::function<void()> task = [core = shared_from_this(), &to, held, failures] {
+      core->take_gate(to, std::move(*held), failures);
+    };
+    if (from.gate) *held = std::move(from.gate);
+    return to.poster.post(task);
+  });
+  if (!posted) from.gate = std::move(*held);
+  return posted;
+}
+
+void GroupCore::gate_has_arrived() noexcept {
+  const std::lock_guard lock(mutex_);
+  gate_under_way_ = false;
+  left_.notify_all();
+}
+
+void GroupCore::take_gate(GroupPart& part, GatePtr gate, std::size_t failures) {
+  if (closed_) {
+    gate.reset();
+    return gate_has_arrived();
+  }
+  part.gate = std::move(gate);
+  if (!part.receiver || !part.poster.open()) {
+    part.ended = true;
+    move_gate(part);
+    if (!part.gate) return;
+    part.gate.reset();  // the group ends
+    return gate_has_arrived();
+  }
+  gate_at_ = &part;
+  Failure why;
+  try {
+    part.gate->arrive(*part.loop);
+    // What was asked for meanwhile found no gate.
+    if (paused_ || held_back_)
+      part.gate->pause();
+    else
+      part.gate->resume();
+    return gate_has_arrived();
+  } catch (const std::exception& error) {
+    why = nobody_listens(error);
+  }
+  // Each loop in turn, some three times.
+  for (std::size_t i = 1; i <= parts_.size() && failures < 2 * parts_.size(); ++i) {
+    GroupPart& next = *parts_[(part.index + i) % parts_.size()];
+    if (next.ended) continue;
+    if (hand_gate(part, next, failures + 1)) return;
+    if (!part.gate) break;
+    next.ended = true;
+  }
+  part.gate.reset();
+  gate_has_arrived();
+  ++type_.counters(*part.loop).accept_errors;
+  part.receiver->refused(why);  // a handler may run, and throw
+}
+
+void GroupCore::leave_loop(GroupPart& part) noexcept {
+  const std::shared_ptr<GroupCore> self = std::move(part.core);  // goes last, after the lock
+  part.stop_watching();
+  part.gate.reset();
+  part.receiver.reset();
+  const std::lock_guard lock(mutex_);
+  part.there = false;
+  left_.notify_all();
+}
+
+void GroupCore::close() noexcept {
+  closed_ = true;
+  // In a child of fork() the other loops' threads are the parent's: nothing there can be waited
+  // for.
+  const bool alone = made_here_.inherited();
+  try {
+    if (std::exchange(near_, false) && !alone) loops_.set_near(this, {});
+  } catch (const std::bad_alloc&) {  // the threads stay where they are
+  }
+  bool inside = false;
+  for (const auto& part : parts_) {
+    bool there = false;
+    {
+      const std::lock_guard lock(mutex_);
+      there = part->there;
+    }
+    if (there && part->on_its_thread()) {
+      inside = true;
+      leave_loop(*part);
+      continue;
+    }
+    if (alone) continue;
+    // A loop that has ended is left already, or is about to be.
+    (void)post_surely([&] {
+      return part->poster.post([core = shared_from_this(), part = part.get()] {
+        if (part->receiver) core->leave_loop(*part);
+      });
+    });
+  }
+  Spread::Pick pick;  // goes last, with no lock held
+  {
+    const std::lock_guard picking(picking_);
+    pick.swap(pick_);
+  }
+  if (inside || alone) return;
+  std::unique_lock lock(mutex_);
+  left_.wait(lock, [this] {
+    return !gate_under_way_ &&
+           std::none_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->there; });
+  });
+}
+
+}}  // namespace conn

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/lists/dial.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <utility>
+
+namespace conn { inline namespace AECONN_ABI {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr ae::Duration kNever = std::chrono::hours(24 * 365);
+
+std::string in_ms(ae::Duration time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +
+         " ms";
+}
+
+/// A little more than what is left, since the race is to report its end; as far as the option goes.
+std::string time_left(const OptionRow& option, ae::Duration left) {
+  constexpr std::chrono::milliseconds kMore(1);
+  const ae::Duration least(static_cast<std::int64_t>(option.min()));
+  const ae::Duration most(static_cast<std::int64_t>(option.max()));
+  if (left >= most - 2 * kMore) return time_words(most);
+  left = std::chrono::ceil<std::chrono::milliseconds>(left) + kMore;
+  return time_words(std::max(least, left));
+}
+
+ae::TimePoint after(ae::Duration timeout) {
+  const ae::TimePoint now = Clock::now();
+  return timeout > ae::TimePoint::max() - now ? ae::TimePoint::max() : now + timeout;
+}
+
+}  // namespace
+
+Dial::Dial(ae::EventLoop& loop, std::vector<Way> ways, ae::Duration delay, ae::Duration timeout,
+           Done done)
+    : loop_(loop), race_(ways.size(), delay, after(timeout)), done_(std::move(done)) {
+  lanes_.reserve(ways.size());
+  for (Way& way : ways) {
+    Lane lane;
+    lane.way = std::move(way);
+    lanes_.push_back(std::move(lane));
+  }
+  // Made once, since what is to be told later must not depend on memory.
+  timer_ = loop_.add_time_event(kNever, [this] {
+    if (over_) {
+      finish();
+    } else {
+      go_on(false);
+    }
+    return ae::kNoMore;  // where it goes on, arm() was called
+  });
+  go_on(true);
+}
+
+Dial::~Dial() {
+  if (timer_ != 0) loop_.remove_time_event(timer_);
+}
+
+void Dial::abandon() noexcept {
+  if (timer_ != 0) loop_.remove_time_event(timer_);
+  timer_ = 0;
+  done_ = nullptr;
+  over_ = true;
+}
+
+/// Does what is to be done now. Inside the constructor the result has to wait for the loop.
+/// Otherwise this object may be gone afterwards.
+void Dial::go_on(bool inside) {
+  if (over_) return;
+  for (;;) {
+    const Race::Move move = race_.next(Clock::now());
+    switch (move.step) {
+      case Race::Step::kStart:
+        start(move.way);
+        continue;
+      case Race::Step::kWait:
+        arm(race_.wake());
+        return;
+      case Race::Step::kWon:
+        winner_ = std::move(lanes_[move.way].connection);
+        lanes_.resize(move.way);
+        break;
+      case Race::Step::kLost:
+        break;
+    }
+    break;
+  }
+  over_ = true;
+  if (inside) {
+    arm(Clock::now());
+  } else {
+    finish();
+  }
+}
+
+void Dial::start(std::size_t index) noexcept {
+  Lane& lane = lanes_[index];
+  lane.began = Clock::now();
+  try {
+    if (lane.way.type == nullptr) {
+      fail(index, WhyNot::kUnavailable,
+           {std::make_error_code(std::errc::protocol_not_supported), lane.way.unavailable});
+      return;
+    }
+    try {
+      Endpoint to = lane.way.to;
+      if (const OptionRow* const row = lane.way.type->find_option("connect-timeout")) {
+        to.options.set("connect-timeout", time_left(*row, race_.deadline() - lane.began));
+      }
+      lane.connection = lane.way.type->create(loop_);
+      lane.connection->connect(to, [this, index](Connection&) { connected(index); });
+    } catch (const Error& error) {
+      fail(index, WhyNot::kNoDevice,
+           {std::make_error_code(std::errc::no_such_device), error.what()});
+    }
+  } catch (const std::bad_alloc&) {
+    fail(index, WhyNot::kOther, out_of_memory());
+  }
+}
+
+void Dial::connected(std::size_t index) {
+  Connection& connection = *lanes_[index].connection;
+  try {
+    if (connection.state() == State::kConnected) {
+      // Ready for data is more than connected: over rdma the peer's first window may not be there.
+      connection.set_write_handler([this, index](Connection&) { writable(index); });
+      return;
+    }
+    fail_by(index, connection);
+  } catch (const std::bad_alloc&) {
+    fail(index, WhyNot::kOther, out_of_memory());
+  }
+  go_on(false);
+}
+
+void Dial::writable(std::size_t index) {
+  Connection& connection = *lanes_[index].connection;
+  if (connection.state() == State::kConnected) {
+    connection.set_write_handler(nullptr);
+    race_.ready(index);
+  } else {
+    fail_by(index, connection);
+  }
+  go_on(false);
+}
+
+void Dial::fail_by(std::size_t index, const Connection& connection) noexcept {
+  const WhyNot kind = kind_of(connection.error_code());
+  try {
+    fail(index, kind, {connection.error_code(), connection.last_error(), connection.retry_after()});
+  } catch (const std::bad_alloc&) {
+    fail(index, kind, {connection.error_code(), "out of memory", connection.retry_after()});
+  }
+}
+
+void Dial::fail(std::size_t index, WhyNot kind, Failure why) noexcept {
+  Lane& lane = lanes_[index];
+  lane.kind = kind;
+  lane.why = std::move(why);
+  lane.connection.reset();
+  race_.failed(index);
+}
+
+/// Closes the others and hands out the result.
+void Dial::finish() {
+  loop_.remove_time_event(std::exchange(timer_, 0));
+  try {
+    say_why();
+  } catch (const std::bad_alloc&) {
+    not_taken_.clear();
+    failure_ = out_of_memory();
+  }
+  lanes_.clear();
+  if (winner_) failure_ = {};
+  const Done done = std::move(done_);
+  done(std::move(winner_));
+}
+
+void Dial::say_why() {
+  const ae::TimePoint now = Clock::now();
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    if (!race_.has_failed(i) && winner_) {
+      lane.kind = WhyNot::kSlower;
+      lane.why = {std::make_error_code(std::errc::timed_out),
+                  "it was not ready after " + in_ms(now - lane.began) + ", and " +
+                      std::string(winner_->type().name()) + " was"};
+    } else if (!race_.has_failed(i)) {
+      lane.kind = WhyNot::kTimedOut;
+      lane.why = {std::make_error_code(std::errc::timed_out),
+                  race_.started(i) ? "it was not ready after " + in_ms(now - lane.began)
+                                   : "the time was over before its turn"};
+    }
+    not_taken_.push_back({lane.way.scheme, lane.kind, lane.why});
+  }
+  if (winner_) return;
+  failure_.code = not_taken_.back().why.code;
+  failure_.text = not_taken_.size() == 1 ? not_taken_.front().why.text : describe(not_taken_);
+  for (const NotTaken& each : not_taken_)
+    failure_.retry_after = std::max(failure_.retry_after, each.why.retry_after);
+}
+
+void Dial::arm(ae::TimePoint when) noexcept {
+  (void)loop_.again(timer_, std::min(when, Clock::now() + kNever));
+}
+
+}}  // namespace conn

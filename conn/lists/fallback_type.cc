@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/fallback_type.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "conn/core/connection_set.h"
+#include "conn/kit/defaults.h"
+#include "conn/lists/fallback_connection.h"
+
+namespace conn { inline namespace AECONN_ABI {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kPortTries = 16;
+
+Endpoint of_scheme(const Endpoint& place, const std::string& scheme) {
+  Endpoint one = place;
+  one.scheme = scheme;
+  one.options = {};
+  return one;
+}
+
+const OptionRow* option_of(const Way& way, std::string_view key) noexcept {
+  return way.type != nullptr ? way.type->find_option(key) : nullptr;
+}
+
+FallbackType::Times times_of(const Options& options) {
+  OptionReader read(list_options(), options);
+  return {read.duration("fallback-delay"), read.duration("connect-timeout")};
+}
+
+/// Several transports on one place.
+class FallbackListener final : public Listener {
+ public:
+  FallbackListener(const FallbackType& type, std::vector<ListenerPtr> listeners,
+                   std::vector<NotTaken> not_served)
+      : type_(type), listeners_(std::move(listeners)), not_served_(std::move(not_served)) {}
+
+  const ConnectionType& type() const noexcept override { return type_; }
+  std::vector<Endpoint> endpoints() const override {
+    std::vector<Endpoint> all;
+    for (const ListenerPtr& each : listeners_) {
+      for (Endpoint& endpoint : each->endpoints()) all.push_back(std::move(endpoint));
+    }
+    return all;
+  }
+  void pause() override {
+    for (const ListenerPtr& each : listeners_) each->pause();
+  }
+  void resume() override {
+    for (const ListenerPtr& each : listeners_) each->resume();
+  }
+  void on_refused(const RefusedHandler& handler) override {
+    for (const ListenerPtr& each : listeners_) each->on_refused(handler);
+  }
+  std::vector<NotTaken> not_served() const override { return not_served_; }
+
+ private:
+  const FallbackType& type_;
+  const std::vector<ListenerPtr> listeners_;
+  const std::vector<NotTaken> not_served_;
+};
+
+}  // namespace
+
+const OptionTable& list_options() {
+  constexpr ae::Duration kLongest = 24h;
+  constexpr OptionSide kConnecting = OptionSide::kConnecting;
+  static const OptionTable table(
+      "a list of schemes",
+      {{"",
+        {OptionRow::duration("fallback-delay", kConnecting, 250ms, ae::Duration::zero(), kLongest,
+                             "head start of each way before the next begins beside it"),
+         OptionRow::duration("connect-timeout", kConnecting, defaults::kConnectTimeout, 1ms,
+                             kLongest, "for all ways together")}}});
+  return table;
+}
+
+FallbackType::FallbackType(std::string name, std::vector<Way> ways, const FallbackHandler& told)
+    : name_(std::move(name)), ways_(std::move(ways)), told_(told), table_(list_options()) {}
+
+Capabilities FallbackType::capabilities() const noexcept {
+  Capabilities all{.half_close = true,
+                   .rebind = true,
+                   .descriptor = true,
+                   .integrity = true,
+                   .in_place = false,
+                   .reset = true,
+                   .reuseport = false};
+  for (const Way& way : ways_) {
+    if (way.type == nullptr) continue;
+    const Capabilities one = way.type->capabilities();
+    all.half_close = all.half_close && one.half_close;
+    all.rebind = all.rebind && one.rebind;
+    all.descriptor = all.descriptor && one.descriptor;
+    all.integrity = all.integrity && one.integrity;
+    all.reset = all.reset && one.reset;
+  }
+  return all;
+}
+
+const OptionRow* FallbackType::find_option(std::string_view key) const noexcept {
+  if (const OptionRow* const own = table_.find(key)) return own;
+  for (const Way& way : ways_)
+    if (const OptionRow* const row = option_of(way, key)) return row;
+  return nullptr;
+}
+
+std::vector<Way> FallbackType::ways_to(const Endpoint& endpoint) const {
+  std::vector<Way> chosen;
+  for (const std::string& scheme : endpoint.schemes()) {
+    const auto found = std::find_if(ways_.begin(), ways_.end(),
+                                    [&](const Way& way) { return way.scheme == scheme; });
+    if (found == ways_.end())
+      throw Error(endpoint.to_string() + ": this is not a " + name_ + " endpoint");
+    chosen.push_back(*found);
+    chosen.back().to = of_scheme(endpoint, scheme);
+  }
+  // One that is not there might have known what the others do not.
+  const bool forgiving =
+      std::any_of(chosen.begin(), chosen.end(), [](const Way& way) { return way.type == nullptr; });
+  for (const auto& [key, value] : endpoint.options.values()) {
+    if (table_.has(key)) continue;
+    bool known = forgiving;
+    for (Way& way : chosen) {
+      if (option_of(way, key) == nullptr) continue;
+      way.to.options.set(key, value);
+      known = true;
+    }
+    if (!known) throw Error(endpoint.to_string() + ": none of " + name_ + " has an option " + key);
+  }
+  for (const Way& way : chosen) {
+    if (way.type != nullptr) way.type->check(way.to);
+  }
+  return chosen;
+}
+
+FallbackType::Times FallbackType::times(const Endpoint& endpoint) const {
+  const std::lock_guard lock(mutex_);
+  try {
+    return times_of(options_.merged_with(endpoint.options));
+  } catch (const Error& error) {
+    throw Error(endpoint.to_string() + ": " + error.what());
+  }
+}
+
+void FallbackType::configure(const Options& options) {
+  Options own;
+  std::vector<Options> others(ways_.size());
+  Endpoint probe;
+  if (ways_.front().scheme.ends_with("unix")) {
+    probe.path = "/";
+  } else {
+    probe.hosts.push_back({"localhost", false});
+    probe.port = 1;
+  }
+  probe.scheme = name_;
+  probe.options = options;
+  (void)ways_to(probe);  // throws before anything changes
+  for (const auto& [key, value] : options.values()) {
+    if (table_.has(key)) own.set(key, value);
+    for (std::size_t i = 0; i < ways_.size(); ++i) {
+      if (option_of(ways_[i], key) != nullptr) others[i].set(key, value);
+    }
+  }
+  (void)times_of(own);
+  for (std::size_t i = 0; i < ways_.size(); ++i) {
+    if (ways_[i].type != nullptr) ways_[i].type->configure(others[i]);
+  }
+  const std::lock_guard lock(mutex_);
+  options_ = std::move(own);
+}
+
+void FallbackType::check(const Endpoint& endpoint) const {
+  (void)times(endpoint);
+  (void)ways_to(endpoint);
+}
+
+ListenerPtr FallbackType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                                 AcceptHandler accepted) const {
+  check(endpoint);
+  const auto shared = std::make_shared<const AcceptHandler>(std::move(accepted));
+  std::vector<ListenerPtr> listeners;
+  std::vector<NotTaken> missing = listen_on_each(
+      endpoint,
+      [&](const Way& way, const Endpoint& at) {
+        listeners.push_back(way.type->listen(
+            loop, at, [shared](ConnectionPtr arrival) { (*shared)(std::move(arrival)); }));
+        return listeners.back()->endpoints().front().port;
+      },
+      [&] { listeners.clear(); });
+  return std::make_unique<FallbackListener>(*this, std::move(listeners), std::move(missing));
+}
+
+std::vector<NotTaken> FallbackType::listen_on_each(
+    const Endpoint& endpoint, const std::function<std::uint16_t(const Way&, const Endpoint&)>& open,
+    const std::function<void()>& close) const {
+  const std::vector<Way> ways = ways_to(endpoint);
+  for (int attempt = 1;; ++attempt) {
+    std::vector<NotTaken> missing;
+    std::uint16_t port = endpoint.port;
+    bool again = false;
+    for (const Way& way : ways) {
+      if (way.type == nullptr) {
+        missing.push_back(
+            {way.scheme,
+             WhyNot::kUnavailable,
+             {std::make_error_code(std::errc::protocol_not_supported), way.unavailable}});
+        continue;
+      }
+      Endpoint at = way.to;
+      at.port = port;
+      try {
+        port = open(way, at);
+      } catch (const Error& error) {
+        // The port that the first was given may be somebody else's on this one.
+        again = again || (port != endpoint.port && attempt < kPortTries);
+        missing.push_back({way.scheme,
+                           WhyNot::kOther,
+                           {std::make_error_code(std::errc::address_not_available), error.what()}});
+      }
+    }
+    if (again) {
+      close();
+      continue;
+    }
+    if (missing.size() == ways.size())
+      throw Error(endpoint.to_string() + ": " + conn::describe(missing));
+    return missing;
+  }
+}
+
+std::vector<Capacity> FallbackType::capacity(const Endpoint& endpoint,
+                                             std::uint64_t connections) const {
+  check(endpoint);
+  std::vector<Capacity> all;
+  std::vector<NotTaken> missing;
+  for (const Way& way : ways_to(endpoint)) {
+    try {
+      if (way.type == nullptr) throw Error(way.unavailable);
+      for (Capacity& each : way.type->capacity(way.to, connections)) all.push_back(std::move(each));
+    } catch (const Error& error) {
+      missing.push_back({way.scheme, WhyNot::kOther, {{}, error.what()}});
+    }
+  }
+  if (all.empty()) throw Error(endpoint.to_string() + ": " + conn::describe(missing));
+  return all;
+}
+
+ConnectionPtr FallbackType::create(ae::EventLoop& loop) const {
+  return ConnectionPtr(new FallbackConnection(*this, loop));
+}
+
+void FallbackType::took(ae::EventLoop& loop, const Fallback& fallback) const {
+  LoopCounters& counted = counters(loop);
+  ++counted.fallbacks;
+  for (const NotTaken& each : fallback.not_taken)
+    ++counted.not_taken[static_cast<std::size_t>(each.kind)];
+  if (told_) told_(fallback);
+}
+
+Statistics FallbackType::statistics(ae::EventLoop& loop) const {
+  Statistics all = ConnectionType::statistics(loop);
+  const LoopCounters& counted = counters(loop);
+  all.emplace_back("fallbacks", counted.fallbacks);
+  for (std::size_t i = 0; i < kWhyNots; ++i) {
+    all.emplace_back(counter_of(static_cast<WhyNot>(i)), counted.not_taken[i]);
+  }
+  return all;
+}
+
+}}  // namespace conn

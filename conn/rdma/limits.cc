@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/limits.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+
+#include "ae/core/fork.h"
+#include "conn/rdma/device/memory.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+// Beyond what each connection takes: receives that are shared, the first slabs, a loop's own
+// queues.
+constexpr std::uint64_t kLoopLocked = 1 << 20, kLoopMappings = 64, kLoopRegions = 16;
+constexpr std::uint64_t kSlab = 2 << 20;
+// Of a domain that is a connection's own: what it sends from, and its receives.
+constexpr std::uint64_t kOwnLocked = 24 * 1024;
+// Rings that providers map: of the queue pair, and of its own receives.
+constexpr std::uint64_t kMappings = 2, kOwnMappings = 4;
+constexpr std::uint64_t kQueues = 8;  // they double, so there are few
+constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
+
+std::string rest_of_line(const std::string& file, const std::string& key) {
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);)
+    if (line.starts_with(key)) return line.substr(key.size());
+  return {};
+}
+
+std::uint64_t number_of(const std::string& text, std::uint64_t otherwise, int base = 10) {
+  std::size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string::npos) return otherwise;
+  try {
+    return std::stoull(text.substr(begin), nullptr, base);
+  } catch (const std::exception&) {
+    return otherwise;
+  }
+}
+
+std::uint64_t lines_of(const std::string& file) {
+  std::ifstream stream(file);
+  return static_cast<std::uint64_t>(std::count(std::istreambuf_iterator<char>(stream), {}, '\n'));
+}
+
+// CAP_IPC_LOCK: who has it locks as much as there is.
+bool locks_freely(const LimitSources& from) {
+  constexpr std::uint64_t kIpcLock = std::uint64_t{1} << 14;
+  const std::uint64_t effective =
+      number_of(rest_of_line(from.proc + "/self/status", "CapEff:"), 0, 16);
+  return (effective & kIpcLock) != 0;
+}
+
+// "mlx5_0 hca_handle=2 hca_object=2000": the number after hca_object, "max" or no line: none.
+std::uint64_t objects_in(const std::string& file, const std::string& device, std::uint64_t none) {
+  std::istringstream words(rest_of_line(file, device + " "));
+  for (std::string word; words >> word;)
+    if (word.starts_with("hca_object=")) return number_of(word.substr(11), none);
+  return none;
+}
+
+// The group of this process, of the one hierarchy or of the old one for rdma alone.
+std::string cgroup_folder(const LimitSources& from) {
+  std::ifstream stream(from.proc + "/self/cgroup");
+  std::string folder;
+  for (std::string line; std::getline(stream, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (controllers == "rdma") return from.cgroups + "/rdma" + line.substr(second + 1);
+    if (controllers.empty()) folder = from.cgroups + line.substr(second + 1);
+  }
+  return folder;
+}
+
+// The least of the group's and of those above it.
+void add_cgroup(const std::string& device, const LimitSources& from, std::vector<Limit>& all) {
+  std::string folder = cgroup_folder(from);
+  while (folder.size() > from.cgroups.size()) {
+    const std::uint64_t most = objects_in(folder + "/rdma.max", device, kMost);
+    if (most < kMost)
+      all.push_back(
+          {fmt::format("rdma cgroup of {} (hca_object)", device), most,
+           objects_in(folder + "/rdma.current", device, 0), &Need::objects, false,
+           fmt::format("raise it with echo '{} hca_object={{}}' >{}/rdma.max", device, folder)});
+    folder.resize(folder.rfind('/'));
+  }
+}
+
+}  // namespace
+
+Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTraits& traits) {
+  const bool own_domain = settings.isolation == Isolation::kConnection ||
+                          (settings.isolation == Isolation::kAuto && !traits.binds_keys);
+  const bool own_receives = own_domain || !traits.shares_receives;
+  const bool keys = !own_domain && settings.isolation != Isolation::kNone;
+  const std::uint64_t window = std::bit_ceil(round_to_pages(settings.window));
+  const std::uint64_t receives = own_receives ? settings.receive_queue : 0;
+  Need need;
+  need.queue_pairs = connections;
+  need.completion_queues = kQueues + connections * (settings.send_queue + receives) /
+                                         std::max<std::uint64_t>(traits.max_cqe, 1);
+  need.keys = keys ? connections : 0;
+  need.domains = own_domain ? connections + 2 : 2;
+  need.regions = kLoopRegions + (own_domain           ? 2 * connections
+                                 : traits.region_each ? connections
+                                                      : 1 + connections * window / kSlab);
+  // In slabs that hold a whole number of windows; the last may be filled by half.
+  const std::uint64_t own =
+      own_receives ? std::bit_ceil(round_to_pages(receives * kControlSize)) : 0;
+  need.locked = kLoopLocked + settings.shared_receive_queue * kControlSize +
+                (connections == 0 ? 0 : kSlab) +
+                connections * (window + own + (own_domain ? kOwnLocked : 0));
+  need.mappings = kLoopMappings + connections * (own_receives ? kOwnMappings : kMappings);
+  need.objects = need.queue_pairs + need.completion_queues + need.keys + need.domains +
+                 need.regions + 8;  // the channel, the shared receives
+  return need;
+}
+
+std::vector<Limit> process_limits(const std::string& name, const LimitSources& from) {
+  std::vector<Limit> all;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      !locks_freely(from))
+    all.push_back({"locked memory (memlock)", limit.rlim_cur,
+                   1024 * number_of(rest_of_line(from.proc + "/self/status", "VmPin:"), 0),
+                   &Need::locked, true,
+                   "raise it with ulimit -l {} (KiB), LimitMEMLOCK={}K of a systemd unit, or "
+                   "--ulimit memlock=-1 of a container"});
+  const std::uint64_t mappings =
+      number_of(rest_of_line(from.proc + "/sys/vm/max_map_count", ""), kMost);
+  if (mappings < kMost)
+    all.push_back({"memory mappings (vm.max_map_count)", mappings,
+                   lines_of(from.proc + "/self/maps"), &Need::mappings, false,
+                   "raise it with sysctl vm.max_map_count={}"});
+  if (!name.empty()) add_cgroup(name, from, all);
+  return all;
+}
+
+std::vector<Limit> device_limits(const std::string& name, const ibv_device_attr& device) {
+  const auto most = [](int value) { return static_cast<std::uint64_t>(std::max(value, 0)); };
+  const std::string other = "use another device, or several";
+  return {{fmt::format("queue pairs of {} (max_qp)", name), most(device.max_qp), 0,
+           &Need::queue_pairs, false, other},
+          {fmt::format("completion queues of {} (max_cq)", name), most(device.max_cq), 0,
+           &Need::completion_queues, false, other},
+          {fmt::format("memory regions of {} (max_mr)", name), most(device.max_mr), 0,
+           &Need::regions, false, other + ", or isolation=window or none where it can"},
+          {fmt::format("memory windows of {} (max_mw)", name), most(device.max_mw), 0, &Need::keys,
+           false, other + ", or isolation=none between peers that trust each other"},
+          {fmt::format("protection domains of {} (max_pd)", name), most(device.max_pd), 0,
+           &Need::domains, false, other + ", or isolation=window or none where it can"}};
+}
+
+Capacity capacity_of(const Limit& limit, std::uint64_t connections, const Settings& settings,
+                     const DeviceTraits& traits) {
+  const auto needed = [&](std::uint64_t count) {
+    return need_of(count, settings, traits).*limit.what;
+  };
+  const std::uint64_t room = limit.most - std::min(limit.used, limit.most);
+  std::uint64_t fits = 0, step = std::uint64_t{1} << 32;
+  for (; step != 0; step /= 2)
+    if (needed(fits + step) <= room) fits += step;
+  Capacity capacity{limit.name, limit.most,  limit.used, needed(connections),
+                    fits,       limit.bytes, limit.raise};
+  const std::uint64_t wanted = capacity.used + capacity.needed;
+  const std::string number = std::to_string(limit.bytes ? (wanted + 1023) / 1024 : wanted);
+  for (std::size_t at; (at = capacity.raise.find("{}")) != std::string::npos;)
+    capacity.raise.replace(at, 2, number);
+  return capacity;
+}
+
+std::vector<Capacity> capacities(const Device& device, std::uint64_t connections,
+                                 const Settings& settings) {
+  const DeviceTraits traits{device.binding() != Device::Binding::kNo,
+                            device.keys_reach_whole_regions(), device.shares_receives(),
+                            device.max_cq()};
+  std::vector<Capacity> all;
+  for (const auto& limits :
+       {process_limits(device.name()), device_limits(device.name(), device.limits())})
+    for (const Limit& each : limits)
+      all.push_back(capacity_of(each, connections, settings, traits));
+  return all;
+}
+
+std::string limit_words(int err, const std::string& name, const Device* device,
+                        const Settings& settings) {
+  if (err != ENOMEM && err != EPERM && err != EMFILE && err != ENOSPC && err != EAGAIN) return {};
+  // Looking takes milliseconds where there are many mappings, and failures come in crowds.
+  static ae::Mutex mutex;
+  static std::string known;
+  static std::chrono::steady_clock::time_point until{};
+  const std::lock_guard lock(mutex);
+  const auto now = std::chrono::steady_clock::now();
+  constexpr std::chrono::seconds kAgain(1);
+  if (now < until && until - now <= kAgain) return known;
+  until = now + kAgain;
+  known.clear();
+  // Few more: an estimate that is a little short is near enough.
+  constexpr std::uint64_t kFew = 16;
+  const auto add = [](const Capacity& each) {
+    if (each.connections < kFew) known += "; " + each.text(kFew);
+  };
+  if (device != nullptr)
+    for (const Capacity& each : capacities(*device, kFew, settings)) add(each);
+  else
+    for (const Limit& each : process_limits(name)) add(capacity_of(each, kFew, settings, {}));
+  add(descriptor_capacity(kFew, 1));
+  return known;
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/redial.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <random>
+#include <utility>
+
+#include "conn/fallback_type.h"
+#include "conn/lists/dial.h"
+
+namespace conn { inline namespace AECONN_ABI {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+std::uint64_t seed_or_any(std::uint64_t seed) {
+  if (seed != 0) return seed;
+  std::random_device random;
+  return (std::uint64_t{random()} << 32) | random();
+}
+
+/// The code and the patience alone where there is no memory for the words.
+Failure copy_of(const Failure& failure) noexcept {
+  try {
+    return failure;
+  } catch (const std::bad_alloc&) {
+    return {failure.code, "out of memory", failure.retry_after};
+  }
+}
+
+Failure failure_of(const Connection& connection, const char* otherwise) noexcept {
+  try {
+    if (connection.error_code())
+      return {connection.error_code(), connection.last_error(), connection.retry_after()};
+    return {std::make_error_code(std::errc::connection_reset), otherwise};
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
+
+std::string without_options(const Endpoint& endpoint) {
+  Endpoint shown = endpoint;
+  shown.options = {};  // there may be a pass phrase
+  return shown.to_string();
+}
+
+/// How an attempt goes about it.
+struct Route {
+  const FallbackType* list = nullptr;
+  std::vector<Way> ways;
+  FallbackType::Times times{};
+};
+
+/// Throws Error.
+Route route_to(const Registry& registry, const Endpoint& to, ae::Duration attempt) {
+  Route route;
+  ConnectionType& type = registry.require(to.scheme);
+  type.check(to);
+  route.list = dynamic_cast<const FallbackType*>(&type);
+  if (route.list != nullptr) {
+    route.ways = route.list->ways_to(to);
+    route.times = route.list->times(to);
+  } else {
+    Way way;
+    way.scheme = to.scheme;
+    way.type = &type;
+    way.to = to;
+    route.ways.push_back(std::move(way));
+    // check() has looked at the range.
+    route.times.timeout = to.options.duration("connect-timeout", attempt, 0ms, ae::Duration::max());
+  }
+  if (!to.options.has("connect-timeout")) route.times.timeout = attempt;
+  for (Way& way : route.ways) {
+    // Without these TCP repeats what is lost at ever longer intervals, up to two minutes, and goes
+    // on so after the path has come back.
+    if (way.type == nullptr || way.type->find_option("user-timeout") == nullptr) continue;
+    for (const auto& [key, value] : {std::pair{"keepalive", "1s"}, {"user-timeout", "3s"}})
+      if (!to.options.has(key)) way.to.options.set(key, value);
+  }
+  return route;
+}
+
+constexpr ae::Duration kNever = 24h * 365;
+// After a failed allocation; and for a line whose next one could not be told.
+constexpr ae::Duration kLookAgain = 50ms;
+
+}  // namespace
+
+std::string_view to_string(Redial::Phase phase) noexcept {
+  switch (phase) {
+    case Redial::Phase::kWaiting:
+      return "waiting";
+    case Redial::Phase::kInLine:
+      return "in line";
+    case Redial::Phase::kDialling:
+      return "dialling";
+    case Redial::Phase::kProving:
+      return "proving";
+    case Redial::Phase::kUp:
+      return "up";
+    case Redial::Phase::kStopped:
+      return "stopped";
+  }
+  return "?";
+}
+
+// --- steps ---------------------------------------------------------------------------------------
+
+/// Whatever calls from outside comes through here. What the program's handlers threw leaves at the
+/// end of it; where memory ran out in our own code it begins again. This object may be gone then.
+template <class Step>
+void Redial::enter(Step step) {
+  const std::shared_ptr<Life> life = life_;
+  ++life->steps;
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+    if (life->alive) recover();
+  }
+  if (--life->steps == 0 && life->thrown)
+    std::rethrow_exception(std::exchange(life->thrown, nullptr));
+}
+
+/// Calls a handler of the program. False: this object is gone, or stopped.
+template <class Call>
+bool Redial::tell(Call call) {
+  const std::shared_ptr<Life> life = life_;
+  const std::shared_ptr<const Handlers> handlers = handlers_;
+  try {
+    call(*handlers);
+  } catch (...) {
+    if (!life->thrown) life->thrown = std::current_exception();
+  }
+  return life->alive && phase_ != Phase::kStopped;
+}
+
+void Redial::recover() noexcept {
+  if (phase_ == Phase::kStopped) return;
+  if (connection_) {
+    preferred_.reset();
+    if (better_) {
+      set_timer(kSoon, kLookAgain);
+    } else {
+      watch_preferred();
+    }
+  } else {
+    attempt_ended({}, out_of_memory(), {});
+  }
+}
+
+void Redial::set_timer(Timer timer, ae::Duration delay) noexcept {
+  due_[timer] = Clock::now() + delay;
+  arm();
+}
+
+void Redial::arm() noexcept {
+  const ae::TimePoint next = *std::min_element(due_.begin(), due_.end());
+  (void)loop_.again(wake_, std::min(next, Clock::now() + kNever));
+}
+
+ae::TimerId Redial::add_wake() {
+  return loop_.add_time_event(kNever, [this] { return wake(); });
+}
+
+ae::Duration Redial::wake() {
+  try {
+    if (spare_ == 0) spare_ = add_wake();
+  } catch (const std::bad_alloc&) {
+    return kLookAgain;
+  }
+  const ae::TimerId mine = std::exchange(wake_, std::exchange(spare_, 0));
+  arm();
+  const std::shared_ptr<Life> life = life_;
+  enter([this] { run_due(); });
+  if (!life->alive || spare_ != 0) return ae::kNoMore;
+  spare_ = mine;
+  return kNever;
+}
+
+void Redial::run_due() {
+  const std::shared_ptr<Life> life = life_;
+  for (const Timer timer : {kPauseEnd, kAttemptEnd, kPreferAgain, kSoon}) {
+    if (due_[timer] > Clock::now()) continue;
+    clear_timer(timer);
+    on_timer(timer);
+    if (!life->alive) return;
+  }
+  arm();
+}
+
+// --- one attempt ---------------------------------------------------------------------------------
+
+/// From the line to a connection that is proven, or to a failure.
+class Redial::Attempt {
+ public:
+  using Done = std::function<void(ConnectionPtr, Failure, std::vector<NotTaken>)>;
+  enum class Which : bool { kAny, kPreferred };
+
+  Attempt(Redial& owner, Which which, Done done)
+      : owner_(owner), which_(which), done_(std::move(done)) {}
+  ~Attempt() {
+    *alive_ = false;
+    owner_.clear_timer(kAttemptEnd);
+  }
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+
+  void start() {
+    DialLimit* const limit = owner_.settings_.limit;
+    place_ = (limit != nullptr ? *limit : DialLimit::of_process()).enter(owner_.loop_, [this] {
+      owner_.enter([this] { dial(); });
+    });
+    if (place_->holds()) {
+      dial();
+    } else {
+      owner_.set_timer(kAttemptEnd, kLookAgain);
+      (void)show(Phase::kInLine);
+    }
+  }
+
+  void on_timer() {
+    if (end_) return finish(std::move(end_));
+    if (!place_->holds()) owner_.set_timer(kAttemptEnd, kLookAgain);
+  }
+
+ private:
+  bool show(Phase phase) {
+    if (which_ == Which::kPreferred) return true;  // a connection stands meanwhile
+    const auto alive = alive_;
+    return owner_.set_phase(phase) && *alive;
+  }
+
+  void dial() {
+    owner_.clear_timer(kAttemptEnd);
+    if (!show(Phase::kDialling)) return;
+    try {
+      Route route = route_to(owner_.registry_, owner_.to_, owner_.settings_.attempt);
+      list_ = route.list;
+      if (which_ == Which::kPreferred) route.ways.resize(1);
+      dial_ = std::make_unique<Dial>(owner_.loop_, std::move(route.ways), route.times.delay,
+                                     route.times.timeout, [this](ConnectionPtr connection) {
+                                       owner_.enter([&] { dialled(std::move(connection)); });
+                                     });
+    } catch (const Error& error) {
+      end_ = {std::make_error_code(std::errc::invalid_argument), error.what()};
+      owner_.set_timer(kAttemptEnd, 0ms);
+    }
+  }
+
+  void dialled(ConnectionPtr connection) {
+    const std::unique_ptr<Dial> over = std::move(dial_);
+    if (which_ == Which::kAny) not_taken_ = over->not_taken();
+    if (!connection) return finish(over->failure());
+    connection_ = std::move(connection);
+    if (list_ != nullptr && !not_taken_.empty()) {
+      const Fallback fallback{without_options(owner_.to_), std::string(connection_->type().name()),
+                              not_taken_};
+      (void)list_->counters(owner_.loop_);  // made here: what took() throws is the program's
+      const auto alive = alive_;
+      if (!owner_.tell([&](const Handlers&) { list_->took(owner_.loop_, fallback); }) || !*alive)
+        return;
+    }
+    if (owner_.handlers_->prove) {
+      prove();
+    } else {
+      finish({});
+    }
+  }
+
+  void prove() {
+    connection_->set_close_handler([this](Connection& connection) {
+      owner_.enter(
+          [&] { finish(failure_of(connection, "the peer closed before it answered the probe")); });
+    });
+    end_ = {std::make_error_code(std::errc::timed_out), "the probe was not answered in time"};
+    owner_.set_timer(kAttemptEnd, owner_.settings_.proof);
+    if (!show(Phase::kProving)) return;
+    const Proved proved = [this, alive = alive_](bool good) {
+      if (!*alive || !connection_) return;
+      owner_.enter([&] {
+        finish(good ? Failure{}
+                    : Failure{std::make_error_code(std::errc::protocol_error),
+                              "the probe found the connection no good"});
+      });
+    };
+    Connection& connection = *connection_;
+    (void)owner_.tell([&](const Handlers& handlers) { handlers.prove(connection, proved); });
+  }
+
+  /// This object is gone afterwards.
+  void finish(Failure why) {
+    owner_.clear_timer(kAttemptEnd);
+    place_.reset();
+    ConnectionPtr connection = std::move(connection_);
+    if (why) {
+      connection.reset();
+    } else {
+      connection->clear_handlers();
+    }
+    const Done done = std::move(done_);
+    done(std::move(connection), std::move(why), std::move(not_taken_));
+  }
+
+  Redial& owner_;
+  const Which which_;
+  Done done_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  DialLimit::PlacePtr place_;
+  const FallbackType* list_ = nullptr;
+  std::unique_ptr<Dial> dial_;
+  ConnectionPtr connection_;
+  std::vector<NotTaken> not_taken_;
+  Failure end_;  // how it ends when its time is over; none while it is in line
+};
+
+// --- the way to a connection ---------------------------------------------------------------------
+
+Redial::Redial(const Registry& registry, ae::EventLoop& loop, Endpoint to, Handlers handlers,
+               Settings settings)
+    : registry_(registry),
+      loop_(loop),
+      to_(std::move(to)),
+      handlers_(std::make_shared<const Handlers>(std::move(handlers))),
+      settings_(settings),
+      backoff_(settings.first_pause, settings.most_pause, seed_or_any(settings.seed)),
+      prefer_pause_(settings.prefer_again, settings.prefer_again, seed_or_any(settings.seed)) {
+  (void)route_to(registry_, to_, settings_.attempt);
+  due_.fill(ae::TimePoint::max());
+  wake_ = add_wake();
+  set_timer(kPauseEnd, 0ms);
+}
+
+Redial::~Redial() {
+  life_->alive = false;
+  clear();
+  loop_.remove_time_event(wake_);
+  if (spare_ != 0) loop_.remove_time_event(spare_);
+}
+
+void Redial::clear() noexcept {
+  attempt_.reset();
+  preferred_.reset();
+  better_.reset();
+  connection_.reset();
+  due_.fill(ae::TimePoint::max());
+}
+
+void Redial::stop() {
+  phase_ = Phase::kStopped;
+  clear();
+}
+
+void Redial::on_timer(Timer timer) {
+  switch (timer) {
+    case kPauseEnd:
+      return begin();
+    case kAttemptEnd:
+      if (Attempt* const attempt = attempt_ ? attempt_.get() : preferred_.get())
+        attempt->on_timer();
+      return;
+    case kPreferAgain:
+      return try_preferred();
+    case kSoon:
+      if (!dropped_) return move_if_quiet();
+      // The attempt may have succeeded meanwhile.
+      if (connection_)
+        lose(std::exchange(dropped_, {}));
+      else if (attempt_)
+        attempt_ended({}, std::exchange(dropped_, {}), {});
+      dropped_ = {};
+      return;
+  }
+}
+
+bool Redial::set_phase(Phase phase) {
+  phase_ = phase;
+  return tell([](const Handlers& handlers) {
+    if (handlers.changed) handlers.changed();
+  });
+}
+
+void Redial::begin() {
+  ++counters_.attempts;
+  attempt_ = std::make_unique<Attempt>(
+      *this, Attempt::Which::kAny,
+      [this](ConnectionPtr connection, Failure failure, std::vector<NotTaken> not_taken) {
+        attempt_ended(std::move(connection), std::move(failure), std::move(not_taken));
+      });
+  attempt_->start();
+}
+
+void Redial::attempt_ended(ConnectionPtr connection, Failure failure,
+                           std::vector<NotTaken> not_taken) {
+  attempt_.reset();
+  if (connection) {
+    stand(std::move(connection), std::move(not_taken));
+    return;
+  }
+  ++counters_.failures;
+  last_ = std::move(failure);
+  pause(last_.retry_after);
+}
+
+void Redial::pause(ae::Duration asked) {
+  set_timer(kPauseEnd, backoff_.next(asked));
+  (void)set_phase(Phase::kWaiting);
+}
+
+void Redial::stand(ConnectionPtr connection, std::vector<NotTaken> not_taken) {
+  connection->set_close_handler([this](Connection& ended) {
+    enter([&] { lose(failure_of(ended, "the peer closed the connection")); });
+  });
+  connection_ = std::move(connection);
+  not_taken_ = std::move(not_taken);
+  since_ = Clock::now();
+  written_before_ = connection_->bytes_written();
+  confirmed_ = 0;
+  ++counters_.connected;
+  phase_ = Phase::kUp;
+  watch_preferred();
+  const auto life = life_;
+  (void)tell([this](const Handlers& each) {
+    if (each.up) each.up(*connection_);
+  });
+  if (life->alive) {
+    (void)tell([](const Handlers& each) {
+      if (each.changed) each.changed();
+    });
+  }
+}
+
+// --- its loss ------------------------------------------------------------------------------------
+
+void Redial::lose(Failure why) {
+  if (!connection_) return;
+  Loss loss;
+  loss.why = copy_of(why);
+  loss.unconfirmed = unconfirmed();
+  const ConnectionPtr lost = std::move(connection_);
+  clear_timer(kPreferAgain);
+  clear_timer(kSoon);
+  preferred_.reset();
+  not_taken_.clear();
+  last_ = std::move(why);
+  ++counters_.lost;
+  if (Clock::now() - since_ >= settings_.stable) backoff_.reset();
+  phase_ = Phase::kWaiting;
+  if (!tell_down(*lost, loss)) return;
+  if (better_) {
+    better_->set_close_handler(nullptr);
+    stand(std::move(better_), {});
+  } else {
+    pause(last_.retry_after);
+  }
+}
+
+bool Redial::tell_down(Connection& connection, const Loss& loss) {
+  return tell([&](const Handlers& handlers) {
+    if (handlers.down) handlers.down(connection, loss);
+  });
+}
+
+void Redial::drop(const std::string& why) {
+  if (!connection_ && !attempt_) return;
+  dropped_ = {std::make_error_code(std::errc::protocol_error), why};
+  set_timer(kSoon, 0ms);
+}
+
+std::uint64_t Redial::unconfirmed() const noexcept {
+  if (!connection_) return 0;
+  const std::uint64_t written = connection_->bytes_written() - written_before_;
+  return written > confirmed_ ? written - confirmed_ : 0;
+}
+
+void Redial::confirm(std::uint64_t bytes) {
+  confirmed_ += bytes;
+  if (better_ && !is_set(kSoon) && unconfirmed() == 0) set_timer(kSoon, 0ms);
+}
+
+// --- back to the preferred scheme ----------------------------------------------------------------
+
+void Redial::watch_preferred() {
+  if (not_taken_.empty() || settings_.prefer_again <= 0ms) return;
+  set_timer(kPreferAgain, prefer_pause_.next());
+}
+
+void Redial::try_preferred() {
+  preferred_ = std::make_unique<Attempt>(
+      *this, Attempt::Which::kPreferred,
+      [this](ConnectionPtr connection, Failure failure, const std::vector<NotTaken>&) {
+        preferred_.reset();
+        if (connection) {
+          found_preferred(std::move(connection));
+        } else {
+          not_taken_.front().kind = kind_of(failure.code);
+          not_taken_.front().why = std::move(failure);
+          watch_preferred();
+        }
+      });
+  preferred_->start();
+}
+
+void Redial::found_preferred(ConnectionPtr connection) {
+  connection->set_close_handler([this](Connection&) {
+    better_.reset();
+    watch_preferred();
+  });
+  better_ = std::move(connection);
+  move_if_quiet();
+}
+
+/// What was written to the old connection and not confirmed would be in doubt.
+void Redial::move_if_quiet() {
+  if (!better_ || !connection_ || unconfirmed() != 0) return;
+  Loss loss;
+  loss.why = {std::make_error_code(std::errc::operation_canceled),
+              std::string(better_->type().name()) + " works again"};
+  loss.moved = true;
+  const ConnectionPtr old = std::move(connection_);
+  old->set_close_handler(nullptr);
+  clear_timer(kSoon);
+  ++counters_.moved;
+  if (!tell_down(*old, loss)) return;
+  better_->set_close_handler(nullptr);
+  stand(std::move(better_), {});
+}
+
+void Redial::try_now() {
+  if (is_set(kPauseEnd)) {
+    set_timer(kPauseEnd, 0ms);
+  } else if (connection_ && is_set(kPreferAgain)) {
+    set_timer(kPreferAgain, 0ms);
+  }
+}
+
+std::string Redial::describe() const {
+  std::string text(to_string(phase_));
+  if (phase_ == Phase::kUp && !not_taken_.empty()) {
+    text.append(" by ").append(connection_->type().name()).append("; ");
+    return text + conn::describe(not_taken_);
+  }
+  if (phase_ == Phase::kWaiting && is_set(kPauseEnd)) {
+    const auto left = std::max(due_[kPauseEnd] - Clock::now(), ae::Duration::zero());
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
+    text.append(" ").append(std::to_string(ms)).append(" ms");
+  }
+  if (phase_ != Phase::kUp && last_) text.append(" after: ").append(last_.text);
+  return text;
+}
+
+}}  // namespace conn
