@@ -10,6 +10,7 @@
 
 #include "ae/abi.h"
 #include "ae/core/fork.h"
+#include "ae/event_loop.h"
 
 namespace ae { inline namespace AECONN_ABI {
 

@@ -87,7 +87,7 @@ claims() { python3 -B tests/clients/claims.py "$@" 2>&1; }
 promises=()
 for each in "${all[@]}"; do
   case $each in
-    docs/*benchmarks* | docs/architecture.md | docs/testing.md | docs/faults.md | docs/add-a-transport.md) ;;
+    docs/*benchmarks* | docs/architecture.md | docs/internals.md | docs/testing.md | docs/faults.md | docs/add-a-transport.md) ;;
     docs/* | README.md | SECURITY.md) promises+=("$each") ;;
   esac
 done
