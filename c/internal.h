@@ -95,8 +95,8 @@ inline ae::Mask mask_of(int directions) noexcept {
 static_assert(int{AECONN_READABLE} == int{ae::kReadable} &&
               int{AECONN_WRITABLE} == int{ae::kWritable});
 
-inline void tell(const std::vector<conn::NotTaken>& not_taken, aeconn_fact_fn fn, void* context) {
-  for (const conn::NotTaken& each : not_taken)
+inline void tell(const std::vector<conn::Skipped>& not_taken, aeconn_fact_fn fn, void* context) {
+  for (const conn::Skipped& each : not_taken)
     fn(context, each.scheme.c_str(), each.why.text.c_str());
 }
 

@@ -83,7 +83,7 @@ class AECONN_API Connection : public ae::Deferred {
 
   // --- data in place, without a copy where the transport can (conn/in_place.h) -------------------
   /// What read() would give next, where it lies. size 0 with errno 0 at end of stream, EAGAIN:
-  /// nothing now, EMSGSIZE: `together` is more than kTogether, else read()'s. Where fewer than
+  /// nothing now, EMSGSIZE: `together` is more than kMaxContiguous, else read()'s. Where fewer than
   /// `together` have come it shows those, and the read handler runs again when there are more; one
   /// that is set meanwhile runs for what is there.
   /// The bytes stay until the next consume(), read() or peek() of this connection, close() or
@@ -91,8 +91,8 @@ class AECONN_API Connection : public ae::Deferred {
   View peek(std::size_t together = 1);
   /// The first `size` bytes that peek() showed have been read; the rest comes first in the next.
   void consume(std::size_t size) noexcept;
-  /// Room for `size` bytes at least, kTogether at most, of what is sent next; empty with errno,
-  /// EAGAIN: not now. Until commit() or close() it is the caller's and write() says EBUSY.
+  /// Room for `size` bytes at least, kMaxContiguous at most, of what is sent next; empty with
+  /// errno, EAGAIN: not now. Until commit() or close() it is the caller's and write() says EBUSY.
   std::span<std::byte> reserve(std::size_t size);
   /// The first `size` bytes of the room (all, if it is smaller) are written, as by write(); 0 gives
   /// it back. Never short.
@@ -375,7 +375,7 @@ class AECONN_API Connection : public ae::Deferred {
   bool error_unread() const noexcept { return died_ && !read_told_; }
   /// As error_unread(), of write().
   bool error_unwritten() const noexcept { return died_ && !write_told_; }
-  struct Arrival;
+  struct RebindState;
   /// For do_rebind(), in two steps. The first needs memory and may throw, and nothing has changed
   /// then; the connection arrives at the other loop by a post or by join(), where
   /// handlers_changed() is called. After leave() it is no more on the old loop, so the transport
@@ -392,7 +392,7 @@ class AECONN_API Connection : public ae::Deferred {
    private:
     Connection& connection_;
     ae::EventLoop* to_;  // null: join() will tell
-    std::shared_ptr<Arrival> arrival_;
+    std::shared_ptr<RebindState> rebind_state_;
   };
 
   using Slot = ae::HandlerSlot<void(Connection&)>;  ///< a handler, for dispatch()
@@ -433,7 +433,7 @@ class AECONN_API Connection : public ae::Deferred {
   InPlace* borrow() noexcept;
   bool drain(ae::TimePoint until) noexcept;
   bool events_wanted() const noexcept {
-    return !closing_ && !abandoned_ && loop_ != nullptr && !arrival_;
+    return !closing_ && !abandoned_ && loop_ != nullptr && !rebind_state_;
   }
 
   const ConnectionType& type_;
@@ -468,7 +468,7 @@ class AECONN_API Connection : public ae::Deferred {
   Quota::Place place_;
   Connection* set_next_ = nullptr;  // links of the loop's ConnectionSet
   Connection** set_link_ = nullptr;
-  std::shared_ptr<Arrival> arrival_;  // set while a rebind's post is under way
+  std::shared_ptr<RebindState> rebind_state_;  // set while a rebind's post is under way
 };
 
 /// Owns a connection: dropping it closes it.

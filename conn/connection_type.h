@@ -15,7 +15,7 @@
 #include "ae/abi.h"
 #include "conn/capacity.h"
 #include "conn/connection.h"
-#include "conn/core/arrival.h"
+#include "conn/core/pending_connection.h"
 #include "conn/endpoint.h"
 #include "conn/fallback.h"
 #include "conn/histogram.h"
@@ -119,19 +119,20 @@ class AECONN_API ConnectionType {
   [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                                 std::span<std::byte> bytes) const;
 
-  // --- one port, several loops: for conn/listener_group.h; see conn/core/arrival.h
+  // --- one port, several loops: for conn/listener_group.h; see conn/core/pending_connection.h
   // ----------------
   /// As listen() and adopt_listener(), but what arrives is handed out before it begins. The
   /// default throws Error: the transport serves one loop.
-  [[nodiscard]] virtual GatePtr open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
-                                          ArrivalHandler arrived) const;
-  /// As adopt_listener(), see open_gate().
-  [[nodiscard]] virtual GatePtr adopt_gate(ae::EventLoop& loop, int fd, ArrivalHandler arrived,
-                                           const Options& options = {}) const;
+  [[nodiscard]] virtual PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
+                                                  PendingHandler arrived) const;
+  /// As adopt_listener(), see open_port().
+  [[nodiscard]] virtual PortListenerPtr adopt_gate(ae::EventLoop& loop, int fd,
+                                                   PendingHandler arrived,
+                                                   const Options& options = {}) const;
   /// The other end, for the gate's arrivals: with the same endpoint, or with its options alone
   /// where the gate is of a socket that was taken over.
-  [[nodiscard]] virtual ReceiverPtr open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
-                                                  AcceptHandler accepted) const;
+  [[nodiscard]] virtual LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
+                                                      AcceptHandler accepted) const;
 
   /// As Redis's call: whether there is work that no descriptor announces. For a host that drives it
   /// itself; on our own loop that is a source, and runs without being called.

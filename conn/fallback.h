@@ -17,7 +17,7 @@
 namespace conn { inline namespace AECONN_ABI {
 
 /// Kinds of reasons why a way was not taken, as they are counted.
-enum class WhyNot : std::uint8_t {
+enum class SkipReason : std::uint8_t {
   kUnavailable,  ///< not in this build, or not in this program
   kNoDevice,     ///< this machine, or its network namespace, has no device for it
   kUnreachable,  ///< no route, or the link is down
@@ -28,26 +28,26 @@ enum class WhyNot : std::uint8_t {
 };
 inline constexpr std::size_t kWhyNots = 7;  ///< so many kinds
 /// "fallback_no_device": what counts it in statistics().
-AECONN_API std::string_view counter_of(WhyNot kind) noexcept;
+AECONN_API std::string_view counter_of(SkipReason kind) noexcept;
 /// What a failure's code counts as.
-AECONN_API WhyNot kind_of(const std::error_code& code) noexcept;
+AECONN_API SkipReason kind_of(const std::error_code& code) noexcept;
 using FallbackCounts = std::array<std::uint64_t, kWhyNots>;  ///< one for each kind
 
 /// A way that was not taken.
-struct NotTaken {
-  std::string scheme;            ///< the way's
-  WhyNot kind = WhyNot::kOther;  ///< as it is counted
-  Failure why;                   ///< in words
+struct Skipped {
+  std::string scheme;                    ///< the way's
+  SkipReason kind = SkipReason::kOther;  ///< as it is counted
+  Failure why;                           ///< in words
 };
 
 /// "not rdma: connect to 10.0.0.1:6379: no such device"; several are separated by "; ".
-AECONN_API std::string describe(const std::vector<NotTaken>& not_taken);
+AECONN_API std::string describe(const std::vector<Skipped>& not_taken);
 
 /// What happened where a connection stands by another way than the preferred one.
 struct Fallback {
-  std::string to;                   ///< the URL without its options
-  std::string taken;                ///< the scheme that carries the connection
-  std::vector<NotTaken> not_taken;  ///< in the order they were written, all before `taken`
+  std::string to;                  ///< the URL without its options
+  std::string taken;               ///< the scheme that carries the connection
+  std::vector<Skipped> not_taken;  ///< in the order they were written, all before `taken`
 };
 /// Runs on the thread of the connection's loop, right before it is handed out. It may be called
 /// from several threads at once, and must not close connections.

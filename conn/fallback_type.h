@@ -69,7 +69,7 @@ class AECONN_API FallbackType final : public ConnectionType {
   /// that the first returned. Where a port of the kernel's choice is not free for all, `close`
   /// takes everything back and it begins again. Returns those that threw Error, or throws it if all
   /// did.
-  std::vector<NotTaken> listen_on_each(
+  std::vector<Skipped> listen_on_each(
       const Endpoint& endpoint,
       const std::function<std::uint16_t(const Way&, const Endpoint&)>& open,
       const std::function<void()>& close) const;

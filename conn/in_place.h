@@ -16,7 +16,7 @@
 namespace conn { inline namespace AECONN_ABI {
 
 /// The most bytes that peek() shows in one piece, and that reserve() has room for.
-inline constexpr std::size_t kTogether = 64 * 1024;
+inline constexpr std::size_t kMaxContiguous = 64 * 1024;
 
 /// What Connection::peek() shows: the bytes that read() would give next, in one piece or two.
 struct View {

@@ -41,7 +41,7 @@ class AECONN_API Listener {
   virtual void on_refused(const RefusedHandler&) {}
   /// Of a list of schemes: those that could not be had when listening began, each with why. A
   /// program says so, once. Empty for a single scheme.
-  virtual std::vector<NotTaken> not_served() const { return {}; }
+  virtual std::vector<Skipped> not_served() const { return {}; }
 };
 
 using ListenerPtr = std::unique_ptr<Listener>;  ///< dropping it ends listening

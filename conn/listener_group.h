@@ -40,7 +40,7 @@ class AECONN_API ListenerGroup final : public Listener {
   explicit ListenerGroup(std::shared_ptr<GroupCore> core);  ///< For listen().
   /// Of a list of schemes: one core for each that can be had.
   ListenerGroup(const ConnectionType& type, std::vector<std::shared_ptr<GroupCore>> cores,
-                std::vector<NotTaken> not_served);
+                std::vector<Skipped> not_served);
   /// Afterwards no accept handler runs any more, and the handlers are destroyed. On the thread of
   /// one of the loops that is so for this loop; for the others soon.
   ~ListenerGroup() override;
@@ -53,7 +53,7 @@ class AECONN_API ListenerGroup final : public Listener {
   /// Each loop has a copy, which runs on its thread; of max-connections the loop that listens
   /// tells.
   void on_refused(const RefusedHandler& handler) override;
-  std::vector<NotTaken> not_served() const override { return not_served_; }
+  std::vector<Skipped> not_served() const override { return not_served_; }
 
   /// How connections are spread: those of this listener, by loop.
   struct Share {
@@ -65,7 +65,7 @@ class AECONN_API ListenerGroup final : public Listener {
  private:
   const ConnectionType& type_;
   const std::vector<std::shared_ptr<GroupCore>> cores_;
-  const std::vector<NotTaken> not_served_;
+  const std::vector<Skipped> not_served_;
 };
 using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;  ///< dropping it ends listening
 

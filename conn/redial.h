@@ -107,7 +107,7 @@ class AECONN_API Redial {
   /// Why the last attempt failed, or the last connection was lost; empty before.
   const Failure& last_failure() const noexcept { return last_; }
   /// Of the connection that stands: the schemes that were preferred to its own, and why not.
-  const std::vector<NotTaken>& not_taken() const noexcept { return not_taken_; }
+  const std::vector<Skipped>& not_taken() const noexcept { return skipped_; }
   /// "up", "waiting 120 ms after: connect to ...": for logs.
   std::string describe() const;
 
@@ -149,8 +149,8 @@ class AECONN_API Redial {
   [[gnu::visibility("hidden")]] bool tell(Call call);
   void recover() noexcept;
   void begin();
-  void attempt_ended(ConnectionPtr connection, Failure failure, std::vector<NotTaken> not_taken);
-  void stand(ConnectionPtr connection, std::vector<NotTaken> not_taken);
+  void attempt_ended(ConnectionPtr connection, Failure failure, std::vector<Skipped> not_taken);
+  void stand(ConnectionPtr connection, std::vector<Skipped> not_taken);
   void lose(Failure why);
   void pause(ae::Duration asked);
   void watch_preferred();
@@ -181,7 +181,7 @@ class AECONN_API Redial {
   std::unique_ptr<Attempt> preferred_;  // beside a connection that stands
   ConnectionPtr connection_;
   ConnectionPtr better_;  // proven; waits until nothing is unconfirmed
-  std::vector<NotTaken> not_taken_;
+  std::vector<Skipped> skipped_;
   Failure last_;
   Failure dropped_;  // what drop() was told, until its time comes
   std::uint64_t written_before_ = 0, confirmed_ = 0;

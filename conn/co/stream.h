@@ -75,9 +75,9 @@ class Stream {
                                            ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, buffer.text(), limit_of(limit)};
   }
-  /// Waits for `together` bytes, kTogether at most, and shows them where they lie: a parser in
+  /// Waits for `together` bytes, kMaxContiguous at most, and shows them where they lie: a parser in
   /// place. ENODATA: the stream ends before them; what is left of it is shown. EMSGSIZE: `together`
-  /// is more than kTogether. Nothing is read before consume().
+  /// is more than kMaxContiguous. Nothing is read before consume().
   [[nodiscard]] detail::Peek peek(std::size_t together = 1,
                                   ae::Duration limit = kIdleLimit) noexcept {
     return {reader_, shown_, together, limit_of(limit)};

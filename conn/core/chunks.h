@@ -27,7 +27,7 @@ struct Chunk {
 class ChunkPool {
  public:
   static constexpr std::size_t kSmall = 16 * 1024;  ///< a TLS record; what a socket gives at once
-  static constexpr std::size_t kLarge = kTogether;
+  static constexpr std::size_t kLarge = kMaxContiguous;
 
   ChunkPool() = default;
   ChunkPool(const ChunkPool&) = delete;

@@ -102,7 +102,7 @@ std::string_view to_string(State state) noexcept {
 /// What the post of a move to another loop holds. It outlives a connection that is closed before it
 /// arrives, or never leaves. The lock keeps the other thread, where the post may run at once, from
 /// a connection that is still leaving.
-struct Connection::Arrival {
+struct Connection::RebindState {
   ae::Mutex leaving;
   Connection* connection = nullptr;  // null: nobody comes (any more)
 };
@@ -118,7 +118,7 @@ Connection::Connection(const ConnectionType& type, ae::EventLoop& loop)
 }
 
 Connection::~Connection() {
-  if (arrival_) arrival_->connection = nullptr;
+  if (rebind_state_) rebind_state_->connection = nullptr;
   if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   leave_set();
 }
@@ -487,7 +487,7 @@ ssize_t Connection::refuse(ae::Mask direction) noexcept {
 }
 
 void Connection::flush() noexcept {
-  if (given_up_ || abandoned_ || loop_ == nullptr || arrival_) return;
+  if (given_up_ || abandoned_ || loop_ == nullptr || rebind_state_) return;
   AECONN_PROBE(flush, id_);
   if (in_place_ != nullptr && in_place_->waits()) {
     try {
@@ -664,8 +664,8 @@ bool Connection::move(ae::EventLoop* to) {
   }
   if (to == loop_) return true;
   // A running handler is not in its slot: the new loop's thread would race for the slot.
-  if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || arrival_ ||
-      reserved_ != 0) {
+  if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 ||
+      rebind_state_ || reserved_ != 0) {
     errno = EBUSY;
     return false;
   }
@@ -682,33 +682,33 @@ bool Connection::move(ae::EventLoop* to) {
 }
 
 Connection::Move::Move(Connection& connection, ae::EventLoop* to)
-    : connection_(connection), to_(to), arrival_(std::make_shared<Arrival>()) {
-  arrival_->leaving.lock();
+    : connection_(connection), to_(to), rebind_state_(std::make_shared<RebindState>()) {
+  rebind_state_->leaving.lock();
   if (to == nullptr) return;
   try {
-    to->post([here = arrival_, to] {
+    to->post([here = rebind_state_, to] {
       const std::lock_guard left(here->leaving);
       if (here->connection != nullptr) here->connection->arrive(*to);
     });
   } catch (...) {
-    arrival_->leaving.unlock();
+    rebind_state_->leaving.unlock();
     throw;
   }
 }
 
-Connection::Move::~Move() { arrival_->leaving.unlock(); }
+Connection::Move::~Move() { rebind_state_->leaving.unlock(); }
 
 void Connection::Move::leave() noexcept {
   connection_.leave_set();
   if (connection_.in_place_ != nullptr) connection_.in_place_->leave_loop();
   connection_.loop_ = to_;
-  connection_.arrival_ = arrival_;
-  arrival_->connection = &connection_;
+  connection_.rebind_state_ = rebind_state_;
+  rebind_state_->connection = &connection_;
 }
 
 // A layer that arrives calls it for the connection below, whose loop is known after a rebind().
 bool Connection::join(ae::EventLoop& loop) {
-  if (given_up_ || !arrival_ || (loop_ != nullptr && loop_ != &loop)) {
+  if (given_up_ || !rebind_state_ || (loop_ != nullptr && loop_ != &loop)) {
     errno = EINVAL;
     return false;
   }
@@ -721,8 +721,8 @@ bool Connection::join(ae::EventLoop& loop) {
 }
 
 void Connection::arrive(ae::EventLoop& loop) noexcept {
-  arrival_->connection = nullptr;  // a post that is still under way finds nobody
-  arrival_.reset();                // whoever calls holds another, or needs none
+  rebind_state_->connection = nullptr;  // a post that is still under way finds nobody
+  rebind_state_.reset();                // whoever calls holds another, or needs none
   try {
     set_ = &ConnectionSet::of(loop);
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));

@@ -26,7 +26,7 @@ InPlace* Connection::borrow() noexcept {
 }
 
 View Connection::peek(std::size_t together) {
-  if (together > kTogether) {
+  if (together > kMaxContiguous) {
     errno = EMSGSIZE;
     return {};
   }
@@ -69,7 +69,7 @@ void Connection::consume(std::size_t size) noexcept {
 }
 
 std::span<std::byte> Connection::reserve(std::size_t size) {
-  if (size > kTogether) {
+  if (size > kMaxContiguous) {
     errno = EMSGSIZE;
     return {};
   }

@@ -32,15 +32,17 @@ ListenerPtr ConnectionType::adopt_listener(ae::EventLoop&, int, AcceptHandler,
   throw Error(std::string(name()) + " listeners have no descriptor that could be taken over");
 }
 
-GatePtr ConnectionType::open_gate(ae::EventLoop&, const Endpoint&, ArrivalHandler) const {
+PortListenerPtr ConnectionType::open_port(ae::EventLoop&, const Endpoint&, PendingHandler) const {
   throw Error("a port of " + std::string(name()) + " is for one loop");
 }
 
-GatePtr ConnectionType::adopt_gate(ae::EventLoop&, int, ArrivalHandler, const Options&) const {
+PortListenerPtr ConnectionType::adopt_gate(ae::EventLoop&, int, PendingHandler,
+                                           const Options&) const {
   throw Error(std::string(name()) + " listeners have no descriptor that could be taken over");
 }
 
-ReceiverPtr ConnectionType::open_receiver(ae::EventLoop&, const Endpoint&, AcceptHandler) const {
+LoopAcceptorPtr ConnectionType::open_acceptor(ae::EventLoop&, const Endpoint&,
+                                              AcceptHandler) const {
   throw Error("a port of " + std::string(name()) + " is for one loop");
 }
 // NOLINTEND(performance-unnecessary-value-param)
@@ -75,7 +77,7 @@ Statistics ConnectionType::statistics(ae::EventLoop& loop) const {
   for (std::size_t i = 0; i < kWhyNots; ++i) {
     constexpr std::string_view kFallback = "fallback_";
     if (c.not_connected[i] == 0) continue;
-    const std::string_view reason = counter_of(static_cast<WhyNot>(i)).substr(kFallback.size());
+    const std::string_view reason = counter_of(static_cast<SkipReason>(i)).substr(kFallback.size());
     all.emplace_back("connect_failed_" + std::string(reason), c.not_connected[i]);
   }
   append(all, "connect_time_", c.connect_time);

@@ -5,53 +5,53 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-std::string_view counter_of(WhyNot kind) noexcept {
+std::string_view counter_of(SkipReason kind) noexcept {
   switch (kind) {
-    case WhyNot::kUnavailable:
+    case SkipReason::kUnavailable:
       return "fallback_unavailable";
-    case WhyNot::kNoDevice:
+    case SkipReason::kNoDevice:
       return "fallback_no_device";
-    case WhyNot::kUnreachable:
+    case SkipReason::kUnreachable:
       return "fallback_unreachable";
-    case WhyNot::kRefused:
+    case SkipReason::kRefused:
       return "fallback_refused";
-    case WhyNot::kTimedOut:
+    case SkipReason::kTimedOut:
       return "fallback_timed_out";
-    case WhyNot::kSlower:
+    case SkipReason::kSlower:
       return "fallback_slower";
-    case WhyNot::kOther:
+    case SkipReason::kOther:
       return "fallback_other";
   }
   return "?";
 }
 
-WhyNot kind_of(const std::error_code& code) noexcept {
+SkipReason kind_of(const std::error_code& code) noexcept {
   const bool system = code.category() == std::system_category();
   const std::error_condition condition = code.default_error_condition();
-  if (!system && condition.category() != std::generic_category()) return WhyNot::kOther;
+  if (!system && condition.category() != std::generic_category()) return SkipReason::kOther;
   switch (condition.category() == std::generic_category() ? condition.value() : code.value()) {
     case ENODEV:
     case ENXIO:
-      return WhyNot::kNoDevice;
+      return SkipReason::kNoDevice;
     case ENETUNREACH:
     case EHOSTUNREACH:
     case ENETDOWN:
     case EHOSTDOWN:
     case EADDRNOTAVAIL:
-      return WhyNot::kUnreachable;
+      return SkipReason::kUnreachable;
     case ECONNREFUSED:
     case ENOENT:  // the file of a Unix socket
-      return WhyNot::kRefused;
+      return SkipReason::kRefused;
     case ETIMEDOUT:
-      return WhyNot::kTimedOut;
+      return SkipReason::kTimedOut;
     default:
-      return WhyNot::kOther;
+      return SkipReason::kOther;
   }
 }
 
-std::string describe(const std::vector<NotTaken>& not_taken) {
+std::string describe(const std::vector<Skipped>& not_taken) {
   std::string text;
-  for (const NotTaken& each : not_taken) {
+  for (const Skipped& each : not_taken) {
     if (!text.empty()) text += "; ";
     text.append("not ").append(each.scheme).append(": ").append(each.why.text);
   }

@@ -47,7 +47,7 @@ class InPlace {
   // --- sending: outbox.cc ------------------------------------------------------------------------
   static constexpr std::size_t kSegments = 64;
   /// With so much copied and unsent there is no more room.
-  static constexpr std::size_t kMostHeld = 4 * kTogether;
+  static constexpr std::size_t kMostHeld = 4 * kMaxContiguous;
 
   std::span<std::byte> reserve(std::size_t size) noexcept;
   void commit(std::size_t size) noexcept;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "conn/error.h"
-#include "conn/kit/patience.h"
+#include "conn/kit/retry_after.h"
 
 namespace conn { inline namespace AECONN_ABI {
 namespace {
@@ -46,14 +46,14 @@ struct GroupCore::Place {
 };
 
 /// Held by an arrival while it waits for a loop.
-struct GroupCore::Seat {
-  Seat(std::shared_ptr<GroupCore> its_core, GroupPart& its_part)
+struct GroupCore::Slot {
+  Slot(std::shared_ptr<GroupCore> its_core, GroupPart& its_part)
       : core(std::move(its_core)), part(its_part) {
     ++part.waiting;
   }
-  Seat(const Seat&) = delete;
-  Seat& operator=(const Seat&) = delete;
-  ~Seat() {
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+  ~Slot() {
     if (--part.waiting <= kMostWaiting / 2) core->let_in(part);
   }
   const std::shared_ptr<GroupCore> core;
@@ -69,26 +69,26 @@ GroupCore::GroupCore(const ConnectionType& type, ae::Loops& loops, const Spread&
 // --- beginning -----------------------------------------------------------------------------------
 
 void GroupCore::open(const Endpoint& endpoint, const MakeAcceptHandler& make,
-                     const OpenGate& open_gate) {
+                     const OpenPort& open_port) {
   try {
     loops_.on_each([&](ae::EventLoop& loop, std::size_t index) {
       GroupPart& part = *parts_[index];
       part.loop = &loop;
       part.thread = std::this_thread::get_id();
-      open_receiver(part, endpoint, make(loop, index));
+      open_acceptor(part, endpoint, make(loop, index));
     });
-    open_gates(open_gate);
+    open_ports(open_port);
   } catch (...) {
     close();
     throw;
   }
 }
 
-void GroupCore::open_receiver(GroupPart& part, const Endpoint& endpoint, AcceptHandler accepted) {
+void GroupCore::open_acceptor(GroupPart& part, const Endpoint& endpoint, AcceptHandler accepted) {
   ConnectionSet& set = ConnectionSet::of(*part.loop);
   set.index_in_group = part.index;
-  part.receiver = type_.open_receiver(*part.loop, endpoint, std::move(accepted));
-  part.door = part.receiver->door();
+  part.receiver = type_.open_acceptor(*part.loop, endpoint, std::move(accepted));
+  part.handoff = part.receiver->handoff();
   part.core = shared_from_this();
   set.add(part);
   const std::lock_guard lock(mutex_);
@@ -96,28 +96,29 @@ void GroupCore::open_receiver(GroupPart& part, const Endpoint& endpoint, AcceptH
 }
 
 // One, on the first loop; or one on each, of which the first says what port it is.
-void GroupCore::open_gates(const OpenGate& open_gate) {
+void GroupCore::open_ports(const OpenPort& open_port) {
   const bool one = how_ != Spread::By::kKernel;
   const auto open_on = [&](GroupPart& part) {
-    GatePtr gate = open_gate(part, [this, one, &part](ArrivalPtr arrival) {
-      on_arrival(one ? *gate_at_ : part, std::move(arrival));
-    });
+    PortListenerPtr port_listener =
+        open_port(part, [this, one, &part](PendingConnectionPtr arrival) {
+          on_arrival(one ? *gate_at_ : part, std::move(arrival));
+        });
     if (part.index == 0) {
       gate_at_ = &part;
-      most_ = gate->max_connections();
-      std::vector<Endpoint> endpoints = gate->endpoints();
+      most_ = port_listener->max_connections();
+      std::vector<Endpoint> endpoints = port_listener->endpoints();
       for (Endpoint& each : endpoints) {
         each.scheme = type_.name();
         each.options = {};
       }
-      const std::vector<int> near = gate->near_processors();
+      const std::vector<int> near = port_listener->near_processors();
       near_ = !near.empty();
       if (near_) loops_.set_near(this, near);
       const std::lock_guard lock(mutex_);
       endpoints_ = std::move(endpoints);
     }
-    part.gate = std::move(gate);
-    if (paused_) part.gate->pause();
+    part.port_listener = std::move(port_listener);
+    if (paused_) part.port_listener->pause();
   };
   loops_.on_each([&](ae::EventLoop&, std::size_t index) {
     if (index == 0) open_on(*parts_[index]);
@@ -130,7 +131,7 @@ void GroupCore::open_gates(const OpenGate& open_gate) {
 
 // --- an arrival's way ----------------------------------------------------------------------------
 
-void GroupCore::on_arrival(GroupPart& at, ArrivalPtr arrival) {
+void GroupCore::on_arrival(GroupPart& at, PendingConnectionPtr arrival) {
   const std::shared_ptr<GroupCore> self = shared_from_this();  // a handler may end the group
   if (closed_) return;
   try {
@@ -158,11 +159,11 @@ Quota::Place GroupCore::take_place() {
   }
 }
 
-void GroupCore::refuse(GroupPart& at, ArrivalPtr arrival) {
+void GroupCore::refuse(GroupPart& at, PendingConnectionPtr arrival) {
   const Failure why = Quota(most_).refusal(arrival->peer());
   arrival->refuse(patience_when_full());
   arrival.reset();
-  if (at.gate) ++at.gate->type().counters(*at.loop).refused;
+  if (at.port_listener) ++at.port_listener->type().counters(*at.loop).refused;
   if (!at.receiver) return;
   at.receiver->count_rejected();
   at.receiver->refused(why);
@@ -175,7 +176,7 @@ void GroupCore::count_lost(GroupPart& at) {
 
 // On the thread of `from`, which is where the arrival is. Gives the one that has it then; null: it
 // was refused, or lost for want of memory.
-GroupPart* GroupCore::send(GroupPart& from, ArrivalPtr arrival, Way way) {
+GroupPart* GroupCore::send(GroupPart& from, PendingConnectionPtr arrival, Way way) {
   const auto& place = *static_cast<const Place*>(arrival->place.get());
   for (;;) {
     GroupPart* to = nullptr;
@@ -187,12 +188,12 @@ GroupPart* GroupCore::send(GroupPart& from, ArrivalPtr arrival, Way way) {
         return nullptr;
       }
       place.give_to(to);
-      arrival->seat = std::make_shared<Seat>(shared_from_this(), *to);
+      arrival->slot = std::make_shared<Slot>(shared_from_this(), *to);
       if (to != &from) {
         if (pass_to(from, *to, arrival)) return to;
         if (arrival == nullptr) return nullptr;
         to->ended = true;
-        arrival->seat.reset();
+        arrival->slot.reset();
         continue;
       }
     } catch (const std::bad_alloc&) {
@@ -207,12 +208,12 @@ GroupPart* GroupCore::send(GroupPart& from, ArrivalPtr arrival, Way way) {
 
 // False: the loop has ended, and the arrival is still here; or it is null, and was refused. What
 // needs memory comes before the door: behind it the arrival is the other thread's.
-bool GroupCore::pass_to(GroupPart& from, GroupPart& to, ArrivalPtr& arrival) {
-  auto held = std::make_shared<ArrivalPtr>();
+bool GroupCore::pass_to(GroupPart& from, GroupPart& to, PendingConnectionPtr& arrival) {
+  auto held = std::make_shared<PendingConnectionPtr>();
   const std::function<void()> task = [core = shared_from_this(), &to, held] {
     core->arrived(to, std::move(*held));
   };
-  if (to.door && !to.door->pass(*arrival)) {
+  if (to.handoff && !to.handoff->pass(*arrival)) {
     count_lost(from);
     arrival->refuse("the server has no room");
     arrival.reset();
@@ -226,28 +227,28 @@ bool GroupCore::pass_to(GroupPart& from, GroupPart& to, ArrivalPtr& arrival) {
   return false;
 }
 
-void GroupCore::deliver(GroupPart& at, ArrivalPtr arrival, bool paused) {
+void GroupCore::deliver(GroupPart& at, PendingConnectionPtr arrival, bool paused) {
   if (paused) at.receiver->pause();  // before the post that says so
   at.receiver->arrive(std::move(arrival));
 }
 
 // A post also runs while its loop is being destroyed; then another loop is to have it.
-void GroupCore::arrived(GroupPart& at, ArrivalPtr arrival) {
+void GroupCore::arrived(GroupPart& at, PendingConnectionPtr arrival) {
   if (closed_) return;
   if (at.receiver && at.poster.open()) return deliver(at, std::move(arrival), paused_);
   at.ended = true;
   send_on(at, std::move(arrival));
 }
 
-void GroupCore::send_on(GroupPart& from, ArrivalPtr arrival) {
+void GroupCore::send_on(GroupPart& from, PendingConnectionPtr arrival) {
   --from.assigned;
-  arrival->seat.reset();
+  arrival->slot.reset();
   (void)send(from, std::move(arrival), Way::kAgain);
 }
 
 // --- which loop ----------------------------------------------------------------------------------
 
-GroupPart* GroupCore::choose(GroupPart& from, const Arrival& arrival, Way way) {
+GroupPart* GroupCore::choose(GroupPart& from, const PendingConnection& arrival, Way way) {
   const Spread::By by = way == Way::kAgain ? Spread::By::kFewest : how_;
   switch (by) {
     case Spread::By::kKernel:
@@ -327,12 +328,12 @@ bool GroupCore::is_full() const noexcept {
 void GroupCore::hold_back(GroupPart& at, const GroupPart& chosen) {
   if (chosen.waiting < kMostWaiting) return;
   if (how_ == Spread::By::kKernel) {
-    if (!at.held_back.exchange(true) && at.gate) at.gate->pause();
+    if (!at.held_back.exchange(true) && at.port_listener) at.port_listener->pause();
     if (at.waiting <= kMostWaiting / 2) let_in(at);
     return;
   }
   if (!is_full() || held_back_.exchange(true)) return;
-  if (at.gate) at.gate->pause();
+  if (at.port_listener) at.port_listener->pause();
   // They may all have been taken up before anybody saw the flag.
   if (!is_full()) let_in(at);
 }
@@ -343,7 +344,8 @@ void GroupCore::let_in(GroupPart& part) noexcept {
   if (!held || (!by_kernel && is_full()) || !held.exchange(false)) return;
   GroupPart& at = by_kernel ? part : *gate_at_;
   const auto resume = [this](GroupPart& there) {
-    if (there.gate && !paused_ && !held_back_ && !there.held_back) there.gate->resume();
+    if (there.port_listener && !paused_ && !held_back_ && !there.held_back)
+      there.port_listener->resume();
   };
   (void)post_surely([&] { return run_on(at, resume), true; });
 }
@@ -377,11 +379,11 @@ void GroupCore::set_paused(bool paused) {
   paused_ = paused;
   everywhere([this](GroupPart& part) {
     if (paused_) {
-      if (part.gate) part.gate->pause();
+      if (part.port_listener) part.port_listener->pause();
       if (part.receiver) part.receiver->pause();
     } else {
       if (part.receiver) part.receiver->resume();
-      if (part.gate && !held_back_ && !part.held_back) part.gate->resume();
+      if (part.port_listener && !held_back_ && !part.held_back) part.port_listener->resume();
     }
   });
 }
@@ -416,44 +418,45 @@ void GroupPart::on_loop_end() noexcept {
 // What waits here to begin goes on elsewhere, as far as there is memory for that.
 void GroupCore::give_back(GroupPart& part) noexcept {
   try {
-    while (ArrivalPtr arrival = part.receiver->give_back()) send_on(part, std::move(arrival));
+    while (PendingConnectionPtr arrival = part.receiver->give_back())
+      send_on(part, std::move(arrival));
   } catch (const std::exception&) {
     ++type_.counters(*part.loop).accept_errors;
   }
 }
 
-// The gate goes on elsewhere; one of several goes with its loop.
+// The port_listener goes on elsewhere; one of several goes with its loop.
 void GroupCore::move_gate(GroupPart& from) noexcept {
-  if (!from.gate || ends() || how_ == Spread::By::kKernel) return;
+  if (!from.port_listener || ends() || how_ == Spread::By::kKernel) return;
   for (GroupPart* to = fewest(); to != nullptr; to = fewest()) {
     if (hand_gate(from, *to, 0)) return;
-    if (!from.gate) break;
+    if (!from.port_listener) break;
     to->ended = true;
   }
-  from.gate.reset();
+  from.port_listener.reset();
   gate_has_arrived();
 }
 
-// False: that loop has ended, and the gate is still here; or it cannot go, and is no more.
+// False: that loop has ended, and the port_listener is still here; or it cannot go, and is no more.
 bool GroupCore::hand_gate(GroupPart& from, GroupPart& to, std::size_t failures) noexcept {
-  if (!from.gate->leave(to.door.get())) {
-    from.gate.reset();
+  if (!from.port_listener->leave(to.handoff.get())) {
+    from.port_listener.reset();
     return false;
   }
   {
     const std::lock_guard lock(mutex_);
     gate_under_way_ = true;
   }
-  std::shared_ptr<GatePtr> held;
+  std::shared_ptr<PortListenerPtr> held;
   const bool posted = post_surely([&] {
-    if (!held) held = std::make_shared<GatePtr>();
+    if (!held) held = std::make_shared<PortListenerPtr>();
     const std::function<void()> task = [core = shared_from_this(), &to, held, failures] {
-      core->take_gate(to, std::move(*held), failures);
+      core->take_port_listener(to, std::move(*held), failures);
     };
-    if (from.gate) *held = std::move(from.gate);
+    if (from.port_listener) *held = std::move(from.port_listener);
     return to.poster.post(task);
   });
-  if (!posted) from.gate = std::move(*held);
+  if (!posted) from.port_listener = std::move(*held);
   return posted;
 }
 
@@ -463,28 +466,29 @@ void GroupCore::gate_has_arrived() noexcept {
   left_.notify_all();
 }
 
-void GroupCore::take_gate(GroupPart& part, GatePtr gate, std::size_t failures) {
+void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listener,
+                                   std::size_t failures) {
   if (closed_) {
-    gate.reset();
+    port_listener.reset();
     return gate_has_arrived();
   }
-  part.gate = std::move(gate);
+  part.port_listener = std::move(port_listener);
   if (!part.receiver || !part.poster.open()) {
     part.ended = true;
     move_gate(part);
-    if (!part.gate) return;
-    part.gate.reset();  // the group ends
+    if (!part.port_listener) return;
+    part.port_listener.reset();  // the group ends
     return gate_has_arrived();
   }
   gate_at_ = &part;
   Failure why;
   try {
-    part.gate->arrive(*part.loop);
-    // What was asked for meanwhile found no gate.
+    part.port_listener->arrive(*part.loop);
+    // What was asked for meanwhile found no port_listener.
     if (paused_ || held_back_)
-      part.gate->pause();
+      part.port_listener->pause();
     else
-      part.gate->resume();
+      part.port_listener->resume();
     return gate_has_arrived();
   } catch (const std::exception& error) {
     why = nobody_listens(error);
@@ -494,10 +498,10 @@ void GroupCore::take_gate(GroupPart& part, GatePtr gate, std::size_t failures) {
     GroupPart& next = *parts_[(part.index + i) % parts_.size()];
     if (next.ended) continue;
     if (hand_gate(part, next, failures + 1)) return;
-    if (!part.gate) break;
+    if (!part.port_listener) break;
     next.ended = true;
   }
-  part.gate.reset();
+  part.port_listener.reset();
   gate_has_arrived();
   ++type_.counters(*part.loop).accept_errors;
   part.receiver->refused(why);  // a handler may run, and throw
@@ -506,7 +510,7 @@ void GroupCore::take_gate(GroupPart& part, GatePtr gate, std::size_t failures) {
 void GroupCore::leave_loop(GroupPart& part) noexcept {
   const std::shared_ptr<GroupCore> self = std::move(part.core);  // goes last, after the lock
   part.stop_watching();
-  part.gate.reset();
+  part.port_listener.reset();
   part.receiver.reset();
   const std::lock_guard lock(mutex_);
   part.there = false;

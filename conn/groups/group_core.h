@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The inside of a ListenerGroup: one part for each loop, and the way of an arrival from the gate to
-// the part that was chosen for it.
+// The inside of a ListenerGroup: one part for each loop, and the way of an arrival from the
+// port_listener to the part that was chosen for it.
 
 #include <atomic>
 #include <condition_variable>
@@ -16,8 +16,8 @@
 #include "ae/core/fork.h"
 #include "ae/loops.h"
 #include "conn/connection_type.h"
-#include "conn/core/arrival.h"
 #include "conn/core/connection_set.h"
+#include "conn/core/pending_connection.h"
 #include "conn/listener_group.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -45,16 +45,16 @@ class GroupPart final : public LoopEndWatcher {
 
   const std::size_t index;
   const ae::Poster poster;
-  std::shared_ptr<const Door> door;  // constant once the group listens; so is the thread
+  std::shared_ptr<const Handoff> handoff;  // constant once the group listens; so is the thread
   std::thread::id thread;
   std::atomic<std::uint64_t> open{0}, assigned{0};
   std::atomic<std::uint32_t> waiting{0};
   std::atomic<bool> ended{false};
-  std::atomic<bool> held_back{false};  // its own gate, where each loop has one
+  std::atomic<bool> held_back{false};  // its own port_listener, where each loop has one
 
   ae::EventLoop* loop = nullptr;
-  ReceiverPtr receiver;
-  GatePtr gate;
+  LoopAcceptorPtr receiver;
+  PortListenerPtr port_listener;
   bool there = false;  // the core's mutex guards it: has a receiver, or is about to lose it
   std::shared_ptr<GroupCore> core;  // while it is there: the group may have gone before
 };
@@ -64,9 +64,9 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   GroupCore(const ConnectionType& type, ae::Loops& loops, const Spread& spread);
 
   /// Where arrivals come from; the index is the loop's.
-  using OpenGate = std::function<GatePtr(GroupPart& part, ArrivalHandler arrived)>;
+  using OpenPort = std::function<PortListenerPtr(GroupPart& part, PendingHandler arrived)>;
   /// Makes receivers, then gates. Throws, and nothing listens then.
-  void open(const Endpoint& endpoint, const MakeAcceptHandler& make, const OpenGate& open_gate);
+  void open(const Endpoint& endpoint, const MakeAcceptHandler& make, const OpenPort& open_port);
   void close() noexcept;
   void set_paused(bool paused);
   void on_refused(const RefusedHandler& handler);
@@ -77,20 +77,20 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
  private:
   friend class GroupPart;
   struct Place;
-  struct Seat;
-  void open_receiver(GroupPart& part, const Endpoint& endpoint, AcceptHandler accepted);
-  void open_gates(const OpenGate& open_gate);
-  void on_arrival(GroupPart& at, ArrivalPtr arrival);
+  struct Slot;
+  void open_acceptor(GroupPart& part, const Endpoint& endpoint, AcceptHandler accepted);
+  void open_ports(const OpenPort& open_port);
+  void on_arrival(GroupPart& at, PendingConnectionPtr arrival);
   Quota::Place take_place();
-  void refuse(GroupPart& at, ArrivalPtr arrival);
+  void refuse(GroupPart& at, PendingConnectionPtr arrival);
   void count_lost(GroupPart& at);
   enum class Way : bool { kFirst, kAgain };
-  GroupPart* send(GroupPart& from, ArrivalPtr arrival, Way way);
-  bool pass_to(GroupPart& from, GroupPart& to, ArrivalPtr& arrival);
-  void arrived(GroupPart& at, ArrivalPtr arrival);
-  void send_on(GroupPart& from, ArrivalPtr arrival);
-  static void deliver(GroupPart& at, ArrivalPtr arrival, bool paused);
-  GroupPart* choose(GroupPart& from, const Arrival& arrival, Way way);
+  GroupPart* send(GroupPart& from, PendingConnectionPtr arrival, Way way);
+  bool pass_to(GroupPart& from, GroupPart& to, PendingConnectionPtr& arrival);
+  void arrived(GroupPart& at, PendingConnectionPtr arrival);
+  void send_on(GroupPart& from, PendingConnectionPtr arrival);
+  static void deliver(GroupPart& at, PendingConnectionPtr arrival, bool paused);
+  GroupPart* choose(GroupPart& from, const PendingConnection& arrival, Way way);
   std::size_t pick(const std::string& peer, const std::vector<std::uint64_t>& counts);
   GroupPart* fewest() const noexcept;
   bool is_full() const noexcept;
@@ -100,7 +100,7 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   void let_in(GroupPart& part) noexcept;
   void move_gate(GroupPart& from) noexcept;
   bool hand_gate(GroupPart& from, GroupPart& to, std::size_t failures) noexcept;
-  void take_gate(GroupPart& part, GatePtr gate, std::size_t failures);
+  void take_port_listener(GroupPart& part, PortListenerPtr port_listener, std::size_t failures);
   void gate_has_arrived() noexcept;
   void give_back(GroupPart& part) noexcept;
   void leave_loop(GroupPart& part) noexcept;
@@ -117,14 +117,14 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   std::vector<std::unique_ptr<GroupPart>> parts_;
   std::uint64_t most_ = 0;                    // max-connections; constant once the group listens
   bool near_ = false;                         // this, too: set_near() was called
-  std::atomic<GroupPart*> gate_at_{nullptr};  // where there is one gate
+  std::atomic<GroupPart*> gate_at_{nullptr};  // where there is one port_listener
   std::atomic<std::uint64_t> places_{0};      // that are taken
   std::atomic<bool> closed_{false}, paused_{false}, held_back_{false};
   std::atomic<std::size_t> turn_{0};
   ae::Mutex picking_;
   Spread::Pick pick_;  // picking_
   mutable ae::Mutex mutex_;
-  std::condition_variable_any left_;  // a part is there no more, or the gate has arrived
+  std::condition_variable_any left_;  // a part is there no more, or the port_listener has arrived
   bool gate_under_way_ = false;       // mutex_
   std::vector<Endpoint> endpoints_;   // mutex_
 };

@@ -18,10 +18,10 @@ namespace {
 /// Closed again, whatever happens.
 std::shared_ptr<GroupCore> make_core(const ConnectionType& type, ae::Loops& loops,
                                      const Endpoint& endpoint, const MakeAcceptHandler& make,
-                                     const Spread& spread, const GroupCore::OpenGate& open_gate) {
+                                     const Spread& spread, const GroupCore::OpenPort& open_port) {
   auto core = std::make_shared<GroupCore>(type, loops, spread);
   try {
-    core->open(endpoint, make, open_gate);
+    core->open(endpoint, make, open_port);
   } catch (...) {
     core->close();
     throw;
@@ -35,7 +35,7 @@ ListenerGroup::ListenerGroup(std::shared_ptr<GroupCore> core)
     : type_(core->type()), cores_{std::move(core)} {}
 ListenerGroup::ListenerGroup(const ConnectionType& type,
                              std::vector<std::shared_ptr<GroupCore>> cores,
-                             std::vector<NotTaken> not_served)
+                             std::vector<Skipped> not_served)
     : type_(type), cores_(std::move(cores)), not_served_(std::move(not_served)) {}
 ListenerGroup::~ListenerGroup() {
   for (const auto& core : cores_) core->close();
@@ -83,14 +83,14 @@ std::shared_ptr<GroupCore> open_core(const ConnectionType& type, ae::Loops& loop
   Endpoint at = endpoint;
   if (by_kernel) at.options.set("reuseport", "yes");
   std::uint16_t port = at.port;  // the first loop's, for the others
-  return make_core(type, loops, at, make, spread,
-                   [&](const GroupPart& part, ArrivalHandler arrived) {
-                     Endpoint here = at;
-                     here.port = part.index == 0 ? at.port : port;
-                     GatePtr gate = type.open_gate(*part.loop, here, std::move(arrived));
-                     if (part.index == 0) port = gate->endpoints().front().port;
-                     return gate;
-                   });
+  return make_core(
+      type, loops, at, make, spread, [&](const GroupPart& part, PendingHandler arrived) {
+        Endpoint here = at;
+        here.port = part.index == 0 ? at.port : port;
+        PortListenerPtr port_listener = type.open_port(*part.loop, here, std::move(arrived));
+        if (part.index == 0) port = port_listener->endpoints().front().port;
+        return port_listener;
+      });
 }
 
 /// The handler of each loop, made once for several cores; it goes with the last of them, on its
@@ -171,7 +171,7 @@ ListenerGroupPtr listen_on_list(const FallbackType& list, ae::Loops& loops,
   list.check(endpoint);
   SharedHandlers handlers(loops, make);
   Cores cores;
-  std::vector<NotTaken> missing = list.listen_on_each(
+  std::vector<Skipped> missing = list.listen_on_each(
       endpoint,
       [&](const Way& way, const Endpoint& at) {
         cores.open.push_back(open_core(
@@ -211,7 +211,7 @@ ListenerGroupPtr adopt_listener(const ConnectionType& type, ae::Loops& loops, in
   endpoint.scheme = type.name();
   endpoint.options = options;
   return std::make_unique<ListenerGroup>(make_core(
-      type, loops, endpoint, make, spread, [&](const GroupPart& part, ArrivalHandler arrived) {
+      type, loops, endpoint, make, spread, [&](const GroupPart& part, PendingHandler arrived) {
         return type.adopt_gate(*part.loop, fd, std::move(arrived), options);
       }));
 }

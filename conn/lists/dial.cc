@@ -102,7 +102,7 @@ void Dial::start(std::size_t index) noexcept {
   lane.began = Clock::now();
   try {
     if (lane.way.type == nullptr) {
-      fail(index, WhyNot::kUnavailable,
+      fail(index, SkipReason::kUnavailable,
            {std::make_error_code(std::errc::protocol_not_supported), lane.way.unavailable});
       return;
     }
@@ -114,11 +114,11 @@ void Dial::start(std::size_t index) noexcept {
       lane.connection = lane.way.type->create(loop_);
       lane.connection->connect(to, [this, index](Connection&) { connected(index); });
     } catch (const Error& error) {
-      fail(index, WhyNot::kNoDevice,
+      fail(index, SkipReason::kNoDevice,
            {std::make_error_code(std::errc::no_such_device), error.what()});
     }
   } catch (const std::bad_alloc&) {
-    fail(index, WhyNot::kOther, out_of_memory());
+    fail(index, SkipReason::kOther, out_of_memory());
   }
 }
 
@@ -132,7 +132,7 @@ void Dial::connected(std::size_t index) {
     }
     fail_by(index, connection);
   } catch (const std::bad_alloc&) {
-    fail(index, WhyNot::kOther, out_of_memory());
+    fail(index, SkipReason::kOther, out_of_memory());
   }
   go_on(false);
 }
@@ -149,7 +149,7 @@ void Dial::writable(std::size_t index) {
 }
 
 void Dial::fail_by(std::size_t index, const Connection& connection) noexcept {
-  const WhyNot kind = kind_of(connection.error_code());
+  const SkipReason kind = kind_of(connection.error_code());
   try {
     fail(index, kind, {connection.error_code(), connection.last_error(), connection.retry_after()});
   } catch (const std::bad_alloc&) {
@@ -157,7 +157,7 @@ void Dial::fail_by(std::size_t index, const Connection& connection) noexcept {
   }
 }
 
-void Dial::fail(std::size_t index, WhyNot kind, Failure why) noexcept {
+void Dial::fail(std::size_t index, SkipReason kind, Failure why) noexcept {
   Lane& lane = lanes_[index];
   lane.kind = kind;
   lane.why = std::move(why);
@@ -171,7 +171,7 @@ void Dial::finish() {
   try {
     say_why();
   } catch (const std::bad_alloc&) {
-    not_taken_.clear();
+    skipped_.clear();
     failure_ = out_of_memory();
   }
   lanes_.clear();
@@ -185,22 +185,22 @@ void Dial::say_why() {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
     if (!race_.has_failed(i) && winner_) {
-      lane.kind = WhyNot::kSlower;
+      lane.kind = SkipReason::kSlower;
       lane.why = {std::make_error_code(std::errc::timed_out),
                   "it was not ready after " + in_ms(now - lane.began) + ", and " +
                       std::string(winner_->type().name()) + " was"};
     } else if (!race_.has_failed(i)) {
-      lane.kind = WhyNot::kTimedOut;
+      lane.kind = SkipReason::kTimedOut;
       lane.why = {std::make_error_code(std::errc::timed_out),
                   race_.started(i) ? "it was not ready after " + in_ms(now - lane.began)
                                    : "the time was over before its turn"};
     }
-    not_taken_.push_back({lane.way.scheme, lane.kind, lane.why});
+    skipped_.push_back({lane.way.scheme, lane.kind, lane.why});
   }
   if (winner_) return;
-  failure_.code = not_taken_.back().why.code;
-  failure_.text = not_taken_.size() == 1 ? not_taken_.front().why.text : describe(not_taken_);
-  for (const NotTaken& each : not_taken_)
+  failure_.code = skipped_.back().why.code;
+  failure_.text = skipped_.size() == 1 ? skipped_.front().why.text : describe(skipped_);
+  for (const Skipped& each : skipped_)
     failure_.retry_after = std::max(failure_.retry_after, each.why.retry_after);
 }
 

@@ -40,7 +40,7 @@ class Dial {
   Dial& operator=(const Dial&) = delete;
 
   /// Once it is over: the ways before the one that was taken, or all of them, in order.
-  const std::vector<NotTaken>& not_taken() const noexcept { return not_taken_; }
+  const std::vector<Skipped>& not_taken() const noexcept { return skipped_; }
   /// Why none could be had.
   const Failure& failure() const noexcept { return failure_; }
   /// The loop is about to go, and its connections with it.
@@ -51,7 +51,7 @@ class Dial {
     Way way;
     ConnectionPtr connection;
     Failure why;
-    WhyNot kind = WhyNot::kOther;
+    SkipReason kind = SkipReason::kOther;
     ae::TimePoint began;
   };
 
@@ -60,7 +60,7 @@ class Dial {
   void connected(std::size_t way);
   void writable(std::size_t way);
   void fail_by(std::size_t way, const Connection& connection) noexcept;
-  void fail(std::size_t way, WhyNot kind, Failure why) noexcept;
+  void fail(std::size_t way, SkipReason kind, Failure why) noexcept;
   void finish();
   void say_why();
   void arm(ae::TimePoint when) noexcept;
@@ -70,7 +70,7 @@ class Dial {
   Race race_;
   Done done_;
   ConnectionPtr winner_;
-  std::vector<NotTaken> not_taken_;
+  std::vector<Skipped> skipped_;
   Failure failure_;
   ae::TimerId timer_ = 0;
   bool over_ = false;

@@ -62,7 +62,7 @@ void FallbackConnection::fail_later(Failure failure) {
 void FallbackConnection::dialled(ConnectionPtr winner) {
   const std::unique_ptr<Dial> over = std::move(dial_);
   try {
-    not_taken_ = over->not_taken();
+    skipped_ = over->not_taken();
     if (!winner) {
       fail({over->failure().code, "connect to " + to_ + ": " + over->failure().text,
             over->failure().retry_after});
@@ -87,10 +87,10 @@ void FallbackConnection::take(ConnectionPtr winner) {
   below_ = std::move(winner);
   below_->clear_handlers();
   move_to(State::kConnected);
-  if (not_taken_.empty()) return;
+  if (skipped_.empty()) return;
   std::optional<Fallback> fallback;
   try {
-    fallback = Fallback{to_, std::string(below_->type().name()), not_taken_};
+    fallback = Fallback{to_, std::string(below_->type().name()), skipped_};
   } catch (const std::bad_alloc&) {
     return;
   }
@@ -112,7 +112,7 @@ void FallbackConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint d
   Failure why;
   for (std::size_t i = 0; i < ways.size() && !Interruption::ends(); ++i) {
     Way& way = ways[i];
-    NotTaken failed{way.scheme, WhyNot::kUnavailable, {}};
+    Skipped failed{way.scheme, SkipReason::kUnavailable, {}};
     if (way.type == nullptr) {
       failed.why = {std::make_error_code(std::errc::protocol_not_supported), way.unavailable};
     } else {
@@ -134,15 +134,15 @@ void FallbackConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint d
                         "it was connected, and not ready for data in time"};
         failed.kind = kind_of(failed.why.code);
       } catch (const Error& error) {
-        failed.kind = WhyNot::kNoDevice;
+        failed.kind = SkipReason::kNoDevice;
         failed.why = {std::make_error_code(std::errc::no_such_device), error.what()};
       }
     }
     why.code = failed.why.code;
     why.retry_after = std::max(why.retry_after, failed.why.retry_after);
-    not_taken_.push_back(std::move(failed));
+    skipped_.push_back(std::move(failed));
   }
-  why.text = "connect to " + to_ + ": " + describe(not_taken_);
+  why.text = "connect to " + to_ + ": " + describe(skipped_);
   fail(std::move(why));
 }
 
@@ -366,7 +366,7 @@ std::optional<bool> FallbackConnection::is_local() const {
 std::vector<std::pair<std::string, std::string>> FallbackConnection::info() const {
   std::vector<std::pair<std::string, std::string>> facts;
   if (below_) facts.emplace_back("carrier", below_->type().name());
-  for (const NotTaken& each : not_taken_) facts.emplace_back("not-" + each.scheme, each.why.text);
+  for (const Skipped& each : skipped_) facts.emplace_back("not-" + each.scheme, each.why.text);
   if (below_) {
     for (auto& fact : below_->info()) facts.push_back(std::move(fact));
   }
@@ -374,9 +374,9 @@ std::vector<std::pair<std::string, std::string>> FallbackConnection::info() cons
 }
 
 std::string FallbackConnection::do_path() const {
-  if (!below_) return describe(not_taken_);
+  if (!below_) return describe(skipped_);
   std::string line = path(*below_);
-  return not_taken_.empty() ? line : line.append("; ").append(describe(not_taken_));
+  return skipped_.empty() ? line : line.append("; ").append(describe(skipped_));
 }
 
 std::string FallbackConnection::peer_certificate() const {

@@ -24,7 +24,7 @@ class FallbackConnection final : public Connection {
   /// The one that carries the bytes; null before it is known.
   const Connection* carrier() const noexcept { return below_.get(); }
   /// The ways that were preferred to it, and why they were not taken; or all, where none was.
-  const std::vector<NotTaken>& not_taken() const noexcept { return not_taken_; }
+  const std::vector<Skipped>& not_taken() const noexcept { return skipped_; }
 
   int fd() const noexcept override { return below_ ? below_->fd() : -1; }
   std::string local_address() const override { return below_ ? below_->local_address() : ""; }
@@ -82,7 +82,7 @@ class FallbackConnection final : public Connection {
   std::unique_ptr<Dial> dial_;  // while it connects
   ConnectionPtr below_;
   std::string to_;  // without options
-  std::vector<NotTaken> not_taken_;
+  std::vector<Skipped> skipped_;
   ae::TimerId timer_ = 0;         // a failure is to be told
   ae::Mask watched_ = ae::kNone;  // of the connection below
   Barrier watched_barrier_ = Barrier::kNo;

@@ -35,7 +35,7 @@ FallbackType::Times times_of(const Options& options) {
 class FallbackListener final : public Listener {
  public:
   FallbackListener(const FallbackType& type, std::vector<ListenerPtr> listeners,
-                   std::vector<NotTaken> not_served)
+                   std::vector<Skipped> not_served)
       : type_(type), listeners_(std::move(listeners)), not_served_(std::move(not_served)) {}
 
   const ConnectionType& type() const noexcept override { return type_; }
@@ -55,12 +55,12 @@ class FallbackListener final : public Listener {
   void on_refused(const RefusedHandler& handler) override {
     for (const ListenerPtr& each : listeners_) each->on_refused(handler);
   }
-  std::vector<NotTaken> not_served() const override { return not_served_; }
+  std::vector<Skipped> not_served() const override { return not_served_; }
 
  private:
   const FallbackType& type_;
   const std::vector<ListenerPtr> listeners_;
-  const std::vector<NotTaken> not_served_;
+  const std::vector<Skipped> not_served_;
 };
 
 }  // namespace
@@ -183,7 +183,7 @@ ListenerPtr FallbackType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
   check(endpoint);
   const auto shared = std::make_shared<const AcceptHandler>(std::move(accepted));
   std::vector<ListenerPtr> listeners;
-  std::vector<NotTaken> missing = listen_on_each(
+  std::vector<Skipped> missing = listen_on_each(
       endpoint,
       [&](const Way& way, const Endpoint& at) {
         listeners.push_back(way.type->listen(
@@ -194,19 +194,19 @@ ListenerPtr FallbackType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
   return std::make_unique<FallbackListener>(*this, std::move(listeners), std::move(missing));
 }
 
-std::vector<NotTaken> FallbackType::listen_on_each(
+std::vector<Skipped> FallbackType::listen_on_each(
     const Endpoint& endpoint, const std::function<std::uint16_t(const Way&, const Endpoint&)>& open,
     const std::function<void()>& close) const {
   const std::vector<Way> ways = ways_to(endpoint);
   for (int attempt = 1;; ++attempt) {
-    std::vector<NotTaken> missing;
+    std::vector<Skipped> missing;
     std::uint16_t port = endpoint.port;
     bool again = false;
     for (const Way& way : ways) {
       if (way.type == nullptr) {
         missing.push_back(
             {way.scheme,
-             WhyNot::kUnavailable,
+             SkipReason::kUnavailable,
              {std::make_error_code(std::errc::protocol_not_supported), way.unavailable}});
         continue;
       }
@@ -218,7 +218,7 @@ std::vector<NotTaken> FallbackType::listen_on_each(
         // The port that the first was given may be somebody else's on this one.
         again = again || (port != endpoint.port && attempt < kPortTries);
         missing.push_back({way.scheme,
-                           WhyNot::kOther,
+                           SkipReason::kOther,
                            {std::make_error_code(std::errc::address_not_available), error.what()}});
       }
     }
@@ -236,13 +236,13 @@ std::vector<Capacity> FallbackType::capacity(const Endpoint& endpoint,
                                              std::uint64_t connections) const {
   check(endpoint);
   std::vector<Capacity> all;
-  std::vector<NotTaken> missing;
+  std::vector<Skipped> missing;
   for (const Way& way : ways_to(endpoint)) {
     try {
       if (way.type == nullptr) throw Error(way.unavailable);
       for (Capacity& each : way.type->capacity(way.to, connections)) all.push_back(std::move(each));
     } catch (const Error& error) {
-      missing.push_back({way.scheme, WhyNot::kOther, {{}, error.what()}});
+      missing.push_back({way.scheme, SkipReason::kOther, {{}, error.what()}});
     }
   }
   if (all.empty()) throw Error(endpoint.to_string() + ": " + conn::describe(missing));
@@ -256,7 +256,7 @@ ConnectionPtr FallbackType::create(ae::EventLoop& loop) const {
 void FallbackType::took(ae::EventLoop& loop, const Fallback& fallback) const {
   LoopCounters& counted = counters(loop);
   ++counted.fallbacks;
-  for (const NotTaken& each : fallback.not_taken)
+  for (const Skipped& each : fallback.not_taken)
     ++counted.not_taken[static_cast<std::size_t>(each.kind)];
   if (told_) told_(fallback);
 }
@@ -266,7 +266,7 @@ Statistics FallbackType::statistics(ae::EventLoop& loop) const {
   const LoopCounters& counted = counters(loop);
   all.emplace_back("fallbacks", counted.fallbacks);
   for (std::size_t i = 0; i < kWhyNots; ++i) {
-    all.emplace_back(counter_of(static_cast<WhyNot>(i)), counted.not_taken[i]);
+    all.emplace_back(counter_of(static_cast<SkipReason>(i)), counted.not_taken[i]);
   }
   return all;
 }

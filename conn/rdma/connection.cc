@@ -161,7 +161,7 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
     if (wants_memory_) break;
   }
   if (done == 0) {
-    if (wants_memory_) starve(1);
+    if (wants_memory_) wait_for_memory(1);
     errno = EAGAIN;
     return -1;
   }
@@ -171,7 +171,7 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
 }
 
 /// There is no memory to send so many bytes from; it is told when there is some.
-void RdmaConnection::starve(std::size_t size) {
+void RdmaConnection::wait_for_memory(std::size_t size) {
   starved_ = true;
   starved_for_ = static_cast<std::uint32_t>(size);
   send_buffer_.on_refusal(state_->now());

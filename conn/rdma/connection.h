@@ -56,7 +56,7 @@ class RdmaConnection final : public QueuedConnection,
   /// handling.
   void reap();
   bool flush_queued = false, reap_queued = false;  ///< stands in LoopState's lists
-  bool hungry = false, paced = false, is_tenant = false;
+  bool waits_for_memory = false, paced = false, is_attached = false;
   /// When post_due() is to be called again although nothing happened.
   std::optional<ae::TimePoint> pace_at() const noexcept { return pace_at_; }
 
@@ -159,7 +159,7 @@ class RdmaConnection final : public QueuedConnection,
   }
   std::size_t room() const noexcept;
   std::size_t room_to_wait_for() const noexcept;
-  void starve(std::size_t size);
+  void wait_for_memory(std::size_t size);
   bool secure_memory() noexcept;
   void renew_budget() noexcept;
   ssize_t look_for_bytes();
@@ -255,13 +255,13 @@ class RdmaConnection final : public QueuedConnection,
   void give_up_unread() noexcept;
   ae::Duration patience() const noexcept;
   /// Stops the queue pair and tells the peer.
-  void part() noexcept;
-  void say_goodbye() noexcept;
+  void stop_and_disconnect() noexcept;
+  void send_disconnect() noexcept;
   void begin_close() noexcept;
   void begin_abort() noexcept;
   void continue_close() noexcept;
   void tear_down() noexcept;
-  void die() noexcept;
+  void finish() noexcept;
 
   LoopState* state_;
   Settings settings_;
@@ -331,14 +331,14 @@ class RdmaConnection final : public QueuedConnection,
   bool stopped_ = false;                  // and was put into its error state by us
   bool last_receive_ = false;             // of the shared ones has come back
   bool waits_for_quiet_ = false;
-  bool clean_end_ = false;    // all was delivered, nothing went wrong
-  bool path_failed_ = false;  // it looks as if the peer cannot be reached
-  bool stream_over_ = false;  // iWARP: the queue pair has ended, and why is still to be told
-  bool peer_gone_ = false;    // DISCONNECTED came
-  bool unparted_ = false;     // disconnecting, and in LoopState's list to part()
-  bool cm_knows_ = false;     // that the connection stands; the peer's first message may be faster
-  Failure window_failure_;    // why there was no memory for another window
-  Failure pending_failure_;   // to report once what arrived has been read
+  bool clean_end_ = false;     // all was delivered, nothing went wrong
+  bool path_failed_ = false;   // it looks as if the peer cannot be reached
+  bool stream_over_ = false;   // iWARP: the queue pair has ended, and why is still to be told
+  bool peer_gone_ = false;     // DISCONNECTED came
+  bool stop_pending_ = false;  // disconnecting, and in LoopState's list to stop_and_disconnect()
+  bool cm_knows_ = false;      // that the connection stands; the peer's first message may be faster
+  Failure window_failure_;     // why there was no memory for another window
+  Failure pending_failure_;    // to report once what arrived has been read
   std::uint64_t read_turn_ = 0;
   std::size_t read_left_ = 0;
   std::size_t together_ = 1;  // unread bytes that the read handler waits for

@@ -114,7 +114,7 @@ void RdmaConnection::disconnect_expired() {
   if (phase_ != Phase::kDisconnecting) return;
   path_failed_ = true;
   if (id_ && context_) ask_port();
-  die();
+  finish();
 }
 
 void RdmaConnection::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
@@ -161,7 +161,7 @@ void RdmaConnection::handle(const CmEvent& event) {
   switch (event.type) {
     case RDMA_CM_EVENT_ESTABLISHED:
       cm_knows_ = true;
-      if (phase_ == Phase::kDisconnecting) return unparted_ ? void() : say_goodbye();
+      if (phase_ == Phase::kDisconnecting) return stop_pending_ ? void() : send_disconnect();
       return on_communication_established();
     case RDMA_CM_EVENT_DISCONNECTED:
       return peer_closed();
@@ -170,7 +170,7 @@ void RdmaConnection::handle(const CmEvent& event) {
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       context_->set_lost();
       end_with({std::make_error_code(std::errc::no_such_device), conn::rdma::describe(event)});
-      return die();               // nothing will answer, and the kernel waits for us to let go
+      return finish();            // nothing will answer, and the kernel waits for us to let go
     case RDMA_CM_EVENT_REJECTED:  // the peer's own word: it does not know this connection
       break;
     default:
@@ -246,7 +246,7 @@ void RdmaConnection::on_device_event(const std::string& what) {
   } catch (const std::bad_alloc&) {  // the bare reason then
   }
   end_with(std::move(failure));
-  if (context_ && context_->lost()) die();
+  if (context_ && context_->lost()) finish();
 }
 
 void RdmaConnection::on_no_memory() noexcept { end_with(out_of_memory()); }
@@ -287,7 +287,7 @@ void RdmaConnection::end_with(Failure failure, Unread unread) noexcept {
       fail(std::move(failure));
   }
   if (phase_ == Phase::kIdle || phase_ == Phase::kResolving)
-    die();
+    finish();
   else
     begin_disconnect(kFailurePatience);
   update_ready();
@@ -303,7 +303,7 @@ void RdmaConnection::name_peer(Failure& failure) const noexcept {
 
 void RdmaConnection::peer_closed() {
   peer_gone_ = true;
-  if (phase_ == Phase::kDisconnecting) return die();
+  if (phase_ == Phase::kDisconnecting) return finish();
   // On iWARP this is the end of a stream, also where the device ended it: it has said so before.
   if (stream_over_) context_->on_async_event();
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
@@ -334,15 +334,15 @@ void RdmaConnection::begin_disconnect(ae::Duration patience) noexcept {
   state_->remove(*this);
   const bool can_wait = set_deadline(patience, &RdmaConnection::disconnect_expired);
   // Where no loop runs, nobody might come back to it.
-  unparted_ = can_wait && state_->loop().in_handler() && !state_->has_share_left();
-  if (unparted_) return state_->want_reap(*this);
-  part();
-  if (!can_wait) die();
+  stop_pending_ = can_wait && state_->loop().in_handler() && !state_->has_share_left();
+  if (stop_pending_) return state_->want_reap(*this);
+  stop_and_disconnect();
+  if (!can_wait) finish();
 }
 
-void RdmaConnection::part() noexcept {
+void RdmaConnection::stop_and_disconnect() noexcept {
   const LoopState::Spending spending(*state_);
-  unparted_ = false;
+  stop_pending_ = false;
   if (inherited()) return;
   if (id_ && context_) {
     const Device& device = context_->device();
@@ -354,7 +354,7 @@ void RdmaConnection::part() noexcept {
   // Before rdma_cm knows of the connection it would send nothing and report success. (To tell it
   // with rdma_notify() is no way: Linux then repeats its answer to the request for a minute, and
   // rdma_destroy_id() waits for the end of that.) ESTABLISHED comes, or the deadline.
-  if (cm_knows_ || peer_gone_ || !can_say_goodbye()) say_goodbye();
+  if (cm_knows_ || peer_gone_ || !can_say_goodbye()) send_disconnect();
 }
 
 void RdmaConnection::stop_queue_pair() noexcept {
@@ -370,9 +370,9 @@ void RdmaConnection::ask_port() noexcept {
 }
 
 // Asks the peer to close, or answers that it did. Where nothing is left to tell, nobody answers.
-void RdmaConnection::say_goodbye() noexcept {
+void RdmaConnection::send_disconnect() noexcept {
   const bool told = id_ && can_say_goodbye() && rdma_disconnect(id_.get()) == 0;
-  if (peer_gone_ || !told) die();
+  if (peer_gone_ || !told) finish();
 }
 
 bool RdmaConnection::can_say_goodbye() const noexcept {
@@ -386,7 +386,7 @@ void RdmaConnection::continue_close() noexcept {
   begin_disconnect(std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));
 }
 
-void RdmaConnection::die() noexcept {
+void RdmaConnection::finish() noexcept {
   if (phase_ == Phase::kDead) return;
   clear_deadline();
   clear_pace();
@@ -397,7 +397,7 @@ void RdmaConnection::die() noexcept {
 }
 
 void RdmaConnection::reap() {
-  if (phase_ == Phase::kDisconnecting) return part();
+  if (phase_ == Phase::kDisconnecting) return stop_and_disconnect();
   if (qp_ && live_) {
     stop_queue_pair();  // its time may have been over before its turn came
     if (!waits_for_quiet_) {
@@ -531,9 +531,9 @@ void RdmaConnection::do_close() noexcept {
     case Phase::kResolving:
     case Phase::kConnecting:
       told_of_silence();
-      return die();
+      return finish();
     case Phase::kIdle:
-      return die();
+      return finish();
     case Phase::kAccepting:
       return begin_disconnect(kFailurePatience);
     case Phase::kOpen:
@@ -544,7 +544,7 @@ void RdmaConnection::do_close() noexcept {
         begin_disconnect(kFailurePatience);
       return;
     case Phase::kDisconnecting:
-      if (!set_deadline(kFailurePatience, &RdmaConnection::disconnect_expired)) die();
+      if (!set_deadline(kFailurePatience, &RdmaConnection::disconnect_expired)) finish();
       return;
     case Phase::kDead:
       if (!reap_queued && !waits_for_quiet_) release();
@@ -556,7 +556,7 @@ void RdmaConnection::do_abandon() noexcept {
   drop_kept();
   if (!inherited() && id_ &&
       (phase_ == Phase::kOpen || phase_ == Phase::kClosing || phase_ == Phase::kAccepting ||
-       unparted_)) {
+       stop_pending_)) {
     const bool graceful = context_ && context_->device().iwarp() && !has_undelivered();
     if (!graceful) stop_queue_pair();
     if (can_say_goodbye() && !connect_under_way_)

@@ -101,7 +101,7 @@ std::span<std::byte> RdmaConnection::do_reserve(std::size_t size) {
     return {};
   }
   wants_memory_ = true;
-  starve(size);
+  wait_for_memory(size);
   errno = EAGAIN;
   return {};
 }

@@ -10,7 +10,7 @@
 
 #include "conn/connection_type.h"
 #include "conn/kit/interruption.h"
-#include "conn/kit/patience.h"
+#include "conn/kit/retry_after.h"
 #include "conn/rdma/connection.h"
 #include "conn/rdma/device/here.h"
 #include "conn/rdma/limits.h"
@@ -70,7 +70,7 @@ void RdmaConnection::give_up_attempt() noexcept {
     occupy({});
     told_of_silence();
     resolution_.reset();
-    die();
+    finish();
   } else if (phase_ == Phase::kOpen) {
     begin_disconnect(kFailurePatience);
   }

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "conn/connection_type.h"
-#include "conn/kit/patience.h"
+#include "conn/kit/retry_after.h"
 #include "conn/rdma/device/here.h"
 #include "conn/rdma/device/near.h"
 #include "conn/rdma/limits.h"
@@ -196,7 +196,7 @@ void ListenerCore::arrive(LoopState& state) {
   if (!paused_) resume();
 }
 
-std::unique_ptr<RdmaArrival> ListenerCore::give_back() noexcept {
+std::unique_ptr<RdmaPending> ListenerCore::give_back() noexcept {
   if (requests_.empty()) return nullptr;
   auto next = std::move(requests_.front());
   requests_.pop_front();
@@ -273,17 +273,17 @@ void ListenerCore::on_request(const CmEvent& event) {
   id->context = nullptr;
   state_->watch_removal(id);  // it may be refused
   try {
-    take(std::make_unique<RdmaArrival>(state_->shared_cm(), std::move(id), event.data()));
+    take(std::make_unique<RdmaPending>(state_->shared_cm(), std::move(id), event.data()));
   } catch (const std::bad_alloc&) {  // the request goes with its id, and the sender is told
     ++state_->statistics().rejected;
     ++type_.counters(state_->loop()).accept_errors;
   }
 }
 
-void ListenerCore::take(std::unique_ptr<RdmaArrival> request) {
+void ListenerCore::take(std::unique_ptr<RdmaPending> request) {
   if (requests_.size() + young_.size() >= settings_.backlog) {
     ++state_->statistics().rejected;
-    return request->refuse(patience_in_a_storm());
+    return request->refuse(retry_after_under_overload());
   }
   if (paused_ || !requests_.empty())
     requests_.push_back(std::move(request));
@@ -322,7 +322,7 @@ void ListenerCore::accept_waiting() {
   }
 }
 
-void ListenerCore::accept(std::unique_ptr<RdmaArrival> request) {
+void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
   if (arrived_) return arrived_.run(std::move(request));
   if (!request->place) {
     if (quota_.full()) {
@@ -428,8 +428,8 @@ RdmaListener::RdmaListener(const ConnectionType& type, LoopState& state, const E
 }
 RdmaListener::~RdmaListener() { let_go(std::move(core_)); }
 
-bool RdmaListener::leave(const Door* to) noexcept {
-  core_->leave(static_cast<const RdmaDoor*>(to)->channel());
+bool RdmaListener::leave(const Handoff* to) noexcept {
+  core_->leave(static_cast<const RdmaHandoff*>(to)->channel());
   return true;
 }
 void RdmaListener::arrive(ae::EventLoop& loop) { core_->arrive(LoopState::of(loop, type())); }
@@ -439,16 +439,16 @@ std::vector<int> RdmaListener::near_processors() const {
   return processors_near(*devices.begin());
 }
 
-RdmaReceiver::RdmaReceiver(const ConnectionType& type, LoopState& state, const Settings& settings,
-                           AcceptHandler accepted)
+RdmaLoopAcceptor::RdmaLoopAcceptor(const ConnectionType& type, LoopState& state,
+                                   const Settings& settings, AcceptHandler accepted)
     : core_(std::make_unique<ListenerCore>(type, state, settings,
                                            ListenTo{.accepted = std::move(accepted)})),
-      door_(std::make_shared<const RdmaDoor>(state.shared_cm())) {}
-RdmaReceiver::~RdmaReceiver() { let_go(std::move(core_)); }
+      handoff_(std::make_shared<const RdmaHandoff>(state.shared_cm())) {}
+RdmaLoopAcceptor::~RdmaLoopAcceptor() { let_go(std::move(core_)); }
 
-void RdmaReceiver::arrive(ArrivalPtr arrival) {
+void RdmaLoopAcceptor::arrive(PendingConnectionPtr arrival) {
   try {
-    core_->take(std::unique_ptr<RdmaArrival>(static_cast<RdmaArrival*>(arrival.release())));
+    core_->take(std::unique_ptr<RdmaPending>(static_cast<RdmaPending*>(arrival.release())));
   } catch (const std::bad_alloc&) {
     if (core_->loop() == nullptr) return;
     count_rejected();
@@ -456,6 +456,6 @@ void RdmaReceiver::arrive(ArrivalPtr arrival) {
   }
 }
 
-void RdmaReceiver::count_rejected() noexcept { core_->count_rejected(); }
+void RdmaLoopAcceptor::count_rejected() noexcept { core_->count_rejected(); }
 
 }}}  // namespace conn::rdma

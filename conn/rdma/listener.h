@@ -12,18 +12,18 @@
 
 #include "ae/abi.h"
 #include "ae/core/handler_slot.h"
-#include "conn/core/arrival.h"
+#include "conn/core/pending_connection.h"
 #include "conn/kit/resolver.h"
-#include "conn/rdma/arrival.h"
 #include "conn/rdma/connection.h"
 #include "conn/rdma/loop/loop_state.h"
+#include "conn/rdma/pending_connection.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// Who gets what arrives: a connection, once it is open; or, from a gate, the request.
 struct ListenTo {
   AcceptHandler accepted = nullptr;
-  ArrivalHandler arrived = nullptr;
+  PendingHandler arrived = nullptr;
 };
 
 /// The inside of a listener, of a gate, and of a receiver, which listens on no address of its own.
@@ -53,8 +53,8 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   void leave(const std::shared_ptr<CmChannel>& to) noexcept;
   void arrive(LoopState& state);
   /// Of a receiver: from a gate, and back.
-  void take(std::unique_ptr<RdmaArrival> request);
-  std::unique_ptr<RdmaArrival> give_back() noexcept;
+  void take(std::unique_ptr<RdmaPending> request);
+  std::unique_ptr<RdmaPending> give_back() noexcept;
   const Settings& settings() const noexcept { return settings_; }
   /// Its connections are made on this loop, and are to find queue pairs ready.
   bool wishes_prepared() const noexcept { return settings_.prepared != 0 && !arrived_; }
@@ -78,7 +78,7 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
 
   std::size_t run_ready() override;
   void on_request(const CmEvent& event);
-  void accept(std::unique_ptr<RdmaArrival> request);
+  void accept(std::unique_ptr<RdmaPending> request);
   void accept_waiting();
   void leave_loop() noexcept;
   void look_at_limits();
@@ -91,11 +91,11 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   Settings settings_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  ae::HandlerSlot<void(ArrivalPtr)> arrived_;  // a gate's, instead
+  ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;  // a gate's, instead
   ae::HandlerSlot<void(const Failure&)> refused_;
   std::deque<Failure> refusals_;  // still to be told, as many as the backlog at most
   std::vector<std::unique_ptr<Port>> ports_;
-  std::deque<std::unique_ptr<RdmaArrival>> requests_;  // arrived while paused
+  std::deque<std::unique_ptr<RdmaPending>> requests_;  // arrived while paused
   std::unordered_set<RdmaConnection*> young_;  // accepting, or established and not yet handed over
   std::vector<RdmaConnection*> established_;   // with room for all the young
   ae::TimerId retry_ = 0;
@@ -103,7 +103,7 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
 };
 
 /// A listener, or a gate.
-class RdmaListener final : public Gate {
+class RdmaListener final : public PortListener {
  public:
   /// Throws Error.
   RdmaListener(const ConnectionType& type, LoopState& state, const Endpoint& endpoint,
@@ -116,7 +116,7 @@ class RdmaListener final : public Gate {
   void resume() override { core_->resume(); }
   void on_refused(const RefusedHandler& handler) override { core_->on_refused(handler); }
   std::uint64_t max_connections() const override { return core_->quota().most(); }
-  bool leave(const Door* to) noexcept override;
+  bool leave(const Handoff* to) noexcept override;
   void arrive(ae::EventLoop& loop) override;
   std::vector<int> near_processors() const override;
 
@@ -124,25 +124,25 @@ class RdmaListener final : public Gate {
   std::unique_ptr<ListenerCore> core_;
 };
 
-class RdmaReceiver final : public Receiver {
+class RdmaLoopAcceptor final : public LoopAcceptor {
  public:
-  RdmaReceiver(const ConnectionType& type, LoopState& state, const Settings& settings,
-               AcceptHandler accepted);
-  ~RdmaReceiver() override;
+  RdmaLoopAcceptor(const ConnectionType& type, LoopState& state, const Settings& settings,
+                   AcceptHandler accepted);
+  ~RdmaLoopAcceptor() override;
 
   const ConnectionType& type() const noexcept override { return core_->type(); }
   void pause() override { core_->pause(); }
   void resume() override { core_->resume(); }
   void on_refused(const RefusedHandler& handler) override { core_->on_refused(handler); }
-  void arrive(ArrivalPtr arrival) override;
-  ArrivalPtr give_back() noexcept override { return core_->give_back(); }
+  void arrive(PendingConnectionPtr arrival) override;
+  PendingConnectionPtr give_back() noexcept override { return core_->give_back(); }
   void refused(const Failure& why) override { core_->refused(why); }
   void count_rejected() noexcept override;
-  std::shared_ptr<const Door> door() const override { return door_; }
+  std::shared_ptr<const Handoff> handoff() const override { return handoff_; }
 
  private:
   std::unique_ptr<ListenerCore> core_;
-  const std::shared_ptr<const RdmaDoor> door_;
+  const std::shared_ptr<const RdmaHandoff> handoff_;
 };
 
 }}}  // namespace conn::rdma

@@ -55,8 +55,8 @@ ListenerPtr RdmaType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
   });
 }
 
-GatePtr RdmaType::open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
-                            ArrivalHandler arrived) const {
+PortListenerPtr RdmaType::open_port(ae::EventLoop& loop, const Endpoint& endpoint,
+                                    PendingHandler arrived) const {
   check(endpoint);
   return made([&] {
     return std::make_unique<RdmaListener>(*this, LoopState::of(loop, *this), endpoint,
@@ -65,12 +65,12 @@ GatePtr RdmaType::open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
   });
 }
 
-ReceiverPtr RdmaType::open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
-                                    AcceptHandler accepted) const {
+LoopAcceptorPtr RdmaType::open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
+                                        AcceptHandler accepted) const {
   return made([&] {
-    return std::make_unique<RdmaReceiver>(*this, LoopState::of(loop, *this),
-                                          Settings::from(options_for(endpoint)),
-                                          std::move(accepted));
+    return std::make_unique<RdmaLoopAcceptor>(*this, LoopState::of(loop, *this),
+                                              Settings::from(options_for(endpoint)),
+                                              std::move(accepted));
   });
 }
 

@@ -23,10 +23,10 @@ class AECONN_API RdmaType final : public ConnectionType {
   void check(const Endpoint& endpoint) const override;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const override;
-  GatePtr open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
-                    ArrivalHandler arrived) const override;
-  ReceiverPtr open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
-                            AcceptHandler accepted) const override;
+  PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
+                            PendingHandler arrived) const override;
+  LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
+                                AcceptHandler accepted) const override;
   /// Throws Error with one sentence where the machine has no RDMA.
   ConnectionPtr create(ae::EventLoop& loop) const override;
   std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,

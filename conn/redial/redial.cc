@@ -196,7 +196,7 @@ void Redial::run_due() {
 /// From the line to a connection that is proven, or to a failure.
 class Redial::Attempt {
  public:
-  using Done = std::function<void(ConnectionPtr, Failure, std::vector<NotTaken>)>;
+  using Done = std::function<void(ConnectionPtr, Failure, std::vector<Skipped>)>;
   enum class Which : bool { kAny, kPreferred };
 
   Attempt(Redial& owner, Which which, Done done)
@@ -252,12 +252,12 @@ class Redial::Attempt {
 
   void dialled(ConnectionPtr connection) {
     const std::unique_ptr<Dial> over = std::move(dial_);
-    if (which_ == Which::kAny) not_taken_ = over->not_taken();
+    if (which_ == Which::kAny) skipped_ = over->not_taken();
     if (!connection) return finish(over->failure());
     connection_ = std::move(connection);
-    if (list_ != nullptr && !not_taken_.empty()) {
+    if (list_ != nullptr && !skipped_.empty()) {
       const Fallback fallback{without_options(owner_.to_), std::string(connection_->type().name()),
-                              not_taken_};
+                              skipped_};
       (void)list_->counters(owner_.loop_);  // made here: what took() throws is the program's
       const auto alive = alive_;
       if (!owner_.tell([&](const Handlers&) { list_->took(owner_.loop_, fallback); }) || !*alive)
@@ -301,7 +301,7 @@ class Redial::Attempt {
       connection->clear_handlers();
     }
     const Done done = std::move(done_);
-    done(std::move(connection), std::move(why), std::move(not_taken_));
+    done(std::move(connection), std::move(why), std::move(skipped_));
   }
 
   Redial& owner_;
@@ -312,7 +312,7 @@ class Redial::Attempt {
   const FallbackType* list_ = nullptr;
   std::unique_ptr<Dial> dial_;
   ConnectionPtr connection_;
-  std::vector<NotTaken> not_taken_;
+  std::vector<Skipped> skipped_;
   Failure end_;  // how it ends when its time is over; none while it is in line
 };
 
@@ -386,14 +386,14 @@ void Redial::begin() {
   ++counters_.attempts;
   attempt_ = std::make_unique<Attempt>(
       *this, Attempt::Which::kAny,
-      [this](ConnectionPtr connection, Failure failure, std::vector<NotTaken> not_taken) {
+      [this](ConnectionPtr connection, Failure failure, std::vector<Skipped> not_taken) {
         attempt_ended(std::move(connection), std::move(failure), std::move(not_taken));
       });
   attempt_->start();
 }
 
 void Redial::attempt_ended(ConnectionPtr connection, Failure failure,
-                           std::vector<NotTaken> not_taken) {
+                           std::vector<Skipped> not_taken) {
   attempt_.reset();
   if (connection) {
     stand(std::move(connection), std::move(not_taken));
@@ -409,12 +409,12 @@ void Redial::pause(ae::Duration asked) {
   (void)set_phase(Phase::kWaiting);
 }
 
-void Redial::stand(ConnectionPtr connection, std::vector<NotTaken> not_taken) {
+void Redial::stand(ConnectionPtr connection, std::vector<Skipped> not_taken) {
   connection->set_close_handler([this](Connection& ended) {
     enter([&] { lose(failure_of(ended, "the peer closed the connection")); });
   });
   connection_ = std::move(connection);
-  not_taken_ = std::move(not_taken);
+  skipped_ = std::move(not_taken);
   since_ = Clock::now();
   written_before_ = connection_->bytes_written();
   confirmed_ = 0;
@@ -443,7 +443,7 @@ void Redial::lose(Failure why) {
   clear_timer(kPreferAgain);
   clear_timer(kSoon);
   preferred_.reset();
-  not_taken_.clear();
+  skipped_.clear();
   last_ = std::move(why);
   ++counters_.lost;
   if (Clock::now() - since_ >= settings_.stable) backoff_.reset();
@@ -483,20 +483,20 @@ void Redial::confirm(std::uint64_t bytes) {
 // --- back to the preferred scheme ----------------------------------------------------------------
 
 void Redial::watch_preferred() {
-  if (not_taken_.empty() || settings_.prefer_again <= 0ms) return;
+  if (skipped_.empty() || settings_.prefer_again <= 0ms) return;
   set_timer(kPreferAgain, prefer_pause_.next());
 }
 
 void Redial::try_preferred() {
   preferred_ = std::make_unique<Attempt>(
       *this, Attempt::Which::kPreferred,
-      [this](ConnectionPtr connection, Failure failure, const std::vector<NotTaken>&) {
+      [this](ConnectionPtr connection, Failure failure, const std::vector<Skipped>&) {
         preferred_.reset();
         if (connection) {
           found_preferred(std::move(connection));
         } else {
-          not_taken_.front().kind = kind_of(failure.code);
-          not_taken_.front().why = std::move(failure);
+          skipped_.front().kind = kind_of(failure.code);
+          skipped_.front().why = std::move(failure);
           watch_preferred();
         }
       });
@@ -538,9 +538,9 @@ void Redial::try_now() {
 
 std::string Redial::describe() const {
   std::string text(to_string(phase_));
-  if (phase_ == Phase::kUp && !not_taken_.empty()) {
+  if (phase_ == Phase::kUp && !skipped_.empty()) {
     text.append(" by ").append(connection_->type().name()).append("; ");
-    return text + conn::describe(not_taken_);
+    return text + conn::describe(skipped_);
   }
   if (phase_ == Phase::kWaiting && is_set(kPauseEnd)) {
     const auto left = std::max(due_[kPauseEnd] - Clock::now(), ae::Duration::zero());

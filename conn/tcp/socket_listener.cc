@@ -87,7 +87,7 @@ class SocketListener::Acceptor final : public ae::Deferred {
   std::vector<SocketType::Bound> sockets_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  ae::HandlerSlot<void(ArrivalPtr)> arrived_;  // a gate's, instead
+  ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;  // a gate's, instead
   ae::HandlerSlot<void(const Failure&)> refused_;
   bool paused_ = false, watched_ = false, stopped_ = false;
   ae::Duration retry_delay_ = kFirstRetry;
@@ -229,11 +229,11 @@ void SocketListener::Acceptor::take(Fd fd, const SocketAddress& peer) {
     if (refused_) refused_.run(quota_.refusal(peer.to_string()));
     return;
   }
-  ArrivalPtr arrival;
+  PendingConnectionPtr arrival;
   ConnectionPtr owner;
   try {
     if (arrived_)
-      arrival = std::make_unique<SocketArrival>(std::move(fd), peer);
+      arrival = std::make_unique<SocketPending>(std::move(fd), peer);
     else
       owner = adopt_accepted(type_, *loop_, settings_, std::move(fd), peer, quota_.take());
   } catch (const std::bad_alloc&) {  // this arrival is lost, the others lose nothing
@@ -289,7 +289,7 @@ void SocketListener::pause() { acceptor_->pause(); }
 void SocketListener::resume() { acceptor_->resume(); }
 void SocketListener::on_refused(const RefusedHandler& handler) { acceptor_->on_refused(handler); }
 std::uint64_t SocketListener::max_connections() const { return acceptor_->quota().most(); }
-bool SocketListener::leave(const Door*) noexcept {
+bool SocketListener::leave(const Handoff*) noexcept {
   acceptor_->leave();
   return true;
 }

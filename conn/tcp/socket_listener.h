@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "conn/core/arrival.h"
+#include "conn/core/pending_connection.h"
 #include "conn/tcp/socket_type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-class SocketListener final : public Gate {
+class SocketListener final : public PortListener {
  public:
   SocketListener(const SocketType& type, ae::EventLoop& loop,
                  std::shared_ptr<const Settings> settings, std::vector<SocketType::Bound> sockets,
@@ -24,7 +24,7 @@ class SocketListener final : public Gate {
   void resume() override;
   void on_refused(const RefusedHandler& handler) override;
   std::uint64_t max_connections() const override;
-  bool leave(const Door* to) noexcept override;
+  bool leave(const Handoff* to) noexcept override;
   void arrive(ae::EventLoop& loop) override;
 
  private:

@@ -18,7 +18,7 @@ ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
   return owner;
 }
 
-struct SocketReceiver::Core final : ae::Deferred {
+struct SocketLoopAcceptor::Core final : ae::Deferred {
   Core(const SocketType& its_type, ae::EventLoop& its_loop,
        std::shared_ptr<const Settings> its_settings, AcceptHandler its_accepted)
       : type(its_type), loop(its_loop), settings(std::move(its_settings)) {
@@ -32,8 +32,8 @@ struct SocketReceiver::Core final : ae::Deferred {
     refused.clear();
     accepted.clear();  // last: what it holds may be anything
   }
-  void begin(ArrivalPtr arrival) {
-    auto& socket = static_cast<SocketArrival&>(*arrival);
+  void begin(PendingConnectionPtr arrival) {
+    auto& socket = static_cast<SocketPending&>(*arrival);
     ConnectionPtr owner;
     try {
       owner = adopt_accepted(type, loop, settings, std::move(socket.fd_), socket.peer_,
@@ -45,8 +45,8 @@ struct SocketReceiver::Core final : ae::Deferred {
     arrival.reset();
     accepted.run(std::move(owner));
   }
-  ArrivalPtr take_next() noexcept {
-    ArrivalPtr next = std::move(waiting.front());
+  PendingConnectionPtr take_next() noexcept {
+    PendingConnectionPtr next = std::move(waiting.front());
     waiting.pop_front();
     return next;
   }
@@ -77,33 +77,34 @@ struct SocketReceiver::Core final : ae::Deferred {
   const std::shared_ptr<const Settings> settings;
   ae::HandlerSlot<void(ConnectionPtr)> accepted;
   Refusals refused;
-  std::deque<ArrivalPtr> waiting;  // that came while it was paused
-  ae::TimerId timer = 0;           // while those are begun
+  std::deque<PendingConnectionPtr> waiting;  // that came while it was paused
+  ae::TimerId timer = 0;                     // while those are begun
   bool paused = false, stopped = false;
 };
 
-SocketReceiver::SocketReceiver(const SocketType& type, ae::EventLoop& loop,
-                               std::shared_ptr<const Settings> settings, AcceptHandler accepted)
+SocketLoopAcceptor::SocketLoopAcceptor(const SocketType& type, ae::EventLoop& loop,
+                                       std::shared_ptr<const Settings> settings,
+                                       AcceptHandler accepted)
     : core_(std::make_unique<Core>(type, loop, std::move(settings), std::move(accepted))) {
   (void)type.counters(loop);  // made here: an arrival may find no memory
 }
 
-SocketReceiver::~SocketReceiver() {
+SocketLoopAcceptor::~SocketLoopAcceptor() {
   core_->stop();
   ae::EventLoop& loop = core_->loop;
   loop.destroy_later(std::move(core_));
 }
 
-const ConnectionType& SocketReceiver::type() const noexcept { return core_->type; }
-void SocketReceiver::pause() { core_->paused = true; }
-void SocketReceiver::resume() {
+const ConnectionType& SocketLoopAcceptor::type() const noexcept { return core_->type; }
+void SocketLoopAcceptor::pause() { core_->paused = true; }
+void SocketLoopAcceptor::resume() {
   core_->paused = false;
   core_->schedule();
 }
-void SocketReceiver::on_refused(const RefusedHandler& handler) { core_->refused.set(handler); }
-void SocketReceiver::refused(const Failure& why) { core_->refused.tell(why); }
+void SocketLoopAcceptor::on_refused(const RefusedHandler& handler) { core_->refused.set(handler); }
+void SocketLoopAcceptor::refused(const Failure& why) { core_->refused.tell(why); }
 
-void SocketReceiver::arrive(ArrivalPtr arrival) {
+void SocketLoopAcceptor::arrive(PendingConnectionPtr arrival) {
   if (!core_->paused && !core_->accepted.running() && core_->waiting.empty())
     return core_->begin(std::move(arrival));
   try {
@@ -114,7 +115,7 @@ void SocketReceiver::arrive(ArrivalPtr arrival) {
   }
 }
 
-ArrivalPtr SocketReceiver::give_back() noexcept {
+PendingConnectionPtr SocketLoopAcceptor::give_back() noexcept {
   return core_->waiting.empty() ? nullptr : core_->take_next();
 }
 

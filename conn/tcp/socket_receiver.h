@@ -7,20 +7,20 @@
 #include <utility>
 
 #include "ae/abi.h"
-#include "conn/core/arrival.h"
+#include "conn/core/pending_connection.h"
 #include "conn/tcp/socket.h"
 #include "conn/tcp/socket_type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 /// An accepted socket. Dropping it closes it.
-class SocketArrival final : public Arrival {
+class SocketPending final : public PendingConnection {
  public:
-  SocketArrival(Fd fd, const SocketAddress& peer) : fd_(std::move(fd)), peer_(peer) {}
+  SocketPending(Fd fd, const SocketAddress& peer) : fd_(std::move(fd)), peer_(peer) {}
   std::string peer() const override { return peer_.to_string(); }
 
  private:
-  friend class SocketReceiver;
+  friend class SocketLoopAcceptor;
   Fd fd_;
   const SocketAddress peer_;
 };
@@ -30,18 +30,18 @@ ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
                              std::shared_ptr<const Settings> settings, Fd fd,
                              const SocketAddress& peer, Quota::Place place);
 
-class SocketReceiver final : public Receiver {
+class SocketLoopAcceptor final : public LoopAcceptor {
  public:
-  SocketReceiver(const SocketType& type, ae::EventLoop& loop,
-                 std::shared_ptr<const Settings> settings, AcceptHandler accepted);
-  ~SocketReceiver() override;
+  SocketLoopAcceptor(const SocketType& type, ae::EventLoop& loop,
+                     std::shared_ptr<const Settings> settings, AcceptHandler accepted);
+  ~SocketLoopAcceptor() override;
 
   const ConnectionType& type() const noexcept override;
   void pause() override;
   void resume() override;
   void on_refused(const RefusedHandler& handler) override;
-  void arrive(ArrivalPtr arrival) override;
-  ArrivalPtr give_back() noexcept override;
+  void arrive(PendingConnectionPtr arrival) override;
+  PendingConnectionPtr give_back() noexcept override;
   void refused(const Failure& why) override;
 
  private:

@@ -51,15 +51,15 @@ ListenerPtr SocketType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
   return listen_to(loop, endpoint, {.accepted = std::move(accepted)});
 }
 
-GatePtr SocketType::open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
-                              ArrivalHandler arrived) const {
+PortListenerPtr SocketType::open_port(ae::EventLoop& loop, const Endpoint& endpoint,
+                                      PendingHandler arrived) const {
   return listen_to(loop, endpoint, {.arrived = std::move(arrived)});
 }
 
-ReceiverPtr SocketType::open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
-                                      AcceptHandler accepted) const {
-  return std::make_unique<SocketReceiver>(*this, loop, settings_for(endpoint.options),
-                                          std::move(accepted));
+LoopAcceptorPtr SocketType::open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
+                                          AcceptHandler accepted) const {
+  return std::make_unique<SocketLoopAcceptor>(*this, loop, settings_for(endpoint.options),
+                                              std::move(accepted));
 }
 
 namespace {
@@ -148,8 +148,8 @@ ListenerPtr SocketType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandle
   return adopt_to(loop, fd, options, {.accepted = std::move(accepted)});
 }
 
-GatePtr SocketType::adopt_gate(ae::EventLoop& loop, int fd, ArrivalHandler arrived,
-                               const Options& options) const {
+PortListenerPtr SocketType::adopt_gate(ae::EventLoop& loop, int fd, PendingHandler arrived,
+                                       const Options& options) const {
   return adopt_to(loop, fd, options, {.arrived = std::move(arrived)});
 }
 

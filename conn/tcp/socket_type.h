@@ -17,7 +17,7 @@ class SocketListener;
 /// Who gets what a listener accepts: a connection, or, from a gate, what is to become one.
 struct ListenTo {
   AcceptHandler accepted = nullptr;  ///< connections
-  ArrivalHandler arrived = nullptr;  ///< arrivals
+  PendingHandler arrived = nullptr;  ///< arrivals
 };
 
 /// The base of TcpType and UnixType.
@@ -40,12 +40,12 @@ class AECONN_API SocketType : public ConnectionType {
   ConnectionPtr adopt(ae::EventLoop& loop, int fd) const final;
   ListenerPtr adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                              const Options& options = {}) const final;
-  GatePtr open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
-                    ArrivalHandler arrived) const final;
-  GatePtr adopt_gate(ae::EventLoop& loop, int fd, ArrivalHandler arrived,
-                     const Options& options = {}) const final;
-  ReceiverPtr open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
-                            AcceptHandler accepted) const final;
+  PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
+                            PendingHandler arrived) const final;
+  PortListenerPtr adopt_gate(ae::EventLoop& loop, int fd, PendingHandler arrived,
+                             const Options& options = {}) const final;
+  LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
+                                AcceptHandler accepted) const final;
 
   /// The type's own, or new ones where the endpoint brings options. Throws Error.
   std::shared_ptr<const Settings> settings_for(const Options& endpoint) const;

@@ -8,7 +8,7 @@
 
 #include "ae/abi.h"
 #include "ae/core/handler_slot.h"
-#include "conn/core/arrival.h"
+#include "conn/core/pending_connection.h"
 #include "conn/kit/ready_list.h"
 #include "conn/spi/refusals.h"
 #include "conn/tls/context_source.h"
@@ -82,25 +82,25 @@ class TlsListener final : public Listener {
 };
 
 /// Handshakes for what arrives at a receiver of the layer below.
-class TlsReceiver final : public Receiver {
+class TlsLoopAcceptor final : public LoopAcceptor {
  public:
   /// `below` is what `listener` takes its connections from.
-  TlsReceiver(std::unique_ptr<TlsListener> listener, Receiver& below)
+  TlsLoopAcceptor(std::unique_ptr<TlsListener> listener, LoopAcceptor& below)
       : listener_(std::move(listener)), below_(below) {}
 
   const ConnectionType& type() const noexcept override { return listener_->type(); }
   void pause() override { listener_->pause(); }
   void resume() override { listener_->resume(); }
   void on_refused(const RefusedHandler& handler) override { listener_->on_refused(handler); }
-  void arrive(ArrivalPtr arrival) override { below_.arrive(std::move(arrival)); }
-  ArrivalPtr give_back() noexcept override { return below_.give_back(); }
+  void arrive(PendingConnectionPtr arrival) override { below_.arrive(std::move(arrival)); }
+  PendingConnectionPtr give_back() noexcept override { return below_.give_back(); }
   void refused(const Failure& why) override { below_.refused(why); }
   void count_rejected() noexcept override { below_.count_rejected(); }
-  std::shared_ptr<const Door> door() const override { return below_.door(); }
+  std::shared_ptr<const Handoff> handoff() const override { return below_.handoff(); }
 
  private:
   const std::unique_ptr<TlsListener> listener_;
-  Receiver& below_;
+  LoopAcceptor& below_;
 };
 
 }}}  // namespace conn::tls

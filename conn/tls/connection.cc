@@ -142,7 +142,7 @@ void TlsConnection::watch_below() {
     const bool reads = state() == State::kConnected && !engine_->ended() &&
                        (on_read_ || fresh_ || engine_->write_needs_read()) &&
                        engine_->unsent() < Engine::kMostUnsent;
-    if (closing() ? !deaf_ : reads) wanted = wanted | ae::kReadable;
+    if (closing() ? !input_finished_ : reads) wanted = wanted | ae::kReadable;
     if (engine_->unsent() > 0 || (below_full_ && write_wanted())) wanted = wanted | ae::kWritable;
   }
   const ae::Mask changed =
@@ -209,7 +209,7 @@ void TlsConnection::discard() {
     const ssize_t n = below_->read(scratch.data(), scratch.size());
     if (n > 0) continue;
     if (n < 0 && errno == EAGAIN) return;
-    deaf_ = true;  // the end, or an error that the next flush() finds as well
+    input_finished_ = true;  // the end, or an error that the next flush() finds as well
     go_on();
     return;
   }

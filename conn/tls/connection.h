@@ -144,7 +144,7 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   bool write_ended_ = false;      // ours is sent
   bool step_waits_ = false;       // for its turn: others had the time of this one
   bool fresh_ = false;            // the handshake is over: a read handler is about to be set
-  bool deaf_ = false;             // nothing more can arrive while we linger
+  bool input_finished_ = false;   // nothing more can arrive while we linger
   bool below_full_ = false;       // kernel TLS: what fits is the socket's to say
   bool ends_below_ = false;       // after the close_notify, since both directions end
 };

@@ -180,32 +180,32 @@ ListenerPtr TlsType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler a
   return listener;
 }
 
-GatePtr TlsType::open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
-                           ArrivalHandler arrived) const {
+PortListenerPtr TlsType::open_port(ae::EventLoop& loop, const Endpoint& endpoint,
+                                   PendingHandler arrived) const {
   check(endpoint);
-  return below_.open_gate(loop, below_endpoint(endpoint), std::move(arrived));
+  return below_.open_port(loop, below_endpoint(endpoint), std::move(arrived));
 }
 
-GatePtr TlsType::adopt_gate(ae::EventLoop& loop, int fd, ArrivalHandler arrived,
-                            const Options& options) const {
+PortListenerPtr TlsType::adopt_gate(ae::EventLoop& loop, int fd, PendingHandler arrived,
+                                    const Options& options) const {
   return below_.adopt_gate(loop, fd, std::move(arrived), below_options(options));
 }
 
-ReceiverPtr TlsType::open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
-                                   AcceptHandler accepted) const {
+LoopAcceptorPtr TlsType::open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
+                                       AcceptHandler accepted) const {
   const bool has_address = !endpoint.hosts.empty() || !endpoint.path.empty();
   std::shared_ptr<const ContextSource> contexts =
       source_for(has_address ? endpoint.to_string() : name_, endpoint.options);
   auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
                                              std::move(accepted));
   Acceptor* const inner = acceptor.get();
-  ReceiverPtr below =
-      below_.open_receiver(loop, below_endpoint(endpoint),
+  LoopAcceptorPtr below =
+      below_.open_acceptor(loop, below_endpoint(endpoint),
                            [inner](ConnectionPtr arrival) { inner->arrived(std::move(arrival)); });
-  Receiver& receiver = *below;
+  LoopAcceptor& receiver = *below;
   auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
   inner->start(std::move(below));
-  return std::make_unique<TlsReceiver>(std::move(listener), receiver);
+  return std::make_unique<TlsLoopAcceptor>(std::move(listener), receiver);
 }
 
 bool TlsType::has_pending_data(ae::EventLoop& loop) const {

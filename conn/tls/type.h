@@ -50,12 +50,12 @@ class AECONN_API TlsType final : public ConnectionType {
   ListenerPtr adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                              const Options& options = {}) const override;
   /// What arrives below; the handshakes are the receivers'.
-  GatePtr open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
-                    ArrivalHandler arrived) const override;
-  GatePtr adopt_gate(ae::EventLoop& loop, int fd, ArrivalHandler arrived,
-                     const Options& options = {}) const override;
-  ReceiverPtr open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
-                            AcceptHandler accepted) const override;
+  PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
+                            PendingHandler arrived) const override;
+  PortListenerPtr adopt_gate(ae::EventLoop& loop, int fd, PendingHandler arrived,
+                             const Options& options = {}) const override;
+  LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
+                                AcceptHandler accepted) const override;
   /// Of this layer and of the one below.
   bool has_pending_data(ae::EventLoop& loop) const override;
   std::size_t process_pending_data(ae::EventLoop& loop) const override;

@@ -296,7 +296,7 @@ void LoopNetwork<OneSession>::send_values(Client& client) {
     const std::string_view text = session.pending_output();
     if (!text.empty()) {
       if (!session.value_waits() && text.size() > kLongEnd) return;
-      const std::size_t size = std::min(text.size(), conn::kTogether);
+      const std::size_t size = std::min(text.size(), conn::kMaxContiguous);
       const std::span<std::byte> room = connection.reserve(size);
       if (room.empty()) return refused();
       std::memcpy(room.data(), text.data(), size);

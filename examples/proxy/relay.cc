@@ -140,7 +140,7 @@ ssize_t Relay::receive_into(Flow& flow) {
   flow.to->commit(n > 0 ? static_cast<std::size_t>(n) : 0);
   if (n <= 0) return nothing_read(flow, error);
   // Who fills the room has more to say.
-  flow.piece = static_cast<std::size_t>(n) == room.size() ? conn::kTogether : kLeastRoom;
+  flow.piece = static_cast<std::size_t>(n) == room.size() ? conn::kMaxContiguous : kLeastRoom;
   return n;
 }
 

@@ -389,7 +389,7 @@ TEST_CASE("in place: who sends much is read in larger pieces, until it sends lit
   REQUIRE(peek(100'000) == 16 * 1024);
   pair.server->consume(16 * 1024);
   REQUIRE(peek(100'000) > 16 * 1024);
-  pair.server->consume(conn::kTogether);
+  pair.server->consume(conn::kMaxContiguous);
   while (sent < much.size() || pair.server->bytes_read() < sent)
     pair.server->consume(peek(std::min(sent + 1, much.size())));
   sent = much.size() - 10;

@@ -76,14 +76,14 @@ TEST_CASE("in place: the first piece holds as much as was asked for", "[conforma
   }
 }
 
-TEST_CASE("in place: nobody may ask for more than kTogether", "[conformance]") {
+TEST_CASE("in place: nobody may ask for more than kMaxContiguous", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
     errno = 0;
-    REQUIRE(pair.client->peek(conn::kTogether + 1).size == 0);
+    REQUIRE(pair.client->peek(conn::kMaxContiguous + 1).size == 0);
     REQUIRE(errno == EMSGSIZE);
     errno = 0;
-    REQUIRE(pair.client->reserve(conn::kTogether + 1).empty());
+    REQUIRE(pair.client->reserve(conn::kMaxContiguous + 1).empty());
     REQUIRE(errno == EMSGSIZE);
     REQUIRE(pair.client->state() == conn::State::kConnected);
   }

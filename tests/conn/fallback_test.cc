@@ -16,8 +16,8 @@
 using conn::Connection;
 using conn::ConnectionPtr;
 using conn::Fallback;
+using conn::SkipReason;
 using conn::State;
-using conn::WhyNot;
 using testing::Contains;
 using namespace std::chrono_literals;
 
@@ -96,7 +96,7 @@ TEST_CASE("fallback: what fails is followed at once, and the reason is told ever
   REQUIRE(told.taken == "tcp");
   REQUIRE(told.not_taken.size() == 1);
   REQUIRE(told.not_taken[0].scheme == "stuck");
-  REQUIRE(told.not_taken[0].kind == WhyNot::kRefused);
+  REQUIRE(told.not_taken[0].kind == SkipReason::kRefused);
   REQUIRE_THAT(told.not_taken[0].why.text, Contains("connect by stuck"));
   REQUIRE_THAT(conn::describe(place.as_list(client).not_taken()), Contains("not stuck: "));
   REQUIRE(counted(client->type(), place.loop, "fallbacks") == 1);
@@ -118,7 +118,7 @@ TEST_CASE("fallback: a way that hangs has its head start, then the next runs bes
   REQUIRE(place.stuck->waiting.size() == 1);
   RUN_UNTIL(place.loop, place.done == 1);
   REQUIRE(place.as_list(client).carrier()->type().name() == "tcp");
-  REQUIRE(place.told.at(0).not_taken.at(0).kind == WhyNot::kSlower);
+  REQUIRE(place.told.at(0).not_taken.at(0).kind == SkipReason::kSlower);
   REQUIRE_THAT(place.told[0].not_taken[0].why.text, Contains("and tcp was"));
   REQUIRE(place.stuck->waiting.empty());  // nothing is left of it
   testing::turns(place.loop, 2);
@@ -146,9 +146,9 @@ TEST_CASE("fallback: what this build or machine does not have is a reason too", 
   REQUIRE(client->state() == State::kConnected);
   const auto& not_taken = place.told.at(0).not_taken;
   REQUIRE(not_taken.size() == 2);
-  REQUIRE(not_taken[0].kind == WhyNot::kUnavailable);
+  REQUIRE(not_taken[0].kind == SkipReason::kUnavailable);
   REQUIRE(not_taken[0].why.text == "absent is not available: nobody built it");
-  REQUIRE(not_taken[1].kind == WhyNot::kNoDevice);
+  REQUIRE(not_taken[1].kind == SkipReason::kNoDevice);
   REQUIRE(not_taken[1].why.text == "stuck has no device");
 }
 
@@ -223,7 +223,7 @@ TEST_CASE("fallback: blocking, one after the other within the time", "[fallback]
   const ConnectionPtr client = place.registry.create(place.loop, to);
   REQUIRE(client->connect_blocking(to, testing::patience()));
   REQUIRE(place.stuck->tried == 1);
-  REQUIRE(place.told.at(0).not_taken.at(1).kind == WhyNot::kTimedOut);
+  REQUIRE(place.told.at(0).not_taken.at(1).kind == SkipReason::kTimedOut);
   const ConnectionPtr none = place.registry.create(place.loop, to);
   to.scheme = "absent|stuck";
   REQUIRE_FALSE(none->connect_blocking(to, 1s));
@@ -335,6 +335,6 @@ TEST_CASE("fallback: rdma|tcp to a server on tcp alone", "[fallback][rdma]") {
   REQUIRE(told.at(0).taken == "tcp");
   REQUIRE(told.at(0).not_taken.at(0).scheme == "rdma");
   INFO(told[0].not_taken[0].why.text);
-  REQUIRE(told[0].not_taken[0].kind != WhyNot::kOther);
+  REQUIRE(told[0].not_taken[0].kind != SkipReason::kOther);
 }
 #endif

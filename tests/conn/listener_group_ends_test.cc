@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ae/loop_group.h"
-#include "conn/core/arrival.h"
+#include "conn/core/pending_connection.h"
 #include "conn/listener_group.h"
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/catch.h"
@@ -60,20 +60,21 @@ class Troubled final : public conn::ConnectionType {
     return tcp_.listen(loop, below(endpoint), std::move(accepted));
   }
   ConnectionPtr create(ae::EventLoop& loop) const override { return tcp_.create(loop); }
-  conn::ReceiverPtr open_receiver(ae::EventLoop& loop, const conn::Endpoint& endpoint,
-                                  conn::AcceptHandler accepted) const override {
-    return tcp_.open_receiver(loop, below(endpoint), std::move(accepted));
+  conn::LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const conn::Endpoint& endpoint,
+                                      conn::AcceptHandler accepted) const override {
+    return tcp_.open_acceptor(loop, below(endpoint), std::move(accepted));
   }
-  conn::GatePtr open_gate(ae::EventLoop& loop, const conn::Endpoint& endpoint,
-                          conn::ArrivalHandler arrived) const override {
-    return std::make_unique<Gate>(tcp_.open_gate(loop, below(endpoint), std::move(arrived)),
-                                  troubles_);
+  conn::PortListenerPtr open_port(ae::EventLoop& loop, const conn::Endpoint& endpoint,
+                                  conn::PendingHandler arrived) const override {
+    return std::make_unique<PortListener>(tcp_.open_port(loop, below(endpoint), std::move(arrived)),
+                                          troubles_);
   }
 
  private:
-  class Gate final : public conn::Gate {
+  class PortListener final : public conn::PortListener {
    public:
-    Gate(conn::GatePtr gate, Troubles& troubles) : gate_(std::move(gate)), troubles_(troubles) {}
+    PortListener(conn::PortListenerPtr gate, Troubles& troubles)
+        : gate_(std::move(gate)), troubles_(troubles) {}
     const conn::ConnectionType& type() const noexcept override { return gate_->type(); }
     std::vector<conn::Endpoint> endpoints() const override { return gate_->endpoints(); }
     void pause() override {
@@ -82,7 +83,7 @@ class Troubled final : public conn::ConnectionType {
     }
     void resume() override { gate_->resume(); }
     std::uint64_t max_connections() const override { return gate_->max_connections(); }
-    bool leave(const conn::Door* to) noexcept override { return gate_->leave(to); }
+    bool leave(const conn::Handoff* to) noexcept override { return gate_->leave(to); }
     void arrive(ae::EventLoop& loop) override {
       if (troubles_.arrivals_that_throw.fetch_sub(1) > 0) throw std::bad_alloc();
       ++troubles_.arrived;
@@ -90,7 +91,7 @@ class Troubled final : public conn::ConnectionType {
     }
 
    private:
-    const conn::GatePtr gate_;
+    const conn::PortListenerPtr gate_;
     Troubles& troubles_;
   };
   static conn::Endpoint below(conn::Endpoint endpoint) {

@@ -579,11 +579,11 @@ TEST_CASE("receiver: what came while it was paused begins in turns of accept-bat
   Site site({.name = name});
   conn::Endpoint at = site.fresh();
   at.options.set("accept-batch", "2");
-  std::vector<conn::ArrivalPtr> arrivals;
-  const conn::GatePtr gate = site.type.open_gate(
-      site.loop, at, [&](conn::ArrivalPtr next) { arrivals.push_back(std::move(next)); });
+  std::vector<conn::PendingConnectionPtr> arrivals;
+  const conn::PortListenerPtr gate = site.type.open_port(
+      site.loop, at, [&](conn::PendingConnectionPtr next) { arrivals.push_back(std::move(next)); });
   std::vector<ConnectionPtr> accepted;
-  const conn::ReceiverPtr receiver = site.type.open_receiver(
+  const conn::LoopAcceptorPtr receiver = site.type.open_acceptor(
       site.loop, at, [&](ConnectionPtr next) { accepted.push_back(std::move(next)); });
   std::vector<ConnectionPtr> clients;
   for (int i = 0; i < 5; ++i) clients.push_back(site.connect(gate->endpoints().front()));

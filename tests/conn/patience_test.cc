@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a server's refusal says about when to try again.
 
-#include "conn/kit/patience.h"
+#include "conn/kit/retry_after.h"
 
 #include "tests/support/catch.h"
 
@@ -9,12 +9,12 @@ using conn::patience_in;
 using namespace std::chrono_literals;
 
 TEST_CASE("patience: what is asked for is understood", "[redial][patience]") {
-  const std::string text = conn::ask_for_patience("max-connections reached", 1000ms);
+  const std::string text = conn::format_retry_after("max-connections reached", 1000ms);
   REQUIRE(text == "max-connections reached; try again in 1000 ms");
   REQUIRE(patience_in(text) == 1000ms);
   REQUIRE(patience_in("Connection refused by the server: " + text) == 1000ms);
   REQUIRE(conn::patience_when_full() == text);
-  REQUIRE(conn::patience_in_a_storm() == "too many arrive at once; try again in 100 ms");
+  REQUIRE(conn::retry_after_under_overload() == "too many arrive at once; try again in 100 ms");
 }
 
 TEST_CASE("patience: any other text asks for none", "[redial][patience]") {

@@ -24,7 +24,7 @@ using conn::Connection;
 using conn::ConnectionPtr;
 using conn::DialLimit;
 using conn::Redial;
-using conn::WhyNot;
+using conn::SkipReason;
 using Phase = conn::Redial::Phase;
 using testing::Contains;
 using namespace std::chrono_literals;
@@ -212,7 +212,7 @@ TEST_CASE("redial: back to the preferred scheme, once nothing is in doubt", "[re
   place.start("stuck|tcp");
   RUN_UNTIL(place.loop, place.ups == 1);
   REQUIRE(place.redial->connection()->type().name() == "tcp");
-  REQUIRE(place.redial->not_taken().at(0).kind == WhyNot::kRefused);
+  REQUIRE(place.redial->not_taken().at(0).kind == SkipReason::kRefused);
   REQUIRE_THAT(place.redial->describe(), Contains("up by tcp; not stuck: "));
 
   place.stuck->fail_at_once = 0;
@@ -242,7 +242,7 @@ TEST_CASE("redial: it is not in a hurry to lose a connection for a preferred one
   RUN_UNTIL(place.loop, place.stuck->tried >= 5);
   REQUIRE(place.ups == 1);
   REQUIRE(place.downs == 0);
-  REQUIRE(place.redial->not_taken().at(0).kind == WhyNot::kUnreachable);
+  REQUIRE(place.redial->not_taken().at(0).kind == SkipReason::kUnreachable);
 }
 
 TEST_CASE("redial: handlers may stop or destroy it", "[redial]") {

@@ -218,7 +218,7 @@ ssize_t Walk::write_bytes(End& end, std::size_t size) {
 ssize_t Walk::commit_bytes(End& end, std::size_t size) {
   const testing::Pattern pattern(stream_of(end.number, end.client));
   const std::string_view bytes = pattern.at(end.out->accepted).substr(0, size);
-  size = std::min(bytes.size(), conn::kTogether);
+  size = std::min(bytes.size(), conn::kMaxContiguous);
   const std::span<std::byte> room = end.connection->reserve(size);
   if (room.empty()) return -1;
   if (room.size() < size) complain("reserve() gave less than was asked for");

@@ -34,7 +34,7 @@ inline std::string text_of(const View& view) {
 inline View peek_until(testing::Site& site, Connection& connection, std::size_t size) {
   View view;
   RUN_UNTIL(site.loop,
-            (view = connection.peek(std::min(size, conn::kTogether)), view.size >= size) ||
+            (view = connection.peek(std::min(size, conn::kMaxContiguous)), view.size >= size) ||
                 view.last || (view.size == 0 && errno != EAGAIN));
   return view;
 }

@@ -13,8 +13,8 @@
 #include <set>
 #include <span>
 
-#include "conn/core/arrival.h"
 #include "conn/core/connection_set.h"
+#include "conn/core/pending_connection.h"
 #include "conn/spi/queued_connection.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace memory {
@@ -310,17 +310,17 @@ void Link::reset(const char* why) noexcept {
 }
 
 /// Not accepted yet. Dropping it resets the connection.
-class MemoryArrival final : public Arrival {
+class MemoryPending final : public PendingConnection {
  public:
-  explicit MemoryArrival(std::shared_ptr<Link> link) : link_(std::move(link)) {}
-  ~MemoryArrival() override { refuse("the server is gone"); }
+  explicit MemoryPending(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+  ~MemoryPending() override { refuse("the server is gone"); }
   std::string peer() const override { return link_ ? link_->names[0] : ""; }
   void refuse(std::string_view why) noexcept override {
     if (link_) std::exchange(link_, nullptr)->reset(std::string(why).c_str());
   }
 
  private:
-  friend class MemoryReceiver;
+  friend class MemoryLoopAcceptor;
   std::shared_ptr<Link> link_;
 };
 
@@ -329,9 +329,9 @@ struct HandedOver {  // also after a handler that throws
   ~HandedOver() { running = false; }
 };
 
-class MemoryReceiver final : public Receiver, public ReadyItem {
+class MemoryLoopAcceptor final : public LoopAcceptor, public ReadyItem {
  public:
-  MemoryReceiver(const MemoryType& type, MemoryLoop& shared, AcceptHandler accepted)
+  MemoryLoopAcceptor(const MemoryType& type, MemoryLoop& shared, AcceptHandler accepted)
       : type_(type),
         shared_(shared),
         accepted_(std::make_shared<AcceptHandler>(std::move(accepted))) {}
@@ -347,13 +347,13 @@ class MemoryReceiver final : public Receiver, public ReadyItem {
     const RefusedHandler handler = refused_;  // it may remove itself
     if (handler) handler(why);
   }
-  void arrive(ArrivalPtr arrival) override {
+  void arrive(PendingConnectionPtr arrival) override {
     waiting_.push_back(std::move(arrival));
     if (!paused_) shared_.ready.push(*this);
   }
-  ArrivalPtr give_back() noexcept override {
+  PendingConnectionPtr give_back() noexcept override {
     if (waiting_.empty()) return nullptr;
-    ArrivalPtr next = std::move(waiting_.front());
+    PendingConnectionPtr next = std::move(waiting_.front());
     waiting_.pop_front();
     return next;
   }
@@ -366,9 +366,9 @@ class MemoryReceiver final : public Receiver, public ReadyItem {
     const HandedOver end{*running};
     std::size_t ran = 0;
     while (!paused_) {
-      const ArrivalPtr next = give_back();
+      const PendingConnectionPtr next = give_back();
       if (!next) break;
-      const std::shared_ptr<Link> link = std::move(static_cast<MemoryArrival&>(*next).link_);
+      const std::shared_ptr<Link> link = std::move(static_cast<MemoryPending&>(*next).link_);
       if (link->broken) {
         ++type_.counters(shared_.loop).accept_errors;
         continue;
@@ -388,15 +388,15 @@ class MemoryReceiver final : public Receiver, public ReadyItem {
   const std::shared_ptr<AcceptHandler> accepted_;
   const std::shared_ptr<bool> running_ = std::make_shared<bool>(false);
   RefusedHandler refused_;
-  std::deque<ArrivalPtr> waiting_;
+  std::deque<PendingConnectionPtr> waiting_;
   bool paused_ = false;
 };
 
 /// Accepts on its own loop, or hands out what arrives and can go to another loop.
-class MemoryListener final : public Gate, public ReadyItem {
+class MemoryListener final : public PortListener, public ReadyItem {
  public:
   MemoryListener(const MemoryType& type, MemoryLoop& shared, const Endpoint& endpoint,
-                 AcceptHandler accepted, ArrivalHandler arrived)
+                 AcceptHandler accepted, PendingHandler arrived)
       : type_(type),
         shared_(&shared),
         endpoint_(endpoint),
@@ -423,7 +423,7 @@ class MemoryListener final : public Gate, public ReadyItem {
   void on_refused(const RefusedHandler& handler) override { refused_ = handler; }
 
   std::uint64_t max_connections() const override { return quota_.most(); }
-  bool leave(const Door*) noexcept override {
+  bool leave(const Handoff*) noexcept override {
     if (shared_ != nullptr) leave_loop();
     return true;
   }
@@ -477,7 +477,7 @@ class MemoryListener final : public Gate, public ReadyItem {
     return ran;
   }
   void take(const std::shared_ptr<Link>& link) {
-    if (arrived_) return arrived_(std::make_unique<MemoryArrival>(link));
+    if (arrived_) return arrived_(std::make_unique<MemoryPending>(link));
     if (quota_.full()) {
       ++type_.counters(shared_->loop).refused;
       link->reset("too many connections");
@@ -496,7 +496,7 @@ class MemoryListener final : public Gate, public ReadyItem {
   const Endpoint endpoint_;
   const Quota quota_;
   const std::shared_ptr<AcceptHandler> accepted_;
-  const ArrivalHandler arrived_;
+  const PendingHandler arrived_;
   const std::shared_ptr<bool> running_ = std::make_shared<bool>(false);
   RefusedHandler refused_;
   std::deque<std::shared_ptr<Link>> backlog_;
@@ -551,16 +551,17 @@ ListenerPtr MemoryType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                           std::move(accepted), nullptr);
 }
 
-GatePtr MemoryType::open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
-                              ArrivalHandler arrived) const {
+PortListenerPtr MemoryType::open_port(ae::EventLoop& loop, const Endpoint& endpoint,
+                                      PendingHandler arrived) const {
   check(endpoint);
   return std::make_unique<MemoryListener>(*this, MemoryLoop::of(*this, loop), endpoint, nullptr,
                                           std::move(arrived));
 }
 
-ReceiverPtr MemoryType::open_receiver(ae::EventLoop& loop, const Endpoint&,
-                                      AcceptHandler accepted) const {
-  return std::make_unique<MemoryReceiver>(*this, MemoryLoop::of(*this, loop), std::move(accepted));
+LoopAcceptorPtr MemoryType::open_acceptor(ae::EventLoop& loop, const Endpoint&,
+                                          AcceptHandler accepted) const {
+  return std::make_unique<MemoryLoopAcceptor>(*this, MemoryLoop::of(*this, loop),
+                                              std::move(accepted));
 }
 
 ConnectionPtr MemoryType::create(ae::EventLoop& loop) const {

@@ -47,10 +47,10 @@ class MemoryType final : public ConnectionType {
                      AcceptHandler accepted) const override;
   ConnectionPtr create(ae::EventLoop& loop) const override;
   /// For several loops of one thread.
-  GatePtr open_gate(ae::EventLoop& loop, const Endpoint& endpoint,
-                    ArrivalHandler arrived) const override;
-  ReceiverPtr open_receiver(ae::EventLoop& loop, const Endpoint& endpoint,
-                            AcceptHandler accepted) const override;
+  PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
+                            PendingHandler arrived) const override;
+  LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
+                                AcceptHandler accepted) const override;
   /// The base's counters, then "faults": how many were injected.
   Statistics statistics(ae::EventLoop& loop) const override;
 

@@ -20,8 +20,8 @@ TEST_CASE("tcp: arrivals during a pause wait without work, and all begin after i
   testing::AnyLoop loop;
   const conn::tcp::TcpType tcp;
   std::vector<ConnectionPtr> accepted;
-  const conn::ReceiverPtr receiver =
-      tcp.open_receiver(loop, conn::Endpoint::parse("tcp://127.0.0.1:0?accept-batch=1"),
+  const conn::LoopAcceptorPtr receiver =
+      tcp.open_acceptor(loop, conn::Endpoint::parse("tcp://127.0.0.1:0?accept-batch=1"),
                         [&](ConnectionPtr c) { accepted.push_back(std::move(c)); });
   const RawSocket listening = RawSocket::listening();
   conn::SocketAddress peer;
@@ -31,7 +31,7 @@ TEST_CASE("tcp: arrivals during a pause wait without work, and all begin after i
   for (int i = 0; i < 3; ++i) {
     clients.push_back(RawSocket::connect(listening.endpoint()));
     conn::tcp::Fd fd(::fcntl(listening.accept().fd(), F_DUPFD_CLOEXEC, 0));
-    receiver->arrive(std::make_unique<conn::tcp::SocketArrival>(std::move(fd), peer));
+    receiver->arrive(std::make_unique<conn::tcp::SocketPending>(std::move(fd), peer));
   }
   testing::turns(loop, 3);
   testing::IterationCounter counter(loop);

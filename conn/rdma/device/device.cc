@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cerrno>
 
+#include "conn/rdma/device/route.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 

@@ -20,6 +20,7 @@
 #include "conn/rdma/memory/domain.h"
 #include "conn/rdma/memory/prepared.h"
 #include "conn/rdma/memory/queues.h"
+#include "conn/rdma/settings.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -42,7 +42,7 @@ ae::Duration LoopState::prepare() {
       const Spending spending(*this);
       more = prepare_one();
     }
-    look_after_house();
+    start_maintenance();
   } catch (const std::exception&) {  // without them connections are made as ever
     more = false;
   }

@@ -23,7 +23,7 @@ constexpr std::size_t kPollBudget = 256;
 constexpr std::uint32_t kLooks = 16;
 // Connections that ask for memory again in one iteration: each that finds none has looked through
 // everything that could be given back.
-constexpr std::size_t kFedInTurn = 16;
+constexpr std::size_t kWokenInTurn = 16;
 // rdma_cm events taken in one iteration.
 constexpr int kCmBudget = 64;
 // Of an iteration, for system calls that begin and end connections.
@@ -47,7 +47,7 @@ LoopState& LoopState::of(ae::EventLoop& loop, const ConnectionType& type) {
 }
 
 LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(loop), type_(type) {
-  if (any_orphans()) look_after_house();
+  if (any_orphans()) start_maintenance();
   loop_.add_source(*this);
   try {
     loop_.add_file_event(cm_->fd(), ae::kReadable,
@@ -71,7 +71,7 @@ LoopState::~LoopState() {
 }
 
 void LoopState::leave_loop() noexcept {
-  for (ae::TimerId* timer : {&wheel_timer_, &house_timer_, &port_timer_, &prepare_timer_})
+  for (ae::TimerId* timer : {&wheel_timer_, &maintenance_timer_, &port_timer_, &prepare_timer_})
     if (*timer != 0) loop_.remove_time_event(std::exchange(*timer, 0));
   loop_.remove_source(*this);
   loop_.remove_file_event(cm_->fd(), ae::kReadable);
@@ -151,7 +151,7 @@ void LoopState::watch(Context& context) {
       context.on_async_event();
       try {
         watch_ports();
-      } catch (const std::exception&) {  // keep_house() asks them, too
+      } catch (const std::exception&) {  // run_maintenance() asks them, too
       }
     });
   } catch (...) {
@@ -183,19 +183,20 @@ void LoopState::give_back_what_is_idle() {
 // --- connections ---------------------------------------------------------------------------------
 
 void LoopState::make_room(std::size_t connections) {
-  for (auto* list : {&dirty_, &flushing_, &reap_, &hungry_, &paced_})
+  for (auto* list : {&dirty_, &flushing_, &reap_, &waiting_for_memory_, &paced_})
     if (list->capacity() < connections) list->reserve(std::max(connections, 2 * list->capacity()));
 }
 
 void LoopState::add(RdmaConnection& connection) {
-  look_after_house();
-  if (!std::exchange(connection.is_tenant, true)) ++tenants_;
+  start_maintenance();
+  if (!std::exchange(connection.is_attached, true)) ++attached_connections_;
   look_at(connection, connection.next_tick());
 }
 
 void LoopState::remove(RdmaConnection& connection) noexcept {
   wheel_.remove(connection);
-  if (std::exchange(connection.hungry, false)) std::erase(hungry_, &connection);
+  if (std::exchange(connection.waits_for_memory, false))
+    std::erase(waiting_for_memory_, &connection);
   if (std::exchange(connection.paced, false)) std::erase(paced_, &connection);
   if (!connection.flush_queued) return;
   connection.flush_queued = false;
@@ -209,18 +210,19 @@ void LoopState::keep_pace_of(RdmaConnection& connection) {
 }
 
 void LoopState::wait_for_memory(RdmaConnection& connection) {
-  if (!std::exchange(connection.hungry, true)) hungry_.push_back(&connection);
+  if (!std::exchange(connection.waits_for_memory, true)) waiting_for_memory_.push_back(&connection);
 }
 
 // Each asks once more, a few in one turn; who still finds none is back in the list, at its end.
-void LoopState::feed_hungry() {
-  if (std::exchange(memory_came_back_, false)) to_feed_ = hungry_.size();
-  const std::size_t count = std::min({to_feed_, hungry_.size(), kFedInTurn});
-  to_feed_ = std::min(to_feed_, hungry_.size()) - count;
+void LoopState::wake_memory_waiters() {
+  if (std::exchange(memory_came_back_, false)) to_wake_ = waiting_for_memory_.size();
+  const std::size_t count = std::min({to_wake_, waiting_for_memory_.size(), kWokenInTurn});
+  to_wake_ = std::min(to_wake_, waiting_for_memory_.size()) - count;
   // Out of the list first: it has room for each of them once.
-  std::array<RdmaConnection*, kFedInTurn> fed{};
-  std::copy_n(hungry_.begin(), count, fed.begin());
-  hungry_.erase(hungry_.begin(), hungry_.begin() + static_cast<std::ptrdiff_t>(count));
+  std::array<RdmaConnection*, kWokenInTurn> fed{};
+  std::copy_n(waiting_for_memory_.begin(), count, fed.begin());
+  waiting_for_memory_.erase(waiting_for_memory_.begin(),
+                            waiting_for_memory_.begin() + static_cast<std::ptrdiff_t>(count));
   for (std::size_t i = 0; i < count; ++i) fed[i]->hungry = false;
   for (std::size_t i = 0; i < count; ++i) fed[i]->on_memory();
 }
@@ -241,7 +243,7 @@ void LoopState::want_reap(RdmaConnection& connection) noexcept {
 
 void LoopState::forget(RdmaConnection& connection) noexcept {
   remove(connection);
-  if (std::exchange(connection.is_tenant, false)) --tenants_;
+  if (std::exchange(connection.is_attached, false)) --attached_connections_;
   if (std::exchange(connection.reap_queued, false)) std::erase(reap_, &connection);
 }
 
@@ -359,7 +361,7 @@ std::size_t LoopState::process_pending() {
   take_completions();
   turn_wheel();
   reap(Most::kShare);
-  if (has_hungry_to_feed()) feed_hungry();
+  if (has_memory_waiters_to_wake()) wake_memory_waiters();
   return ready_.process_pending();
 }
 

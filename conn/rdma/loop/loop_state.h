@@ -97,7 +97,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// Some was given back.
   void memory_came_back() noexcept {
     memory_came_back_ = true;
-    if (!hungry_.empty()) loop_.nudge();
+    if (!waiting_for_memory_.empty()) loop_.nudge();
   }
   /// `connection` has something to post; flush() comes to it.
   void want_flush(RdmaConnection& connection) noexcept;
@@ -178,7 +178,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool has_pending() const override {
     const bool wheel_stands = wheel_timer_ == 0 && wheel_.scheduled() != 0;
     return !ready_.empty() || poll_more_ || !reap_.empty() || wheel_.has_due() || wheel_stands ||
-           has_hungry_to_feed() || has_context_to_clear();
+           has_memory_waiters_to_wake() || has_context_to_clear();
   }
   std::size_t process_pending() override;
   void flush() override;
@@ -203,14 +203,14 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void wake_wheel_at(ae::TimePoint when) noexcept;
   ae::Duration on_wheel_timer();
   void turn_wheel();
-  void keep_house() noexcept;
-  void look_after_house();
+  void run_maintenance() noexcept;
+  void start_maintenance();
   ae::Duration prepare();
   bool prepare_one();
-  bool has_hungry_to_feed() const noexcept {
-    return (memory_came_back_ || to_feed_ != 0) && !hungry_.empty();
+  bool has_memory_waiters_to_wake() const noexcept {
+    return (memory_came_back_ || to_wake_ != 0) && !waiting_for_memory_.empty();
   }
-  void feed_hungry();
+  void wake_memory_waiters();
 
   ae::EventLoop& loop_;
   const ConnectionType& type_;
@@ -222,9 +222,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ibv_context* removed_ = nullptr;  // librdmacm's handle of the device that was removed last
   ReadyList ready_{loop_};
   std::unordered_set<ListenerCore*> listeners_;
-  std::vector<RdmaConnection*> dirty_, flushing_, reap_, hungry_, paced_;
+  std::vector<RdmaConnection*> dirty_, flushing_, reap_, waiting_for_memory_, paced_;
   bool memory_came_back_ = false;
-  std::size_t to_feed_ = 0;  // of hungry_, since memory came back
+  std::size_t to_wake_ = 0;  // of waiting_for_memory_, since memory came back
   bool ask_listeners_ = false;
   bool poll_more_ = false;
   bool posted_ = false;  // since the queues were last looked at
@@ -235,13 +235,13 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool pumping_ = false;
   std::uint64_t turn_ = 0, expired_turn_ = 0;
   ae::Spin spin_;
-  bool house_is_behind_ = false;
+  bool maintenance_pending_ = false;
   TickWheel wheel_;
-  std::size_t tenants_ = 0;  // connections that hold something of a device
+  std::size_t attached_connections_ = 0;  // connections that hold something of a device
   ae::TimerId wheel_timer_ = 0;
   ae::TimePoint wheel_wakes_{};
-  ae::TimerId house_timer_ = 0;  // once a second, as long as there is something to give back
-  ae::TimePoint house_due_{};
+  ae::TimerId maintenance_timer_ = 0;  // once a second, as long as there is something to give back
+  ae::TimePoint maintenance_due_{};
   ae::TimerId port_timer_ = 0;     // while a port is down
   ae::TimerId prepare_timer_ = 0;  // while queue pairs are to be made ready, or to go
   ae::TimePoint prepare_at_{}, prepare_by_{};

@@ -20,7 +20,7 @@ ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
 // Connections that are looked at in one iteration because their time has come.
 constexpr std::size_t kDueInTurn = 256;
-constexpr ae::Duration kHouse = std::chrono::seconds(1);
+constexpr ae::Duration kMaintenanceInterval = std::chrono::seconds(1);
 constexpr ae::Duration kNextPart = std::chrono::milliseconds(10);
 // How often a port that is down is asked.
 constexpr ae::Duration kPorts = std::chrono::milliseconds(250);
@@ -83,24 +83,24 @@ void LoopState::turn_wheel() {
 
 // --- once a second -------------------------------------------------------------------------------
 
-void LoopState::look_after_house() {
-  if (house_timer_ != 0) return;
-  house_due_ = clock_now() + kHouse;
-  house_timer_ = loop_.add_time_event(kHouse, [this]() -> ae::Duration {
-    keep_house();
-    if (house_is_behind_) return kNextPart;
+void LoopState::start_maintenance() {
+  if (maintenance_timer_ != 0) return;
+  maintenance_due_ = clock_now() + kMaintenanceInterval;
+  maintenance_timer_ = loop_.add_time_event(kMaintenanceInterval, [this]() -> ae::Duration {
+    run_maintenance();
+    if (maintenance_pending_) return kNextPart;
     const auto at_rest = [](const auto& context) { return context->at_rest(); };
-    if (tenants_ != 0 || any_orphans() || !pages_.all_at_rest() ||
+    if (attached_connections_ != 0 || any_orphans() || !pages_.all_at_rest() ||
         !std::all_of(contexts_.begin(), contexts_.end(), at_rest))
-      return kHouse;
-    house_timer_ = 0;
+      return kMaintenanceInterval;
+    maintenance_timer_ = 0;
     return ae::kNoMore;
   });
 }
 
-void LoopState::keep_house() noexcept {
+void LoopState::run_maintenance() noexcept {
   const ae::TimePoint now = clock_now();
-  house_due_ = now + kHouse;
+  maintenance_due_ = now + kMaintenanceInterval;
   // Without an id nobody tells us that a device is to be removed, and it would wait for us.
   if (wheel_.size() == 0 && listeners_.empty()) drop_idle_contexts();
   // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
@@ -113,7 +113,7 @@ void LoopState::keep_house() noexcept {
   } catch (const std::bad_alloc&) {  // here again in a second
   }
   look_after_orphans();
-  house_is_behind_ = pages_.tick_all(now);
+  maintenance_pending_ = pages_.tick_all(now);
   memory_came_back_ = true;  // other loops may have given back some
 }
 
@@ -155,16 +155,16 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     // The loop's timers do not run here, and other peers still want to hear from us.
     if (const auto next = wheel_.next(now); next && *next <= now) wheel_.collect(now);
     turn_wheel();
-    if (house_timer_ != 0 && now >= house_due_) keep_house();
-    if (has_hungry_to_feed()) feed_hungry();
+    if (maintenance_timer_ != 0 && now >= maintenance_due_) run_maintenance();
+    if (has_memory_waiters_to_wake()) wake_memory_waiters();
     // Connections whose handlers are due do not keep us awake: they are not run here.
-    bool quiet = !poll_more_ && reap_.empty() && !has_hungry_to_feed();
+    bool quiet = !poll_more_ && reap_.empty() && !has_memory_waiters_to_wake();
     // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
     for (std::size_t i = 0; i < contexts_.size(); ++i) quiet = contexts_[i]->arm() && quiet;
     quiet = quiet && reap_.empty() && dirty_.empty() && !wheel_.has_due();
     ae::TimePoint wake = deadline;
     if (const auto next = wheel_.next(now)) wake = std::min(wake, *next);
-    if (house_timer_ != 0) wake = std::min(wake, house_due_);
+    if (maintenance_timer_ != 0) wake = std::min(wake, maintenance_due_);
     for (const RdmaConnection* connection : paced_)
       if (const auto at = connection->pace_at()) wake = std::min(wake, *at);
     wait_for_descriptors(quiet ? wake - now : ae::Duration::zero());

@@ -129,7 +129,7 @@ class EngineBio {
         return engine.wire_ended_ ? 1 : 0;
       case kSetKeys:
         // Bytes that are encrypted already must not pass through the kernel's encryption.
-        if (engine.socket_ == nullptr || engine.jammed()) return 0;
+        if (engine.socket_ == nullptr || engine.has_unsent()) return 0;
         return BIO_ctrl(engine.socket_, command, number, pointer);
       case BIO_CTRL_GET_KTLS_SEND:
       case BIO_CTRL_GET_KTLS_RECV:
@@ -148,7 +148,7 @@ class EngineBio {
 
 /// As BIO_read(3): 0 at the end, -1 for nothing now and for a failure.
 long Engine::wire_read(char* buffer, std::size_t size) {
-  if (dry_) {
+  if (drained_) {
     starved_ = true;
     return -1;
   }
@@ -182,7 +182,7 @@ long Engine::wire_read(char* buffer, std::size_t size) {
   if (n > 0) {
     budget_ -= std::min(budget_, static_cast<std::size_t>(n));
     // Asking again would cost a system call to learn that there is nothing.
-    dry_ = static_cast<std::size_t>(n) < size && !wire_failed_;
+    drained_ = static_cast<std::size_t>(n) < size && !wire_failed_;
     return n;
   }
   if (n == 0) {
@@ -217,13 +217,13 @@ std::size_t Engine::wire_write(const char* bytes, std::size_t size) {
     const ssize_t sent = offer(0, unsent_.data(), unsent_.size());
     if (sent < 0) return 0;
     sent_ = static_cast<std::size_t>(sent);
-    if (jammed()) return size;
+    if (has_unsent()) return size;
     unsent_.clear();
     sent_ = 0;
     return size;
   }
   ssize_t n = 0;
-  if (!jammed()) {
+  if (!has_unsent()) {
     n = offer(record_type_, bytes, size);
     if (n < 0) return 0;
     unsent_type_ = record_type_;
@@ -246,7 +246,7 @@ bool Engine::keep(const char* bytes, std::size_t size) {
 
 bool Engine::flush() {
   hold_ = false;
-  while (jammed()) {
+  while (has_unsent()) {
     const ssize_t n = offer(unsent_type_, unsent_.data() + sent_, unsent());
     if (n < 0) {
       unsent_.clear();
@@ -260,7 +260,7 @@ bool Engine::flush() {
   unsent_.clear();
   sent_ = 0;
   pay_close_notify();
-  return !jammed();
+  return !has_unsent();
 }
 
 // --- birth and death -----------------------------------------------------------------------------
@@ -370,7 +370,7 @@ bool Engine::goes_on(int result) {
         return false;
       }
       if (paused_) maybe_more_ = true;
-      return !starved_ && !paused_ && !jammed();
+      return !starved_ && !paused_ && !has_unsent();
     case SSL_ERROR_ZERO_RETURN:
       ended_ = true;
       return false;
@@ -389,7 +389,7 @@ bool Engine::look(bool ask_wire) {
   if (surely_readable() || (maybe_more_ && !ask_wire)) return true;
   maybe_more_ = false;
   begin_reading(0);
-  dry_ = !ask_wire;
+  drained_ = !ask_wire;
   for (int looks = 0; looks < kLooks; ++looks) {
     starved_ = paused_ = false;
     ERR_clear_error();
@@ -407,7 +407,7 @@ bool Engine::look(bool ask_wire) {
 
 /// Also for a write, which may have to read, and looks at nothing that was left unread.
 void Engine::begin_reading(std::size_t size) {
-  dry_ = starved_ = paused_ = false;
+  drained_ = starved_ = paused_ = false;
   budget_ = kBudget + size;
 }
 
@@ -469,7 +469,7 @@ void Engine::wire_failed(int err) noexcept {
 
 void Engine::release_buffers() {
   (void)SSL_free_buffers(ssl_.get());
-  if (!hold_ && !jammed()) std::vector<char>().swap(unsent_);
+  if (!hold_ && !has_unsent()) std::vector<char>().swap(unsent_);
 }
 
 // --- failures ------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class Engine {
   void pay_close_notify();
   void wire_failed(int err) noexcept;
   bool surely_readable() const;
-  bool jammed() const noexcept { return unsent() != 0; }
+  bool has_unsent() const noexcept { return unsent() != 0; }
   long wire_read(char* buffer, std::size_t size);
   std::size_t wire_write(const char* bytes, std::size_t size);
   bool keep(const char* bytes, std::size_t size);
@@ -129,7 +129,7 @@ class Engine {
   bool spoke_ = false;      // handshake() ran before
   bool hold_ = false;       // what is in unsent_ was not offered yet
   std::size_t budget_ = 0;  // bytes that this call may still take from the wire
-  bool dry_ = false;        // the wire has nothing more for now
+  bool drained_ = false;    // the wire has nothing more for now
   bool starved_ = false;    // OpenSSL asked in vain since this was cleared
   bool paused_ = false;     // so it did, but of our own will
   bool wire_ended_ = false, wire_failed_ = false;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "conn/core/arrival.h"
+#include "conn/core/pending_connection.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;
@@ -19,9 +19,10 @@ namespace {
 struct Gates : Room {
   Gates() {
     const auto where = conn::Endpoint::parse("rdma://10.77.0.1:0");
-    gate = type.open_gate(loop, where,
-                          [this](conn::ArrivalPtr next) { arrivals.push_back(std::move(next)); });
-    receiver = type.open_receiver(
+    gate = type.open_port(loop, where, [this](conn::PendingConnectionPtr next) {
+      arrivals.push_back(std::move(next));
+    });
+    receiver = type.open_acceptor(
         other, where, [this](conn::ConnectionPtr next) { served.push_back(std::move(next)); });
   }
   ~Gates() {
@@ -48,16 +49,16 @@ struct Gates : Room {
   }
   void hand_over() {
     REQUIRE(arrivals.size() == 1);
-    REQUIRE(receiver->door()->pass(*arrivals.front()));
+    REQUIRE(receiver->handoff()->pass(*arrivals.front()));
     receiver->arrive(std::move(arrivals.front()));
     arrivals.clear();
     turns(200);
   }
 
   testing::AnyLoop other;
-  conn::GatePtr gate;
-  conn::ReceiverPtr receiver;
-  std::vector<conn::ArrivalPtr> arrivals;
+  conn::PortListenerPtr gate;
+  conn::LoopAcceptorPtr receiver;
+  std::vector<conn::PendingConnectionPtr> arrivals;
   std::vector<conn::ConnectionPtr> served;
 };
 
@@ -69,7 +70,7 @@ TEST_CASE("simulation: what a receiver keeps can be had back whole", "[simulatio
   room.receiver->pause();
   room.hand_over();
   CHECK(room.served.empty());
-  conn::ArrivalPtr back = room.receiver->give_back();
+  conn::PendingConnectionPtr back = room.receiver->give_back();
   REQUIRE(back != nullptr);
   CHECK_THAT(back->peer(), Contains("10.77.0.2"));
   CHECK(room.receiver->give_back() == nullptr);
@@ -85,7 +86,7 @@ TEST_CASE("simulation: what waits at a gate goes along to another loop", "[simul
   room.gate->pause();
   const auto client = room.dial_gate();
   REQUIRE(room.arrivals.empty());
-  REQUIRE(room.gate->leave(room.receiver->door().get()));
+  REQUIRE(room.gate->leave(room.receiver->handoff().get()));
   room.gate->arrive(room.other);
   CHECK(room.arrivals.empty());
   room.gate->resume();

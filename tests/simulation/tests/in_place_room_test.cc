@@ -83,13 +83,13 @@ TEST_CASE("simulation: room is never short, and there is none when send-buffer i
       }
       here.commit(size);
       written += size;
-      size = 1 + size * 31 % conn::kTogether;
+      size = 1 + size * 31 % conn::kMaxContiguous;
     }
   };
   place.client->set_read_handler(nullptr);
   fill(*place.server);
   CHECK(errno == EAGAIN);
-  CHECK(written <= std::stoul(buffer) + conn::kTogether);
+  CHECK(written <= std::stoul(buffer) + conn::kMaxContiguous);
   const std::size_t before = written;
   int calls = 0;
   place.server->set_write_handler([&](Connection& here) {
@@ -120,8 +120,8 @@ TEST_CASE("simulation: at memory-limit there is still room for who has nothing u
     place.run_for(10ms);
     Connection& hog = *place.log.clients.back();
     hog.set_read_handler(nullptr);
-    for (std::span<std::byte> room; !(room = hog.reserve(conn::kTogether)).empty();)
-      hog.commit(conn::kTogether);
+    for (std::span<std::byte> room; !(room = hog.reserve(conn::kMaxContiguous)).empty();)
+      hog.commit(conn::kMaxContiguous);
   }
   Reader reader(*place.client, 6);
   const std::string sent = pattern_of(6, 300'000);

@@ -16,7 +16,7 @@ using namespace simulation;
 using conn::Connection;
 using conn::ConnectionPtr;
 using conn::Redial;
-using conn::WhyNot;
+using conn::SkipReason;
 
 namespace {
 
@@ -95,7 +95,7 @@ TEST_CASE("simulation: rdma|tcp without a device is tcp at once, on both ends",
   const ConnectionPtr client = both.connect("fallback-delay=1h");
   RUN_UNTIL(*both.loop, both.done);
   REQUIRE(carrier_of(client) == "tcp");
-  REQUIRE(both.told.at(0).not_taken.at(0).kind == WhyNot::kNoDevice);
+  REQUIRE(both.told.at(0).not_taken.at(0).kind == SkipReason::kNoDevice);
   REQUIRE(both.took < 100ms);
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("simulation: rdma|tcp to a server on tcp alone is tcp once rdma was re
   const ConnectionPtr client = both.connect("fallback-delay=1h");
   RUN_UNTIL(*both.loop, both.done);
   REQUIRE(carrier_of(client) == "tcp");
-  REQUIRE(both.told.at(0).not_taken.at(0).kind == WhyNot::kRefused);
+  REQUIRE(both.told.at(0).not_taken.at(0).kind == SkipReason::kRefused);
 }
 
 TEST_CASE("simulation: rdma|tcp over a path that hangs is tcp after the head start",
@@ -117,7 +117,7 @@ TEST_CASE("simulation: rdma|tcp over a path that hangs is tcp after the head sta
   const ConnectionPtr client = both.connect();
   RUN_UNTIL(*both.loop, both.done);
   REQUIRE(carrier_of(client) == "tcp");
-  REQUIRE(both.told.at(0).not_taken.at(0).kind == WhyNot::kSlower);
+  REQUIRE(both.told.at(0).not_taken.at(0).kind == SkipReason::kSlower);
   REQUIRE(both.took >= 250ms);
   REQUIRE(both.took < 300ms);
   REQUIRE(both.registry.require("rdma").counters(*both.loop).open == 0);

@@ -14,15 +14,15 @@
 #include <vector>
 
 #include "ae/abi.h"
-#include "conn/core/arrival.h"
+#include "conn/core/pending_connection.h"
 #include "conn/rdma/device/cm.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-class RdmaArrival final : public Arrival {
+class RdmaPending final : public PendingConnection {
  public:
   /// `id` is on `channel`.
-  RdmaArrival(std::shared_ptr<CmChannel> channel, CmId id, std::span<const std::byte> data)
+  RdmaPending(std::shared_ptr<CmChannel> channel, CmId id, std::span<const std::byte> data)
       : channel_(std::move(channel)), id_(std::move(id)), data_(data.begin(), data.end()) {}
   std::string peer() const override { return id_.peer().to_string(); }
   void refuse(std::string_view why) noexcept override { reject(id_.get(), why); }
@@ -44,11 +44,11 @@ class RdmaArrival final : public Arrival {
   std::vector<std::byte> data_;  // what the sender put into the request
 };
 
-class RdmaDoor final : public Door {
+class RdmaHandoff final : public Handoff {
  public:
-  explicit RdmaDoor(std::shared_ptr<CmChannel> channel) : channel_(std::move(channel)) {}
-  bool pass(Arrival& arrival) const noexcept override {
-    return static_cast<RdmaArrival&>(arrival).move_to(channel_);
+  explicit RdmaHandoff(std::shared_ptr<CmChannel> channel) : channel_(std::move(channel)) {}
+  bool pass(PendingConnection& arrival) const noexcept override {
+    return static_cast<RdmaPending&>(arrival).move_to(channel_);
   }
   const std::shared_ptr<CmChannel>& channel() const noexcept { return channel_; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "conn/kit/patience.h"
+#include "conn/kit/retry_after.h"
 
 #include <charconv>
 
@@ -11,7 +11,7 @@ constexpr std::chrono::milliseconds kWhenFull{1000}, kInAStorm{100};
 
 }  // namespace
 
-std::string ask_for_patience(std::string_view why, std::chrono::milliseconds time) {
+std::string format_retry_after(std::string_view why, std::chrono::milliseconds time) {
   return std::string(why)
       .append("; ")
       .append(kBefore)
@@ -19,9 +19,13 @@ std::string ask_for_patience(std::string_view why, std::chrono::milliseconds tim
       .append(kAfter);
 }
 
-std::string patience_when_full() { return ask_for_patience("max-connections reached", kWhenFull); }
+std::string patience_when_full() {
+  return format_retry_after("max-connections reached", kWhenFull);
+}
 
-std::string patience_in_a_storm() { return ask_for_patience("too many arrive at once", kInAStorm); }
+std::string retry_after_under_overload() {
+  return format_retry_after("too many arrive at once", kInAStorm);
+}
 
 std::chrono::milliseconds patience_in(std::string_view text) noexcept {
   const std::size_t at = text.find(kBefore);
