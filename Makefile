@@ -68,15 +68,15 @@ sources = $(sort $(wildcard $(1)))
 LIB_SRC := $(call sources,ae/*/*.cc conn/*/*.cc conn/*/*/*.cc)
 LIB_SRC := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(LIB_SRC))
 KV_SRC      := $(call sources,examples/kv_server/*.cc)
-MANUAL_SRC  := $(call sources,examples/manual/*.cc)# manual pages and completion, from options
-SERVICE_SRC := $(call sources,examples/service/*.cc)# what programs that serve share
+MANUAL_SRC  := $(call sources,programs/manual/*.cc)# manual pages and completion, from options
+SERVICE_SRC := $(call sources,programs/service/*.cc)# what programs that serve share
 SERVER_SRC  := $(filter-out examples/kv_server/cli_%,$(KV_SRC)) $(SERVICE_SRC)
 CLI_SRC     := $(filter examples/kv_server/cli_% examples/kv_server/resp%,$(KV_SRC))
-PERF_SRC    := $(call sources,examples/conn_perf/*.cc)
+PERF_SRC    := $(call sources,programs/conn_perf/*.cc)
 C_SRC       := $(call sources,c/*.cc)
-PROXY_SRC   := $(call sources,examples/proxy/*.cc)
-DOCTOR_SRC  := $(call sources,examples/doctor/*.cc)
-# TESTS=library leaves out the tests of the examples, and the examples.
+PROXY_SRC   := $(call sources,programs/proxy/*.cc)
+DOCTOR_SRC  := $(call sources,programs/doctor/*.cc)
+# TESTS=library leaves out the tests of the programs, and the programs.
 EXAMPLES_TESTED := $(if $(filter library,$(TESTS)),,$(filter-out %_main.cc,$(KV_SRC) $(PERF_SRC) $(PROXY_SRC) $(DOCTOR_SRC)) $(SERVICE_SRC) $(MANUAL_SRC))
 # By what they test; the simulation's own are in tests/simulation/rules.mk.
 UNIT_TESTS  := $(wildcard $(patsubst %,tests/%/*_test.cc,ae conn conformance drop_ins examples rdma tcp tls))
@@ -103,7 +103,7 @@ AUTHOR_HEADERS := $(filter-out conn/kit/probes.h,$(wildcard conn/kit/*.h conn/sp
   $(addprefix conn/core/,connection_set.h pending_connection.h) $(addprefix conn/url/,end_linger.h option_table.h spin_option.h)
 INNER_INCLUDED := ae/core/fork.h ae/core/handler_slot.h conn/lists/dial.h conn/lists/race.h conn/core/vain.h
 PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/co/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h) \
-  conn/tls/engine/errc.h $(AUTHOR_HEADERS) $(INNER_INCLUDED)
+  conn/tls/engine/errc.h conn/tls/engine/role.h $(AUTHOR_HEADERS) $(INNER_INCLUDED)
 PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
 
 # They need libraries of others, and are compiled by their tests.
@@ -218,7 +218,7 @@ $(OUT)/obj/%.o: %.cc $(OUT)/flags
 $(call obj,$(LIB_SRC)): EXTRA = -fvisibility=hidden
 
 # Options of the command line are most of these; no request passes there.
-$(OUT)/obj/examples/%_main.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,-O1 -g1)
+$(OUT)/obj/examples/%_main.o $(OUT)/obj/programs/%_main.o: LIGHTER = $(if $(filter debug coverage,$(CONFIG)),,-O1 -g1)
 
 # ---- for other programs and loops ---------------------------------------------------------------
 drop-ins:  ## all for other hosts that this machine has the packages for; names the rest
@@ -361,7 +361,7 @@ bench-redis: all  ## redis-benchmark against kv-server and redis-server in turn,
 	@AECONN_BUILD=$(OUT) bench/redis_ratio
 
 # ---- measuring ----------------------------------------------------------------------------------
-$(OUT)/bench/micro: $(call obj,$(wildcard bench/micro/*.cc) examples/conn_perf/histogram.cc) \
+$(OUT)/bench/micro: $(call obj,$(wildcard bench/micro/*.cc) programs/conn_perf/histogram.cc) \
                     $(call obj,$(filter-out %_main.cc,$(KV_SRC)) $(SERVICE_SRC)) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK,,-lbenchmark)
@@ -419,7 +419,7 @@ $(OUT)/headers/%.ok: % $(wildcard ae/*.h ae/*/*.h conn/*.h conn/*/*.h conn/*/*/*
 	$(Q)echo '#include "$*"' | $(CXX) $(ALL_CPPFLAGS) $(filter-out -MMD -MP,$(ALL_CXXFLAGS)) -fsyntax-only -x c++ -
 	@touch $@
 
-OUR_CODE = $(shell find ae conn c adapters drop_ins examples tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
+OUR_CODE = $(shell find ae conn c adapters drop_ins examples programs tests bench -name '*.cc' -o -name '*.h' -o -name '*.c' 2>/dev/null)
 format:  ## clang-format on all our code
 	@tools/packages format
 	clang-format -i $(OUR_CODE)
@@ -435,7 +435,7 @@ $(OUT)/tidy/%.ok: %.cc .clang-tidy | tidy-packages
 # ---- measuring: limits and load -----------------------------------------------------------------
 # bench/limits/ knows nothing of the library; --as-needed keeps its libraries out as well.
 LEAN := -Wl,--as-needed
-HISTOGRAM := $(call obj,examples/conn_perf/histogram.cc)
+HISTOGRAM := $(call obj,programs/conn_perf/histogram.cc)
 BENCH_PROGRAMS := $(patsubst %,$(OUT)/bench/%,epoll-echo co-echo request-load $(if $(TLS_LIBS),tls-echo) $(if $(VERBS_LIBS),verbs-echo))
 .PHONY: bench-programs
 bench-programs: $(BENCH_PROGRAMS)  ## what benchmarks compare with and drive load with, into build/bench/

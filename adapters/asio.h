@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Connections of every transport as asio's streams, for asio itself, asio::ssl and Beast;
-// standalone asio, or Boost's with AECONN_BOOST_ASIO defined. docs/adapters.md has programs.
+// Connections of every transport as asio streams, for asio itself, asio::ssl and Beast; with
+// standalone asio, or Boost's if AECONN_BOOST_ASIO is defined. docs/adapters.md has programs.
 //
 //   adapters::asio::Stream stream(context);
 //   co_await stream.async_connect(registry, loop, "rdma://10.0.0.1:7000", use_awaitable);
 //   co_await asio::async_write(stream, asio::buffer("hello"), use_awaitable);
 //
-// Thread rule: streams, acceptors, their loop and their context belong to one thread, that which
-// runs the context. The loop is attached to the context (adapters/asio_loop.h), and outlives what
-// is made on it. Handlers run where their associated executors say.
+// Thread rule: streams, acceptors, their loop and their context belong to one thread, the one that
+// runs the context. The loop must be attached to the context (adapters/asio_loop.h) and outlive
+// everything made on it. Handlers run on their associated executors.
 //
 // A handler runs once, never inside the call that began its operation, and never inside a handler
-// of the loop. It is cancelled by cancel(), close(), the end of its stream, and, from asio 1.19 on,
-// by its cancellation slot (terminal, partial and total are the same here): it gets
-// operation_aborted, and nothing was read or written. Where the context ends first it is dropped.
+// of the loop. An operation is cancelled by cancel(), by close(), by destruction of its stream and,
+// since asio 1.19, by its cancellation slot (terminal, partial and total are equivalent here). Its
+// handler then gets operation_aborted, and nothing was read or written. If the context ends first,
+// the handler is destroyed without being run.
 
 #include <sys/uio.h>
 
@@ -42,7 +43,7 @@ namespace adapters { inline namespace AECONN_ABI { namespace asio {
 inline namespace AECONN_ASIO_INLINE {
 namespace detail {
 
-/// Whether there is no byte in any of the buffers.
+/// Whether all buffers are empty.
 template <class Buffers>
 bool has_nothing(const Buffers& buffers) {
   const auto end = net::buffer_sequence_end(buffers);
@@ -51,7 +52,7 @@ bool has_nothing(const Buffers& buffers) {
   return true;
 }
 
-/// One readv() or writev(). False if that has to wait.
+/// One readv() or writev(). Returns false if the operation must wait.
 template <bool kReads, class Buffers>
 bool transfer(conn::Connection& connection, const Buffers& buffers, Outcome& outcome) {
   std::array<iovec, 64> vectors;
@@ -113,8 +114,8 @@ class StreamState final : public Service::Member, public std::enable_shared_from
     auto& queue = kReads ? reads_ : writes_;
     Outcome outcome;
     if (has_nothing(buffers)) {
-      // At once, also beside one that waits and on a closed stream, as with a socket: asio::ssl
-      // ends its own operations by reads of nothing.
+      // Completes at once, even while another operation waits and on a closed stream, as with a
+      // socket: asio::ssl ends its own operations with reads of zero bytes.
     } else if (connection == nullptr) {
       outcome.error = net::error::bad_descriptor;
     } else if (!queue.empty() || !transfer<kReads>(*connection, buffers, outcome)) {
@@ -143,7 +144,7 @@ class StreamState final : public Service::Member, public std::enable_shared_from
     try {
       connection->connect(endpoint, [this](conn::Connection&) { connected(); });
     } catch (...) {
-      connects_.discard_all();  // it has not begun
+      connects_.discard_all();  // the operation has not begun
       throw;
     }
   }
@@ -174,7 +175,7 @@ class StreamState final : public Service::Member, public std::enable_shared_from
     return std::move(connection);
   }
   void context_ends() noexcept override {
-    // What they own may own this.
+    // The operations may own this object.
     const auto kept = weak_from_this().lock();
     connection.reset();
     connects_.discard_all();
@@ -192,7 +193,7 @@ class StreamState final : public Service::Member, public std::enable_shared_from
     operation->id = ++last_id_;
     queue.push(operation);
     set_cancel(operation->handler(), [self = weak_from_this(), id = operation->id] {
-      // What was cancelled may be the last that held it.
+      // The cancelled operation may hold the last reference.
       if (const auto state = self.lock()) state->cancel(id);
     });
   }
@@ -214,7 +215,8 @@ class StreamState final : public Service::Member, public std::enable_shared_from
     if (!std::exchange(writing_, true))
       connection->set_write_handler([this](conn::Connection&) { writable(); });
   }
-  // The handler stays until nobody reads what has come: the next read mostly begins before that.
+  // The handler is removed only when data is there and no read waits: usually the next read begins
+  // before that.
   void readable() {
     if (!reads_.empty()) return serve(reads_);
     reading_ = false;
@@ -246,7 +248,7 @@ class StreamState final : public Service::Member, public std::enable_shared_from
   bool reading_ = false, writing_ = false;
 };
 
-/// What async_initiate() calls, with the handler and what the operation needs.
+/// Function object for async_initiate(); called with the handler and the operation's arguments.
 template <class State, class Begin>
 class Initiation {
  public:
@@ -256,7 +258,7 @@ class Initiation {
   executor_type get_executor() const noexcept { return state_->executor; }  ///< where handlers run
   template <class Handler, class... Arguments>
   void operator()(Handler&& handler, const Arguments&... arguments) const {
-    std::decay_t<Handler> its(std::forward<Handler>(handler));  // one that is kept is copied
+    std::decay_t<Handler> its(std::forward<Handler>(handler));  // copies an lvalue
     begin_(*state_, std::move(its), arguments...);
   }
 
@@ -267,23 +269,24 @@ class Initiation {
 
 }  // namespace detail
 
-/// One connection, for whatever takes an AsyncReadStream and AsyncWriteStream. Movable; one that
-/// was moved from can be assigned to and destroyed. Any number of reads, and of writes, may wait:
-/// they are served in their order. Its end closes the connection, and cancels.
+/// One connection, for code that takes an AsyncReadStream and AsyncWriteStream. Movable; a
+/// moved-from stream can only be assigned to and destroyed. Any number of reads and writes may
+/// wait; each kind is served in order. The destructor closes the connection and cancels its
+/// operations.
 class Stream {
  public:
   using executor_type = detail::Executor;  ///< any_io_executor
-  using lowest_layer_type = Stream;        ///< it has none below
+  using lowest_layer_type = Stream;        ///< itself
 
-  /// Over a connection that stands, or none: async_connect() makes one.
+  /// With an established connection, or none; async_connect() makes one.
   explicit Stream(const executor_type& executor, conn::ConnectionPtr connection = nullptr)
       : state_(std::make_shared<detail::StreamState>(executor, std::move(connection))) {}
-  /// For a context with an executor.
+  /// Uses the executor of `context`.
   template <class Context>
   requires std::is_convertible_v<Context&, detail::net::execution_context&>
   explicit Stream(Context& context) : Stream(context.get_executor()) {}
-  Stream(Stream&&) noexcept = default;  ///< leaves an empty one
-  /// Closes what it had.
+  Stream(Stream&&) noexcept = default;  ///< leaves the other stream without a connection
+  /// Closes the connection it had.
   Stream& operator=(Stream&& other) noexcept {
     if (this != &other) {
       if (state_ != nullptr) state_->close();
@@ -299,9 +302,9 @@ class Stream {
   lowest_layer_type& lowest_layer() noexcept { return *this; }              ///< itself
   const lowest_layer_type& lowest_layer() const noexcept { return *this; }  ///< itself
 
-  /// Connects to `url` on `loop`: void(error_code). Bounded by the transport's connect-timeout;
-  /// what the stream had before is closed. Afterwards last_error() has the sentence.
-  /// invalid_argument: the URL is wrong. Borrows registry and loop.
+  /// Connects to `url` on `loop`: void(error_code). The transport's connect-timeout applies. Closes
+  /// the stream's previous connection. On failure last_error() has the sentence. invalid_argument:
+  /// the URL is invalid. Borrows registry and loop.
   template <class Token>
   auto async_connect(const conn::Registry& registry, ae::EventLoop& loop, std::string url,
                      Token&& token) {
@@ -311,7 +314,7 @@ class Stream {
         },
         std::forward<Token>(token), std::move(url));
   }
-  /// void(error_code, size_t); eof at the end of the stream. At most 64 buffers at a time.
+  /// void(error_code, size_t); eof at the end of the stream. Uses at most 64 buffers per call.
   template <class Buffers, class Token>
   auto async_read_some(const Buffers& buffers, Token&& token) {
     return initiate<void(detail::ErrorCode, std::size_t)>(
@@ -320,7 +323,7 @@ class Stream {
         },
         std::forward<Token>(token), buffers);
   }
-  /// void(error_code, size_t). At most 64 buffers at a time, by one writev().
+  /// void(error_code, size_t). Uses at most 64 buffers per call, with one writev().
   template <class Buffers, class Token>
   auto async_write_some(const Buffers& buffers, Token&& token) {
     return initiate<void(detail::ErrorCode, std::size_t)>(
@@ -330,18 +333,19 @@ class Stream {
         std::forward<Token>(token), buffers);
   }
 
-  /// Every operation that waits ends with operation_aborted. A connect that is cancelled closes.
+  /// Ends every waiting operation with operation_aborted. Cancelling a connect closes the
+  /// connection.
   void cancel() { state_->cancel(); }
-  /// Cancels, and closes as Connection::close(): what was written is delivered.
+  /// Cancels, and closes as Connection::close() does: what was written is still delivered.
   void close() { state_->close(); }
-  /// As close(), but as Connection::abort() ends one: the peer sees an error instead of the end of
-  /// the stream, as after a socket's close with a linger of 0.
+  /// As close(), but with Connection::abort(): the peer sees an error instead of the end of the
+  /// stream, as after closing a socket with a linger time of 0.
   void abort() { state_->abort(); }
-  /// From connect or accept until close() or a failure.
+  /// True from connect or accept until close() or a failure.
   bool is_open() const noexcept {
     return state_->connection != nullptr && state_->connection->state() == conn::State::kConnected;
   }
-  /// As Connection::shutdown(): the peer gets end of stream, reading goes on.
+  /// As Connection::shutdown(): the peer gets end of stream; reading continues.
   /// operation_not_supported over rdma.
   void shutdown(detail::ErrorCode& error) {
     error = {};
@@ -350,14 +354,14 @@ class Stream {
     else if (state_->connection->shutdown() != 0)
       error = detail::from_errno(errno);
   }
-  /// Null before connect and after close. Its handlers are the stream's, and so are its reads and
-  /// writes while operations wait; its facts (peer_address(), info()) are everybody's.
+  /// Null before connect and after close. The stream owns its handlers and, while operations wait,
+  /// its reads and writes. Its facts (peer_address(), info()) may be read at any time.
   conn::Connection* connection() const noexcept { return state_->connection.get(); }
-  /// Why it failed, in a sentence; "" if it has not.
+  /// Why it failed, in one sentence; "" if it did not fail.
   const std::string& last_error() const noexcept {
     return state_->connection != nullptr ? state_->connection->last_error() : state_->why_not;
   }
-  /// Cancels, and gives the connection away, without handlers.
+  /// Cancels, removes the handlers and transfers ownership of the connection to the caller.
   [[nodiscard]] conn::ConnectionPtr release() { return state_->release(); }
 
  private:
@@ -431,7 +435,7 @@ class AcceptorState final : public Service::Member,
   conn::ListenerPtr listener;
 
  private:
-  // While nobody accepts, what else arrives waits in the backlog.
+  // While no accept waits, pending connections stay in the backlog.
   void pause(bool paused) {
     if (std::exchange(paused_, paused) == paused) return;
     if (paused)
@@ -448,7 +452,7 @@ class AcceptorState final : public Service::Member,
 
 }  // namespace detail
 
-/// Listens at one URL until its end, which cancels. Movable, as Stream.
+/// Listens at one URL. Destruction stops it and cancels its operations. Movable, as Stream.
 class Acceptor {
  public:
   using executor_type = detail::Executor;  ///< any_io_executor
@@ -459,8 +463,8 @@ class Acceptor {
       : state_(std::make_shared<detail::AcceptorState>(executor)) {
     state_->listen(registry, loop, url);
   }
-  Acceptor(Acceptor&&) noexcept = default;  ///< leaves an empty one
-  /// Ends what it had.
+  Acceptor(Acceptor&&) noexcept = default;  ///< leaves the other acceptor without a listener
+  /// Closes the listener it had.
   Acceptor& operator=(Acceptor&& other) noexcept {
     if (this != &other) {
       if (state_ != nullptr) state_->close();
@@ -473,18 +477,18 @@ class Acceptor {
   }
 
   executor_type get_executor() const noexcept { return state_->executor; }  ///< where handlers run
-  /// void(error_code, Stream): a connection that is ready for data, its handshakes over, with the
-  /// acceptor's executor. Any number of them may wait.
+  /// void(error_code, Stream): a connection that is ready for data, after its handshakes, on the
+  /// acceptor's executor. Any number of accepts may wait.
   template <class Token>
   auto async_accept(Token&& token) {
     const auto begin = [](auto& state, auto&& handler) { state.begin_accept(std::move(handler)); };
     return detail::net::async_initiate<Token, void(detail::ErrorCode, Stream)>(
         detail::Initiation<detail::AcceptorState, decltype(begin)>(state_, begin), token);
   }
-  void cancel() { state_->cancel(); }  ///< accepts that wait end with operation_aborted
-  void close() { state_->close(); }    ///< stops listening, and cancels
+  void cancel() { state_->cancel(); }  ///< ends waiting accepts with operation_aborted
+  void close() { state_->close(); }    ///< stops listening and cancels
   bool is_open() const noexcept { return state_->listener != nullptr; }  ///< whether it listens
-  /// Where it listens, with the port that port 0 became; empty after close().
+  /// The addresses it listens on, with the port chosen for port 0; empty after close().
   std::vector<conn::Endpoint> endpoints() const {
     return is_open() ? state_->listener->endpoints() : std::vector<conn::Endpoint>();
   }
@@ -494,7 +498,7 @@ class Acceptor {
 };
 
 #ifdef AECONN_BOOST_ASIO
-// How Beast ends a stream: close() delivers what was written, and waits for nobody.
+// Beast's customization points to end a stream: close() delivers what was written without blocking.
 inline void beast_close_socket(Stream& stream) { stream.close(); }
 inline void teardown(boost::beast::role_type, Stream& stream, detail::ErrorCode& error) {
   stream.close();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Which asio the adapters stand on: standalone asio, or, where AECONN_BOOST_ASIO is defined before
-// the first of them is included, Boost's.
+// Selects the asio that the adapters use: standalone asio, or Boost's if AECONN_BOOST_ASIO is
+// defined before the first adapter header is included.
 
 #ifdef AECONN_BOOST_ASIO
 #include <boost/asio.hpp>
@@ -15,7 +15,7 @@
 
 #include "ae/abi.h"
 
-// Programs' files may differ in it: the names do, too.
+// The files of one program may differ in this choice, so the inline namespace differs as well.
 namespace adapters { inline namespace AECONN_ABI { namespace asio {
 inline namespace AECONN_ASIO_INLINE { namespace detail {
 #ifdef AECONN_BOOST_ASIO

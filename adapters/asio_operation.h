@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the asynchronous operations of adapters/asio.h are made of. Not for programs.
+// Implementation of the asynchronous operations of adapters/asio.h. Not for use by programs.
 
 #include <sys/types.h>
 
@@ -22,14 +22,15 @@ inline namespace AECONN_ASIO_INLINE { namespace detail {
 
 using Executor = net::any_io_executor;
 
-// Cancellation of one operation came with asio 1.19 (Boost 1.77).
+// Per-operation cancellation exists since asio 1.19 (Boost 1.77).
 #if AECONN_ASIO_VERSION >= 101900
 inline constexpr bool kHasSlots = true;
 template <class Handler, class Cancel>
 void set_cancel(const Handler& handler, Cancel cancel) {
   auto slot = net::get_associated_cancellation_slot(handler);
   if (!slot.is_connected()) return;
-  // Nothing has been moved while an operation waits: all three kinds are possible, and the same.
+  // A waiting operation has transferred nothing: all three kinds are possible, with the same
+  // effect.
   slot.assign([cancel](net::cancellation_type_t kind) {
     if (kind != net::cancellation_type_t::none) cancel();
   });
@@ -47,13 +48,13 @@ template <class Handler>
 void forget_cancel(const Handler&) {}
 #endif
 
-/// As asio's own errors are, so that programs can compare them.
+/// In the category of asio's own errors, so that programs can compare them.
 inline ErrorCode from_errno(int code) { return {code, net::error::get_system_category()}; }
 inline ErrorCode from_std(const std::error_code& code) {
   return from_errno(code.default_error_condition().value());
 }
 
-/// A handler with its results, to be posted: associated with whatever the handler is.
+/// A handler with its results, to be posted; has the handler's associated executor and allocator.
 template <class Handler, class... Results>
 class Completion {
  public:
@@ -84,28 +85,28 @@ void post(const Executor& executor, Handler&& handler, Results... results) {
                                                                     std::move(results)...));
 }
 
-/// What became of an operation.
+/// Result of an operation.
 struct Outcome {
   ErrorCode error;
   std::size_t size = 0;
   conn::ConnectionPtr connection;
 };
 
-/// An operation that waits. Every way to end it frees it first.
+/// A waiting operation. finish() and discard() free it before they do anything else.
 class Operation {
  public:
   Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  /// Of reads and writes: false if it has to wait on.
+  /// Reads and writes: false if it must continue to wait.
   virtual bool attempt(conn::Connection&, Outcome&) { return false; }
   /// Posts its handler.
   virtual void finish(Outcome outcome) = 0;
-  /// Forgets its handler.
+  /// Destroys its handler without running it.
   virtual void discard() noexcept = 0;
 
-  std::uint64_t id = 0;  ///< not used again: who cancels may come too late
+  std::uint64_t id = 0;  ///< never reused: a cancellation may come too late
 
  protected:
   virtual ~Operation() = default;
@@ -115,7 +116,7 @@ class Operation {
   Operation* next_ = nullptr;
 };
 
-/// A queue; the links are inside.
+/// A queue of operations, linked through their own members.
 class Operations {
  public:
   Operations() = default;
@@ -131,7 +132,7 @@ class Operations {
     *end = operation;
   }
   Operation* pop() noexcept { return std::exchange(first_, first_->next_); }
-  /// Null if it is not here any more.
+  /// Null if it is not in the queue any more.
   Operation* take(std::uint64_t id) noexcept {
     for (Operation** at = &first_; *at != nullptr; at = &(*at)->next_)
       if ((*at)->id == id) return std::exchange(*at, (*at)->next_);
@@ -148,8 +149,9 @@ class Operations {
   Operation* first_ = nullptr;
 };
 
-/// Keeps a handler in memory of its own allocator, and the contexts it needs at work.
-/// `Kind`: the derived class; it has deliver(handler, outcome), where this is no more.
+/// Stores a handler in memory from the handler's allocator and holds outstanding work on its
+/// executors. `Kind` is the derived class; its deliver(executor, handler, outcome) runs after the
+/// operation was freed.
 template <class Kind, class Handler>
 class OperationOf : public Operation {
  public:
@@ -172,7 +174,7 @@ class OperationOf : public Operation {
   }
   const Handler& handler() const noexcept { return handler_; }
   void finish(Outcome outcome) final {
-    // Until the completion is posted, which counts by itself.
+    // Holds the work until the completion is posted, which counts as work itself.
     const auto work = std::move(work_);
     const auto handler_work = std::move(handler_work_);
     const Executor executor = executor_;
@@ -200,8 +202,8 @@ class OperationOf : public Operation {
   net::executor_work_guard<net::associated_executor_t<Handler, Executor>> handler_work_;
 };
 
-/// Of each context: where it ends, operations that wait are dropped, as asio's own. What they own
-/// (coroutines, for one) may own the streams.
+/// One for each context. When the context ends, waiting operations are discarded, as asio's own
+/// are. They may own objects (such as coroutines) that own the streams.
 class Service final : public net::execution_context::service {
  public:
   class Member {
@@ -214,7 +216,7 @@ class Service final : public net::execution_context::service {
     }
     Member(const Member&) = delete;
     Member& operator=(const Member&) = delete;
-    /// Without running any handler.
+    /// Must not run any handler.
     virtual void context_ends() noexcept = 0;
 
    protected:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ae::EpollLoop below GLib's main loop: adapters/guest.h has the rules, docs/adapters.md a program.
-// Header only: link the program with glib-2.0. A main loop that a handler runs meanwhile serves
-// nested turns (ae/epoll_loop.h).
+// Runs an ae::EpollLoop below GLib's main loop. adapters/guest.h has the rules, docs/adapters.md a
+// program. Header only: link the program with glib-2.0. A main loop that a handler runs serves
+// nested iterations (ae/epoll_loop.h).
 
 #include <glib-unix.h>
 #include <glib.h>
@@ -16,7 +16,8 @@
 
 namespace adapters { inline namespace AECONN_ABI { namespace glib {
 
-/// While it lives, `host` turns `loop`, too. Null: the thread's default context, or the global one.
+/// As long as it exists, `host` also runs `loop`. Null: the thread's default context, or the global
+/// one.
 class Attachment {
  public:
   /// Throws std::system_error if there is no descriptor for it.

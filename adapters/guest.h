@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the adapters for hosts' loops share: ae::EpollLoop as a guest below somebody else's loop.
+// Shared by the adapters for other event loops (hosts): runs an ae::EpollLoop below a host's loop.
 //
-// One line attaches a loop, and the end of the object detaches it:
+// One line attaches a loop; destroying the object detaches it:
 //
 //   ae::EpollLoop loop;  // listeners and connections as on any loop
 //   adapters::libuv::Attachment attached(loop, uv_default_loop());
 //
-// Thread rule: loop, attachment and host's loop belong to one thread, the one that turns the host's
-// loop; other threads post(). The loop outlives the attachment. An attachment may end inside a
-// handler, also one of the loop, and the loop may be attached anew, run() or be destroyed then.
+// Thread rule: loop, attachment and the host's loop belong to one thread, the one that runs the
+// host's loop; other threads must post(). The loop must outlive the attachment. An attachment may
+// be destroyed inside a handler, including one of the loop; the loop may then be attached again,
+// run() or be destroyed.
 //
-// Exceptions: what a handler throws cannot pass through a host that is written in C, nor through
-// Qt. It goes to the function that the attachment was given; without one it ends the process, as an
-// exception that leaves a thread does. The loop stays usable: what else was due runs in its next
-// turn. asio is C++ and has its own rule (adapters/asio_loop.h).
+// Exceptions: an exception thrown by a handler cannot pass through a host written in C, nor through
+// Qt. It goes to the function given to the attachment; without one the process is terminated, as
+// for an exception that leaves a thread. The loop stays usable: other pending work runs in its next
+// iteration. asio is C++ and has its own rule (adapters/asio_loop.h).
 
 #include <exception>
 #include <functional>
@@ -25,13 +26,13 @@
 
 namespace adapters { inline namespace AECONN_ABI {
 
-/// Gets what a handler threw, from the host's loop, which it may end: uv_stop() and its like. Must
-/// not throw.
+/// Receives the exception thrown by a handler. Called from within the host's loop, which it may
+/// stop, with uv_stop() for example. Must not throw.
 using Caught = std::function<void(std::exception_ptr)>;
 
 namespace detail {
 
-/// The loop as the host's callbacks see it, which must not throw.
+/// The loop as used by the host's callbacks, which must not throw.
 class Guest {
  public:
   Guest(ae::EpollLoop& loop, Caught caught) : loop_(loop), caught_(std::move(caught)) {}
@@ -40,7 +41,7 @@ class Guest {
   void dispatch() noexcept {
     guarded([this] { loop_.dispatch(); });
   }
-  /// False: there is something to do still.
+  /// False: there is still something to do.
   bool prepare() noexcept {
     bool may_sleep = false;
     guarded([&] { may_sleep = loop_.prepare(); });

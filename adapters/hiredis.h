@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// hiredis (1.0 and later) over any URL of ours: contexts that its own functions take, replies and
-// all. One line changes in a program, the one that connects; docs/clients.md.
+// hiredis (1.0 and later) over any URL of this library: its contexts work with hiredis's own
+// functions and replies. A program changes only the line that connects; docs/clients.md.
 //
-// Header only: link the program with libhiredis. A context belongs to the thread of its loop, and
-// registry and loop outlive it.
+// Header only: link the program with libhiredis. A context belongs to the thread of its loop;
+// registry and loop must outlive it.
 
 #include <hiredis/async.h>
 #include <hiredis/hiredis.h>
@@ -58,35 +58,35 @@ struct Api {
 using Session = resp::Session<Api>;
 }  // namespace detail
 
-/// As redisConnectWithOptions() (endpoint and type of `options` do not count, null: none are set):
-/// waits until the context is connected, or has its err and errstr set. Null: no memory.
-/// Without a connect_timeout the URL's connect-timeout holds, 5 s. Its commands wait without
-/// running the loop; with REDIS_OPT_NONBLOCK they do not wait.
+/// As redisConnectWithOptions(); endpoint and type in `options` are ignored, and `options` may be
+/// null. Waits until the context is connected or has err and errstr set. Null if out of memory.
+/// Without a connect_timeout the URL's connect-timeout applies (5 s). Commands block without
+/// running the loop; with REDIS_OPT_NONBLOCK they do not block.
 inline redisContext* connect(const conn::Registry& registry, ae::EventLoop& loop,
                              const std::string& url, const redisOptions* options = nullptr) {
-  // redisSetTimeout() and the like want a socket to set options of; nothing else looks at it.
+  // redisSetTimeout() and similar functions need a socket to set options on; it has no other use.
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   redisContext* context = detail::Session::open({&registry, &loop}, url, options, fd);
   if (context == nullptr && fd >= 0) ::close(fd);
   return context;
 }
 
-/// As redisAsyncConnectWithOptions(): a context on `loop`, connecting; no adapter is attached to
-/// it. A URL that cannot be has set its err when this returns.
+/// As redisAsyncConnectWithOptions(): returns a connecting context on `loop`; no hiredis adapter is
+/// attached. If the URL is invalid, err is set on return.
 inline redisAsyncContext* connect_async(const conn::Registry& registry, ae::EventLoop& loop,
                                         const std::string& url,
                                         const redisOptions* options = nullptr) {
   return detail::Session::open_async({&registry, &loop}, url, options);
 }
 
-/// redisReconnect() for a context of connect(), which that function knows no address of: to the
-/// same URL, also after an error. What was unsent or unread is gone.
+/// redisReconnect() for a context of connect(), whose address redisReconnect() does not know.
+/// Connects to the same URL, also after an error. Unsent and unread data is lost.
 inline int reconnect(redisContext* context) {
   auto* session = detail::Session::of(*context);
   if (session == nullptr) return redisReconnect(context);
   const auto origin = session->origin();
   const std::string url = session->url();
-  // Empty buffers come with a new context: sds.h cannot be called from C++.
+  // Takes the empty buffers of a new context, because sds.h cannot be used from C++.
   redisOptions nowhere{};
   nowhere.type = REDIS_CONN_USERFD;
   nowhere.endpoint.fd = REDIS_INVALID_FD;
@@ -103,7 +103,8 @@ inline int reconnect(redisContext* context) {
   return detail::Session::establish(*context, origin, url) ? REDIS_OK : REDIS_ERR;
 }
 
-/// For its facts (peer_address(), info()); null where there is none, or the context is not ours.
+/// The connection, for its facts (peer_address(), info()). Null if there is none or the context was
+/// not made here.
 inline const conn::Connection* connection(const redisContext* context) {
   const auto* session = detail::Session::of(*context);
   return session != nullptr ? session->connection() : nullptr;

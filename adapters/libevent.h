@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ae::EpollLoop below libevent's event_base: adapters/guest.h has the rules, docs/adapters.md a
-// program. Header only: link the program with libevent, and that before libev, which has functions
-// of the same names and for which `ae` is linked.
+// Runs an ae::EpollLoop below libevent's event_base. adapters/guest.h has the rules,
+// docs/adapters.md a program. Header only: link the program with libevent, before libev, which has
+// functions of the same names and which is linked for `ae`.
 
 #include <event2/event.h>
 
@@ -17,11 +17,12 @@
 
 namespace adapters { inline namespace AECONN_ABI { namespace libevent {
 
-/// While it lives, event_base_loop() turns `loop`, too, and does not return for want of events.
+/// As long as it exists, event_base_loop() also runs `loop`, and does not return for lack of
+/// events.
 class Attachment {
  public:
-  /// Throws std::system_error if there is no descriptor for it, std::bad_alloc if libevent has no
-  /// memory or cannot watch it, std::logic_error if it was linked behind libev.
+  /// Throws std::system_error if there is no descriptor for it, std::bad_alloc if libevent is out
+  /// of memory or cannot watch it, std::logic_error if libevent was linked after libev.
   Attachment(ae::EpollLoop& loop, event_base* host, Caught caught = {})
       : guest_(std::make_shared<detail::Guest>(loop, std::move(caught))),
         event_(event_new(libevents(host), guest_->descriptor(), EV_READ | EV_PERSIST, dispatch,
@@ -33,7 +34,7 @@ class Attachment {
 
  private:
   static event_base* libevents(event_base* host) {
-    // libev's says 4.
+    // libev's function reports version 4.
     const std::string_view version = event_get_version(), wanted = LIBEVENT_VERSION;
     if (version.substr(0, version.find('.')) != wanted.substr(0, wanted.find('.')))
       throw std::logic_error(
@@ -41,7 +42,7 @@ class Attachment {
     return host;
   }
   static void dispatch(evutil_socket_t, short, void* guest) {
-    // It lives until it returns, whatever becomes of the attachment.
+    // Keeps the guest alive until the call returns, even if the attachment is destroyed.
     const auto kept = *static_cast<const std::shared_ptr<detail::Guest>*>(guest);
     kept->dispatch();
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// libvalkey over any URL of ours: contexts that its own functions take, valkeyReconnect() included.
-// One line changes in a program, the one that connects; docs/clients.md.
+// libvalkey over any URL of this library: its contexts work with libvalkey's own functions,
+// including valkeyReconnect(). A program changes only the line that connects; docs/clients.md.
 //
-// Header only: link the program with libvalkey. A context belongs to the thread of its loop, and
-// registry and loop outlive it.
+// Header only: link the program with libvalkey. A context belongs to the thread of its loop;
+// registry and loop must outlive it.
 
 #include <valkey/alloc.h>
 #include <valkey/async.h>
@@ -44,8 +44,8 @@ struct Api {
   static void tell_connected(AsyncContext& async, int status) {
     if (async.onConnect != nullptr) async.onConnect(&async, status);
   }
-  /// The library does not install sds.h: the low bits of the byte before an sds say in how many
-  /// bytes its length stands, further in front.
+  /// The library does not install sds.h. The low bits of the byte before an sds give the size of
+  /// the length field, which precedes that byte.
   static std::size_t buffered(const Context& context) noexcept {
     const auto* text = reinterpret_cast<const unsigned char*>(context.obuf);
     const auto length = [text]<class Size>(Size size) {
@@ -69,8 +69,8 @@ struct Api {
 };
 using Session = resp::Session<Api>;
 
-// valkeyReconnect() gives connect() what unix_sock.path says, and nothing else of the context
-// survives until then: behind the URL's NUL stands where it came from. The library frees it all.
+// valkeyReconnect() passes unix_sock.path to connect(); nothing else of the context survives until
+// then. So the path holds the URL, NUL, and the origin. The library frees it.
 inline char* pack(const std::string& url, resp::Origin origin) {
   auto* path = static_cast<char*>(vk_malloc(url.size() + 1 + sizeof origin));
   if (path == nullptr) return nullptr;
@@ -86,16 +86,18 @@ inline int connect_again(valkeyContext* context, const valkeyOptions* options) {
 }
 inline void Api::complete(Functions& ours) {
   ours.connect = &connect_again;
-  ours.set_timeout = [](Context*, const timeval) -> int { return VALKEY_OK; };  // read() looks
+  ours.set_timeout = [](Context*, const timeval) -> int {
+    return VALKEY_OK;
+  };  // read() enforces it
   ours.read_zc = &Session::show;
   ours.read_zc_done = &Session::shown_done;
 }
 }  // namespace detail
 
-/// As valkeyConnectWithOptions() (endpoint and type of `options` do not count, null: none are set):
-/// waits until the context is connected, or has its err and errstr set. Null: no memory.
-/// Without a connect_timeout the URL's connect-timeout holds, 5 s. Its commands wait without
-/// running the loop; with VALKEY_OPT_NONBLOCK they do not wait.
+/// As valkeyConnectWithOptions(); endpoint and type in `options` are ignored, and `options` may be
+/// null. Waits until the context is connected or has err and errstr set. Null if out of memory.
+/// Without a connect_timeout the URL's connect-timeout applies (5 s). Commands block without
+/// running the loop; with VALKEY_OPT_NONBLOCK they do not block.
 inline valkeyContext* connect(const conn::Registry& registry, ae::EventLoop& loop,
                               const std::string& url, const valkeyOptions* options = nullptr) {
   valkeyContext* context = detail::Session::open({&registry, &loop}, url, options, -1);
@@ -106,15 +108,16 @@ inline valkeyContext* connect(const conn::Registry& registry, ae::EventLoop& loo
   return context;
 }
 
-/// As valkeyAsyncConnectWithOptions(): a context on `loop`, connecting; no adapter is attached to
-/// it. A URL that cannot be has set its err when this returns.
+/// As valkeyAsyncConnectWithOptions(): returns a connecting context on `loop`; no libvalkey adapter
+/// is attached. If the URL is invalid, err is set on return.
 inline valkeyAsyncContext* connect_async(const conn::Registry& registry, ae::EventLoop& loop,
                                          const std::string& url,
                                          const valkeyOptions* options = nullptr) {
   return detail::Session::open_async({&registry, &loop}, url, options);
 }
 
-/// For its facts (peer_address(), info()); null where there is none, or the context is not ours.
+/// The connection, for its facts (peer_address(), info()). Null if there is none or the context was
+/// not made here.
 inline const conn::Connection* connection(const valkeyContext* context) {
   const auto* session = detail::Session::of(*context);
   return session != nullptr ? session->connection() : nullptr;

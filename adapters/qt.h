@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ae::EpollLoop below Qt's event loop (Qt 5 and 6): adapters/guest.h has the rules,
+// Runs an ae::EpollLoop below Qt's event loop (Qt 5 and 6). adapters/guest.h has the rules,
 // docs/adapters.md a program. Header only, without moc: link the program with QtCore. An event loop
-// that a handler runs meanwhile, as QDialog::exec() does, serves nested turns (ae/epoll_loop.h).
+// that a handler runs, as QDialog::exec() does, serves nested iterations (ae/epoll_loop.h).
 
 #include <QtCore/QEvent>
 #include <QtCore/QSocketNotifier>
@@ -14,8 +14,8 @@
 
 namespace adapters { inline namespace AECONN_ABI { namespace qt {
 
-/// While it lives, the event loop of this thread turns `loop`, too. Make it where the thread has a
-/// QCoreApplication, or a QEventLoop, to turn.
+/// As long as it exists, the event loop of this thread also runs `loop`. Create it where the thread
+/// has a QCoreApplication or a QEventLoop to run.
 class Attachment {
  public:
   /// Throws std::system_error if there is no descriptor for it.
@@ -26,12 +26,12 @@ class Attachment {
   Attachment& operator=(const Attachment&) = delete;
   ~Attachment() {
     notifier_->setEnabled(false);
-    // It may be the one that is running.
+    // Deferred, because the notifier may be the one running now.
     notifier_.release()->deleteLater();
   }
 
  private:
-  // No prepare() at aboutToBlock: nobody emits that where a GLib main loop turns Qt's.
+  // No prepare() on aboutToBlock: it is not emitted when Qt runs on a GLib main loop.
   class Notifier final : public QSocketNotifier {
    public:
     explicit Notifier(std::shared_ptr<detail::Guest> guest)

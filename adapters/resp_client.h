@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What hiredis.h and libvalkey.h share: the contexts of both libraries are alike but for their
-// names. Programs include one of those two.
+// Shared by hiredis.h and libvalkey.h: the contexts of the two libraries differ only in their
+// names. Programs include one of those two headers.
 
 #include <sys/time.h>
 #include <sys/types.h>
@@ -25,14 +25,14 @@
 
 namespace adapters { inline namespace AECONN_ABI { namespace resp {
 
-/// Where a context's connection comes from. Both outlive the context's last operation.
+/// Where a context's connection comes from. Both must outlive the context's last operation.
 struct Origin {
   const conn::Registry* registry;
   ae::EventLoop* loop;
 };
 
-/// What a context of the library has in privctx: the connection and, if it is asynchronous, what
-/// the library wants to hear of. The names of the library are in Api.
+/// Stored in privctx of a context: the connection and, for an asynchronous context, the events that
+/// the library wants. `Api` maps the names of the library.
 template <class Api>
 class Session {
  public:
@@ -41,7 +41,7 @@ class Session {
   using Options = typename Api::Options;
   using Functions = typename Api::Functions;
 
-  /// A context whose fd is `fd`, connected when this returns, or with its error set. Null without
+  /// Returns a context with descriptor `fd`, connected or with its error set; null if out of
   /// memory.
   static Context* open(Origin origin, const std::string& url, const Options* options, int fd) {
     Options mine = user_fd(options, fd);
@@ -52,7 +52,7 @@ class Session {
     return context;
   }
 
-  /// The same, connecting when this returns.
+  /// Asynchronous variant: the context is still connecting on return.
   static AsyncContext* open_async(Origin origin, const std::string& url, const Options* options) {
     Options mine = user_fd(options, -1);
     AsyncContext* async = Api::make_async(&mine);
@@ -67,7 +67,7 @@ class Session {
     return async;
   }
 
-  /// Connects, instead of what there was. False: the context's error is set.
+  /// Connects, replacing an earlier connection. False: the context's error is set.
   static bool establish(Context& context, Origin origin, const std::string& url) {
     Session* session = attach(context, origin, url);
     if (session == nullptr) return false;
@@ -89,7 +89,7 @@ class Session {
     return true;
   }
 
-  /// Null for a context that is not ours.
+  /// Null for a context that was not made here.
   static Session* of(const Context& context) noexcept {
     return context.funcs == &table() ? static_cast<Session*>(context.privctx) : nullptr;
   }
@@ -117,7 +117,7 @@ class Session {
     }
   }
 
-  /// Where the bytes lie, for a library that parses them there; shown_done() gives them back.
+  /// Shows unread bytes in place, for a library that parses them there; ended by shown_done().
   static ssize_t show(Context* context, char** bytes) {
     Session* session = of(*context);
     if (session == nullptr || !session->connection_) return unconnected(*context);
@@ -158,12 +158,12 @@ class Session {
       if (wait < 0) return -1;
       if (wait == 0) break;
     }
-    // Nobody runs the loop of a blocking context.
+    // A blocking context has no loop running that would flush later.
     if ((context->flags & Api::kBlock) != 0) session->connection_->flush();
     return static_cast<ssize_t>(sent);
   }
 
-  /// For Api: fills what only one of the libraries has.
+  /// The functions of a context; Api::complete() adds those that only one library has.
   static const Functions& table() {
     static const Functions ours = make_table();
     return ours;
@@ -190,7 +190,7 @@ class Session {
   }
 
   static const Functions*& library_table() noexcept {
-    static const Functions* theirs = nullptr;  // one for all, of static storage
+    static const Functions* theirs = nullptr;  // one table for all contexts, in static storage
     return theirs;
   }
   static void use_ours(Context& context) {
@@ -208,7 +208,7 @@ class Session {
     return ours;
   }
 
-  /// A session without a connection; null, with the context's error, where there is no memory.
+  /// A session without a connection; null, with the context's error set, if out of memory.
   static Session* attach(Context& context, Origin origin, const std::string& url) noexcept {
     delete static_cast<Session*>(context.privctx);
     context.privctx = nullptr;
@@ -222,7 +222,7 @@ class Session {
     }
   }
 
-  /// Nothing throws through a library in C.
+  /// Exceptions must not pass through a C library.
   template <class Body>
   void guarded(Body body) noexcept {
     try {
@@ -234,13 +234,13 @@ class Session {
     }
   }
 
-  /// Also makes the connection.
+  /// Parses the URL and also creates the connection.
   conn::Endpoint endpoint(bool blocking) {
     conn::Endpoint to = conn::Endpoint::parse(url_);
     const conn::ConnectionType& type = origin_.registry->require(to.scheme);
-    // A peer of ours takes who promised keepalives and is silent for dead, and a blocking context
-    // has nobody to send them between two commands.
-    const std::vector<std::string> schemes = to.schemes();  // any of them may be the one
+    // A peer with this library treats a client that promised keepalives and is silent as dead. A
+    // blocking context cannot send keepalives between two commands.
+    const std::vector<std::string> schemes = to.schemes();  // any of them may be used
     const bool over_rdma = std::any_of(schemes.begin(), schemes.end(), [](const auto& each) {
       return std::string_view(each).ends_with("rdma");
     });
@@ -256,7 +256,7 @@ class Session {
     return time != nullptr && (time->tv_sec != 0 || time->tv_usec != 0);
   }
   static ae::Duration duration(const timeval& time) noexcept {
-    if (time.tv_sec >= kLongest.count()) return kLongest;  // nanoseconds have an end
+    if (time.tv_sec >= kLongest.count()) return kLongest;  // avoids overflow in nanoseconds
     return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
   }
   static std::string in_words(const timeval* time) {
@@ -276,8 +276,8 @@ class Session {
     set_error(context, Api::kErrorEnd, place() + " has closed the connection");
     return -1;
   }
-  /// After a call that failed with errno: 1, try again; 0, later (the context does not block); -1,
-  /// and the context's error says why.
+  /// After a call that failed with errno: 1: try again; 0: later (non-blocking context); -1: the
+  /// context's error is set.
   int wait_after(Context& context, ae::Mask direction) {
     if (errno == EINTR) return 1;
     if (errno != EAGAIN && errno != EWOULDBLOCK) {
@@ -328,7 +328,8 @@ class Session {
       set_error(context_, Api::kErrorIo, connection_->last_error());
     }
     if (context_.err != 0) {
-      // With an error this is the library's way to say so to everybody who waits, and to end.
+      // With an error set, handle_timeout() reports it to all pending callbacks and ends the
+      // context.
       copy_error(*async_);
       Api::handle_timeout(async_);
       return;
@@ -340,7 +341,7 @@ class Session {
     Api::tell_connected(*async_, Api::kOk);
     if (!nested) context_.flags &= ~Api::kInCallback;
     if ((context_.flags & Api::kFreeing) != 0) return Api::free_async(async_);
-    // With replies to come the library disconnects after the last.
+    // If replies are pending, the library disconnects after the last one.
     if ((context_.flags & Api::kDisconnecting) != 0 && async_->replies.head == nullptr)
       return Api::disconnect(async_);
     if (async_->replies.head != nullptr && is_set(context_.command_timeout))
@@ -352,7 +353,7 @@ class Session {
     which = wanted;
     if (stands_) apply();
   }
-  /// The handlers follow what the library wants. What runs in one of them may free the context.
+  /// Sets or removes the handlers as the library wants. A handler may free the context.
   void apply() noexcept {
     guarded([&] {
       if (reads_ != wants_read_) {
@@ -416,9 +417,9 @@ class Session {
   conn::ConnectionPtr connection_;
   std::size_t shown_ = 0;
   ae::TimerId timer_ = 0;
-  bool stands_ = false;  // the connection, of an asynchronous context
+  bool stands_ = false;  // asynchronous context: the connection is established
   bool wants_read_ = false, wants_write_ = false;
-  bool reads_ = false, writes_ = false;  // handlers that are set
+  bool reads_ = false, writes_ = false;  // which handlers are set
 };
 
 }}}  // namespace adapters::resp

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ae::EpollLoop below systemd's sd-event: adapters/guest.h has the rules, docs/adapters.md a
-// program. Header only: link the program with libsystemd.
+// Runs an ae::EpollLoop below systemd's sd-event. adapters/guest.h has the rules, docs/adapters.md
+// a program. Header only: link the program with libsystemd.
 
 #include <sys/epoll.h>
 #include <systemd/sd-event.h>
@@ -15,10 +15,10 @@
 
 namespace adapters { inline namespace AECONN_ABI { namespace sd_event {
 
-/// While it lives, sd_event_run() and sd_event_loop() turn `loop`, too.
+/// As long as it exists, sd_event_run() and sd_event_loop() also run `loop`.
 class Attachment {
  public:
-  /// Throws std::system_error with what sd-event says.
+  /// Throws std::system_error with the error of sd-event.
   Attachment(ae::EpollLoop& loop, ::sd_event* host, Caught caught = {})
       : guest_(std::make_shared<detail::Guest>(loop, std::move(caught))) {
     check(sd_event_add_io(host, &source_, guest_->descriptor(), EPOLLIN, dispatch, &guest_));
@@ -40,7 +40,7 @@ class Attachment {
     if (status < 0) throw std::system_error(-status, std::generic_category(), "sd-event");
   }
   static int dispatch(sd_event_source*, int, std::uint32_t, void* guest) {
-    // It lives until it returns, whatever becomes of the attachment.
+    // Keeps the guest alive until the call returns, even if the attachment is destroyed.
     const auto kept = *static_cast<const std::shared_ptr<detail::Guest>*>(guest);
     kept->dispatch();
     return 0;

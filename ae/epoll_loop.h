@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ae::EventLoop on one epoll instance, without libev: with a run() of its own, or below the loop of
-// a host program, whatever that is, by one descriptor.
+// ae::EventLoop implemented on one epoll instance, without libev. It either uses its own run(), or
+// runs below any event loop of a host program, connected by one descriptor.
 //
-// A host needs two lines:
+// A host has to do two things:
 //
-//   poll descriptor() for reading, level-triggered, as any other
-//   when it is readable, call dispatch()
+//   poll descriptor() for reading, level-triggered, as any other descriptor
+//   call dispatch() when it is readable
 //
-// The descriptor is readable exactly while there is something to do: files, timers, posts, work
-// that was left over. What the host does to the loop outside dispatch(), as writing to a
-// connection, makes it readable where there is something to follow. A host that can run something
-// before each of its sleeps may call prepare() there, which spares system calls; none has to.
+// The descriptor is readable exactly while there is work to do: file events, timers, posts, or work
+// left over. Operations outside dispatch(), such as writing to a connection, also make it readable
+// if they need further processing. A host that can run code before each of its sleeps may call
+// prepare() there, which saves system calls; this is optional.
 
 #include <memory>
 
@@ -20,12 +20,12 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// A loop on epoll alone: one of its own, or below a host's.
+/// An event loop on epoll, used by itself or below a host's loop.
 class AECONN_API EpollLoop final : public EventLoop {
  public:
-  /// Throws std::system_error if the kernel gives no descriptors for it: two, and two more for a
-  /// host. run() and process_events() open a third, and keep it, once a timer has outlasted 16
-  /// sleeps; they may then be woken once for a timer that was cancelled or moved meanwhile.
+  /// Throws std::system_error if no descriptors are available. The loop opens two, and two more
+  /// below a host. run() and process_events() open and keep a third (a timerfd) once a timer has
+  /// outlasted 16 sleeps; they may then wake up once for a timer that has been cancelled or moved.
   EpollLoop();
   ~EpollLoop() override;
 
@@ -56,36 +56,37 @@ class AECONN_API EpollLoop final : public EventLoop {
   bool in_handler() const noexcept override;
 
   // --- below a host's loop -----------------------------------------------------------------------
-  /// Readable while there is something to do, for poll(2), epoll, io_uring and whatever polls
-  /// descriptors; to be watched level-triggered. The loop's own: valid until it dies, the same at
-  /// every call but after after_fork(); neither to be read nor to be closed. From the first call on
-  /// the loop keeps it true. A timer that was moved to a later time may make it readable once with
-  /// nothing to do. Throws std::system_error if the kernel gives no descriptor for timers.
+  /// A descriptor that is readable while there is work to do, for poll(2), epoll, io_uring or any
+  /// other poller; watch it level-triggered. Owned by the loop: do not read or close it. It stays
+  /// valid until the loop is destroyed, and the same until after_fork(). The loop keeps its
+  /// readiness up to date from the first call on. A timer moved to a later time may make it
+  /// readable once without work. Throws std::system_error if no descriptor is available.
   int descriptor();
-  /// Does what is there, without waiting: one iteration, that begins with the events and ends ready
-  /// for the host's sleep. Where there is nothing it costs a system call. Returns the number of
-  /// handlers that ran. Rethrows what a handler threw; the others that were due run in the next
-  /// one, for which the descriptor is readable.
+  /// Runs one iteration without waiting: it starts with the events and ends ready for the host's
+  /// sleep. With no work it costs one system call. Returns the number of handlers that ran.
+  /// Rethrows what a handler threw; the other due handlers run in the next iteration, for which the
+  /// descriptor is readable.
   ///
-  /// Also from inside a handler of this loop that lets the host turn its loop meanwhile (a script
-  /// that runs for long, and looks for what is new in between). Such a nested turn serves file
-  /// events and sources, but not the handlers that are running; no posts, timers, hooks or deferred
-  /// objects: these wait for the next turn that is not nested. What the handler itself has written
-  /// leaves with the first nested turn: a host that may sleep there calls dispatch() before.
+  /// May be called from inside a handler of this loop that runs the host's loop meanwhile (such as
+  /// a long-running script that checks for new events in between). A nested call serves file events
+  /// and sources, except the handlers that are running. Posts, timers, hooks and deferred objects
+  /// wait for the next call that is not nested. Data that the handler itself has written is sent by
+  /// the first nested call: a host that may sleep there must call dispatch() before.
   std::size_t dispatch();
-  /// For a host that calls it before each of its sleeps, or never. Sends what was written since
-  /// dispatch(), tells the kernel what is waited for, and runs no handler. False: there is
-  /// something to do still; the descriptor is readable then, so a host may leave it to its poll, or
-  /// poll without waiting. The first call is the promise of one before every sleep: from then on
-  /// dispatch() leaves the preparation of the sleep to it, and what is written after dispatch()
-  /// waits for it and costs no system call of its own. What is written after prepare() wakes the
-  /// host, once, by one system call: it need not be called again. Rethrows what a source threw.
+  /// Prepares the host's sleep. A host must call it before each of its sleeps, or never. Sends what
+  /// was written since dispatch() and registers interest with the kernel; runs no handler. Returns
+  /// false if there is still work: the descriptor is then readable, so a host may poll as usual, or
+  /// poll without waiting. After the first call dispatch() leaves the preparation of the sleep to
+  /// prepare(), and data written after dispatch() waits for it without a system call of its own.
+  /// Data written after prepare() wakes the host, once, with one system call; prepare() need not be
+  /// called again for it. Rethrows what a source threw.
   bool prepare();
-  /// Takes that promise back, for a loop that leaves such a host: dispatch() alone is enough again.
-  /// Does what prepare() does, if there was one. Rethrows what a source threw.
+  /// Ends the use of prepare(), for a loop that leaves such a host: dispatch() alone is sufficient
+  /// again. Prepares the sleep if prepare() was in use. Rethrows what a source threw.
   void end_prepare();
-  /// In a child after fork(), before the loop is used again: it gets descriptors of its own. The
-  /// host watches descriptor() anew. What could not be had is thrown as std::system_error.
+  /// To be called in a child after fork(), before the loop is used again: gives the loop
+  /// descriptors of its own. The host must then watch descriptor() anew. Throws std::system_error
+  /// if a descriptor is not available.
   void after_fork();
 
  private:

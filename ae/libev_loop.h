@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ae::EventLoop on libev. The only header users of the library need to put connections on a loop;
-// <ev.h> is not visible from here.
+// ae::EventLoop implemented on libev. A program that uses a libev loop needs no other loop header.
+// This header does not include <ev.h>.
 
 #include <exception>
 #include <memory>
@@ -13,14 +13,15 @@ struct ev_loop;
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// A loop on libev: one of its own, or on the ev_loop of the program.
+/// An event loop on libev, with an ev_loop of its own or on the program's ev_loop.
 class AECONN_API LibevLoop final : public EventLoop {
  public:
-  /// Owns a new ev_loop. Throws std::system_error if the kernel gives no descriptor for it.
+  /// Creates and owns an ev_loop. Throws std::system_error if no descriptor is available for it.
   LibevLoop();
-  /// Borrows the host program's loop, which must outlive this object. The host keeps calling
-  /// ev_run(); our watchers keep it referenced only while there is something of ours to wait for.
-  /// A handler that throws there breaks out of ev_run (EVBREAK_ALL) and take_exception() has it.
+  /// Uses the host program's ev_loop, which must outlive this object. The host keeps calling
+  /// ev_run(); the watchers of this object keep it running only while this object waits for
+  /// something. If a handler throws there, ev_run() is left (EVBREAK_ALL) and take_exception()
+  /// returns the exception.
   explicit LibevLoop(struct ev_loop* borrowed);
   ~LibevLoop() override;
 
@@ -50,11 +51,12 @@ class AECONN_API LibevLoop final : public EventLoop {
   bool has_time() noexcept override;
   bool in_handler() const noexcept override;
 
-  /// The ev_loop below, for programs that add watchers of their own.
+  /// The underlying ev_loop, for programs that add watchers of their own.
   struct ev_loop* native() const noexcept;
-  /// What a handler threw since the last call, or null (only a borrowed loop leaves it here).
+  /// Returns what a handler threw since the last call, or null. Only used with a borrowed loop;
+  /// with an owned one run() rethrows.
   std::exception_ptr take_exception() noexcept;
-  /// In a child after fork(), before the loop is used again (ev_loop_fork).
+  /// To be called in a child after fork(), before the loop is used again (ev_loop_fork).
   void after_fork() noexcept;
 
  private:

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Loops on threads of their own, for a program that wants several cores.
+// LoopGroup: a set of event loops, each on a thread of its own, for programs that use several
+// cores.
 //
 //   ae::LoopGroup loops({.loops = 4});
 //   auto listener = conn::listen(registry, loops, "tcp://*:6379", make_handler);
 //   loops.run();
 //
-// Nothing is shared between the loops. A connection belongs to one of them from its beginning to
-// its end, and so do its handlers.
+// The loops share nothing. A connection and its handlers belong to one loop for their whole
+// lifetime.
 
 #include <memory>
 #include <string>
@@ -17,28 +18,30 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Loops that run on threads of their own from the beginning to stop().
+/// Loops that run on threads of their own, from construction until stop().
 class AECONN_API LoopGroup final : public Loops {
  public:
-  /// What a group is made of.
+  /// Construction parameters.
   struct Config {
-    /// 0: one for each processor that this process may use (sched_getaffinity(2)).
+    /// Number of loops. 0: one for each processor the process may use (sched_getaffinity(2)).
     std::size_t loops = 0;
-    /// The threads are called "NAME-INDEX" (pthread_setname_np(3): 15 characters are seen).
+    /// The threads are named "NAME-INDEX"; NAME is cut to fit the kernel's limit of 15 characters
+    /// (pthread_setname_np(3)).
     std::string name = "loop";
-    /// Makes loop `index`, on its thread; empty: a LibevLoop. It is destroyed there, too.
+    /// Creates loop `index`, on the thread that runs and later destroys it. Empty: a LibevLoop.
     std::function<std::unique_ptr<EventLoop>(std::size_t index)> make = {};
-    /// Each thread keeps to one processor of those the process may use: to those that are near the
-    /// device, where all that the group listens on is on one device.
+    /// Pins each thread to one of the processors the process may use. If all listeners of the group
+    /// are on one device, only processors near that device are used, if the process may use any.
     bool pin = false;
   };
 
   LoopGroup() : LoopGroup(Config{}) {}
-  /// Returns once every loop runs. Throws what make() threw, std::system_error where there is no
-  /// thread, or LoopError; the loops that ran have ended then. The threads take no signals but
-  /// those that a fault of their own raises: the program's other threads get them as before.
+  /// Returns once every loop runs. Throws what make() threw, std::system_error if a thread cannot
+  /// be created, or LoopError; loops already started are stopped first. The threads block all
+  /// signals but those raised by their own faults; the program's other threads still receive them.
   explicit LoopGroup(Config config);
-  /// stop(), then waits as run() does; what run() would throw is lost. Not on a loop's thread.
+  /// Calls stop(), then waits as run() does; an exception that run() would throw is discarded. Must
+  /// not be called on a loop's thread.
   ~LoopGroup() override;
 
   std::size_t size() const noexcept override;
@@ -46,13 +49,13 @@ class AECONN_API LoopGroup final : public Loops {
   void on_each(const std::function<void(EventLoop& loop, std::size_t index)>& fn) override;
   void set_near(const void* whose, const std::vector<int>& processors) override;
 
-  /// All loops end after their iteration, each with its connections, as if its run() had returned.
-  /// One loop's own EventLoop::stop() ends that one and no other. Any thread; not
-  /// a signal handler.
+  /// Ends every loop after its current iteration, together with its connections, as if its run()
+  /// had returned. EventLoop::stop() of one loop ends only that loop. Any thread, but not from a
+  /// signal handler.
   void stop();
-  /// Returns when all loops have ended, each by its own stop() or by the group's. A handler's
-  /// exception that nobody took ends the group, and is thrown here, once. The loops run from the
-  /// beginning, whether or not this is called. Not on a loop's thread (LoopError).
+  /// Waits until all loops have ended, each by its own stop() or the group's. An uncaught exception
+  /// of a handler ends the group and is rethrown here, once. The loops run from construction,
+  /// whether or not this is called. Throws LoopError on a loop's thread.
   void run();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The loops of the library by name, for an option of a program.
+// The library's event loops by name, for a command-line or configuration option.
 
 #include <cstddef>
 #include <functional>
@@ -13,13 +13,14 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// What makes loops, as LoopGroup::Config::make wants it; the index says nothing.
+/// Creates a loop, as LoopGroup::Config::make requires; the index is ignored.
 using LoopMaker = std::function<std::unique_ptr<EventLoop>(std::size_t index)>;
 
-/// The names that loops_named() knows; the first is what programs take by default. Any thread.
+/// The names that loops_named() accepts; the first is the default of programs. Any thread.
 AECONN_API std::span<const std::string_view> loop_names() noexcept;
-/// Makes LibevLoops ("libev") or EpollLoops ("epoll"). Throws LoopError, a sentence, for any other
-/// name. What it returns throws as the constructors do.
+/// Returns a function that creates a LibevLoop ("libev") or an EpollLoop ("epoll"). Throws
+/// LoopError, with a readable sentence, for any other name. The function throws as the constructors
+/// do.
 AECONN_API LoopMaker loops_named(std::string_view name);
 
 }}  // namespace ae

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The units of time of everything here.
+// The time types used throughout the library.
 
 #include <chrono>
 
@@ -9,6 +9,6 @@
 namespace ae { inline namespace AECONN_ABI {
 
 using Duration = std::chrono::nanoseconds;                ///< a length of time
-using TimePoint = std::chrono::steady_clock::time_point;  ///< of the monotonic clock
+using TimePoint = std::chrono::steady_clock::time_point;  ///< a point on the monotonic clock
 
 }}  // namespace ae

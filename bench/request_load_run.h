@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "conn/registry.h"
-#include "examples/conn_perf/histogram.h"
+#include "programs/conn_perf/histogram.h"
 #include "request_load_protocol.h"
 
 namespace load {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the files of the C interface share. Each of its functions catches what the library throws,
-// keeps its sentence for aeconn_error() and sets errno. A connection's handle is the Connection
+// Shared by the sources of the C interface. Each C function catches what the library throws, stores
+// its sentence for aeconn_error() and sets errno. The handle of a connection is the Connection
 // itself.
 
 #include <cerrno>
@@ -23,8 +23,8 @@
 struct aeconn_loop {
   aeconn_loop() : owned(std::make_unique<ae::EpollLoop>()), loop(*owned) {}
   explicit aeconn_loop(ae::EpollLoop& of_a_group) : loop(of_a_group) {}
-  std::unique_ptr<ae::EpollLoop> owned;                 // null: a group's
-  std::thread::id thread = std::this_thread::get_id();  // of a group's
+  std::unique_ptr<ae::EpollLoop> owned;                 // null if it belongs to a group
+  std::thread::id thread = std::this_thread::get_id();  // used for loops of a group
   ae::EpollLoop& loop;
 };
 
@@ -33,14 +33,15 @@ namespace aeconn_c {
 using conn::Connection;
 using conn::ConnectionPtr;
 
-/// Keeps what goes wrong for this thread. Never throws: without memory the old sentence goes.
+/// Sets errno and stores this thread's error sentence. Returns -1. Never throws: without memory the
+/// sentence becomes empty.
 int failed(int err, std::string_view sentence) noexcept;
-/// 0 where there is none; EIO for what no errno explains.
+/// The code as errno: 0 if there is none; EIO if no errno matches.
 int number_of(const std::error_code& code) noexcept;
-/// What is being caught, as errno and sentence.
+/// Reports the exception being handled through failed(). Returns -1.
 int caught() noexcept;
 
-/// Runs `body`; -1, or null, where it throws.
+/// Runs `body`; returns -1 or null if it throws.
 template <class Body>
 auto guarded(Body&& body) noexcept -> decltype(body()) {
   try {
@@ -72,11 +73,11 @@ inline aeconn_conn* handle(Connection* connection) noexcept {
   return reinterpret_cast<aeconn_conn*>(connection);
 }
 
-/// Of the process: what its loops share (tickets, settings) is shared. Never destroyed, since a
+/// One for the process, so that its loops share tickets and settings. Never destroyed, since a
 /// connection may outlive main().
 conn::Registry& registry();
 
-/// Negative: no limit.
+/// A negative duration means no limit.
 inline ae::Duration limit(int64_t nanoseconds) noexcept {
   return nanoseconds < 0 ? ae::Duration::max() : ae::Duration(nanoseconds);
 }
@@ -86,7 +87,7 @@ inline Connection::Handler handler(aeconn_conn_fn fn, void* context) {
   return [fn, context](Connection& connection) { fn(context, handle(&connection)); };
 }
 
-/// As snprintf(3).
+/// Copies as snprintf(3).
 std::size_t copy_out(std::string_view text, char* to, std::size_t size) noexcept;
 
 inline ae::Mask mask_of(int directions) noexcept {

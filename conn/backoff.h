@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How long a client waits before it tries again: longer each time, never exactly as long as the
-// others, and at least as long as a peer that refused it asked for. Pure: no clock.
+// Pauses between connection attempts of a client: they grow, are randomized so that clients do not
+// retry at the same time, and are at least as long as a refusing peer asked for. It reads no clock.
 
 #include <cstdint>
 #include <random>
@@ -11,17 +11,18 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The pauses of one client.
+/// The sequence of pauses of one client.
 class AECONN_API Backoff {
  public:
-  /// The first pause is `first` at most, later ones twice as long as the one before and `most` at
-  /// most. Each is drawn between half of that and all of it.
+  /// The first pause is at most `first`; each later one is at most twice the limit before it, up to
+  /// `most`. Each is chosen at random between half the limit and the limit.
   Backoff(ae::Duration first, ae::Duration most, std::uint64_t seed);
 
-  /// The pause after one more failure. `asked`: what the peer asked for; the pause is that or up to
-  /// half more, since many were asked. A minute is the most that is granted.
+  /// Returns the pause after one more failure. `asked` is the time the peer asked for, capped at
+  /// one minute. If that is longer, the pause is between `asked` and one and a half times `asked`,
+  /// because many clients may have been asked the same.
   ae::Duration next(ae::Duration asked = ae::Duration::zero());
-  /// It worked: the next pause is a first one.
+  /// Call after a success: the next pause is a first one again.
   void reset() noexcept { limit_ = first_; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Coroutines over connections: docs/coroutines.md. On the loop's thread, as everything else.
+// Coroutines over connections, see docs/coroutines.md. Use them on the loop's thread only.
 //
 //   namespace co = conn::co;
 //

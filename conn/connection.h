@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One byte stream to one peer, whatever carries it. Its operations mean what the socket calls mean.
+// A byte stream to one peer, independent of the transport. The operations have the semantics of the
+// corresponding socket calls.
 //
-// Thread rule: everything on the thread of its loop. I/O never throws.
-// Handlers run from the loop only, never from inside a call of yours, and they may close, replace
-// or remove anything, this connection included. They are level-triggered: called again in the next
-// iteration while there is unread data (or end of stream, or an error to collect), or room to
-// write.
+// Thread rule: use a connection only on the thread of its loop. I/O never throws. Handlers run only
+// from the loop, never from within a call made by the program. They may close, replace or remove
+// anything, including this connection. They are level-triggered: a handler is called again in the
+// next iteration while there is unread data, end of stream or an error to collect (read), or while
+// the connection accepts data (write).
 
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -40,10 +41,10 @@ class ConnectionType;
 class InPlace;
 struct LoopCounters;
 
-/// What runs a close handler.
+/// Selects the events that run a close handler.
 enum class CloseOn : bool {
   kEnd,     ///< the end of the peer's stream, or a failure
-  kFailure  ///< a failure
+  kFailure  ///< only a failure
 };
 
 /// A byte stream to one peer.
@@ -52,254 +53,271 @@ class AECONN_API Connection : public ae::Deferred {
   using Handler = std::function<void(Connection&)>;  ///< gets the connection it was set on
 
   // --- set-up ------------------------------------------------------------------------------------
-  /// Starts an outgoing connection, trying every address `to` resolves to. `done` runs exactly
-  /// once, never before connect() returns, with state() kConnected or kError; close() cancels it.
-  /// Bounded by the transport's connect time-out (option connect-timeout, 5 s).
-  /// Only a fresh connection (kNone) can connect. On any other this call does nothing and `done`
-  /// never runs; connect_blocking() returns false with errno EISCONN or EALREADY.
-  /// connect() throws std::bad_alloc where there is no memory to begin with: the connection is in
-  /// kError then, and `done` does not run.
+  /// Starts an outgoing connection and tries every address that `to` resolves to. `done` runs
+  /// exactly once, never before connect() returns, with state() kConnected or kError; close()
+  /// cancels it. The transport's connect time-out applies (option connect-timeout, 5 s). Only a new
+  /// connection (kNone) can connect. On any other, connect() does nothing and `done` never runs,
+  /// and connect_blocking() returns false with errno EISCONN or EALREADY. connect() throws
+  /// std::bad_alloc if there is no memory to start; the connection is then in kError and `done`
+  /// does not run.
   void connect(const Endpoint& to, Handler done);
-  /// The same, waiting here for `timeout` at most. True if connected; else last_error() tells.
+  /// Blocking variant: waits at most `timeout`. Returns true if connected; otherwise see
+  /// last_error().
   bool connect_blocking(const Endpoint& to, ae::Duration timeout);
 
   // --- data --------------------------------------------------------------------------------------
-  /// As read(2): bytes; 0 at end of stream, after the last byte; -1 with errno, EAGAIN: nothing
-  /// now. size 0 returns 0 and tells nothing. Where a write found that the connection has failed,
-  /// what the peer had sent before that still comes first, as far as the transport has it.
+  /// As read(2): the number of bytes; 0 at end of stream, after the last byte; -1 with errno,
+  /// EAGAIN if nothing is available now. size 0 returns 0 and carries no information. If a write
+  /// detected that the connection failed, data received before the failure is still returned first,
+  /// as far as the transport has it.
   ssize_t read(void* buffer, std::size_t size);
-  /// As write(2): may be short, -1 with EAGAIN when nothing fits. What it took will be delivered in
-  /// order, or the connection reports an error. The buffer is free again on return.
+  /// As write(2): may be short; -1 with EAGAIN if the transport accepts nothing now. Accepted bytes
+  /// are delivered in order, or the connection reports an error. The buffer can be reused on
+  /// return.
   ssize_t write(const void* buffer, std::size_t size);
-  /// As readv(2) and writev(2), without their limits on count (IOV_MAX) and size.
+  /// As readv(2) and writev(2), without their limits on count (IOV_MAX) and total size.
   ssize_t readv(const iovec* vectors, int count);
-  ssize_t writev(const iovec* vectors, int count);  ///< as readv(), of write()
-  /// Hands what write() took to whatever carries it, as far as that takes it without waiting: the
-  /// kernel, the RDMA device, through every layer. The loop does the same in each iteration, so
-  /// this is for a host that will not be back there soon. What the peer has no room for yet stays
-  /// for the loop. It promises no arrival, reports nothing (the next read() or write() tells of a
-  /// failure) and runs no handler; on a connection that is not connected it does nothing.
+  ssize_t writev(const iovec* vectors, int count);  ///< gathering variant of write(), see readv()
+  /// Passes the bytes accepted by write() through every layer to the kernel or the RDMA device, as
+  /// far as possible without waiting. The loop does the same in each iteration; call flush() if the
+  /// program will not return to the loop soon. Bytes that the peer cannot receive yet are left to
+  /// the loop. flush() does not guarantee delivery, reports no errors (the next read() or write()
+  /// does) and runs no handler. It does nothing on a connection that is not connected.
   void flush() noexcept;
 
   // --- data in place, without a copy where the transport can (conn/in_place.h) -------------------
-  /// What read() would give next, where it lies. size 0 with errno 0 at end of stream, EAGAIN:
-  /// nothing now, EMSGSIZE: `together` is more than kMaxContiguous, else read()'s. Where fewer than
-  /// `together` have come it shows those, and the read handler runs again when there are more; one
-  /// that is set meanwhile runs for what is there.
-  /// The bytes stay until the next consume(), read() or peek() of this connection, close() or
-  /// rebind(). Who keeps them long stops the peer.
+  /// Shows the bytes that read() would return next, without copying them. size 0 with errno 0 means
+  /// end of stream, EAGAIN that nothing is available now, EMSGSIZE that `together` exceeds
+  /// kMaxContiguous; otherwise errno is as for read(). If fewer than `together` bytes have arrived,
+  /// peek() shows those, and the read handler runs again when more are there; a read handler set in
+  /// the meantime runs for the bytes already there. The view is valid until the next consume(),
+  /// read() or peek() of this connection, close() or rebind(). Holding on to the view stalls the
+  /// peer: its window is not returned until consume().
   View peek(std::size_t together = 1);
-  /// The first `size` bytes that peek() showed have been read; the rest comes first in the next.
+  /// Marks the first `size` bytes shown by peek() as read. The next peek() begins after them.
   void consume(std::size_t size) noexcept;
-  /// Room for `size` bytes at least, kMaxContiguous at most, of what is sent next; empty with
-  /// errno, EAGAIN: not now. Until commit() or close() it is the caller's and write() says EBUSY.
+  /// Returns a buffer for at least `size` bytes (at most kMaxContiguous) of output. Empty with
+  /// errno on failure; EAGAIN if no buffer is available now. The caller owns the buffer until
+  /// commit() or close(); until then write() fails with EBUSY.
   std::span<std::byte> reserve(std::size_t size);
-  /// The first `size` bytes of the room (all, if it is smaller) are written, as by write(); 0 gives
-  /// it back. Never short.
-  /// What is committed in one iteration leaves together at its end, or by flush().
+  /// Writes the first `size` bytes of the reserved buffer (all of it if it is smaller), as write()
+  /// does; 0 returns the buffer unused. Never short. Data committed in one iteration is sent
+  /// together at the end of the iteration, or by flush().
   void commit(std::size_t size) noexcept;
-  /// As write(), from where the bytes lie: all are taken or, with EAGAIN, none. They stay the
-  /// library's until `release` runs: once, from the loop, never inside send(); with an error where
-  /// they were not handed on before the end of the connection or of the loop. It may run after
-  /// close(), never after the loop's end.
+  /// As write(), but sends the bytes from the caller's memory. Accepts all bytes, or none with
+  /// EAGAIN. The memory belongs to the library until `release` runs: exactly once, from the loop,
+  /// never inside send(), with an error if the bytes were not handed on before the connection or
+  /// the loop ended. It may run after close(), but never after the end of the loop.
   ssize_t send(const Outgoing& bytes);
 
-  /// Null removes. Setting one from inside itself takes effect with the next call. Setting the
-  /// first throws std::bad_alloc where there is no memory to watch the connection with; none is set
-  /// then.
+  /// Null removes the handler. A handler that replaces itself takes effect with the next call.
+  /// Setting the first handler throws std::bad_alloc if there is no memory to watch the connection;
+  /// no handler is set in that case.
   void set_read_handler(Handler handler);
   /// As set_read_handler().
   void set_write_handler(Handler handler, Barrier barrier = Barrier::kNo);
-  /// Runs once, from the loop, when it is known that the peer has closed (its shutdown() counts) or
-  /// that a connection which stood has failed; nobody need read for that. What came before can
-  /// still be read. Set later than that, it runs in the next iteration.
-  /// With CloseOn::kFailure only a failure runs it, also one after the peer's end of stream.
+  /// Runs once, from the loop, when the peer is known to have closed (its shutdown() counts) or an
+  /// established connection has failed; no read is needed to detect this. Data received earlier can
+  /// still be read. If the handler is set after the event, it runs in the next iteration. With
+  /// CloseOn::kFailure only a failure runs it, including one after the peer's end of stream.
   void set_close_handler(Handler handler, CloseOn when = CloseOn::kEnd);
-  /// Removes every handler, also connect()'s: for whoever takes the connection over.
+  /// Removes every handler, including the one of connect(), before the connection changes owner.
   void clear_handlers() noexcept;
-  /// Whether one is set.
+  /// Whether a read handler is set.
   bool has_read_handler() const noexcept { return static_cast<bool>(on_read_); }
-  bool has_write_handler() const noexcept;  ///< whether one is set
+  bool has_write_handler() const noexcept;  ///< whether a write handler is set
 
-  /// Half-close: the peer gets everything written, then end of stream; reading goes on.
-  /// 0, or -1 with errno (EOPNOTSUPP where Capabilities::half_close is false).
+  /// Half-close: the peer receives everything written, then end of stream. Reading continues.
+  /// Returns 0, or -1 with errno (EOPNOTSUPP if Capabilities::half_close is false).
   int shutdown();
-  /// Ends both directions, over every transport: the peer gets everything written, then end of
-  /// stream. From now on read() says end of stream, which the read handler is called for; what came
-  /// and was not read, or comes, is dropped. write() says EPIPE, which the write handler is called
-  /// for, also while output waits. 0, or -1 with errno ENOTCONN.
+  /// Ends both directions, on every transport: the peer receives everything written, then end of
+  /// stream. From now on read() returns end of stream, for which the read handler runs; unread and
+  /// later input is discarded. write() fails with EPIPE, for which the write handler runs even
+  /// while output is still pending. Returns 0, or -1 with errno ENOTCONN.
   int shutdown_both();
-  /// Gives the connection up: no handler runs any more, `this` is gone for the caller (as after
-  /// delete). What write() took is still delivered within a bounded linger, which never blocks the
-  /// loop; where the loop ends meanwhile, it gets the time of option end-linger. Safe inside any
-  /// handler, its own included.
+  /// Closes gracefully and releases ownership. No further handlers run; do not use the object
+  /// afterwards (as after delete). Bytes accepted by write() are still delivered within a bounded
+  /// linger time that never blocks the loop; if the loop ends during that time, option end-linger
+  /// applies. Safe inside any handler, including the connection's own.
   void close() noexcept;
-  /// As close(), but cuts the stream: nothing more is delivered, and the peer is to see an error
-  /// instead of a clean end of stream. Its read() says ECONNRESET after what had arrived before,
-  /// where Capabilities::reset is true; docs/transports.md has the rest. Bytes of send() are
-  /// released with an error. Of a ConnectionPtr: owner.release()->abort().
+  /// As close(), but aborts the stream: nothing more is delivered, and the peer should see an error
+  /// instead of a clean end of stream. If Capabilities::reset is true, the peer's read() fails with
+  /// ECONNRESET after the data that had arrived before; see docs/transports.md for other
+  /// transports. Memory passed to send() is released with an error. With a ConnectionPtr:
+  /// owner.release()->abort().
   void abort() noexcept;
 
   // --- blocking, for handshakes and replication-style code ---------------------------------------
-  // Handlers do not run meanwhile, and no other connection of the loop loses anything.
-  /// Waits until read() (kReadable) or write() (kWritable) would not say EAGAIN, as poll(2) does:
-  /// also for the end of the stream and for failures, which that call tells. False with errno
-  /// ETIMEDOUT, or ENOTCONN before the connection stands.
+  // These calls run no handlers, and the loop's other connections lose no data in the meantime.
+  /// Waits until read() (kReadable) or write() (kWritable) would not fail with EAGAIN, as poll(2)
+  /// does. It also returns for end of stream and failures, which the read() or write() then
+  /// reports. Returns false with errno ETIMEDOUT, or ENOTCONN before the connection is established.
   bool sync_wait(ae::Mask direction, ae::Duration timeout);
   /// Reads exactly `size` bytes. Returns size; fewer at end of stream; -1 with errno. ETIMEDOUT in
-  /// state kConnected: the time is over, and what came is lost, as with Redis's syncRead.
+  /// state kConnected means that the time-out expired; bytes received so far are lost, as with
+  /// Redis's syncRead.
   ssize_t sync_read(void* buffer, std::size_t size, ae::Duration timeout);
-  /// Writes all, and does what flush() does, waiting for room where the peer has none yet. Returns
-  /// size, or -1 with errno. Once all was taken it is no failure if the time ends before the last
-  /// of it could be handed on: the loop goes on with that.
+  /// Writes all bytes and then flushes as flush() does, waiting while the peer cannot receive.
+  /// Returns size, or -1 with errno. Once all bytes are accepted, an expired time-out is not a
+  /// failure: the loop hands on the remaining bytes.
   ssize_t sync_write(const void* buffer, std::size_t size, ae::Duration timeout);
-  /// Reads up to a newline, drops it and a carriage return before it, ends the text with NUL.
-  /// Returns the length without terminators; -1 with errno: EMSGSIZE when size-1 bytes hold no
-  /// newline, ECONNRESET when the stream ended first.
+  /// Reads a line: up to a newline, which is removed together with a preceding carriage return; the
+  /// text is NUL-terminated. Returns the length without terminators; -1 with errno: EMSGSIZE if
+  /// size-1 bytes contain no newline, ECONNRESET if the stream ended first.
   ssize_t sync_readline(char* buffer, std::size_t size, ae::Duration timeout);
 
   // --- facts -------------------------------------------------------------------------------------
-  State state() const noexcept { return state_; }  ///< how far it is
-  /// The first failure, in words; empty if there is none.
+  State state() const noexcept { return state_; }  ///< current state
+  /// The text of the first failure; empty if the connection has not failed.
   const std::string& last_error() const noexcept { return failure_.text; }
-  /// Why it failed, or will be said to have failed once what arrived before has been read. Empty:
-  /// it did not, as far as is known.
+  /// The reason for the failure, including a failure that is reported only after the data received
+  /// before it has been read. Empty if no failure is known.
   virtual const Failure& why_ended() const noexcept { return failure_; }
-  std::error_code error_code() const noexcept { return failure_.code; }  ///< that of last_error()
-  /// For how long the peer that refused it asked to be left in peace; 0 if it did not.
+  std::error_code error_code() const noexcept { return failure_.code; }  ///< code of last_error()
+  /// How long a peer that refused the connection asked the client to wait; 0 if it did not.
   std::chrono::milliseconds retry_after() const noexcept { return failure_.retry_after; }
   const ConnectionType& type() const noexcept { return type_; }  ///< the transport
-  /// Null after the loop was destroyed under the connection, and between leave() and join().
+  /// Null after the loop was destroyed before the connection, and between leave() and join().
   ae::EventLoop* loop() const noexcept { return loop_; }
-  /// A descriptor that belongs to this connection alone, or -1 (rdma: descriptors are the loop's).
+  /// A descriptor used by this connection alone, or -1 (rdma: descriptors belong to the loop).
   virtual int fd() const noexcept { return -1; }
   virtual std::string local_address() const = 0;  ///< "10.0.0.1:6379"; a path; "" if unknown
-  virtual std::string peer_address() const = 0;   ///< as local_address()
-  /// The same in two parts.
+  virtual std::string peer_address() const = 0;   ///< as local_address(), of the peer
+  /// local_address() split into host and port.
   Address local_host_port() const { return split_address(local_address()); }
-  /// The same of the peer.
+  /// peer_address() split into host and port.
   Address peer_host_port() const { return split_address(peer_address()); }
-  /// Whether the peer is on this host; no value if it cannot be known.
+  /// Whether the peer is on this host; no value if unknown.
   virtual std::optional<bool> is_local() const = 0;
-  /// What carries the bytes, in one line for people: "tcp 10.0.0.2:50400 > 10.0.0.1:6379", this
-  /// side first; docs/paths.md has what each transport says. "" before the connection has stood;
-  /// after its end what is still known.
+  /// One-line description of the path: "tcp 10.0.0.2:50400 > 10.0.0.1:6379", local side first;
+  /// docs/paths.md lists the format of each transport. "" before the connection is established;
+  /// after its end, the parts that are still known.
   std::string path() const;
-  /// Details of the transport for people (CLIENT INFO, logs): window sizes, queue use, device.
+  /// Transport details for logs and CLIENT INFO: window sizes, queue use, device.
   virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
-  virtual std::string peer_certificate() const { return {}; }  ///< PEM; "" where there is none
-  /// Option peer-user; "" where there is none.
+  virtual std::string peer_certificate() const { return {}; }  ///< PEM; "" if there is none
+  /// The user name by option peer-user; "" if there is none.
   virtual std::string peer_user() const { return {}; }
   std::uint64_t id() const noexcept { return id_; }                  ///< unique in the process
-  std::uint64_t bytes_read() const noexcept { return bytes_read_; }  ///< since it began
-  std::uint64_t bytes_written() const noexcept { return bytes_written_; }  ///< since it began
+  std::uint64_t bytes_read() const noexcept { return bytes_read_; }  ///< since creation
+  std::uint64_t bytes_written() const noexcept { return bytes_written_; }  ///< since creation
 
-  /// One pointer for the host program; the library does not touch it.
+  /// One pointer for the host program; the library does not use it.
   void* private_data() const noexcept { return private_data_; }
   void set_private_data(void* data) noexcept { private_data_ = data; }  ///< see private_data()
 
-  /// Moves an idle or connected connection to another loop (handlers come along). Call it on the
-  /// old loop's thread; from then on the connection belongs to the new loop's: hand it over with a
-  /// post to that loop. False with errno EOPNOTSUPP where Capabilities::rebind is false, EBUSY
-  /// while it connects, inside a handler of its own and before commit(), EAGAIN while what was
-  /// committed or sent in place waits, ENOMEM: it is where it was then. Where the other loop has no
-  /// memory to watch it with, the connection fails there.
+  /// Moves an idle or connected connection, with its handlers, to another loop. Call it on the old
+  /// loop's thread. Afterwards the connection belongs to the new loop: pass it on with a post to
+  /// that loop. Returns false with errno EOPNOTSUPP if Capabilities::rebind is false, EBUSY while
+  /// connecting, inside one of its own handlers and between reserve() and commit(), EAGAIN while
+  /// committed or sent data is pending, ENOMEM if out of memory; the connection then stays on the
+  /// old loop. If the new loop has no memory to watch the connection, it fails there.
   bool rebind(ae::EventLoop& loop);
-  /// rebind() in two steps, for a host that moves state of its own between them and knows no target
-  /// yet: leave() on the old loop's thread, join() on the new one's. leave() fails as rebind()
-  /// does. In between nothing but join() and close() may be called, and close() is as at the loop's
-  /// end: nobody delivers what the transport still holds. join() returns false with errno ENOMEM
-  /// where there is no memory to watch the connection with: it has failed then.
+  /// rebind() in two steps, for a host that moves state of its own in between and does not know the
+  /// target yet: call leave() on the old loop's thread and join() on the new loop's thread. leave()
+  /// fails as rebind() does. Between the two, only join() and close() may be called; close() then
+  /// acts as at the end of the loop: data still held by the transport is not delivered. join()
+  /// returns false with errno ENOMEM if there is no memory to watch the connection, which has then
+  /// failed.
   bool leave();
   bool join(ae::EventLoop& loop);  ///< see leave()
 
   ~Connection() override;
 
  protected:
-  /// In state kNone, in the loop's ConnectionSet. Throws std::bad_alloc. `type` has to outlive it.
+  /// Creates it in state kNone and adds it to the loop's ConnectionSet. Throws std::bad_alloc.
+  /// `type` must outlive it.
   Connection(const ConnectionType& type, ae::EventLoop& loop);
 
   // --- what a transport implements ---------------------------------------------------------------
-  // Same meaning as the public operation; the base has checked state and arguments.
-  /// As connect(); ends later, from the loop, by move_to(kConnected) or fail(), and then
+  // Each function implements the public operation of the same name; the base has checked the state
+  // and the arguments.
+  /// As connect(). Completes later, from the loop, with move_to(kConnected) or fail(), followed by
   /// dispatch_connect().
   virtual void do_connect(const Endpoint& to) = 0;
-  /// As connect_blocking(): returns with the state kConnected or kError. Runs no handler.
+  /// As connect_blocking(): returns in state kConnected or kError. Runs no handler.
   virtual void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) = 0;
   virtual ssize_t do_read(void* buffer, std::size_t size) = 0;     ///< as read()
   virtual ssize_t do_writev(const iovec* vectors, int count) = 0;  ///< as writev()
-  virtual ssize_t do_readv(const iovec* vectors, int count);  ///< the default: do_read() for each
-  // In place, where the transport has memory of its own to show. Otherwise the base reads into and
-  // writes from chunks that it borrows while they hold something.
-  /// Whether do_peek() and do_consume() work: unread bytes are shown where they arrived.
+  /// As readv(). The default calls do_read() for each vector.
+  virtual ssize_t do_readv(const iovec* vectors, int count);
+  // In-place I/O, for transports that expose their own memory. For the others, the base copies
+  // through chunks, which it borrows from the pool while they hold data.
+  /// Whether do_peek() and do_consume() are implemented: unread bytes are shown where they arrived.
   virtual bool peeks_in_place() const noexcept { return false; }
-  /// As peek(): 1, 0 at end of stream, -1 with errno; EMSGSIZE: so many are there, in pieces.
+  /// As peek(): 1; 0 at end of stream; -1 with errno. EMSGSIZE: `together` bytes have arrived, but
+  /// not in one piece.
   virtual ssize_t do_peek(std::size_t /*together*/, View& /*view*/) { return 0; }
-  /// The next read handler need not wait until as many have come as do_peek() was asked for.
+  /// Cancels the minimum of do_peek(): the next read handler may run for fewer bytes.
   virtual void do_peek_anything() noexcept {}
-  /// Returns how many of them, no more than do_peek() showed.
+  /// Returns the number of bytes consumed, at most what do_peek() showed.
   virtual std::size_t do_consume(std::size_t /*size*/) noexcept { return 0; }
-  /// Whether do_reserve() and do_commit() work, and mean what reserve() and commit() do. Empty with
-  /// EOPNOTSUPP: not this time, the base has to lend a chunk.
+  /// Whether do_reserve() and do_commit() are implemented, with the semantics of reserve() and
+  /// commit(). do_reserve() may return empty with EOPNOTSUPP: the base then lends a chunk this
+  /// time.
   virtual bool reserves_in_place() const noexcept { return false; }
   /// As reserve(); see reserves_in_place().
   virtual std::span<std::byte> do_reserve(std::size_t /*size*/) { return {}; }
   virtual void do_commit(std::size_t /*size*/) noexcept {}  ///< as commit()
-  /// Whether do_send() may take these bytes. False where it is sure to refuse them: they leave with
-  /// what is written before and after them then.
+  /// Whether do_send() may accept these bytes. False if it is certain to refuse them; they are then
+  /// written together with the data before and after them.
   virtual bool sends_in_place(const Outgoing& /*bytes*/) const noexcept { return true; }
-  /// Takes all of the bytes, and calls references_done() when it needs them no more; or fewer, and
-  /// the rest comes in the next call, before anything else; or -1: EAGAIN, not now (handlers are
-  /// called when it is worth another try, as for do_writev()); EOPNOTSUPP, all of them are to be
-  /// written by do_writev(). A rest that never comes (the connection ends) is the end of it, too.
+  /// Takes all bytes, and calls references_done() when they are no longer needed; or takes fewer,
+  /// and the rest comes with the next call, before anything else; or returns -1: EAGAIN, not now
+  /// (handlers are called when a retry is worthwhile, as for do_writev()); EOPNOTSUPP, the base
+  /// must write all of them with do_writev(). If the rest never comes because the connection ends,
+  /// the segment ends there.
   virtual ssize_t do_send(const Outgoing& bytes);
-  /// A handler was set or removed (in on_read_, on_write_, barrier_, close_wanted()).
+  /// Called after a handler was set or removed (on_read_, on_write_, barrier_, close_wanted()).
   virtual void handlers_changed() = 0;
-  /// handlers_changed(), where nobody could make the call again: without memory for it the
-  /// connection fails, and a second try is for those who wait to be told. If that fails as well,
-  /// they learn it from the next call.
+  /// Calls handlers_changed() for callers that cannot repeat the call. If it runs out of memory,
+  /// the connection fails, and a second call lets waiting handlers learn of the failure. If that
+  /// fails as well, the next operation reports the failure.
   void watch_or_fail() noexcept;
-  /// As path(), of a connection that stands or stood. The default: the type and both addresses.
+  /// As path(), for a connection that is or was established. The default: type and both addresses.
   virtual std::string do_path() const;
   /// As shutdown(): 0, or -1 with errno, EOPNOTSUPP without Capabilities::half_close.
   virtual int do_shutdown() = 0;
-  /// As shutdown_both(), where the base has dropped what it had read ahead. The default: the base
-  /// refuses reads after do_shutdown().
+  /// As shutdown_both(), after the base has discarded its read-ahead data. The default calls
+  /// do_shutdown(); the base refuses reads afterwards.
   virtual int do_shutdown_both();
-  /// Hands what write() took to the layer below or the device, waiting until `until` at most, and
-  /// not at all for a time that is past. True if nothing is left here. Runs no handler.
+  /// Hands the bytes accepted by write() to the layer below or the device, waiting until `until` at
+  /// the latest; it does not wait if `until` has passed. True if no bytes are left here. Runs no
+  /// handler.
   virtual bool do_flush(ae::TimePoint /*until*/) noexcept { return true; }
-  /// The loop is about to go, and do_abandon() comes next: until `until` at most, what write() took
-  /// may still leave, also after close(). True if no waiting would make a difference any more.
-  /// Called again and again, often for a time that is past, while others are served in turn. Runs
-  /// no handler.
+  /// Called before do_abandon() when the loop is about to end: bytes accepted by write() may still
+  /// leave, until `until` at the latest, also after close(). Returns true if further waiting would
+  /// make no difference. Called repeatedly, often with a time that has passed, as the connections
+  /// take turns. Runs no handler.
   virtual bool do_drain(ae::TimePoint /*until*/) noexcept { return true; }
-  /// How long close() may go on delivering (option linger).
+  /// How long close() may continue to deliver (option linger).
   virtual ae::Duration linger() const noexcept { return std::chrono::seconds(3); }
-  /// How long all calls of do_drain() together may take (option end-linger); zero: none is made.
+  /// Total time for all calls of do_drain() (option end-linger); zero: do_drain() is not called.
   virtual ae::Duration end_linger() const noexcept { return ae::Duration::zero(); }
-  /// Begin to go; handlers are cleared. Ends, now or later, in release(). Where aborts() is true
-  /// nothing more is delivered, and the peer is to see an error where the transport can.
+  /// Begins to close; handlers are already cleared. Leads to release(), immediately or later. If
+  /// aborts() is true, nothing more is delivered, and the peer should see an error if the transport
+  /// can signal one.
   virtual void do_close() noexcept = 0;
-  /// Waits until read (or write) would not say EAGAIN, or the deadline. Runs no handler. False: the
-  /// deadline came first.
+  /// Waits until read (or write) would not fail with EAGAIN, or until the deadline. Runs no
+  /// handler. Returns false if the deadline came first.
   virtual bool wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
-  /// The layer above has the peer's word that it sends no more: do_close() need not wait for that.
+  /// The layer above knows that the peer sends nothing more: do_close() need not wait for the peer.
   virtual void do_expect_no_more() noexcept {}
-  /// The loop is being destroyed: free everything that hangs on it, without waiting. Not called
+  /// The loop is being destroyed: frees everything that depends on it, without waiting. Not called
   /// after release().
   virtual void do_abandon() noexcept = 0;
-  /// To another loop, or (null) to none until join(). May throw std::bad_alloc, having done
-  /// nothing.
+  /// Moves to another loop, or, if `loop` is null, to no loop until join(). May throw
+  /// std::bad_alloc, without side effects.
   virtual bool do_rebind(ae::EventLoop* loop);
-  /// At the other loop: for a layer, the connection below joins as well. False: it has failed.
+  /// Called on the new loop; a layer also joins the connection below. False if the connection
+  /// failed.
   virtual bool do_join(ae::EventLoop& /*loop*/) { return true; }
-  // For layers: the same of the connection below.
+  // For layers: access to the protected operations of the connection below.
   /// wait_for() of the connection below.
   static bool wait_for(Connection& below, ae::Mask direction, ae::TimePoint deadline) {
     return below.wait_for(direction, deadline);
   }
-  /// rebind() of the connection below, or (null) leave().
+  /// rebind() of the connection below; leave() if `to` is null.
   static bool rebind(Connection& below, ae::EventLoop* to) { return below.move(to); }
   /// do_flush() of the connection below.
   static bool flush(Connection& below, ae::TimePoint until) noexcept {
@@ -319,18 +337,19 @@ class AECONN_API Connection : public ae::Deferred {
   static ae::Duration linger(const Connection& below) noexcept { return below.linger(); }
   /// end_linger() of the connection below.
   static ae::Duration end_linger(const Connection& below) noexcept { return below.end_linger(); }
-  /// The oldest `count` of what do_send() took are not needed any more, from anywhere; also after
-  /// do_close(). The base releases them from the loop, and the others when the connection is
-  /// destroyed or abandoned, when nothing of the transport's can read them.
+  /// Reports that the oldest `count` of the segments taken by do_send() are no longer needed. May
+  /// be called from anywhere, also after do_close(). The base releases them from the loop. It
+  /// releases all others when the connection is destroyed or abandoned, when the transport can no
+  /// longer read them.
   void references_done(std::size_t count, std::error_code error = {}) noexcept;
 
   // --- what the base gives a transport -----------------------------------------------------------
-  /// Whether the connection is still there after a handler.
+  /// Whether the connection still exists after a handler has run.
   enum class [[nodiscard]] Alive : bool{
       kGone,  ///< it was closed
-      kYes,   ///< it goes on
+      kYes,   ///< it is still open
   };
-  /// Runs a handler. After kGone the connection is closed: return without touching it.
+  /// Runs a handler. On kGone the connection is closed: return without accessing it.
   Alive dispatch(ae::HandlerSlot<void(Connection&)>& slot) {
     Running running{running_};
     const std::uint64_t before = &slot == &on_read_ ? bytes_read_ : bytes_written_;
@@ -340,72 +359,75 @@ class AECONN_API Connection : public ae::Deferred {
       look_at_run(&slot == &on_read_, before);
     return closing_ ? Alive::kGone : Alive::kYes;
   }
-  /// Runs the connect handler, once.
+  /// Runs the connect handler, at most once.
   Alive dispatch_connect();
-  /// For the event that there is room to write: what waits in the base goes first.
+  /// To be called when the transport can accept data: output pending in the base is sent first.
   Alive dispatch_write();
-  /// Whether somebody wants to know that there is room to write: ask this instead of on_write_.
+  /// Whether write readiness is of interest to a handler or the base; check this, not on_write_.
   bool write_wanted() const noexcept { return (on_write_ && !output_full_) || output_blocked_; }
-  /// Whether somebody waits for peer_gone(): worth a look at what nobody reads.
+  /// Whether a close handler waits for peer_gone(): then watch for the end of the stream without
+  /// reads.
   bool close_wanted() const noexcept { return close_watch_ != nullptr && !close_due(); }
-  /// It is known that the peer sends nothing more, whether or not all has been read. Runs nothing.
-  /// The base knows by itself of failures and of the end of stream that a read found.
+  /// Reports that the peer sends nothing more, whether or not everything has been read. Runs no
+  /// handler. The base itself detects failures, and the end of stream when a read returns it.
   void peer_gone() noexcept;
-  /// The only way states change, in the order of conn/state.h. Runs nothing.
+  /// The only way to change the state, in the order of conn/state.h. Runs no handler.
   void move_to(State next);
-  /// To kError, for this reason; the first failure stays. Runs nothing: the handlers are due.
+  /// Moves to kError for this reason; the first failure is kept. Runs no handler, but makes them
+  /// due.
   void fail(Failure failure);
-  /// After fail(), of a connection that stood: what had arrived is still there, and do_read() is
-  /// asked for it until it returns no more, by no_more_unread().
+  /// Call after fail() if an established connection still has data received before the failure:
+  /// do_read() is then called until it returns no_more_unread().
   void keep_unread() noexcept { keeps_unread_ = died_; }
   ssize_t no_more_unread() const noexcept;  ///< -1 with the failure's errno
-  /// Whether keep_unread() holds of the connection below.
+  /// Whether keep_unread() applies to the connection below.
   static bool keeps_unread(const Connection& below) noexcept { return below.keeps_unread_; }
-  /// Of the listener that accepted it, or of the address it leads to; free again with its end.
+  /// Holds a place in the quota of the listener that accepted the connection, or of the address it
+  /// connects to, until the connection is destroyed.
   void occupy(Quota::Place place) noexcept { place_ = std::move(place); }
-  /// Frees the connection once no handler is on the stack. The last thing do_close() leads to.
+  /// Frees the connection once no handler is on the stack. The last step of do_close().
   void release() noexcept;
 
-  /// This process is a child of fork(), and its parent made the connection.
+  /// Whether this process is a child of fork() and the connection was created in its parent.
   bool inherited() const noexcept;
   bool closing() const noexcept { return closing_; }  ///< do_close() was called
   bool aborts() const noexcept { return aborts_; }    ///< abort() was called
-  /// An established connection died and no read() (or write()) has reported it yet: the handler of
-  /// that direction is due.
+  /// Whether an established connection has failed and no read() has reported it yet: the read
+  /// handler is due.
   bool error_unread() const noexcept { return died_ && !read_told_; }
-  /// As error_unread(), of write().
+  /// As error_unread(), for write() and the write handler.
   bool error_unwritten() const noexcept { return died_ && !write_told_; }
   struct RebindState;
-  /// For do_rebind(), in two steps. The first needs memory and may throw, and nothing has changed
-  /// then; the connection arrives at the other loop by a post or by join(), where
-  /// handlers_changed() is called. After leave() it is no more on the old loop, so the transport
-  /// takes its events off that before. Dropped without leave(), it undoes itself.
+  /// Implements do_rebind() in two steps. The constructor allocates and may throw, without side
+  /// effects. After leave() the connection is no longer on the old loop, so the transport must
+  /// remove its events from that loop before. The connection reaches the new loop by a post or by
+  /// join(), which calls handlers_changed(). Destroying the Move without leave() undoes it.
   class Move {
    public:
-    /// `to`: the loop, or null where join() will tell. Throws std::bad_alloc.
+    /// `to`: the target loop, or null if join() provides it. Throws std::bad_alloc.
     Move(Connection& connection, ae::EventLoop* to);
     ~Move();
     Move(const Move&) = delete;
     Move& operator=(const Move&) = delete;
-    void leave() noexcept;  ///< from here on it is not on the old loop
+    void leave() noexcept;  ///< removes the connection from the old loop
 
    private:
     Connection& connection_;
-    ae::EventLoop* to_;  // null: join() will tell
+    ae::EventLoop* to_;  // null: join() provides the loop
     std::shared_ptr<RebindState> rebind_state_;
   };
 
-  using Slot = ae::HandlerSlot<void(Connection&)>;  ///< a handler, for dispatch()
-  Slot on_connect_;                                 ///< of connect(), until it has run
-  Slot on_read_;                                    ///< of set_read_handler()
-  Slot on_write_;                                   ///< of set_write_handler(); see write_wanted()
-  Barrier barrier_ = Barrier::kNo;                  ///< of set_write_handler()
+  using Slot = ae::HandlerSlot<void(Connection&)>;  ///< handler storage for dispatch()
+  Slot on_connect_;                                 ///< set by connect(), until it has run
+  Slot on_read_;                                    ///< set by set_read_handler()
+  Slot on_write_;                   ///< set by set_write_handler(); see write_wanted()
+  Barrier barrier_ = Barrier::kNo;  ///< set by set_write_handler()
 
  private:
   friend class CloseWatch;
   friend class ConnectionSet;
   friend class InPlace;
-  struct Running {  // counts the handlers of this connection that are on the stack
+  struct Running {  // counts this connection's handlers on the stack
     explicit Running(std::uint8_t& count) : depth(count) { ++depth; }
     ~Running() { --depth; }
     Running(const Running&) = delete;
@@ -438,45 +460,45 @@ class AECONN_API Connection : public ae::Deferred {
 
   const ConnectionType& type_;
   ae::EventLoop* loop_;
-  ConnectionSet* set_;           // null on the way to another loop and after the loop's end
-  LoopCounters* counters_;       // the same
-  InPlace* in_place_ = nullptr;  // while bytes wait that were read ahead, or are to be sent
+  ConnectionSet* set_;                       // null between loops and after the end of the loop
+  LoopCounters* counters_;                   // as set_
+  InPlace* in_place_ = nullptr;              // while read-ahead data or in-place output is pending
   std::unique_ptr<CloseWatch> close_watch_;  // while there is a close handler
   State state_ = State::kNone;
   std::uint8_t running_ = 0;     // handlers on the stack
   bool given_up_ = false;        // close() or abort() was called
-  bool aborts_ = false;          // it was abort()
-  bool closing_ = false;         // and do_close(): nothing that was committed waits any more
-  bool output_blocked_ = false;  // committed bytes wait for room
-  bool output_full_ = false;     // send() and reserve() refuse more, whatever the transport takes
+  bool aborts_ = false;          // abort() was called
+  bool closing_ = false;         // do_close() was called: no in-place output is pending any more
+  bool output_blocked_ = false;  // in-place output waits until the transport accepts more
+  bool output_full_ = false;     // send() and reserve() refuse more, whatever the transport accepts
   Vain vain_;
-  bool reads_fill_ = false;  // peek() found as much as there was room for
-  bool released_ = false;    // the loop's deferred list owns this object
-  bool abandoned_ = false;   // the loop has gone, or is about to
-  bool died_ = false;        // failed after it had been connected
-  bool peer_gone_ = false;   // its end of stream is known, and may still be unread
-  bool read_told_ = false;   // a read() (or write()) has returned the failure
+  bool reads_fill_ = false;  // the last peek() filled its chunk
+  bool released_ = false;    // owned by the loop's deferred list
+  bool abandoned_ = false;   // the loop has ended, or is about to
+  bool died_ = false;        // failed while connected
+  bool peer_gone_ = false;   // the peer's end of stream is known; it may still be unread
+  bool read_told_ = false;   // a read() has returned the failure; write_told_: a write() has
   bool write_told_ = false;
-  bool keeps_unread_ = false;  // it failed, and do_read() still has what came before
+  bool keeps_unread_ = false;  // failed, but do_read() still returns data received before
   Failure failure_;
-  ae::TimePoint began_{};  // to connect, or to be accepted
+  ae::TimePoint began_{};  // when connecting or accepting began
   const ae::MadeHere made_here_;
   std::uint64_t id_;
   std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
-  std::size_t reserved_ = 0;  // room that reserve() gave, until commit()
+  std::size_t reserved_ = 0;  // size of the buffer given by reserve(), until commit()
   void* private_data_ = nullptr;
   Quota::Place place_;
-  Connection* set_next_ = nullptr;  // links of the loop's ConnectionSet
+  Connection* set_next_ = nullptr;  // links in the loop's ConnectionSet
   Connection** set_link_ = nullptr;
-  std::shared_ptr<RebindState> rebind_state_;  // set while a rebind's post is under way
+  std::shared_ptr<RebindState> rebind_state_;  // set while a rebind is under way
 };
 
-/// Owns a connection: dropping it closes it.
+/// Deleter of ConnectionPtr.
 struct ConnectionCloser {
   /// Closes it.
   void operator()(Connection* connection) const noexcept { connection->close(); }
 };
-/// Owns a connection: dropping it closes it.
+/// Owns a connection and closes it on destruction.
 using ConnectionPtr = std::unique_ptr<Connection, ConnectionCloser>;
 
 }}  // namespace conn

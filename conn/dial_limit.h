@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How many connections are being made at once in a process, over all loops: the others stand in
-// line. Each connection of a storm then has what it needs to come to its end.
+// Limits the number of connection attempts in progress in a process, over all loops; further ones
+// wait in a queue. Under a burst of reconnects, each attempt then has the resources to complete.
 
 #include <cstddef>
 #include <deque>
@@ -15,33 +15,34 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// A number of places, and a line before them. Any thread.
+/// A number of places and a queue of waiting clients. Thread-safe.
 class AECONN_API DialLimit {
  public:
-  /// `most` at least one.
+  /// `most`: the number of places, at least one.
   explicit DialLimit(std::size_t most) : most_(most == 0 ? 1 : most) {}
   DialLimit(const DialLimit&) = delete;
   DialLimit& operator=(const DialLimit&) = delete;
-  /// The one that Redial uses where it is given none: 32 at once.
+  /// The default of Redial: 32 places.
   static DialLimit& of_process();
 
-  /// A place, or a place in the line. Lives, and goes, on its loop's thread; the limit outlives it.
+  /// A place, or a position in the queue. Use and destroy it on its loop's thread. The limit must
+  /// outlive it.
   class Place;
-  using PlacePtr = std::unique_ptr<Place>;  ///< dropping it leaves
-  /// Any loop's thread. Where the result does not hold() a place at once, `granted` runs, from the
-  /// loop, when it does; in the order in which they asked.
+  using PlacePtr = std::unique_ptr<Place>;  ///< destroying it gives the place up
+  /// Call on the loop's thread. If the result does not hold() a place immediately, `granted` runs
+  /// from the loop when it does, in the order of the enter() calls.
   [[nodiscard]] PlacePtr enter(ae::EventLoop& loop, std::function<void()> granted);
 
-  /// Who holds a place keeps it. Any thread.
+  /// Changes the number of places. Places already held are kept. Any thread.
   void set_most(std::size_t most);
-  std::size_t taken() const;    ///< places that are held; any thread
-  std::size_t waiting() const;  ///< in the line; any thread
+  std::size_t taken() const;    ///< places in use; any thread
+  std::size_t waiting() const;  ///< clients in the queue; any thread
 
  private:
   struct Entry {
     ae::Poster poster;
-    std::function<void()> granted;  // of the loop's thread
-    bool holds = false;             // the limit's mutex
+    std::function<void()> granted;  // used on the loop's thread
+    bool holds = false;             // guarded by the limit's mutex
   };
   void leave(const std::shared_ptr<Entry>& entry) noexcept;
   void grant() noexcept;
@@ -51,15 +52,15 @@ class AECONN_API DialLimit {
   std::deque<std::shared_ptr<Entry>> line_;
 };
 
-/// One client's, from enter() to its end.
+/// One client's place, from enter() until it is destroyed.
 class DialLimit::Place {
  public:
-  /// For enter().
+  /// Use enter() instead.
   Place(DialLimit& limit, std::shared_ptr<Entry> entry) : limit_(limit), entry_(std::move(entry)) {}
   ~Place() { limit_.leave(entry_); }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
-  bool holds() const;  ///< false: it is in the line
+  bool holds() const;  ///< false: still in the queue
 
  private:
   DialLimit& limit_;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The transport behind a list of schemes, rdma|tcp: connects by the first that is ready for data,
-// listens on each that can be had. A Registry makes one where a list is asked for.
+// The transport for a list of schemes, rdma|tcp: connects over the first that is ready for data,
+// and listens on every one that is available. A Registry creates it when a list is asked for.
 //
-// Its connections delegate to the one that won: a copy less or a descriptor is that one's, and
-// costs one call more. What arrives at its listeners is of the transports themselves.
+// Its connections delegate to the connection that was taken; copy avoidance and descriptors are
+// that connection's, at the cost of one extra call. Its listeners hand out the transports' own
+// connections.
 //
-// Options: fallback-delay (250 ms) is the head start of each way, connect-timeout (5 s) is for all
-// together; every other goes to those transports that know it.
+// Options: fallback-delay (250 ms) is the head start of each scheme; connect-timeout (5 s) covers
+// all of them together; every other option is passed to the transports that know it.
 
 #include <cstdint>
 #include <functional>
@@ -24,56 +25,56 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// What Registry makes for a list of schemes.
+/// The type that a Registry creates for a list of schemes.
 class AECONN_API FallbackType final : public ConnectionType {
  public:
-  /// `ways`: scheme, type and unavailable alone; one type at least. `told` outlives this and may be
-  /// empty.
+  /// `ways`: only scheme, type and unavailable are set; at least one has a type. `told` must
+  /// outlive this object and may be empty.
   FallbackType(std::string name, std::vector<Way> ways, const FallbackHandler& told);
 
   std::string_view name() const noexcept override { return name_; }
-  /// What all of them have. in_place: no; reserve() and peek() are those of the one that won, but
-  /// what send() is given is copied.
+  /// The capabilities that all of them have, except in_place, which is false: reserve() and peek()
+  /// are those of the connection taken, but data passed to send() is copied.
   Capabilities capabilities() const noexcept override;
-  /// Goes on to the transports, each with the options it knows.
+  /// Passes the options on to the transports, to each those that it knows.
   void configure(const Options& options) override;
-  /// Of the list itself; the transports have their own.
+  /// The list's own options only; each transport has its own table.
   const OptionTable* option_table() const noexcept override { return &table_; }
-  /// Of the list itself, or else of the first transport that has it.
+  /// The option of the list itself, or of the first transport that has it.
   const OptionRow* find_option(std::string_view key) const noexcept override;
   void check(const Endpoint& endpoint) const override;
-  /// Throws Error where none of them can be had; Listener::not_served() tells of some. For port 0
-  /// all have the same port.
+  /// Throws Error if none of them is available; Listener::not_served() reports if only some are.
+  /// For port 0 all use the same port.
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const override;
-  /// Also connects to endpoints of some of its schemes.
+  /// The connection also accepts endpoints with a subset of the schemes.
   ConnectionPtr create(ae::EventLoop& loop) const override;
-  /// fallbacks, and fallback_refused and so on by the reason of each way that was not taken.
+  /// Adds fallbacks, and a counter such as fallback_refused for each reason for a scheme not taken.
   Statistics statistics(ae::EventLoop& loop) const override;
 
-  /// Those of each that can be had. Throws Error where none can.
+  /// The limits of each available transport. Throws Error if none is available.
   std::vector<Capacity> capacity(const Endpoint& endpoint,
                                  std::uint64_t connections) const override;
 
   const std::vector<Way>& ways() const noexcept { return ways_; }  ///< in the order of the list
-  /// The ways to `endpoint`, checked. Throws Error.
+  /// The candidates for `endpoint`, with checked endpoints. Throws Error.
   std::vector<Way> ways_to(const Endpoint& endpoint) const;
-  /// The list's own options.
+  /// Values of the list's own options.
   struct Times {
     ae::Duration delay;    ///< fallback-delay
     ae::Duration timeout;  ///< connect-timeout
   };
-  /// Of `endpoint`, over the type's. Throws Error.
+  /// The times of `endpoint`, which override the type's. Throws Error.
   Times times(const Endpoint& endpoint) const;
-  /// Calls `open` for each way that can be there, with where to listen, and gives each the port
-  /// that the first returned. Where a port of the kernel's choice is not free for all, `close`
-  /// takes everything back and it begins again. Returns those that threw Error, or throws it if all
+  /// Calls `open` for each available scheme with the endpoint to listen on, and passes each the
+  /// port returned by the first. If a port chosen by the kernel is not free for all schemes, calls
+  /// `close` to undo and starts again. Returns the schemes that threw Error; throws Error if all
   /// did.
   std::vector<Skipped> listen_on_each(
       const Endpoint& endpoint,
       const std::function<std::uint16_t(const Way&, const Endpoint&)>& open,
       const std::function<void()>& close) const;
-  /// Counts, and tells the handler.
+  /// Updates the counters and runs the handler.
   void took(ae::EventLoop& loop, const Fallback& fallback) const;
 
  private:
@@ -82,10 +83,10 @@ class AECONN_API FallbackType final : public ConnectionType {
   const FallbackHandler& told_;
   const OptionTable& table_;
   mutable ae::Mutex mutex_;
-  Options options_;  // mutex_: its own
+  Options options_;  // guarded by mutex_; the list's own
 };
 
-/// The options of a list itself.
+/// The table of the list's own options.
 AECONN_API const OptionTable& list_options();
 
 }}  // namespace conn

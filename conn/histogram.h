@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How long something took, counted in fixed buckets: what Prometheus calls a histogram.
+// Counts durations in fixed buckets: what Prometheus calls a histogram.
 
 #include <array>
 #include <chrono>
@@ -11,11 +11,11 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Of one thread. Adding costs a search among 16 bounds; it neither allocates nor locks.
+/// For use by one thread. Adding searches 16 bounds; it neither allocates nor locks.
 class Histogram {
  public:
-  /// The upper bounds of the buckets, included, in nanoseconds: 25 us to 10 s. Another bucket has
-  /// what took longer.
+  /// Inclusive upper bounds of the buckets in nanoseconds: 25 us to 10 s. One more bucket counts
+  /// longer durations.
   static constexpr std::array<std::uint64_t, 16> kBounds = {
       25'000,      50'000,      100'000,       250'000,       500'000,    1'000'000,
       2'500'000,   5'000'000,   10'000'000,    25'000'000,    50'000'000, 100'000'000,
@@ -29,14 +29,14 @@ class Histogram {
     ++buckets_[bucket];
     sum_ns_ += took;
   }
-  /// How many took kBounds[bound] or less; with kBounds.size(), all.
+  /// Number of durations up to kBounds[bound]; all of them if `bound` is kBounds.size().
   std::uint64_t up_to(std::size_t bound) const noexcept {
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i <= bound; ++i) sum += buckets_[i];
     return sum;
   }
   std::uint64_t count() const noexcept { return up_to(kBounds.size()); }  ///< how many were added
-  std::uint64_t sum_ns() const noexcept { return sum_ns_; }  ///< of all durations, in nanoseconds
+  std::uint64_t sum_ns() const noexcept { return sum_ns_; }               ///< sum in nanoseconds
 
  private:
   std::array<std::uint64_t, kBounds.size() + 1> buckets_{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What Connection's operations in place are about: bytes that are read where they lie, and bytes
-// that are sent from where they lie.
+// Types for Connection's in-place operations, which read received bytes and send the program's
+// bytes without copying them.
 
 #include <sys/uio.h>
 
@@ -15,18 +15,19 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The most bytes that peek() shows in one piece, and that reserve() has room for.
+/// The maximum size of a contiguous piece shown by peek() and of a buffer returned by reserve().
 inline constexpr std::size_t kMaxContiguous = 64 * 1024;
 
-/// What Connection::peek() shows: the bytes that read() would give next, in one piece or two.
+/// The result of Connection::peek(): the bytes read() would return next, in one or two pieces.
 struct View {
-  std::array<iovec, 2> pieces{};  ///< where they lie
-  int count = 0;                  ///< of pieces
-  std::size_t size = 0;           ///< of all pieces
-  /// Nobody changes these bytes. False: they lie in memory that the peer can write (rdma with
-  /// in-place=yes), so that what was checked a moment ago need not be true any more.
+  std::array<iovec, 2> pieces{};  ///< the bytes
+  int count = 0;                  ///< number of pieces
+  std::size_t size = 0;           ///< total size
+  /// Whether the bytes cannot change. False: they are in memory that the peer can write (rdma with
+  /// in-place=yes), so a value that was checked may be different when it is used.
   bool stable = true;
-  /// Nothing comes after them: read() tells the end, or the error, once they are consumed.
+  /// These are the last bytes: once they are consumed, read() returns the end of stream or the
+  /// error.
   bool last = false;
 
   /// The first piece as text.
@@ -35,31 +36,31 @@ struct View {
   }
 };
 
-/// Memory that a device may read: ConnectionType::register_memory() makes it. It must outlive the
-/// release of every send() that names it, and the bytes must outlive it. For one loop, whose thread
-/// makes, uses and destroys it.
+/// Memory that a device may read, created by ConnectionType::register_memory(). It must outlive the
+/// release of every send() that names it, and the bytes must outlive it. Create, use and destroy it
+/// on the thread of one loop.
 class AECONN_API Memory {
  public:
   explicit Memory(std::span<std::byte> bytes) noexcept : bytes_(bytes) {}  ///< For transports.
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   virtual ~Memory() = default;
-  std::span<std::byte> bytes() const noexcept { return bytes_; }  ///< what was registered
+  std::span<std::byte> bytes() const noexcept { return bytes_; }  ///< the registered memory
 
  private:
   std::span<std::byte> bytes_;
 };
 
-/// Bytes that are sent from where they lie.
+/// Bytes to be sent from the caller's memory.
 struct Outgoing {
-  /// Says that the bytes are the caller's again. It may call any operation of any connection, but
-  /// must not throw. No error: whatever carries the bytes has them, which is not delivery.
+  /// Returns ownership of the bytes to the caller. It may call any operation of any connection, but
+  /// must not throw. No error means that the bytes were passed on, not that they were delivered.
   using Release = void (*)(void* context, std::error_code error) noexcept;
 
   std::span<const std::byte> bytes;  ///< what is sent
-  Release release = nullptr;         ///< null: nobody wants to know
-  void* context = nullptr;           ///< what `release` gets
-  const Memory* memory = nullptr;    ///< that holds them, if they were registered
+  Release release = nullptr;         ///< may be null
+  void* context = nullptr;           ///< argument for `release`
+  const Memory* memory = nullptr;    ///< registered memory that contains `bytes`, or null
 };
 
 }}  // namespace conn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One port, several loops, any transport.
+// Listens on one port for several loops, with any transport.
 //
 //   ae::LoopGroup loops({.loops = 4});
 //   const auto listener = conn::listen(registry, loops, "tls+rdma://10.0.0.1:6379",
@@ -10,8 +10,9 @@
 //         };
 //       });
 //
-// An arrival is given to a loop before it begins: handshake, queue pair and windows are made on the
-// thread that will serve the connection, and there it stays. docs/threads.md has the whole picture.
+// A pending connection is assigned to a loop before its set-up: handshake, queue pair and windows
+// are made on the thread that will serve the connection, and the connection stays there. For an
+// overview see docs/threads.md.
 
 #include <cstdint>
 #include <functional>
@@ -28,37 +29,38 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Called once for each loop, on its thread, before anything can arrive there; on all of them at
-/// the same time. What it returns runs on that thread alone, and is destroyed there.
+/// Called once for each loop, on its thread and on all loops concurrently, before connections can
+/// arrive there. The returned handler runs and is destroyed on that thread only.
 using MakeAcceptHandler = std::function<AcceptHandler(ae::EventLoop& loop, std::size_t index)>;
 
 class GroupCore;
 
-/// A Listener of several loops. All members: any thread, as long as the loops' owner lives.
+/// A Listener for several loops. All members may be called on any thread while the owner of the
+/// loops lives.
 class AECONN_API ListenerGroup final : public Listener {
  public:
   explicit ListenerGroup(std::shared_ptr<GroupCore> core);  ///< For listen().
-  /// Of a list of schemes: one core for each that can be had.
+  /// For a list of schemes: one core for each scheme that is available.
   ListenerGroup(const ConnectionType& type, std::vector<std::shared_ptr<GroupCore>> cores,
                 std::vector<Skipped> not_served);
-  /// Afterwards no accept handler runs any more, and the handlers are destroyed. On the thread of
-  /// one of the loops that is so for this loop; for the others soon.
+  /// Stops all accept handlers and destroys them. When called on the thread of one of the loops,
+  /// this is complete for that loop on return, and for the others soon after.
   ~ListenerGroup() override;
 
   const ConnectionType& type() const noexcept override;  ///< the transport
   std::vector<Endpoint> endpoints() const override;
-  /// At once on the calling loop, on each other in its next iteration.
+  /// Takes effect immediately on the calling loop, and in the next iteration on each of the others.
   void pause() override;
   void resume() override;  ///< as pause()
-  /// Each loop has a copy, which runs on its thread; of max-connections the loop that listens
-  /// tells.
+  /// Each loop gets a copy that runs on its thread. Refusals because of max-connections are
+  /// reported on the loop that listens.
   void on_refused(const RefusedHandler& handler) override;
   std::vector<Skipped> not_served() const override { return not_served_; }
 
-  /// How connections are spread: those of this listener, by loop.
+  /// The distribution of this listener's connections over the loops.
   struct Share {
-    std::uint64_t open = 0;      ///< given to the loop and not yet ended
-    std::uint64_t assigned = 0;  ///< ever given to it
+    std::uint64_t open = 0;      ///< assigned to the loop and not yet ended
+    std::uint64_t assigned = 0;  ///< total ever assigned to it
   };
   std::vector<Share> shares() const;  ///< one for each loop
 
@@ -67,29 +69,30 @@ class AECONN_API ListenerGroup final : public Listener {
   const std::vector<std::shared_ptr<GroupCore>> cores_;
   const std::vector<Skipped> not_served_;
 };
-using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;  ///< dropping it ends listening
+using ListenerGroupPtr = std::unique_ptr<ListenerGroup>;  ///< destroying it stops listening
 
-/// Returns when all loops are ready. Throws Error as Registry::listen() would, ae::LoopError where
-/// a loop has ended or on the thread of one of the loops, and what `make` threw; nothing listens
-/// then. `registry`, and its types, have to outlive the connections.
+/// Returns when all loops are ready. Throws Error as Registry::listen(), ae::LoopError if a loop
+/// has ended or if called on the thread of one of the loops, and any exception of `make`; it does
+/// not listen in these cases. `registry` and its types must outlive the connections.
 [[nodiscard]] AECONN_API ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
                                                  std::string_view url,
                                                  const MakeAcceptHandler& make,
                                                  Spread spread = Spread::fewest());
-/// The same, of a URL that is parsed already.
+/// The same for a parsed URL.
 [[nodiscard]] AECONN_API ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops,
                                                  const Endpoint& endpoint,
                                                  const MakeAcceptHandler& make,
                                                  Spread spread = Spread::fewest());
-/// For a socket that listens already (ConnectionType::adopt_listener()). Any spread but the
-/// kernel's, whose sockets have to be made for it.
+/// For a socket that is already listening (see ConnectionType::adopt_listener()). Supports every
+/// spread except Spread::kernel(), which needs sockets made for it.
 [[nodiscard]] AECONN_API ListenerGroupPtr adopt_listener(const ConnectionType& type,
                                                          ae::Loops& loops, int fd,
                                                          const MakeAcceptHandler& make,
                                                          Spread spread = Spread::fewest(),
                                                          const Options& options = {});
 
-/// ConnectionType::statistics() of each loop, asked on its thread; waits, so not on one of them.
+/// Calls ConnectionType::statistics() for each loop on its thread and waits, so it must not be
+/// called on one of these threads.
 [[nodiscard]] AECONN_API std::vector<Statistics> statistics(const ConnectionType& type,
                                                             ae::Loops& loops);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The transports a program has. A plain object that main() fills; there is no global one.
+// The transports available to a program. A plain object that main() fills; there is no global one.
 
 #include <memory>
 #include <string_view>
@@ -11,44 +11,45 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Transports by name.
+/// Transports, found by name.
 class AECONN_API Registry {
  public:
   Registry();
-  Registry(Registry&&) noexcept;             ///< takes the types along
-  Registry& operator=(Registry&&) noexcept;  ///< takes the types along
+  Registry(Registry&&) noexcept;             ///< moves the types
+  Registry& operator=(Registry&&) noexcept;  ///< moves the types
   ~Registry();
 
-  /// Throws Error if the name is taken.
+  /// Adds a transport. Throws Error if the name is in use.
   ConnectionType& add(std::unique_ptr<ConnectionType> type);
-  /// A scheme this build or machine cannot serve, and the sentence that says why.
+  /// Adds a scheme that this build or machine cannot serve, with the reason as a sentence.
   void add_unavailable(std::string name, std::string reason);
 
-  /// Null if there is none. A list of schemes, rdma|tcp, has a type of its own
-  /// (conn/fallback_type.h), made when it is first asked for; it needs one of them.
+  /// Null if there is no such transport. A list of schemes, rdma|tcp, has its own type
+  /// (conn/fallback_type.h), created on first use; at least one of its schemes must be available.
   ConnectionType* find(std::string_view name) const;
-  /// Throws Error that lists the names there are, or gives the reason it is unavailable.
+  /// As find(), but throws Error that lists the available names or gives the reason for
+  /// unavailability.
   ConnectionType& require(std::string_view name) const;
-  /// Those that were added, without the types of lists: lists() has these.
+  /// The types that were added, without those of lists; see lists().
   const std::vector<std::unique_ptr<ConnectionType>>& types() const noexcept { return types_; }
-  /// The types of lists, rdma|tcp, that somebody has asked for until now; their statistics have
-  /// `fallbacks`. They live as long as the registry. Any thread.
+  /// The types of lists (rdma|tcp) used so far; their statistics include `fallbacks`. They live as
+  /// long as the registry. Any thread.
   std::vector<const ConnectionType*> lists() const;
-  /// types(), and lists() after them.
+  /// types() followed by lists().
   std::vector<const ConnectionType*> types_and_lists() const;
-  /// Is told whenever a connection to a list of schemes stands by another than the first. Set it
-  /// before connections are made.
+  /// Sets a handler for connections to a list of schemes that are established over another scheme
+  /// than the first. Set it before connections are made.
   void on_fallback(FallbackHandler handler);
 
-  /// ConnectionType::listen() of the endpoint's transport.
+  /// Calls ConnectionType::listen() of the endpoint's transport.
   [[nodiscard]] ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                    AcceptHandler accepted) const;
-  /// The same of a URL: "tcp://*:6379"
+  /// The same for a URL: "tcp://*:6379".
   [[nodiscard]] ListenerPtr listen(ae::EventLoop& loop, std::string_view url,
                                    AcceptHandler accepted) const;
-  /// ConnectionType::create() of the endpoint's transport.
+  /// Calls ConnectionType::create() of the endpoint's transport.
   [[nodiscard]] ConnectionPtr create(ae::EventLoop& loop, const Endpoint& endpoint) const;
-  /// create() and connect() in one.
+  /// create() and connect() in one call.
   [[nodiscard]] ConnectionPtr connect(ae::EventLoop& loop, std::string_view url,
                                       Connection::Handler done) const;
 

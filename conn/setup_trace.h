@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How long the steps of a connection's set-up take: for diagnosis (aeconn-doctor, docs/doctor.md).
+// Measures the steps of a connection's set-up, for diagnosis (aeconn-doctor, docs/doctor.md).
 
 #include <string_view>
 #include <vector>
@@ -10,17 +10,16 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// While it exists, the steps of connections that its thread makes are kept here: for one
-/// connection at a time, best by Connection::connect_blocking(). Of several on a thread the last
-/// one made has them. Costs others nothing.
+/// While it exists, it records the set-up steps of connections made on its thread. Use it for one
+/// connection at a time, preferably with Connection::connect_blocking(). If a thread has several,
+/// the most recent one records. It costs other threads nothing.
 class AECONN_API SetupTrace {
  public:
-  /// One step, in the order in which they began; an address that failed and the next one have their
-  /// own.
+  /// One step, in the order of their start; each address tried has its own steps.
   struct Step {
     std::string_view name;  ///< "connect", "resolve address", "TLS handshake"; a literal
-    ae::Duration took{};    ///< so far, where it is not done
-    bool done = false;      ///< false: set-up ended or was given up in it
+    ae::Duration took{};    ///< time so far if not done
+    bool done = false;      ///< false: set-up ended or was abandoned in this step
   };
 
   SetupTrace();
@@ -28,13 +27,13 @@ class AECONN_API SetupTrace {
   SetupTrace(const SetupTrace&) = delete;
   SetupTrace& operator=(const SetupTrace&) = delete;
 
-  const std::vector<Step>& steps() const noexcept { return steps_; }  ///< so far
+  const std::vector<Step>& steps() const noexcept { return steps_; }  ///< recorded so far
 
-  // --- for transports: nothing happens where this thread has no trace ---
-  /// The step before is done, and this one begins. `name` is a literal.
+  // --- for transports: no effect if this thread has no trace ---
+  /// Completes the step before, and starts this one. `name` is a literal.
   static void begin(std::string_view name);
-  static void end() noexcept;     ///< the last step is done
-  static void failed() noexcept;  ///< it has failed: its time stands
+  static void end() noexcept;     ///< completes the last step
+  static void failed() noexcept;  ///< the last step has failed; its duration is kept
  private:
   void close(bool done) noexcept;
 

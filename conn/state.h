@@ -9,21 +9,21 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Of a connection. It only goes on, never back.
+/// Connection state. Transitions are one-way.
 enum class State : std::uint8_t {
-  kNone,        ///< fresh from create()
-  kConnecting,  ///< connect() runs
-  kAccepting,   ///< accepted below, handshake running; not yet seen by the accept handler
-  kConnected,   ///< reads and writes work; also after the peer's half-close
+  kNone,        ///< created by create()
+  kConnecting,  ///< connect() is in progress
+  kAccepting,   ///< handshake in progress, before the accept handler runs
+  kConnected,   ///< reads and writes work, also after the peer's half-close
   kClosed,      ///< both directions ended without an error
-  kError,       ///< dead; last_error() says why
+  kError,       ///< failed; last_error() has the reason
 };
 AECONN_API std::string_view to_string(State state) noexcept;  ///< "connected", for logs
 
 /// Whether the write handler runs before the read handler when both are due in one iteration.
 enum class Barrier : bool {
-  kNo,  ///< reads come first
-  kYes  ///< writes come first
+  kNo,  ///< the read handler runs first
+  kYes  ///< the write handler runs first
 };
 
 }}  // namespace conn

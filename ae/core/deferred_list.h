@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Objects that wait for their destruction, in the order they were handed over. Deferring
-// allocates nothing and cannot fail: the link is inside the object.
+// A list of objects to be destroyed later, in the order they were added. Adding an object does not
+// allocate and cannot fail, because the list link is a member of the object.
 
 #include <memory>
 #include <utility>
@@ -28,7 +28,8 @@ class DeferredList {
     tail_ = &(*tail_)->next_;
   }
 
-  /// Destroys what is in the list now. What the destructors defer waits for the next call.
+  /// Destroys the objects now in the list. Objects that their destructors add wait for the next
+  /// call.
   void destroy_all() noexcept {
     Deferred* object = std::exchange(head_, nullptr);
     tail_ = &head_;

@@ -12,16 +12,16 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// While fork() waits, a thread that holds none of them takes none for so long at most.
+// While fork() waits, a thread that holds no Mutex delays taking one, for at most this long.
 constexpr auto kLetPass = 100ms;
-// fork() goes on without a mutex that is held for longer.
+// fork() proceeds without the mutexes that it cannot lock within this time.
 constexpr auto kLongestWait = 3s;
 
 std::mutex list_mutex;
 Mutex* first = nullptr;
-Mutex* not_taken = nullptr;  // by fork(): this one, and those after it in the list
+Mutex* not_taken = nullptr;  // by fork(): this mutex and all after it in the list
 std::atomic<bool> fork_waits{false};
-thread_local unsigned held = 0;  // by this thread
+thread_local unsigned held = 0;  // number held by this thread
 
 void let_fork_pass() noexcept {
   const auto until = Clock::now() + kLetPass;
@@ -34,7 +34,7 @@ namespace detail {
 std::atomic<unsigned> fork_count{0};
 }  // namespace detail
 
-/// All mutexes of the library, and what pthread_atfork(3) does with them.
+/// The list of all Mutex objects of the library, and its pthread_atfork(3) handlers.
 struct MutexList {
   static void add(Mutex& mutex) noexcept {
     const std::lock_guard lock(list_mutex);
@@ -49,7 +49,8 @@ struct MutexList {
     if (mutex.next_ != nullptr) mutex.next_->link_ = mutex.link_;
   }
 
-  // Threads take them in any order, so nothing is held here while one is waited for.
+  // Threads lock the mutexes in any order, so to avoid a deadlock this holds no mutex while it
+  // waits for another.
   static void lock_all() {
     const auto until = Clock::now() + kLongestWait;
     fork_waits = true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// fork(): which process made an object, and mutexes that no other thread holds in a child.
+// Support for fork(): tells whether an object was created in this process or inherited, and
+// provides mutexes that are not left locked by another thread in the child.
 
 #include <atomic>
 #include <mutex>
@@ -9,15 +10,15 @@
 
 namespace ae { inline namespace AECONN_ABI {
 namespace detail {
-extern AECONN_API std::atomic<unsigned> fork_count;  ///< of this process and its ancestors
+extern AECONN_API std::atomic<unsigned> fork_count;  ///< forks of this process and its ancestors
 }  // namespace detail
 
-/// Marks the process that made an object. In a child of fork() the object is a copy: descriptors,
-/// devices and threads that it stands for are the parent's.
+/// Records the process that created an object. In a child of fork() the object is a copy: the
+/// descriptors, devices and threads that it refers to are the parent's.
 class MadeHere {
  public:
   bool inherited() const noexcept { return made_ != count(); }
-  /// The object has what it needs of its own in this process.
+  /// Marks the object as created in this process, once its resources have been replaced.
   void renew() noexcept { made_ = count(); }
 
  private:
@@ -25,9 +26,9 @@ class MadeHere {
   unsigned made_ = count();
 };
 
-/// A std::mutex that fork() takes first: in the child it is free, and what it guards is complete.
-/// fork() waits three seconds for it at most, so no code of a user may run for long while it is
-/// held.
+/// A std::mutex that is locked before fork(): in the child it is unlocked and the data it guards is
+/// consistent. fork() waits for it for at most three seconds, so user code must not run for long
+/// while it is held.
 class AECONN_API Mutex {
  public:
   Mutex() noexcept;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The one rule for running a handler that may replace, remove or (through deferred destruction)
-// bury itself: move it out, run it, put it back unless the slot changed meanwhile.
+// A slot for a handler that may replace or remove itself, or schedule the destruction of its owner,
+// while it runs. The handler is moved out of the slot, run, and moved back unless the slot has
+// changed meanwhile.
 
 #include <cstdint>
 #include <functional>
@@ -25,21 +26,21 @@ class HandlerSlot<void(Args...)> {
     ++version_;
   }
   void clear() { set(nullptr); }
-  /// Empties the slot and hands the handler over: for those that run once.
+  /// Empties the slot and returns the handler; for handlers that run once.
   Function take() {
     Function fn = std::move(fn_);
     clear();
     return fn;
   }
 
-  /// True also while the handler is running.
+  /// Whether a handler is set; also true while it is running.
   explicit operator bool() const noexcept { return set_; }
 
-  /// It runs just now, so that run() would do nothing.
+  /// Whether the handler is running now, so that run() would do nothing.
   bool running() const noexcept { return set_ && !fn_; }
 
-  /// Runs the handler. A slot that is already running (a nested call) or empty does nothing.
-  /// The slot itself must survive the call: owners are destroyed through destroy_later().
+  /// Runs the handler. Does nothing if the slot is empty or its handler is already running (a
+  /// nested call). The slot must outlive the call: destroy its owner through destroy_later().
   template <class... Actual>
   void run(Actual&&... args) {
     if (!fn_) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Hooks in the order they were added. A hook may add and remove hooks, itself included.
+// A list of hooks, run in registration order. A hook may add and remove hooks, including itself.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,26 +23,27 @@ class HookList {
     hooks_.back()->slot.set(std::move(fn));
   }
 
-  /// False if there is no such hook here.
+  /// Returns false if the hook is not in this list.
   bool remove(HookId id) {
     const auto at = std::find_if(hooks_.begin(), hooks_.end(),
                                  [id](const auto& hook) { return hook->id == id; });
     if (at == hooks_.end()) return false;
     (*at)->id = kRemoved;
     has_removed_ = true;
-    (*at)->slot.clear();  // last: what the hook owned may come back here
+    (*at)->slot.clear();  // last: destroying the hook may call this list again
     if (running_ == 0) drop_removed();
     return true;
   }
 
   bool empty() const noexcept { return hooks_.empty(); }
 
-  /// Hooks that are added meanwhile wait for the next call; removed ones do not run any more.
+  /// Runs the hooks. Hooks added meanwhile wait for the next call; hooks removed meanwhile do not
+  /// run.
   void run() {
     if (!empty()) run_all();
   }
 
-  /// Not while hooks run.
+  /// Must not be called while hooks run.
   void clear() {
     while (!hooks_.empty()) remove(hooks_.back()->id);
   }
@@ -54,7 +55,8 @@ class HookList {
     HookId id = kRemoved;
     HandlerSlot<void()> slot;
   };
-  // While hooks run, removed ones stay as tombstones: positions and running slots stay valid.
+  // While hooks run, removed hooks stay as tombstones, so that indices and running slots stay
+  // valid.
   struct Running {
     explicit Running(HookList& of) : list(of) { ++list.running_; }
     Running(const Running&) = delete;

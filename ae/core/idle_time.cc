@@ -23,7 +23,7 @@ std::int64_t thread_cpu_ns() noexcept {
 
 void IdleTime::ask(const Spin& spin, TimePoint now) noexcept {
   if (!on()) busy_since_ = now;
-  drop();  // else the period under way would end as was asked before, or never
+  drop();  // else the present period would end by the old settings, or never
   asked_ = spin;
   set_prices();
 }
@@ -43,7 +43,7 @@ void IdleTime::set_prices() noexcept {
 }
 
 void IdleTime::begin(TimePoint now) noexcept {
-  if (phase_ == Phase::kSleeping) return;  // it was woken for nothing of ours
+  if (phase_ == Phase::kSleeping) return;  // woken without work for this loop
   times_.busy += now - busy_since_;
   began_ = looked_ = last_look_ = now;
   phase_ = Phase::kSpinning;
@@ -97,7 +97,7 @@ void IdleTime::vetoed() noexcept {
   if (slept_ || until_ != began_)
     found();
   else
-    drop();  // it neither spun nor slept
+    drop();  // the loop neither spun nor slept
 }
 
 void IdleTime::drop() noexcept {

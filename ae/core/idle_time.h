@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Private to loops: one loop's idle periods, from the moment it has nothing to do until work comes.
-// Each is spun, slept, or first the one and then the other; SpinGovernor says how long, this keeps
-// the books, and asks the system what sleeping costs and whether there is room to spin.
+// Private to loops: the idle periods of one loop, each from the moment the loop runs out of work
+// until new work arrives. In each period the loop spins, sleeps, or spins and then sleeps.
+// SpinGovernor decides for how long; this class measures the times, the CPU cost of a sleep, and
+// whether the system leaves enough CPU to spin.
 
 #include <algorithm>
 #include <array>
@@ -17,7 +18,7 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Between two looks of a loop that spins.
+/// Executed between two polls of a spinning loop.
 inline void relax_processor() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -31,18 +32,20 @@ class IdleTime {
   using Duration = std::chrono::nanoseconds;
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// From now on `spin` counts; kNo: nothing is measured any more.
+  /// Applies `spin` from now on; with kNo, measuring ends.
   void ask(const Spin& spin, TimePoint now) noexcept;
   const Spin& asked() const noexcept { return asked_; }
   bool on() const noexcept { return asked_.mode != Spin::Mode::kNo; }
 
-  /// An idle period has begun, and nothing has come yet.
+  /// Whether the loop spins in an idle period: no work has arrived yet and it has not gone to
+  /// sleep.
   bool spinning() const noexcept { return phase_ == Phase::kSpinning; }
   bool waits() const noexcept { return phase_ != Phase::kBusy; }
-  /// There is nothing to do. No new idle period if the loop was woken and nothing came.
+  /// Begins an idle period. Continues the present one if the loop was woken without work.
   void begin(TimePoint now) noexcept;
-  /// The loop that spins looks for work at `now`. What it missed since its last look is somebody
-  /// else's time, if that is `long_time` or more: no handler ran in between. True: it is.
+  /// Records that the spinning loop polls for work at `now`. No handler ran since its last poll, so
+  /// if that is `long_time` or more ago, another thread had the processor meanwhile: the time is
+  /// counted as lost. Returns whether it is.
   bool looks(TimePoint now, Duration long_time = SpinRoom::kTaken) noexcept {
     const TimePoint before = std::exchange(last_look_, now);
     if (now - before < long_time) return false;
@@ -50,15 +53,15 @@ class IdleTime {
     lost_after_ += now - std::min(now, until_);
     return true;
   }
-  /// When this spin is over. TimePoint::max(): never.
+  /// The end of this spin. TimePoint::max(): never.
   TimePoint spins_until() const noexcept { return until_; }
-  /// Nothing has come up to `now`: the loop is about to arm and sleep, or to sleep on.
+  /// No work has arrived up to `now`: the loop is about to arm and sleep, or to go on sleeping.
   void end_spin(TimePoint now) noexcept;
-  /// It does not: work came while it armed.
+  /// The loop does not sleep after all, because work arrived while it armed.
   void vetoed() noexcept;
-  /// The loop looked at its descriptors, or wakes.
+  /// The loop polled its descriptors, or has woken up.
   void looked(TimePoint now) noexcept;
-  /// Work was found, by the last look or at `now`.
+  /// Work was found: by the last looked(), or at `now`.
   void work_came() noexcept {
     if (waits()) found();
   }
@@ -66,7 +69,7 @@ class IdleTime {
     looked_ = now;
     work_came();
   }
-  /// Whether work came will not be known.
+  /// Ends the idle period without recording whether work arrived, because that is unknown.
   void drop() noexcept;
   void drop_spin() noexcept {
     if (spinning()) drop();
@@ -76,7 +79,7 @@ class IdleTime {
 
  private:
   enum class Phase : std::uint8_t { kBusy, kSpinning, kSleeping };
-  static constexpr std::size_t kSamples = 16;  // the cost of a sleep is the median of so many
+  static constexpr std::size_t kSamples = 16;  // a sleep's cost is their median
 
   bool governed() const noexcept {
     return asked_.mode == Spin::Mode::kAuto || asked_.mode == Spin::Mode::kFast;
@@ -90,14 +93,14 @@ class IdleTime {
   SpinRoom room_;
   SpinEnvironment environment_;
   Phase phase_ = Phase::kBusy;
-  bool slept_ = false;  // kSleeping: it really did
+  bool slept_ = false;  // in kSleeping: the sleep has taken place
   TimePoint busy_since_{}, began_{}, until_{}, looked_{}, slept_since_{}, last_look_{};
   LoopTimes times_;
-  Duration lost_{}, lost_after_{};  // while it spun; and of that, after the spin's end
+  Duration lost_{}, lost_after_{};  // CPU lost while spinning; the part after until_
   std::array<std::int64_t, kSamples> samples_{};
   std::size_t sampled_ = 0;
   unsigned sleeps_ = 0;
-  std::int64_t cpu_before_ = -1;  // of this thread, as it went to sleep; -1: not asked for
+  std::int64_t cpu_before_ = -1;  // thread CPU time in ns before the sleep; -1: not sampled
 };
 
 }}  // namespace ae

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Private to loops: what the parts of one loop share. What this turn may do, how many handlers ran,
-// for how long an iteration runs them, and the one way a handler is run.
+// Private to loops: state shared by the parts of one loop. It holds what this process_events() call
+// may do, how many handlers ran, and how long an iteration may run them. All handlers run through
+// guarded().
 
 #include <cerrno>
 #include <chrono>
@@ -16,7 +17,7 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// What every loop refuses of add_file_event(). Throws LoopError.
+/// Checks the arguments of add_file_event() for every loop. Throws LoopError.
 inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
   if (fd < 0) throw LoopError("a file event needs a descriptor, not a negative number");
   if ((mask & (kReadable | kWritable)) == 0)
@@ -27,18 +28,18 @@ inline void check_file_event(int fd, Mask mask, const FileHandler& handler) {
   throw std::system_error(EBADF, std::generic_category(), "file event on a closed descriptor");
 }
 
-/// How long one part of an iteration runs handlers: those of files, posts and timers, and those of
-/// sources. Afterwards each kind that has some due runs one more at most.
+/// How long each of the two parts of an iteration may run handlers: one part is files, posts and
+/// timers, the other is sources. After that each kind with due handlers runs at most one more.
 inline constexpr Duration kSlice = std::chrono::milliseconds(10);
-/// The clock of the last tick, a few milliseconds old at most. It costs half of what the exact one
-/// does, and is never a system call, whatever the machine's clock is.
+/// The time of the last clock tick, at most a few milliseconds old. Reading it costs half as much
+/// as reading the exact clock, and is never a system call, whatever the machine's clock source.
 inline TimePoint coarse_now() noexcept {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
   return TimePoint(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
 }
 
-/// Until file events are tried again for which the kernel had no room.
+/// Delay until file events are retried that the kernel refused for lack of resources.
 inline constexpr Duration kRetryAfter = std::chrono::milliseconds(100);
 
 class LoopCore {
@@ -47,34 +48,34 @@ class LoopCore {
   LoopCore(const LoopCore&) = delete;
   LoopCore& operator=(const LoopCore&) = delete;
 
-  Process allowed = kFullIteration;  // what this process_events() may do
-  std::size_t ran = 0;               // handlers that ever ran, and what sources did
+  Process allowed = kFullIteration;  // what this process_events() call may do
+  std::size_t ran = 0;               // handlers run so far, including those of sources
 
   bool in_handler() const noexcept { return depth_ != 0; }
   bool allows(Process what) const noexcept { return (allowed & what) != 0; }
-  /// False once a handler threw: the others of this iteration keep their events for the next one.
+  /// False once a handler threw: the remaining handlers keep their events for the next iteration.
   bool may_run(Process what) const noexcept { return !aborting_ && allows(what); }
   bool aborting() const noexcept { return aborting_; }
   void begin_iteration() noexcept { aborting_ = false; }
   void count_handler() noexcept { ++ran; }
 
-  /// A part of an iteration begins: its time and its slice are looked up when they are asked for.
+  /// Begins a part of an iteration. Its time, and the start of its slice, are read on first use.
   void begin_slice() noexcept { time_known_ = false; }
-  /// As in EventLoop. Read from the clock when it is first asked for, so an iteration that nobody
-  /// asks pays nothing.
+  /// As in EventLoop. The clock is read on first use, so that an iteration without a call pays
+  /// nothing.
   TimePoint now() const {
     if (!in_handler()) return std::chrono::steady_clock::now();
     return slice_began();
   }
-  /// As in EventLoop: before each handler of one kind but the first.
+  /// As in EventLoop; to be called before each handler of one kind but the first.
   bool has_time() const noexcept { return coarse_now() - slice_began() < kSlice; }
-  /// The same for handlers that are run one by one, by somebody who does not know which is the
-  /// first: files of libev.
+  /// The same for handlers that are run one by one, when the caller does not know which is the
+  /// first: file handlers called by libev.
   void begin_files() noexcept { ran_before_ = ran; }
   bool ran_any() const noexcept { return ran != ran_before_; }
   bool may_run_another() const noexcept { return !ran_any() || has_time(); }
 
-  /// Runs `body` as a handler. What it throws is kept for take_error(). False if it threw.
+  /// Runs `body` as a handler. An exception is kept for take_error(). Returns false if it threw.
   template <class Body>
   bool guarded(Body&& body) noexcept {
     ++depth_;

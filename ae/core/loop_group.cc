@@ -24,8 +24,8 @@ namespace {
 
 thread_local const Loops* group_of_this_thread = nullptr;
 
-/// The processors that this process may use, in rising order. A set of the size the kernel wants:
-/// cpu_set_t ends at 1024.
+/// The processors that this process may use, in ascending order. The set grows to the size that the
+/// kernel requires, because cpu_set_t ends at 1024.
 std::vector<int> allowed_processors() {
   for (int size = CPU_SETSIZE;; size *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
@@ -52,11 +52,13 @@ void pin(pthread_t thread, int processor) {
   const std::size_t bytes = CPU_ALLOC_SIZE(size);
   CPU_ZERO_S(bytes, set.get());
   CPU_SET_S(static_cast<std::size_t>(processor), bytes, set.get());
-  // A processor that went meanwhile, or one that a cgroup took away: the thread runs where it may.
+  // Fails if the processor has gone offline or a cgroup has removed it: the thread then stays
+  // unpinned.
   (void)pthread_setaffinity_np(thread, bytes, set.get());
 }
 
-/// While one lives, threads that are started take no signals but those of their own faults.
+/// While an instance exists, threads started by this thread block all signals but those raised by
+/// their own faults.
 class SignalsOff {
  public:
   SignalsOff() {
@@ -87,20 +89,20 @@ class LoopGroup::Member {
   void join() {
     if (thread_.joinable()) thread_.join();
   }
-  /// With `placing` held.
+  /// Requires `placing` to be held.
   void pin_to(int processor) {
     if (!ended_) pin(thread_.native_handle(), processor);
   }
 
-  Poster poster;              // set once the loop is there
-  EventLoop* loop = nullptr;  // its thread's; others only inside a post to it
+  Poster poster;              // set once the loop exists
+  EventLoop* loop = nullptr;  // used on its thread; others only capture it in posts
 
  private:
   void run() noexcept;
   const LoopGroup& group_;
   Core& core_;
   const std::size_t index_;
-  bool ended_ = false;  // `placing` guards it: a thread that was joined has no handle any more
+  bool ended_ = false;  // guarded by `placing`: a joined thread has no handle
   std::thread thread_;
 };
 
@@ -111,21 +113,21 @@ struct LoopGroup::Core {
     ++settled;
     changed.notify_all();
   }
-  /// A loop that could not be made, or whose handler threw.
+  /// Called if the loop could not be created, or if a handler threw.
   void failed(std::exception_ptr why, bool before_ready) {
     {
       const std::lock_guard lock(mutex);
       if (!failure) failure = std::move(why);
       if (before_ready) ++settled;
       changed.notify_all();
-      if (!constructed) return;  // the constructor ends the others
+      if (!constructed) return;  // the constructor stops the other loops
     }
     stop_all();
   }
   void stop_all() {
     for (const auto& member : members) stop_one(*member);
   }
-  // Without memory for the post there is nothing better than to try again.
+  // If memory for the post is not available, the only option is to retry.
   static void stop_one(const Member& member) noexcept {
     for (;;) {
       try {
@@ -153,10 +155,10 @@ struct LoopGroup::Core {
   std::vector<std::unique_ptr<Member>> members;
   std::mutex mutex;
   std::condition_variable changed;
-  std::size_t settled = 0;  // loops that run, or never will
+  std::size_t settled = 0;  // loops that run, or failed to start
   bool constructed = false;
-  std::exception_ptr failure;  // the first
-  std::mutex joining;          // one of several that wait
+  std::exception_ptr failure;  // the first one
+  std::mutex joining;          // several threads may wait in join_all()
   std::mutex placing;
   std::vector<int> allowed;
   std::map<const void*, std::vector<int>> near;
@@ -166,7 +168,7 @@ void LoopGroup::Member::run() noexcept {
   group_of_this_thread = &group_;
   bool was_ready = false;
   try {
-    // The kernel shows 15 characters: the number has to be among them.
+    // The kernel limits names to 15 characters, and the index must be visible.
     const std::string number = "-" + std::to_string(index_);
     const std::string name =
         core_.config.name.substr(0, 15 - std::min<std::size_t>(number.size(), 15));
@@ -186,7 +188,7 @@ void LoopGroup::Member::run() noexcept {
   ended_ = true;
 }
 
-// Each thread on a processor of its own as far as they go round.
+// Assigns processors round robin: each thread has its own if there are enough.
 void LoopGroup::Core::place() {
   const std::lock_guard lock(placing);
   std::vector<int> processors;
@@ -234,7 +236,7 @@ LoopGroup::LoopGroup(Config config) : core_(std::make_unique<Core>(std::move(con
 }
 
 LoopGroup::~LoopGroup() {
-  // In a child of fork() nothing of it can be ended: its threads and their locks are the parent's.
+  // In a child of fork() the group cannot be ended: the threads and their locks are the parent's.
   if (core_->made_here.inherited()) {
     (void)core_.release();
     return;

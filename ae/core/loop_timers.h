@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Private to loops: the time events of one loop, and whether some are due. They run at the end of
-// an iteration, a bounded number of them, after the file events: any number of timers due at once
-// delays nobody's I/O for long. How the loop is woken for the next of them is its own business.
+// Private to loops: the time events of one loop, and whether any are due. A bounded number of them
+// runs at the end of each iteration, after the file events, so that many timers due at once do not
+// delay I/O for long. Each loop decides how it wakes up for the next timer.
 
 #include <cstddef>
 
@@ -35,8 +35,8 @@ class LoopTimers {
   }
 
   bool has_due() const noexcept { return expired_ || queue_.has_ready(); }
-  /// Runs at most `limit` of the timers that are due. Passes on what a handler throws; that timer
-  /// is then gone.
+  /// Runs at most `limit` expired timers. Propagates what a handler throws; that timer is then
+  /// removed.
   void run_due(std::size_t limit);
   void clear() {
     queue_.clear();
@@ -46,8 +46,8 @@ class LoopTimers {
  protected:
   LoopCore& core_;
   TimerQueue queue_;
-  bool changed_ = false;  // since the loop last looked when the next one is due
-  bool expired_ = false;  // something that waited may be due
+  bool changed_ = false;  // since the loop last read when the next timer is due
+  bool expired_ = false;  // a waiting timer may be due
 };
 
 }}  // namespace ae

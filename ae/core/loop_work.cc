@@ -11,16 +11,16 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-// How many of each run before the loop looks at its descriptors again.
+// How many timers and posts may run before the loop polls its descriptors again.
 constexpr std::size_t kTimersPerIteration = 1000;
 constexpr std::size_t kPostsPerIteration = 1000;
-// Handlers of sources that run before descriptors are looked at again.
+// How many handlers of sources may run before the loop polls its descriptors again.
 constexpr std::size_t kServedPerIteration = 64;
-// How often a loop that spins for a source looks at descriptors and timers; and one that spins for
-// its descriptors as well. Where no source asks it does nothing else.
+// How often a spinning loop polls descriptors and timers: if only sources ask to spin, and if the
+// loop's owner asks too. If only the owner asks, it polls them continuously.
 constexpr Duration kSpinLooks = std::chrono::microseconds(20);
 constexpr Duration kSpinLooksForBoth = std::chrono::microseconds(2);
-// A batch that grew beyond this gives its memory back.
+// A batch with more capacity than this releases its memory.
 constexpr std::size_t kPostsKept = 16384;
 
 }  // namespace
@@ -55,7 +55,7 @@ bool LoopWork::before_sleep(bool alone) {
   const bool after_events = core_.ran_any();
   bool may_sleep = false;
   core_.guarded([&] { may_sleep = serve_sources(after_events); });
-  // What ended in this turn goes in it, rather than in a turn of its own.
+  // Objects that were deferred in this iteration are destroyed in it, which saves an iteration.
   if (alone && !single && !core_.aborting() && !deferred.empty()) {
     deferred.destroy_all();
     if (!work_waiting()) core_.guarded([&] { may_sleep = serve_sources(after_events); });
@@ -73,20 +73,21 @@ bool LoopWork::serve_sources(bool after_events) {
     if (core_.allows(kCallBeforeSleep)) before_hooks.run();
     sources.flush();
     if (core_.allows(kDontWait) || stopping() || work_waiting()) return false;
-    // The caller of one iteration may have waited for just what was served.
+    // The caller of process_events() may be waiting for what was served.
     if (single && served != 0) return false;
     if (sources.empty() && own_spin.mode == Spin::Mode::kNo && !idle.on()) return true;
     if (may_spin(after_events)) return false;
     if (sources.arm() && !work_waiting()) return true;
     idle.vetoed();
-    // What came at the last moment is served at once: a look at the descriptors would cost more.
-    // Not for ever, so that these do not wait.
+    // Work that arrived while arming is served at once: polling the descriptors first would cost
+    // more. The number is bounded so that descriptors are not starved.
     if (single || total >= kServedPerIteration || served == 0 || other_work_waiting()) return false;
     if (!core_.has_time()) return false;
   }
 }
 
-// True: the loop goes on without sleeping, for what was found or to look.
+// Returns true if the loop continues without sleeping, to serve work that was found or to poll its
+// descriptors.
 bool LoopWork::may_spin(bool after_events) {
   if (hosted) return false;
   if (own_spin.mode == Spin::Mode::kNo && !idle.on() && !sources.has_spin()) return false;
@@ -101,7 +102,7 @@ bool LoopWork::may_spin(bool after_events) {
   else
     idle.begin(moment);
   if (moment < idle.spins_until()) {
-    // While descriptors are busy they are asked first: a spin would only delay them.
+    // If descriptors had events, they are polled first: a spin would only delay them.
     if (after_events) return spin_looks = true;
     const bool for_descriptors = own_spin.mode != Spin::Mode::kNo;
     if (spin(!for_descriptors ? kSpinLooks : for_sources ? kSpinLooksForBoth : Duration::zero()))
@@ -111,14 +112,14 @@ bool LoopWork::may_spin(bool after_events) {
   return false;
 }
 
-// In pieces: between two of them the loop goes round without sleeping, and serves descriptors and
-// timers, whose time no source knows.
+// Spins for at most `look_after`. Between two such pieces the loop runs an iteration without
+// sleeping, for descriptors and timers, which sources do not check.
 bool LoopWork::spin(Duration look_after) {
   TimePoint moment = std::chrono::steady_clock::now();
   const TimePoint look = std::min(idle.spins_until(), moment + look_after);
   for (;;) {
     if (sources.has_pending_now() || queue->pending()) {
-      // Others may have had the processor since the last look, and this come meanwhile.
+      // Another thread may have had the processor since the last poll, and work arrived meanwhile.
       const TimePoint found = std::chrono::steady_clock::now();
       idle.work_came(idle.looks(found, SpinRoom::kTakenForSure) ? found : moment);
       return true;
@@ -144,7 +145,7 @@ void LoopWork::run_posts_and_timers() {
   }
 }
 
-// Functions that are posted meanwhile wait for the next call.
+// Functions posted meanwhile wait for the next call.
 void LoopWork::run_posts(std::size_t limit) {
   if (next_post_ == posts_.size()) {
     recycle_posts();
@@ -170,10 +171,10 @@ void LoopWork::end_posts_and_locals() {
   assert(!core_.in_handler() && "an event loop must not be destroyed from inside its handlers");
   Poster::Queue::Functions last_posts;
   queue->close(last_posts);
-  if (inherited()) next_post_ = posts_.size();  // the rest is for the parent to run
+  if (inherited()) next_post_ = posts_.size();  // the remaining posts are for the parent to run
   posts_.insert(posts_.end(), std::make_move_iterator(last_posts.begin()),
                 std::make_move_iterator(last_posts.end()));
-  while (next_post_ < posts_.size()) {  // one that throws has nobody left to tell
+  while (next_post_ < posts_.size()) {  // no caller is left to receive an exception
     core_.guarded([this] { run_posts(posts_.size()); });
   }
   while (!locals_.empty()) {

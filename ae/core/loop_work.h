@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Private to loops: what a loop does besides waiting for descriptors, whatever it waits with.
-// Hooks, sources, posts, deferred objects, state of others, and how it spins before it sleeps.
+// Private to loops: everything a loop does besides waiting for descriptors, independent of how it
+// waits. This covers hooks, sources, posts, deferred objects, LoopLocals, and spinning before the
+// sleep.
 
 #include <cstddef>
 #include <deque>
@@ -35,9 +36,9 @@ class LoopWork {
 
   bool running = false;         // inside the loop's run()
   bool single = false;          // inside process_events()
-  bool stop_requested = false;  // for the run() that is, or comes
-  bool hosted = false;          // the sleep is not ours: no spin
-  bool spin_looks = false;      // this iteration is one of the looks of a spin
+  bool stop_requested = false;  // for the current run(), or else the next one
+  bool hosted = false;          // the host sleeps, not this loop: no spinning
+  bool spin_looks = false;      // this iteration polls descriptors during a spin
 
   bool stopping() const noexcept { return stop_requested && running; }
   HookId add_before_sleep(std::function<void()> hook) {
@@ -51,35 +52,35 @@ class LoopWork {
   }
   std::unique_ptr<LoopLocal>& local(const void* key);
 
-  /// Throws LoopError, for what may not be called from inside a handler.
+  /// Throws LoopError, for functions that must not be called from inside a handler.
   [[noreturn]] static void refuse_reentry(const char* what);
 
   // The parts of an iteration, in their order.
-  /// What comes before the sleep: deferred objects go, sources are served. Returns whether the loop
-  /// may sleep; every source is armed then. Where `alone` no handler is on the stack.
+  /// The part before the sleep: destroys deferred objects and serves sources. Returns whether the
+  /// loop may sleep; every source is armed then. `alone`: no handler is on the stack.
   bool before_sleep(bool alone);
-  /// The last of it.
+  /// Ends the part before the sleep.
   void sleep_begins() noexcept {
     core_.begin_slice();
     core_.begin_files();
   }
   void after_sleep();
-  /// A bounded number of posts and of timers that are due.
+  /// Runs a bounded number of posts and of expired timers.
   void run_posts_and_timers();
 
-  /// In one more turn something may have come that a spin waits for.
+  /// Begins process_events(). Work that a spin was waiting for may have arrived between the calls.
   void begin_single() noexcept {
     single = true;
-    if (!core_.ran_any()) idle.drop_spin();  // else before_sleep() counts what was found
+    if (!core_.ran_any()) idle.drop_spin();  // else before_sleep() records the work as found
   }
   bool posts_waiting() const noexcept { return next_post_ < posts_.size() || queue->pending(); }
-  bool other_work_waiting() {  // than that of sources
+  bool other_work_waiting() {  // work other than that of sources
     return posts_waiting() || !deferred.empty() || (timers_.has_due() && core_.allows(kTimeEvents));
   }
   bool work_waiting() { return sources.has_pending() || other_work_waiting(); }
 
-  /// Everything of the user's goes while the loop still works: what is destroyed here may remove
-  /// its events and defer more. `clear_events` removes the files' and the timers'.
+  /// Runs the remaining posts and destroys all user objects while the loop still works: destructors
+  /// may remove events and defer more objects. `clear_events` removes the file and time events.
   template <class ClearEvents>
   void shut_down(ClearEvents clear_events) {
     end_posts_and_locals();
@@ -89,11 +90,11 @@ class LoopWork {
     after_hooks.clear();
     while (!deferred.empty()) deferred.destroy_all();
   }
-  /// A child of fork() has the loop, and has not called after_fork().
+  /// Whether this is a child of fork() that has not called after_fork().
   bool inherited() const noexcept { return made_here_.inherited(); }
   void after_fork() noexcept {
     made_here_.renew();
-    next_post_ = posts_.size();  // the rest is for the parent to run
+    next_post_ = posts_.size();  // the remaining posts are for the parent to run
     for (const Local& local : locals_)
       if (local.object) local.object->after_fork();
   }

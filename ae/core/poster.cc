@@ -12,16 +12,16 @@ bool Poster::Queue::push(std::function<void()>&& fn) {
   functions_.push_back(std::move(fn));
   if (!pending_.load(std::memory_order_relaxed)) {
     pending_.store(true, std::memory_order_release);
-    wake_(context_);  // under the lock: close() waits for it before the watcher goes
+    wake_(context_);  // locked, so that close() waits for it before the watcher is destroyed
   }
   return true;
 }
 
-// In a child of fork(): what was posted before is for the parent to run.
+// In a child of fork(): sets aside functions posted before it, which the parent runs.
 void Poster::Queue::leave_to_parent() noexcept {
   if (!made_here_.inherited()) return;
   made_here_.renew();
-  of_parent_.swap(functions_);  // they may own anything: they go with the queue
+  of_parent_.swap(functions_);  // may own anything, so they are destroyed with the queue
   pending_.store(false, std::memory_order_relaxed);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The sources of one loop, in the order they were added. Any of their functions may add and
-// remove sources, itself included.
+// The sources of one loop, visited in registration order. Any function of a source may add and
+// remove sources, including its own.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,14 +14,14 @@ namespace ae { inline namespace AECONN_ABI {
 
 class SourceList {
  public:
-  /// No-op for a source that is here already.
+  /// No-op if the source is already in the list.
   void add(Source& source) {
     if (std::find(sources_.begin(), sources_.end(), &source) == sources_.end()) {
       sources_.push_back(&source);
     }
   }
 
-  /// After this call no function of `source` is called.
+  /// No function of `source` is called after this.
   void remove(Source& source) noexcept {
     const auto at = std::find(sources_.begin(), sources_.end(), &source);
     if (at == sources_.end()) return;
@@ -55,14 +55,15 @@ class SourceList {
       return false;
     });
   }
-  /// Arms every source. False if one vetoes the sleep; those after it are then not asked.
+  /// Arms every source. Returns false if one vetoes the sleep; later sources are then not armed.
   bool arm() {
     return !visit_until([](Source& source) { return !source.arm(); });
   }
-  /// Adds what sources ask for to `spin`. False: none asks.
+  /// Whether any source asks to spin.
   bool has_spin() {
     return visit_until([](Source& source) { return source.spin() != nullptr; });
   }
+  /// Combines the requests of all sources into `spin`. Returns false if no source asks to spin.
   bool add_spin(Spin& spin) {
     bool asked = false;
     visit_until([&](Source& source) {
@@ -76,7 +77,7 @@ class SourceList {
   }
 
  private:
-  // While sources are visited, removed ones stay as null: positions stay valid.
+  // While sources are visited, removed ones are replaced by null, so that indices stay valid.
   struct Visiting {
     explicit Visiting(SourceList& of) : list(of) { ++list.visiting_; }
     Visiting(const Visiting&) = delete;
@@ -90,7 +91,7 @@ class SourceList {
     SourceList& list;
   };
 
-  // Visits those that are added meanwhile too: one that came during arm() must not sleep unarmed.
+  // Also visits sources added meanwhile: one added during arm() must be armed before the sleep.
   template <class Visit>
   bool visit_until(Visit visit) {
     if (empty()) return false;

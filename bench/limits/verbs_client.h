@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/conn_perf/histogram.h"
+#include "programs/conn_perf/histogram.h"
 #include "verbs_worker.h"
 
 namespace limits {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "bench/micro/cases.h"
-#include "examples/conn_perf/histogram.h"
+#include "programs/conn_perf/histogram.h"
 
 namespace micro {
 namespace {

@@ -41,13 +41,13 @@ class Next final : public Wait {
 
 }  // namespace detail
 
-/// Keeps up to `backlog` arrivals until somebody asks for them, and pauses its listener then: more
-/// stay in the listener's own backlog. Its end stops listening, and who waits for one goes on with
-/// an empty stream in the loop's next iteration; streams it gave away live on. Not after the loop's
-/// end.
+/// Holds up to `backlog` accepted connections until next() takes them. When it holds that many it
+/// pauses its listener, and further connections stay in the listener's own backlog. Destroying it
+/// stops listening; a waiting next() then resumes from the loop with an empty stream. Streams it
+/// returned live on. It must not be used after the loop's end.
 class Acceptor {
  public:
-  static constexpr std::size_t kBacklog = 128;  ///< arrivals that are kept, unless told otherwise
+  static constexpr std::size_t kBacklog = 128;  ///< default number of connections held
 
   /// Throws conn::Error as Registry::listen() does.
   Acceptor(const Registry& registry, ae::EventLoop& loop, const Endpoint& at,
@@ -56,19 +56,20 @@ class Acceptor {
         asking_(loop),
         listener_(registry.listen(
             loop, at, [this](ConnectionPtr arrival) { arrived(std::move(arrival)); })) {}
-  /// The same of a URL.
+  /// The same, for a URL.
   Acceptor(const Registry& registry, ae::EventLoop& loop, std::string_view url,
            std::size_t backlog = kBacklog)
       : Acceptor(registry, loop, Endpoint::parse(url), backlog) {}
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
-  /// The next one, or an empty stream: where the limit came first, where the acceptor has gone, and
-  /// at once where another one waits already. Await it while the acceptor is there.
+  /// Waits for the next connection. Returns an empty stream if the time-out expires, if the
+  /// acceptor is destroyed meanwhile, and at once if another task already waits. It must be awaited
+  /// before the acceptor is destroyed.
   [[nodiscard]] detail::Next next(ae::Duration limit = kNoLimit) noexcept {
     return {*this, asking_, limit};
   }
-  Listener& listener() const noexcept { return *listener_; }  ///< to ask where it listens
-  /// How many have come that nobody asked for yet.
+  Listener& listener() const noexcept { return *listener_; }  ///< e.g. for its endpoints
+  /// The number of connections held for next().
   std::size_t waiting() const noexcept { return arrivals_.size(); }
 
  private:
@@ -83,7 +84,8 @@ class Acceptor {
     arrivals_.push_back(std::move(arrival));
     if (arrivals_.size() >= backlog_) listener_->pause();
   }
-  /// Who was given it was cancelled before it went on. Without memory it is closed.
+  /// Takes back a connection whose task was cancelled before it resumed. If there is no memory to
+  /// hold it, it is closed.
   void give_back(ConnectionPtr arrival) noexcept {
     if (!asking_.empty()) {
       static_cast<detail::Next&>(asking_.wake_first()).arrival_ = std::move(arrival);
@@ -106,7 +108,7 @@ class Acceptor {
 
   const std::size_t backlog_;
   std::deque<ConnectionPtr> arrivals_;
-  detail::WaitList asking_;  // one at most
+  detail::WaitList asking_;  // at most one wait
   ListenerPtr listener_;
 };
 

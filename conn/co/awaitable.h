@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Awaitables that are not of this library, inside its tasks.
+// Awaitables from outside this library, for use inside its tasks.
 
 #include <concepts>
 #include <coroutine>
@@ -15,7 +15,8 @@ namespace conn { inline namespace AECONN_ABI { namespace co {
 
 namespace detail {
 
-/// As the language finds it: a member, a function, or the awaitable itself.
+/// Finds the awaiter as the language does: a member operator, a free operator, or the awaitable
+/// itself.
 template <class T>
 decltype(auto) awaiter_of(T&& awaitable) {
   if constexpr (requires { std::forward<T>(awaitable).operator co_await(); }) {
@@ -41,7 +42,7 @@ concept HasAwaiterFunctions = requires(Awaiter& awaiter, std::coroutine_handle<>
   awaiter.await_resume();
 };
 
-// An awaitable that is a temporary ends with the wait, as its awaiter does; another one does not.
+// A temporary awaitable is destroyed with the wait, as its awaiter is; any other one is not.
 template <class T>
 concept EndsItsWait =
     !std::is_trivially_destructible_v<std::remove_cvref_t<AwaiterOf<T>>> ||
@@ -49,26 +50,26 @@ concept EndsItsWait =
 
 }  // namespace detail
 
-/// What a Task, and first(), can await that is not of this library. It, or what its
-/// operator co_await gives, has
-/// - await_ready(), await_suspend() with a std::coroutine_handle<> (not of a certain promise), and
-///   await_resume(), as the language wants them;
-/// - a destructor that ends the wait: from then on it does not resume the handle. That is how a
-///   task is cancelled. One that is trivial cannot do that, and is refused.
-/// It resumes the handle once, on the loop's thread, from wherever it likes: also inside
-/// await_suspend(), another task or a nested iteration of the loop.
+/// An awaitable from outside this library that a Task and first() accept. It, or the result of its
+/// operator co_await, must have
+/// - await_ready(), await_suspend() taking a std::coroutine_handle<> (not one of a specific promise
+///   type), and await_resume(), as the language requires them;
+/// - a destructor that ends the wait: afterwards the handle is not resumed. This is how a task is
+///   cancelled. A trivial destructor cannot do that and is rejected.
+/// It resumes the handle once, on the loop's thread, from anywhere: also inside await_suspend(),
+/// another task or a nested iteration of the loop.
 template <class T>
 concept Awaitable = detail::HasAwaiterFunctions<std::remove_reference_t<detail::AwaiterOf<T>>> &&
     detail::EndsItsWait<T>;
 
 namespace detail {
 
-/// Runs an awaitable of others. `T`: it, or a reference to it.
+/// Runs an awaitable from outside this library. `T`: its type, or a reference to it.
 template <class T>
 class Foreign : public OfLibrary {
  public:
   explicit Foreign(T&& awaitable) : awaitable_(std::forward<T>(awaitable)) {}
-  /// Before it begins.
+  /// Only before the wait begins.
   Foreign(Foreign&& other) noexcept(std::is_nothrow_move_constructible_v<T>)
       : awaitable_(std::forward<T>(other.awaitable_)) {}
   Foreign& operator=(Foreign&&) = delete;
@@ -95,7 +96,7 @@ class Foreign : public OfLibrary {
     explicit ItsLink(Foreign& its) noexcept : Link(&Foreign::resumed), owner(&its) {}
     Foreign* owner;
   };
-  // Made in its place: it may be one that does not move.
+  // Constructed in place, since the awaiter may not be movable.
   struct Made {
     explicit Made(T& awaitable) : value(awaiter_of(std::forward<T>(awaitable))) {}
     AwaiterOf<T> value;
@@ -105,7 +106,8 @@ class Foreign : public OfLibrary {
     const State before = std::exchange(self.state_, State::kResumed);
     return before == State::kWaits ? self.waiter_ : Waiter();
   }
-  /// Whether it waits. What it resumes in its place runs here: the task is not left before.
+  /// Returns whether it waits. A coroutine that await_suspend() returns to be resumed in place of
+  /// the task runs here: the task is not left before that.
   bool begin() {
     using Result = decltype(awaiter_->value.await_suspend(link_.handle()));
     if constexpr (std::is_void_v<Result>) {
@@ -127,7 +129,7 @@ class Foreign : public OfLibrary {
   State state_ = State::kIdle;
 };
 
-/// Stands for an awaitable that is refused, so that nothing else is said of it.
+/// Replaces a rejected awaitable, so that the compiler reports no further errors about it.
 struct Refused : OfLibrary {
   bool await_ready() const noexcept { return true; }
   void await_suspend(std::coroutine_handle<>) const noexcept {}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a Stream reads into and writes from: contiguous bytes of others, whatever they are kept in.
+// Arguments of a Stream's reads and writes: contiguous bytes owned by the caller, in any kind of
+// container.
 
 #include <concepts>
 #include <cstddef>
@@ -32,14 +33,14 @@ template <class T>
 concept WritableByteRange =
     ByteRange<T> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<T>>>;
 
-// A temporary may be read into only if what it shows is kept by somebody else.
+// Reading into a temporary is allowed only if another object owns the bytes it refers to.
 template <class T>
 concept Outlives = std::is_lvalue_reference_v<T> || std::ranges::borrowed_range<T>;
 
 }  // namespace detail
 
-/// Bytes to be written: std::string, std::string_view, and whatever keeps char, unsigned char,
-/// or std::byte together: std::vector, std::array, std::span, an array. A text literal and a
+/// Bytes to be written: std::string, std::string_view, or any contiguous sequence of char, unsigned
+/// char or std::byte: std::vector, std::array, std::span, an array. A string literal and a
 /// `const char*` end before their NUL.
 class ConstBytes {
  public:
@@ -48,11 +49,11 @@ class ConstBytes {
   template <detail::CharPointer Pointer>
   ConstBytes(Pointer text) noexcept  // NOLINT(google-explicit-constructor)
       : ConstBytes(text, std::strlen(text)) {}
-  /// `size` bytes from there.
+  /// `size` bytes from `data`.
   template <detail::Byte Its>
   ConstBytes(const Its* data, std::size_t size) noexcept
       : bytes_(std::as_bytes(std::span(data, size))) {}
-  /// Of anything else, in one piece.
+  /// Any other contiguous range of bytes.
   template <class Range>
   requires(!std::same_as<std::remove_cvref_t<Range>, ConstBytes> &&
            !detail::CharPointer<std::decay_t<Range>>) ConstBytes(Range&& range)
@@ -63,30 +64,30 @@ class ConstBytes {
     if constexpr (detail::ByteRange<Range>)
       bytes_ = std::as_bytes(std::span(std::ranges::data(range), std::ranges::size(range)));
   }
-  /// An array of char that is constant is a text, up to its NUL if it has one.
+  /// A const array of char is text, up to its NUL if it has one.
   template <std::size_t kSize>
   ConstBytes(const char (&text)[kSize]) noexcept  // NOLINT(google-explicit-constructor)
       : ConstBytes(text, strnlen(text, kSize)) {}
-  /// Another array of char is a buffer: all of it.
+  /// A non-const array of char is a buffer: all of it.
   template <std::size_t kSize>
   ConstBytes(char (&buffer)[kSize]) noexcept  // NOLINT(google-explicit-constructor)
       : ConstBytes(buffer, kSize) {}
 
-  std::span<const std::byte> span() const noexcept { return bytes_; }  ///< where they lie
+  std::span<const std::byte> span() const noexcept { return bytes_; }  ///< the bytes
 
  private:
   std::span<const std::byte> bytes_;
 };
 
-/// Room to read into: as ConstBytes, where it can be written. A container that is a temporary is
-/// refused; a span is not.
+/// A buffer to read into: as ConstBytes, for writable memory. A temporary container is rejected; a
+/// temporary span is not.
 class MutableBytes {
  public:
-  /// `size` bytes from there.
+  /// `size` bytes from `data`.
   template <detail::Byte Its>
   MutableBytes(Its* data, std::size_t size) noexcept
       : bytes_(std::as_writable_bytes(std::span(data, size))) {}
-  /// Of anything else, in one piece.
+  /// Any other contiguous range of writable bytes.
   template <class Range>
   requires(!std::same_as<std::remove_cvref_t<Range>, MutableBytes>) MutableBytes(Range&& range)
   noexcept {  // NOLINT(google-explicit-constructor)
@@ -99,8 +100,8 @@ class MutableBytes {
           std::as_writable_bytes(std::span(std::ranges::data(range), std::ranges::size(range)));
   }
 
-  std::span<std::byte> span() const noexcept { return bytes_; }  ///< where it lies
-  /// The same, of text.
+  std::span<std::byte> span() const noexcept { return bytes_; }  ///< the bytes
+  /// The same, as text.
   std::span<char> text() const noexcept {
     return {reinterpret_cast<char*>(bytes_.data()), bytes_.size()};
   }

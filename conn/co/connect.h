@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A connection to somebody.
+// Connects a Stream to a peer.
 
 #include <cerrno>
 #include <coroutine>
@@ -20,13 +20,13 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace co {
 
-/// A stream that is connected, or why there is none.
+/// A connected stream, or the reason why there is none.
 struct [[nodiscard]] Connected {
-  Stream stream;    ///< empty where there is a failure
-  Failure failure;  ///< none: it is connected
+  Stream stream;    ///< empty if there is a failure
+  Failure failure;  ///< empty if connected
 
   explicit operator bool() const noexcept { return !failure; }  ///< whether it is connected
-  /// The stream. Throws std::system_error where there is a failure.
+  /// Returns the stream. Throws std::system_error if there is a failure.
   Stream value() && {
     if (failure) throw std::system_error(failure.code, failure.text);
     return std::move(stream);
@@ -62,13 +62,13 @@ class Connect final : public Timed {
 
 }  // namespace detail
 
-/// Connects, within `limit` and the transport's connect-timeout. Throws conn::Error for what
-/// Registry::connect() throws it for: no such transport, a URL that is none.
+/// Connects within `limit` and the transport's connect-timeout. Throws conn::Error as
+/// Registry::connect() does: for an unknown transport or an invalid URL.
 [[nodiscard]] inline detail::Connect connect(const Registry& registry, ae::EventLoop& loop,
                                              const Endpoint& to, ae::Duration limit = kNoLimit) {
   return {registry, loop, to, limit};
 }
-/// The same of a URL.
+/// The same, to a URL.
 [[nodiscard]] inline detail::Connect connect(const Registry& registry, ae::EventLoop& loop,
                                              std::string_view url, ae::Duration limit = kNoLimit) {
   return {registry, loop, Endpoint::parse(url), limit};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Waiting until something has happened, until all of a group have ended, for others' turn.
+// Waiting for an event, for a group of tasks to end, and for other handlers to run.
 
 #include <coroutine>
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace detail {
 
 class EventWait final : public Wait {
  public:
-  /// `missing`: how much is missing until it is over.
+  /// The wait is over when `missing` is 0.
   EventWait(WaitList& list, const std::size_t& missing, ae::Duration limit) noexcept
       : Wait(list, limit), missing_(&missing) {}
   bool await_ready() noexcept {
@@ -59,23 +59,24 @@ class Yield final : public OfLibrary, private ReadyItem {
 
 }  // namespace detail
 
-/// Something that has happened, or not: any number of tasks may wait for it. All on one loop's
-/// thread. It must not outlive the loop, nor end before a task that is about to wait for it; who
-/// waits when it ends goes on with false.
+/// A flag that any number of tasks can wait for. Use it on one loop's thread only. It must not
+/// outlive the loop, and must not be destroyed before a task that is about to wait for it. Tasks
+/// that are waiting when it is destroyed resume with false.
 class Event {
  public:
-  /// Throws std::bad_alloc for the first one of its loop.
+  /// Throws std::bad_alloc, which only the first one of a loop can do.
   explicit Event(ae::EventLoop& loop) : waits_(loop) {}
 
-  /// All who wait go on, in a later turn of the loop and in the order in which they came; who waits
-  /// from now on does not wait.
+  /// Resumes all waiting tasks: later from the loop, not inside this call, in the order in which
+  /// they began to wait. While the event is set, wait() completes at once.
   void set() noexcept {
     missing_ = 0;
     waits_.wake_all();
   }
-  void reset() noexcept { missing_ = 1; }  ///< who was woken goes on; others wait again
-  bool is_set() const noexcept { return missing_ == 0; }  ///< whether it has happened
-  /// Until it is set: true. False after the limit, and where the event ended.
+  /// New waits block again; tasks already woken still resume.
+  void reset() noexcept { missing_ = 1; }
+  bool is_set() const noexcept { return missing_ == 0; }  ///< whether the event is set
+  /// Waits until the event is set: true. False if the time-out expires or the event is destroyed.
   [[nodiscard]] detail::EventWait wait(ae::Duration limit = kNoLimit) noexcept {
     return {waits_, missing_, limit};
   }
@@ -85,24 +86,25 @@ class Event {
   detail::WaitList waits_;
 };
 
-/// Counts members, and tells when there are none: tasks that are to end before something else
-/// begins. A task takes a Member as its parameter, and counts until its frame goes, whether it
-/// returned, threw or was cancelled. As Event otherwise; Members may outlive it.
+/// Counts members and wakes waiting tasks when none is left, so that a group of tasks can be
+/// awaited. A task takes a Member as a parameter, and counts until its frame is destroyed, whether
+/// it returned, threw or was cancelled. Members may outlive the group; the other rules of Event
+/// apply.
 class WaitGroup {
  public:
   class Member;
 
-  /// Without members. Throws std::bad_alloc.
+  /// Starts without members. Throws std::bad_alloc.
   explicit WaitGroup(ae::EventLoop& loop) : count_(std::make_shared<Count>(loop)) {}
   WaitGroup(const WaitGroup&) = delete;
   WaitGroup& operator=(const WaitGroup&) = delete;
-  /// Who waits goes on with false.
+  /// Waiting tasks resume with false.
   ~WaitGroup() { count_->waits.dismiss_all(); }
 
-  /// One more, until that ends.
+  /// Adds a member, which counts until it is destroyed.
   [[nodiscard]] inline Member join() noexcept;
-  std::size_t size() const noexcept { return count_->members; }  ///< how many there are
-  /// Until there are none, and at once where there are none: true. False after the limit.
+  std::size_t size() const noexcept { return count_->members; }  ///< number of members
+  /// Waits until there are no members, which may be at once: true. False if the time-out expires.
   [[nodiscard]] detail::EventWait wait(ae::Duration limit = kNoLimit) noexcept {
     return {count_->waits, count_->members, limit};
   }
@@ -116,11 +118,11 @@ class WaitGroup {
   std::shared_ptr<Count> count_;
 };
 
-/// Counts in a WaitGroup until its end.
+/// Counts in a WaitGroup until it is destroyed.
 class WaitGroup::Member {
  public:
-  Member(Member&&) noexcept = default;  ///< leaves one that does not count
-  /// What it was counts no more.
+  Member(Member&&) noexcept = default;  ///< the source no longer counts
+  /// The membership that this object held before ends.
   Member& operator=(Member&& other) noexcept {
     Member(std::move(other)).count_.swap(count_);
     return *this;
@@ -139,8 +141,8 @@ class WaitGroup::Member {
 
 inline WaitGroup::Member WaitGroup::join() noexcept { return Member(count_); }
 
-/// Lets others have their turn: goes on once the handlers that are due now have run, and tasks that
-/// yielded before. Throws std::bad_alloc for the first one of its loop.
+/// Resumes once the handlers that are due now, and tasks that yielded earlier, have run. Throws
+/// std::bad_alloc, which only the first call for a loop can do.
 [[nodiscard]] inline detail::Yield yield(ae::EventLoop& loop) {
   return detail::Yield(detail::Turns::of(loop));
 }

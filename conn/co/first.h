@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Several operations, of which the first to end counts.
+// Runs several operations; the first one to end decides the result.
 
 #include <array>
 #include <concepts>
@@ -24,7 +24,7 @@ namespace detail {
 template <class Result>
 using FirstValue = std::conditional_t<std::is_void_v<Result>, std::monostate, Result>;
 
-/// What first() makes of what it is given.
+/// The operation that first() makes of an argument.
 template <class T>
 auto operation_of(T&& given) {
   using Plain = std::remove_cvref_t<T>;
@@ -43,12 +43,12 @@ auto operation_of(T&& given) {
 template <class T>
 using OperationOf = decltype(operation_of(std::declval<T>()));
 
-/// Knows which one ended first, and resumes what awaits it: not while a task among them is on the
-/// stack, so that none is cancelled in its midst. The others are cancelled at once: they would take
-/// what nobody gets.
+/// Records which operation ended first, and resumes the awaiting coroutine. The resumption is
+/// deferred while a task among the operations is on the stack, so that no task is cancelled while
+/// it runs. The other operations are cancelled at once: no coroutine would receive what they take.
 class Contest : public OfLibrary, public Node {
  protected:
-  /// One operation is given this to resume.
+  /// The link that one operation gets to resume.
   struct Entry : Link {
     Entry() noexcept : Link(&Contest::ended) {}
     Contest* contest = nullptr;
@@ -73,7 +73,7 @@ class Contest : public OfLibrary, public Node {
 
   Waiter waiter_;
   std::size_t winner_ = kNone;
-  std::size_t begins_ = kNone;  // the one that is about to begin
+  std::size_t begins_ = kNone;  // index of the operation that is being started
 
  private:
   static Waiter ended(Link& link) noexcept {
@@ -85,7 +85,7 @@ class Contest : public OfLibrary, public Node {
     if (!begins && Resumption::put_off(self, &go_on)) return Waiter();
     if (!begins && !self.waiter_.would_wait()) return self.waiter_;
     self.let_go(self);
-    if (!begins) return self.waiter_;  // of another first(), which is put off
+    if (!begins) return self.waiter_;  // a link of another first(), which defers the resumption
     Resumption::let_go_below(self);
     return Waiter();
   }
@@ -103,13 +103,14 @@ class First : public Contest {
 
   explicit First(Operations&&... operations)
       : Contest(&let_go_of_all), operations_(std::move(operations)...) {}
-  /// Before it begins.
+  /// Only before the wait begins.
   First(First&& other) noexcept
       : Contest(&let_go_of_all), operations_(std::move(other.operations_)) {}
   First& operator=(First&&) = delete;
 
   bool await_ready() const noexcept { return false; }
-  /// In their order, up to one that is over at once: a task runs before a later one is looked at.
+  /// Starts the operations in order, up to one that completes at once: a task runs before a later
+  /// operation is looked at.
   template <class Awaiting>
   bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
     waiter_ = Waiter(awaiting);
@@ -119,7 +120,7 @@ class First : public Contest {
     return winner_ == kNone;
   }
   Value await_resume() { return take(std::index_sequence_for<Operations...>{}); }
-  /// Whether a task among them is on the stack.
+  /// Whether a task among the operations is on the stack.
   bool runs() const noexcept { return Resumption::runs(*this); }
 
  private:
@@ -130,7 +131,7 @@ class First : public Contest {
   template <std::size_t I>
   bool over() {
     begins_ = I;
-    if (!std::get<I>(operations_)) return false;  // let go of, while one before it began
+    if (!std::get<I>(operations_)) return false;  // cancelled while an earlier one was starting
     auto& operation = *std::get<I>(operations_);
     if (operation.await_ready()) return won(I);
     const std::coroutine_handle<> entry = enter(entries_[I], I);
@@ -149,7 +150,7 @@ class First : public Contest {
   void let_go_of(std::index_sequence<I...>) noexcept {
     (let_go_of<I>(), ...);
   }
-  /// Not of what has ended: it may be in the midst of saying so.
+  /// Leaves operations alone that have ended: they may be in the middle of reporting it.
   template <std::size_t I>
   void let_go_of() noexcept {
     auto& operation = std::get<I>(operations_);
@@ -159,7 +160,8 @@ class First : public Contest {
     }
     operation.reset();
   }
-  /// The others end before the value is taken: it may be of a stream that they wait for.
+  /// Destroys the other operations before it takes the value, which may belong to a stream that
+  /// they wait for.
   template <std::size_t... I>
   Value take(std::index_sequence<I...>) {
     ((I != winner_ ? std::get<I>(operations_).reset() : void()), ...);
@@ -184,13 +186,14 @@ class First : public Contest {
 
 }  // namespace detail
 
-/// Runs operations and tasks beside each other until one ends, and cancels the others:
-/// `co_await first(peer.read(buffer), sleep(loop, 1s))` gives a variant whose index() says which it
-/// was; of void, std::monostate. They begin in their order, up to one that is over at once: that
-/// one wins, and those after it never begin. A task among them that is empty throws std::bad_alloc.
-/// While a task among them is running (it runs a nested iteration of the loop in which another one
-/// ends), it goes on until it waits, and first() is over then; others are cancelled at once. Takes
-/// what co_await takes, by value.
+/// Runs operations and tasks concurrently until one ends, and cancels the others:
+/// `co_await first(peer.read(buffer), sleep(loop, 1s))` returns a variant whose index() identifies
+/// the one that ended; void results become std::monostate. They start in order, up to one that
+/// completes at once: that one wins, and later ones never start. An empty task throws
+/// std::bad_alloc.
+/// If another one ends while a task among them is running (in a nested iteration of the loop), that
+/// task continues until it waits, and first() completes then; the others are cancelled at once.
+/// Takes by value whatever co_await accepts.
 template <class... Awaitables>
 requires(sizeof...(Awaitables) > 0 && (!std::is_lvalue_reference_v<Awaitables> && ...))
     [[nodiscard]] detail::First<detail::OperationOf<Awaitables>...> first(
@@ -199,7 +202,7 @@ requires(sizeof...(Awaitables) > 0 && (!std::is_lvalue_reference_v<Awaitables> &
       detail::operation_of(std::forward<Awaitables>(awaitables))...);
 }
 
-/// What it takes is its own: first(std::move(task), ...).
+/// first() takes ownership of its arguments: first(std::move(task), ...).
 template <class... Awaitables>
 requires(std::is_lvalue_reference_v<Awaitables> || ...) detail::Refused first(Awaitables&&...)
 = delete;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One direction of a Stream: the operation that waits in it, its handler, its time limit.
+// One direction of a Stream: the operation that waits in it, its handler and its time-out.
 //
-// The handler stays set from one operation to the next while the same coroutine waits again before
-// it returns to the loop, and one timer serves all limits of the lane: an operation that waits
-// costs neither the one nor the other then.
+// The handler stays set from one operation to the next if the same coroutine waits again before it
+// returns to the loop, and one timer serves all time-outs of the lane. In that case a waiting
+// operation changes neither the handler nor the timer.
 
 #include <cassert>
 #include <cerrno>
@@ -27,18 +27,18 @@ namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 class Lane;
 class Operation;
 
-/// Ends an operation whose stream has let go of the connection, in the loop's next iteration.
+/// Resumes an operation in the loop's next iteration after its stream has released the connection.
 struct Goodbye {
   inline explicit Goodbye(Operation& to) noexcept;
   Goodbye(const Goodbye&) = delete;
   Goodbye& operator=(const Goodbye&) = delete;
   inline ~Goodbye();
   inline void say();
-  Operation* operation;  // null once it has gone
+  Operation* operation;  // null once the operation has resumed or is destroyed
 };
 
-/// Something that is tried until it is over. It lives in the frame of who awaits it, and its end is
-/// the end of the wait: nothing was taken that it would lose.
+/// An operation that is tried until it completes. It lives in the frame of the awaiting coroutine.
+/// Destroying it ends the wait and loses no data.
 class Operation : public OfLibrary {
  public:
   Operation(Operation&& other) noexcept
@@ -59,19 +59,19 @@ class Operation : public OfLibrary {
   Operation(Lane& lane, ae::Duration limit, bool nothing = false) noexcept
       : lane_(&lane), limit_(limit), nothing_(nothing) {}
   virtual inline ~Operation();
-  /// Tries. True: it is over.
+  /// Makes one try. True: the operation is complete.
   virtual bool advance() = 0;
-  /// The same where who awaits it goes on later, or is cancelled first: what can do without takes
-  /// nothing, and says be_late().
+  /// As advance(), for an awaiting coroutine that resumes later and may be cancelled before that.
+  /// An operation that can postpone taking the data takes nothing here and calls be_late().
   virtual bool look() { return advance(); }
   void be_late() noexcept { late_ = true; }
-  /// Who awaits it goes on: what look() found is taken now.
+  /// The awaiting coroutine resumes: takes the data that look() found.
   void take_late() noexcept {
     if (late_) [[unlikely]]
       advance_late();
   }
   inline Connection& connection() const noexcept;
-  /// errno of the last call. True if that ends the operation.
+  /// Evaluates the errno of the last call. True if it ends the operation.
   inline bool failed(int err) noexcept;
 
   Lane* lane_;
@@ -84,17 +84,17 @@ class Operation : public OfLibrary {
   inline void lose_lane(ae::EventLoop* loop) noexcept;
   inline void advance_late() noexcept;
   bool over() { return waiter_.would_wait() ? look() : advance(); }
-  void end() {  // the last thing that is called
+  void end() {  // must be called last
     waiting_ = late_;
     waiter_.resume();
   }
 
-  Goodbye* goodbye_ = nullptr;  // where it lost its lane
+  Goodbye* goodbye_ = nullptr;  // set once it has lost its lane
   ae::Duration limit_;
   ae::TimePoint deadline_;
   Waiter waiter_;
   bool waiting_ = false;
-  bool late_ = false;  // it is over, and keeps its lane until it has taken what is there
+  bool late_ = false;  // complete, but keeps its lane until it has taken the data
   const bool nothing_;
 };
 
@@ -102,35 +102,36 @@ class Lane {
  public:
   enum class Way : bool { kRead, kWrite };
 
-  /// `at_once` counts what both lanes of a stream tried since one of them waited.
+  /// `at_once` counts the tries of both lanes of a stream since one of them last waited.
   Lane(Way way, Connection* connection, unsigned& at_once) noexcept
       : way_(way), at_once_(at_once), connection_(connection) {}
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
   ~Lane() { leave_connection(); }
-  /// Serves another one, as if it were new.
+  /// Serves another connection from now on, as a new lane would.
   void take_connection(Connection* connection) noexcept {
     leave_connection();
     connection_ = connection;
     ready_ = true;
   }
 
-  /// Whether to try before the loop says that it is worth it. Not for ever: others wait, too.
+  /// Whether to try before the loop reports readiness. Such tries are limited in number and time,
+  /// so that other handlers can run.
   bool worth_trying() noexcept {
     return (ready_ && ++at_once_ <= kAtOnce && has_time()) ||
            connection_->state() != State::kConnected;
   }
-  /// What the last try tells of the next one.
+  /// Records what the last try says about the next one.
   void expect(bool ready) noexcept { ready_ = ready; }
   bool expected() const noexcept { return ready_; }
   Connection& connection() const noexcept { return *connection_; }
 
-  /// Why no operation can begin, if so.
+  /// The reason why no operation can begin; std::errc() if one can.
   std::errc refusal() const noexcept {
     if (waiting_ != nullptr) return std::errc::device_or_resource_busy;
     return connection_ != nullptr ? std::errc() : std::errc::not_connected;
   }
-  /// Why it cannot wait, if so.
+  /// Makes `operation` wait. Returns the reason if it cannot wait, else std::errc().
   std::errc enter(Operation& operation) noexcept {
     if (const std::errc why = refusal(); why != std::errc()) return why;
     at_once_ = 0;
@@ -145,11 +146,11 @@ class Lane {
   }
   void leave() noexcept {
     waiting_ = nullptr;
-    ready_ = true;  // what it had looked at is there
+    ready_ = true;  // data that it looked at is still unread
     if (watch_ == nullptr) disarm();
   }
 
-  /// The connection goes, or goes elsewhere.
+  /// The connection is about to be closed or handed over.
   void leave_connection() noexcept {
     for (Watch* each = std::exchange(watch_, nullptr); each != nullptr; each = each->around)
       each->lane = nullptr;
@@ -164,15 +165,17 @@ class Lane {
 
  private:
   static constexpr unsigned kAtOnce = 64;
-  static constexpr unsigned kUnasked = 2;  // of these: an answer, and a look for the next request
+  // Tries that need no has_time(): a response, and a look for the next request.
+  static constexpr unsigned kUnasked = 2;
 
   bool has_time() const noexcept {
     ae::EventLoop* const loop = at_once_ <= kUnasked ? nullptr : connection_->loop();
     return loop == nullptr || loop->has_time();
   }
 
-  /// On the stack while the lane resumes somebody, who may end the lane. They are nested as the
-  /// stack is: who is resumed may turn the loop, and the lane resumes another one meanwhile.
+  /// On the stack while the lane resumes a coroutine, which may destroy the lane. Watches are
+  /// nested as the stack is: the resumed coroutine may run a nested iteration of the loop, in which
+  /// the lane resumes another one.
   struct Watch {
     explicit Watch(Lane& watched) noexcept
         : lane(&watched), around(std::exchange(watched.watch_, this)) {}
@@ -187,7 +190,8 @@ class Lane {
 
   void arm() {
     if (armed_) return;
-    const auto handler = [this](Connection&) { on_ready(); };  // fits a std::function's own space
+    // Fits into std::function's own storage.
+    const auto handler = [this](Connection&) { on_ready(); };
     if (way_ == Way::kRead) {
       connection_->set_read_handler(handler);
     } else {
@@ -204,7 +208,7 @@ class Lane {
       } else {
         connection_->set_write_handler(nullptr);
       }
-    } catch (const std::bad_alloc&) {  // it is removed all the same
+    } catch (const std::bad_alloc&) {  // the handler is removed nevertheless
     }
   }
 
@@ -233,7 +237,7 @@ class Lane {
     operation.deadline_ = ae::TimePoint::max();
     ae::EventLoop* const loop = connection_->loop();
     if (operation.limit_ == kNoLimit || loop == nullptr) return;
-    // Not the loop's, which is old where a handler takes long: limits would end early.
+    // Not the loop's time, which is old when a handler takes long: time-outs would expire early.
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (operation.limit_ >= ae::TimePoint::max() - now) return;
     const ae::TimePoint deadline = now + operation.limit_;
@@ -247,7 +251,7 @@ class Lane {
     operation.deadline_ = deadline;
   }
 
-  /// Limits that became later since the timer was set only have it go on.
+  /// If the deadline has become later since the timer was set, only re-arms the timer.
   ae::Duration on_time() {
     if (waiting_ != nullptr && waiting_->deadline_ != ae::TimePoint::max()) {
       const ae::TimePoint now = std::chrono::steady_clock::now();
@@ -256,7 +260,7 @@ class Lane {
         return due_ - now;
       }
       timer_ = 0;
-      // What came meanwhile counts, though its handler had no turn yet.
+      // Tries once more: data may have arrived whose handler has not run yet.
       if (!waiting_->over()) waiting_->error_ = std::errc::timed_out;
       ready_ = true;
       wake();
@@ -272,14 +276,14 @@ class Lane {
   unsigned& at_once_;
   Connection* connection_;
   Operation* waiting_ = nullptr;
-  Watch* watch_ = nullptr;  // the innermost
+  Watch* watch_ = nullptr;  // the innermost one
   ae::TimerId timer_ = 0;
   ae::TimePoint due_;
 };
 
 inline bool Operation::await_ready() {
   error_ = lane_->refusal();
-  if (nothing_) {  // beside another one, too
+  if (nothing_) {  // allowed beside another operation, too
     if (error_ == std::errc::device_or_resource_busy) error_ = std::errc();
     return true;
   }
@@ -302,18 +306,18 @@ inline Operation::~Operation() {
   }
 }
 
-// Not here and now: who lets go of the connection is in the middle of it.
+// Does not resume the coroutine here: the caller is in the middle of releasing the connection.
 inline void Operation::lose_lane(ae::EventLoop* loop) noexcept {
   lane_ = nullptr;
   error_ = std::errc::operation_canceled;
-  if (std::exchange(late_, false)) return;  // who awaits it was told
-  if (loop == nullptr) return;              // nothing goes on any more
+  if (std::exchange(late_, false)) return;  // the awaiting coroutine has been notified already
+  if (loop == nullptr) return;              // the loop is gone: nothing can resume
   try {
     loop->add_time_event(ae::Duration::zero(), [goodbye = std::make_shared<Goodbye>(*this)] {
       goodbye->say();
       return ae::kNoMore;
     });
-  } catch (const std::bad_alloc&) {  // it waits until it is cancelled
+  } catch (const std::bad_alloc&) {  // no memory: it waits until it is cancelled
   }
 }
 
@@ -321,7 +325,8 @@ inline void Operation::advance_late() noexcept {
   late_ = waiting_ = false;
   lane_->leave();
   try {
-    if (!advance()) error_ = std::errc::resource_unavailable_try_again;  // others took it meanwhile
+    // Another operation took it meanwhile.
+    if (!advance()) error_ = std::errc::resource_unavailable_try_again;
   } catch (const std::bad_alloc&) {
     error_ = std::errc::not_enough_memory;
   }

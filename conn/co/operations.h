@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The operations of a Stream, which makes them. Each is awaited where it is made.
+// The operations that the functions of Stream return. Each must be awaited where it is made.
 
 #include <algorithm>
 #include <cerrno>
@@ -26,7 +26,7 @@ class Read final : public Operation {
 
  private:
   bool look() override {
-    if (connection().peek().size == 0 && errno != ENOMEM)  // which read() does without
+    if (connection().peek().size == 0 && errno != ENOMEM)  // read() needs no memory
       return failed(errno == 0 ? ENODATA : errno);
     be_late();
     return true;
@@ -35,7 +35,7 @@ class Read final : public Operation {
     const ssize_t n = connection().read(buffer_.data(), buffer_.size());
     if (n <= 0) return failed(n == 0 ? ENODATA : errno);
     size_ = static_cast<std::size_t>(n);
-    // Less than there was room for: nothing more is there yet.
+    // A short read: no more data has arrived yet.
     lane_->expect(size_ == buffer_.size());
     return true;
   }
@@ -63,7 +63,7 @@ class ReadExactly final : public Operation {
         return false;
       }
     }
-    return true;  // more may be there
+    return true;  // more data may be available
   }
 
   std::span<std::byte> buffer_;
@@ -90,7 +90,7 @@ class ReadLine final : public Operation {
     lane_->expect(over || view.last);
     return over;
   }
-  /// True: the line has ended, or the buffer.
+  /// True: the line is complete, or the buffer is full.
   bool take(std::string_view bytes, std::size_t& taken) noexcept {
     const std::size_t end = bytes.find('\n');
     const std::size_t text = std::min(end, bytes.size());
@@ -125,7 +125,7 @@ class Peek final : public Operation {
   }
 
  private:
-  bool look() override {  // what is shown now may be read by others before
+  bool look() override {  // another operation may read the shown bytes first
     if (!advance()) return false;
     if (error_ == std::errc()) be_late();
     return true;
@@ -170,7 +170,7 @@ class Write final : public Operation {
 class Writable final : public Operation {
  public:
   Writable(Lane& lane, ae::Duration limit) noexcept : Operation(lane, limit) {
-    lane.expect(false);  // the loop says when
+    lane.expect(false);  // wait until the loop reports readiness
   }
   Result await_resume() const noexcept { return {0, error_}; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Values from one task to another.
+// A bounded queue of values between tasks.
 
 #include <cassert>
 #include <cstddef>
@@ -21,8 +21,8 @@ class Queue;
 
 namespace detail {
 
-/// So many may do something at a time. Others wait, and get what is given back in the order in
-/// which they came; one that was woken has its permit already, so that nobody overtakes it.
+/// A counting semaphore. Waiting tasks get returned permits in the order in which they began to
+/// wait. A task that was woken already holds its permit, so no other task can overtake it.
 class Permits {
  public:
   Permits(ae::EventLoop& loop, std::size_t free) : waits_(loop), free_(free) {}
@@ -38,7 +38,7 @@ class Permits {
     else
       waits_.wake_first();
   }
-  /// Who waits for one goes on without it.
+  /// Waiting tasks resume without a permit.
   void dismiss_all() noexcept { waits_.dismiss_all(); }
 
  private:
@@ -47,7 +47,7 @@ class Permits {
   std::size_t free_;
 };
 
-/// Gives its permit back unless that was used.
+/// Returns its permit unless the permit was used.
 class PermitWait : public Wait {
  public:
   PermitWait(PermitWait&&) = default;
@@ -73,11 +73,12 @@ class PermitWait : public Wait {
 
 }  // namespace detail
 
-/// Holds up to `capacity` values. Any number of tasks push, and wait where it is full, and any
-/// number pop, and wait where it is empty, each in the order in which they came. All on one loop's
-/// thread; pushing and popping take no memory. Cancelling a task that waits loses no value: one
-/// that is pushed is the queue's, or still the operation's. Not after the loop's end; who waits
-/// when the queue ends goes on without success.
+/// Holds up to `capacity` values. Any number of tasks may push, and wait while it is full; any
+/// number may pop, and wait while it is empty; each side is served in the order in which it began
+/// to wait. Use it on one loop's thread only. Pushing and popping allocate no memory. Cancelling a
+/// waiting task loses no value: a pushed value belongs to the queue, or still to the operation. It
+/// must not be used after the loop's end. Tasks that wait when the queue is destroyed resume
+/// without success.
 template <class T>
 class Queue {
   static_assert(std::is_nothrow_move_constructible_v<T>,
@@ -87,43 +88,43 @@ class Queue {
   class Push;
   class Pop;
 
-  /// Throws std::bad_alloc. A capacity of 0 is taken as 1.
+  /// Throws std::bad_alloc. A capacity of 0 is treated as 1.
   Queue(ae::EventLoop& loop, std::size_t capacity)
       : places_(capacity == 0 ? 1 : capacity), room_(loop, places_.size()), values_(loop, 0) {}
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
-  /// Until there is room: true. False after the limit and where the queue is closed: the value is
-  /// gone with the operation then.
+  /// Waits until the queue has space and pushes: true. False if the time-out expires or the queue
+  /// is closed; the value is then destroyed with the operation.
   [[nodiscard]] Push push(T value, ae::Duration limit = kNoLimit) noexcept {
     return Push(*this, std::move(value), limit);
   }
-  /// Without waiting: false where there is no room, or it is closed, and `value` is as it was.
+  /// Pushes without waiting. False if the queue is full or closed; `value` is then unchanged.
   bool try_push(T& value) noexcept {
     if (closed_ || !room_.try_take()) return false;
     put(std::move(value));
     return true;
   }
-  /// The same of a temporary, which is gone in any case.
+  /// As above for a temporary, whose value is lost on failure.
   bool try_push(T&& value) noexcept { return try_push(value); }
-  /// The oldest value, once there is one. None after the limit, and where the queue is closed and
-  /// empty.
+  /// Waits for the oldest value and returns it. Returns no value if the time-out expires, or if the
+  /// queue is closed and empty.
   [[nodiscard]] Pop pop(ae::Duration limit = kNoLimit) noexcept { return Pop(*this, limit); }
-  /// Without waiting.
+  /// Pops without waiting.
   std::optional<T> try_pop() noexcept {
     if (!values_.try_take()) return std::nullopt;
     return take();
   }
-  /// Nothing more is pushed; what is there is popped. Who waits to push gets false, and who waits
-  /// to pop gets none.
+  /// No more values can be pushed; the remaining ones can still be popped. Waiting pushes resume
+  /// with false, waiting pops without a value.
   void close() noexcept {
     closed_ = true;
     room_.dismiss_all();
     values_.dismiss_all();
   }
   bool closed() const noexcept { return closed_; }                  ///< whether close() was called
-  std::size_t size() const noexcept { return size_; }               ///< how many values are in it
-  std::size_t capacity() const noexcept { return places_.size(); }  ///< how many fit
+  std::size_t size() const noexcept { return size_; }               ///< number of values
+  std::size_t capacity() const noexcept { return places_.size(); }  ///< maximum number of values
 
  private:
   void put(T&& value) noexcept {
@@ -148,16 +149,16 @@ class Queue {
   detail::Permits values_;
 };
 
-/// What Queue::push() gives, to be awaited.
+/// The operation that Queue::push() returns, to be awaited.
 template <class T>
 class Queue<T>::Push final : public detail::PermitWait {
  public:
-  /// For Queue::push().
+  /// Called by Queue::push().
   Push(Queue& queue, T&& value, ae::Duration limit) noexcept
       : PermitWait(queue.room_, limit), queue_(&queue), value_(std::move(value)) {}
-  /// Whether there is no need to wait. For co_await.
+  /// For co_await: whether no wait is needed.
   bool await_ready() noexcept { return queue_->closed_ || try_take(); }
-  /// Whether the value is in the queue. For co_await.
+  /// For co_await: whether the value is in the queue.
   bool await_resume() noexcept {
     if (!has_permit() || queue_->closed_) return false;
     use();
@@ -170,16 +171,16 @@ class Queue<T>::Push final : public detail::PermitWait {
   T value_;
 };
 
-/// What Queue::pop() gives, to be awaited.
+/// The operation that Queue::pop() returns, to be awaited.
 template <class T>
 class Queue<T>::Pop final : public detail::PermitWait {
  public:
-  /// For Queue::pop().
+  /// Called by Queue::pop().
   Pop(Queue& queue, ae::Duration limit) noexcept
       : PermitWait(queue.values_, limit), queue_(&queue) {}
-  /// Whether there is no need to wait. For co_await.
+  /// For co_await: whether no wait is needed.
   bool await_ready() noexcept { return try_take() || queue_->closed_; }
-  /// The value, or none. For co_await.
+  /// For co_await: the value, if there is one.
   std::optional<T> await_resume() noexcept {
     if (!has_permit()) return std::nullopt;
     use();

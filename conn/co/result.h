@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What an operation of a coroutine comes to: a value, never an exception.
+// Results of coroutine operations. Operations return errors as values; they never throw them.
 
 #include <cstddef>
 #include <system_error>
@@ -11,37 +11,38 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace co {
 
-/// For operations without a time limit.
+/// Time-out value: wait without a time limit.
 inline constexpr ae::Duration kNoLimit = ae::Duration::max();
-/// For operations of a Stream that are given no limit: Stream::set_idle_limit() says which it is.
+/// Time-out value: use the stream's idle limit, which Stream::set_idle_limit() sets.
 inline constexpr ae::Duration kIdleLimit = ae::Duration::min();
 
-/// The error that every operation which reads has at the end of the stream (ENODATA).
+/// The error of every reading operation at the end of the stream (ENODATA).
 inline constexpr std::errc kEndOfStream = std::errc::no_message_available;
 
-/// How many bytes an operation moved, and what ended it: an errno. Connection::last_error() has the
-/// sentence.
+/// The number of bytes an operation moved, and the error that ended it (an errno value).
+/// Connection::last_error() describes the error in words.
 struct [[nodiscard]] Result {
-  /// Bytes that were read into the buffer, or taken by the connection: also where an error is set.
+  /// Bytes read into the buffer, or accepted by the connection. Also valid when an error is set.
   std::size_t size = 0;
-  /// None is std::errc(). timed_out: the limit. kEndOfStream: the stream ended before all had come.
+  /// std::errc() if there is no error. timed_out: the time-out expired. kEndOfStream: the stream
+  /// ended before all requested bytes had arrived.
   std::errc error{};
 
   /// Whether there is no error.
   explicit operator bool() const noexcept { return error == std::errc(); }
   bool ended() const noexcept { return error == kEndOfStream; }  ///< whether the stream ended
-  /// The size. Throws std::system_error where there is an error.
+  /// Returns the size. Throws std::system_error if there is an error.
   std::size_t value() const {
     if (error != std::errc()) throw std::system_error(std::make_error_code(error));
     return size;
   }
 };
 
-/// What Stream::peek() shows; see View for how long it stays. False where there is an error. With
-/// kEndOfStream it shows what is left before the end, which is less than was asked for; with
-/// another error nothing.
+/// The result of Stream::peek(). The view stays valid as long as that of Connection::peek(). False
+/// if there is an error. With kEndOfStream the view shows the bytes left before the end, which are
+/// fewer than requested; with any other error it is empty.
 struct [[nodiscard]] Peeked : View {
-  std::errc error{};  ///< none is std::errc()
+  std::errc error{};  ///< std::errc() if there is no error
 
   /// Whether there is no error.
   explicit operator bool() const noexcept { return error == std::errc(); }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Which tasks are on the stack. Three rules hold everywhere: the frame of a task that is running is
-// not destroyed before the task waits or has ended; nothing resumes what awaits a running task; and
-// where that is put off, what waits beside the running task is cancelled at once, so that it takes
-// nothing that nobody would get.
+// Tracks which tasks are on the stack. Three rules hold everywhere: the frame of a running task is
+// not destroyed before the task suspends or ends; the awaiter of a running task is not resumed; and
+// when such an action is deferred, operations that wait beside the running task are cancelled at
+// once, so that they do not consume data that no coroutine would receive.
 //
-// Each task knows what awaits it (Node::above). Each resumption of a task stands in a list of its
-// thread while it lasts, and names the task that it runs. So a task is running if it is found on
-// the way up from one of them.
+// Each task knows its awaiter (Node::above). Each resumption of a task is linked into a
+// thread-local list while it lasts, and records the task that it runs. A task is therefore running
+// if it can be reached from an entry of that list by following `above`.
 
 #include <concepts>
 #include <coroutine>
@@ -20,60 +20,63 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
-/// A task, or a first(): a place in the tree of what awaits what.
+/// A task or a first(): a node in the tree of awaiters.
 struct Node {
   Node() = default;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  Node* above = nullptr;                     // what awaits it, where that is of this library
-  void (*due)(Node&) = nullptr;              // runs once nothing of this node is on the stack
-  void (*let_go)(Node&) noexcept = nullptr;  // a first(): cancels what waits in it
+  Node* above = nullptr;  // the awaiting node, if it belongs to this library
+  // Deferred action: runs once nothing of this node is on the stack.
+  void (*due)(Node&) = nullptr;
+  void (*let_go)(Node&) noexcept = nullptr;  // of a first(): cancels the operations that wait in it
 
  protected:
   ~Node() = default;
 };
 
-/// The one way in which a task goes on. They are nested as the stack is.
+/// Every resumption of a task goes through this class. Its objects are nested as the stack is.
 class Resumption {
  public:
-  /// `node`: what it runs; null: nothing of this library.
+  /// `node`: the node that is resumed; null if it does not belong to this library.
   explicit Resumption(Node* node) noexcept
       : node_(node), around_(std::exchange(innermost_, this)) {}
   Resumption(const Resumption&) = delete;
   Resumption& operator=(const Resumption&) = delete;
   ~Resumption() { innermost_ = around_; }
 
-  /// Throws what was raised meanwhile.
+  /// Throws the exception that was raised while it ran.
   void run(std::coroutine_handle<> handle) {
     go_on(handle);
     if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
   }
-  /// The same, but inside another task it does not throw: that one has no part in it, and goes on
-  /// until it waits.
+  /// As run(), but inside another task it does not throw: that task is not involved and continues
+  /// until it suspends; the exception is passed to the resumption around this one.
   void begin(std::coroutine_handle<> handle) {
     go_on(handle);
     if (!thrown_) return;
     if (around_ == nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
     around_->raise(std::move(thrown_));
   }
-  /// To be thrown once what runs here waits or has ended. The first one counts.
+  /// Stores an exception to be thrown once the resumed code suspends or ends. Only the first one is
+  /// kept.
   void raise(std::exception_ptr thrown) noexcept {
     if (!thrown_) thrown_ = std::move(thrown);
   }
 
-  /// That which runs the task that calls this. There is always one.
+  /// The resumption that runs the calling task. Within a task there is always one.
   static Resumption& innermost() noexcept { return *innermost_; }
-  /// Its task has ended, and it goes on with this one; null: with none.
+  /// The current task has ended and control passes to `node`; null if it passes to none.
   void goes_on_with(Node* node) noexcept { node_ = node; }
 
-  /// Whether `node`, or what it awaits at whatever distance, is on the stack.
+  /// Whether `node`, or a node that it awaits directly or indirectly, is on the stack.
   static bool runs(const Node& node) noexcept {
     for (Resumption* each = innermost_; each != nullptr; each = each->around_)
       if (each->is_below(node)) return true;
     return false;
   }
-  /// If so: true, and `act` runs when it is no more. What else waits below `node` is cancelled.
+  /// If runs(node): returns true, and calls `act` once `node` no longer runs. All other operations
+  /// that wait below `node` are cancelled at once.
   static bool put_off(Node& node, void (*act)(Node&)) noexcept {
     bool found = false;
     for (Resumption* each = innermost_; each != nullptr; each = each->around_) {
@@ -85,7 +88,8 @@ class Resumption {
     let_go_below(node);
     return true;
   }
-  /// Each first() between `node` and what is on the stack cancels what waits in it.
+  /// Each first() on the path from a running node up to `node` cancels the operations that wait in
+  /// it.
   static void let_go_below(Node& node) noexcept {
     for (Resumption* each = innermost_; each != nullptr; each = each->around_) {
       if (!each->is_below(node)) continue;
@@ -102,8 +106,9 @@ class Resumption {
     innermost_ = around_;
     if (look_) go_up();
   }
-  // What is due and lies highest takes along all that is below it. Above it may be what others keep
-  // on the stack: that waits no longer for what waits from now on.
+  // Runs the deferred action of the highest node that has one; that also disposes of the nodes
+  // below. Another resumption may still keep a higher node on the stack; operations that began to
+  // wait below that node since it was put off are cancelled here.
   void go_up() noexcept {
     Node* highest = nullptr;
     Node* kept = nullptr;
@@ -126,40 +131,42 @@ class Resumption {
 
   Node* node_;
   Resumption* const around_;
-  bool look_ = false;  // something on the way up is due
+  bool look_ = false;  // a node on the way up has a deferred action
   std::exception_ptr thrown_;
 };
 
-/// Who is resumed when an operation is over.
+/// The coroutine to resume when an operation ends.
 class Waiter {
  public:
-  Waiter() = default;  ///< nobody
+  Waiter() = default;  ///< empty
   template <class Promise>
   explicit Waiter(std::coroutine_handle<Promise> handle) noexcept : handle_(handle) {
     if constexpr (std::derived_from<Promise, Node>) node_ = &handle.promise();
   }
   explicit operator bool() const noexcept { return handle_ != nullptr; }
   void resume() const { Resumption(node_).run(handle_); }
-  /// Where what resumes is a stranger: see Resumption::begin().
+  /// For a resumption by code outside this library: see Resumption::begin().
   void begin() const { Resumption(node_).begin(handle_); }
 
-  /// Resumed now, what waits would be put off: a link says so.
+  /// Whether a resumption now would be deferred. Only a Link can report that.
   inline bool would_wait() const noexcept;
 
   std::coroutine_handle<> handle() const noexcept { return handle_; }
-  Node* node() const noexcept { return node_; }  ///< null: not a task, or a link, which knows it
+  /// Null: not a task, or a Link, which has a node of its own.
+  Node* node() const noexcept { return node_; }
 
  private:
   std::coroutine_handle<> handle_;
   Node* node_ = nullptr;
 };
 
-/// Stands for a coroutine towards what resumes one: its handle can be resumed like any other. The
-/// first two words of a frame are the functions that resume and destroy it, by g++ and clang++
-/// alike; std::noop_coroutine() of libstdc++ is made in the same way.
+/// Takes the place of a coroutine for code that resumes one: its handle can be resumed like any
+/// other. With both g++ and clang++ the first two words of a coroutine frame are the functions that
+/// resume and destroy it; libstdc++ builds std::noop_coroutine() in the same way.
 class Link {
  public:
-  /// `resumed`: says what goes on where this is resumed, which may be nobody.
+  /// `resumed`: called when this link is resumed; returns the coroutine to continue with, or an
+  /// empty Waiter.
   explicit Link(Waiter (*resumed)(Link&) noexcept) noexcept : next_(resumed) {}
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -167,19 +174,19 @@ class Link {
   std::coroutine_handle<> handle() noexcept {
     return std::coroutine_handle<>::from_address(static_cast<void*>(this));
   }
-  /// The link that a handle belongs to. Null: it is a coroutine's.
+  /// The Link that a handle belongs to. Null if the handle is a coroutine's.
   static Link* of(std::coroutine_handle<> handle) noexcept {
     void (*first)(void*) = nullptr;
     std::memcpy(&first, handle.address(), sizeof first);
     return first == &on_resume ? static_cast<Link*>(handle.address()) : nullptr;
   }
-  /// Resumed now, what waits for it would be put off.
+  /// Whether a resumption now would be deferred.
   bool would_wait() const noexcept {
     for (const Node* each = node; each != nullptr && each->let_go != nullptr; each = each->above)
       if (Resumption::runs(*each)) return true;
     return false;
   }
-  /// It is resumed: what goes on, through other links.
+  /// Called on resumption: returns the coroutine to continue with, following further links.
   Waiter next() noexcept {
     for (Link* link = this;;) {
       const Waiter waiter = link->next_(*link);
@@ -192,14 +199,14 @@ class Link {
   static void on_resume(void* link) {
     if (const Waiter waiter = static_cast<Link*>(link)->next(); waiter) waiter.begin();
   }
-  static void on_destroy(void*) noexcept {}  // its owner destroys it
+  static void on_destroy(void*) noexcept {}  // the owner destroys it
 
   [[maybe_unused]] void (*const resume_)(void*) = &on_resume;
   [[maybe_unused]] void (*const destroy_)(void*) noexcept = &on_destroy;
   Waiter (*const next_)(Link&) noexcept;
 
  public:
-  Node* node = nullptr;  // what waits for it
+  Node* node = nullptr;  // the node that waits for this link
 };
 
 inline bool Waiter::would_wait() const noexcept {
@@ -207,7 +214,8 @@ inline bool Waiter::would_wait() const noexcept {
   return link != nullptr && link->would_wait();
 }
 
-/// What a coroutine's handle stands for in the tree; null: nothing of this library.
+/// The node of a coroutine handle in the tree of awaiters; null if it does not belong to this
+/// library.
 template <class Promise>
 Node* node_of(std::coroutine_handle<Promise> handle) noexcept {
   if constexpr (std::is_void_v<Promise>) {
@@ -218,8 +226,8 @@ Node* node_of(std::coroutine_handle<Promise> handle) noexcept {
   }
 }
 
-/// What a Task awaits as it is: operations of this library. They take any coroutine's handle, and
-/// resume it by a Waiter.
+/// Base of this library's own operations, which a Task awaits without a wrapper. They accept any
+/// coroutine's handle, and resume it through a Waiter.
 struct OfLibrary {};
 
 }}}  // namespace conn::co::detail

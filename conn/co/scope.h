@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Owns tasks that nobody awaits.
+// Owns tasks that are not awaited.
 
 #include <cstddef>
 #include <new>
@@ -12,10 +12,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace co {
 
-/// Tasks that run beside each other on one loop. Its end cancels those that have not ended: their
-/// frames are destroyed, the newest first, and with them their streams. So declare it after the
-/// loop and after what its tasks refer to.
-/// A task may end its own Scope: it goes on until it waits the next time, and is destroyed then.
+/// Owns tasks that run concurrently on one loop. Its destructor cancels tasks that have not ended:
+/// their frames are destroyed, newest first, and with them their streams. Declare it after the loop
+/// and after everything its tasks refer to.
+/// A task may destroy its own Scope: it continues until it next waits, and is destroyed then.
 class Scope {
  public:
   Scope() = default;
@@ -26,10 +26,10 @@ class Scope {
     end(first_);
   }
 
-  /// Runs the task here until it waits. What it throws, now or later, leaves the call that ran it:
-  /// this one, or the loop's run(), as with a handler. Inside a coroutine spawn() does not throw
-  /// it: it leaves the loop's run() as well, once that coroutine waits or has ended; of several
-  /// the first does. Throws std::bad_alloc for a task that is empty.
+  /// Runs the task here until it waits. An exception that it throws, now or later, leaves the call
+  /// that ran it: this one, or the loop's run(), as for a handler. Inside a coroutine spawn() does
+  /// not throw it: it leaves the loop's run() instead, once that coroutine waits or has ended; of
+  /// several exceptions, the first does. Throws std::bad_alloc for an empty task.
   void spawn(Task<> task) {
     if (closing_) return;
     if (task.done()) throw std::bad_alloc();
@@ -39,19 +39,19 @@ class Scope {
     promise.link(first_);
     detail::Resumption(&promise).begin(frame);
   }
-  /// Cancels all tasks there are.
+  /// Cancels all current tasks.
   void cancel() noexcept {
     detail::Spawned* mine = std::exchange(first_, nullptr);
     if (mine != nullptr) mine->place = &mine;
-    end(mine);  // touches nothing of this: a task may own what owns this
+    end(mine);  // does not touch *this: a task may own the owner of *this
   }
-  /// How many have not ended.
+  /// The number of tasks that have not ended.
   std::size_t size() const noexcept {
     std::size_t count = 0;
     for (const detail::Spawned* each = first_; each != nullptr; each = each->next) ++count;
     return count;
   }
-  bool empty() const noexcept { return first_ == nullptr; }  ///< whether all have ended
+  bool empty() const noexcept { return first_ == nullptr; }  ///< whether all tasks have ended
 
  private:
   static void end(detail::Spawned*& first) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Waiting for a time.
+// Waiting for a time to pass.
 
 #include <coroutine>
 
@@ -28,7 +28,7 @@ class Sleep final : public Timed {
 
 }  // namespace detail
 
-/// Not shorter than `duration`; zero: until the loop's next iteration.
+/// Waits for at least `duration`; zero: until the loop's next iteration.
 [[nodiscard]] inline detail::Sleep sleep(ae::EventLoop& loop, ae::Duration duration) noexcept {
   return {loop, duration};
 }

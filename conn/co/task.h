@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A coroutine that begins when it is awaited, or when a Scope takes it.
+// A coroutine that starts when it is awaited or spawned in a Scope.
 
 #include <concepts>
 #include <coroutine>
@@ -27,7 +27,8 @@ inline constexpr bool kIsTask = false;
 template <class T>
 inline constexpr bool kIsTask<Task<T>> = true;
 
-/// On completion control goes to what awaits the task. A task of a Scope is destroyed here.
+/// On completion, control transfers to the awaiting coroutine (symmetric transfer). A task that a
+/// Scope owns is destroyed here.
 struct FinalStep {
   bool await_ready() const noexcept { return false; }
   template <class Promise>
@@ -63,7 +64,7 @@ struct TaskPromise : Node {
   FinalStep final_suspend() const noexcept { return {}; }
   void unhandled_exception() noexcept { thrown = std::current_exception(); }
 
-  /// Operations of this library as they are, others through a Foreign.
+  /// Awaits operations of this library directly, all others through a Foreign.
   template <class T>
   decltype(auto) await_transform(T&& awaited) {
     using Plain = std::remove_cvref_t<T>;
@@ -85,7 +86,7 @@ struct TaskPromise : Node {
   std::exception_ptr thrown;
 };
 
-/// A task that a Scope owns stands in its list; part of its frame.
+/// Links a task into the list of the Scope that owns it. Part of the task's frame.
 struct Spawned {
   Spawned() = default;
   Spawned(const Spawned&) = delete;
@@ -136,13 +137,13 @@ struct Promise<void> : TaskPromise, Spawned {
   }
 };
 
-/// For Resumption::put_off().
+/// An action for Resumption::put_off().
 template <class Promise>
 void destroy_frame(Node& node) {
   std::coroutine_handle<Promise>::from_promise(static_cast<Promise&>(node)).destroy();
 }
 
-/// Runs a task for the coroutine that awaits it, and owns its frame from then on.
+/// Runs a task for the awaiting coroutine, and owns the task's frame from then on.
 template <class T>
 class [[nodiscard]] AwaitTask : public OfLibrary {
  public:
@@ -154,15 +155,15 @@ class [[nodiscard]] AwaitTask : public OfLibrary {
     Promise<T>& promise = frame_.promise();
     if (frame_.done() || !Resumption::put_off(promise, &destroy_frame<Promise<T>>)) {
       frame_.destroy();
-    } else {  // it is running: what awaited it hears of it no more
+    } else {  // still running: detach it from its awaiter
       promise.above = nullptr;
       promise.awaited_by = nullptr;
     }
   }
 
   bool await_ready() const noexcept { return false; }
-  /// Runs it here until it waits. What ends at once does not suspend what awaits it, so the stack
-  /// does not grow, however often that happens.
+  /// Runs the task here until it suspends. A task that completes at once does not suspend its
+  /// awaiter, so the stack does not grow however often that happens.
   template <class Awaiting>
   bool await_suspend(std::coroutine_handle<Awaiting> awaiting) {
     Promise<T>& promise = frame_.promise();
@@ -173,7 +174,8 @@ class [[nodiscard]] AwaitTask : public OfLibrary {
     return true;
   }
   T await_resume() { return frame_.promise().take(); }
-  bool runs() const noexcept { return Resumption::runs(frame_.promise()); }  ///< is on the stack
+  /// Whether it is on the stack.
+  bool runs() const noexcept { return Resumption::runs(frame_.promise()); }
 
  private:
   std::coroutine_handle<Promise<T>> frame_;
@@ -181,21 +183,22 @@ class [[nodiscard]] AwaitTask : public OfLibrary {
 
 }  // namespace detail
 
-/// Owns the frame of a coroutine that has not begun. `co_await f()`, or `co_await std::move(task)`,
-/// takes the frame, runs it to its end and gives its value, or throws what it threw; to drop what
-/// awaits it cancels it, at whatever it waits for.
-/// It is empty once it was moved from, and where there was no memory for the frame, which the call
-/// of the coroutine does not say: to await an empty one, or to spawn it, throws std::bad_alloc.
-/// Parameters are kept in the frame: take them by value. A lambda that is a coroutine loses its
-/// captures with the lambda: let it have parameters instead.
+/// Owns the frame of a coroutine that has not started. `co_await f()` or `co_await std::move(task)`
+/// takes the frame, runs it to its end, and returns its value or throws what it threw. Destroying
+/// the awaiting coroutine cancels the task, whatever it is waiting for.
+/// A Task is empty after it was moved from, and also if there was no memory for the frame, which
+/// the call of the coroutine does not report: awaiting or spawning an empty Task throws
+/// std::bad_alloc.
+/// Parameters are stored in the frame: take them by value. A coroutine lambda loses its captures
+/// when the lambda is destroyed: pass parameters instead.
 template <class T>
 class [[nodiscard]] Task {
  public:
-  using promise_type = detail::Promise<T>;  ///< for the compiler
+  using promise_type = detail::Promise<T>;  ///< required by the compiler
 
-  /// Takes the frame over.
+  /// Takes ownership of the frame.
   Task(Task&& other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
-  /// What it had never runs.
+  /// A coroutine that this Task held before never runs.
   Task& operator=(Task&& other) noexcept {
     Task(std::move(other)).swap(*this);
     return *this;
@@ -206,7 +209,7 @@ class [[nodiscard]] Task {
   void swap(Task& other) noexcept { std::swap(frame_, other.frame_); }  ///< exchanges the frames
   bool done() const noexcept { return frame_ == nullptr; }              ///< whether it is empty
 
-  /// For the compiler.
+  /// Called by co_await. Throws std::bad_alloc if this Task is empty.
   detail::AwaitTask<T> operator co_await() && {
     if (done()) throw std::bad_alloc();
     return detail::AwaitTask<T>(std::exchange(frame_, nullptr));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What waits for something else than the bytes of a stream: it is over once, or its time is.
+// Base of operations that wait for something other than the bytes of a stream. Each ends once: when
+// its condition occurs or when its time-out expires.
 
 #include <cassert>
 #include <coroutine>
@@ -31,7 +32,7 @@ class Timed : public OfLibrary {
     waiter_ = waiter;
     if (limit_ != kNoLimit) set_timer(limit_);
   }
-  /// The last thing that is called: it goes on with who waits, which may end this.
+  /// Must be the last call: it resumes the waiting coroutine, which may destroy this object.
   void finish() {
     stop_timer();
     const Waiter waiter = waiter_;
@@ -50,7 +51,7 @@ class Timed : public OfLibrary {
   }
   void stop_timer() noexcept {
     const ae::TimerId timer = std::exchange(timer_, 0);
-    if (timer != 0 && alive_.open()) loop_->remove_time_event(timer);  // not after the loop's end
+    if (timer != 0 && alive_.open()) loop_->remove_time_event(timer);  // the loop may be gone
   }
 
   ae::EventLoop* loop_;

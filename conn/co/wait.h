@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What waits for something inside the process: an event, a place in a queue. Those who wait stand
-// in a list in the order in which they came; the links are in the waits, so that waiting takes no
-// memory. What wakes them runs nothing: they go on in a turn of the loop, in that order.
+// Waiting for something inside the process: an event, or space in a queue. Waits are linked into a
+// list in the order in which they began. The links are members of the waits, so that waiting
+// allocates no memory. A wake-up runs no task itself: the loop resumes the tasks later, in that
+// order.
 
 #include <coroutine>
 #include <cstddef>
@@ -18,10 +19,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace co::detail {
 
-/// What goes on in a turn of the loop soon. After the loop's end nothing does.
+/// Items that the loop runs soon. After the loop's end they are not run.
 class Turns {
  public:
-  /// Of this loop. Throws std::bad_alloc, the first time only.
+  /// The instance of this loop. Throws std::bad_alloc, the first time only.
   static std::shared_ptr<Turns> of(ae::EventLoop& loop) {
     static const char key = 0;
     std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
@@ -55,10 +56,10 @@ class Turns {
 
 class WaitList;
 
-/// Stands in a WaitList until it is woken, its limit is over, or it ends.
+/// A wait is in a WaitList until it is woken, its time-out expires, or it is destroyed.
 class Wait : public Timed, private ReadyItem {
  public:
-  /// Before it begins.
+  /// Only before the wait begins.
   Wait(Wait&& other) noexcept : Timed(std::move(other)), list_(other.list_) {}
   Wait& operator=(Wait&&) = delete;
   template <class Awaiting>
@@ -69,10 +70,10 @@ class Wait : public Timed, private ReadyItem {
  protected:
   inline Wait(WaitList& list, ae::Duration limit) noexcept;
   ~Wait() override { leave(); }
-  /// Whether what it waited for has come.
+  /// Whether the awaited condition has occurred.
   bool woken() const noexcept { return woken_; }
   void be_woken() noexcept { woken_ = true; }
-  /// False: the list ended meanwhile, and what it belongs to.
+  /// False: the list, and the object it belongs to, were destroyed meanwhile.
   bool list_is_there() const noexcept { return list_ != nullptr; }
 
  private:
@@ -116,7 +117,7 @@ class WaitList {
   explicit WaitList(ae::EventLoop& loop) : turns_(Turns::of(loop)) {}
   WaitList(const WaitList&) = delete;
   WaitList& operator=(const WaitList&) = delete;
-  /// Those who wait go on, and were not woken.
+  /// Waiting tasks resume without having been woken.
   ~WaitList() {
     for (Wait* each = woken_.first; each != nullptr; each = woken_.first) {
       each->leave();
@@ -127,7 +128,7 @@ class WaitList {
 
   ae::EventLoop& loop() const noexcept { return turns_->loop(); }
   bool empty() const noexcept { return waiting_.first == nullptr; }
-  /// The first one goes on in a turn of the loop: what it waited for has come.
+  /// Marks the first wait as woken; the loop resumes its task later.
   Wait& wake_first() noexcept {
     Wait& first = take_first();
     turns_->add(first);
@@ -136,7 +137,7 @@ class WaitList {
   void wake_all() noexcept {
     while (!empty()) wake_first();
   }
-  /// The same, but it is to be finished by who calls this.
+  /// As wake_first(), but the caller must finish() the wait.
   Wait& take_first() noexcept {
     Wait& first = *waiting_.first;
     first.leave();
@@ -144,7 +145,7 @@ class WaitList {
     first.enter(woken_);
     return first;
   }
-  /// They go on without it.
+  /// Waiting tasks resume later without having been woken.
   void dismiss_all() noexcept {
     while (!empty()) dismiss();
   }
@@ -160,14 +161,14 @@ class WaitList {
 
   const std::shared_ptr<Turns> turns_;
   Wait::Ends waiting_;
-  Wait::Ends woken_;  // until they end
+  Wait::Ends woken_;  // until they are destroyed
 };
 
 inline Wait::Wait(WaitList& list, ae::Duration limit) noexcept
     : Timed(list.loop(), limit), list_(&list) {}
 
 inline void Wait::wait_in_list(Waiter waiter) {
-  wait(waiter);  // may find no memory
+  wait(waiter);  // may throw std::bad_alloc
   enter(list_->waiting_);
 }
 

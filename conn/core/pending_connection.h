@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Connections on their way to the loop that will serve them: what a transport adds so that one
-// port can serve several loops. Host programs use conn/listener_group.h.
+// The interfaces that let one port serve several loops: a transport implements them to pass
+// connections that are not set up yet to the loop that will serve them. Host programs use
+// conn/listener_group.h.
 //
-//   PortListener       listens, on one loop; what comes in it hands out before it begins
-//   PendingConnection    one of these: an accepted socket, a request of rdma_cm
-//   LoopAcceptor   the other end, one on each loop: begins arrivals there, TLS handshake and queue
-//   pair
-//              included, and hands over what is ready
-//   Handoff       what the gate's thread has to do to an arrival before another thread may touch it
+//   PortListener       listens on one loop, and hands out pending connections
+//   PendingConnection  an accepted socket, or a connection request of rdma_cm, before its set-up
+//   LoopAcceptor       accepts on one loop: sets up pending connections, including TLS handshake
+//                      and queue pair, and hands over connections that are ready
+//   Handoff            prepares a pending connection, on the port listener's thread, for use by
+//                      another thread
 
 #include <functional>
 #include <memory>
@@ -22,8 +23,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Not begun: no handshake, nothing of a device. Belongs to one thread at a time. Dropping it
-/// refuses it.
+/// A connection whose set-up has not begun: no handshake, no device resources. It belongs to one
+/// thread at a time. Destroying it refuses the peer.
 class AECONN_API PendingConnection {
  public:
   PendingConnection() = default;
@@ -31,60 +32,64 @@ class AECONN_API PendingConnection {
   PendingConnection& operator=(const PendingConnection&) = delete;
   virtual ~PendingConnection() = default;
   virtual std::string peer() const = 0;  ///< "10.0.0.1:40112", for people
-  /// Tells the peer why, where the transport can; it is dropped next.
+  /// Tells the peer the reason, if the transport can. The caller destroys the object next.
   virtual void refuse(std::string_view /*why*/) noexcept {}
 
-  Quota::Place place;                ///< goes to the connection, with occupy()
-  std::shared_ptr<const void> slot;  ///< of those that wait; goes with the arrival
+  Quota::Place place;                ///< moves to the connection with occupy()
+  std::shared_ptr<const void> slot;  ///< place among those that wait for a loop
 };
-using PendingConnectionPtr = std::unique_ptr<PendingConnection>;  ///< owns one that is under way
-/// Runs on the gate's loop, where no handler of a program may run yet.
+using PendingConnectionPtr = std::unique_ptr<PendingConnection>;  ///< owning pointer
+/// Runs on the port listener's loop, at a point where handlers of the program must not run.
 using PendingHandler = std::function<void(PendingConnectionPtr)>;
 
-/// The way to one receiver. Any thread may hold it; it may outlive the receiver and its loop.
+/// Prepares pending connections for one acceptor. Any thread may hold it; it may outlive the
+/// acceptor and its loop.
 class AECONN_API Handoff {
  public:
   Handoff() = default;
   Handoff(const Handoff&) = delete;
   Handoff& operator=(const Handoff&) = delete;
   virtual ~Handoff() = default;
-  /// On the thread the arrival is on. False: it cannot go there, and stays whole.
+  /// Call on the thread that owns the pending connection. False: it cannot move, and is unchanged.
   virtual bool pass(PendingConnection&) const noexcept { return true; }
 };
 
-/// A listener that begins what arrives on its loop, wherever the gate is.
+/// Accepts on one loop: a listener that sets up pending connections on its loop, independent of the
+/// port listener's location.
 class AECONN_API LoopAcceptor : public Listener {
  public:
-  /// Begins it, or keeps it while paused. On the loop's thread. Where there is no memory for it, it
-  /// is counted and lost; throws what an accept handler throws.
+  /// Starts the set-up, or keeps the pending connection while paused. On the loop's thread. Without
+  /// memory for it, it is counted and lost. Throws what an accept handler throws.
   virtual void arrive(PendingConnectionPtr arrival) = 0;
-  /// The next of those it keeps, when the loop is about to go; null if there is none.
+  /// Returns the next one kept while paused, when the loop is about to end; null if there is none.
   virtual PendingConnectionPtr give_back() noexcept = 0;
-  /// Tells on_refused()'s handler of an arrival that the gate refused, from where one may run.
+  /// Runs the handler of on_refused() for a pending connection that the port listener refused, at a
+  /// point where handlers may run.
   virtual void refused(const Failure& why) = 0;
-  /// An arrival was refused, or lost, before it came here: a transport counts it as one of its own
-  /// listener's. On the loop's thread.
+  /// Called when a pending connection was refused or lost before it came here, so that a transport
+  /// can count it as rejected by its own listener. On the loop's thread.
   virtual void count_rejected() noexcept {}
-  /// Null where nothing has to be done.
+  /// Null if a pending connection needs no preparation.
   virtual std::shared_ptr<const Handoff> handoff() const { return nullptr; }
   std::vector<Endpoint> endpoints() const override { return {}; }
 };
-using LoopAcceptorPtr = std::unique_ptr<LoopAcceptor>;  ///< owns a receiver
+using LoopAcceptorPtr = std::unique_ptr<LoopAcceptor>;  ///< owning pointer
 
-/// A listener that can go to another loop, with what waits in its backlog.
+/// A listener that can move to another loop, together with the pending connections in its backlog.
 class AECONN_API PortListener : public Listener {
  public:
-  /// The option max-connections, for who takes what it hands out: it refuses nobody itself.
+  /// Option max-connections, for the user of this class: the port listener itself refuses nobody.
   virtual std::uint64_t max_connections() const = 0;
-  /// Off its loop, whose end is near; nothing happens until arrive(). Once more, for another, if
-  /// nobody is there. False: it cannot go. On the old loop's thread.
+  /// Detaches from its loop, which is about to end, and does nothing until arrive(). Called again,
+  /// for another loop, if the target loop has ended. Returns false if it cannot move. On the old
+  /// loop's thread.
   virtual bool leave(const Handoff* to) noexcept = 0;
-  /// On the new loop's thread. Throws Error or std::bad_alloc: it listens no more.
+  /// Call on the new loop's thread. If it throws Error or std::bad_alloc, it no longer listens.
   virtual void arrive(ae::EventLoop& loop) = 0;
-  /// Processors (numbers as of sched_setaffinity(2)) that are near the device it listens on; empty
-  /// where that is not known, or it is on no device; -1 for several devices.
+  /// Processors (numbered as for sched_setaffinity(2)) near the device it listens on. Empty if
+  /// unknown or not on a device; contains -1 for several devices.
   virtual std::vector<int> near_processors() const { return {}; }
 };
-using PortListenerPtr = std::unique_ptr<PortListener>;  ///< owns a gate
+using PortListenerPtr = std::unique_ptr<PortListener>;  ///< owning pointer
 
 }}  // namespace conn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One RDMA connection: carries out what Stream decides, over a queue pair, behind conn::Connection.
+// One RDMA connection behind conn::Connection: carries out over a queue pair what Stream decides.
 
 #include <array>
 #include <memory>
@@ -26,17 +26,17 @@ class RdmaConnection final : public QueuedConnection,
                              private QueuePairUser,
                              private CmUser {
  public:
-  /// To connect with. Throws VerbsError where there is no RDMA.
+  /// For an outgoing connection. Throws VerbsError where there is no RDMA.
   RdmaConnection(const ConnectionType& type, LoopState& state, const Settings& defaults);
-  /// From a CONNECT_REQUEST, whose id it takes. Call accept() next.
+  /// From a CONNECT_REQUEST; takes ownership of its id. Call accept() next.
   RdmaConnection(const ConnectionType& type, LoopState& state, const Settings& settings, CmId id,
                  ListenerCore& listener);
   ~RdmaConnection() override;
 
-  /// Makes the queue pair and answers the request. Throws VerbsError; the connection is then to be
-  /// closed.
+  /// Creates the queue pair and accepts the request. Throws VerbsError; the caller must then close
+  /// the connection.
   void accept(std::span<const std::byte> private_data);
-  /// The listener has handed this connection over, or is gone.
+  /// The listener has handed this connection over, or has been destroyed.
   void leave_listener() noexcept { listener_ = nullptr; }
 
   std::string local_address() const override { return local_.to_string(); }
@@ -45,26 +45,26 @@ class RdmaConnection final : public QueuedConnection,
   std::vector<std::pair<std::string, std::string>> info() const override;
 
   // --- for LoopState ---
-  /// Posts what is due, in one chain.
+  /// Posts everything that is due, with one doorbell per chain of work requests.
   void post_due() noexcept;
-  /// Its time has come, or came so much earlier.
+  /// Called at or after next_tick(); `late` is how long ago it was due.
   void on_tick(ae::TimePoint now, ae::Duration late) noexcept;
   ae::TimePoint next_tick() const noexcept { return std::min(stream_.next_tick(), ask_at_); }
-  /// There may be memory to send from.
+  /// Memory to send from may be available again.
   void on_memory() noexcept;
-  /// Goes on with its end: says goodbye, takes the queue pair down; called outside of completion
-  /// handling.
+  /// Continues the disconnect or teardown of this connection. Must not be called while completions
+  /// are being handled.
   void reap();
-  bool flush_queued = false, reap_queued = false;  ///< stands in LoopState's lists
+  bool flush_queued = false, reap_queued = false;  ///< is in LoopState's lists
   bool waits_for_memory = false, paced = false, is_attached = false;
-  /// When post_due() is to be called again although nothing happened.
+  /// When post_due() must be called again even if nothing else happens.
   std::optional<ae::TimePoint> pace_at() const noexcept { return pace_at_; }
 
  private:
   friend class ListenerCore;
   struct Sent {               // one work request on the send queue
     std::uint32_t bytes = 0;  // staged bytes it holds until it completes
-    bool message = false;     // it takes one of the peer's receives
+    bool message = false;     // it uses one of the peer's receives
   };
 
   // Connection
@@ -153,7 +153,7 @@ class RdmaConnection final : public QueuedConnection,
   bool has_left() noexcept;
   void retire_sends(std::uint32_t sequence) noexcept;
   void retire_failed(std::uint32_t sequence) noexcept;
-  /// Numbers come round: last_data_ counts only while it is near, which is while it is under way.
+  /// Sequence numbers wrap around: last_data_ is compared only while that request is in flight.
   void look_at_last_data() noexcept {
     data_under_way_ = data_under_way_ && static_cast<std::int32_t>(last_data_ - done_) > 0;
   }
@@ -167,7 +167,7 @@ class RdmaConnection final : public QueuedConnection,
   const Route& route() const noexcept;
 
   // in place (connection_in_place.cc)
-  /// What peek() showed is not looked at any more.
+  /// Ends the use of what the last peek() showed.
   void end_view() noexcept {
     if (viewed_ || together_ != 1) forget_view();
   }
@@ -191,10 +191,10 @@ class RdmaConnection final : public QueuedConnection,
   Failure bind_failure(int err) const;
 
   // posting (connection.cc)
-  struct ChainPlan {  // what a chain holds: keys to change, control messages, one batch of bytes
+  struct ChainPlan {  // contents of a chain: key changes, control messages, one batch of bytes
     std::size_t keys_end = 0, control_end = 0, data_end = 0;
-    std::size_t probe_end = 0;  // so many posted ask the peer's device; 0: none does
-    std::array<ReceiveWindow*, SendChain::kLimit> window{};   // whose key each request changes
+    std::size_t probe_end = 0;  // once this many are posted, one probes the peer's device; 0: none
+    std::array<ReceiveWindow*, SendChain::kLimit> window{};   // whose key it changes
     std::array<std::uint32_t, SendChain::kLimit> bytes_of{};  // staged bytes in each request
     std::uint32_t bytes = 0;                                  // their sum
     bool copied = false;                                      // the last write is inline
@@ -216,11 +216,11 @@ class RdmaConnection final : public QueuedConnection,
   bool on_key_refused(ReceiveWindow& window);
 
   // the end (connection_close.cc)
-  /// After a failure the peer is told, but its answer is not worth much waiting.
+  /// After a failure the peer is notified, but we wait no longer than this for its answer.
   static constexpr ae::Duration kFailurePatience = std::chrono::milliseconds(500);
   void move_phase(Phase next);
-  /// What the loop brings in: where there is no memory to take it this connection ends, and nobody
-  /// else notices. No handler of a user runs in `body`.
+  /// Runs `body` on behalf of the loop. If it throws for lack of memory, this connection ends and
+  /// the exception goes no further. `body` must not run a user's handler.
   template <class Body>
   void take(Body&& body) noexcept {
     try {
@@ -229,7 +229,7 @@ class RdmaConnection final : public QueuedConnection,
       end_with(out_of_memory());
     }
   }
-  /// False if there is no memory to wait with.
+  /// False if there is no memory for a timer.
   [[nodiscard]] bool set_deadline(ae::Duration delay, void (RdmaConnection::*expired)()) noexcept;
   void clear_deadline() noexcept;
   void address_expired();
@@ -238,13 +238,14 @@ class RdmaConnection final : public QueuedConnection,
   void disconnect_expired();
   void handle(const CmEvent& event);
   void name_peer(Failure& failure) const noexcept;
-  enum class Unread : bool { kKeep, kDrop };  // what arrived before: still to be read, or not
+  enum class Unread : bool { kKeep, kDrop };  // unread bytes: kept, or dropped
   void end_with(Failure failure, Unread unread = Unread::kKeep) noexcept;
   void clear_pace() noexcept;
   void peer_closed();
   void begin_disconnect(ae::Duration patience) noexcept;
   bool can_say_goodbye() const noexcept;
-  /// Nothing of the queue pair comes any more: it may be destroyed, and takes nothing with it.
+  /// The device has nothing more to report about the queue pair: destroying it loses no
+  /// completions.
   bool quiet() const noexcept;
   void quiet_expired();
   void on_stream_over();
@@ -254,7 +255,7 @@ class RdmaConnection final : public QueuedConnection,
   void ask_port() noexcept;
   void give_up_unread() noexcept;
   ae::Duration patience() const noexcept;
-  /// Stops the queue pair and tells the peer.
+  /// Stops the queue pair and sends the disconnect request to the peer.
   void stop_and_disconnect() noexcept;
   void send_disconnect() noexcept;
   void begin_close() noexcept;
@@ -267,7 +268,7 @@ class RdmaConnection final : public QueuedConnection,
   Settings settings_;
   Phase phase_ = Phase::kIdle;
   Role role_;
-  ListenerCore* listener_ = nullptr;  // until it has handed this connection over
+  ListenerCore* listener_ = nullptr;  // null once it has handed this connection over
 
   // connecting
   std::string target_;
@@ -275,34 +276,34 @@ class RdmaConnection final : public QueuedConnection,
   std::vector<SocketAddress> addresses_;
   std::size_t next_address_ = 0;
   ae::TimePoint connect_deadline_{};
-  ae::TimePoint address_began_{}, address_deadline_{};  // of the address that is being tried
+  ae::TimePoint address_began_{}, address_deadline_{};  // of the address being tried
   ae::TimePoint close_deadline_{};
-  std::vector<std::string> hosts_;  // still to be looked up
+  std::vector<std::string> hosts_;  // names not yet resolved
   std::uint16_t port_ = 0;
-  Failure last_failure_;   // of the address tried last
-  ae::TimerId timer_ = 0;  // the deadline of this phase
+  Failure last_failure_;   // of the last address tried
+  ae::TimerId timer_ = 0;  // the time-out of this phase
   std::optional<ae::TimePoint> pace_at_;
-  ae::TimerId pace_timer_ = 0;  // when a peer that cannot be asked may get one more message
+  ae::TimerId pace_timer_ = 0;  // fires at pace_at_ to post again
   SocketAddress local_, peer_;
-  std::string device_;   // and its port, for path(): also after both are gone
-  mutable Route route_;  // asked for when somebody wants to know
+  std::string device_;   // device and port, for path(); kept after both are gone
+  mutable Route route_;  // read back on demand
   bool iwarp_ = false;
-  ibv_mtu mtu_{};       // that the ends agreed on; 0: rdma_cm's
-  ibv_mtu mtu_told_{};  // in our hello; 0: nothing
+  ibv_mtu mtu_{};       // agreed on by both ends; 0: that of rdma_cm
+  ibv_mtu mtu_told_{};  // offered in our hello; 0: none
 
-  bool tried_again_ = false;  // this address, after a refusal that another attempt may not meet
-  bool connect_under_way_ = false;  // rdma_connect() or rdma_accept(): nothing has come back
+  bool tried_again_ = false;  // this address was retried after a refusal that may be temporary
+  bool connect_under_way_ = false;  // rdma_connect() or rdma_accept() was called, no answer yet
 
-  // Verbs objects, destroyed bottom to top: queue pair, room in the completion queue, receives and
+  // Verbs objects, destroyed bottom to top: queue pair, completion queue lease, receives and
   // windows, domain, context, id.
   CmId id_;
   std::shared_ptr<Context> context_;
   std::shared_ptr<Domain> domain_;
-  std::shared_ptr<Domain> kept_;  // after it: of windows that are looked at, or room that is filled
+  std::shared_ptr<Domain> kept_;  // keeps memory of a view or reservation that outlives domain_
   std::unique_ptr<ReceiveQueue> receives_;
-  // The stream's, and two whose keys are on their way out.
+  // The windows of the stream, and two whose keys are being invalidated.
   std::array<ReceiveWindow, WindowLine::kSlots + 2> windows_;
-  bool key_to_change_ = false;  // false: none of the windows' is to be changed or changes
+  bool key_to_change_ = false;  // false: no window has a key to change, or a change in flight
   CqLease lease_;
   Pinned rings_;
   Qp qp_;
@@ -310,40 +311,40 @@ class RdmaConnection final : public QueuedConnection,
   Stream stream_;
   TxQueue tx_;
   SendBuffer send_buffer_;
-  Block* control_ = nullptr;                // for control messages, where none fits inline
-  std::unique_ptr<std::byte[]> left_over_;  // unread bytes, when the windows are gone
+  Block* control_ = nullptr;                // for control messages, if they do not fit inline
+  std::unique_ptr<std::byte[]> left_over_;  // unread bytes, once the windows are gone
   std::uint32_t inline_limit_ = 0, pieces_limit_ = 1;
-  std::vector<Sent> ring_;  // by sequence modulo its size
+  std::vector<Sent> ring_;  // indexed by sequence modulo its size
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
-  ae::TimePoint ask_at_ = ae::TimePoint::max();  ///< for what was posted without a signal
-  std::uint32_t last_data_ = 0;                  // of posted_, the last that holds the user's bytes
-  bool data_under_way_ = false, wrote_ = false;  // that one is; there was one
-  bool sends_failed_ = false;                    // no request is carried out any more
+  ae::TimePoint ask_at_ = ae::TimePoint::max();  ///< when to request a completion for older sends
+  std::uint32_t last_data_ = 0;  // sequence of the last request with the user's bytes
+  bool data_under_way_ = false, wrote_ = false;  // it is in flight; one was ever posted
+  bool sends_failed_ = false;                    // later requests are not carried out
   bool post_again_ = false;                      // the device's send queue was full
-  bool short_of_room_ = false;            // the last write was, for the length of send_buffer_
-  bool starved_ = false;                  // no memory to send from
-  std::uint32_t starved_for_ = 0;         // so many bytes in one piece
-  bool wants_memory_ = false;             ///< the last write took less than there was room for
-  bool delivering_ = false;               // the loop ends, and asks for proof of what was sent
-  bool waits_for_first_message_ = false;  // iWARP: the connecting side's comes before any of ours
-  bool proving_ = false;                  // a bind, before the connection stands
+  bool short_of_room_ = false;     // the last write was limited by the length of send_buffer_
+  bool starved_ = false;           // no memory to send from
+  std::uint32_t starved_for_ = 0;  // bytes needed in one piece
+  bool wants_memory_ = false;      ///< the last write took less than send_buffer_ allows
+  bool delivering_ = false;        // the loop ends: delivery of all bytes must be proved
+  bool waits_for_first_message_ = false;  // iWARP: the connecting side must send the first message
+  bool proving_ = false;                  // waiting for the result of a bind, before establishment
   bool live_ = false;                     // the queue pair has been connected
-  bool stopped_ = false;                  // and was put into its error state by us
-  bool last_receive_ = false;             // of the shared ones has come back
+  bool stopped_ = false;                  // and we put it into its error state
+  bool last_receive_ = false;  // the last shared receive has come back (LAST_WQE_REACHED)
   bool waits_for_quiet_ = false;
-  bool clean_end_ = false;     // all was delivered, nothing went wrong
-  bool path_failed_ = false;   // it looks as if the peer cannot be reached
-  bool stream_over_ = false;   // iWARP: the queue pair has ended, and why is still to be told
-  bool peer_gone_ = false;     // DISCONNECTED came
-  bool stop_pending_ = false;  // disconnecting, and in LoopState's list to stop_and_disconnect()
-  bool cm_knows_ = false;      // that the connection stands; the peer's first message may be faster
-  Failure window_failure_;     // why there was no memory for another window
-  Failure pending_failure_;    // to report once what arrived has been read
+  bool clean_end_ = false;     // everything was delivered, without an error
+  bool path_failed_ = false;   // the peer seems to be unreachable
+  bool stream_over_ = false;   // iWARP: the queue pair has ended, the reason is not yet known
+  bool peer_gone_ = false;     // the peer is known to be gone, e.g. DISCONNECTED came
+  bool stop_pending_ = false;  // disconnecting, queued in LoopState for stop_and_disconnect()
+  bool cm_knows_ = false;      // rdma_cm reports it established; data may arrive before that
+  Failure window_failure_;     // why no memory for another window could be had
+  Failure pending_failure_;    // reported once the unread bytes have been read
   std::uint64_t read_turn_ = 0;
   std::size_t read_left_ = 0;
-  std::size_t together_ = 1;  // unread bytes that the read handler waits for
+  std::size_t together_ = 1;  // unread bytes the read handler waits for
   std::size_t shown_ = 0;     // unread bytes that the last peek() showed
-  bool viewed_ = false;       // and the user may look at, in windows_
+  bool viewed_ = false;       // the view may still be in use; its bytes are in windows_
 };
 
 }}}  // namespace conn::rdma

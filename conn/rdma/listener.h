@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// rdma:// listening: one rdma_cm id for each bind address, requests accepted from rdma_cm events,
-// connections handed over from the ready list, a batch at a time.
+// Listening on rdma://: one rdma_cm id for each bind address. Requests are accepted from rdma_cm
+// events; established connections are handed over from the ready list, in batches.
 
 #include <deque>
 #include <memory>
@@ -20,22 +20,22 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Who gets what arrives: a connection, once it is open; or, from a gate, the request.
+/// Handlers: of connections once they are established, or, for a port listener, of requests.
 struct ListenTo {
   AcceptHandler accepted = nullptr;
   PendingHandler arrived = nullptr;
 };
 
-/// The inside of a listener, of a gate, and of a receiver, which listens on no address of its own.
-/// It outlives a handler that destroys the listener.
+/// Implementation of a listener, a port listener and a loop's acceptor (which listens on no address
+/// of its own). Outlives a handler that destroys the listener.
 class ListenerCore final : public ae::Deferred, public ReadyItem {
  public:
   ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings, ListenTo to);
   ~ListenerCore() override;
-  /// Begins to listen. Throws Error.
+  /// Starts to listen. Throws Error.
   void listen(const Endpoint& endpoint);
   void stop() noexcept;
-  /// Stops; afterwards nothing here touches the loop.
+  /// stop(), after which the loop is not accessed any more.
   void loop_gone() noexcept;
   ae::EventLoop* loop() const noexcept { return state_ != nullptr ? &state_->loop() : nullptr; }
 
@@ -44,33 +44,33 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   void pause() noexcept { paused_ = true; }
   void resume();
   void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
-  /// Has the handler told of it, from where one may run.
+  /// Queues `why` for the refused handler, which runs from the ready list.
   void refused(const Failure& why);
   const Quota& quota() const noexcept { return quota_; }
 
-  /// Of a gate: off its loop, on to another. What has arrived goes first, or along; who comes in
-  /// between finds nobody listening.
+  /// Port listener: moves it from its loop to another. Requests received so far are read first or
+  /// move along; connections attempted in between find no listener.
   void leave(const std::shared_ptr<CmChannel>& to) noexcept;
   void arrive(LoopState& state);
-  /// Of a receiver: from a gate, and back.
+  /// Loop's acceptor: takes a request from the port listener, and gives one back.
   void take(std::unique_ptr<RdmaPending> request);
   std::unique_ptr<RdmaPending> give_back() noexcept;
   const Settings& settings() const noexcept { return settings_; }
-  /// Its connections are made on this loop, and are to find queue pairs ready.
+  /// True if connections are made on this loop and should find prepared queue pairs.
   bool wishes_prepared() const noexcept { return settings_.prepared != 0 && !arrived_; }
-  /// Arrivals may come by this device: of a receiver, or at "*", by any.
+  /// Requests may arrive on this device: on any, for a loop's acceptor and for "*".
   bool is_on(const std::string& device) const;
-  /// Names of the devices that its addresses are on.
+  /// Names of the devices that its addresses belong to.
   std::set<std::string> devices() const;
 
-  /// From a connection of ours: it is ready for data; or it died before it was handed over.
+  /// Called by a connection that is ready for data, or failed before it was handed over.
   void on_established(RdmaConnection& connection) noexcept;
   void on_lost(RdmaConnection& connection) noexcept;
-  /// Looks for devices that went, if there was no memory for it when they did.
+  /// Schedules the retry for lost devices if there was no memory for its timer before.
   void retry_if_down() noexcept;
-  /// A request that waits here has lost its sender or its device.
+  /// A queued request has lost its sender or its device.
   void drop_request(const rdma_cm_id* id) noexcept;
-  /// For a request that was refused before it came here.
+  /// Counts a request that was refused before it reached this object.
   void count_rejected() noexcept;
 
  private:
@@ -86,23 +86,23 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   ae::Duration retry_down();
 
   const ConnectionType& type_;
-  LoopState* state_;  // null once the loop has gone, or on the way to another
+  LoopState* state_;  // null once the loop is gone, or while moving to another
   Endpoint endpoint_;
   Settings settings_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;  // a gate's, instead
+  ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;  // port listener: instead of accepted_
   ae::HandlerSlot<void(const Failure&)> refused_;
-  std::deque<Failure> refusals_;  // still to be told, as many as the backlog at most
+  std::deque<Failure> refusals_;  // not yet reported, at most as many as the backlog
   std::vector<std::unique_ptr<Port>> ports_;
   std::deque<std::unique_ptr<RdmaPending>> requests_;  // arrived while paused
-  std::unordered_set<RdmaConnection*> young_;  // accepting, or established and not yet handed over
-  std::vector<RdmaConnection*> established_;   // with room for all the young
+  std::unordered_set<RdmaConnection*> young_;  // accepting, or established and not handed over
+  std::vector<RdmaConnection*> established_;   // has capacity for all of young_
   ae::TimerId retry_ = 0;
   bool paused_ = false, stopped_ = false;
 };
 
-/// A listener, or a gate.
+/// A listener or a port listener.
 class RdmaListener final : public PortListener {
  public:
   /// Throws Error.

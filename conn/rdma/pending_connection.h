@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A request of rdma_cm that has not begun: no verbs object exists yet. It goes to another loop by
-// moving its id to that loop's event channel, and that is why it goes now: a queue pair, its
-// completion queue and its windows belong to the loop that made them, and so do the events of an
-// established connection.
+// A connection request from rdma_cm, before any verbs object exists for it. It moves to another
+// loop by moving its id to that loop's event channel. This is possible only now: a queue pair, its
+// completion queue, its windows and the events of an established connection belong to the loop that
+// created them.
 
 #include <cstddef>
 #include <memory>
@@ -21,7 +21,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RdmaPending final : public PendingConnection {
  public:
-  /// `id` is on `channel`.
+  /// `id` must be on `channel`.
   RdmaPending(std::shared_ptr<CmChannel> channel, CmId id, std::span<const std::byte> data)
       : channel_(std::move(channel)), id_(std::move(id)), data_(data.begin(), data.end()) {}
   std::string peer() const override { return id_.peer().to_string(); }
@@ -29,8 +29,8 @@ class RdmaPending final : public PendingConnection {
 
   CmId& id() noexcept { return id_; }
   std::span<const std::byte> private_data() const noexcept { return data_; }
-  /// On the thread of the loop whose channel it is on. An event that comes for it meanwhile finds
-  /// nobody: then the accept fails, or nothing is heard until accept-timeout.
+  /// Call on the thread of the loop whose channel it is on. An event that arrives for it meanwhile
+  /// is lost: then the accept fails, or nothing happens until accept-timeout.
   bool move_to(std::shared_ptr<CmChannel> channel) noexcept {
     if (channel == channel_) return true;
     if (!channel->take_over(id_)) return false;
@@ -39,9 +39,9 @@ class RdmaPending final : public PendingConnection {
   }
 
  private:
-  std::shared_ptr<CmChannel> channel_;  // outlives the id, also where its loop does not
+  std::shared_ptr<CmChannel> channel_;  // outlives the id, even if its loop does not
   CmId id_;
-  std::vector<std::byte> data_;  // what the sender put into the request
+  std::vector<std::byte> data_;  // the sender's private data in the request
 };
 
 class RdmaHandoff final : public Handoff {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Work requests that leave with one doorbell. Built on the stack, posted once; what has to be
-// remembered of them afterwards is the connection's business.
+// A chain of work requests that is posted with one doorbell. It is built on the stack and posted
+// once; the connection keeps track of the posted requests.
 
 #include <array>
 #include <cstdint>
@@ -19,7 +19,7 @@ class SendChain {
  public:
   static constexpr std::size_t kLimit = 16;
 
-  /// Room for `room` requests at most; the first gets the sequence number after `posted`.
+  /// For at most `room` requests; the first gets the sequence number after `posted`.
   SendChain(std::size_t room, std::uint32_t posted)
       : room_(room < kLimit ? room : kLimit), next_(posted + 1) {}
   SendChain(const SendChain&) = delete;
@@ -30,27 +30,27 @@ class SendChain {
   std::size_t room() const noexcept { return room_ - size_; }
   std::uint32_t next_sequence() const noexcept { return next_ + static_cast<std::uint32_t>(size_); }
 
-  /// Binds the window's key to this queue pair, or invalidates it: what its state says.
+  /// Binds the window's key to this queue pair, or invalidates it, according to its state.
   void change_key(ReceiveWindow& window);
   /// Copies the message into the request.
   void send_inline(const ControlBytes& message);
-  /// Sends from registered memory, which must stay until completion.
+  /// Sends from registered memory, which must stay valid until completion.
   void send(const std::byte* message, std::uint32_t lkey);
-  /// From kMostPieces at most, which follow each other at the peer. One piece alone may be `copied`
-  /// into the request: irdma before rdma-core 44 copies the first of several and no more, and hns
-  /// before 47 copies several beyond their room.
+  /// Writes at most kMostPieces pieces, contiguous at the peer. Only a single piece may be `copied`
+  /// into the request: of several, irdma before rdma-core 44 copies only the first, and hns before
+  /// 47 copies beyond their capacity.
   void write(std::span<const TxQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
              bool copied);
   /// Turns the last write() into a WRITE_WITH_IMM.
   void with_immediate(std::uint32_t value);
-  /// A write of no bytes: takes no receive of the peer and needs no key.
+  /// A write of zero bytes: uses no receive of the peer and needs no key.
   void write_nothing(std::uint64_t to, std::uint32_t rkey);
   void signal(std::size_t index);
 
   struct Result {
     std::size_t posted;
-    int error;   ///< errno of the first that was not posted
-    bool known;  ///< `posted` is what the driver says, not a guess
+    int error;   ///< errno of the first request that was not posted
+    bool known;  ///< `posted` is reported by the driver, not a guess
   };
   Result post(ibv_qp* qp);
 

@@ -113,7 +113,7 @@ void add_device(const Endpoint& endpoint, std::uint64_t connections, const Setti
     for (SocketAddress& address : resolved.addresses) {
       const CmId id = channel.create_id(nullptr);
       if (rdma_bind_addr(id.get(), address.get()) != 0 || id->verbs == nullptr) continue;
-      const Device device(id->verbs->device, settings);
+      const Device device(id->verbs->device, settings.inline_data);
       for (Capacity& each : capacities(device, connections, settings))
         all.push_back(std::move(each));
       return;

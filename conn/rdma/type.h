@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// rdma://host:port: a byte stream over RDMA verbs that speaks Valkey Over RDMA.
-// Options: docs/options.md or RdmaType::configure's error sentence.
+// The transport rdma://host:port: a byte stream over RDMA verbs that speaks Valkey Over RDMA.
+// Options: docs/options.md, or the error sentence of RdmaType::configure().
 
 #include <mutex>
 
@@ -38,13 +38,13 @@ class AECONN_API RdmaType final : public ConnectionType {
   std::vector<Capacity> capacity(const Endpoint& endpoint,
                                  std::uint64_t connections) const override;
 
-  /// The type's options with the endpoint's over them.
+  /// The type's options, overridden by those of the endpoint.
   Options options_for(const Endpoint& endpoint) const;
-  /// Of its connections, for the option spread.
+  /// Addresses of its connections, for the option spread.
   AddressBook& addresses() const noexcept { return addresses_; }
 
  private:
-  mutable ae::Mutex mutex_;  // configure() may come while other loops create connections
+  mutable ae::Mutex mutex_;  // configure() may run while other loops create connections
   Options options_;
   mutable AddressBook addresses_;
   const OptionTable& table_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One outgoing connect: looks the host up, then tries every address in turn until one answers or
-// the time is over.
+// One outgoing connect: resolves the host, then tries every address in turn until one answers or
+// the deadline passes.
 
 #include <functional>
 #include <memory>
@@ -22,14 +22,14 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 struct Dialed {
   Fd fd;  ///< connected, or empty
   SocketAddress peer;
-  Failure failure;     ///< of the last address, in words that name it
-  Quota::Place place;  ///< of the peer's address, where those are counted
+  Failure failure;     ///< the last failure; its text names the address or host
+  Quota::Place place;  ///< held for the peer's address, if connections to it are counted
 };
 
 class Dial {
  public:
   /// `done` runs once, from the loop, never before start() returns; it may destroy the Dial.
-  /// Destroying it earlier cancels.
+  /// Destroying the Dial earlier cancels the connect.
   Dial(ae::EventLoop& loop, std::shared_ptr<const Settings> settings, AddressBook& book,
        const Endpoint& to, std::function<void(Dialed)> done);
   ~Dial();
@@ -37,7 +37,7 @@ class Dial {
   Dial& operator=(const Dial&) = delete;
   void start();
 
-  /// The same, waiting here until `deadline` or the end of connect-timeout.
+  /// The blocking version: waits until `deadline` or until connect-timeout expires.
   static Dialed wait(const Settings& settings, AddressBook& book, const Endpoint& to,
                      ae::TimePoint deadline);
 
@@ -66,16 +66,16 @@ class Dial {
   AddressBook& book_;
   Endpoint to_;
   std::function<void(Dialed)> done_;
-  std::optional<Dialed> over_;  // the result, about to be handed to `done_`
+  std::optional<Dialed> over_;  // the result, about to be passed to `done_`
   ae::TimePoint deadline_;
 
-  std::size_t host_ = 0;  // next of to_.hosts to look up
+  std::size_t host_ = 0;  // index of the next entry of to_.hosts to resolve
   std::unique_ptr<Resolution> lookup_;
-  std::vector<SocketAddress> addresses_;  // of the host looked up last; with spread, of all
-  std::size_t address_ = 0;               // the one being tried
-  Quota::Place place_;                    // its
-  ae::TimePoint attempt_began_{};         // with it
-  Fd fd_;                                 // its socket; watched for writing while it connects
+  std::vector<SocketAddress> addresses_;  // of the host resolved last; with option spread, of all
+  std::size_t address_ = 0;               // index of the address being tried
+  Quota::Place place_;                    // held for that address
+  ae::TimePoint attempt_began_{};         // when the attempt to connect to it began
+  Fd fd_;                                 // its socket; watched for writability while it connects
   Failure last_failure_;
   ae::Duration retry_delay_{0};
   ae::TimerId deadline_timer_ = 0, attempt_timer_ = 0, retry_timer_ = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What happens to a socket after close(). Closing one that has unread bytes, or is sent more, makes
-// the kernel answer with a reset, and the peer's end of stream becomes an error (on some systems
-// it even loses what it had not read yet). So the write side is closed first, and what still
-// arrives is read and thrown away until the peer has everything.
+// Delivers the remaining output of a socket after close(). If a closed socket has unread bytes or
+// receives more, the kernel answers with a reset: the peer sees an error instead of end of stream,
+// and on some systems even loses bytes it had not read yet. So the write side is closed first, and
+// input is read and discarded until the peer has everything.
 
 #include <functional>
 
@@ -14,35 +14,37 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// True if a plain close() loses nothing: nothing is unread, and all is acknowledged or, where the
-/// peer has said that it sends no more, the kernel can deliver the rest without being provoked to
-/// a reset.
+/// True if a plain close() loses nothing: no input is unread, and all output is acknowledged or the
+/// peer has said that it sends no more (`peer_done`). In the latter case the kernel delivers the
+/// rest by itself, because no further input can provoke a reset.
 bool closes_clean(int fd, bool peer_done) noexcept;
 
-/// The close() that comes next drops what is unsent and resets the connection.
+/// Makes the next close() drop unsent bytes and reset the connection.
 void reset_when_closed(int fd) noexcept;
 
-/// Empties a Unix socket so that its peer sees end of stream. All that was written is with the peer
-/// already: a Unix socket never lingers.
+/// Discards the unread input of a Unix socket and closes it, so that the peer sees end of stream.
+/// A Unix socket never lingers: everything written has already reached the peer.
 void close_unix(Fd fd) noexcept;
 
-/// Waits until the peer's kernel has all that was written to a TCP socket, or is gone, or `until`.
-/// What arrives meanwhile is thrown away, so that a close() after it provokes no reset. True if no
-/// waiting would make a difference any more. With a ledger the kernel still reads memory of the
-/// user's, so that its peer's end of stream is not enough; its completions are read meanwhile.
+/// Blocks until the peer's kernel has everything written to a TCP socket, the peer is gone, or
+/// `until`. Input is discarded meanwhile, so that a subsequent close() provokes no reset. Returns
+/// true if further waiting would make no difference. With a ledger the kernel still reads the
+/// user's memory: the peer's end of stream does not end the wait, and completions are read
+/// meanwhile.
 bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger = nullptr) noexcept;
 
-/// Delivers what a TCP socket still has to send, within `limit`, without blocking. `done` runs once
-/// from the loop, gets the socket back and may destroy the Linger; destroying it earlier closes the
-/// socket at once. The ledger, if there is one, as for deliver(); it must outlive this.
+/// Delivers what a TCP socket still has to send, within `limit`, without blocking. `done` runs
+/// once, from the loop, receives the socket and may destroy the Linger; destroying the Linger
+/// earlier closes the socket at once. `ledger` may be null; it has the same effect as in deliver()
+/// and must outlive this object.
 class Linger {
  public:
   using Done = std::function<void(Fd)>;
   Linger(ae::EventLoop& loop, Fd fd, ae::Duration limit, ZeroCopyLedger* ledger, Done done);
   void start();
-  /// The loop is about to go: as deliver().
+  /// As deliver(); for the end of the loop.
   bool drain(ae::TimePoint until) noexcept { return !fd_ || deliver(fd_.get(), until, ledger_); }
-  /// Ends it, without `done`.
+  /// Stops lingering without running `done`, and returns the socket.
   Fd give_back() noexcept;
   ~Linger();
   Linger(const Linger&) = delete;
@@ -60,9 +62,9 @@ class Linger {
   Done done_;
   ae::Duration delay_;
   ae::TimerId timer_ = 0;
-  bool peer_sends_ = false;     // something had to be thrown away
-  bool peer_ended_ = false;     // there will be no more of it
-  ae::TimePoint last_arrival_;  // of such bytes
+  bool peer_sends_ = false;     // input had to be discarded
+  bool peer_ended_ = false;     // no more input can arrive
+  ae::TimePoint last_arrival_;  // of input that was discarded
 };
 
 }}}  // namespace conn::tcp

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The options of tcp and unix, parsed once for a type, or for an endpoint that has its own. Each
-// default is a member's, here; names, ranges and what pages say are in settings.cc.
+// The options of tcp and unix, parsed once per type, or per endpoint that has options of its own.
+// The member initializers are the defaults; names, ranges and documentation texts are in
+// settings.cc.
 
 #include <chrono>
 
@@ -18,32 +19,32 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 struct Settings {
-  // Both.
+  // tcp and unix
   int backlog = defaults::kBacklog;
   unsigned accept_batch = defaults::kAcceptBatch;
   std::uint64_t max_connections = Quota::kDefault;
   ae::Duration connect_timeout = defaults::kConnectTimeout;
-  ae::Duration linger = defaults::kLinger;        ///< how long close() may go on delivering
-  ae::Duration end_linger = EndLinger::kDefault;  ///< the same where the loop ends
-  int send_buffer = 0, receive_buffer = 0;        ///< bytes; 0: the kernel decides (and adapts)
+  ae::Duration linger = defaults::kLinger;        ///< how long delivery may continue after close()
+  ae::Duration end_linger = EndLinger::kDefault;  ///< the same when the loop ends
+  int send_buffer = 0, receive_buffer = 0;        ///< bytes; 0: the kernel chooses and adapts
   // tcp
   bool nodelay = true;
   bool reuseport = false;
   ae::Duration keepalive = std::chrono::seconds(300);  ///< idle time before probes; 0: off
-  ae::Duration user_timeout{0};  ///< unacknowledged data kills after this; 0: the kernel's
-  std::uint64_t zero_copy = 0;   ///< bytes from which send() uses MSG_ZEROCOPY; 0: never
-  SocketAddress source;          ///< address to connect from; size 0: the kernel's
+  ae::Duration user_timeout{0};  ///< data unacknowledged for this long is fatal; 0: kernel's rule
+  std::uint64_t zero_copy = 0;   ///< minimum bytes for send() to use MSG_ZEROCOPY; 0: never
+  SocketAddress source;          ///< local address to connect from; size 0: kernel's choice
   AddressOrder spread = AddressOrder::kFirst;
   // unix
-  int mode = -1;  ///< permissions of the socket file; -1: the umask's
+  int mode = -1;  ///< permissions of the socket file; -1: as the umask allows
 };
 
 /// Throws Error for an unknown key or a bad value.
 Settings tcp_settings(const Options& options);
-/// The same of unix.
+/// As tcp_settings(), for unix.
 Settings unix_settings(const Options& options);
 
-const OptionTable& tcp_options();   ///< what tcp_settings() takes
-const OptionTable& unix_options();  ///< what unix_settings() takes
+const OptionTable& tcp_options();   ///< the options tcp_settings() accepts
+const OptionTable& unix_options();  ///< the options unix_settings() accepts
 
 }}}  // namespace conn::tcp

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Sockets as tcp and unix use them: non-blocking, close-on-exec, never raising SIGPIPE.
+// Socket helpers for tcp and unix. Sockets are non-blocking, close-on-exec and never raise SIGPIPE.
 
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// Owns a descriptor.
+/// Owns a file descriptor.
 class Fd {
  public:
   Fd() = default;
@@ -32,7 +32,7 @@ class Fd {
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
   void reset() noexcept {
-    // Not repeated on EINTR: Linux has closed it by then.
+    // No retry on EINTR: Linux has closed the descriptor by then.
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
   }
@@ -41,33 +41,35 @@ class Fd {
   int fd_ = -1;
 };
 
-/// Empty with errno if the kernel refuses.
+/// On failure returns an empty Fd and sets errno.
 Fd open_socket(int family) noexcept;
 
-/// What an option of the connection asks of its socket. Set on a listening socket too, whose
-/// connections inherit all of it on Linux: accepting costs no further call.
+/// Sets the socket options that `settings` ask for. Also used on a listening socket: on Linux,
+/// accepted sockets inherit all of these options, so accepting costs no further call.
 void apply(const Settings& settings, int fd, int family) noexcept;
 
-/// The same for a socket that was somebody else's: what an option turns off is turned off, too.
-/// Buffers that are left to the kernel stay what they are.
+/// As apply(), for a socket created elsewhere: also turns off what `settings` turn off. Buffer
+/// sizes that are left to the kernel stay unchanged.
 void apply_to_adopted(const Settings& settings, int fd, int family) noexcept;
 
-/// Binds to Settings::source and connects. 0, EINPROGRESS, or why not.
+/// Binds to Settings::source, if set, and connects. Returns 0, EINPROGRESS, or the errno value of
+/// the failure.
 int start_connect(int fd, const SocketAddress& to, const Settings& settings) noexcept;
 
-/// How a connect() that was in progress ended: 0 or an errno.
+/// Returns the result of a connect() that was in progress: 0 or an errno value.
 int connect_result(int fd) noexcept;
 
-/// Waits for `events` of poll(2). False if the deadline came first.
+/// Waits for `events` of poll(2). False if the deadline passed or Interruption::ends() first.
 bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept;
 
 SocketAddress local_address_of(int fd) noexcept;
 SocketAddress peer_address_of(int fd) noexcept;
 
-/// Throws Error (named after the path) if `path` does not fit sockaddr_un.
+/// Throws Error if `path` is empty, contains a NUL byte or does not fit sockaddr_un; the text of
+/// the last case names the path.
 SocketAddress unix_address(const std::string& path);
 
-/// Bytes the peer's kernel has not acknowledged, or 0 if the kernel cannot tell.
+/// Bytes that the peer's kernel has not acknowledged; 0 if the local kernel cannot tell.
 int unsent_bytes(int fd) noexcept;
 
 }}}  // namespace conn::tcp

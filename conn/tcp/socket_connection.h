@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A Connection over a stream socket; tcp and unix share it. Its readiness is the descriptor's, and
-// the loop watches it only while a handler wants to know.
+// A Connection over a stream socket, shared by tcp and unix. Its readiness is that of the
+// descriptor, which the loop watches only while a handler needs it.
 
 #include <netinet/in.h>
 
@@ -28,7 +28,7 @@ class SocketConnection final : public Connection {
     if (aborts()) reset();
   }
 
-  /// Takes an accepted socket: kConnected from here on. Makes no system call.
+  /// Takes over an accepted socket; the state becomes kConnected. Makes no system call.
   void adopt(Fd fd, const SocketAddress& peer, Quota::Place place = {});
 
   int fd() const noexcept override { return fd_.get(); }
@@ -61,16 +61,16 @@ class SocketConnection final : public Connection {
   bool is_unix() const noexcept { return peer_.sin6_family == AF_UNIX; }
   void set_peer(const SocketAddress& peer) noexcept;
   SocketAddress peer() const noexcept;
-  /// What only those have that want to hear of their peer's end, or send without a copy.
+  /// State that is needed only for a close handler or for zero-copy sending, allocated on demand.
   struct Side final : SocketEvents::Item {
     explicit Side(SocketConnection& its) : connection(its) {}
     void on_socket_event(bool peer_gone, bool error) noexcept override {
       connection.on_event(peer_gone, error);
     }
     SocketConnection& connection;
-    std::unique_ptr<ZeroCopyLedger> ledger;  // from the first reference on
-    bool had_completions = false;            // since the loop said "ready"
-    pid_t owner = 0;                         // of what is sent without a copy
+    std::unique_ptr<ZeroCopyLedger> ledger;  // created with the first reference
+    bool had_completions = false;            // since the last ready()
+    pid_t owner = 0;                         // process that sent without a copy
   };
 
   void dialed(Dialed result);
@@ -88,7 +88,7 @@ class SocketConnection final : public Connection {
 
   void watch_aside();
   void on_event(bool peer_is_gone, bool error) noexcept;
-  // Without a copy: zero_copy_connection.cc
+  // Zero-copy sending, in zero_copy_connection.cc
   ZeroCopyLedger* ledger() const noexcept { return side_ ? side_->ledger.get() : nullptr; }
   bool begin_zero_copy() noexcept;
   bool take_completions() noexcept;
@@ -100,17 +100,18 @@ class SocketConnection final : public Connection {
 
   std::shared_ptr<const Settings> settings_;
   Fd fd_;
-  // As much of a sockaddr as a peer needs, of any family: ten thousand connections notice the rest.
+  // Large enough for a peer of any family (of a Unix peer only the family is kept). A full
+  // sockaddr_storage would be noticeable with ten thousand connections.
   sockaddr_in6 peer_{};
   ae::Mask watched_ = ae::kNone;
   bool read_ended_ = false;    // the peer's end of stream has been read
   bool write_ended_ = false;   // shutdown() was called
-  bool no_zero_copy_ = false;  // it has been given up
-  bool peer_done_ = false;     // the peer has said, in the protocol above, that it sends no more
+  bool no_zero_copy_ = false;  // zero-copy sending has been given up
+  bool peer_done_ = false;     // by the protocol above, the peer sends no more
   ae::TimerId error_timer_ = 0;
   std::unique_ptr<Side> side_;
   std::unique_ptr<Dial> dial_;      // while connecting
-  std::unique_ptr<Linger> linger_;  // after close(), while there is something to deliver
+  std::unique_ptr<Linger> linger_;  // after close(), while output remains to be delivered
 };
 
 }}}  // namespace conn::tcp

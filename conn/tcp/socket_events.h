@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a loop cannot be asked of a socket: that its peer has closed while nobody reads, and that
-// its error queue has something. One epoll instance for each loop, which the loop watches; made
-// with the first connection that asks.
+// Socket events that a file event of the loop cannot report: the peer has closed while no read
+// handler is set, and the error queue is not empty. Each loop has one epoll instance for them,
+// watched by the loop and created with the first connection that needs it.
 
 #include <memory>
 
@@ -16,14 +16,15 @@ class SocketEvents final : public ae::LoopLocal {
  public:
   enum What : unsigned { kNothing = 0, kPeerGone = 1, kErrors = 2 };
 
-  /// Whom to tell. Leaves by itself when it is destroyed, and is left when the loop ends.
+  /// The receiver of one socket's events. Its destructor unregisters it; the end of the loop
+  /// unregisters all.
   class Item {
    public:
     Item() = default;
     Item(const Item&) = delete;
     Item& operator=(const Item&) = delete;
-    /// From the loop, once for each time that something happens; must run no handler of a user.
-    /// `error`: the socket has one, or something stands in its error queue.
+    /// Called from the loop, once per occurrence; must not run user handlers. `error`: the socket
+    /// has an error, or its error queue is not empty.
     virtual void on_socket_event(bool peer_gone, bool error) noexcept = 0;
     unsigned watched() const noexcept { return what_; }
     void leave() noexcept;
@@ -38,14 +39,14 @@ class SocketEvents final : public ae::LoopLocal {
     Item** link_ = nullptr;
     int fd_ = -1;
     unsigned what_ = kNothing;
-    bool added_ = false;  // to the epoll instance
-    bool over_ = false;   // the loop ends
+    bool added_ = false;  // registered with the epoll instance
+    bool over_ = false;   // the loop has ended
   };
 
-  /// Watches `fd` on `loop` for what is asked, a sum of What; kNothing ends it. It must be watched
-  /// no more when the descriptor is closed. Where the kernel refuses, for want of a descriptor or
-  /// of its memory, it is asked again until it does not. Throws std::bad_alloc, where it was not
-  /// watched before.
+  /// Watches `fd` on `loop` for `what`, a bitwise OR of What; kNothing stops watching. Watching
+  /// must be stopped before the descriptor is closed. If the kernel refuses because it lacks
+  /// descriptors or memory, the registration is retried until it succeeds. Throws std::bad_alloc,
+  /// but not if the item was already watched.
   static void watch(ae::EventLoop& loop, Item& item, int fd, unsigned what);
 
   explicit SocketEvents(ae::EventLoop& loop);
@@ -64,9 +65,9 @@ class SocketEvents final : public ae::LoopLocal {
 
   ae::EventLoop& loop_;
   Fd epoll_;
-  pid_t owner_;  // a child shares the instance with its parent, and must leave it alone
+  pid_t owner_;  // a forked child shares the instance with its parent and must not touch it
   Item* head_ = nullptr;
-  ae::TimerId again_ = 0;  // there from the beginning; due while the kernel refuses something
+  ae::TimerId again_ = 0;  // retry timer, always present; armed while a registration fails
 };
 
 }}}  // namespace conn::tcp

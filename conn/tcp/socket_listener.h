@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Accepts on one or several sockets; tcp and unix share it.
+// Accepts connections on one or several sockets; shared by tcp and unix.
 
 #include <memory>
 #include <vector>
@@ -31,7 +31,7 @@ class SocketListener final : public PortListener {
   class Acceptor;
   friend class ListenerSet;
   const SocketType& type_;
-  std::unique_ptr<Acceptor> acceptor_;  // outlives this while its accept handler is running
+  std::unique_ptr<Acceptor> acceptor_;  // outlives this object while its accept handler runs
 };
 
 }}}  // namespace conn::tcp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Sockets that were accepted on another loop become connections of this one; tcp and unix share it.
+// The loop's acceptor of tcp and unix: turns sockets accepted on another loop into connections of
+// this loop.
 
 #include <memory>
 #include <string>
@@ -13,7 +14,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// An accepted socket. Dropping it closes it.
+/// An accepted socket that is not a connection yet. Destroying it closes the socket.
 class SocketPending final : public PendingConnection {
  public:
   SocketPending(Fd fd, const SocketAddress& peer) : fd_(std::move(fd)), peer_(peer) {}
@@ -25,7 +26,7 @@ class SocketPending final : public PendingConnection {
   const SocketAddress peer_;
 };
 
-/// Makes an accepted socket a connection, ready for data. Throws std::bad_alloc.
+/// Makes a connection, ready for data, from an accepted socket. Throws std::bad_alloc.
 ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
                              std::shared_ptr<const Settings> settings, Fd fd,
                              const SocketAddress& peer, Quota::Place place);
@@ -46,7 +47,7 @@ class SocketLoopAcceptor final : public LoopAcceptor {
 
  private:
   struct Core;
-  std::unique_ptr<Core> core_;  // outlives this while its accept handler is running
+  std::unique_ptr<Core> core_;  // outlives this object while its accept handler runs
 };
 
 }}}  // namespace conn::tcp

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What tcp and unix have in common as ConnectionTypes.
+// The common base of the connection types tcp and unix.
 
 #include <memory>
 
@@ -14,10 +14,10 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 class SocketListener;
 
-/// Who gets what a listener accepts: a connection, or, from a gate, what is to become one.
+/// The handler that receives what a listener accepts; exactly one of the two is set.
 struct ListenTo {
-  AcceptHandler accepted = nullptr;  ///< connections
-  PendingHandler arrived = nullptr;  ///< arrivals
+  AcceptHandler accepted = nullptr;  ///< of a listener: receives connections
+  PendingHandler arrived = nullptr;  ///< of a port listener: receives pending connections
 };
 
 /// The base of TcpType and UnixType.
@@ -31,7 +31,7 @@ class AECONN_API SocketType : public ConnectionType {
             .reset = is_tcp(),
             .reuseport = is_tcp()};
   }
-  /// Replaces what an earlier call set.
+  /// Replaces the options of an earlier call.
   void configure(const Options& options) final;
   void check(const Endpoint& endpoint) const final;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
@@ -47,13 +47,13 @@ class AECONN_API SocketType : public ConnectionType {
   LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                 AcceptHandler accepted) const final;
 
-  /// The type's own, or new ones where the endpoint brings options. Throws Error.
+  /// The type's own settings, or new ones if the endpoint has options. Throws Error.
   std::shared_ptr<const Settings> settings_for(const Options& endpoint) const;
-  /// Of its connections, for the option spread.
+  /// The addresses that the type's connections lead to, for option spread.
   AddressBook& addresses() const noexcept { return addresses_; }
 
  protected:
-  /// A socket that listens, and what cleans up behind it.
+  /// A listening socket and its clean-up function.
   struct Bound {
     Fd fd;
     Endpoint endpoint;

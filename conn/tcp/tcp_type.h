@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// tcp://host:port. IPv4, IPv6, names; several addresses to listen on.
+// The transport tcp, URL tcp://host:port. The host is an IPv4 or IPv6 address or a name; a listener
+// may have several addresses.
 //
-// Options: backlog, accept-batch, reuseport (listening); source, connect-timeout (connecting);
-// nodelay, keepalive, user-timeout, send-buffer, receive-buffer, linger (both).
+// Options: backlog, accept-batch, max-connections, reuseport (listening); source, spread,
+// connect-timeout (connecting); nodelay, keepalive, user-timeout, send-buffer, receive-buffer,
+// linger, end-linger, zero-copy (both).
 
 #include "ae/abi.h"
 #include "conn/tcp/socket_type.h"
@@ -26,7 +28,7 @@ class AECONN_API TcpType final : public SocketType {
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
 
  private:
-  const OptionTable& table_ = tcp_options();  // made here, where it may fail
+  const OptionTable& table_ = tcp_options();  // made in the constructor, which may throw
 };
 
 }}}  // namespace conn::tcp

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// unix:///path/of/the.sock
+// The transport unix, URL unix:///path/of/the.sock
 //
-// Options: mode (octal permissions of the socket file), backlog, accept-batch (listening);
-// connect-timeout (connecting); send-buffer, receive-buffer, linger (both; a Unix socket has
-// delivered what it took, so linger changes nothing).
+// Options: mode (octal permissions of the socket file), backlog, accept-batch, max-connections
+// (listening); connect-timeout (connecting); send-buffer, receive-buffer, linger, end-linger
+// (both). linger and end-linger have no effect: bytes a Unix socket accepted have been delivered.
 
 #include "ae/abi.h"
 #include "conn/tcp/socket_type.h"
@@ -24,7 +24,7 @@ class AECONN_API UnixType final : public SocketType {
   std::vector<Bound> bind(const Endpoint& endpoint, const Settings& settings) const override;
 
  private:
-  const OptionTable& table_ = unix_options();  // made here, where it may fail
+  const OptionTable& table_ = unix_options();  // made in the constructor, which may throw
 };
 
 }}}  // namespace conn::tcp

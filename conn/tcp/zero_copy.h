@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// MSG_ZEROCOPY: which of the references that a connection sends are still read by the kernel. It
-// numbers the calls that it took from 0 on, modulo 2^32, and tells on the socket's error queue
-// which are over, in ranges, not always in order (Documentation/networking/msg_zerocopy.rst).
+// Bookkeeping for MSG_ZEROCOPY: which references sent by a connection the kernel still reads. The
+// kernel numbers the send calls it accepts from 0 on, modulo 2^32, and reports completed calls on
+// the socket's error queue, in ranges, not always in order
+// (Documentation/networking/msg_zerocopy.rst).
 
 #include <bitset>
 #include <cstddef>
@@ -12,54 +13,58 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-/// Knows no socket. A reference is sent by one call or several; references are done in order.
+/// Independent of any socket. A reference is sent by one or several calls; references complete in
+/// order.
 class ZeroCopyLedger {
  public:
-  /// Calls under way at most; beyond it bytes are to be sent by ordinary calls.
+  /// Maximum number of calls in flight; beyond it bytes must be sent by ordinary calls.
   static constexpr std::uint32_t kMostCalls = 1024;
-  /// References that were begun and are not done; who begins one more must know of a done one.
+  /// Maximum number of references begun and not yet returned by take_done(); the caller of begin()
+  /// must not exceed it.
   static constexpr std::uint32_t kMostReferences = 64;
 
   explicit ZeroCopyLedger(std::uint32_t first_call = 0) noexcept
       : first_(first_call), next_(first_call) {}
 
-  /// Another reference: what is sent from here on belongs to it.
+  /// Begins the next reference: calls from here on belong to it.
   void begin() noexcept;
-  /// The kernel took a call of it.
+  /// The kernel accepted a call of the current reference.
   void sent() noexcept { ++next_; }
-  /// All of it is with the kernel, or the rest will never be.
+  /// The kernel has all of the current reference, or the rest will never be sent.
   void finish() noexcept;
   bool open() const noexcept { return open_; }  ///< between begin() and finish()
   bool has_room() const noexcept { return next_ - first_ < kMostCalls; }
 
-  /// The kernel is done with the calls from `from` to `to`, both included. What it was never given
-  /// is ignored.
+  /// The kernel is done with the calls from `from` to `to`, both included. A range that contains
+  /// calls it was never given is ignored.
   void completed(std::uint32_t from, std::uint32_t to) noexcept;
-  /// It is done with all of them.
+  /// The kernel is done with all calls.
   void complete_all() noexcept;
-  /// How many references are done since this was last asked: the oldest of those that are not.
+  /// The number of references that completed since the last call of take_done(); they are the
+  /// oldest ones.
   std::size_t take_done() noexcept;
-  /// Whether there are references that are not done, or were not asked for.
+  /// Whether there are references that are not done, or not yet returned by take_done().
   bool waits() const noexcept { return oldest_ != newest_; }
-  /// Whether the kernel still reads.
+  /// Whether the kernel still reads memory of a reference.
   bool under_way() const noexcept { return first_ != next_; }
 
  private:
-  std::uint32_t first_, next_;           // calls: over before first_, made before next_
-  std::bitset<kMostCalls> over_;         // of those between, modulo its size
-  std::uint32_t ends_[kMostReferences];  // of each reference: the call after its last
+  std::uint32_t first_, next_;    // calls before first_ are completed, calls before next_ made
+  std::bitset<kMostCalls> over_;  // completed calls between them, indexed modulo its size
+  std::uint32_t ends_[kMostReferences];  // for each reference, the call after its last
   std::uint32_t oldest_ = 0, newest_ = 0;
   bool open_ = false;
 };
 
-/// What the error queue of a socket said.
+/// What was read from the error queue of a socket.
 struct ZeroCopyNews {
-  bool any = false;     ///< there was something in the queue
-  bool copied = false;  ///< the kernel has copied after all
+  bool any = false;     ///< the queue was not empty
+  bool copied = false;  ///< the kernel copied the bytes after all
 };
-/// Empties the error queue of `fd` into `ledger`.
+/// Empties the error queue of `fd` and records the completions in `ledger`.
 ZeroCopyNews read_completions(int fd, ZeroCopyLedger& ledger) noexcept;
-/// Lets `fd` take MSG_ZEROCOPY. False where it cannot, or where somebody made calls before us.
+/// Enables MSG_ZEROCOPY on `fd`. False if that is impossible, or if it was enabled before: other
+/// code may then have made calls, which are not numbered here.
 bool allow_zero_copy(int fd) noexcept;
 
 }}}  // namespace conn::tcp

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "conn/tls/connection.h"
+#include "conn/tls/type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {

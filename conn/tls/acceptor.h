@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The listening side: takes connections from a listener below, runs their handshakes, and hands on
-// those that are through.
+// The listening side of TLS: takes connections from the listener below, runs their handshakes and
+// hands over the connections whose handshakes succeed.
 
 #include <list>
 #include <memory>
@@ -16,6 +16,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
+class TlsType;
+
 class TlsConnection;
 
 /// The part of a listener that may be on the stack while the listener is destroyed.
@@ -24,9 +26,9 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
   Acceptor(const TlsType& type, LoopState& shared, std::shared_ptr<const ContextSource> contexts,
            AcceptHandler accepted);
   ~Acceptor() override { stop(); }
-  /// Begins; `below` gives its connections to arrived().
+  /// Starts; `below` must pass its connections to arrived().
   void start(ListenerPtr below);
-  /// Ends listening and all handshakes; nothing runs any more.
+  /// Ends listening and all handshakes; no handler runs afterwards.
   void stop() noexcept;
 
   void arrived(ConnectionPtr below);
@@ -50,16 +52,16 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
 
   const TlsType& type_;
   LoopState* shared_;       // null once stopped
-  LoopCounters& counters_;  // to find them needs memory; not after that
+  LoopCounters& counters_;  // looked up once, since the look-up may allocate
   const std::shared_ptr<const ContextSource> contexts_;
   ListenerPtr below_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
   Refusals refused_;
-  std::list<ConnectionPtr> handshakes_;  // the oldest first
-  std::list<ConnectionPtr> done_;        // while paused
+  std::list<ConnectionPtr> handshakes_;  // oldest first
+  std::list<ConnectionPtr> done_;        // finished while paused or while the accept handler runs
   unsigned max_handshakes_ = 1;
   bool paused_ = false;
-  bool waiting_ = false;  // for room: the listener below is paused
+  bool waiting_ = false;  // at max-handshakes: the listener below is paused
   ae::TimerId room_timer_ = 0;
   Acceptor* set_next_ = nullptr;
   Acceptor** set_link_ = nullptr;
@@ -81,10 +83,10 @@ class TlsListener final : public Listener {
   std::unique_ptr<Acceptor> acceptor_;
 };
 
-/// Handshakes for what arrives at a receiver of the layer below.
+/// The loop's acceptor of TLS: runs handshakes on the connections of the acceptor below.
 class TlsLoopAcceptor final : public LoopAcceptor {
  public:
-  /// `below` is what `listener` takes its connections from.
+  /// `below` is the acceptor that `listener` takes its connections from.
   TlsLoopAcceptor(std::unique_ptr<TlsListener> listener, LoopAcceptor& below)
       : listener_(std::move(listener)), below_(below) {}
 

@@ -13,6 +13,7 @@
 #include "conn/kit/interruption.h"
 #include "conn/tls/acceptor.h"
 #include "conn/tls/peer_user.h"
+#include "conn/tls/type.h"
 
 #ifndef SOL_TLS
 #define SOL_TLS 282  // linux/socket.h, which libc's headers do not repeat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// TLS on a connection of any other transport.
+// A TLS connection on top of a connection of any other transport.
 
 #include <list>
 #include <memory>
@@ -24,16 +24,17 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
     if (aborts()) cut();
   }
 
-  /// Begins the handshake on `below`, which is connected. Ends in `done` or, where there is an
-  /// acceptor, in its finished() or failed(). Throws Error where the context cannot serve the role.
+  /// Begins the handshake on `below`, which must be connected. At the end it calls `done` or, if
+  /// there is an acceptor, finished() or failed() of that. Throws Error if the context cannot serve
+  /// the role.
   void begin(ConnectionPtr below, Role role, std::shared_ptr<const Context> context,
              const std::string& name, Handler done, Acceptor* acceptor);
-  /// The acceptor has given this connection away, or is gone.
+  /// The acceptor has handed this connection over, or is gone.
   void forget_acceptor() noexcept { acceptor_ = nullptr; }
   ae::TimePoint began() const noexcept { return began_; }
-  /// It makes room for another (max-handshakes).
+  /// Fails the handshake to make room for another one (max-handshakes).
   void evict();
-  std::list<ConnectionPtr>::iterator place;  ///< in the acceptor's list
+  std::list<ConnectionPtr>::iterator place;  ///< position in the acceptor's list
 
   int fd() const noexcept override { return below_ ? below_->fd() : -1; }
   std::string local_address() const override { return below_ ? below_->local_address() : ""; }
@@ -65,14 +66,15 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   bool do_join(ae::EventLoop& loop) override;
 
  private:
-  /// Stands in the loop's list of handshakes that can go on.
+  /// Queued in the loop's list of handshakes that can proceed.
   struct Step final : ReadyItem {
     explicit Step(TlsConnection& its) : connection(its) {}
     std::size_t run_ready() override;
     TlsConnection& connection;
   };
 
-  /// Stands in the loop's list of those whose handshake's last flight waits for company.
+  /// Queued in the loop's list of connections whose last handshake flight is held back, to be sent
+  /// together with the first data.
   struct Held final : ReadyItem {
     explicit Held(TlsConnection& its) : connection(its) {}
     std::size_t run_ready() override;
@@ -125,28 +127,28 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   void finish_close() noexcept;
   void leave_loop() noexcept;
 
-  LoopState* shared_;                       // null on the way to another loop and after the end
-  std::shared_ptr<const Context> context_;  // outlives the engine
+  LoopState* shared_;                       // null while moving to another loop and after the end
+  std::shared_ptr<const Context> context_;  // must outlive the engine
   ConnectionPtr below_;
   std::unique_ptr<Engine> engine_;
   Acceptor* acceptor_ = nullptr;
   Step step_{*this};
   Held held_{*this};
-  ae::TimePoint connect_by_ = ae::TimePoint::max();  // both layers
-  ae::TimePoint began_{};                            // when the handshake did; zero when none runs
-  ae::TimerId timer_ = 0;         // of the handshake; after close(), of the linger
-  Endpoint target_;               // of connect(), below
-  std::string peer_name_;         // whom a client checks the certificate against
-  ae::Mask watched_ = ae::kNone;  // of the connection below
-  bool watches_close_ = false;    // of the connection below
-  bool below_gone_ = false;       // its end is known: only a failure is news
+  ae::TimePoint connect_by_ = ae::TimePoint::max();  // deadline of both layers
+  ae::TimePoint began_{};                            // start of the handshake; zero when none runs
+  ae::TimerId timer_ = 0;         // connect or handshake time-out; after close(), linger
+  Endpoint target_;               // of connect(), for the layer below
+  std::string peer_name_;         // name that a client checks the certificate against
+  ae::Mask watched_ = ae::kNone;  // events requested from the connection below
+  bool watches_close_ = false;    // a close handler is set on the connection below
+  bool below_gone_ = false;       // its end is known: only a failure would be new
   bool read_ended_ = false;       // the peer's close_notify has been read
-  bool write_ended_ = false;      // ours is sent
-  bool step_waits_ = false;       // for its turn: others had the time of this one
+  bool write_ended_ = false;      // our close_notify has been sent or is due
+  bool step_waits_ = false;       // for the next iteration: the time for handshakes is used up
   bool fresh_ = false;            // the handshake is over: a read handler is about to be set
-  bool input_finished_ = false;   // nothing more can arrive while we linger
-  bool below_full_ = false;       // kernel TLS: what fits is the socket's to say
-  bool ends_below_ = false;       // after the close_notify, since both directions end
+  bool input_finished_ = false;   // while lingering: no more input can arrive
+  bool below_full_ = false;       // kernel TLS: the socket did not take all that was written
+  bool ends_below_ = false;       // shutdown_both(): after close_notify, end the one below too
 };
 
 }}}  // namespace conn::tls

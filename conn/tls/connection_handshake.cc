@@ -11,6 +11,8 @@
 #include "conn/tls/acceptor.h"
 #include "conn/tls/connection.h"
 
+#include "conn/tls/type.h"
+
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What one set of options gives: OpenSSL's contexts for both roles, with the certificates, keys and
-// trust they name. Constant once made; connections share it and keep it alive, so that a reload
-// leaves them alone.
+// The OpenSSL contexts made from one set of options, for both roles, with the certificates, keys
+// and trust that the options name. A Context is constant once made. Connections share it and keep
+// it alive, so a reload does not affect them.
 
 #include <map>
 #include <memory>
@@ -22,11 +22,11 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Engine;
 
-/// The certificates that contexts trust and their revocation lists, as they were read: contexts
-/// whose options name the same files share them. Any thread.
+/// Trusted certificates and revocation lists as they were read: contexts whose options name the
+/// same files share them. Any thread.
 class TrustCache {
  public:
-  /// What was kept under this name, while somebody uses it; null: nothing.
+  /// Returns the store kept under this name if a context still uses it, else null.
   std::shared_ptr<X509_STORE> find(const std::string& name);
   void keep(const std::string& name, const std::shared_ptr<X509_STORE>& store);
 
@@ -37,7 +37,7 @@ class TrustCache {
 
 class Context {
  public:
-  /// Reads nothing yet.
+  /// Reads no files yet.
   Context(Settings settings, Secret pass_phrase,
           std::shared_ptr<TrustCache> trust = std::make_shared<TrustCache>());
   Context(const Context&) = delete;
@@ -45,17 +45,17 @@ class Context {
   ~Context();
 
   const Settings& settings() const noexcept { return settings_; }
-  // Each is made at its first use and reads its files then. They throw Error if that fails, and may
-  // be asked again. Any thread.
+  // Each context is made, and its files are read, at the first call. If that fails the call throws
+  // Error; a later call tries again. Any thread.
   SSL_CTX* server() const;
   SSL_CTX* client() const;
-  /// server(), if it was made; else null.
+  /// The context of server() if it has been made, else null.
   SSL_CTX* made_server() const noexcept;
-  /// Makes what the options name files for, to find mistakes now.
+  /// Makes the contexts for which the options name files, to find mistakes early.
   void load() const;
 
-  /// Sets what a client sends and checks: SNI and the name in the certificate (`name`), a session
-  /// to resume. `peer` tells servers of one name apart.
+  /// Sets what a client sends and checks: SNI and the name in the certificate (`name`), and a
+  /// session to resume. `peer` distinguishes servers that share a name.
   void prepare_client(Engine& engine, const std::string& name, const std::string& peer) const;
 
  private:
@@ -75,7 +75,7 @@ class Context {
   const Secret pass_phrase_;
   const std::shared_ptr<TrustCache> trust_;
   mutable ae::Mutex mutex_;
-  mutable std::shared_ptr<X509_STORE> trusted_;  // so that the cache keeps it
+  mutable std::shared_ptr<X509_STORE> trusted_;  // keeps the store in trust_ alive
   mutable std::unique_ptr<Server> server_;
   mutable ContextPtr client_;
   mutable SessionStore sessions_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The contexts of a type, by the options that endpoints add to the type's own. Any thread.
+// The contexts of a TLS type, keyed by the options that endpoints add to the type's own. Any
+// thread.
 
 #include <cstdint>
 #include <map>
@@ -13,7 +14,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Where a listener finds the context of the day: a reload replaces it.
+/// Gives a listener the current context, which a reload replaces.
 class ContextSource {
  public:
   virtual ~ContextSource() = default;
@@ -22,19 +23,20 @@ class ContextSource {
 
 class ContextTable {
  public:
-  /// Sets the type's options and reads all files again. Throws Error and changes nothing if one of
-  /// the contexts that listeners use, or the one without options of an endpoint, cannot be made.
+  /// Sets the type's options and reads all files again. Throws Error and changes nothing if a
+  /// context that listeners use, or the context without endpoint options, cannot be made.
   void configure(const Options& options);
   void set_pass_phrase(std::string_view phrase);
-  /// The type's options with an endpoint's; both without those of the layer below.
+  /// The type's options merged with an endpoint's; neither has options of the layer below.
   Options merged(const Options& endpoint) const;
-  /// The source for an endpoint's options; the same for the same, whatever server-name they have.
-  /// With `serves` for a listener, which needs a server's context now and after each configure().
+  /// The source for an endpoint's options. Equal options share a source, even if server-name
+  /// differs. `serves`: for a listener, which needs a server context now and after each
+  /// configure().
   std::shared_ptr<const ContextSource> source(const Options& endpoint, bool serves);
 
-  /// Of all listeners with resumption=cache.
+  /// Session counts of all listeners with resumption=cache.
   struct Sessions {
-    std::uint64_t kept = 0, dropped = 0;  ///< now; ever, for want of room (session-cache)
+    std::uint64_t kept = 0, dropped = 0;  ///< now; in total, because session-cache was reached
   };
   Sessions sessions() const;
 
@@ -48,9 +50,9 @@ class ContextTable {
   mutable ae::Mutex mutex_;
   Options options_;
   Secret pass_phrase_;
-  std::shared_ptr<TrustCache> trust_ = std::make_shared<TrustCache>();  // since the last reading
+  std::shared_ptr<TrustCache> trust_ = std::make_shared<TrustCache>();  // new in each configure()
   std::uint64_t uses_ = 0;
-  std::uint64_t dropped_before_ = 0;  // of contexts that are gone: counters never fall
+  std::uint64_t dropped_before_ = 0;  // by contexts that are gone: the counter never falls
   Slots slots_;
 };
 

@@ -2,6 +2,7 @@
 #include "conn/tls/loop_state.h"
 
 #include "conn/tls/acceptor.h"
+#include "conn/tls/type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {

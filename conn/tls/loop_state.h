@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a TLS type keeps for one loop.
+// The state that a TLS type keeps for one loop: handshakes that can proceed, handlers that are due,
+// counters, and the connections whose buffers are released when idle.
 
 #include <array>
 
@@ -12,18 +13,19 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-class TlsConnection;
 class Acceptor;
+class TlsConnection;
+class TlsType;
 
 struct Counters {
   std::uint64_t handshakes = 0, resumed = 0, handshake_failures = 0, handshake_timeouts = 0;
-  std::uint64_t evicted = 0;         ///< handshakes that made room for others (max-handshakes)
-  std::uint64_t handshaking = 0;     ///< now
-  std::uint64_t bytes_gathered = 0;  ///< plain ones, copied so that pieces share a record
-  std::uint64_t message_floods = 0;  ///< connections that ended for messages without data
+  std::uint64_t evicted = 0;         ///< handshakes failed to make room for others (max-handshakes)
+  std::uint64_t handshaking = 0;     ///< handshakes that run now
+  std::uint64_t bytes_gathered = 0;  ///< plaintext bytes copied so that pieces share a record
+  std::uint64_t message_floods = 0;  ///< connections failed for sending messages without data
 };
 
-/// A connection with buffers that an idle one does not need stands in this list.
+/// Node of the list of connections that hold buffers an idle connection does not need.
 class Warm {
  public:
   Warm() = default;
@@ -63,11 +65,11 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ~LoopState() override;
 
   ae::EventLoop& loop() const noexcept { return loop_; }
-  ReadyList& ready() noexcept { return ready_; }  ///< handlers that are due
-  ReadyList& steps() noexcept { return steps_; }  ///< handshakes that can go on
-  ReadyList& held() noexcept { return held_; }    ///< to be flushed before the loop sleeps
-  /// Whether another handshake may go on in this iteration: a flood of them leaves the loop to the
-  /// connections that are established.
+  ReadyList& ready() noexcept { return ready_; }  ///< connections with handlers due
+  ReadyList& steps() noexcept { return steps_; }  ///< handshakes that can proceed
+  ReadyList& held() noexcept { return held_; }    ///< flushed before the loop sleeps
+  /// Whether another handshake may proceed in this iteration. Their time is limited, so that a
+  /// flood of handshakes leaves time for established connections.
   bool another_step() noexcept;
 
   void warm(Warm& connection) noexcept {
@@ -75,7 +77,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
     if (!connection.linked()) start_sweeping(connection);
   }
 
-  /// Room to gather a record in; for one call at a time.
+  /// Buffer in which a record is assembled; used by one call at a time.
   std::array<char, Engine::kRecord>& scratch() noexcept { return scratch_; }
   Counters counters;
 
@@ -94,7 +96,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ae::EventLoop& loop_;
   ConnectionSet& set_;
   ReadyList ready_{loop_}, steps_{loop_}, held_{loop_};
-  ae::TimePoint steps_end_{};  // zero: none was made in this iteration
+  ae::TimePoint steps_end_{};  // zero: no handshake step in this iteration yet
   Head warm_;
   ae::TimerId sweeper_ = 0;
   friend class Acceptor;

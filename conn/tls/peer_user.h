@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Who the peer is, by its certificate.
+// The user name of a peer, taken from its certificate (option peer-user).
 
 #include <string>
 
@@ -10,7 +10,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// What the peer's certificate names it; empty if it is not verified or has no name of that kind.
+/// The peer's name in its certificate; empty if the certificate is not verified or has no name of
+/// that kind.
 std::string peer_user_of(SSL* ssl, Settings::PeerUser kind);
 
 }}}  // namespace conn::tls

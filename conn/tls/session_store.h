@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The sessions that a client may resume, by peer. Bounded; threads may share it.
+// The sessions that a client may resume, by peer. The number of peers is bounded. Threads may share
+// it.
 
 #include <cstddef>
 #include <list>
@@ -19,10 +20,10 @@ class SessionStore {
  public:
   explicit SessionStore(std::size_t peers = 1024) : limit_(peers) {}
 
-  /// Keeps the newest for each peer; the peer asked for least recently goes first.
+  /// Keeps the newest session of each peer. At the limit the least recently used peer is dropped.
   void put(std::string_view peer, SessionPtr session);
-  /// A session of TLS 1.3 is given away once (RFC 8446 C.4: who watches must not link them).
-  /// Null if there is none.
+  /// Returns null if there is none. A session of TLS 1.3 is returned once only (RFC 8446 C.4: an
+  /// observer must not be able to link connections by it).
   SessionPtr take(std::string_view peer);
 
  private:
@@ -32,7 +33,7 @@ class SessionStore {
   };
   const std::size_t limit_;
   ae::Mutex mutex_;
-  std::list<Entry> entries_;  // the most recent first
+  std::list<Entry> entries_;  // most recently used first
   std::map<std::string_view, std::list<Entry>::iterator> by_peer_;
 };
 

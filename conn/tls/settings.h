@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The options of TLS, parsed once for each set of them. Each default is a member's, here; names,
-// ranges and what pages say are in settings.cc. docs/options.md explains each.
+// The options of TLS, parsed once per set of options. The member initializers are the defaults;
+// names, ranges and documentation texts are in settings.cc. docs/options.md explains each option.
 
 #include <openssl/ssl.h>
 
@@ -27,7 +27,7 @@ struct Settings {
   enum class Resumption { kNo, kTickets, kCache };
   enum class PeerUser { kNo, kCommonName, kUri, kDns, kEmail };
 
-  std::vector<Identity> identities;  ///< the first serves whoever asks for no name we have
+  std::vector<Identity> identities;  ///< the first is for clients that ask for no known name
   std::string key_pass_file;
   std::string ca, ca_dir, crl;
   CrlCheck crl_check = CrlCheck::kLeaf;
@@ -47,21 +47,21 @@ struct Settings {
   bool ktls = false;
   ae::Duration handshake_timeout = std::chrono::seconds(10);
   unsigned max_handshakes = 512;
-  // Options of the layer below as well.
+  // Options that also apply to the layer below.
   ae::Duration connect_timeout = defaults::kConnectTimeout;  ///< for both layers together
   ae::Duration linger = defaults::kLinger;
   ae::Duration end_linger = EndLinger::kDefault;
 };
 
-/// Throws Error for a bad value. Keys that are not TLS's are not looked at.
+/// Throws Error for a bad value. Keys that are not TLS options are ignored.
 Settings parse_settings(const Options& options);
-/// What it takes, with those of both layers.
+/// The options that parse_settings() accepts, including those of both layers.
 const OptionTable& tls_options();
 
-/// Whether the option `key` is one of the layer below that holds for TLS as well.
+/// Whether the option `key` belongs to both TLS and the layer below.
 bool is_of_both(std::string_view key) noexcept;
 
-/// Options of both layers, told apart.
+/// Options split by layer; an option of both layers is in both parts.
 struct SplitOptions {
   Options tls, below;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The keys that seal a server's session tickets (RFC 5077, RFC 8446 4.6.1). They change with time,
-// so that who steals one reads little; the one before still opens its tickets.
+// The keys that encrypt a server's session tickets (RFC 5077, RFC 8446 4.6.1). They are rotated, so
+// that a stolen key reveals little; the previous key still decrypts its tickets.
 
 #include <openssl/ssl.h>
 
@@ -16,13 +16,13 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// One for each server context; threads may share it.
+/// One per server context; threads may share it.
 class TicketKeys {
  public:
-  /// Throws Error where OpenSSL lacks AES-256-CBC or randomness.
+  /// Throws Error if OpenSSL lacks AES-256-CBC or randomness.
   explicit TicketKeys(ae::Duration rotation);
 
-  /// SSL_CTX_set_tlsext_ticket_key_evp_cb(3): what it returns goes back to OpenSSL.
+  /// For the callback of SSL_CTX_set_tlsext_ticket_key_evp_cb(3), with its return values.
   int seal(unsigned char* name, unsigned char* iv, EVP_CIPHER_CTX* cipher, EVP_MAC_CTX* mac);
   int open(const unsigned char* name, const unsigned char* iv, EVP_CIPHER_CTX* cipher,
            EVP_MAC_CTX* mac);

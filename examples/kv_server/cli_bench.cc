@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "examples/service/standard_streams.h"
+#include "programs/service/standard_streams.h"
 
 namespace kv {
 

@@ -12,8 +12,8 @@
 #include "cli_redial.h"
 #include "cli_tls.h"
 #include "conn/transports/transports.h"
-#include "examples/manual/manual.h"
-#include "examples/service/standard_streams.h"
+#include "programs/manual/manual.h"
+#include "programs/service/standard_streams.h"
 #include "resp_reply_format.h"
 #include "resp_text.h"
 

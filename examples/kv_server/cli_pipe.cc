@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "examples/service/standard_streams.h"
+#include "programs/service/standard_streams.h"
 #include "resp_parser.h"
 
 namespace kv {

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "examples/service/standard_streams.h"
+#include "programs/service/standard_streams.h"
 #include "resp_reply_format.h"
 #include "resp_text.h"
 

@@ -12,7 +12,7 @@
 
 #include "ae/event_loop.h"
 #include "conn/registry.h"
-#include "examples/service/systemd.h"
+#include "programs/service/systemd.h"
 #include "server_state.h"
 #include "session.h"
 

@@ -11,7 +11,7 @@
 #include "ae/loops.h"
 #include "conn/listener_group.h"
 #include "conn/registry.h"
-#include "examples/service/systemd.h"
+#include "programs/service/systemd.h"
 #include "together.h"
 
 namespace kv {

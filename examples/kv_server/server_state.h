@@ -17,7 +17,7 @@
 
 #include "ae/loop_names.h"
 #include "arriving.h"
-#include "examples/service/limited_log.h"
+#include "programs/service/limited_log.h"
 #include "references.h"
 #include "resp_parser.h"
 #include "spares.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # kv-server as a service of systemd: sockets that were opened for it, notices, and the units of
-# examples/service as an example.
+# programs/service as an example.
 set -u
 # shellcheck source=tests/clients/kit
 . "$(dirname "$0")/kit"
@@ -37,7 +37,7 @@ if command -v systemd-analyze >/dev/null; then
   units=$work/units
   mkdir "$units"
   for unit in kv-server.service kv-server.socket; do
-    sed "s|^ExecStart=[^ ]*|ExecStart=$kv_server|" "examples/service/$unit" >"$units/$unit"
+    sed "s|^ExecStart=[^ ]*|ExecStart=$kv_server|" "programs/service/$unit" >"$units/$unit"
   done
   sandbox() {  # WHAT MOST
     local exposed
@@ -49,7 +49,7 @@ if command -v systemd-analyze >/dev/null; then
   sandbox 'the units' 2.0
   drop_in=$units/kv-server.service.d/rdma.conf
   mkdir "$units/kv-server.service.d"
-  sed "s|^ExecStart=[^ ]\+|ExecStart=$kv_server|" examples/service/rdma.conf >"$drop_in"
+  sed "s|^ExecStart=[^ ]\+|ExecStart=$kv_server|" programs/service/rdma.conf >"$drop_in"
   sandbox 'the units, with rdma' 2.5
 else
   echo 'SKIPPED: the units: systemd-analyze is not here'

@@ -35,7 +35,7 @@ ELSEWHERE = {
     "--save", "--appendonly", "--cflags", "--libs",  # redis-server's, pkg-config's
     "test_socket.py", "test_buffered_proto.py",  # CPython's
 }
-FOLDERS = ("ae", "conn", "adapters", "drop_ins", "tests", "docs", "examples", "bench", "tools", "build", ".ci")
+FOLDERS = ("ae", "conn", "adapters", "drop_ins", "tests", "docs", "examples", "programs", "bench", "tools", "build", ".ci")
 FILE_NAME = re.compile(r"[a-zA-Z\d*][\w*-]*\.(?:cc|h|sh|py|md|mk|txt)")
 # But for the files that are called so.
 PLACEHOLDER = re.compile(
@@ -194,7 +194,7 @@ class Checker:
                     self.known_option(page, span.line, pair.split("=")[0])
         pair = re.fullmatch(r"([a-z][a-z-]+)=([\w.:]*)", text)
         hello = page.path.endswith("conn-perf.md") and pair and \
-            f'"{pair.group(1)}' in self.tree.text("examples/conn_perf")
+            f'"{pair.group(1)}' in self.tree.text("programs/conn_perf")
         if pair and not hello and pair.group(1) != "key":
             self.known_option(page, span.line, pair.group(1))
         if re.fullmatch(r"(?:\[[^\]\s]+\]|~|,)+", text):
@@ -295,9 +295,9 @@ class Checker:
                 continue  # Python's own
             name = os.path.basename(program)
             if name == "conn-perf" or (not program and page.path.endswith("conn-perf.md")):
-                where, whose = self.tree.text("examples/conn_perf"), "conn-perf"
+                where, whose = self.tree.text("programs/conn_perf"), "conn-perf"
             elif name == "aeconn-proxy":
-                where, whose = self.tree.text("examples/proxy"), name
+                where, whose = self.tree.text("programs/proxy"), name
             elif name in ("kv-server", "kv-cli"):
                 where, whose = self.tree.text("examples/kv_server"), name
             elif program in self.tree.sources:

@@ -7,10 +7,10 @@
 
 #include "conn/setup_trace.h"
 #include "conn/transports/transports.h"
-#include "examples/doctor/checkup.h"
-#include "examples/doctor/dial.h"
-#include "examples/doctor/echo.h"
-#include "examples/doctor/rows.h"
+#include "programs/doctor/checkup.h"
+#include "programs/doctor/dial.h"
+#include "programs/doctor/echo.h"
+#include "programs/doctor/rows.h"
 #include "tests/support/catch.h"
 
 namespace {

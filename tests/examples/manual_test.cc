@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "examples/manual/manual.h"
+#include "programs/manual/manual.h"
 
 #include <unistd.h>
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "examples/conn_perf/histogram.h"
+#include "programs/conn_perf/histogram.h"
 #include "tests/support/catch.h"
 
 using perf::Histogram;

@@ -9,11 +9,11 @@
 #include <string>
 
 #include "conn/transports/transports.h"
-#include "examples/conn_perf/load.h"
-#include "examples/conn_perf/plot.h"
-#include "examples/conn_perf/report.h"
-#include "examples/conn_perf/server.h"
-#include "examples/conn_perf/wire.h"
+#include "programs/conn_perf/load.h"
+#include "programs/conn_perf/plot.h"
+#include "programs/conn_perf/report.h"
+#include "programs/conn_perf/server.h"
+#include "programs/conn_perf/wire.h"
 #include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
 #include "tests/support/memory_transport.h"

@@ -12,11 +12,11 @@
 
 #include "ae/loop_group.h"
 #include "conn/transports/transports.h"
-#include "examples/conn_perf/control.h"
-#include "examples/conn_perf/load_loops.h"
-#include "examples/conn_perf/loop_counts.h"
-#include "examples/conn_perf/report.h"
-#include "examples/conn_perf/server_loops.h"
+#include "programs/conn_perf/control.h"
+#include "programs/conn_perf/load_loops.h"
+#include "programs/conn_perf/loop_counts.h"
+#include "programs/conn_perf/report.h"
+#include "programs/conn_perf/server_loops.h"
 #include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "examples/conn_perf/fields.h"
-#include "examples/conn_perf/outbox.h"
-#include "examples/conn_perf/wire.h"
+#include "programs/conn_perf/fields.h"
+#include "programs/conn_perf/outbox.h"
+#include "programs/conn_perf/wire.h"
 #include "tests/support/catch.h"
 
 using perf::Kind;

@@ -19,8 +19,8 @@
 
 #include "ae/loop_group.h"
 #include "conn/listener_group.h"
-#include "examples/proxy/site.h"
-#include "examples/service/systemd.h"
+#include "programs/proxy/site.h"
+#include "programs/service/systemd.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"

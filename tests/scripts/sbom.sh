@@ -35,7 +35,7 @@ is 'nothing was made anew: that takes minutes' "$before" "$(built_with)"
 
 # Of each program that was built: its sources are among ours.
 without=''
-for main in examples/*/*_main.cc; do
+for main in examples/*/*_main.cc programs/*/*_main.cc; do
   grep -qF "\"./$main\"" "$work/first.json" || without+=" $main"
 done
 is 'the source of each program is in it' '' "$without"

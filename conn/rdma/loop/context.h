@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What one loop shares on one device: a handle of its own, its completion queues with one channel
-// whose descriptor is in the loop, and the shared domain. It knows queue pairs only through
-// QueuePairUser.
+// What one loop shares on one device: its own device handle, its completion queues with one
+// completion channel whose descriptor is watched by the loop, and the shared protection domain. It
+// knows the users of queue pairs only as QueuePairUser.
 
 #include <array>
 #include <cstdint>
@@ -24,32 +24,32 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Whoever owns a queue pair: facts about it arrive here. None of them may run a user's handler.
+/// Owner of a queue pair; receives its events. These functions must not run a user's handler.
 class QueuePairUser {
  public:
-  /// The send numbered `sequence` and all before it are done.
+  /// The send with number `sequence` and all before it are complete.
   virtual void on_sends_done(std::uint32_t sequence) = 0;
   /// A WRITE_WITH_IMM arrived.
   virtual void on_immediate(std::uint32_t length) = 0;
   /// A SEND arrived; `bytes` is a private copy.
   virtual void on_message(std::span<const std::byte> bytes) = 0;
-  /// A work request failed; the queue pair is dead. `sequence`: of a send, its number.
+  /// A work request failed; the queue pair is unusable. `sequence` is the number of a failed send.
   virtual void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) = 0;
-  /// The device or the kernel says the connection cannot go on, in words.
+  /// The device or the kernel reports that the connection cannot continue; `what` says why.
   virtual void on_device_event(const std::string& what) = 0;
-  /// There was no memory to take a completion of its own.
+  /// There was no memory to process one of its events.
   virtual void on_no_memory() noexcept = 0;
-  /// The peer was heard before rdma_cm said so.
+  /// Data from the peer arrived before rdma_cm reported the connection as established.
   virtual void on_communication_established() = 0;
-  /// The peer did what its device may not do here.
+  /// The peer did something that the device does not permit.
   virtual void on_refusal() = 0;
-  /// The queue pair is in its error state, and uses shared receives no more.
+  /// The queue pair is in its error state and uses no more shared receives.
   virtual void on_last_receive() = 0;
-  /// A port of the device has been down for so long.
+  /// A port of the device has been down for the time `since`.
   virtual void on_port_down(int port, ae::Duration since) = 0;
-  /// GID table of the device changed; these addresses the machine has now.
+  /// The device's GID table changed; `present` are the machine's addresses now.
   virtual void on_address_change(const std::vector<SocketAddress>& present) = 0;
-  /// Where its receives are: of its own, or its domain's shared ones.
+  /// Its own receive queue, or the shared one of its domain.
   virtual ReceiveQueue* receives() noexcept = 0;
 
  protected:
@@ -58,7 +58,7 @@ class QueuePairUser {
 
 class Context {
  public:
-  /// Opens the device. Borrows `pages`. `loop`: its index in its listener group. Throws VerbsError.
+  /// Opens the device. Borrows `pages`. `loop`: index in the listener group. Throws VerbsError.
   Context(ibv_device* device, const Settings& settings, PagePool& pages,
           std::optional<std::size_t> loop);
   ~Context();
@@ -70,77 +70,77 @@ class Context {
   const std::string& name() const noexcept { return device_.name(); }
   int completion_fd() const noexcept { return queues_.fd(); }
   int event_fd() const noexcept { return device_.event_fd(); }
-  /// The device was removed or died: no new connections here.
+  /// The device was removed or failed: no new connections on it.
   bool lost() const noexcept { return lost_; }
   void set_lost() noexcept { lost_ = true; }
 
-  // --- ids that cannot go yet: the kernel would wait, and the loop with it ---
-  /// Until its port is up again or the device is lost.
+  // --- ids that cannot be destroyed yet: the kernel would block the loop ---
+  /// Keeps the id until its port is up again or the device is lost.
   void park(CmId id) noexcept { keep(parked_, std::move(id)); }
   bool has_parked() const noexcept { return !parked_.empty() || !connecting_.empty(); }
-  /// Of memory that nobody uses; a slow call. False: there is none.
+  /// Frees one block of unused memory; a slow call. False: there is none.
   bool give_back_one() noexcept {
     return prepared_.drop_one() || (shared_ && shared_->give_back_one()) ||
            (second_ && second_->give_back_one());
   }
   bool may_release_parked() const noexcept;
   void release_one_parked() noexcept;
-  /// Until rdma_cm has said how its connect ended: on iWARP rdma_destroy_id() waits for that.
+  /// Keeps the id until rdma_cm has reported the end of its connect: on iWARP rdma_destroy_id()
+  /// blocks until then.
   void park_connecting(CmId id) noexcept { keep(connecting_, std::move(id)); }
-  /// The loop ends: those that would hold it up go to `to`.
+  /// The loop ends: ids that would block it move to `to`.
   void give_up_parked(Orphans& to) noexcept;
-  /// An event came for an id that nobody owns.
+  /// An event arrived for an id without an owner.
   void on_event_of_nobody(const CmEvent& event) noexcept;
-  /// No more connections can be parked, so none are made.
+  /// The limit of parked ids is reached, so no connections are made.
   bool full_of_parked() const noexcept;
 
-  /// The domain a new connection belongs to. Throws VerbsError.
+  /// The protection domain for a new connection. Throws VerbsError.
   std::shared_ptr<Domain> domain(const Settings& settings, std::uint32_t own_receives);
-  /// Why a connection of isolation=window cannot be.
+  /// Why a connection with isolation=window cannot be made.
   Failure no_windows() const;
-  /// Binding was refused to the only user of this domain: it keeps it for itself, and new
-  /// connections get domains of their own. Throws std::bad_alloc.
+  /// The device refused to bind a key for the only user of this domain: the user keeps the domain
+  /// to itself, and new connections get domains of their own. Throws std::bad_alloc.
   void give_up_binding(Domain& domain);
-  /// Makes one queue pair, key and first window ready for connections of these settings, unless so
-  /// many are. True: more are to be made. None are made where connections share no receive queue.
-  /// Throws VerbsError or std::bad_alloc.
+  /// Prepares one queue pair, key and first window for connections with these settings, up to
+  /// settings.prepared. True: more are to be made. None are made where connections do not share a
+  /// receive queue. Throws VerbsError or std::bad_alloc.
   bool prepare_one(const Settings& settings);
   std::optional<PreparedQueuePair> take_prepared(const QueuePairShape& shape) noexcept {
     return prepared_.take(shape);
   }
-  /// One that nobody asks for any more. False: there is none.
+  /// Drops one prepared queue pair that is not needed any more. False: there is none.
   bool drop_one_prepared() noexcept;
   std::size_t prepared() const noexcept { return prepared_.size(); }
-  /// Throws VerbsError if no completion queue of that depth can be had.
+  /// Throws VerbsError if no completion queue of that depth is available.
   CqLease lease(std::uint32_t entries) { return queues_.lease(entries, shared_depth()); }
 
-  /// Makes room to park its id, too.
+  /// Also reserves capacity to park the id later.
   void attach(std::uint32_t qp_number, QueuePairUser* user);
   void detach(std::uint32_t qp_number) noexcept { users_.erase(qp_number); }
   std::size_t queue_pairs() const noexcept { return users_.size(); }
 
-  /// Takes up to `budget` completions and tells their owners. Returns how many it took.
-  /// `more` is set if a queue had as much as its share.
+  /// Takes up to `budget` completions and passes them to their owners. Returns how many it took.
+  /// Sets `more` if a queue used up its share.
   std::size_t poll(std::size_t budget, bool* more = nullptr);
-  /// Polls one queue until nothing is left that was there before.
+  /// Polls one queue until everything that was in it at the call is taken.
   void drain(CompletionQueue& queue);
-  /// The same for all.
+  /// drain() for all queues.
   void drain();
   /// True if a completion queue is not armed, so that only polling would see its completions.
   bool needs_poll() const noexcept { return !queues_.unarmed().empty(); }
-  /// Takes events from the completion channel; those queues have to be polled and armed again.
+  /// Takes events from the completion channel; those queues must be polled and armed again.
   void on_completion_event() { counters_.completion_events += queues_.take_events(); }
-  /// Asks for events on every queue, then looks once more. False: completions came in between.
+  /// Arms every queue, then polls once more. False: completions arrived in between.
   bool arm();
   /// Reads asynchronous events of the device.
   void on_async_event() noexcept;
 
-  /// Now and then: gives back shared receives that wait for a batch or were lost, frees what nobody
-  /// needs.
+  /// Periodic: reposts shared receives that wait for a batch or were lost, frees unused resources.
   void tick(ae::TimePoint now) noexcept;
-  /// Every fraction of a second while a port is down: asks it again, and tells who is on it.
+  /// Periodic while a port is down: queries it again and notifies the users on it.
   void tell_of_ports(ae::TimePoint now) noexcept;
-  /// tick() has nothing to do as long as nobody comes.
+  /// tick() has nothing to do until a new connection arrives.
   bool at_rest() const noexcept;
 
   struct Counters {
@@ -152,7 +152,7 @@ class Context {
   std::size_t completion_queues() const noexcept { return queues_.all().size(); }
 
  private:
-  /// One that finds no memory to hear of it ends, and the others hear of it all the same.
+  /// A user without memory for the event gets on_no_memory(); the others are notified anyway.
   template <class Visit>
   static void tell(QueuePairUser& user, const Visit& visit) noexcept {
     try {
@@ -161,7 +161,7 @@ class Context {
       user.on_no_memory();
     }
   }
-  /// Needs no memory. `visit` must not attach anybody, nor come here again.
+  /// Allocates nothing. `visit` must not attach users or call this function again.
   template <class Visit>
   void for_each_user(const Visit& visit) noexcept {
     visited_.clear();
@@ -175,7 +175,7 @@ class Context {
   void dispatch(const ibv_wc& completion);
   void on_receive(const ibv_wc& completion, QueuePairUser* user);
   bool binds(const Settings& settings) const;
-  /// The one for connections that wish so; made at first.
+  /// The shared domain of the kind that `bind` says; created on first use.
   std::shared_ptr<Domain>& common_domain(const Settings& settings, bool bind);
   std::uint32_t shared_depth() const noexcept;
   std::size_t poll_queue(CompletionQueue& queue, std::size_t budget);
@@ -184,11 +184,11 @@ class Context {
   PagePool& pages_;
   Device device_;  // destroyed last
   bool lost_ = false;
-  bool addresses_changed_ = false;  // and nobody has been told
+  bool addresses_changed_ = false;  // but users could not be notified yet
   std::vector<CmId> parked_, connecting_;
-  std::vector<QueuePairUser*> visited_;  // has room for all users
+  std::vector<QueuePairUser*> visited_;  // has capacity for all users
   std::shared_ptr<Domain> shared_;
-  std::shared_ptr<Domain> second_;  // for connections that wish the other kind; without an SRQ
+  std::shared_ptr<Domain> second_;  // for the other kind of isolation; without an SRQ
   CompletionQueues queues_;
   PreparedQueuePairs prepared_;
   std::unordered_map<std::uint32_t, QueuePairUser*> users_;

@@ -223,7 +223,7 @@ void LoopState::wake_memory_waiters() {
   std::copy_n(waiting_for_memory_.begin(), count, fed.begin());
   waiting_for_memory_.erase(waiting_for_memory_.begin(),
                             waiting_for_memory_.begin() + static_cast<std::ptrdiff_t>(count));
-  for (std::size_t i = 0; i < count; ++i) fed[i]->hungry = false;
+  for (std::size_t i = 0; i < count; ++i) fed[i]->waits_for_memory = false;
   for (std::size_t i = 0; i < count; ++i) fed[i]->on_memory();
 }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What rdma keeps for one loop: the rdma_cm channel, a Context for each device in use, the memory
-// it registers, the list of connections with something to do, and the clock that says when to look
-// at which of the others. A source of the loop:
+// The RDMA state of one loop: the rdma_cm channel, a Context for each device in use, the registered
+// memory, the list of connections with pending work, and the wheel that schedules checks of the
+// others. It is a source of the loop:
 //
-//   process_pending  take completions, end what died, run handlers that are due
+//   process_pending  take completions, tear down ended connections, run due handlers
 //   flush            post what the iteration wrote, one chain for each connection
-//   arm              ask for completion events, look once more, then sleep
+//   arm              request completion events, poll once more, then sleep
 //
 // Completions and rdma_cm events only record facts; handlers run from the ready list. So pump(),
-// which blocking operations use, can take facts for every connection without running anybody.
+// which blocking operations use, can record facts for every connection without running handlers.
 
 #include <functional>
 #include <map>
@@ -42,15 +42,15 @@ struct LoopStatistics {
   std::uint64_t windows = 0;
   std::uint64_t control_floods = 0, peer_windows_refused = 0, memory_refusals = 0;
   std::uint64_t bytes_copied_in = 0, bytes_copied_out = 0;
-  /// As the last listener found it: by the tightest limit, and how many are too tight for what it
-  /// was told to take.
+  /// As found by the last listener: connections allowed by the tightest limit, and how many limits
+  /// are too low for the configured number of connections.
   std::uint64_t room_for_connections = 0, limits_too_low = 0;
-  std::uint64_t prepared_used = 0;  ///< connections that found a queue pair ready
+  std::uint64_t prepared_used = 0;  ///< connections that used a prepared queue pair
 };
 
 class LoopState final : public ae::LoopLocal, public ae::Source {
  public:
-  /// The state of `loop`, made at first use. Throws VerbsError where there is no RDMA.
+  /// The state of `loop`, created on first use. Throws VerbsError where there is no RDMA.
   static LoopState& of(ae::EventLoop& loop, const ConnectionType& type);
   /// Null if there is none yet.
   static LoopState* find(ae::EventLoop& loop, const ConnectionType& type);
@@ -58,91 +58,92 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ~LoopState() override;
 
   ae::EventLoop& loop() noexcept { return loop_; }
-  /// This process is a child of fork(): devices, connections and events are its parent's, and
-  /// nothing here touches them any more.
+  /// This process is a child of fork(): devices, connections and events belong to the parent, and
+  /// this object does not touch them any more.
   bool inherited() const noexcept { return made_here_.inherited(); }
-  /// The loop goes on without this.
+  /// Removes this object from the loop, which continues without it.
   void after_fork() noexcept override;
   CmChannel& cm() noexcept { return *cm_; }
-  /// For ids that other threads send here; it may outlive this.
+  /// For ids that other threads send here; may outlive this object.
   const std::shared_ptr<CmChannel>& shared_cm() const noexcept { return cm_; }
   ReadyList& ready() noexcept { return ready_; }
   LoopStatistics& statistics() noexcept { return statistics_; }
-  /// The time of this iteration; inside pump(), of this moment.
+  /// The time of this iteration; inside pump(), the current time.
   ae::TimePoint now() const;
-  /// Changes with every iteration; read budgets begin anew.
+  /// Changes with every iteration, which renews read budgets.
   std::uint64_t turn() const noexcept { return turn_; }
   /// The loop's context for the device `id` is bound to. Throws VerbsError.
   std::shared_ptr<Context> context(const CmId& id, const Settings& settings);
-  /// Where `id` is bound to a device librdmacm has opened it, for good: from here on somebody hears
-  /// of its removal, also if no Context is ever made. Costs a look where there is one already.
+  /// If `id` is bound to a device, librdmacm has opened that device permanently: from now on its
+  /// removal is noticed, even if no Context is ever made. Needs a lookup if it is already watched.
   void watch_removal(const CmId& id);
   const std::vector<std::shared_ptr<Context>>& contexts() const noexcept { return contexts_; }
-  /// What contexts counted that are gone, by device: counters never fall.
+  /// Counters of destroyed contexts, by device, so that statistics never decrease.
   const std::map<std::string, Context::Counters>& counted_before() const noexcept {
     return counted_before_;
   }
 
-  /// Makes room for so many in every list, so that nothing on a connection's way needs memory.
+  /// Reserves capacity for that many in every list, so that connections need no memory for them
+  /// later.
   void make_room(std::size_t connections);
-  /// `connection` has a queue pair, or has begun to end.
+  /// `connection` is about to get a queue pair.
   void add(RdmaConnection& connection);
   void remove(RdmaConnection& connection) noexcept;
-  /// Its on_tick() is called then, or a little later.
+  /// Calls on_tick() at `due` or a little later.
   void look_at(RdmaConnection& connection, ae::TimePoint due) noexcept;
-  /// Its pace_at() has to be kept, and inside pump() no timer runs.
+  /// pump() must observe its pace_at(), because timers do not run inside pump().
   void keep_pace_of(RdmaConnection& connection);
-  /// It wants memory to send from, and is told when there may be some.
+  /// It needs memory to send from; on_memory() is called when there may be some.
   void wait_for_memory(RdmaConnection& connection);
-  /// Some was given back.
+  /// Memory was given back.
   void memory_came_back() noexcept {
     memory_came_back_ = true;
     if (!waiting_for_memory_.empty()) loop_.nudge();
   }
-  /// `connection` has something to post; flush() comes to it.
+  /// `connection` has something to post in the next flush().
   void want_flush(RdmaConnection& connection) noexcept;
-  /// `connection` goes on with its end when it is its turn: says goodbye, or is taken down, which
-  /// has to be when no completion is being looked at.
+  /// Queues `connection` for reap(), which disconnects it or tears it down. That must not happen
+  /// while completions are being handled.
   void want_reap(RdmaConnection& connection) noexcept;
-  /// `connection` is going at once, with the loop.
+  /// Removes `connection` from every list: it has been torn down, or is about to be.
   void forget(RdmaConnection& connection) noexcept;
   void add(ListenerCore& listener) { listeners_.insert(&listener); }
   void remove(ListenerCore& listener) noexcept;
-  /// A listener wishes queue pairs that stand ready: they are made when nobody has come for a
-  /// while, each of these turns a few.
+  /// A listener wants prepared queue pairs. They are made after a short time without new
+  /// connections, a few in each iteration.
   void prepare_soon() noexcept;
   std::size_t prepared() const noexcept;
   void on_prepared_taken() noexcept {
     ++statistics_.prepared_used;
     prepare_soon();
   }
-  /// In the next iteration each listener's retry_if_down() is called.
+  /// Calls retry_if_down() of each listener in the next iteration.
   void ask_listeners_again() noexcept {
     ask_listeners_ = true;
     loop_.nudge();
   }
-  /// A port is down: it is asked again until it is up.
+  /// If a port is down, queries it periodically until it is up.
   void watch_ports();
   void on_spin_wish(const ae::Spin& spin) noexcept { spin_ = ae::Spin::both(spin_, spin); }
 
-  /// Records facts for every connection until `done` says so or the deadline; runs no handler.
+  /// Records facts for every connection until `done` returns true or the deadline; runs no handler.
   void pump(const std::function<bool()>& done, ae::TimePoint deadline);
-  /// Takes what has come for any connection, without waiting; runs no handler. Of rdma_cm's events
-  /// all, or what is left of the iteration's share.
+  /// Takes what has arrived for any connection, without waiting; runs no handler. `most`: all
+  /// events of rdma_cm, or those for which the iteration has time left.
   enum class Most { kShare, kAll };
   void catch_up(Most most);
-  /// Takes rdma_cm's events until none is left.
+  /// Takes all events of rdma_cm.
   void drain_cm();
-  /// System calls that begin and end connections may take a part of each iteration, whichever
-  /// connections they are for: hundreds at once hold up nobody else. Whoever finds none left waits
-  /// in want_reap()'s list.
+  /// System calls that begin and end connections may use a limited part of each iteration, over all
+  /// connections, so that hundreds of them do not delay other work. Connections that find no time
+  /// left wait in the list of want_reap().
   bool has_share_left() const noexcept;
-  /// A deadline that has come may be acted on: while there is a share left, and one in every
-  /// iteration, so that no flood puts off the deadlines of others for ever.
+  /// An expired deadline may be handled: while there is time left, and one in every iteration, so
+  /// that a flood cannot postpone the others indefinitely.
   bool may_expire() noexcept {
     return std::exchange(expired_turn_, turn_) != turn_ || has_share_left();
   }
-  /// While one lives its time counts as spent.
+  /// Charges its lifetime to the iteration's time for such system calls.
   class Spending {
    public:
     explicit Spending(LoopState& state) noexcept
@@ -158,15 +159,15 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
     Spending& operator=(const Spending&) = delete;
 
    private:
-    LoopState* state_;  // null inside another
+    LoopState* state_;  // null if nested
   };
-  /// Frees contexts nobody uses.
+  /// Frees unused contexts.
   void drop_idle_contexts();
-  /// These, and memory that is kept for others to come.
+  /// drop_idle_contexts(), and frees memory kept for future connections.
   void give_back_what_is_idle();
   static bool may_go(const std::shared_ptr<Context>& context);
   bool has_lost_context() const noexcept;
-  // Asked several times in each iteration, and hardly ever true.
+  // Called several times in each iteration, and hardly ever true.
   bool has_context_to_clear() const noexcept {
     for (const auto& context : contexts_)
       if (context->lost() || context->has_parked())
@@ -219,15 +220,15 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   PagePool pages_;  // outlives the contexts
   std::vector<std::shared_ptr<Context>> contexts_;
   std::vector<std::unique_ptr<RemovalWatch>> removal_watches_;
-  ibv_context* removed_ = nullptr;  // librdmacm's handle of the device that was removed last
+  ibv_context* removed_ = nullptr;  // librdmacm's handle of the last device removed
   ReadyList ready_{loop_};
   std::unordered_set<ListenerCore*> listeners_;
   std::vector<RdmaConnection*> dirty_, flushing_, reap_, waiting_for_memory_, paced_;
   bool memory_came_back_ = false;
-  std::size_t to_wake_ = 0;  // of waiting_for_memory_, since memory came back
+  std::size_t to_wake_ = 0;  // of waiting_for_memory_, since memory was given back
   bool ask_listeners_ = false;
   bool poll_more_ = false;
-  bool posted_ = false;  // since the queues were last looked at
+  bool posted_ = false;  // since the queues were last polled
   std::uint32_t looks_missed_ = 0;
   ae::Duration spent_{};
   ae::TimePoint spending_since_;
@@ -237,13 +238,13 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ae::Spin spin_;
   bool maintenance_pending_ = false;
   TickWheel wheel_;
-  std::size_t attached_connections_ = 0;  // connections that hold something of a device
+  std::size_t attached_connections_ = 0;  // connections that hold resources of a device
   ae::TimerId wheel_timer_ = 0;
   ae::TimePoint wheel_wakes_{};
-  ae::TimerId maintenance_timer_ = 0;  // once a second, as long as there is something to give back
+  ae::TimerId maintenance_timer_ = 0;  // once a second, while there is something to give back
   ae::TimePoint maintenance_due_{};
   ae::TimerId port_timer_ = 0;     // while a port is down
-  ae::TimerId prepare_timer_ = 0;  // while queue pairs are to be made ready, or to go
+  ae::TimerId prepare_timer_ = 0;  // while queue pairs are to be prepared or dropped
   ae::TimePoint prepare_at_{}, prepare_by_{};
   LoopStatistics statistics_;
   std::map<std::string, Context::Counters> counted_before_;

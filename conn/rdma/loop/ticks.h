@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// When to look at which connection again, a few hundredths of a second more or less. Looking for
-// those that are due takes no look at those that are not.
+// A timer wheel that schedules the periodic checks of connections, with a resolution of a few
+// hundredths of a second. Finding the due connections does not visit the others.
 
 #include <array>
 #include <bitset>
@@ -13,7 +13,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The hook of one connection. Leaves the wheel when destroyed.
+/// Base of an item in the wheel, one for each connection. Leaves the wheel when destroyed.
 class TickItem {
  public:
   TickItem() = default;
@@ -47,19 +47,20 @@ class TickWheel {
  public:
   static constexpr ae::Duration kWidth = std::chrono::milliseconds(20);
 
-  /// `item` is due then, wherever it stood before. Returns when collect() finds it, or has to look
-  /// at it since it is beyond the wheel's reach; TimePoint::max() is never.
+  /// Schedules `item` for `due`, replacing its earlier time. Returns when collect() finds it, or
+  /// when it must be rescheduled because `due` is beyond the wheel's range. TimePoint::max():
+  /// never.
   ae::TimePoint put(TickItem& item, ae::TimePoint due, ae::TimePoint now) noexcept;
   void remove(TickItem& item) noexcept;
-  /// When collect() may find something; no value: nothing will ever be due.
+  /// When collect() may find something; no value if nothing is scheduled.
   std::optional<ae::TimePoint> next(ae::TimePoint now) const noexcept;
-  /// Takes those whose time has come to the list that take() empties.
+  /// Moves due items to the list that take() empties.
   void collect(ae::TimePoint now) noexcept;
   bool has_due() const noexcept { return due_.in_wheel(); }
-  /// The next that is due, out of the wheel; null: none.
+  /// Removes and returns the next due item; null if there is none.
   TickItem* take() noexcept;
   std::size_t size() const noexcept { return size_; }
-  /// Those that will be due at some time.
+  /// Items with a due time other than TimePoint::max().
   std::size_t scheduled() const noexcept { return scheduled_; }
   template <class Visit>
   void for_each(Visit visit) {
@@ -80,7 +81,7 @@ class TickWheel {
 
   std::array<Head, kSlots> slots_;
   Head due_, never_;
-  std::int64_t looked_ = 0;  // all slots before this one have been looked at
+  std::int64_t looked_ = 0;  // all slots before this one have been visited
   std::size_t size_ = 0, scheduled_ = 0;
 };
 

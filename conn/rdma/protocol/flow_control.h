@@ -2,22 +2,24 @@
 #pragma once
 // Flow control: every number on which the two ends of a connection must agree, and why they fit.
 //
-// A message takes one receive of the peer. The peer says how many it has (`told`), or is a plain
-// peer and has kPlainReceives. The sender counts messages that are not proven to be handled:
+// Each message consumes one receive of the peer. The peer announces how many it has (`told`); a
+// plain peer has kPlainReceives. The sender counts the messages that are not yet proven handled:
 //
-//   probe      at probe_at(told) unproven messages a question leaves, one at a time. The answer
-//              proves all before the question, so two questions have at least probe_at(told) other
-//              messages between them. The receiver knows `told` and so knows when a question is
-//              due: it counts messages, and questions that are due are free, at any rate.
-//   data       waits at told - reserve(told) unproven. That is not before a question is due, so
-//              the answer always comes; the reserve holds each control message that may be
-//              unhandled at a time (kControlAtOnce), so none of them meets an empty queue; where
-//              less was told (not on iWARP, which has no second try) the device tries again.
-//   windows    at most kMostAnnounced are open; a window that was filled, or replaced before it was
-//              full, pays for the next. The others (kMostAnnounced at first, one for each
-//              replacement, which come kWindowsQuiet apart) fit into the least budget.
-//   keepalives at most one in kKeepalivePrice from a peer of ours, those behind a stopped loop as
-//              many as there are receives: free. So the budget is for what no peer of ours sends.
+//   probe      Once probe_at(told) messages are unproven the sender sends a probe, one at a time.
+//              The answer proves all messages before the probe, so at least probe_at(told) other
+//              messages lie between two probes. The receiver knows `told` and counts messages, so
+//              it knows when a probe is due; probes that are due are free, at any rate.
+//   data       Stops at told - reserve(told) unproven messages. A probe is due before that, so the
+//              answer always comes. The reserve covers every control message that may be
+//              unhandled at one time (kControlAtOnce), so none of them meets an empty receive
+//              queue. Where `told` is too small for that (never on iWARP, which has no retry) the
+//              device retries.
+//   windows    At most kMostAnnounced are open. A window that was filled, or replaced before it was
+//              full, pays for the next one. The others (kMostAnnounced at first, one for each
+//              replacement, at least kWindowsQuiet apart) fit into the smallest budget.
+//   keepalives An aeconn peer sends at most one in kKeepalivePrice; behind a stopped loop at most
+//              as many queue up as there are receives. Both are free, so the budget is spent only
+//              on messages that an aeconn peer does not send.
 
 #include <algorithm>
 #include <chrono>
@@ -31,68 +33,72 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma::flow {
 
 // --- receives ------------------------------------------------------------------------------------
 
-/// What peers count with that are told nothing: Valkey's programs post so many.
+/// Receives assumed where none are announced: Valkey's programs post this many.
 inline constexpr std::uint32_t kPlainReceives = 1024;
-/// A peer that tells of fewer is counted as having so many.
+/// A peer that announces fewer is counted as having this many.
 inline constexpr std::uint32_t kLeastTold = 8;
-/// A queue pair's own receives go back when one in so many is used, in one post.
+/// A queue pair's own receives are reposted together, in one post, when one in this many is used.
 inline constexpr std::uint32_t kReceiveBatches = 8;
-/// Shared receives go back so many at a time, or when one in kReceiveBatches is used.
+/// Shared receives are reposted in batches of this size, or when one in kReceiveBatches is used.
 inline constexpr std::size_t kSharedBatch = 64;
-/// Each peer may use one in so many of the shared receives, which a few can use up together; the
-/// rest is the device's to try again.
+/// Each peer may use one in this many of the shared receives. A few peers can exhaust the queue
+/// together; beyond that the device retries.
 inline constexpr std::uint32_t kSharedParts = 4;
-/// The event of the shared queue comes when one in so many is left.
+/// The shared queue raises its event when one in this many of its receives is left.
 inline constexpr std::uint32_t kShortageAt = 4;
-/// A loop with so many connections gives each that counts them kFewReceives of its own, at the
-/// price of a question for every few messages: then ten thousand connections fit into eight
-/// completion queues of 64 Ki entries.
+/// On a loop with this many connections, each connection whose peer counts receives gets
+/// kFewReceives of its own, at the price of a probe every few messages: ten thousand connections
+/// then fit into eight completion queues of 64 Ki entries.
 inline constexpr std::uint64_t kManyConnections = 64;
 inline constexpr std::uint32_t kFewReceives = 24;
 
-/// How many the peer can count on: the others wait to go back together.
+/// Receives that the peer can count on; the others wait to be reposted as one batch.
 constexpr std::uint32_t told_of_own(std::uint32_t receives) noexcept {
   return receives - receives / kReceiveBatches;
 }
 constexpr std::uint32_t told_of_shared(std::uint32_t receives) noexcept {
   return receives / kSharedParts;
 }
-/// What a sender counts with.
+/// The number of receives a sender counts with.
 constexpr std::uint64_t counted(std::uint32_t told) noexcept { return std::max(told, kLeastTold); }
 
 // --- control messages ----------------------------------------------------------------------------
 
-/// So many windows that are not full may be announced, the one that is written among them.
+/// Windows that may be announced and not full, including the one being written.
 inline constexpr std::size_t kMostAnnounced = 16;
-/// A peer without data for so long gets a short window in place of several, or of a long one.
+/// A peer that sent no data for this long gets one short window in place of several windows, or
+/// (kLongWindowQuiet) of one long window.
 inline constexpr ae::Duration kWindowsQuiet = std::chrono::seconds(1);
 inline constexpr ae::Duration kLongWindowQuiet = std::chrono::seconds(10);
-/// Unhandled at a time: an offer, a keepalive, a question, an answer and a mark.
+/// Control messages that may be unhandled at one time: an offer, a keepalive, a probe, an answer
+/// and a mark.
 inline constexpr std::uint64_t kControlAtOnce = 5;
 inline constexpr std::uint64_t kMostReserved = 32;
 inline constexpr std::uint64_t kProbeAt = 256;
-/// Questions of the peer whose answers have not left; one of ours has one.
+/// Most probes of the peer that may wait for our answer; an aeconn peer has one outstanding.
 inline constexpr std::size_t kMostAnswers = 64;
-/// How often a peer that cannot be asked gets one more message on trust, where a completion says
-/// nothing of its receives.
+/// How often a peer that cannot be probed gets one more message without proof, where a completion
+/// does not show that the peer had a receive.
 inline constexpr ae::Duration kPace = std::chrono::milliseconds(10);
-/// Half of the shortest interval of keepalives, since clocks differ.
+/// kKeepalivePrice is half of the shortest keepalive interval, because clocks differ.
 inline constexpr ae::Duration kLeastKeepalive = std::chrono::milliseconds(1);
 inline constexpr ae::Duration kKeepalivePrice = kLeastKeepalive / 2;
-/// The budget of a peer: control messages a second, and at once, that nothing earned.
+/// A peer's budget of control messages that it did not earn: per second, and at once.
 inline constexpr std::uint32_t kControlRate = 1000, kControlBurst = 2048;
 inline constexpr std::uint32_t kLeastControlRate = 1, kLeastControlBurst = 64;
 
-/// Kept free of data, and of offers that the peer can do without for now.
+/// Receives kept free of data, and of offers that the peer does not need yet.
 constexpr std::uint64_t reserve(std::uint64_t counted) noexcept {
   return std::min(counted / 4, kMostReserved);
 }
-/// Unproven messages at which a question is due: early enough that a bulk sender never waits.
+/// Number of unproven messages at which a probe is due: early enough that a bulk sender never
+/// waits.
 constexpr std::uint64_t probe_at(std::uint64_t counted) noexcept {
   return std::min(counted / 4, kProbeAt);
 }
-/// With fewer unproven a keepalive leaves, else a write of no bytes, which the peer does not hear.
-/// Below probe_at() nobody asks, so there the peer must hear us.
+/// With fewer unproven messages a keepalive is sent, otherwise a zero-length write, which the
+/// peer's software does not see. Below probe_at() no probe is sent, so there the peer must hear
+/// keepalives.
 constexpr std::uint64_t keepalive_below(std::uint64_t counted) noexcept {
   return counted / 2 - reserve(counted);
 }
@@ -100,9 +106,10 @@ constexpr std::uint64_t keepalive_below(std::uint64_t counted) noexcept {
 // --- the send queue ------------------------------------------------------------------------------
 
 inline constexpr std::uint32_t kLeastSendQueue = 8;
-/// Requests that data leaves free, so that a control message finds one.
+/// Send requests that data leaves free, so that a control message always finds one.
 inline constexpr std::uint32_t kControlSlots = 3;
-/// One request in so many asks for a completion: before data finds no room any more.
+/// One request in this many is signaled, so that completions arrive before data runs out of
+/// requests.
 constexpr std::uint32_t signal_every(std::uint32_t send_queue) noexcept {
   return std::min(send_queue * 3 / 4, send_queue - kControlSlots);
 }
@@ -116,11 +123,11 @@ constexpr bool fits(std::uint64_t counted) noexcept {
 constexpr bool all_fit() noexcept {
   for (std::uint64_t each = kLeastTold; each <= 2 * kPlainReceives; ++each)
     if (!fits(each)) return false;
-  return true;  // beyond that both are at their most
+  return true;  // above that reserve() and probe_at() are constant
 }
 static_assert(all_fit());
 static_assert(kPlainReceives / 4 >= kProbeAt && kPlainReceives / 4 >= kMostReserved);
-// The least that is told on iWARP.
+// The smallest number of receives that is announced on iWARP.
 static_assert(reserve(told_of_own(kFewReceives)) >= kControlAtOnce);
 static_assert(kLeastControlBurst >= kMostAnnounced + 2);
 static_assert(kLeastControlRate * kWindowsQuiet >= std::chrono::seconds(1));

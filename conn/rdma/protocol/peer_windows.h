@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The windows a peer has given us to write into: the one that is written, and those it announced
-// ahead, in their order. Room for a fixed number, whatever the peer says.
+// The windows that the peer has given us to write into: the current one, and those announced ahead,
+// in order. The capacity is fixed, whatever the peer sends.
 
 #include <array>
 #include <cassert>
@@ -22,21 +22,21 @@ class PeerWindows {
     std::uint32_t length = 0, key = 0;
   };
 
-  /// The one that is written. It stays when it is full, until there is another.
+  /// The window being written. A full window stays current until there is another.
   const Window& current() const noexcept { return windows_[head_]; }
-  std::uint32_t used() const noexcept { return used_; }  ///< of it
+  std::uint32_t used() const noexcept { return used_; }  ///< bytes of current()
   std::uint32_t left() const noexcept { return current().length - used_; }
   bool any() const noexcept { return current().length != 0; }
-  /// Those after it.
+  /// Number of windows announced after the current one.
   std::size_t ahead() const noexcept { return ahead_; }
 
-  /// Nothing is written any more into those that were there.
+  /// Makes `window` current; nothing more is written into any of the earlier windows.
   void replace(const Window& window) noexcept {
     windows_[head_] = window;
     used_ = 0;
     ahead_ = 0;
   }
-  /// False: there are as many as there may be.
+  /// Adds a window after the others; it replaces a full current one. False: the limit is reached.
   [[nodiscard]] bool append(const Window& window) noexcept {
     if (left() == 0) {
       replace(window);
@@ -46,8 +46,8 @@ class PeerWindows {
     windows_[(head_ + ++ahead_) % kMostAnnounced] = window;
     return true;
   }
-  /// So many more bytes were written into the current one. True: it is full, and if there is
-  /// another that is the current one now.
+  /// Records `length` more bytes written into the current window. True: it is full, and the next
+  /// window, if there is one, is now current.
   bool use(std::uint32_t length) noexcept {
     assert(length <= left());
     used_ += length;

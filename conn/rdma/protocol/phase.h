@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Where one RDMA connection stands. Only RdmaConnection::move_phase() writes it.
+// Connection state of one RDMA connection. Only RdmaConnection::move_phase() changes it.
 //
 //   from             to                when
 //   kIdle            kResolving        connect()
-//   kIdle            kAccepting        CONNECT_REQUEST, queue pair made, rdma_accept called
-//   kResolving       kConnecting       address and route resolved, queue pair made, rdma_connect
-//   kConnecting      kResolving        this address failed, there is another
+//   kIdle            kAccepting        CONNECT_REQUEST, queue pair created, rdma_accept called
+//   kResolving       kConnecting       address and route resolved, queue pair created, rdma_connect
+//   kConnecting      kResolving        this address failed, another is left to try
 //   kConnecting      kOpen             the peer's answer, queue pair ready, rdma_establish
 //   kAccepting       kOpen             ESTABLISHED, or the peer's first message before it
 //   kOpen            kClosing          close() by the user, bytes still to deliver
 //   kOpen, kClosing, kAccepting, kConnecting
-//                    kDisconnecting    failure, or everything delivered; rdma_disconnect is called,
-//                                      at once or when its turn comes (LoopState::has_share_left())
-//   any              kDead             nothing of rdma_cm and verbs is left (or will come back)
+//                    kDisconnecting    failure, or everything delivered; rdma_disconnect is called
+//                                      at once, or in a later iteration that has time for it
+//                                      (LoopState::has_share_left())
+//   any              kDead             no rdma_cm or verbs object is left, and none will come back
 //
 //   in phase         id    queue pair   work may be posted   handlers may run
 //   kIdle            no    no           no                   no
@@ -44,7 +45,7 @@ enum class Phase : std::uint8_t {
 
 constexpr bool allowed(Phase from, Phase to) {
   using enum Phase;
-  switch (from) {  // no default: the compiler names a phase somebody forgot
+  switch (from) {  // no default: the compiler warns about a missing phase
     case kIdle:
       return to == kResolving || to == kAccepting || to == kDead;
     case kResolving:

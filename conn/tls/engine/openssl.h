@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// OpenSSL's handles as owners, and its errors as sentences.
+// Owning pointers for OpenSSL's objects, and text for its errors and certificates.
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
@@ -34,17 +34,18 @@ using KeyPtr = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
 using StorePtr = std::unique_ptr<X509_STORE, FreeWith<X509_STORE_free>>;
 using CipherPtr = std::unique_ptr<EVP_CIPHER, FreeWith<EVP_CIPHER_free>>;
 
-/// What a bare error of OpenSSL means, without its numbers; an alert of the peer's is named so.
+/// The text of an OpenSSL error code, without its numbers; for an alert of the peer it says so.
 std::string reason_text(unsigned long error);
-/// Takes the thread's error queue: the text of its first entry, or `otherwise` if it is empty.
+/// Clears the thread's error queue. Returns the text of its first entry, or `otherwise` if it was
+/// empty.
 std::string take_errors(const std::string& otherwise);
 
-/// "CN=server, O=Example", for sentences; control characters are shown as '?'.
+/// "CN=server, O=Example", for messages; control characters are escaped or shown as '?'.
 std::string subject_of(const X509* certificate);
-/// "DNS:localhost, IP:127.0.0.1", at most `limit` names; empty where there is none.
+/// "DNS:localhost, IP:127.0.0.1", at most `limit` names; empty if there are none.
 std::string names_of(const X509* certificate, std::size_t limit);
 std::string to_pem(X509* certificate);
-/// What a memory BIO holds.
+/// The contents of a memory BIO.
 std::string contents_of(BIO* memory);
 
 }}}  // namespace conn::tls

@@ -5,10 +5,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Which side of the handshake.
+/// The side of a TLS handshake.
 enum class Role : bool {
-  kClient,  ///< begins it
-  kServer   ///< shows a certificate
+  kClient,  ///< starts the handshake
+  kServer   ///< presents a certificate
 };
 
 }}}  // namespace conn::tls

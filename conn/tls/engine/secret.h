@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A pass phrase in memory that is cleansed when it goes.
+// A pass phrase whose memory is overwritten when it is destroyed.
 
 #include <openssl/crypto.h>
 
@@ -25,10 +25,10 @@ class Secret {
   }
   ~Secret() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
 
-  /// A secret of `size` bytes to be filled.
+  /// A secret of `size` bytes, to be filled through data().
   explicit Secret(std::size_t size) : bytes_(size) {}
   char* data() noexcept { return bytes_.data(); }
-  /// Keeps the first `size` bytes.
+  /// Keeps the first `size` bytes and overwrites the others.
   void shrink(std::size_t size) {
     OPENSSL_cleanse(bytes_.data() + size, bytes_.size() - size);
     bytes_.resize(size);
@@ -37,7 +37,7 @@ class Secret {
   bool empty() const noexcept { return bytes_.empty(); }
 
  private:
-  std::vector<char> bytes_;  // never grown, so no copy of it is left behind
+  std::vector<char> bytes_;  // never grows, so that no copy is left behind by a reallocation
 };
 
 }}}  // namespace conn::tls

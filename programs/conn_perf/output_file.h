@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// A file to write, or standard output for "-", whose failures are not overlooked.
+
+#include <cerrno>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "conn/error.h"
+#include "programs/service/standard_streams.h"
+
+namespace perf {
+
+class OutputFile {
+ public:
+  /// Throws conn::Error if it cannot be written.
+  explicit OutputFile(const std::string& path) : path_(path) {
+    if (path == "-") return;
+    file_.open(path);
+    if (!file_) throw conn::Error("cannot write " + path + ": " + conn::errno_text(errno));
+  }
+  void write(std::string_view text) {
+    if (path_ == "-")
+      service::print(text);
+    else
+      file_ << text;
+  }
+  void finish() {
+    if (path_ != "-" && !file_.flush())
+      throw conn::Error("cannot write " + path_ + ": " + conn::errno_text(errno));
+  }
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
+
+}  // namespace perf

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// The relays of one loop.
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "conn/registry.h"
+#include "programs/service/limited_log.h"
+#include "relay.h"
+
+namespace proxy {
+
+struct Settings {
+  conn::Endpoint connect;
+  std::chrono::seconds idle_timeout{0};  ///< 0: never
+  bool verbose = false;                  ///< a line for each connection
+  std::function<void(const std::string&)> log = [](const std::string&) {};  ///< any loop's thread
+  /// What goes to `log` of relays that failed, of all loops; somebody calls its sum_up().
+  mutable service::LimitedLog failures{"connections failed"};
+};
+
+class Site final : private Relay::Owner {
+ public:
+  /// Borrows all three. On the loop's thread, as all of its members.
+  Site(ae::EventLoop& loop, const conn::Registry& registry, const Settings& settings);
+  Site(const Site&) = delete;
+  Site& operator=(const Site&) = delete;
+  ~Site();
+
+  void accept(conn::ConnectionPtr client);
+  const Counters& counters() const noexcept { return counters_; }
+  std::size_t open() const noexcept { return relays_.size(); }
+  /// `empty` runs once there are no relays (any more); no more clients are expected.
+  void drain(std::function<void()> empty);
+
+ private:
+  void over(Relay& relay, const std::string& why) override;
+  void look_for_idle();
+
+  ae::EventLoop& loop_;
+  const conn::Registry& registry_;
+  const Settings& settings_;
+  Counters counters_;
+  std::list<std::unique_ptr<Relay>> relays_;
+  ae::TimerId idle_timer_ = 0;
+  std::function<void()> empty_;
+};
+
+}  // namespace proxy
