@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C interface over ae::EpollLoop and conn::Registry: the library, loops, listeners. Connections
-// are in connection.cc, redial.cc; internal.h says what holds for all.
+// The C interface over ae::EpollLoop and conn::Registry: the library, loops and listeners.
+// Connections are in connection.cc and redial.cc; internal.h has what they share.
 
 #include <sched.h>
 
@@ -24,7 +24,7 @@ struct aeconn_listener {
 };
 
 struct aeconn_group {
-  // Each is made on its thread, and none while another thread looks: before `group` is there.
+  // Each is made on its loop's thread; other threads read them only once `group` is set.
   std::vector<std::unique_ptr<aeconn_loop>> loops;
   std::unique_ptr<ae::LoopGroup> group;
 };
@@ -108,7 +108,7 @@ aeconn_listener* made(conn::ListenerPtr listener) {
 
 constexpr std::size_t kMostLoops = 4096;
 
-/// Whether this thread is one that the group would have to wait for.
+/// Whether this is one of the threads that the group would have to wait for.
 bool on_its_thread(const aeconn_group& group) noexcept {
   return std::any_of(group.loops.begin(), group.loops.end(),
                      [](const auto& loop) { return loop->thread == std::this_thread::get_id(); });
@@ -159,7 +159,7 @@ aeconn_loop* aeconn_loop_new() {
 }
 
 void aeconn_loop_free(aeconn_loop* loop) {
-  if (loop != nullptr && loop->owned != nullptr) delete loop;  // a group's is the group's
+  if (loop != nullptr && loop->owned != nullptr) delete loop;  // a group's loop is the group's
 }
 
 int aeconn_descriptor(aeconn_loop* loop) {
@@ -299,7 +299,7 @@ aeconn_group* aeconn_group_new(size_t loops, const char* name, int pin) {
 
 void aeconn_group_free(aeconn_group* group) {
   if (group == nullptr || on_its_thread(*group)) return;
-  group->group.reset();  // waits, while handlers may still use the handles
+  group->group.reset();  // waits; handlers may still use the handles meanwhile
   delete group;
 }
 

@@ -116,7 +116,7 @@ void aeconn_stop(aeconn_loop* loop);
  * run, or -1 as aeconn_run(). */
 int aeconn_turn(aeconn_loop* loop, int wait);
 /* Runs `fn` on the loop's thread. May be called from any thread. Returns 0, or -1 with errno
- * ENOMEM. A loop that is freed first runs pending posts. */
+ * ENOMEM. When a loop is freed, it runs its pending posts first. */
 int aeconn_post(aeconn_loop* loop, void (*fn)(void* context), void* context);
 
 /* Returns the delay until the next call; negative: no further call. */
@@ -200,7 +200,7 @@ const char* aeconn_listener_url(const aeconn_listener* listener, size_t index);
 /* Stops accepting until resumed; pending connections stay in the backlog. */
 void aeconn_listener_pause(aeconn_listener* listener);
 void aeconn_listener_resume(aeconn_listener* listener);
-/* For a list of schemes: those not available when listening began, each with the reason. */
+/* For a list of schemes: the ones not available when listening began, each with the reason. */
 void aeconn_listener_not_served(const aeconn_listener* listener, aeconn_fact_fn fn, void* context);
 /* Receives one sentence for each pending connection that did not become a connection. */
 typedef void (*aeconn_refused_fn)(void* context, const char* why);
@@ -340,8 +340,7 @@ void aeconn_set_user_data(aeconn_conn* conn, void* data);
 int aeconn_leave(aeconn_conn* conn);
 int aeconn_join(aeconn_conn* conn, aeconn_loop* loop);
 
-/* --- a connection that is re-established
- * --------------------------------------------------------- */
+/* --- a connection that is re-established ----------------------------------------------------- */
 
 /* Keeps one connection to a place across link failures and server restarts. It never sends anything
  * twice: what was written to a lost connection is the program's responsibility. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C interface: connections, their data, and what is known of them.
+// The C interface: connections, their data and their properties.
 
 #include <sys/socket.h>
 
@@ -14,7 +14,7 @@ struct aeconn_memory {
 
 namespace {
 
-/// A path is a whole: a peer may bind a Unix socket to a name that looks like a host and a port.
+/// A path is not split: a peer may bind a Unix socket to a name that looks like host and port.
 std::size_t address(const Connection& its, const std::string& text, char* host, std::size_t size,
                     std::uint16_t* port) {
   sockaddr_storage local{};
@@ -49,7 +49,7 @@ aeconn_conn* aeconn_connect_wait(aeconn_loop* loop, const char* url, int64_t tim
     if (connection->connect_blocking(to, limit(timeout))) return handle(connection.release());
     const int err = errno;
     const std::string why = connection->last_error();
-    connection.reset();  // which may change errno
+    connection.reset();  // may change errno
     failed(err, why);
     return nullptr;
   });
@@ -236,7 +236,7 @@ int aeconn_last_errno(const aeconn_conn* conn) {
 }
 
 const char* aeconn_transport(const aeconn_conn* conn) {
-  // Of the type, which lives as long as the process, and ended by NUL.
+  // Belongs to the type, which lives as long as the process; NUL-terminated.
   return conn == nullptr ? "" : of(conn)->type().name().data();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C interface: a connection that comes back.
+// The C interface of conn::Redial: a connection that is re-established.
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ struct aeconn_redial {
 
 namespace {
 
-constexpr int64_t kLongest = 365LL * 24 * 3600 * 1'000'000'000;  // of a redial's times
+constexpr int64_t kLongest = 365LL * 24 * 3600 * 1'000'000'000;  // for each time of a redial
 
 static_assert(int{AECONN_REDIAL_STOPPED} == static_cast<int>(conn::Redial::Phase::kStopped) &&
               int{AECONN_REDIAL_DIALLING} == static_cast<int>(conn::Redial::Phase::kDialling));
@@ -55,7 +55,7 @@ conn::Redial::Handlers handlers_of(aeconn_redial* redial) {
 
 extern "C" {
 
-// --- a connection that comes back ----------------------------------------------------------------
+// --- a connection that is re-established ---------------------------------------------------------
 
 void aeconn_redial_defaults(aeconn_redial_settings* settings) {
   if (settings == nullptr) return;
@@ -102,7 +102,7 @@ aeconn_conn* aeconn_redial_connection(const aeconn_redial* redial) {
 
 void aeconn_redial_proved(aeconn_redial* redial, int answered) {
   if (redial == nullptr) return;
-  // Taken out: what it leads to may begin the next proof, or free the redial.
+  // Moved out first: the call may begin the next proof, or free the redial.
   const conn::Redial::Proved told = std::exchange(redial->proved, {});
   if (told) guarded([&] { return told(answered != 0), 0; });
 }

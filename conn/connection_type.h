@@ -127,7 +127,7 @@ class AECONN_API ConnectionType {
   [[nodiscard]] virtual PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
                                                   PendingHandler arrived) const;
   /// As adopt_listener(); see open_port().
-  [[nodiscard]] virtual PortListenerPtr adopt_gate(ae::EventLoop& loop, int fd,
+  [[nodiscard]] virtual PortListenerPtr adopt_port(ae::EventLoop& loop, int fd,
                                                    PendingHandler arrived,
                                                    const Options& options = {}) const;
   /// Creates a loop's acceptor for the port listener's pending connections. `endpoint` is the same

@@ -52,8 +52,8 @@ void pin(pthread_t thread, int processor) {
   const std::size_t bytes = CPU_ALLOC_SIZE(size);
   CPU_ZERO_S(bytes, set.get());
   CPU_SET_S(static_cast<std::size_t>(processor), bytes, set.get());
-  // Fails if the processor has gone offline or a cgroup has removed it: the thread then stays
-  // unpinned.
+  // Fails if the processor has gone offline or a cgroup has removed it: the thread then keeps
+  // its affinity.
   (void)pthread_setaffinity_np(thread, bytes, set.get());
 }
 
@@ -95,7 +95,7 @@ class LoopGroup::Member {
   }
 
   Poster poster;              // set once the loop exists
-  EventLoop* loop = nullptr;  // used on its thread; others only capture it in posts
+  EventLoop* loop = nullptr;  // other threads only pass it to posts on its thread
 
  private:
   void run() noexcept;

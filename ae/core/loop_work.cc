@@ -102,7 +102,7 @@ bool LoopWork::may_spin(bool after_events) {
   else
     idle.begin(moment);
   if (moment < idle.spins_until()) {
-    // If descriptors had events, they are polled first: a spin would only delay them.
+    // If handlers have just run, descriptors are polled first: a spin would only delay them.
     if (after_events) return spin_looks = true;
     const bool for_descriptors = own_spin.mode != Spin::Mode::kNo;
     if (spin(!for_descriptors ? kSpinLooks : for_sources ? kSpinLooksForBoth : Duration::zero()))

@@ -56,7 +56,7 @@ void EpollFiles::remove(int fd, Mask mask) {
   } else {
     mark_dirty(*file);
   }
-  // Last: what the handlers own may come back here as it dies.
+  // Last: the destruction of the handlers may call this object again.
   if ((gone & EPOLLIN) != 0) file->read.clear();
   if ((gone & EPOLLOUT) != 0) file->write.clear();
 }
@@ -73,14 +73,14 @@ std::uint32_t EpollFiles::wanted(const File& file) noexcept {
 }
 
 EpollFiles::File* EpollFiles::find(int fd) const noexcept {
-  const auto at = static_cast<std::size_t>(fd);  // a negative one is beyond any table
+  const auto at = static_cast<std::size_t>(fd);  // a negative fd is beyond any table
   return at < files_.size() ? files_[at].get() : nullptr;
 }
 
 EpollFiles::File& EpollFiles::get(int fd) {
   const auto at = static_cast<std::size_t>(fd);
   if (at >= files_.size()) {
-    // The table is as long as the highest number, so a number from nowhere must not size it.
+    // The table is as long as the highest descriptor, so an invalid number must not size it.
     if (!is_open(fd)) refuse_closed_descriptor();
     files_.resize(std::max(at + 1, files_.size() * 2));
   }
@@ -117,7 +117,7 @@ void EpollFiles::sync(File& file) {
   event.data.u64 = std::uint64_t{file.generation} << 32 | static_cast<std::uint32_t>(file.fd);
   int result =
       ::epoll_ctl(epoll_, file.registered ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, file.fd, &event);
-  if (result != 0 && errno == ENOENT) {  // closed behind our back, and opened again
+  if (result != 0 && errno == ENOENT) {  // closed without remove(), then reopened
     ++file.generation;
     event.data.u64 = std::uint64_t{file.generation} << 32 | static_cast<std::uint32_t>(file.fd);
     result = ::epoll_ctl(epoll_, EPOLL_CTL_ADD, file.fd, &event);
@@ -132,7 +132,8 @@ void EpollFiles::sync(File& file) {
   mark_broken(file);
 }
 
-// Its handlers run once, so that their next call fails, or tells that there was no room.
+// Queues its handlers to run once: their next system call then reports that the descriptor is
+// closed; a refused descriptor is retried later.
 void EpollFiles::mark_broken(File& file) noexcept {
   if (!std::exchange(file.broken, true)) file.next_broken = std::exchange(broken_, &file);
 }
@@ -143,10 +144,11 @@ void EpollFiles::forget(File& file) noexcept {
   forget_left(file);
   if (!std::exchange(file.registered, false)) return;
   file.in_kernel = 0;
-  // A child that only drops a loop takes no descriptor out of its parent's instance.
+  // A child of fork() that only destroys the loop must not remove descriptors from its parent's
+  // epoll instance.
   if (made_here_.inherited()) return;
   epoll_event unused{};
-  (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, file.fd, &unused);  // a closed one has gone by itself
+  (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, file.fd, &unused);  // a closed one is already removed
 }
 
 void EpollFiles::set_always_ready(File& file, bool ready) noexcept {
@@ -161,7 +163,7 @@ void EpollFiles::retry() {
     if (file && std::exchange(file->refused, false)) mark_dirty(*file);
 }
 
-// The child gets an epoll instance of its own.
+// The child gets its own epoll instance, so every file is registered again.
 void EpollFiles::after_fork() {
   made_here_.renew();
   for (const auto& file : files_) {
@@ -173,7 +175,7 @@ void EpollFiles::after_fork() {
     if (is_open(file->fd)) {
       mark_dirty(*file);
     } else {
-      file->closed = true;  // whatever has its number by the time its handlers run
+      file->closed = true;  // even if the number is reused before its handlers run
       mark_broken(*file);
     }
   }
@@ -201,7 +203,7 @@ void EpollFiles::leave(const epoll_event& event) noexcept {
   ++left_;
 }
 
-// The kernel reports them in an order of its own, and those among others that had their turn.
+// The kernel reports these events in its own order, among those of files that were already served.
 void EpollFiles::sort_left_first(std::span<epoll_event> events) noexcept {
   const auto number = [this](const epoll_event& event) {
     const File* const file = file_of(event);
@@ -234,7 +236,8 @@ void EpollFiles::dispatch_ready() {
     file->broken = false;
     if (!file->registered && wanted(*file) != 0) {
       core_.guarded([&] { run_handlers(*file, kBoth); });
-      // Who did not remove the events by then has none any more, but of a good descriptor.
+      // If the handlers did not remove the events, they are removed here, except for a good
+      // descriptor.
       const bool closed = std::exchange(file->closed, false) || !is_open(file->fd);
       if (!file->refused && !file->dirty && !file->registered && closed)
         remove(file->fd, kReadable | kWritable);

@@ -2,10 +2,10 @@
 #pragma once
 // Private to EpollLoop: the file events of one loop on one epoll instance.
 //
-// What handlers ask for is written to the kernel once in an iteration, by sync(): interest that
-// comes and goes in between costs no system call. Only the removal of a descriptor's last event
-// reaches it at once, so that the descriptor of the loop is not readable for it and the number may
-// be used for another file.
+// Changes of interest are written to the kernel once in each iteration, by sync(): interest that is
+// added and removed in between costs no system call. Only the removal of a descriptor's last event
+// is written at once, so that the descriptor does not make the loop's descriptor readable, and its
+// number may be reused for another file.
 
 #include <sys/epoll.h>
 
@@ -25,7 +25,8 @@ namespace ae { inline namespace AECONN_ABI {
 
 class EpollFiles {
  public:
-  /// Borrows `epoll`, which is read anew at each use: a child of fork() has one of its own.
+  /// Keeps a reference to `epoll` and reads it at each use: a child of fork() gets an instance of
+  /// its own.
   EpollFiles(LoopCore& core, const int& epoll);
   EpollFiles(const EpollFiles&) = delete;
   EpollFiles& operator=(const EpollFiles&) = delete;
@@ -36,26 +37,28 @@ class EpollFiles {
   Mask events(int fd) const;
 
   bool dirty() const noexcept { return dirty_ != nullptr; }
-  /// Writes what changed to the kernel.
+  /// Writes the changes of interest to the kernel.
   void sync() {
     if (dirty_ != nullptr) sync_dirty();
   }
-  /// Handlers are due that the kernel does not announce: of regular files, which are always ready,
-  /// and of descriptors that turned out to be closed.
+  /// Whether handlers are due that the kernel does not announce: those of regular files, which are
+  /// always ready, and of descriptors that turned out to be closed or were refused by the kernel.
   bool has_ready() const noexcept { return broken_ != nullptr || always_ready_ != 0; }
-  /// Descriptors that the kernel had no room for wait for retry().
+  /// Whether descriptors that the kernel refused for lack of resources wait for retry().
   bool has_refused() const noexcept { return refused_; }
   void retry();
 
-  /// What epoll_wait() says of a descriptor of ours. False: it was of none.
+  /// Runs the handlers for an event from epoll_wait(). Returns false if it is for none of the
+  /// files.
   bool dispatch(const epoll_event& event);
-  /// The iteration had no time for this one: where it is reported again it goes before others.
+  /// Records an event that the iteration had no time for: when reported again, it is served first.
   void leave(const epoll_event& event) noexcept;
-  /// For what epoll_wait() has reported, before any of it is dispatched.
+  /// Moves recorded events to the front of what epoll_wait() reported; to be called before any of
+  /// it is dispatched.
   void put_left_first(std::span<epoll_event> events) noexcept {
     if (left_ != 0) sort_left_first(events);
   }
-  /// The handlers that has_ready() speaks of.
+  /// Runs the handlers that has_ready() refers to.
   void dispatch_ready();
   void after_fork();
   void clear();
@@ -64,21 +67,20 @@ class EpollFiles {
   struct File {
     HandlerSlot<void(int, Mask)> read;
     HandlerSlot<void(int, Mask)> write;
-    // Count removals: an event that is due is for the handler that stood there when it came.
+    // Number of removals: a due event must not reach a handler that was set after it arrived.
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
-    std::uint32_t generation =
-        0;                        // of its registration: events of an older one are of another file
-    std::uint32_t in_kernel = 0;  // what epoll knows
-    std::uint64_t left = 0;  // it was ready and there was no time for it: its number among those
+    std::uint32_t generation = 0;  // of the registration; older events are stale
+    std::uint32_t in_kernel = 0;   // interest registered with epoll
+    std::uint64_t left = 0;        // its position among the files that leave() recorded; 0: none
     int fd = -1;
     bool registered = false;
     bool always_ready = false;
     bool barrier = false;
-    bool dirty = false;   // true exactly while it stands in the list of dirty_
-    bool broken = false;  // true exactly while it stands in the list of broken_
+    bool dirty = false;   // true if and only if in the dirty_ list
+    bool broken = false;  // true if and only if in the broken_ list
     bool refused = false;
-    bool closed = false;  // of those that are broken: it was seen
+    bool closed = false;  // in the broken_ list: after_fork() found it closed
     File* next_dirty = nullptr;
     File* next_broken = nullptr;
   };
@@ -101,15 +103,15 @@ class EpollFiles {
 
   LoopCore& core_;
   const int& epoll_;
-  std::vector<std::unique_ptr<File>> files_;  // by descriptor; an entry stays until the end
+  std::vector<std::unique_ptr<File>> files_;  // indexed by descriptor; entries are never removed
   File* dirty_ = nullptr;
   File* broken_ = nullptr;
   std::size_t always_ready_ = 0;
-  std::size_t next_ready_ = 0;  // of files_, where dispatch_ready() begins
-  std::size_t left_ = 0;        // of files_
+  std::size_t next_ready_ = 0;  // index in files_ where dispatch_ready() begins
+  std::size_t left_ = 0;        // number of files with `left` set
   std::uint64_t last_left_ = 0;
   bool refused_ = false;
-  MadeHere made_here_;  // of the epoll instance
+  MadeHere made_here_;  // for the epoll instance
 };
 
 }}  // namespace ae

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One iteration of run() and process_events():
+// EpollLoop: one iteration of run() and process_events() consists of
 //
-//   before_sleep()   deferred objects go -> sources' pending work -> before_sleep hooks -> flush
-//                    -> deferred objects -> spin, arm, or veto -> file interest to the kernel
+//   before_sleep()   destroy deferred objects -> sources' pending work -> before_sleep hooks
+//                    -> flush -> deferred objects -> spin, arm, or veto -> file interest to the
+//                    kernel
 //   wait()           sleeps until the next timer at the latest, or polls; a timer that outlasts
-//                    many sleeps is left to the timerfd, which spares each of them a time-out
+//                    many sleeps is left to the timerfd, which saves a time-out for each of them
 //   serve()          after_sleep hooks -> file handlers -> posted functions and due timers, a
 //                    bounded number of each, for a bounded time (LoopCore::has_time())
 //
-// Below a host the sleep is the host's: dispatch() is serve() and then before_sleep(), and show()
-// makes the descriptor say what is left. The epoll instance has three descriptors more than the
-// files:
+// Below a host, the host sleeps: dispatch() runs serve() and then before_sleep(), and show() makes
+// the descriptor readable if work is left. Besides the files, the epoll instance watches three
+// descriptors:
 //
-//   wake    an eventfd, edge-triggered: posts, and nudges from outside handlers, also of a host
-//           that has called prepare() and may not do so again before it sleeps. Never read.
-//   alarm   a timerfd, edge-triggered: the next timer. Below a host, and where one outlasts sleeps.
+//   wake    an eventfd, edge-triggered, for posts, and for nudges from outside handlers, including
+//           those after a prepare() that the host may not repeat before it sleeps. Never read.
+//   alarm   a timerfd, edge-triggered, for the next timer: below a host, and for a timer that
+//           outlasts sleeps.
 //   work    an eventfd that is always readable, watched exactly while work is left over that
-//           nothing else announces. Only below a host. A busy spell costs two system calls, however
-//           many turns it has.
+//           no other descriptor announces. Only below a host. A busy period costs two system calls,
+//           however many iterations it has.
 
 #include "ae/epoll_loop.h"
 
@@ -49,14 +51,15 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-// Of files' events the lower half is the descriptor, which these are none of.
+// Tags of the loop's own descriptors. The lower half of a file's tag is its descriptor, which never
+// has one of these values.
 constexpr std::uint64_t kWake = 0xffffffff;
 constexpr std::uint64_t kAlarm = 0xfffffffe;
 constexpr std::uint64_t kWork = 0xfffffffd;
 
-constexpr std::size_t kBatch = 64;  // events for which there is room at first
+constexpr std::size_t kBatch = 64;  // initial capacity for events
 constexpr std::size_t kLargestBatch = 4096;
-constexpr std::size_t kNestedBatch = 32;  // on the stack
+constexpr std::size_t kNestedBatch = 32;  // allocated on the stack
 
 class Descriptor {
  public:
@@ -82,7 +85,7 @@ int checked(int result, const char* what) {
 }
 
 int wait_in_milliseconds(int epoll, std::span<epoll_event> room, Duration limit) noexcept {
-  // Never early: that would be a turn for nothing, and then another.
+  // Rounds up: waking early would cost an iteration without work, and then another.
   const auto whole = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
   const int milliseconds =
       static_cast<int>(std::min<decltype(whole)>(whole, std::numeric_limits<int>::max()));
@@ -93,7 +96,8 @@ int look_at(int epoll, std::span<epoll_event> room) noexcept {
   return ::epoll_wait(epoll, room.data(), static_cast<int>(room.size()), 0);
 }
 
-/// Duration::max(): for ever. `lacks_pwait2`: the kernel, or a sandbox, does not know that call.
+/// Duration::max(): no time-out. Sets `lacks_pwait2` if the kernel lacks epoll_pwait2(2) or a
+/// sandbox forbids it.
 int wait_for(int epoll, std::span<epoll_event> room, Duration limit, bool& lacks_pwait2) noexcept {
   const int size = static_cast<int>(room.size());
   if (limit <= Duration::zero()) return look_at(epoll, room);
@@ -142,10 +146,11 @@ struct EpollLoop::Impl {
   void show(bool left);
   bool show_nested();
   void show_work(bool left);
-  /// Something was asked for outside a turn of ours, where no prepare() may come.
+  /// Called after a change of events or timers. Outside an iteration it must take effect here,
+  /// because no prepare() may follow.
   void changed_outside() noexcept {
     if (!hosted() || turning || work.inherited()) return;
-    if (prepares) {  // one may have been the last before the sleep: the host is woken for another
+    if (prepares) {  // the last prepare() may precede the sleep: wake the host for another one
       if (files.dirty() || files.has_ready() || timers.sooner()) loop.nudge();
       return;
     }
@@ -160,7 +165,7 @@ struct EpollLoop::Impl {
   void watch(int fd, std::uint32_t wanted, std::uint64_t tag);
   void retry_refused();
 
-  /// While one lives, a turn of ours is on.
+  /// Marks the scope in which this loop works, as opposed to its host.
   struct Turn {
     explicit Turn(Impl& of) : impl(of) {
       impl.turning = true;
@@ -188,9 +193,10 @@ struct EpollLoop::Impl {
   std::size_t next_event = 0;
   TimerId retry = 0;
   bool lacks_pwait2 = false;
-  bool lacks_alarm = false;  // the kernel had no descriptor for it
+  bool lacks_alarm = false;  // no descriptor was available for it
 
-  /// Whoever gives the loop something to do has to wake it. Taken by the first who does.
+  /// Set while the loop may be asleep, so that new work must wake it. The first thread to do so
+  /// clears it.
   std::atomic<bool> asleep{false};
   bool turning = false;     // inside run(), process_events(), dispatch() or prepare()
   bool prepares = false;    // the host calls prepare() before each of its sleeps
@@ -209,7 +215,7 @@ EpollLoop::Impl::Impl(EpollLoop& its_loop)
 
 void EpollLoop::Impl::shut_down() {
   loop.set_host_may_sleep(false);
-  turning = true;  // nothing has to be shown any more
+  turning = true;  // the descriptor is not updated any more
   work.shut_down([this] {
     timers.clear();
     files.clear();
@@ -254,7 +260,7 @@ std::size_t EpollLoop::Impl::process_events(Process flags) {
     const Turn turn(*this);
     core.allowed = (flags & kAllEvents) == 0 ? flags | kDontWait : flags;
     work.begin_single();
-    do {  // looks of a spin are parts of one iteration
+    do {  // the polls of a spin are parts of one iteration
       const bool may_sleep = before_sleep();
       if (core.aborting()) break;
       wait(may_sleep);
@@ -270,7 +276,7 @@ std::size_t EpollLoop::Impl::process_events(Process flags) {
 
 // --- before the sleep ----------------------------------------------------------------------------
 
-/// Returns whether nothing is left to do.
+/// Returns true if no work is left, so that the loop may sleep.
 bool EpollLoop::Impl::before_sleep() {
   const bool sources_sleep = work.before_sleep(true);
   files.sync();
@@ -282,7 +288,8 @@ bool EpollLoop::Impl::before_sleep() {
   return sources_sleep && !(timers.has_due() && core.allows(kTimeEvents));
 }
 
-// The kernel had no room for them: their handlers were told, and it is asked again later.
+// The kernel refused descriptors for lack of resources: their handlers are called, and the
+// registration is retried later.
 void EpollLoop::Impl::retry_refused() {
   if (retry != 0) return;
   try {
@@ -292,7 +299,7 @@ void EpollLoop::Impl::retry_refused() {
       return kNoMore;
     };
     retry = timers.add(kRetryAfter, handler);
-  } catch (const std::bad_alloc&) {  // the next iteration tries it
+  } catch (const std::bad_alloc&) {  // the next iteration tries again
     return;
   }
 }
@@ -301,7 +308,7 @@ void EpollLoop::Impl::retry_refused() {
 
 void EpollLoop::Impl::wait(bool may_sleep) {
   if (!may_sleep) return collect();
-  // Who posts from now on sees that we sleep, or we see the post.
+  // From here on a posting thread sees `asleep`, or this thread sees the post.
   asleep.exchange(true, std::memory_order_acq_rel);
   const bool for_timers = core.allows(kTimeEvents);
   Duration limit = Duration::zero();
@@ -309,7 +316,7 @@ void EpollLoop::Impl::wait(bool may_sleep) {
   int count = 0;
   do {
     count = wait_for(epoll.get(), events, limit, lacks_pwait2);
-  } while (!for_timers && count == 1 && note(events[0]));  // of which the caller does not want any
+  } while (!for_timers && count == 1 && note(events[0]));  // a timer, and the caller wants none
   asleep.exchange(false, std::memory_order_acq_rel);
   event_count = count > 0 ? static_cast<std::size_t>(count) : 0;
   next_event = 0;
@@ -322,7 +329,7 @@ Duration EpollLoop::Impl::sleep_of_timers() noexcept {
   if (alarm.get() < 0) {
     try {
       open_alarm();
-    } catch (const std::exception&) {  // a time-out does as well
+    } catch (const std::exception&) {  // a time-out of the sleep works too
       lacks_alarm = true;
       return left;
     }
@@ -340,14 +347,14 @@ void EpollLoop::Impl::collect() {
 // --- after the sleep -----------------------------------------------------------------------------
 
 void EpollLoop::Impl::serve() {
-  // What wakes the loop was read with its event: it must not be lost if a handler throws.
+  // An edge-triggered event is reported only once: it must not be lost if a handler throws.
   for (std::size_t i = 0; i < event_count; ++i) note(events[i]);
   work.after_sleep();
   serve_files();
   work.run_posts_and_timers();
 }
 
-/// Whether it was the timerfd.
+/// Handles an event of the timerfd. Returns false for other events.
 bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
   if (event.data.u64 != kAlarm) return false;
   timers.alarm_came();
@@ -358,7 +365,7 @@ void EpollLoop::Impl::serve_files() {
   if (files.has_ready()) files.dispatch_ready();
   const bool full = event_count == events.size();
   files.put_left_first(std::span(events).first(event_count));
-  // A nested turn takes the rest: the kernel reports it anew.
+  // A nested dispatch() discards the remaining events; the kernel reports them again.
   for (bool ran = false; next_event < event_count && !core.aborting();) {
     if (ran && !core.has_time()) break;
     ran |= files.dispatch(events[next_event++]);
@@ -367,7 +374,7 @@ void EpollLoop::Impl::serve_files() {
   if (full && events.size() < kLargestBatch) {
     try {
       events.resize(events.size() * 2);
-    } catch (const std::bad_alloc&) {  // it takes turns then
+    } catch (const std::bad_alloc&) {  // several iterations serve the events then
       return;
     }
   }
@@ -393,7 +400,8 @@ void EpollLoop::Impl::open_alarm() {
 int EpollLoop::Impl::descriptor() {
   if (hosted()) return epoll.get();
   open_host_descriptors();
-  // What is waited for until now, the kernel may not know. In a turn its end sees to that.
+  // Earlier events and timers may not be registered with the kernel yet. Inside an iteration, its
+  // end registers them.
   if (turning) return epoll.get();
   {
     const Turn turn(*this);
@@ -403,7 +411,7 @@ int EpollLoop::Impl::descriptor() {
   return epoll.get();
 }
 
-/// Sends what was written, and asks sources to wake us. True if they have nothing to do.
+/// Sends what was written and arms the sources. Returns true if they have no work.
 bool EpollLoop::Impl::arm() {
   bool quiet = false;
   core.guarded([&] {
@@ -426,7 +434,7 @@ std::size_t EpollLoop::Impl::dispatch() {
     bool may_sleep = false;
     if (!core.aborting()) {
       work.hosted = true;
-      if (prepares) core.allowed = kFullIteration | kDontWait;  // it arms the sources
+      if (prepares) core.allowed = kFullIteration | kDontWait;  // prepare() arms the sources
       may_sleep = before_sleep();
       work.hosted = false;
     }
@@ -436,15 +444,15 @@ std::size_t EpollLoop::Impl::dispatch() {
   return core.ran - ran;
 }
 
-/// The host turns its loop from inside a handler of ours. What is thrown here leaves with the turn
-/// around this one: what lies between is the host's.
+/// Serves a host that runs its loop from inside a handler of this loop. An exception is rethrown by
+/// the outer call, because the stack frames in between belong to the host.
 std::size_t EpollLoop::Impl::dispatch_nested() {
   const std::size_t ran = core.ran;
   const bool was_aborting = core.aborting();
   const Process was_allowed = std::exchange(core.allowed, kFullIteration);
   core.begin_iteration();
   core.begin_slice();
-  // What is left of the turn around this one may be out of date afterwards; the kernel tells again.
+  // The outer call's remaining events may be out of date afterwards; the kernel reports them again.
   event_count = next_event = 0;
   loop.set_host_may_sleep(false);
   files.sync();
@@ -482,7 +490,7 @@ bool EpollLoop::Impl::prepare() {
 }
 
 void EpollLoop::Impl::end_prepare() {
-  if (!std::exchange(prepares, false) || turning) return;  // a turn ends with what it does
+  if (!std::exchange(prepares, false) || turning) return;  // the end of an iteration does the same
   {
     const Turn turn(*this);
     core.begin_iteration();
@@ -491,7 +499,7 @@ void EpollLoop::Impl::end_prepare() {
   core.rethrow();
 }
 
-/// As show(), for what is served in a nested turn. True if there is nothing of it to do.
+/// As show(), for the work that a nested call serves. Returns true if there is none.
 bool EpollLoop::Impl::show_nested() {
   const bool quiet = arm();
   if (!hosted()) return quiet;
@@ -502,12 +510,12 @@ bool EpollLoop::Impl::show_nested() {
   return !work_shown;
 }
 
-/// The descriptor says what is to do from now on.
+/// Makes the descriptor readable if and only if there is work. `left`: some is known to be left.
 void EpollLoop::Impl::show(bool left) {
   files.sync();
   if (files.has_refused()) retry_refused();
   timers.set(alarm.get());
-  // Who posts from now on sees that we sleep, or we see the post.
+  // From here on a posting thread sees `asleep`, or this thread sees the post.
   asleep.exchange(true, std::memory_order_acq_rel);
   show_work(left || files.has_ready() || work.other_work_waiting());
   loop.set_host_may_sleep(true);
@@ -531,17 +539,18 @@ void EpollLoop::Impl::wake_up() noexcept {
 
 void EpollLoop::Impl::wake_for_post(void* self) noexcept { static_cast<Impl*>(self)->wake_up(); }
 
-/// The child shares descriptors with its parent until then.
+/// Until this call the child shares its descriptors with its parent.
 void EpollLoop::Impl::after_fork() {
   const bool was_hosted = hosted();
-  files.after_fork();  // first: what the child has closed may be one of our numbers afterwards
+  // First: the descriptors opened below may reuse numbers that the child has closed.
+  files.after_fork();
   alarm.reset();
   work_left.reset();
   work_shown = false;
   Descriptor its_wake(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "event loop wake-up"));
   wake.take(its_wake);
   const Descriptor its_epoll(checked(::epoll_create1(EPOLL_CLOEXEC), "event loop"));
-  checked(::dup3(its_epoll.get(), epoll.get(), O_CLOEXEC), "event loop");  // the number stays
+  checked(::dup3(its_epoll.get(), epoll.get(), O_CLOEXEC), "event loop");  // keeps the number
   watch(wake.get(), EPOLLIN | EPOLLET, kWake);
   timers.forget_alarm();
   if (was_hosted) open_host_descriptors();
@@ -595,7 +604,7 @@ HookId EpollLoop::add_after_sleep(std::function<void()> hook) {
 void EpollLoop::remove_hook(HookId id) { impl_->work.remove_hook(id); }
 void EpollLoop::add_source(Source& source) {
   impl_->work.sources.add(source);
-  nudge();  // nobody armed it
+  nudge();  // it has not been armed yet
 }
 void EpollLoop::remove_source(Source& source) { impl_->work.sources.remove(source); }
 

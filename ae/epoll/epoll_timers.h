@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The timers of an EpollLoop, and when a timerfd tells of the next one: below a host always, in a
-// run() of its own once a timer has outlasted so many sleeps that a time-out for each costs more.
+// The timers of an EpollLoop, and the timerfd that signals the next one. Below a host the timerfd
+// is always used; in the loop's own run(), once a timer has outlasted so many sleeps that a
+// time-out for each sleep costs more.
 
 #include <sys/timerfd.h>
 
@@ -22,12 +23,12 @@ inline timespec to_timespec(Duration duration) noexcept {
   return result;
 }
 
-/// The loop's timers, and what the timerfd was told of them.
+/// The loop's timers, and the time the timerfd is set for.
 class EpollTimers : public LoopTimers {
  public:
   using LoopTimers::LoopTimers;
 
-  /// Looks whether the next is due.
+  /// Checks whether the next timer is due.
   void look() {
     if (!queue_.has_waiting()) {
       expired_ = false;
@@ -37,7 +38,7 @@ class EpollTimers : public LoopTimers {
       expired_ = next_ <= looked_;
     }
   }
-  /// As look(), but without one at the clock where the timerfd tells of the next in time.
+  /// As look(), but does not read the clock if the timerfd signals the next timer in time.
   void look_before_sleep() {
     alarm_tells_ =
         set_for_ != kNever && (!changed_ || !queue_.has_waiting() || queue_.next() >= set_for_);
@@ -47,11 +48,12 @@ class EpollTimers : public LoopTimers {
       look();
     }
   }
-  /// After look_before_sleep(), with none due: how long a sleep may be.
+  /// How long a sleep may be. To be called after look_before_sleep(), if no timer is due.
   Duration left() const noexcept {
     return queue_.has_waiting() && !alarm_tells_ ? next_ - looked_ : Duration::max();
   }
-  /// A sleep of left() begins: whether the next timer has outlasted so many that leave_to() pays.
+  /// Counts a sleep of left() that begins now. Returns whether the next timer has outlasted so many
+  /// sleeps that leave_to() pays.
   bool outlasts_sleeps() noexcept {
     if (next_ != outlasting_) {
       outlasting_ = next_;
@@ -59,23 +61,23 @@ class EpollTimers : public LoopTimers {
     }
     return ++sleeps_ > kSleepsOutlasted;
   }
-  /// The timerfd tells of the next one, and no sleep has to.
+  /// Sets the timerfd for the next timer, so that sleeps need no time-out.
   void leave_to(int alarm) noexcept {
     set_alarm(alarm);
     alarm_tells_ = set_for_ == next_;
     if (alarm_tells_) changed_ = false;
     sleeps_ = 0;
   }
-  /// Sets the timerfd for the next one. It stays as it is where that is later than it was set for:
-  /// to be woken once for nothing is cheaper than a system call for each message.
+  /// Sets the timerfd for the next timer. It is left unchanged if the timer is later than the time
+  /// it is set for: one wake-up without work is cheaper than a system call for each message.
   void set(int alarm) {
     if (!std::exchange(changed_, false) && set_for_ != kNever) return;
     look();
     if (expired_ || !queue_.has_waiting() || next_ >= set_for_) return;
     set_alarm(alarm);
-    if (set_for_ != next_) expired_ = true;  // to look again and again is better than never
+    if (set_for_ != next_) expired_ = true;  // failed: polling is better than missing the timer
   }
-  /// Whether set() would have the timerfd expire earlier than it was set for.
+  /// Whether a timer is due, or set() would set the timerfd to an earlier time.
   bool sooner() {
     if (!changed_) return false;
     look();
@@ -94,7 +96,7 @@ class EpollTimers : public LoopTimers {
 
  private:
   static constexpr TimePoint kNever = TimePoint::max();
-  static constexpr unsigned kSleepsOutlasted = 16;  // then the timerfd is worth its system call
+  static constexpr unsigned kSleepsOutlasted = 16;  // beyond these the timerfd pays
 
   void set_alarm(int alarm) noexcept {
     itimerspec time{};
@@ -103,10 +105,10 @@ class EpollTimers : public LoopTimers {
   }
 
   TimePoint looked_{}, next_{};
-  TimePoint set_for_ = kNever;     // the timerfd; kNever: it is not set, or was heard
-  TimePoint outlasting_ = kNever;  // the timer that the last sleeps could have ended with
-  unsigned sleeps_ = 0;            // of those
-  bool alarm_tells_ = false;       // the timerfd comes no later than the next timer
+  TimePoint set_for_ = kNever;     // timerfd expiry; kNever: not set, or its event has arrived
+  TimePoint outlasting_ = kNever;  // time of the timer that the last sleeps waited for
+  unsigned sleeps_ = 0;            // the number of those sleeps
+  bool alarm_tells_ = false;       // the timerfd expires no later than the next timer
 };
 
 }}  // namespace ae

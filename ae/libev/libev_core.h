@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Private to the libev implementation: what LibevLoop and its parts share about the ev_loop below.
-// Watchers call us from C frames, so every handler runs inside LibevCore::guarded().
+// Private to the libev implementation: the state of the underlying ev_loop that LibevLoop and its
+// parts share. Watcher callbacks run in C stack frames, so every handler runs inside
+// LibevCore::guarded().
 
 #include <ev.h>
 
@@ -20,27 +21,27 @@ class LibevCore : public LoopCore {
   const bool owned;
   ev_check tail;                // runs posts and due timers, after the file handlers
   ev_idle no_sleep;             // active from a veto to the next before_sleep()
-  unsigned sleep_number = ~0u;  // libev's number of the iteration that before_sleep() ended last
+  unsigned sleep_number = ~0u;  // ev_iteration() of the last completed before_sleep()
 
   void count_handler() noexcept {
     LoopCore::count_handler();
     come_back();
   }
-  /// The tail runs at the end of this iteration.
+  /// Makes the tail run at the end of this iteration.
   void queue_tail() noexcept {
     if (!ev_is_pending(&tail)) ev_feed_event(loop, &tail, EV_CHECK);
     come_back();
   }
 
-  /// Runs `body` as a handler. What it throws leaves through run() or take_exception().
+  /// Runs `body` as a handler. An exception is reported by run() or take_exception().
   template <class Body>
   void guarded(Body&& body) noexcept {
     if (!LoopCore::guarded(std::forward<Body>(body))) ev_break(loop, EVBREAK_ALL);
   }
 
-  /// Something of ours needs one more iteration: a borrowed loop that runs out of watchers stays
-  /// until release(), and does not sleep first where our part before the sleep is over already (a
-  /// hook of another LibevLoop on the same ev_loop).
+  /// Requests one more iteration. A borrowed ev_loop without other watchers then keeps running
+  /// until release(). If before_sleep() is already over in this iteration (the caller is a hook of
+  /// another LibevLoop on the same ev_loop), the ev_loop also does not sleep first.
   void come_back() noexcept {
     if (owned || held_) return;
     held_ = true;
@@ -53,7 +54,7 @@ class LibevCore : public LoopCore {
     ev_unref(loop);
   }
 
-  /// Start and stop for watchers that must not keep a borrowed loop running. Any number of times.
+  /// Start and stop watchers that must not keep a borrowed ev_loop running. Both may be repeated.
   template <class Watcher>
   void start_unreferenced(void (*start)(struct ev_loop*, Watcher*), Watcher& watcher) noexcept {
     if (ev_is_active(&watcher)) return;

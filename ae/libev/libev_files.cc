@@ -67,7 +67,7 @@ void LibevFiles::remove(int fd, Mask mask) {
     if (due != 0) ev_feed_event(core_.loop, &file->io, due);
     mark_dirty(*file);
   }
-  // Last: what the handlers own may come back here as it dies.
+  // Last: the destruction of the handlers may call this object again.
   if ((gone & EV_READ) != 0) file->read.clear();
   if ((gone & EV_WRITE) != 0) file->write.clear();
 }
@@ -103,7 +103,7 @@ void LibevFiles::leave(File& file) noexcept {
   left_end_ = &file.next_left;
 }
 
-// Whatever is ready libev reports anew; those that are not any more leave the list.
+// libev reports every ready descriptor again; files that are no longer ready leave the list.
 void LibevFiles::run_all_left() {
   while (left_ != nullptr && core_.may_run(kFileEvents) && core_.may_run_another()) {
     File* const file = left_;
@@ -114,8 +114,8 @@ void LibevFiles::run_all_left() {
   }
 }
 
-// The child has epoll instances of its own from now on; what it closed meanwhile, of whatever it
-// was said, is found by sync().
+// The child uses epoll instances of its own from now on. sync() finds descriptors that the child
+// has closed, including those added with kTrusted.
 void LibevFiles::after_fork() {
   for (const auto& file : files_) {
     if (!file || wanted(*file) == 0) continue;
@@ -150,14 +150,14 @@ int LibevFiles::wanted(const File& file) noexcept {
 }
 
 LibevFiles::File* LibevFiles::find(int fd) const noexcept {
-  const auto at = static_cast<std::size_t>(fd);  // a negative one is beyond any table
+  const auto at = static_cast<std::size_t>(fd);  // a negative fd is beyond any table
   return at < files_.size() ? files_[at].get() : nullptr;
 }
 
 LibevFiles::File& LibevFiles::get(int fd) {
   const auto at = static_cast<std::size_t>(fd);
   if (at >= files_.size()) {
-    // The table is as long as the highest number, so a number from nowhere must not size it.
+    // The table is as long as the highest descriptor, so an invalid number must not size it.
     if (!is_open(fd)) refuse_closed_descriptor();
     files_.resize(std::max(at + 1, files_.size() * 2));
   }
@@ -181,7 +181,7 @@ void LibevFiles::mark_dirty(File& file) noexcept {
 void LibevFiles::sync(File& file) {
   const int want = wanted(file);
   const int have = ev_is_active(&file.io) ? file.io.events & kBoth : 0;
-  if (want == have || want == 0) return;  // without interest remove() has stopped it
+  if (want == have || want == 0) return;  // without interest, remove() has stopped the watcher
   const int fd = file.io.fd;
   ev_io_stop(core_.loop, &file.io);
   if (!file.trusted && !is_open(fd)) {
@@ -197,7 +197,7 @@ void LibevFiles::dispatch(File& file, int revents) {
     core_.guarded([&] { run_handlers(file, revents); });
   } else if ((revents & EV_ERROR) != 0) {
     ev_io_stop(core_.loop, &file.io);
-    mark_dirty(file);  // it comes again from there
+    mark_dirty(file);  // sync() starts it again, or finds it closed
     return;
   }
   if ((revents & EV_ERROR) != 0) after_error(file);
@@ -222,9 +222,9 @@ void LibevFiles::run(File& file, Mask direction) {
   slot.run(file.io.fd, direction);
 }
 
-// libev has stopped the watcher, or never got it. The handlers have run once; who did not remove
-// the events by then has none any more, unless the kernel only lacked room for a good descriptor:
-// that is tried again later, with a call of the handlers each time.
+// libev has stopped the watcher, or never received it. The handlers have run once; if they did not
+// remove the events, they are removed here. If the kernel only lacked resources for a good
+// descriptor, it is retried later instead, with a call of the handlers each time.
 void LibevFiles::after_error(File& file) {
   if (ev_is_active(&file.io) || file.dirty || wanted(file) == 0) return;
   if (!is_open(file.io.fd)) {

@@ -2,11 +2,11 @@
 #pragma once
 // Private to the libev implementation: the file events of one loop, one ev_io for each descriptor.
 //
-// What handlers ask for is written to libev once in an iteration, by sync() before the sleep:
-// interest that comes and goes in between costs nothing, and a descriptor is looked at once more
-// before libev sees it, because libev aborts the process for a bad one. Only the removal of a
-// descriptor's last event reaches libev at once, so that no event of this iteration outlives it
-// and the number may be used for another file.
+// Changes of interest are passed to libev once in each iteration, by sync() before the sleep:
+// interest that is added and removed in between costs nothing, and a descriptor is checked before
+// libev sees it, because libev aborts the process for a bad one. Only the removal of a descriptor's
+// last event is passed on at once, so that events of this iteration do not outlive it, and the
+// number may be reused for another file.
 
 #include <ev.h>
 
@@ -32,17 +32,17 @@ class LibevFiles {
   void remove(int fd, Mask mask);
   Mask events(int fd) const;
 
-  /// Writes what changed to libev; before each sleep.
+  /// Passes the changes of interest to libev; to be called before each sleep.
   void sync() {
     if (dirty_ != nullptr) sync_dirty();
   }
-  /// True while descriptors that sync() found bad wait for run_broken().
+  /// Whether descriptors that sync() found closed wait for run_broken().
   bool has_broken() const noexcept { return broken_ != nullptr; }
-  /// Tells the handlers of bad descriptors, once: their next read or write fails.
+  /// Runs the handlers of closed descriptors once, so that their next read or write fails.
   void run_broken();
-  /// True while descriptors wait for which an iteration had no time.
+  /// Whether there are descriptors that an iteration had no time for.
   bool has_left() const noexcept { return left_ != nullptr; }
-  /// Those of them that are still ready, before libev comes to any other.
+  /// Runs the handlers of those that are still ready, before libev serves other descriptors.
   void run_left() {
     if (left_ != nullptr) run_all_left();
   }
@@ -54,14 +54,14 @@ class LibevFiles {
     ev_io io;
     HandlerSlot<void(int, Mask)> read;
     HandlerSlot<void(int, Mask)> write;
-    // Count removals: an event that is due is for the handler that stood there when it came.
+    // Number of removals: a due event must not reach a handler that was set after it arrived.
     std::uint32_t read_removals = 0;
     std::uint32_t write_removals = 0;
     bool barrier = false;
     bool trusted = false;  // kTrusted
-    bool dirty = false;    // true exactly while it stands in the list of dirty_
-    bool broken = false;   // true exactly while it stands in the list of broken_
-    bool left = false;     // true exactly while it stands in the list of left_
+    bool dirty = false;    // true if and only if in the dirty_ list
+    bool broken = false;   // true if and only if in the broken_ list
+    bool left = false;     // true if and only if in the left_ list
     LibevFiles* owner = nullptr;
     File* next_dirty = nullptr;
     File* next_broken = nullptr;
@@ -85,12 +85,12 @@ class LibevFiles {
   void after_error(File& file);
 
   LibevCore& core_;
-  std::vector<std::unique_ptr<File>> files_;  // by descriptor; an entry stays until the end
+  std::vector<std::unique_ptr<File>> files_;  // indexed by descriptor; entries are never removed
   File* dirty_ = nullptr;
   File* broken_ = nullptr;
-  File* left_ = nullptr;  // in the order in which they are to run
+  File* left_ = nullptr;  // in the order in which their handlers run
   File** left_end_ = &left_;
-  ev_timer retry_;  // for descriptors the kernel had no room for
+  ev_timer retry_;  // for descriptors that the kernel refused for lack of resources
 };
 
 }}  // namespace ae

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One iteration, as libev sees it. Where each part of it runs decides what is promised:
+// LibevLoop: one iteration in terms of libev's watchers. The guarantees of the loop depend on where
+// each part runs:
 //
-//   ev_prepare, lowest priority   deferred objects go -> sources' pending work -> before_sleep
+//   ev_prepare, lowest priority   destroy deferred objects -> sources' pending work -> before_sleep
 //                                 hooks -> flush -> deferred objects -> spin, arm, or veto
 //                                 -> file interest and the next timer's time to libev
-//                                 (a spin goes on after each look at descriptors and timers)
-//   (libev sleeps, or polls while the veto's ev_idle is active)
+//                                 (a spin continues after each poll of descriptors and timers)
+//   (libev sleeps, or polls while the ev_idle that vetoes the sleep is active)
 //   ev_check, highest priority    after_sleep hooks
-//   ev_io                         file handlers, for a bounded time (LoopCore::has_time()); what is
-//                                 left of them runs at ev_check of the next iteration
+//   ev_io                         file handlers, for a bounded time (LoopCore::has_time()); the
+//                                 remaining ones run at ev_check of the next iteration
 //   the tail, lowest priority     posted functions and due timers, a bounded number of each
 //
-// Only ev_prepare is always there; the others are there when there is something for them.
-// stop() takes effect at the end of the ev_prepare part, so what the last handlers wrote is
-// flushed.
+// Only ev_prepare is always active; the others are active when they have work. stop() takes effect
+// at the end of the ev_prepare part, so that data written by the last handlers is flushed.
 
 #include "ae/libev_loop.h"
 
@@ -43,8 +43,9 @@ struct LoopDeleter {
 using OwnedLoop = std::unique_ptr<struct ev_loop, LoopDeleter>;
 
 OwnedLoop new_loop() {
-  // epoll or an error, where there is epoll: the slower backends that libev would fall back to
-  // start without a descriptor and hide that there is none. NOENV: LIBEV_FLAGS is not ours.
+  // If epoll is supported, only epoll is acceptable: the slower backends that libev would fall back
+  // to start without a descriptor, and so hide that none is available. NOENV: LIBEV_FLAGS is not
+  // meant for this library.
   const unsigned recommended = ev_recommended_backends();
   const unsigned epoll = recommended & EVBACKEND_EPOLL;
   errno = 0;
@@ -53,7 +54,7 @@ OwnedLoop new_loop() {
   return loop;
 }
 
-// libev aborts the process if it gets no descriptor for its wake-ups, so ask the kernel first.
+// libev aborts the process if it cannot open a descriptor for its wake-ups, so check that first.
 void check_wakeup_descriptor() {
   const int fd = ::eventfd(0, EFD_CLOEXEC);
   if (fd < 0) throw_errno("event loop wake-up");
@@ -91,7 +92,7 @@ struct LibevLoop::Impl {
   LoopWork work{core, timers, &Impl::wake_for_post, this};
 
   ev_prepare prepare;
-  ev_check check;  // active while there are hooks or broken descriptors
+  ev_check check;  // active for hooks, spinning, and files that are broken or left
   ev_async wake;
   bool serving = false;  // inside before_sleep()
 };
@@ -120,10 +121,10 @@ void LibevLoop::Impl::start() {
   ev_set_priority(&prepare, EV_MINPRI);
   ev_set_priority(&check, EV_MAXPRI);
   ev_set_priority(&core.tail, EV_MINPRI);
-  ev_set_priority(&core.no_sleep, EV_MINPRI);  // the host's idle watchers run all the same
+  ev_set_priority(&core.no_sleep, EV_MINPRI);  // so that the host's idle watchers still run
   core.start_unreferenced(ev_prepare_start, prepare);
   core.start_unreferenced(ev_async_start, wake);
-  // Its first start makes room in libev's list: no later one allocates.
+  // The first start reserves an entry in libev's list, so that later starts do not allocate.
   core.start_unreferenced(ev_check_start, core.tail);
   core.stop_unreferenced(ev_check_stop, core.tail);
 }
@@ -146,7 +147,7 @@ void LibevLoop::Impl::shut_down() {
 
 void LibevLoop::Impl::wake_for_post(void* self) noexcept {
   Impl& impl = *static_cast<Impl*>(self);
-  if (impl.work.inherited()) return;  // its parent would wake
+  if (impl.work.inherited()) return;  // this would wake the parent
   ev_async_send(impl.core.loop, &impl.wake);
 }
 
@@ -162,7 +163,7 @@ void LibevLoop::Impl::run() {
   if (std::exchange(work.stop_requested, false)) return;
   work.running = true;
   work.idle.drop();
-  if (!core.owned) ev_ref(core.loop);  // until stop(), whether or not there is anything to wait for
+  if (!core.owned) ev_ref(core.loop);  // runs until stop(), even without active watchers
   ev_run(core.loop, 0);
   if (!core.owned) ev_unref(core.loop);
   work.running = false;
@@ -177,7 +178,7 @@ std::size_t LibevLoop::Impl::process_events(Process flags) {
   const std::size_t ran = core.ran;
   if (!core.owned) ev_ref(core.loop);
   work.begin_single();
-  do {  // looks of a spin are parts of one iteration
+  do {  // the polls of a spin are parts of one iteration
     ev_run(core.loop, core.allows(kDontWait) ? EVRUN_NOWAIT : EVRUN_ONCE);
   } while (std::exchange(work.spin_looks, false) && core.ran == ran && !core.aborting());
   work.single = false;
@@ -195,7 +196,7 @@ void LibevLoop::Impl::after_fork() noexcept {
 
 void LibevLoop::Impl::stop() noexcept {
   work.stop_requested = true;
-  // Too late for before_sleep() to see it: a watcher of the host's called us just before the sleep.
+  // If a watcher of the host calls this just before the sleep, it is too late for before_sleep().
   if (work.running && core.sleep_number == ev_iteration(core.loop))
     ev_break(core.loop, EVBREAK_ONE);
 }
@@ -203,7 +204,7 @@ void LibevLoop::Impl::stop() noexcept {
 // --- before the sleep ----------------------------------------------------------------------------
 
 void LibevLoop::Impl::before_sleep() {
-  if (serving) {  // the host runs its loop from inside one of our phases: keep it awake, no more
+  if (serving) {  // the host runs its loop from inside this function: only keep it awake
     core.begin_slice();
     core.begin_files();
     files.sync();
@@ -216,7 +217,7 @@ void LibevLoop::Impl::before_sleep() {
   bool may_sleep = work.before_sleep(!core.in_handler());
   serving = false;
   if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
-  // It tells when the sleep was over.
+  // The check watcher reports the end of the sleep, and serves files left over.
   if (work.idle.on() || files.has_left()) core.start_unreferenced(ev_check_start, check);
   files.sync();
   if (files.has_broken()) {
@@ -225,8 +226,8 @@ void LibevLoop::Impl::before_sleep() {
   }
   timers.sync();
   if (timers.has_due() && core.allows(kTimeEvents)) may_sleep = false;
-  // Nothing else asks for the tail: the posts' wake-up may still be on the way, and libev does not
-  // know of timers that are due already.
+  // The tail must be started here: the wake-up for posts may still be under way, and libev does not
+  // know of timers that are already due.
   if (!may_sleep && (work.posts_waiting() || timers.has_due())) {
     core.start_unreferenced(ev_check_start, core.tail);
   }
@@ -236,8 +237,8 @@ void LibevLoop::Impl::before_sleep() {
   if (work.stopping()) ev_break(core.loop, EVBREAK_ONE);
 }
 
-// libev polls without sleeping while an idle watcher is active. A borrowed loop also comes back
-// then.
+// libev polls without sleeping while an idle watcher is active. A borrowed ev_loop is then also
+// kept for another iteration.
 void LibevLoop::Impl::set_sleep(bool allowed) noexcept {
   if (allowed) {
     if (ev_is_active(&core.no_sleep)) core.stop_unreferenced(ev_idle_stop, core.no_sleep);
@@ -259,11 +260,11 @@ void LibevLoop::Impl::after_sleep() {
 }
 
 void LibevLoop::Impl::run_tail() {
-  core.come_back();  // for what its handlers leave behind
+  core.come_back();  // for work that its handlers leave behind
   work.run_posts_and_timers();
   if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
-  // While something is left the tail belongs to every iteration: a queue that is not empty wakes
-  // nobody again, and a timer expires once.
+  // While work is left, the tail runs in every iteration: a queue that is not empty does not wake
+  // the loop again, and a timer expires only once.
   if (work.posts_waiting() || timers.has_due()) {
     core.start_unreferenced(ev_check_start, core.tail);
   } else {

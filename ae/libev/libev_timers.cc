@@ -6,8 +6,8 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-// libev keeps time in doubles; this is more than they lose in a year of uptime, so that its timer
-// is not early.
+// libev keeps time in doubles. Adding this, which exceeds their rounding error in a year of uptime,
+// prevents its timer from expiring early.
 constexpr double kRounding = 20e-9;
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Private to the libev implementation: the time events of one loop below one ev_timer, which is set
-// for the next of them before each sleep. Its expiry only asks for the end of the iteration, where
-// those that are due run.
+// Private to the libev implementation: the time events of one loop, driven by one ev_timer that is
+// set for the next time event before each sleep. Its expiry only requests the tail at the end of
+// the iteration, where expired timers run.
 
 #include <ev.h>
 
@@ -24,7 +24,8 @@ class LibevTimers : public LoopTimers {
     below_.come_back();
     return LoopTimers::add(when, handler);
   }
-  /// Sets the ev_timer; before each sleep, and the last thing that may find has_due().
+  /// Sets the ev_timer. To be called before each sleep, and before the final check of has_due(),
+  /// which it may change.
   void sync() {
     if (changed_) sync_timer();
   }
@@ -38,8 +39,8 @@ class LibevTimers : public LoopTimers {
   void sync_timer();
 
   LibevCore& below_;
-  ev_timer timer_;     // active only while something waits
-  TimePoint set_for_;  // what it was set for, while it is active
+  ev_timer timer_;     // active only while a timer is waiting
+  TimePoint set_for_;  // the time timer_ is set for, while it is active
 };
 
 }}  // namespace ae

@@ -14,14 +14,14 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-constexpr unsigned kQuotaLooks = 64;  // calls of look() for one at the quota
+constexpr unsigned kQuotaLooks = 64;  // the quota is read in one of this many look() calls
 
 unsigned processors_of(pid_t thread) noexcept {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(thread, sizeof set, &set) == 0)
     return static_cast<unsigned>(CPU_COUNT(&set));
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more than fit in the set
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // the system has more than fit in the set
   return online > 0 ? static_cast<unsigned>(online) : 1;
 }
 
@@ -36,7 +36,7 @@ bool read_file(const char* path, Text& text) noexcept {
   return got > 0;
 }
 
-// Of our group and of all above it: the least counts.
+// Checks the process's cgroup and all its ancestors, because the smallest quota applies.
 bool has_quota() noexcept {
   Text groups;
   if (!read_file("/proc/self/cgroup", groups)) return false;
@@ -68,7 +68,7 @@ bool is_below_one_processor(const char* cpu_max) noexcept {
 
 SpinRoom::Seen SpinEnvironment::look() noexcept {
   SpinRoom::Seen seen;
-  // A loop that keeps to a processor of its own may spin there, if its process has others.
+  // A loop pinned to one processor may spin there if its process may use others.
   seen.processors = std::max(processors_of(0), processors_of(getpid()));
   if (looks_++ % kQuotaLooks == 0) quota_ = has_quota();
   seen.quota = quota_;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the system says about room for a thread that spins.
+// Reads from the system whether it has CPU to spare for a thread that spins.
 
 #include "ae/abi.h"
 #include "ae/spin/spin_governor.h"
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// The processors that the calling thread may use, or the process's first thread if those are more;
-/// and the CPU quota of the process (cgroup's cpu.max, not looked at with every call).
-/// What the system does not tell is no hindrance; of spins it says nothing.
+/// Reads the number of processors that the calling thread may use, or the process's first thread if
+/// that is more, and the CPU quota of the process (the cgroup's cpu.max, not read in every call).
+/// Information that the system does not provide counts as no restriction. The members of Seen about
+/// spins are not set.
 class SpinEnvironment {
  public:
   SpinRoom::Seen look() noexcept;
@@ -19,7 +20,7 @@ class SpinEnvironment {
   bool quota_ = false;
 };
 
-/// Whether "MAX PERIOD", the text of cpu.max, allows less than one processor.
+/// Whether the text of cpu.max, "MAX PERIOD", allows less than one processor.
 bool is_below_one_processor(const char* cpu_max) noexcept;
 
 }}  // namespace ae

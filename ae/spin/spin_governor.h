@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Says how long a loop that has nothing to do spins before it sleeps. Pure: it is told the time,
-// allocates nothing, and asks nobody.
+// Decides how long an idle loop spins before it sleeps. Pure logic: the caller passes the time; the
+// classes here do not allocate and make no system calls.
 //
-// To spin for the gap g until work comes takes g of CPU; to sleep takes C, the CPU of one sleep and
-// its wake-up, and L of latency. It remembers the gaps of about the last 16 idle periods and spins
-// up to that b which would have saved most on them:
+// Spinning through the gap g until work arrives takes g of CPU time. Sleeping takes C, the CPU time
+// of one sleep and its wake-up, and adds L of latency. The governor remembers the gaps of about the
+// last 16 idle periods and spins up to the budget b that would have saved most on them:
 //
 //   below(b) * price - spent(b) - above(b) * b       with price = C + lambda * L
 //
-//   below, above  gaps up to b, and longer ones
-//   spent         the sum of those up to b
-//   lambda        the CPU that one pays for a microsecond of latency; 0: none
+//   below, above  the number of gaps up to b, and of longer gaps
+//   spent         the sum of the gaps up to b
+//   lambda        the CPU time worth spending to save one microsecond of latency; 0: none
 //
 // Two loops that answer each other and both sleep hide from each other that spinning would pay:
-// each sees a gap that the other's wake-up makes longer. Hence probes: now and then a run of spins.
-// The other sees its sleeps become shorter, and joins with a probe of its own. What interrupts two
-// that spin, such as a tick of the system, makes both sleep: after a run of hits a miss is followed
-// by a few long spins, in which they meet again. A purse bounds what is lost to bad guesses.
+// each sees a gap lengthened by the other's wake-up. Therefore a loop occasionally probes with a
+// series of spins. The peer sees its sleeps become shorter, and joins with a probe of its own. An
+// interruption of two spinning loops, such as a system tick, makes both sleep; so a miss after a
+// series of hits is followed by a few long spins, in which the two meet again. A purse limits the
+// loss by wrong guesses.
 
 #include <algorithm>
 #include <array>
@@ -39,73 +40,77 @@ class SpinGovernor {
     Duration sleep_cost = std::chrono::microseconds(5);      ///< C
     Duration sleep_latency = std::chrono::microseconds(10);  ///< L
     unsigned latency_weight = 0;                             ///< lambda
-    Duration most = Spin{}.most;                             ///< no spin is longer
-    bool latency_is_given = false;                           ///< else less is believed once seen
+    Duration most = Spin{}.most;                             ///< longest spin
+    bool latency_is_given = false;  ///< false: lowered if shorter wake-ups are seen
     friend bool operator==(const Prices&, const Prices&) = default;
   };
   enum class Found : std::uint8_t { kSpun, kSlept };
 
   static constexpr Duration kPurse = std::chrono::milliseconds(1);
   static constexpr unsigned kProbeRun = 32;  ///< idle periods of one probe
-  /// At least so many idle periods, and so much time, lie between two probes at first; four times
-  /// as many after each that was in vain (twice, below these), up to the second figure.
+  /// The initial minimum distance between two probes, in idle periods and in time. It is multiplied
+  /// by four after each probe in vain (by two while below the initial value), up to the maximum.
   static constexpr std::uint32_t kProbePeriods = 256, kMostProbePeriods = 16384;
   static constexpr Duration kProbeTime = std::chrono::milliseconds(100),
                             kMostProbeTime = std::chrono::milliseconds(6400);
-  /// It ends early if so many of its spins in a row are in vain: the peer sees none of them; and
-  /// after half of it, if what followed so many spins earned nothing.
+  /// A probe ends early after kVainSpins spins in vain in a row, because the peer does not see
+  /// them; and at its half, if the spins after the first kJoined earned nothing.
   static constexpr unsigned kVainSpins = 4, kJoined = 8;
-  /// After a probe that earned what four sleeps cost, and after a hit worth half of one in a
-  /// streak, once hits have earned what probes in vain lost, the next one may come so soon.
+  /// The reduced minimum distance to the next probe. It applies after a probe that earned the price
+  /// of kWorthAProbe sleeps, and after a hit in a streak that earned more than half the price of
+  /// one, once hits have earned back what probes in vain lost.
   static constexpr std::int64_t kWorthAProbe = 4;
   static constexpr std::uint32_t kAgainPeriods = 64;
   static constexpr Duration kAgainTime = std::chrono::milliseconds(5);
-  /// After so many sleeps in a row that are shorter by half of C than usual, the peer may
-  /// spin: a probe joins it, after a quarter of the distance between probes.
+  /// After kShortSleeps sleeps in a row that are shorter than usual by half of C, the peer may be
+  /// spinning: a probe joins it, after 1/kJoinSooner of the distance between probes.
   static constexpr unsigned kShortSleeps = 4;
   static constexpr unsigned kJoinSooner = 4;
-  /// So many hits in a row make the next miss an accident, and so many spins as long as the cap
-  /// follow it while half of the purse is there, until one is followed by a pause.
+  /// A miss after kStreak hits in a row counts as an accident: it is followed by up to kRetries
+  /// spins as long as the cap, while half of the purse is left, until one of them is followed by a
+  /// pause.
   static constexpr unsigned kStreak = 16, kRetries = 8;
 
   SpinGovernor() noexcept { set(Prices{}); }
 
-  /// From the next idle period on.
+  /// Takes effect in the next idle period.
   void set(const Prices& prices) noexcept;
   const Prices& prices() const noexcept { return prices_; }
-  /// False: every budget is 0, and nothing is learnt.
+  /// While not allowed, every budget is 0 and idle periods are not recorded.
   void allow(bool allowed) noexcept;
   bool allowed() const noexcept { return allowed_; }
 
-  /// The loop has nothing to do. Returns how long it may spin; 0: it sleeps at once.
+  /// Begins an idle period. Returns how long the loop may spin; 0: it sleeps at once.
   Duration idle_began(TimePoint now) noexcept;
-  /// Work has come at `now`: it was found while spinning, or woke the loop.
+  /// Ends the idle period: work arrived at `now`, found while spinning or after a sleep.
   void ended(TimePoint now, Found how) noexcept;
 
-  /// The answer of the last idle_began().
+  /// The result of the last idle_began().
   Duration budget() const noexcept { return Duration(budget_); }
-  /// No budget is longer: C + 2L, or Prices::most.
+  /// The upper limit of every budget: C + 2L, or Prices::most if that is less.
   Duration cap() const noexcept { return Duration(cap_); }
-  /// One hit is worth so much: C + lambda * L.
+  /// The value of one hit: C + lambda * L.
   Duration price() const noexcept { return Duration(price_); }
   std::uint64_t probes() const noexcept { return probes_; }
-  /// Time that probes spent and that hits did not earn back.
+  /// Total loss of the probe spins that cost more than they saved.
   Duration spent_on_probes() const noexcept { return Duration(probe_spent_); }
-  /// What may still be lost before only probes spin: kPurse at most, 0 at least.
+  /// What may still be lost before only probes spin: at least 0, at most kPurse.
   Duration purse() const noexcept { return Duration(purse_); }
 
  private:
   static constexpr std::size_t kEdges = 16;
-  // Half-octaves, in ns: a gap belongs to the first edge that is not below it.
+  // The upper edges of the histogram bins: half-octaves, in ns. A gap belongs to the first edge
+  // that is not below it.
   static constexpr std::array<std::int64_t, kEdges> kEdge = {
       1'000,  1'500,  2'000,  3'000,  4'000,  6'000,  8'000,   12'000,
       16'000, 24'000, 32'000, 48'000, 64'000, 96'000, 128'000, 192'000};
-  static constexpr unsigned kDecay = 4, kProbeDecay = 3;  // by 1/16 and 1/8 with each gap
-  static constexpr std::uint32_t kWeight = 1u << 20;      // of all gaps together
-  // A budget has to save this part of the price at least: less is within what the histogram knows.
+  static constexpr unsigned kDecay = 4, kProbeDecay = 3;  // by 1/16 and 1/8 for each gap
+  static constexpr std::uint32_t kWeight = 1u << 20;      // total weight of all gaps
+  // A budget must save at least 1/kMargin of the price: less is within the error of the histogram.
   static constexpr std::int64_t kMargin = 8;
-  // For a probe to have a chance this part of the gaps has to be within the cap; or most sleeps are
-  // no longer than two wake-ups that are: one's own, and the peer's, which a spin has to wait for.
+  // For a probe to have a chance, more than 1/kHope of the gaps must be within the cap; or the
+  // usual sleep must be at most twice the cap, that is two wake-ups: the loop's own, and the
+  // peer's, which a spin has to wait for.
   static constexpr std::uint32_t kHope = 4;
 
   std::int64_t best_budget() const noexcept;
@@ -128,63 +133,64 @@ class SpinGovernor {
 
   Prices prices_;
   std::int64_t price_ = 0, cap_ = 0;
-  std::int64_t latency_bound_ = INT64_MAX;  // a wake-up was seen to take no longer
+  std::int64_t latency_bound_ = INT64_MAX;  // upper bound of L from observed wake-ups
   bool allowed_ = true, idle_ = false, probing_ = false, retries_now_ = false;
   std::int64_t budget_ = 0;
   TimePoint began_{};
-  std::array<std::uint32_t, kEdges + 1> weight_{};  // the last: longer
+  std::array<std::uint32_t, kEdges + 1> weight_{};  // last: gaps above all edges
   std::array<std::uint64_t, kEdges> sum_{};         // weight * gap
 
-  static constexpr unsigned kFirstSleeps =
-      16;                         // the shortest of these is where usual_sleep_ begins
-  std::int64_t usual_sleep_ = 0;  // about half of the sleeps without a spin are shorter
-  unsigned slept_ = 0;            // kFirstSleeps at most
+  static constexpr unsigned kFirstSleeps = 16;  // usual_sleep_ starts as the shortest of these
+  std::int64_t usual_sleep_ = 0;                // running median of the sleeps without a spin
+  unsigned slept_ = 0;                          // at most kFirstSleeps
   unsigned short_sleeps_ = 0, streak_ = 0, retries_ = 0, vain_ = 0;
 
   std::int64_t purse_ = kPurse.count();
   unsigned probe_left_ = 0;
-  std::uint32_t periods_ = 0, probe_periods_ = kProbePeriods;  // since the last probe, and to go
+  std::uint32_t periods_ = 0, probe_periods_ = kProbePeriods;  // since the last probe; minimum
   std::int64_t probe_time_ = kProbeTime.count();
   TimePoint last_probe_{};
   bool started_ = false;
-  // Of this probe: what it earned less what it lost, hits, their gaps.
+  // Earnings less losses of the present probe, and their value after kJoined spins.
   std::int64_t probe_gain_ = 0, gain_joined_ = 0;
-  std::int64_t debt_ = 0;  // what probes in vain lost and hits have not earned since
-  unsigned probe_hits_ = 0;
+  std::int64_t debt_ = 0;    // loss of probes in vain not yet earned back by hits
+  unsigned probe_hits_ = 0;  // of the present probe; their gaps follow
   std::array<std::int64_t, kProbeRun> gaps_{};
   std::int64_t probe_spent_ = 0;
   std::uint64_t probes_ = 0;
 };
 
-/// Whether a loop's machine has room to spin. Pure: it is told what the system says.
+/// Decides whether the system has CPU to spare for spinning. Pure logic: the caller passes what the
+/// system reports.
 class SpinRoom {
  public:
   using Duration = std::chrono::nanoseconds;
   using TimePoint = std::chrono::steady_clock::time_point;
 
   struct Seen {
-    unsigned processors = 1;  ///< that this thread may use
-    bool quota = false;       ///< the process may use less than one of them
-    Duration spun{};          ///< so far
-    Duration lost{};          ///< of it, while somebody else had the processor
+    unsigned processors = 1;  ///< processors that this thread may use
+    bool quota = false;       ///< a CPU quota below one processor applies
+    Duration spun{};          ///< total time spun so far
+    Duration lost{};          ///< part of it in which another thread had the processor
   };
   static constexpr Duration kLookEvery = std::chrono::milliseconds(100);
-  /// Others want the processor if they took this part of a spin, and at least so much between two
-  /// looks. That the system's threads take it for a moment, to bring what is spun for, is no harm.
+  /// Other threads want the processor if they took more than kLostPercent of the spun time, and at
+  /// least kLeastLost, between two look() calls. Kernel threads that take it briefly, to deliver
+  /// the work that the spin waits for, do no harm.
   static constexpr int kLostPercent = 40;
   static constexpr Duration kLeastLost = std::chrono::milliseconds(5);
-  /// What lies between two looks of a spin, if it is as long as this, was somebody else's; with a
-  /// look at descriptors and timers in between, or where the second finds work, which the system
-  /// may have brought meanwhile, it takes the longer one.
+  /// If the time between two polls of a spin is at least kTaken, another thread had the processor.
+  /// The limit is kTakenForSure if descriptors and timers were polled in between, or if the second
+  /// poll finds work, which the kernel may have delivered meanwhile.
   static constexpr Duration kTaken = std::chrono::microseconds(32);
   static constexpr Duration kTakenForSure = std::chrono::microseconds(250);
-  /// For so long it does not spin after others wanted the processor; twice as long after each time
-  /// that they want it again within it.
+  /// How long the loop does not spin after other threads wanted the processor. Doubled each time
+  /// they want it again within the doubled time after the last rest.
   static constexpr Duration kLeastRest = std::chrono::seconds(1);
   static constexpr Duration kMostRest = std::chrono::seconds(32);
 
   bool due(TimePoint now) const noexcept { return now >= next_look_; }
-  /// Tells what the system said at `now`; returns whether the loop may spin.
+  /// Takes what the system reported at `now`; returns whether the loop may spin.
   bool look(TimePoint now, const Seen& seen) noexcept;
 
  private:

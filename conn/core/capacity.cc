@@ -11,7 +11,8 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// Listeners, the loop's own, standard streams, and what a lookup or a log opens meanwhile.
+// For listeners, the loop's own descriptors, standard streams, and those that a lookup or a log
+// opens.
 constexpr std::uint64_t kOtherDescriptors = 16;
 
 std::string amount(std::uint64_t value, bool bytes) {
@@ -26,7 +27,7 @@ std::uint64_t open_descriptors() {
   if (!folder) return 0;
   std::uint64_t count = 0;
   while (const dirent* each = readdir(folder.get())) count += each->d_name[0] != '.';
-  return count - 1;  // of the folder itself
+  return count - 1;  // without the descriptor of the directory itself
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-constexpr std::array<unsigned, 2> kKept{64, 8};  // unused ones of either size: 1.5 MiB at most
+constexpr std::array<unsigned, 2> kKept{64, 8};  // unused chunks kept of each size: at most 1.5 MiB
 
 }  // namespace
 

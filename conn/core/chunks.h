@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Memory that connections borrow while it holds something: bytes that were read ahead, bytes that
-// wait to be written. Loop thread only. Nothing is allocated where one was given back before.
+// A pool of memory chunks that connections borrow while they hold data: bytes that were read ahead,
+// and bytes waiting to be written. Loop thread only. Returned chunks are reused without allocation.
 
 #include <array>
 #include <cstddef>
@@ -13,12 +13,12 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Its bytes follow it.
+/// Header of a chunk; its bytes follow directly.
 struct Chunk {
   Chunk* next = nullptr;
-  std::uint32_t size = 0;            ///< bytes it has room for
-  std::uint32_t begin = 0, end = 0;  ///< those that hold something
-  std::uint32_t users = 0;           ///< pieces of it that wait to be written, and who fills it
+  std::uint32_t size = 0;            ///< capacity in bytes
+  std::uint32_t begin = 0, end = 0;  ///< the bytes in use
+  std::uint32_t users = 0;  ///< segments waiting to be written, and the InPlace that fills it
   std::byte* data() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
   std::uint32_t held() const noexcept { return end - begin; }
   std::uint32_t room() const noexcept { return size - end; }
@@ -26,7 +26,7 @@ struct Chunk {
 
 class ChunkPool {
  public:
-  static constexpr std::size_t kSmall = 16 * 1024;  ///< a TLS record; what a socket gives at once
+  static constexpr std::size_t kSmall = 16 * 1024;  ///< a TLS record; a typical read from a socket
   static constexpr std::size_t kLarge = kMaxContiguous;
 
   ChunkPool() = default;
@@ -34,10 +34,10 @@ class ChunkPool {
   ChunkPool& operator=(const ChunkPool&) = delete;
   ~ChunkPool();
 
-  /// An empty one with room for `size` bytes, kLarge at most. Null: there is no memory.
+  /// Returns an empty chunk of at least `size` bytes, at most kLarge. Null if memory ran out.
   Chunk* acquire(std::size_t size) noexcept;
   void release(Chunk* chunk) noexcept;
-  /// The same where no pool is at hand.
+  /// Frees a chunk without a pool.
   static void destroy(Chunk* chunk) noexcept { ::operator delete(chunk); }
 
  private:

@@ -7,16 +7,16 @@ namespace conn { inline namespace AECONN_ABI {
 
 std::size_t CloseWatch::run_ready() {
   Connection& connection = connection_;
-  if (connection.on_connect_) {  // which runs first, and is due as well
+  if (connection.on_connect_) {  // the connect handler is also due and runs first
     connection.queue_close();
     return 0;
   }
-  // Its place stays until the handler has returned: one that sets another needs no memory.
+  // This object is kept until the handler has returned: setting another then needs no memory.
   const Connection::Handler due = std::exchange(handler, nullptr);
-  if (!due) return 0;  // it is running, and this is an iteration nested in it
+  if (!due) return 0;  // the handler is running; this is a nested iteration
   {
     Connection::Running running{connection.running_};
-    struct Then {  // also if it throws. What it did may have destroyed this object
+    struct Then {  // also after an exception; the handler may have destroyed this object
       Connection& connection;
       ~Then() {
         if (connection.close_watch_ && !connection.close_watch_->handler)

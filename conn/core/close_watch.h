@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A connection's close handler: allocated, since most have none, and run from a list of the loop's,
-// on whichever transport. For connection.cc and connection_set.cc.
+// A connection's close handler. It is allocated on demand, since most connections have none, and
+// runs from a list of the loop, independent of the transport. For connection.cc and
+// connection_set.cc.
 
 #include "ae/abi.h"
 #include "conn/connection.h"
@@ -20,7 +21,7 @@ class CloseWatch final : public ReadyItem {
   Connection& connection_;
 };
 
-/// Those of one loop that are due. Member of its ConnectionSet.
+/// The close handlers of one loop that are due. Member of its ConnectionSet.
 class DueToClose final : public ReadyList {
  public:
   explicit DueToClose(ae::EventLoop& loop) : ReadyList(loop) { loop.add_source(*this); }

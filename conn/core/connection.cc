@@ -24,7 +24,7 @@ std::uint64_t next_id() noexcept {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-/// Every transition there is. kClosed and kError are final.
+/// The state transitions that exist. kClosed and kError are final.
 constexpr bool allowed(State from, State to) noexcept {
   switch (from) {
     case State::kNone:
@@ -42,8 +42,8 @@ constexpr bool allowed(State from, State to) noexcept {
   return false;
 }
 
-/// The errno that tells best what `code` says; codes of other categories (verbs, resolver) map
-/// through their default condition.
+/// The errno that best matches `code`; codes of other categories (verbs, resolver) are mapped by
+/// their default condition.
 int errno_of(const std::error_code& code) noexcept {
   if (code.category() == std::generic_category() || code.category() == std::system_category()) {
     return code.value();
@@ -52,7 +52,7 @@ int errno_of(const std::error_code& code) noexcept {
   return condition.category() == std::generic_category() ? condition.value() : EIO;
 }
 
-/// The bytes of all vectors. False with errno EINVAL: they cannot be used.
+/// Sums up the sizes of the vectors. False with errno EINVAL if they are invalid.
 bool total_of(const iovec* vectors, int count, std::size_t& size) noexcept {
   bool fit = count == 0 || (count > 0 && vectors != nullptr);
   for (int i = 0; fit && i < count; ++i) {
@@ -68,7 +68,7 @@ Failure loop_gone() noexcept {
   try {
     failure.text = "the event loop is gone";
   } catch (const std::bad_alloc&) {
-    failure.text = "no event loop";  // a string has room for it
+    failure.text = "no event loop";  // short enough for the string's internal buffer
   }
   return failure;
 }
@@ -99,12 +99,12 @@ std::string_view to_string(State state) noexcept {
   return "?";
 }
 
-/// What the post of a move to another loop holds. It outlives a connection that is closed before it
-/// arrives, or never leaves. The lock keeps the other thread, where the post may run at once, from
-/// a connection that is still leaving.
+/// State of the post that moves a connection to another loop. It outlives a connection that is
+/// closed before the post runs, or that never leaves. The lock blocks the other thread, where the
+/// post may run immediately, until the connection has left its old loop.
 struct Connection::RebindState {
   ae::Mutex leaving;
-  Connection* connection = nullptr;  // null: nobody comes (any more)
+  Connection* connection = nullptr;  // null: the connection does not arrive, or has arrived
 };
 
 // --- birth and death -----------------------------------------------------------------------------
@@ -149,7 +149,7 @@ void Connection::abort() noexcept {
 }
 
 void Connection::give_up() noexcept {
-  given_up_ = true;  // first: destroying a handler may drop what owns this connection
+  given_up_ = true;  // first: destroying a handler may destroy the owner of this connection
   if (counters_ != nullptr) ++counters_->closed;
   AECONN_PROBE(close, id_, bytes_read_, bytes_written_, failure_.code.value());
   on_connect_.clear();
@@ -157,7 +157,7 @@ void Connection::give_up() noexcept {
   on_write_.clear();
   close_watch_.reset();
   reserved_ = 0;
-  if (abandoned_ && loop_ != nullptr) return;  // inside abandon(), which ends it
+  if (abandoned_ && loop_ != nullptr) return;  // inside abandon(), which completes the end
   if (aborts_) {
     if (in_place_ != nullptr) in_place_->drop(std::make_error_code(std::errc::operation_canceled));
   } else if (in_place_ != nullptr && events_wanted() && !inherited() && in_place_->begin_drain()) {
@@ -165,7 +165,7 @@ void Connection::give_up() noexcept {
   }
   closing_ = true;
   if (loop_ == nullptr) {
-    delete this;  // no loop, so no handler of ours is on the stack
+    delete this;  // without a loop, no handler of this connection is on the stack
   } else if (made_here_.inherited()) {
     leave_to_parent();
   } else {
@@ -173,7 +173,7 @@ void Connection::give_up() noexcept {
   }
 }
 
-// A child of fork() that lets go of a connection sends nothing and waits for nobody.
+// In a child of fork(), closing an inherited connection sends nothing and does not wait.
 void Connection::leave_to_parent() noexcept {
   do_abandon();
   release();
@@ -194,7 +194,7 @@ void Connection::abandon() noexcept {
   if (!released_ && !given_up_) fail(loop_gone());  // before releases run, which may send and close
   if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   loop_ = nullptr;
-  if (!released_ && given_up_) delete this;  // nobody else has it
+  if (!released_ && given_up_) delete this;  // it has no other owner
 }
 
 // --- states --------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
 }
 
 Connection::Alive Connection::dispatch_connect() {
-  // Taken out, not run in place: it must not run again even if it throws.
+  // The handler is taken out before it runs, so that it does not run again even if it throws.
   const Handler done = on_connect_.take();
   if (done) {
     Running running{running_};
@@ -300,8 +300,9 @@ Connection::Alive Connection::dispatch_write() {
   if (in_place_ != nullptr) {
     const bool was_blocked = output_blocked_;
     if (!in_place_->has_room()) return closing_ ? Alive::kGone : Alive::kYes;
-    // What waited may have taken all the room that the event was for, as a last record of TLS that
-    // is kept: the transport has to say again that there is some.
+    // The pending output may have used all the capacity that the event announced, for example for a
+    // last TLS record that is kept back: wait until the transport signals again that it accepts
+    // data.
     if (was_blocked && state_ == State::kConnected) return Alive::kYes;
   }
   return dispatch(on_write_);
@@ -326,7 +327,7 @@ std::string Connection::do_path() const {
   std::string line(type_.name());
   const std::string here = local_address(), there = peer_address();
   if (!here.empty()) line.append(" ").append(here);
-  // A Unix socket has one name, seen from either end.
+  // A Unix socket has one name for both ends.
   if (there.empty() || there == here) return line;
   if (!here.empty()) line += " >";
   return line.append(" ").append(there);
@@ -374,7 +375,7 @@ ssize_t Connection::do_readv(const iovec* vectors, int count) {
   for (int i = 0; i < count; ++i) {
     if (vectors[i].iov_len == 0) continue;
     const ssize_t n = do_read(vectors[i].iov_base, vectors[i].iov_len);
-    if (n <= 0) return all != 0 ? all : n;  // the next call tells
+    if (n <= 0) return all != 0 ? all : n;  // the next call reports it
     all += n;
     if (static_cast<std::size_t>(n) < vectors[i].iov_len) break;
   }
@@ -411,7 +412,7 @@ void Connection::count_written(std::size_t size) noexcept {
   if (counters_ != nullptr) counters_->bytes_written += size;
 }
 
-/// Whether write() may ask the transport: what was committed or sent before goes first.
+/// Whether write() may call the transport: data committed or sent before goes first.
 bool Connection::may_send() noexcept {
   if (reserved_ != 0) {
     errno = EBUSY;
@@ -432,7 +433,7 @@ bool Connection::may_send() noexcept {
   return false;
 }
 
-/// With EAGAIN.
+/// Counts a write that failed with EAGAIN.
 void Connection::refused_write() noexcept {
   vain_.refused(false);
   if (counters_ != nullptr) ++counters_->short_writes;
@@ -471,8 +472,8 @@ ssize_t Connection::finish_write(ssize_t n, std::size_t asked) noexcept {
   return n;
 }
 
-/// What an operation returns that the state forbids: as a socket does, each direction tells the
-/// failure once and says ENOTCONN from then on.
+/// The result of an operation that the state forbids. As with a socket, each direction reports the
+/// failure once and fails with ENOTCONN from then on.
 ssize_t Connection::refuse(ae::Mask direction) noexcept {
   const bool reading = direction == ae::kReadable;
   if (state_ == State::kClosed) {
@@ -545,7 +546,7 @@ int Connection::do_shutdown_both() {
   return 0;
 }
 
-/// As do_drain(), of what waits here first.
+/// As do_drain(), for output pending in the base first.
 bool Connection::drain(ae::TimePoint until) noexcept {
   if (in_place_ != nullptr && in_place_->waits() && !closing_) {
     try {
@@ -553,7 +554,7 @@ bool Connection::drain(ae::TimePoint until) noexcept {
         if (std::chrono::steady_clock::now() >= until) return false;
         wait_for(ae::kWritable, until);
       }
-    } catch (const std::exception&) {  // no memory to wait with
+    } catch (const std::exception&) {  // no memory to wait
     }
   }
   return do_drain(until);
@@ -585,14 +586,15 @@ void Connection::tell_transport(Slot& changed) {
   try {
     handlers_changed();
   } catch (...) {
-    changed.clear();  // nobody would call it
+    changed.clear();  // it would never run
     throw;
   }
 }
 
 void Connection::set_close_handler(Handler handler, CloseOn when) {
   if (given_up_) return;
-  std::unique_ptr<CloseWatch> before;  // what it owns may come back here as it dies
+  // Destroying what the old handler owns may call this function.
+  std::unique_ptr<CloseWatch> before;
   if (!handler) {
     before = std::move(close_watch_);
   } else {
@@ -608,7 +610,7 @@ void Connection::set_close_handler(Handler handler, CloseOn when) {
   try {
     handlers_changed();
   } catch (...) {
-    before = std::move(close_watch_);  // nobody would call it
+    before = std::move(close_watch_);  // it would never run
     throw;
   }
 }
@@ -663,7 +665,7 @@ bool Connection::move(ae::EventLoop* to) {
     return false;
   }
   if (to == loop_) return true;
-  // A running handler is not in its slot: the new loop's thread would race for the slot.
+  // A running handler is taken out of its slot: the new loop's thread would race for the slot.
   if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 ||
       rebind_state_ || reserved_ != 0) {
     errno = EBUSY;
@@ -706,7 +708,7 @@ void Connection::Move::leave() noexcept {
   rebind_state_->connection = &connection_;
 }
 
-// A layer that arrives calls it for the connection below, whose loop is known after a rebind().
+// A layer that arrives calls this for the connection below; after rebind() that already has a loop.
 bool Connection::join(ae::EventLoop& loop) {
   if (given_up_ || !rebind_state_ || (loop_ != nullptr && loop_ != &loop)) {
     errno = EINVAL;
@@ -721,16 +723,16 @@ bool Connection::join(ae::EventLoop& loop) {
 }
 
 void Connection::arrive(ae::EventLoop& loop) noexcept {
-  rebind_state_->connection = nullptr;  // a post that is still under way finds nobody
-  rebind_state_.reset();                // whoever calls holds another, or needs none
+  rebind_state_->connection = nullptr;  // a post that has not run yet then does nothing
+  rebind_state_.reset();  // the calling post holds another reference; join() needs none
   try {
     set_ = &ConnectionSet::of(loop);
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
     if (close_watch_) (void)set_->due_to_close(loop);
-    set_->add(*this);  // only its own thread may touch it
+    set_->add(*this);  // only its own thread may access it
   } catch (const std::bad_alloc&) {
     if (!given_up_) fail(out_of_memory());
-    abandon();  // the loop's end would not find it
+    abandon();  // it is in no set, so the loop's end would not reach it
     return;
   }
   queue_close();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The operations on data in place: whether the transport does them, or the base with chunks.
+// The in-place operations of Connection: performed by the transport, or by the base with chunks.
 
 #include <algorithm>
 #include <cerrno>
@@ -21,7 +21,7 @@ InPlace* Connection::borrow() noexcept {
     }
   }
   if (in_place_ != nullptr && set_ != nullptr) return in_place_;
-  errno = ENOMEM;  // or no loop whose memory it could be
+  errno = ENOMEM;  // or there is no loop to borrow from
   return nullptr;
 }
 
@@ -77,7 +77,7 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
     (void)refuse(ae::kWritable);
     return {};
   }
-  if (inherited()) {  // flush() drops what waits: it is the parent's to send
+  if (inherited()) {  // flush() drops pending output, which the parent sends
     errno = ECANCELED;
     return {};
   }

@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long one connection waits while others want to go on.
+// How long one connection may wait before the others are served again.
 constexpr ae::Duration kTurn = std::chrono::milliseconds(2);
 
 }  // namespace
@@ -43,7 +43,7 @@ ReadyList* ConnectionSet::due_to_close() noexcept { return due_to_close_.get(); 
 ConnectionSet::~ConnectionSet() {
   loop_ends();
   drain();
-  for (bool more = true; more;) {  // one that is abandoned may have made others
+  for (bool more = true; more;) {  // an abandoned connection may have created others
     more = false;
     for (auto& [type, kind] : kinds_) more = abandon(kind) || more;
   }
@@ -80,7 +80,7 @@ void ConnectionSet::loop_ends() noexcept {
 }
 
 void ConnectionSet::after_fork() noexcept {
-  // Nothing is destroyed meanwhile: what is released waits in the loop's list.
+  // Nothing is destroyed meanwhile: released connections wait in the loop's deferred list.
   for (const auto& [type, kind] : kinds_) {
     for (Connection* each = kind.head; each != nullptr; each = each->set_next_) {
       if (!each->inherited() || each->released_) continue;
@@ -93,7 +93,7 @@ void ConnectionSet::after_fork() noexcept {
       if (!each->events_wanted()) continue;
       try {
         each->handlers_changed();
-      } catch (const std::exception&) {  // an event then finds that nothing is to be done
+      } catch (const std::exception&) {  // an event then finds nothing to do
       }
     }
   }
@@ -101,18 +101,18 @@ void ConnectionSet::after_fork() noexcept {
 
 void ConnectionSet::abandon(const ConnectionType& type) noexcept {
   loop_ends();
-  drain();  // while the per-loop state of every type is still there: a layer needs the one below
+  drain();  // while the per-loop state of every type still exists: layers need the transport below
   if (const auto kind = kinds_.find(&type); kind != kinds_.end()) (void)abandon(kind->second);
 }
 
 bool ConnectionSet::abandon(Kind& kind) noexcept {
   const bool any = kind.head != nullptr;
-  // From the head each time: abandoning one may destroy others (a handler that owned them).
+  // Start at the head each time: abandoning one may destroy others (if a handler owned them).
   while (kind.head != nullptr) kind.head->abandon();
   return any;
 }
 
-/// One call of its do_drain(); true once it is done or its time is over.
+/// Calls do_drain() once; true once the connection is done or its time is over.
 bool ConnectionSet::drain(Connection& connection, ae::TimePoint began,
                           ae::TimePoint until) noexcept {
   if (connection.released_ || connection.inherited()) return true;
@@ -124,8 +124,9 @@ bool ConnectionSet::drain(Connection& connection, ae::TimePoint began,
 
 void ConnectionSet::drain() noexcept {
   if (std::exchange(drained_, true)) return;
-  // Nothing is destroyed meanwhile: no handler runs, and what is released waits in the loop's list.
-  // What a layer that was closed hands on is found in the next round, on the connection below.
+  // Nothing is destroyed meanwhile: no handler runs, and released connections wait in the loop's
+  // deferred list. Data handed on by a closed layer is found in the next round, on the connection
+  // below.
   const ae::TimePoint began = Clock::now();
   std::vector<Connection*> waiting;
   for (;;) {
@@ -134,13 +135,13 @@ void ConnectionSet::drain() noexcept {
         if (drain(*each, began, began)) continue;
         try {
           waiting.push_back(each);
-        } catch (const std::bad_alloc&) {  // no memory to wait with
+        } catch (const std::bad_alloc&) {  // no memory to wait
           return;
         }
       }
     }
     if (waiting.empty()) return;
-    // One of them waits, in turn and not for long, and then all are asked.
+    // One connection at a time waits for a short while; then all are checked again.
     for (std::size_t turn = 0; !waiting.empty(); ++turn) {
       Connection& one = *waiting[turn % waiting.size()];
       (void)drain(one, began, Clock::now() + kTurn);

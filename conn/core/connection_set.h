@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What conn/ keeps for one loop: its live connections, so that the loop's end reaches them, and the
-// counters of each type. Used by the base and by transports; host programs do not need it.
+// Per-loop state of conn/: the loop's live connections, so that the end of the loop reaches them,
+// and the counters of each type. Used by the base and by transports; host programs do not need it.
 
 #include <map>
 #include <memory>
@@ -18,15 +18,15 @@ class DueToClose;
 class InPlacePool;
 class ReadyList;
 
-/// Is told, once, that its loop is about to go: everything on the loop still works.
+/// Notified once, just before its loop ends, while everything on the loop still works.
 class AECONN_API LoopEndWatcher {
  public:
   LoopEndWatcher() = default;
   LoopEndWatcher(const LoopEndWatcher&) = delete;
   LoopEndWatcher& operator=(const LoopEndWatcher&) = delete;
-  /// On the loop's thread. The watcher is out of the set by then, and may destroy itself or others.
+  /// On the loop's thread. The watcher is already out of the set, and may destroy itself or others.
   virtual void on_loop_end() noexcept = 0;
-  void stop_watching() noexcept;  ///< is told nothing any more; the destructor does it
+  void stop_watching() noexcept;  ///< cancels the notification; the destructor does so too
 
  protected:
   virtual ~LoopEndWatcher() { stop_watching(); }
@@ -37,59 +37,60 @@ class AECONN_API LoopEndWatcher {
   LoopEndWatcher** link_ = nullptr;
 };
 
-/// One for each loop, made and owned by it. On the loop's thread.
+/// One for each loop, which creates and owns it. On the loop's thread.
 class AECONN_API ConnectionSet final : public ae::LoopLocal {
  public:
-  /// The set of `loop`, made at first use. Throws std::bad_alloc then. Per-loop state that uses it
-  /// at its own end asks for it before it is made itself.
+  /// The set of `loop`, created on first use; throws std::bad_alloc in that case. Per-loop state
+  /// that uses the set in its destructor must call of() before it is created itself, so that the
+  /// set outlives it.
   static ConnectionSet& of(ae::EventLoop& loop);
-  ConnectionSet();  ///< by of() alone
+  ConnectionSet();  ///< use of() instead
   ~ConnectionSet() override;
-  /// What the parent's connections still have to send is the parent's to send: those that were
-  /// closed end here.
+  /// In a child of fork(): pending output of inherited connections is left to the parent. Inherited
+  /// connections that were already closed end here.
   void after_fork() noexcept override;
 
-  /// Borrowed, until it is told or destroyed. It is to be in no set.
+  /// Non-owning, until the watcher is notified or destroyed; it must not already be in a set.
   void add(LoopEndWatcher& watcher) noexcept;
-  /// Tells the watchers. For a transport's per-loop state, first of all when that goes: whichever
-  /// goes first tells them.
+  /// Notifies the watchers. The destructor of a transport's per-loop state must call it first: the
+  /// state or the set, whichever is destroyed first, notifies the watchers.
   void loop_ends() noexcept;
-  /// The loop ends: what write() took gets the time of its option end-linger to leave, all
-  /// connections of all types at once, but for those that a child of fork() has from its parent.
-  /// Only the first call does anything.
+  /// Called when the loop ends: output accepted by write() may still leave, for the time of option
+  /// end-linger, on all connections of all types concurrently, except those that a child of fork()
+  /// inherited. Only the first call has an effect.
   void drain() noexcept;
-  /// Which of a listener group's loops this one is, from 0; what loops share out follows it. Not
-  /// set: it is in none. With several groups the last one's.
+  /// Index of this loop in its listener group, from 0; used to distribute resources over loops. Not
+  /// set if the loop is in no group; with several groups, the value is that of the last.
   std::optional<std::size_t> index_in_group;
-  /// The address stays valid as long as the loop.
+  /// The address is valid as long as the loop lives.
   LoopCounters& counters(const ConnectionType& type) { return kinds_[&type].counters; }
 
-  /// Ends every connection of `type`, as the loop's end would, and drains all of them before. For a
-  /// transport whose own per-loop state may go before this set does: the loop destroys its locals
-  /// in reverse order of creation.
+  /// Drains all connections, then ends those of `type` as the end of the loop does. For a transport
+  /// whose per-loop state may be destroyed before this set: the loop destroys its locals in reverse
+  /// order of creation.
   void abandon(const ConnectionType& type) noexcept;
 
  private:
   friend class Connection;
-  struct Kind {  // of one type
+  struct Kind {  // state of one type
     LoopCounters counters;
     Connection* head = nullptr;
   };
   void add(Connection& connection);
-  /// Abandons the connections of one type. False: there were none.
+  /// Abandons the connections of one type. Returns false if there were none.
   static bool abandon(Kind& kind) noexcept;
-  /// For bytes that are read and sent in place; made at first use. Throws std::bad_alloc.
+  /// State for in-place reading and sending, created on first use. Throws std::bad_alloc.
   InPlacePool& in_place(ae::EventLoop& loop);
-  /// Close handlers to run; made at first use. Throws std::bad_alloc.
+  /// The list of close handlers to run, created on first use. Throws std::bad_alloc.
   ReadyList& due_to_close(ae::EventLoop& loop);
-  ReadyList* due_to_close() noexcept;  ///< null: nobody has asked for it
+  ReadyList* due_to_close() noexcept;  ///< null if not created yet
   static bool drain(Connection& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
 
   LoopEndWatcher* watchers_ = nullptr;
   bool drained_ = false;
   std::unique_ptr<InPlacePool> in_place_;
   std::unique_ptr<DueToClose> due_to_close_;
-  std::map<const ConnectionType*, Kind> kinds_;  // a map, for its stable addresses
+  std::map<const ConnectionType*, Kind> kinds_;  // a map keeps addresses stable
 };
 
 }}  // namespace conn

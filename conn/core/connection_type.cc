@@ -25,7 +25,7 @@ ConnectionPtr ConnectionType::adopt(ae::EventLoop&, int) const {
   throw Error(std::string(name()) + " connections have no descriptor that could be taken over");
 }
 
-// Who overrides these keeps the handler.
+// By value, because overrides keep the handler.
 // NOLINTBEGIN(performance-unnecessary-value-param)
 ListenerPtr ConnectionType::adopt_listener(ae::EventLoop&, int, AcceptHandler,
                                            const Options&) const {
@@ -36,7 +36,7 @@ PortListenerPtr ConnectionType::open_port(ae::EventLoop&, const Endpoint&, Pendi
   throw Error("a port of " + std::string(name()) + " is for one loop");
 }
 
-PortListenerPtr ConnectionType::adopt_gate(ae::EventLoop&, int, PendingHandler,
+PortListenerPtr ConnectionType::adopt_port(ae::EventLoop&, int, PendingHandler,
                                            const Options&) const {
   throw Error(std::string(name()) + " listeners have no descriptor that could be taken over");
 }

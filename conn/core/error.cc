@@ -9,14 +9,14 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// What acts on a terminal or ends a line, beyond ASCII's control characters.
+/// Characters beyond ASCII that control a terminal or end a line.
 bool acts(std::uint32_t point) noexcept {
   return point < 0xa0 || point == 0x2028 || point == 0x2029 || point == 0x200e || point == 0x200f ||
          (point >= 0x202a && point <= 0x202e) || (point >= 0x2066 && point <= 0x2069);
 }
 
-/// How many bytes the character of several bytes at the begin of `text` has (RFC 3629); 0: it is
-/// none, or one that acts.
+/// Length in bytes of the multi-byte character at the start of `text` (RFC 3629); 0 if it is
+/// invalid or a control character as of acts().
 std::size_t shown_bytes(std::string_view text) noexcept {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = at(0);

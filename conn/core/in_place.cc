@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reading in place over any transport: what comes is read into a chunk, and shown there.
+// In-place reading for any transport: input is read into a chunk and shown there.
 
 #include <algorithm>
 #include <cerrno>
@@ -39,7 +39,7 @@ void InPlacePool::release(InPlace* state) noexcept {
 
 // --- reading -------------------------------------------------------------------------------------
 
-/// Room behind the unread bytes, so that there can be `together` of them in one piece.
+/// Makes room behind the unread bytes, so that `together` bytes fit in one piece.
 bool InPlace::make_room(std::size_t together) noexcept {
   if (pool_ == nullptr) return false;  // between two loops
   if (unread_ == nullptr) {
@@ -74,13 +74,14 @@ View InPlace::peek(std::size_t together) {
       return view;
     }
     while (unread() < together && unread_->room() != 0) {
-      // What can be shown where it is is copied as far as it has to be, in steps that grow.
+      // If the transport can show bytes itself, copy only as many as needed, in growing steps.
       std::size_t room = unread_->room();
       if (connection_->peeks_in_place())
         room = std::min(room, std::max(together - unread(), unread()));
       const ssize_t n = connection_->do_read(unread_->data() + unread_->end, room);
       if (n > 0) {
-        // Who fills a small chunk has more to say, who does not fill a quarter of it has not.
+        // A read that fills the chunk suggests that more follows, so that the next chunk is large;
+        // a read of less than a quarter of a small chunk suggests the opposite.
         if (static_cast<std::size_t>(n) == unread_->room())
           connection_->reads_fill_ = true;
         else if (static_cast<std::size_t>(n) < ChunkPool::kSmall / 4)
@@ -149,7 +150,7 @@ void InPlace::end_reading() noexcept {
   queue_reading();
 }
 
-/// No descriptor says that there are unread bytes here.
+/// Queues the read handler: no descriptor signals the unread bytes in the chunk.
 void InPlace::queue_reading() noexcept {
   if (pool_ == nullptr) return;
   if (connection_->on_read_ && (reading_ended_ || (unread_ != nullptr && unread() >= wanted_)))
@@ -183,7 +184,7 @@ void InPlace::settle() noexcept {
   sending_.unqueue();
   telling_.unqueue();
   refusing_.unqueue();
-  reading_ended_ = false;  // or the state says so
+  reading_ended_ = false;  // if it was set, the state reports it now
   connection_->in_place_ = nullptr;
   pool_->release(this);
 }

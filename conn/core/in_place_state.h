@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a connection keeps while bytes are read or sent in place and its transport has no memory of
-// its own to show: bytes that were read ahead, and output that waits in order. Borrowed from its
-// loop's pool; an idle connection has none. For connection.cc and connection_set.cc.
+// State of a connection for in-place reads and sends when its transport exposes no memory of its
+// own: bytes that were read ahead, and output pending in order. It is borrowed from the loop's
+// pool, and an idle connection has none. For connection.cc and connection_set.cc.
 
 #include <array>
 #include <cstddef>
@@ -36,9 +36,9 @@ class InPlace {
   View peek(std::size_t together);
   std::size_t consume(std::size_t size) noexcept;
   std::size_t read(void* into, std::size_t size) noexcept;
-  /// The read handler need not wait for as many as peek() was asked for.
+  /// Cancels the minimum of peek(): the read handler may run for fewer bytes.
   void peek_anything() noexcept { wanted_ = 1; }
-  /// The read or the write handler was set or removed.
+  /// Call after the read or write handler was set or removed.
   void handler_changed() noexcept {
     queue_reading();
     queue_refusing();
@@ -46,44 +46,45 @@ class InPlace {
 
   // --- sending: outbox.cc ------------------------------------------------------------------------
   static constexpr std::size_t kSegments = 64;
-  /// With so much copied and unsent there is no more room.
+  /// Limit for copied bytes that are not sent yet; from there on reserve() refuses.
   static constexpr std::size_t kMostHeld = 4 * kMaxContiguous;
 
   std::span<std::byte> reserve(std::size_t size) noexcept;
   void commit(std::size_t size) noexcept;
   bool send(const Outgoing& bytes) noexcept;
   bool reserving() const noexcept { return filling_ != nullptr; }
-  /// Output that was not handed on yet.
+  /// Whether output is pending that was not handed to the transport yet.
   bool waits() const noexcept { return next_ != last_; }
-  /// And what was handed on is the caller's again, and he knows.
+  /// Whether, in addition, all memory handed on was released and the caller was notified.
   bool all_told() const noexcept { return first_ == last_; }
-  /// Hands on what the transport takes. True if nothing waits any more.
+  /// Hands pending output to the transport as far as it accepts it. True if none is left.
   bool flush();
-  /// Hands on what it takes, if the transport has room for more than that: no call that writes
-  /// would say EAGAIN.
+  /// Hands on pending output. True if the transport accepts even more, so that no write would fail
+  /// with EAGAIN.
   bool has_room() { return (!waits() || flush()) && !connection_->output_full_; }
-  /// The transport is done with so many of what do_send() took.
+  /// Reports that the transport no longer needs the oldest `count` segments taken by do_send().
   void references_done(std::size_t count, std::error_code error) noexcept;
-  /// Nothing that waits will be sent.
+  /// Discards all pending output.
   void drop(std::error_code error) noexcept;
-  /// In a child of fork(): drops what waits, which the parent sends.
+  /// In a child of fork(): drops pending output, which the parent sends.
   void leave_to_parent() noexcept;
-  /// shutdown() waits for output. write() fails from now on, which the write handler runs for.
+  /// Defers shutdown() until pending output is sent. write() fails from now on; the write handler
+  /// runs so that the program learns of it.
   void shut_down_later() noexcept {
     shutdown_due_ = true;
     queue_refusing();
   }
-  /// shutdown_both() was called: nothing more is read, and the read handler runs for that.
+  /// Called by shutdown_both(): reading has ended, and the read handler runs to report it.
   void end_reading() noexcept;
   bool reading_ended() const noexcept { return reading_ended_; }
   bool shutdown_due() const noexcept { return shutdown_due_; }
-  /// close() was called: true if it has to wait for output.
+  /// Called by close(): true if it must wait for pending output.
   bool begin_drain() noexcept;
 
   // --- both --------------------------------------------------------------------------------------
-  /// Goes back to the pool if it holds nothing.
+  /// Returns to the pool if it holds nothing.
   void settle() noexcept;
-  /// The connection is going: everything is released, with an error.
+  /// The connection is being destroyed: releases everything with an error.
   void end(std::error_code error) noexcept;
   void leave_loop() noexcept;
   void arrive(InPlacePool& pool) noexcept;
@@ -98,14 +99,14 @@ class InPlace {
   };
   enum class Stage : std::uint8_t {
     kWaiting,
-    kRefused,   ///< by do_send(): do_writev() takes it
-    kHandedOn,  ///< do_send() took it
+    kRefused,   ///< refused by do_send(): do_writev() takes it
+    kHandedOn,  ///< taken by do_send()
     kDone,
   };
   struct Segment {
     const std::byte* data = nullptr;
     std::size_t size = 0;
-    Chunk* chunk = nullptr;  // that holds the bytes, if they were copied
+    Chunk* chunk = nullptr;  // holds the bytes if they were copied
     Outgoing::Release release = nullptr;
     void* context = nullptr;
     const Memory* memory = nullptr;
@@ -140,19 +141,19 @@ class InPlace {
   void finish_close() noexcept;
   void clear_timer() noexcept;
 
-  InPlacePool* pool_;  // null on the way to another loop
+  InPlacePool* pool_;  // null between two loops
   Connection* connection_ = nullptr;
 
   Chunk* unread_ = nullptr;
-  std::size_t wanted_ = 1;  // unread bytes that the read handler waits for
+  std::size_t wanted_ = 1;  // minimum of unread bytes for the read handler
 
-  Chunk* filling_ = nullptr;  // reserve() gave its end
-  std::size_t held_ = 0;      // copied bytes that wait
+  Chunk* filling_ = nullptr;  // reserve() returned the free end of it
+  std::size_t held_ = 0;      // copied bytes that are pending
   std::array<Segment, kSegments> segments_;
-  // Of segments_, modulo its size: done from first_ on, handed on before next_.
+  // Indexes into segments_, modulo its size. first_: oldest not released; before next_: handed on.
   std::size_t first_ = 0, next_ = 0, last_ = 0;
-  std::size_t done_early_ = 0;  // references, before do_send() has returned
-  ae::TimerId timer_ = 0;       // of close()
+  std::size_t done_early_ = 0;  // references done before do_send() returned
+  ae::TimerId timer_ = 0;       // linger time-out of close()
   bool shutdown_due_ = false;
   bool reading_ended_ = false;
   bool busy_ = false;  // functions of this object are on the stack
@@ -162,19 +163,19 @@ class InPlace {
   Item<&InPlace::run_refusing> refusing_{*this};
 };
 
-/// What one loop keeps for them. Member of its ConnectionSet.
+/// In-place state of one loop. Member of its ConnectionSet.
 class InPlacePool final : public ae::Source {
  public:
   explicit InPlacePool(ae::EventLoop& loop);
   ~InPlacePool() override;
 
-  /// Null: there is no memory.
+  /// Null if memory ran out.
   InPlace* acquire(Connection& connection) noexcept;
   void release(InPlace* state) noexcept;
   ChunkPool& chunks() noexcept { return chunks_; }
   /// Handlers and releases that are due.
   ReadyList& ready() noexcept { return ready_; }
-  /// Output that leaves at the end of the iteration.
+  /// Output to be sent at the end of the iteration.
   ReadyList& sending() noexcept { return sending_; }
 
   bool has_pending() const override { return !ready_.empty() || !sending_.empty(); }
@@ -186,7 +187,7 @@ class InPlacePool final : public ae::Source {
   ae::EventLoop& loop_;
   ChunkPool chunks_;
   ReadyList ready_{loop_}, sending_{loop_};
-  std::vector<std::unique_ptr<InPlace>> idle_;  // has room for kKept from the beginning
+  std::vector<std::unique_ptr<InPlace>> idle_;  // capacity kKept is reserved at construction
 };
 
 }}  // namespace conn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sending in place over any transport: what was committed and what is sent from where it lies
-// waits in order, and is handed on at the end of the iteration.
+// In-place sending for any transport: committed data and data sent from the caller's memory wait in
+// order, and are handed to the transport at the end of the iteration.
 
 #include <algorithm>
 #include <cassert>
@@ -13,12 +13,12 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// Reads while a connection that was closed still sends: in one turn.
+// Maximum number of reads in one iteration while a closed connection still sends.
 constexpr int kDiscards = 16;
 
 std::error_code code_of(int err) { return {err, std::generic_category()}; }
 
-/// While functions of the object run, it must not go back to the pool.
+/// Keeps the object out of the pool while its functions run.
 class Busy {
  public:
   explicit Busy(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
@@ -82,7 +82,8 @@ bool InPlace::send(const Outgoing& bytes) noexcept {
 
 // --- handing on ----------------------------------------------------------------------------------
 
-/// The next segment, to the transport as it is. True if that is settled, either way.
+/// Offers the next segment to the transport without copying. True if the offer was accepted or
+/// refused for good; false: not now.
 bool InPlace::offer_reference() {
   Segment& segment = at(next_);
   const Outgoing bytes{
@@ -130,7 +131,7 @@ bool InPlace::flush() {
     leave_to_parent();
   bool blocked = false;
   while (waits() && !blocked) {
-    if (connection_->state_ != State::kConnected) {  // room that was reserved before it ended
+    if (connection_->state_ != State::kConnected) {  // a buffer reserved before the end
       drop(connection_->failure_ ? connection_->failure_.code : code_of(EPIPE));
       break;
     }
@@ -166,7 +167,7 @@ bool InPlace::flush() {
   return !waits();
 }
 
-/// Whether the transport has to say when it takes more.
+/// Sets whether the transport must signal when it accepts more.
 void InPlace::set_blocked(bool blocked) {
   connection_->output_blocked_ = blocked;
   ask_transport(blocked);
@@ -177,12 +178,12 @@ void InPlace::ask_transport(bool for_an_event) {
   try {
     connection_->handlers_changed();
   } catch (const std::bad_alloc&) {
-    if (for_an_event) connection_->fail(out_of_memory());  // nobody would call us again
+    if (for_an_event) connection_->fail(out_of_memory());  // no event would call this object again
   }
 }
 
-/// While all segments are taken the write handler rests, whatever room the transport has: most of
-/// them may be handed on, and be its own until the peer has read.
+/// While all segments are in use, the write handler is disabled even if the transport accepts data:
+/// most segments may be handed on, and stay in use by the transport until the peer has read them.
 void InPlace::look_at_room() {
   const bool is_full = full() && connection_->state_ == State::kConnected;
   if (is_full == connection_->output_full_) return;
@@ -202,7 +203,7 @@ void InPlace::done(Segment& segment, std::error_code error) noexcept {
   if (!segment.error) segment.error = error;
   if (segment.chunk == filling_ && filling_ != nullptr && filling_->users == 2 &&
       connection_->reserved_ == 0) {
-    unuse(std::exchange(filling_, nullptr));  // nothing waits in it any more
+    unuse(std::exchange(filling_, nullptr));  // its data has been sent
   }
   unuse(std::exchange(segment.chunk, nullptr));
 }
@@ -213,14 +214,14 @@ void InPlace::references_done(std::size_t count, std::error_code error) noexcept
     done(at(i), error);
     --count;
   }
-  done_early_ = count;  // what do_send() is taking just now
+  done_early_ = count;  // references that the current do_send() is about to take
   queue_telling();
 }
 
 void InPlace::drop(std::error_code error) noexcept {
   for (; next_ != last_; ++next_) {
     Segment& segment = at(next_);
-    if (segment.begun) {  // the transport still reads its first bytes
+    if (segment.begun) {  // the transport still reads the first part
       segment.stage = Stage::kHandedOn;
       segment.error = error;
     } else {
@@ -244,7 +245,7 @@ void InPlace::queue_sending() noexcept {
   if (pool_ != nullptr) pool_->sending().push(sending_);
 }
 
-/// Something is done: who sent it is told by the loop, in an iteration that does not sleep before.
+/// Schedules the release of finished segments: from the loop, in an iteration that does not sleep.
 void InPlace::queue_telling() noexcept {
   while (first_ != next_ && at(first_).stage == Stage::kDone && at(first_).release == nullptr)
     ++first_;
@@ -254,7 +255,7 @@ void InPlace::queue_telling() noexcept {
   if (connection_->output_full_) look_at_room();
 }
 
-/// Gives back what is done, in order. From the loop, or at the end of all.
+/// Releases finished segments in order. Called from the loop, or when the object ends.
 void InPlace::tell() noexcept {
   const Busy busy(busy_);
   while (first_ != next_ && at(first_).stage == Stage::kDone) {
@@ -265,7 +266,7 @@ void InPlace::tell() noexcept {
   look_at_room();
 }
 
-/// At the end of an iteration.
+/// Runs at the end of an iteration.
 std::size_t InPlace::run_sending() {
   Connection& connection = *connection_;
   if (waits() && !connection.output_blocked_) {
@@ -286,7 +287,8 @@ std::size_t InPlace::run_telling() {
   return 1;
 }
 
-/// A transport that takes nothing now will not say that it would refuse more.
+/// Queues the write handler for a deferred shutdown: write() now fails with EPIPE, but a transport
+/// that accepts nothing does not signal that.
 void InPlace::queue_refusing() noexcept {
   if (pool_ == nullptr) return;
   if (connection_->on_write_ && shutdown_due_)
@@ -325,7 +327,7 @@ bool InPlace::begin_drain() noexcept {
     connection_->on_read_.set([](Connection& connection) { connection.in_place_->discard(); });
     connection_->handlers_changed();
     return true;
-  } catch (const std::exception&) {  // no memory to wait with
+  } catch (const std::exception&) {  // no memory to wait
     clear_timer();
     connection_->on_read_.clear();
     drop(code_of(ENOMEM));
@@ -333,7 +335,7 @@ bool InPlace::begin_drain() noexcept {
   }
 }
 
-/// A peer that lingers as well has to get rid of what it wrote.
+/// Reads and discards input, so that a peer that also lingers can finish sending.
 void InPlace::discard() {
   Chunk* const scratch = pool_->chunks().acquire(ChunkPool::kSmall);
   if (scratch == nullptr) return;

@@ -78,7 +78,7 @@ using LoopAcceptorPtr = std::unique_ptr<LoopAcceptor>;  ///< owning pointer
 /// A listener that can move to another loop, together with the pending connections in its backlog.
 class AECONN_API PortListener : public Listener {
  public:
-  /// Option max-connections, for the user of this class: the port listener itself refuses nobody.
+  /// Option max-connections, for the user of this class: the port listener does not enforce it.
   virtual std::uint64_t max_connections() const = 0;
   /// Detaches from its loop, which is about to end, and does nothing until arrive(). Called again,
   /// for another loop, if the target loop has ended. Returns false if it cannot move. On the old

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The blocking operations of Connection, the same for every transport: try, wait, try again.
+// The blocking operations of Connection, common to all transports: try, wait, try again.
 
 #include <cerrno>
 #include <chrono>
@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A time-out of zero or less still looks once at what is there.
+/// With a time-out of zero or less, it still checks once.
 class Deadline {
  public:
   explicit Deadline(ae::Duration timeout) {
@@ -22,8 +22,8 @@ class Deadline {
     at_ = timeout > ae::TimePoint::max() - now ? ae::TimePoint::max() : now + timeout;
   }
   ae::TimePoint at() const noexcept { return at_; }
-  /// True if another wait is allowed. The one that begins at or after the deadline is the last: it
-  /// only polls, for transports that learn what is there by looking.
+  /// Returns true if another wait is allowed. A wait that starts at or after the deadline is the
+  /// last and only polls, for transports that detect input by polling.
   bool wait_again() noexcept {
     if (last_) return false;
     last_ = Clock::now() >= at_;
@@ -51,7 +51,7 @@ bool Connection::sync_wait(ae::Mask direction, ae::Duration timeout) {
   const Interruption::Scope scope;
   Deadline deadline(timeout);
   bool ready = wait_for(direction, deadline.at());
-  // What was committed or sent in place goes first.
+  // Data committed or sent in place goes first.
   while (ready && !reading && in_place_ != nullptr && in_place_->waits()) {
     (void)in_place_->flush();
     ready = !Interruption::ends() && deadline.wait_again() && wait_for(direction, deadline.at());
@@ -103,7 +103,7 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
     }
   }
   if (state_ != State::kConnected && state_ != State::kClosed) return static_cast<ssize_t>(sent);
-  if (!do_flush(deadline.at()) && buffer == nullptr) {  // the caller asks for nothing else
+  if (!do_flush(deadline.at()) && buffer == nullptr) {  // flushing is the whole request
     errno = Interruption::ends() ? EINTR : ETIMEDOUT;
     return -1;
   }
@@ -119,7 +119,7 @@ ssize_t Connection::sync_readline(char* buffer, std::size_t size, ae::Duration t
   Deadline deadline(timeout);
   std::size_t length = 0;
   buffer[0] = '\0';
-  // One byte at a time: what follows the line is not ours to take.
+  // Reads single bytes, because the data after the line must stay unread.
   while (length + 1 < size) {
     const ssize_t n = read(buffer + length, 1);
     if (n < 0 && would_block(errno)) {

@@ -12,8 +12,9 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// Arrivals that wait for one loop to take them up: beyond, others are chosen, and where all have so
-// many the rest stays in the backlog, until one of them has half.
+// Pending connections that may wait for one loop to take them. At this number other loops are
+// chosen. If all loops have so many, further ones stay in the backlog until one loop is down to
+// half.
 constexpr std::uint32_t kMostWaiting = 128;
 
 Failure nobody_listens(const std::exception& error) noexcept {
@@ -27,7 +28,7 @@ Failure nobody_listens(const std::exception& error) noexcept {
 
 }  // namespace
 
-/// A place of max-connections.
+/// One place under max-connections.
 struct GroupCore::Place {
   explicit Place(std::shared_ptr<GroupCore> its_core) : core(std::move(its_core)) {}
   Place(const Place&) = delete;
@@ -42,10 +43,10 @@ struct GroupCore::Place {
     part = to;
   }
   const std::shared_ptr<GroupCore> core;
-  mutable GroupPart* part = nullptr;  // whose connection it is, or will be
+  mutable GroupPart* part = nullptr;  // the part that has the connection, or will have it
 };
 
-/// Held by an arrival while it waits for a loop.
+/// Held by a pending connection while it waits for a loop.
 struct GroupCore::Slot {
   Slot(std::shared_ptr<GroupCore> its_core, GroupPart& its_part)
       : core(std::move(its_core)), part(its_part) {
@@ -66,7 +67,7 @@ GroupCore::GroupCore(const ConnectionType& type, ae::Loops& loops, const Spread&
     parts_.push_back(std::make_unique<GroupPart>(i, loops.poster(i)));
 }
 
-// --- beginning -----------------------------------------------------------------------------------
+// --- start ---------------------------------------------------------------------------------------
 
 void GroupCore::open(const Endpoint& endpoint, const MakeAcceptHandler& make,
                      const OpenPort& open_port) {
@@ -95,7 +96,8 @@ void GroupCore::open_acceptor(GroupPart& part, const Endpoint& endpoint, AcceptH
   part.there = true;
 }
 
-// One, on the first loop; or one on each, of which the first says what port it is.
+// Opens one port listener on the first loop; or one on each loop, where the first determines the
+// port.
 void GroupCore::open_ports(const OpenPort& open_port) {
   const bool one = how_ != Spread::By::kKernel;
   const auto open_on = [&](GroupPart& part) {
@@ -129,14 +131,14 @@ void GroupCore::open_ports(const OpenPort& open_port) {
   });
 }
 
-// --- an arrival's way ----------------------------------------------------------------------------
+// --- path of a pending connection ----------------------------------------------------------------
 
 void GroupCore::on_arrival(GroupPart& at, PendingConnectionPtr arrival) {
-  const std::shared_ptr<GroupCore> self = shared_from_this();  // a handler may end the group
+  const std::shared_ptr<GroupCore> self = shared_from_this();  // a handler may destroy the group
   if (closed_) return;
   try {
     arrival->place = take_place();
-  } catch (const std::bad_alloc&) {  // this arrival is lost, the others lose nothing
+  } catch (const std::bad_alloc&) {  // this pending connection is lost, others are unaffected
     count_lost(at);
     return;
   }
@@ -145,7 +147,7 @@ void GroupCore::on_arrival(GroupPart& at, PendingConnectionPtr arrival) {
   if (chosen != nullptr && !closed_) hold_back(at, *chosen);
 }
 
-/// Null if none is left.
+/// Null if no place is left.
 Quota::Place GroupCore::take_place() {
   if (places_.fetch_add(1) >= most_) {
     --places_;
@@ -174,8 +176,8 @@ void GroupCore::count_lost(GroupPart& at) {
   if (at.receiver) at.receiver->count_rejected();
 }
 
-// On the thread of `from`, which is where the arrival is. Gives the one that has it then; null: it
-// was refused, or lost for want of memory.
+// Call on the thread of `from`, which owns the pending connection. Returns the part that has it
+// then; null: it was refused, or lost for lack of memory.
 GroupPart* GroupCore::send(GroupPart& from, PendingConnectionPtr arrival, Way way) {
   const auto& place = *static_cast<const Place*>(arrival->place.get());
   for (;;) {
@@ -206,8 +208,9 @@ GroupPart* GroupCore::send(GroupPart& from, PendingConnectionPtr arrival, Way wa
   }
 }
 
-// False: the loop has ended, and the arrival is still here; or it is null, and was refused. What
-// needs memory comes before the door: behind it the arrival is the other thread's.
+// False: the loop has ended and `arrival` is still here, or it was refused and `arrival` is null.
+// Everything that needs memory is done before the handoff: after it the pending connection belongs
+// to the other thread.
 bool GroupCore::pass_to(GroupPart& from, GroupPart& to, PendingConnectionPtr& arrival) {
   auto held = std::make_shared<PendingConnectionPtr>();
   const std::function<void()> task = [core = shared_from_this(), &to, held] {
@@ -228,11 +231,11 @@ bool GroupCore::pass_to(GroupPart& from, GroupPart& to, PendingConnectionPtr& ar
 }
 
 void GroupCore::deliver(GroupPart& at, PendingConnectionPtr arrival, bool paused) {
-  if (paused) at.receiver->pause();  // before the post that says so
+  if (paused) at.receiver->pause();  // ahead of the post that pauses it
   at.receiver->arrive(std::move(arrival));
 }
 
-// A post also runs while its loop is being destroyed; then another loop is to have it.
+// A post also runs while its loop is being destroyed; another loop must then take the connection.
 void GroupCore::arrived(GroupPart& at, PendingConnectionPtr arrival) {
   if (closed_) return;
   if (at.receiver && at.poster.open()) return deliver(at, std::move(arrival), paused_);
@@ -246,7 +249,7 @@ void GroupCore::send_on(GroupPart& from, PendingConnectionPtr arrival) {
   (void)send(from, std::move(arrival), Way::kAgain);
 }
 
-// --- which loop ----------------------------------------------------------------------------------
+// --- choice of a loop ----------------------------------------------------------------------------
 
 GroupPart* GroupCore::choose(GroupPart& from, const PendingConnection& arrival, Way way) {
   const Spread::By by = way == Way::kAgain ? Spread::By::kFewest : how_;
@@ -286,7 +289,7 @@ GroupPart* GroupCore::choose(GroupPart& from, const PendingConnection& arrival, 
   return best;
 }
 
-// It also runs where a loop ends and nothing may be thrown.
+// Also called when a loop ends, where nothing may be thrown.
 std::size_t GroupCore::pick(const std::string& peer, const std::vector<std::uint64_t>& counts) {
   const std::lock_guard lock(picking_);
   try {
@@ -296,7 +299,8 @@ std::size_t GroupCore::pick(const std::string& peer, const std::vector<std::uint
   }
 }
 
-// Of those that have as few, the next after the one that was chosen last.
+// Returns the part with the fewest connections, a full one only if all are full. Among equals it is
+// the next one after the last that was chosen.
 GroupPart* GroupCore::fewest() const noexcept {
   GroupPart* best = nullptr;
   const std::size_t first = turn_;
@@ -313,9 +317,10 @@ GroupPart* GroupCore::fewest() const noexcept {
   return best;
 }
 
-// --- a crowd -------------------------------------------------------------------------------------
+// --- overload ------------------------------------------------------------------------------------
 
-// No loop could be chosen that has room; a program that chooses itself waits for the one it chose.
+// True if no loop with capacity could be chosen. If the program chooses, one full loop is enough,
+// since the program may wait for just that loop.
 bool GroupCore::is_full() const noexcept {
   const auto full = [](const auto& part) { return part->ended || part->waiting >= kMostWaiting; };
   const auto crowded = [](const auto& part) {
@@ -334,7 +339,7 @@ void GroupCore::hold_back(GroupPart& at, const GroupPart& chosen) {
   }
   if (!is_full() || held_back_.exchange(true)) return;
   if (at.port_listener) at.port_listener->pause();
-  // They may all have been taken up before anybody saw the flag.
+  // The loops may have taken all of them before any thread saw the flag.
   if (!is_full()) let_in(at);
 }
 
@@ -358,7 +363,8 @@ void GroupCore::run_on(GroupPart& part, const std::function<void(GroupPart&)>& f
   (void)part.poster.post([core = shared_from_this(), &part, fn] { core->run_posted(part, fn); });
 }
 
-// Nobody is there to be told that memory was short: it is tried again after what else is due.
+// No caller is left to report a lack of memory to: the function is posted again, behind work that
+// is due.
 void GroupCore::run_posted(GroupPart& part, const std::function<void(GroupPart&)>& fn) {
   try {
     if (part.receiver) fn(part);
@@ -374,7 +380,7 @@ void GroupCore::everywhere(const std::function<void(GroupPart&)>& fn) {
   for (const auto& part : parts_) run_on(*part, fn);
 }
 
-// What is posted looks again: the last call decides, in whatever order they come.
+// The posted function reads paused_ again: the last call decides, in whatever order the posts run.
 void GroupCore::set_paused(bool paused) {
   paused_ = paused;
   everywhere([this](GroupPart& part) {
@@ -405,7 +411,7 @@ std::vector<ListenerGroup::Share> GroupCore::shares() const {
   return all;
 }
 
-// --- ends ----------------------------------------------------------------------------------------
+// --- end -----------------------------------------------------------------------------------------
 
 void GroupPart::on_loop_end() noexcept {
   const std::shared_ptr<GroupCore> its_core = core;
@@ -415,7 +421,8 @@ void GroupPart::on_loop_end() noexcept {
   its_core->leave_loop(*this);
 }
 
-// What waits here to begin goes on elsewhere, as far as there is memory for that.
+// Passes pending connections that wait here for their set-up to other loops, as far as memory
+// allows.
 void GroupCore::give_back(GroupPart& part) noexcept {
   try {
     while (PendingConnectionPtr arrival = part.receiver->give_back())
@@ -425,7 +432,7 @@ void GroupCore::give_back(GroupPart& part) noexcept {
   }
 }
 
-// The port_listener goes on elsewhere; one of several goes with its loop.
+// Moves the port listener to another loop. If each loop has its own, it ends with its loop.
 void GroupCore::move_gate(GroupPart& from) noexcept {
   if (!from.port_listener || ends() || how_ == Spread::By::kKernel) return;
   for (GroupPart* to = fewest(); to != nullptr; to = fewest()) {
@@ -437,7 +444,8 @@ void GroupCore::move_gate(GroupPart& from) noexcept {
   gate_has_arrived();
 }
 
-// False: that loop has ended, and the port_listener is still here; or it cannot go, and is no more.
+// False: that loop has ended and the port listener is still here, or it cannot move and is
+// destroyed.
 bool GroupCore::hand_gate(GroupPart& from, GroupPart& to, std::size_t failures) noexcept {
   if (!from.port_listener->leave(to.handoff.get())) {
     from.port_listener.reset();
@@ -484,7 +492,7 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
   Failure why;
   try {
     part.port_listener->arrive(*part.loop);
-    // What was asked for meanwhile found no port_listener.
+    // Calls of pause() and resume() made meanwhile found no port listener.
     if (paused_ || held_back_)
       part.port_listener->pause();
     else
@@ -493,7 +501,7 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
   } catch (const std::exception& error) {
     why = nobody_listens(error);
   }
-  // Each loop in turn, some three times.
+  // Tries each loop in turn, some of them three times.
   for (std::size_t i = 1; i <= parts_.size() && failures < 2 * parts_.size(); ++i) {
     GroupPart& next = *parts_[(part.index + i) % parts_.size()];
     if (next.ended) continue;
@@ -508,7 +516,7 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
 }
 
 void GroupCore::leave_loop(GroupPart& part) noexcept {
-  const std::shared_ptr<GroupCore> self = std::move(part.core);  // goes last, after the lock
+  const std::shared_ptr<GroupCore> self = std::move(part.core);  // destroyed last, after the lock
   part.stop_watching();
   part.port_listener.reset();
   part.receiver.reset();
@@ -519,7 +527,7 @@ void GroupCore::leave_loop(GroupPart& part) noexcept {
 
 void GroupCore::close() noexcept {
   closed_ = true;
-  // In a child of fork() the other loops' threads are the parent's: nothing there can be waited
+  // In a child of fork() the threads of the other loops belong to the parent: they cannot be waited
   // for.
   const bool alone = made_here_.inherited();
   try {
@@ -539,14 +547,14 @@ void GroupCore::close() noexcept {
       continue;
     }
     if (alone) continue;
-    // A loop that has ended is left already, or is about to be.
+    // A loop that has ended has left the group already, or is about to.
     (void)post_surely([&] {
       return part->poster.post([core = shared_from_this(), part = part.get()] {
         if (part->receiver) core->leave_loop(*part);
       });
     });
   }
-  Spread::Pick pick;  // goes last, with no lock held
+  Spread::Pick pick;  // destroyed last, with no lock held
   {
     const std::lock_guard picking(picking_);
     pick.swap(pick_);

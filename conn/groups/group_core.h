@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The inside of a ListenerGroup: one part for each loop, and the way of an arrival from the
-// port_listener to the part that was chosen for it.
+// The internals of a ListenerGroup: one part for each loop, and the path of a pending connection
+// from the port listener to the part that was chosen for it.
 
 #include <atomic>
 #include <condition_variable>
@@ -22,8 +22,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// For what has to reach another loop, whatever memory there is just now: again until `post` finds
-/// some.
+/// For a post that must reach another loop even when memory is short: calls `post` again until it
+/// finds memory.
 template <typename Post>
 bool post_surely(const Post& post) noexcept {
   for (;;) {
@@ -35,7 +35,8 @@ bool post_surely(const Post& post) noexcept {
   }
 }
 
-/// What the group keeps of one loop. What is not atomic or constant belongs to the loop's thread.
+/// The group's state for one loop. Members that are neither atomic nor constant belong to the
+/// loop's thread.
 class GroupPart final : public LoopEndWatcher {
  public:
   GroupPart(std::size_t its_index, ae::Poster its_poster)
@@ -45,27 +46,28 @@ class GroupPart final : public LoopEndWatcher {
 
   const std::size_t index;
   const ae::Poster poster;
-  std::shared_ptr<const Handoff> handoff;  // constant once the group listens; so is the thread
+  std::shared_ptr<const Handoff> handoff;  // this and `thread` are constant once the group listens
   std::thread::id thread;
   std::atomic<std::uint64_t> open{0}, assigned{0};
   std::atomic<std::uint32_t> waiting{0};
   std::atomic<bool> ended{false};
-  std::atomic<bool> held_back{false};  // its own port_listener, where each loop has one
+  // Its own port listener is paused for overload, if each loop has one.
+  std::atomic<bool> held_back{false};
 
   ae::EventLoop* loop = nullptr;
   LoopAcceptorPtr receiver;
   PortListenerPtr port_listener;
-  bool there = false;  // the core's mutex guards it: has a receiver, or is about to lose it
-  std::shared_ptr<GroupCore> core;  // while it is there: the group may have gone before
+  bool there = false;  // guarded by the core's mutex: it has an acceptor, or is about to lose it
+  std::shared_ptr<GroupCore> core;  // set while `there`: the group may be destroyed first
 };
 
 class GroupCore : public std::enable_shared_from_this<GroupCore> {
  public:
   GroupCore(const ConnectionType& type, ae::Loops& loops, const Spread& spread);
 
-  /// Where arrivals come from; the index is the loop's.
+  /// Makes a port listener, which pending connections come from, on the loop of `part`.
   using OpenPort = std::function<PortListenerPtr(GroupPart& part, PendingHandler arrived)>;
-  /// Makes receivers, then gates. Throws, and nothing listens then.
+  /// Makes the loop acceptors, then the port listeners. If it throws, nothing listens.
   void open(const Endpoint& endpoint, const MakeAcceptHandler& make, const OpenPort& open_port);
   void close() noexcept;
   void set_paused(bool paused);
@@ -94,7 +96,7 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   std::size_t pick(const std::string& peer, const std::vector<std::uint64_t>& counts);
   GroupPart* fewest() const noexcept;
   bool is_full() const noexcept;
-  /// Nothing goes on at another loop any more.
+  /// Whether no more work is passed to other loops.
   bool ends() const noexcept { return closed_ || made_here_.inherited(); }
   void hold_back(GroupPart& at, const GroupPart& chosen);
   void let_in(GroupPart& part) noexcept;
@@ -104,8 +106,8 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   void gate_has_arrived() noexcept;
   void give_back(GroupPart& part) noexcept;
   void leave_loop(GroupPart& part) noexcept;
-  /// On its loop, unless that has ended: at once on this thread, else by a post, which is made
-  /// again where `fn` finds no memory.
+  /// Runs `fn` on the part's loop, unless that has ended: at once if this is its thread, else by a
+  /// post, which is repeated if `fn` finds no memory.
   void run_on(GroupPart& part, const std::function<void(GroupPart&)>& fn);
   void run_posted(GroupPart& part, const std::function<void(GroupPart&)>& fn);
   void everywhere(const std::function<void(GroupPart&)>& fn);
@@ -115,18 +117,20 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   const ae::MadeHere made_here_;
   const Spread::By how_;
   std::vector<std::unique_ptr<GroupPart>> parts_;
-  std::uint64_t most_ = 0;                    // max-connections; constant once the group listens
-  bool near_ = false;                         // this, too: set_near() was called
-  std::atomic<GroupPart*> gate_at_{nullptr};  // where there is one port_listener
-  std::atomic<std::uint64_t> places_{0};      // that are taken
+  std::uint64_t most_ = 0;  // max-connections; constant once the group listens
+  // set_near() was called; constant between open() and close().
+  bool near_ = false;
+  // The part with the port listener, if there is only one.
+  std::atomic<GroupPart*> gate_at_{nullptr};
+  std::atomic<std::uint64_t> places_{0};  // number of places taken
   std::atomic<bool> closed_{false}, paused_{false}, held_back_{false};
   std::atomic<std::size_t> turn_{0};
   ae::Mutex picking_;
-  Spread::Pick pick_;  // picking_
+  Spread::Pick pick_;  // guarded by picking_
   mutable ae::Mutex mutex_;
-  std::condition_variable_any left_;  // a part is there no more, or the port_listener has arrived
-  bool gate_under_way_ = false;       // mutex_
-  std::vector<Endpoint> endpoints_;   // mutex_
+  std::condition_variable_any left_;  // a part is no longer there, or the port listener has arrived
+  bool gate_under_way_ = false;       // guarded by mutex_
+  std::vector<Endpoint> endpoints_;   // guarded by mutex_
 };
 
 }}  // namespace conn

@@ -15,7 +15,7 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Closed again, whatever happens.
+/// Closes the core again if it cannot be opened.
 std::shared_ptr<GroupCore> make_core(const ConnectionType& type, ae::Loops& loops,
                                      const Endpoint& endpoint, const MakeAcceptHandler& make,
                                      const Spread& spread, const GroupCore::OpenPort& open_port) {
@@ -82,7 +82,7 @@ std::shared_ptr<GroupCore> open_core(const ConnectionType& type, ae::Loops& loop
                 std::string(type.name()) + "; let the listener do it");
   Endpoint at = endpoint;
   if (by_kernel) at.options.set("reuseport", "yes");
-  std::uint16_t port = at.port;  // the first loop's, for the others
+  std::uint16_t port = at.port;  // the first loop's port, for the other loops
   return make_core(
       type, loops, at, make, spread, [&](const GroupPart& part, PendingHandler arrived) {
         Endpoint here = at;
@@ -93,15 +93,15 @@ std::shared_ptr<GroupCore> open_core(const ConnectionType& type, ae::Loops& loop
       });
 }
 
-/// The handler of each loop, made once for several cores; it goes with the last of them, on its
-/// thread.
+/// The handler of each loop, made once for several cores. It is destroyed with the last of them, on
+/// the loop's thread.
 class SharedHandlers {
  public:
   SharedHandlers(ae::Loops& loops, const MakeAcceptHandler& make) : make_(make) {
     for (std::size_t i = 0; i < loops.size(); ++i)
       slots_.push_back(std::make_unique<Slot>(*this, loops.poster(i)));
   }
-  /// Waits until each loop has let go of its own, or has ended.
+  /// Waits until each loop has released its handler, or has ended.
   ~SharedHandlers() {
     for (const auto& slot : slots_) slot->let_go_soon();
     std::unique_lock lock(mutex_);
@@ -137,20 +137,20 @@ class SharedHandlers {
       there = false;
       all.gone_.notify_all();
     }
-    /// A loop that has ended has let go, or is about to.
+    /// A loop that has ended has released its handler, or is about to.
     void let_go_soon() noexcept {
       {
         const std::lock_guard lock(all.mutex_);
         if (!there) return;
       }
-      if (thread == std::this_thread::get_id()) return let_go();  // loops that are stepped by hand
+      if (thread == std::this_thread::get_id()) return let_go();  // a loop that is stepped by hand
       (void)post_surely([this] { return poster.post([this] { let_go(); }); });
     }
     SharedHandlers& all;
     const ae::Poster poster;
-    std::shared_ptr<const AcceptHandler> handler;  // the loop's thread
-    bool there = false;                            // mutex_
-    std::thread::id thread;                        // constant once it is there
+    std::shared_ptr<const AcceptHandler> handler;  // used on the loop's thread
+    bool there = false;                            // guarded by mutex_
+    std::thread::id thread;                        // constant once `there` is set
   };
   const MakeAcceptHandler& make_;
   std::mutex mutex_;
@@ -212,7 +212,7 @@ ListenerGroupPtr adopt_listener(const ConnectionType& type, ae::Loops& loops, in
   endpoint.options = options;
   return std::make_unique<ListenerGroup>(make_core(
       type, loops, endpoint, make, spread, [&](const GroupPart& part, PendingHandler arrived) {
-        return type.adopt_gate(*part.loop, fd, std::move(arrived), options);
+        return type.adopt_port(*part.loop, fd, std::move(arrived), options);
       }));
 }
 

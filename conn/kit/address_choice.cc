@@ -16,11 +16,11 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// How long a failure is remembered of an address that nobody asks for.
+// How long the failure of an unused address is remembered.
 constexpr ae::Duration kMemory = std::chrono::minutes(10);
 constexpr unsigned kAllBits = 128;
 
-/// The bytes of an IPv4 or IPv6 address; none of another family.
+/// The bytes of an IPv4 or IPv6 address; empty for another family.
 std::span<const std::uint8_t> bytes_of(const sockaddr* address) noexcept {
   if (address->sa_family == AF_INET) {
     const auto* four = reinterpret_cast<const sockaddr_in*>(address);
@@ -108,7 +108,7 @@ Distance distance(const SocketAddress& to, std::span<const OwnAddress> own) noex
 // --- AddressBook ---------------------------------------------------------------------------------
 
 struct AddressBook::Rank {
-  ae::TimePoint rests_until;  // the beginning of time: it does not
+  ae::TimePoint rests_until;  // earlier ranks first; the minimum: the address is not deferred
   Distance distance;
   std::uint64_t connections;
   std::minstd_rand::result_type draw;
@@ -124,7 +124,8 @@ AddressBook::Rank AddressBook::rank(const SocketAddress& address, Distance far, 
   return rank;
 }
 
-// Of a process that has met thousands of addresses; each is looked at once in as many connects.
+// Limits the memory of a process that has used thousands of addresses. The threshold doubles, so
+// that each entry is examined about once in as many connects.
 void AddressBook::forget_idle(ae::TimePoint now) {
   if (known_.size() < forget_at_) return;
   std::erase_if(known_, [&](const auto& each) {
@@ -160,7 +161,7 @@ Quota::Place AddressBook::choose(AddressOrder order, std::span<SocketAddress> le
       }
     }
     Known& known = known_[best->to_string()];
-    if (known.failed) known.until = now + kRest;  // the others wait for what this one finds
+    if (known.failed) known.until = now + kRest;  // others wait for the result of this attempt
     std::rotate(left.begin(), best, best + 1);
     return known.places.take();
   } catch (const std::exception&) {
@@ -178,7 +179,7 @@ void AddressBook::told(AddressOrder order, const SocketAddress& address,
     if (found == known_.end()) return;
     found->second.failed = static_cast<bool>(why);
     found->second.until = std::chrono::steady_clock::now() + kRest;
-  } catch (const std::exception&) {  // it is met again then
+  } catch (const std::exception&) {  // the next attempt reports it again
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A mistake made at set-up that an errno explains, for whoever tells them apart: EADDRINUSE, say.
+// A set-up error with an errno, for callers that distinguish causes such as EADDRINUSE.
 
 #include <string>
 #include <system_error>
@@ -9,12 +9,12 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// An Error with the code of its reason.
+/// An Error with an error code.
 class CodedError : public Error {
  public:
-  /// `sentence` as of Error.
+  /// `sentence` as for Error.
   CodedError(std::error_code code, const std::string& sentence) : Error(sentence), code_(code) {}
-  const std::error_code& code() const noexcept { return code_; }  ///< of the reason
+  const std::error_code& code() const noexcept { return code_; }  ///< the cause
 
  private:
   std::error_code code_;

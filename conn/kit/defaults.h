@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Defaults of the options that several transports have, one for all of them. Those of
-// max-connections and end-linger are with what they are about: quota.h, end_linger.h. Used by
-// transports; host programs do not need it.
+// Defaults of options that several transports share. The defaults of max-connections and end-linger
+// are in quota.h and end_linger.h. Used by transports; host programs do not need it.
 
 #include <chrono>
 
@@ -11,10 +10,10 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace defaults {
 
-inline constexpr int kBacklog = 511;          ///< as Redis; the kernel caps it at somaxconn
+inline constexpr int kBacklog = 511;          ///< as Redis; the kernel limits it to somaxconn
 inline constexpr unsigned kAcceptBatch = 64;  ///< connections accepted in one iteration
-/// Of option connect-timeout; what it covers, each transport's row says.
+/// Option connect-timeout; each transport's option row says what it covers.
 inline constexpr ae::Duration kConnectTimeout = std::chrono::seconds(5);
-inline constexpr ae::Duration kLinger = std::chrono::seconds(3);  ///< close() may deliver so long
+inline constexpr ae::Duration kLinger = std::chrono::seconds(3);  ///< how long close() may deliver
 
 }}}  // namespace conn::defaults

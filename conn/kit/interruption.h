@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a blocking call does when a signal handler has run while it waited. It goes on waiting,
-// unless its thread has said whom to ask: an interpreter, say, which may want to raise.
+// Controls what a blocking call does when a signal handler ran while it waited. It continues to
+// wait, unless its thread has set a callback that can end it: for an interpreter that wants to
+// raise an exception, for example.
 
 #include "ae/abi.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Of this thread.
+/// State of the calling thread.
 class Interruption {
  public:
-  /// Not 0: the call is to end with EINTR.
+  /// Returns nonzero if the call must end with EINTR.
   using Ask = int (*)(void* context);
-  /// Whom to ask; null: nobody.
+  /// Sets the callback; null removes it.
   static void ask(Ask ask, void* context) noexcept;
 
-  /// A blocking call of the user's, which may be inside another. Elsewhere nobody is asked.
+  /// Marks a blocking call made by the program; may be nested. Outside of it the callback does not
+  /// run.
   class Scope {
    public:
     Scope() noexcept;
@@ -23,10 +25,10 @@ class Interruption {
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
   };
-  /// For what waits, after EINTR: whether to give up. Once it is so it stays so until the call
-  /// ends.
+  /// Call after EINTR from a wait: returns whether to give up. Once true, it stays true until the
+  /// blocking call ends.
   static bool came() noexcept;
-  /// Whether the call is to end.
+  /// Whether the blocking call must end.
   static bool ends() noexcept;
 };
 

@@ -54,8 +54,8 @@ std::size_t ReadyList::run_first() {
 }
 
 void ReadyList::begin_turn() noexcept {
-  // The whole list moves over at once, so no count is kept and no iterator is held: handlers may
-  // unqueue or destroy any item of either list, and what they push is not seen in this turn.
+  // The whole list moves at once, without a counter or an iterator: handlers may unqueue or destroy
+  // any item of either list, and items that they push are not served in this turn.
   if (!waiting_.alone()) {
     ReadyItem* const first = waiting_.next_;
     ReadyItem* const last = waiting_.prev_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Level-triggered readiness that no descriptor announces: connections with something to do now.
-// A transport keeps one list for each loop; the loop serves it as a source and does not sleep
-// while it is not empty.
+// Level-triggered readiness without descriptors: a list of connections that have work to do now. A
+// transport keeps one list for each loop; the loop serves it as a source and does not sleep while
+// it is not empty.
 
 #include <cstddef>
 
@@ -13,19 +13,19 @@ namespace conn { inline namespace AECONN_ABI {
 
 class ReadyList;
 
-/// The hook of one connection. Leaves its list when destroyed, so anything may be closed at any
-/// time, and standing in the list twice is impossible.
+/// List hook of one connection. Its destructor removes it from the list, so connections may be
+/// closed at any time. It can be in at most one list, once.
 class AECONN_API ReadyItem {
  public:
   ReadyItem() = default;
   ReadyItem(const ReadyItem&) = delete;
   ReadyItem& operator=(const ReadyItem&) = delete;
-  bool queued() const noexcept { return next_ != nullptr; }  ///< whether it stands in a list
-  void unqueue() noexcept;                                   ///< no-op if it does not
+  bool queued() const noexcept { return next_ != nullptr; }  ///< whether it is in a list
+  void unqueue() noexcept;                                   ///< no-op if it is not in a list
 
  protected:
   virtual ~ReadyItem() { unqueue(); }
-  /// Runs the handlers that are due. Returns how many ran. May queue itself again.
+  /// Runs the handlers that are due, and returns how many ran. The item may queue itself again.
   virtual std::size_t run_ready() = 0;
 
  private:
@@ -36,25 +36,25 @@ class AECONN_API ReadyItem {
   ReadyItem* next_ = nullptr;
 };
 
-/// Those with something to do. On the loop's thread. The loop serves it between add_source() and
-/// remove_source(), which are its owner's to call.
+/// Items with work to do. On the loop's thread. The loop serves the list between add_source() and
+/// remove_source(), which the list's owner must call.
 class AECONN_API ReadyList : public ae::Source {
  public:
-  /// Empty. The loop has to outlive it.
+  /// Creates an empty list. The loop must outlive it.
   explicit ReadyList(ae::EventLoop& loop) : loop_(loop) {}
   ~ReadyList() override;
-  /// No-op if it is queued already. Wakes a loop that sleeps below a host's.
+  /// No-op if the item is already queued. Wakes a loop that runs below a host's loop and sleeps.
   void push(ReadyItem& item) noexcept;
-  /// Whether nothing stands in it.
+  /// Whether no item is queued.
   bool empty() const noexcept { return waiting_.alone() && turn_.alone(); }
-  ae::EventLoop& loop() const noexcept { return loop_; }  ///< that it was made for
+  ae::EventLoop& loop() const noexcept { return loop_; }  ///< the loop it was made for
 
   bool has_pending() const override { return !empty(); }
-  /// Serves those that stand in the list at entry, one at least, as long as the iteration has time
-  /// (EventLoop::has_time()): the others come first in the next. An item that queues itself again
-  /// waits for the next turn.
+  /// Serves the items that are in the list at entry: at least one, and more while the iteration has
+  /// time (EventLoop::has_time()); the rest are served first in the next iteration. An item that
+  /// queues itself again waits for the next call.
   std::size_t process_pending() override;
-  /// The same, all of them: for items that run no handler, as for what has been written.
+  /// The same for all items: for items that run no handlers, such as pending output.
   void process_all();
 
  private:
@@ -69,8 +69,8 @@ class AECONN_API ReadyList : public ae::Source {
   static void unqueue_all(Head& list) noexcept;
 
   ae::EventLoop& loop_;
-  Head waiting_;  // for the next turn
-  Head turn_;     // what is left of this turn
+  Head waiting_;  // to be served by the next call
+  Head turn_;     // remaining items of the current call
 };
 
 }}  // namespace conn

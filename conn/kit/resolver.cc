@@ -40,7 +40,7 @@ class ResolverCategory final : public std::error_category {
   std::string message(int code) const override { return gai_strerror(code); }
   std::error_condition default_error_condition(int code) const noexcept override {
     if (code == EAI_MEMORY) return std::errc::not_enough_memory;
-    return std::errc::host_unreachable;  // what an errno can say about an unknown host
+    return std::errc::host_unreachable;  // the closest errno for an unknown host
   }
 };
 
@@ -76,9 +76,9 @@ SocketAddress any_address(int family, std::uint16_t port) {
   return any;
 }
 
-/// getaddrinfo() and its answer as ours. No AI_ADDRCONFIG: it does not count loopback addresses,
-/// so "localhost" would lose ::1 on a machine whose only IPv6 address that is. Addresses that
-/// cannot be reached come last by RFC 6724 and fail at once when they are tried.
+/// Calls getaddrinfo() and converts the result. AI_ADDRCONFIG is not set: it ignores loopback
+/// addresses, so "localhost" would lose ::1 on a machine that has no other IPv6 address. RFC 6724
+/// puts unreachable addresses last, and they fail immediately when they are tried.
 Resolved look_up(const std::string& host, std::uint16_t port, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -98,7 +98,7 @@ Resolved look_up(const std::string& host, std::uint16_t port, int flags) {
         return other.size == address.size &&
                std::memcmp(&other.storage, &address.storage, address.size) == 0;
       };
-      // /etc/hosts often names a host twice.
+      // /etc/hosts often lists a host twice.
       if (std::none_of(result.addresses.begin(), result.addresses.end(), same)) {
         result.addresses.push_back(address);
       }
@@ -116,7 +116,7 @@ Resolved look_up(const std::string& host, std::uint16_t port, int flags) {
   return result;
 }
 
-/// What needs no lookup: wildcards, numbers, and what is wrong with them. Empty for a name.
+/// Handles what needs no lookup: wildcards, numeric addresses and invalid ones. Empty for a name.
 std::optional<Resolved> resolve_at_once(const std::string& host, std::uint16_t port, bool passive) {
   if (host == "*") {
     Resolved result;
@@ -141,21 +141,21 @@ using Clock = std::chrono::steady_clock;
 
 struct Job;
 
-/// One that waits for a name. The worker writes `result`, and then calls answered().
+/// A caller waiting for a name. The worker writes `result` and then calls answered().
 struct Request {
   explicit Request(std::uint16_t its_port) : port(its_port) {}
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
   virtual ~Request() = default;
-  /// Any thread. May throw std::bad_alloc, and is called again then.
+  /// Any thread. May throw std::bad_alloc; it is then called again.
   virtual void answered(const std::shared_ptr<Request>& self) = 0;
 
   const std::uint16_t port;
   Resolved result;
-  std::weak_ptr<Job> job;  // the pool's mutex
+  std::weak_ptr<Job> job;  // guarded by the pool's mutex
 };
 
-/// One lookup, for all who asked for the name. The pool's mutex guards it, but for `host`.
+/// One lookup, shared by all requests for the name. Guarded by the pool's mutex, except `host`.
 struct Job {
   explicit Job(std::string name) : host(std::move(name)) {}
   const std::string host;
@@ -164,17 +164,16 @@ struct Job {
 };
 using JobPtr = std::shared_ptr<Job>;
 
-/// The threads that look names up. They exist while there is something to look up, are detached,
-/// and hold the pool by a shared pointer, so a program may end while a name server keeps one
-/// waiting.
+/// The lookup threads. They exist only while there are lookups, are detached, and hold the pool by
+/// a shared pointer, so the program can end while a thread waits for a name server.
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
   static Pool& instance() {
-    // Never destroyed: fork handlers and threads may outlast the end of main().
+    // Never destroyed: fork handlers and threads may outlive main().
     static const auto* const pool = [] {
       const auto* made = new std::shared_ptr<Pool>(std::make_shared<Pool>());
       the_pool = made->get();
-      // A child of fork() has none of our threads: it starts with an empty pool.
+      // A child of fork() has none of these threads, so it starts with an empty pool.
       pthread_atfork([] { the_pool->mutex_.lock(); }, [] { the_pool->mutex_.unlock(); },
                      [] { the_pool->begin_anew(); });
       return made;
@@ -184,7 +183,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   Pool() { running_.reserve(kMostThreads); }
 
-  /// Where no thread can be had the answer is there at once, and says so.
+  /// If no thread can be started, the request is answered immediately with the failure.
   void submit(const std::string& host, const std::shared_ptr<Request>& request) {
     std::unique_lock lock(mutex_);
     JobPtr job = joinable(host);
@@ -199,14 +198,14 @@ class Pool : public std::enable_shared_from_this<Pool> {
       return;
     }
     const int err = look_after_the_line();
-    if (err == 0 || threads_ > 0) return;  // one of those will get to it
+    if (err == 0 || threads_ > 0) return;  // an existing thread will serve it
     line_.pop_back();
     lock.unlock();
     request->result.failure = errno_failure(err, "start a thread to resolve names");
     request->answered(request);
   }
 
-  /// It does not wait any more. It may be told all the same, if the answer is under way.
+  /// Cancels a request. It may still be answered if the answer is already being delivered.
   void leave(const Request& request) noexcept {
     const std::lock_guard lock(mutex_);
     const JobPtr job = request.job.lock();
@@ -214,16 +213,16 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::erase_if(job->requests, [&](const auto& each) { return each.get() == &request; });
     if (!job->requests.empty()) return;
     std::erase(line_, job);
-    changed_.notify_all();  // it keeps no place
+    changed_.notify_all();  // the job no longer counts towards kPlaces
   }
 
  private:
-  static constexpr int kPlaces = 4;        // lookups that others wait for
-  static constexpr int kMostThreads = 64;  // with those that are slow or given up
+  static constexpr int kPlaces = 4;        // limit of lookups, except slow or cancelled ones
+  static constexpr int kMostThreads = 64;  // limit that includes slow and cancelled ones
   static constexpr int kMostOfOneName = 8;
-  // A lookup that takes longer waits for a name server that does not answer, not for a processor.
+  // A longer lookup is waiting for an unresponsive name server, not for a processor.
   static constexpr ae::Duration kSlow = std::chrono::milliseconds(100);
-  // A later request does not rely on a lookup that may have begun while the network was down.
+  // Later requests do not join an older lookup, which may have begun while the network was down.
   static constexpr ae::Duration kFresh = std::chrono::seconds(2);
   static inline Pool* the_pool = nullptr;
 
@@ -232,7 +231,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     watched_ = false;
     line_.clear();
     running_.clear();
-    std::construct_at(&changed_);  // the parent's threads are none that wait here
+    std::construct_at(&changed_);  // the threads that waited on it exist only in the parent
     mutex_.unlock();
   }
 
@@ -243,14 +242,15 @@ class Pool : public std::enable_shared_from_this<Pool> {
     int count = 0;
     for (const JobPtr& job : running_) {
       if (job->host != host) continue;
-      youngest = job;  // the last one began last
+      youngest = job;  // the last one started last
       ++count;
     }
     const bool fresh = youngest != nullptr && Clock::now() - youngest->began < kFresh;
     return fresh || count >= kMostOfOneName ? youngest : nullptr;
   }
 
-  /// One thread at a time waits for a place for the first in line. 0, or why there is none.
+  /// Starts a thread if needed; one thread at a time waits for a place for the first job in the
+  /// queue. Returns 0, or the errno of starting the thread.
   int look_after_the_line() {
     if (line_.empty() || threads_ >= kMostThreads) return 0;
     if (watched_) {
@@ -269,7 +269,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   }
 
   void start_thread() {
-    // The program's signal handlers run on the program's own threads.
+    // Block all signals, so that the program's signal handlers run on its own threads.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -280,7 +280,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::thread([self = shared_from_this()] { self->work(); }).detach();
   }
 
-  /// When there is a place: in the past if there is one now.
+  /// When a place becomes free; the minimum if one is free now.
   ae::TimePoint next_place() const noexcept {
     const ae::TimePoint now = Clock::now();
     int taken = 0;
@@ -330,7 +330,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     }
   }
 
-  // Somebody waits for it: without memory to say it in, it is said a little later.
+  // The caller is waiting, so this retries a little later if there is no memory to deliver the
+  // answer.
   static void answer(const std::shared_ptr<Request>& request, const Resolved& found) {
     try {
       request->result = found;
@@ -348,14 +349,14 @@ class Pool : public std::enable_shared_from_this<Pool> {
   }
 
   std::mutex mutex_;
-  std::condition_variable changed_;  // a place may be free
+  std::condition_variable changed_;  // a place may have become free
   std::deque<JobPtr> line_;
-  std::vector<JobPtr> running_;  // in the order in which they began
+  std::vector<JobPtr> running_;  // in the order of their start
   int threads_ = 0;
-  bool watched_ = false;  // a thread waits for a place
+  bool watched_ = false;  // a thread is waiting for a place
 };
 
-/// Of a loop: `owner`, and everything the callback holds, belong to its thread.
+/// A request from a loop: `owner` and the callback's contents belong to the loop's thread.
 class Lookup;
 struct LoopRequest final : Request {
   LoopRequest(std::uint16_t its_port, ae::Poster its_poster)
@@ -376,7 +377,7 @@ class Lookup final : public Resolution {
   }
   static void deliver(LoopRequest& request) {
     if (request.owner == nullptr) return;
-    // The callback may destroy the Lookup, so it runs from the stack.
+    // The callback may destroy the Lookup, so it runs from a local copy.
     const std::function<void(Resolved)> done = std::move(request.owner->done_);
     request.owner = nullptr;
     done(std::move(request.result));
@@ -391,7 +392,7 @@ void LoopRequest::answered(const std::shared_ptr<Request>& self) {
   poster.post([self] { Lookup::deliver(static_cast<LoopRequest&>(*self)); });
 }
 
-/// Of a thread that waits, on a descriptor: a signal interrupts that.
+/// A request from a blocked thread. It waits on a descriptor, because signals interrupt that.
 struct BlockingRequest final : Request {
   explicit BlockingRequest(std::uint16_t its_port)
       : Request(its_port), fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -402,7 +403,7 @@ struct BlockingRequest final : Request {
     there_.store(true, std::memory_order_release);
     (void)::eventfd_write(fd, 1);
   }
-  /// False: the deadline came first.
+  /// False if the deadline came first.
   bool wait(ae::TimePoint deadline) const noexcept {
     using std::chrono::milliseconds;
     for (;;) {
@@ -418,17 +419,17 @@ struct BlockingRequest final : Request {
   const int fd;
 
  private:
-  std::atomic<bool> there_{false};  // the result: who reads it goes by this, not by the descriptor
+  std::atomic<bool> there_{false};  // whether `result` is valid; read this, not the descriptor
 };
 
-/// An answer that was there at once, delivered from the loop.
+/// An answer that needed no lookup, delivered from the loop.
 class Immediate final : public Resolution {
  public:
   Immediate(ae::EventLoop& loop, Resolved result, std::function<void(Resolved)> done)
       : loop_(loop), result_(std::move(result)), done_(std::move(done)) {
     timer_ = loop_.add_time_event(ae::Duration::zero(), [this] {
       timer_ = 0;
-      // The callback may destroy this object, so both run from the stack.
+      // The callback may destroy this object, so it runs from a local copy.
       const std::function<void(Resolved)> call = std::move(done_);
       call(std::move(result_));
       return ae::kNoMore;
@@ -466,7 +467,7 @@ void SocketAddress::set_port(std::uint16_t port) noexcept {
 }
 
 std::string SocketAddress::host() const {
-  if (family() == AF_INET) {  // the common one, at a tenth of getnameinfo's cost
+  if (family() == AF_INET) {  // the common case, at a tenth of the cost of getnameinfo()
     std::array<unsigned char, 4> bytes{};
     std::memcpy(bytes.data(), &reinterpret_cast<const sockaddr_in*>(get())->sin_addr, bytes.size());
     return fmt::format("{}.{}.{}.{}", bytes[0], bytes[1], bytes[2], bytes[3]);

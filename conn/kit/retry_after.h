@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a server says to a client that it has no room for, in the words of its refusal: when to try
-// again. Text, so that any other client can show it.
+// The retry time in a refusal's text: a server at its limit tells a client when to try again. It is
+// text, so that any other client can display it.
 
 #include <chrono>
 #include <string>
@@ -13,12 +13,12 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// "max-connections reached; try again in 1000 ms".
 AECONN_API std::string format_retry_after(std::string_view why, std::chrono::milliseconds time);
-/// What such a text asks for; 0 if nothing, or more than an hour.
+/// The time given in such a text; 0 if there is none or it exceeds an hour.
 AECONN_API std::chrono::milliseconds patience_in(std::string_view text) noexcept;
 
-/// max-connections is reached: room comes with the end of somebody's work.
+/// max-connections is reached: places become free as connections end.
 AECONN_API std::string patience_when_full();
-/// Too many arrive at once: room comes with the next iterations.
+/// Too many connections are pending: places become free within the next iterations.
 AECONN_API std::string retry_after_under_overload();
 
 }}  // namespace conn

@@ -18,7 +18,8 @@ std::string in_ms(ae::Duration time) {
          " ms";
 }
 
-/// A little more than what is left, since the race is to report its end; as far as the option goes.
+/// Slightly more than the time left, so that the race reports the time-out, not the transport;
+/// limited to the option's range.
 std::string time_left(const OptionRow& option, ae::Duration left) {
   constexpr std::chrono::milliseconds kMore(1);
   const ae::Duration least(static_cast<std::int64_t>(option.min()));
@@ -44,14 +45,14 @@ Dial::Dial(ae::EventLoop& loop, std::vector<Way> ways, ae::Duration delay, ae::D
     lane.way = std::move(way);
     lanes_.push_back(std::move(lane));
   }
-  // Made once, since what is to be told later must not depend on memory.
+  // Created once, since reporting the result later must not depend on memory.
   timer_ = loop_.add_time_event(kNever, [this] {
     if (over_) {
       finish();
     } else {
       go_on(false);
     }
-    return ae::kNoMore;  // where it goes on, arm() was called
+    return ae::kNoMore;  // if the dial continues, arm() has set it again
   });
   go_on(true);
 }
@@ -67,8 +68,8 @@ void Dial::abandon() noexcept {
   over_ = true;
 }
 
-/// Does what is to be done now. Inside the constructor the result has to wait for the loop.
-/// Otherwise this object may be gone afterwards.
+/// Does what is due now. Inside the constructor the result must wait for the loop; otherwise this
+/// object may be destroyed during the call.
 void Dial::go_on(bool inside) {
   if (over_) return;
   for (;;) {
@@ -126,7 +127,7 @@ void Dial::connected(std::size_t index) {
   Connection& connection = *lanes_[index].connection;
   try {
     if (connection.state() == State::kConnected) {
-      // Ready for data is more than connected: over rdma the peer's first window may not be there.
+      // Connected does not mean ready for data: over rdma the peer's first window may be missing.
       connection.set_write_handler([this, index](Connection&) { writable(index); });
       return;
     }
@@ -165,7 +166,7 @@ void Dial::fail(std::size_t index, SkipReason kind, Failure why) noexcept {
   race_.failed(index);
 }
 
-/// Closes the others and hands out the result.
+/// Closes the other connections and delivers the result.
 void Dial::finish() {
   loop_.remove_time_event(std::exchange(timer_, 0));
   try {

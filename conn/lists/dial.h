@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Connects to one place by the first of several ways that is ready for data, as conn/lists/race.h
-// orders them. What the composite transport and Redial have in common; programs use those.
+// Connects to one place through the first of several candidates that is ready for data, in the
+// order that conn/lists/race.h defines. Used by the composite transport and by Redial; programs use
+// those.
 
 #include <cstddef>
 #include <functional>
@@ -17,33 +18,33 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// One of the ways: a transport and where it leads, or why there is none.
+/// A candidate: a transport and the endpoint it leads to, or the reason why there is none.
 struct Way {
   std::string scheme;
   ConnectionType* type = nullptr;
-  std::string unavailable;  ///< the sentence, where `type` is null
-  Endpoint to;              ///< of that scheme, with the options it knows
+  std::string unavailable;  ///< the reason, if `type` is null
+  Endpoint to;              ///< with this scheme and the options that its transport knows
 };
 
 class Dial {
  public:
-  /// Gets the connection, or null and failure(). Runs once, from the loop, and may destroy the
+  /// Receives the connection, or null and failure(). Runs once, from the loop, and may destroy the
   /// Dial.
   using Done = std::function<void(ConnectionPtr)>;
 
-  /// Begins at once. `timeout` is for all ways together, `delay` the head start of each.
+  /// Starts at once. `timeout` covers all candidates together; `delay` is the head start of each.
   Dial(ae::EventLoop& loop, std::vector<Way> ways, ae::Duration delay, ae::Duration timeout,
        Done done);
-  /// Gives up: every connection is closed, nothing runs any more.
+  /// Gives up: closes every connection; no handler runs afterwards.
   ~Dial();
   Dial(const Dial&) = delete;
   Dial& operator=(const Dial&) = delete;
 
-  /// Once it is over: the ways before the one that was taken, or all of them, in order.
+  /// After the end: the candidates before the one that was taken, or all of them, in order.
   const std::vector<Skipped>& not_taken() const noexcept { return skipped_; }
-  /// Why none could be had.
+  /// Why no candidate was ready.
   const Failure& failure() const noexcept { return failure_; }
-  /// The loop is about to go, and its connections with it.
+  /// The loop is about to be destroyed, together with its connections.
   void abandon() noexcept;
 
  private:

@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 std::string without_options(const Endpoint& endpoint) {
   Endpoint shown = endpoint;
-  shown.options = {};  // there may be a pass phrase
+  shown.options = {};  // they may contain a pass phrase
   return shown.to_string();
 }
 
@@ -70,14 +70,14 @@ void FallbackConnection::dialled(ConnectionPtr winner) {
   } catch (const std::bad_alloc&) {
     fail(out_of_memory());
   }
-  std::exception_ptr thrown;  // by the registry's handler: the connection's own runs all the same
+  std::exception_ptr thrown;  // from the registry's handler; the connection's own runs nevertheless
   if (state() == State::kConnecting) {
     try {
       take(std::move(winner));
     } catch (...) {
       thrown = std::current_exception();
     }
-    watch_or_fail();  // for handlers set before
+    watch_or_fail();  // for handlers that were set earlier
   }
   (void)dispatch_connect();
   if (thrown) std::rethrow_exception(thrown);
@@ -97,8 +97,8 @@ void FallbackConnection::take(ConnectionPtr winner) {
   fallback_type().took(*loop(), *fallback);
 }
 
-/// One after the other, since nothing of the loop runs meanwhile: each has an equal part of the
-/// time that is left.
+/// Tries the candidates one after the other, since the loop does not run meanwhile: each gets an
+/// equal part of the time left.
 void FallbackConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   to_ = without_options(to);
   std::vector<Way> ways;
@@ -121,7 +121,7 @@ void FallbackConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint d
       try {
         ConnectionPtr below = way.type->create(*loop());
         const ae::TimePoint until = Clock::now() + part;
-        // Ready for data is more than connected: see Dial::connected().
+        // Connected does not mean ready for data: see Dial::connected().
         const bool connected = below->connect_blocking(way.to, part);
         if (connected && below->sync_wait(ae::kWritable, until - Clock::now()) &&
             below->state() == State::kConnected) {
@@ -148,7 +148,7 @@ void FallbackConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint d
 
 // --- handlers ------------------------------------------------------------------------------------
 
-/// Ours ends as the one below did, once what it had has been read.
+/// Ends this connection as the lower one ended, once its unread data has been read.
 void FallbackConnection::follow() {
   if (!below_ || state() != State::kConnected) return;
   if (below_->state() == State::kError) {
@@ -159,8 +159,8 @@ void FallbackConnection::follow() {
   }
 }
 
-/// Asks the connection below for the events that somebody waits for. Once ours has failed we tell
-/// it ourselves: the one below may have left the loop without memory.
+/// Requests from the lower connection the events that have a handler. After a failure this
+/// connection runs its own handlers: the lower one may have left the loop for lack of memory.
 void FallbackConnection::handlers_changed() {
   if (!below_ || closing()) return;
   const bool failed = state() == State::kError;
@@ -180,7 +180,7 @@ void FallbackConnection::handlers_changed() {
         (wanted & ae::kWritable) != 0 ? Handler([this](Connection&) { writable(); }) : Handler(),
         barrier_);
   }
-  watched_ = wanted;  // after what may throw
+  watched_ = wanted;  // after the calls that may throw
   watched_barrier_ = barrier_;
   if (const bool closes = close_wanted(); closes != watches_close_) {
     below_->set_close_handler(closes ? Handler([this](Connection&) { below_gone(); }) : Handler(),
@@ -234,7 +234,7 @@ void FallbackConnection::writable() {
 
 // --- data ----------------------------------------------------------------------------------------
 
-/// Where the operation found the end of the connection below, it is ours.
+/// If the operation found the end of the lower connection, this connection ends as well.
 template <class Result>
 Result FallbackConnection::followed(Result result) {
   if (below_->state() != State::kConnected) [[unlikely]] {
@@ -329,7 +329,7 @@ void FallbackConnection::do_close() noexcept {
   if (below_ && aborts())
     below_.release()->abort();
   else
-    below_.reset();  // which delivers what was written
+    below_.reset();  // delivers what was written
   release();
 }
 
@@ -338,15 +338,15 @@ void FallbackConnection::do_abandon() noexcept {
   timer_ = 0;
   if (dial_) dial_->abandon();
   if (!below_) return;
-  below_->clear_handlers();  // it may stay a little longer
+  below_->clear_handlers();  // it may exist a little longer
 }
 
 bool FallbackConnection::do_rebind(ae::EventLoop* to) {
-  if (on_connect_) {  // it has failed, and is about to hear so
+  if (on_connect_) {  // it has failed, and its connect handler is due
     errno = EBUSY;
     return false;
   }
-  // Ours arrives before the one below, whose handlers need us there.
+  // This connection must arrive before the lower one, whose handlers need it there.
   Move move(*this, to);
   if (below_ && !Connection::rebind(*below_, to)) return false;
   if (timer_ != 0) loop()->remove_time_event(timer_);

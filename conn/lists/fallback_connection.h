@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A connection to a place that can be reached in several ways. Once one is ready, everything goes
-// through to it.
+// A connection to a place that several candidates lead to. Once one of them is ready, all
+// operations are passed on to it.
 
 #include <memory>
 #include <string>
@@ -21,23 +21,23 @@ class FallbackConnection final : public Connection {
   FallbackConnection(const FallbackType& type, ae::EventLoop& loop);
   ~FallbackConnection() override;
 
-  /// The one that carries the bytes; null before it is known.
+  /// The lower connection, which carries the bytes; null until it is known.
   const Connection* carrier() const noexcept { return below_.get(); }
-  /// The ways that were preferred to it, and why they were not taken; or all, where none was.
+  /// The candidates preferred to the carrier, and why they were not taken; all, if none was taken.
   const std::vector<Skipped>& not_taken() const noexcept { return skipped_; }
 
   int fd() const noexcept override { return below_ ? below_->fd() : -1; }
   std::string local_address() const override { return below_ ? below_->local_address() : ""; }
   std::string peer_address() const override { return below_ ? below_->peer_address() : ""; }
   std::optional<bool> is_local() const override;
-  /// "carrier", "not-rdma" for each that was not taken, and the carrier's own.
+  /// "carrier", "not-rdma" for each candidate not taken, and the entries of the carrier.
   std::vector<std::pair<std::string, std::string>> info() const override;
   std::string peer_certificate() const override;
   std::string peer_user() const override;
   const Failure& why_ended() const noexcept override;
 
  protected:
-  /// The carrier's path, and after it which ways were not taken and why.
+  /// The path of the carrier, followed by the candidates not taken and the reasons.
   std::string do_path() const override;
   void do_connect(const Endpoint& to) override;
   void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
@@ -83,12 +83,12 @@ class FallbackConnection final : public Connection {
   ConnectionPtr below_;
   std::string to_;  // without options
   std::vector<Skipped> skipped_;
-  ae::TimerId timer_ = 0;         // a failure is to be told
-  ae::Mask watched_ = ae::kNone;  // of the connection below
+  ae::TimerId timer_ = 0;         // set while a failure is to be reported
+  ae::Mask watched_ = ae::kNone;  // events requested from the lower connection
   Barrier watched_barrier_ = Barrier::kNo;
   bool watches_close_ = false;
-  bool below_gone_ = false;  // its end is known: only a failure is news
-  bool rearm_ = false;       // the read handler below is to run for whatever is there
+  bool below_gone_ = false;  // its end is known: only a failure is still reported
+  bool rearm_ = false;       // the lower read handler must run again for any available data
 };
 
 }}  // namespace conn

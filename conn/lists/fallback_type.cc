@@ -31,7 +31,7 @@ FallbackType::Times times_of(const Options& options) {
   return {read.duration("fallback-delay"), read.duration("connect-timeout")};
 }
 
-/// Several transports on one place.
+/// Several transports that listen on one place.
 class FallbackListener final : public Listener {
  public:
   FallbackListener(const FallbackType& type, std::vector<ListenerPtr> listeners,
@@ -118,7 +118,7 @@ std::vector<Way> FallbackType::ways_to(const Endpoint& endpoint) const {
     chosen.push_back(*found);
     chosen.back().to = of_scheme(endpoint, scheme);
   }
-  // One that is not there might have known what the others do not.
+  // A transport that is not available might know an option that the others do not.
   const bool forgiving =
       std::any_of(chosen.begin(), chosen.end(), [](const Way& way) { return way.type == nullptr; });
   for (const auto& [key, value] : endpoint.options.values()) {
@@ -215,7 +215,7 @@ std::vector<Skipped> FallbackType::listen_on_each(
       try {
         port = open(way, at);
       } catch (const Error& error) {
-        // The port that the first was given may be somebody else's on this one.
+        // The port that the first transport was given may be in use for this one.
         again = again || (port != endpoint.port && attempt < kPortTries);
         missing.push_back({way.scheme,
                            SkipReason::kOther,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Which of several ways to one place is tried when: in order, each as soon as the one before has
-// failed or has had its head start, until one is ready or the time is over. Pure: no clock, no I/O.
+// Decides when each of several candidates for one place is tried: in order, each as soon as the one
+// before has failed or its head start is over, until one is ready or the deadline has passed. Pure
+// logic: no clock, no I/O.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,26 +16,26 @@ namespace conn { inline namespace AECONN_ABI {
 class Race {
  public:
   enum class Step : std::uint8_t {
-    kWait,   ///< for ready(), failed() or wake()
-    kStart,  ///< begin to try `way`, and ask again
-    kWon,    ///< `way` is the one; nothing changes any more
-    kLost,   ///< every way has failed, or the time is over
+    kWait,   ///< wait for ready(), failed() or wake()
+    kStart,  ///< start `way`, then call next() again
+    kWon,    ///< `way` has won; the result is final
+    kLost,   ///< every candidate has failed, or the deadline has passed
   };
   struct Move {
     Step step;
     std::size_t way = 0;
   };
 
-  /// Of `count` ways, at least one; each has a head start of `delay` before the next.
+  /// `count` candidates, at least one; each has a head start of `delay` over the next.
   Race(std::size_t count, ae::Duration delay, ae::TimePoint deadline)
       : ways_(count), delay_(delay), deadline_(deadline) {}
 
-  /// What to do now: call it until it does not say kStart.
+  /// What to do now. Call it until it no longer returns kStart.
   Move next(ae::TimePoint now);
-  /// Of a way that was started. What comes after the first ready() changes nothing.
+  /// For a candidate that was started. Calls after the first ready() have no effect.
   void ready(std::size_t way);
   void failed(std::size_t way);
-  /// When to call next() although nothing was told; the deadline at the latest.
+  /// When to call next() if nothing is reported before; at the latest the deadline.
   ae::TimePoint wake() const;
 
   bool started(std::size_t way) const { return way < started_; }
@@ -46,7 +47,7 @@ class Race {
   std::vector<bool> ways_;  // true: failed
   ae::Duration delay_;
   ae::TimePoint deadline_;
-  ae::TimePoint head_start_ends_ = ae::TimePoint::min();  // of the last that was started
+  ae::TimePoint head_start_ends_ = ae::TimePoint::min();  // of the last one that was started
   std::size_t started_ = 0;
   std::size_t winner_ = kNone;
 };

@@ -9,10 +9,10 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The types of lists, whose address stays where the registry moves.
+/// The types of lists of schemes, at an address that stays the same when the registry is moved.
 struct Registry::Lists {
   ae::Mutex mutex;
-  std::vector<std::unique_ptr<FallbackType>> types;  // mutex
+  std::vector<std::unique_ptr<FallbackType>> types;  // guarded by mutex
   FallbackHandler told;
 };
 
@@ -27,7 +27,7 @@ ConnectionType& Registry::add(std::unique_ptr<ConnectionType> type) {
   if (find(type->name()) != nullptr) {
     throw Error("the transport " + std::string(type->name()) + " is already registered");
   }
-  // A transport that can be had after all is no longer unavailable.
+  // A transport that is added after all is no longer unavailable.
   std::erase_if(unavailable_, [&](const auto& entry) { return entry.first == type->name(); });
   types_.push_back(std::move(type));
   return *types_.back();
@@ -65,7 +65,7 @@ const std::string* Registry::why_unavailable(std::string_view name) const noexce
   return nullptr;
 }
 
-/// Null also where one of them is not known at all.
+/// Null if no scheme of the list is available, and also if one of them is unknown.
 ConnectionType* Registry::find_list(std::string_view name) const {
   const std::lock_guard lock(lists_->mutex);
   for (const auto& type : lists_->types) {
@@ -103,7 +103,7 @@ ConnectionType& Registry::require(std::string_view name) const {
     std::string all;
     for (const std::string& scheme : list.schemes()) {
       const std::string* const reason = why_unavailable(scheme);
-      if (reason == nullptr) (void)require(scheme);  // throws, for the one that nobody knows
+      if (reason == nullptr) (void)require(scheme);  // throws for the unknown scheme
       all.append(all.empty() ? "" : "; ").append(scheme);
       if (reason != nullptr) all.append(" is not available: ").append(*reason);
     }

@@ -20,8 +20,8 @@ using Type = MetricsText::Type;
 enum class Of { kLoop, kProcess, kDevice };
 
 struct Row {
-  std::string_view statistic;  // of a device: what follows the device's name
-  std::string_view metric;     // after aeconn_
+  std::string_view statistic;  // for a device: the part after the device's name
+  std::string_view metric;     // without the prefix aeconn_
   Type type;
   Of of;
   std::string_view help;
@@ -105,7 +105,7 @@ constexpr std::array kRows = {
         "Queue pairs that stand ready for arrivals (option prepared)."},
     Row{"prepared_used", "rdma_prepared_used_total", kCounter, Of::kLoop,
         "Connections that found a queue pair ready."},
-    // Of a device. A name that ends as another does has to be before it.
+    // Per device, matched by suffix. A name that ends with another name must come before that one.
     Row{"_queue_pairs", "rdma_queue_pairs", kGauge, Of::kDevice, "Queue pairs that exist now."},
     Row{"_completion_events", "rdma_completion_events_total", kCounter, Of::kDevice,
         "Completion events taken."},
@@ -161,7 +161,7 @@ void append_escaped(std::string& out, std::string_view text, bool quotes) {
     else
       escaped += c;
   }
-  out += printable(std::move(escaped));  // no UTF-8 makes the whole text unreadable
+  out += printable(std::move(escaped));  // invalid UTF-8 would make the whole text unreadable
 }
 
 struct Times {
@@ -184,7 +184,7 @@ std::uint64_t* part_of(Times& times, std::string_view name) {
   return nullptr;
 }
 
-/// Whether it is one of a histogram, which is added to `sorted` then.
+/// Whether the statistic belongs to a histogram. If so, it is added to `sorted`.
 bool add_time(std::map<std::string, Metric>& sorted, const std::string& scheme,
               std::string_view statistic, std::uint64_t value) {
   for (const auto& [prefix, metric, help] : kTimes) {
@@ -200,7 +200,7 @@ bool add_time(std::map<std::string, Metric>& sorted, const std::string& scheme,
   return false;
 }
 
-// Where a statistic goes. What the table does not know is shown all the same.
+// The metric that a statistic belongs to. Statistics missing from the table are shown as well.
 struct Place {
   std::string metric;
   Type type;
@@ -209,8 +209,8 @@ struct Place {
   MetricsText::Labels labels;
 };
 
-/// "mlx5_0_port1_hw_sent_pkts": the device, its port, and the counter of it, which has hw_ before
-/// it where it is one of the device's own.
+/// Parses "mlx5_0_port1_hw_sent_pkts": the device, its port, and a counter of that port, which has
+/// the prefix hw_ if it is one of the device's own.
 std::optional<Place> port_place(const MetricsText::Labels& labels, std::string_view statistic) {
   constexpr std::string_view kPort = "_port", kHardware = "hw_";
   const std::size_t at = statistic.find(kPort);

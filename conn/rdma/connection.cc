@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The open connection: bytes in and out. Set-up is in connection_setup.cc, the end in
-// connection_close.cc.
+// The established connection: reading, writing and posting to the queue pair. Set-up is in
+// connection_setup.cc, the end in connection_close.cc.
 
 #include "conn/rdma/connection.h"
 
@@ -21,10 +21,10 @@ namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
-// A batch of much is a quarter of the send buffer, but of such a length: while one is under way
-// there is room to write the next, and the peer reads the one before.
+// Bounds of a batch, which is otherwise a quarter of the send buffer: while one batch is in flight
+// there is space to write the next, and the peer reads the previous one.
 constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
-// When a device's send queue is fuller than our count says.
+// Delay before posting again when the device's send queue is fuller than our count says.
 constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -69,8 +69,8 @@ bool RdmaConnection::readable() const {
          stream_.peer_closed();
 }
 
-// Somebody else, the write handler or one of another connection, may have read what this iteration
-// allows.
+// The read budget of this iteration may already be used up, by the write handler or a handler of
+// another connection.
 bool RdmaConnection::ready_to_read() {
   return read_left_ != 0 || read_turn_ != state_->turn() || !stream_.has_unread();
 }
@@ -81,7 +81,7 @@ void RdmaConnection::renew_budget() noexcept {
   read_left_ = settings_.read_budget;
 }
 
-/// 1 where there are bytes that may be read in this iteration, else what read() returns.
+/// 1 if there are bytes that may be read in this iteration, else the result of read().
 ssize_t RdmaConnection::look_for_bytes() {
   end_view();
   renew_budget();
@@ -104,7 +104,7 @@ ssize_t RdmaConnection::look_for_bytes() {
   return -1;
 }
 
-/// Nothing is copied to null.
+/// `into` may be null: the bytes are then consumed without a copy.
 std::size_t RdmaConnection::take_bytes(std::byte* into, std::size_t size) {
   const std::uint32_t turns = stream_.window_turns();
   const std::size_t n = stream_.read(into, size, state_->now());
@@ -127,14 +127,14 @@ std::size_t RdmaConnection::room() const noexcept {
   return send_buffer_.size() - std::min<std::size_t>(tx_.buffered(), send_buffer_.size());
 }
 
-/// A quarter of the buffer at least, so that a waiting writer does not trickle.
+/// At least a quarter of the buffer, so that a waiting writer does not send tiny pieces.
 std::size_t RdmaConnection::room_to_wait_for() const noexcept {
   return std::max(1u, send_buffer_.size() / 4);
 }
 
 bool RdmaConnection::writable() const {
-  // When writing has become impossible, the handler is to find that out. Before the peer's first
-  // window nothing can leave: a list of schemes goes on to the next (conn/lists/dial.h).
+  // If writing is no longer possible, the handler must run to find out. Before the peer's first
+  // window nothing can be sent: a list of schemes then tries the next one (conn/lists/dial.h).
   return phase_ != Phase::kOpen ||
          (!starved_ && stream_.has_peer_window() && room() >= room_to_wait_for());
 }
@@ -170,18 +170,19 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
   return static_cast<ssize_t>(done);
 }
 
-/// There is no memory to send so many bytes from; it is told when there is some.
+/// No memory to send `size` bytes from is available; on_memory() is called when there may be some.
 void RdmaConnection::wait_for_memory(std::size_t size) {
   starved_ = true;
   starved_for_ = static_cast<std::uint32_t>(size);
   send_buffer_.on_refusal(state_->now());
   state_->wait_for_memory(*this);
-  if (posted_ != done_) state_->want_flush(*this);  // its own may come back
+  if (posted_ != done_) state_->want_flush(*this);  // completions may give its own memory back
 }
 
-/// Memory may have come back. For a write handler that waits it is taken here, so that nobody is
-/// called who would find none; false: there is none yet. Who has nothing under way waits for no
-/// more than a little: what is reserved is lent to it then, and goes through that (do_reserve()).
+/// Memory may have come back. For a waiting write handler it is allocated here, so that the handler
+/// never runs in vain; false: there is none yet. With nothing in flight one byte suffices: a
+/// reservation then uses a chunk lent by the base and is written through that memory in parts
+/// (do_reserve()).
 bool RdmaConnection::secure_memory() noexcept {
   const bool waits = starved_ && phase_ == Phase::kOpen && write_wanted() && !tx_.reserving();
   const std::size_t least = tx_.held() == 0 ? 1 : starved_for_;
@@ -195,7 +196,8 @@ void RdmaConnection::on_memory() noexcept {
   state_->wait_for_memory(*this);
 }
 
-// Writing has ended. What arrived can still be read, so the connection fails only without that.
+// Writing has ended. Unread bytes can still be read, so the connection fails only if there are
+// none.
 ssize_t RdmaConnection::refuse_write() {
   if (!stream_.has_unread()) {
     if (pending_failure_)
@@ -232,7 +234,7 @@ ReceiveQueue* RdmaConnection::receives() noexcept {
 }
 
 void RdmaConnection::retire_sends(std::uint32_t sequence) noexcept {
-  if (sequence - done_ > posted_ - done_) return;  // of no request of ours
+  if (sequence - done_ > posted_ - done_) return;  // not the number of a pending request
   if (sends_failed_) {
     done_ = sequence;
     return look_at_last_data();
@@ -255,10 +257,10 @@ void RdmaConnection::retire_sends(std::uint32_t sequence) noexcept {
   state_->memory_came_back();
 }
 
-// Those before the first that failed were carried out. What the others were to send stays in tx_
-// until the queue pair is gone, and the user is told of it with an error.
+// The requests before the first failed one were carried out. The data of the others stays in tx_
+// until the queue pair is destroyed, and is then reported to the user with an error.
 void RdmaConnection::retire_failed(std::uint32_t sequence) noexcept {
-  if (sequence - done_ - 1 >= posted_ - done_) return;  // of no request of ours
+  if (sequence - done_ - 1 >= posted_ - done_) return;  // not the number of a pending request
   if (!sends_failed_) retire_sends(sequence - 1);
   sends_failed_ = true;
   done_ = sequence;
@@ -270,7 +272,7 @@ void RdmaConnection::on_sends_done(std::uint32_t sequence) {
   stream_.on_confirmed(state_->now());
   on_keys_changed(done_);
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
-  state_->want_flush(*this);  // what waited for a slot
+  state_->want_flush(*this);  // work that waited for a free slot
   if (phase_ == Phase::kClosing) return continue_close();
   update_ready();
 }
@@ -283,11 +285,11 @@ void RdmaConnection::on_immediate(std::uint32_t length) {
   if (stream_.window_turns() != turns || stream_.failure() != nullptr || phase_ != Phase::kOpen)
     return after_input();
   if (tx_.staged() != 0)
-    state_->want_flush(*this);  // it may have waited for this proof of receives
+    state_->want_flush(*this);  // data may have waited for this proof of receives
   update_ready();
 }
 
-// iWARP: from here on the accepting side may send.
+// iWARP: from now on the accepting side may send.
 void RdmaConnection::on_first_message() noexcept {
   if (std::exchange(waits_for_first_message_, false)) state_->want_flush(*this);
 }
@@ -301,14 +303,14 @@ void RdmaConnection::on_message(std::span<const std::byte> bytes) {
   after_input();
 }
 
-// After anything the stream was told.
+// Call after every input to the stream.
 void RdmaConnection::after_input() {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return update_ready();
   if (const char* why = stream_.failure(); why != nullptr) {
     ++state_->statistics().protocol_errors;
     if (stream_.excess() == Excess::kMessages) ++state_->statistics().control_floods;
     if (stream_.excess() == Excess::kWindow) ++state_->statistics().peer_windows_refused;
-    stop_queue_pair();  // who breaks the rules has spoken, whoever else has to wait
+    stop_queue_pair();  // stop the offender at once, even if its disconnect must wait
     return end_with({std::make_error_code(std::errc::protocol_error), why}, Unread::kDrop);
   }
   if (stream_.peer_aborted())
@@ -337,8 +339,8 @@ void RdmaConnection::post_chains() {
   if (tx_.staged() != 0) stream_.on_staged_left();
   if (std::exchange(short_of_room_, false) && tx_.staged() == 0)
     send_buffer_.on_full(state_->now());
-  // A key that goes alone holds everything up, and its completion brings us back: no clock is
-  // needed.
+  // A key change that must be posted alone blocks everything else, and its completion calls this
+  // again: no timer is needed.
   pace_at_ = keys_go_alone() && has_key_to_change() ? std::nullopt : stream_.retry_at(tx_.staged());
   if (post_again_) pace_at_ = clock_now() + kFullQueueRetry;
   if (!pace_at_ || pace_timer_ != 0) return;
@@ -350,12 +352,12 @@ void RdmaConnection::post_chains() {
   });
 }
 
-// One chain of work requests with one doorbell: keys to change, then control messages, then the
-// bytes the peer's window takes. True if another chain may follow.
+// Posts one chain of work requests with one doorbell: key changes, then control messages, then the
+// bytes that fit the peer's window. True if another chain may follow.
 bool RdmaConnection::post_chain() {
   SendChain chain(settings_.send_queue - (posted_ - done_), posted_);
-  // Copied back if the device takes less than we counted on; only control messages change it here.
-  // Not a std::optional, which begins with zeros in all of its room.
+  // Restored if the device accepts fewer requests than planned; only control messages change the
+  // stream here. Not a std::optional, which would zero all of its storage first.
   static_assert(std::is_trivially_destructible_v<Stream>);
   union Room {
     Room() noexcept {}
@@ -384,7 +386,7 @@ bool RdmaConnection::post_chain() {
   const bool key_refused =
       result.error != 0 && result.error != ENOMEM && result.known && result.posted < plan.keys_end;
   if (result.error != 0 && (result.error != ENOMEM || !result.known) && !key_refused) {
-    // It may have been a key, of which this device says no more.
+    // The driver does not say which request failed: it may have been a key change.
     const bool unsure = context_->device().binding() == Device::Binding::kUnsure;
     if (!result.known && plan.keys_end != 0 && unsure) context_->device().give_up_binding();
     end_with(errno_failure(result.error, "posting to the send queue"));
@@ -392,18 +394,19 @@ bool RdmaConnection::post_chain() {
   }
   if (result.posted < plan.control_end && before != nullptr)
     take_back_control(*before, plan, result.posted);
-  if (result.posted < plan.data_end) plan.bytes = 0;  // a write without its immediate says nothing
+  if (result.posted < plan.data_end) plan.bytes = 0;  // without its immediate it is not announced
   commit(plan, result.posted);
-  // Where some were not posted, their signals were not either: count from what is known.
+  // If some requests were not posted, their signals are missing too: count from the known state.
   last_signaled_ = result.posted == chain.size() ? last_signaled : last_signaled_;
   if (key_refused) return on_key_refused(*plan.window[result.posted]);
   ask_later();
-  // One batch in a chain; the peer may have another window, too.
+  // A chain holds one batch; the peer may have another window.
   const bool more = plan.bytes != 0 && stream_.sendable(tx_.staged(), state_->now()) != 0;
   return result.error == 0 && (more || chain.size() == SendChain::kLimit);
 }
 
-// Memory that nobody learns is free again does not stay ours for ever where no keepalive asks.
+// Requests a completion later: without keepalives nothing else would free the memory of the last
+// sends.
 void RdmaConnection::ask_later() noexcept {
   constexpr ae::Duration kLater = std::chrono::seconds(5);
   if (last_signaled_ == posted_ || tx_.held() == 0) {
@@ -426,12 +429,12 @@ void RdmaConnection::plan_keys(SendChain& chain, ChainPlan& plan) {
         chain.change_key(window);
       }
   plan.keys_end = plan.control_end = plan.data_end = chain.size();
-  // What they make room for, and whether they work, is worth knowing.
+  // Their completion frees a place for a window, and shows whether the key changes work.
   if (plan.keys_end != 0) plan.signal_last = true;
 }
 
-// Before the connection stands, where the queue pair is ready to send: a device that refuses keys
-// says so before the next connection is made.
+// Called before the connection is established, once the queue pair is ready to send: a device that
+// refuses keys is detected before the next connection is made.
 void RdmaConnection::post_keys() {
   for (bool again = true; again && has_key_to_change();) {
     SendChain chain(settings_.send_queue, posted_);
@@ -450,8 +453,8 @@ void RdmaConnection::post_keys() {
   }
 }
 
-// With the send queue to themselves (Device::binds_alone()): what was posted before is confirmed
-// first, by a write of no bytes if nothing else asks for that, and what follows waits for them.
+// Keys that must be alone in the send queue (Device::binds_alone()): earlier requests are confirmed
+// first, by a write of zero bytes if nothing else requests a completion; later ones wait for them.
 void RdmaConnection::plan_keys_alone(SendChain& chain, ChainPlan& plan) {
   if (posted_ == done_) return plan_keys(chain, plan);
   const auto under_way = [](const ReceiveWindow& window) { return window.key_under_way(); };
@@ -483,13 +486,13 @@ void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
 
 void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
-  // What is sent from where it lies takes no room of the buffer. Valkey's client would have more to
-  // move with each reply that it takes out of what came.
+  // Data sent in place uses no space in the send buffer, so the batch may be long; but not for
+  // Valkey's client, which moves the rest of the received bytes for each reply that it takes out.
   const bool many_in_place = stream_.peer_is_aeconn() && tx_.referred() >= kLongBatch;
   const std::uint32_t batch =
       many_in_place ? kLongBatch : std::clamp(send_buffer_.size() / 4, kShortBatch, kLongBatch);
   std::uint32_t n = stream_.sendable(tx_.staged(), state_->now());
-  if (n > batch + batch / 4) n = batch;  // a little more is not worth a message of its own
+  if (n > batch + batch / 4) n = batch;  // a slightly longer batch saves a message
   if (n == 0 || chain.room() <= flow::kControlSlots) return;
   std::array<TxQueue::Segment, SendChain::kLimit * kMostPieces> segments;
   const std::size_t most = (chain.room() - flow::kControlSlots) * pieces_limit_;
@@ -508,26 +511,26 @@ void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
 }
 
-// A write of no bytes proves the path, and that everything before it was delivered.
+// A write of zero bytes proves the path, and that everything before it was delivered.
 void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool prove = (phase_ == Phase::kClosing || delivering_) && tx_.staged() == 0;
   const bool waits_for_proof = stream_.beyond_proof() && tx_.staged() != 0;
   const bool asks = wants_memory_ || state_->now() >= ask_at_;
   const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
   if (stream_.wants_silent_probe() && posted_ != done_ && last_signaled_ == posted_)
-    stream_.on_silent_probe_posted();  // what is under way is asked for already
+    stream_.on_silent_probe_posted();  // a completion is already requested for what is in flight
   if (!stream_.wants_silent_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
     return;
   if (chain.full()) return;
-  // Whatever else is in the chain proves as much. (bnxt_re before rdma-core 50 gives a request
-  // without pieces the length of the one before it in its chain.)
+  // Any other request in the chain proves the same. (bnxt_re before rdma-core 50 gives a request
+  // without pieces the length of the preceding one in its chain.)
   if (chain.size() == 0) chain.write_nothing(stream_.remote_address(), stream_.remote_key());
   plan.signal_last = true;
   plan.probe_end = chain.size();
 }
 
-// One in many asks for a completion, but always enough to learn when slots and staging memory come
-// back. Returns the sequence number of the last that does.
+// Requests a completion for one of many requests, but always often enough to learn when slots and
+// staging memory become free. Returns the sequence number of the last request with one.
 std::uint32_t RdmaConnection::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || phase_ == Phase::kClosing || delivering_ ||
                            stream_.beyond_proof() || wants_memory_ || tx_.referred() != 0 ||
@@ -562,8 +565,8 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
     const bool nothing_in_flight = tx_.in_flight() == 0;
     stream_.on_write_posted(plan.bytes, state_->now());
     tx_.on_posted(plan.bytes);
-    // One inline write is copied into its request: the staging memory is free at once, provided
-    // that nothing older is in flight, since it comes back in order.
+    // A single inline write is copied into its request: its staging memory is free at once if
+    // nothing older is in flight, because memory is returned in order.
     const bool one_request = plan.data_end - plan.control_end == 1;
     if (nothing_in_flight && one_request && plan.copied) {
       tx_.on_completed(plan.bytes);
@@ -603,8 +606,8 @@ bool RdmaConnection::do_flush(ae::TimePoint until) noexcept {
   return handed_on();
 }
 
-// A completion on iWARP says that the stream has the bytes; that they have arrived only its end
-// says. So that is brought about, as close() does.
+// On iWARP a completion only means that the stream has taken the bytes; only the end of the stream
+// shows that they arrived. So the stream is ended here, as in close().
 bool RdmaConnection::has_left() noexcept {
   if (has_undelivered()) return false;
   if (!context_ || !context_->device().iwarp()) return true;
@@ -657,7 +660,7 @@ std::string RdmaConnection::do_path() const {
   line += fmt::format(" {} > {}", local_.to_string(), peer_.to_string());
   if (bytes_of(way.mtu) != 0) line += fmt::format(" mtu {}", bytes_of(way.mtu));
   if (way.global) line += fmt::format(" tc {}", way.traffic_class);
-  // Not read back: on iWARP nobody tells.
+  // Not read back: on iWARP no call reports it.
   if (iwarp_ && settings_.fabric.traffic_class)
     line += fmt::format(" tc {}", *settings_.fabric.traffic_class);
   if (way.known) line += fmt::format(" sl {}", way.service_level);

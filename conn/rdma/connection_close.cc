@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a connection ends: by its user, by its peer, by a deadline, by the device.
+// How a connection ends: closed by its user or by its peer, by a deadline, or by the device.
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// What the device still has to say of a queue pair that was stopped takes microseconds.
+// For the last reports of the device about a stopped queue pair, which take microseconds.
 constexpr ae::Duration kQuietPatience = std::chrono::milliseconds(50);
 
 Failure describe(ibv_wc_status status, bool was_send) {
@@ -58,12 +58,13 @@ bool RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*exp
     if (!state_->may_expire()) return kAgain;
     timer_ = 0;
     const LoopState::Spending spending(*state_);
-    // What was waited for may be here and only not looked at yet, if the loop stood still or this
-    // was put off. An accepting end finds it in its queue pair, and needs no event of rdma_cm.
+    // The awaited event may have arrived without being processed, if the loop stood still or this
+    // handler was postponed. An accepting side finds it in its queue pair and needs no rdma_cm
+    // event.
     const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
     const bool all = late && expired == &RdmaConnection::address_expired;
     take([&] { state_->catch_up(all ? LoopState::Most::kAll : LoopState::Most::kShare); });
-    // Unless what came has set the next deadline.
+    // Unless the processed events have set the next deadline.
     if (timer_ == 0) take([&] { (this->*expired)(); });
     return ae::kNoMore;
   };
@@ -103,7 +104,7 @@ void RdmaConnection::accept_expired() {
                                         : "the peer connected but never offered a window"});
 }
 
-// What is left is lost, and the peer must not take what it got for all.
+// Remaining data is lost, and the peer must not take what it received for the whole stream.
 void RdmaConnection::linger_expired() {
   if (phase_ != Phase::kClosing) return;
   if (!stream_.aborted() && has_undelivered()) return begin_abort();
@@ -120,8 +121,8 @@ void RdmaConnection::disconnect_expired() {
 void RdmaConnection::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
   take([&] {
     if (phase_ == Phase::kOpen || phase_ == Phase::kClosing) {
-      // So much later than planned our own loop stood still, and what the peer sent meanwhile may
-      // not have been looked at.
+      // If the tick is this late, our own loop stood still, and messages of the peer may not have
+      // been processed yet.
       constexpr ae::Duration kLongest = std::chrono::seconds(1);
       constexpr ae::Duration kLeast = std::chrono::milliseconds(25);
       const ae::Duration third = settings_.keepalive / 3;
@@ -137,7 +138,7 @@ void RdmaConnection::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
       if (stream_.wants_silent_probe() || now >= ask_at_) state_->want_flush(*this);
       after_input();
     }
-    // After the connection stands it says so itself.
+    // From establishment on, the connection schedules its own checks.
     constexpr ae::Duration kLater = std::chrono::seconds(3);
     if (phase_ == Phase::kOpen || phase_ == Phase::kClosing) {
       ae::TimePoint next = next_tick();
@@ -148,7 +149,7 @@ void RdmaConnection::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
   });
 }
 
-// --- bad news ------------------------------------------------------------------------------------
+// --- failures ------------------------------------------------------------------------------------
 
 void RdmaConnection::on_cm_event(const CmEvent& event) {
   take([&] { handle(event); });
@@ -170,12 +171,13 @@ void RdmaConnection::handle(const CmEvent& event) {
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       context_->set_lost();
       end_with({std::make_error_code(std::errc::no_such_device), conn::rdma::describe(event)});
-      return finish();            // nothing will answer, and the kernel waits for us to let go
-    case RDMA_CM_EVENT_REJECTED:  // the peer's own word: it does not know this connection
+      return finish();  // nothing will answer, and the kernel waits for us to release the id
+    case RDMA_CM_EVENT_REJECTED:  // sent by the peer itself: it does not know this connection
       break;
     default:
-      // A guess of rdma_cm's about the network (a neighbour's or our own link-layer address has
-      // changed) or about messages of its own. What stands is the queue pair's to end: it is asked.
+      // rdma_cm's assumption about the network (a neighbour's or our own link-layer address has
+      // changed) or about its own messages. Only the queue pair decides whether an established
+      // connection ends: probe the path.
       if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) break;
       stream_.ask_path();
       return state_->want_flush(*this);
@@ -191,7 +193,8 @@ void RdmaConnection::on_work_failed(ibv_wc_status status, bool was_send, std::ui
       was_send && key_to_change_ &&
       std::any_of(windows_.begin(), windows_.end(),
                   [&](const ReceiveWindow& window) { return window.is_bound_by(sequence); });
-  // Whatever it is called: this device has not carried out a bind yet, and here is why.
+  // Whatever the status is: this device has never carried out a bind, and this failure is the
+  // reason.
   const bool unsure = context_->device().binding() == Device::Binding::kUnsure;
   if (was_bind && unsure && (proving_ || status != IBV_WC_WR_FLUSH_ERR))
     context_->device().give_up_binding();
@@ -208,7 +211,7 @@ void RdmaConnection::on_work_failed(ibv_wc_status status, bool was_send, std::ui
   end_with(describe(status, was_send));
 }
 
-// On iWARP the queue pair ends with the peer's stream, before rdma_cm says whether that was a
+// On iWARP the queue pair ends with the peer's stream, before rdma_cm reports whether that was a
 // close.
 void RdmaConnection::on_stream_over() {
   if (std::exchange(stream_over_, true)) return;
@@ -217,16 +220,17 @@ void RdmaConnection::on_stream_over() {
 
 void RdmaConnection::stream_over_expired() { end_with(describe(IBV_WC_WR_FLUSH_ERR, false)); }
 
-// Of a queue pair with shared receives: it is in its error state. Who is not told why by anything
-// else within a moment is told by this: the peer did what its device was not allowed to do here, or
-// broke a rule of the transport. (A close by the peer comes from rdma_cm, and leaves it alone.)
+// A queue pair with shared receives is in its error state. If nothing else explains that, the peer
+// did what its device was not allowed to do here, or broke a rule of the transport. (A close by the
+// peer is reported by rdma_cm and does not cause this event.)
 void RdmaConnection::on_last_receive() {
   last_receive_ = true;
   if (phase_ == Phase::kDead) return on_silence();
   on_refusal();
 }
 
-// Some devices say so in an event of its own, and that alone on iWARP, where the stream just ends.
+// Some devices report this in an event of its own; on iWARP it is the only report, as the stream
+// just ends.
 void RdmaConnection::on_refusal() {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing && phase_ != Phase::kAccepting) return;
   context_->drain(*lease_.queue());  // a failed work request says more
@@ -243,7 +247,7 @@ void RdmaConnection::on_device_event(const std::string& what) {
   Failure failure{std::make_error_code(std::errc::network_down), {}};
   try {
     failure.text = what;
-  } catch (const std::bad_alloc&) {  // the bare reason then
+  } catch (const std::bad_alloc&) {  // then without the text
   }
   end_with(std::move(failure));
   if (context_ && context_->lost()) finish();
@@ -251,14 +255,14 @@ void RdmaConnection::on_device_event(const std::string& what) {
 
 void RdmaConnection::on_no_memory() noexcept { end_with(out_of_memory()); }
 
-// A flap that the retries carry ends nothing.
+// A link flap that the retries survive ends nothing.
 void RdmaConnection::on_port_down(int port, ae::Duration since) {
   if (!id_ || id_->port_num != port || since < patience()) return;
   path_failed_ = true;
   on_device_event(context_->name() + ": the port has no link");
 }
 
-// What it takes until unanswered retries are used up.
+// Time until the retries without an answer are exhausted.
 ae::Duration RdmaConnection::patience() const noexcept {
   const QpTimeouts now = timeouts();
   return std::chrono::nanoseconds(4096) * (std::int64_t{1} << now.ack_timeout) *
@@ -272,7 +276,8 @@ void RdmaConnection::on_address_change(const std::vector<SocketAddress>& present
               "the address " + local_.host() + " is no longer on this machine"});
 }
 
-// The first failure counts. Bytes that arrived before it can still be read; then it is reported.
+// Only the first failure counts. Bytes that arrived before it can still be read; then it is
+// reported.
 void RdmaConnection::end_with(Failure failure, Unread unread) noexcept {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   const bool was_open = phase_ == Phase::kOpen || phase_ == Phase::kClosing;
@@ -297,18 +302,18 @@ void RdmaConnection::name_peer(Failure& failure) const noexcept {
   try {
     const std::string peer = peer_.to_string();
     if (!peer.empty()) failure.text = fmt::format("rdma {}: {}", peer, failure.text);
-  } catch (const std::bad_alloc&) {  // the bare reason then
+  } catch (const std::bad_alloc&) {  // then without the peer's name
   }
 }
 
 void RdmaConnection::peer_closed() {
   peer_gone_ = true;
   if (phase_ == Phase::kDisconnecting) return finish();
-  // On iWARP this is the end of a stream, also where the device ended it: it has said so before.
+  // On iWARP this event also comes if the device ended the stream; the device's own event is first.
   if (stream_over_) context_->on_async_event();
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
-  // What came before the close is in the queue already: the peer had its acknowledgements. It may
-  // also be the first sign that the connection stands.
+  // Data sent before the close is in the queue already, because the peer had it acknowledged. The
+  // close may also be the first sign that the connection was established.
   if (phase_ == Phase::kOpen || phase_ == Phase::kAccepting) context_->drain(*lease_.queue());
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   if (phase_ == Phase::kOpen) {
@@ -325,7 +330,7 @@ void RdmaConnection::peer_closed() {
   update_ready();
 }
 
-// --- the way out ---------------------------------------------------------------------------------
+// --- disconnecting and tearing down --------------------------------------------------------------
 
 void RdmaConnection::begin_disconnect(ae::Duration patience) noexcept {
   clear_deadline();
@@ -333,7 +338,7 @@ void RdmaConnection::begin_disconnect(ae::Duration patience) noexcept {
   move_phase(Phase::kDisconnecting);
   state_->remove(*this);
   const bool can_wait = set_deadline(patience, &RdmaConnection::disconnect_expired);
-  // Where no loop runs, nobody might come back to it.
+  // Deferred only inside a handler: elsewhere the loop may not run again to do it.
   stop_pending_ = can_wait && state_->loop().in_handler() && !state_->has_share_left();
   if (stop_pending_) return state_->want_reap(*this);
   stop_and_disconnect();
@@ -348,12 +353,12 @@ void RdmaConnection::stop_and_disconnect() noexcept {
     const Device& device = context_->device();
     if (device.asks_port_first() || path_failed_ || device.port_down(id_->port_num)) ask_port();
   }
-  // iWARP completes what its stream has taken, and the error state resets the stream: where all
-  // went well the goodbye comes after the last byte by itself.
+  // iWARP completes what its stream has taken, and the error state would reset the stream: after a
+  // clean end, the disconnect follows the last byte without it.
   if (!(clean_end_ && context_->device().iwarp())) stop_queue_pair();
-  // Before rdma_cm knows of the connection it would send nothing and report success. (To tell it
-  // with rdma_notify() is no way: Linux then repeats its answer to the request for a minute, and
-  // rdma_destroy_id() waits for the end of that.) ESTABLISHED comes, or the deadline.
+  // Before rdma_cm knows the connection, rdma_disconnect() would send nothing and report success.
+  // (rdma_notify() is no solution: Linux then repeats its answer to the request for a minute, and
+  // rdma_destroy_id() waits for the end of that.) ESTABLISHED will come, or the deadline.
   if (cm_knows_ || peer_gone_ || !can_say_goodbye()) send_disconnect();
 }
 
@@ -365,11 +370,11 @@ void RdmaConnection::ask_port() noexcept {
   if (!context_->device().ask_port(id_->port_num, std::chrono::steady_clock::now())) return;
   try {
     state_->watch_ports();
-  } catch (const std::exception&) {  // the next one who asks watches it
+  } catch (const std::exception&) {  // the next call starts the watch
   }
 }
 
-// Asks the peer to close, or answers that it did. Where nothing is left to tell, nobody answers.
+// Asks the peer to close, or confirms its close. If nothing can be sent, no answer will come.
 void RdmaConnection::send_disconnect() noexcept {
   const bool told = id_ && can_say_goodbye() && rdma_disconnect(id_.get()) == 0;
   if (peer_gone_ || !told) finish();
@@ -399,7 +404,7 @@ void RdmaConnection::finish() noexcept {
 void RdmaConnection::reap() {
   if (phase_ == Phase::kDisconnecting) return stop_and_disconnect();
   if (qp_ && live_) {
-    stop_queue_pair();  // its time may have been over before its turn came
+    stop_queue_pair();  // its deadline may have expired before reap() stopped it
     if (!waits_for_quiet_) {
       if (!quiet()) context_->on_async_event();
       waits_for_quiet_ = !quiet() && set_deadline(kQuietPatience, &RdmaConnection::quiet_expired);
@@ -413,9 +418,9 @@ void RdmaConnection::reap() {
   if (closing()) release();
 }
 
-// Some devices drop what a queue pair still had to say when it is destroyed, receives of others
-// with it (mlx5, bnxt_re, hns), and one looks at it afterwards (irdma): first everything has to
-// have come.
+// When a queue pair is destroyed, some devices drop its remaining completions and receives of
+// others with them (mlx5, bnxt_re, hns), and one still accesses it afterwards (irdma): so all
+// completions must arrive first.
 bool RdmaConnection::quiet() const noexcept {
   if (!qp_ || !live_ || !context_ || context_->lost()) return true;
   return posted_ == done_ && (qp_->srq == nullptr || last_receive_);
@@ -437,10 +442,11 @@ void RdmaConnection::tear_down() noexcept {
     if (ours && lease_.queue() != nullptr) context_->drain(*lease_.queue());
     context_->detach(qp_->qp_num);
   }
-  // A key bound to a queue pair holds on to it: rxe waits for it in ibv_destroy_qp().
+  // A key that is bound to a queue pair holds a reference to it: rxe waits for it in
+  // ibv_destroy_qp().
   for (ReceiveWindow& window : windows_) window.drop_key();
   qp_.reset();
-  // The number may be another's in no time: completions that name it must not be left.
+  // The number may be reused at once: no completions that name it may remain.
   if (ours && context_ && lease_.queue() != nullptr) context_->drain(*lease_.queue());
   receives_.reset();
   give_up_unread();
@@ -476,9 +482,9 @@ void RdmaConnection::tear_down() noexcept {
   id_.reset();
 }
 
-// Unread bytes outlive the windows they came in.
+// Keeps unread bytes after the windows in which they arrived.
 void RdmaConnection::give_up_unread() noexcept {
-  if (left_over_ != nullptr) return;  // they have been
+  if (left_over_ != nullptr) return;  // done already
   // A child of fork() may not even have the pages (madvise(2), MADV_DONTFORK).
   const bool keep = phase_ == Phase::kDead && !inherited() && stream_.has_unread() && !closing() &&
                     state() == State::kConnected;  // not after shutdown_both()
@@ -489,8 +495,8 @@ void RdmaConnection::give_up_unread() noexcept {
   stream_.leave_windows(left_over_.get());
 }
 
-// Our protocol has no half-close, so this is the way out that close() takes, with a connection that
-// stays to be asked.
+// The protocol has no half-close, so this ends the connection as close() does, but the object
+// remains usable for queries.
 int RdmaConnection::do_shutdown_both() {
   drop_kept();
   pending_failure_ = {};
@@ -511,8 +517,8 @@ void RdmaConnection::begin_close() noexcept {
   continue_close();
 }
 
-// A disconnect looks the same whatever came before it, so a message tells the peer that this is a
-// cut. It comes after what the device has taken already.
+// A disconnect looks the same whatever came before it, so a message tells the peer that this is an
+// abort. It follows what the device has already taken.
 void RdmaConnection::begin_abort() noexcept {
   clear_deadline();
   if (phase_ == Phase::kOpen) move_phase(Phase::kClosing);
@@ -560,7 +566,7 @@ void RdmaConnection::do_abandon() noexcept {
     const bool graceful = context_ && context_->device().iwarp() && !has_undelivered();
     if (!graceful) stop_queue_pair();
     if (can_say_goodbye() && !connect_under_way_)
-      (void)rdma_disconnect(id_.get());  // a courtesy; nobody waits for the answer
+      (void)rdma_disconnect(id_.get());  // best effort; the answer is not awaited
   }
   clear_deadline();
   resolution_.reset();

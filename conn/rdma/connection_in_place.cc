@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Data in place: windows that are read where they lie, room in what is sent next, bytes that are
-// sent from where they lie.
+// Data in place: reading receive windows without a copy, reserved memory for output, and sending
+// from the user's memory.
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// What is shorter is copied sooner than the device has told that it is done with it.
+// Shorter data is copied faster than the device reports its completion.
 constexpr std::size_t kLeastReferred = 1024;
 constexpr std::size_t kMostReferred = std::size_t{1} << 30;
 
@@ -28,7 +28,7 @@ ssize_t RdmaConnection::do_peek(std::size_t together, View& view) {
   std::array<std::span<const std::byte>, 2> pieces;
   const std::size_t count = stream_.peek(pieces);
   const bool have_come = unread >= together;
-  // They lie in pieces, or the rest has no room before these are read.
+  // The bytes are not contiguous, or no more can arrive before these are read.
   if (have_come ? pieces[0].size() < together : !ended && stream_.is_full()) {
     errno = EMSGSIZE;
     return -1;
@@ -90,13 +90,13 @@ std::span<std::byte> RdmaConnection::do_reserve(std::size_t size) {
   if (tx_.held() == 0) send_buffer_.on_idle_write(state_->now());
   const std::size_t left = room();
   errno = EAGAIN;
-  // As much as the write handler waits for, or all of it: the buffer may be a small one.
+  // Requires what the write handler waits for, or `size` if that is less: the buffer may be small.
   short_of_room_ = left < std::min<std::size_t>(size, room_to_wait_for());
   if (short_of_room_) return {};
   const std::span<std::byte> found = tx_.reserve(size, settings_.limit());
   if (!found.empty()) return found.first(std::min(found.size(), std::max(size, left)));
   if (tx_.held() == 0) {
-    // A small block may still be had, into which it goes by and by.
+    // A smaller block may be available, through which the data is written in parts.
     errno = EOPNOTSUPP;
     return {};
   }
@@ -120,7 +120,7 @@ bool RdmaConnection::sends_in_place(const Outgoing& bytes) const noexcept {
 ssize_t RdmaConnection::do_send(const Outgoing& bytes) {
   const std::size_t size = bytes.bytes.size();
   errno = EOPNOTSUPP;
-  // The rest, and failures, are do_writev()'s.
+  // do_writev() handles all other cases, and failures.
   if (!sends_in_place(bytes)) return -1;
   if (phase_ != Phase::kOpen || pending_failure_) return -1;
   const auto* memory = dynamic_cast<const UserMemory*>(bytes.memory);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From an address to an open connection, and from a request to one.
+// Set-up of a connection: from an address (connecting side) or from a request (accepting side).
 
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// How long rdma_cm may ask for an address or a route before we try the next one.
+// How long rdma_cm may resolve an address or a route before the next one is tried.
 constexpr ae::Duration kResolveLimit = std::chrono::seconds(2);
 
 int milliseconds(ae::Duration duration) {
@@ -55,8 +55,8 @@ bool RdmaConnection::begin_connect(const Endpoint& to, ae::Duration limit) {
   return true;
 }
 
-// A connect that an exception leaves, or that ends while its attempt is under way, has failed:
-// nothing of the attempt goes on, or an answer that comes later would bring it back.
+// If connect() is left by an exception, or ends while its attempt is in progress, it has failed.
+// This stops the attempt: a later answer would otherwise revive it.
 struct RdmaConnection::Attempt {
   RdmaConnection& connection;
   bool goes_on = false;
@@ -84,7 +84,7 @@ void RdmaConnection::do_connect(const Endpoint& to) {
   attempt.goes_on = true;
 }
 
-// The names one after the other; then their addresses are tried in this order.
+// Resolves the names one after the other; their addresses are then tried in this order.
 void RdmaConnection::look_up_next() {
   if (inherited()) return;
   if (hosts_.empty()) return try_next_address();
@@ -111,7 +111,7 @@ void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadl
     keep(resolve_until(hosts_.back(), port_, connect_deadline_));
   try_next_address();
   while (state() == State::kConnecting) {
-    // The loop's timers do not run here, so this is where an address runs out of its time.
+    // The loop's timers do not run here, so the time-out of an address is checked here.
     const auto expired = [this] { return std::chrono::steady_clock::now() >= address_deadline_; };
     state_->pump([&] { return state() != State::kConnecting || expired(); },
                  std::min(connect_deadline_, address_deadline_));
@@ -119,8 +119,8 @@ void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadl
     if (state() == State::kConnecting && expired()) address_expired();
   }
   if (state() != State::kConnected) return;
-  // The first windows as well: who blocks may not run the loop for long, and each side gives up on
-  // a window that does not come (accept-timeout).
+  // Also waits for the first windows: a caller that blocks may not run the loop for long, and each
+  // side gives up if no window arrives (accept-timeout).
   SetupTrace::begin("first window");
   post_due();
   state_->pump(
@@ -164,18 +164,18 @@ void RdmaConnection::choose_next_address() noexcept {
   try {
     if (settings_.spread == AddressOrder::kNear && !settings_.source.empty())
       (void)numeric_address(settings_.source, 0, source);
-  } catch (const std::bad_alloc&) {  // from anywhere, then
+  } catch (const std::bad_alloc&) {  // then without a source
   }
   occupy(static_cast<const RdmaType&>(type()).addresses().choose(
       settings_.spread, std::span(addresses_).subspan(next_address_), source));
 }
 
 void RdmaConnection::told(const Failure& failure) const noexcept {
-  if (peer_.size == 0) return;  // still at names
+  if (peer_.size == 0) return;  // names are still being resolved
   static_cast<const RdmaType&>(type()).addresses().told(settings_.spread, peer_, failure.code);
 }
 
-// Whoever gives up before our own time is over has heard nothing either.
+// A caller that gives up before our own time-out has not had an answer either.
 void RdmaConnection::told_of_silence() const noexcept {
   if (std::chrono::steady_clock::now() - address_began_ < AddressBook::kSilence) return;
   told({std::make_error_code(std::errc::timed_out), {}});
@@ -185,7 +185,7 @@ void RdmaConnection::try_address(const SocketAddress& address) {
   peer_ = address;
   id_ = state_->cm().create_id(static_cast<CmUser*>(this));
   if (settings_.fabric.traffic_class) set_traffic_class(id_.get(), *settings_.fabric.traffic_class);
-  // Others that wait get a share of the time.
+  // Leaves part of the time for the remaining addresses.
   const bool last = next_address_ == addresses_.size();
   const ae::Duration share = last ? time_left() : time_left() / 2;
   address_began_ = std::chrono::steady_clock::now();
@@ -203,7 +203,7 @@ void RdmaConnection::try_address(const SocketAddress& address) {
     throw not_reached(address, errno);
 }
 
-// This address will not do: the next one, or the end.
+// The address failed: tries the next one, or ends.
 void RdmaConnection::on_address_failed(Failure why) {
   SetupTrace::failed();
   last_failure_ = std::move(why);
@@ -214,8 +214,8 @@ void RdmaConnection::on_address_failed(Failure why) {
   try_next_address();
 }
 
-// Refusals that do not mean this address: the peer's kernel still knew a connection with this queue
-// pair's number, or our own address moved to another device meanwhile.
+// Refusals that do not concern the address itself: the peer's kernel still knew a connection with
+// this queue pair's number, or our own address moved to another device meanwhile.
 bool RdmaConnection::try_address_again(const CmEvent& event) {
   if (!is_stale(event) && event.type != RDMA_CM_EVENT_ADDR_CHANGE) return false;
   if (std::exchange(tried_again_, true)) return false;
@@ -235,7 +235,7 @@ void RdmaConnection::on_set_up_event(const CmEvent& event) {
     switch (event.type) {
       case RDMA_CM_EVENT_ADDR_RESOLVED:
         SetupTrace::begin("resolve route");
-        state_->watch_removal(id_);  // it may be given up before its device is opened here
+        state_->watch_removal(id_);  // the attempt may end before its device is opened here
         if (rdma_resolve_route(id_.get(), milliseconds(std::min(time_left(), kResolveLimit))) != 0)
           throw errno == ENODEV ? not_reached(peer_, errno)
                                 : VerbsError("rdma_resolve_route", errno);
@@ -268,7 +268,7 @@ rdma_conn_param RdmaConnection::parameters(std::span<const std::byte> hello) con
   rdma_conn_param parameters{};
   parameters.private_data = hello.data();
   parameters.private_data_len = static_cast<std::uint8_t>(hello.size());
-  // The protocol has no RDMA READ; rdma_cm wants at least one of each all the same.
+  // The protocol has no RDMA READ, but rdma_cm requires at least one of each.
   parameters.responder_resources = 1;
   parameters.initiator_depth = 1;
   parameters.flow_control = 1;
@@ -342,10 +342,10 @@ void RdmaConnection::on_communication_established() {
   if (phase_ == Phase::kAccepting) established();
 }
 
-// --- both ----------------------------------------------------------------------------------------
+// --- both sides ----------------------------------------------------------------------------------
 
-// On iWARP a message that finds no receive ends the connection: there is no second try. So towards
-// a peer that does not say how many it counts with there are as many as Valkey's programs post.
+// On iWARP a message that finds no receive ends the connection, without a retry. So for a peer that
+// does not say how many receives it expects, post as many as Valkey's programs do.
 std::uint32_t RdmaConnection::own_receives_wanted() const noexcept {
   const Device& device = context_->device();
   std::uint32_t wanted = settings_.receive_queue;
@@ -357,7 +357,7 @@ std::uint32_t RdmaConnection::own_receives_wanted() const noexcept {
   return std::max(1u, std::min({wanted, device.max_send_queue(), room}));
 }
 
-// The device's own delay before it acknowledges is taken for the peer's as well.
+// Assumes that the peer's device delays its acknowledgements as long as our own.
 QpTimeouts RdmaConnection::timeouts() const noexcept {
   QpTimeouts timeouts = settings_.timeouts;
   timeouts.ack_timeout =
@@ -379,7 +379,7 @@ void RdmaConnection::make_queue_pair() {
   }
 }
 
-// What is refused is refused before anything is made that takes long: memory first.
+// Checks what may be refused, memory first, before anything is created that takes long.
 void RdmaConnection::set_up() {
   context_ = state_->context(id_, settings_);
   state_->add(*this);
@@ -468,9 +468,9 @@ void RdmaConnection::queue_pair_ready() {
 }
 
 // --- the MTU of the path -------------------------------------------------------------------------
-// A device refuses packets that are shorter than the path's MTU and not the last of a message, so
-// both ends need the same. rdma_cm takes the connecting side's for both; between peers of ours it
-// is the lesser of the two ends', and of what their options allow.
+// A device refuses packets that are shorter than the path's MTU unless they end a message, so both
+// ends need the same MTU. rdma_cm uses the connecting side's for both; if both ends use this
+// library, it is the minimum of both ends' values and of their options.
 
 Hello RdmaConnection::our_hello() const {
   Hello hello = stream_.hello();
@@ -512,7 +512,7 @@ void RdmaConnection::agree_on_mtu(std::uint8_t asked) {
   mtu_told_ = mtu_;
 }
 
-// Who does not know our hello goes by rdma_cm's.
+// A peer that does not know our hello uses the MTU of rdma_cm.
 void RdmaConnection::refuse_lone_mtu() const {
   const ibv_mtu path = mtu_of_path(id_.get());
   if (!settings_.fabric.path_mtu || path <= *settings_.fabric.path_mtu) return;
@@ -528,13 +528,13 @@ void RdmaConnection::established() {
   move_phase(Phase::kOpen);
   local_ = id_.local();
   peer_ = id_.peer();
-  context_->device().on_port_event(id_->port_num, false);  // it works, whatever was seen before
+  context_->device().on_port_event(id_->port_num, false);  // it works, whatever was reported
   move_to(State::kConnected);
   const ae::TimePoint now = std::chrono::steady_clock::now();
   stream_.on_open(now);
   state_->look_at(*this, stream_.next_tick());
   state_->want_flush(*this);
-  // The accepting side has had this deadline since the request.
+  // On the accepting side this deadline has been set since the request.
   if (role_ == Role::kClient && !stream_.has_peer_window() &&
       !set_deadline(settings_.accept_timeout, &RdmaConnection::accept_expired))
     end_with(out_of_memory());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The receive windows of a connection: memory for what the stream wants, keys for it, and both back
-// again.
+// The receive windows of a connection: memory for the windows that the stream wants, their keys,
+// and the return of both.
 
 #include <poll.h>
 
@@ -14,7 +14,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 void RdmaConnection::manage_windows() {
   while (provide_window()) {
   }
-  // It may be quiet, or tried again, before its time would have come.
+  // The next tick may be earlier now: to detect that windows are quiet, or to retry one.
   if (in_wheel() && stream_.next_tick() < due()) state_->look_at(*this, stream_.next_tick());
 }
 
@@ -29,8 +29,8 @@ bool RdmaConnection::provide_window() {
   };
   const auto window = std::find_if(windows_.begin(), windows_.end(), is_free);
   if (window == windows_.end()) return false;  // until a key is invalidated
-  // Without another the stream goes on with what it has: a quarter of the memory is left for the
-  // first windows of those who come.
+  // Without another window the stream continues with what it has, so a quarter of the memory is
+  // left for the first windows of new connections.
   const bool first = std::all_of(windows_.begin(), windows_.end(), is_free);
   const MemoryLimit limit = first ? settings_.limit() : settings_.limit().but_a_quarter();
   try {
@@ -53,7 +53,7 @@ bool RdmaConnection::provide_window() {
 void RdmaConnection::free_window(void* owner) noexcept {
   auto& window = *static_cast<ReceiveWindow*>(owner);
   if (window.retire()) return;
-  key_to_change_ = true;  // it has to go first
+  key_to_change_ = true;  // the key must be invalidated first
   state_->want_flush(*this);
 }
 
@@ -63,7 +63,7 @@ void RdmaConnection::look_at_keys() noexcept {
   });
 }
 
-// All sends up to `sequence` are done.
+// All sends up to `sequence` are complete.
 void RdmaConnection::on_keys_changed(std::uint32_t sequence) {
   if (!key_to_change_) return;
   bool changed = false;
@@ -72,12 +72,12 @@ void RdmaConnection::on_keys_changed(std::uint32_t sequence) {
     if (window.state() == ReceiveWindow::State::kUsable) context_->device().prove_binding();
     changed = true;
   }
-  if (changed) manage_windows();  // a place for another may be free now
+  if (changed) manage_windows();  // there may be a place for another window now
 }
 
-// Before the connection stands. That a device binds keys is believed once it has carried a bind
-// out: some refuse it when it is posted, some when it is its turn, and then the queue pair is of no
-// use any more. False: this one is, and the next will do without.
+// Called before the connection is established. A device counts as able to bind keys once it has
+// carried out a bind: some refuse it when it is posted, some when it is executed, and then the
+// queue pair is unusable. False: this one is unusable; the next will not bind keys.
 bool RdmaConnection::keys_work() {
   constexpr ae::Duration kBindPatience = std::chrono::milliseconds(20);  // it takes microseconds
   Device& device = context_->device();
@@ -89,19 +89,19 @@ bool RdmaConnection::keys_work() {
   while (proving_ && device.binding() == Device::Binding::kUnsure) {
     context_->drain(*lease_.queue());
     if (!proving_ || device.binding() != Device::Binding::kUnsure) break;
-    if (std::chrono::steady_clock::now() >= until) break;  // what comes later ends the connection
+    if (std::chrono::steady_clock::now() >= until) break;  // a later failure ends the connection
     (void)::poll(nullptr, 0, 1);
   }
   const bool failed = device.binding() == Device::Binding::kNo && sends_failed_;
   proving_ = false;
-  if (failed) context_->on_async_event();  // what is said of this queue pair is not the next one's
+  if (failed) context_->on_async_event();  // events of this queue pair must not hit the next one
   return !failed;
 }
 
-// The device refused to bind a key, or to invalidate it. True if the connection goes on.
+// The device refused to bind or invalidate a key. True if the connection continues.
 bool RdmaConnection::on_key_refused(ReceiveWindow& window) {
   if (window.state() == ReceiveWindow::State::kToInvalidate) {
-    window.drop();  // a slow call, and the key is gone as well
+    window.drop();  // slow, but it removes the key as well
     manage_windows();
     return true;
   }
@@ -118,9 +118,9 @@ Failure RdmaConnection::bind_failure(int err) const {
   return errno_failure(err, "binding a key to the queue pair");
 }
 
-// Nobody else is in the domain as long as no bind has worked (Context::domain()), and no window has
-// been announced: they are made once more, with the region's key, which reaches this queue pair
-// alone for that reason.
+// While no bind has worked, this connection is the only one in its domain (Context::domain()), and
+// no window has been announced. So the windows are made again with the key of the region, which for
+// that reason can reach this queue pair only.
 bool RdmaConnection::go_on_without_binding() {
   const auto bound = [](const ReceiveWindow& window) {
     return window.state() != ReceiveWindow::State::kFree &&
@@ -140,7 +140,7 @@ bool RdmaConnection::go_on_without_binding() {
         window.drop();
       }
     context_->give_up_binding(*domain_);
-    // Other queue pairs do not count with our receives any more.
+    // Our receives no longer count for other queue pairs, so our lease must include them.
     if (shared != nullptr) lease_.enlarge(shared->depth());
     windows_.front().open(*domain_, length, settings_.limit());
     stream_.replace_window(windows_.front().buffer());

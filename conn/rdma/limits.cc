@@ -18,15 +18,14 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Beyond what each connection takes: receives that are shared, the first slabs, a loop's own
-// queues.
+// Per loop, beyond what each connection needs: shared receives, the first slabs, the loop's queues.
 constexpr std::uint64_t kLoopLocked = 1 << 20, kLoopMappings = 64, kLoopRegions = 16;
 constexpr std::uint64_t kSlab = 2 << 20;
-// Of a domain that is a connection's own: what it sends from, and its receives.
+// For a domain that belongs to one connection: memory to send from, and its receives.
 constexpr std::uint64_t kOwnLocked = 24 * 1024;
-// Rings that providers map: of the queue pair, and of its own receives.
+// Mappings that providers make for the rings of a queue pair; if it has receives of its own.
 constexpr std::uint64_t kMappings = 2, kOwnMappings = 4;
-constexpr std::uint64_t kQueues = 8;  // they double, so there are few
+constexpr std::uint64_t kQueues = 8;  // their sizes double, so there are few
 constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
 
 std::string rest_of_line(const std::string& file, const std::string& key) {
@@ -51,7 +50,7 @@ std::uint64_t lines_of(const std::string& file) {
   return static_cast<std::uint64_t>(std::count(std::istreambuf_iterator<char>(stream), {}, '\n'));
 }
 
-// CAP_IPC_LOCK: who has it locks as much as there is.
+// CAP_IPC_LOCK lifts the limit on locked memory.
 bool locks_freely(const LimitSources& from) {
   constexpr std::uint64_t kIpcLock = std::uint64_t{1} << 14;
   const std::uint64_t effective =
@@ -59,7 +58,7 @@ bool locks_freely(const LimitSources& from) {
   return (effective & kIpcLock) != 0;
 }
 
-// "mlx5_0 hca_handle=2 hca_object=2000": the number after hca_object, "max" or no line: none.
+// "mlx5_0 hca_handle=2 hca_object=2000": the number after hca_object; `none` for "max" or no line.
 std::uint64_t objects_in(const std::string& file, const std::string& device, std::uint64_t none) {
   std::istringstream words(rest_of_line(file, device + " "));
   for (std::string word; words >> word;)
@@ -67,7 +66,7 @@ std::uint64_t objects_in(const std::string& file, const std::string& device, std
   return none;
 }
 
-// The group of this process, of the one hierarchy or of the old one for rdma alone.
+// The cgroup of this process, in the unified hierarchy or in the old one for rdma alone.
 std::string cgroup_folder(const LimitSources& from) {
   std::ifstream stream(from.proc + "/self/cgroup");
   std::string folder;
@@ -81,7 +80,7 @@ std::string cgroup_folder(const LimitSources& from) {
   return folder;
 }
 
-// The least of the group's and of those above it.
+// Adds the limits of the cgroup and of its parents.
 void add_cgroup(const std::string& device, const LimitSources& from, std::vector<Limit>& all) {
   std::string folder = cgroup_folder(from);
   while (folder.size() > from.cgroups.size()) {
@@ -113,7 +112,7 @@ Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTr
   need.regions = kLoopRegions + (own_domain           ? 2 * connections
                                  : traits.region_each ? connections
                                                       : 1 + connections * window / kSlab);
-  // In slabs that hold a whole number of windows; the last may be filled by half.
+  // In slabs that hold a whole number of windows; the last slab may be half full.
   const std::uint64_t own =
       own_receives ? std::bit_ceil(round_to_pages(receives * kControlSize)) : 0;
   need.locked = kLoopLocked + settings.shared_receive_queue * kControlSize +
@@ -121,7 +120,7 @@ Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTr
                 connections * (window + own + (own_domain ? kOwnLocked : 0));
   need.mappings = kLoopMappings + connections * (own_receives ? kOwnMappings : kMappings);
   need.objects = need.queue_pairs + need.completion_queues + need.keys + need.domains +
-                 need.regions + 8;  // the channel, the shared receives
+                 need.regions + 8;  // the completion channel, the shared receives
   return need;
 }
 
@@ -194,7 +193,7 @@ std::vector<Capacity> capacities(const Device& device, std::uint64_t connections
 std::string limit_words(int err, const std::string& name, const Device* device,
                         const Settings& settings) {
   if (err != ENOMEM && err != EPERM && err != EMFILE && err != ENOSPC && err != EAGAIN) return {};
-  // Looking takes milliseconds where there are many mappings, and failures come in crowds.
+  // Reading the limits takes milliseconds if there are many mappings, and failures come in bursts.
   static ae::Mutex mutex;
   static std::string known;
   static std::chrono::steady_clock::time_point until{};
@@ -204,7 +203,7 @@ std::string limit_words(int err, const std::string& name, const Device* device,
   if (now < until && until - now <= kAgain) return known;
   until = now + kAgain;
   known.clear();
-  // Few more: an estimate that is a little short is near enough.
+  // Reports limits that allow fewer than this many more connections: near enough for an estimate.
   constexpr std::uint64_t kFew = 16;
   const auto add = [](const Capacity& each) {
     if (each.connections < kFew) known += "; " + each.text(kFew);

@@ -31,7 +31,7 @@ class ListenerCore::Port final : private CmUser {
   void open() {
     id_ = core_.state_->cm().create_id(static_cast<CmUser*>(this));
     if (address_.family() == AF_INET6) {
-      int only = 1;  // "*" and "::" are told apart, as with sockets
+      int only = 1;  // separates "*" from "::", as with sockets
       (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof only);
     }
     int reuse = 1;
@@ -46,14 +46,14 @@ class ListenerCore::Port final : private CmUser {
     };
     if (rdma_bind_addr(id_.get(), address_.get()) != 0) failed("bind to");
     core_.state_->watch_removal(id_);
-    // Bound to one address, the device is known; with "*" each request is looked at.
+    // If bound to one address, the device is known; with "*" each request is checked.
     const std::string& device = core_.settings_.device;
     if (!device.empty() && id_->verbs != nullptr &&
         device != ibv_get_device_name(id_->verbs->device)) {
       errno = EADDRNOTAVAIL;
       failed(fmt::format("device={} does not have", device).c_str());
     }
-    // And a device that cannot serve says so now.
+    // A device that cannot serve connections is reported now.
     if (id_->verbs != nullptr) {
       try {
         const auto context = core_.state_->context(id_, core_.settings_);
@@ -82,7 +82,7 @@ class ListenerCore::Port final : private CmUser {
     if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL && event.type != RDMA_CM_EVENT_ADDR_CHANGE)
       return;
     id_.reset();
-    // An address that moved may be on another device already.
+    // An address that moved may already be on another device.
     if (event.type == RDMA_CM_EVENT_ADDR_CHANGE) {
       try {
         return open();
@@ -102,7 +102,7 @@ class ListenerCore::Port final : private CmUser {
 ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings,
                            ListenTo to)
     : type_(type), state_(&state), settings_(settings), quota_(settings.max_connections) {
-  (void)type.counters(state.loop());  // made here: an arrival may find no memory
+  (void)type.counters(state.loop());  // made now: later there may be no memory for it
   if (to.accepted) accepted_.set(std::move(to.accepted));
   if (to.arrived) arrived_.set(std::move(to.arrived));
   state_->add(*this);
@@ -137,7 +137,7 @@ void ListenerCore::listen(const Endpoint& endpoint) {
   look_at_limits();
 }
 
-// Before they are met: who looks at the counters learns of them, and aeconn-doctor has the words.
+// Checks limits before they are reached: counters show them, and aeconn-doctor explains them.
 void ListenerCore::look_at_limits() {
   constexpr std::uint64_t kUsual = 1000;
   const Options options = static_cast<const RdmaType&>(type_).options_for(endpoint_);
@@ -159,7 +159,7 @@ void ListenerCore::stop() noexcept {
   if (stopped_) return;
   stopped_ = true;
   leave_loop();
-  for (const auto& port : ports_) port->close();  // a Port may be on the stack: it goes with us
+  for (const auto& port : ports_) port->close();  // not destroyed: a Port may be on the stack
   requests_.clear();
   refusals_.clear();
   established_.clear();
@@ -169,7 +169,7 @@ void ListenerCore::stop() noexcept {
   }
   refused_.clear();
   arrived_.clear();
-  accepted_.clear();  // last: what it holds may be anything
+  accepted_.clear();  // last, as destroying it may run any code
 }
 
 void ListenerCore::leave_loop() noexcept {
@@ -179,8 +179,8 @@ void ListenerCore::leave_loop() noexcept {
   if (retry_ != 0) state_->loop().remove_time_event(std::exchange(retry_, 0));
 }
 
-// A listening id that moved could meet its new loop before we do, and the kernel loses the requests
-// that nobody has read yet: so they are read here, and the new loop listens anew.
+// If a listening id moved, the new loop could get its events before this listener does, and the
+// kernel drops requests that were not read. So they are read here, and the new loop listens anew.
 void ListenerCore::leave(const std::shared_ptr<CmChannel>& to) noexcept {
   if (state_ != nullptr) state_->drain_cm();
   leave_loop();
@@ -234,7 +234,7 @@ std::vector<Endpoint> ListenerCore::endpoints() const {
   return all;
 }
 
-// The device went; its return is looked for, quietly.
+// The device is gone; checks for its return without reporting failures.
 void ListenerCore::schedule_retry() noexcept {
   if (retry_ != 0 || stopped_) return;
   try {
@@ -266,15 +266,15 @@ ae::Duration ListenerCore::retry_down() {
   return ae::kNoMore;
 }
 
-// --- arrivals ------------------------------------------------------------------------------------
+// --- pending connections -------------------------------------------------------------------------
 
 void ListenerCore::on_request(const CmEvent& event) {
   CmId id(event.id);
   id->context = nullptr;
-  state_->watch_removal(id);  // it may be refused
+  state_->watch_removal(id);  // the request may be refused
   try {
     take(std::make_unique<RdmaPending>(state_->shared_cm(), std::move(id), event.data()));
-  } catch (const std::bad_alloc&) {  // the request goes with its id, and the sender is told
+  } catch (const std::bad_alloc&) {  // destroying the id rejects the request
     ++state_->statistics().rejected;
     ++type_.counters(state_->loop()).accept_errors;
   }
@@ -305,7 +305,7 @@ void ListenerCore::count_rejected() noexcept {
   if (state_ != nullptr) ++state_->statistics().rejected;
 }
 
-// Those that came while it was paused.
+// Requests that arrived while it was paused.
 void ListenerCore::accept_waiting() {
   for (bool first = true; !paused_ && !stopped_ && !requests_.empty(); first = false) {
     if (arrived_.running()) return;  // a nested iteration of the handler
@@ -315,7 +315,7 @@ void ListenerCore::accept_waiting() {
     requests_.pop_front();
     try {
       accept(std::move(request));
-    } catch (const std::bad_alloc&) {  // those behind it have their turn
+    } catch (const std::bad_alloc&) {  // the following requests still get their turn
       ++state_->statistics().rejected;
       ++type_.counters(state_->loop()).accept_errors;
     }
@@ -350,7 +350,7 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
   }
 }
 
-// Requests are also looked at where no handler may run: it is told from the ready list.
+// Requests are also processed where no handler may run: the handler runs from the ready list.
 void ListenerCore::refused(const Failure& why) {
   if (!refused_ || refusals_.size() >= settings_.backlog) return;
   refusals_.push_back(why);
@@ -371,7 +371,7 @@ void ListenerCore::on_lost(RdmaConnection& connection) noexcept {
 }
 
 std::size_t ListenerCore::run_ready() {
-  struct Requeue {  // also if the handler throws
+  struct Requeue {  // runs also if the handler throws
     ListenerCore& core;
     ~Requeue() {
       const bool waiting = !core.established_.empty() || !core.requests_.empty();
@@ -409,11 +409,11 @@ std::size_t ListenerCore::run_ready() {
   return told + handed_over;
 }
 
-// --- what the host holds -------------------------------------------------------------------------
+// --- the objects owned by the host ---------------------------------------------------------------
 
 namespace {
 
-// Its accept handler may be what destroys it.
+// The object may be destroyed by its own accept handler, so the core is destroyed later.
 void let_go(std::unique_ptr<ListenerCore> core) noexcept {
   core->stop();
   if (ae::EventLoop* loop = core->loop()) loop->destroy_later(std::move(core));

@@ -119,7 +119,7 @@ std::uint64_t half_of_memory() noexcept {
 }
 
 const OptionTable& Settings::options() {
-  static const Settings d;  // every default stands there
+  static const Settings d;  // has every default
   static const OptionTable table("rdma",
                                  {{"Windows and queues", window_rows(d)},
                                   {"Times", time_rows(d)},
@@ -138,7 +138,7 @@ Settings Settings::from(const Options& given) {
   s.max_windows = u32(o.number("max-windows"));
   s.max_peer_window = u32(o.number("max-peer-window"));
   s.send_buffer = u32(o.number("send-buffer"));
-  // Who says how much means it.
+  // A send buffer that was set explicitly does not grow unless that is set as well.
   if (o.given("send-buffer")) s.max_send_buffer = s.send_buffer;
   s.max_send_buffer = u32(o.number("max-send-buffer", s.max_send_buffer, s.send_buffer));
   s.send_queue = u32(o.number("send-queue"));

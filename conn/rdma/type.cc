@@ -104,7 +104,7 @@ void RdmaType::cleanup(ae::EventLoop& loop) const {
 
 namespace {
 
-// The device of the first address that has one, opened: what it is can only be asked so.
+// Opens the device of the first address that has one: its properties can only be queried so.
 void add_device(const Endpoint& endpoint, std::uint64_t connections, const Settings& settings,
                 std::vector<Capacity>& all) {
   CmChannel channel;

@@ -29,7 +29,7 @@ DialLimit::PlacePtr DialLimit::enter(ae::EventLoop& loop, std::function<void()> 
 }
 
 void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
-  entry->granted = nullptr;  // it may have been posted
+  entry->granted = nullptr;  // a posted call may still be due
   const std::lock_guard lock(mutex_);
   if (std::exchange(entry->holds, false)) {
     --taken_;
@@ -39,8 +39,8 @@ void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
   grant();
 }
 
-/// The mutex is held. Who cannot be told for want of memory stays first in the line, until somebody
-/// comes, goes or asks.
+/// Call with the mutex held. A client that cannot be notified for lack of memory stays first in the
+/// line until some client enters, leaves or asks.
 void DialLimit::grant() noexcept {
   while (taken_ < most_ && !line_.empty()) {
     const std::shared_ptr<Entry> next = line_.front();
@@ -75,7 +75,7 @@ std::size_t DialLimit::waiting() const {
 
 bool DialLimit::Place::holds() const {
   const std::lock_guard lock(limit_.mutex_);
-  limit_.grant();  // the first in line may not have been told, for want of memory
+  limit_.grant();  // the first client in the line may not have been notified, for lack of memory
   return entry_->holds;
 }
 

@@ -22,7 +22,7 @@ std::uint64_t seed_or_any(std::uint64_t seed) {
   return (std::uint64_t{random()} << 32) | random();
 }
 
-/// The code and the patience alone where there is no memory for the words.
+/// Copies only the code and retry_after if there is no memory for the text.
 Failure copy_of(const Failure& failure) noexcept {
   try {
     return failure;
@@ -43,11 +43,11 @@ Failure failure_of(const Connection& connection, const char* otherwise) noexcept
 
 std::string without_options(const Endpoint& endpoint) {
   Endpoint shown = endpoint;
-  shown.options = {};  // there may be a pass phrase
+  shown.options = {};  // they may contain a pass phrase
   return shown.to_string();
 }
 
-/// How an attempt goes about it.
+/// The candidates and times of an attempt.
 struct Route {
   const FallbackType* list = nullptr;
   std::vector<Way> ways;
@@ -69,13 +69,13 @@ Route route_to(const Registry& registry, const Endpoint& to, ae::Duration attemp
     way.type = &type;
     way.to = to;
     route.ways.push_back(std::move(way));
-    // check() has looked at the range.
+    // check() has verified the range.
     route.times.timeout = to.options.duration("connect-timeout", attempt, 0ms, ae::Duration::max());
   }
   if (!to.options.has("connect-timeout")) route.times.timeout = attempt;
   for (Way& way : route.ways) {
-    // Without these TCP repeats what is lost at ever longer intervals, up to two minutes, and goes
-    // on so after the path has come back.
+    // Without these options TCP retransmits lost data at ever longer intervals, up to two minutes,
+    // and continues to do so after the path has recovered.
     if (way.type == nullptr || way.type->find_option("user-timeout") == nullptr) continue;
     for (const auto& [key, value] : {std::pair{"keepalive", "1s"}, {"user-timeout", "3s"}})
       if (!to.options.has(key)) way.to.options.set(key, value);
@@ -84,7 +84,8 @@ Route route_to(const Registry& registry, const Endpoint& to, ae::Duration attemp
 }
 
 constexpr ae::Duration kNever = 24h * 365;
-// After a failed allocation; and for a line whose next one could not be told.
+// Delay of another try after a failed allocation, and while waiting in line, in case the next
+// client could not be notified.
 constexpr ae::Duration kLookAgain = 50ms;
 
 }  // namespace
@@ -109,8 +110,9 @@ std::string_view to_string(Redial::Phase phase) noexcept {
 
 // --- steps ---------------------------------------------------------------------------------------
 
-/// Whatever calls from outside comes through here. What the program's handlers threw leaves at the
-/// end of it; where memory ran out in our own code it begins again. This object may be gone then.
+/// Every call from outside goes through here. An exception from the program's handlers is rethrown
+/// at the end; if memory runs out in the library's own code, recover() restarts that work.
+/// Afterwards this object may have been destroyed.
 template <class Step>
 void Redial::enter(Step step) {
   const std::shared_ptr<Life> life = life_;
@@ -124,7 +126,7 @@ void Redial::enter(Step step) {
     std::rethrow_exception(std::exchange(life->thrown, nullptr));
 }
 
-/// Calls a handler of the program. False: this object is gone, or stopped.
+/// Calls a handler of the program. False: this object was destroyed or stopped.
 template <class Call>
 bool Redial::tell(Call call) {
   const std::shared_ptr<Life> life = life_;
@@ -193,7 +195,7 @@ void Redial::run_due() {
 
 // --- one attempt ---------------------------------------------------------------------------------
 
-/// From the line to a connection that is proven, or to a failure.
+/// One attempt: from the line of the DialLimit to a proven connection, or to a failure.
 class Redial::Attempt {
  public:
   using Done = std::function<void(ConnectionPtr, Failure, std::vector<Skipped>)>;
@@ -228,7 +230,7 @@ class Redial::Attempt {
 
  private:
   bool show(Phase phase) {
-    if (which_ == Which::kPreferred) return true;  // a connection stands meanwhile
+    if (which_ == Which::kPreferred) return true;  // another connection is established meanwhile
     const auto alive = alive_;
     return owner_.set_phase(phase) && *alive;
   }
@@ -258,7 +260,8 @@ class Redial::Attempt {
     if (list_ != nullptr && !skipped_.empty()) {
       const Fallback fallback{without_options(owner_.to_), std::string(connection_->type().name()),
                               skipped_};
-      (void)list_->counters(owner_.loop_);  // made here: what took() throws is the program's
+      // Created here: exceptions of took() come from the program only.
+      (void)list_->counters(owner_.loop_);
       const auto alive = alive_;
       if (!owner_.tell([&](const Handlers&) { list_->took(owner_.loop_, fallback); }) || !*alive)
         return;
@@ -290,7 +293,7 @@ class Redial::Attempt {
     (void)owner_.tell([&](const Handlers& handlers) { handlers.prove(connection, proved); });
   }
 
-  /// This object is gone afterwards.
+  /// Destroys this object.
   void finish(Failure why) {
     owner_.clear_timer(kAttemptEnd);
     place_.reset();
@@ -313,10 +316,10 @@ class Redial::Attempt {
   std::unique_ptr<Dial> dial_;
   ConnectionPtr connection_;
   std::vector<Skipped> skipped_;
-  Failure end_;  // how it ends when its time is over; none while it is in line
+  Failure end_;  // the failure when kAttemptEnd expires; empty while in line
 };
 
-// --- the way to a connection ---------------------------------------------------------------------
+// --- connecting ----------------------------------------------------------------------------------
 
 Redial::Redial(const Registry& registry, ae::EventLoop& loop, Endpoint to, Handlers handlers,
                Settings settings)
@@ -432,7 +435,7 @@ void Redial::stand(ConnectionPtr connection, std::vector<Skipped> not_taken) {
   }
 }
 
-// --- its loss ------------------------------------------------------------------------------------
+// --- loss of the connection ----------------------------------------------------------------------
 
 void Redial::lose(Failure why) {
   if (!connection_) return;
@@ -512,7 +515,7 @@ void Redial::found_preferred(ConnectionPtr connection) {
   move_if_quiet();
 }
 
-/// What was written to the old connection and not confirmed would be in doubt.
+/// Moves only if all data is confirmed: unconfirmed data on the old connection would be in doubt.
 void Redial::move_if_quiet() {
   if (!better_ || !connection_ || unconfirmed() != 0) return;
   Loss loss;

@@ -13,9 +13,9 @@ bool QueuedConnection::read_due() const {
     case State::kConnected:
       return readable();
     case State::kClosed:
-      return true;  // for the end of the stream
+      return true;  // to report the end of the stream
     case State::kError:
-      return error_unread();  // until a read has told it: no spinning for ever
+      return error_unread();  // only until a read has reported it, or the loop would never sleep
     default:
       return false;
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A Connection whose readiness is a rule instead of a descriptor's: the transport says what it has,
-// this class keeps the connection in the loop's ReadyList while a handler is due. All handlers of
-// such a connection run from the list, never from the place where a fact is learnt, so facts may
-// be recorded inside blocking operations without a handler running there.
+// Base class for connections whose readiness is computed instead of signalled by a descriptor: the
+// transport reports its state, and this class keeps the connection in the loop's ReadyList while a
+// handler is due. All handlers of such a connection run from the list, never where a change is
+// detected, so blocking operations may record changes without running a handler.
 
 #include "ae/abi.h"
 #include "conn/connection.h"
@@ -11,31 +11,34 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Derive from it where readiness is a rule. On the loop's thread, as any Connection.
+/// Derive from it if readiness is computed. Like any Connection, for the loop's thread.
 class AECONN_API QueuedConnection : public Connection, public ReadyItem {
  protected:
-  /// In state kNone. `list`: the transport's of this loop; before it goes, detach_list().
+  /// Starts in state kNone. `list`: the transport's list for this loop; call detach_list() before
+  /// it is destroyed.
   QueuedConnection(const ConnectionType& type, ae::EventLoop& loop, ReadyList& list)
       : Connection(type, loop), list_(&list) {}
 
-  // Asked only while connected or closed: in kError the base knows what is due.
-  /// read() would not say EAGAIN: bytes, end of stream or an error to collect.
+  // Called only while connected or closed; in kError the base knows what is due.
+  /// Whether read() would not fail with EAGAIN: it has bytes, end of stream or an error to report.
   virtual bool readable() const = 0;
-  /// write() would not say EAGAIN: room, or an error to collect.
+  /// Whether write() would not fail with EAGAIN: it accepts data, or has an error to report.
   virtual bool writable() const = 0;
 
-  /// Just before the read handler runs: false where readable() cannot tell and read() would say
-  /// EAGAIN after all, for now. The handler is due in the next iteration then.
+  /// Called just before the read handler runs. Returns false if readable() was inexact and read()
+  /// would still fail with EAGAIN; the handler is then due in the next iteration.
   virtual bool ready_to_read() { return true; }
 
   /// Call after anything that may have changed readable(), writable() or the state.
   void update_ready() noexcept;
-  /// One that overrides it has to call update_ready(), too.
+  /// An override must also call update_ready().
   void handlers_changed() override { update_ready(); }
-  /// Runs what is due: connect, read and write handler, the latter first with a barrier.
+  /// Runs the handlers that are due: connect, read and write, or write before read with a barrier.
   std::size_t run_ready() override;
-  void detach_list() noexcept;  ///< The list is going (the loop dies), or the connection is.
-  void attach_list(ReadyList& list) noexcept { list_ = &list; }  ///< It came to another loop.
+  /// Call before the list (at the end of the loop) or the connection is destroyed.
+  void detach_list() noexcept;
+  /// Call after a move to another loop.
+  void attach_list(ReadyList& list) noexcept { list_ = &list; }
 
  private:
   bool connect_due() const noexcept;

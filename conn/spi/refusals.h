@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The handler of Listener::on_refused(), for transports.
+// Storage for the handler of Listener::on_refused(), for transports.
 
 #include <cstddef>
 #include <deque>
@@ -13,20 +13,21 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Runs it for one refusal at a time: those that come while it runs, in an iteration nested in it,
-/// are told when it returns. It must survive tell(): owners are destroyed through destroy_later().
+/// Runs the handler for one refusal at a time: a refusal that occurs while it runs (in a nested
+/// iteration) is reported when it returns. The object must survive tell(), so its owner is
+/// destroyed through destroy_later().
 class Refusals {
  public:
   /// Sets the handler; null removes it.
   void set(const RefusedHandler& handler) { handler_.set(handler); }
-  /// Removes the handler, and what waits for it.
+  /// Removes the handler and the queued refusals.
   void clear() {
     waiting_.clear();
     handler_.clear();
   }
   /// Whether there is a handler.
   explicit operator bool() const noexcept { return static_cast<bool>(handler_); }
-  /// Runs the handler, or has it run when the one that is running has returned.
+  /// Runs the handler, or queues the refusal if the handler is already running.
   void tell(const Failure& why) {
     if (handler_.running()) {
       if (waiting_.size() < kMostWaiting) waiting_.push_back(why);

@@ -17,7 +17,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A Unix socket whose backlog is full says EAGAIN at once instead of letting the caller wait.
+// If the backlog of a Unix socket is full, a non-blocking connect() fails with EAGAIN at once
+// instead of staying in progress, so it is retried at these intervals.
 constexpr ae::Duration kFirstRetry = 1ms, kLastRetry = 50ms;
 
 Failure connect_failure(const SocketAddress& to, int err) {
@@ -26,13 +27,13 @@ Failure connect_failure(const SocketAddress& to, int err) {
 
 Failure timed_out(const std::string& what) { return errno_failure(ETIMEDOUT, what); }
 
-/// Of what is left, the part that one address may use: half while others wait behind it.
+/// The part of the remaining time that one address may use: half if other addresses follow.
 ae::Duration share(ae::Duration left, bool others) {
   left = std::max(left, ae::Duration::zero());
   return others ? left / 2 : left;
 }
 
-/// Tries one address, waiting. Returns 0 or an errno.
+/// Tries one address, blocking. Returns 0 or an errno value.
 int try_now(const Settings& settings, const SocketAddress& to, ae::TimePoint deadline, Fd& fd) {
   ae::Duration delay = kFirstRetry;
   for (;;) {
@@ -47,7 +48,7 @@ int try_now(const Settings& settings, const SocketAddress& to, ae::TimePoint dea
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (now >= deadline) return ETIMEDOUT;
     if (Interruption::ends()) return EINTR;
-    // Interrupted by signals, as poll(2) is; nothing is polled.
+    // Sleeps, polling no descriptor; signals interrupt it as they interrupt poll(2).
     poll_until(-1, 0, std::min(now + delay, deadline));
     delay = std::min(delay * 2, kLastRetry);
   }
@@ -72,15 +73,15 @@ void Dial::start() {
 }
 
 Dial::~Dial() {
-  // Whoever gives up before our own time is over has heard nothing either.
+  // Cancelled before our own deadline: an attempt without an answer for this long counts as failed.
   if (fd_ && std::chrono::steady_clock::now() - attempt_began_ >= AddressBook::kSilence)
     book_.told(settings_->spread, addresses_[address_], std::make_error_code(std::errc::timed_out));
   stop_watching();
   if (deadline_timer_ != 0) loop_.remove_time_event(deadline_timer_);
 }
 
-/// What the loop calls comes through here: where memory runs out the connect fails, and only what
-/// `done` throws leaves. This object may be gone afterwards.
+/// Runs every callback from the loop: if memory runs out the connect fails, and only exceptions of
+/// `done` propagate. This object may be destroyed afterwards.
 template <class Step>
 void Dial::take(Step step) {
   try {
@@ -130,7 +131,7 @@ void Dial::look_up() {
 
 void Dial::resolved(Resolved answer) {
   lookup_.reset();
-  // Who chooses among all has to know all.
+  // With option spread, the choice is among the addresses of all hosts: resolve all of them first.
   const bool all = settings_->spread != AddressOrder::kFirst;
   if (!all || addresses_.empty()) {
     address_ = 0;
@@ -150,7 +151,7 @@ void Dial::keep(std::vector<SocketAddress> found) noexcept {
   try {
     addresses_.insert(addresses_.end(), found.begin(), found.end());
   } catch (const std::bad_alloc&) {
-    last_failure_ = out_of_memory();  // the others may do
+    last_failure_ = out_of_memory();  // try the addresses found so far
   }
 }
 
@@ -268,7 +269,7 @@ Dialed Dial::wait(const Settings& settings, AddressBook& book, const Endpoint& t
     try_all({unix_address(to.path)}, false);
     return result;
   }
-  const bool all = settings.spread != AddressOrder::kFirst;  // look up before the first is tried
+  const bool all = settings.spread != AddressOrder::kFirst;  // resolve all before trying any
   std::vector<SocketAddress> found;
   for (const Endpoint::Host& host : to.hosts) {
     const bool more = &host != &to.hosts.back();

@@ -22,7 +22,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 struct Dialed {
   Fd fd;  ///< connected, or empty
   SocketAddress peer;
-  Failure failure;     ///< the last failure; its text names the address or host
+  Failure failure;     ///< of the last address or host; the text names it
   Quota::Place place;  ///< held for the peer's address, if connections to it are counted
 };
 

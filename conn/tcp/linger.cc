@@ -14,12 +14,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// No event tells that the peer has everything.
+// No event reports that the peer has everything, so the socket is polled at these intervals.
 constexpr ae::Duration kLook = 1ms;
 constexpr ae::Duration kFirstLook = 10ms, kLastLook = 160ms;
-// A peer that was still sending gets this long a pause before its silence counts as the end.
+// A peer that was still sending is considered done after this much silence.
 constexpr ae::Duration kQuiet = 100ms;
-// Thrown away in one iteration, so that a peer that never stops does not hold up the loop.
+// Bytes discarded in one iteration, so that a peer that never stops sending does not block the
+// loop.
 constexpr std::size_t kDiscardBudget = std::size_t{4} << 20;
 
 int unread_bytes(int fd) noexcept {
@@ -29,10 +30,10 @@ int unread_bytes(int fd) noexcept {
 
 enum class Rest { kNone, kMore, kEnded, kBroken };
 
-/// Reads what has arrived and throws it away, `most` bytes or a little more; `discarded` counts.
+/// Reads and discards input, up to `most` bytes or slightly more; adds their number to `discarded`.
 Rest discard(int fd, std::size_t most, std::size_t& discarded) noexcept {
   while (discarded < most) {
-    // MSG_TRUNC: TCP drops the bytes without copying them; a socket with kernel TLS copies.
+    // With MSG_TRUNC, TCP drops the bytes without copying them; a socket with kernel TLS copies.
     char unread[16 * 1024];
     const ssize_t n = ::recv(fd, unread, sizeof unread, MSG_TRUNC | MSG_DONTWAIT);
     if (n > 0) {
@@ -56,14 +57,14 @@ bool closes_clean(int fd, bool peer_done) noexcept {
 
 bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger) noexcept {
   for (;;) {
-    if (ledger != nullptr) (void)read_completions(fd, *ledger);  // they would keep it readable
+    if (ledger != nullptr) (void)read_completions(fd, *ledger);  // else the socket stays readable
     std::size_t discarded = 0;
     const Rest rest = discard(fd, kDiscardBudget, discarded);
     if (rest == Rest::kBroken || (rest == Rest::kEnded && ledger == nullptr)) return true;
     if (rest != Rest::kMore && unsent_bytes(fd) == 0) return true;
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (now >= until) return false;
-    const int poll_on = rest == Rest::kEnded ? -1 : fd;  // none: it is readable for ever
+    const int poll_on = rest == Rest::kEnded ? -1 : fd;  // at end of stream fd is always readable
     if (rest != Rest::kMore) poll_until(poll_on, POLLIN, std::min(until, now + kLook));
   }
 }
@@ -75,7 +76,7 @@ void reset_when_closed(int fd) noexcept {
 
 void close_unix(Fd fd) noexcept {
   if (!fd) return;
-  // From here on the peer cannot add to what is unread, so the loop below ends.
+  // After this the peer cannot add to the unread bytes, so the loop below ends.
   ::shutdown(fd.get(), SHUT_RDWR);
   char discarded[16 * 1024];
   ssize_t n;
@@ -125,13 +126,14 @@ void Linger::readable() {
     last_arrival_ = std::chrono::steady_clock::now();
   }
   if (rest == Rest::kEnded && ledger_ != nullptr) {
-    // The kernel would finish by itself, but with memory that is not ours for so long.
+    // The kernel would finish delivery by itself, but it would read lent memory for that long. So
+    // tick() waits for the acknowledgement.
     peer_ended_ = true;
     loop_.remove_file_event(fd_.get(), ae::kReadable);
     return;
   }
-  // End of stream: nothing can arrive any more that would call for a reset, so the kernel finishes
-  // the delivery by itself. An error: there is nobody to deliver to.
+  // At end of stream no further input can provoke a reset, so the kernel finishes delivery by
+  // itself. After an error the peer is gone.
   if (rest == Rest::kEnded || rest == Rest::kBroken) finish();
 }
 

@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kMaxBuffer = std::uint64_t{1} << 30;
 
-// Every default is that of Settings.
+// The defaults of all options: the member initializers of Settings.
 const Settings& defaults() {
   static const Settings all;
   return all;
@@ -76,7 +76,7 @@ int parse_mode(OptionReader& options) {
 SocketAddress parse_source(OptionReader& options) {
   const std::string text = options.text("source");
   if (!options.given("source")) return {};
-  // Only a number: a name would be looked up again for every connection, on the loop's thread.
+  // Numeric only: a name would be resolved for every connection, on the loop's thread.
   SocketAddress address;
   if (!numeric_address(text, 0, address)) {
     throw Error("option source=" + text + ": must be an IPv4 or IPv6 address");
@@ -99,7 +99,7 @@ const OptionTable& tcp_options() {
                           "address to connect from; no name"),
                 spread_row(defaults().spread),
                 Row::flag("nodelay", kBoth, defaults().nodelay, "`TCP_NODELAY`"),
-                // Up to the kernel's limit, 32767 s.
+                // 9 h: just below the kernel's limit, 32767 s.
                 Row::duration("keepalive", kBoth, defaults().keepalive, 0s, 9h,
                               "silence before the kernel probes; 0: off"),
                 Row::duration("user-timeout", kBoth, defaults().user_timeout, 0s, 24h,

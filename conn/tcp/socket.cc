@@ -21,7 +21,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
-// A refusal costs nothing but the option: a buffer size beyond the kernel's limit is cut by it.
+// Errors are ignored: the option then has no effect. The kernel clamps a buffer size to its limit.
 void set_option(int fd, int level, int name, int value) noexcept {
   (void)setsockopt(fd, level, name, &value, sizeof value);
 }
@@ -30,8 +30,8 @@ int seconds(ae::Duration time) noexcept {
   return static_cast<int>(std::chrono::ceil<std::chrono::seconds>(time).count());
 }
 
-/// A connect to a port of this host's own ephemeral range, with nobody listening there, can be
-/// given that very port and then connects to itself.
+/// True after a TCP self-connect: a connect to a port of this host's ephemeral range without a
+/// listener may get that same port as its local port, and then connects to itself.
 bool connected_to_itself(int fd, const SocketAddress& to) noexcept {
   if (to.family() == AF_UNIX) return false;
   const SocketAddress local = local_address_of(fd);
@@ -50,7 +50,7 @@ void apply(const Settings& settings, int fd, int family) noexcept {
   if (family == AF_UNIX) return;
   if (settings.nodelay) set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (settings.keepalive > ae::Duration::zero()) {
-    // As Redis does: with 300 s a dead peer is noticed after 600 s at most.
+    // The intervals of Redis: with 300 s a dead peer is detected after 600 s at most.
     const int idle = std::min(seconds(settings.keepalive), 32767);  // MAX_TCP_KEEPIDLE
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
@@ -74,7 +74,7 @@ void apply_to_adopted(const Settings& settings, int fd, int family) noexcept {
 
 int start_connect(int fd, const SocketAddress& to, const Settings& settings) noexcept {
   if (to.family() != AF_UNIX && settings.source.size != 0) {
-    // The port is left to connect(), which can share it between destinations.
+    // connect() chooses the port, so that several destinations can share one.
     set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
     if (to.family() != settings.source.family()) return EAFNOSUPPORT;
     if (::bind(fd, settings.source.get(), settings.source.size) != 0) return errno;
@@ -82,7 +82,7 @@ int start_connect(int fd, const SocketAddress& to, const Settings& settings) noe
   if (::connect(fd, to.get(), to.size) == 0) {
     return connected_to_itself(fd, to) ? ECONNREFUSED : 0;
   }
-  // An interrupted connect() goes on by itself.
+  // An interrupted connect() continues in the background.
   return errno == EINTR ? EINPROGRESS : errno;
 }
 
@@ -108,7 +108,7 @@ bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept {
     const int rc = ppoll(&entry, 1, &timeout, nullptr);
     if (rc > 0) return true;
     if (rc == 0) return false;
-    if (errno != EINTR) return true;  // the operation that follows tells what is wrong
+    if (errno != EINTR) return true;  // the caller's next operation reports the error
     (void)Interruption::came();
   }
   return false;

@@ -35,7 +35,7 @@ void SocketConnection::do_connect(const Endpoint& to) {
     type.check(to);
     settings_ = type.settings_for(to.options);
   } catch (const Error& error) {
-    // Not a mistake that may throw here: connect() reports through its handler.
+    // connect() must not throw this error: it is reported through the connect handler.
     fail({std::make_error_code(std::errc::invalid_argument), error.what()});
     error_timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
       error_timer_ = 0;
@@ -51,14 +51,15 @@ void SocketConnection::do_connect(const Endpoint& to) {
 }
 
 void SocketConnection::dialed(Dialed result) {
-  const std::unique_ptr<Dial> dial = std::move(dial_);  // it is on the stack: until we return
+  const std::unique_ptr<Dial> dial = std::move(dial_);  // on the stack: keep it until we return
   if (result.fd) {
     occupy(std::move(result.place));
     fd_ = std::move(result.fd);
     set_peer(result.peer);
     SetupTrace::end();
     move_to(State::kConnected);
-    // For handlers set before. First, so that the connect handler tells where there is no memory.
+    // Watches for handlers that are already set. Before the connect handler runs, so that it sees
+    // the failure if memory runs out.
     watch_or_fail();
   } else {
     SetupTrace::failed();
@@ -101,7 +102,7 @@ ssize_t SocketConnection::do_read(void* buffer, std::size_t size) {
   return n > 0 ? n : received_nothing(n);
 }
 
-/// What do_read() returns then.
+/// The result of do_read() after a receive that returned `n` <= 0.
 ssize_t SocketConnection::received_nothing(ssize_t n) {
   if (state() == State::kError) return no_more_unread();
   if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : failed(errno, "read from ");
@@ -127,12 +128,12 @@ ssize_t SocketConnection::do_readv(const iovec* vectors, int count) {
     const int chunk = std::min(count, IOV_MAX);
     std::size_t asked = 0;
     for (int i = 0; i < chunk; ++i) asked += vectors[i].iov_len;
-    if (asked != 0) {  // which would look like the end
+    if (asked != 0) {  // a receive of 0 bytes would look like end of stream
       const ssize_t n = receive_some(vectors, chunk);
       if (n <= 0 && total == 0) return received_nothing(n);
       if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && state() != State::kError)
-        (void)failed(errno, "read from ");  // the kernel tells it once
-      if (n <= 0) return total;             // the next call tells
+        (void)failed(errno, "read from ");  // the kernel reports it only once
+      if (n <= 0) return total;             // the next call reports the end or error
       total += n;
       if (static_cast<std::size_t>(n) < asked) break;
     }
@@ -168,7 +169,7 @@ ssize_t SocketConnection::do_writev(const iovec* vectors, int count) {
       if (err == EAGAIN || err == EWOULDBLOCK) return total > 0 ? total : -1;
       if (err == EPIPE && write_ended_) return total > 0 ? total : -1;  // the caller's mistake
       failed(err, "write to ");
-      return total > 0 ? total : -1;  // after a part: the next call tells
+      return total > 0 ? total : -1;  // after a partial write the next call reports the error
     }
     total += n;
     if (chunk == count) break;
@@ -181,9 +182,9 @@ ssize_t SocketConnection::do_writev(const iovec* vectors, int count) {
   return total;
 }
 
-/// The connection is dead. -1 with `err` in errno. A reset that a write meets came after what the
-/// peer had sent, which the kernel keeps. It tells of the failure once: that must not get lost for
-/// want of memory to say it in words.
+/// Marks the connection as failed; returns -1 with `err` in errno. If a write finds a reset, the
+/// kernel still has what the peer sent before it, so unread input is kept. The kernel reports a
+/// failure only once, so it is recorded even without memory for its text.
 ssize_t SocketConnection::failed(int err, const char* what) noexcept {
   Failure why = out_of_memory();
   why.code = {err, std::generic_category()};
@@ -196,7 +197,7 @@ ssize_t SocketConnection::failed(int err, const char* what) noexcept {
   tell_done();
   try {
     announce_error();
-  } catch (const std::bad_alloc&) {  // whoever reads or writes is still told
+  } catch (const std::bad_alloc&) {  // the next read or write still reports it
   }
   errno = err;
   return -1;
@@ -207,7 +208,7 @@ int SocketConnection::do_shutdown() { return shut_down(SHUT_WR); }
 int SocketConnection::do_shutdown_both() {
   if (shut_down(SHUT_RDWR) != 0) return -1;
   if (state() == State::kConnected)
-    move_to(State::kClosed);  // though more may come: see do_close()
+    move_to(State::kClosed);  // input may still arrive: see do_close()
   return 0;
 }
 
@@ -215,7 +216,7 @@ int SocketConnection::shut_down(int how) {
   if (::shutdown(fd_.get(), how) != 0) {
     const int err = errno;
     if (err != ENOTCONN) return -1;
-    // The peer's reset came first.
+    // ENOTCONN: the peer's reset has already arrived.
     return static_cast<int>(failed(ECONNRESET, "shutdown towards "));
   }
   write_ended_ = true;
@@ -228,7 +229,7 @@ bool SocketConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   bool ready;
   do {
     ready = poll_until(fd_.get(), events, deadline);
-  } while (take_completions());  // which end a poll(2) as well
+  } while (take_completions());  // completions end a poll(2) too
   return ready;
 }
 
@@ -250,7 +251,7 @@ void SocketConnection::handlers_changed() {
       announce_error();
       break;
     default:
-      break;  // dialed() comes back here
+      break;  // dialed() calls this again
   }
 }
 
@@ -264,7 +265,7 @@ void SocketConnection::watch(ae::Mask wanted) {
     } else {
       loop()->remove_file_event(fd_.get(), ae::kReadable);
     }
-    watched_ = (watched_ & kWriting) | (wanted & ae::kReadable);  // the rest may throw
+    watched_ = (watched_ & kWriting) | (wanted & ae::kReadable);  // the code below may throw
   }
   if ((wanted & kWriting) != (watched_ & kWriting)) {
     if ((watched_ & ae::kWritable) != 0) loop()->remove_file_event(fd_.get(), kWriting);
@@ -276,7 +277,7 @@ void SocketConnection::watch(ae::Mask wanted) {
   watched_ = wanted;
 }
 
-/// What the loop's own watching does not tell.
+/// Updates the registration for events that file events do not report (SocketEvents).
 void SocketConnection::watch_aside() {
   const bool peer = close_wanted();
   if (!side_) {
@@ -295,11 +296,11 @@ void SocketConnection::on_event(bool peer_is_gone, bool error) noexcept {
   int err = 0;
   socklen_t size = sizeof err;
   if (getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &err, &size) != 0 || err == 0) return;
-  (void)failed(err, "connection to ");  // which nobody else is told of any more
+  (void)failed(err, "connection to ");  // SO_ERROR is cleared: no later call reports it
 }
 
 void SocketConnection::ready(ae::Mask direction) {
-  // The loop takes completions for readiness.
+  // Zero-copy completions wake the loop as if the socket were ready, so readiness is checked here.
   if (side_ && (take_completions(), std::exchange(side_->had_completions, false))) {
     pollfd entry{fd_.get(), (direction & ae::kWritable) != 0 ? short{POLLOUT} : short{POLLIN}, 0};
     if (::poll(&entry, 1, 0) == 0) return;
@@ -321,8 +322,8 @@ bool SocketConnection::error_due() const {
   return (on_read_ && error_unread()) || (on_write_ && error_unwritten());
 }
 
-/// A dead socket is readable and writable for ever. Its handlers are called without it, only until
-/// they have collected the error, so that a host that is slow to close does not spin.
+/// A failed socket stays readable and writable. So it is no longer watched; a timer runs the
+/// handlers until they have collected the error. A host that closes late does not spin.
 void SocketConnection::announce_error() {
   if (error_timer_ == 0 && error_due()) {
     try {
@@ -333,7 +334,7 @@ void SocketConnection::announce_error() {
       });
     } catch (const std::bad_alloc&) {
       if (watched_ == ae::kNone) throw;
-      return;  // then the socket calls them, and ready() comes back here
+      return;  // the watched socket runs the handlers, and ready() calls this again
     }
   }
   if (watched_ != ae::kNone) loop()->remove_file_event(fd_.get(), ae::kReadable | ae::kWritable);
@@ -341,13 +342,13 @@ void SocketConnection::announce_error() {
 }
 
 void SocketConnection::tell_error() {
-  struct Then {  // also if a handler throws
+  struct Then {  // runs even if a handler throws
     SocketConnection& connection;
     ~Then() {
       if (connection.closing()) return;
       try {
         connection.announce_error();
-      } catch (const std::bad_alloc&) {  // whoever reads or writes is still told
+      } catch (const std::bad_alloc&) {  // the next read or write still reports it
       }
     }
   } then{*this};
@@ -379,18 +380,18 @@ void SocketConnection::do_close() noexcept {
                                          });
       linger_->start();
       return;
-    } catch (const std::bad_alloc&) {  // no memory to wait with
+    } catch (const std::bad_alloc&) {  // no memory to linger
       if (linger_) fd_ = linger_->give_back();
       linger_.reset();
     }
   }
-  // After the peer's end of stream nothing can provoke a reset: the kernel delivers the rest.
+  // After the peer's end of stream no input can provoke a reset: the kernel delivers the rest.
   take_back();
   release();
 }
 
-/// Closes the socket at once. Over tcp the peer gets a reset; over unix it does where something is
-/// unread here, which is all that the kernel offers.
+/// Closes the socket at once. A tcp peer gets a reset. A unix peer gets one only if bytes are
+/// unread here; the kernel offers no other way.
 void SocketConnection::reset() noexcept {
   if (fd_ && !is_unix() && !inherited()) reset_when_closed(fd_.get());
   take_back();
@@ -398,9 +399,9 @@ void SocketConnection::reset() noexcept {
 
 bool SocketConnection::do_drain(ae::TimePoint until) noexcept {
   if (linger_) return linger_->drain(until);
-  if (!fd_ || is_unix()) return true;  // a Unix socket's peer has everything
+  if (!fd_ || is_unix()) return true;  // all output of a Unix socket has been delivered
   if (is_lent()) return deliver(fd_.get(), until, ledger());
-  // After its end of stream the kernel goes on by itself.
+  // After the peer's end of stream the kernel finishes delivery by itself.
   if ((state() != State::kConnected && state() != State::kClosed) || read_ended_) return true;
   return deliver(fd_.get(), until);
 }
@@ -419,7 +420,7 @@ void SocketConnection::do_abandon() noexcept {
 }
 
 bool SocketConnection::do_rebind(ae::EventLoop* to) {
-  if (on_connect_) {  // it has failed, and is about to hear so
+  if (on_connect_) {  // the connect has failed and its handler is about to run
     errno = EBUSY;
     return false;
   }
@@ -432,7 +433,7 @@ bool SocketConnection::do_rebind(ae::EventLoop* to) {
 // --- facts ---------------------------------------------------------------------------------------
 
 void SocketConnection::set_peer(const SocketAddress& peer) noexcept {
-  // Of a Unix peer the family is kept, and the name asked for when somebody wants it.
+  // For a Unix peer only the family is kept; the name is queried on demand.
   std::memcpy(&peer_, &peer.storage, std::min<std::size_t>(peer.size, sizeof peer_));
 }
 
@@ -451,7 +452,7 @@ std::string SocketConnection::local_address() const {
 std::string SocketConnection::peer_address() const {
   if (!is_unix()) return peer().to_string();
   if (!fd_) return {};
-  // A client's socket has no name as a rule: the listener's path then says where it came in.
+  // A client's Unix socket usually has no name; the listener's path is shown instead.
   std::string name = peer_address_of(fd_.get()).to_string();
   return name.empty() ? local_address_of(fd_.get()).to_string() : name;
 }

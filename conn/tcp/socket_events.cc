@@ -17,7 +17,8 @@ constexpr ae::Duration kAgain = std::chrono::milliseconds(100), kNever = std::ch
 
 void SocketEvents::Item::leave() noexcept {
   if (events_ == nullptr) return;
-  // The number alone would not do: whoever inherited the socket keeps it open, and in the instance.
+  // Closing the descriptor would not be enough: if another process inherited the socket, it stays
+  // open and in the epoll instance.
   if (events_->owner_ == getpid()) (void)events_->control(EPOLL_CTL_DEL, *this);
   *link_ = next_;
   if (next_ != nullptr) next_->link_ = link_;
@@ -55,7 +56,7 @@ SocketEvents::~SocketEvents() {
   }
 }
 
-/// Leaves it closed where there is no descriptor for it.
+/// Leaves the instance closed if there is no descriptor for it.
 void SocketEvents::open() {
   Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) return;
@@ -65,8 +66,8 @@ void SocketEvents::open() {
 
 bool SocketEvents::control(int operation, Item& item) noexcept {
   epoll_event event{};
-  // Told once for each time that it happens: a peer stays gone, and errors are taken from elsewhere
-  // as well. EPOLLERR and EPOLLHUP need not be asked for.
+  // Edge-triggered: a closed peer stays closed, and other code also reads the error queue. EPOLLERR
+  // and EPOLLHUP are always reported.
   event.events = EPOLLET;
   if ((item.what_ & kPeerGone) != 0) event.events |= EPOLLRDHUP;
   event.data.ptr = &item;
@@ -98,7 +99,7 @@ void SocketEvents::set(Item& item, int fd, unsigned what) {
   if (!item.added_) (void)loop_.again(again_, kAgain);
 }
 
-/// In a child: an instance of its own.
+/// In a forked child, replaces the inherited instance by a new one.
 void SocketEvents::renew() {
   if (owner_ == getpid()) return;
   if (epoll_) loop_.remove_file_event(epoll_.get(), ae::kReadable);
@@ -115,7 +116,7 @@ void SocketEvents::add_missing() noexcept {
     if (!item->added_) item->added_ = control(EPOLL_CTL_ADD, *item);
 }
 
-/// What had happened before is told when an item is added.
+/// Retries what failed before. Adding an item also reports events that happened earlier.
 ae::Duration SocketEvents::try_again() noexcept {
   after_fork();
   try {
@@ -132,7 +133,7 @@ ae::Duration SocketEvents::try_again() noexcept {
 void SocketEvents::after_fork() noexcept {
   try {
     renew();
-  } catch (const std::bad_alloc&) {  // until somebody is watched again
+  } catch (const std::bad_alloc&) {  // retried at the next set() or ready()
   }
 }
 

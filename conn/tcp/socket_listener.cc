@@ -16,8 +16,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// While descriptors or memory are short the listener looks again this often. The arrivals wait in
-// the backlog; watching them would only spin, since accept() does not take them from there.
+// While descriptors or memory are short the listener retries at these intervals. Pending
+// connections stay in the backlog; watching the socket meanwhile would spin, since a failed
+// accept() does not remove them.
 constexpr ae::Duration kFirstRetry = 100ms, kLastRetry = 1s;
 
 enum class After { kNextOne, kNothingLeft, kRetryLater };
@@ -29,7 +30,7 @@ After after_error(int err) noexcept {
     case EWOULDBLOCK:
 #endif
       return After::kNothingLeft;
-    // accept(2): errors of the connection that was about to be accepted, not of the listener.
+    // accept(2): errors of the pending connection, not of the listening socket.
     case EINTR:
     case ECONNABORTED:
     case EPROTO:
@@ -43,7 +44,7 @@ After after_error(int err) noexcept {
     case ENETUNREACH:
     case ETIMEDOUT:
       return After::kNextOne;
-    default:  // EMFILE, ENFILE, ENOBUFS, ENOMEM; and whatever else there is must not spin either
+    default:  // EMFILE, ENFILE, ENOBUFS, ENOMEM; any other error must not spin either
       return After::kRetryLater;
   }
 }
@@ -57,11 +58,11 @@ class SocketListener::Acceptor final : public ae::Deferred {
            std::vector<SocketType::Bound> sockets, ListenTo to);
   ~Acceptor() override { stop(); }
 
-  /// Begins to listen; stop() undoes it, also halfway.
+  /// Begins to accept; stop() undoes it, even if start() failed halfway.
   void start();
-  /// Ends listening; nothing runs any more.
+  /// Ends listening; no handler runs afterwards.
   void stop() noexcept;
-  /// Off the loop, listening on; start() on another.
+  /// Leaves the loop, with the sockets still listening; start(loop) continues on another one.
   void leave() noexcept;
   void start(ae::EventLoop& loop);
   void pause() { set_paused(true); }
@@ -81,13 +82,13 @@ class SocketListener::Acceptor final : public ae::Deferred {
   void retry_later();
 
   const SocketType& type_;
-  ae::EventLoop* loop_;  // null once stopped, or on the way to another
+  ae::EventLoop* loop_;  // null once stopped, or while moving to another loop
   LoopCounters* counters_;
   std::shared_ptr<const Settings> settings_;
   std::vector<SocketType::Bound> sockets_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;  // a gate's, instead
+  ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;  // of a port listener, instead of accepted_
   ae::HandlerSlot<void(const Failure&)> refused_;
   bool paused_ = false, watched_ = false, stopped_ = false;
   ae::Duration retry_delay_ = kFirstRetry;
@@ -96,12 +97,12 @@ class SocketListener::Acceptor final : public ae::Deferred {
   Acceptor** set_link_ = nullptr;
 };
 
-/// The listeners of one loop, for its end: a listener may outlive it, and then stops.
+/// The listeners of one loop. The end of the loop stops them, since a listener may outlive it.
 class ListenerSet final : public ae::LoopLocal {
  public:
   static ListenerSet& of(ae::EventLoop& loop) {
     static const char key = 0;
-    ConnectionSet& connections = ConnectionSet::of(loop);  // there first, so it goes last
+    ConnectionSet& connections = ConnectionSet::of(loop);  // created first, so destroyed last
     std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
     if (!slot) slot = std::make_unique<ListenerSet>(connections);
     return static_cast<ListenerSet&>(*slot);
@@ -172,7 +173,7 @@ void SocketListener::Acceptor::stop() noexcept {
   }
   refused_.clear();
   arrived_.clear();
-  accepted_.clear();  // last: what it holds may be anything
+  accepted_.clear();  // last: destroying the handler may run any code
 }
 
 void SocketListener::Acceptor::set_paused(bool paused) {
@@ -200,7 +201,8 @@ void SocketListener::Acceptor::watch(bool wanted) {
 void SocketListener::Acceptor::accept_batch(std::size_t index) {
   for (unsigned n = 0; n < settings_->accept_batch; ++n) {
     if (n != 0 && !loop_->has_time()) return;
-    // A nested iteration of one of our handlers: the arrival stays in the backlog until it returns.
+    // This is an iteration nested in one of our handlers: pending connections stay in the backlog
+    // until the handler returns.
     if (accepted_.running() || arrived_.running() || refused_.running()) return;
     SocketAddress peer;
     socklen_t size = sizeof peer.storage;
@@ -236,7 +238,7 @@ void SocketListener::Acceptor::take(Fd fd, const SocketAddress& peer) {
       arrival = std::make_unique<SocketPending>(std::move(fd), peer);
     else
       owner = adopt_accepted(type_, *loop_, settings_, std::move(fd), peer, quota_.take());
-  } catch (const std::bad_alloc&) {  // this arrival is lost, the others lose nothing
+  } catch (const std::bad_alloc&) {  // only this pending connection is lost
     ++counters_->accept_errors;
     return;
   }
@@ -258,9 +260,9 @@ void SocketListener::Acceptor::retry_later() {
       return ae::kNoMore;
     });
   } catch (const std::bad_alloc&) {
-    return;  // the next iteration tries
+    return;  // still watched: the next iteration tries again
   }
-  watch(false);  // after what may throw: nobody else would watch again
+  watch(false);  // only with the timer set: nothing else would watch again
   retry_delay_ = std::min(retry_delay_ * 2, kLastRetry);
 }
 

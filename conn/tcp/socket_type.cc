@@ -97,7 +97,7 @@ Endpoint endpoint_of(int fd, std::string_view scheme) {
 
 }  // namespace
 
-/// Whatever it is, a stream socket of our family it has to be. Its family.
+/// Checks that `fd` is a stream socket of a family of this type; returns its family. Throws Error.
 int SocketType::check_socket(int fd) const {
   if (number_of(fd, SO_TYPE) != SOCK_STREAM) refuse(fd, "it is not a stream socket");
   const int family = number_of(fd, SO_DOMAIN);
@@ -127,7 +127,7 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   const int family = check_socket(fd);
   if (number_of(fd, SO_ACCEPTCONN) == 0)
     refuse(fd, "it does not listen: call listen() on it first, or adopt() if it is connected");
-  // A copy of our own: where something fails the caller still has the descriptor.
+  // Works on a duplicate: on failure the caller still has the descriptor.
   Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!copy) refuse(fd, errno_text(errno));
   make_ours(copy.get());
@@ -148,7 +148,7 @@ ListenerPtr SocketType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandle
   return adopt_to(loop, fd, options, {.accepted = std::move(accepted)});
 }
 
-PortListenerPtr SocketType::adopt_gate(ae::EventLoop& loop, int fd, PendingHandler arrived,
+PortListenerPtr SocketType::adopt_port(ae::EventLoop& loop, int fd, PendingHandler arrived,
                                        const Options& options) const {
   return adopt_to(loop, fd, options, {.arrived = std::move(arrived)});
 }

@@ -42,7 +42,7 @@ class AECONN_API SocketType : public ConnectionType {
                              const Options& options = {}) const final;
   PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
                             PendingHandler arrived) const final;
-  PortListenerPtr adopt_gate(ae::EventLoop& loop, int fd, PendingHandler arrived,
+  PortListenerPtr adopt_port(ae::EventLoop& loop, int fd, PendingHandler arrived,
                              const Options& options = {}) const final;
   LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                 AcceptHandler accepted) const final;

@@ -13,23 +13,24 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
-/// What "this machine does not have that address" looks like; an optional host is then left out.
+/// Whether `err` means that this machine does not have the address; an optional host is then
+/// skipped.
 bool address_missing(int err) noexcept {
   return err == EADDRNOTAVAIL || err == EAFNOSUPPORT || err == ENOPROTOOPT ||
          err == EPROTONOSUPPORT || err == ESOCKTNOSUPPORT || err == EPFNOSUPPORT;
 }
 
-/// 0, or why `address` cannot be listened on.
+/// Returns 0, or the errno value why `address` cannot be listened on.
 int listen_on(const SocketAddress& address, const Settings& settings, Fd& out) {
   Fd fd = open_socket(address.family());
   if (!fd) return errno;
   const int yes = 1;
-  // A restart must not wait for the old connections' TIME_WAIT.
+  // A restart must not wait for old connections in TIME_WAIT.
   if (setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0) return errno;
   if (settings.reuseport && setsockopt(fd.get(), SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) != 0) {
     return errno;
   }
-  // Each family by itself, so that "*" and "::" can be listened on together.
+  // IPv6 only, so that "*" and "::" can be listened on together.
   if (address.family() == AF_INET6 &&
       setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes) != 0) {
     return errno;
@@ -52,8 +53,8 @@ void TcpType::check_address(const Endpoint& endpoint) const {
 
 std::vector<SocketType::Bound> TcpType::bind(const Endpoint& endpoint,
                                              const Settings& settings) const {
-  // With port 0 the kernel chooses for the first address, and the others follow; where one of them
-  // finds that port taken, everything begins again with another.
+  // With port 0 the kernel chooses a port for the first address, and the others use the same one.
+  // If that port is taken on one of them, all are bound again with another port.
   constexpr int kTries = 16;
   for (int attempt = 1;; ++attempt) {
     std::vector<Bound> sockets;
@@ -78,7 +79,7 @@ std::vector<SocketType::Bound> TcpType::bind(const Endpoint& endpoint,
             again = true;
             break;
           }
-          // A name may stand for addresses of both families on a machine that has one.
+          // A name may resolve to addresses of both families on a machine that has only one.
           if (address_missing(err)) continue;
           throw CodedError(last.code, endpoint.to_string() + ": " + last.text);
         }

@@ -19,9 +19,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Two servers that start at once must not take each other's new socket for a stale one. Both hold
-/// the folder's lock from the look at the old socket until theirs listens. A folder that cannot be
-/// locked is used without.
+/// Locks the socket's folder, so that two servers that start at once do not take each other's new
+/// socket for a stale one: each holds the lock from checking the old socket until its own listens.
+/// A folder that cannot be locked is used without a lock.
 Fd lock_folder(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -33,7 +33,8 @@ Fd lock_folder(const std::string& path) {
   return fd;
 }
 
-/// Why the existing `path` cannot be replaced; empty if it is a socket on which nobody listens.
+/// Why the existing `path` cannot be replaced; empty if it is gone or is a socket without a
+/// listener.
 std::string why_not_stale(const std::string& path, const SocketAddress& address) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return errno == ENOENT ? "" : errno_text(errno);
@@ -45,11 +46,11 @@ std::string why_not_stale(const std::string& path, const SocketAddress& address)
   }
   switch (errno) {
     case ECONNREFUSED:
-      return "";  // nobody does
+      return "";  // no listener
     case ENOENT:
-      return "";  // gone meanwhile
+      return "";  // removed meanwhile
     case EAGAIN:
-      return "another process listens on this socket";  // with a full backlog
+      return "another process listens on this socket";  // its backlog is full
     case EPROTOTYPE:
       return "another process uses this socket (for datagrams)";
     default:
@@ -58,7 +59,7 @@ std::string why_not_stale(const std::string& path, const SocketAddress& address)
 }
 
 void set_mode(const std::string& path, int mode) {
-  // Not chmod(): in a folder of others the path may by now be a link to somewhere else.
+  // Not chmod(): if others can write to the folder, the path may by now be a link to another file.
   if (fchmodat(AT_FDCWD, path.c_str(), static_cast<mode_t>(mode), AT_SYMLINK_NOFOLLOW) == 0) return;
   if (errno == EOPNOTSUPP && ::chmod(path.c_str(), static_cast<mode_t>(mode)) == 0) return;
   const int err = errno;
@@ -66,8 +67,8 @@ void set_mode(const std::string& path, int mode) {
   throw Error("set the mode of " + path + ": " + errno_text(err));
 }
 
-/// Removes the socket file when listening ends, if it still is ours. A forked child leaves it
-/// alone: its parent listens on.
+/// Returns a function that removes the socket file when listening ends, if it is still ours. In a
+/// forked child it does nothing, since the parent still listens.
 std::function<void()> remover(const std::string& path) {
   struct stat made {};
   if (lstat(path.c_str(), &made) != 0) return nullptr;
@@ -99,8 +100,8 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
   Fd fd = open_socket(AF_UNIX);
   if (!fd) fail(errno);
   apply(settings, fd.get(), AF_UNIX);
-  // The file is made with the socket's own mode, less the umask: never wider than asked for, not
-  // even for the moment before set_mode().
+  // bind() creates the file with the socket's own mode, less the umask. So the mode is never wider
+  // than requested, not even before set_mode().
   if (settings.mode >= 0) (void)fchmod(fd.get(), static_cast<mode_t>(settings.mode));
 
   const Fd lock = lock_folder(path);

@@ -26,7 +26,7 @@ void ZeroCopyLedger::finish() noexcept {
 }
 
 void ZeroCopyLedger::completed(std::uint32_t from, std::uint32_t to) noexcept {
-  // Distances from first_, so that the numbers may wrap.
+  // Computed as distances from first_, since call numbers wrap.
   const std::uint32_t made = next_ - first_;
   const std::uint32_t end = to - first_ + 1;
   std::uint32_t at = from - first_;
@@ -44,7 +44,7 @@ std::size_t ZeroCopyLedger::take_done() noexcept {
   std::size_t count = 0;
   for (; oldest_ != newest_; ++oldest_, ++count) {
     const bool being_sent = open_ && oldest_ + 1 == newest_;
-    // Over, if its end is not beyond first_: both lie kMostCalls apart at most.
+    // Complete if its end is not beyond first_: the two are at most kMostCalls apart.
     if (being_sent || ends_[oldest_ % kMostReferences] - first_ - 1 < kMostCalls) break;
   }
   return count;

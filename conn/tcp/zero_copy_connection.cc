@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A socket's send() without a copy. What it lends to the kernel comes back with the completions, or
-// with the socket's end: then the socket is reset, because the kernel would go on reading.
+// Zero-copy send() of a SocketConnection. Memory lent to the kernel comes back with the completions
+// or when the socket is closed. In the latter case the socket is reset, because the kernel would
+// otherwise continue to read the memory.
 
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -13,8 +14,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 bool SocketConnection::sends_in_place(const Outgoing& bytes) const noexcept {
-  // Without a linger the kernel delivers by itself after close(), which it cannot with memory that
-  // is the caller's again.
+  // Without linger the kernel delivers by itself after close(). It cannot do that from memory that
+  // belongs to the caller again.
   return settings_->zero_copy != 0 && bytes.bytes.size() >= settings_->zero_copy &&
          !no_zero_copy_ && settings_->linger > ae::Duration::zero();
 }
@@ -29,7 +30,7 @@ bool SocketConnection::begin_zero_copy() noexcept {
       watch_aside();
       return true;
     }
-  } catch (const std::bad_alloc&) {  // nobody would tell what is over
+  } catch (const std::bad_alloc&) {  // completions would not be noticed
     if (side_) side_->ledger.reset();
   }
   no_zero_copy_ = true;
@@ -69,7 +70,7 @@ ssize_t SocketConnection::do_send(const Outgoing& bytes) {
   return n;
 }
 
-/// True if there were any.
+/// Reads completions; true if there were any.
 bool SocketConnection::take_completions() noexcept {
   if (ledger() == nullptr || !ledger()->under_way() || side_->owner != getpid()) return false;
   const ZeroCopyNews news = read_completions(fd_.get(), *ledger());
@@ -82,18 +83,19 @@ bool SocketConnection::take_completions() noexcept {
 
 void SocketConnection::tell_done() noexcept {
   if (ledger() == nullptr) return;
-  if (state() != State::kConnected || closing()) ledger()->finish();  // the rest never comes
+  if (state() != State::kConnected || closing()) ledger()->finish();  // the rest is never sent
   if (const std::size_t count = ledger()->take_done(); count != 0)
     references_done(count, why_given_back());
   if (!no_zero_copy_ || ledger()->waits()) return;
   side_->ledger.reset();
   try {
     if (side_->watched() != SocketEvents::kNothing && loop() != nullptr) watch_aside();
-  } catch (const std::bad_alloc&) {  // less is asked: it needs no memory
+  } catch (const std::bad_alloc&) {  // fewer events are requested: that needs no memory
   }
 }
 
-/// A reset, too, makes the kernel give back what it was lent, and nobody has acknowledged that.
+/// The error for released references. On a reset the kernel also returns lent memory, although the
+/// peer has not acknowledged the bytes.
 std::error_code SocketConnection::why_given_back() const noexcept {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -102,17 +104,17 @@ std::error_code SocketConnection::why_given_back() const noexcept {
   return error_code() ? error_code() : std::make_error_code(std::errc::connection_reset);
 }
 
-/// Whether the kernel still reads what is not ours.
+/// Whether the kernel still reads lent memory.
 bool SocketConnection::is_lent() noexcept {
   if (ledger() == nullptr || !fd_) return false;
   (void)take_completions();
   if (ledger() != nullptr && side_->owner == getpid() && unsent_bytes(fd_.get()) == 0)
-    ledger()->complete_all();  // the peer has it: it is not sent again
+    ledger()->complete_all();  // the peer has acknowledged it: it is not sent again
   tell_done();
   return ledger() != nullptr && ledger()->under_way();
 }
 
-/// Closes the socket, so that the kernel reads nothing of ours any more.
+/// Closes the socket so that the kernel no longer reads lent memory.
 void SocketConnection::take_back() noexcept {
   if (is_lent() && side_->owner == getpid()) reset_when_closed(fd_.get());
   fd_.reset();

@@ -12,8 +12,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kAcceptsInOneTurn = 16;
-// Where max-handshakes are running, arrivals wait in the backlog until one is over or the oldest
-// has had this long; then the next arrival takes its place. Honest clients need milliseconds.
+// While max-handshakes handshakes run, pending connections wait in the backlog until one of them is
+// over or the oldest is this old; the next connection then replaces the oldest. Honest clients need
+// milliseconds.
 constexpr ae::Duration kGrace = 1s;
 
 }  // namespace
@@ -51,7 +52,7 @@ void Acceptor::stop() noexcept {
   handshakes_.clear();
   done_.clear();
   refused_.clear();
-  accepted_.clear();  // last: what it holds may be anything
+  accepted_.clear();  // last: destroying the handler may run any code
 }
 
 // --- handshakes ----------------------------------------------------------------------------------
@@ -60,12 +61,12 @@ void Acceptor::arrived(ConnectionPtr below) {
   const std::shared_ptr<const Context> context = contexts_->get();
   max_handshakes_ = context->settings().max_handshakes;
   if (full()) static_cast<TlsConnection&>(*handshakes_.front()).evict();
-  if (shared_ == nullptr) return;  // whoever was told of it ended the listening
+  if (shared_ == nullptr) return;  // the refused handler ended the listening
   TlsConnection* connection = nullptr;
   try {
     connection = new TlsConnection(type_, *shared_);
     handshakes_.push_back(ConnectionPtr(connection));
-  } catch (const std::bad_alloc&) {  // this arrival is lost, the others lose nothing
+  } catch (const std::bad_alloc&) {  // only this connection is lost
     ++counters_.accept_errors;
     return;
   }
@@ -84,8 +85,8 @@ void Acceptor::arrived(ConnectionPtr below) {
 
 bool Acceptor::full() const { return handshakes_.size() >= max_handshakes_; }
 
-/// Leaves further arrivals in the backlog while there are handshakes enough. Without memory for the
-/// timer they come in, and the oldest gives way at once.
+/// Leaves further connections in the backlog while max-handshakes handshakes run. Without memory
+/// for the timer they are accepted, and each one evicts the oldest handshake at once.
 void Acceptor::check_room() {
   if (!full()) {
     (void)let_in();
@@ -103,7 +104,7 @@ void Acceptor::check_room() {
   if (!std::exchange(waiting_, true)) below_->pause();
 }
 
-/// False: there is no memory for it, and the timer tries again.
+/// Resumes accepting. False if there is no memory for it; the timer then tries again.
 bool Acceptor::let_in() {
   if (waiting_ && !paused_) {
     try {
@@ -138,9 +139,10 @@ void Acceptor::finished(TlsConnection& connection) {
   }
 }
 
-/// Those that are ready meanwhile, in a nested iteration, wait until the handler returns.
+/// Runs the accept handler. Connections that become ready in an iteration nested in it wait until
+/// it returns.
 void Acceptor::hand_over(ConnectionPtr owner) {
-  struct Then {  // also after a handler that throws
+  struct Then {  // runs even if the handler throws
     Acceptor& acceptor;
     ~Then() {
       const bool more = acceptor.shared_ != nullptr && !acceptor.paused_ && !acceptor.done_.empty();
@@ -151,7 +153,7 @@ void Acceptor::hand_over(ConnectionPtr owner) {
 }
 
 void Acceptor::failed(TlsConnection& connection, const Failure& failure) {
-  const ConnectionPtr owner = take(connection);  // its close delivers the alert
+  const ConnectionPtr owner = take(connection);  // closing it delivers the alert
   ++counters_.accept_errors;
   check_room();
   refused_.tell(failure);
@@ -174,7 +176,7 @@ void Acceptor::resume() {
 std::size_t Acceptor::run_ready() {
   std::size_t ran = 0;
   for (int i = 0; i < kAcceptsInOneTurn && !paused_ && !done_.empty(); ++i) {
-    if (accepted_.running()) return ran;  // a nested iteration of the handler
+    if (accepted_.running()) return ran;  // an iteration nested in the handler
     if (i != 0 && !shared_->loop().has_time()) break;
     ConnectionPtr owner = std::move(done_.front());
     done_.pop_front();
@@ -203,7 +205,7 @@ std::vector<Endpoint> TlsListener::endpoints() const {
   if (acceptor_->below() != nullptr) all = acceptor_->below()->endpoints();
   for (Endpoint& endpoint : all) {
     endpoint.scheme = type_.name();
-    endpoint.options = {};  // those of the layer below say nothing without ours
+    endpoint.options = {};  // options of the layer below alone would be misleading
   }
   return all;
 }

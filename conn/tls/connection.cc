@@ -16,14 +16,14 @@
 #include "conn/tls/type.h"
 
 #ifndef SOL_TLS
-#define SOL_TLS 282  // linux/socket.h, which libc's headers do not repeat
+#define SOL_TLS 282  // from linux/socket.h; libc headers may lack it
 #endif
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// While bytes wait to go out and others to come in, a transport without a descriptor is asked for
-// either in turns of this length.
+// Connection::wait_for() waits for one direction, since a transport may have no descriptor. If both
+// are needed, each is waited for in turn, for this long.
 constexpr ae::Duration kTurn = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -36,13 +36,14 @@ const TlsType& TlsConnection::tls_type() const noexcept {
 }
 
 // --- the wire ------------------------------------------------------------------------------------
-// A child of fork() has none: records are numbered, and two would encrypt with the same numbers.
+// A forked child has no wire: records are numbered, and parent and child would encrypt with the
+// same numbers.
 
 ssize_t TlsConnection::receive(void* buffer, std::size_t size) {
   if (inherited()) return errno = ECANCELED, -1;
   try {
     return below_->read(buffer, size);
-  } catch (const std::bad_alloc&) {  // OpenSSL is between us and whoever could handle it
+  } catch (const std::bad_alloc&) {  // must not pass through OpenSSL's frames
     errno = ENOMEM;
     return -1;
   }
@@ -58,7 +59,7 @@ ssize_t TlsConnection::transmit(const void* buffer, std::size_t size) {
   }
 }
 
-/// Linux, Documentation/networking/tls.rst: "Sending TLS control messages".
+/// See "Sending TLS control messages" in Linux, Documentation/networking/tls.rst.
 ssize_t TlsConnection::transmit_record(std::uint8_t type, const void* buffer, std::size_t size) {
   if (inherited()) return errno = ECANCELED, -1;
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof type)> control{};
@@ -76,7 +77,7 @@ ssize_t TlsConnection::transmit_record(std::uint8_t type, const void* buffer, st
   return ::sendmsg(below_->fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/// The loop's state; looked up again after a move to another loop.
+/// Returns the loop's state, which is looked up again after a move to another loop.
 LoopState& TlsConnection::shared() {
   if (shared_ == nullptr) {
     shared_ = &LoopState::of(tls_type(), *loop());
@@ -95,7 +96,7 @@ bool TlsConnection::readable() const {
   return read_ended_ || (engine_->readable() && engine_->unsent() < Engine::kMostUnsent);
 }
 
-/// More may lie in the wire that no event announces; it is looked for before anybody is called.
+/// The wire may hold data that no event announces: read it before running a handler.
 bool TlsConnection::ready_to_read() {
   if (read_ended_ || !engine_->only_maybe()) return true;
   return !stalled() && engine_->look(true) && !engine_->only_maybe();
@@ -105,7 +106,7 @@ bool TlsConnection::writable() const {
   return write_ended_ || (engine_->unsent() == 0 && !below_full_ && !engine_->write_needs_read());
 }
 
-/// Whether reading must wait until the peer has read more.
+/// Whether reading must wait until the peer has taken more of our output.
 bool TlsConnection::stalled() {
   return engine_->unsent() >= Engine::kMostUnsent && !engine_->flush();
 }
@@ -120,7 +121,8 @@ void TlsConnection::handlers_changed() {
   update_ready();
 }
 
-/// handlers_changed(), where nobody could make the call again: without memory for it ours fails.
+/// As handlers_changed(), for places where no caller could retry: if memory runs out, the
+/// connection fails.
 void TlsConnection::go_on() {
   try {
     watch_below();
@@ -131,11 +133,11 @@ void TlsConnection::go_on() {
   update_ready();
 }
 
-/// Asks the connection below for the events that can make a difference.
+/// Requests from the connection below the events that this connection can act on.
 void TlsConnection::watch_below() {
   if (!below_) return;
   ae::Mask wanted = ae::kNone;
-  if (inherited()) {  // it has no wire
+  if (inherited()) {  // a forked child has no wire
   } else if (handshaking()) {
     if (!step_waits_) wanted = wanted | ae::kReadable;
     if (engine_->unsent() > 0) wanted = wanted | ae::kWritable;
@@ -158,7 +160,7 @@ void TlsConnection::watch_below() {
                                   ? Handler([this](Connection&) { below_writable(); })
                                   : Handler());
   }
-  watched_ = wanted;  // after what may throw
+  watched_ = wanted;  // only now: the calls above may throw
   const bool stands = engine_ && state() == State::kConnected;
   if (stands && (engine_->ended() || engine_->failed())) peer_gone();
   if (const bool closes = stands && close_wanted(); closes != watches_close_) {
@@ -172,7 +174,7 @@ void TlsConnection::below_gone() {
   watches_close_ = false;
   below_gone_ = true;
   peer_gone();
-  go_on();  // for a failure that may follow
+  go_on();  // keeps watching for a failure
 }
 
 void TlsConnection::below_readable() {
@@ -190,27 +192,28 @@ void TlsConnection::below_readable() {
     return;
   }
   touch();
-  struct Then {  // also if the handler throws
+  struct Then {  // runs even if the handler throws
     TlsConnection& connection;
     ~Then() {
       if (!connection.closing()) connection.go_on();
     }
   } then{*this};
-  // Straight to the handler, past the list: the common case costs no second look at the loop. With
-  // a barrier the list keeps the order.
+  // Calls the handler directly, bypassing the ready list: the common case needs no second pass of
+  // the loop. With a barrier the list is used, because it keeps the order.
   const bool straight = on_read_ && !on_connect_ && !(on_write_ && barrier_ == Barrier::kYes);
   if (!stalled() && engine_->look(true) && straight && !engine_->only_maybe())
     (void)dispatch(on_read_);
 }
 
-/// While what we wrote lingers: a peer that lingers as well must get rid of what it wrote.
+/// Discards input while our output lingers: a peer that lingers too must be able to deliver its own
+/// output.
 void TlsConnection::discard() {
   auto& scratch = shared().scratch();
   for (int i = 0; i < 16; ++i) {
     const ssize_t n = below_->read(scratch.data(), scratch.size());
     if (n > 0) continue;
     if (n < 0 && errno == EAGAIN) return;
-    input_finished_ = true;  // the end, or an error that the next flush() finds as well
+    input_finished_ = true;  // end of stream, or an error that the next flush() reports
     go_on();
     return;
   }
@@ -225,11 +228,11 @@ void TlsConnection::below_writable() {
     return;
   }
   if (handshaking()) {
-    shared().steps().push(step_);  // it may have stopped at what was written now
+    shared().steps().push(step_);  // the handshake may have waited for this write
   } else if (engine_->failed() && state() == State::kConnected) {
     (void)die("write to ");
   } else if (flushed && state() == State::kConnected) {
-    (void)engine_->look(false);  // reading may have stopped for what was unsent
+    (void)engine_->look(false);  // reading may have paused because of unsent bytes
   }
   go_on();
 }
@@ -282,7 +285,7 @@ ssize_t TlsConnection::do_writev(const iovec* vectors, int count) {
   return n;
 }
 
-/// Record by record, until all is taken or the connection below takes no more.
+/// Encrypts record by record until all is taken or the connection below takes no more.
 ssize_t TlsConnection::encrypt(const char* bytes, std::size_t size) {
   std::size_t taken = 0;
   do {
@@ -293,8 +296,8 @@ ssize_t TlsConnection::encrypt(const char* bytes, std::size_t size) {
   return static_cast<ssize_t>(taken);
 }
 
-/// Pieces share a record where that saves one, since each costs its peer and us as much as a full
-/// one. What need not share is encrypted from where it lies.
+/// Copies pieces into a shared record if that saves a record, since each record costs the peer and
+/// us as much as a full one. Other pieces are encrypted in place.
 ssize_t TlsConnection::encrypt_gathered(const iovec* vectors, int count) {
   auto& scratch = shared().scratch();
   constexpr std::size_t kRecord = Engine::kRecord;
@@ -302,7 +305,7 @@ ssize_t TlsConnection::encrypt_gathered(const iovec* vectors, int count) {
   std::size_t left = 0;
   for (int i = 0; i < count; ++i) left += vectors[i].iov_len;
   std::size_t taken = 0;
-  std::size_t offset = 0;  // into the first of the vectors
+  std::size_t offset = 0;  // into the first vector
   const auto advance = [&](std::size_t size) {
     while (count > 0 && size >= vectors->iov_len - offset) {
       size -= vectors->iov_len - offset;
@@ -312,7 +315,7 @@ ssize_t TlsConnection::encrypt_gathered(const iovec* vectors, int count) {
     }
     offset += size;
   };
-  for (advance(0); count > 0;) {  // empty ones are passed by
+  for (advance(0); count > 0;) {  // advance(0) skips empty vectors
     const char* record = static_cast<const char*>(vectors->iov_base) + offset;
     std::size_t size = std::min(vectors->iov_len - offset, kRecord);
     const auto more = [&] { return size < kRecord && 1 + records(left - size) != records(left); };
@@ -336,9 +339,9 @@ ssize_t TlsConnection::encrypt_gathered(const iovec* vectors, int count) {
   return static_cast<ssize_t>(taken);
 }
 
-/// The kernel encrypts what is written to the socket.
+/// Kernel TLS: writes plain text to the socket, which encrypts it.
 ssize_t TlsConnection::pass_to_kernel(const iovec* vectors, int count) {
-  if (inherited()) {  // the records are the parent's to number
+  if (inherited()) {  // record numbers belong to the parent
     errno = ECANCELED;
     engine_->on_wire_failure();
     errno = ECANCELED;
@@ -356,7 +359,8 @@ ssize_t TlsConnection::pass_to_kernel(const iovec* vectors, int count) {
   return n;
 }
 
-/// The connection is dead: -1's errno. What a write meets came after what the peer had sent.
+/// Marks the connection as failed; returns the errno to report with -1. If a write found the
+/// failure, data that the peer sent before it can still be read.
 int TlsConnection::die(const char* what) {
   const Failure& own = engine_->failure();
   const Failure& below = why_below();
@@ -366,7 +370,7 @@ int TlsConnection::die(const char* what) {
   try {
     if (own.code == Errc::kTooManyMessages) ++shared().counters.message_floods;
     why = is_below ? below : Failure(own.code, what + peer_address() + ": " + own.text);
-  } catch (const std::bad_alloc&) {  // for the words
+  } catch (const std::bad_alloc&) {  // only the text is lost
   }
   fail(std::move(why));
   if (!engine_->reading_over()) keep_unread();
@@ -374,15 +378,15 @@ int TlsConnection::die(const char* what) {
   return condition.category() == std::generic_category() ? condition.value() : EIO;
 }
 
-/// What the layer below says of the end it made; empty if the end is of our own making. A
-/// connection below that was lost keeps its reason until what arrived before has been read, which
-/// nobody will do once ours is dead.
+/// The failure of the layer below; empty if it did not cause the end. Uses why_ended(): a failed
+/// connection below reports its failure only after earlier input has been read, and once this
+/// connection has failed nothing reads it.
 const Failure& TlsConnection::why_below() const noexcept {
   static const Failure none;
   return engine_->wire_failed() ? below_->why_ended() : none;
 }
 
-/// Until ours has failed, that of the connection below is what is known.
+/// While this connection has not failed, reports what the connection below knows.
 const Failure& TlsConnection::why_ended() const noexcept {
   const bool stands = below_ && state() == State::kConnected && !handshaking();
   return stands ? below_->why_ended() : Connection::why_ended();
@@ -406,7 +410,8 @@ int TlsConnection::do_shutdown_both() {
   return 0;
 }
 
-/// A peer that does not read hears of the end from the connection below alone.
+/// Ends the connection below after shutdown_both(): a peer that does not read notices the end only
+/// there.
 void TlsConnection::end_below() {
   if (!ends_below_ || closing() || engine_->unsent() > 0) return;
   ends_below_ = false;
@@ -436,8 +441,8 @@ bool TlsConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   return ready || engine_->failed();
 }
 
-/// Until the connection below can do one of what is asked for. The peer may have to get what is
-/// unsent before it answers, and to send before it reads.
+/// Waits until the connection below can read or write, as requested. Both may be needed: the peer
+/// may answer only after it got our unsent bytes, and may read only after it has sent.
 void TlsConnection::wait_below(bool reading, bool writing, ae::TimePoint deadline) {
   if (!reading || !writing) {
     Connection::wait_for(*below_, reading ? ae::kReadable : ae::kWritable, deadline);
@@ -460,7 +465,7 @@ bool TlsConnection::do_flush(ae::TimePoint until) noexcept {
       watch_below();
       update_ready();
     }
-  } catch (const std::bad_alloc&) {  // the loop goes on with it
+  } catch (const std::bad_alloc&) {  // the loop continues the work
   }
   const bool below = Connection::flush(*below_, until);
   return engine_->unsent() == 0 && below;
@@ -497,12 +502,12 @@ void TlsConnection::do_close() noexcept {
       });
       return;
     }
-  } catch (const std::bad_alloc&) {  // no memory to say more, or to wait with
+  } catch (const std::bad_alloc&) {  // no memory for close_notify or for lingering
   }
   finish_close();
 }
 
-/// Without a close_notify, which is what tells the peer.
+/// Aborts without close_notify; the peer recognizes the cut by its absence.
 void TlsConnection::cut() noexcept {
   if (below_) below_.release()->abort();
 }
@@ -510,9 +515,9 @@ void TlsConnection::cut() noexcept {
 void TlsConnection::finish_close() noexcept {
   if (timer_ != 0) loop()->remove_time_event(timer_);
   timer_ = 0;
-  // After the peer's close_notify it sends nothing that could provoke a reset.
+  // After its close_notify the peer sends nothing that could provoke a reset.
   if (below_ && engine_ && engine_->ended()) Connection::expect_no_more(*below_);
-  below_.reset();  // which delivers in its turn
+  below_.reset();  // its close() delivers the rest
   release();
 }
 
@@ -520,7 +525,7 @@ bool TlsConnection::do_drain(ae::TimePoint until) noexcept {
   if (!engine_ || !below_ || handshaking()) return true;
   (void)do_flush(until);
   if (engine_->unsent() != 0) return false;
-  if (closing()) finish_close();  // the rest is for the connection below, in its turn
+  if (closing()) finish_close();  // the connection below delivers the rest
   return true;
 }
 
@@ -531,13 +536,14 @@ ae::Duration TlsConnection::end_linger() const noexcept {
 
 void TlsConnection::do_abandon() noexcept {
   leave_loop();
-  if (below_) below_->clear_handlers();  // it may stay a little longer
+  if (below_) below_->clear_handlers();  // it may outlive this object for a while
   detach_list();
   shared_ = nullptr;
 }
 
 bool TlsConnection::do_rebind(ae::EventLoop* to) {
-  // Ours arrives before the one below: the handlers of that one, which come along, need us there.
+  // This connection must reach the new loop before the one below, whose handlers move along and use
+  // this object there.
   Move move(*this, to);
   if (engine_) (void)engine_->flush();
   if (below_ && !Connection::rebind(*below_, to)) return false;

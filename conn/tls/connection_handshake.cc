@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a TLS connection comes to be: below first, then the handshake, in the loop or blocking.
+// Establishes a TLS connection: connects the layer below, then runs the handshake, in the loop or
+// blocking.
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -28,7 +29,7 @@ Failure mistake(const Error& error) {
   return {std::make_error_code(std::errc::invalid_argument), error.what()};
 }
 
-/// What `make` says, as far as there is memory to say it.
+/// Returns make(), or out_of_memory() if there is no memory for it.
 template <class Make>
 Failure failure_of(Make make) noexcept {
   try {
@@ -56,14 +57,15 @@ void TlsConnection::begin(ConnectionPtr below, Role role, std::shared_ptr<const 
   start_handshake();
 }
 
-/// What connect() needs before it connects below. False: it has failed.
+/// Prepares what connect() needs before connecting the layer below. False: the connection has
+/// failed.
 bool TlsConnection::prepare(const Endpoint& to) {
   try {
     tls_type().check(to);
     target_ = tls_type().below_endpoint(to);
     context_ = tls_type().context_for(to.options);
-    (void)context_->client();  // a file that is not there is told now, whoever is at the other end
-    // A path names no host, and who may connect there is the file system's to say.
+    (void)context_->client();  // a missing file is reported before connecting
+    // A path has no host name; the file system's permissions control access.
     peer_name_ =
         tls_type().peer_name(to.options, to.hosts.empty() ? "localhost" : to.hosts.front().name);
     below_ = tls_type().below_.create(*loop());
@@ -85,7 +87,7 @@ void TlsConnection::do_connect(const Endpoint& to) {
 }
 
 void TlsConnection::below_connected() {
-  if (state() != State::kConnecting) return;  // it was too late
+  if (state() != State::kConnecting) return;  // timed out before
   if (below_->state() != State::kConnected) {
     end_handshake();
     fail(failure_of([this] { return Failure{below_->error_code(), below_->last_error()}; }));
@@ -130,7 +132,7 @@ void TlsConnection::begin_clock(ae::Duration timeout) {
 void TlsConnection::start_handshake() {
   began_ = std::chrono::steady_clock::now();
   ++shared().counters.handshaking;
-  if (SSL_is_server(engine_->ssl()) == 0) shared().steps().push(step_);  // the client speaks first
+  if (SSL_is_server(engine_->ssl()) == 0) shared().steps().push(step_);  // the client sends first
   watch_below();
 }
 
@@ -186,8 +188,8 @@ void TlsConnection::succeed() {
   fresh_ = true;
   try {
     touch();
-    // The first request may have come with the last message of the handshake: then its reply goes
-    // with the tickets.
+    // The first request may have come with the last handshake message; its reply is then sent
+    // together with the tickets.
     if (engine_->holds()) shared_->held().push(held_);
     (void)engine_->look(false);
     watch_below();
@@ -199,11 +201,12 @@ void TlsConnection::succeed() {
   ++shared_->counters.handshakes;
   if (SSL_session_reused(engine_->ssl()) == 1) ++shared_->counters.resumed;
   update_ready();
-  // Last: the accept handler may have closed this, or given it to another thread.
+  // Last: the accept handler may close this connection or pass it to another thread.
   if (acceptor_ != nullptr) acceptor_->finished(*this);
 }
 
-/// What was true in the full handshake may not be now: a session must not outlive the certificate.
+/// Why a resumed session must be rejected; empty if it may be used. A session must not outlive the
+/// certificate that was checked in the full handshake.
 std::string TlsConnection::why_not_resumed() const {
   SSL* const ssl = engine_->ssl();
   if (SSL_session_reused(ssl) != 1 || (SSL_get_verify_mode(ssl) & SSL_VERIFY_PEER) == 0) return {};
@@ -218,7 +221,7 @@ void TlsConnection::fail_handshake(const Failure& failure) {
   if (handshaking()) ++shared_->counters.handshake_failures;
   end_handshake();
   fail(failure_of([&] { return failure; }));
-  if (!engine_) below_.reset();  // it need not go on connecting
+  if (!engine_) below_.reset();  // stop connecting
   if (acceptor_ != nullptr) {
     acceptor_->failed(*this, failure);
     return;
@@ -302,7 +305,7 @@ void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadli
   ++shared().counters.handshakes;
   if (SSL_session_reused(engine_->ssl()) == 1) ++shared().counters.resumed;
   (void)engine_->look(false);
-  (void)do_flush(ae::TimePoint::min());  // the peer waits for our last message, whatever comes next
+  (void)do_flush(ae::TimePoint::min());  // send our last message now: the peer waits for it
   handlers_changed();
 }
 

@@ -24,15 +24,15 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// TLS 1.2: forward secrecy and authenticated encryption only. DHE needs dh-params.
+// TLS 1.2: only ciphers with forward secrecy and authenticated encryption. DHE needs dh-params.
 constexpr const char* kCiphers = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20";
-// What a server prefers of TLS 1.3. The keys come out of X25519 or P-256, whose strength is that of
-// AES-128: the longer key and SHA-384 in the handshake would only cost more.
+// A server's order of preference for TLS 1.3. The key exchange is X25519 or P-256, with the
+// strength of AES-128: a longer key and SHA-384 in the handshake would only cost more.
 constexpr const char* kCipherSuites =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
-/// OpenSSL's callbacks run on its frames, through which no exception may pass; what can be thrown
-/// here is that memory ran out. False if something was.
+/// Runs `work`, swallowing exceptions; false if one was thrown. Callbacks run on OpenSSL's frames,
+/// through which no exception may pass. Only running out of memory can throw here.
 template <class Work>
 bool without_throwing(Work work) noexcept {
   try {
@@ -60,7 +60,8 @@ void on_message(int outgoing, int, int content_type, const void* bytes, std::siz
       [&] { static_cast<Engine*>(engine)->on_message(outgoing != 0, content_type, message); });
 }
 
-/// Each line whole, whoever else writes; the file is for the owner alone.
+/// Appends a line to the key log, as a whole even if others write to it. Only the owner may access
+/// the file.
 void append_key(const SSL* ssl, const char* line);
 
 int index_of_context() {
@@ -92,8 +93,8 @@ std::string alpn_wire(const std::vector<std::string>& names) {
   return wire;
 }
 
-/// As names stand in SNI and in certificates: without the dot that ends a fully qualified one (RFC
-/// 6066 3).
+/// The form of a name in SNI and in certificates: without the trailing dot of a fully qualified
+/// name (RFC 6066 3).
 std::string_view without_root(std::string_view name) {
   if (name.size() > 1 && name.ends_with('.')) name.remove_suffix(1);
   return name;
@@ -106,11 +107,12 @@ bool is_address(const std::string& name) {
          inet_pton(AF_INET6, digits.c_str(), &address) == 1;
 }
 
-/// By a digest, as SHA-1, that peers of our security level refuse. OpenSSL 3.0 asks for that of
-/// one's own certificates by itself; releases since 2026 do not.
+/// Whether the certificate is signed with a digest, such as SHA-1, that peers of our security level
+/// refuse. OpenSSL 3.0 checks this for one's own certificates by itself; releases since 2026 do
+/// not.
 bool is_signed_weakly(const SSL_CTX* context, X509* certificate) {
   constexpr std::array<int, 6> kBits{0, 80, 112, 128, 192, 256};  // SSL_CTX_set_security_level(3)
-  if ((X509_get_extension_flags(certificate) & EXFLAG_SS) != 0) return false;  // a root's own word
+  if ((X509_get_extension_flags(certificate) & EXFLAG_SS) != 0) return false;  // self-signed
   int bits = -1;
   if (X509_get_signature_info(certificate, nullptr, nullptr, &bits, nullptr) != 1 || bits < 0)
     return false;
@@ -127,15 +129,15 @@ struct Context::Server {
       : tickets(settings.ticket_rotation), alpn(alpn_wire(settings.alpn)) {}
   TicketKeys tickets;
   const std::string alpn;
-  std::string id;                    // of the certificates and of whose clients count
-  std::vector<ContextPtr> contexts;  // one for each certificate; the first is the default
+  std::string id;                    // digest of the certificates and of the trust in clients
+  std::vector<ContextPtr> contexts;  // one per certificate; the first is the default
 };
 
 struct ServerCallbacks {
   static const Context::Server& of(SSL* ssl) { return *context_of(SSL_get_SSL_CTX(ssl)).server_; }
 
-  /// A session belongs to the name it was made for: under another it must not be resumed (RFC 6066
-  /// 3), and OpenSSL looks for it before it looks at the name.
+  /// Binds sessions to the requested name: a session must not be resumed under another name (RFC
+  /// 6066 3), and OpenSSL looks up the session before the name.
   static int bind_sessions(SSL* ssl, int*, void* argument) {
     const auto& server = *static_cast<const Context::Server*>(argument);
     std::string bound;
@@ -158,7 +160,7 @@ struct ServerCallbacks {
     return SSL_CLIENT_HELLO_SUCCESS;
   }
 
-  /// Chooses the certificate by the name the client asks for (RFC 6066 3).
+  /// Chooses the certificate by the name that the client requests (RFC 6066 3).
   static int choose(SSL* ssl, int*, void* argument) {
     const char* asked = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
     if (asked == nullptr) return SSL_TLSEXT_ERR_NOACK;
@@ -170,10 +172,10 @@ struct ServerCallbacks {
       SSL_set_SSL_CTX(ssl, context.get());
       return SSL_TLSEXT_ERR_OK;
     }
-    return SSL_TLSEXT_ERR_NOACK;  // the default; the client decides whether it will do
+    return SSL_TLSEXT_ERR_NOACK;  // use the default; the client decides whether to accept it
   }
 
-  /// The first of ours that the client offers, in our order (RFC 7301 3.2).
+  /// Chooses the first ALPN protocol in our order that the client offers (RFC 7301 3.2).
   static int agree(SSL*, const unsigned char** out, unsigned char* size, const unsigned char* in,
                    unsigned in_size, void* argument) {
     const auto& server = *static_cast<const Context::Server*>(argument);
@@ -190,13 +192,13 @@ struct ServerCallbacks {
     TicketKeys& keys = const_cast<Context::Server&>(of(ssl)).tickets;
     if (sealing != 0) return keys.seal(name, iv, cipher, mac);
     const int opened = keys.open(name, iv, cipher, mac);
-    // 2 asks for a fresh one: in TLS 1.3 none should serve twice (RFC 8446 C.4).
+    // 2 makes OpenSSL send a fresh one: in TLS 1.3 no ticket should be used twice (RFC 8446 C.4).
     return opened == 1 && SSL_version(ssl) == TLS1_3_VERSION ? 2 : opened;
   }
 
-  // Each ticket of TLS 1.3, or number of a session in the place of one, begins its time anew, and a
-  // client could go on for ever with what was checked once. So a session carries the time of the
-  // full handshake.
+  // In TLS 1.3 each new ticket, or session number sent in its place, restarts the session's
+  // lifetime, so a client could resume for ever after a single check. So a session carries the
+  // time of its full handshake.
   static std::optional<std::int64_t> birth_of(SSL_SESSION* session) {
     void* data = nullptr;
     std::size_t size = 0;
@@ -208,7 +210,7 @@ struct ServerCallbacks {
   }
   static int write_birth(SSL* ssl, void*) {
     SSL_SESSION* const session = SSL_get_session(ssl);
-    if (birth_of(session)) return 1;  // resumed: it has its time
+    if (birth_of(session)) return 1;  // resumed: already has the time
     const std::int64_t now = std::time(nullptr);
     return SSL_SESSION_set1_ticket_appdata(session, &now, sizeof now);
   }
@@ -223,7 +225,8 @@ struct ServerCallbacks {
     }
     return renew ? SSL_TICKET_RETURN_USE_RENEW : SSL_TICKET_RETURN_USE;
   }
-  /// Nobody asks us before a session of the cache is used: it has what is left of its time.
+  /// Sets the remaining lifetime of a cached session, because OpenSSL calls no callback before it
+  /// uses one.
   static int cut_life(SSL* ssl, void* argument) {
     if (write_birth(ssl, argument) != 1) return 0;
     SSL_SESSION* const session = SSL_get_session(ssl);
@@ -242,7 +245,7 @@ struct ServerCallbacks {
     without_throwing([&] {
       context_of(SSL_get_SSL_CTX(ssl)).sessions_.put(engine.session_name, std::move(owned));
     });
-    return 1;  // it is ours now
+    return 1;  // we own the session
   }
 };
 
@@ -283,7 +286,8 @@ SSL_CTX* Context::client() const {
 
 void Context::load() const {
   if (!settings_.identities.empty()) (void)server();
-  // The system's own trust takes long to read and is nobody's mistake: when a client comes.
+  // The system's certificates take long to read and are not an option's mistake: they are read when
+  // a client needs them.
   if (!settings_.ca.empty() || !settings_.ca_dir.empty() || !settings_.crl.empty()) (void)client();
 }
 
@@ -302,12 +306,12 @@ ContextPtr Context::make_base(const SSL_METHOD* method) const {
     fail("set the versions of TLS");
   }
   SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  SSL_CTX_clear_options(c, SSL_OP_ENABLE_KTLS);  // on request, for one connection
+  SSL_CTX_clear_options(c, SSL_OP_ENABLE_KTLS);  // enabled per connection, on request
   if (settings_.prefer_server_ciphers) {
     SSL_CTX_set_options(c, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
   }
-  // Partial writes and moving buffers: what write(2) has as a matter of course. Without AUTO_RETRY
-  // OpenSSL comes back after a message that carries no data.
+  // Partial writes and moving buffers give the semantics of write(2). Without AUTO_RETRY, OpenSSL
+  // returns after a message that carries no data.
   SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_clear_mode(c, SSL_MODE_AUTO_RETRY);
   SSL_CTX_set_read_ahead(c, 1);  // one system call for a record's header and body
@@ -332,7 +336,7 @@ ContextPtr Context::make_base(const SSL_METHOD* method) const {
 }
 
 void Context::load_identity(SSL_CTX* context, const Settings::Identity& identity) const {
-  (void)open_file(identity.cert, "the certificate");  // for a sentence with errno's words
+  (void)open_file(identity.cert, "the certificate");  // throws an Error with errno's text
   if (SSL_CTX_use_certificate_chain_file(context, identity.cert.c_str()) != 1) {
     if (at_end_of_pem()) {
       throw Error("the certificate " + identity.cert + " holds no certificate in PEM form");
@@ -399,14 +403,15 @@ void Context::read_trust(SSL_CTX* context) const {
     }
   }
   load_revocations(context);
-  // Threads share these. OpenSSL takes a certificate's extensions apart when it is first used; for
-  // those of files that is now, before any handshake. Those of folders are read when needed.
+  // Threads share these certificates. OpenSSL parses a certificate's extensions at its first use;
+  // this forces it now, before any handshake, for certificates from files. Those in folders are
+  // read when needed.
   STACK_OF(X509_OBJECT)* const trusted = X509_STORE_get0_objects(SSL_CTX_get_cert_store(context));
   for (int i = 0; i < sk_X509_OBJECT_num(trusted); ++i) {
     X509* const certificate = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(trusted, i));
     if (certificate != nullptr) (void)X509_check_purpose(certificate, -1, 0);
   }
-  ERR_clear_error();  // one that is malformed fails the chain it is needed for
+  ERR_clear_error();  // a malformed certificate only fails the chains that need it
 }
 
 void Context::load_revocations(SSL_CTX* context) const {
@@ -445,7 +450,7 @@ std::unique_ptr<Context::Server> Context::make_server() const {
     ContextPtr context = make_base(TLS_server_method());
     SSL_CTX* const c = context.get();
     if (settings_.ciphersuites.empty() && SSL_CTX_set_ciphersuites(c, kCipherSuites) != 1)
-      ERR_clear_error();  // a build without them keeps its own
+      ERR_clear_error();  // an OpenSSL build without them keeps its defaults
     load_identity(c, identity);
     unsigned char print[EVP_MAX_MD_SIZE];
     unsigned size = 0;
@@ -471,8 +476,8 @@ std::unique_ptr<Context::Server> Context::make_server() const {
     set_resumption(c);
     server->contexts.push_back(std::move(context));
   }
-  // Sessions of another context, with other certificates or other trust, are not resumed: what was
-  // checked then may not hold now.
+  // Sessions of a context with other certificates or other trust are not resumed: what was checked
+  // then may no longer hold.
   EVP_DigestUpdate(digest, &settings_.auth_clients, sizeof settings_.auth_clients);
   EVP_DigestUpdate(digest, settings_.ca.data(), settings_.ca.size());
   EVP_DigestUpdate(digest, settings_.ca_dir.data(), settings_.ca_dir.size());
@@ -515,7 +520,7 @@ void Context::set_resumption(SSL_CTX* context) const {
       SSL_CTX_set_num_tickets(context, settings_.tickets);
       break;
     case Settings::Resumption::kCache:
-      // TLS 1.3 then sends the number of a session in the place of a ticket.
+      // TLS 1.3 then sends a session number in place of a ticket.
       SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
       SSL_CTX_set_session_ticket_cb(context, ServerCallbacks::cut_life, nullptr, nullptr);
       SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_SERVER);
@@ -555,7 +560,7 @@ void Context::prepare_client(Engine& engine, const std::string& name,
                              const std::string& peer) const {
   SSL* const ssl = engine.ssl();
   const std::string wanted(without_root(name));
-  // A leading dot would ask OpenSSL for any name below it.
+  // With a leading dot OpenSSL would accept any subdomain.
   if (wanted.starts_with('.')) throw Error("\"" + wanted + "\" is no host's name");
   engine.wanted_name = wanted;
   const bool address = is_address(wanted);

@@ -10,11 +10,12 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// Clients may bring ever new options; their contexts are kept for the next connection to the same
-// place, with the sessions to resume. Beyond so many, those that were used longest ago go.
+// Clients may use ever new options; their contexts, with the sessions to resume, are kept for the
+// next connection to the same place. Beyond this number the least recently used ones that are not
+// in use are dropped.
 constexpr std::size_t kMostSlots = 1024;
 
-/// What makes a context: all but the name of the peer, which is each connection's own.
+/// The options that determine a context: all except server-name, which belongs to each connection.
 Options of_context(const Options& endpoint) {
   Options options;
   for (const auto& [key, value] : endpoint.values())
@@ -30,7 +31,7 @@ struct ContextTable::Slot final : ContextSource {
     const std::lock_guard lock(mutex);
     return context;
   }
-  /// Of listeners, so far.
+  /// The session counts of this slot's server context.
   Sessions sessions() const noexcept {
     const std::shared_ptr<const Context> its = get();
     SSL_CTX* const server = its->made_server();
@@ -39,8 +40,8 @@ struct ContextTable::Slot final : ContextSource {
             static_cast<std::uint64_t>(SSL_CTX_sess_cache_full(server))};
   }
   const Options options;
-  bool serves = false;          // the table's lock guards it
-  std::uint64_t last_used = 0;  // the same
+  bool serves = false;          // guarded by the table's lock
+  std::uint64_t last_used = 0;  // guarded by the table's lock
   mutable ae::Mutex mutex;
   std::shared_ptr<const Context> context;
 };
@@ -66,14 +67,14 @@ void ContextTable::configure(const Options& options) {
   Slots slots;
   for (const auto& [key, slot] : slots_) {
     const bool held = slot.use_count() > 1;
-    if (!slot->options.empty() && !held) continue;  // a client's, of some time ago
+    if (!slot->options.empty() && !held) continue;  // left by a client, no longer used
     renewed.push_back({slot, slot->options.empty() ? plain : make(options, slot->options, trust),
                        held && slot->serves});
     renewed.back().context->load();
     if (renewed.back().serves) (void)renewed.back().context->server();
     slots.emplace(key, slot);
   }
-  // From here on nothing throws.
+  // Nothing below throws.
   for (const auto& [key, slot] : slots_) dropped_before_ += slot->sessions().dropped;
   options_ = std::move(its);
   trust_ = std::move(trust);
@@ -126,7 +127,8 @@ ContextTable::Sessions ContextTable::sessions() const {
   return all;
 }
 
-/// A quarter of them at a time: looking for the oldest is then a small part of making a new one.
+/// Drops a quarter of the slots at a time: finding the oldest is then a small part of the cost of a
+/// new one.
 void ContextTable::forget_unused() {
   const std::uint64_t kept = kMostSlots - kMostSlots / 4;
   std::vector<std::uint64_t> unused;

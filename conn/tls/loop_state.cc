@@ -9,13 +9,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr ae::Duration kStepsTime = 1ms;  // of each iteration, for handshakes
-constexpr ae::Duration kIdleAfter = 1s;   // without reads and writes buffers go
+constexpr ae::Duration kStepsTime = 1ms;  // time for handshakes in each iteration
+constexpr ae::Duration kIdleAfter = 1s;   // without reads and writes, buffers are released
 
 }  // namespace
 
 LoopState& LoopState::of(const TlsType& type, ae::EventLoop& loop) {
-  ConnectionSet& set = ConnectionSet::of(loop);  // there first, so it goes last: we still use it
+  ConnectionSet& set = ConnectionSet::of(loop);  // created first, so destroyed after this
   std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
   if (!slot) slot = std::make_unique<LoopState>(type, loop, set);
   return static_cast<LoopState&>(*slot);
@@ -61,12 +61,12 @@ void LoopState::start_sweeping(Warm& connection) noexcept {
   try {
     if (sweeper_ == 0) sweeper_ = loop_.add_time_event(kIdleAfter, [this] { return sweep(); });
   } catch (const std::bad_alloc&) {
-    return;  // its next use tries again
+    return;  // the next use of the connection tries again
   }
   connection.link_before(warm_);
 }
 
-/// Looks only at connections that were in use since the last sweep or the one before.
+/// Visits only connections that were in use since the last sweep or the one before it.
 ae::Duration LoopState::sweep() {
   for (Warm* one = warm_.next(); one != &warm_;) {
     Warm* const next = one->next();

@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// In the order in which pages show them, after the default.
+// The words of the options, in the order in which the documentation lists them after the default.
 constexpr std::array kCrlCheck{OptionWord{"leaf", Settings::CrlCheck::kLeaf},
                                OptionWord{"chain", Settings::CrlCheck::kChain}};
 constexpr std::array kClientAuth{OptionWord{"no", Settings::ClientAuth::kNo},
@@ -58,13 +58,13 @@ std::vector<Settings::Identity> parse_identities(OptionReader& options) {
   }
   std::vector<Settings::Identity> identities;
   for (std::size_t i = 0; i < certs.size(); ++i) {
-    // Without key= the certificate's file holds both.
+    // Without key= the certificate file holds both.
     identities.push_back({certs[i], keys.empty() ? certs[i] : keys[i]});
   }
   return identities;
 }
 
-/// 0: the newest there is.
+/// 0: the newest version supported.
 int parse_max_version(OptionReader& options) {
   const int version = options.pick("max-version", kVersion);
   return options.given("max-version") ? version : 0;
@@ -175,7 +175,7 @@ std::vector<Row> rows_of_both(const Settings& d) {
 }  // namespace
 
 const OptionTable& tls_options() {
-  static const Settings d;  // every default stands there
+  static const Settings d;  // has the defaults of all options
   static const OptionTable table("tls", {{"Who we are, and whom we trust", trust_rows(d)},
                                          {"What is spoken", protocol_rows(d)},
                                          {"Sessions, limits, the rest", session_rows(d)},
@@ -204,7 +204,7 @@ Settings parse_settings(const Options& given) {
   s.prefer_server_ciphers = options.flag("prefer-server-ciphers");
   s.auth_clients = options.pick("auth-clients", kClientAuth);
   s.verify = options.pick("verify", kVerify);
-  (void)options.text("server-name");  // of one connection, and of no context: TlsType
+  (void)options.text("server-name");  // belongs to a connection, not a context: see TlsType
   s.alpn = parse_alpn(options);
   s.resumption = options.pick("resumption", kResumption);
   s.tickets = static_cast<unsigned>(options.number("tickets"));

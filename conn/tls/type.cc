@@ -10,7 +10,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// The contexts, and the type's own options for the layer below.
+/// The contexts, and the type's options for the layer below.
 class TlsType::Contexts {
  public:
   ContextTable table;
@@ -37,9 +37,9 @@ TlsType::~TlsType() = default;
 
 Capabilities TlsType::capabilities() const noexcept {
   Capabilities all = below_.capabilities();
-  all.half_close = true;  // by close_notify, whatever is below
+  all.half_close = true;  // by close_notify, over any transport
   all.integrity = true;
-  all.reset = true;  // for want of a close_notify, whatever is below
+  all.reset = true;  // by a missing close_notify, over any transport
   return all;
 }
 
@@ -50,7 +50,7 @@ const OptionRow* TlsType::find_option(std::string_view key) const noexcept {
 
 void TlsType::configure(const Options& options) {
   Options below = split_below(options);
-  if (!below.empty()) {  // the layer below tells whether it knows them
+  if (!below.empty()) {  // the layer below rejects unknown ones
     Endpoint probe;
     probe.scheme = below_.name();
     if (probe.scheme.ends_with("unix")) {
@@ -85,7 +85,7 @@ std::string TlsType::peer_name(const Options& endpoint, const std::string& host)
   return name.empty() ? host : name;
 }
 
-/// What is for the layer below; an option of both layers only where that has it.
+/// The options for the layer below; options of both layers only if that layer has them.
 Options TlsType::split_below(const Options& given) const {
   const SplitOptions split = split_options(given);
   Options options;
@@ -94,7 +94,7 @@ Options TlsType::split_below(const Options& given) const {
   return options;
 }
 
-/// The same with the type's own below.
+/// split_below(), merged over the type's own options for the layer below.
 Options TlsType::below_options(const Options& given) const {
   return contexts_->below().merged_with(split_below(given));
 }
@@ -105,7 +105,7 @@ std::shared_ptr<const Context> TlsType::context_for(const Options& endpoint) con
 
 void TlsType::check(const Endpoint& endpoint) const {
   Endpoint shown = endpoint;
-  if (shown.options.has("key-pass")) shown.options.set("key-pass", "...");  // not into logs
+  if (shown.options.has("key-pass")) shown.options.set("key-pass", "...");  // not for logs
   const std::string where = shown.to_string() + ": ";
   if (endpoint.scheme != name_) throw Error(where + "this is not a " + name_ + " endpoint");
   try {
@@ -124,7 +124,7 @@ void TlsType::check(const Endpoint& endpoint) const {
   try {
     below_.check(below);
   } catch (const Error& error) {
-    // In the words of the layer below, about the URL the user wrote.
+    // Keeps the text of the layer below, but names the URL that the user wrote.
     std::string text = error.what();
     if (const std::string prefix = below.to_string() + ": "; text.starts_with(prefix))
       text.erase(0, prefix.size());
@@ -186,9 +186,9 @@ PortListenerPtr TlsType::open_port(ae::EventLoop& loop, const Endpoint& endpoint
   return below_.open_port(loop, below_endpoint(endpoint), std::move(arrived));
 }
 
-PortListenerPtr TlsType::adopt_gate(ae::EventLoop& loop, int fd, PendingHandler arrived,
+PortListenerPtr TlsType::adopt_port(ae::EventLoop& loop, int fd, PendingHandler arrived,
                                     const Options& options) const {
-  return below_.adopt_gate(loop, fd, std::move(arrived), below_options(options));
+  return below_.adopt_port(loop, fd, std::move(arrived), below_options(options));
 }
 
 LoopAcceptorPtr TlsType::open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,

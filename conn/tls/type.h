@@ -56,7 +56,7 @@ class AECONN_API TlsType final : public ConnectionType {
   /// The port listener of the layer below; each loop's acceptor runs the handshakes.
   PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
                             PendingHandler arrived) const override;
-  PortListenerPtr adopt_gate(ae::EventLoop& loop, int fd, PendingHandler arrived,
+  PortListenerPtr adopt_port(ae::EventLoop& loop, int fd, PendingHandler arrived,
                              const Options& options = {}) const override;
   LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                 AcceptHandler accepted) const override;

@@ -22,7 +22,7 @@ bool is_secure(std::string_view scheme) noexcept {
   return scheme == "tls" || scheme.starts_with("tls+");
 }
 
-/// Parses one URL; every complaint names it.
+/// Parses one URL; every error message names it.
 class Parser {
  public:
   explicit Parser(std::string_view url) : url_(url), rest_(url) {}
@@ -46,7 +46,7 @@ class Parser {
   [[noreturn]] void fail(const std::string& what) const {
     std::string shown(url_);
     for (char& c : shown) {
-      if (static_cast<unsigned char>(c) < ' ') c = '?';  // a NUL would end the sentence
+      if (static_cast<unsigned char>(c) < ' ') c = '?';  // a NUL would end the message
     }
     throw Error(shown + ": " + what);
   }
@@ -74,8 +74,8 @@ class Parser {
     if (endpoint_.is_list()) list();
   }
 
-  /// Several schemes for one place: they share what follows, and none is less safe than one that
-  /// was preferred to it.
+  /// Several schemes for one place: they share the rest of the URL, and none may be less secure
+  /// than one listed before it.
   void list() const {
     const std::vector<std::string> names = endpoint_.schemes();
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -129,7 +129,7 @@ class Parser {
   }
 
   void authority() {
-    // Bytes that are written as %XX stand for themselves, but in brackets, where % is the scope's.
+    // Bytes written as %XX are decoded, except in brackets, where % begins the scope.
     std::string plain;
     for (std::size_t end = 0; !rest_.empty(); rest_.remove_prefix(end)) {
       const bool bracketed = rest_[0] == '[';

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The options of a transport in one place: what its parser accepts, and what pages say of them
-// (`--write-page conn` of the programs, conn(7)). Transports make one; programs may read it.
+// Tables of a transport's options: the parser accepts what they list, and the manual pages describe
+// it (`--write-page conn` of the programs, conn(7)). Each transport makes one table; programs may
+// read it.
 
 #include <array>
 #include <cstddef>
@@ -19,37 +20,38 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Which side looks at an option.
+/// Which side uses an option.
 enum class OptionSide : std::uint8_t {
   kBoth,        ///< every connection
-  kListener,    ///< listeners alone
-  kConnecting,  ///< the connecting side alone
+  kListener,    ///< listeners only
+  kConnecting,  ///< the connecting side only
 };
 
-/// What the value of an option names, for shells that complete it.
+/// What the value of an option names, for completion in shells.
 enum class OptionPlace : std::uint8_t {
-  kNone,    ///< nothing of these
+  kNone,    ///< none of these
   kFile,    ///< a file
-  kFiles,   ///< several, by commas
+  kFiles,   ///< several files, separated by commas
   kFolder,  ///< a folder
 };
 
-/// A word that an option takes, and what it stands for.
+/// A word that an option accepts, and its value.
 template <class Value>
 struct OptionWord {
   std::string_view word;  ///< as in a URL
-  Value value;            ///< its meaning
+  Value value;            ///< what the word stands for
 };
-/// So that OptionWord{"no", 0} says enough.
+/// Deduces Value, as in OptionWord{"no", 0}.
 template <class Value>
 OptionWord(std::string_view, Value) -> OptionWord<Value>;
 
-/// One option. Made by the functions that are called as its kind; the later ones say more of it.
+/// One option. The static function named after its kind makes it; the member functions with && add
+/// properties.
 class AECONN_API OptionRow {
  public:
   /// What a value looks like.
   enum class Kind : std::uint8_t { kFlag, kNumber, kBytes, kDuration, kWord, kText };
-  /// yes or no.
+  /// A value of yes or no.
   static OptionRow flag(std::string_view name, OptionSide side, bool fallback,
                         std::string_view meaning);
   /// A count from `min` to `max`.
@@ -61,8 +63,8 @@ class AECONN_API OptionRow {
   /// A time from `min` to `max`.
   static OptionRow duration(std::string_view name, OptionSide side, ae::Duration fallback,
                             ae::Duration min, ae::Duration max, std::string_view meaning);
-  /// One of `words`. The one that stands for `fallback` is the default, which pages show first;
-  /// where none does, by_default() says what holds.
+  /// One of `words`. The word whose value is `fallback` is the default and is shown first. If no
+  /// word has that value, by_default() describes what applies.
   template <class Value, std::size_t N>
   [[gnu::visibility("hidden")]] static OptionRow word(std::string_view name, OptionSide side,
                                                       const std::array<OptionWord<Value>, N>& words,
@@ -73,43 +75,44 @@ class AECONN_API OptionRow {
         if ((each.value == fallback) == first) all.emplace_back(each.word);
     return word_of(name, side, std::move(all), meaning);
   }
-  /// Anything that `range` describes; the parser looks at it itself. `fallback`: what holds where
-  /// it is not given, for people.
+  /// Any text that `range` describes; the parser checks it itself. `fallback`: what applies if the
+  /// option is not given, in words.
   static OptionRow text(std::string_view name, OptionSide side, std::string_view fallback,
                         std::string_view range, std::string_view meaning);
 
-  /// These words may stand in place of the number; the first is the default.
+  /// Words that are accepted in place of the number; the first is the default.
   OptionRow or_word(std::initializer_list<std::string_view> words) &&;
-  /// The same of a table that the parser reads.
+  /// The same, from a table that the parser reads.
   template <class Value, std::size_t N>
   [[gnu::visibility("hidden")]] OptionRow or_word(
       const std::array<OptionWord<Value>, N>& words) && {
     for (const OptionWord<Value>& each : words) words_.emplace_back(each.word);
     return std::move(*this);
   }
-  /// What the value names.
+  /// Sets what the value names.
   OptionRow of(OptionPlace place) &&;
-  /// What holds where it is not given, where that is no constant: "the route's".
+  /// Describes the default if that is not a constant: "the route's".
   OptionRow by_default(std::string_view words) &&;
-  /// Where the least value is that of another option: "`window`".
+  /// Describes the minimum if that is the value of another option: "`window`".
   OptionRow at_least(std::string_view words) &&;
 
-  /// As in a URL.
+  /// The name, as in a URL.
   const std::string& name() const noexcept { return name_; }
   Kind kind() const noexcept { return kind_; }        ///< what a value looks like
-  OptionSide side() const noexcept { return side_; }  ///< who looks at it
-  /// The least and the greatest number, size in bytes, or time in nanoseconds that the option
-  /// accepts; of the other kinds 0.
+  OptionSide side() const noexcept { return side_; }  ///< which side uses it
+  /// The minimum and maximum that the option accepts: a number, a size in bytes, or a time in
+  /// nanoseconds. 0 for other kinds.
   std::uint64_t min() const noexcept { return min_; }
   std::uint64_t max() const noexcept { return max_; }  ///< see min()
-  /// As it would be given, or in words; empty where there is nothing.
+  /// The default as it would be given, or in words; empty if there is none.
   std::string default_text() const;
-  /// "1ms to 24h", "flag", "no, optional, yes".
+  /// The accepted values: "1ms to 24h", "flag", "no, optional, yes".
   std::string range_text() const;
-  /// The words that it takes, all of them or beside others; of a flag yes and no.
+  /// The accepted words, which may be all values or additions to other values; yes and no for a
+  /// flag.
   std::vector<std::string> words() const;
   OptionPlace place() const noexcept { return place_; }  ///< what the value names
-  /// Without a full stop. Names of options and of C are in `backquotes`.
+  /// The description, without a full stop. Names of options and C names are in `backquotes`.
   const std::string& meaning() const noexcept { return meaning_; }
 
  private:
@@ -123,30 +126,30 @@ class AECONN_API OptionRow {
   Kind kind_;
   OptionSide side_;
   OptionPlace place_ = OptionPlace::kNone;
-  std::uint64_t fallback_ = 0, min_ = 0, max_ = 0;  // of a duration: nanoseconds
+  std::uint64_t fallback_ = 0, min_ = 0, max_ = 0;  // in nanoseconds for a duration
   std::string name_, meaning_, default_, least_, range_;
   std::vector<std::string> words_;
 };
 
-/// Options that belong together.
+/// A group of related options.
 struct OptionGroup {
-  std::string title;            ///< empty where there is only one
-  std::vector<OptionRow> rows;  ///< in the order pages show
+  std::string title;            ///< empty if there is only one group
+  std::vector<OptionRow> rows;  ///< in the order of the pages
 };
 
 /// All options of a transport, in the order in which pages show them.
 class AECONN_API OptionTable {
  public:
-  /// `owner`: whose they are, for sentences.
+  /// `owner`: the name of the transport, for messages.
   OptionTable(std::string_view owner, std::vector<OptionGroup> groups)
       : owner_(owner), groups_(std::move(groups)) {}
 
   const std::string& owner() const noexcept { return owner_; }  ///< "tcp"
-  /// In the order of pages.
+  /// In the order of the pages.
   const std::vector<OptionGroup>& groups() const noexcept { return groups_; }
-  const OptionRow* find(std::string_view name) const noexcept;  ///< null: there is no such row
+  const OptionRow* find(std::string_view name) const noexcept;  ///< null if there is no such row
   bool has(std::string_view name) const noexcept { return find(name) != nullptr; }  ///< as find()
-  /// Throws Error if a key is none of them; the sentence lists what there is.
+  /// Throws Error if a key is not in the table; the message lists the keys that are.
   void only(const Options& options) const;
 
  private:
@@ -154,26 +157,27 @@ class AECONN_API OptionTable {
   std::vector<OptionGroup> groups_;
 };
 
-/// Reads options as their table says: kind, default and range are the row's. Each throws Error for
-/// a bad value, as Options does, and std::logic_error for a name or kind that the table has not.
+/// Reads options according to their table, which defines kind, default and range. Each function
+/// throws Error for a bad value, as Options does, and std::logic_error for a name or kind that the
+/// table does not have.
 class AECONN_API OptionReader {
  public:
-  /// Borrows both.
+  /// Both must outlive this object.
   OptionReader(const OptionTable& table, const Options& options)
       : table_(table), options_(options) {}
 
-  bool given(std::string_view name);  ///< whether the options have it
+  bool given(std::string_view name);  ///< whether the option was given
   bool flag(std::string_view name);   ///< yes or no
-  /// A count or a size. One of the row's words is the row's own default.
+  /// A count or a size. If the value is one of the row's words, this is the row's default.
   std::uint64_t number(std::string_view name);
-  /// The same with bounds that other options decide.
+  /// The same, with bounds that depend on other options.
   std::uint64_t number(std::string_view name, std::uint64_t fallback, std::uint64_t min);
   ae::Duration duration(std::string_view name);  ///< a time
-  /// Whether it is a word of the row, or not given where a word is the default.
+  /// Whether the value is a word of the row, or is not given and the default is a word.
   bool is_word(std::string_view name);
-  /// The word itself, the default where it is not given.
+  /// The word itself; the default if none was given.
   std::string word(std::string_view name);
-  /// What the word stands for. `words` are those that the row was made of.
+  /// The value of the word. `words`: those that the row was made from.
   template <class Value, std::size_t N>
   [[gnu::visibility("hidden")]] Value pick(std::string_view name,
                                            const std::array<OptionWord<Value>, N>& words) {
@@ -182,11 +186,10 @@ class AECONN_API OptionReader {
       if (each.word == chosen) return each.value;
     throw std::logic_error("the option " + std::string(name) + " was made of other words");
   }
-  /// As it was given; empty where it was not.
+  /// The value as given; empty if it was not given.
   std::string text(std::string_view name);
 
-  /// Throws std::logic_error if a row was never asked for: the table has an option that nobody
-  /// reads.
+  /// Throws std::logic_error if a row was never read: an option in the table would have no effect.
   void finish() const;
 
  private:

@@ -7,7 +7,7 @@ namespace {
 constexpr std::string_view kUnreserved =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
 
-/// What may stand there as it is, besides the unreserved characters.
+/// The characters allowed literally in a part, besides the unreserved ones.
 std::string_view also_allowed(UrlPart part) noexcept {
   switch (part) {
     case UrlPart::kHost:

@@ -11,23 +11,23 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Which part of a URL a text is to stand in.
+/// The part of a URL that a text is meant for.
 enum class UrlPart : std::uint8_t {
-  kHost,     ///< a name
-  kAddress,  ///< an IPv6 address in its brackets: a % there begins the scope
-  kPath,     ///< of a Unix socket
-  kKey,      ///< of an option
-  kValue,    ///< of an option
+  kHost,     ///< a host name
+  kAddress,  ///< an IPv6 address in brackets, where % begins the scope
+  kPath,     ///< the path of a Unix socket
+  kKey,      ///< the name of an option
+  kValue,    ///< the value of an option
 };
 
-/// Any bytes, so that percent_decode() gives them back: those that may not stand in that part as
-/// they are become %XX.
+/// Encodes any bytes so that percent_decode() restores them: bytes that are not allowed literally
+/// in `part` become %XX.
 std::string percent_encode(std::string_view text, UrlPart part);
 
-/// Empty where a % is not followed by two hexadecimal digits.
+/// Returns no value if a % is not followed by two hexadecimal digits.
 std::optional<std::string> percent_decode(std::string_view text);
 
-/// For the sentence about such a %.
+/// The message about such a %.
 inline constexpr std::string_view kBadPercent =
     "'%' must be followed by two hexadecimal digits; a percent sign itself is %25";
 

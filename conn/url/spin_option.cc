@@ -62,7 +62,7 @@ ae::Spin spin_from(OptionReader& options) {
     throw Error("spin=" + how + ": use " + all + " or a time such as 20us");
   }
   spin.most = options.duration("spin-max");
-  spin.sleep_cost = options.duration("sleep-cost");  // 0: found out
+  spin.sleep_cost = options.duration("sleep-cost");  // 0: it is measured
   spin.sleep_latency = options.duration("sleep-latency");
   return spin;
 }

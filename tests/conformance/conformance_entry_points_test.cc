@@ -288,7 +288,7 @@ TEST_CASE("entry points: the table has each public function", "[conn]") {
                                         "capabilities",
                                         "option_table",
                                         "open_port",
-                                        "adopt_gate",
+                                        "adopt_port",
                                         "open_acceptor",
                                         "add",
                                         "add_unavailable",

@@ -24,7 +24,8 @@ SocketAddress copy_address(const sockaddr* from) {
   return address;
 }
 
-// What a server of ours says when it refuses. Anything may be in there: only plain text is shown.
+// The reason that an aeconn server gives when it rejects. The data may be anything, so only plain
+// text is shown.
 std::string reason_in(std::span<const std::byte> data) {
   std::string text;
   for (const std::byte each : data) {
@@ -66,14 +67,14 @@ Route modify_qp(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const QpWishes& 
   attributes.qp_state = state;
   if (rdma_init_qp_attr(id, &attributes, &mask) != 0)
     throw VerbsError(fmt::format("rdma_init_qp_attr ({})", step), errno);
-  // Older kernels set bits there that are for Ethernet's addresses alone (librdmacm clears them for
-  // its own queue pairs).
+  // Older kernels set bits there that are valid for Ethernet addresses only (librdmacm clears them
+  // for its own queue pairs).
   constexpr int kEthernetBits = 0xe00000;
   if (wishes.infiniband && state == IBV_QPS_RTR) mask &= ~kEthernetBits;
   if (state != IBV_QPS_INIT) apply(wishes.timeouts, attributes, mask);
   apply(wishes.fabric, attributes, mask);
   if (wishes.mtu != 0 && (mask & IBV_QP_PATH_MTU) != 0) attributes.path_mtu = wishes.mtu;
-  // The protocol has no READ and no atomics, whatever the peer asked for.
+  // The protocol uses no READ and no atomics, whatever the peer asked for.
   if (state == IBV_QPS_INIT) attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   if (const int err = ibv_modify_qp(qp, &attributes, mask); err != 0)
     throw VerbsError(wishes.fabric.asks()
@@ -106,8 +107,8 @@ std::vector<SocketAddress> local_addresses() {
   return present;
 }
 
-// libibverbs looks for its drivers once: a process that had no descriptors left for that would be
-// without RDMA for as long as it lives.
+// libibverbs searches for its drivers once: a process without free descriptors at that moment would
+// be without RDMA for the rest of its life.
 static void require_descriptors() {
   static std::atomic<bool> had_them{false};
   if (had_them) return;
@@ -123,7 +124,7 @@ static void require_descriptors() {
 }
 
 // Older kernels would let a forked child take registered pages away from us (ibv_fork_init(3));
-// newer ones copy them, and then this costs nothing. It has to come before anything is registered.
+// newer ones copy them, and then this costs nothing. It must come before anything is registered.
 static rdma_event_channel* create_channel() {
   require_descriptors();
   static const int fork_safe = ibv_fork_init();
@@ -150,7 +151,7 @@ std::optional<CmEvent> CmChannel::next() {
   event.type = raw->event;
   event.id = raw->id;
   event.listen_id = raw->listen_id;
-  // librdmacm says -1 where a call of its own failed, and leaves the cause in errno.
+  // librdmacm reports -1 where a call of its own failed, and leaves the cause in errno.
   event.status = raw->status == -1 && errno != 0 ? -errno : raw->status;
   if (raw->param.conn.private_data != nullptr) {
     event.private_data_size =
@@ -182,7 +183,7 @@ void set_traffic_class(rdma_cm_id* id, std::uint8_t traffic_class) {
 
 ibv_mtu mtu_of_path(const rdma_cm_id* id) noexcept {
   if (id->route.num_paths < 1 || id->route.path_rec == nullptr) return {};
-  const auto mtu = static_cast<ibv_mtu>(id->route.path_rec->mtu & 0x3f);  // above: its selector
+  const auto mtu = static_cast<ibv_mtu>(id->route.path_rec->mtu & 0x3f);  // above: selector
   return bytes_of(mtu) != 0 ? mtu : ibv_mtu{};
 }
 
@@ -202,7 +203,7 @@ void offer_ece(rdma_cm_id* id, ibv_qp* qp) noexcept {
 
 void take_ece(rdma_cm_id* id, ibv_qp* qp) noexcept {
   ibv_ece ece{};
-  // Without it the connection is as good as between devices that have none.
+  // Without ECE the connection works as between devices that have none.
   if (rdma_get_remote_ece(id, &ece) == 0 && ece.vendor_id != 0) (void)ibv_set_ece(qp, &ece);
 }
 
@@ -215,19 +216,20 @@ std::string ece_text(ibv_qp* qp) {
 void qp_to_error(ibv_qp* qp) noexcept {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  // Fails only if the device is gone, and then nothing is left to end.
+  // Fails only if the device is gone; then there is no traffic left to end.
   (void)ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
 }
 
 void let_go_of_device(ibv_context* its_handle) noexcept {
-  // Looking for devices again is what makes it forget those that are gone ...
+  // Listing devices again makes librdmacm forget those that are gone ...
   int count = 0;
   ibv_context** all = rdma_get_devices(&count);
   const bool forgotten = all != nullptr && std::find(all, all + count, its_handle) == all + count;
   if (all != nullptr) rdma_free_devices(all);
   if (forgotten) return;
-  // ... unless none is left: it then looks no further and keeps the handle, open. The kernel's side
-  // of it can go all the same; librdmacm closes what stands in for it when there is a device again.
+  // ... unless none is left: then it looks no further and keeps the handle open. With its
+  // descriptors replaced the kernel's side can go all the same; librdmacm closes the replacements
+  // when there is a device again.
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return;
   (void)dup3(nothing, its_handle->cmd_fd, O_CLOEXEC);
@@ -271,7 +273,7 @@ std::string describe(const CmEvent& event) {
       if (event.status == kNobodyListens) return "Connection refused: nobody listens there";
       if (event.status == kConsumerSaysNo)
         return "Connection refused by the server" + reason_in(event.data());
-      // iWARP does not say by whom; but only a program has something to add.
+      // iWARP does not say who refused; but only a program adds data.
       if (event.status < 0)
         return errno_text(-event.status) + (event.data().empty() ? "" : " by the server") +
                reason_in(event.data());

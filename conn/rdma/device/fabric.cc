@@ -15,7 +15,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-constexpr unsigned kMostShown = 8;  // GIDs in a sentence
+constexpr unsigned kMostShown = 8;  // GIDs in a message
 
 constexpr std::array kPathMtu{OptionWord{"256", IBV_MTU_256}, OptionWord{"512", IBV_MTU_512},
                               OptionWord{"1024", IBV_MTU_1024}, OptionWord{"2048", IBV_MTU_2048},
@@ -42,7 +42,7 @@ std::optional<ibv_mtu> mtu_from(OptionReader& options) {
   if (!options.given("path-mtu")) return std::nullopt;
   for (const OptionWord<ibv_mtu>& each : kPathMtu)
     if (text == each.word || text == size_text(bytes_of(each.value))) return each.value;
-  return options.pick("path-mtu", kPathMtu);  // it throws
+  return options.pick("path-mtu", kPathMtu);  // throws
 }
 
 [[noreturn]] void refuse(const std::string& sentence) {
@@ -77,7 +77,7 @@ void check_gid(unsigned index, const Port& port, bool ethernet, const SocketAddr
   if (!entry)
     refuse(fmt::format("gid-index={}: port {} of {} has no GID there; it has {}", index,
                        port.number, port.name, gids_text(port)));
-  // The peer knows us by this address, and drops what comes from another.
+  // The peer knows us by this address and drops packets from any other.
   if (ethernet && from.size != 0 && !same_address(entry->gid, from))
     refuse(fmt::format("gid-index={} of {} is {}, and this end is {}; there are {}", index,
                        port.name, gid_text(entry->gid), from.host(), gids_text(port)));

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The headers of libibverbs and librdmacm. For the linker their functions that are called here have
-// names of ours (aeconn_0_2_ibv_open_device), which libraries.cc defines: a program that has
-// libaeconn.a inside may call, or define, those of the libraries, and ours have nothing to do with
-// it; unless RDMA=link, where ours call those that the program's link has. The compiler and
-// debuggers know the usual names, inline functions of those headers included. Whatever calls them
-// here includes this before those headers; tests/install/run looks for what is missing in the list.
+// Includes the headers of libibverbs and librdmacm. For the linker, their functions that are called
+// here are renamed (aeconn_0_2_ibv_open_device); libraries.cc defines the new names. So a program
+// that links libaeconn.a may call, or define, functions of those libraries without affecting ours;
+// except with RDMA=link, where ours call those that the program links. The compiler and debuggers
+// see the usual names, inline functions of those headers included. Any file that calls these
+// functions must include this header before those; tests/install/run looks for functions missing in
+// the list.
 
 #include "ae/abi.h"
 

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostDevices = 8, kMostAddresses = 4;  // in a sentence
+constexpr std::size_t kMostDevices = 8, kMostAddresses = 4;  // in a message
 
 std::string first_line(const fs::path& file) {
   std::ifstream stream(file);
@@ -41,7 +41,7 @@ std::vector<fs::path> entries(const fs::path& folder) {
   return all;
 }
 
-// As sysfs prints it, all eight groups of it; nothing for one that is empty.
+// The address of a GID as sysfs prints it, with all eight groups; no value for an empty GID.
 std::optional<SocketAddress> address_of(const std::string& gid) {
   SocketAddress address;
   if (gid.find_first_not_of("0:") == std::string::npos || !numeric_address(gid, 0, address))
@@ -137,8 +137,8 @@ void require_device(const CmId& id) {
 Error unavailable(const VerbsError& error) {
   if (std::string missing = missing_libraries(); !missing.empty()) return Error(missing);
   int err = error.failure().code.value();
-  // librdmacm looks for another device file where it may not open this one, and reports its
-  // absence.
+  // Where librdmacm may not open this device file, it looks for another one and reports that it is
+  // missing.
   if (nothing_there(err) && access(kCmDevice, F_OK) == 0 && access(kCmDevice, R_OK | W_OK) != 0)
     err = EACCES;
   if (nothing_there(err))

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Each function of libibverbs and librdmacm that is called here, by our name for it (functions.h):
-// it hands the call on to the library, which is loaded at the first of them, or linked. They are
-// hidden: a shared library of ours calls its own. What is called for every message
-// (ibv_post_send(), ibv_poll_cq()) is inline in the headers and goes to the driver.
+// Defines each function of libibverbs and librdmacm that is called here, under our name for it
+// (functions.h). It forwards the call to the library, which is loaded on the first of these calls,
+// or linked. The functions are hidden, so a shared library of ours calls its own. What is called
+// for every message (ibv_post_send(), ibv_poll_cq()) is inline in the headers and goes to the
+// driver.
 #include "conn/rdma/device/libraries.h"
 
 #include <dlfcn.h>
@@ -21,7 +22,7 @@ namespace {
 struct Library {
   const char* file;
   void* handle = nullptr;
-  std::string why;  // it is not here
+  std::string why;  // why it could not be loaded
 
   explicit Library(const char* name) : file(name), handle(dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
     if (handle == nullptr)
@@ -29,7 +30,7 @@ struct Library {
   }
 };
 
-// In this order: the second needs the first.
+// In this order, because the second needs the first.
 const std::array<Library, 2>& both() {
   static const std::array<Library, 2> loaded{Library("libibverbs.so.1"), Library("librdmacm.so.1")};
   return loaded;
@@ -52,7 +53,7 @@ std::vector<std::string> library_files() {
   for (const Library& each : both()) {
     link_map* map = nullptr;
     if (each.handle == nullptr || dlinfo(each.handle, RTLD_DI_LINKMAP, &map) != 0) continue;
-    std::error_code failed;  // then the name is as it was found
+    std::error_code failed;  // on failure the name stays as it was found
     const auto file = std::filesystem::canonical(map->l_name, failed);
     files.push_back(failed ? map->l_name : file.string());
   }
@@ -64,7 +65,7 @@ namespace {
 
 enum class In : std::uint8_t { kVerbs, kCm };
 
-// Null where the library, or in an old one the function, is missing.
+// Null if the library is missing, or the function, in an old library.
 template <typename Function>
 Function* find(In in, const char* name) noexcept {
   try {
@@ -79,7 +80,7 @@ Function* find(In in, const char* name) noexcept {
 #endif
 }}}  // namespace conn::rdma
 
-// Inline functions of the header have these names, too.
+// Inline functions of the headers have these names, too.
 #undef ibv_query_port
 #undef ibv_reg_mr
 

@@ -28,7 +28,8 @@ struct CloseFile {
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
-// The number after `key` (lower case in /proc), or of a file that is nothing else; -1: none.
+// The number after `key` at the start of a line; with an empty key, the number in the first line
+// that begins with one. -1: none.
 long long number_in(const char* path, const char* key) noexcept {
   const File file(std::fopen(path, "re"));
   if (!file) return -1;
@@ -52,7 +53,7 @@ long long count_mappings() noexcept {
 }
 
 std::string look_for_limit(std::uint64_t wanted) {
-  // The kernel wants a few mappings for what it does itself.
+  // The kernel needs a few mappings for its own work.
   constexpr long long kNearly = 16;
   const long long mappings = count_mappings();
   const long long most = number_in("/proc/sys/vm/max_map_count", "");
@@ -79,7 +80,7 @@ std::string look_for_limit(std::uint64_t wanted) {
 
 std::string limit_hint(int err, std::uint64_t wanted) {
   if (err != ENOMEM && err != EPERM) return {};
-  // Counting mappings takes milliseconds where there are many, and failures come in crowds.
+  // Counting mappings takes milliseconds where there are many, and failures come in bursts.
   static ae::Mutex mutex;
   static std::string known;
   static std::chrono::steady_clock::time_point until{};
@@ -119,7 +120,7 @@ std::size_t round_to_pages(std::size_t size) noexcept {
 PageMemory::PageMemory(std::size_t size) : size_(round_to_pages(size)) {
   const std::size_t page = page_size();
   const bool huge = size_ >= kHugePage;
-  // With room to begin on a huge page's border; what is too much goes back.
+  // With space for alignment to a huge page; the excess is unmapped.
   const std::size_t reserved = size_ + 2 * page + (huge ? kHugePage : 0);
   void* all = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (all == MAP_FAILED) throw VerbsError(fmt::format("mapping {} bytes", size_), errno);
@@ -136,7 +137,7 @@ PageMemory::PageMemory(std::size_t size) : size_(round_to_pages(size)) {
     base_ = nullptr;
     throw VerbsError(fmt::format("mapping {} bytes", size_), err);
   }
-  // Advice only: a kernel that does not know it dumps a little more, or uses small pages.
+  // These are hints: a kernel that does not know one dumps a little more, or uses small pages.
   (void)madvise(base_, size_, MADV_DONTDUMP);
   if (huge) (void)madvise(base_, size_, MADV_HUGEPAGE);
 }

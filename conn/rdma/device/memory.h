@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Memory that devices may use: pages of its own, counted where they are pinned, and registrations.
+// Memory that devices may use: page mappings, the count of pinned bytes, and registrations.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Anonymous memory on pages of its own, with a page that traps on either side, kept out of core
-/// dumps: what a device writes shares no page with anything else. Memory of 2 MiB and more begins
-/// on a huge page's border and asks for huge pages: one entry in the device's tables instead of
+/// Anonymous memory on pages of its own, so that what a device writes shares no page with anything
+/// else; with a guard page on either side, and excluded from core dumps. Memory of 2 MiB and more
+/// is aligned to a huge page and asks for huge pages: one entry in the device's tables instead of
 /// 512.
 class PageMemory {
  public:
@@ -41,8 +41,8 @@ class PageMemory {
 std::size_t page_size() noexcept;
 std::size_t round_to_pages(std::size_t size) noexcept;
 
-/// Counts bytes as pinned while it lives: memory that is registered, and the rings of queues by an
-/// estimate. Any thread.
+/// Counts bytes as pinned while it exists: registered memory, and an estimate for the rings of
+/// queues. Any thread.
 class Pinned {
  public:
   Pinned() = default;
@@ -58,42 +58,42 @@ class Pinned {
   std::size_t bytes_ = 0;
 };
 
-/// What this process has pinned through us, in bytes. Any thread.
+/// Bytes that this process has pinned through this library. Any thread.
 std::uint64_t registered_bytes() noexcept;
 
-/// Where what is pinned has to stop. Asked before anything is allocated.
+/// Limit of pinned memory. It is checked before anything is allocated.
 struct MemoryLimit {
   std::uint64_t most = 0;     ///< bytes of the process; 0: no limit
-  std::uint64_t reserve = 0;  ///< of them left to others
-  /// `idle`: bytes of what is pinned that nobody uses.
+  std::uint64_t reserve = 0;  ///< of these, left to others
+  /// `idle`: pinned bytes that are not in use.
   bool allows(std::uint64_t more, std::uint64_t idle = 0) const noexcept {
     const std::uint64_t all = registered_bytes(), end = most - reserve;
     const std::uint64_t now = all - (idle < all ? idle : all);
     return most == 0 || (now <= end && more <= end - now);
   }
-  /// A quarter is left to those who come: for what a connection could do without.
+  /// Leaves a quarter to new connections: for what a connection could do without.
   MemoryLimit but_a_quarter() const noexcept { return {most, most / 4}; }
 };
 
-/// What a pool says where a MemoryLimit does not allow it more.
+/// The failure of a pool whose MemoryLimit does not allow more.
 Failure memory_limit_reached();
 bool is_memory_limit(const Failure& failure) noexcept;
 
-/// A registration of memory that somebody else keeps; the registration has to go first.
+/// A registration of memory that is owned elsewhere; it must be destroyed before the memory.
 class Registration {
  public:
   Registration() = default;
-  /// Throws VerbsError; ENOMEM names the limit that was met, where one can be told.
+  /// Throws VerbsError; for ENOMEM its text names the limit that was reached, where it is known.
   Registration(ibv_pd* pd, std::byte* begin, std::size_t size, unsigned access);
   ibv_mr* mr() const noexcept { return mr_.get(); }
 
  private:
   Pinned pinned_;
-  Mr mr_;  // goes first
+  Mr mr_;  // destroyed first
 };
 
-/// Which limit of the process or the system is behind an ENOMEM or EPERM of a call that wanted
-/// about so many bytes: words in brackets to put after the error, or nothing.
+/// Names the limit of the process or the system behind an ENOMEM or EPERM of a call that wanted
+/// about `wanted` bytes: text in parentheses to append to the error, or nothing.
 std::string limit_hint(int err, std::uint64_t wanted);
 
 }}}  // namespace conn::rdma

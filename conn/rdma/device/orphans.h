@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// rdma_cm ids whose loop has ended and which the kernel does not let go yet: rdma_destroy_id()
-// would hold up whoever ends the loop until then, 102 s for an iWARP connect to a silent peer. They
-// are the process's, and go when a later look finds that they may, or with the process.
+// Keeps rdma_cm ids whose loop has ended but which the kernel does not release yet:
+// rdma_destroy_id() would block the thread that ends the loop until then, 102 s for an iWARP
+// connect to a silent peer. These orphans belong to the process and are destroyed when a later
+// check finds that they can be, or with the process.
 
 #include <memory>
 #include <vector>
@@ -14,10 +15,10 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct Orphans {
-  std::shared_ptr<CmChannel> channel;  ///< of all of them; they go before it
-  std::vector<CmId> connecting;        ///< until rdma_cm has said how their connect ended
-  std::vector<CmId> parked;            ///< until their port is up
-  ae::MadeHere made_here{};            ///< in a child of fork() they are its parent's
+  std::shared_ptr<CmChannel> channel;  ///< of all these ids; destroyed after them
+  std::vector<CmId> connecting;        ///< cannot be destroyed until connect has ended
+  std::vector<CmId> parked;            ///< cannot be destroyed until their port is up
+  ae::MadeHere made_here{};            ///< in a child of fork() they are the parent's
 
   bool empty() const noexcept { return connecting.empty() && parked.empty(); }
 };
@@ -25,8 +26,8 @@ struct Orphans {
 // Any thread.
 void adopt(Orphans left) noexcept;
 bool any_orphans() noexcept;
-/// Lets go of those that may go, without waiting. Each loop does it once a second while there are
-/// some.
+/// Destroys those that can be, without blocking. Each loop calls it once a second while there are
+/// any.
 void look_after_orphans() noexcept;
 
 }}}  // namespace conn::rdma

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Somebody who hears of a device's removal, whoever else still uses it.
+// Watches for the removal of a device, independent of what else uses it.
 
 #include <string>
 #include <string_view>
@@ -12,9 +12,9 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RemovalWatch final : private CmUser {
  public:
-  /// On the device of `id`, which is bound to one of its addresses. Throws VerbsError.
+  /// Watches the device of `id`, which is bound to one of its addresses. Throws VerbsError.
   RemovalWatch(CmChannel& channel, const CmId& id);
-  /// On the device that has this address. Throws VerbsError, also where none has it.
+  /// Watches the device that has this address. Throws VerbsError, also if no device has it.
   RemovalWatch(CmChannel& channel, SocketAddress address);
   /// The device was removed.
   bool over() const noexcept { return !id_; }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Owners for verbs objects. Each destroys what it holds and looks at the return code: EBUSY there
-// means that an owner went before its user, our bug, and is asserted on; anything else is the
-// world's (a device that was pulled out) and is counted in teardown_failures().
-// In a child of fork() the objects are the parent's and nothing is destroyed: the child closes its
-// copies of the descriptors, and what libraries allocated stays until it ends.
-// Creation throws VerbsError, which the set-up paths turn into a Failure or an Error.
+// Owners of verbs objects. Each destroys its object and checks the return code: EBUSY means that an
+// owner was destroyed before its user, which is our bug and is asserted on; any other error is
+// external (a device that was pulled out) and is counted in teardown_failures(). In a child of
+// fork() the objects are the parent's and are not destroyed: the child closes its copies of the
+// descriptors, and memory that the libraries allocated stays until the child ends. Creation throws
+// VerbsError, which the set-up paths turn into a Failure or an Error.
 
 #include <unistd.h>
 
@@ -25,9 +25,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// A verbs or rdma_cm call that failed.
 class VerbsError : public std::exception {
  public:
-  static constexpr std::uint64_t kRings = 64 * 1024;  ///< about what those of a queue pair take
-  /// `memory`: bytes that were to be pinned, as far as known, to find the limit that was in the
-  /// way.
+  static constexpr std::uint64_t kRings = 64 * 1024;  ///< approximate size of a queue pair's rings
+  /// `memory`: bytes that were to be pinned, as far as known, to find the limit that was reached.
   VerbsError(const std::string& what_failed, int err, std::uint64_t memory = kRings);
   explicit VerbsError(Failure failure) : failure_(std::move(failure)) {}
   const char* what() const noexcept override { return failure_.text.c_str(); }
@@ -37,7 +36,7 @@ class VerbsError : public std::exception {
   Failure failure_;
 };
 
-/// Destroys that did not succeed since the process began. Any thread.
+/// Number of destroy calls that failed since the process began. Any thread.
 std::uint64_t teardown_failures() noexcept;
 void note_teardown_failure(const char* call, int err) noexcept;
 
@@ -82,25 +81,26 @@ DeviceHandle open_device(ibv_device* device);
 Pd alloc_pd(ibv_context* device);
 CompChannel create_comp_channel(ibv_context* device);
 Srq create_srq(ibv_pd* pd, std::uint32_t depth);
-/// EINVAL also where a driver refuses without a reason (bnxt_re leaves errno as it was).
+/// Throws EINVAL also where a driver refuses without a reason (bnxt_re leaves errno unchanged).
 Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
-/// A type 2 memory window: an rkey that works on one queue pair only. Null, with errno, if there is
-/// none to be had.
+/// A type 2 memory window: an rkey that works on one queue pair only. Null, with errno, if none is
+/// available.
 Mw alloc_mw(ibv_pd* pd) noexcept;
 
-/// Pieces of memory that one request is sent from, at most: so many take no more room on a send
-/// queue than the inline data that is asked for anyway, with any driver.
+/// Most pieces of memory that one request is sent from: with any driver, this many take no more
+/// space on a send queue than the inline data that is requested anyway.
 inline constexpr std::size_t kMostPieces = 6;
 
-/// The errno that ibv_post_send() and its like returned: some drivers say it with a minus (erdma,
-/// cxgb4, siw, bnxt_re), some -1 and errno.
+/// The errno that ibv_post_send() and similar calls returned: some drivers return it negated
+/// (erdma, cxgb4, siw, bnxt_re), some return -1 and set errno.
 int post_error(int result) noexcept;
 
-/// A completion queue that counts what it owes: ibv_destroy_cq() waits until every event taken from
-/// the channel was acknowledged, and each acknowledgement takes a mutex, so they go in batches.
+/// A completion queue that counts the events it must acknowledge: ibv_destroy_cq() waits until
+/// every event taken from the channel was acknowledged, and each acknowledgement takes a mutex, so
+/// they are made in batches.
 class Cq {
  public:
-  /// `user` comes back with its events. Throws VerbsError.
+  /// `user` is returned with its events. Throws VerbsError.
   Cq(ibv_context* device, std::uint32_t entries, ibv_comp_channel* channel, int vector, void* user);
   Cq(const Cq&) = delete;
   Cq& operator=(const Cq&) = delete;
@@ -109,15 +109,15 @@ class Cq {
   }
 
   ibv_cq* get() const noexcept { return cq_.get(); }
-  /// How much of it may be used: what was asked for, although it may be deeper (bnxt_re makes twice
-  /// as much and needs the rest for itself).
+  /// Usable entries: what was asked for, although the queue may be deeper (bnxt_re makes twice as
+  /// many and needs the rest for itself).
   std::uint32_t entries() const noexcept { return entries_; }
-  /// One event was taken from the channel for this queue; it has to be armed again.
+  /// One event was taken from the channel for this queue, which must be armed again.
   void on_event() noexcept;
   bool armed() const noexcept { return armed_; }
-  /// To be polled again although armed; one event too many does no harm.
+  /// Makes the queue be polled again although it is armed; an extra event does no harm.
   void forget_armed() noexcept { armed_ = false; }
-  /// Asks for an event at the next completion. Poll once more afterwards, before sleeping.
+  /// Requests an event for the next completion. Poll once more afterwards, before sleeping.
   bool arm() noexcept;
 
  private:

@@ -54,7 +54,7 @@ void Context::give_up_parked(Orphans& to) noexcept {
   try {
     move(connecting_, to.connecting);
     move(parked_, to.parked);
-  } catch (const std::bad_alloc&) {  // then the loop's end waits
+  } catch (const std::bad_alloc&) {  // then the end of the loop blocks
   }
 }
 
@@ -86,8 +86,8 @@ std::shared_ptr<Domain> Context::domain(const Settings& settings, std::uint32_t 
   };
   if (!bind && settings.isolation != Isolation::kNone) return alone();
   std::shared_ptr<Domain>& slot = common_domain(settings, bind);
-  // Until a bind has worked only one may depend on it: were it refused, it would have the domain
-  // for itself, and nobody else's keys would be in it.
+  // Until a bind has worked, only one connection may use the domain: if the bind is refused, it
+  // keeps the domain to itself, without the keys of others in it.
   const bool in_use = slot.use_count() > 1;
   if (bind && in_use && device_.binding() == Device::Binding::kUnsure) return alone();
   return slot;
@@ -100,11 +100,12 @@ std::shared_ptr<Domain>& Context::common_domain(const Settings& settings, bool b
   Domain::Config config;
   config.shared = true;
   config.bind_keys = bind;
-  // Mixed wishes are rare: the first keeps the shared receive queue, the other gets its own
-  // receives. iWARP has no second try for who finds no receive: there everybody has their own.
+  // Mixed settings are rare: the first kind keeps the shared receive queue, the other gets receives
+  // of its own. iWARP does not retry a message that finds no receive, so no receives are shared
+  // there.
   const ibv_device_attr& limits = device_.limits();
   if (limits.max_srq > 0 && limits.max_srq_wr > 0 && &slot == &shared_ && device_.shares_receives())
-    // Each of them may complete on one completion queue, where the sends need room besides.
+    // All of them may complete on one completion queue, which also needs entries for sends.
     config.shared_receives =
         std::min({settings.shared_receive_queue, static_cast<std::uint32_t>(limits.max_srq_wr),
                   device_.max_cq() / 2});
@@ -137,7 +138,7 @@ bool Context::prepare_one(const Settings& settings) {
                              settings.inline_data};
   const std::size_t ready = prepared_.count(shape);
   if (ready >= settings.prepared) return false;
-  // Those who are here come first.
+  // Leaves memory for existing connections.
   const MemoryLimit limit = settings.limit().but_a_quarter();
   PreparedQueuePair made;
   made.shape = shape;
@@ -173,7 +174,7 @@ void Context::attach(std::uint32_t qp_number, QueuePairUser* user) {
 void Context::arm_srq_limit() noexcept {
   ibv_srq_attr limit{};
   limit.srq_limit = shared_depth() / flow::kShortageAt;
-  // Advice: a device without the event still works, receives are replenished as they complete.
+  // Optional: without the event, receives are still replenished as they complete.
   if (limit.srq_limit != 0) (void)ibv_modify_srq(shared_->srq(), &limit, IBV_SRQ_LIMIT);
 }
 
@@ -181,7 +182,7 @@ void Context::arm_srq_limit() noexcept {
 
 std::size_t Context::poll(std::size_t budget, bool* more) {
   const auto& queues = queues_.unarmed();
-  // Each queue has its share, so that a busy one does not starve the others.
+  // Each queue gets a share, so that a busy one does not starve the others.
   const std::size_t share =
       std::max<std::size_t>(budget / std::max<std::size_t>(queues.size(), 1), kPollBatch);
   std::size_t total = 0;
@@ -194,7 +195,7 @@ std::size_t Context::poll(std::size_t budget, bool* more) {
   return total;
 }
 
-// A dispatch may come back here, to drain the queue: what was polled before comes first.
+// Reentrant: a dispatch may drain this queue. Completions that were already polled come first.
 std::size_t Context::poll_queue(CompletionQueue& queue, std::size_t budget) {
   std::size_t total = 0;
   for (bool more = true; more && total < budget;) {
@@ -210,12 +211,12 @@ std::size_t Context::poll_queue(CompletionQueue& queue, std::size_t budget) {
       ++total;
       try {
         dispatch(completion);
-      } catch (const std::exception&) {  // that connection ends, the others lose nothing
+      } catch (const std::exception&) {  // that connection ends, others are unaffected
         if (const auto found = users_.find(completion.qp_num); found != users_.end())
           found->second->on_no_memory();
       }
     }
-    // Before anybody looks at what came: the peers' next messages need receives.
+    // Before handlers run: the peers' next messages need receives.
     if (shared_ && shared_->srq() != nullptr) {
       ReceiveQueue& receives = *shared_->shared_receives();
       const std::size_t batch =
@@ -228,7 +229,7 @@ std::size_t Context::poll_queue(CompletionQueue& queue, std::size_t budget) {
 }
 
 void Context::drain(CompletionQueue& queue) {
-  // What comes meanwhile is behind what was there, of which there is no more than its depth.
+  // New completions are behind those that were there, which are at most as many as its depth.
   const std::size_t most = queue.cq.entries();
   for (std::size_t taken = 0; taken <= most;) {
     const std::size_t now = poll_queue(queue, 1024);
@@ -242,7 +243,7 @@ void Context::drain() {
 }
 
 void Context::dispatch(const ibv_wc& completion) {
-  // A queue pair that is gone may leave completions behind; only their receives matter.
+  // A destroyed queue pair may leave completions behind; only their receives matter.
   const auto found = users_.find(completion.qp_num);
   QueuePairUser* user = found == users_.end() ? nullptr : found->second;
   if ((completion.wr_id & kReceiveId) != 0) return on_receive(completion, user);
@@ -289,29 +290,29 @@ bool Context::arm() {
   bool lost = false;
   const auto& armed = queues_.arm(lost);
   counters_.arms += armed.size();
-  if (lost) return true;  // the device is gone; its events tell the rest
-  // What completed between the last poll and the arming raised no event.
+  if (lost) return true;  // the device is gone; its events report it
+  // Completions between the last poll and the arming raised no event.
   constexpr std::size_t kBudget = 256;
   const std::size_t share =
       std::max<std::size_t>(kBudget / std::max<std::size_t>(armed.size(), 1), kPollBatch);
   std::size_t total = 0;
   for (CompletionQueue* queue : armed) {
     const std::size_t taken = poll_queue(*queue, share);
-    // More of the kind may lie there: it is looked at again before its event counts.
+    // More may remain: the queue is polled again before its event counts.
     if (taken >= share) queues_.look_again(*queue);
     total += taken;
   }
   return total == 0;
 }
 
-// --- now and then --------------------------------------------------------------------------------
+// --- periodic work -------------------------------------------------------------------------------
 
 void Context::tick(ae::TimePoint now) noexcept {
   if (addresses_changed_) look_at_addresses();
   if (shared_ && shared_->srq() != nullptr) {
     ReceiveQueue& receives = *shared_->shared_receives();
     if (receives.has_overtaken()) {
-      drain();  // what lies in a queue is not lost
+      drain();  // receives still in a queue are not lost
       counters_.receives_lost += receives.take_lost();
     }
     if (receives.missing() != 0) (void)receives.replenish();
@@ -364,12 +365,12 @@ void Context::release_one_parked() noexcept {
 
 // --- asynchronous events -------------------------------------------------------------------------
 
-// Where they cannot be looked at now they are with the house (tick()).
+// If there is no memory to notify the users now, tick() tries again.
 void Context::look_at_addresses() noexcept {
   addresses_changed_ = true;
   try {
     const std::vector<SocketAddress> present = local_addresses();
-    if (present.empty()) return;  // the machine does not say
+    if (present.empty()) return;  // the addresses are unknown
     for_each_user([&](QueuePairUser& each) { each.on_address_change(present); });
     addresses_changed_ = false;
   } catch (const std::bad_alloc&) {
@@ -378,7 +379,7 @@ void Context::look_at_addresses() noexcept {
 
 void Context::on_async_event() noexcept {
   ibv_async_event event{};
-  // Bounded, so that a device that reports the same for ever cannot hold the loop.
+  // Bounded, so that a device that repeats an event forever cannot stall the loop.
   for (int left = 64; left != 0 && ibv_get_async_event(device_.verbs(), &event) == 0; --left) {
     ++counters_.async_events;
     const ibv_event_type type = event.event_type;
@@ -396,13 +397,13 @@ void Context::on_async_event() noexcept {
       default:
         break;
     }
-    const int port = event.element.port_num;  // of port events
-    // Destroying an object waits for its unacknowledged events, so this comes first.
+    const int port = event.element.port_num;  // valid for port events
+    // Acknowledged first, because destroying an object waits for its unacknowledged events.
     ibv_ack_async_event(&event);
     const auto words = [&]() -> std::string {
       try {
         return fmt::format("{}: {}", name(), ibv_event_type_str(type));
-      } catch (const std::bad_alloc&) {  // it counts without words, too
+      } catch (const std::bad_alloc&) {  // the event counts even without text
         return {};
       }
     };
@@ -445,7 +446,7 @@ void Context::on_async_event() noexcept {
         }
         break;
       default:
-        break;  // LID, SM, client re-register, path migrated: nothing of ours ends
+        break;  // LID, SM, client re-register, path migrated: ends nothing here
     }
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// When a loop makes queue pairs ready for who comes next, how many at a time, and when they go.
+// Prepared queue pairs of a loop: when they are made for future connections, how many at a time,
+// and when they are dropped.
 
 #include <algorithm>
 
@@ -11,7 +12,7 @@ namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
-// They are made when nobody has come for so long, but not put off for ever.
+// They are made after this long without a new connection, but postponed no longer than kPutOff.
 constexpr ae::Duration kQuiet = std::chrono::milliseconds(10);
 constexpr ae::Duration kPutOff = std::chrono::seconds(1);
 
@@ -29,7 +30,7 @@ void LoopState::prepare_soon() noexcept {
   if (prepare_timer_ != 0) return;
   try {
     prepare_timer_ = loop_.add_time_event(kQuiet, [this] { return prepare(); });
-  } catch (const std::bad_alloc&) {  // whoever comes next asks again
+  } catch (const std::bad_alloc&) {  // the next connection asks again
   }
 }
 
@@ -43,7 +44,7 @@ ae::Duration LoopState::prepare() {
       more = prepare_one();
     }
     start_maintenance();
-  } catch (const std::exception&) {  // without them connections are made as ever
+  } catch (const std::exception&) {  // connections are made without them
     more = false;
   }
   if (more) return std::chrono::milliseconds(1);

@@ -17,16 +17,16 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Completions taken in one iteration, so that a flood of them leaves room for timers and sockets.
+// Completions taken in one iteration, so that a flood leaves time for timers and sockets.
 constexpr std::size_t kPollBudget = 256;
-// After so many looks for answers in vain, only one in so many turns has one.
+// After this many polls in vain for an immediate answer, only one in this many iterations polls.
 constexpr std::uint32_t kLooks = 16;
-// Connections that ask for memory again in one iteration: each that finds none has looked through
-// everything that could be given back.
+// Connections that retry for memory in one iteration: each that finds none has searched everything
+// that could be given back.
 constexpr std::size_t kWokenInTurn = 16;
 // rdma_cm events taken in one iteration.
 constexpr int kCmBudget = 64;
-// Of an iteration, for system calls that begin and end connections.
+// Time of an iteration for system calls that begin and end connections.
 constexpr ae::Duration kShare = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -36,7 +36,7 @@ LoopState* LoopState::find(ae::EventLoop& loop, const ConnectionType& type) {
 }
 
 LoopState& LoopState::of(ae::EventLoop& loop, const ConnectionType& type) {
-  ConnectionSet::of(loop);  // made first, so that it goes after us
+  ConnectionSet::of(loop);  // created first, so that it is destroyed after this
   std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
   if (!slot) slot = std::make_unique<LoopState>(loop, type);
   auto& state = static_cast<LoopState&>(*slot);
@@ -108,16 +108,16 @@ std::shared_ptr<Context> LoopState::context(const CmId& id, const Settings& sett
   return made;
 }
 
-// rdma_cm tells of a removal by the ids that are on the device, and librdmacm keeps it open also
-// when the last connection went; with some drivers (rxe) the removal waits for that without end.
+// rdma_cm reports a removal only through ids on the device, and librdmacm keeps the device open
+// even after the last connection; with some drivers (rxe) the removal would then wait forever.
 void LoopState::watch_removal(const CmId& id) {
   if (id->verbs == nullptr) return;
   std::erase_if(removal_watches_, [](const auto& each) { return each->over(); });
   if (is_watched(ibv_get_device_name(id->verbs->device))) return;
-  removed_ = nullptr;  // that address may be another device's by now
+  removed_ = nullptr;  // that pointer may be another device's by now
   try {
     removal_watches_.push_back(std::make_unique<RemovalWatch>(*cm_, id));
-  } catch (const std::exception&) {  // connections are told themselves
+  } catch (const std::exception&) {  // connections are notified themselves
   }
 }
 
@@ -126,8 +126,8 @@ bool LoopState::is_watched(std::string_view device) const noexcept {
                      [&](const auto& each) { return each->is_on(device); });
 }
 
-// To forget one device librdmacm opens all others, and their removal would wait for us just so. One
-// that has no address in this network namespace cannot be watched.
+// To release one device librdmacm opens all others, whose removal would then wait in the same way.
+// A device without an address in this network namespace cannot be watched.
 void LoopState::watch_what_librdmacm_opened() noexcept {
   const auto watch_owner_of = [this](const SocketAddress& address) {
     try {
@@ -139,7 +139,7 @@ void LoopState::watch_what_librdmacm_opened() noexcept {
   try {
     std::erase_if(removal_watches_, [](const auto& each) { return each->over(); });
     for (const SocketAddress& address : local_addresses()) watch_owner_of(address);
-  } catch (const std::exception&) {  // no memory: connections are told themselves
+  } catch (const std::exception&) {  // no memory: connections are notified themselves
   }
 }
 
@@ -151,7 +151,7 @@ void LoopState::watch(Context& context) {
       context.on_async_event();
       try {
         watch_ports();
-      } catch (const std::exception&) {  // run_maintenance() asks them, too
+      } catch (const std::exception&) {  // run_maintenance() tries again
       }
     });
   } catch (...) {
@@ -213,12 +213,12 @@ void LoopState::wait_for_memory(RdmaConnection& connection) {
   if (!std::exchange(connection.waits_for_memory, true)) waiting_for_memory_.push_back(&connection);
 }
 
-// Each asks once more, a few in one turn; who still finds none is back in the list, at its end.
+// Each retries once, a few in one iteration; those without success go to the end of the list.
 void LoopState::wake_memory_waiters() {
   if (std::exchange(memory_came_back_, false)) to_wake_ = waiting_for_memory_.size();
   const std::size_t count = std::min({to_wake_, waiting_for_memory_.size(), kWokenInTurn});
   to_wake_ = std::min(to_wake_, waiting_for_memory_.size()) - count;
-  // Out of the list first: it has room for each of them once.
+  // Removed from the list first, because its capacity allows each connection once.
   std::array<RdmaConnection*, kWokenInTurn> fed{};
   std::copy_n(waiting_for_memory_.begin(), count, fed.begin());
   waiting_for_memory_.erase(waiting_for_memory_.begin(),
@@ -247,7 +247,7 @@ void LoopState::forget(RdmaConnection& connection) noexcept {
   if (std::exchange(connection.reap_queued, false)) std::erase(reap_, &connection);
 }
 
-// One at least, so that every iteration brings the end nearer.
+// At least one, so that every iteration makes progress.
 void LoopState::reap(Most most) {
   for (bool first = true; !reap_.empty(); first = false) {
     if (!first && most == Most::kShare && !has_share_left()) break;
@@ -289,7 +289,7 @@ bool LoopState::has_share_left() const noexcept {
   return spent_ + now < kShare;
 }
 
-// What many connections left behind takes more than a turn.
+// Freeing what many connections left behind may take several iterations.
 void LoopState::drop_lost_contexts() {
   std::erase_if(contexts_, [this](const std::shared_ptr<Context>& context) {
     if (!may_go(context)) return false;
@@ -303,7 +303,7 @@ void LoopState::drop_lost_contexts() {
   });
 }
 
-// The removal waits until everything on the device is closed, also what stands unused.
+// The removal waits until everything on the device is closed, including unused objects.
 void LoopState::on_device_removed(ibv_context* cm_handle) {
   if (cm_handle == nullptr || cm_handle == removed_) return;
   removed_ = cm_handle;
@@ -313,7 +313,7 @@ void LoopState::on_device_removed(ibv_context* cm_handle) {
   watch_what_librdmacm_opened();
 }
 
-// --- the loop's side -----------------------------------------------------------------------------
+// --- work in each iteration ----------------------------------------------------------------------
 
 void LoopState::on_cm_readable(Most most) {
   if (inherited()) return;
@@ -330,8 +330,8 @@ void LoopState::on_cm_readable(Most most) {
     if (owner->context != nullptr) {
       static_cast<CmUser*>(owner->context)->on_cm_event(*event);
     } else {
-      // A request that a paused listener keeps, and whose sender or device went away; or an id that
-      // was given up while it connected.
+      // A request queued at a paused listener, whose sender or device is gone; or an id that was
+      // given up while it connected.
       for (ListenerCore* listener : listeners_) listener->drop_request(owner);
       for (const auto& context : contexts_) context->on_event_of_nobody(*event);
     }
@@ -379,8 +379,8 @@ void LoopState::flush() {
 }
 
 bool LoopState::arm() {
-  // A fast peer may have answered what was just posted: then arming and sleeping are for nothing.
-  // Where that is rare the look is, too.
+  // A fast peer may already have answered what was just posted; then arming and sleeping are
+  // useless. If such answers are rare, the poll is made rarely.
   if (std::exchange(posted_, false) && (looks_missed_ < kLooks || turn_ % kLooks == 0)) {
     take_completions();
     const bool found = poll_more_ || has_pending() || !dirty_.empty();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The time of a loop's RDMA: who is looked at when, what is given back, and blocking operations, in
-// which the loop's own timers do not run.
+// Timed work of a loop's RDMA state: scheduled checks of connections, maintenance, and blocking
+// operations, during which the loop's own timers do not run.
 
 #include <poll.h>
 
@@ -18,25 +18,25 @@ namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
-// Connections that are looked at in one iteration because their time has come.
+// Connections checked in one iteration because they are due.
 constexpr std::size_t kDueInTurn = 256;
 constexpr ae::Duration kMaintenanceInterval = std::chrono::seconds(1);
 constexpr ae::Duration kNextPart = std::chrono::milliseconds(10);
-// How often a port that is down is asked.
+// Interval at which a port that is down is queried.
 constexpr ae::Duration kPorts = std::chrono::milliseconds(250);
 
 }  // namespace
 
 ae::TimePoint LoopState::now() const { return pumping_ ? clock_now() : loop_.now(); }
 
-// --- connections whose time has come -------------------------------------------------------------
+// --- connections that are due --------------------------------------------------------------------
 
 void LoopState::look_at(RdmaConnection& connection, ae::TimePoint due) noexcept {
   const ae::TimePoint when = wheel_.put(connection, due, clock_now());
   if (when != ae::TimePoint::max()) wake_wheel_at(when);
 }
 
-// Without memory for a timer the loop stays awake until there is some (has_pending()).
+// Without memory for a timer, the loop does not sleep until there is some (has_pending()).
 void LoopState::wake_wheel_at(ae::TimePoint when) noexcept {
   if (wheel_timer_ != 0 && when >= wheel_wakes_) return;
   wheel_wakes_ = when;
@@ -52,7 +52,7 @@ ae::Duration LoopState::on_wheel_timer() {
   wheel_.collect(now);
   const auto next = wheel_.has_due() ? std::nullopt : wheel_.next(now);
   if (!next) {
-    wheel_timer_ = 0;  // those that are due say when they are again
+    wheel_timer_ = 0;  // due connections are scheduled again by their tick
     return ae::kNoMore;
   }
   wheel_wakes_ = *next;
@@ -60,7 +60,7 @@ ae::Duration LoopState::on_wheel_timer() {
 }
 
 void LoopState::turn_wheel() {
-  // Its timer may be due and wait for its turn behind others, which may be slow.
+  // The timer may be due but delayed by other timers, whose handlers may be slow.
   if (wheel_timer_ != 0 && !wheel_.has_due() && wheel_wakes_ <= loop_.now())
     wheel_.collect(clock_now());
   if (!wheel_.has_due()) {
@@ -101,7 +101,7 @@ void LoopState::start_maintenance() {
 void LoopState::run_maintenance() noexcept {
   const ae::TimePoint now = clock_now();
   maintenance_due_ = now + kMaintenanceInterval;
-  // Without an id nobody tells us that a device is to be removed, and it would wait for us.
+  // Without an id, the removal of a device is not reported, and it would wait for us.
   if (wheel_.size() == 0 && listeners_.empty()) drop_idle_contexts();
   // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
   for (std::size_t i = 0; i < contexts_.size(); ++i) {
@@ -110,11 +110,11 @@ void LoopState::run_maintenance() noexcept {
   }
   try {
     watch_ports();
-  } catch (const std::bad_alloc&) {  // here again in a second
+  } catch (const std::bad_alloc&) {  // tries again in a second
   }
   look_after_orphans();
   maintenance_pending_ = pages_.tick_all(now);
-  memory_came_back_ = true;  // other loops may have given back some
+  memory_came_back_ = true;  // other loops may have given memory back
 }
 
 // --- ports ---------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ void LoopState::watch_ports() {
     return !context->lost() && context->device().any_port_down();
   };
   if (port_timer_ != 0 || std::none_of(contexts_.begin(), contexts_.end(), down)) return;
-  // Not from here, where a connection is being ended.
+  // Not called directly, because the caller may be ending a connection.
   port_timer_ = loop_.add_time_event(ae::Duration::zero(), [this, down]() -> ae::Duration {
     // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
     for (std::size_t i = 0; i < contexts_.size(); ++i) contexts_[i]->tell_of_ports(clock_now());
@@ -152,12 +152,12 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     flush();
     const ae::TimePoint now = clock_now();
     if (now >= deadline || Interruption::ends()) return;
-    // The loop's timers do not run here, and other peers still want to hear from us.
+    // The loop's timers do not run here, and other peers still expect messages from us.
     if (const auto next = wheel_.next(now); next && *next <= now) wheel_.collect(now);
     turn_wheel();
     if (maintenance_timer_ != 0 && now >= maintenance_due_) run_maintenance();
     if (has_memory_waiters_to_wake()) wake_memory_waiters();
-    // Connections whose handlers are due do not keep us awake: they are not run here.
+    // Connections with due handlers do not prevent sleeping: their handlers do not run here.
     bool quiet = !poll_more_ && reap_.empty() && !has_memory_waiters_to_wake();
     // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
     for (std::size_t i = 0; i < contexts_.size(); ++i) quiet = contexts_[i]->arm() && quiet;
@@ -179,7 +179,7 @@ void LoopState::wait_for_descriptors(ae::Duration limit) {
     fds.push_back({context->completion_fd(), POLLIN, 0});
     fds.push_back({context->event_fd(), POLLIN, 0});
   }
-  // Rounded up, so that a deadline has passed when we wake for it.
+  // Rounded up, so that the deadline has passed on waking.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
   const int ms = static_cast<int>(std::clamp<long long>(left, 0, 3600 * 1000));
   const int ready = ::poll(fds.data(), fds.size(), ms);

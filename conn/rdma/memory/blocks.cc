@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kDropsInTurn = 16;
 
-// A failure is told in words where there is memory for words.
+// Reports the failure with its text, or out_of_memory() if there is no memory for the text.
 template <typename Failing>
 void tell(Failure* why, Failing failure) noexcept {
   if (why == nullptr) return;
@@ -54,7 +54,7 @@ Block* BlockPool::find(std::size_t size, const MemoryLimit& limit, Failure* why,
       return std::exchange(cache.head, std::exchange(cache.head->next, nullptr));
     }
     if (Block* block = take(order)) return block;
-    // Small ones that are at hand may make up a large one, and the reverse.
+    // Small cached blocks may merge into a large one, and a large one may be split.
     for (Cache& each : caches_) empty_cache(each, 0);
     if (Block* block = take(order)) return block;
   } else if (Block* block = take_whole(round_to_pages(size))) {
@@ -89,7 +89,7 @@ Block* BlockPool::acquire_zeros(std::size_t size, const MemoryLimit& limit, Fail
   return block;
 }
 
-// The smallest that will do; what is too much of it stays free.
+// Takes the smallest block that is large enough; the part that is not needed stays free.
 Block* BlockPool::take(unsigned order) noexcept {
   unsigned found = order;
   while (found < kOrders && free_[found] == nullptr) ++found;
@@ -128,7 +128,7 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
   const std::size_t wish = std::max(least, most != 0 ? std::min(usual, most) : usual);
   std::unique_ptr<Slab> slab;
   const auto make = [&](std::size_t bytes) {
-    std::vector<Block> units(whole ? 1 : bytes / kUnit);  // before the device is asked for anything
+    std::vector<Block> units(whole ? 1 : bytes / kUnit);  // before any call of the device
     slab = make_slab(bytes, limit);
     slab->units = std::move(units);
   };
@@ -136,7 +136,7 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
     make(whole ? least : wish);
   } catch (const std::exception&) {
     if (whole || wish == least) throw;
-    make(least);  // a smaller one may still be had
+    make(least);  // a smaller one may still be available
   }
   slab->whole = whole;
   for (std::size_t i = 0; i < slab->units.size(); ++i) {
@@ -174,7 +174,7 @@ void BlockPool::put(Block& block) noexcept {
     join(&block);
 }
 
-// With its other half as long as that is free, too.
+// Merges the block with its other half, repeatedly, as long as that is free too.
 void BlockPool::join(Block* block) noexcept {
   Slab& slab = *block->slab;
   std::size_t index = static_cast<std::size_t>(block - slab.units.data());
@@ -234,7 +234,7 @@ void BlockPool::drop(std::size_t index) noexcept {
 bool BlockPool::tick(ae::TimePoint now) noexcept {
   if (!touched_) return false;
   std::size_t left = kDropsInTurn;
-  // What was never missed since the last time is not needed.
+  // Blocks that stayed in a cache since the last tick are not needed.
   for (Cache& each : caches_) empty_cache(each, each.count - std::min(each.least, each.count));
   for (std::size_t i = slabs_.size(); i-- != 0;) {
     Slab& slab = *slabs_[i];
@@ -278,7 +278,7 @@ void BlockPool::clear() noexcept {
 
 namespace {
 
-// What was registered before waited long enough.
+// Short, because a registered slab was kept for a while before its memory came back here.
 constexpr ae::Duration kKeepPages = std::chrono::seconds(5);
 
 struct PageSlab final : Slab {
@@ -355,7 +355,7 @@ std::unique_ptr<Slab> RegisteredPool::make_slab(std::size_t size, const MemoryLi
     pages_.give_back_all();
     if (!limit.allows(size)) throw VerbsError(memory_limit_reached());
   }
-  // What a peer may claim to have written has to be zeros, not what somebody else had there.
+  // A peer may claim bytes that it never wrote: they must be zeros, not another user's data.
   const bool peers_see_it = (access_ & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND)) != 0;
   Failure why;
   Block* block =

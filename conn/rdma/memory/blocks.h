@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Memory in blocks that are carved out of few, large slabs by halving them (a buddy system): a
-// registration is a slow call of the device and costs it a translation entry for each page, so
-// there are few of them. Blocks that are free join again, and a slab that was empty for a while
-// goes.
+// Allocates memory in blocks that are carved out of few, large slabs by halving them (a buddy
+// system): a registration is a slow call of the device and costs it one translation entry per page,
+// so there are few registrations. Free blocks are merged again, and a slab that was empty for a
+// while is freed.
 //
 //   PagePool          slabs are mappings; one for each loop
-//   RegisteredPool    slabs are blocks of a PagePool, registered; two for each protection domain
+//   RegisteredPool    slabs are registered blocks of a PagePool; three for each protection domain
 //
-// Loop thread only. Nothing is allocated where a free block is found.
+// Loop thread only. No memory is allocated where a free block is found.
 
 #include <array>
 #include <cstddef>
@@ -24,18 +24,18 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 struct Slab;
 
-/// Its memory belongs to whoever acquired it until release().
+/// The memory belongs to the holder from acquire() until release().
 struct Block {
   std::byte* data = nullptr;
   Slab* slab = nullptr;
-  Block* next = nullptr;  ///< the holder's to use; of free ones a list's
+  Block* next = nullptr;  ///< for the holder; in a free block, a list's
   Block* previous = nullptr;
   std::uint32_t size = 0;
   /// For a queue that fills it from the front (TxQueue): completed <= posted <= filled.
   std::uint32_t filled = 0, posted = 0, completed = 0;
   std::uint8_t order = 0;  ///< 4 KiB << order
   bool free = false;
-  bool dirty = false;  ///< the first 4 KiB were somebody's
+  bool dirty = false;  ///< the first 4 KiB have been in use
 };
 
 struct Slab {
@@ -59,50 +59,53 @@ class BlockPool {
 
   struct Config {
     std::size_t first = 256 * 1024;  ///< size of the first slab
-    std::size_t largest = kLargest;  ///< they double up to this; less than a block: as the block
-    ae::Duration keep{};             ///< how long an empty slab is kept
-    bool cache = false;  ///< keep released blocks at hand: they come and go all the time
+    /// Slab sizes double up to this; a block that is larger gets a slab of its size.
+    std::size_t largest = kLargest;
+    ae::Duration keep{};  ///< how long an empty slab is kept
+    /// Keep released blocks at hand, for blocks that are acquired and released all the time.
+    bool cache = false;
   };
   explicit BlockPool(const Config& config) : config_(config) {}
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
   virtual ~BlockPool() = default;
 
-  /// At least `size` bytes. Null if there is no memory, `limit` allows no slab for it, or it would
-  /// be of the limit's reserve; then `why` says why, if given. `slab`: how large one may be that is
-  /// made for it, 0: as usual.
+  /// Returns at least `size` bytes. Null if there is no memory, `limit` allows no slab for it, or
+  /// it would come out of the limit's reserve; `why`, if given, then says why. `slab`: maximum size
+  /// of a slab that is made for it; 0: as usual.
   Block* acquire(std::size_t size, const MemoryLimit& limit, Failure* why = nullptr,
                  std::size_t slab = 0) noexcept;
-  /// The same, all zeros.
+  /// Like acquire(), but all zeros.
   Block* acquire_zeros(std::size_t size, const MemoryLimit& limit, Failure* why = nullptr) noexcept;
   void release(Block* block) noexcept;
 
-  /// Once a second or so: gives back what was not needed since the last time, and slabs that have
-  /// been empty for Config::keep.
-  /// A slow call for each: no more than a few in one turn. True: there are more.
+  /// To be called about once a second. Gives back blocks that were not needed since the last call,
+  /// and slabs that have been empty for Config::keep. Freeing a slab is a slow call, so each call
+  /// frees a few at most. True: there are more.
   bool tick(ae::TimePoint now) noexcept;
-  /// Gives back all slabs that are empty.
+  /// Frees all empty slabs.
   void give_back() noexcept;
-  /// One of them. False: there was none.
+  /// Frees one empty slab. False: there was none.
   bool give_back_one() noexcept;
   /// Nothing is left to give back: tick() has nothing to do.
   bool at_rest() const noexcept;
 
   std::size_t bytes() const noexcept { return bytes_; }         ///< in all slabs
-  std::size_t idle() const noexcept { return bytes_ - used_; }  ///< of them, in nobody's hands
+  std::size_t idle() const noexcept { return bytes_ - used_; }  ///< of them, not acquired
   std::size_t slabs() const noexcept { return slabs_.size(); }
 
  protected:
   /// Throws VerbsError or std::bad_alloc.
   virtual std::unique_ptr<Slab> make_slab(std::size_t size, const MemoryLimit& limit) = 0;
-  /// Frees all slabs; derived classes do so in their destructors, while make_slab's world stands.
+  /// Frees all slabs; derived classes call it in their destructors, while what make_slab() needs
+  /// exists.
   void clear() noexcept;
   const std::vector<std::unique_ptr<Slab>>& all_slabs() const noexcept { return slabs_; }
 
  private:
   struct Cache {
     Block* head = nullptr;
-    std::size_t count = 0, least = 0;  // since the last tick
+    std::size_t count = 0, least = 0;  // `least`: since the last tick
   };
   static unsigned order_of(std::size_t size) noexcept;
   Block* find(std::size_t size, const MemoryLimit& limit, Failure* why, std::size_t slab) noexcept;
@@ -119,7 +122,7 @@ class BlockPool {
 
   Config config_;
   std::size_t bytes_ = 0, used_ = 0;
-  bool touched_ = false;  // something may have to be given back
+  bool touched_ = false;  // there may be something to give back
   std::vector<std::unique_ptr<Slab>> slabs_;
   std::array<Block*, kOrders> free_{};
   std::array<Cache, kOrders> caches_{};
@@ -127,12 +130,12 @@ class BlockPool {
 
 class RegisteredPool;
 
-/// The memory that one loop registers pieces of, and all pools on top of it.
+/// The memory of one loop, pieces of which are registered, and all pools on top of it.
 class PagePool final : public BlockPool {
  public:
   PagePool();
   ~PagePool() override;
-  /// As BlockPool's, for this pool and all on top of it.
+  /// Like BlockPool's, for this pool and all pools on top of it.
   bool tick_all(ae::TimePoint now) noexcept;
   void give_back_all() noexcept;
   bool all_at_rest() const noexcept;
@@ -145,7 +148,7 @@ class PagePool final : public BlockPool {
   RegisteredPool* pools_ = nullptr;
 };
 
-/// Blocks of one protection domain with one kind of access.
+/// Blocks of one protection domain with one set of access rights.
 class RegisteredPool final : public BlockPool {
  public:
   /// Borrows `pages` and `pd`.
@@ -153,7 +156,7 @@ class RegisteredPool final : public BlockPool {
   ~RegisteredPool() override;
   static std::uint32_t lkey(const Block& block) noexcept { return block.slab->mr->lkey; }
   static std::uint32_t rkey(const Block& block) noexcept { return block.slab->mr->rkey; }
-  /// Blocks that are still held are memory like other: the device is to be closed.
+  /// For when the device is to be closed: blocks that are still held become ordinary memory.
   void leave_device() noexcept;
 
  protected:

@@ -9,11 +9,12 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// A memory window and the key it was bound with last. Drivers differ in who keeps ibv_mw::rkey.
+/// A memory window and the key of its last bind, kept here because drivers differ in who updates
+/// ibv_mw::rkey.
 struct BoundKey {
   Mw window;
   std::uint32_t rkey = 0;
-  ae::TimePoint unused_since{};  ///< zero: nobody has looked
+  ae::TimePoint unused_since{};  ///< zero: not checked yet
 };
 
 }}}  // namespace conn::rdma

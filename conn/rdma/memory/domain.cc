@@ -10,10 +10,10 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// What is empty stays registered for so long: bursts that come again find it, and a minute after
-// the last one it is gone, with the time until that is noticed.
+// Empty slabs stay registered for this long, so that repeated bursts find them. Together with the
+// time until a tick notices, they are gone a minute after the last burst.
 constexpr ae::Duration kKeep = std::chrono::seconds(45);
-// A connection on its own begins with this much to send from.
+// A domain of one connection begins with this much memory to send from.
 constexpr std::size_t kFirstToSend = 16 * 1024;
 
 BlockPool::Config local_config(const Domain::Config& config) {
@@ -70,7 +70,7 @@ BoundKey Domain::take_key() {
 void Domain::keep_key(BoundKey key) noexcept {
   try {
     keys_.push_back(std::move(key));
-  } catch (const std::bad_alloc&) {  // it goes
+  } catch (const std::bad_alloc&) {  // the key is freed
   }
 }
 

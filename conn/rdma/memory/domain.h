@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a queue pair's keys reach: a protection domain with its receives, its memory to send from
-// and its receive windows. One is shared by the connections of a loop where keys can be bound to a
-// queue pair or peers trust each other; else each connection has its own.
+// What a queue pair's keys can reach: a protection domain with its receives, its memory to send
+// from and its receive windows. The connections of a loop share one where keys can be bound to a
+// queue pair or peers trust each other; otherwise each connection has its own.
 
 #include <cstdint>
 #include <memory>
@@ -22,9 +22,9 @@ class Domain {
  public:
   struct Config {
     bool shared = false;                ///< by the connections of a loop
-    bool bind_keys = false;             ///< windows get keys of one queue pair only (MW type 2)
-    std::uint32_t shared_receives = 0;  ///< depth of the SRQ; 0: queue pairs bring their own
-    std::uint32_t own_receives = 0;     ///< of the only connection, where it is not shared
+    bool bind_keys = false;             ///< windows get keys for one queue pair only (MW type 2)
+    std::uint32_t shared_receives = 0;  ///< depth of the SRQ; 0: queue pairs have their own
+    std::uint32_t own_receives = 0;     ///< of the only connection, if it is not shared
   };
   /// Borrows `pages`. Throws VerbsError.
   Domain(Device& device, PagePool& pages, const Config& config, const MemoryLimit& limit);
@@ -32,40 +32,40 @@ class Domain {
   ibv_pd* pd() const noexcept { return pd_.get(); }
   ibv_srq* srq() const noexcept { return srq_.get(); }
   ReceiveQueue* shared_receives() const noexcept { return receives_.get(); }
-  /// What the device reads and writes on our behalf: bytes to send, receives, control messages.
+  /// What the device reads and writes for us: bytes to send, receives, control messages.
   RegisteredPool& local() noexcept { return local_; }
   ReferencePool& references() noexcept { return references_; }
-  /// What programs send from without a copy.
+  /// User memory that is sent from without a copy.
   Registrations& user_memory() noexcept { return user_memory_; }
-  /// What peers write. Long windows come and go, so that short ones, which stay, have slabs of
-  /// their own and hold none of theirs back.
+  /// Memory that peers write. Long windows come and go; short ones stay, so they have slabs of
+  /// their own and do not keep slabs of long windows from being freed.
   RegisteredPool& windows(std::size_t length) noexcept {
     return length <= kShortWindow ? *short_windows_ : *long_windows_;
   }
   bool shared() const noexcept { return config_.shared; }
   bool bind_keys() const noexcept { return config_.bind_keys; }
-  /// Keys serve one queue pair after the other (Device::keys_are_younger()).
+  /// Keys serve one queue pair after the other (not with Device::keys_are_younger()).
   bool hands_keys_on() const noexcept { return hands_keys_on_; }
-  /// A window to bind. Throws VerbsError.
+  /// Returns a memory window to bind. Throws VerbsError.
   BoundKey take_key();
-  /// One that was invalidated, for the next; without memory for it, it is freed.
+  /// Keeps an invalidated key for the next take_key(); frees it if there is no memory to keep it.
   void keep_key(BoundKey key) noexcept;
-  /// So many are to stand ready, where keys are handed on; one is made if there are fewer. Throws
-  /// VerbsError or std::bad_alloc.
+  /// Sets how many keys to keep available, where keys are handed on; makes one if there are fewer.
+  /// Throws VerbsError or std::bad_alloc.
   void keep_ready(std::size_t keys);
-  /// From now on windows have the region's key. For its only user, who has no window at the moment.
-  /// Throws std::bad_alloc.
+  /// From now on windows use the region's key. Only for a domain with one user, which has no window
+  /// at the moment. Throws std::bad_alloc.
   void give_up_binding();
 
-  /// Before it goes: gives back one slab that nobody uses. False: there is none.
+  /// Before the domain is destroyed: frees one slab that is not in use. False: there is none.
   bool give_back_one() noexcept {
     return local_.give_back_one() || short_windows_->give_back_one() ||
            long_windows_->give_back_one();
   }
-  /// The device is to be closed, and somebody still holds memory: that stays, as memory like other,
-  /// and everything of the device's goes. Nobody has a queue pair here any more.
+  /// For when the device is to be closed while memory is still held: that memory becomes ordinary
+  /// memory, and everything of the device is destroyed. No queue pair may exist here any more.
   void leave_device() noexcept;
-  /// Frees what was not needed for a while.
+  /// Frees keys that were not needed for a while.
   void tick(ae::TimePoint now) noexcept;
   bool at_rest() const noexcept { return keys_.size() <= keys_ready_; }
 
@@ -82,8 +82,8 @@ class Domain {
   std::unique_ptr<RegisteredPool> short_windows_, long_windows_;
   ReferencePool references_;
   Registrations user_memory_;
-  std::vector<BoundKey> keys_;  // bound to nothing
-  std::size_t keys_ready_ = 0;  // of them, never given back
+  std::vector<BoundKey> keys_;  // not bound
+  std::size_t keys_ready_ = 0;  // of these, never given back
   std::unique_ptr<ReceiveQueue> receives_;
   Pinned rings_;
   Srq srq_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Queue pairs that stand ready for who comes next, each with its key and the memory of its first
-// window: what takes a device longest is done while the loop has time, not while hundreds arrive.
+// Queue pairs prepared for future connections, each with its key and the memory of its first
+// window: what takes a device longest is done while the loop has time, not while hundreds of
+// connections arrive.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,9 +17,9 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// What a queue pair is asked for; those of one shape serve each other's connections.
+/// What a queue pair is created with; queue pairs of one shape are interchangeable.
 struct QueuePairShape {
-  const Domain* domain = nullptr;  ///< a shared one
+  const Domain* domain = nullptr;  ///< a shared domain
   std::uint32_t sends = 0;         ///< depth of the send queue
   std::uint32_t inline_data = 0;   ///< bytes asked for; the device may give less
   bool operator==(const QueuePairShape&) const = default;
@@ -27,14 +28,14 @@ struct QueuePairShape {
 struct PreparedQueuePair {
   QueuePairShape shape;
   CqLease lease;
-  Qp qp;  ///< in RESET; goes before its lease
+  Qp qp;  ///< in RESET; destroyed before its lease
   ibv_qp_cap cap{};
   Pinned rings;
 };
 
-/// For ibv_create_qp(): without receives of its own, and to send from one piece.
+/// Attributes for ibv_create_qp(): no receives of its own, and one piece for each send.
 ibv_qp_init_attr ask_for(const QueuePairShape& shape, const CqLease& lease) noexcept;
-/// What the rings of a queue pair take, about.
+/// Counts the approximate size of a queue pair's rings.
 Pinned pin_rings(const ibv_qp_cap& cap) noexcept;
 
 class PreparedQueuePairs {
@@ -49,11 +50,12 @@ class PreparedQueuePairs {
   /// `window`: bytes of the first window, whose memory is kept for it. Throws VerbsError or
   /// std::bad_alloc.
   void add(PreparedQueuePair made, Domain& domain, std::uint32_t window, const MemoryLimit& limit);
-  /// From here on the memory of its window is free to be acquired. Nothing: there is none.
+  /// Takes a queue pair; the memory of its window is then free to be acquired. No value: there is
+  /// none.
   std::optional<PreparedQueuePair> take(const QueuePairShape& shape) noexcept;
-  /// False: there was none.
+  /// Destroys one. False: there was none.
   bool drop_one() noexcept;
-  /// Those of a domain that is no longer shared.
+  /// Destroys those of a domain that is no longer shared.
   void drop_of(const Domain& domain) noexcept;
   void clear() noexcept;
 

@@ -11,14 +11,15 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// A completion takes so much of the ring on most devices.
+// Size of one completion in the ring, on most devices.
 constexpr std::size_t kEntryBytes = 64;
-// The first is for a few connections; from the second on it is a server, with connections of 32 to
-// 40 entries. Where no queue has more than 64 Ki entries, eight are enough for ten thousand.
+// The first queue is for a few connections; a loop that needs a second one is a server, with
+// connections of 32 to 40 entries. Where no queue has more than 64 Ki entries, eight are enough for
+// ten thousand connections.
 constexpr std::uint32_t kFirstEntries = 2048, kSecondEntries = 32000;
 constexpr ae::Duration kKeep = std::chrono::seconds(45);
 
-// Most drivers make queues of 2^n or 2^n - 1.
+// Most drivers create queues of 2^n or 2^n - 1 entries.
 std::uint32_t rounded(std::uint64_t entries, std::uint32_t most) noexcept {
   std::uint64_t size = 1;
   while (size - 1 < entries) size *= 2;
@@ -60,7 +61,7 @@ CqLease CompletionQueues::lease(std::uint32_t entries, std::uint32_t common) {
   try {
     queue = std::make_unique<CompletionQueue>(device_, rounded(std::max(wish, least), limit),
                                               channel_.get(), vector_);
-  } catch (const VerbsError&) {  // no memory for as much: as few as will do
+  } catch (const VerbsError&) {  // not enough memory: as few as will do
     queue =
         std::make_unique<CompletionQueue>(device_, rounded(least, limit), channel_.get(), vector_);
   }
@@ -70,8 +71,8 @@ CqLease CompletionQueues::lease(std::uint32_t entries, std::uint32_t common) {
 }
 
 std::size_t CompletionQueues::take_events() noexcept {
-  // One event at most for each that was asked for, so no further read is needed to learn that none
-  // is left.
+  // At most one event comes for each request to arm, so no further read is needed to learn that
+  // none is left.
   std::size_t taken = 0;
   for (std::size_t most = std::max<std::size_t>(events_due_, 1); most != 0; --most) {
     ibv_cq* cq = nullptr;
@@ -108,7 +109,7 @@ void CompletionQueues::look_again(CompletionQueue& queue) noexcept {
 }
 
 void CompletionQueues::tick(ae::TimePoint now) noexcept {
-  for (std::size_t i = queues_.size(); i-- > 1;) {  // the first stays
+  for (std::size_t i = queues_.size(); i-- > 1;) {  // the first queue is kept
     CompletionQueue& queue = *queues_[i];
     if (queue.leased != 0) continue;
     if (queue.unused_since == ae::TimePoint{}) queue.unused_since = now;

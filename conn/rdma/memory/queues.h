@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The completion queues of one loop on one device. Each is as deep as all that can complete on it;
-// none is ever resized (some drivers cannot, one loses the ring in use): when they are full the
-// next one is as deep as all before it together, so there are few however many connections come.
-// Only those that are not armed are looked at.
+// The completion queues of one loop on one device. Each is as deep as all that can complete on it.
+// Queues are never resized (some drivers cannot, one loses the ring in use): when all are full the
+// next one is as deep as all before it together, so there are few of them however many connections
+// there are. Only queues that are not armed are polled.
 
 #include <array>
 #include <cstddef>
@@ -18,25 +18,25 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Completions that are taken in one call.
+/// Most completions that are taken in one call.
 inline constexpr int kPollBatch = 32;
 
-/// One queue, and how much of it is spoken for.
+/// One queue, and how many of its entries are leased.
 struct CompletionQueue {
   CompletionQueue(const Device& device, std::uint32_t entries, ibv_comp_channel* channel,
                   int vector);
   Cq cq;
   Pinned ring;
   std::uint32_t leased = 0;
-  /// What was polled and is not dispatched yet, in order: also a look at the queue from inside a
-  /// dispatch begins with these.
+  /// Completions that were polled and are not dispatched yet, in order: a poll of the queue from
+  /// inside a dispatch begins with these too.
   std::array<ibv_wc, kPollBatch> polled;
   std::uint32_t next = 0, end = 0;  // of `polled`
   bool event_due = false;           // it was armed, and its event has not been taken
-  ae::TimePoint unused_since{};     // zero: it is in use, or nobody has looked
+  ae::TimePoint unused_since{};     // zero: it is in use, or was not checked yet
 };
 
-/// Room in a completion queue for everything one queue pair can have posted.
+/// Entries of a completion queue for everything that one queue pair can have posted.
 class CqLease {
  public:
   CqLease() = default;
@@ -54,7 +54,7 @@ class CqLease {
   ~CqLease() {
     if (queue_ != nullptr) queue_->leased -= entries_;
   }
-  /// So many more, which the queue has room for already.
+  /// Adds `more` entries, which the queue must have free.
   void enlarge(std::uint32_t more) noexcept {
     queue_->leased += more;
     entries_ += more;
@@ -73,19 +73,19 @@ class CompletionQueues {
   CompletionQueues(const Device& device, int vector);
 
   int fd() const noexcept { return channel_->fd; }
-  /// `common`: besides these entries so many may complete on any queue (shared receives). Throws
-  /// VerbsError if no queue of that depth can be had.
+  /// `common`: number of further entries that may complete on any queue (shared receives). Throws
+  /// VerbsError if no queue of that depth is available.
   CqLease lease(std::uint32_t entries, std::uint32_t common);
-  /// Those that only polling would see completions of. Changes with arm() and take_events().
+  /// Queues whose completions only polling would see. Changes with arm() and take_events().
   const std::vector<CompletionQueue*>& unarmed() const noexcept { return unarmed_; }
-  /// Takes events from the channel; returns how many. Their queues are not armed any more.
+  /// Takes events from the channel; returns how many. Their queues are no longer armed.
   std::size_t take_events() noexcept;
-  /// Asks for events on all that are not armed, and gives these, to be looked at once more before
-  /// the loop sleeps. `lost` is set where the device does not answer.
+  /// Arms all unarmed queues and returns them, to be polled once more before the loop sleeps.
+  /// `lost` is set if the device does not respond.
   const std::vector<CompletionQueue*>& arm(bool& lost) noexcept;
-  /// More may lie there than was looked at after arm().
+  /// After arm() the queue may hold more than was polled: it counts as unarmed again.
   void look_again(CompletionQueue& queue) noexcept;
-  /// Frees those that nobody has used for a while.
+  /// Frees queues that have not been used for a while.
   void tick(ae::TimePoint now) noexcept;
   bool at_rest() const noexcept;
   const std::vector<std::unique_ptr<CompletionQueue>>& all() const noexcept { return queues_; }
@@ -93,9 +93,9 @@ class CompletionQueues {
  private:
   const Device& device_;
   int vector_;
-  CompChannel channel_;  // goes after its queues
+  CompChannel channel_;  // destroyed after its queues
   std::vector<std::unique_ptr<CompletionQueue>> queues_;
-  std::vector<CompletionQueue*> unarmed_, arming_;  // with room for all
+  std::vector<CompletionQueue*> unarmed_, arming_;  // with capacity for all
   std::size_t events_due_ = 0;
 };
 

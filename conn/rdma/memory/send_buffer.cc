@@ -7,14 +7,15 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// So many times the size are confirmed while it is measured.
+// A measurement takes this many times the size, in confirmed bytes.
 constexpr std::uint64_t kRounds = 4;
 constexpr std::uint64_t kSettled = 4;
-// So often it is measured before more is tried: a burst that is over by then has no use for it.
+// This many measurements are made before a larger size is tried: a burst that has ended by then has
+// no use for it.
 constexpr unsigned kMeasures = 16;
-// What more has to give to be worth its memory.
+// Factor by which the rate must grow for a larger size to be worth its memory.
 constexpr double kGain = 1.03;
-// After a trial that gave nothing, so many times what it took pass before the next; then longer.
+// After a trial without gain the next waits this many times as long as the trial took; then longer.
 constexpr int kPause = 16;
 constexpr ae::Duration kLongestPause = std::chrono::seconds(10);
 
@@ -29,8 +30,8 @@ void SendBuffer::watch(ae::TimePoint now) noexcept {
 
 void SendBuffer::count(std::size_t bytes, ae::TimePoint now, const MemoryLimit& limit) noexcept {
   since_full_ += bytes;
-  // Nobody was short of room for longer than a wait for the peer's next window: a stream that waits
-  // for something else, or has paused.
+  // The writer has not lacked space for longer than a wait for the peer's next window: the stream
+  // waits for something else, or has paused.
   if (since_full_ > std::size_t{2} * size_) {
     since_full_ = 0;
     began_ = false;
@@ -44,7 +45,7 @@ void SendBuffer::count(std::size_t bytes, ae::TimePoint now, const MemoryLimit& 
   }
   counted_ += bytes;
   if (stage_ == Stage::kSettling) {
-    if (counted_ < kSettled * size_) return;  // the peer's windows follow
+    if (counted_ < kSettled * size_) return;  // until the peer's windows have adapted
     stage_ = Stage::kTrying;
     begin_ = now;
     counted_ = 0;

@@ -11,13 +11,13 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-constexpr std::size_t kKept = 256;  // references that nobody uses
+constexpr std::size_t kKept = 256;  // unused references that are kept
 
-// Blocks of few sizes find each other again.
+// Only a few sizes, so that freed blocks merge again.
 constexpr std::array<std::size_t, 4> kSizes{4096, 16384, 65536, 262144};
 
-// The smallest that holds `hint` bytes, or the largest there is; where there is no memory for that,
-// one that is smaller, but holds `least`.
+// The smallest size that holds `hint` bytes, or the largest there is; where there is no memory for
+// that, a smaller one that holds `least`.
 Block* take_block(RegisteredPool& pool, std::size_t hint, std::size_t least,
                   const MemoryLimit& limit) noexcept {
   std::size_t kind = 0;
@@ -68,10 +68,10 @@ void TxQueue::add(Block* block) noexcept {
   tail_ = block;
 }
 
-// For `size` bytes, or for `least` where there is no more.
+// For `size` bytes, or for `least` where no more is available.
 Block* TxQueue::take(std::size_t size, std::size_t least, const MemoryLimit& limit) noexcept {
   if (pool_ == nullptr) return nullptr;
-  // Beyond the first block this is bulk: take large ones.
+  // Beyond the first block this is a bulk transfer: take large blocks.
   const std::size_t hint = tail_ == nullptr ? size : std::max(size, 4 * buffered());
   Block* block = take_block(*pool_, hint, least, limit.but_a_quarter());
   if (block == nullptr && tail_ == nullptr && least <= kSizes[0])

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Memory of the program's that it sends from without a copy: what register_memory() makes. Each
-// domain that sends from it has a registration, made when that is for the first time; it goes with
-// whichever of the two goes first.
+// User memory that is sent without a copy: what register_memory() returns. Each domain that sends
+// from it registers it on first use; the registration ends with the domain or the memory, whichever
+// is destroyed first.
 
 #include <cstdint>
 #include <optional>
@@ -18,7 +18,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class UserMemory;
 
-/// Those of one domain. Loop thread only.
+/// The registrations of one domain. Loop thread only.
 class Registrations {
  public:
   /// Borrows `pd` until clear().
@@ -27,8 +27,8 @@ class Registrations {
   Registrations& operator=(const Registrations&) = delete;
   ~Registrations() { clear(); }
 
-  /// The key that the device reads it with. None where `limit` or the device does not allow it; a
-  /// device that refused is asked again a second later.
+  /// The key with which the device reads it. No value where `limit` or the device does not allow
+  /// it; a device that refused is asked again a second later.
   std::optional<std::uint32_t> key(const UserMemory& memory, const MemoryLimit& limit,
                                    ae::TimePoint now) noexcept;
   void forget(const UserMemory& memory) noexcept { known_.erase(&memory); }
@@ -48,14 +48,14 @@ class UserMemory final : public Memory {
   UserMemory(ae::EventLoop& loop, std::span<std::byte> bytes) noexcept
       : Memory(bytes), loop_(&loop) {}
   ~UserMemory() override;
-  /// Connections of another loop may not use it.
+  /// Connections of another loop must not use it.
   bool is_of(const ae::EventLoop* loop) const noexcept { return loop == loop_; }
   bool holds(std::span<const std::byte> part) const noexcept;
 
  private:
   friend class Registrations;
   const ae::EventLoop* loop_;
-  mutable std::vector<Registrations*> places_;  // that know it
+  mutable std::vector<Registrations*> places_;  // that have registered it
 };
 
 }}}  // namespace conn::rdma

@@ -13,7 +13,7 @@ WindowBuffer ReceiveWindow::buffer() noexcept {
   buffer.data = block_->data;
   buffer.length = length_;
   buffer.address = reinterpret_cast<std::uintptr_t>(block_->data);
-  // The key of the bind to come: nothing is announced before it.
+  // The key that the coming bind will have: the window is not announced before the bind.
   buffer.key = key_.window ? ibv_inc_rkey(key_.rkey) : RegisteredPool::rkey(*block_);
   buffer.owner = this;
   return buffer;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Memory the peer writes into, and the key that lets it: bound to one queue pair where the device
-// can (a memory window of type 2), else the key of the region, which then belongs to one
-// connection's domain or to peers who trust each other.
+// Memory that the peer writes into, and the key that allows it: bound to one queue pair where the
+// device supports that (a memory window of type 2), otherwise the key of the region, which then
+// belongs to one connection's domain or to peers that trust each other.
 //
 //   kFree -> kToBind -> kBinding -> kUsable -> kToInvalidate -> kInvalidating -> kFree
 //   kFree -> kUsable -> kFree                                     with a region's key
 //
-// A key that is bound has to be invalidated before the peer's memory may be somebody else's.
+// A bound key must be invalidated before the memory may serve another peer.
 
 #include <cstdint>
 
@@ -24,10 +24,10 @@ class ReceiveWindow {
  public:
   enum class State : std::uint8_t {
     kFree,
-    kToBind,   ///< the bind waits to be posted
-    kBinding,  ///< and to complete
+    kToBind,   ///< the bind is to be posted
+    kBinding,  ///< the bind is posted, not completed
     kUsable,
-    kToInvalidate,  ///< of no more use: its key has to go first
+    kToInvalidate,  ///< no longer needed: its key must be invalidated first
     kInvalidating,
   };
 
@@ -39,35 +39,35 @@ class ReceiveWindow {
   bool waits_for_key() const noexcept {
     return state_ == State::kToBind || state_ == State::kToInvalidate;
   }
-  /// That request is to bind it.
+  /// The request with this number binds it.
   bool is_bound_by(std::uint32_t sequence) const noexcept {
     return state_ == State::kBinding && sequence_ == sequence;
   }
   bool key_under_way() const noexcept {
     return state_ == State::kBinding || state_ == State::kInvalidating;
   }
-  /// What the peer may write; the memory is whole pages.
+  /// Bytes that the peer may write; the memory is whole pages.
   std::uint32_t length() const noexcept { return length_; }
   WindowBuffer buffer() noexcept;
 
-  /// Takes memory, and a key if they are bound here. Throws VerbsError.
+  /// Acquires memory, and a key where keys are bound. Throws VerbsError.
   void open(Domain& domain, std::uint32_t length, const MemoryLimit& limit);
-  /// Of no more use. False: the key has to be invalidated first (kToInvalidate).
+  /// The window is no longer needed. False: its key must be invalidated first (kToInvalidate).
   bool retire() noexcept;
-  /// The work request for kToBind or kToInvalidate.
+  /// Fills in the work request for kToBind or kToInvalidate.
   void fill(ibv_send_wr& request) noexcept;
-  /// It was posted; its number on the send queue.
+  /// The request was posted, with this number on the send queue.
   void posted(std::uint32_t sequence) noexcept;
-  /// All sends up to `sequence` are done. True if that makes a difference.
+  /// All sends up to `sequence` are done. True if that changed the state.
   bool completed(std::uint32_t sequence, Domain& domain) noexcept;
-  /// The queue pair is going: its keys first, then itself, then the memory.
+  /// For the end of the queue pair: first its keys go, then the queue pair, then the memory.
   void drop_key() noexcept { key_ = {}; }
   void drop() noexcept;
 
  private:
   void drop_memory() noexcept;
 
-  RegisteredPool* pool_ = nullptr;  ///< of block_
+  RegisteredPool* pool_ = nullptr;  ///< the pool of block_
   Block* block_ = nullptr;
   BoundKey key_;
   std::uint32_t length_ = 0;

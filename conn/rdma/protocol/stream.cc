@@ -16,14 +16,14 @@ namespace {
 
 // A window that filled within this time was too small.
 constexpr ae::Duration kFastFill = std::chrono::milliseconds(5);
-// Where there was no memory for a window it is asked for again.
+// A window for which there was no memory is asked for again after this time.
 constexpr ae::Duration kTryAgain = std::chrono::seconds(1);
-// Keepalives may be sent more often, but the peer is not told to count on it: no loop is that
-// punctual.
+// Keepalives may be sent more often, but a shorter interval is not promised to the peer: no loop is
+// that punctual.
 constexpr ae::Duration kShortestPromise = std::chrono::milliseconds(100);
-// Our probes as a server carry this bit, so that answer and question cannot be mixed up.
+// Our probes as a server carry this bit, so that answers and probes cannot be confused.
 constexpr std::uint16_t kServerProbe = 0x8000;
-// AECONN_VERSION as the hello has it: three numbers with dots between.
+// AECONN_VERSION in the form of the hello; the text has three numbers with dots between.
 constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
   std::array<std::uint8_t, 3> numbers{};
   std::size_t at = 0;
@@ -39,7 +39,7 @@ constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
 }
 constexpr std::array<std::uint8_t, 3> kOurRelease = release_of(AECONN_VERSION);
 
-// The next moment after `now` that all connections of this interval share.
+// The next time after `now` that is common to all connections of this interval.
 ae::TimePoint next_of(ae::Duration interval, ae::TimePoint now) noexcept {
   if (interval <= ae::Duration::zero()) return ae::TimePoint::max();
   return now - now.time_since_epoch() % interval + interval;
@@ -103,22 +103,22 @@ void Stream::fail(const char* why, Excess excess) noexcept {
 
 bool Stream::window_may_change() const noexcept {
   if (peer_hello_) return peer_said(Hello::kWindowMayChange);
-  return config_.role == Role::kServer;  // a Valkey server must see one length, a client not
+  return config_.role == Role::kServer;  // a Valkey server needs one length, a client does not
 }
 
-// Those that are outstanding are more than need be, nothing is in them, and the peer says where it
+// More window memory is outstanding than needed, the windows are empty, and the peer marks where it
 // leaves them.
 bool Stream::may_recall() const noexcept {
   return has_long_window() && !line_.leaving() && !line_.to_announce() && !has_unread() &&
          window_may_change() && peer_said(Hello::kMarksWindows);
 }
 
-// What is being read is one more.
+// Without the window that is being read.
 std::uint32_t Stream::most_wanted() const noexcept {
   constexpr std::uint32_t kTaken =
       Hello::kTakesAhead | Hello::kMarksWindows | Hello::kWindowMayChange;
   if (!peer_said(kTaken)) return 1;
-  // All that was not read has to be counted in 32 bits (leave_windows()).
+  // All unread bytes must be countable in 32 bits (leave_windows()).
   const std::uint32_t counted = 0xffffffffu / config_.max_window;
   return std::max(std::min(config_.max_windows, counted), 2u) - 1;
 }
@@ -126,7 +126,7 @@ std::uint32_t Stream::most_wanted() const noexcept {
 std::uint32_t Stream::wanted_window() const noexcept {
   if (failure_ != nullptr || window_failed_ || peer_closed_ || released_) return 0;
   if (recall_ && may_recall()) return line_.has_spare() ? 0 : desired_;
-  // A spare one of another length, if there is one, waits in case that there is no memory.
+  // A spare window of another length, if there is one, is kept in case there is no memory.
   return wants_another() && line_.held() <= wanted_ ? desired_ : 0;
 }
 
@@ -151,7 +151,7 @@ WindowBuffer Stream::take_discarded() noexcept {
     drop_spare_ = false;
     return {};
   }
-  // Without an offer the last window that could be offered is kept until there is a better one.
+  // Without an offer, the last window that could be offered is kept until there is a better one.
   const bool too_many = line_.held() > wanted_ + 1;
   const bool room = line_.held() <= wanted_;
   if (line_.outstanding() == 0 && (room || window_failed_)) return {};
@@ -169,7 +169,8 @@ void Stream::offer_spares() noexcept {
   if (peer_closed_ || failure_ != nullptr || released_) return;
   while (wants_another() && line_.add_spare(desired_)) {
   }
-  // One of another length waits: wanted_window() asks for its successor.
+  // A spare window of another length waits, because wanted_window() asks for its successor; it is
+  // offered if there was no memory for that.
   if (window_failed_ && line_.outstanding() == 0 && !line_.leaving()) (void)line_.add_spare(0);
 }
 
@@ -180,14 +181,14 @@ void Stream::heard(ae::TimePoint now) noexcept {
   heard_at_ = now;
   asked_at_ = {};
   ++received_;
-  // A peer that cannot be asked: its software is running, so it has handled what came before.
+  // A peer that cannot be probed: its software is running, so it has handled what came before.
   if (!can_probe()) proven_ = sent_;
 }
 
-// Messages that no work of ours earned the peer come out of a budget, so that a flood of them ends
-// the connection instead of eating the loop.
+// Messages that nothing we did earned the peer are paid from a budget, so that a flood of them ends
+// the connection instead of using up the loop's time.
 bool Stream::spend_control(ae::TimePoint now) noexcept {
-  // The loop's time may be older than the stream: it stands still while a handler runs.
+  // The loop's time may be older than the stream: it does not advance while a handler runs.
   const std::chrono::duration<double> elapsed = std::max(now - tokens_at_, ae::Duration::zero());
   tokens_at_ = std::max(now, tokens_at_);
   tokens_ =
@@ -200,14 +201,14 @@ bool Stream::spend_control(ae::TimePoint now) noexcept {
   return true;
 }
 
-// Whether so many messages came since the peer's last question that one of ours would ask again.
+// Whether so many messages came since the peer's last probe that an aeconn peer would probe again.
 bool Stream::question_is_due() noexcept {
   const std::uint64_t since = received_ - std::exchange(received_at_question_, received_) - 1;
   const bool told = config_.receives != 0;
   return since >= flow::probe_at(told ? flow::counted(config_.receives) : flow::kPlainReceives);
 }
 
-// Whether a peer of ours may send one: in its interval, or behind a loop that was stopped.
+// Whether an aeconn peer may send a keepalive: at its interval, or delayed behind a stopped loop.
 bool Stream::keepalive_is_due(ae::TimePoint now) noexcept {
   if (!peer_said(Hello::kSendsKeepalives)) return false;
   const std::uint32_t at_once = std::max(config_.receives, flow::kPlainReceives);
@@ -231,12 +232,12 @@ void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
   if (current == nullptr) return fail("the peer wrote into a window that was not offered");
   if (length > current->end - current->filled)
     return fail("the peer wrote past the end of the window");
-  // What was announced before there were more says nothing of whether these are enough.
+  // A window announced before their number grew does not show whether that number is enough.
   if (waited && current->filled == 0 && current->announced_at >= more_since_ &&
       was_idle(length, now))
     on_peer_waited(now);
   last_data_at_ = now;
-  // It knows this window, so it handled the offer and every message before it.
+  // The peer knows this window, so it has handled the offer and every message before it.
   proven_ = std::max(proven_, current->announced_by);
   if (!line_.fill(length, now)) return;
   ++window_turns_;
@@ -250,17 +251,17 @@ void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
   offer_spares();
 }
 
-// What was full was too short.
+// The window that became full was too short.
 void Stream::grow() noexcept {
   if (!window_may_change()) return;
-  // What the last burst came to was worth it; else twice as much.
+  // At least twice as long; longer if the last burst filled longer ones.
   const std::uint64_t next = std::max<std::uint64_t>(2 * std::uint64_t{last_length_}, useful_);
   desired_ = std::max(
       desired_, static_cast<std::uint32_t>(std::min<std::uint64_t>(next, config_.max_window)));
   useful_ = std::max(useful_, last_length_);
 }
 
-// The peer has left windows for the next; what it wrote into them can be read.
+// The peer has left windows for the next one; what it wrote into them can be read.
 void Stream::on_mark() noexcept {
   if (line_.to_announce())
     return fail("the peer says that it left a window, and was given no other");
@@ -269,9 +270,9 @@ void Stream::on_mark() noexcept {
   offer_spares();
 }
 
-// Before the first `length` bytes of a window came, nothing was under way for more than a small
-// part of the time a window takes. A peer that posts far ahead of its device waits for windows,
-// too, but no time is lost by it.
+// Whether nothing was in flight, for more than a small part of the time that a window takes, before
+// the first `length` bytes of a window came. A peer that posts far ahead of its device also waits
+// for windows, but loses no time by it.
 bool Stream::was_idle(std::uint32_t length, ae::TimePoint now) const noexcept {
   if (last_rest_ == 0) return true;
   const double each = std::chrono::duration<double>(last_rest_took_).count() / last_rest_;
@@ -279,8 +280,8 @@ bool Stream::was_idle(std::uint32_t length, ae::TimePoint now) const noexcept {
   return since.count() > each * (length + last_length_ / 32.0);
 }
 
-// The peer had bytes and no window for them. If it was not our reader that was slow, longer ones
-// would have been of use, or more where they are as long as they may be.
+// The peer had bytes and no window for them. Unless our reader was slow, longer windows would have
+// been of use, or more of them where they have the maximum length.
 void Stream::on_peer_waited(ae::TimePoint now) noexcept {
   if (reader_late_ || window_failed_) return;
   if (last_length_ < config_.max_window) return grow();
@@ -318,7 +319,8 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
 void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
   const bool early = message.select == kWindowMark && peer_said(Hello::kMarksWindows);
   const bool ahead = message.select == kWindowAhead && peer_said(Hello::kTakesAhead);
-  // A window that we filled earned the peer this message, unless it came before the peer saw that.
+  // A window that we filled earns the peer this message, unless the message was sent before the
+  // peer saw that.
   const bool filled = peer_.left() == 0 && !early && !ahead;
   const bool earned = (filled || ahead) && earned_ != 0;
   if (earned)
@@ -330,11 +332,11 @@ void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
     return fail("the peer offered a window beyond max-peer-window", Excess::kWindow);
   if (message.address + message.length < message.address)
     return fail("the peer offered a window that wraps around its memory");
-  // It consumed the old window, so it handled every message that filled it.
+  // The peer consumed the old window, so it has handled every message that filled it.
   if (filled && earned) proven_ = std::max(proven_, sent_at_full_);
   if (early) {
     mark_due_ = true;
-    // It replaces windows that were paid for.
+    // The new window replaces windows that were already paid for.
     const std::size_t replaced = peer_.ahead() + (peer_.left() != 0 ? 1 : 0);
     earned_ = static_cast<std::uint32_t>(std::min(earned_ + replaced, kMostAnnounced));
   }
@@ -352,7 +354,7 @@ void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
     return;
   }
   if (!question_is_due() && !spend_control(now)) return;
-  // Everything else is an answer nobody waits for: were it answered, two peers might never stop.
+  // Anything else is an unexpected answer: if it were answered, two peers might never stop.
   const bool servers = (message.select & kServerProbe) != 0;
   const bool question =
       config_.role == Role::kServer ? !servers || !peer_hello_ : servers && peer_hello_;
@@ -395,8 +397,8 @@ bool Stream::few_receives() const noexcept {
   return unproven_messages() + reserve() >= peer_receives();
 }
 
-// A peer that can be asked is waited for. Another gets one message at a time, each when the one
-// before it has found a receive: should it find none the device tries again until there is one.
+// A peer that can be probed is waited for. Any other peer gets one message at a time, each when the
+// one before it has found a receive: if it finds none, the device retries until there is one.
 bool Stream::starved(ae::TimePoint now) const noexcept {
   if (!few_receives()) return false;
   if (can_probe()) return true;
@@ -436,7 +438,8 @@ void Stream::on_staged_left() noexcept {
   if (peer_.any() && peer_.left() == 0 && peer_said(Hello::kTakesAhead)) waited_ = true;
 }
 
-// The peer has a window, and would get more, or a shorter one: that waits for proof as data does.
+// The peer has a window, and the offer is of one more, or of a shorter one: it waits for proof as
+// data does.
 bool Stream::offer_waits() const noexcept {
   return line_.next_is_ahead() && can_probe() && few_receives();
 }
@@ -455,7 +458,7 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint) const noexcept
     message.select = kAborted;
     return message;
   }
-  if (mark_due_) {  // before any byte for the new window
+  if (mark_due_) {  // before any byte goes into the new window
     message.opcode = Opcode::kSetClientFeature;
     message.select = kWindowMark;
     return message;
@@ -519,13 +522,13 @@ void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now)
 
 // --- time ----------------------------------------------------------------------------------------
 
-// A peer whose software is silent may be stopped, or slow, and is waited for as long as its device
-// answers, as a kernel answers TCP's keepalives for a program that is stopped. So silence only
-// makes us ask the device, by a write of no bytes: that is confirmed, fails when the device's
-// retries are used up, or is not confirmed in time. On iWARP nothing is proven by a confirmation,
-// and silence itself counts.
+// A peer whose software is silent may be stopped or slow. It is waited for as long as its device
+// answers, as a kernel answers TCP keepalives for a stopped program. So silence only makes us probe
+// the device, with a zero-length write: that is confirmed, or fails when the device's retries are
+// used up, or is not confirmed in time. On iWARP a confirmation proves nothing, and silence itself
+// counts.
 
-// Zero: none was promised. No peer of ours promises a shorter one than that.
+// Zero: no interval was promised. An aeconn peer never promises one below kShortestPromise.
 ae::Duration Stream::promised_interval() const noexcept {
   if (!peer_said(Hello::kSendsKeepalives) || peer_hello_->keepalive_ms == 0)
     return ae::Duration::zero();
@@ -533,7 +536,7 @@ ae::Duration Stream::promised_interval() const noexcept {
                                 kShortestPromise);
 }
 
-// Three keepalives missed, and a quarter of an interval for their way; for ever where none was
+// Three missed keepalives, and a quarter of an interval for transit; unlimited where none was
 // promised.
 ae::Duration Stream::silence_allowed() const noexcept {
   const ae::Duration interval = promised_interval();
@@ -544,8 +547,8 @@ void Stream::watch_silence(ae::TimePoint now) noexcept {
   const ae::Duration interval = promised_interval();
   if (interval == interval.zero()) return;
   const ae::Duration silent = now - last_sign();
-  // Behind a message for which the peer may have no receive the question may have to wait for it
-  // without end; then the device's retries alone decide, if they have an end.
+  // Behind a message for which the peer may have no receive, the probe may have to wait for ever;
+  // then the device's retries alone decide, if they are limited.
   const bool device_decides =
       config_.completions_prove && config_.device_gives_up && completed_ != sent_;
   if (silent > silence_allowed() && !device_decides)
@@ -556,13 +559,13 @@ void Stream::watch_silence(ae::TimePoint now) noexcept {
   }
 }
 
-// An interval before the peer counts as gone the device is asked, and then once in each.
+// The device is probed one interval before the peer counts as gone, and then once per interval.
 ae::TimePoint Stream::next_look_at_silence() const noexcept {
   const ae::Duration interval = promised_interval();
   if (interval == interval.zero()) return ae::TimePoint::max();
   if (!config_.completions_prove) return heard_at_ + silence_allowed();
   if (asked_at_ == ae::TimePoint{}) return last_sign() + silence_allowed() - interval;
-  return asked_at_ + interval + ae::Duration(1);  // when the silence is longer than allowed
+  return asked_at_ + interval + ae::Duration(1);  // the silence then exceeds the limit
 }
 
 void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
@@ -576,7 +579,7 @@ void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   if (config_.keepalive > ae::Duration::zero() && now >= keepalive_at_) {
     keepalive_at_ = next_of(config_.keepalive, now);
     if (now - last_write_at_ >= config_.keepalive / 2) {
-      // A silent peer posts no receives: those that are left are for what it is to read later.
+      // A silent peer posts no receives: the ones left are kept for what it is to read later.
       const ae::Duration interval = promised_interval();
       const bool silent = config_.completions_prove && interval != interval.zero() &&
                           now - heard_at_ > interval + interval / 4;
@@ -586,20 +589,20 @@ void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
         silent_probe_ = true;
     }
   }
-  if (window_failed_ && now >= window_failed_until_) window_failed_ = false;  // worth another try
+  if (window_failed_ && now >= window_failed_until_) window_failed_ = false;  // try again
   // Quiet again: one window of the first length is enough.
   if (now - last_full_at_ >= flow::kWindowsQuiet) {
     if (window_may_change()) desired_ = config_.window;
-    // The next burst has to show that it can use as many.
+    // The next burst must show that it can use as many.
     if (wanted_ > 1) wanted_next_ = std::max(std::exchange(wanted_, 1u) - 1, 2u);
     drop_spare_ = line_.has_spare() && line_.outstanding() != 0;
-    // One that waited for a successor of another length may have the right one now.
+    // A spare window that waited for a successor may have the right length now.
     if (line_.outstanding() == 0) offer_spares();
   }
   if (now >= std::max(last_full_at_, last_data_at_) + long_quiet()) recall_ = may_recall();
 }
 
-// Several that nobody fills are too much sooner than a long one.
+// Several unused windows are replaced sooner than one long window.
 ae::Duration Stream::long_quiet() const noexcept {
   return line_.outstanding() > 1 ? flow::kWindowsQuiet : flow::kLongWindowQuiet;
 }
@@ -624,7 +627,7 @@ void Stream::check() const {
   assert(line_.held() <= std::max(config_.max_windows, 2u) || released_);
   assert(proven_ <= sent_ && completed_ <= sent_ && sent_at_full_ <= sent_);
   assert(probe_covers_ <= sent_ && earned_ <= kMostAnnounced && reply_count_ <= flow::kMostAnswers);
-  // No offer while there is something to offer would be a stream that stands still for ever.
+  // Windows that could be offered must be offered, or the stream would stall for ever.
   if (failure_ == nullptr && !peer_closed_ && !released_ && line_.outstanding() == 0 &&
       line_.has_spare() && wants_another())
     assert(!line_.has_spare_of(desired_) && !window_failed_);

@@ -51,7 +51,7 @@ struct StreamConfig {
   std::uint32_t max_peer_window = 16u << 20;  ///< a longer window of the peer is refused
   /// Receives that a peer keeps posted, unless it announces a number.
   std::uint32_t peer_receives = flow::kPlainReceives;
-  std::uint32_t receives = 0;  ///< what we announce to the peer of our receives; 0: nothing
+  std::uint32_t receives = 0;  ///< number of our receives that we announce; 0: none
   /// A completed message was taken by a receive of the peer (not so on iWARP).
   bool completions_prove = true;
   /// Requests that the peer's device does not answer fail in the end; false: the device may retry

@@ -100,7 +100,7 @@ void WindowLine::announce_nothing() noexcept { unposted_ = 0; }
 
 void WindowLine::left() noexcept {
   assert(leaving() && count_ - unposted_ > leave_);
-  // What came into one that is not full came into the first of them.
+  // Only the first window that is not full can hold bytes.
   while (leave_ > full_) {
     Window& window = at(leave_ - 1u);
     if (window.read == window.filled) {
@@ -113,7 +113,7 @@ void WindowLine::left() noexcept {
   leave_ = kNotLeaving;
 }
 
-// From the line: it is spare now.
+// Takes a window out of the line; it is spare afterwards.
 void WindowLine::remove(std::size_t place) noexcept {
   Window& window = at(place);
   window.filled = window.read = 0;
@@ -168,8 +168,8 @@ void WindowLine::check() const {
   for (std::size_t i = 0; i < count_; ++i) {
     const Window& window = at(i);
     assert(window.in_line && (i < full_) == window.full());
-    assert(i >= full_ || window.read < window.filled);  // else it would be spare
-    assert(i == 0 || window.read == 0);                 // it is read in order
+    assert(i >= full_ || window.read < window.filled);  // otherwise it would be spare
+    assert(i == 0 || window.read == 0);                 // windows are read in order
     assert(i <= full_ || window.filled == 0);           // and filled in order
     assert(i < static_cast<std::size_t>(count_ - unposted_) || window.filled == 0);
   }

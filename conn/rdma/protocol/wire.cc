@@ -20,10 +20,11 @@ Unsigned get(std::span<const std::byte> at) {
   return value;
 }
 
-// "AECN", then the version of the hello.
+// A hello begins with "AECN" and its version.
 constexpr std::uint32_t kMagic = 0x4145434e;
 constexpr std::uint8_t kVersion = 1;
-// The number of receives came later, and the MTU after it; who does not know them stops before.
+// The number of receives was added later, and the MTU after it; hellos of earlier releases end
+// before.
 constexpr std::size_t kFirstHelloSize = 16, kReceivesEnd = 20;
 constexpr std::uint8_t kLeastMtu = 1, kMostMtu = 5;
 

@@ -60,8 +60,9 @@ struct Hello {
   static constexpr std::size_t kSize = 24;
   static constexpr std::uint32_t kWindowMayChange = 1;  ///< accepts windows of changing length
   static constexpr std::uint32_t kAnswersProbes = 2;    ///< answers GetServerFeature in both roles
-  static constexpr std::uint32_t kSendsKeepalives = 4;  ///< every keepalive_ms
-  static constexpr std::uint32_t kTellsReceives = 8;    ///< `receives` is valid
+  /// Sends one every keepalive_ms; after a longer silence its peer probes the sender's device.
+  static constexpr std::uint32_t kSendsKeepalives = 4;
+  static constexpr std::uint32_t kTellsReceives = 8;  ///< `receives` is valid
   /// Marks where it changes over to a window that was announced before the last one was full
   /// (kWindowMark).
   static constexpr std::uint32_t kMarksWindows = 16;

@@ -10,16 +10,18 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// One call reads so many records, and so many bytes of the wire beyond what it was asked for: a
-// peer that sends messages, or records of single bytes, must not keep us in it.
+// Limits of one call: records read (kReads), attempts of look() (kLooks) and bytes read from the
+// wire beyond what was asked for (kBudget). A peer that sends messages, or records of single bytes,
+// must not keep the loop busy.
 constexpr int kReads = 256;
 constexpr int kLooks = 16;
 constexpr std::size_t kBudget = 4 * Engine::kRecord;
-// RFC 8446 lets a peer send KeyUpdate and tickets whenever it likes. Who sends more of them than
-// this for each MiB of data only wants our time.
+// RFC 8446 lets a peer send KeyUpdate and tickets at any time. A peer that sends more than this
+// many per MiB of data only wastes our time.
 constexpr std::uint64_t kMessages = 64, kMessagesPer = 1 << 20;
 
-// bio.h gives these numbers in a comment: what OpenSSL asks of the BIO of a kernel TLS socket.
+// Control commands that OpenSSL sends to the BIO of a kernel TLS socket. bio.h lists the numbers
+// only in a comment.
 constexpr int kSetKeys = 72, kNextIsControl = 74, kControlIsOver = 75;
 
 int index_of_engine() {
@@ -27,7 +29,7 @@ int index_of_engine() {
   return index;
 }
 
-/// What tells that a certificate is missing or, as an alert, what the peer thinks of ours.
+/// Whether the error means that a certificate is missing, or is an alert about our certificate.
 bool is_about_certificates(unsigned long error) {
   if (ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
   if (ERR_GET_REASON(error) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) return true;
@@ -46,8 +48,8 @@ bool is_about_certificates(unsigned long error) {
   }
 }
 
-/// Takes what OpenSSL's queue says of the connection. Complaints of a cipher or a signature come
-/// before it; after it, since OpenSSL 3.2, a remark that the record layer failed.
+/// Takes the error about the connection from OpenSSL's queue. Errors of a cipher or a signature
+/// precede it; since OpenSSL 3.2 a further error, that the record layer failed, follows it.
 unsigned long take_reason() {
   const unsigned long first = ERR_get_error();
   unsigned long error = first;
@@ -55,7 +57,7 @@ unsigned long take_reason() {
   return error != 0 ? error : first;
 }
 
-/// What a first record that is none looks like.
+/// Whether the error is typical of a first record that is not TLS.
 bool is_plain_text(unsigned long error) {
   if (ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
   switch (ERR_GET_REASON(error)) {
@@ -78,7 +80,7 @@ bool is_plain_text(unsigned long error) {
 class EngineBio {
  public:
   static BIO* make(Engine& engine) {
-    static BIO_METHOD* const method = make_method();  // for ever: connections may outlive main()
+    static BIO_METHOD* const method = make_method();  // never freed: connections may outlive main()
     BIO* bio = BIO_new(method);
     if (bio == nullptr) throw std::bad_alloc();
     BIO_set_data(bio, &engine);
@@ -113,7 +115,8 @@ class EngineBio {
     Engine& engine = engine_of(bio);
     const std::size_t n = engine.wire_write(bytes, static_cast<std::size_t>(size));
     if (n != 0) return static_cast<int>(n);
-    // What the peer had sent can still be read: OpenSSL need not know, and write() looks.
+    // Data that the peer had sent can still be read, so the failure is hidden from OpenSSL; write()
+    // checks for it.
     if (engine.wire_failed_ && engine.established_) return size;
     if (!engine.wire_failed_) BIO_set_retry_write(bio);
     return -1;
@@ -128,7 +131,7 @@ class EngineBio {
       case BIO_CTRL_EOF:
         return engine.wire_ended_ ? 1 : 0;
       case kSetKeys:
-        // Bytes that are encrypted already must not pass through the kernel's encryption.
+        // Bytes that are already encrypted must not be encrypted again by the kernel.
         if (engine.socket_ == nullptr || engine.has_unsent()) return 0;
         return BIO_ctrl(engine.socket_, command, number, pointer);
       case BIO_CTRL_GET_KTLS_SEND:
@@ -146,7 +149,7 @@ class EngineBio {
   }
 };
 
-/// As BIO_read(3): 0 at the end, -1 for nothing now and for a failure.
+/// As BIO_read(3): 0 at end of stream, -1 if nothing is available or on failure.
 long Engine::wire_read(char* buffer, std::size_t size) {
   if (drained_) {
     starved_ = true;
@@ -157,11 +160,11 @@ long Engine::wire_read(char* buffer, std::size_t size) {
     return -1;
   }
   if (socket_ != nullptr && BIO_get_ktls_recv(socket_)) {
-    if (wire_.receive(nullptr, 0) < 0) {  // a child of fork() has no wire
+    if (wire_.receive(nullptr, 0) < 0) {  // a forked child has no wire
       wire_failed(errno);
       return -1;
     }
-    // The kernel hands out one record at a time, with a header made for OpenSSL.
+    // The kernel returns one record at a time, with a header made for OpenSSL.
     const int n = BIO_read(socket_, buffer, static_cast<int>(std::min<std::size_t>(size, INT_MAX)));
     if (n > 0) {
       budget_ -= std::min(budget_, static_cast<std::size_t>(n));
@@ -181,7 +184,7 @@ long Engine::wire_read(char* buffer, std::size_t size) {
   const ssize_t n = wire_.receive(buffer, size);
   if (n > 0) {
     budget_ -= std::min(budget_, static_cast<std::size_t>(n));
-    // Asking again would cost a system call to learn that there is nothing.
+    // After a short read, another one would cost a system call and find nothing.
     drained_ = static_cast<std::size_t>(n) < size && !wire_failed_;
     return n;
   }
@@ -206,13 +209,13 @@ ssize_t Engine::offer(std::uint8_t type, const char* bytes, std::size_t size) {
   return -1;
 }
 
-/// All of it, or 0.
+/// Takes all bytes and returns `size`, or takes none and returns 0.
 std::size_t Engine::wire_write(const char* bytes, std::size_t size) {
   if (wire_failed_) return 0;
   if (hold_) {
     if (!keep(bytes, size)) return 0;
-    if (!established_) return size;  // the flight goes on
-    // It has company now.
+    if (!established_) return size;  // more of the flight follows
+    // The held-back flight is now sent together with these bytes.
     hold_ = false;
     const ssize_t sent = offer(0, unsent_.data(), unsent_.size());
     if (sent < 0) return 0;
@@ -228,9 +231,9 @@ std::size_t Engine::wire_write(const char* bytes, std::size_t size) {
     if (n < 0) return 0;
     unsent_type_ = record_type_;
   } else if (unsent_type_ != record_type_ || unsent_type_ != 0) {
-    return 0;  // records for the kernel go one by one: OpenSSL comes again
+    return 0;  // records for the kernel are sent one by one: OpenSSL retries
   }
-  record_type_ = 0;  // it holds for one write, as with OpenSSL's own socket BIO
+  record_type_ = 0;  // applies to one write, as in OpenSSL's socket BIO
   return keep(bytes + n, size - static_cast<std::size_t>(n)) ? size : 0;
 }
 
@@ -238,7 +241,7 @@ bool Engine::keep(const char* bytes, std::size_t size) {
   try {
     unsent_.insert(unsent_.end(), bytes, bytes + size);
     return true;
-  } catch (const std::bad_alloc&) {  // OpenSSL's frames are no place for it
+  } catch (const std::bad_alloc&) {  // must not pass through OpenSSL's frames
     wire_failed(ENOMEM);
     return false;
   }
@@ -275,7 +278,7 @@ Engine::Engine(SSL_CTX* context, Role role, Wire& wire, int socket)
     socket_ = BIO_new_socket(socket, BIO_NOCLOSE);
     if (socket_ == nullptr) throw std::bad_alloc();
     SSL_set_options(ssl_.get(), SSL_OP_ENABLE_KTLS);
-    // The kernel takes over at a record's boundary, so nothing may have been read beyond it.
+    // The kernel takes over at a record boundary, so nothing beyond it may have been read.
     SSL_set_read_ahead(ssl_.get(), 0);
   }
   if (role == Role::kServer) {
@@ -299,7 +302,7 @@ Engine& Engine::of(const SSL* ssl) {
 Engine::Step Engine::handshake() {
   if (failed()) return Step::kFailed;
   begin_reading(0);
-  ERR_clear_error();  // what another connection left must not be taken for ours
+  ERR_clear_error();  // errors of another connection must not be taken for ours
   hold_ = may_hold_ && spoke_ && unsent_.empty();
   spoke_ = true;
   const int result = SSL_do_handshake(ssl_.get());
@@ -331,7 +334,7 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
   std::size_t got = 0;
   maybe_more_ = false;
   begin_reading(size);
-  if (failed()) budget_ = SIZE_MAX;  // for the last time: nothing more arrives
+  if (failed()) budget_ = SIZE_MAX;  // last read: nothing more arrives
   for (int reads = 0; got < size && !reading_over_ && !ended_; ++reads) {
     if (reads >= kReads && !failed()) {
       maybe_more_ = true;
@@ -350,7 +353,7 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
     if (!goes_on(n)) break;
   }
   pay_close_notify();
-  // What remains may be a whole record, which no event will announce, or the beginning of one.
+  // The remaining bytes may be a whole record, which no event will announce, or part of one.
   if (!starved_ && !readable() && SSL_has_pending(ssl_.get()) != 0) (void)look(false);
   if (got > 0) return static_cast<ssize_t>(got);
   if (failed()) return -1;
@@ -359,7 +362,7 @@ ssize_t Engine::read(void* buffer, std::size_t size) {
   return -1;
 }
 
-/// After a read that gave nothing: whether another may.
+/// After a read that returned no data: whether another read may return some.
 bool Engine::goes_on(int result) {
   switch (SSL_get_error(ssl_.get(), result)) {
     case SSL_ERROR_WANT_READ:
@@ -405,7 +408,7 @@ bool Engine::look(bool ask_wire) {
   return true;
 }
 
-/// Also for a write, which may have to read, and looks at nothing that was left unread.
+/// Also called before a write, which may have to read but does not use data left unread.
 void Engine::begin_reading(std::size_t size) {
   drained_ = starved_ = paused_ = false;
   budget_ = kBudget + size;
@@ -504,21 +507,21 @@ void Engine::on_message(bool outgoing, int content_type, int message) {
   }
 }
 
-/// OpenSSL sends no alert to who does not speak TLS. A client that speaks a protocol of its own can
-/// tell its user by this one what it has met.
+/// Sends an alert to a client that does not speak TLS, since OpenSSL sends none. From it, a client
+/// with a protocol of its own can tell its user that the server expects TLS.
 void Engine::refuse_plain_text() {
   constexpr char kUnexpectedMessage[] = "\x15\x03\x01\x00\x02\x02\x0a";  // RFC 8446 6
   if (SSL_is_server(ssl_.get()) == 0 || SSL_get_state(ssl_.get()) != TLS_ST_BEFORE) return;
   (void)wire_write(kUnexpectedMessage, sizeof kUnexpectedMessage - 1);
 }
 
-/// Memory may be what is missing: the code is there in any case.
+/// Records the failure. If memory runs out only its text is lost; the code is always set.
 void Engine::fail(int result, bool in_handshake) {
   if (failed()) return;
   reading_over_ = in_handshake;
   const unsigned long error = take_reason();
   const bool verification = !bad_certificate_.empty() || is_about_certificates(error);
-  // The end came first, and an answer to it may be what failed.
+  // End of stream came first; the failed write may be a reply to it.
   const bool truncated = wire_ended_ && !ended_ && !in_handshake;
   const bool by_wire = wire_failed_ && bad_certificate_.empty() && !truncated;
   Failure why = out_of_memory();

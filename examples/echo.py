@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""An echo server by asyncio, and a client that blocks, with the package aeconn.
+
+    ./echo.py serve tcp://127.0.0.1:7000 unix:///tmp/echo.sock
+    ./echo.py ask tcp://127.0.0.1:7000 hello
+
+It needs libaeconn-c (AECONN_LIBRARY says where, if the loader does not find it) and the folder of
+the package in PYTHONPATH, unless both are installed.
+"""
+
+import asyncio
+import contextlib
+import signal
+import sys
+
+import aeconn
+
+
+async def echo(reader, writer):
+    """One session: an error of the peer ends it and nothing else."""
+    with contextlib.suppress(OSError):
+        while data := await reader.read(16384):
+            writer.write(data)
+            await writer.drain()  # a peer that does not read is slowed
+    writer.close()
+
+
+async def serve(urls):
+    async with contextlib.AsyncExitStack() as servers:
+        for url in urls:
+            server = await servers.enter_async_context(await aeconn.start_server(echo, url))
+            print(*server.urls, sep="\n", flush=True)
+        stopped = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+        await stopped.wait()
+
+
+def ask(url, text):
+    with aeconn.connect(url, timeout=10) as connection:
+        connection.sendall(text.encode() + b"\n")
+        print(connection.makefile("r").readline(), end="")
+
+
+def main(arguments):
+    match arguments:
+        case ["serve", _, *_]:
+            asyncio.run(serve(arguments[1:]))
+        case ["ask", url, text]:
+            ask(url, text)
+        case _:
+            raise ValueError("usage: echo.py serve URL... | ask URL TEXT")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except (OSError, ValueError) as error:
+        sys.exit(str(error))
