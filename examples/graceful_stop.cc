@@ -48,8 +48,8 @@ co::Task<> stop(std::unique_ptr<co::Acceptor>& acceptor, ae::EventLoop& loop, co
                 co::WaitGroup& open) {
   (void)co_await stopping.wait();
   acceptor.reset();  // nobody new
-  if (!co_await open.wait(kDeadline))
-    std::cerr << open.size() << " connections are cut: the deadline is over" << std::endl;
+  const bool all = co_await open.wait(kDeadline);
+  if (!all) std::cerr << open.size() << " connections are cut: the deadline is over" << std::endl;
   loop.stop();
 }
 
