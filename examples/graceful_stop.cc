@@ -48,7 +48,7 @@ co::Task<> stop(std::unique_ptr<co::Acceptor>& acceptor, ae::EventLoop& loop, co
                 co::WaitGroup& open) {
   (void)co_await stopping.wait();
   acceptor.reset();  // nobody new
-  const bool all = co_await open.wait(kDeadline);
+  const bool all = co_await open.wait(kDeadline);  // a variable: see docs/coroutines.md, Compilers
   if (!all) std::cerr << open.size() << " connections are cut: the deadline is over" << std::endl;
   loop.stop();
 }
