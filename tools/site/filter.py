@@ -44,7 +44,7 @@ class Page:
         where = os.path.normpath(os.path.join(os.path.dirname(self.path), file)) if file else self.path
         if where in COPIED:
             return f'<a href="{os.path.basename(where)}">{text}</a>'
-        if where == KIT:
+        if where in AUTHORS:
             return f"[{text}](@ref authors)"
         if not where.endswith(".md") or not os.path.exists(where) or where not in pages():
             return text
