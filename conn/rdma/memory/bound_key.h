@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+// A memory window and its key.
 
 #include <cstdint>
 

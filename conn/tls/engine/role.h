@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+// Which side of a TLS handshake a connection is on.
 
 #include "ae/abi.h"
 
