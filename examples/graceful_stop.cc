@@ -47,7 +47,7 @@ co::Task<> accept(co::Acceptor& from, ae::EventLoop& loop, co::Scope& sessions, 
 co::Task<> stop(std::unique_ptr<co::Acceptor>& acceptor, ae::EventLoop& loop, co::Event& stopping,
                 co::WaitGroup& open) {
   (void)co_await stopping.wait();
-  acceptor.reset();  // nobody new
+  acceptor.reset();                                // nobody new
   const bool all = co_await open.wait(kDeadline);  // a variable: see docs/coroutines.md, Compilers
   if (!all) std::cerr << open.size() << " connections are cut: the deadline is over" << std::endl;
   loop.stop();

@@ -13,8 +13,7 @@
 #include "drop_ins/redis/layout.h"
 #include "drop_ins/redis/module_api.h"
 
-namespace aeconn_redis {
-namespace {
+namespace aeconn_redis { namespace {
 
 std::string setting(Context* context, const char* name) {
   Reply* reply = api.Call(context, "CONFIG", "cc", "GET", name);

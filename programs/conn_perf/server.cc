@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "server.h"
 #include "programs/service/descriptors.h"
 #include "programs/service/limited_log.h"
 #include "programs/service/signals.h"
 #include "programs/service/standard_streams.h"
-#include "server.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which processors are near a simulated device; instead of conn/rdma/device/near.cc, which asks sysfs.
+// Which processors are near a simulated device; instead of conn/rdma/device/near.cc, which asks
+// sysfs.
 
 #include "conn/rdma/device/near.h"
 

@@ -9,8 +9,7 @@
 #include "tests/simulation/memory.h"
 #include "tests/simulation/objects.h"
 
-namespace simulation {
-namespace {
+namespace simulation { namespace {
 
 World& world() { return *World::current(); }
 
