@@ -28,7 +28,7 @@ has_header() { echo "#include <$1>" | $cxx -E -x c++ - >/dev/null 2>&1; }
 
 # Where everything was to be installed, what is missing is an error.
 missing() {  # NAME PACKAGE [WHY]
-  if [ "${CI-}" = true ] && grep -q "^$2 " tools/packages; then fail "$1" "CI has all packages, but not $2"
+  if [ "${CI-}" = true ]; then fail "$1" "CI has all packages, but not $2"
   else echo "SKIPPED: $1: ${3:-the package $2 is not installed}"; fi
 }
 # This machine's own hiredis where it is new enough, or that of a newer release.

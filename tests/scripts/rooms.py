@@ -92,6 +92,8 @@ def check(root, rooms):
         if room is None:
             wrong.append(f"{file} is in no room")
             continue
+        if file.endswith(".cc") and file.count("/") == 1:
+            wrong.append(f"{file} would not be compiled: sources lie in the folders of the rooms")
         for other in included:
             its = rooms.of(other)
             if its is None:

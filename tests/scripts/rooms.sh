@@ -38,6 +38,10 @@ like_a_tree conn/url/options.cc ae/time.h
 like_a_tree conn/new/a.h ae/time.h
 is 'nor is a file in no room' 'conn/new/a.h is in no room' "$(differs)"
 rm "$work/tree/conn/new/a.h"
+like_a_tree conn/options.cc ae/time.h
+is 'nor is a source beside the public headers' \
+  'conn/options.cc would not be compiled: sources lie in the folders of the rooms' "$(differs)"
+rm "$work/tree/conn/options.cc"
 like_a_tree conn/url/a.h conn/url/b.h
 like_a_tree conn/url/b.h conn/url/c.h
 like_a_tree conn/url/c.h conn/url/a.h
