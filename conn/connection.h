@@ -79,10 +79,9 @@ class AECONN_API Connection : public ae::Deferred {
   ssize_t readv(const iovec* vectors, int count);
   ssize_t writev(const iovec* vectors, int count);  ///< gathering variant of write(), see readv()
   /// Passes the bytes accepted by write() through every layer to the kernel or the RDMA device, as
-  /// far as possible without waiting. The loop does the same in each iteration; call flush() if the
-  /// program will not return to the loop soon. Bytes that the peer cannot receive yet are left to
-  /// the loop. flush() does not guarantee delivery, reports no errors (the next read() or write()
-  /// does) and runs no handler. It does nothing on a connection that is not connected.
+  /// far as possible without waiting, as the loop does in each iteration. Bytes that the peer
+  /// cannot receive yet are left to the loop. Guarantees no delivery, reports no error (the next
+  /// read() or write() does), runs no handler, and does nothing unless connected.
   void flush() noexcept;
 
   // --- data in place, without a copy where the transport can (conn/in_place.h) -------------------
@@ -110,12 +109,10 @@ class AECONN_API Connection : public ae::Deferred {
   /// the loop ended. It may run after close(), but never after the end of the loop.
   ssize_t send(const Outgoing& bytes);
 
-  /// Null removes the handler. A handler that replaces itself takes effect with the next call.
-  /// Setting the first handler throws std::bad_alloc if there is no memory to watch the connection;
-  /// no handler is set in that case.
+  /// Null removes the handler. One that replaces itself takes effect with the next call. Throws
+  /// std::bad_alloc, and sets none, if there is no memory to watch the connection for the first.
   void set_read_handler(Handler handler);
-  /// As set_read_handler().
-  void set_write_handler(Handler handler, Barrier barrier = Barrier::kNo);
+  void set_write_handler(Handler handler, Barrier barrier = Barrier::kNo);  ///< in the same way
   /// Runs once, from the loop, when the peer is known to have closed (its shutdown() counts) or an
   /// established connection has failed; no read is needed to detect this. Data received earlier can
   /// still be read. If the handler is set after the event, it runs in the next iteration. With
@@ -123,8 +120,7 @@ class AECONN_API Connection : public ae::Deferred {
   void set_close_handler(Handler handler, CloseOn when = CloseOn::kEnd);
   /// Removes every handler, including the one of connect(), before the connection changes owner.
   void clear_handlers() noexcept;
-  /// Whether a read handler is set.
-  bool has_read_handler() const noexcept { return static_cast<bool>(on_read_); }
+  bool has_read_handler() const noexcept { return static_cast<bool>(on_read_); }  ///< one is set
   bool has_write_handler() const noexcept;  ///< whether a write handler is set
 
   /// Half-close: the peer receives everything written, then end of stream. Reading continues.
@@ -183,12 +179,9 @@ class AECONN_API Connection : public ae::Deferred {
   virtual int fd() const noexcept { return -1; }
   virtual std::string local_address() const = 0;  ///< "10.0.0.1:6379"; a path; "" if unknown
   virtual std::string peer_address() const = 0;   ///< as local_address(), of the peer
-  /// local_address() split into host and port.
-  Address local_host_port() const { return split_address(local_address()); }
-  /// peer_address() split into host and port.
-  Address peer_host_port() const { return split_address(peer_address()); }
-  /// Whether the peer is on this host; no value if unknown.
-  virtual std::optional<bool> is_local() const = 0;
+  Address local_host_port() const { return split_address(local_address()); }  ///< in two parts
+  Address peer_host_port() const { return split_address(peer_address()); }    ///< in two parts
+  virtual std::optional<bool> is_local() const = 0;  ///< peer on this host; no value: unknown
   /// One-line description of the path: "tcp 10.0.0.2:50400 > 10.0.0.1:6379", local side first;
   /// docs/paths.md lists the format of each transport. "" before the connection is established;
   /// after its end, the parts that are still known.
@@ -196,10 +189,9 @@ class AECONN_API Connection : public ae::Deferred {
   /// Transport details for logs and CLIENT INFO: window sizes, queue use, device.
   virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
   virtual std::string peer_certificate() const { return {}; }  ///< PEM; "" if there is none
-  /// The user name by option peer-user; "" if there is none.
-  virtual std::string peer_user() const { return {}; }
-  std::uint64_t id() const noexcept { return id_; }                  ///< unique in the process
-  std::uint64_t bytes_read() const noexcept { return bytes_read_; }  ///< since creation
+  virtual std::string peer_user() const { return {}; }         ///< by option peer-user; "" if none
+  std::uint64_t id() const noexcept { return id_; }            ///< unique in the process
+  std::uint64_t bytes_read() const noexcept { return bytes_read_; }        ///< since creation
   std::uint64_t bytes_written() const noexcept { return bytes_written_; }  ///< since creation
 
   /// One pointer for the host program; the library does not use it.

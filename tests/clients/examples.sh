@@ -27,9 +27,9 @@ compile() {  # SOURCE FLAGS...: the program has the name of the source
 has_header() { echo "#include <$1>" | $cxx -E -x c++ - >/dev/null 2>&1; }
 
 # Where everything was to be installed, what is missing is an error.
-missing() {  # NAME PACKAGE [WHY]
+missing() {  # NAME PACKAGE
   if [ "${CI-}" = true ]; then fail "$1" "CI has all packages, but not $2"
-  else echo "SKIPPED: $1: ${3:-the package $2 is not installed}"; fi
+  else echo "SKIPPED: $1: the package $2 is not installed"; fi
 }
 # This machine's own hiredis where it is new enough, or that of a newer release.
 find_hiredis() {
@@ -46,7 +46,8 @@ for source in examples/*.cc; do
   case $name in
     on_libuv) has_header uv.h || { missing "$name" libuv1-dev; continue; } ;;
     on_asio) has_header asio.hpp || { missing "$name" libasio-dev; continue; } ;;
-    hiredis_client) find_hiredis || { missing "$name" libhiredis-dev "$(tail -n 1 "$work/why")"; continue; } ;;
+    # A package of another release, which a machine without a mirror cannot have: as adapters/hiredis.sh.
+    hiredis_client) find_hiredis || { echo "SKIPPED: $name: $(tail -n 1 "$work/why")"; continue; } ;;
   esac
   sources+=("$source")
 done

@@ -49,6 +49,6 @@ is 'nor are three units that include each other' 'these include each other: a b 
 
 # From the class to what only those need who write a transport.
 lines=$(sed -n '/^class AECONN_API Connection /,/^ protected:$/p' conn/connection.h | wc -l)
-is "conn/connection.h: the user's part is there and below 180 lines" yes \
-  "$([ "$lines" -gt 100 ] && [ "$lines" -lt 180 ] && echo yes || echo "$lines lines")"
+is "conn/connection.h: the user's part is there and below 170 lines" yes \
+  "$([ "$lines" -gt 100 ] && [ "$lines" -lt 170 ] && echo yes || echo "$lines lines")"
 total
