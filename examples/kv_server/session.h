@@ -49,7 +49,8 @@ class Session {
   /// So many have been read there.
   void arrived(std::size_t size);
   /// Bytes that were read elsewhere. They are parsed where they are, and the caller's again after
-  /// the next execute(), which keeps what it has not run.
+  /// the next execute(), which keeps what it has not run. The memory must be writable: passwords in
+  /// it are overwritten once they have been used.
   void show(std::string_view bytes);
   /// Bytes that were read elsewhere, to keep. Throws std::bad_alloc.
   void feed(std::string_view bytes);

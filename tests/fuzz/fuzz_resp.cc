@@ -60,7 +60,9 @@ struct End {
   bool ended = false, killed = false;
 };
 
-std::string serve(std::string_view input, Setup setup, bool cut, End& end) {
+/// `sent` is a copy: a session overwrites the passwords in the requests that it was shown.
+std::string serve(std::string sent, Setup setup, bool cut, End& end) {
+  const std::string_view input(sent);
   g_now = 1'700'000'000'000'000;
   kv::Server server(fixed_clock, 2);
   if (setup.password) server.config.requirepass = "pw";
@@ -194,8 +196,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(parse(input, setup, true) == parse(input, setup, false));
 
   End end_cut, end_whole;
-  const std::string cut = serve(input, setup, true, end_cut);
-  const std::string whole = serve(input, setup, false, end_whole);
+  const std::string cut = serve(std::string(input), setup, true, end_cut);
+  const std::string whole = serve(std::string(input), setup, false, end_whole);
   // One beyond an output limit, which it may have set itself, is cut off in the middle.
   check_replies(whole, !end_whole.killed);
   check_replies(cut, !end_cut.killed);
