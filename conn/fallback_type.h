@@ -3,9 +3,8 @@
 // The transport for a list of schemes, rdma|tcp: connects over the first that is ready for data,
 // and listens on every one that is available. A Registry creates it when a list is asked for.
 //
-// Its connections delegate to the connection that was taken; copy avoidance and descriptors are
-// that connection's, at the cost of one extra call. Its listeners hand out the transports' own
-// connections.
+// Once established, its connections are carried by the transport that was taken, and differ from
+// that one's own in type() alone. Its listeners hand out the transports' own connections.
 //
 // Options: fallback-delay (250 ms) is the head start of each scheme; connect-timeout (5 s) covers
 // all of them together; every other option is passed to the transports that know it.
@@ -33,8 +32,8 @@ class AECONN_API FallbackType final : public ConnectionType {
   FallbackType(std::string name, std::vector<Way> ways, const FallbackHandler& told);
 
   std::string_view name() const noexcept override { return name_; }
-  /// The capabilities that all of them have, except in_place, which is false: reserve() and peek()
-  /// are those of the connection taken, but data passed to send() is copied.
+  /// The capabilities that all of them have; an established connection has those of the transport
+  /// that carries it.
   Capabilities capabilities() const noexcept override;
   /// Passes the options on to the transports, to each those that it knows.
   void configure(const Options& options) override;

@@ -6,8 +6,8 @@
 namespace conn { inline namespace AECONN_ABI {
 
 std::size_t CloseWatch::run_ready() {
-  Connection& connection = connection_;
-  if (connection.on_connect_) {  // the connect handler is also due and runs first
+  ConnectionCore& connection = connection_;
+  if (connection.connect_due()) {  // the connect handler is also due and runs first
     connection.queue_close();
     return 0;
   }
@@ -15,9 +15,9 @@ std::size_t CloseWatch::run_ready() {
   const Connection::Handler due = std::exchange(handler, nullptr);
   if (!due) return 0;  // the handler is running; this is a nested iteration
   {
-    Connection::Running running{connection.running_};
+    ConnectionCore::Running running{connection.running_};
     struct Then {  // also after an exception; the handler may have destroyed this object
-      Connection& connection;
+      ConnectionCore& connection;
       ~Then() {
         if (connection.close_watch_ && !connection.close_watch_->handler)
           connection.close_watch_.reset();

@@ -5,20 +5,20 @@
 // connection_set.cc.
 
 #include "ae/abi.h"
-#include "conn/connection.h"
+#include "conn/core/connection_core.h"
 #include "conn/kit/ready_list.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
 class CloseWatch final : public ReadyItem {
  public:
-  explicit CloseWatch(Connection& connection) noexcept : connection_(connection) {}
+  explicit CloseWatch(ConnectionCore& connection) noexcept : connection_(connection) {}
   Connection::Handler handler;
   CloseOn when = CloseOn::kEnd;
 
  private:
   std::size_t run_ready() override;
-  Connection& connection_;
+  ConnectionCore& connection_;
 };
 
 /// The close handlers of one loop that are due. Member of its ConnectionSet.

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/core/connection_set.h"
 
-#include "conn/core/close_watch.h"
-#include "conn/core/in_place_state.h"
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
+
+#include "conn/core/close_watch.h"
+#include "conn/core/connection_core.h"
+#include "conn/core/in_place_state.h"
 
 namespace conn { inline namespace AECONN_ABI {
 namespace {
@@ -49,8 +50,8 @@ ConnectionSet::~ConnectionSet() {
   }
 }
 
-void ConnectionSet::add(Connection& connection) {
-  Connection*& head = kinds_[&connection.type()].head;
+void ConnectionSet::add(ConnectionCore& connection) {
+  ConnectionCore*& head = kinds_[&connection.carrier().type()].head;
   connection.set_next_ = head;
   connection.set_link_ = &head;
   if (head != nullptr) head->set_link_ = &connection.set_next_;
@@ -82,17 +83,17 @@ void ConnectionSet::loop_ends() noexcept {
 void ConnectionSet::after_fork() noexcept {
   // Nothing is destroyed meanwhile: released connections wait in the loop's deferred list.
   for (const auto& [type, kind] : kinds_) {
-    for (Connection* each = kind.head; each != nullptr; each = each->set_next_) {
-      if (!each->inherited() || each->released_) continue;
-      if (each->given_up_) {
-        each->closing_ = true;
+    for (ConnectionCore* each = kind.head; each != nullptr; each = each->set_next_) {
+      if (!each->inherited() || each->ending_ == ConnectionCore::Ending::kReleased) continue;
+      if (each->given_up()) {
+        each->ending_ = ConnectionCore::Ending::kClosing;
         each->leave_to_parent();
         continue;
       }
       if (each->in_place_ != nullptr) each->in_place_->leave_to_parent();
       if (!each->events_wanted()) continue;
       try {
-        each->handlers_changed();
+        each->carrier_->interest_changed();
       } catch (const std::exception&) {  // an event then finds nothing to do
       }
     }
@@ -112,11 +113,12 @@ bool ConnectionSet::abandon(Kind& kind) noexcept {
   return any;
 }
 
-/// Calls do_drain() once; true once the connection is done or its time is over.
-bool ConnectionSet::drain(Connection& connection, ae::TimePoint began,
+/// Calls Carrier::drain() once; true once the connection is done or its time is over.
+bool ConnectionSet::drain(ConnectionCore& connection, ae::TimePoint began,
                           ae::TimePoint until) noexcept {
-  if (connection.released_ || connection.inherited()) return true;
-  const ae::Duration linger = connection.end_linger();
+  if (connection.ending_ == ConnectionCore::Ending::kReleased || connection.inherited())
+    return true;
+  const ae::Duration linger = connection.carrier_->end_linger();
   if (linger <= ae::Duration::zero()) return true;
   const ae::TimePoint last = began + linger;
   return connection.drain(std::min(until, last)) || Clock::now() >= last;
@@ -128,10 +130,10 @@ void ConnectionSet::drain() noexcept {
   // deferred list. Data handed on by a closed layer is found in the next round, on the connection
   // below.
   const ae::TimePoint began = Clock::now();
-  std::vector<Connection*> waiting;
+  std::vector<ConnectionCore*> waiting;
   for (;;) {
     for (const auto& [type, kind] : kinds_) {
-      for (Connection* each = kind.head; each != nullptr; each = each->set_next_) {
+      for (ConnectionCore* each = kind.head; each != nullptr; each = each->set_next_) {
         if (drain(*each, began, began)) continue;
         try {
           waiting.push_back(each);
@@ -143,9 +145,9 @@ void ConnectionSet::drain() noexcept {
     if (waiting.empty()) return;
     // One connection at a time waits for a short while; then all are checked again.
     for (std::size_t turn = 0; !waiting.empty(); ++turn) {
-      Connection& one = *waiting[turn % waiting.size()];
+      ConnectionCore& one = *waiting[turn % waiting.size()];
       (void)drain(one, began, Clock::now() + kTurn);
-      std::erase_if(waiting, [&](Connection* each) { return drain(*each, began, began); });
+      std::erase_if(waiting, [&](ConnectionCore* each) { return drain(*each, began, began); });
     }
   }
 }

@@ -9,11 +9,12 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/connection.h"
 #include "conn/connection_type.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
+class Connection;
+class ConnectionCore;
 class DueToClose;
 class InPlacePool;
 class ReadyList;
@@ -71,12 +72,13 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   void abandon(const ConnectionType& type) noexcept;
 
  private:
+  friend class ConnectionCore;
   friend class Connection;
   struct Kind {  // state of one type
     LoopCounters counters;
-    Connection* head = nullptr;
+    ConnectionCore* head = nullptr;
   };
-  void add(Connection& connection);
+  void add(ConnectionCore& connection);
   /// Abandons the connections of one type. Returns false if there were none.
   static bool abandon(Kind& kind) noexcept;
   /// State for in-place reading and sending, created on first use. Throws std::bad_alloc.
@@ -84,7 +86,7 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// The list of close handlers to run, created on first use. Throws std::bad_alloc.
   ReadyList& due_to_close(ae::EventLoop& loop);
   ReadyList* due_to_close() noexcept;  ///< null if not created yet
-  static bool drain(Connection& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
+  static bool drain(ConnectionCore& connection, ae::TimePoint began, ae::TimePoint until) noexcept;
 
   LoopEndWatcher* watchers_ = nullptr;
   bool drained_ = false;

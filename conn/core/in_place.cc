@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// In-place reading for any transport: input is read into a chunk and shown there.
+// In-place reading for any carrier: input is read into a chunk and shown there.
 
 #include <algorithm>
 #include <cerrno>
@@ -20,7 +20,7 @@ InPlacePool::InPlacePool(ae::EventLoop& loop) : loop_(loop) {
 
 InPlacePool::~InPlacePool() { loop_.remove_source(*this); }
 
-InPlace* InPlacePool::acquire(Connection& connection) noexcept {
+InPlace* InPlacePool::acquire(ConnectionCore& connection) noexcept {
   InPlace* state = nullptr;
   if (idle_.empty()) {
     state = new (std::nothrow) InPlace(*this);
@@ -64,7 +64,7 @@ View InPlace::peek(std::size_t together) {
   View view;
   const auto ended = [this] {
     return connection_->state_ != State::kConnected && connection_->state_ != State::kNone &&
-           !connection_->keeps_unread_;
+           !connection_->keeps_unread();
   };
   view.last = ended();
   if (unread() < together && !view.last) {
@@ -74,11 +74,11 @@ View InPlace::peek(std::size_t together) {
       return view;
     }
     while (unread() < together && unread_->room() != 0) {
-      // If the transport can show bytes itself, copy only as many as needed, in growing steps.
+      // If the carrier can show bytes itself, copy only as many as needed, in growing steps.
       std::size_t room = unread_->room();
-      if (connection_->peeks_in_place())
+      if (connection_->carrier_->peeks_in_place())
         room = std::min(room, std::max(together - unread(), unread()));
-      const ssize_t n = connection_->do_read(unread_->data() + unread_->end, room);
+      const ssize_t n = connection_->carrier_->read(unread_->data() + unread_->end, room);
       if (n > 0) {
         // A read that fills the chunk suggests that more follows, so that the next chunk is large;
         // a read of less than a quarter of a small chunk suggests the opposite.
@@ -160,17 +160,17 @@ void InPlace::queue_reading() noexcept {
 }
 
 std::size_t InPlace::run_reading() {
-  Connection& connection = *connection_;
-  if (!connection.on_read_ || (unread() < wanted_ && !reading_ended_) || connection.given_up_)
+  ConnectionCore& connection = *connection_;
+  if (!connection.on_read_ || (unread() < wanted_ && !reading_ended_) || connection.given_up())
     return 0;
   struct Requeue {  // also after a handler that throws
-    Connection& connection;
+    ConnectionCore& connection;
     ~Requeue() {
-      if (!connection.given_up_ && connection.in_place_ != nullptr)
+      if (!connection.given_up() && connection.in_place_ != nullptr)
         connection.in_place_->queue_reading();
     }
   } requeue{connection};
-  (void)connection.dispatch(connection.on_read_);
+  (void)connection.run_read_handler();
   return 1;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// State of a connection for in-place reads and sends when its transport exposes no memory of its
+// State of a connection for in-place reads and sends when its carrier exposes no memory of its
 // own: bytes that were read ahead, and output pending in order. It is borrowed from the loop's
 // pool, and an idle connection has none. For connection.cc and connection_set.cc.
 
@@ -14,8 +14,8 @@
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
-#include "conn/connection.h"
 #include "conn/core/chunks.h"
+#include "conn/core/connection_core.h"
 #include "conn/kit/ready_list.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -29,7 +29,7 @@ class InPlace {
   InPlace& operator=(const InPlace&) = delete;
   ~InPlace() = default;
 
-  void begin(Connection& connection) noexcept { connection_ = &connection; }
+  void begin(ConnectionCore& connection) noexcept { connection_ = &connection; }
 
   // --- receiving: in_place.cc --------------------------------------------------------------------
   std::size_t unread() const noexcept { return unread_ == nullptr ? 0 : unread_->held(); }
@@ -53,16 +53,16 @@ class InPlace {
   void commit(std::size_t size) noexcept;
   bool send(const Outgoing& bytes) noexcept;
   bool reserving() const noexcept { return filling_ != nullptr; }
-  /// Whether output is pending that was not handed to the transport yet.
+  /// Whether output is pending that was not handed to the carrier yet.
   bool waits() const noexcept { return next_ != last_; }
   /// Whether, in addition, all memory handed on was released and the caller was notified.
   bool all_told() const noexcept { return first_ == last_; }
-  /// Hands pending output to the transport as far as it accepts it. True if none is left.
+  /// Hands pending output to the carrier as far as it accepts it. True if none is left.
   bool flush();
-  /// Hands on pending output. True if the transport accepts even more, so that no write would fail
+  /// Hands on pending output. True if the carrier accepts even more, so that no write would fail
   /// with EAGAIN.
-  bool has_room() { return (!waits() || flush()) && !connection_->output_full_; }
-  /// Reports that the transport no longer needs the oldest `count` segments taken by do_send().
+  bool has_room() { return (!waits() || flush()) && !connection_->wanted_.full; }
+  /// Reports that the carrier no longer needs the oldest `count` segments taken by Carrier::send().
   void references_done(std::size_t count, std::error_code error) noexcept;
   /// Discards all pending output.
   void drop(std::error_code error) noexcept;
@@ -99,8 +99,8 @@ class InPlace {
   };
   enum class Stage : std::uint8_t {
     kWaiting,
-    kRefused,   ///< refused by do_send(): do_writev() takes it
-    kHandedOn,  ///< taken by do_send()
+    kRefused,   ///< refused by Carrier::send(): Carrier::writev() takes it
+    kHandedOn,  ///< taken by Carrier::send()
     kDone,
   };
   struct Segment {
@@ -112,7 +112,7 @@ class InPlace {
     const Memory* memory = nullptr;
     std::error_code error;
     Stage stage = Stage::kWaiting;
-    bool begun = false;  ///< do_send() took a part of it, or all
+    bool begun = false;  ///< Carrier::send() took a part of it, or all
   };
 
   std::size_t run_reading();
@@ -135,14 +135,14 @@ class InPlace {
   void put(Chunk* chunk) noexcept;
   void tell() noexcept;
   void set_blocked(bool blocked);
-  void ask_transport(bool for_an_event);
+  void ask_carrier(bool for_an_event);
   void look_at_room();
   void discard();
   void finish_close() noexcept;
   void clear_timer() noexcept;
 
   InPlacePool* pool_;  // null between two loops
-  Connection* connection_ = nullptr;
+  ConnectionCore* connection_ = nullptr;
 
   Chunk* unread_ = nullptr;
   std::size_t wanted_ = 1;  // minimum of unread bytes for the read handler
@@ -152,7 +152,7 @@ class InPlace {
   std::array<Segment, kSegments> segments_;
   // Indexes into segments_, modulo its size. first_: oldest not released; before next_: handed on.
   std::size_t first_ = 0, next_ = 0, last_ = 0;
-  std::size_t done_early_ = 0;  // references done before do_send() returned
+  std::size_t done_early_ = 0;  // references done before Carrier::send() returned
   ae::TimerId timer_ = 0;       // linger time-out of close()
   bool shutdown_due_ = false;
   bool reading_ended_ = false;
@@ -170,7 +170,7 @@ class InPlacePool final : public ae::Source {
   ~InPlacePool() override;
 
   /// Null if memory ran out.
-  InPlace* acquire(Connection& connection) noexcept;
+  InPlace* acquire(ConnectionCore& connection) noexcept;
   void release(InPlace* state) noexcept;
   ChunkPool& chunks() noexcept { return chunks_; }
   /// Handlers and releases that are due.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// In-place sending for any transport: committed data and data sent from the caller's memory wait in
-// order, and are handed to the transport at the end of the iteration.
+// In-place sending for any carrier: committed data and data sent from the caller's memory wait in
+// order, and are handed to the carrier at the end of the iteration.
 
 #include <algorithm>
 #include <cassert>
@@ -73,7 +73,8 @@ void InPlace::commit(std::size_t size) noexcept {
 
 bool InPlace::send(const Outgoing& bytes) noexcept {
   if (full()) return false;
-  const Stage stage = connection_->sends_in_place(bytes) ? Stage::kWaiting : Stage::kRefused;
+  const Stage stage =
+      connection_->carrier_->sends_in_place(bytes) ? Stage::kWaiting : Stage::kRefused;
   at(last_++) = {bytes.bytes.data(), bytes.bytes.size(), nullptr, bytes.release,
                  bytes.context,      bytes.memory,       {},      stage};
   queue_sending();
@@ -82,13 +83,13 @@ bool InPlace::send(const Outgoing& bytes) noexcept {
 
 // --- handing on ----------------------------------------------------------------------------------
 
-/// Offers the next segment to the transport without copying. True if the offer was accepted or
+/// Offers the next segment to the carrier without copying. True if the offer was accepted or
 /// refused for good; false: not now.
 bool InPlace::offer_reference() {
   Segment& segment = at(next_);
   const Outgoing bytes{
       {segment.data, segment.size}, segment.release, segment.context, segment.memory};
-  const ssize_t n = connection_->do_send(bytes);
+  const ssize_t n = connection_->carrier_->send(bytes);
   if (n >= 0) {
     segment.begun = true;
     if (n > 0 && static_cast<std::size_t>(n) < segment.size) {
@@ -146,7 +147,7 @@ bool InPlace::flush() {
     const int count = gather(vectors.data());
     std::size_t asked = 0;
     for (int i = 0; i < count; ++i) asked += vectors[static_cast<std::size_t>(i)].iov_len;
-    const ssize_t n = connection_->do_writev(vectors.data(), count);
+    const ssize_t n = connection_->carrier_->writev(vectors.data(), count);
     if (n >= 0) {
       taken(static_cast<std::size_t>(n));
       blocked = static_cast<std::size_t>(n) < asked;
@@ -158,37 +159,38 @@ bool InPlace::flush() {
   }
   queue_telling();
   look_at_room();
-  if (waits() != connection_->output_blocked_) set_blocked(waits());
+  if (waits() != connection_->wanted_.blocked) set_blocked(waits());
   if (!waits() && shutdown_due_) {
     shutdown_due_ = false;
     if (connection_->state_ == State::kConnected)
-      (void)(reading_ended_ ? connection_->do_shutdown_both() : connection_->do_shutdown());
+      (void)(reading_ended_ ? connection_->carrier_->shutdown_both()
+                            : connection_->carrier_->shutdown());
   }
   return !waits();
 }
 
-/// Sets whether the transport must signal when it accepts more.
+/// Sets whether the carrier must signal when it accepts more.
 void InPlace::set_blocked(bool blocked) {
-  connection_->output_blocked_ = blocked;
-  ask_transport(blocked);
+  connection_->wanted_.blocked = blocked;
+  ask_carrier(blocked);
 }
 
-void InPlace::ask_transport(bool for_an_event) {
+void InPlace::ask_carrier(bool for_an_event) {
   if (!connection_->events_wanted()) return;
   try {
-    connection_->handlers_changed();
+    connection_->carrier_->interest_changed();
   } catch (const std::bad_alloc&) {
     if (for_an_event) connection_->fail(out_of_memory());  // no event would call this object again
   }
 }
 
-/// While all segments are in use, the write handler is disabled even if the transport accepts data:
-/// most segments may be handed on, and stay in use by the transport until the peer has read them.
+/// While all segments are in use, the write handler is disabled even if the carrier accepts data:
+/// most segments may be handed on, and stay in use by the carrier until the peer has read them.
 void InPlace::look_at_room() {
   const bool is_full = full() && connection_->state_ == State::kConnected;
-  if (is_full == connection_->output_full_) return;
-  connection_->output_full_ = is_full;
-  if (connection_->on_write_) ask_transport(!is_full);
+  if (is_full == connection_->wanted_.full) return;
+  connection_->wanted_.full = is_full;
+  if (connection_->wanted_.write) ask_carrier(!is_full);
 }
 
 // --- done ----------------------------------------------------------------------------------------
@@ -221,24 +223,24 @@ void InPlace::references_done(std::size_t count, std::error_code error) noexcept
 void InPlace::drop(std::error_code error) noexcept {
   for (; next_ != last_; ++next_) {
     Segment& segment = at(next_);
-    if (segment.begun) {  // the transport still reads the first part
+    if (segment.begun) {  // the carrier still reads the first part
       segment.stage = Stage::kHandedOn;
       segment.error = error;
     } else {
       done(segment, error);
     }
   }
-  connection_->output_blocked_ = false;
-  const bool was_full = std::exchange(connection_->output_full_, false);
+  connection_->wanted_.blocked = false;
+  const bool was_full = std::exchange(connection_->wanted_.full, false);
   shutdown_due_ = false;
   queue_telling();
-  if (was_full && connection_->on_write_) ask_transport(true);
+  if (was_full && connection_->wanted_.write) ask_carrier(true);
 }
 
 void InPlace::leave_to_parent() noexcept {
-  const bool was_blocked = connection_->output_blocked_;
+  const bool was_blocked = connection_->wanted_.blocked;
   drop(std::make_error_code(std::errc::operation_canceled));
-  if (was_blocked) ask_transport(false);
+  if (was_blocked) ask_carrier(false);
 }
 
 void InPlace::queue_sending() noexcept {
@@ -250,9 +252,9 @@ void InPlace::queue_telling() noexcept {
   while (first_ != next_ && at(first_).stage == Stage::kDone && at(first_).release == nullptr)
     ++first_;
   const bool to_tell = first_ != next_ && at(first_).stage == Stage::kDone;
-  const bool to_close = connection_->given_up_ && !connection_->closing_ && !waits();
+  const bool to_close = connection_->given_up() && !connection_->closing() && !waits();
   if (pool_ != nullptr && (to_tell || to_close)) pool_->ready().push(telling_);
-  if (connection_->output_full_) look_at_room();
+  if (connection_->wanted_.full) look_at_room();
 }
 
 /// Releases finished segments in order. Called from the loop, or when the object ends.
@@ -268,11 +270,11 @@ void InPlace::tell() noexcept {
 
 /// Runs at the end of an iteration.
 std::size_t InPlace::run_sending() {
-  Connection& connection = *connection_;
-  if (waits() && !connection.output_blocked_) {
+  ConnectionCore& connection = *connection_;
+  if (waits() && !connection.wanted_.blocked) {
     (void)flush();
     if (connection.state_ == State::kConnected && !connection.inherited())
-      (void)connection.do_flush(ae::TimePoint::min());
+      (void)connection.carrier_->flush(ae::TimePoint::min());
   }
   settle();
   return 0;
@@ -280,34 +282,34 @@ std::size_t InPlace::run_sending() {
 
 std::size_t InPlace::run_telling() {
   tell();
-  if (connection_->given_up_ && !connection_->closing_ && !waits())
+  if (connection_->given_up() && !connection_->closing() && !waits())
     finish_close();
   else
     settle();
   return 1;
 }
 
-/// Queues the write handler for a deferred shutdown: write() now fails with EPIPE, but a transport
+/// Queues the write handler for a deferred shutdown: write() now fails with EPIPE, but a carrier
 /// that accepts nothing does not signal that.
 void InPlace::queue_refusing() noexcept {
   if (pool_ == nullptr) return;
-  if (connection_->on_write_ && shutdown_due_)
+  if (connection_->wanted_.write && shutdown_due_)
     pool_->ready().push(refusing_);
   else
     refusing_.unqueue();
 }
 
 std::size_t InPlace::run_refusing() {
-  Connection& connection = *connection_;
-  if (!connection.on_write_ || !shutdown_due_ || connection.given_up_) return 0;
+  ConnectionCore& connection = *connection_;
+  if (!connection.on_write_ || !shutdown_due_ || connection.given_up()) return 0;
   struct Requeue {  // also after a handler that throws
-    Connection& connection;
+    ConnectionCore& connection;
     ~Requeue() {
-      if (!connection.given_up_ && connection.in_place_ != nullptr)
+      if (!connection.given_up() && connection.in_place_ != nullptr)
         connection.in_place_->queue_refusing();
     }
   } requeue{connection};
-  (void)connection.dispatch(connection.on_write_);
+  (void)connection.run(connection.on_write_, false);
   return 1;
 }
 
@@ -319,17 +321,18 @@ bool InPlace::begin_drain() noexcept {
   if (filling_ != nullptr) unuse(std::exchange(filling_, nullptr));
   try {
     if (flush()) return false;
-    timer_ = connection_->loop_->add_time_event(connection_->linger(), [this] {
+    timer_ = connection_->loop_->add_time_event(connection_->carrier_->linger(), [this] {
       timer_ = 0;
       drop(code_of(ETIMEDOUT));
       return ae::kNoMore;
     });
-    connection_->on_read_.set([](Connection& connection) { connection.in_place_->discard(); });
-    connection_->handlers_changed();
+    connection_->put(connection_->on_read_, connection_->wanted_.read,
+                     [](Connection& one) { ConnectionCore::of(one).in_place_->discard(); });
+    connection_->carrier_->interest_changed();
     return true;
   } catch (const std::exception&) {  // no memory to wait
     clear_timer();
-    connection_->on_read_.clear();
+    connection_->put(connection_->on_read_, connection_->wanted_.read);
     drop(code_of(ENOMEM));
     return false;
   }
@@ -343,24 +346,24 @@ void InPlace::discard() {
   for (int i = 0; i < kDiscards && !over && !dry; ++i) {
     over = connection_->state_ != State::kConnected;
     if (over) break;
-    const ssize_t n = connection_->do_read(scratch->data(), scratch->size);
+    const ssize_t n = connection_->carrier_->read(scratch->data(), scratch->size);
     dry = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
     over = n <= 0 && !dry;
   }
   pool_->chunks().release(scratch);
   if (!over) return;
-  connection_->on_read_.clear();
+  connection_->put(connection_->on_read_, connection_->wanted_.read);
   set_blocked(waits());
 }
 
 void InPlace::finish_close() noexcept {
   clear_timer();
-  connection_->on_read_.clear();
-  connection_->closing_ = true;
+  connection_->put(connection_->on_read_, connection_->wanted_.read);
+  connection_->ending_ = ConnectionCore::Ending::kClosing;
   if (connection_->inherited())
     connection_->leave_to_parent();
   else
-    connection_->do_close();
+    connection_->carrier_->close();
 }
 
 void InPlace::clear_timer() noexcept {
@@ -381,7 +384,7 @@ void InPlace::end(std::error_code error) noexcept {
   refusing_.unqueue();
   busy_ = shutdown_due_ = reading_ended_ = false;
   connection_->in_place_ = nullptr;
-  connection_->output_blocked_ = connection_->output_full_ = false;
+  connection_->wanted_.blocked = connection_->wanted_.full = false;
   if (pool_ != nullptr)
     pool_->release(this);
   else

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The blocking operations of Connection, common to all transports: try, wait, try again.
+// The blocking operations of Connection, common to all carriers: try, wait, try again.
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 
-#include "conn/connection.h"
+#include "conn/core/connection_core.h"
 #include "conn/core/in_place_state.h"
 #include "conn/kit/interruption.h"
 
@@ -40,27 +42,31 @@ bool would_block(int err) noexcept { return err == EAGAIN || err == EWOULDBLOCK;
 }  // namespace
 
 bool Connection::sync_wait(ae::Mask direction, ae::Duration timeout) {
+  ConnectionCore& c = ConnectionCore::of(*this);
   const bool reading = direction == ae::kReadable;
-  if (state_ != State::kConnected) {
-    if (state_ == State::kClosed || state_ == State::kError) return true;
+  if (c.state_ != State::kConnected) {
+    if (c.state_ == State::kClosed || c.state_ == State::kError) return true;
     errno = ENOTCONN;
     return false;
   }
-  if (reading && in_place_ != nullptr && (in_place_->unread() != 0 || in_place_->reading_ended()))
+  if (reading && c.in_place_ != nullptr &&
+      (c.in_place_->unread() != 0 || c.in_place_->reading_ended()))
     return true;
   const Interruption::Scope scope;
   Deadline deadline(timeout);
-  bool ready = wait_for(direction, deadline.at());
+  bool ready = c.carrier_->wait_for(direction, deadline.at());
   // Data committed or sent in place goes first.
-  while (ready && !reading && in_place_ != nullptr && in_place_->waits()) {
-    (void)in_place_->flush();
-    ready = !Interruption::ends() && deadline.wait_again() && wait_for(direction, deadline.at());
+  while (ready && !reading && c.in_place_ != nullptr && c.in_place_->waits()) {
+    (void)c.in_place_->flush();
+    ready = !Interruption::ends() && deadline.wait_again() &&
+            c.carrier_->wait_for(direction, deadline.at());
   }
-  if (!ready && state_ == State::kConnected) errno = Interruption::ends() ? EINTR : ETIMEDOUT;
-  return ready || state_ != State::kConnected;
+  if (!ready && c.state_ == State::kConnected) errno = Interruption::ends() ? EINTR : ETIMEDOUT;
+  return ready || c.state_ != State::kConnected;
 }
 
 ssize_t Connection::sync_read(void* buffer, std::size_t size, ae::Duration timeout) {
+  ConnectionCore& c = ConnectionCore::of(*this);
   const Interruption::Scope scope;
   Deadline deadline(timeout);
   std::size_t got = 0;
@@ -75,7 +81,7 @@ ssize_t Connection::sync_read(void* buffer, std::size_t size, ae::Duration timeo
         errno = Interruption::ends() ? EINTR : ETIMEDOUT;
         return -1;
       }
-      wait_for(ae::kReadable, deadline.at());
+      c.carrier_->wait_for(ae::kReadable, deadline.at());
     } else if (errno != EINTR) {
       return -1;
     }
@@ -84,6 +90,7 @@ ssize_t Connection::sync_read(void* buffer, std::size_t size, ae::Duration timeo
 }
 
 ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duration timeout) {
+  ConnectionCore& c = ConnectionCore::of(*this);
   const Interruption::Scope scope;
   Deadline deadline(timeout);
   std::size_t sent = 0;
@@ -97,13 +104,14 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
         errno = Interruption::ends() ? EINTR : ETIMEDOUT;
         return -1;
       }
-      wait_for(ae::kWritable, deadline.at());
+      c.carrier_->wait_for(ae::kWritable, deadline.at());
     } else if (errno != EINTR) {
       return -1;
     }
   }
-  if (state_ != State::kConnected && state_ != State::kClosed) return static_cast<ssize_t>(sent);
-  if (!do_flush(deadline.at()) && buffer == nullptr) {  // flushing is the whole request
+  if (c.state_ != State::kConnected && c.state_ != State::kClosed)
+    return static_cast<ssize_t>(sent);
+  if (!c.carrier_->flush(deadline.at()) && buffer == nullptr) {  // flushing is the whole request
     errno = Interruption::ends() ? EINTR : ETIMEDOUT;
     return -1;
   }
@@ -115,34 +123,44 @@ ssize_t Connection::sync_readline(char* buffer, std::size_t size, ae::Duration t
     errno = EINVAL;
     return -1;
   }
+  ConnectionCore& c = ConnectionCore::of(*this);
   const Interruption::Scope scope;
   Deadline deadline(timeout);
   std::size_t length = 0;
   buffer[0] = '\0';
-  // Reads single bytes, because the data after the line must stay unread.
   while (length + 1 < size) {
-    const ssize_t n = read(buffer + length, 1);
-    if (n < 0 && would_block(errno)) {
-      buffer[length] = '\0';
+    const View view = peek();
+    if (view.size == 0 && would_block(errno)) {
       if (Interruption::ends() || !deadline.wait_again()) {
         errno = Interruption::ends() ? EINTR : ETIMEDOUT;
         return -1;
       }
-      wait_for(ae::kReadable, deadline.at());
+      c.carrier_->wait_for(ae::kReadable, deadline.at());
       continue;
     }
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      buffer[length] = '\0';
-      if (n == 0) errno = ECONNRESET;
+    if (view.size == 0) {
+      if (errno == 0) errno = ECONNRESET;
       return -1;
     }
-    if (buffer[length] == '\n') {
+    // What follows the line stays unread.
+    const std::size_t room = std::min(view.pieces[0].iov_len, size - 1 - length);
+    const void* const end = std::memchr(view.pieces[0].iov_base, '\n', room);
+    const std::size_t taken =
+        end == nullptr
+            ? room
+            : static_cast<std::size_t>(static_cast<const char*>(end) -
+                                       static_cast<const char*>(view.pieces[0].iov_base)) +
+                  1;
+    std::memcpy(buffer + length, view.pieces[0].iov_base, taken);
+    consume(taken);
+    length += taken;
+    if (end != nullptr) {
+      --length;
       if (length > 0 && buffer[length - 1] == '\r') --length;
       buffer[length] = '\0';
       return static_cast<ssize_t>(length);
     }
-    buffer[++length] = '\0';
+    buffer[length] = '\0';
   }
   errno = EMSGSIZE;
   return -1;

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "conn/core/connection_core.h"
 #include "conn/core/connection_set.h"
 #include "conn/kit/defaults.h"
-#include "conn/lists/fallback_connection.h"
+#include "conn/lists/list_carrier.h"
 
 namespace conn { inline namespace AECONN_ABI {
 namespace {
@@ -86,7 +87,7 @@ Capabilities FallbackType::capabilities() const noexcept {
                    .rebind = true,
                    .descriptor = true,
                    .integrity = true,
-                   .in_place = false,
+                   .in_place = true,
                    .reset = true,
                    .reuseport = false};
   for (const Way& way : ways_) {
@@ -96,6 +97,7 @@ Capabilities FallbackType::capabilities() const noexcept {
     all.rebind = all.rebind && one.rebind;
     all.descriptor = all.descriptor && one.descriptor;
     all.integrity = all.integrity && one.integrity;
+    all.in_place = all.in_place && one.in_place;
     all.reset = all.reset && one.reset;
   }
   return all;
@@ -250,7 +252,7 @@ std::vector<Capacity> FallbackType::capacity(const Endpoint& endpoint,
 }
 
 ConnectionPtr FallbackType::create(ae::EventLoop& loop) const {
-  return ConnectionPtr(new FallbackConnection(*this, loop));
+  return make_connection(std::make_unique<ListCarrier>(*this), loop).first;
 }
 
 void FallbackType::took(ae::EventLoop& loop, const Fallback& fallback) const {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "conn/connection_type.h"
+#include "conn/core/connection_core.h"
 #include "conn/kit/retry_after.h"
 #include "conn/rdma/device/here.h"
 #include "conn/rdma/device/near.h"
@@ -163,10 +164,7 @@ void ListenerCore::stop() noexcept {
   requests_.clear();
   refusals_.clear();
   established_.clear();
-  for (RdmaConnection* connection : std::exchange(young_, {})) {
-    connection->leave_listener();
-    connection->close();
-  }
+  for (const auto& [carrier, connection] : std::exchange(young_, {})) carrier->leave_listener();
   refused_.clear();
   arrived_.clear();
   accepted_.clear();  // last, as destroying it may run any code
@@ -334,19 +332,20 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
     request->place = quota_.take();
   }
   if (wishes_prepared()) state_->prepare_soon();
-  auto* connection = new RdmaConnection(type_, *state_, settings_, std::move(request->id()), *this);
-  connection->occupy(std::move(request->place));
+  auto [connection, carrier] = make_connection(
+      std::make_unique<RdmaCarrier>(type_, *state_, settings_, std::move(request->id()), *this),
+      state_->loop());
+  carrier.host().occupy(std::move(request->place));
   try {
-    young_.insert(connection);
+    young_.emplace(&carrier, std::move(connection));
     if (established_.capacity() < young_.size()) established_.reserve(2 * young_.size());
-    connection->accept(request->private_data());
+    carrier.accept(request->private_data());
   } catch (const std::exception& error) {
     ++state_->statistics().rejected;
     ++type_.counters(state_->loop()).accept_errors;
-    young_.erase(connection);
-    if (connection->id_) reject(connection->id_.get(), error.what());
-    connection->leave_listener();
-    connection->close();
+    if (carrier.id_) reject(carrier.id_.get(), error.what());
+    carrier.leave_listener();
+    young_.erase(&carrier);  // closes it
   }
 }
 
@@ -357,17 +356,16 @@ void ListenerCore::refused(const Failure& why) {
   state_->ready().push(*this);
 }
 
-void ListenerCore::on_established(RdmaConnection& connection) noexcept {
-  established_.push_back(&connection);
+void ListenerCore::on_established(RdmaCarrier& carrier) noexcept {
+  established_.push_back(&carrier);
   state_->ready().push(*this);
 }
 
-void ListenerCore::on_lost(RdmaConnection& connection) noexcept {
-  young_.erase(&connection);
-  std::erase(established_, &connection);
+void ListenerCore::on_lost(RdmaCarrier& carrier) noexcept {
+  std::erase(established_, &carrier);
   ++type_.counters(state_->loop()).accept_errors;
-  connection.leave_listener();
-  connection.close();
+  carrier.leave_listener();
+  young_.erase(&carrier);  // closes it
 }
 
 std::size_t ListenerCore::run_ready() {
@@ -395,16 +393,18 @@ std::size_t ListenerCore::run_ready() {
   }
   while (!established_.empty() && !paused_ && may_go_on(handed_over)) {
     if (accepted_.running()) break;
-    RdmaConnection* connection = established_.front();
+    RdmaCarrier& carrier = *established_.front();
     established_.erase(established_.begin());
-    if (connection->state() != State::kConnected) {
-      on_lost(*connection);
+    const auto young = young_.find(&carrier);
+    if (young->second->state() != State::kConnected) {
+      on_lost(carrier);
       continue;
     }
-    young_.erase(connection);
-    connection->leave_listener();
+    ConnectionPtr connection = std::move(young->second);
+    young_.erase(young);
+    carrier.leave_listener();
     ++handed_over;
-    accepted_.run(ConnectionPtr(connection));
+    accepted_.run(std::move(connection));
   }
   return told + handed_over;
 }

@@ -7,14 +7,14 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "ae/abi.h"
 #include "ae/core/handler_slot.h"
 #include "conn/core/pending_connection.h"
 #include "conn/kit/resolver.h"
-#include "conn/rdma/connection.h"
+#include "conn/rdma/carrier.h"
 #include "conn/rdma/loop/loop_state.h"
 #include "conn/rdma/pending_connection.h"
 
@@ -64,8 +64,8 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   std::set<std::string> devices() const;
 
   /// Called by a connection that is ready for data, or failed before it was handed over.
-  void on_established(RdmaConnection& connection) noexcept;
-  void on_lost(RdmaConnection& connection) noexcept;
+  void on_established(RdmaCarrier& carrier) noexcept;
+  void on_lost(RdmaCarrier& carrier) noexcept;
   /// Schedules the retry for lost devices if there was no memory for its timer before.
   void retry_if_down() noexcept;
   /// A queued request has lost its sender or its device.
@@ -96,8 +96,9 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   std::deque<Failure> refusals_;  // not yet reported, at most as many as the backlog
   std::vector<std::unique_ptr<Port>> ports_;
   std::deque<std::unique_ptr<RdmaPending>> requests_;  // arrived while paused
-  std::unordered_set<RdmaConnection*> young_;  // accepting, or established and not handed over
-  std::vector<RdmaConnection*> established_;   // has capacity for all of young_
+  // Accepting, or established and not handed over.
+  std::unordered_map<RdmaCarrier*, ConnectionPtr> young_;
+  std::vector<RdmaCarrier*> established_;  // has capacity for all of young_
   ae::TimerId retry_ = 0;
   bool paused_ = false, stopped_ = false;
 };

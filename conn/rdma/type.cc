@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/rdma/type.h"
 
-#include "conn/rdma/connection.h"
+#include "conn/core/connection_core.h"
+#include "conn/rdma/carrier.h"
 #include "conn/rdma/device/here.h"
 #include "conn/rdma/device/port_counters.h"
 #include "conn/rdma/limits.h"
@@ -76,8 +77,10 @@ LoopAcceptorPtr RdmaType::open_acceptor(ae::EventLoop& loop, const Endpoint& end
 
 ConnectionPtr RdmaType::create(ae::EventLoop& loop) const {
   try {
-    return ConnectionPtr(
-        new RdmaConnection(*this, LoopState::of(loop, *this), Settings::from(options_for({}))));
+    return make_connection(std::make_unique<RdmaCarrier>(*this, LoopState::of(loop, *this),
+                                                         Settings::from(options_for({}))),
+                           loop)
+        .first;
   } catch (const VerbsError& error) {
     throw unavailable(error);
   }

@@ -4,18 +4,19 @@
 #include <deque>
 
 #include "ae/core/handler_slot.h"
+#include "conn/core/connection_core.h"
 #include "conn/spi/refusals.h"
-#include "conn/tcp/socket_connection.h"
+#include "conn/tcp/socket_carrier.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
                              std::shared_ptr<const Settings> settings, Fd fd,
                              const SocketAddress& peer, Quota::Place place) {
-  auto* connection = new SocketConnection(type, loop, std::move(settings));
-  ConnectionPtr owner(connection);
-  connection->adopt(std::move(fd), peer, std::move(place));
-  return owner;
+  auto [connection, carrier] =
+      make_connection(std::make_unique<SocketCarrier>(type, std::move(settings)), loop);
+  carrier.adopt(std::move(fd), peer, std::move(place));
+  return std::move(connection);
 }
 
 struct SocketLoopAcceptor::Core final : ae::Deferred {

@@ -7,8 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "conn/core/connection_core.h"
 #include "conn/error.h"
-#include "conn/tcp/socket_connection.h"
+#include "conn/tcp/socket_carrier.h"
 #include "conn/tcp/socket_listener.h"
 #include "conn/tcp/socket_receiver.h"
 
@@ -113,11 +114,11 @@ ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
   peer.size = sizeof peer.storage;
   if (getpeername(fd, peer.get(), &peer.size) != 0) refuse(fd, errno_text(errno));
   make_ours(fd);
-  auto* connection = new SocketConnection(*this, loop, settings_);
-  ConnectionPtr owner(connection);
+  auto [connection, carrier] =
+      make_connection(std::make_unique<SocketCarrier>(*this, settings_), loop);
   apply_to_adopted(*settings_, fd, family);
-  connection->adopt(Fd(fd), peer);
-  return owner;
+  carrier.adopt(Fd(fd), peer);
+  return std::move(connection);
 }
 
 std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd,
@@ -154,7 +155,7 @@ PortListenerPtr SocketType::adopt_port(ae::EventLoop& loop, int fd, PendingHandl
 }
 
 ConnectionPtr SocketType::create(ae::EventLoop& loop) const {
-  return ConnectionPtr(new SocketConnection(*this, loop, settings_));
+  return make_connection(std::make_unique<SocketCarrier>(*this, settings_), loop).first;
 }
 
 }}}  // namespace conn::tcp

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "conn/tls/connection.h"
+#include "conn/core/connection_core.h"
+#include "conn/tls/carrier.h"
 #include "conn/tls/type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -16,6 +17,10 @@ constexpr int kAcceptsInOneTurn = 16;
 // over or the oldest is this old; the next connection then replaces the oldest. Honest clients need
 // milliseconds.
 constexpr ae::Duration kGrace = 1s;
+
+TlsCarrier& carrier_of(const ConnectionPtr& connection) {
+  return static_cast<TlsCarrier&>(ConnectionCore::of(*connection).carrier());
+}
 
 }  // namespace
 
@@ -47,7 +52,7 @@ void Acceptor::stop() noexcept {
   unqueue();
   below_.reset();
   for (const ConnectionPtr& one : handshakes_) {
-    static_cast<TlsConnection&>(*one).forget_acceptor();
+    carrier_of(one).forget_acceptor();
   }
   handshakes_.clear();
   done_.clear();
@@ -60,22 +65,24 @@ void Acceptor::stop() noexcept {
 void Acceptor::arrived(ConnectionPtr below) {
   const std::shared_ptr<const Context> context = contexts_->get();
   max_handshakes_ = context->settings().max_handshakes;
-  if (full()) static_cast<TlsConnection&>(*handshakes_.front()).evict();
+  if (full()) carrier_of(handshakes_.front()).evict();
   if (shared_ == nullptr) return;  // the refused handler ended the listening
-  TlsConnection* connection = nullptr;
+  TlsCarrier* carrier = nullptr;
   try {
-    connection = new TlsConnection(type_, *shared_);
-    handshakes_.push_back(ConnectionPtr(connection));
+    auto [connection, made] =
+        make_connection(std::make_unique<TlsCarrier>(type_, *shared_), shared_->loop());
+    handshakes_.push_back(std::move(connection));
+    carrier = &made;
   } catch (const std::bad_alloc&) {  // only this connection is lost
     ++counters_.accept_errors;
     return;
   }
-  connection->place = std::prev(handshakes_.end());
+  carrier->place = std::prev(handshakes_.end());
   try {
-    connection->begin(std::move(below), Role::kServer, context, "", {}, this);
+    carrier->begin(std::move(below), Role::kServer, context, "", this);
   } catch (const std::exception& error) {
     const Failure failure{std::make_error_code(std::errc::invalid_argument), error.what()};
-    const ConnectionPtr gone = take(*connection);
+    const ConnectionPtr gone = take(*carrier);
     ++counters_.accept_errors;
     refused_.tell(failure);
     return;
@@ -93,7 +100,7 @@ void Acceptor::check_room() {
     return;
   }
   if (room_timer_ == 0) {
-    const auto& oldest = static_cast<TlsConnection&>(*handshakes_.front());
+    const auto& oldest = carrier_of(handshakes_.front());
     try {
       room_timer_ = shared_->loop().add_time_event(
           oldest.began() + kGrace, [this] { return let_in() ? ae::kNoMore : kGrace; });
@@ -119,21 +126,21 @@ bool Acceptor::let_in() {
   return true;
 }
 
-ConnectionPtr Acceptor::take(TlsConnection& connection) {
-  ConnectionPtr owner = std::move(*connection.place);
-  handshakes_.erase(connection.place);
-  connection.forget_acceptor();
+ConnectionPtr Acceptor::take(TlsCarrier& carrier) {
+  ConnectionPtr owner = std::move(*carrier.place);
+  handshakes_.erase(carrier.place);
+  carrier.forget_acceptor();
   return owner;
 }
 
-void Acceptor::finished(TlsConnection& connection) {
+void Acceptor::finished(TlsCarrier& carrier) {
   if (paused_ || accepted_.running() || !done_.empty()) {
-    done_.splice(done_.end(), handshakes_, connection.place);
-    connection.forget_acceptor();
+    done_.splice(done_.end(), handshakes_, carrier.place);
+    carrier.forget_acceptor();
     if (!paused_ && !accepted_.running()) shared_->ready().push(*this);
     check_room();
   } else {
-    ConnectionPtr owner = take(connection);
+    ConnectionPtr owner = take(carrier);
     check_room();
     hand_over(std::move(owner));
   }
@@ -152,8 +159,8 @@ void Acceptor::hand_over(ConnectionPtr owner) {
   accepted_.run(std::move(owner));
 }
 
-void Acceptor::failed(TlsConnection& connection, const Failure& failure) {
-  const ConnectionPtr owner = take(connection);  // closing it delivers the alert
+void Acceptor::failed(TlsCarrier& carrier, const Failure& failure) {
+  const ConnectionPtr owner = take(carrier);  // closing it delivers the alert
   ++counters_.accept_errors;
   check_room();
   refused_.tell(failure);

@@ -18,7 +18,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class TlsType;
 
-class TlsConnection;
+class TlsCarrier;
 
 /// The part of a listener that may be on the stack while the listener is destroyed.
 class Acceptor final : public ae::Deferred, public ReadyItem {
@@ -32,8 +32,8 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
   void stop() noexcept;
 
   void arrived(ConnectionPtr below);
-  void finished(TlsConnection& connection);
-  void failed(TlsConnection& connection, const Failure& failure);
+  void finished(TlsCarrier& carrier);
+  void failed(TlsCarrier& carrier, const Failure& failure);
 
   void pause();
   void resume();
@@ -44,7 +44,7 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
  private:
   friend class LoopState;
   std::size_t run_ready() override;
-  ConnectionPtr take(TlsConnection& connection);
+  ConnectionPtr take(TlsCarrier& carrier);
   void hand_over(ConnectionPtr owner);
   bool full() const;
   void check_room();

@@ -14,7 +14,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Acceptor;
-class TlsConnection;
+class TlsCarrier;
 class TlsType;
 
 struct Counters {

@@ -4,8 +4,9 @@
 #include <algorithm>
 
 #include "ae/core/fork.h"
+#include "conn/core/connection_core.h"
 #include "conn/tls/acceptor.h"
-#include "conn/tls/connection.h"
+#include "conn/tls/carrier.h"
 #include "conn/tls/context_source.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -157,7 +158,8 @@ ListenerPtr TlsType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
 }
 
 ConnectionPtr TlsType::create(ae::EventLoop& loop) const {
-  return ConnectionPtr(new TlsConnection(*this, LoopState::of(*this, loop)));
+  return make_connection(std::make_unique<TlsCarrier>(*this, LoopState::of(*this, loop)), loop)
+      .first;
 }
 
 ConnectionPtr TlsType::adopt(ae::EventLoop&, int fd) const {
@@ -231,11 +233,12 @@ ConnectionPtr TlsType::wrap(ConnectionPtr below, Role role, const std::string& n
       throw Error(name_ + " has no option " + key + " that wrap() could take");
     }
   }
-  auto* connection = new TlsConnection(*this, LoopState::of(*this, *below->loop()));
-  ConnectionPtr owner(connection);
-  connection->begin(std::move(below), role, context_for(options), peer_name(options, name),
-                    std::move(done), nullptr);
-  return owner;
+  ae::EventLoop& loop = *below->loop();
+  auto [connection, carrier] =
+      make_connection(std::make_unique<TlsCarrier>(*this, LoopState::of(*this, loop)), loop);
+  ConnectionCore::of(*connection).set_connect_handler(std::move(done));
+  carrier.begin(std::move(below), role, context_for(options), peer_name(options, name), nullptr);
+  return std::move(connection);
 }
 
 Statistics TlsType::statistics(ae::EventLoop& loop) const {

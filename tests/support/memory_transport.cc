@@ -13,9 +13,10 @@
 #include <set>
 #include <span>
 
+#include "conn/core/connection_core.h"
 #include "conn/core/connection_set.h"
 #include "conn/core/pending_connection.h"
-#include "conn/spi/queued_connection.h"
+#include "conn/spi/queued_carrier.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace memory {
 namespace {
@@ -23,7 +24,7 @@ namespace {
 constexpr int kAcceptsInOneTurn = 16;  // a flood of arrivals starves nobody
 constexpr unsigned kLongestDelay = 8;  // iterations
 
-class MemoryConnection;
+class MemoryCarrier;
 class MemoryListener;
 
 /// What the type keeps for one loop.
@@ -111,22 +112,22 @@ struct Link {
         names{listener + "#" + std::to_string(number), listener} {}
   void reset(const char* why) noexcept;
 
-  std::array<Pipe, 2> pipes;                // [i]: what end i writes
-  std::array<MemoryConnection*, 2> ends{};  // client and server; null before accept, after close
+  std::array<Pipe, 2> pipes;             // [i]: what end i writes
+  std::array<MemoryCarrier*, 2> ends{};  // client and server; null before accept, after close
   std::array<std::string, 2> names;
   bool broken = false;
 };
 
-class MemoryConnection final : public QueuedConnection {
+class MemoryCarrier final : public QueuedCarrier {
  public:
-  MemoryConnection(const MemoryType& type, MemoryLoop& shared)
-      : QueuedConnection(type, shared.loop, shared.ready), shared_(&shared), arrival_(*this) {}
+  MemoryCarrier(const MemoryType& type, MemoryLoop& shared)
+      : QueuedCarrier(type, shared.ready), shared_(&shared), arrival_(*this) {}
 
   /// The server's end of a link that waited in a backlog, maybe on another loop.
   void accept(std::shared_ptr<Link> link, Quota::Place place) {
-    occupy(std::move(place));
+    host().occupy(std::move(place));
     move_to(State::kAccepting);
-    join(std::move(link), 1);
+    attach(std::move(link), 1);
   }
   void on_reset(const char* why) {
     fail(errno_failure(ECONNRESET, why));
@@ -140,7 +141,7 @@ class MemoryConnection final : public QueuedConnection {
  private:
   /// What is on its way to this connection, counted in iterations.
   struct Arrival final : ReadyItem {
-    explicit Arrival(MemoryConnection& connection) : to(connection) {}
+    explicit Arrival(MemoryCarrier& connection) : to(connection) {}
     std::size_t run_ready() override {
       if (--iterations > 0) {
         to.shared_->ready.push(*this);
@@ -149,18 +150,18 @@ class MemoryConnection final : public QueuedConnection {
       }
       return 0;
     }
-    MemoryConnection& to;
+    MemoryCarrier& to;
     std::size_t iterations = 0;
   };
 
   Pipe& in() const { return link_->pipes[1 - side_]; }
   Pipe& out() const { return link_->pipes[side_]; }
-  MemoryConnection* peer() const { return link_->ends[1 - side_]; }
+  MemoryCarrier* peer() const { return link_->ends[1 - side_]; }
   void tell_peer() noexcept {
     if (peer() != nullptr) peer()->update_ready_of(shared_);
   }
   void update_ready_of(const MemoryLoop* teller) noexcept {
-    if (in().finished) peer_gone();
+    if (in().finished) host().peer_gone();
     update_ready();
     if (teller == shared_) return;
     try {
@@ -171,22 +172,22 @@ class MemoryConnection final : public QueuedConnection {
   const Faults& faults() const { return shared_->config.faults; }
 
   // --- connecting -------------------------------------------------------------------------------
-  void do_connect(const Endpoint& to) override {
+  void connect(const Endpoint& to) override {
     target_ = to;
     if (!delayed()) arrive();
   }
-  void do_connect_blocking(const Endpoint& to, ae::TimePoint) override {
+  void connect_blocking(const Endpoint& to, ae::TimePoint) override {
     target_ = to;
     arrive();
   }
   void establish();
-  void join(std::shared_ptr<Link> link, std::size_t side) {
+  void attach(std::shared_ptr<Link> link, std::size_t side) {
     link_ = std::move(link);
     side_ = side;
     link_->ends[side_] = this;
     in().reveal();
     move_to(State::kConnected);
-    if (in().finished) peer_gone();
+    if (in().finished) host().peer_gone();
   }
 
   // --- delays -----------------------------------------------------------------------------------
@@ -211,7 +212,7 @@ class MemoryConnection final : public QueuedConnection {
   // --- data -------------------------------------------------------------------------------------
   bool readable() const override { return in().visible() > 0 || in().at_end(); }
   bool writable() const override { return out().room() > 0 || out().finished || out().abandoned; }
-  ssize_t do_read(void* buffer, std::size_t size) override {
+  ssize_t read(void* buffer, std::size_t size) override {
     if (broken_by(faults().read_error, "read")) return -1;
     if (in().at_end()) return end_of_stream();
     if (in().visible() == 0 || shared_->fault(faults().again)) return no(EAGAIN);
@@ -221,7 +222,7 @@ class MemoryConnection final : public QueuedConnection {
     update_ready();
     return static_cast<ssize_t>(n);
   }
-  ssize_t do_writev(const iovec* vectors, int count) override {
+  ssize_t writev(const iovec* vectors, int count) override {
     if (out().finished) return no(EPIPE);
     if (broken_by(faults().write_error, "write")) return -1;
     if (out().abandoned) {
@@ -267,14 +268,14 @@ class MemoryConnection final : public QueuedConnection {
     if (out().finished && state() == State::kConnected) move_to(State::kClosed);
     return 0;
   }
-  int do_shutdown() override {
+  int shutdown() override {
     out().finished = true;
     if (end_was_read_) move_to(State::kClosed);
     tell_peer();
     update_ready();
     return 0;
   }
-  void leave() noexcept {
+  void detach() noexcept {
     arrival_.unqueue();
     if (!link_) return;
     link_->ends[side_] = nullptr;
@@ -284,12 +285,12 @@ class MemoryConnection final : public QueuedConnection {
     tell_peer();
     link_.reset();
   }
-  void do_close() noexcept override {
-    leave();
-    release();
+  void close() noexcept override {
+    detach();
+    host().release();
   }
-  void do_abandon() noexcept override {
-    leave();
+  void abandon() noexcept override {
+    detach();
     detach_list();
     shared_ = nullptr;
   }
@@ -304,7 +305,7 @@ class MemoryConnection final : public QueuedConnection {
 
 void Link::reset(const char* why) noexcept {
   broken = true;
-  for (MemoryConnection* end : ends) {
+  for (MemoryCarrier* end : ends) {
     if (end != nullptr) end->on_reset(why);
   }
 }
@@ -373,11 +374,11 @@ class MemoryLoopAcceptor final : public LoopAcceptor, public ReadyItem {
         ++type_.counters(shared_.loop).accept_errors;
         continue;
       }
-      auto* connection = new MemoryConnection(type_, shared_);
-      ConnectionPtr owner(connection);
-      connection->accept(link, std::move(next->place));
+      auto [connection, carrier] =
+          make_connection(std::make_unique<MemoryCarrier>(type_, shared_), shared_.loop);
+      carrier.accept(link, std::move(next->place));
       ++ran;
-      (*accepted)(std::move(owner));
+      (*accepted)(std::move(connection));
       if (accepted.use_count() == 1) break;
     }
     return ran;
@@ -485,10 +486,10 @@ class MemoryListener final : public PortListener, public ReadyItem {
       if (refused) refused(quota_.refusal(link->names[0]));
       return;
     }
-    auto* connection = new MemoryConnection(type_, *shared_);
-    ConnectionPtr owner(connection);
-    connection->accept(link, quota_.take());
-    (*std::shared_ptr(accepted_))(std::move(owner));
+    auto [connection, carrier] =
+        make_connection(std::make_unique<MemoryCarrier>(type_, *shared_), shared_->loop);
+    carrier.accept(link, quota_.take());
+    (*std::shared_ptr(accepted_))(std::move(connection));
   }
 
   const MemoryType& type_;
@@ -503,7 +504,7 @@ class MemoryListener final : public PortListener, public ReadyItem {
   bool paused_ = false;
 };
 
-void MemoryConnection::establish() {
+void MemoryCarrier::establish() {
   try {
     type().check(target_);
   } catch (const Error& error) {  // connect() tells it through its handler
@@ -516,7 +517,7 @@ void MemoryConnection::establish() {
   if (found == names().end() || found->second->full()) {
     return fail(errno_failure(ECONNREFUSED, what));
   }
-  join(std::make_shared<Link>(shared_->config.pipe_size, name, ++shared_->links), 0);
+  attach(std::make_shared<Link>(shared_->config.pipe_size, name, ++shared_->links), 0);
   found->second->arrive(link_, shared_);
 }
 
@@ -565,7 +566,8 @@ LoopAcceptorPtr MemoryType::open_acceptor(ae::EventLoop& loop, const Endpoint&,
 }
 
 ConnectionPtr MemoryType::create(ae::EventLoop& loop) const {
-  return ConnectionPtr(new MemoryConnection(*this, MemoryLoop::of(*this, loop)));
+  return make_connection(std::make_unique<MemoryCarrier>(*this, MemoryLoop::of(*this, loop)), loop)
+      .first;
 }
 
 Statistics MemoryType::statistics(ae::EventLoop& loop) const {

@@ -8,7 +8,9 @@
 #include <string>
 
 #include "conn/connection_type.h"
+#include "conn/core/connection_core.h"
 #include "conn/error.h"
+#include "conn/spi/carrier.h"
 
 namespace testing {
 
@@ -30,7 +32,7 @@ class StuckType final : public conn::ConnectionType {
   }
   conn::ConnectionPtr create(ae::EventLoop& loop) const override {
     if (broken) throw conn::Error(name_ + " has no device");
-    return conn::ConnectionPtr(new Stuck(*this, loop));
+    return conn::make_connection(std::make_unique<Stuck>(*this), loop).first;
   }
 
   /// Ends the connecting of all that wait.
@@ -58,10 +60,9 @@ class StuckType final : public conn::ConnectionType {
   }
 
  private:
-  class Stuck final : public conn::Connection {
+  class Stuck final : public conn::Carrier {
    public:
-    Stuck(const StuckType& type, ae::EventLoop& loop)
-        : Connection(type, loop), type_(const_cast<StuckType&>(type)) {}
+    explicit Stuck(const StuckType& type) : Carrier(type), type_(const_cast<StuckType&>(type)) {}
     ~Stuck() override { type_.waiting.erase(this); }
     void finish(int err) {
       type_.waiting.erase(this);
@@ -69,14 +70,13 @@ class StuckType final : public conn::ConnectionType {
         move_to(conn::State::kConnected);
       else
         fail(type_.failure(err));
-      (void)dispatch_connect();
+      (void)host().run_connect_handler();
     }
     std::string local_address() const override { return "here"; }
     std::string peer_address() const override { return "there"; }
     std::optional<bool> is_local() const override { return true; }
 
-   protected:
-    void do_connect(const conn::Endpoint&) override {
+    void connect(const conn::Endpoint&) override {
       type_.waiting.insert(this);
       ++type_.tried;
       if (type_.fail_at_once == 0) return;
@@ -86,28 +86,28 @@ class StuckType final : public conn::ConnectionType {
         return ae::kNoMore;
       });
     }
-    void do_connect_blocking(const conn::Endpoint&, ae::TimePoint) override {
+    void connect_blocking(const conn::Endpoint&, ae::TimePoint) override {
       ++type_.tried;
       if (type_.fail_at_once != 0) fail(type_.failure(type_.fail_at_once));
     }
-    ssize_t do_read(void*, std::size_t) override { return again(); }
-    ssize_t do_writev(const iovec*, int) override { return again(); }
-    void handlers_changed() override {
-      if (!write_wanted() || state() != conn::State::kConnected || timer_ != 0) return;
+    ssize_t read(void*, std::size_t) override { return again(); }
+    ssize_t writev(const iovec*, int) override { return again(); }
+    void interest_changed() override {
+      if (!host().wants_write() || state() != conn::State::kConnected || timer_ != 0) return;
       timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
         timer_ = 0;
-        if (dispatch_write() == Alive::kYes) handlers_changed();
+        if (host().run_write_handler() == Alive::kYes) interest_changed();
         return ae::kNoMore;
       });
     }
-    int do_shutdown() override { return 0; }
-    void do_close() noexcept override {
+    int shutdown() override { return 0; }
+    void close() noexcept override {
       if (timer_ != 0) loop()->remove_time_event(timer_);
       type_.waiting.erase(this);
-      release();
+      host().release();
     }
     bool wait_for(ae::Mask, ae::TimePoint) override { return false; }
-    void do_abandon() noexcept override {
+    void abandon() noexcept override {
       if (timer_ != 0) loop()->remove_time_event(timer_);
       type_.waiting.erase(this);
     }

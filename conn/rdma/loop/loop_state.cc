@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "conn/core/connection_set.h"
-#include "conn/rdma/connection.h"
+#include "conn/rdma/carrier.h"
 #include "conn/rdma/device/here.h"
 #include "conn/rdma/device/orphans.h"
 #include "conn/rdma/limits.h"
@@ -187,13 +187,13 @@ void LoopState::make_room(std::size_t connections) {
     if (list->capacity() < connections) list->reserve(std::max(connections, 2 * list->capacity()));
 }
 
-void LoopState::add(RdmaConnection& connection) {
+void LoopState::add(RdmaCarrier& connection) {
   start_maintenance();
   if (!std::exchange(connection.is_attached, true)) ++attached_connections_;
   look_at(connection, connection.next_tick());
 }
 
-void LoopState::remove(RdmaConnection& connection) noexcept {
+void LoopState::remove(RdmaCarrier& connection) noexcept {
   wheel_.remove(connection);
   if (std::exchange(connection.waits_for_memory, false))
     std::erase(waiting_for_memory_, &connection);
@@ -201,15 +201,14 @@ void LoopState::remove(RdmaConnection& connection) noexcept {
   if (!connection.flush_queued) return;
   connection.flush_queued = false;
   std::erase(dirty_, &connection);
-  std::replace(flushing_.begin(), flushing_.end(), &connection,
-               static_cast<RdmaConnection*>(nullptr));
+  std::replace(flushing_.begin(), flushing_.end(), &connection, static_cast<RdmaCarrier*>(nullptr));
 }
 
-void LoopState::keep_pace_of(RdmaConnection& connection) {
+void LoopState::keep_pace_of(RdmaCarrier& connection) {
   if (!std::exchange(connection.paced, true)) paced_.push_back(&connection);
 }
 
-void LoopState::wait_for_memory(RdmaConnection& connection) {
+void LoopState::wait_for_memory(RdmaCarrier& connection) {
   if (!std::exchange(connection.waits_for_memory, true)) waiting_for_memory_.push_back(&connection);
 }
 
@@ -219,7 +218,7 @@ void LoopState::wake_memory_waiters() {
   const std::size_t count = std::min({to_wake_, waiting_for_memory_.size(), kWokenInTurn});
   to_wake_ = std::min(to_wake_, waiting_for_memory_.size()) - count;
   // Removed from the list first, because its capacity allows each connection once.
-  std::array<RdmaConnection*, kWokenInTurn> fed{};
+  std::array<RdmaCarrier*, kWokenInTurn> fed{};
   std::copy_n(waiting_for_memory_.begin(), count, fed.begin());
   waiting_for_memory_.erase(waiting_for_memory_.begin(),
                             waiting_for_memory_.begin() + static_cast<std::ptrdiff_t>(count));
@@ -227,21 +226,21 @@ void LoopState::wake_memory_waiters() {
   for (std::size_t i = 0; i < count; ++i) fed[i]->on_memory();
 }
 
-void LoopState::want_flush(RdmaConnection& connection) noexcept {
+void LoopState::want_flush(RdmaCarrier& connection) noexcept {
   if (connection.flush_queued) return;
   connection.flush_queued = true;
   dirty_.push_back(&connection);
   loop_.nudge();
 }
 
-void LoopState::want_reap(RdmaConnection& connection) noexcept {
+void LoopState::want_reap(RdmaCarrier& connection) noexcept {
   if (connection.reap_queued) return;
   connection.reap_queued = true;
   reap_.push_back(&connection);
   loop_.nudge();
 }
 
-void LoopState::forget(RdmaConnection& connection) noexcept {
+void LoopState::forget(RdmaCarrier& connection) noexcept {
   remove(connection);
   if (std::exchange(connection.is_attached, false)) --attached_connections_;
   if (std::exchange(connection.reap_queued, false)) std::erase(reap_, &connection);
@@ -252,7 +251,7 @@ void LoopState::reap(Most most) {
   for (bool first = true; !reap_.empty(); first = false) {
     if (!first && most == Most::kShare && !has_share_left()) break;
     const Spending spending(*this);
-    RdmaConnection* connection = reap_.front();
+    RdmaCarrier* connection = reap_.front();
     reap_.erase(reap_.begin());
     connection->reap_queued = false;
     connection->reap();
@@ -369,7 +368,7 @@ void LoopState::flush() {
   flushing_.swap(dirty_);
   // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
   for (std::size_t i = 0; i < flushing_.size(); ++i) {
-    RdmaConnection* connection = std::exchange(flushing_[i], nullptr);
+    RdmaCarrier* connection = std::exchange(flushing_[i], nullptr);
     if (connection == nullptr) continue;
     connection->flush_queued = false;
     connection->post_due();

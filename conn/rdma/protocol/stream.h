@@ -83,6 +83,8 @@ class Stream {
     config_.receives = ours;
     config_.completions_prove = completions_prove;
   }
+  /// Sets the id for tracing probes (StreamConfig::connection).
+  void set_connection(std::uint64_t id) noexcept { config_.connection = id; }
   /// The connection is established: from now on the peer can send, and its silence counts.
   void on_open(ae::TimePoint now) noexcept;
 

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "conn/rdma/connection.h"
+#include "conn/rdma/carrier.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-void RdmaConnection::manage_windows() {
+void RdmaCarrier::manage_windows() {
   while (provide_window()) {
   }
   // The next tick may be earlier now: to detect that windows are quiet, or to retry one.
@@ -19,7 +19,7 @@ void RdmaConnection::manage_windows() {
 }
 
 // True: another may be wanted.
-bool RdmaConnection::provide_window() {
+bool RdmaCarrier::provide_window() {
   while (const WindowBuffer old = stream_.take_discarded()) free_window(old.owner);
   if (domain_ == nullptr) return false;
   const std::uint32_t length = stream_.wanted_window();
@@ -50,21 +50,21 @@ bool RdmaConnection::provide_window() {
   return false;
 }
 
-void RdmaConnection::free_window(void* owner) noexcept {
+void RdmaCarrier::free_window(void* owner) noexcept {
   auto& window = *static_cast<ReceiveWindow*>(owner);
   if (window.retire()) return;
   key_to_change_ = true;  // the key must be invalidated first
   state_->want_flush(*this);
 }
 
-void RdmaConnection::look_at_keys() noexcept {
+void RdmaCarrier::look_at_keys() noexcept {
   key_to_change_ = std::any_of(windows_.begin(), windows_.end(), [](const ReceiveWindow& window) {
     return window.waits_for_key() || window.key_under_way();
   });
 }
 
 // All sends up to `sequence` are complete.
-void RdmaConnection::on_keys_changed(std::uint32_t sequence) {
+void RdmaCarrier::on_keys_changed(std::uint32_t sequence) {
   if (!key_to_change_) return;
   bool changed = false;
   for (ReceiveWindow& window : windows_) {
@@ -78,7 +78,7 @@ void RdmaConnection::on_keys_changed(std::uint32_t sequence) {
 // Called before the connection is established. A device counts as able to bind keys once it has
 // carried out a bind: some refuse it when it is posted, some when it is executed, and then the
 // queue pair is unusable. False: this one is unusable; the next will not bind keys.
-bool RdmaConnection::keys_work() {
+bool RdmaCarrier::keys_work() {
   constexpr ae::Duration kBindPatience = std::chrono::milliseconds(20);  // it takes microseconds
   Device& device = context_->device();
   if (iwarp_ || (role_ == Role::kClient && device.binding() != Device::Binding::kUnsure))
@@ -99,7 +99,7 @@ bool RdmaConnection::keys_work() {
 }
 
 // The device refused to bind or invalidate a key. True if the connection continues.
-bool RdmaConnection::on_key_refused(ReceiveWindow& window) {
+bool RdmaCarrier::on_key_refused(ReceiveWindow& window) {
   if (window.state() == ReceiveWindow::State::kToInvalidate) {
     window.drop();  // slow, but it removes the key as well
     manage_windows();
@@ -111,7 +111,7 @@ bool RdmaConnection::on_key_refused(ReceiveWindow& window) {
   return false;
 }
 
-Failure RdmaConnection::bind_failure(int err) const {
+Failure RdmaCarrier::bind_failure(int err) const {
   if (context_->device().binding() == Device::Binding::kNo &&
       settings_.isolation == Isolation::kWindow)
     return context_->no_windows();
@@ -121,7 +121,7 @@ Failure RdmaConnection::bind_failure(int err) const {
 // While no bind has worked, this connection is the only one in its domain (Context::domain()), and
 // no window has been announced. So the windows are made again with the key of the region, which for
 // that reason can reach this queue pair only.
-bool RdmaConnection::go_on_without_binding() {
+bool RdmaCarrier::go_on_without_binding() {
   const auto bound = [](const ReceiveWindow& window) {
     return window.state() != ReceiveWindow::State::kFree &&
            window.state() != ReceiveWindow::State::kToBind;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The established connection: reading, writing and posting to the queue pair. Set-up is in
-// connection_setup.cc, the end in connection_close.cc.
+// carrier_setup.cc, the end in carrier_close.cc.
 
-#include "conn/rdma/connection.h"
+#include "conn/rdma/carrier.h"
 
 #include <fmt/format.h>
 
@@ -29,32 +29,31 @@ constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
 
 }  // namespace
 
-RdmaConnection::RdmaConnection(const ConnectionType& type, LoopState& state,
-                               const Settings& defaults)
-    : QueuedConnection(type, state.loop(), state.ready()),
+RdmaCarrier::RdmaCarrier(const ConnectionType& type, LoopState& state, const Settings& defaults)
+    : QueuedCarrier(type, state.ready()),
       state_(&state),
       settings_(defaults),
       role_(Role::kClient),
-      stream_(defaults.stream(Role::kClient, id()), clock_now()),
+      stream_(defaults.stream(Role::kClient, 0), clock_now()),
       send_buffer_(defaults.send_buffer, defaults.max_send_buffer) {
-  state.make_room(type.counters(state.loop()).open);
+  state.make_room(type.counters(state.loop()).open + 1);
 }
 
-RdmaConnection::RdmaConnection(const ConnectionType& type, LoopState& state,
-                               const Settings& settings, CmId id, ListenerCore& listener)
-    : QueuedConnection(type, state.loop(), state.ready()),
+RdmaCarrier::RdmaCarrier(const ConnectionType& type, LoopState& state, const Settings& settings,
+                         CmId id, ListenerCore& listener)
+    : QueuedCarrier(type, state.ready()),
       state_(&state),
       settings_(settings),
       role_(Role::kServer),
       listener_(&listener),
       id_(std::move(id)),
-      stream_(settings.stream(Role::kServer, this->id()), clock_now()),
+      stream_(settings.stream(Role::kServer, 0), clock_now()),
       send_buffer_(settings.send_buffer, settings.max_send_buffer) {
-  state.make_room(type.counters(state.loop()).open);
+  state.make_room(type.counters(state.loop()).open + 1);
   id_->context = static_cast<CmUser*>(this);
 }
 
-RdmaConnection::~RdmaConnection() {
+RdmaCarrier::~RdmaCarrier() {
   drop_kept();
   clear_deadline();
   tear_down();
@@ -62,7 +61,7 @@ RdmaConnection::~RdmaConnection() {
 
 // --- reading -------------------------------------------------------------------------------------
 
-bool RdmaConnection::readable() const {
+bool RdmaCarrier::readable() const {
   if (stream_.at_end() || pending_failure_) return true;
   if (!stream_.has_unread()) return false;
   return together_ == 1 || stream_.unread_bytes() >= together_ || stream_.is_full() ||
@@ -71,18 +70,18 @@ bool RdmaConnection::readable() const {
 
 // The read budget of this iteration may already be used up, by the write handler or a handler of
 // another connection.
-bool RdmaConnection::ready_to_read() {
+bool RdmaCarrier::ready_to_read() {
   return read_left_ != 0 || read_turn_ != state_->turn() || !stream_.has_unread();
 }
 
-void RdmaConnection::renew_budget() noexcept {
+void RdmaCarrier::renew_budget() noexcept {
   if (read_turn_ == state_->turn()) return;
   read_turn_ = state_->turn();
   read_left_ = settings_.read_budget;
 }
 
 /// 1 if there are bytes that may be read in this iteration, else the result of read().
-ssize_t RdmaConnection::look_for_bytes() {
+ssize_t RdmaCarrier::look_for_bytes() {
   end_view();
   renew_budget();
   if (inherited()) {  // a child of fork() may not even have the pages
@@ -105,7 +104,7 @@ ssize_t RdmaConnection::look_for_bytes() {
 }
 
 /// `into` may be null: the bytes are then consumed without a copy.
-std::size_t RdmaConnection::take_bytes(std::byte* into, std::size_t size) {
+std::size_t RdmaCarrier::take_bytes(std::byte* into, std::size_t size) {
   const std::uint32_t turns = stream_.window_turns();
   const std::size_t n = stream_.read(into, size, state_->now());
   read_left_ -= std::min(n, read_left_);
@@ -114,7 +113,7 @@ std::size_t RdmaConnection::take_bytes(std::byte* into, std::size_t size) {
   return n;
 }
 
-ssize_t RdmaConnection::do_read(void* buffer, std::size_t size) {
+ssize_t RdmaCarrier::read(void* buffer, std::size_t size) {
   if (const ssize_t n = look_for_bytes(); n <= 0) return n;
   const std::size_t n = take_bytes(static_cast<std::byte*>(buffer), std::min(size, read_left_));
   state_->statistics().bytes_copied_in += n;
@@ -123,23 +122,23 @@ ssize_t RdmaConnection::do_read(void* buffer, std::size_t size) {
 
 // --- writing -------------------------------------------------------------------------------------
 
-std::size_t RdmaConnection::room() const noexcept {
+std::size_t RdmaCarrier::room() const noexcept {
   return send_buffer_.size() - std::min<std::size_t>(tx_.buffered(), send_buffer_.size());
 }
 
 /// At least a quarter of the buffer, so that a waiting writer does not send tiny pieces.
-std::size_t RdmaConnection::room_to_wait_for() const noexcept {
+std::size_t RdmaCarrier::room_to_wait_for() const noexcept {
   return std::max(1u, send_buffer_.size() / 4);
 }
 
-bool RdmaConnection::writable() const {
+bool RdmaCarrier::writable() const {
   // If writing is no longer possible, the handler must run to find out. Before the peer's first
   // window nothing can be sent: a list of schemes then tries the next one (conn/lists/dial.h).
   return phase_ != Phase::kOpen ||
          (!starved_ && stream_.has_peer_window() && room() >= room_to_wait_for());
 }
 
-ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
+ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
   if (phase_ != Phase::kOpen || pending_failure_) return refuse_write();
   if (inherited()) {
     errno = EAGAIN;
@@ -171,7 +170,7 @@ ssize_t RdmaConnection::do_writev(const iovec* vectors, int count) {
 }
 
 /// No memory to send `size` bytes from is available; on_memory() is called when there may be some.
-void RdmaConnection::wait_for_memory(std::size_t size) {
+void RdmaCarrier::wait_for_memory(std::size_t size) {
   starved_ = true;
   starved_for_ = static_cast<std::uint32_t>(size);
   send_buffer_.on_refusal(state_->now());
@@ -182,23 +181,23 @@ void RdmaConnection::wait_for_memory(std::size_t size) {
 /// Memory may have come back. For a waiting write handler it is allocated here, so that the handler
 /// never runs in vain; false: there is none yet. With nothing in flight one byte suffices: a
 /// reservation then uses a chunk lent by the base and is written through that memory in parts
-/// (do_reserve()).
-bool RdmaConnection::secure_memory() noexcept {
-  const bool waits = starved_ && phase_ == Phase::kOpen && write_wanted() && !tx_.reserving();
+/// (reserve()).
+bool RdmaCarrier::secure_memory() noexcept {
+  const bool waits = starved_ && phase_ == Phase::kOpen && host().wants_write() && !tx_.reserving();
   const std::size_t least = tx_.held() == 0 ? 1 : starved_for_;
   if (waits && !tx_.secure(least, settings_.limit())) return false;
   starved_ = false;
   return true;
 }
 
-void RdmaConnection::on_memory() noexcept {
+void RdmaCarrier::on_memory() noexcept {
   if (secure_memory()) return update_ready();
   state_->wait_for_memory(*this);
 }
 
 // Writing has ended. Unread bytes can still be read, so the connection fails only if there are
 // none.
-ssize_t RdmaConnection::refuse_write() {
+ssize_t RdmaCarrier::refuse_write() {
   if (!stream_.has_unread()) {
     if (pending_failure_)
       fail(std::exchange(pending_failure_, {}));
@@ -210,12 +209,12 @@ ssize_t RdmaConnection::refuse_write() {
   return -1;
 }
 
-int RdmaConnection::do_shutdown() {
+int RdmaCarrier::shutdown() {
   errno = EOPNOTSUPP;  // the protocol has no half-close
   return -1;
 }
 
-bool RdmaConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
+bool RdmaCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   read_left_ = settings_.read_budget;
   read_turn_ = state_->turn();
   const auto ready = [&] {
@@ -228,12 +227,12 @@ bool RdmaConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
 
 // --- what completed ------------------------------------------------------------------------------
 
-ReceiveQueue* RdmaConnection::receives() noexcept {
+ReceiveQueue* RdmaCarrier::receives() noexcept {
   if (receives_ != nullptr) return receives_.get();
   return domain_ != nullptr ? domain_->shared_receives() : nullptr;
 }
 
-void RdmaConnection::retire_sends(std::uint32_t sequence) noexcept {
+void RdmaCarrier::retire_sends(std::uint32_t sequence) noexcept {
   if (sequence - done_ > posted_ - done_) return;  // not the number of a pending request
   if (sends_failed_) {
     done_ = sequence;
@@ -259,7 +258,7 @@ void RdmaConnection::retire_sends(std::uint32_t sequence) noexcept {
 
 // The requests before the first failed one were carried out. The data of the others stays in tx_
 // until the queue pair is destroyed, and is then reported to the user with an error.
-void RdmaConnection::retire_failed(std::uint32_t sequence) noexcept {
+void RdmaCarrier::retire_failed(std::uint32_t sequence) noexcept {
   if (sequence - done_ - 1 >= posted_ - done_) return;  // not the number of a pending request
   if (!sends_failed_) retire_sends(sequence - 1);
   sends_failed_ = true;
@@ -267,7 +266,7 @@ void RdmaConnection::retire_failed(std::uint32_t sequence) noexcept {
   look_at_last_data();
 }
 
-void RdmaConnection::on_sends_done(std::uint32_t sequence) {
+void RdmaCarrier::on_sends_done(std::uint32_t sequence) {
   retire_sends(sequence);
   stream_.on_confirmed(state_->now());
   on_keys_changed(done_);
@@ -277,7 +276,7 @@ void RdmaConnection::on_sends_done(std::uint32_t sequence) {
   update_ready();
 }
 
-void RdmaConnection::on_immediate(std::uint32_t length) {
+void RdmaCarrier::on_immediate(std::uint32_t length) {
   on_communication_established();
   on_first_message();
   const std::uint32_t turns = stream_.window_turns();
@@ -290,11 +289,11 @@ void RdmaConnection::on_immediate(std::uint32_t length) {
 }
 
 // iWARP: from now on the accepting side may send.
-void RdmaConnection::on_first_message() noexcept {
+void RdmaCarrier::on_first_message() noexcept {
   if (std::exchange(waits_for_first_message_, false)) state_->want_flush(*this);
 }
 
-void RdmaConnection::on_message(std::span<const std::byte> bytes) {
+void RdmaCarrier::on_message(std::span<const std::byte> bytes) {
   on_communication_established();
   on_first_message();
   ++state_->statistics().control_received;
@@ -304,7 +303,7 @@ void RdmaConnection::on_message(std::span<const std::byte> bytes) {
 }
 
 // Call after every input to the stream.
-void RdmaConnection::after_input() {
+void RdmaCarrier::after_input() {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return update_ready();
   if (const char* why = stream_.failure(); why != nullptr) {
     ++state_->statistics().protocol_errors;
@@ -326,12 +325,12 @@ void RdmaConnection::after_input() {
 
 // --- posting -------------------------------------------------------------------------------------
 
-void RdmaConnection::post_due() noexcept {
+void RdmaCarrier::post_due() noexcept {
   if (inherited()) return;
   take([this] { post_chains(); });
 }
 
-void RdmaConnection::post_chains() {
+void RdmaCarrier::post_chains() {
   if ((phase_ != Phase::kOpen && phase_ != Phase::kClosing) || stream_over_) return;
   if (waits_for_first_message_) return;  // RFC 5044, 7.1
   while (post_chain()) {
@@ -354,7 +353,7 @@ void RdmaConnection::post_chains() {
 
 // Posts one chain of work requests with one doorbell: key changes, then control messages, then the
 // bytes that fit the peer's window. True if another chain may follow.
-bool RdmaConnection::post_chain() {
+bool RdmaCarrier::post_chain() {
   SendChain chain(settings_.send_queue - (posted_ - done_), posted_);
   // Restored if the device accepts fewer requests than planned; only control messages change the
   // stream here. Not a std::optional, which would zero all of its storage first.
@@ -382,7 +381,7 @@ bool RdmaConnection::post_chain() {
   post_again_ = result.error == ENOMEM;
   ++state_->statistics().doorbells;
   state_->statistics().work_requests += result.posted;
-  AECONN_PROBE(post, id(), plan.bytes, result.posted);
+  AECONN_PROBE(post, host().id(), plan.bytes, result.posted);
   const bool key_refused =
       result.error != 0 && result.error != ENOMEM && result.known && result.posted < plan.keys_end;
   if (result.error != 0 && (result.error != ENOMEM || !result.known) && !key_refused) {
@@ -407,7 +406,7 @@ bool RdmaConnection::post_chain() {
 
 // Requests a completion later: without keepalives nothing else would free the memory of the last
 // sends.
-void RdmaConnection::ask_later() noexcept {
+void RdmaCarrier::ask_later() noexcept {
   constexpr ae::Duration kLater = std::chrono::seconds(5);
   if (last_signaled_ == posted_ || tx_.held() == 0) {
     ask_at_ = ae::TimePoint::max();
@@ -417,11 +416,11 @@ void RdmaConnection::ask_later() noexcept {
   }
 }
 
-bool RdmaConnection::keys_go_alone() const noexcept {
+bool RdmaCarrier::keys_go_alone() const noexcept {
   return context_ && context_->device().binds_alone();
 }
 
-void RdmaConnection::plan_keys(SendChain& chain, ChainPlan& plan) {
+void RdmaCarrier::plan_keys(SendChain& chain, ChainPlan& plan) {
   if (key_to_change_)
     for (ReceiveWindow& window : windows_)
       if (window.waits_for_key() && !chain.full()) {
@@ -435,7 +434,7 @@ void RdmaConnection::plan_keys(SendChain& chain, ChainPlan& plan) {
 
 // Called before the connection is established, once the queue pair is ready to send: a device that
 // refuses keys is detected before the next connection is made.
-void RdmaConnection::post_keys() {
+void RdmaCarrier::post_keys() {
   for (bool again = true; again && has_key_to_change();) {
     SendChain chain(settings_.send_queue, posted_);
     ChainPlan plan;
@@ -455,7 +454,7 @@ void RdmaConnection::post_keys() {
 
 // Keys that must be alone in the send queue (Device::binds_alone()): earlier requests are confirmed
 // first, by a write of zero bytes if nothing else requests a completion; later ones wait for them.
-void RdmaConnection::plan_keys_alone(SendChain& chain, ChainPlan& plan) {
+void RdmaCarrier::plan_keys_alone(SendChain& chain, ChainPlan& plan) {
   if (posted_ == done_) return plan_keys(chain, plan);
   const auto under_way = [](const ReceiveWindow& window) { return window.key_under_way(); };
   if (std::any_of(windows_.begin(), windows_.end(), under_way)) return;
@@ -464,7 +463,7 @@ void RdmaConnection::plan_keys_alone(SendChain& chain, ChainPlan& plan) {
   plan.signal_last = true;
 }
 
-void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
+void RdmaCarrier::plan_control(SendChain& chain, ChainPlan& plan) {
   const ae::TimePoint now = state_->now();
   while (!chain.full()) {
     const std::optional<ControlMessage> message = stream_.next_control(now);
@@ -484,7 +483,7 @@ void RdmaConnection::plan_control(SendChain& chain, ChainPlan& plan) {
   plan.control_end = chain.size();
 }
 
-void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
+void RdmaCarrier::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
   // Data sent in place uses no space in the send buffer, so the batch may be long; but not for
   // Valkey's client, which moves the rest of the received bytes for each reply that it takes out.
@@ -512,7 +511,7 @@ void RdmaConnection::plan_data(SendChain& chain, ChainPlan& plan) {
 }
 
 // A write of zero bytes proves the path, and that everything before it was delivered.
-void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
+void RdmaCarrier::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool prove = (phase_ == Phase::kClosing || delivering_) && tx_.staged() == 0;
   const bool waits_for_proof = stream_.beyond_proof() && tx_.staged() != 0;
   const bool asks = wants_memory_ || state_->now() >= ask_at_;
@@ -531,7 +530,7 @@ void RdmaConnection::plan_probe(SendChain& chain, ChainPlan& plan) {
 
 // Requests a completion for one of many requests, but always often enough to learn when slots and
 // staging memory become free. Returns the sequence number of the last request with one.
-std::uint32_t RdmaConnection::plan_signals(SendChain& chain, const ChainPlan& plan) {
+std::uint32_t RdmaCarrier::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || phase_ == Phase::kClosing || delivering_ ||
                            stream_.beyond_proof() || wants_memory_ || tx_.referred() != 0 ||
                            tx_.held() > send_buffer_.size() / 2 || tx_.staged() > plan.bytes;
@@ -547,15 +546,15 @@ std::uint32_t RdmaConnection::plan_signals(SendChain& chain, const ChainPlan& pl
   return signaled;
 }
 
-void RdmaConnection::take_back_control(const Stream& before, const ChainPlan& plan,
-                                       std::size_t posted) {
+void RdmaCarrier::take_back_control(const Stream& before, const ChainPlan& plan,
+                                    std::size_t posted) {
   const ae::TimePoint now = state_->now();
   stream_ = before;
   for (std::size_t i = plan.keys_end; i < posted; ++i)
     if (const auto message = stream_.next_control(now)) stream_.on_control_posted(*message, now);
 }
 
-void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
+void RdmaCarrier::commit(ChainPlan& plan, std::size_t posted) {
   if (plan.probe_end != 0 && posted >= plan.probe_end) stream_.on_silent_probe_posted();
   for (std::size_t i = 0; i < std::min(plan.keys_end, posted); ++i)
     plan.window[i]->posted(posted_ + static_cast<std::uint32_t>(i) + 1);
@@ -588,13 +587,13 @@ void RdmaConnection::commit(ChainPlan& plan, std::size_t posted) {
 
 // --- without the loop ----------------------------------------------------------------------------
 
-bool RdmaConnection::has_undelivered() const noexcept {
+bool RdmaCarrier::has_undelivered() const noexcept {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return false;
   if (stream_.aborted()) return posted_ != done_ || stream_.next_control(state_->now());
   return tx_.staged() != 0 || data_under_way_;
 }
 
-bool RdmaConnection::do_flush(ae::TimePoint until) noexcept {
+bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
   const auto handed_on = [this] { return phase_ != Phase::kOpen || tx_.staged() == 0; };
   post_due();
   if (!handed_on() && until > clock_now()) {
@@ -608,7 +607,7 @@ bool RdmaConnection::do_flush(ae::TimePoint until) noexcept {
 
 // On iWARP a completion only means that the stream has taken the bytes; only the end of the stream
 // shows that they arrived. So the stream is ended here, as in close().
-bool RdmaConnection::has_left() noexcept {
+bool RdmaCarrier::has_left() noexcept {
   if (has_undelivered()) return false;
   if (!context_ || !context_->device().iwarp()) return true;
   if (phase_ == Phase::kOpen && wrote_) {
@@ -621,7 +620,7 @@ bool RdmaConnection::has_left() noexcept {
          (phase_ != Phase::kDisconnecting || !clean_end_ || peer_gone_);
 }
 
-bool RdmaConnection::do_drain(ae::TimePoint until) noexcept {
+bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
   if (has_undelivered()) {
     delivering_ = true;
     post_due();
@@ -635,23 +634,23 @@ bool RdmaConnection::do_drain(ae::TimePoint until) noexcept {
   return has_left();
 }
 
-ae::Duration RdmaConnection::end_linger() const noexcept {
+ae::Duration RdmaCarrier::end_linger() const noexcept {
   return std::min(settings_.linger, settings_.end_linger);
 }
 
 // --- facts ---------------------------------------------------------------------------------------
 
-std::optional<bool> RdmaConnection::is_local() const {
+std::optional<bool> RdmaCarrier::is_local() const {
   if (peer_.size == 0) return std::nullopt;
   return local_.same_host(peer_);
 }
 
-const Route& RdmaConnection::route() const noexcept {
+const Route& RdmaCarrier::route() const noexcept {
   if (qp_ && id_ && !inherited()) read_back(qp_.get(), id_->port_num, route_);
   return route_;
 }
 
-std::string RdmaConnection::do_path() const {
+std::string RdmaCarrier::path() const {
   const Route& way = route();
   std::string line = "rdma " + device_;
   if (way.global) line += fmt::format(" gid {}", way.gid_index);
@@ -668,7 +667,7 @@ std::string RdmaConnection::do_path() const {
          fmt::format(" window {} peer {}", size_text(stream_.window_length()), stream_.peer_kind());
 }
 
-std::vector<std::pair<std::string, std::string>> RdmaConnection::info() const {
+std::vector<std::pair<std::string, std::string>> RdmaCarrier::info() const {
   const auto text = [](auto value) { return fmt::format("{}", value); };
   std::vector<std::pair<std::string, std::string>> facts{
       {"phase", to_string(phase_)},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "conn/tls/connection.h"
+#include "conn/tls/carrier.h"
 
 #include <linux/tls.h>
 #include <sys/socket.h>
@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "conn/core/connection_core.h"
 #include "conn/kit/interruption.h"
 #include "conn/tls/acceptor.h"
 #include "conn/tls/peer_user.h"
@@ -22,24 +23,24 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// Connection::wait_for() waits for one direction, since a transport may have no descriptor. If both
+// Carrier::wait_for() waits for one direction, since a transport may have no descriptor. If both
 // are needed, each is waited for in turn, for this long.
 constexpr ae::Duration kTurn = std::chrono::milliseconds(1);
 
 }  // namespace
 
-TlsConnection::TlsConnection(const TlsType& type, LoopState& shared)
-    : QueuedConnection(type, shared.loop(), shared.ready()), shared_(&shared) {}
+TlsCarrier::TlsCarrier(const TlsType& type, LoopState& shared)
+    : QueuedCarrier(type, shared.ready()), shared_(&shared) {}
 
-const TlsType& TlsConnection::tls_type() const noexcept {
-  return static_cast<const TlsType&>(type());
-}
+Carrier& TlsCarrier::lower() const noexcept { return ConnectionCore::of(*below_).carrier(); }
+
+const TlsType& TlsCarrier::tls_type() const noexcept { return static_cast<const TlsType&>(type()); }
 
 // --- the wire ------------------------------------------------------------------------------------
 // A forked child has no wire: records are numbered, and parent and child would encrypt with the
 // same numbers.
 
-ssize_t TlsConnection::receive(void* buffer, std::size_t size) {
+ssize_t TlsCarrier::receive(void* buffer, std::size_t size) {
   if (inherited()) return errno = ECANCELED, -1;
   try {
     return below_->read(buffer, size);
@@ -49,7 +50,7 @@ ssize_t TlsConnection::receive(void* buffer, std::size_t size) {
   }
 }
 
-ssize_t TlsConnection::transmit(const void* buffer, std::size_t size) {
+ssize_t TlsCarrier::transmit(const void* buffer, std::size_t size) {
   if (inherited()) return errno = ECANCELED, -1;
   try {
     return below_->write(buffer, size);
@@ -60,7 +61,7 @@ ssize_t TlsConnection::transmit(const void* buffer, std::size_t size) {
 }
 
 /// See "Sending TLS control messages" in Linux, Documentation/networking/tls.rst.
-ssize_t TlsConnection::transmit_record(std::uint8_t type, const void* buffer, std::size_t size) {
+ssize_t TlsCarrier::transmit_record(std::uint8_t type, const void* buffer, std::size_t size) {
   if (inherited()) return errno = ECANCELED, -1;
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof type)> control{};
   iovec vector{const_cast<void*>(buffer), size};
@@ -78,7 +79,7 @@ ssize_t TlsConnection::transmit_record(std::uint8_t type, const void* buffer, st
 }
 
 /// Returns the loop's state, which is looked up again after a move to another loop.
-LoopState& TlsConnection::shared() {
+LoopState& TlsCarrier::shared() {
   if (shared_ == nullptr) {
     shared_ = &LoopState::of(tls_type(), *loop());
     attach_list(shared_->ready());
@@ -86,32 +87,30 @@ LoopState& TlsConnection::shared() {
   return *shared_;
 }
 
-void TlsConnection::touch() {
+void TlsCarrier::touch() {
   if (shared_ != nullptr) shared_->warm(*this);
 }
 
 // --- readiness -----------------------------------------------------------------------------------
 
-bool TlsConnection::readable() const {
+bool TlsCarrier::readable() const {
   return read_ended_ || (engine_->readable() && engine_->unsent() < Engine::kMostUnsent);
 }
 
 /// The wire may hold data that no event announces: read it before running a handler.
-bool TlsConnection::ready_to_read() {
+bool TlsCarrier::ready_to_read() {
   if (read_ended_ || !engine_->only_maybe()) return true;
   return !stalled() && engine_->look(true) && !engine_->only_maybe();
 }
 
-bool TlsConnection::writable() const {
+bool TlsCarrier::writable() const {
   return write_ended_ || (engine_->unsent() == 0 && !below_full_ && !engine_->write_needs_read());
 }
 
 /// Whether reading must wait until the peer has taken more of our output.
-bool TlsConnection::stalled() {
-  return engine_->unsent() >= Engine::kMostUnsent && !engine_->flush();
-}
+bool TlsCarrier::stalled() { return engine_->unsent() >= Engine::kMostUnsent && !engine_->flush(); }
 
-void TlsConnection::handlers_changed() {
+void TlsCarrier::interest_changed() {
   (void)shared();
   if (inherited()) {
     step_.unqueue();
@@ -121,9 +120,9 @@ void TlsConnection::handlers_changed() {
   update_ready();
 }
 
-/// As handlers_changed(), for places where no caller could retry: if memory runs out, the
+/// As interest_changed(), for places where no caller could retry: if memory runs out, the
 /// connection fails.
-void TlsConnection::go_on() {
+void TlsCarrier::go_on() {
   try {
     watch_below();
   } catch (const std::bad_alloc&) {
@@ -134,7 +133,7 @@ void TlsConnection::go_on() {
 }
 
 /// Requests from the connection below the events that this connection can act on.
-void TlsConnection::watch_below() {
+void TlsCarrier::watch_below() {
   if (!below_) return;
   ae::Mask wanted = ae::kNone;
   if (inherited()) {  // a forked child has no wire
@@ -143,10 +142,11 @@ void TlsConnection::watch_below() {
     if (engine_->unsent() > 0) wanted = wanted | ae::kWritable;
   } else if (engine_ && !(closing() ? engine_->wire_failed() : engine_->failed())) {
     const bool reads = state() == State::kConnected && !engine_->ended() &&
-                       (on_read_ || fresh_ || engine_->write_needs_read()) &&
+                       (host().wants_read() || fresh_ || engine_->write_needs_read()) &&
                        engine_->unsent() < Engine::kMostUnsent;
     if (closing() ? !input_finished_ : reads) wanted = wanted | ae::kReadable;
-    if (engine_->unsent() > 0 || (below_full_ && write_wanted())) wanted = wanted | ae::kWritable;
+    if (engine_->unsent() > 0 || (below_full_ && host().wants_write()))
+      wanted = wanted | ae::kWritable;
   }
   const ae::Mask changed =
       wanted == watched_ ? ae::kNone : (wanted | watched_) & ~(wanted & watched_);
@@ -162,22 +162,22 @@ void TlsConnection::watch_below() {
   }
   watched_ = wanted;  // only now: the calls above may throw
   const bool stands = engine_ && state() == State::kConnected;
-  if (stands && (engine_->ended() || engine_->failed())) peer_gone();
-  if (const bool closes = stands && close_wanted(); closes != watches_close_) {
+  if (stands && (engine_->ended() || engine_->failed())) host().peer_gone();
+  if (const bool closes = stands && host().wants_close(); closes != watches_close_) {
     below_->set_close_handler(closes ? Handler([this](Connection&) { below_gone(); }) : Handler(),
                               below_gone_ ? CloseOn::kFailure : CloseOn::kEnd);
     watches_close_ = closes;
   }
 }
 
-void TlsConnection::below_gone() {
+void TlsCarrier::below_gone() {
   watches_close_ = false;
   below_gone_ = true;
-  peer_gone();
+  host().peer_gone();
   go_on();  // keeps watching for a failure
 }
 
-void TlsConnection::below_readable() {
+void TlsCarrier::below_readable() {
   if (handshaking()) {
     shared_->steps().push(step_);
     return;
@@ -187,27 +187,28 @@ void TlsConnection::below_readable() {
     return;
   }
   if (state() != State::kConnected) return;
-  if (std::exchange(fresh_, false) && !on_read_) {
+  if (std::exchange(fresh_, false) && !host().wants_read()) {
     go_on();
     return;
   }
   touch();
   struct Then {  // runs even if the handler throws
-    TlsConnection& connection;
+    TlsCarrier& carrier;
     ~Then() {
-      if (!connection.closing()) connection.go_on();
+      if (!carrier.closing()) carrier.go_on();
     }
   } then{*this};
   // Calls the handler directly, bypassing the ready list: the common case needs no second pass of
   // the loop. With a barrier the list is used, because it keeps the order.
-  const bool straight = on_read_ && !on_connect_ && !(on_write_ && barrier_ == Barrier::kYes);
+  const bool straight = host().wants_read() && !host().connect_due() &&
+                        !(host().wants_write() && host().barrier() == Barrier::kYes);
   if (!stalled() && engine_->look(true) && straight && !engine_->only_maybe())
-    (void)dispatch(on_read_);
+    (void)host().run_read_handler();
 }
 
 /// Discards input while our output lingers: a peer that lingers too must be able to deliver its own
 /// output.
-void TlsConnection::discard() {
+void TlsCarrier::discard() {
   auto& scratch = shared().scratch();
   for (int i = 0; i < 16; ++i) {
     const ssize_t n = below_->read(scratch.data(), scratch.size());
@@ -219,7 +220,7 @@ void TlsConnection::discard() {
   }
 }
 
-void TlsConnection::below_writable() {
+void TlsCarrier::below_writable() {
   below_full_ = false;
   const bool flushed = engine_->flush();
   end_below();
@@ -239,10 +240,10 @@ void TlsConnection::below_writable() {
 
 // --- data ----------------------------------------------------------------------------------------
 
-ssize_t TlsConnection::do_read(void* buffer, std::size_t size) {
+ssize_t TlsCarrier::read(void* buffer, std::size_t size) {
   if (state() == State::kError) {
     const ssize_t n = engine_->read(buffer, size);
-    return n > 0 ? n : no_more_unread();
+    return n > 0 ? n : host().no_more_unread();
   }
   if (stalled()) {
     watch_below();
@@ -263,7 +264,7 @@ ssize_t TlsConnection::do_read(void* buffer, std::size_t size) {
   return n;
 }
 
-ssize_t TlsConnection::do_writev(const iovec* vectors, int count) {
+ssize_t TlsCarrier::writev(const iovec* vectors, int count) {
   if (write_ended_) {
     errno = EPIPE;
     return -1;
@@ -286,7 +287,7 @@ ssize_t TlsConnection::do_writev(const iovec* vectors, int count) {
 }
 
 /// Encrypts record by record until all is taken or the connection below takes no more.
-ssize_t TlsConnection::encrypt(const char* bytes, std::size_t size) {
+ssize_t TlsCarrier::encrypt(const char* bytes, std::size_t size) {
   std::size_t taken = 0;
   do {
     const ssize_t n = engine_->write(bytes + taken, size - taken);
@@ -298,7 +299,7 @@ ssize_t TlsConnection::encrypt(const char* bytes, std::size_t size) {
 
 /// Copies pieces into a shared record if that saves a record, since each record costs the peer and
 /// us as much as a full one. Other pieces are encrypted in place.
-ssize_t TlsConnection::encrypt_gathered(const iovec* vectors, int count) {
+ssize_t TlsCarrier::encrypt_gathered(const iovec* vectors, int count) {
   auto& scratch = shared().scratch();
   constexpr std::size_t kRecord = Engine::kRecord;
   const auto records = [](std::size_t size) { return (size + kRecord - 1) / kRecord; };
@@ -340,7 +341,7 @@ ssize_t TlsConnection::encrypt_gathered(const iovec* vectors, int count) {
 }
 
 /// Kernel TLS: writes plain text to the socket, which encrypts it.
-ssize_t TlsConnection::pass_to_kernel(const iovec* vectors, int count) {
+ssize_t TlsCarrier::pass_to_kernel(const iovec* vectors, int count) {
   if (inherited()) {  // record numbers belong to the parent
     errno = ECANCELED;
     engine_->on_wire_failure();
@@ -361,7 +362,7 @@ ssize_t TlsConnection::pass_to_kernel(const iovec* vectors, int count) {
 
 /// Marks the connection as failed; returns the errno to report with -1. If a write found the
 /// failure, data that the peer sent before it can still be read.
-int TlsConnection::die(const char* what) {
+int TlsCarrier::die(const char* what) {
   const Failure& own = engine_->failure();
   const Failure& below = why_below();
   const bool is_below = below && own.code != Errc::kTruncated;
@@ -373,26 +374,26 @@ int TlsConnection::die(const char* what) {
   } catch (const std::bad_alloc&) {  // only the text is lost
   }
   fail(std::move(why));
-  if (!engine_->reading_over()) keep_unread();
-  const std::error_condition condition = error_code().default_error_condition();
+  if (!engine_->reading_over()) host().keep_unread();
+  const std::error_condition condition = host().failure().code.default_error_condition();
   return condition.category() == std::generic_category() ? condition.value() : EIO;
 }
 
 /// The failure of the layer below; empty if it did not cause the end. Uses why_ended(): a failed
 /// connection below reports its failure only after earlier input has been read, and once this
 /// connection has failed nothing reads it.
-const Failure& TlsConnection::why_below() const noexcept {
+const Failure& TlsCarrier::why_below() const noexcept {
   static const Failure none;
   return engine_->wire_failed() ? below_->why_ended() : none;
 }
 
 /// While this connection has not failed, reports what the connection below knows.
-const Failure& TlsConnection::why_ended() const noexcept {
+const Failure& TlsCarrier::why_ended() const noexcept {
   const bool stands = below_ && state() == State::kConnected && !handshaking();
-  return stands ? below_->why_ended() : Connection::why_ended();
+  return stands ? below_->why_ended() : Carrier::why_ended();
 }
 
-int TlsConnection::do_shutdown() {
+int TlsCarrier::shutdown() {
   if (!write_ended_) {
     write_ended_ = true;
     engine_->close_notify();
@@ -402,9 +403,9 @@ int TlsConnection::do_shutdown() {
   return 0;
 }
 
-int TlsConnection::do_shutdown_both() {
+int TlsCarrier::shutdown_both() {
   ends_below_ = true;
-  if (Connection::do_shutdown_both() != 0) return -1;
+  if (Carrier::shutdown_both() != 0) return -1;
   (void)engine_->flush();
   end_below();
   return 0;
@@ -412,13 +413,13 @@ int TlsConnection::do_shutdown_both() {
 
 /// Ends the connection below after shutdown_both(): a peer that does not read notices the end only
 /// there.
-void TlsConnection::end_below() {
+void TlsCarrier::end_below() {
   if (!ends_below_ || closing() || engine_->unsent() > 0) return;
   ends_below_ = false;
   (void)below_->shutdown_both();
 }
 
-bool TlsConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
+bool TlsCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   const auto satisfied = [&] {
     const bool flushed = engine_->flush();
     if (direction == ae::kReadable) return !stalled() && engine_->look(true);
@@ -443,23 +444,22 @@ bool TlsConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
 
 /// Waits until the connection below can read or write, as requested. Both may be needed: the peer
 /// may answer only after it got our unsent bytes, and may read only after it has sent.
-void TlsConnection::wait_below(bool reading, bool writing, ae::TimePoint deadline) {
+void TlsCarrier::wait_below(bool reading, bool writing, ae::TimePoint deadline) {
   if (!reading || !writing) {
-    Connection::wait_for(*below_, reading ? ae::kReadable : ae::kWritable, deadline);
+    lower().wait_for(reading ? ae::kReadable : ae::kWritable, deadline);
     return;
   }
   const ae::TimePoint soon = std::min(deadline, std::chrono::steady_clock::now() + kTurn);
-  Connection::wait_for(*below_, ae::kReadable, soon);
-  Connection::wait_for(*below_, ae::kWritable,
-                       std::min(deadline, std::chrono::steady_clock::now() + kTurn));
+  lower().wait_for(ae::kReadable, soon);
+  lower().wait_for(ae::kWritable, std::min(deadline, std::chrono::steady_clock::now() + kTurn));
 }
 
-bool TlsConnection::do_flush(ae::TimePoint until) noexcept {
+bool TlsCarrier::flush(ae::TimePoint until) noexcept {
   if (!engine_ || !below_ || handshaking()) return true;
   try {
     while (!engine_->flush()) {
       if (Interruption::ends() || std::chrono::steady_clock::now() >= until) break;
-      Connection::wait_for(*below_, ae::kWritable, until);
+      lower().wait_for(ae::kWritable, until);
     }
     if (!closing()) {
       watch_below();
@@ -467,13 +467,13 @@ bool TlsConnection::do_flush(ae::TimePoint until) noexcept {
     }
   } catch (const std::bad_alloc&) {  // the loop continues the work
   }
-  const bool below = Connection::flush(*below_, until);
+  const bool below = lower().flush(until);
   return engine_->unsent() == 0 && below;
 }
 
 // --- the end -------------------------------------------------------------------------------------
 
-void TlsConnection::leave_loop() noexcept {
+void TlsCarrier::leave_loop() noexcept {
   end_handshake();
   unqueue();
   step_.unqueue();
@@ -483,11 +483,11 @@ void TlsConnection::leave_loop() noexcept {
   timer_ = 0;
 }
 
-void TlsConnection::do_close() noexcept {
+void TlsCarrier::close() noexcept {
   leave_loop();
   if (aborts()) {
     cut();
-    release();
+    host().release();
     return;
   }
   try {
@@ -508,61 +508,58 @@ void TlsConnection::do_close() noexcept {
 }
 
 /// Aborts without close_notify; the peer recognizes the cut by its absence.
-void TlsConnection::cut() noexcept {
+void TlsCarrier::cut() noexcept {
   if (below_) below_.release()->abort();
 }
 
-void TlsConnection::finish_close() noexcept {
+void TlsCarrier::finish_close() noexcept {
   if (timer_ != 0) loop()->remove_time_event(timer_);
   timer_ = 0;
   // After its close_notify the peer sends nothing that could provoke a reset.
-  if (below_ && engine_ && engine_->ended()) Connection::expect_no_more(*below_);
+  if (below_ && engine_ && engine_->ended()) lower().expect_no_more();
   below_.reset();  // its close() delivers the rest
-  release();
+  host().release();
 }
 
-bool TlsConnection::do_drain(ae::TimePoint until) noexcept {
+bool TlsCarrier::drain(ae::TimePoint until) noexcept {
   if (!engine_ || !below_ || handshaking()) return true;
-  (void)do_flush(until);
+  (void)flush(until);
   if (engine_->unsent() != 0) return false;
   if (closing()) finish_close();  // the connection below delivers the rest
   return true;
 }
 
-ae::Duration TlsConnection::end_linger() const noexcept {
+ae::Duration TlsCarrier::end_linger() const noexcept {
   if (!context_) return ae::Duration::zero();
   return std::min(settings().linger, settings().end_linger);
 }
 
-void TlsConnection::do_abandon() noexcept {
+void TlsCarrier::abandon() noexcept {
   leave_loop();
   if (below_) below_->clear_handlers();  // it may outlive this object for a while
   detach_list();
   shared_ = nullptr;
 }
 
-bool TlsConnection::do_rebind(ae::EventLoop* to) {
-  // This connection must reach the new loop before the one below, whose handlers move along and use
-  // this object there.
-  Move move(*this, to);
+bool TlsCarrier::leave(ae::EventLoop* to) {
   if (engine_) (void)engine_->flush();
-  if (below_ && !Connection::rebind(*below_, to)) return false;
+  // The connection below arrives after this one, whose object its handlers use there.
+  if (below_ && !ConnectionCore::of(*below_).move(to)) return false;
   leave_loop();
   detach_list();
   shared_ = nullptr;
-  move.leave();
   return true;
 }
 
-bool TlsConnection::do_join(ae::EventLoop& loop) { return !below_ || below_->join(loop); }
+bool TlsCarrier::join(ae::EventLoop& loop) { return !below_ || below_->join(loop); }
 
 // --- facts ---------------------------------------------------------------------------------------
 
-std::optional<bool> TlsConnection::is_local() const {
+std::optional<bool> TlsCarrier::is_local() const {
   return below_ ? below_->is_local() : std::nullopt;
 }
 
-std::vector<std::pair<std::string, std::string>> TlsConnection::info() const {
+std::vector<std::pair<std::string, std::string>> TlsCarrier::info() const {
   std::vector<std::pair<std::string, std::string>> facts;
   const auto add = [&](const char* key, const char* value) {
     if (value != nullptr && *value != '\0') facts.emplace_back(key, printable(value));
@@ -588,7 +585,7 @@ std::vector<std::pair<std::string, std::string>> TlsConnection::info() const {
   return facts;
 }
 
-std::string TlsConnection::do_path() const {
+std::string TlsCarrier::path() const {
   std::string line = "tls";
   if (engine_) {
     const SSL* const ssl = engine_->ssl();
@@ -597,15 +594,15 @@ std::string TlsConnection::do_path() const {
     if (engine_->kernel_sends() != engine_->kernel_receives())
       line.append(engine_->kernel_sends() ? " send" : " receive");
   }
-  return below_ ? line.append(" over ").append(path(*below_)) : line;
+  return below_ ? line.append(" over ").append(lower().path()) : line;
 }
 
-std::string TlsConnection::peer_certificate() const {
+std::string TlsCarrier::peer_certificate() const {
   X509* certificate = engine_ ? SSL_get0_peer_certificate(engine_->ssl()) : nullptr;
   return certificate == nullptr ? std::string() : to_pem(certificate);
 }
 
-std::string TlsConnection::peer_user() const {
+std::string TlsCarrier::peer_user() const {
   return engine_ ? peer_user_of(engine_->ssl(), settings().peer_user) : std::string();
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A TLS connection on top of a connection of any other transport.
+// Carries a connection by TLS on top of a connection of any other transport.
 
 #include <list>
 #include <memory>
 #include <optional>
 
 #include "ae/abi.h"
+#include "conn/connection.h"
 #include "conn/endpoint.h"
-#include "conn/spi/queued_connection.h"
+#include "conn/spi/queued_carrier.h"
 #include "conn/tls/context.h"
 #include "conn/tls/engine/engine.h"
 #include "conn/tls/loop_state.h"
@@ -17,18 +18,18 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class Acceptor;
 
-class TlsConnection final : public QueuedConnection, private Wire, private Warm {
+class TlsCarrier final : public QueuedCarrier, private Wire, private Warm {
  public:
-  TlsConnection(const TlsType& type, LoopState& shared);
-  ~TlsConnection() override {
+  TlsCarrier(const TlsType& type, LoopState& shared);
+  ~TlsCarrier() override {
     if (aborts()) cut();
   }
 
-  /// Begins the handshake on `below`, which must be connected. At the end it calls `done` or, if
-  /// there is an acceptor, finished() or failed() of that. Throws Error if the context cannot serve
-  /// the role.
+  /// Begins the handshake on `below`, which must be connected. At the end it runs the connect
+  /// handler or, if there is an acceptor, finished() or failed() of that. Throws Error if the
+  /// context cannot serve the role.
   void begin(ConnectionPtr below, Role role, std::shared_ptr<const Context> context,
-             const std::string& name, Handler done, Acceptor* acceptor);
+             const std::string& name, Acceptor* acceptor);
   /// The acceptor has handed this connection over, or is gone.
   void forget_acceptor() noexcept { acceptor_ = nullptr; }
   ae::TimePoint began() const noexcept { return began_; }
@@ -45,47 +46,48 @@ class TlsConnection final : public QueuedConnection, private Wire, private Warm 
   std::string peer_user() const override;
   const Failure& why_ended() const noexcept override;
 
- protected:
-  void do_connect(const Endpoint& to) override;
-  void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
-  ssize_t do_read(void* buffer, std::size_t size) override;
-  ssize_t do_writev(const iovec* vectors, int count) override;
+  void connect(const Endpoint& to) override;
+  void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
+  ssize_t read(void* buffer, std::size_t size) override;
+  ssize_t writev(const iovec* vectors, int count) override;
   bool sends_in_place(const Outgoing&) const noexcept override { return false; }
-  void handlers_changed() override;
-  std::string do_path() const override;
-  int do_shutdown() override;
-  int do_shutdown_both() override;
-  void do_close() noexcept override;
+  void interest_changed() override;
+  std::string path() const override;
+  int shutdown() override;
+  int shutdown_both() override;
+  void close() noexcept override;
   bool wait_for(ae::Mask direction, ae::TimePoint deadline) override;
-  bool do_flush(ae::TimePoint until) noexcept override;
-  bool do_drain(ae::TimePoint until) noexcept override;
+  bool flush(ae::TimePoint until) noexcept override;
+  bool drain(ae::TimePoint until) noexcept override;
   ae::Duration linger() const noexcept override { return settings().linger; }
   ae::Duration end_linger() const noexcept override;
-  void do_abandon() noexcept override;
-  bool do_rebind(ae::EventLoop* to) override;
-  bool do_join(ae::EventLoop& loop) override;
+  void abandon() noexcept override;
+  bool leave(ae::EventLoop* to) override;
+  bool join(ae::EventLoop& loop) override;
 
  private:
   /// Queued in the loop's list of handshakes that can proceed.
   struct Step final : ReadyItem {
-    explicit Step(TlsConnection& its) : connection(its) {}
+    explicit Step(TlsCarrier& its) : carrier(its) {}
     std::size_t run_ready() override;
-    TlsConnection& connection;
+    TlsCarrier& carrier;
   };
 
   /// Queued in the loop's list of connections whose last handshake flight is held back, to be sent
   /// together with the first data.
   struct Held final : ReadyItem {
-    explicit Held(TlsConnection& its) : connection(its) {}
+    explicit Held(TlsCarrier& its) : carrier(its) {}
     std::size_t run_ready() override;
-    TlsConnection& connection;
+    TlsCarrier& carrier;
   };
 
+  using Handler = Connection::Handler;
   const TlsType& tls_type() const noexcept;
+  Carrier& lower() const noexcept;  ///< the carrier of the connection below
   LoopState& shared();
   const Settings& settings() const noexcept { return context_->settings(); }
 
-  // --- the handshake: connection_handshake.cc ---
+  // --- the handshake: carrier_handshake.cc ---
   bool handshaking() const noexcept { return began_ != ae::TimePoint{}; }
   bool prepare(const Endpoint& to);
   void below_connected();

@@ -10,8 +10,7 @@
 #include "conn/kit/interruption.h"
 #include "conn/setup_trace.h"
 #include "conn/tls/acceptor.h"
-#include "conn/tls/connection.h"
-
+#include "conn/tls/carrier.h"
 #include "conn/tls/type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -43,14 +42,13 @@ Failure failure_of(Make make) noexcept {
 
 // --- beginning -----------------------------------------------------------------------------------
 
-void TlsConnection::begin(ConnectionPtr below, Role role, std::shared_ptr<const Context> context,
-                          const std::string& name, Handler done, Acceptor* acceptor) {
+void TlsCarrier::begin(ConnectionPtr below, Role role, std::shared_ptr<const Context> context,
+                       const std::string& name, Acceptor* acceptor) {
   context_ = std::move(context);
   below_ = std::move(below);
   below_->clear_handlers();
   peer_name_ = name;
   make_engine(role);
-  on_connect_.set(std::move(done));
   acceptor_ = acceptor;
   move_to(role == Role::kServer ? State::kAccepting : State::kConnecting);
   begin_clock(settings().handshake_timeout);
@@ -59,7 +57,7 @@ void TlsConnection::begin(ConnectionPtr below, Role role, std::shared_ptr<const 
 
 /// Prepares what connect() needs before connecting the layer below. False: the connection has
 /// failed.
-bool TlsConnection::prepare(const Endpoint& to) {
+bool TlsCarrier::prepare(const Endpoint& to) {
   try {
     tls_type().check(to);
     target_ = tls_type().below_endpoint(to);
@@ -76,7 +74,7 @@ bool TlsConnection::prepare(const Endpoint& to) {
   }
 }
 
-void TlsConnection::do_connect(const Endpoint& to) {
+void TlsCarrier::connect(const Endpoint& to) {
   if (!prepare(to)) {
     update_ready();
     return;
@@ -86,7 +84,7 @@ void TlsConnection::do_connect(const Endpoint& to) {
   below_->connect(target_, [this](Connection&) { below_connected(); });
 }
 
-void TlsConnection::below_connected() {
+void TlsCarrier::below_connected() {
   if (state() != State::kConnecting) return;  // timed out before
   if (below_->state() != State::kConnected) {
     end_handshake();
@@ -111,7 +109,7 @@ void TlsConnection::below_connected() {
   }
 }
 
-void TlsConnection::make_engine(Role role) {
+void TlsCarrier::make_engine(Role role) {
   SSL_CTX* const context = role == Role::kServer ? context_->server() : context_->client();
   const int socket = settings().ktls && is_tcp_socket(below_->fd()) ? below_->fd() : -1;
   engine_ = std::make_unique<Engine>(context, role, static_cast<Wire&>(*this), socket);
@@ -119,7 +117,7 @@ void TlsConnection::make_engine(Role role) {
   if (role == Role::kClient) context_->prepare_client(*engine_, peer_name_, below_->peer_address());
 }
 
-void TlsConnection::begin_clock(ae::Duration timeout) {
+void TlsCarrier::begin_clock(ae::Duration timeout) {
   if (timer_ != 0 && loop()->again(timer_, timeout)) return;
   timer_ = loop()->add_time_event(timeout, [this] {
     timer_ = 0;
@@ -129,7 +127,7 @@ void TlsConnection::begin_clock(ae::Duration timeout) {
   });
 }
 
-void TlsConnection::start_handshake() {
+void TlsCarrier::start_handshake() {
   began_ = std::chrono::steady_clock::now();
   ++shared().counters.handshaking;
   if (SSL_is_server(engine_->ssl()) == 0) shared().steps().push(step_);  // the client sends first
@@ -138,27 +136,27 @@ void TlsConnection::start_handshake() {
 
 // --- going on ------------------------------------------------------------------------------------
 
-std::size_t TlsConnection::Step::run_ready() {
-  connection.step_waits_ = !connection.shared_->another_step();
-  if (connection.step_waits_) {
-    connection.shared_->steps().push(*this);
-    connection.go_on();
+std::size_t TlsCarrier::Step::run_ready() {
+  carrier.step_waits_ = !carrier.shared_->another_step();
+  if (carrier.step_waits_) {
+    carrier.shared_->steps().push(*this);
+    carrier.go_on();
     return 0;
   }
-  connection.step();
+  carrier.step();
   return 1;
 }
 
-std::size_t TlsConnection::Held::run_ready() {
-  if (!connection.engine_->holds()) return 0;
-  (void)connection.engine_->flush();
-  if (connection.engine_->failed() && connection.state() == State::kConnected)
-    (void)connection.die("write to ");
-  connection.go_on();
+std::size_t TlsCarrier::Held::run_ready() {
+  if (!carrier.engine_->holds()) return 0;
+  (void)carrier.engine_->flush();
+  if (carrier.engine_->failed() && carrier.state() == State::kConnected)
+    (void)carrier.die("write to ");
+  carrier.go_on();
   return 0;
 }
 
-void TlsConnection::step() {
+void TlsCarrier::step() {
   Engine::Step result = Engine::Step::kFailed;
   Failure failure;
   try {
@@ -181,7 +179,7 @@ void TlsConnection::step() {
   }
 }
 
-void TlsConnection::succeed() {
+void TlsCarrier::succeed() {
   end_handshake();
   if (state() == State::kConnecting) SetupTrace::end();
   move_to(State::kConnected);
@@ -207,7 +205,7 @@ void TlsConnection::succeed() {
 
 /// Why a resumed session must be rejected; empty if it may be used. A session must not outlive the
 /// certificate that was checked in the full handshake.
-std::string TlsConnection::why_not_resumed() const {
+std::string TlsCarrier::why_not_resumed() const {
   SSL* const ssl = engine_->ssl();
   if (SSL_session_reused(ssl) != 1 || (SSL_get_verify_mode(ssl) & SSL_VERIFY_PEER) == 0) return {};
   const X509* certificate = SSL_get0_peer_certificate(ssl);
@@ -217,7 +215,7 @@ std::string TlsConnection::why_not_resumed() const {
          "\": certificate has expired, after the session that it resumes began";
 }
 
-void TlsConnection::fail_handshake(const Failure& failure) {
+void TlsCarrier::fail_handshake(const Failure& failure) {
   if (handshaking()) ++shared_->counters.handshake_failures;
   end_handshake();
   fail(failure_of([&] { return failure; }));
@@ -229,7 +227,7 @@ void TlsConnection::fail_handshake(const Failure& failure) {
   go_on();
 }
 
-void TlsConnection::evict() {
+void TlsCarrier::evict() {
   ++shared_->counters.evicted;
   fail_handshake(failure_of([this] {
     return Failure{Errc::kTimeout, "TLS handshake with " + peer_address() +
@@ -237,7 +235,7 @@ void TlsConnection::evict() {
   }));
 }
 
-Failure TlsConnection::handshake_failure() const {
+Failure TlsCarrier::handshake_failure() const {
   const std::string with = "TLS handshake with " + peer_address() + ": ";
   const Failure& below = why_below();
   if (below && engine_->failure().code != Errc::kVerification) {
@@ -246,7 +244,7 @@ Failure TlsConnection::handshake_failure() const {
   return {engine_->failure().code, with + engine_->failure().text};
 }
 
-Failure TlsConnection::timeout_failure() const {
+Failure TlsCarrier::timeout_failure() const {
   Endpoint to = target_;  // as the user wrote it
   to.scheme = type().name();
   to.options = {};
@@ -254,7 +252,7 @@ Failure TlsConnection::timeout_failure() const {
                                   : "connect to " + to.to_string() + ": no answer in time"};
 }
 
-void TlsConnection::end_handshake() noexcept {
+void TlsCarrier::end_handshake() noexcept {
   if (handshaking() && shared_ != nullptr) --shared_->counters.handshaking;
   began_ = {};
   step_.unqueue();
@@ -264,7 +262,7 @@ void TlsConnection::end_handshake() noexcept {
 
 // --- blocking ------------------------------------------------------------------------------------
 
-void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
+void TlsCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   if (!prepare(to)) return;
   deadline = std::min(deadline, std::chrono::steady_clock::now() + settings().connect_timeout);
   const auto left = [&] { return deadline - std::chrono::steady_clock::now(); };
@@ -294,7 +292,7 @@ void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadli
       return;
     }
     const bool writing = !engine_->flush();
-    Connection::wait_for(*below_, writing ? ae::kWritable : ae::kReadable, deadline);
+    lower().wait_for(writing ? ae::kWritable : ae::kReadable, deadline);
   }
   if (const std::string expired = why_not_resumed(); !expired.empty()) {
     fail({Errc::kVerification, "TLS handshake with " + peer_address() + ": " + expired});
@@ -305,8 +303,8 @@ void TlsConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadli
   ++shared().counters.handshakes;
   if (SSL_session_reused(engine_->ssl()) == 1) ++shared().counters.resumed;
   (void)engine_->look(false);
-  (void)do_flush(ae::TimePoint::min());  // send our last message now: the peer waits for it
-  handlers_changed();
+  (void)flush(ae::TimePoint::min());  // send our last message now: the peer waits for it
+  interest_changed();
 }
 
 }}}  // namespace conn::tls

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One RDMA connection behind conn::Connection: carries out over a queue pair what Stream decides.
+// Carries a connection over RDMA: carries out over a queue pair what Stream decides.
 
 #include <array>
 #include <memory>
@@ -15,23 +15,23 @@
 #include "conn/rdma/protocol/phase.h"
 #include "conn/rdma/protocol/stream.h"
 #include "conn/rdma/send_chain.h"
-#include "conn/spi/queued_connection.h"
+#include "conn/spi/queued_carrier.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class ListenerCore;
 
-class RdmaConnection final : public QueuedConnection,
-                             public TickItem,
-                             private QueuePairUser,
-                             private CmUser {
+class RdmaCarrier final : public QueuedCarrier,
+                          public TickItem,
+                          private QueuePairUser,
+                          private CmUser {
  public:
   /// For an outgoing connection. Throws VerbsError where there is no RDMA.
-  RdmaConnection(const ConnectionType& type, LoopState& state, const Settings& defaults);
+  RdmaCarrier(const ConnectionType& type, LoopState& state, const Settings& defaults);
   /// From a CONNECT_REQUEST; takes ownership of its id. Call accept() next.
-  RdmaConnection(const ConnectionType& type, LoopState& state, const Settings& settings, CmId id,
-                 ListenerCore& listener);
-  ~RdmaConnection() override;
+  RdmaCarrier(const ConnectionType& type, LoopState& state, const Settings& settings, CmId id,
+              ListenerCore& listener);
+  ~RdmaCarrier() override;
 
   /// Creates the queue pair and accepts the request. Throws VerbsError; the caller must then close
   /// the connection.
@@ -67,33 +67,34 @@ class RdmaConnection final : public QueuedConnection,
     bool message = false;     // it uses one of the peer's receives
   };
 
-  // Connection
-  void do_connect(const Endpoint& to) override;
-  void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
-  ssize_t do_read(void* buffer, std::size_t size) override;
-  ssize_t do_writev(const iovec* vectors, int count) override;
+  // Carrier
+  void connect(const Endpoint& to) override;
+  void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
+  ssize_t read(void* buffer, std::size_t size) override;
+  ssize_t writev(const iovec* vectors, int count) override;
   bool peeks_in_place() const noexcept override { return settings_.in_place; }
-  ssize_t do_peek(std::size_t together, View& view) override;
-  void do_peek_anything() noexcept override { together_ = 1; }
-  std::size_t do_consume(std::size_t size) noexcept override;
+  ssize_t peek(std::size_t together, View& view) override;
+  void peek_anything() noexcept override { together_ = 1; }
+  std::size_t consume(std::size_t size) noexcept override;
   bool reserves_in_place() const noexcept override { return true; }
-  std::span<std::byte> do_reserve(std::size_t size) override;
-  void do_commit(std::size_t size) noexcept override;
+  std::span<std::byte> reserve(std::size_t size) override;
+  void commit(std::size_t size) noexcept override;
   bool sends_in_place(const Outgoing& bytes) const noexcept override;
-  ssize_t do_send(const Outgoing& bytes) override;
-  std::string do_path() const override;
-  int do_shutdown() override;
-  int do_shutdown_both() override;
-  void do_close() noexcept override;
-  bool do_flush(ae::TimePoint until) noexcept override;
+  ssize_t send(const Outgoing& bytes) override;
+  std::string path() const override;
+  int shutdown() override;
+  int shutdown_both() override;
+  void close() noexcept override;
+  bool flush(ae::TimePoint until) noexcept override;
   bool wait_for(ae::Mask direction, ae::TimePoint deadline) override;
-  bool do_drain(ae::TimePoint until) noexcept override;
+  bool drain(ae::TimePoint until) noexcept override;
   ae::Duration linger() const noexcept override { return settings_.linger; }
   ae::Duration end_linger() const noexcept override;
   const Failure& why_ended() const noexcept override {
-    return pending_failure_ ? pending_failure_ : Connection::why_ended();
+    return pending_failure_ ? pending_failure_ : Carrier::why_ended();
   }
-  void do_abandon() noexcept override;
+  void abandon() noexcept override;
+  void host_changed() noexcept override { stream_.set_connection(host().id()); }
   bool readable() const override;
   bool ready_to_read() override;
   bool writable() const override;
@@ -113,7 +114,7 @@ class RdmaConnection final : public QueuedConnection,
   void on_address_change(const std::vector<SocketAddress>& present) override;
   ReceiveQueue* receives() noexcept override;
 
-  // set-up (connection_setup.cc)
+  // set-up (carrier_setup.cc)
   struct Attempt;
   void give_up_attempt() noexcept;
   bool begin_connect(const Endpoint& to, ae::Duration limit);
@@ -166,7 +167,7 @@ class RdmaConnection final : public QueuedConnection,
   std::size_t take_bytes(std::byte* into, std::size_t size);
   const Route& route() const noexcept;
 
-  // in place (connection_in_place.cc)
+  // in place (carrier_in_place.cc)
   /// Ends the use of what the last peek() showed.
   void end_view() noexcept {
     if (viewed_ || together_ != 1) forget_view();
@@ -176,7 +177,7 @@ class RdmaConnection final : public QueuedConnection,
   void drop_kept() noexcept;
   void tell_references(std::error_code error) noexcept;
 
-  // windows (connection_windows.cc)
+  // windows (carrier_windows.cc)
   void manage_windows();
   bool provide_window();
   void free_window(void* owner) noexcept;
@@ -215,7 +216,7 @@ class RdmaConnection final : public QueuedConnection,
   void commit(ChainPlan& plan, std::size_t posted);
   bool on_key_refused(ReceiveWindow& window);
 
-  // the end (connection_close.cc)
+  // the end (carrier_close.cc)
   /// After a failure the peer is notified, but we wait no longer than this for its answer.
   static constexpr ae::Duration kFailurePatience = std::chrono::milliseconds(500);
   void move_phase(Phase next);
@@ -230,7 +231,7 @@ class RdmaConnection final : public QueuedConnection,
     }
   }
   /// False if there is no memory for a timer.
-  [[nodiscard]] bool set_deadline(ae::Duration delay, void (RdmaConnection::*expired)()) noexcept;
+  [[nodiscard]] bool set_deadline(ae::Duration delay, void (RdmaCarrier::*expired)()) noexcept;
   void clear_deadline() noexcept;
   void address_expired();
   void accept_expired();

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Base class for connections whose readiness is computed instead of signalled by a descriptor: the
-// transport reports its state, and this class keeps the connection in the loop's ReadyList while a
-// handler is due. All handlers of such a connection run from the list, never where a change is
+// Base class for carriers whose readiness is computed instead of signalled by a descriptor: the
+// transport reports its state, and this class keeps it in the loop's ReadyList while a
+// handler is due. All its handlers run from the list, never where a change is
 // detected, so blocking operations may record changes without running a handler.
 
 #include "ae/abi.h"
-#include "conn/connection.h"
 #include "conn/kit/ready_list.h"
+#include "conn/spi/carrier.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Derive from it if readiness is computed. Like any Connection, for the loop's thread.
-class AECONN_API QueuedConnection : public Connection, public ReadyItem {
+/// Derive from it if readiness is computed. On the loop's thread.
+class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
  protected:
-  /// Starts in state kNone. `list`: the transport's list for this loop; call detach_list() before
+  /// `list`: the transport's list for this loop; call detach_list() before
   /// it is destroyed.
-  QueuedConnection(const ConnectionType& type, ae::EventLoop& loop, ReadyList& list)
-      : Connection(type, loop), list_(&list) {}
+  QueuedCarrier(const ConnectionType& type, ReadyList& list) : Carrier(type), list_(&list) {}
 
-  // Called only while connected or closed; in kError the base knows what is due.
+  // Called only while connected or closed; in kError the host knows what is due.
   /// Whether read() would not fail with EAGAIN: it has bytes, end of stream or an error to report.
   virtual bool readable() const = 0;
   /// Whether write() would not fail with EAGAIN: it accepts data, or has an error to report.
@@ -32,10 +31,10 @@ class AECONN_API QueuedConnection : public Connection, public ReadyItem {
   /// Call after anything that may have changed readable(), writable() or the state.
   void update_ready() noexcept;
   /// An override must also call update_ready().
-  void handlers_changed() override { update_ready(); }
+  void interest_changed() override { update_ready(); }
   /// Runs the handlers that are due: connect, read and write, or write before read with a barrier.
   std::size_t run_ready() override;
-  /// Call before the list (at the end of the loop) or the connection is destroyed.
+  /// Call before the list (at the end of the loop) or the carrier is destroyed.
   void detach_list() noexcept;
   /// Call after a move to another loop.
   void attach_list(ReadyList& list) noexcept { list_ = &list; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "conn/tcp/socket_connection.h"
+#include "conn/tcp/socket_carrier.h"
 
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -16,12 +16,11 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-SocketConnection::SocketConnection(const SocketType& type, ae::EventLoop& loop,
-                                   std::shared_ptr<const Settings> settings)
-    : Connection(type, loop), settings_(std::move(settings)) {}
+SocketCarrier::SocketCarrier(const SocketType& type, std::shared_ptr<const Settings> settings)
+    : Carrier(type), settings_(std::move(settings)) {}
 
-void SocketConnection::adopt(Fd fd, const SocketAddress& peer, Quota::Place place) {
-  occupy(std::move(place));
+void SocketCarrier::adopt(Fd fd, const SocketAddress& peer, Quota::Place place) {
+  host().occupy(std::move(place));
   fd_ = std::move(fd);
   set_peer(peer);
   move_to(State::kConnected);
@@ -29,7 +28,7 @@ void SocketConnection::adopt(Fd fd, const SocketAddress& peer, Quota::Place plac
 
 // --- connecting ----------------------------------------------------------------------------------
 
-void SocketConnection::do_connect(const Endpoint& to) {
+void SocketCarrier::connect(const Endpoint& to) {
   const auto& type = static_cast<const SocketType&>(this->type());
   try {
     type.check(to);
@@ -39,7 +38,7 @@ void SocketConnection::do_connect(const Endpoint& to) {
     fail({std::make_error_code(std::errc::invalid_argument), error.what()});
     error_timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
       error_timer_ = 0;
-      (void)dispatch_connect();
+      (void)host().run_connect_handler();
       return ae::kNoMore;
     });
     return;
@@ -50,25 +49,25 @@ void SocketConnection::do_connect(const Endpoint& to) {
   dial_->start();
 }
 
-void SocketConnection::dialed(Dialed result) {
+void SocketCarrier::dialed(Dialed result) {
   const std::unique_ptr<Dial> dial = std::move(dial_);  // on the stack: keep it until we return
   if (result.fd) {
-    occupy(std::move(result.place));
+    host().occupy(std::move(result.place));
     fd_ = std::move(result.fd);
     set_peer(result.peer);
     SetupTrace::end();
     move_to(State::kConnected);
     // Watches for handlers that are already set. Before the connect handler runs, so that it sees
     // the failure if memory runs out.
-    watch_or_fail();
+    host().watch_or_fail();
   } else {
     SetupTrace::failed();
     fail(std::move(result.failure));
   }
-  (void)dispatch_connect();
+  (void)host().run_connect_handler();
 }
 
-void SocketConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
+void SocketCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   const auto& type = static_cast<const SocketType&>(this->type());
   try {
     type.check(to);
@@ -85,16 +84,16 @@ void SocketConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint dea
     return;
   }
   SetupTrace::end();
-  occupy(std::move(result.place));
+  host().occupy(std::move(result.place));
   fd_ = std::move(result.fd);
   set_peer(result.peer);
   move_to(State::kConnected);
-  handlers_changed();
+  interest_changed();
 }
 
 // --- data ----------------------------------------------------------------------------------------
 
-ssize_t SocketConnection::do_read(void* buffer, std::size_t size) {
+ssize_t SocketCarrier::read(void* buffer, std::size_t size) {
   ssize_t n;
   do {
     n = ::recv(fd_.get(), buffer, size, 0);
@@ -102,16 +101,16 @@ ssize_t SocketConnection::do_read(void* buffer, std::size_t size) {
   return n > 0 ? n : received_nothing(n);
 }
 
-/// The result of do_read() after a receive that returned `n` <= 0.
-ssize_t SocketConnection::received_nothing(ssize_t n) {
-  if (state() == State::kError) return no_more_unread();
+/// The result of read() after a receive that returned `n` <= 0.
+ssize_t SocketCarrier::received_nothing(ssize_t n) {
+  if (state() == State::kError) return host().no_more_unread();
   if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : failed(errno, "read from ");
   read_ended_ = true;
   if (write_ended_) move_to(State::kClosed);
   return 0;
 }
 
-ssize_t SocketConnection::receive_some(const iovec* vectors, int count) {
+ssize_t SocketCarrier::receive_some(const iovec* vectors, int count) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(vectors);
   message.msg_iovlen = static_cast<std::size_t>(count);
@@ -122,7 +121,7 @@ ssize_t SocketConnection::receive_some(const iovec* vectors, int count) {
   return n;
 }
 
-ssize_t SocketConnection::do_readv(const iovec* vectors, int count) {
+ssize_t SocketCarrier::readv(const iovec* vectors, int count) {
   ssize_t total = 0;
   while (count > 0) {
     const int chunk = std::min(count, IOV_MAX);
@@ -144,7 +143,7 @@ ssize_t SocketConnection::do_readv(const iovec* vectors, int count) {
 }
 
 /// One system call. As sendmsg(2), without SIGPIPE.
-ssize_t SocketConnection::send_some(const iovec* vectors, int count) {
+ssize_t SocketCarrier::send_some(const iovec* vectors, int count) {
   ssize_t n;
   do {
     if (count == 1) {
@@ -159,7 +158,7 @@ ssize_t SocketConnection::send_some(const iovec* vectors, int count) {
   return n;
 }
 
-ssize_t SocketConnection::do_writev(const iovec* vectors, int count) {
+ssize_t SocketCarrier::writev(const iovec* vectors, int count) {
   ssize_t total = 0;
   while (count > 0) {
     const int chunk = std::min(count, IOV_MAX);
@@ -185,7 +184,7 @@ ssize_t SocketConnection::do_writev(const iovec* vectors, int count) {
 /// Marks the connection as failed; returns -1 with `err` in errno. If a write finds a reset, the
 /// kernel still has what the peer sent before it, so unread input is kept. The kernel reports a
 /// failure only once, so it is recorded even without memory for its text.
-ssize_t SocketConnection::failed(int err, const char* what) noexcept {
+ssize_t SocketCarrier::failed(int err, const char* what) noexcept {
   Failure why = out_of_memory();
   why.code = {err, std::generic_category()};
   try {
@@ -193,7 +192,7 @@ ssize_t SocketConnection::failed(int err, const char* what) noexcept {
   } catch (const std::bad_alloc&) {
   }
   fail(std::move(why));
-  keep_unread();
+  host().keep_unread();
   tell_done();
   try {
     announce_error();
@@ -203,16 +202,15 @@ ssize_t SocketConnection::failed(int err, const char* what) noexcept {
   return -1;
 }
 
-int SocketConnection::do_shutdown() { return shut_down(SHUT_WR); }
+int SocketCarrier::shutdown() { return shut_down(SHUT_WR); }
 
-int SocketConnection::do_shutdown_both() {
+int SocketCarrier::shutdown_both() {
   if (shut_down(SHUT_RDWR) != 0) return -1;
-  if (state() == State::kConnected)
-    move_to(State::kClosed);  // input may still arrive: see do_close()
+  if (state() == State::kConnected) move_to(State::kClosed);  // input may still arrive: see close()
   return 0;
 }
 
-int SocketConnection::shut_down(int how) {
+int SocketCarrier::shut_down(int how) {
   if (::shutdown(fd_.get(), how) != 0) {
     const int err = errno;
     if (err != ENOTCONN) return -1;
@@ -224,7 +222,7 @@ int SocketConnection::shut_down(int how) {
   return 0;
 }
 
-bool SocketConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
+bool SocketCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   const short events = direction == ae::kReadable ? POLLIN : POLLOUT;
   bool ready;
   do {
@@ -235,14 +233,14 @@ bool SocketConnection::wait_for(ae::Mask direction, ae::TimePoint deadline) {
 
 // --- events --------------------------------------------------------------------------------------
 
-void SocketConnection::handlers_changed() {
+void SocketCarrier::interest_changed() {
   switch (state()) {
     case State::kConnected:
     case State::kClosed: {
       ae::Mask wanted = ae::kNone;
-      if (on_read_) wanted = wanted | ae::kReadable;
-      if (write_wanted()) wanted = wanted | ae::kWritable;
-      if (write_wanted() && barrier_ == Barrier::kYes) wanted = wanted | ae::kBarrier;
+      if (host().wants_read()) wanted = wanted | ae::kReadable;
+      if (host().wants_write()) wanted = wanted | ae::kWritable;
+      if (host().wants_write() && host().barrier() == Barrier::kYes) wanted = wanted | ae::kBarrier;
       watch(wanted);
       watch_aside();
       break;
@@ -255,7 +253,7 @@ void SocketConnection::handlers_changed() {
   }
 }
 
-void SocketConnection::watch(ae::Mask wanted) {
+void SocketCarrier::watch(ae::Mask wanted) {
   constexpr ae::Mask kWriting = ae::kWritable | ae::kBarrier;
   if (wanted == watched_) return;
   const auto handler = [this](int, ae::Mask direction) { ready(direction); };
@@ -278,8 +276,8 @@ void SocketConnection::watch(ae::Mask wanted) {
 }
 
 /// Updates the registration for events that file events do not report (SocketEvents).
-void SocketConnection::watch_aside() {
-  const bool peer = close_wanted();
+void SocketCarrier::watch_aside() {
+  const bool peer = host().wants_close();
   if (!side_) {
     if (!peer) return;
     side_ = std::make_unique<Side>(*this);
@@ -289,9 +287,9 @@ void SocketConnection::watch_aside() {
   SocketEvents::watch(*loop(), *side_, fd_.get(), what);
 }
 
-void SocketConnection::on_event(bool peer_is_gone, bool error) noexcept {
+void SocketCarrier::on_event(bool peer_is_gone, bool error) noexcept {
   (void)take_completions();
-  if (peer_is_gone) peer_gone();
+  if (peer_is_gone) host().peer_gone();
   if (!error || (state() != State::kConnected && state() != State::kClosed)) return;
   int err = 0;
   socklen_t size = sizeof err;
@@ -299,17 +297,18 @@ void SocketConnection::on_event(bool peer_is_gone, bool error) noexcept {
   (void)failed(err, "connection to ");  // SO_ERROR is cleared: no later call reports it
 }
 
-void SocketConnection::ready(ae::Mask direction) {
+void SocketCarrier::ready(ae::Mask direction) {
   // Zero-copy completions wake the loop as if the socket were ready, so readiness is checked here.
   if (side_ && (take_completions(), std::exchange(side_->had_completions, false))) {
     pollfd entry{fd_.get(), (direction & ae::kWritable) != 0 ? short{POLLOUT} : short{POLLIN}, 0};
     if (::poll(&entry, 1, 0) == 0) return;
   }
-  const Alive alive = (direction & ae::kWritable) != 0 ? dispatch_write() : dispatch(on_read_);
+  const Alive alive =
+      (direction & ae::kWritable) != 0 ? host().run_write_handler() : host().run_read_handler();
   if (alive == Alive::kYes && state() == State::kError) announce_error();
 }
 
-void SocketConnection::stop_watching() {
+void SocketCarrier::stop_watching() {
   if (loop() == nullptr) return;
   if (side_) side_->leave();
   if (watched_ != ae::kNone) loop()->remove_file_event(fd_.get(), ae::kReadable | ae::kWritable);
@@ -318,13 +317,14 @@ void SocketConnection::stop_watching() {
   error_timer_ = 0;
 }
 
-bool SocketConnection::error_due() const {
-  return (on_read_ && error_unread()) || (on_write_ && error_unwritten());
+bool SocketCarrier::error_due() const {
+  return (host().wants_read() && host().error_unread()) ||
+         (host().wants_write() && host().error_unwritten());
 }
 
 /// A failed socket stays readable and writable. So it is no longer watched; a timer runs the
 /// handlers until they have collected the error. A host that closes late does not spin.
-void SocketConnection::announce_error() {
+void SocketCarrier::announce_error() {
   if (error_timer_ == 0 && error_due()) {
     try {
       error_timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
@@ -341,24 +341,25 @@ void SocketConnection::announce_error() {
   watched_ = ae::kNone;
 }
 
-void SocketConnection::tell_error() {
+void SocketCarrier::tell_error() {
   struct Then {  // runs even if a handler throws
-    SocketConnection& connection;
+    SocketCarrier& carrier;
     ~Then() {
-      if (connection.closing()) return;
+      if (carrier.closing()) return;
       try {
-        connection.announce_error();
+        carrier.announce_error();
       } catch (const std::bad_alloc&) {  // the next read or write still reports it
       }
     }
   } then{*this};
-  if (on_read_ && error_unread() && dispatch(on_read_) == Alive::kGone) return;
-  if (on_write_ && error_unwritten()) (void)dispatch(on_write_);
+  if (host().wants_read() && host().error_unread() && host().run_read_handler() == Alive::kGone)
+    return;
+  if (host().wants_write() && host().error_unwritten()) (void)host().run_write_handler();
 }
 
 // --- the end -------------------------------------------------------------------------------------
 
-void SocketConnection::do_close() noexcept {
+void SocketCarrier::close() noexcept {
   dial_.reset();
   const bool lent = is_lent();
   stop_watching();
@@ -376,7 +377,7 @@ void SocketConnection::do_close() noexcept {
                                          lent ? ledger() : nullptr, [this](Fd fd) {
                                            fd_ = std::move(fd);
                                            take_back();
-                                           release();
+                                           host().release();
                                          });
       linger_->start();
       return;
@@ -387,17 +388,17 @@ void SocketConnection::do_close() noexcept {
   }
   // After the peer's end of stream no input can provoke a reset: the kernel delivers the rest.
   take_back();
-  release();
+  host().release();
 }
 
 /// Closes the socket at once. A tcp peer gets a reset. A unix peer gets one only if bytes are
 /// unread here; the kernel offers no other way.
-void SocketConnection::reset() noexcept {
+void SocketCarrier::reset() noexcept {
   if (fd_ && !is_unix() && !inherited()) reset_when_closed(fd_.get());
   take_back();
 }
 
-bool SocketConnection::do_drain(ae::TimePoint until) noexcept {
+bool SocketCarrier::drain(ae::TimePoint until) noexcept {
   if (linger_) return linger_->drain(until);
   if (!fd_ || is_unix()) return true;  // all output of a Unix socket has been delivered
   if (is_lent()) return deliver(fd_.get(), until, ledger());
@@ -406,11 +407,11 @@ bool SocketConnection::do_drain(ae::TimePoint until) noexcept {
   return deliver(fd_.get(), until);
 }
 
-ae::Duration SocketConnection::end_linger() const noexcept {
+ae::Duration SocketCarrier::end_linger() const noexcept {
   return std::min(settings_->linger, settings_->end_linger);
 }
 
-void SocketConnection::do_abandon() noexcept {
+void SocketCarrier::abandon() noexcept {
   dial_.reset();
   if (linger_) fd_ = linger_->give_back();
   linger_.reset();
@@ -419,25 +420,19 @@ void SocketConnection::do_abandon() noexcept {
   take_back();
 }
 
-bool SocketConnection::do_rebind(ae::EventLoop* to) {
-  if (on_connect_) {  // the connect has failed and its handler is about to run
-    errno = EBUSY;
-    return false;
-  }
-  Move move(*this, to);
+bool SocketCarrier::leave(ae::EventLoop*) {
   stop_watching();
-  move.leave();
   return true;
 }
 
 // --- facts ---------------------------------------------------------------------------------------
 
-void SocketConnection::set_peer(const SocketAddress& peer) noexcept {
+void SocketCarrier::set_peer(const SocketAddress& peer) noexcept {
   // For a Unix peer only the family is kept; the name is queried on demand.
   std::memcpy(&peer_, &peer.storage, std::min<std::size_t>(peer.size, sizeof peer_));
 }
 
-SocketAddress SocketConnection::peer() const noexcept {
+SocketAddress SocketCarrier::peer() const noexcept {
   SocketAddress address;
   if (peer_.sin6_family != AF_INET && peer_.sin6_family != AF_INET6) return address;
   address.size = peer_.sin6_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
@@ -445,11 +440,11 @@ SocketAddress SocketConnection::peer() const noexcept {
   return address;
 }
 
-std::string SocketConnection::local_address() const {
+std::string SocketCarrier::local_address() const {
   return fd_ ? local_address_of(fd_.get()).to_string() : std::string();
 }
 
-std::string SocketConnection::peer_address() const {
+std::string SocketCarrier::peer_address() const {
   if (!is_unix()) return peer().to_string();
   if (!fd_) return {};
   // A client's Unix socket usually has no name; the listener's path is shown instead.
@@ -457,7 +452,7 @@ std::string SocketConnection::peer_address() const {
   return name.empty() ? local_address_of(fd_.get()).to_string() : name;
 }
 
-std::optional<bool> SocketConnection::is_local() const {
+std::optional<bool> SocketCarrier::is_local() const {
   if (is_unix()) return true;
   const SocketAddress remote = peer();
   if (remote.size == 0) return std::nullopt;
@@ -466,7 +461,7 @@ std::optional<bool> SocketConnection::is_local() const {
   return local_address_of(fd_.get()).same_host(remote);
 }
 
-std::vector<std::pair<std::string, std::string>> SocketConnection::info() const {
+std::vector<std::pair<std::string, std::string>> SocketCarrier::info() const {
   if (!fd_) return {};
   std::vector<std::pair<std::string, std::string>> facts{{"fd", std::to_string(fd_.get())}};
   facts.emplace_back("unsent", std::to_string(unsent_bytes(fd_.get())));

@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "conn/kit/probes.h"
-#include "conn/rdma/connection.h"
+#include "conn/rdma/carrier.h"
 #include "conn/rdma/listener.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -41,14 +41,14 @@ Failure describe(ibv_wc_status status, bool was_send) {
 
 }  // namespace
 
-void RdmaConnection::move_phase(Phase next) {
+void RdmaCarrier::move_phase(Phase next) {
   assert(allowed(phase_, next));
   phase_ = next;
 }
 
 // --- deadlines -----------------------------------------------------------------------------------
 
-bool RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*expired)()) noexcept {
+bool RdmaCarrier::set_deadline(ae::Duration delay, void (RdmaCarrier::*expired)()) noexcept {
   clear_deadline();
   delay = std::max(delay, ae::Duration::zero());
   const auto handler = [this, expired, due = state_->now() + delay]() -> ae::Duration {
@@ -62,7 +62,7 @@ bool RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*exp
     // handler was postponed. An accepting side finds it in its queue pair and needs no rdma_cm
     // event.
     const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
-    const bool all = late && expired == &RdmaConnection::address_expired;
+    const bool all = late && expired == &RdmaCarrier::address_expired;
     take([&] { state_->catch_up(all ? LoopState::Most::kAll : LoopState::Most::kShare); });
     // Unless the processed events have set the next deadline.
     if (timer_ == 0) take([&] { (this->*expired)(); });
@@ -76,18 +76,18 @@ bool RdmaConnection::set_deadline(ae::Duration delay, void (RdmaConnection::*exp
   }
 }
 
-void RdmaConnection::clear_deadline() noexcept {
+void RdmaCarrier::clear_deadline() noexcept {
   if (timer_ != 0 && loop() != nullptr) loop()->remove_time_event(timer_);
   timer_ = 0;
 }
 
-void RdmaConnection::clear_pace() noexcept {
+void RdmaCarrier::clear_pace() noexcept {
   if (pace_timer_ != 0 && loop() != nullptr) loop()->remove_time_event(pace_timer_);
   pace_timer_ = 0;
   pace_at_.reset();
 }
 
-void RdmaConnection::address_expired() {
+void RdmaCarrier::address_expired() {
   if (phase_ != Phase::kResolving && phase_ != Phase::kConnecting) return;
   Failure failure{std::make_error_code(std::errc::timed_out), ""};
   failure.text = fmt::format("{} did not answer in time",
@@ -97,7 +97,7 @@ void RdmaConnection::address_expired() {
   on_address_failed(std::move(failure));
 }
 
-void RdmaConnection::accept_expired() {
+void RdmaCarrier::accept_expired() {
   if (phase_ != Phase::kAccepting && (phase_ != Phase::kOpen || stream_.has_peer_window())) return;
   end_with({std::make_error_code(std::errc::timed_out),
             phase_ == Phase::kAccepting ? "the peer did not finish setting up the connection"
@@ -105,20 +105,20 @@ void RdmaConnection::accept_expired() {
 }
 
 // Remaining data is lost, and the peer must not take what it received for the whole stream.
-void RdmaConnection::linger_expired() {
+void RdmaCarrier::linger_expired() {
   if (phase_ != Phase::kClosing) return;
   if (!stream_.aborted() && has_undelivered()) return begin_abort();
   begin_disconnect(kFailurePatience);
 }
 
-void RdmaConnection::disconnect_expired() {
+void RdmaCarrier::disconnect_expired() {
   if (phase_ != Phase::kDisconnecting) return;
   path_failed_ = true;
   if (id_ && context_) ask_port();
   finish();
 }
 
-void RdmaConnection::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
+void RdmaCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
   take([&] {
     if (phase_ == Phase::kOpen || phase_ == Phase::kClosing) {
       // If the tick is this late, our own loop stood still, and messages of the peer may not have
@@ -151,11 +151,11 @@ void RdmaConnection::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
 
 // --- failures ------------------------------------------------------------------------------------
 
-void RdmaConnection::on_cm_event(const CmEvent& event) {
+void RdmaCarrier::on_cm_event(const CmEvent& event) {
   take([&] { handle(event); });
 }
 
-void RdmaConnection::handle(const CmEvent& event) {
+void RdmaCarrier::handle(const CmEvent& event) {
   if (ends_connect(event)) connect_under_way_ = false;
   if (phase_ == Phase::kDead) return;
   if (phase_ == Phase::kResolving || phase_ == Phase::kConnecting) return on_set_up_event(event);
@@ -186,7 +186,7 @@ void RdmaConnection::handle(const CmEvent& event) {
   end_with({std::make_error_code(std::errc::connection_reset), conn::rdma::describe(event)});
 }
 
-void RdmaConnection::on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) {
+void RdmaCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) {
   if (was_send) retire_failed(sequence);
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return on_silence();  // by us
   const bool was_bind =
@@ -202,7 +202,8 @@ void RdmaConnection::on_work_failed(ibv_wc_status status, bool was_send, std::ui
   if (status == IBV_WC_WR_FLUSH_ERR && context_->device().iwarp() &&
       (phase_ == Phase::kOpen || phase_ == Phase::kClosing))
     return on_stream_over();
-  if (status == IBV_WC_RNR_RETRY_EXC_ERR) AECONN_PROBE(rnr, id(), stream_.unproven_messages(), 1);
+  if (status == IBV_WC_RNR_RETRY_EXC_ERR)
+    AECONN_PROBE(rnr, host().id(), stream_.unproven_messages(), 1);
   if (status == IBV_WC_MW_BIND_ERR) context_->device().give_up_binding();
   if (status == IBV_WC_RETRY_EXC_ERR) {
     ++state_->statistics().peers_dead;
@@ -213,17 +214,17 @@ void RdmaConnection::on_work_failed(ibv_wc_status status, bool was_send, std::ui
 
 // On iWARP the queue pair ends with the peer's stream, before rdma_cm reports whether that was a
 // close.
-void RdmaConnection::on_stream_over() {
+void RdmaCarrier::on_stream_over() {
   if (std::exchange(stream_over_, true)) return;
-  if (!set_deadline(kFailurePatience, &RdmaConnection::stream_over_expired)) stream_over_expired();
+  if (!set_deadline(kFailurePatience, &RdmaCarrier::stream_over_expired)) stream_over_expired();
 }
 
-void RdmaConnection::stream_over_expired() { end_with(describe(IBV_WC_WR_FLUSH_ERR, false)); }
+void RdmaCarrier::stream_over_expired() { end_with(describe(IBV_WC_WR_FLUSH_ERR, false)); }
 
 // A queue pair with shared receives is in its error state. If nothing else explains that, the peer
 // did what its device was not allowed to do here, or broke a rule of the transport. (A close by the
 // peer is reported by rdma_cm and does not cause this event.)
-void RdmaConnection::on_last_receive() {
+void RdmaCarrier::on_last_receive() {
   last_receive_ = true;
   if (phase_ == Phase::kDead) return on_silence();
   on_refusal();
@@ -231,7 +232,7 @@ void RdmaConnection::on_last_receive() {
 
 // Some devices report this in an event of its own; on iWARP it is the only report, as the stream
 // just ends.
-void RdmaConnection::on_refusal() {
+void RdmaCarrier::on_refusal() {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing && phase_ != Phase::kAccepting) return;
   context_->drain(*lease_.queue());  // a failed work request says more
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
@@ -241,7 +242,7 @@ void RdmaConnection::on_refusal() {
                         context_->name())});
 }
 
-void RdmaConnection::on_device_event(const std::string& what) {
+void RdmaCarrier::on_device_event(const std::string& what) {
   const bool open = phase_ == Phase::kOpen || phase_ == Phase::kClosing;
   if (open && context_ && !context_->lost()) context_->drain(*lease_.queue());  // it may say more
   Failure failure{std::make_error_code(std::errc::network_down), {}};
@@ -253,23 +254,23 @@ void RdmaConnection::on_device_event(const std::string& what) {
   if (context_ && context_->lost()) finish();
 }
 
-void RdmaConnection::on_no_memory() noexcept { end_with(out_of_memory()); }
+void RdmaCarrier::on_no_memory() noexcept { end_with(out_of_memory()); }
 
 // A link flap that the retries survive ends nothing.
-void RdmaConnection::on_port_down(int port, ae::Duration since) {
+void RdmaCarrier::on_port_down(int port, ae::Duration since) {
   if (!id_ || id_->port_num != port || since < patience()) return;
   path_failed_ = true;
   on_device_event(context_->name() + ": the port has no link");
 }
 
 // Time until the retries without an answer are exhausted.
-ae::Duration RdmaConnection::patience() const noexcept {
+ae::Duration RdmaCarrier::patience() const noexcept {
   const QpTimeouts now = timeouts();
   return std::chrono::nanoseconds(4096) * (std::int64_t{1} << now.ack_timeout) *
          (now.retry_count + 1);
 }
 
-void RdmaConnection::on_address_change(const std::vector<SocketAddress>& present) {
+void RdmaCarrier::on_address_change(const std::vector<SocketAddress>& present) {
   const auto is_ours = [&](const SocketAddress& each) { return each.same_host(local_); };
   if (local_.size != 0 && std::none_of(present.begin(), present.end(), is_ours))
     end_with({std::make_error_code(std::errc::address_not_available),
@@ -278,13 +279,13 @@ void RdmaConnection::on_address_change(const std::vector<SocketAddress>& present
 
 // Only the first failure counts. Bytes that arrived before it can still be read; then it is
 // reported.
-void RdmaConnection::end_with(Failure failure, Unread unread) noexcept {
+void RdmaCarrier::end_with(Failure failure, Unread unread) noexcept {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   const bool was_open = phase_ == Phase::kOpen || phase_ == Phase::kClosing;
   if (!closing()) {
     if (was_open) {
       name_peer(failure);
-      peer_gone();
+      host().peer_gone();
     }
     if (was_open && unread == Unread::kKeep && stream_.has_unread())
       pending_failure_ = std::move(failure);
@@ -298,7 +299,7 @@ void RdmaConnection::end_with(Failure failure, Unread unread) noexcept {
   update_ready();
 }
 
-void RdmaConnection::name_peer(Failure& failure) const noexcept {
+void RdmaCarrier::name_peer(Failure& failure) const noexcept {
   try {
     const std::string peer = peer_.to_string();
     if (!peer.empty()) failure.text = fmt::format("rdma {}: {}", peer, failure.text);
@@ -306,7 +307,7 @@ void RdmaConnection::name_peer(Failure& failure) const noexcept {
   }
 }
 
-void RdmaConnection::peer_closed() {
+void RdmaCarrier::peer_closed() {
   peer_gone_ = true;
   if (phase_ == Phase::kDisconnecting) return finish();
   // On iWARP this event also comes if the device ended the stream; the device's own event is first.
@@ -318,7 +319,7 @@ void RdmaConnection::peer_closed() {
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return;
   if (phase_ == Phase::kOpen) {
     stream_.on_peer_closed();
-    peer_gone();
+    host().peer_gone();
     if (tx_.staged() != 0 && !closing())
       pending_failure_ = {std::make_error_code(std::errc::connection_reset),
                           fmt::format("rdma {}: the peer closed before it took the last {} bytes",
@@ -332,12 +333,12 @@ void RdmaConnection::peer_closed() {
 
 // --- disconnecting and tearing down --------------------------------------------------------------
 
-void RdmaConnection::begin_disconnect(ae::Duration patience) noexcept {
+void RdmaCarrier::begin_disconnect(ae::Duration patience) noexcept {
   clear_deadline();
   clear_pace();
   move_phase(Phase::kDisconnecting);
   state_->remove(*this);
-  const bool can_wait = set_deadline(patience, &RdmaConnection::disconnect_expired);
+  const bool can_wait = set_deadline(patience, &RdmaCarrier::disconnect_expired);
   // Deferred only inside a handler: elsewhere the loop may not run again to do it.
   stop_pending_ = can_wait && state_->loop().in_handler() && !state_->has_share_left();
   if (stop_pending_) return state_->want_reap(*this);
@@ -345,7 +346,7 @@ void RdmaConnection::begin_disconnect(ae::Duration patience) noexcept {
   if (!can_wait) finish();
 }
 
-void RdmaConnection::stop_and_disconnect() noexcept {
+void RdmaCarrier::stop_and_disconnect() noexcept {
   const LoopState::Spending spending(*state_);
   stop_pending_ = false;
   if (inherited()) return;
@@ -362,11 +363,11 @@ void RdmaConnection::stop_and_disconnect() noexcept {
   if (cm_knows_ || peer_gone_ || !can_say_goodbye()) send_disconnect();
 }
 
-void RdmaConnection::stop_queue_pair() noexcept {
+void RdmaCarrier::stop_queue_pair() noexcept {
   if (qp_ && !inherited() && !std::exchange(stopped_, true)) qp_to_error(qp_.get());
 }
 
-void RdmaConnection::ask_port() noexcept {
+void RdmaCarrier::ask_port() noexcept {
   if (!context_->device().ask_port(id_->port_num, std::chrono::steady_clock::now())) return;
   try {
     state_->watch_ports();
@@ -375,23 +376,23 @@ void RdmaConnection::ask_port() noexcept {
 }
 
 // Asks the peer to close, or confirms its close. If nothing can be sent, no answer will come.
-void RdmaConnection::send_disconnect() noexcept {
+void RdmaCarrier::send_disconnect() noexcept {
   const bool told = id_ && can_say_goodbye() && rdma_disconnect(id_.get()) == 0;
   if (peer_gone_ || !told) finish();
 }
 
-bool RdmaConnection::can_say_goodbye() const noexcept {
+bool RdmaCarrier::can_say_goodbye() const noexcept {
   return !id_ || !context_ || !context_->device().port_down(id_->port_num);
 }
 
-void RdmaConnection::continue_close() noexcept {
+void RdmaCarrier::continue_close() noexcept {
   if (phase_ != Phase::kClosing || posted_ != done_) return;
   if (stream_.aborted() ? has_undelivered() : tx_.held() != 0) return;
   clean_end_ = true;
   begin_disconnect(std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));
 }
 
-void RdmaConnection::finish() noexcept {
+void RdmaCarrier::finish() noexcept {
   if (phase_ == Phase::kDead) return;
   clear_deadline();
   clear_pace();
@@ -401,13 +402,13 @@ void RdmaConnection::finish() noexcept {
   if (listener_ != nullptr && state() != State::kConnected) listener_->on_lost(*this);
 }
 
-void RdmaConnection::reap() {
+void RdmaCarrier::reap() {
   if (phase_ == Phase::kDisconnecting) return stop_and_disconnect();
   if (qp_ && live_) {
     stop_queue_pair();  // its deadline may have expired before reap() stopped it
     if (!waits_for_quiet_) {
       if (!quiet()) context_->on_async_event();
-      waits_for_quiet_ = !quiet() && set_deadline(kQuietPatience, &RdmaConnection::quiet_expired);
+      waits_for_quiet_ = !quiet() && set_deadline(kQuietPatience, &RdmaCarrier::quiet_expired);
       if (waits_for_quiet_) return;
     }
   }
@@ -415,27 +416,27 @@ void RdmaConnection::reap() {
   clear_deadline();
   tear_down();
   state_->forget(*this);
-  if (closing()) release();
+  if (closing()) host().release();
 }
 
 // When a queue pair is destroyed, some devices drop its remaining completions and receives of
 // others with them (mlx5, bnxt_re, hns), and one still accesses it afterwards (irdma): so all
 // completions must arrive first.
-bool RdmaConnection::quiet() const noexcept {
+bool RdmaCarrier::quiet() const noexcept {
   if (!qp_ || !live_ || !context_ || context_->lost()) return true;
   return posted_ == done_ && (qp_->srq == nullptr || last_receive_);
 }
 
-void RdmaConnection::on_silence() noexcept {
+void RdmaCarrier::on_silence() noexcept {
   if (phase_ == Phase::kDead && waits_for_quiet_ && quiet()) quiet_expired();
 }
 
-void RdmaConnection::quiet_expired() {
+void RdmaCarrier::quiet_expired() {
   clear_deadline();
   state_->want_reap(*this);
 }
 
-void RdmaConnection::tear_down() noexcept {
+void RdmaCarrier::tear_down() noexcept {
   clear_pace();
   const bool ours = !inherited();
   if (qp_ && context_) {
@@ -452,7 +453,7 @@ void RdmaConnection::tear_down() noexcept {
   give_up_unread();
   tell_references({});
   tx_.clear();
-  const std::error_code why = pending_failure_ ? pending_failure_.code : error_code();
+  const std::error_code why = pending_failure_ ? pending_failure_.code : host().failure().code;
   tell_references(why ? why : std::make_error_code(std::errc::operation_canceled));
   if (domain_) {
     if (!viewed_)
@@ -483,7 +484,7 @@ void RdmaConnection::tear_down() noexcept {
 }
 
 // Keeps unread bytes after the windows in which they arrived.
-void RdmaConnection::give_up_unread() noexcept {
+void RdmaCarrier::give_up_unread() noexcept {
   if (left_over_ != nullptr) return;  // done already
   // A child of fork() may not even have the pages (madvise(2), MADV_DONTFORK).
   const bool keep = phase_ == Phase::kDead && !inherited() && stream_.has_unread() && !closing() &&
@@ -497,7 +498,7 @@ void RdmaConnection::give_up_unread() noexcept {
 
 // The protocol has no half-close, so this ends the connection as close() does, but the object
 // remains usable for queries.
-int RdmaConnection::do_shutdown_both() {
+int RdmaCarrier::shutdown_both() {
   drop_kept();
   pending_failure_ = {};
   move_to(State::kClosed);
@@ -506,12 +507,12 @@ int RdmaConnection::do_shutdown_both() {
   return 0;
 }
 
-void RdmaConnection::begin_close() noexcept {
+void RdmaCarrier::begin_close() noexcept {
   clear_deadline();
   if (settings_.linger == ae::Duration::zero()) return begin_disconnect(kFailurePatience);
   move_phase(Phase::kClosing);
   close_deadline_ = std::chrono::steady_clock::now() + settings_.linger;
-  if (!set_deadline(settings_.linger, &RdmaConnection::linger_expired))
+  if (!set_deadline(settings_.linger, &RdmaCarrier::linger_expired))
     return begin_disconnect(kFailurePatience);
   state_->want_flush(*this);
   continue_close();
@@ -519,16 +520,16 @@ void RdmaConnection::begin_close() noexcept {
 
 // A disconnect looks the same whatever came before it, so a message tells the peer that this is an
 // abort. It follows what the device has already taken.
-void RdmaConnection::begin_abort() noexcept {
+void RdmaCarrier::begin_abort() noexcept {
   clear_deadline();
   if (phase_ == Phase::kOpen) move_phase(Phase::kClosing);
-  if (!stream_.abort() || !set_deadline(kFailurePatience, &RdmaConnection::linger_expired))
+  if (!stream_.abort() || !set_deadline(kFailurePatience, &RdmaCarrier::linger_expired))
     return begin_disconnect(kFailurePatience);
   close_deadline_ = std::chrono::steady_clock::now() + kFailurePatience;
   state_->want_flush(*this);
 }
 
-void RdmaConnection::do_close() noexcept {
+void RdmaCarrier::close() noexcept {
   drop_kept();
   if (!waits_for_quiet_) clear_deadline();
   resolution_.reset();
@@ -546,19 +547,19 @@ void RdmaConnection::do_close() noexcept {
       return begin_close();
     case Phase::kClosing:  // after shutdown_both()
       if (!set_deadline(close_deadline_ - std::chrono::steady_clock::now(),
-                        &RdmaConnection::linger_expired))
+                        &RdmaCarrier::linger_expired))
         begin_disconnect(kFailurePatience);
       return;
     case Phase::kDisconnecting:
-      if (!set_deadline(kFailurePatience, &RdmaConnection::disconnect_expired)) finish();
+      if (!set_deadline(kFailurePatience, &RdmaCarrier::disconnect_expired)) finish();
       return;
     case Phase::kDead:
-      if (!reap_queued && !waits_for_quiet_) release();
+      if (!reap_queued && !waits_for_quiet_) host().release();
       return;
   }
 }
 
-void RdmaConnection::do_abandon() noexcept {
+void RdmaCarrier::abandon() noexcept {
   drop_kept();
   if (!inherited() && id_ &&
       (phase_ == Phase::kOpen || phase_ == Phase::kClosing || phase_ == Phase::kAccepting ||

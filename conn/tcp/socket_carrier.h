@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A Connection over a stream socket, shared by tcp and unix. Its readiness is that of the
+// Carries a connection over a stream socket, shared by tcp and unix. Its readiness is that of the
 // descriptor, which the loop watches only while a handler needs it.
 
 #include <netinet/in.h>
@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "ae/abi.h"
-#include "conn/connection.h"
+#include "conn/spi/carrier.h"
 #include "conn/tcp/dial.h"
 #include "conn/tcp/linger.h"
 #include "conn/tcp/settings.h"
@@ -20,11 +20,10 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 class SocketType;
 
-class SocketConnection final : public Connection {
+class SocketCarrier final : public Carrier {
  public:
-  SocketConnection(const SocketType& type, ae::EventLoop& loop,
-                   std::shared_ptr<const Settings> settings);
-  ~SocketConnection() override {
+  SocketCarrier(const SocketType& type, std::shared_ptr<const Settings> settings);
+  ~SocketCarrier() override {
     if (aborts()) reset();
   }
 
@@ -36,26 +35,24 @@ class SocketConnection final : public Connection {
   std::string peer_address() const override;
   std::optional<bool> is_local() const override;
   std::vector<std::pair<std::string, std::string>> info() const override;
-
- protected:
-  void do_connect(const Endpoint& to) override;
-  void do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
-  ssize_t do_read(void* buffer, std::size_t size) override;
-  ssize_t do_readv(const iovec* vectors, int count) override;
-  ssize_t do_writev(const iovec* vectors, int count) override;
+  void connect(const Endpoint& to) override;
+  void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
+  ssize_t read(void* buffer, std::size_t size) override;
+  ssize_t readv(const iovec* vectors, int count) override;
+  ssize_t writev(const iovec* vectors, int count) override;
   bool sends_in_place(const Outgoing& bytes) const noexcept override;
-  ssize_t do_send(const Outgoing& bytes) override;
-  void handlers_changed() override;
-  int do_shutdown() override;
-  int do_shutdown_both() override;
-  void do_close() noexcept override;
+  ssize_t send(const Outgoing& bytes) override;
+  void interest_changed() override;
+  int shutdown() override;
+  int shutdown_both() override;
+  void close() noexcept override;
   bool wait_for(ae::Mask direction, ae::TimePoint deadline) override;
-  void do_expect_no_more() noexcept override { peer_done_ = true; }
-  bool do_drain(ae::TimePoint until) noexcept override;
+  void expect_no_more() noexcept override { peer_done_ = true; }
+  bool drain(ae::TimePoint until) noexcept override;
   ae::Duration linger() const noexcept override { return settings_->linger; }
   ae::Duration end_linger() const noexcept override;
-  void do_abandon() noexcept override;
-  bool do_rebind(ae::EventLoop* loop) override;
+  void abandon() noexcept override;
+  bool leave(ae::EventLoop* to) override;
 
  private:
   bool is_unix() const noexcept { return peer_.sin6_family == AF_UNIX; }
@@ -63,11 +60,11 @@ class SocketConnection final : public Connection {
   SocketAddress peer() const noexcept;
   /// State that is needed only for a close handler or for zero-copy sending, allocated on demand.
   struct Side final : SocketEvents::Item {
-    explicit Side(SocketConnection& its) : connection(its) {}
+    explicit Side(SocketCarrier& its) : carrier(its) {}
     void on_socket_event(bool peer_gone, bool error) noexcept override {
-      connection.on_event(peer_gone, error);
+      carrier.on_event(peer_gone, error);
     }
-    SocketConnection& connection;
+    SocketCarrier& carrier;
     std::unique_ptr<ZeroCopyLedger> ledger;  // created with the first reference
     bool had_completions = false;            // since the last ready()
     pid_t owner = 0;                         // process that sent without a copy
@@ -88,7 +85,7 @@ class SocketConnection final : public Connection {
 
   void watch_aside();
   void on_event(bool peer_is_gone, bool error) noexcept;
-  // Zero-copy sending, in zero_copy_connection.cc
+  // Zero-copy sending, in zero_copy_carrier.cc
   ZeroCopyLedger* ledger() const noexcept { return side_ ? side_->ledger.get() : nullptr; }
   bool begin_zero_copy() noexcept;
   bool take_completions() noexcept;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Zero-copy send() of a SocketConnection. Memory lent to the kernel comes back with the completions
+// Zero-copy send() of a SocketCarrier. Memory lent to the kernel comes back with the completions
 // or when the socket is closed. In the latter case the socket is reset, because the kernel would
 // otherwise continue to read the memory.
 
@@ -9,18 +9,18 @@
 #include <cerrno>
 #include <new>
 
-#include "conn/tcp/socket_connection.h"
+#include "conn/tcp/socket_carrier.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
-bool SocketConnection::sends_in_place(const Outgoing& bytes) const noexcept {
+bool SocketCarrier::sends_in_place(const Outgoing& bytes) const noexcept {
   // Without linger the kernel delivers by itself after close(). It cannot do that from memory that
   // belongs to the caller again.
   return settings_->zero_copy != 0 && bytes.bytes.size() >= settings_->zero_copy &&
          !no_zero_copy_ && settings_->linger > ae::Duration::zero();
 }
 
-bool SocketConnection::begin_zero_copy() noexcept {
+bool SocketCarrier::begin_zero_copy() noexcept {
   if (ledger() != nullptr) return true;
   try {
     if (!side_) side_ = std::make_unique<Side>(*this);
@@ -37,7 +37,7 @@ bool SocketConnection::begin_zero_copy() noexcept {
   return false;
 }
 
-ssize_t SocketConnection::do_send(const Outgoing& bytes) {
+ssize_t SocketCarrier::send(const Outgoing& bytes) {
   const bool goes_on = ledger() != nullptr && ledger()->open();
   if (!goes_on && (!sends_in_place(bytes) || !begin_zero_copy())) {
     errno = EOPNOTSUPP;
@@ -71,7 +71,7 @@ ssize_t SocketConnection::do_send(const Outgoing& bytes) {
 }
 
 /// Reads completions; true if there were any.
-bool SocketConnection::take_completions() noexcept {
+bool SocketCarrier::take_completions() noexcept {
   if (ledger() == nullptr || !ledger()->under_way() || side_->owner != getpid()) return false;
   const ZeroCopyNews news = read_completions(fd_.get(), *ledger());
   if (news.copied) no_zero_copy_ = true;
@@ -81,11 +81,11 @@ bool SocketConnection::take_completions() noexcept {
   return true;
 }
 
-void SocketConnection::tell_done() noexcept {
+void SocketCarrier::tell_done() noexcept {
   if (ledger() == nullptr) return;
   if (state() != State::kConnected || closing()) ledger()->finish();  // the rest is never sent
   if (const std::size_t count = ledger()->take_done(); count != 0)
-    references_done(count, why_given_back());
+    host().references_done(count, why_given_back());
   if (!no_zero_copy_ || ledger()->waits()) return;
   side_->ledger.reset();
   try {
@@ -96,16 +96,17 @@ void SocketConnection::tell_done() noexcept {
 
 /// The error for released references. On a reset the kernel also returns lent memory, although the
 /// peer has not acknowledged the bytes.
-std::error_code SocketConnection::why_given_back() const noexcept {
+std::error_code SocketCarrier::why_given_back() const noexcept {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (!fd_ || getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
   if (info.tcpi_state != TCP_CLOSE || unsent_bytes(fd_.get()) == 0) return {};
-  return error_code() ? error_code() : std::make_error_code(std::errc::connection_reset);
+  return host().failure().code ? host().failure().code
+                               : std::make_error_code(std::errc::connection_reset);
 }
 
 /// Whether the kernel still reads lent memory.
-bool SocketConnection::is_lent() noexcept {
+bool SocketCarrier::is_lent() noexcept {
   if (ledger() == nullptr || !fd_) return false;
   (void)take_completions();
   if (ledger() != nullptr && side_->owner == getpid() && unsent_bytes(fd_.get()) == 0)
@@ -115,7 +116,7 @@ bool SocketConnection::is_lent() noexcept {
 }
 
 /// Closes the socket so that the kernel no longer reads lent memory.
-void SocketConnection::take_back() noexcept {
+void SocketCarrier::take_back() noexcept {
   if (is_lent() && side_->owner == getpid()) reset_when_closed(fd_.get());
   fd_.reset();
 }

@@ -1,66 +1,67 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "conn/spi/queued_connection.h"
+#include "conn/spi/queued_carrier.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
-bool QueuedConnection::connect_due() const noexcept {
-  return on_connect_ && (state() == State::kConnected || state() == State::kError);
+bool QueuedCarrier::connect_due() const noexcept {
+  return host().connect_due() && (state() == State::kConnected || state() == State::kError);
 }
 
-bool QueuedConnection::read_due() const {
-  if (!on_read_ || on_connect_) return false;
+bool QueuedCarrier::read_due() const {
+  if (!host().wants_read() || host().connect_due()) return false;
   switch (state()) {
     case State::kConnected:
       return readable();
     case State::kClosed:
       return true;  // to report the end of the stream
     case State::kError:
-      return error_unread();  // only until a read has reported it, or the loop would never sleep
+      return host()
+          .error_unread();  // only until a read has reported it, or the loop would never sleep
     default:
       return false;
   }
 }
 
-bool QueuedConnection::write_due() const {
-  if (!write_wanted() || on_connect_) return false;
+bool QueuedCarrier::write_due() const {
+  if (!host().wants_write() || host().connect_due()) return false;
   switch (state()) {
     case State::kConnected:
     case State::kClosed:
       return writable();
     case State::kError:
-      return error_unwritten();
+      return host().error_unwritten();
     default:
       return false;
   }
 }
 
-void QueuedConnection::update_ready() noexcept {
+void QueuedCarrier::update_ready() noexcept {
   if (list_ == nullptr || closing()) return;
   if (connect_due() || read_due() || write_due()) list_->push(*this);
 }
 
-std::size_t QueuedConnection::run_ready() {
+std::size_t QueuedCarrier::run_ready() {
   struct Requeue {  // also after a handler that throws
-    QueuedConnection& connection;
-    ~Requeue() { connection.update_ready(); }
+    QueuedCarrier& carrier;
+    ~Requeue() { carrier.update_ready(); }
   } requeue{*this};
   std::size_t ran = 0;
   if (connect_due()) {
     ++ran;
-    if (dispatch_connect() == Alive::kGone) return ran;
+    if (host().run_connect_handler() == Alive::kGone) return ran;
   }
-  const bool write_first = barrier_ == Barrier::kYes;
+  const bool write_first = host().barrier() == Barrier::kYes;
   for (const bool writing : {write_first, !write_first}) {
     if (!(writing ? write_due() : read_due())) continue;
     if (!writing && state() == State::kConnected && !ready_to_read()) continue;
     ++ran;
-    const Alive alive = writing ? dispatch_write() : dispatch(on_read_);
+    const Alive alive = writing ? host().run_write_handler() : host().run_read_handler();
     if (alive == Alive::kGone) return ran;
   }
   return ran;
 }
 
-void QueuedConnection::detach_list() noexcept {
+void QueuedCarrier::detach_list() noexcept {
   unqueue();
   list_ = nullptr;
 }

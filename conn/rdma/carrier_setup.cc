@@ -11,7 +11,7 @@
 #include "conn/connection_type.h"
 #include "conn/kit/interruption.h"
 #include "conn/kit/retry_after.h"
-#include "conn/rdma/connection.h"
+#include "conn/rdma/carrier.h"
 #include "conn/rdma/device/here.h"
 #include "conn/rdma/limits.h"
 #include "conn/rdma/listener.h"
@@ -33,7 +33,7 @@ int milliseconds(ae::Duration duration) {
 
 // --- the connecting side -------------------------------------------------------------------------
 
-bool RdmaConnection::begin_connect(const Endpoint& to, ae::Duration limit) {
+bool RdmaCarrier::begin_connect(const Endpoint& to, ae::Duration limit) {
   target_ = to.to_string();
   move_phase(Phase::kResolving);
   try {
@@ -45,7 +45,7 @@ bool RdmaConnection::begin_connect(const Endpoint& to, ae::Duration limit) {
     return false;
   }
   const ae::TimePoint now = std::chrono::steady_clock::now();
-  stream_ = Stream(settings_.stream(Role::kClient, id()), now);
+  stream_ = Stream(settings_.stream(Role::kClient, host().id()), now);
   send_buffer_ = SendBuffer(settings_.send_buffer, settings_.max_send_buffer);
   connect_deadline_ = now + std::min(limit, settings_.connect_timeout);
   for (const Endpoint::Host& host : to.hosts) hosts_.push_back(host.name);
@@ -57,17 +57,17 @@ bool RdmaConnection::begin_connect(const Endpoint& to, ae::Duration limit) {
 
 // If connect() is left by an exception, or ends while its attempt is in progress, it has failed.
 // This stops the attempt: a later answer would otherwise revive it.
-struct RdmaConnection::Attempt {
-  RdmaConnection& connection;
+struct RdmaCarrier::Attempt {
+  RdmaCarrier& connection;
   bool goes_on = false;
   ~Attempt() {
     if (!goes_on) connection.give_up_attempt();
   }
 };
 
-void RdmaConnection::give_up_attempt() noexcept {
+void RdmaCarrier::give_up_attempt() noexcept {
   if (phase_ == Phase::kResolving || phase_ == Phase::kConnecting) {
-    occupy({});
+    host().occupy({});
     told_of_silence();
     resolution_.reset();
     finish();
@@ -76,16 +76,16 @@ void RdmaConnection::give_up_attempt() noexcept {
   }
 }
 
-void RdmaConnection::do_connect(const Endpoint& to) {
+void RdmaCarrier::connect(const Endpoint& to) {
   Attempt attempt{*this};
   if (!begin_connect(to, ae::Duration::max())) return;
-  if (!set_deadline(time_left(), &RdmaConnection::address_expired)) throw std::bad_alloc();
+  if (!set_deadline(time_left(), &RdmaCarrier::address_expired)) throw std::bad_alloc();
   look_up_next();
   attempt.goes_on = true;
 }
 
 // Resolves the names one after the other; their addresses are then tried in this order.
-void RdmaConnection::look_up_next() {
+void RdmaCarrier::look_up_next() {
   if (inherited()) return;
   if (hosts_.empty()) return try_next_address();
   const std::string host = std::move(hosts_.back());
@@ -99,12 +99,12 @@ void RdmaConnection::look_up_next() {
   });
 }
 
-void RdmaConnection::keep(Resolved resolved) {
+void RdmaCarrier::keep(Resolved resolved) {
   if (resolved.failure) last_failure_ = std::move(resolved.failure);
   addresses_.insert(addresses_.end(), resolved.addresses.begin(), resolved.addresses.end());
 }
 
-void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
+void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   Attempt attempt{*this};
   if (!begin_connect(to, deadline - std::chrono::steady_clock::now())) return;
   for (; !hosts_.empty(); hosts_.pop_back())
@@ -132,11 +132,11 @@ void RdmaConnection::do_connect_blocking(const Endpoint& to, ae::TimePoint deadl
   attempt.goes_on = true;
 }
 
-ae::Duration RdmaConnection::time_left() const {
+ae::Duration RdmaCarrier::time_left() const {
   return connect_deadline_ - std::chrono::steady_clock::now();
 }
 
-void RdmaConnection::try_next_address() {
+void RdmaCarrier::try_next_address() {
   while (phase_ == Phase::kResolving && next_address_ < addresses_.size()) {
     choose_next_address();
     const SocketAddress& address = addresses_[next_address_++];
@@ -154,34 +154,34 @@ void RdmaConnection::try_next_address() {
     }
   }
   if (phase_ != Phase::kResolving) return;
-  occupy({});
+  host().occupy({});
   last_failure_.text = fmt::format("connect to {}: {}", target_, last_failure_.text);
   end_with(last_failure_);
 }
 
-void RdmaConnection::choose_next_address() noexcept {
+void RdmaCarrier::choose_next_address() noexcept {
   SocketAddress source;
   try {
     if (settings_.spread == AddressOrder::kNear && !settings_.source.empty())
       (void)numeric_address(settings_.source, 0, source);
   } catch (const std::bad_alloc&) {  // then without a source
   }
-  occupy(static_cast<const RdmaType&>(type()).addresses().choose(
+  host().occupy(static_cast<const RdmaType&>(type()).addresses().choose(
       settings_.spread, std::span(addresses_).subspan(next_address_), source));
 }
 
-void RdmaConnection::told(const Failure& failure) const noexcept {
+void RdmaCarrier::told(const Failure& failure) const noexcept {
   if (peer_.size == 0) return;  // names are still being resolved
   static_cast<const RdmaType&>(type()).addresses().told(settings_.spread, peer_, failure.code);
 }
 
 // A caller that gives up before our own time-out has not had an answer either.
-void RdmaConnection::told_of_silence() const noexcept {
+void RdmaCarrier::told_of_silence() const noexcept {
   if (std::chrono::steady_clock::now() - address_began_ < AddressBook::kSilence) return;
   told({std::make_error_code(std::errc::timed_out), {}});
 }
 
-void RdmaConnection::try_address(const SocketAddress& address) {
+void RdmaCarrier::try_address(const SocketAddress& address) {
   peer_ = address;
   id_ = state_->cm().create_id(static_cast<CmUser*>(this));
   if (settings_.fabric.traffic_class) set_traffic_class(id_.get(), *settings_.fabric.traffic_class);
@@ -190,7 +190,7 @@ void RdmaConnection::try_address(const SocketAddress& address) {
   const ae::Duration share = last ? time_left() : time_left() / 2;
   address_began_ = std::chrono::steady_clock::now();
   address_deadline_ = address_began_ + share;
-  if (!set_deadline(share, &RdmaConnection::address_expired)) throw std::bad_alloc();
+  if (!set_deadline(share, &RdmaCarrier::address_expired)) throw std::bad_alloc();
   SocketAddress source;
   if (!settings_.source.empty()) {
     if (!numeric_address(settings_.source, 0, source))
@@ -204,33 +204,33 @@ void RdmaConnection::try_address(const SocketAddress& address) {
 }
 
 // The address failed: tries the next one, or ends.
-void RdmaConnection::on_address_failed(Failure why) {
+void RdmaCarrier::on_address_failed(Failure why) {
   SetupTrace::failed();
   last_failure_ = std::move(why);
   told(last_failure_);
   tear_down();
   if (phase_ == Phase::kConnecting) move_phase(Phase::kResolving);
-  stream_ = Stream(settings_.stream(role_, id()), std::chrono::steady_clock::now());
+  stream_ = Stream(settings_.stream(role_, host().id()), std::chrono::steady_clock::now());
   try_next_address();
 }
 
 // Refusals that do not concern the address itself: the peer's kernel still knew a connection with
 // this queue pair's number, or our own address moved to another device meanwhile.
-bool RdmaConnection::try_address_again(const CmEvent& event) {
+bool RdmaCarrier::try_address_again(const CmEvent& event) {
   if (!is_stale(event) && event.type != RDMA_CM_EVENT_ADDR_CHANGE) return false;
   if (std::exchange(tried_again_, true)) return false;
   try_again();
   return true;
 }
 
-void RdmaConnection::try_again() {
+void RdmaCarrier::try_again() {
   tear_down();
   if (phase_ == Phase::kConnecting) move_phase(Phase::kResolving);
-  stream_ = Stream(settings_.stream(role_, id()), std::chrono::steady_clock::now());
+  stream_ = Stream(settings_.stream(role_, host().id()), std::chrono::steady_clock::now());
   try_address(SocketAddress(peer_));
 }
 
-void RdmaConnection::on_set_up_event(const CmEvent& event) {
+void RdmaCarrier::on_set_up_event(const CmEvent& event) {
   try {
     switch (event.type) {
       case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -264,7 +264,7 @@ void RdmaConnection::on_set_up_event(const CmEvent& event) {
   }
 }
 
-rdma_conn_param RdmaConnection::parameters(std::span<const std::byte> hello) const {
+rdma_conn_param RdmaCarrier::parameters(std::span<const std::byte> hello) const {
   rdma_conn_param parameters{};
   parameters.private_data = hello.data();
   parameters.private_data_len = static_cast<std::uint8_t>(hello.size());
@@ -279,7 +279,7 @@ rdma_conn_param RdmaConnection::parameters(std::span<const std::byte> hello) con
   return parameters;
 }
 
-void RdmaConnection::request_connection() {
+void RdmaCarrier::request_connection() {
   SetupTrace::begin("queue pair");
   make_queue_pair();
   offer_mtu();
@@ -292,7 +292,7 @@ void RdmaConnection::request_connection() {
   move_phase(Phase::kConnecting);
 }
 
-void RdmaConnection::finish_request(const CmEvent& event) {
+void RdmaCarrier::finish_request(const CmEvent& event) {
   const std::optional<Hello> hello = decode_hello(event.data());
   if (hello) stream_.on_hello(*hello);
   if (!iwarp_) take_mtu_answer(hello ? hello->mtu : 0);
@@ -308,11 +308,12 @@ void RdmaConnection::finish_request(const CmEvent& event) {
 
 // --- the accepting side --------------------------------------------------------------------------
 
-void RdmaConnection::accept(std::span<const std::byte> private_data) {
+void RdmaCarrier::accept(std::span<const std::byte> private_data) {
   local_ = id_.local();
   peer_ = id_.peer();
   const std::optional<Hello> asked = decode_hello(private_data);
   for (bool again = true; again;) {
+    stream_ = Stream(settings_.stream(role_, host().id()), std::chrono::steady_clock::now());
     if (asked) stream_.on_hello(*asked);
     make_queue_pair();
     if (!iwarp_) agree_on_mtu(asked ? asked->mtu : 0);
@@ -322,7 +323,6 @@ void RdmaConnection::accept(std::span<const std::byte> private_data) {
     CmId id = std::move(id_);
     tear_down();
     id_ = std::move(id);
-    stream_ = Stream(settings_.stream(role_, this->id()), std::chrono::steady_clock::now());
   }
   waits_for_first_message_ = iwarp_;
   if (!iwarp_ && settings_.fabric.ece) answer_ece(id_.get(), qp_.get());
@@ -333,12 +333,11 @@ void RdmaConnection::accept(std::span<const std::byte> private_data) {
   move_phase(Phase::kAccepting);
   move_to(State::kAccepting);
   state_->on_spin_wish(settings_.spin);
-  if (!set_deadline(settings_.accept_timeout, &RdmaConnection::accept_expired))
-    throw std::bad_alloc();
+  if (!set_deadline(settings_.accept_timeout, &RdmaCarrier::accept_expired)) throw std::bad_alloc();
 }
 
 // Data may arrive before rdma_cm has read the peer's last handshake message.
-void RdmaConnection::on_communication_established() {
+void RdmaCarrier::on_communication_established() {
   if (phase_ == Phase::kAccepting) established();
 }
 
@@ -346,7 +345,7 @@ void RdmaConnection::on_communication_established() {
 
 // On iWARP a message that finds no receive ends the connection, without a retry. So for a peer that
 // does not say how many receives it expects, post as many as Valkey's programs do.
-std::uint32_t RdmaConnection::own_receives_wanted() const noexcept {
+std::uint32_t RdmaCarrier::own_receives_wanted() const noexcept {
   const Device& device = context_->device();
   std::uint32_t wanted = settings_.receive_queue;
   if (stream_.peer_counts_receives() && context_->queue_pairs() >= flow::kManyConnections)
@@ -358,7 +357,7 @@ std::uint32_t RdmaConnection::own_receives_wanted() const noexcept {
 }
 
 // Assumes that the peer's device delays its acknowledgements as long as our own.
-QpTimeouts RdmaConnection::timeouts() const noexcept {
+QpTimeouts RdmaCarrier::timeouts() const noexcept {
   QpTimeouts timeouts = settings_.timeouts;
   timeouts.ack_timeout =
       std::max(timeouts.ack_timeout,
@@ -366,7 +365,7 @@ QpTimeouts RdmaConnection::timeouts() const noexcept {
   return timeouts;
 }
 
-void RdmaConnection::make_queue_pair() {
+void RdmaCarrier::make_queue_pair() {
   try {
     set_up();
   } catch (const VerbsError& error) {
@@ -380,7 +379,7 @@ void RdmaConnection::make_queue_pair() {
 }
 
 // Checks what may be refused, memory first, before anything is created that takes long.
-void RdmaConnection::set_up() {
+void RdmaCarrier::set_up() {
   context_ = state_->context(id_, settings_);
   state_->add(*this);
   Device& device = context_->device();
@@ -451,12 +450,12 @@ void RdmaConnection::set_up() {
   }
 }
 
-void RdmaConnection::open_first_window() {
+void RdmaCarrier::open_first_window() {
   manage_windows();
   if (stream_.failure() != nullptr) throw VerbsError(window_failure_);
 }
 
-void RdmaConnection::queue_pair_ready() {
+void RdmaCarrier::queue_pair_ready() {
   live_ = true;
   if (iwarp_) return;
   if (settings_.fabric.ece) take_ece(id_.get(), qp_.get());
@@ -472,14 +471,14 @@ void RdmaConnection::queue_pair_ready() {
 // ends need the same MTU. rdma_cm uses the connecting side's for both; if both ends use this
 // library, it is the minimum of both ends' values and of their options.
 
-Hello RdmaConnection::our_hello() const {
+Hello RdmaCarrier::our_hello() const {
   Hello hello = stream_.hello();
   hello.mtu = static_cast<std::uint8_t>(mtu_told_);
   if (hello.mtu != 0) hello.flags |= Hello::kTellsMtu;
   return hello;
 }
 
-void RdmaConnection::offer_mtu() {
+void RdmaCarrier::offer_mtu() {
   mtu_ = mtu_told_ = {};
   if (iwarp_) return;
   mtu_told_ = mtu_of_path(id_.get());
@@ -487,14 +486,14 @@ void RdmaConnection::offer_mtu() {
     mtu_told_ = std::min(mtu_told_, *settings_.fabric.path_mtu);
 }
 
-void RdmaConnection::take_mtu_answer(std::uint8_t answer) {
+void RdmaCarrier::take_mtu_answer(std::uint8_t answer) {
   if (answer != 0 && mtu_told_ != 0)
     mtu_ = std::min(static_cast<ibv_mtu>(answer), mtu_told_);
   else
     refuse_lone_mtu();
 }
 
-void RdmaConnection::agree_on_mtu(std::uint8_t asked) {
+void RdmaCarrier::agree_on_mtu(std::uint8_t asked) {
   mtu_ = mtu_told_ = {};
   const ibv_mtu here = context_->device().active_mtu(id_->port_num, state_->now());
   if (asked == 0) {
@@ -513,7 +512,7 @@ void RdmaConnection::agree_on_mtu(std::uint8_t asked) {
 }
 
 // A peer that does not know our hello uses the MTU of rdma_cm.
-void RdmaConnection::refuse_lone_mtu() const {
+void RdmaCarrier::refuse_lone_mtu() const {
   const ibv_mtu path = mtu_of_path(id_.get());
   if (!settings_.fabric.path_mtu || path <= *settings_.fabric.path_mtu) return;
   throw VerbsError(
@@ -523,7 +522,7 @@ void RdmaConnection::refuse_lone_mtu() const {
                           bytes_of(*settings_.fabric.path_mtu), bytes_of(path))});
 }
 
-void RdmaConnection::established() {
+void RdmaCarrier::established() {
   if (role_ == Role::kClient) told({});
   move_phase(Phase::kOpen);
   local_ = id_.local();
@@ -536,7 +535,7 @@ void RdmaConnection::established() {
   state_->want_flush(*this);
   // On the accepting side this deadline has been set since the request.
   if (role_ == Role::kClient && !stream_.has_peer_window() &&
-      !set_deadline(settings_.accept_timeout, &RdmaConnection::accept_expired))
+      !set_deadline(settings_.accept_timeout, &RdmaCarrier::accept_expired))
     end_with(out_of_memory());
   if (listener_ != nullptr) listener_->on_established(*this);
   update_ready();

@@ -6,7 +6,7 @@
 #include <array>
 #include <cerrno>
 
-#include "conn/rdma/connection.h"
+#include "conn/rdma/carrier.h"
 #include "conn/rdma/memory/user_memory.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -20,7 +20,7 @@ constexpr std::size_t kMostReferred = std::size_t{1} << 30;
 
 // --- receiving -----------------------------------------------------------------------------------
 
-ssize_t RdmaConnection::do_peek(std::size_t together, View& view) {
+ssize_t RdmaCarrier::peek(std::size_t together, View& view) {
   shown_ = 0;
   if (const ssize_t n = look_for_bytes(); n <= 0) return n;
   const std::uint64_t unread = stream_.unread_bytes();
@@ -49,7 +49,7 @@ ssize_t RdmaConnection::do_peek(std::size_t together, View& view) {
   return 1;
 }
 
-std::size_t RdmaConnection::do_consume(std::size_t size) noexcept {
+std::size_t RdmaCarrier::consume(std::size_t size) noexcept {
   end_view();
   if (inherited()) return 0;
   renew_budget();
@@ -58,7 +58,7 @@ std::size_t RdmaConnection::do_consume(std::size_t size) noexcept {
   return taken;
 }
 
-void RdmaConnection::forget_view() noexcept {
+void RdmaCarrier::forget_view() noexcept {
   viewed_ = false;
   if (std::exchange(together_, 1) != 1) update_ready();
   release_kept();
@@ -66,7 +66,7 @@ void RdmaConnection::forget_view() noexcept {
 
 // --- memory that outlives the queue pair ---------------------------------------------------------
 
-void RdmaConnection::release_kept() noexcept {
+void RdmaCarrier::release_kept() noexcept {
   if (!kept_ || viewed_ || tx_.reserving()) return;
   for (ReceiveWindow& window : windows_) window.drop();
   tx_.use(nullptr, nullptr);
@@ -74,7 +74,7 @@ void RdmaConnection::release_kept() noexcept {
   state_->memory_came_back();
 }
 
-void RdmaConnection::drop_kept() noexcept {
+void RdmaCarrier::drop_kept() noexcept {
   viewed_ = false;
   together_ = 1;
   tx_.commit(0);
@@ -83,7 +83,7 @@ void RdmaConnection::drop_kept() noexcept {
 
 // --- sending -------------------------------------------------------------------------------------
 
-std::span<std::byte> RdmaConnection::do_reserve(std::size_t size) {
+std::span<std::byte> RdmaCarrier::reserve(std::size_t size) {
   if (phase_ != Phase::kOpen || pending_failure_)
     return (void)refuse_write(), std::span<std::byte>{};
   wants_memory_ = false;
@@ -106,21 +106,21 @@ std::span<std::byte> RdmaConnection::do_reserve(std::size_t size) {
   return {};
 }
 
-void RdmaConnection::do_commit(std::size_t size) noexcept {
+void RdmaCarrier::commit(std::size_t size) noexcept {
   tx_.commit(size);
   if (kept_) return release_kept();
   if (size != 0 && phase_ == Phase::kOpen) state_->want_flush(*this);
 }
 
-bool RdmaConnection::sends_in_place(const Outgoing& bytes) const noexcept {
+bool RdmaCarrier::sends_in_place(const Outgoing& bytes) const noexcept {
   const std::size_t size = bytes.bytes.size();
   return bytes.memory != nullptr && size >= kLeastReferred && size <= kMostReferred;
 }
 
-ssize_t RdmaConnection::do_send(const Outgoing& bytes) {
+ssize_t RdmaCarrier::send(const Outgoing& bytes) {
   const std::size_t size = bytes.bytes.size();
   errno = EOPNOTSUPP;
-  // do_writev() handles all other cases, and failures.
+  // writev() handles all other cases, and failures.
   if (!sends_in_place(bytes)) return -1;
   if (phase_ != Phase::kOpen || pending_failure_) return -1;
   const auto* memory = dynamic_cast<const UserMemory*>(bytes.memory);
@@ -134,8 +134,8 @@ ssize_t RdmaConnection::do_send(const Outgoing& bytes) {
   return static_cast<ssize_t>(size);
 }
 
-void RdmaConnection::tell_references(std::error_code error) noexcept {
-  if (const std::size_t count = tx_.take_done(); count != 0) references_done(count, error);
+void RdmaCarrier::tell_references(std::error_code error) noexcept {
+  if (const std::size_t count = tx_.take_done(); count != 0) host().references_done(count, error);
 }
 
 }}}  // namespace conn::rdma

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/core/connection_core.h"
+
+#include <cerrno>
+#include <chrono>
+#include <mutex>
+
+#include "ae/core/fork.h"
+#include "conn/connection_type.h"
+#include "conn/core/close_watch.h"
+#include "conn/core/connection_set.h"
+#include "conn/core/in_place_state.h"
+#include "conn/kit/probes.h"
+
+namespace conn { inline namespace AECONN_ABI {
+namespace {
+
+Failure loop_gone() noexcept {
+  Failure failure{std::make_error_code(std::errc::operation_canceled), {}};
+  try {
+    failure.text = "the event loop is gone";
+  } catch (const std::bad_alloc&) {
+    failure.text = "no event loop";  // short enough for the string's internal buffer
+  }
+  return failure;
+}
+
+}  // namespace
+
+/// State of the post that moves a connection to another loop. It outlives a connection that is
+/// closed before the post runs, or that never leaves. The lock blocks the other thread, where the
+/// post may run immediately, until the connection has left its old loop.
+struct ConnectionCore::Moving {
+  ae::Mutex leaving;
+  ConnectionCore* connection = nullptr;  // null: the connection does not arrive, or has arrived
+};
+
+// --- birth and death -----------------------------------------------------------------------------
+
+ConnectionCore::ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop)
+    : CarrierHost(std::move(carrier), loop), type_(carrier_->type()) {
+  set_ = &ConnectionSet::of(loop);
+  set_->add(*this);
+  counters_ = &set_->counters(carrier_->type());
+  ++counters_->open;
+}
+
+ConnectionCore::~ConnectionCore() {
+  carrier_.reset();  // it can no longer read the memory that is released below
+  if (moving_) moving_->connection = nullptr;
+  if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
+  leave_set();
+}
+
+void ConnectionCore::leave_set() noexcept {
+  if (close_watch_) close_watch_->unqueue();
+  if (set_link_ != nullptr) {
+    *set_link_ = set_next_;
+    if (set_next_ != nullptr) set_next_->set_link_ = set_link_;
+    set_link_ = nullptr;
+    set_next_ = nullptr;
+  }
+  set_ = nullptr;
+  if (counters_ != nullptr) {
+    --counters_->open;
+    counters_ = nullptr;
+  }
+}
+
+void ConnectionCore::drop_handlers() noexcept {
+  wanted_.barrier = Barrier::kNo;
+  put(on_connect_, wanted_.connected);
+  put(on_read_, wanted_.read);
+  put(on_write_, wanted_.write);
+}
+
+void ConnectionCore::give_up() noexcept {
+  ending_ =
+      Ending::kGivenUp;  // first: destroying a handler may destroy the owner of this connection
+  if (counters_ != nullptr) ++counters_->closed;
+  AECONN_PROBE(close, id_, bytes_read_, bytes_written_, failure_.code.value());
+  drop_handlers();
+  close_watch_.reset();
+  reserved_ = 0;
+  if (abandoned_ && loop_ != nullptr) return;  // inside abandon(), which completes the end
+  if (aborts_) {
+    if (in_place_ != nullptr) in_place_->drop(std::make_error_code(std::errc::operation_canceled));
+  } else if (in_place_ != nullptr && events_wanted() && !inherited() && in_place_->begin_drain()) {
+    return;
+  }
+  ending_ = Ending::kClosing;
+  if (loop_ == nullptr) {
+    delete this;  // without a loop, no handler of this connection is on the stack
+  } else if (inherited()) {
+    leave_to_parent();
+  } else {
+    carrier_->close();
+  }
+}
+
+// In a child of fork(), closing an inherited connection sends nothing and does not wait.
+void ConnectionCore::leave_to_parent() noexcept {
+  carrier_->abandon();
+  release();
+}
+
+void ConnectionCore::released() noexcept {
+  loop_->destroy_later(std::unique_ptr<ae::Deferred>(this));
+}
+
+void ConnectionCore::abandon() noexcept {
+  if (ending_ != Ending::kReleased) carrier_->abandon();
+  abandoned_ = true;
+  leave_set();
+  if (!given_up()) fail(loop_gone());  // before releases run, which may send and close
+  if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
+  loop_ = nullptr;
+  if (ending_ != Ending::kReleased && given_up()) delete this;  // it has no other owner
+}
+
+void ConnectionCore::take_over(CarrierHost& other) noexcept {
+  auto& from = static_cast<ConnectionCore&>(other);
+  move_to(State::kConnected);  // the last that counts for the type that it was created by
+  exchange_carriers(from);
+  place_ = std::move(from.place_);
+  peer_gone_ = from.peer_gone_;
+  // The end of a loop finds connections by the type of their carrier.
+  ConnectionSet& set = *set_;
+  LoopCounters* const counters = from.counters_;
+  from.counters_ = nullptr;  // the connection is open and counts from now on for its carrier's type
+  from.leave_set();
+  leave_set();
+  counters_ = counters;
+  for (ConnectionCore* const each : {this, &from}) {
+    each->set_ = &set;
+    set.add(*each);
+  }
+}
+
+void ConnectionCore::set_origin(Origin origin) {
+  origin_ = std::make_unique<const Origin>(std::move(origin));
+}
+
+// --- states --------------------------------------------------------------------------------------
+
+void ConnectionCore::state_changed(State from) noexcept {
+  const bool ours = from == State::kConnecting;
+  switch (state_) {
+    case State::kConnecting:
+    case State::kAccepting:
+      began_ = std::chrono::steady_clock::now();
+      break;
+    case State::kConnected: {
+      if (counters_ != nullptr) {
+        ++(ours ? counters_->connected : counters_->accepted);
+        if (from != State::kNone)
+          (ours ? counters_->connect_time : counters_->accept_time)
+              .add(std::chrono::steady_clock::now() - began_);
+      }
+      const std::string_view name = type_.name();
+      Connection* const connection = this;
+      if (ours)
+        AECONN_PROBE(connect, id_, connection, name.data(), name.size());
+      else
+        AECONN_PROBE(accept, id_, connection, name.data(), name.size());
+      break;
+    }
+    case State::kClosed:
+      if (in_place_ != nullptr) in_place_->drop(std::make_error_code(std::errc::broken_pipe));
+      break;
+    case State::kError:
+      if (ours && counters_ != nullptr)
+        ++counters_->not_connected[static_cast<std::size_t>(kind_of(failure_.code))];
+      if (counters_ != nullptr) ++counters_->failed;
+      if (in_place_ != nullptr) in_place_->drop(failure_.code);
+      break;
+    case State::kNone:
+      break;
+  }
+  queue_close();
+}
+
+// --- handlers ------------------------------------------------------------------------------------
+
+CarrierHost::Alive ConnectionCore::run_connect_handler() {
+  // The handler is taken out before it runs, so that it does not run again even if it throws.
+  wanted_.connected = false;
+  const Handler done = on_connect_.take();
+  if (done) {
+    Running running{running_};
+    done(*this);
+  }
+  return closing() ? Alive::kGone : Alive::kYes;
+}
+
+CarrierHost::Alive ConnectionCore::run_write_handler() {
+  if (in_place_ != nullptr) {
+    const bool was_blocked = wanted_.blocked;
+    if (!in_place_->has_room()) return closing() ? Alive::kGone : Alive::kYes;
+    // The pending output may have used all the capacity that the event announced, for example for a
+    // last TLS record that is kept back: wait until the carrier signals again that it accepts
+    // data.
+    if (was_blocked && state_ == State::kConnected) return Alive::kYes;
+  }
+  return run(on_write_, false);
+}
+
+void ConnectionCore::look_at_run(bool reads, std::uint64_t before) noexcept {
+  const unsigned row = vain_.look(reads, (reads ? bytes_read_ : bytes_written_) != before);
+  if (row > Vain::longest_row.load(std::memory_order_relaxed))
+    Vain::longest_row.store(row, std::memory_order_relaxed);
+}
+
+/// After a handler was replaced: tells those who run it.
+void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
+  if (events_wanted()) {
+    try {
+      carrier_->interest_changed();
+    } catch (...) {
+      put(slot, flag);  // it would never run
+      throw;
+    }
+  }
+  if (in_place_ != nullptr) in_place_->handler_changed();
+}
+
+bool ConnectionCore::wants_close() const noexcept { return close_watch_ && !close_due(); }
+
+bool ConnectionCore::close_due() const noexcept {
+  return gone() && (close_watch_->when == CloseOn::kEnd || carrier_->why_ended());
+}
+
+void ConnectionCore::queue_close() noexcept {
+  if (!close_watch_ || set_ == nullptr || !close_due()) return;
+  if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*close_watch_);
+}
+
+// --- data ----------------------------------------------------------------------------------------
+
+void ConnectionCore::finish_read(ssize_t n) noexcept {
+  if (n > 0) {
+    count_read(static_cast<std::size_t>(n));
+  } else if (n == 0) {
+    peer_gone();
+  } else if (state_ == State::kError) {
+    lost_.unread_kept = false;
+    lost_.read_told = true;
+  } else if (errno == EAGAIN) {
+    vain_.refused(true);
+  }
+}
+
+void ConnectionCore::count_read(std::size_t size) noexcept {
+  AECONN_PROBE(read, id_, size);
+  bytes_read_ += size;
+  if (counters_ != nullptr) counters_->bytes_read += size;
+}
+
+void ConnectionCore::count_written(std::size_t size) noexcept {
+  AECONN_PROBE(write, id_, size);
+  bytes_written_ += size;
+  if (counters_ != nullptr) counters_->bytes_written += size;
+}
+
+/// Whether write() may call the carrier: data committed or sent before goes first.
+bool ConnectionCore::may_send() noexcept {
+  if (reserved_ != 0) {
+    errno = EBUSY;
+    return false;
+  }
+  if (in_place_ == nullptr) return true;
+  if (in_place_->shutdown_due()) {
+    errno = EPIPE;
+    return false;
+  }
+  if (!in_place_->waits() || in_place_->flush()) return true;
+  if (state_ != State::kConnected) {
+    (void)refuse(ae::kWritable);
+    return false;
+  }
+  refused_write();
+  errno = EAGAIN;
+  return false;
+}
+
+/// Counts a write that failed with EAGAIN.
+void ConnectionCore::refused_write() noexcept {
+  vain_.refused(false);
+  if (counters_ != nullptr) ++counters_->short_writes;
+}
+
+ssize_t ConnectionCore::finish_write(ssize_t n, std::size_t asked) noexcept {
+  if (n > 0) {
+    count_written(static_cast<std::size_t>(n));
+    if (counters_ != nullptr && static_cast<std::size_t>(n) < asked) ++counters_->short_writes;
+  } else if (n < 0 && state_ == State::kError) {
+    lost_.write_told = true;
+  } else if (n < 0 && errno == EAGAIN) {
+    refused_write();
+  }
+  return n;
+}
+
+/// shutdown() or shutdown_both(): what waits here goes first.
+int ConnectionCore::end_output(bool both) {
+  if (state_ == State::kClosed) return 0;
+  if (state_ != State::kConnected || given_up()) {
+    errno = ENOTCONN;
+    return -1;
+  }
+  if (reserved_ != 0) commit(0);
+  if (in_place_ != nullptr) {
+    if (both) in_place_->end_reading();
+    if (!both && in_place_->shutdown_due()) return 0;
+    if (in_place_->waits() && !in_place_->flush()) {
+      if (state_ == State::kConnected) in_place_->shut_down_later();
+      return 0;
+    }
+    if (state_ != State::kConnected) return 0;
+  }
+  return both ? carrier_->shutdown_both() : carrier_->shutdown();
+}
+
+/// As Carrier::drain(), for output that waits here first.
+bool ConnectionCore::drain(ae::TimePoint until) noexcept {
+  if (in_place_ != nullptr && in_place_->waits() && !closing()) {
+    try {
+      while (!in_place_->flush()) {
+        if (std::chrono::steady_clock::now() >= until) return false;
+        carrier_->wait_for(ae::kWritable, until);
+      }
+    } catch (const std::exception&) {  // no memory to wait
+    }
+  }
+  return carrier_->drain(until);
+}
+
+// --- moving to another loop ----------------------------------------------------------------------
+
+bool ConnectionCore::move(ae::EventLoop* to) {
+  if (!carrier_->type().capabilities().rebind) {
+    errno = EOPNOTSUPP;
+    return false;
+  }
+  if (given_up() || abandoned_ || loop_ == nullptr) {
+    errno = ENOTCONN;
+    return false;
+  }
+  if (to == loop_) return true;
+  // A running handler is taken out of its slot: the new loop's thread would race for the slot. A
+  // connect handler that is due would have to arrive before the others.
+  if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || moving_ ||
+      reserved_ != 0 || connect_due()) {
+    errno = EBUSY;
+    return false;
+  }
+  if (in_place_ != nullptr && (!in_place_->flush() || !in_place_->all_told())) {
+    errno = EAGAIN;
+    return false;
+  }
+  try {
+    const auto moving = std::make_shared<Moving>();
+    const std::lock_guard leaving(moving->leaving);
+    if (to != nullptr) {
+      to->post([moving, to] {
+        const std::lock_guard left(moving->leaving);
+        if (moving->connection != nullptr) moving->connection->arrive(*to);
+      });
+    }
+    if (!carrier_->leave(to)) return false;  // the post then finds no connection
+    leave_set();
+    if (in_place_ != nullptr) in_place_->leave_loop();
+    loop_ = to;
+    moving_ = moving;
+    moving->connection = this;
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return false;
+  }
+  return true;
+}
+
+void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
+  moving_->connection = nullptr;  // a post that has not run yet then does nothing
+  moving_.reset();                // the calling post holds another reference; join() needs none
+  try {
+    set_ = &ConnectionSet::of(loop);
+    if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
+    if (close_watch_) (void)set_->due_to_close(loop);
+    set_->add(*this);  // only its own thread may access it
+  } catch (const std::bad_alloc&) {
+    if (!given_up()) fail(out_of_memory());
+    abandon();  // it is in no set, so the loop's end would not reach it
+    return;
+  }
+  queue_close();
+  try {
+    counters_ = &set_->counters(carrier_->type());
+    ++counters_->open;
+  } catch (const std::bad_alloc&) {
+    if (!given_up()) fail(out_of_memory());
+  }
+  // Before carrier_->interest_changed(), which asks the connection below for events.
+  if (!carrier_->join(loop) && !given_up()) fail(out_of_memory());
+  if (events_wanted()) watch_or_fail();
+}
+
+}}  // namespace conn

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// What every connection is, whatever carries it: the program's handlers, closing, data read ahead
+// and output that waits, and its place in the loop. The sources of this folder implement the
+// operations of conn::Connection on it; a transport only creates it, with its carrier.
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "ae/abi.h"
+#include "ae/core/handler_slot.h"
+#include "ae/event_loop.h"
+#include "conn/connection.h"
+#include "conn/core/vain.h"
+#include "conn/spi/carrier.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+class CloseWatch;
+class ConnectionSet;
+class InPlace;
+struct LoopCounters;
+
+/// A connection of a program. On the thread of its loop.
+class AECONN_API ConnectionCore final : public Connection, public CarrierHost, public ae::Deferred {
+ public:
+  /// In state kNone, in the loop's ConnectionSet. Throws std::bad_alloc.
+  ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop);
+  ~ConnectionCore() override;
+
+  /// Every connection is one of these.
+  static ConnectionCore& of(Connection& connection) noexcept {
+    return static_cast<ConnectionCore&>(connection);
+  }
+  static const ConnectionCore& of(const Connection& connection) noexcept {
+    return static_cast<const ConnectionCore&>(connection);
+  }
+  Carrier& carrier() const noexcept { return *carrier_; }  ///< what carries it now
+  /// For a layer that is set up on a connection: as the handler of connect().
+  void set_connect_handler(Handler done) { put(on_connect_, wanted_.connected, std::move(done)); }
+  /// As rebind(), or as leave() if `to` is null.
+  bool move(ae::EventLoop* to);
+
+  Alive run_connect_handler() override;
+  Alive run_read_handler() override { return run(on_read_, true); }
+  Alive run_write_handler() override;
+  void references_done(std::size_t count, std::error_code error) noexcept override;
+  void take_over(CarrierHost& from) noexcept override;
+  void set_origin(Origin origin) override;
+  bool wants_close() const noexcept override;
+
+  // --- for the sources of this folder ------------------------------------------------------------
+  using Slot = ae::HandlerSlot<void(Connection&)>;
+  struct Moving;
+  struct Running {  // counts this connection's handlers on the stack
+    explicit Running(std::uint8_t& count) : depth(count) { ++depth; }
+    ~Running() { --depth; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    std::uint8_t& depth;
+  };
+
+  using CarrierHost::aborts_;
+  using CarrierHost::carrier_;
+  using CarrierHost::Ending;
+  using CarrierHost::ending_;
+  using CarrierHost::failed_errno;
+  using CarrierHost::failure_;
+  using CarrierHost::gone;
+  using CarrierHost::id_;
+  using CarrierHost::loop_;
+  using CarrierHost::lost_;
+  using CarrierHost::refuse;
+  using CarrierHost::state_;
+  using CarrierHost::wanted_;
+
+  /// Replaces a handler. `flag` is the slot's in wanted_.
+  void put(Slot& slot, bool& flag, Handler handler = nullptr) {
+    flag = static_cast<bool>(handler);
+    slot.set(std::move(handler));
+  }
+  Alive run(Slot& slot, bool reads) {
+    Running running{running_};
+    const std::uint64_t before = reads ? bytes_read_ : bytes_written_;
+    vain_.begin();
+    slot.run(*this);
+    if (vain_.worth_a_look()) [[unlikely]]
+      look_at_run(reads, before);
+    return closing() ? Alive::kGone : Alive::kYes;
+  }
+  void drop_handlers() noexcept;
+  void handler_changed(Slot& slot, bool& flag);
+  bool given_up() const noexcept { return ending_ != Ending::kOpen; }
+  /// Whether the carrier is told of changed interests.
+  bool events_wanted() const noexcept {
+    return !closing() && !abandoned_ && loop_ != nullptr && !moving_;
+  }
+
+  void give_up() noexcept;
+  void leave_to_parent() noexcept;
+  void abandon() noexcept;
+  void leave_set() noexcept;
+  void arrive(ae::EventLoop& loop) noexcept;
+  bool drain(ae::TimePoint until) noexcept;
+  bool close_due() const noexcept;  ///< the event of the close handler has happened
+  void queue_close() noexcept;
+
+  void finish_read(ssize_t n) noexcept;
+  ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
+  void count_read(std::size_t size) noexcept;
+  void count_written(std::size_t size) noexcept;
+  bool may_send() noexcept;
+  int end_output(bool both);
+  void refused_write() noexcept;
+  InPlace* borrow() noexcept;
+
+  const ConnectionType& type_;               // by which the program created it
+  ConnectionSet* set_;                       // null between loops and after the end of the loop
+  LoopCounters* counters_;                   // as set_
+  InPlace* in_place_ = nullptr;              // while read-ahead data or in-place output is pending
+  std::unique_ptr<CloseWatch> close_watch_;  // while there is a close handler
+  Slot on_connect_;                          // until it has run
+  Slot on_read_, on_write_;
+  std::unique_ptr<const Origin> origin_;  // if it has changed its carrier
+  std::uint8_t running_ = 0;              // handlers on the stack
+  Vain vain_;
+  bool reads_fill_ = false;  // the last peek() filled its chunk
+  bool abandoned_ = false;   // the loop has ended, or is about to
+  ae::TimePoint began_{};    // when connecting or accepting began
+  std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
+  std::size_t reserved_ = 0;  // size of the buffer given by reserve(), until commit()
+  void* private_data_ = nullptr;
+  ConnectionCore* set_next_ = nullptr;  // links in the loop's ConnectionSet
+  ConnectionCore** set_link_ = nullptr;
+  std::shared_ptr<Moving> moving_;  // while it moves to another loop
+
+ private:
+  void state_changed(State from) noexcept override;
+  void peer_gone_changed() noexcept override { queue_close(); }
+  void released() noexcept override;
+  void look_at_run(bool reads, std::uint64_t before) noexcept;
+};
+
+/// A new connection and its carrier, which was just created on this loop. Throws std::bad_alloc.
+template <class C>
+std::pair<ConnectionPtr, C&> make_connection(std::unique_ptr<C> carrier, ae::EventLoop& loop) {
+  C& made = *carrier;
+  return {ConnectionPtr(new ConnectionCore(std::move(carrier), loop)), made};
+}
+
+}}  // namespace conn

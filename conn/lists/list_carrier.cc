@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/lists/list_carrier.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <exception>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "conn/core/connection_core.h"
+#include "conn/fallback_type.h"
+#include "conn/kit/interruption.h"
+
+namespace conn { inline namespace AECONN_ABI {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string without_options(const Endpoint& endpoint) {
+  Endpoint shown = endpoint;
+  shown.options = {};  // they may contain a pass phrase
+  return shown.to_string();
+}
+
+Failure mistake(const Error& error) {
+  return {std::make_error_code(std::errc::invalid_argument), error.what()};
+}
+
+}  // namespace
+
+ListCarrier::ListCarrier(const FallbackType& type) : Carrier(type) {}
+ListCarrier::~ListCarrier() = default;
+
+const FallbackType& ListCarrier::list() const noexcept {
+  return static_cast<const FallbackType&>(type());
+}
+
+ssize_t ListCarrier::refused() noexcept {
+  errno = ENOTCONN;
+  return -1;
+}
+
+// --- connecting ----------------------------------------------------------------------------------
+
+void ListCarrier::connect(const Endpoint& to) {
+  to_ = without_options(to);
+  try {
+    const FallbackType::Times times = list().times(to);
+    dial_ = std::make_unique<Dial>(*loop(), list().ways_to(to), times.delay, times.timeout,
+                                   [this](ConnectionPtr winner) { dialled(std::move(winner)); });
+  } catch (const Error& error) {
+    fail_later(mistake(error));
+  }
+}
+
+void ListCarrier::fail_later(Failure failure) {
+  fail(std::move(failure));
+  timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
+    timer_ = 0;
+    (void)host().run_connect_handler();
+    return ae::kNoMore;
+  });
+}
+
+void ListCarrier::dialled(ConnectionPtr winner) {
+  const std::unique_ptr<Dial> over = std::move(dial_);
+  CarrierHost& connection = host();  // which another carrier may have from now on
+  try {
+    skipped_ = over->not_taken();
+    if (!winner) {
+      connection.fail({over->failure().code, "connect to " + to_ + ": " + over->failure().text,
+                       over->failure().retry_after});
+    }
+  } catch (const std::bad_alloc&) {
+    connection.fail(out_of_memory());
+  }
+  std::exception_ptr thrown;  // from the registry's handler; the connection's own runs nevertheless
+  if (connection.state() == State::kConnecting) {
+    try {
+      hand_over(std::move(winner));
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    connection.watch_or_fail();  // for handlers that were set earlier
+  }
+  (void)connection.run_connect_handler();
+  if (thrown) std::rethrow_exception(thrown);
+}
+
+/// The connection continues with the winner's carrier. This object goes with the winner's
+/// connection, which is closed: it exists until no function of it is on the stack.
+void ListCarrier::hand_over(ConnectionPtr winner) {
+  CarrierHost& connection = host();
+  ae::EventLoop& here = *loop();
+  const ConnectionType& taken = winner->type();
+  connection.take_over(ConnectionCore::of(*winner));
+  std::optional<Fallback> fallback;
+  try {
+    Origin origin;
+    origin.facts = facts();
+    origin.facts.insert(origin.facts.begin(), {"carrier", std::string(taken.name())});
+    if (!skipped_.empty()) {
+      origin.path = "; " + describe(skipped_);
+      fallback = Fallback{to_, std::string(taken.name()), skipped_};
+    }
+    connection.set_origin(std::move(origin));
+  } catch (const std::bad_alloc&) {  // only the explanation is lost
+  }
+  if (fallback) list().took(here, *fallback);
+}
+
+std::vector<std::pair<std::string, std::string>> ListCarrier::facts() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const Skipped& each : skipped_) all.emplace_back("not-" + each.scheme, each.why.text);
+  return all;
+}
+
+/// Tries the candidates one after the other, since the loop does not run meanwhile: each gets an
+/// equal part of the time left.
+void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
+  to_ = without_options(to);
+  std::vector<Way> ways;
+  try {
+    deadline = std::min(deadline, Clock::now() + list().times(to).timeout);
+    ways = list().ways_to(to);
+  } catch (const Error& error) {
+    fail(mistake(error));
+    return;
+  }
+  Failure why;
+  for (std::size_t i = 0; i < ways.size() && !Interruption::ends(); ++i) {
+    Way& way = ways[i];
+    Skipped failed{way.scheme, SkipReason::kUnavailable, {}};
+    if (way.type == nullptr) {
+      failed.why = {std::make_error_code(std::errc::protocol_not_supported), way.unavailable};
+    } else {
+      const ae::Duration left = std::max(deadline - Clock::now(), ae::Duration::zero());
+      const ae::Duration part = left / static_cast<ae::Duration::rep>(ways.size() - i);
+      try {
+        ConnectionPtr below = way.type->create(*loop());
+        const ae::TimePoint until = Clock::now() + part;
+        // Connected does not mean ready for data: see Dial::connected().
+        const bool connected = below->connect_blocking(way.to, part);
+        if (connected && below->sync_wait(ae::kWritable, until - Clock::now()) &&
+            below->state() == State::kConnected) {
+          hand_over(std::move(below));
+          return;
+        }
+        failed.why = {below->error_code(), below->last_error(), below->retry_after()};
+        if (!failed.why)
+          failed.why = {std::make_error_code(std::errc::timed_out),
+                        "it was connected, and not ready for data in time"};
+        failed.kind = kind_of(failed.why.code);
+      } catch (const Error& error) {
+        failed.kind = SkipReason::kNoDevice;
+        failed.why = {std::make_error_code(std::errc::no_such_device), error.what()};
+      }
+    }
+    why.code = failed.why.code;
+    why.retry_after = std::max(why.retry_after, failed.why.retry_after);
+    skipped_.push_back(std::move(failed));
+  }
+  why.text = "connect to " + to_ + ": " + describe(skipped_);
+  fail(std::move(why));
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void ListCarrier::stop_timer() noexcept {
+  if (timer_ != 0) loop()->remove_time_event(std::exchange(timer_, 0));
+}
+
+void ListCarrier::close() noexcept {
+  stop_timer();
+  dial_.reset();
+  host().release();
+}
+
+void ListCarrier::abandon() noexcept {
+  stop_timer();
+  if (dial_) dial_->abandon();
+}
+
+}}  // namespace conn

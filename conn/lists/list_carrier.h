@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Connects to a place that several candidates lead to. Once one of them is ready, the connection
+// continues with the carrier of that one, and this object is gone.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ae/abi.h"
+#include "conn/connection.h"
+#include "conn/fallback.h"
+#include "conn/lists/dial.h"
+#include "conn/spi/carrier.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+class FallbackType;
+
+/// Carries no bytes: reads and writes are refused until the connection is established.
+class ListCarrier final : public Carrier {
+ public:
+  explicit ListCarrier(const FallbackType& type);
+  ~ListCarrier() override;
+
+  void connect(const Endpoint& to) override;
+  void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
+  ssize_t read(void*, std::size_t) override { return refused(); }
+  ssize_t writev(const iovec*, int) override { return refused(); }
+  void interest_changed() override {}
+  int shutdown() override { return static_cast<int>(refused()); }
+  void close() noexcept override;
+  void abandon() noexcept override;
+  bool wait_for(ae::Mask, ae::TimePoint) override { return true; }
+  std::string local_address() const override { return {}; }
+  std::string peer_address() const override { return {}; }
+  std::optional<bool> is_local() const override { return std::nullopt; }
+  /// "not-rdma" for each candidate, with the reason, once all have failed.
+  std::vector<std::pair<std::string, std::string>> info() const override { return facts(); }
+
+ private:
+  static ssize_t refused() noexcept;
+  const FallbackType& list() const noexcept;
+  void dialled(ConnectionPtr winner);
+  void hand_over(ConnectionPtr winner);
+  std::vector<std::pair<std::string, std::string>> facts() const;
+  void fail_later(Failure failure);
+  void stop_timer() noexcept;
+
+  std::unique_ptr<Dial> dial_;    // while it connects
+  std::string to_;                // without options
+  std::vector<Skipped> skipped_;  // those before the one that is ready, or all
+  ae::TimerId timer_ = 0;         // set while a failure is to be reported
+};
+
+}}  // namespace conn

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/spi/carrier.h"
+
+#include <atomic>
+#include <cassert>
+#include <cerrno>
+
+#include "conn/connection_type.h"
+
+namespace conn { inline namespace AECONN_ABI {
+namespace {
+
+std::uint64_t next_id() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+/// The state transitions that exist. kClosed and kError are final.
+constexpr bool allowed(State from, State to) noexcept {
+  switch (from) {
+    case State::kNone:
+      return to == State::kConnecting || to == State::kAccepting || to == State::kConnected ||
+             to == State::kError;
+    case State::kConnecting:
+    case State::kAccepting:
+      return to == State::kConnected || to == State::kError;
+    case State::kConnected:
+      return to == State::kClosed || to == State::kError;
+    case State::kClosed:
+    case State::kError:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string_view to_string(State state) noexcept {
+  switch (state) {
+    case State::kNone:
+      return "none";
+    case State::kConnecting:
+      return "connecting";
+    case State::kAccepting:
+      return "accepting";
+    case State::kConnected:
+      return "connected";
+    case State::kClosed:
+      return "closed";
+    case State::kError:
+      return "error";
+  }
+  return "?";
+}
+
+// --- the host ------------------------------------------------------------------------------------
+
+CarrierHost::CarrierHost(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop) noexcept
+    : carrier_(std::move(carrier)), loop_(&loop), id_(next_id()) {
+  carrier_->host_ = this;
+}
+
+CarrierHost::~CarrierHost() = default;
+
+void CarrierHost::exchange_carriers(CarrierHost& other) noexcept {
+  carrier_.swap(other.carrier_);
+  for (CarrierHost* const host : {this, &other}) {
+    host->carrier_->host_ = host;
+    host->carrier_->host_changed();
+  }
+}
+
+void CarrierHost::move_to(State next) {
+  assert(allowed(state_, next));
+  const State from = std::exchange(state_, next);
+  state_changed(from);
+}
+
+void CarrierHost::fail(Failure failure) {
+  assert(failure);
+  if (state_ == State::kError || state_ == State::kClosed) return;  // a consequence of the first
+  failure_ = std::move(failure);
+  failure_.text = printable(std::move(failure_.text));
+  lost_.established = state_ == State::kConnected;
+  move_to(State::kError);
+}
+
+void CarrierHost::peer_gone() noexcept {
+  peer_gone_ = true;
+  peer_gone_changed();
+}
+
+void CarrierHost::release() noexcept {
+  if (std::exchange(ending_, Ending::kReleased) != Ending::kReleased) released();
+}
+
+void CarrierHost::watch_or_fail() noexcept {
+  for (int tries = 0; tries < 2; ++tries) {
+    try {
+      return carrier_->interest_changed();
+    } catch (const std::bad_alloc&) {
+      if (ending_ != Ending::kOpen) return;
+      fail(out_of_memory());
+    }
+  }
+}
+
+/// Codes of other categories (verbs, resolver) are mapped by their default condition.
+int CarrierHost::failed_errno() const noexcept {
+  const std::error_code& code = failure_.code;
+  if (code.category() == std::generic_category() || code.category() == std::system_category())
+    return code.value();
+  const std::error_condition condition = code.default_error_condition();
+  return condition.category() == std::generic_category() ? condition.value() : EIO;
+}
+
+ssize_t CarrierHost::no_more_unread() const noexcept {
+  errno = failed_errno();
+  return -1;
+}
+
+ssize_t CarrierHost::refuse(ae::Mask direction) noexcept {
+  const bool reading = direction == ae::kReadable;
+  if (state_ == State::kClosed) {
+    if (reading) return 0;
+    errno = EPIPE;
+    return -1;
+  }
+  bool& told = reading ? lost_.read_told : lost_.write_told;
+  errno = state_ == State::kError && !told ? failed_errno() : ENOTCONN;
+  if (state_ == State::kError) told = true;
+  return -1;
+}
+
+// --- defaults of a carrier -----------------------------------------------------------------------
+
+Carrier::~Carrier() = default;
+
+ssize_t Carrier::readv(const iovec* vectors, int count) {
+  ssize_t all = 0;
+  for (int i = 0; i < count; ++i) {
+    if (vectors[i].iov_len == 0) continue;
+    const ssize_t n = read(vectors[i].iov_base, vectors[i].iov_len);
+    if (n <= 0) return all != 0 ? all : n;  // the next call reports it
+    all += n;
+    if (static_cast<std::size_t>(n) < vectors[i].iov_len) break;
+  }
+  return all;
+}
+
+int Carrier::shutdown_both() {
+  if (shutdown() != 0) return -1;
+  if (state() == State::kConnected) move_to(State::kClosed);
+  if (!closing() && loop() != nullptr) interest_changed();
+  return 0;
+}
+
+bool Carrier::leave(ae::EventLoop*) {
+  errno = EOPNOTSUPP;
+  return false;
+}
+
+ssize_t Carrier::send(const Outgoing&) {
+  errno = EOPNOTSUPP;
+  return -1;
+}
+
+std::string Carrier::path() const {
+  std::string line(type_.name());
+  const std::string here = local_address(), there = peer_address();
+  if (!here.empty()) line.append(" ").append(here);
+  // A Unix socket has one name for both ends.
+  if (there.empty() || there == here) return line;
+  if (!here.empty()) line += " >";
+  return line.append(" ").append(there);
+}
+
+}}  // namespace conn
