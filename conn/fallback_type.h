@@ -51,6 +51,9 @@ class AECONN_API FallbackType final : public ConnectionType {
   /// Adds fallbacks, and a counter such as fallback_refused for each reason for a scheme not taken.
   Statistics statistics(ae::EventLoop& loop) const override;
 
+  /// Of the first available transport whose devices may read memory (Capabilities::in_place).
+  std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
+                                          std::span<std::byte> bytes) const override;
   /// The limits of each available transport. Throws Error if none is available.
   std::vector<Capacity> capacity(const Endpoint& endpoint,
                                  std::uint64_t connections) const override;

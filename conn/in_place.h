@@ -15,6 +15,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
+class ConnectionType;
+
 /// The maximum size of a contiguous piece shown by peek() and of a buffer returned by reserve().
 inline constexpr std::size_t kMaxContiguous = 64 * 1024;
 
@@ -41,14 +43,18 @@ struct View {
 /// on the thread of one loop.
 class AECONN_API Memory {
  public:
-  explicit Memory(std::span<std::byte> bytes) noexcept : bytes_(bytes) {}  ///< For transports.
+  /// For transports: `of` is the one whose devices may read the bytes, null for none.
+  explicit Memory(std::span<std::byte> bytes, const ConnectionType* of = nullptr) noexcept
+      : bytes_(bytes), of_(of) {}
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   virtual ~Memory() = default;
   std::span<std::byte> bytes() const noexcept { return bytes_; }  ///< the registered memory
+  const ConnectionType* of() const noexcept { return of_; }       ///< see the constructor
 
  private:
   std::span<std::byte> bytes_;
+  const ConnectionType* of_;
 };
 
 /// Bytes to be sent from the caller's memory.

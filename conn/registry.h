@@ -11,6 +11,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
+class FallbackType;
+
 /// Transports, found by name.
 class AECONN_API Registry {
  public:
@@ -30,6 +32,8 @@ class AECONN_API Registry {
   /// As find(), but throws Error that lists the available names or gives the reason for
   /// unavailability.
   ConnectionType& require(std::string_view name) const;
+  /// As require(), for a list of schemes; null if `name` is a single scheme.
+  const FallbackType* list(std::string_view name) const;
   /// The types that were added, without those of lists; see lists().
   const std::vector<std::unique_ptr<ConnectionType>>& types() const noexcept { return types_; }
   /// The types of lists (rdma|tcp) used so far; their statistics include `fallbacks`. They live as
@@ -58,7 +62,7 @@ class AECONN_API Registry {
 
  private:
   const std::string* why_unavailable(std::string_view name) const noexcept;
-  ConnectionType* find_list(std::string_view name) const;
+  FallbackType* find_list(std::string_view name) const;
 
   std::vector<std::unique_ptr<ConnectionType>> types_;
   std::vector<std::pair<std::string, std::string>> unavailable_;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // A connection's close handler. It is allocated on demand, since most connections have none, and
-// runs from a list of the loop, independent of the transport. For connection.cc and
-// connection_set.cc.
+// runs from a list of the loop, independent of the transport. For connection_core.cc
+// and connection_set.cc.
 
 #include "ae/abi.h"
-#include "conn/core/connection_core.h"
+#include "conn/connection.h"
 #include "conn/kit/ready_list.h"
 
 namespace conn { inline namespace AECONN_ABI {
+
+class ConnectionCore;
 
 class CloseWatch final : public ReadyItem {
  public:

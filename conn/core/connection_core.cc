@@ -235,6 +235,30 @@ void ConnectionCore::queue_close() noexcept {
   if (ReadyList* const due = set_->due_to_close(); due != nullptr) due->push(*close_watch_);
 }
 
+/// Runs the close handler.
+std::size_t CloseWatch::run_ready() {
+  ConnectionCore& connection = connection_;
+  if (connection.connect_due()) {  // the connect handler is also due and runs first
+    connection.queue_close();
+    return 0;
+  }
+  // This object is kept until the handler has returned: setting another then needs no memory.
+  const Connection::Handler due = std::exchange(handler, nullptr);
+  if (!due) return 0;  // the handler is running; this is a nested iteration
+  {
+    ConnectionCore::Running running{connection.running_};
+    struct Then {  // also after an exception; the handler may have destroyed this object
+      ConnectionCore& connection;
+      ~Then() {
+        if (connection.close_watch_ && !connection.close_watch_->handler)
+          connection.close_watch_.reset();
+      }
+    } then{connection};
+    due(connection);
+  }
+  return 1;
+}
+
 // --- data ----------------------------------------------------------------------------------------
 
 void ConnectionCore::finish_read(ssize_t n) noexcept {

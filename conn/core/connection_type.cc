@@ -1,20 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/connection_type.h"
 
-#include "conn/core/connection_set.h"
-
 namespace conn { inline namespace AECONN_ABI {
-namespace {
-
-void append(Statistics& to, const std::string& name, const Histogram& times) {
-  if (times.count() == 0) return;
-  for (std::size_t i = 0; i < Histogram::kBounds.size(); ++i)
-    to.emplace_back(name + "le_" + std::to_string(Histogram::kBounds[i]), times.up_to(i));
-  to.emplace_back(name + "sum_ns", times.sum_ns());
-  to.emplace_back(name + "count", times.count());
-}
-
-}  // namespace
 
 const OptionRow* ConnectionType::find_option(std::string_view key) const noexcept {
   const OptionTable* const table = option_table();
@@ -56,33 +43,6 @@ std::vector<Capacity> ConnectionType::capacity(const Endpoint& endpoint,
                                                std::uint64_t connections) const {
   check(endpoint);
   return {descriptor_capacity(connections, capabilities().descriptor ? 1 : 0)};
-}
-
-LoopCounters& ConnectionType::counters(ae::EventLoop& loop) const {
-  return ConnectionSet::of(loop).counters(*this);
-}
-
-Statistics ConnectionType::statistics(ae::EventLoop& loop) const {
-  const LoopCounters& c = counters(loop);
-  Statistics all = {{"open", c.open},
-                    {"accepted", c.accepted},
-                    {"connected", c.connected},
-                    {"failed", c.failed},
-                    {"closed", c.closed},
-                    {"accept_errors", c.accept_errors},
-                    {"refused", c.refused},
-                    {"bytes_read", c.bytes_read},
-                    {"bytes_written", c.bytes_written},
-                    {"short_writes", c.short_writes}};
-  for (std::size_t i = 0; i < kWhyNots; ++i) {
-    constexpr std::string_view kFallback = "fallback_";
-    if (c.not_connected[i] == 0) continue;
-    const std::string_view reason = counter_of(static_cast<SkipReason>(i)).substr(kFallback.size());
-    all.emplace_back("connect_failed_" + std::string(reason), c.not_connected[i]);
-  }
-  append(all, "connect_time_", c.connect_time);
-  append(all, "accept_time_", c.accept_time);
-  return all;
 }
 
 }}  // namespace conn

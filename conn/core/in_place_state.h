@@ -2,7 +2,7 @@
 #pragma once
 // State of a connection for in-place reads and sends when its carrier exposes no memory of its
 // own: bytes that were read ahead, and output pending in order. It is borrowed from the loop's
-// pool, and an idle connection has none. For connection.cc and connection_set.cc.
+// pool, and an idle connection has none. For the sources of this folder.
 
 #include <array>
 #include <cstddef>
@@ -15,11 +15,12 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/core/chunks.h"
-#include "conn/core/connection_core.h"
+#include "conn/in_place.h"
 #include "conn/kit/ready_list.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
+class ConnectionCore;
 class InPlacePool;
 
 class InPlace {
@@ -31,7 +32,7 @@ class InPlace {
 
   void begin(ConnectionCore& connection) noexcept { connection_ = &connection; }
 
-  // --- receiving: in_place.cc --------------------------------------------------------------------
+  // --- receiving: read_ahead.cc ------------------------------------------------------------------
   std::size_t unread() const noexcept { return unread_ == nullptr ? 0 : unread_->held(); }
   View peek(std::size_t together);
   std::size_t consume(std::size_t size) noexcept;
@@ -61,7 +62,7 @@ class InPlace {
   bool flush();
   /// Hands on pending output. True if the carrier accepts even more, so that no write would fail
   /// with EAGAIN.
-  bool has_room() { return (!waits() || flush()) && !connection_->wanted_.full; }
+  bool has_room();
   /// Reports that the carrier no longer needs the oldest `count` segments taken by Carrier::send().
   void references_done(std::size_t count, std::error_code error) noexcept;
   /// Discards all pending output.

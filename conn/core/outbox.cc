@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "conn/connection_type.h"
+#include "conn/core/connection_core.h"
 #include "conn/core/in_place_state.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -168,6 +168,8 @@ bool InPlace::flush() {
   }
   return !waits();
 }
+
+bool InPlace::has_room() { return (!waits() || flush()) && !connection_->wanted_.full; }
 
 /// Sets whether the carrier must signal when it accepts more.
 void InPlace::set_blocked(bool blocked) {

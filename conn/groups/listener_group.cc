@@ -191,7 +191,7 @@ ListenerGroupPtr listen_on_list(const FallbackType& list, ae::Loops& loops,
 ListenerGroupPtr listen(const Registry& registry, ae::Loops& loops, const Endpoint& endpoint,
                         const MakeAcceptHandler& make, Spread spread) {
   const ConnectionType& type = registry.require(endpoint.scheme);
-  if (const auto* const list = dynamic_cast<const FallbackType*>(&type))
+  if (const FallbackType* const list = registry.list(endpoint.scheme))
     return listen_on_list(*list, loops, endpoint, make, spread);
   return std::make_unique<ListenerGroup>(open_core(type, loops, endpoint, make, spread));
 }

@@ -251,6 +251,15 @@ std::vector<Capacity> FallbackType::capacity(const Endpoint& endpoint,
   return all;
 }
 
+std::unique_ptr<Memory> FallbackType::register_memory(ae::EventLoop& loop,
+                                                      std::span<std::byte> bytes) const {
+  for (const Way& way : ways_) {
+    if (way.type != nullptr && way.type->capabilities().in_place)
+      return way.type->register_memory(loop, bytes);
+  }
+  return ConnectionType::register_memory(loop, bytes);
+}
+
 ConnectionPtr FallbackType::create(ae::EventLoop& loop) const {
   return make_connection(std::make_unique<ListCarrier>(*this), loop).first;
 }

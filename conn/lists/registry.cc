@@ -66,7 +66,7 @@ const std::string* Registry::why_unavailable(std::string_view name) const noexce
 }
 
 /// Null if no scheme of the list is available, and also if one of them is unknown.
-ConnectionType* Registry::find_list(std::string_view name) const {
+FallbackType* Registry::find_list(std::string_view name) const {
   const std::lock_guard lock(lists_->mutex);
   for (const auto& type : lists_->types) {
     if (type->name() == name) return type.get();
@@ -118,6 +118,11 @@ ConnectionType& Registry::require(std::string_view name) const {
               (known.empty()        ? "is none"
                : types_.size() == 1 ? "is " + known
                                     : "are " + known));
+}
+
+const FallbackType* Registry::list(std::string_view name) const {
+  (void)require(name);
+  return name.find('|') == std::string_view::npos ? nullptr : find_list(name);
 }
 
 ListenerPtr Registry::listen(ae::EventLoop& loop, const Endpoint& endpoint,

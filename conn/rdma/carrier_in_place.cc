@@ -123,8 +123,9 @@ ssize_t RdmaCarrier::send(const Outgoing& bytes) {
   // writev() handles all other cases, and failures.
   if (!sends_in_place(bytes)) return -1;
   if (phase_ != Phase::kOpen || pending_failure_) return -1;
-  const auto* memory = dynamic_cast<const UserMemory*>(bytes.memory);
-  if (memory == nullptr || !memory->is_of(loop()) || !memory->holds(bytes.bytes)) return -1;
+  if (bytes.memory->of() != &type()) return -1;
+  const auto* memory = static_cast<const UserMemory*>(bytes.memory);
+  if (!memory->is_of(loop()) || !memory->holds(bytes.bytes)) return -1;
   const std::optional<std::uint32_t> key =
       domain_->user_memory().key(*memory, settings_.limit().but_a_quarter(), state_->now());
   const bool taken = key && tx_.refer(bytes.bytes.data(), static_cast<std::uint32_t>(size), *key);

@@ -88,7 +88,7 @@ ConnectionPtr RdmaType::create(ae::EventLoop& loop) const {
 
 std::unique_ptr<Memory> RdmaType::register_memory(ae::EventLoop& loop,
                                                   std::span<std::byte> bytes) const {
-  return std::make_unique<UserMemory>(loop, bytes);
+  return std::make_unique<UserMemory>(*this, loop, bytes);
 }
 
 bool RdmaType::has_pending_data(ae::EventLoop& loop) const {

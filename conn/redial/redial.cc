@@ -59,7 +59,7 @@ Route route_to(const Registry& registry, const Endpoint& to, ae::Duration attemp
   Route route;
   ConnectionType& type = registry.require(to.scheme);
   type.check(to);
-  route.list = dynamic_cast<const FallbackType*>(&type);
+  route.list = registry.list(to.scheme);
   if (route.list != nullptr) {
     route.ways = route.list->ways_to(to);
     route.times = route.list->times(to);

@@ -5,8 +5,6 @@
 #include <cassert>
 #include <cerrno>
 
-#include "conn/connection_type.h"
-
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
@@ -163,16 +161,6 @@ bool Carrier::leave(ae::EventLoop*) {
 ssize_t Carrier::send(const Outgoing&) {
   errno = EOPNOTSUPP;
   return -1;
-}
-
-std::string Carrier::path() const {
-  std::string line(type_.name());
-  const std::string here = local_address(), there = peer_address();
-  if (!here.empty()) line.append(" ").append(here);
-  // A Unix socket has one name for both ends.
-  if (there.empty() || there == here) return line;
-  if (!here.empty()) line += " >";
-  return line.append(" ").append(there);
 }
 
 }}  // namespace conn

@@ -271,8 +271,8 @@ class AECONN_API Carrier {
   virtual ssize_t send(const Outgoing& bytes);
 
   virtual int fd() const noexcept { return -1; }
-  /// For a connection that is or was established. The default: type and both addresses.
-  virtual std::string path() const;
+  /// For a connection that is or was established. Empty: the name of the type and both addresses.
+  virtual std::string path() const { return {}; }
   virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
   virtual std::string peer_certificate() const { return {}; }
   virtual std::string peer_user() const { return {}; }

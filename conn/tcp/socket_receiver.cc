@@ -5,7 +5,7 @@
 
 #include "ae/core/handler_slot.h"
 #include "conn/core/connection_core.h"
-#include "conn/spi/refusals.h"
+#include "conn/core/refusals.h"
 #include "conn/tcp/socket_carrier.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {

@@ -10,7 +10,7 @@
 #include "ae/core/handler_slot.h"
 #include "conn/core/pending_connection.h"
 #include "conn/kit/ready_list.h"
-#include "conn/spi/refusals.h"
+#include "conn/core/refusals.h"
 #include "conn/tls/context_source.h"
 #include "conn/tls/loop_state.h"
 

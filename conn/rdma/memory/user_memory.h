@@ -45,8 +45,8 @@ class Registrations {
 
 class UserMemory final : public Memory {
  public:
-  UserMemory(ae::EventLoop& loop, std::span<std::byte> bytes) noexcept
-      : Memory(bytes), loop_(&loop) {}
+  UserMemory(const ConnectionType& type, ae::EventLoop& loop, std::span<std::byte> bytes) noexcept
+      : Memory(bytes, &type), loop_(&loop) {}
   ~UserMemory() override;
   /// Connections of another loop must not use it.
   bool is_of(const ae::EventLoop* loop) const noexcept { return loop == loop_; }

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "conn/lists/fallback_connection.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/room.h"
 #include "tests/support/raw_peer.h"
@@ -65,8 +64,10 @@ struct Both {
 };
 
 std::string carrier_of(const ConnectionPtr& connection) {
-  const auto& list = dynamic_cast<const conn::FallbackConnection&>(*connection);
-  return list.carrier() == nullptr ? "" : std::string(list.carrier()->type().name());
+  for (const auto& [key, value] : connection->info()) {
+    if (key == "carrier") return value;
+  }
+  return {};
 }
 
 }  // namespace

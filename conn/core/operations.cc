@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The operations of conn::Connection: they check the state, and pass on to what is read ahead or
-// waits here, or to the carrier. In place: connection_in_place.cc; blocking: sync_io.cc.
+// waits here, or to the carrier. In place: operations_in_place.cc;
+// blocking: operations_blocking.cc.
 
 #include "conn/connection.h"
 
@@ -34,6 +35,17 @@ ae::TimePoint deadline_after(ae::Duration timeout) noexcept {
   const ae::TimePoint now = std::chrono::steady_clock::now();
   if (timeout <= ae::Duration::zero()) return now;
   return timeout > ae::TimePoint::max() - now ? ae::TimePoint::max() : now + timeout;
+}
+
+/// "tcp 10.0.0.2:50400 > 10.0.0.1:6379": the type and both addresses.
+std::string usual_path(const Carrier& carrier) {
+  std::string line(carrier.type().name());
+  const std::string here = carrier.local_address(), there = carrier.peer_address();
+  if (!here.empty()) line.append(" ").append(here);
+  // A Unix socket has one name for both ends.
+  if (there.empty() || there == here) return line;
+  if (!here.empty()) line += " >";
+  return line.append(" ").append(there);
 }
 
 }  // namespace
@@ -342,6 +354,7 @@ std::string Connection::path() const {
       c.state_ == State::kConnected || c.state_ == State::kClosed || c.lost_.established;
   if (!stood) return {};
   std::string line = c.carrier_->path();
+  if (line.empty()) line = usual_path(*c.carrier_);
   if (c.origin_) line += c.origin_->path;
   return printable(std::move(line));
 }

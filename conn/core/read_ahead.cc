@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "conn/core/connection_core.h"
 #include "conn/core/in_place_state.h"
 
 namespace conn { inline namespace AECONN_ABI {
