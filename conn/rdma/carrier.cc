@@ -14,7 +14,6 @@
 #include <type_traits>
 
 #include "conn/kit/probes.h"
-#include "conn/rdma/listener.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
@@ -40,7 +39,7 @@ RdmaCarrier::RdmaCarrier(const ConnectionType& type, LoopState& state, const Set
 }
 
 RdmaCarrier::RdmaCarrier(const ConnectionType& type, LoopState& state, const Settings& settings,
-                         CmId id, ListenerCore& listener)
+                         CmId id, AcceptOwner& listener)
     : QueuedCarrier(type, state.ready()),
       state_(&state),
       settings_(settings),

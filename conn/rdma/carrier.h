@@ -19,10 +19,22 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-class ListenerCore;
+class RdmaCarrier;
+
+/// Owns accepted connections until they are handed over.
+class AcceptOwner {
+ public:
+  /// The connection is ready for data.
+  virtual void on_established(RdmaCarrier& carrier) noexcept = 0;
+  /// It failed before it was handed over. Closes it.
+  virtual void on_lost(RdmaCarrier& carrier) noexcept = 0;
+
+ protected:
+  ~AcceptOwner() = default;
+};
 
 class RdmaCarrier final : public QueuedCarrier,
-                          public TickItem,
+                          private LoopUser,
                           private QueuePairUser,
                           private CmUser {
  public:
@@ -30,7 +42,7 @@ class RdmaCarrier final : public QueuedCarrier,
   RdmaCarrier(const ConnectionType& type, LoopState& state, const Settings& defaults);
   /// From a CONNECT_REQUEST; takes ownership of its id. Call accept() next.
   RdmaCarrier(const ConnectionType& type, LoopState& state, const Settings& settings, CmId id,
-              ListenerCore& listener);
+              AcceptOwner& listener);
   ~RdmaCarrier() override;
 
   /// Creates the queue pair and accepts the request. Throws VerbsError; the caller must then close
@@ -38,30 +50,15 @@ class RdmaCarrier final : public QueuedCarrier,
   void accept(std::span<const std::byte> private_data);
   /// The listener has handed this connection over, or has been destroyed.
   void leave_listener() noexcept { listener_ = nullptr; }
+  /// Rejects the request of a connection whose accept() threw.
+  void reject_request(std::string_view why) noexcept;
 
   std::string local_address() const override { return local_.to_string(); }
   std::string peer_address() const override { return peer_.to_string(); }
   std::optional<bool> is_local() const override;
   std::vector<std::pair<std::string, std::string>> info() const override;
 
-  // --- for LoopState ---
-  /// Posts everything that is due, with one doorbell per chain of work requests.
-  void post_due() noexcept;
-  /// Called at or after next_tick(); `late` is how long ago it was due.
-  void on_tick(ae::TimePoint now, ae::Duration late) noexcept;
-  ae::TimePoint next_tick() const noexcept { return std::min(stream_.next_tick(), ask_at_); }
-  /// Memory to send from may be available again.
-  void on_memory() noexcept;
-  /// Continues the disconnect or teardown of this connection. Must not be called while completions
-  /// are being handled.
-  void reap();
-  bool flush_queued = false, reap_queued = false;  ///< is in LoopState's lists
-  bool waits_for_memory = false, paced = false, is_attached = false;
-  /// When post_due() must be called again even if nothing else happens.
-  std::optional<ae::TimePoint> pace_at() const noexcept { return pace_at_; }
-
  private:
-  friend class ListenerCore;
   struct Sent {               // one work request on the send queue
     std::uint32_t bytes = 0;  // staged bytes it holds until it completes
     bool message = false;     // it uses one of the peer's receives
@@ -98,6 +95,16 @@ class RdmaCarrier final : public QueuedCarrier,
   bool readable() const override;
   bool ready_to_read() override;
   bool writable() const override;
+
+  // LoopUser
+  void post_due() noexcept override;
+  void on_tick(ae::TimePoint now, ae::Duration late) noexcept override;
+  ae::TimePoint next_tick() const noexcept override {
+    return std::min(stream_.next_tick(), ask_at_);
+  }
+  void on_memory() noexcept override;
+  void reap() override;
+  std::optional<ae::TimePoint> pace_at() const noexcept override { return pace_at_; }
 
   // CmUser, QueuePairUser
   void on_cm_event(const CmEvent& event) override;
@@ -269,7 +276,7 @@ class RdmaCarrier final : public QueuedCarrier,
   Settings settings_;
   Phase phase_ = Phase::kIdle;
   Role role_;
-  ListenerCore* listener_ = nullptr;  // null once it has handed this connection over
+  AcceptOwner* listener_ = nullptr;  // null once it has handed this connection over
 
   // connecting
   std::string target_;

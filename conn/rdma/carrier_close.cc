@@ -9,7 +9,6 @@
 
 #include "conn/kit/probes.h"
 #include "conn/rdma/carrier.h"
-#include "conn/rdma/listener.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
@@ -554,7 +553,7 @@ void RdmaCarrier::close() noexcept {
       if (!set_deadline(kFailurePatience, &RdmaCarrier::disconnect_expired)) finish();
       return;
     case Phase::kDead:
-      if (!reap_queued && !waits_for_quiet_) host().release();
+      if (!waits_for_reap() && !waits_for_quiet_) host().release();
       return;
   }
 }

@@ -12,9 +12,8 @@
 #include "conn/kit/interruption.h"
 #include "conn/kit/retry_after.h"
 #include "conn/rdma/carrier.h"
+#include "conn/rdma/config/limits.h"
 #include "conn/rdma/device/here.h"
-#include "conn/rdma/limits.h"
-#include "conn/rdma/listener.h"
 #include "conn/rdma/type.h"
 #include "conn/setup_trace.h"
 
@@ -334,6 +333,10 @@ void RdmaCarrier::accept(std::span<const std::byte> private_data) {
   move_to(State::kAccepting);
   state_->on_spin_wish(settings_.spin);
   if (!set_deadline(settings_.accept_timeout, &RdmaCarrier::accept_expired)) throw std::bad_alloc();
+}
+
+void RdmaCarrier::reject_request(std::string_view why) noexcept {
+  if (id_) reject(id_.get(), why);
 }
 
 // Data may arrive before rdma_cm has read the peer's last handshake message.

@@ -10,9 +10,9 @@
 #include "conn/connection_type.h"
 #include "conn/core/connection_core.h"
 #include "conn/kit/retry_after.h"
+#include "conn/rdma/config/limits.h"
 #include "conn/rdma/device/here.h"
 #include "conn/rdma/device/near.h"
-#include "conn/rdma/limits.h"
 #include "conn/rdma/type.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -335,7 +335,7 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
   auto [connection, carrier] = make_connection(
       std::make_unique<RdmaCarrier>(type_, *state_, settings_, std::move(request->id()), *this),
       state_->loop());
-  carrier.host().occupy(std::move(request->place));
+  ConnectionCore::of(*connection).occupy(std::move(request->place));
   try {
     young_.emplace(&carrier, std::move(connection));
     if (established_.capacity() < young_.size()) established_.reserve(2 * young_.size());
@@ -343,7 +343,7 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
   } catch (const std::exception& error) {
     ++state_->statistics().rejected;
     ++type_.counters(state_->loop()).accept_errors;
-    if (carrier.id_) reject(carrier.id_.get(), error.what());
+    carrier.reject_request(error.what());
     carrier.leave_listener();
     young_.erase(&carrier);  // closes it
   }

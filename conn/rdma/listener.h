@@ -28,15 +28,17 @@ struct ListenTo {
 
 /// Implementation of a listener, a port listener and a loop's acceptor (which listens on no address
 /// of its own). Outlives a handler that destroys the listener.
-class ListenerCore final : public ae::Deferred, public ReadyItem {
+class ListenerCore final : public ae::Deferred,
+                           public ReadyItem,
+                           public LoopListener,
+                           public AcceptOwner {
  public:
   ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings, ListenTo to);
   ~ListenerCore() override;
   /// Starts to listen. Throws Error.
   void listen(const Endpoint& endpoint);
   void stop() noexcept;
-  /// stop(), after which the loop is not accessed any more.
-  void loop_gone() noexcept;
+  void loop_gone() noexcept override;
   ae::EventLoop* loop() const noexcept { return state_ != nullptr ? &state_->loop() : nullptr; }
 
   const ConnectionType& type() const noexcept { return type_; }
@@ -55,21 +57,15 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   /// Loop's acceptor: takes a request from the port listener, and gives one back.
   void take(std::unique_ptr<RdmaPending> request);
   std::unique_ptr<RdmaPending> give_back() noexcept;
-  const Settings& settings() const noexcept { return settings_; }
-  /// True if connections are made on this loop and should find prepared queue pairs.
-  bool wishes_prepared() const noexcept { return settings_.prepared != 0 && !arrived_; }
-  /// Requests may arrive on this device: on any, for a loop's acceptor and for "*".
-  bool is_on(const std::string& device) const;
+  const Settings& settings() const noexcept override { return settings_; }
+  bool wishes_prepared() const noexcept override { return settings_.prepared != 0 && !arrived_; }
+  /// On any, for a loop's acceptor and for "*".
+  bool is_on(const std::string& device) const override;
   /// Names of the devices that its addresses belong to.
   std::set<std::string> devices() const;
 
-  /// Called by a connection that is ready for data, or failed before it was handed over.
-  void on_established(RdmaCarrier& carrier) noexcept;
-  void on_lost(RdmaCarrier& carrier) noexcept;
-  /// Schedules the retry for lost devices if there was no memory for its timer before.
-  void retry_if_down() noexcept;
-  /// A queued request has lost its sender or its device.
-  void drop_request(const rdma_cm_id* id) noexcept;
+  void retry_if_down() noexcept override;
+  void drop_request(const rdma_cm_id* id) noexcept override;
   /// Counts a request that was refused before it reached this object.
   void count_rejected() noexcept;
 
@@ -77,6 +73,8 @@ class ListenerCore final : public ae::Deferred, public ReadyItem {
   class Port;  // one bind address
 
   std::size_t run_ready() override;
+  void on_established(RdmaCarrier& carrier) noexcept override;
+  void on_lost(RdmaCarrier& carrier) noexcept override;
   void on_request(const CmEvent& event);
   void accept(std::unique_ptr<RdmaPending> request);
   void accept_waiting();

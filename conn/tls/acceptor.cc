@@ -46,8 +46,7 @@ void Acceptor::stop() noexcept {
   if (shared_ == nullptr) return;
   if (room_timer_ != 0) shared_->loop().remove_time_event(room_timer_);
   room_timer_ = 0;
-  *set_link_ = set_next_;
-  if (set_next_ != nullptr) set_next_->set_link_ = set_link_;
+  forget();
   shared_ = nullptr;
   unqueue();
   below_.reset();

@@ -9,8 +9,9 @@
 #include "ae/abi.h"
 #include "ae/core/handler_slot.h"
 #include "conn/core/pending_connection.h"
-#include "conn/kit/ready_list.h"
 #include "conn/core/refusals.h"
+#include "conn/kit/ready_list.h"
+#include "conn/tls/carrier.h"
 #include "conn/tls/context_source.h"
 #include "conn/tls/loop_state.h"
 
@@ -18,10 +19,11 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class TlsType;
 
-class TlsCarrier;
-
 /// The part of a listener that may be on the stack while the listener is destroyed.
-class Acceptor final : public ae::Deferred, public ReadyItem {
+class Acceptor final : public ae::Deferred,
+                       public ReadyItem,
+                       public HandshakeOwner,
+                       private Stoppable {
  public:
   Acceptor(const TlsType& type, LoopState& shared, std::shared_ptr<const ContextSource> contexts,
            AcceptHandler accepted);
@@ -29,11 +31,11 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
   /// Starts; `below` must pass its connections to arrived().
   void start(ListenerPtr below);
   /// Ends listening and all handshakes; no handler runs afterwards.
-  void stop() noexcept;
+  void stop() noexcept override;
 
   void arrived(ConnectionPtr below);
-  void finished(TlsCarrier& carrier);
-  void failed(TlsCarrier& carrier, const Failure& failure);
+  void finished(TlsCarrier& carrier) override;
+  void failed(TlsCarrier& carrier, const Failure& failure) override;
 
   void pause();
   void resume();
@@ -42,7 +44,6 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
   const Listener* below() const noexcept { return below_.get(); }
 
  private:
-  friend class LoopState;
   std::size_t run_ready() override;
   ConnectionPtr take(TlsCarrier& carrier);
   void hand_over(ConnectionPtr owner);
@@ -63,8 +64,6 @@ class Acceptor final : public ae::Deferred, public ReadyItem {
   bool paused_ = false;
   bool waiting_ = false;  // at max-handshakes: the listener below is paused
   ae::TimerId room_timer_ = 0;
-  Acceptor* set_next_ = nullptr;
-  Acceptor** set_link_ = nullptr;
 };
 
 class TlsListener final : public Listener {

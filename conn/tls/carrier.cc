@@ -12,7 +12,6 @@
 
 #include "conn/core/connection_core.h"
 #include "conn/kit/interruption.h"
-#include "conn/tls/acceptor.h"
 #include "conn/tls/peer_user.h"
 #include "conn/tls/type.h"
 

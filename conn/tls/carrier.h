@@ -16,7 +16,18 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-class Acceptor;
+class TlsCarrier;
+class TlsType;
+
+/// Owns connections while their handshakes run. Both functions may close the connection.
+class HandshakeOwner {
+ public:
+  virtual void finished(TlsCarrier& carrier) = 0;
+  virtual void failed(TlsCarrier& carrier, const Failure& failure) = 0;
+
+ protected:
+  ~HandshakeOwner() = default;
+};
 
 class TlsCarrier final : public QueuedCarrier, private Wire, private Warm {
  public:
@@ -29,7 +40,7 @@ class TlsCarrier final : public QueuedCarrier, private Wire, private Warm {
   /// handler or, if there is an acceptor, finished() or failed() of that. Throws Error if the
   /// context cannot serve the role.
   void begin(ConnectionPtr below, Role role, std::shared_ptr<const Context> context,
-             const std::string& name, Acceptor* acceptor);
+             const std::string& name, HandshakeOwner* acceptor);
   /// The acceptor has handed this connection over, or is gone.
   void forget_acceptor() noexcept { acceptor_ = nullptr; }
   ae::TimePoint began() const noexcept { return began_; }
@@ -133,7 +144,7 @@ class TlsCarrier final : public QueuedCarrier, private Wire, private Warm {
   std::shared_ptr<const Context> context_;  // must outlive the engine
   ConnectionPtr below_;
   std::unique_ptr<Engine> engine_;
-  Acceptor* acceptor_ = nullptr;
+  HandshakeOwner* acceptor_ = nullptr;
   Step step_{*this};
   Held held_{*this};
   ae::TimePoint connect_by_ = ae::TimePoint::max();  // deadline of both layers

@@ -9,7 +9,6 @@
 
 #include "conn/kit/interruption.h"
 #include "conn/setup_trace.h"
-#include "conn/tls/acceptor.h"
 #include "conn/tls/carrier.h"
 #include "conn/tls/type.h"
 
@@ -43,7 +42,7 @@ Failure failure_of(Make make) noexcept {
 // --- beginning -----------------------------------------------------------------------------------
 
 void TlsCarrier::begin(ConnectionPtr below, Role role, std::shared_ptr<const Context> context,
-                       const std::string& name, Acceptor* acceptor) {
+                       const std::string& name, HandshakeOwner* acceptor) {
   context_ = std::move(context);
   below_ = std::move(below);
   below_->clear_handlers();

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tls/loop_state.h"
 
-#include "conn/tls/acceptor.h"
-#include "conn/tls/type.h"
-
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
@@ -14,18 +11,18 @@ constexpr ae::Duration kIdleAfter = 1s;   // without reads and writes, buffers a
 
 }  // namespace
 
-LoopState& LoopState::of(const TlsType& type, ae::EventLoop& loop) {
+LoopState& LoopState::of(const ConnectionType& type, ae::EventLoop& loop) {
   ConnectionSet& set = ConnectionSet::of(loop);  // created first, so destroyed after this
   std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
   if (!slot) slot = std::make_unique<LoopState>(type, loop, set);
   return static_cast<LoopState&>(*slot);
 }
 
-LoopState* LoopState::find(const TlsType& type, ae::EventLoop& loop) {
+LoopState* LoopState::find(const ConnectionType& type, ae::EventLoop& loop) {
   return static_cast<LoopState*>(loop.local(&type).get());
 }
 
-LoopState::LoopState(const TlsType& type, ae::EventLoop& loop, ConnectionSet& set)
+LoopState::LoopState(const ConnectionType& type, ae::EventLoop& loop, ConnectionSet& set)
     : type_(type), loop_(loop), set_(set) {
   loop_.add_source(*this);
 }
@@ -38,10 +35,10 @@ LoopState::~LoopState() {
   loop_.remove_source(*this);
 }
 
-void LoopState::add(Acceptor& acceptor) noexcept {
-  acceptor.set_next_ = acceptors_;
-  acceptor.set_link_ = &acceptors_;
-  if (acceptors_ != nullptr) acceptors_->set_link_ = &acceptor.set_next_;
+void LoopState::add(Stoppable& acceptor) noexcept {
+  acceptor.next_ = acceptors_;
+  acceptor.link_ = &acceptors_;
+  if (acceptors_ != nullptr) acceptors_->link_ = &acceptor.next_;
   acceptors_ = &acceptor;
 }
 

@@ -13,9 +13,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-class Acceptor;
 class TlsCarrier;
-class TlsType;
 
 struct Counters {
   std::uint64_t handshakes = 0, resumed = 0, handshake_failures = 0, handshake_timeouts = 0;
@@ -56,12 +54,33 @@ class Warm {
   Warm* next_ = this;
 };
 
+/// An acceptor as LoopState knows it: it must stop before the loop's state ends.
+class Stoppable {
+ public:
+  Stoppable() = default;
+  Stoppable(const Stoppable&) = delete;
+  Stoppable& operator=(const Stoppable&) = delete;
+  virtual void stop() noexcept = 0;  ///< must call forget()
+
+ protected:
+  ~Stoppable() = default;
+  void forget() noexcept {  ///< leaves LoopState's list
+    *link_ = next_;
+    if (next_ != nullptr) next_->link_ = link_;
+  }
+
+ private:
+  friend class LoopState;
+  Stoppable* next_ = nullptr;
+  Stoppable** link_ = nullptr;
+};
+
 class LoopState final : public ae::LoopLocal, public ae::Source {
  public:
-  static LoopState& of(const TlsType& type, ae::EventLoop& loop);
+  static LoopState& of(const ConnectionType& type, ae::EventLoop& loop);
   /// Null if there is none yet.
-  static LoopState* find(const TlsType& type, ae::EventLoop& loop);
-  LoopState(const TlsType& type, ae::EventLoop& loop, ConnectionSet& set);
+  static LoopState* find(const ConnectionType& type, ae::EventLoop& loop);
+  LoopState(const ConnectionType& type, ae::EventLoop& loop, ConnectionSet& set);
   ~LoopState() override;
 
   ae::EventLoop& loop() const noexcept { return loop_; }
@@ -81,7 +100,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::array<char, Engine::kRecord>& scratch() noexcept { return scratch_; }
   Counters counters;
 
-  void add(Acceptor& acceptor) noexcept;
+  void add(Stoppable& acceptor) noexcept;
 
   bool has_pending() const override { return ready_.has_pending() || steps_.has_pending(); }
   std::size_t process_pending() override;
@@ -92,15 +111,14 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void start_sweeping(Warm& connection) noexcept;
   ae::Duration sweep();
 
-  const TlsType& type_;
+  const ConnectionType& type_;
   ae::EventLoop& loop_;
   ConnectionSet& set_;
   ReadyList ready_{loop_}, steps_{loop_}, held_{loop_};
   ae::TimePoint steps_end_{};  // zero: no handshake step in this iteration yet
   Head warm_;
   ae::TimerId sweeper_ = 0;
-  friend class Acceptor;
-  Acceptor* acceptors_ = nullptr;
+  Stoppable* acceptors_ = nullptr;
   std::array<char, Engine::kRecord> scratch_;
 };
 

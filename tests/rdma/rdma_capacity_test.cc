@@ -10,7 +10,7 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "conn/rdma/limits.h"
+#include "conn/rdma/config/limits.h"
 #include "conn/transports/transports.h"
 #include "tests/support/catch.h"
 

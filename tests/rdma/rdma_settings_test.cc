@@ -2,7 +2,7 @@
 // The options of rdma://: what each may be, to the last value that is allowed.
 #if AECONN_RDMA
 
-#include "conn/rdma/settings.h"
+#include "conn/rdma/config/settings.h"
 
 #include <string>
 

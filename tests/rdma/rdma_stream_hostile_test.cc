@@ -11,7 +11,7 @@
 
 #include "conn/error.h"
 #include "conn/options.h"
-#include "conn/rdma/settings.h"
+#include "conn/rdma/config/settings.h"
 #include "tests/support/stream_bench.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {

@@ -14,13 +14,13 @@
 
 #include "ae/abi.h"
 #include "conn/kit/resolver.h"
+#include "conn/rdma/config/settings.h"
 #include "conn/rdma/device/cm.h"
 #include "conn/rdma/device/device.h"
 #include "conn/rdma/device/orphans.h"
 #include "conn/rdma/memory/domain.h"
 #include "conn/rdma/memory/prepared.h"
 #include "conn/rdma/memory/queues.h"
-#include "conn/rdma/settings.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "conn/rdma/listener.h"
 #include "conn/rdma/loop/loop_state.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -18,7 +17,7 @@ constexpr ae::Duration kPutOff = std::chrono::seconds(1);
 
 }  // namespace
 
-void LoopState::remove(ListenerCore& listener) noexcept {
+void LoopState::remove(LoopListener& listener) noexcept {
   listeners_.erase(&listener);
   if (listener.settings().prepared != 0) prepare_soon();
 }
@@ -60,7 +59,7 @@ std::size_t LoopState::prepared() const noexcept {
 
 bool LoopState::prepare_one() {
   bool wished = false;
-  for (const ListenerCore* listener : listeners_) {
+  for (const LoopListener* listener : listeners_) {
     if (!listener->wishes_prepared()) continue;
     wished = true;
     for (const auto& context : contexts_)

@@ -8,11 +8,9 @@
 #include <cerrno>
 
 #include "conn/core/connection_set.h"
-#include "conn/rdma/carrier.h"
+#include "conn/rdma/config/limits.h"
 #include "conn/rdma/device/here.h"
 #include "conn/rdma/device/orphans.h"
-#include "conn/rdma/limits.h"
-#include "conn/rdma/listener.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
@@ -60,7 +58,7 @@ LoopState::LoopState(ae::EventLoop& loop, const ConnectionType& type) : loop_(lo
 
 LoopState::~LoopState() {
   ConnectionSet::of(loop_).loop_ends();
-  for (ListenerCore* listener : std::exchange(listeners_, {})) listener->loop_gone();
+  for (LoopListener* listener : std::exchange(listeners_, {})) listener->loop_gone();
   if (!inherited()) reap(Most::kAll);
   ConnectionSet::of(loop_).abandon(type_);
   leave_loop();
@@ -187,29 +185,28 @@ void LoopState::make_room(std::size_t connections) {
     if (list->capacity() < connections) list->reserve(std::max(connections, 2 * list->capacity()));
 }
 
-void LoopState::add(RdmaCarrier& connection) {
+void LoopState::add(LoopUser& connection) {
   start_maintenance();
-  if (!std::exchange(connection.is_attached, true)) ++attached_connections_;
+  if (!std::exchange(connection.in_.attached, true)) ++attached_connections_;
   look_at(connection, connection.next_tick());
 }
 
-void LoopState::remove(RdmaCarrier& connection) noexcept {
+void LoopState::remove(LoopUser& connection) noexcept {
   wheel_.remove(connection);
-  if (std::exchange(connection.waits_for_memory, false))
-    std::erase(waiting_for_memory_, &connection);
-  if (std::exchange(connection.paced, false)) std::erase(paced_, &connection);
-  if (!connection.flush_queued) return;
-  connection.flush_queued = false;
+  if (std::exchange(connection.in_.memory, false)) std::erase(waiting_for_memory_, &connection);
+  if (std::exchange(connection.in_.pace, false)) std::erase(paced_, &connection);
+  if (!connection.in_.flush) return;
+  connection.in_.flush = false;
   std::erase(dirty_, &connection);
-  std::replace(flushing_.begin(), flushing_.end(), &connection, static_cast<RdmaCarrier*>(nullptr));
+  std::replace(flushing_.begin(), flushing_.end(), &connection, static_cast<LoopUser*>(nullptr));
 }
 
-void LoopState::keep_pace_of(RdmaCarrier& connection) {
-  if (!std::exchange(connection.paced, true)) paced_.push_back(&connection);
+void LoopState::keep_pace_of(LoopUser& connection) {
+  if (!std::exchange(connection.in_.pace, true)) paced_.push_back(&connection);
 }
 
-void LoopState::wait_for_memory(RdmaCarrier& connection) {
-  if (!std::exchange(connection.waits_for_memory, true)) waiting_for_memory_.push_back(&connection);
+void LoopState::wait_for_memory(LoopUser& connection) {
+  if (!std::exchange(connection.in_.memory, true)) waiting_for_memory_.push_back(&connection);
 }
 
 // Each retries once, a few in one iteration; those without success go to the end of the list.
@@ -218,32 +215,32 @@ void LoopState::wake_memory_waiters() {
   const std::size_t count = std::min({to_wake_, waiting_for_memory_.size(), kWokenInTurn});
   to_wake_ = std::min(to_wake_, waiting_for_memory_.size()) - count;
   // Removed from the list first, because its capacity allows each connection once.
-  std::array<RdmaCarrier*, kWokenInTurn> fed{};
+  std::array<LoopUser*, kWokenInTurn> fed{};
   std::copy_n(waiting_for_memory_.begin(), count, fed.begin());
   waiting_for_memory_.erase(waiting_for_memory_.begin(),
                             waiting_for_memory_.begin() + static_cast<std::ptrdiff_t>(count));
-  for (std::size_t i = 0; i < count; ++i) fed[i]->waits_for_memory = false;
+  for (std::size_t i = 0; i < count; ++i) fed[i]->in_.memory = false;
   for (std::size_t i = 0; i < count; ++i) fed[i]->on_memory();
 }
 
-void LoopState::want_flush(RdmaCarrier& connection) noexcept {
-  if (connection.flush_queued) return;
-  connection.flush_queued = true;
+void LoopState::want_flush(LoopUser& connection) noexcept {
+  if (connection.in_.flush) return;
+  connection.in_.flush = true;
   dirty_.push_back(&connection);
   loop_.nudge();
 }
 
-void LoopState::want_reap(RdmaCarrier& connection) noexcept {
-  if (connection.reap_queued) return;
-  connection.reap_queued = true;
+void LoopState::want_reap(LoopUser& connection) noexcept {
+  if (connection.in_.reap) return;
+  connection.in_.reap = true;
   reap_.push_back(&connection);
   loop_.nudge();
 }
 
-void LoopState::forget(RdmaCarrier& connection) noexcept {
+void LoopState::forget(LoopUser& connection) noexcept {
   remove(connection);
-  if (std::exchange(connection.is_attached, false)) --attached_connections_;
-  if (std::exchange(connection.reap_queued, false)) std::erase(reap_, &connection);
+  if (std::exchange(connection.in_.attached, false)) --attached_connections_;
+  if (std::exchange(connection.in_.reap, false)) std::erase(reap_, &connection);
 }
 
 // At least one, so that every iteration makes progress.
@@ -251,9 +248,9 @@ void LoopState::reap(Most most) {
   for (bool first = true; !reap_.empty(); first = false) {
     if (!first && most == Most::kShare && !has_share_left()) break;
     const Spending spending(*this);
-    RdmaCarrier* connection = reap_.front();
+    LoopUser* connection = reap_.front();
     reap_.erase(reap_.begin());
-    connection->reap_queued = false;
+    connection->in_.reap = false;
     connection->reap();
   }
   release_parked(most);
@@ -331,7 +328,7 @@ void LoopState::on_cm_readable(Most most) {
     } else {
       // A request queued at a paused listener, whose sender or device is gone; or an id that was
       // given up while it connected.
-      for (ListenerCore* listener : listeners_) listener->drop_request(owner);
+      for (LoopListener* listener : listeners_) listener->drop_request(owner);
       for (const auto& context : contexts_) context->on_event_of_nobody(*event);
     }
     if (removal) drop_lost_contexts();
@@ -356,7 +353,7 @@ std::size_t LoopState::process_pending() {
   ++turn_;
   spent_ = {};
   if (std::exchange(ask_listeners_, false))
-    for (ListenerCore* listener : listeners_) listener->retry_if_down();
+    for (LoopListener* listener : listeners_) listener->retry_if_down();
   take_completions();
   turn_wheel();
   reap(Most::kShare);
@@ -368,9 +365,9 @@ void LoopState::flush() {
   flushing_.swap(dirty_);
   // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
   for (std::size_t i = 0; i < flushing_.size(); ++i) {
-    RdmaCarrier* connection = std::exchange(flushing_[i], nullptr);
+    LoopUser* connection = std::exchange(flushing_[i], nullptr);
     if (connection == nullptr) continue;
-    connection->flush_queued = false;
+    connection->in_.flush = false;
     connection->post_due();
     posted_ = true;
   }

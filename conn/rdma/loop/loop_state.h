@@ -28,13 +28,9 @@
 #include "conn/rdma/device/cm.h"
 #include "conn/rdma/device/removal_watch.h"
 #include "conn/rdma/loop/context.h"
-#include "conn/rdma/loop/ticks.h"
-#include "conn/rdma/settings.h"
+#include "conn/rdma/loop/users.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
-
-class ListenerCore;
-class RdmaCarrier;
 
 struct LoopStatistics {
   std::uint64_t cm_events = 0, doorbells = 0, work_requests = 0, control_sent = 0;
@@ -87,28 +83,28 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// later.
   void make_room(std::size_t connections);
   /// `connection` is about to get a queue pair.
-  void add(RdmaCarrier& connection);
-  void remove(RdmaCarrier& connection) noexcept;
+  void add(LoopUser& connection);
+  void remove(LoopUser& connection) noexcept;
   /// Calls on_tick() at `due` or a little later.
-  void look_at(RdmaCarrier& connection, ae::TimePoint due) noexcept;
+  void look_at(LoopUser& connection, ae::TimePoint due) noexcept;
   /// pump() must observe its pace_at(), because timers do not run inside pump().
-  void keep_pace_of(RdmaCarrier& connection);
+  void keep_pace_of(LoopUser& connection);
   /// It needs memory to send from; on_memory() is called when there may be some.
-  void wait_for_memory(RdmaCarrier& connection);
+  void wait_for_memory(LoopUser& connection);
   /// Memory was given back.
   void memory_came_back() noexcept {
     memory_came_back_ = true;
     if (!waiting_for_memory_.empty()) loop_.nudge();
   }
   /// `connection` has something to post in the next flush().
-  void want_flush(RdmaCarrier& connection) noexcept;
+  void want_flush(LoopUser& connection) noexcept;
   /// Queues `connection` for reap(), which disconnects it or tears it down. That must not happen
   /// while completions are being handled.
-  void want_reap(RdmaCarrier& connection) noexcept;
+  void want_reap(LoopUser& connection) noexcept;
   /// Removes `connection` from every list: it has been torn down, or is about to be.
-  void forget(RdmaCarrier& connection) noexcept;
-  void add(ListenerCore& listener) { listeners_.insert(&listener); }
-  void remove(ListenerCore& listener) noexcept;
+  void forget(LoopUser& connection) noexcept;
+  void add(LoopListener& listener) { listeners_.insert(&listener); }
+  void remove(LoopListener& listener) noexcept;
   /// A listener wants prepared queue pairs. They are made after a short time without new
   /// connections, a few in each iteration.
   void prepare_soon() noexcept;
@@ -222,8 +218,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::vector<std::unique_ptr<RemovalWatch>> removal_watches_;
   ibv_context* removed_ = nullptr;  // librdmacm's handle of the last device removed
   ReadyList ready_{loop_};
-  std::unordered_set<ListenerCore*> listeners_;
-  std::vector<RdmaCarrier*> dirty_, flushing_, reap_, waiting_for_memory_, paced_;
+  std::unordered_set<LoopListener*> listeners_;
+  std::vector<LoopUser*> dirty_, flushing_, reap_, waiting_for_memory_, paced_;
   bool memory_came_back_ = false;
   std::size_t to_wake_ = 0;  // of waiting_for_memory_, since memory was given back
   bool ask_listeners_ = false;

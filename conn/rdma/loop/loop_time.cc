@@ -8,9 +8,7 @@
 #include <cerrno>
 
 #include "conn/kit/interruption.h"
-#include "conn/rdma/carrier.h"
 #include "conn/rdma/device/orphans.h"
-#include "conn/rdma/listener.h"
 #include "conn/rdma/loop/loop_state.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -31,7 +29,7 @@ ae::TimePoint LoopState::now() const { return pumping_ ? clock_now() : loop_.now
 
 // --- connections that are due --------------------------------------------------------------------
 
-void LoopState::look_at(RdmaCarrier& connection, ae::TimePoint due) noexcept {
+void LoopState::look_at(LoopUser& connection, ae::TimePoint due) noexcept {
   const ae::TimePoint when = wheel_.put(connection, due, clock_now());
   if (when != ae::TimePoint::max()) wake_wheel_at(when);
 }
@@ -72,7 +70,7 @@ void LoopState::turn_wheel() {
   for (std::size_t left = kDueInTurn; left != 0; --left) {
     TickItem* item = wheel_.take();
     if (item == nullptr) break;
-    auto& connection = static_cast<RdmaCarrier&>(*item);
+    auto& connection = static_cast<LoopUser&>(*item);
     if (item->due() > now)
       look_at(connection, item->due());
     else
@@ -165,10 +163,10 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     ae::TimePoint wake = deadline;
     if (const auto next = wheel_.next(now)) wake = std::min(wake, *next);
     if (maintenance_timer_ != 0) wake = std::min(wake, maintenance_due_);
-    for (const RdmaCarrier* connection : paced_)
+    for (const LoopUser* connection : paced_)
       if (const auto at = connection->pace_at()) wake = std::min(wake, *at);
     wait_for_descriptors(quiet ? wake - now : ae::Duration::zero());
-    for (RdmaCarrier* connection : paced_)
+    for (LoopUser* connection : paced_)
       if (const auto at = connection->pace_at(); at && *at <= clock_now()) want_flush(*connection);
   }
 }

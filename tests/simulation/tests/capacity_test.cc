@@ -2,7 +2,7 @@
 // Limits in words: what is computed from the options alone is what the simulation counts, a
 // listener counts limits that are too low, and an error names the one that was met.
 
-#include "conn/rdma/limits.h"
+#include "conn/rdma/config/limits.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;

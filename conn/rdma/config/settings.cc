@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "conn/rdma/settings.h"
+#include "conn/rdma/config/settings.h"
 
 #include <unistd.h>
 

@@ -9,9 +9,9 @@
 
 #include "ae/abi.h"
 #include "conn/capacity.h"
+#include "conn/rdma/config/settings.h"
 #include "conn/rdma/device/device.h"
 #include "conn/rdma/device/functions.h"
-#include "conn/rdma/settings.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "conn/rdma/limits.h"
+#include "conn/rdma/config/limits.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>

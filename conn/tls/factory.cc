@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a TlsType creates on a loop, connections and listeners, and what it knows of a loop.
+
+#include "conn/core/connection_core.h"
+#include "conn/tls/acceptor.h"
+#include "conn/tls/carrier.h"
+#include "conn/tls/type.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+
+ListenerPtr TlsType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                            AcceptHandler accepted) const {
+  check(endpoint);
+  std::shared_ptr<const ContextSource> contexts =
+      source_for(endpoint.to_string(), endpoint.options);
+  auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
+                                             std::move(accepted));
+  Acceptor* const inner = acceptor.get();
+  auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
+  inner->start(below_.listen(loop, below_endpoint(endpoint), [inner](ConnectionPtr arrival) {
+    inner->arrived(std::move(arrival));
+  }));
+  return listener;
+}
+
+ConnectionPtr TlsType::create(ae::EventLoop& loop) const {
+  return make_connection(std::make_unique<TlsCarrier>(*this, LoopState::of(*this, loop)), loop)
+      .first;
+}
+
+ConnectionPtr TlsType::adopt(ae::EventLoop&, int fd) const {
+  throw Error("descriptor " + std::to_string(fd) + " cannot become a " + name_ +
+              " connection at once: adopt it as " + std::string(below_.name()) +
+              " and give that to wrap()");
+}
+
+ListenerPtr TlsType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
+                                    const Options& options) const {
+  std::shared_ptr<const ContextSource> contexts =
+      source_for("descriptor " + std::to_string(fd) + " as " + name_, options);
+  auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
+                                             std::move(accepted));
+  Acceptor* const inner = acceptor.get();
+  auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
+  inner->start(below_.adopt_listener(
+      loop, fd, [inner](ConnectionPtr arrival) { inner->arrived(std::move(arrival)); },
+      below_options(options)));
+  return listener;
+}
+
+PortListenerPtr TlsType::open_port(ae::EventLoop& loop, const Endpoint& endpoint,
+                                   PendingHandler arrived) const {
+  check(endpoint);
+  return below_.open_port(loop, below_endpoint(endpoint), std::move(arrived));
+}
+
+PortListenerPtr TlsType::adopt_port(ae::EventLoop& loop, int fd, PendingHandler arrived,
+                                    const Options& options) const {
+  return below_.adopt_port(loop, fd, std::move(arrived), below_options(options));
+}
+
+LoopAcceptorPtr TlsType::open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
+                                       AcceptHandler accepted) const {
+  const bool has_address = !endpoint.hosts.empty() || !endpoint.path.empty();
+  std::shared_ptr<const ContextSource> contexts =
+      source_for(has_address ? endpoint.to_string() : name_, endpoint.options);
+  auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
+                                             std::move(accepted));
+  Acceptor* const inner = acceptor.get();
+  LoopAcceptorPtr below =
+      below_.open_acceptor(loop, below_endpoint(endpoint),
+                           [inner](ConnectionPtr arrival) { inner->arrived(std::move(arrival)); });
+  LoopAcceptor& receiver = *below;
+  auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
+  inner->start(std::move(below));
+  return std::make_unique<TlsLoopAcceptor>(std::move(listener), receiver);
+}
+
+bool TlsType::has_pending_data(ae::EventLoop& loop) const {
+  const LoopState* state = LoopState::find(*this, loop);
+  return (state != nullptr && state->has_pending()) || below_.has_pending_data(loop);
+}
+
+std::size_t TlsType::process_pending_data(ae::EventLoop& loop) const {
+  const std::size_t below = below_.process_pending_data(loop);
+  LoopState* state = LoopState::find(*this, loop);
+  return below + (state != nullptr ? state->process_pending() : 0);
+}
+
+ConnectionPtr TlsType::wrap(ConnectionPtr below, Role role, const std::string& name,
+                            Connection::Handler done, const Options& options) const {
+  if (!below || &below->type() != &below_ || below->state() != State::kConnected ||
+      below->loop() == nullptr) {
+    throw Error(name_ + ": wrap() takes a connected " + std::string(below_.name()) + " connection");
+  }
+  const SplitOptions split = split_options(options);
+  for (const auto& [key, value] : split.below.values()) {
+    if (!is_of_both(key)) {
+      throw Error(name_ + " has no option " + key + " that wrap() could take");
+    }
+  }
+  ae::EventLoop& loop = *below->loop();
+  auto [connection, carrier] =
+      make_connection(std::make_unique<TlsCarrier>(*this, LoopState::of(*this, loop)), loop);
+  ConnectionCore::of(*connection).set_connect_handler(std::move(done));
+  carrier.begin(std::move(below), role, context_for(options), peer_name(options, name), nullptr);
+  return std::move(connection);
+}
+
+}}}  // namespace conn::tls
