@@ -18,7 +18,7 @@ std::uint64_t now_ns() {
 double us(std::uint64_t ns) { return static_cast<double>(ns) / 1e3; }
 double seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
-/// Whether `size` bytes continue a stream that repeats `text`, at its byte `at`.
+/// Whether `size` bytes continue a stream of repeated `text` at offset `at`.
 bool continues(std::string_view text, std::uint64_t at, const std::byte* bytes, std::size_t size) {
   for (std::size_t i = 0; i < size; ++i) {
     if (bytes[i] != static_cast<std::byte>(text[(at + i) % text.size()])) return false;
@@ -44,7 +44,7 @@ void LoopClient::measure() {
       seconds(elapsed_), settings_.connect_rate ? "connections" : "requests",
       static_cast<double>(answered_) / seconds(elapsed_), us(latency_.percentile(50)),
       us(latency_.percentile(99)), us(latency_.max()), static_cast<unsigned long long>(errors_));
-  if (errors_ > 0) throw std::runtime_error("bytes came back changed");
+  if (errors_ > 0) throw std::runtime_error("echoed bytes differ");
 }
 
 void LoopClient::dial_more() {

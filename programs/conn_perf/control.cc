@@ -36,7 +36,7 @@ std::vector<LoopFacts> Control::loops() {
   }
 }
 
-/// Blocking: while nothing is measured there is nothing else to do.
+/// Blocks: nothing is being measured during an exchange.
 Fields Control::exchange(Kind kind, std::string_view text, Kind answer) {
   const auto fail = [this](const std::string& reason) {
     throw Failed(fmt::format("{} does not answer as a conn-perf server: {}",
@@ -65,7 +65,7 @@ Fields Control::exchange(Kind kind, std::string_view text, Kind answer) {
   }
   if (!message) fail(parser_.error());
   if (message->kind == Kind::kError) fail(fmt::format("it says: {}", message->text));
-  if (message->kind != answer) fail(fmt::format("{} came", to_string(message->kind)));
+  if (message->kind != answer) fail(fmt::format("unexpected {}", to_string(message->kind)));
   return Fields::parse(message->text);
 }
 

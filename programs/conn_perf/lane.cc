@@ -62,7 +62,7 @@ void Lane::readable() {
   if (size < 0 && errno == EAGAIN) return;
   if (size < 0) return fail(connection_->last_error());
   if (size == 0) {
-    return fail(parser_->midway() ? "the server ended it inside a message"
+    return fail(parser_->midway() ? "the server closed it within a message"
                                   : "the server closed it");
   }
   load_.moved();
@@ -90,7 +90,7 @@ std::string Lane::take_any(const Message& message) {
 void Lane::pump() {
   ClientShared& shared = load_.shared();
   bool more = refill();
-  for (int i = 0; more && i < 4; ++i) {  // then the other connections have their turn
+  for (int i = 0; more && i < 4; ++i) {  // bounded, so that other connections get served
     outbox_.gather(shared.payload, shared.batch);
     const auto vectors = shared.batch.vectors();
     const std::uint64_t now = clock_ns();

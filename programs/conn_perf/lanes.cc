@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a connection of the client does in each mode.
+// The lanes: what a client connection does in each mode.
 
 #include <fmt/format.h>
 
@@ -11,18 +11,18 @@
 namespace perf {
 namespace {
 
-/// What is wrong with a data message that arrived; "" if nothing is.
+/// Returns what is wrong with a received data message; "" if nothing is.
 std::string compare(const Message& message, Kind kind, std::uint64_t sequence, std::size_t size) {
   if (message.kind != kind)
-    return fmt::format("{} where {} is expected", to_string(message.kind), to_string(kind));
+    return fmt::format("{} instead of {}", to_string(message.kind), to_string(kind));
   if (message.sequence != sequence)
-    return fmt::format("{} {} where {} is due", to_string(kind), message.sequence, sequence);
+    return fmt::format("{} {} instead of {}", to_string(kind), message.sequence, sequence);
   if (message.size != size)
     return fmt::format("{} {} has {} bytes, not {}", to_string(kind), sequence, message.size, size);
   return {};
 }
 
-/// Keeps `depth` requests under way.
+/// Keeps `depth` requests in flight.
 class RequestLane : public Lane {
  public:
   RequestLane(Load& load, std::size_t number)
@@ -40,8 +40,7 @@ class RequestLane : public Lane {
  protected:
   std::string take(const Message& message) override {
     const Plan& plan = load_.plan();
-    if (next_ == stamped_)
-      return fmt::format("a {} that nobody asked for", to_string(message.kind));
+    if (next_ == stamped_) return fmt::format("unexpected {}", to_string(message.kind));
     std::string wrong = compare(message, plan.echo ? Kind::kRequest : Kind::kReply, next_,
                                 plan.echo ? plan.size : plan.reply_size);
     next_ += wrong.empty() ? 1 : 0;
@@ -76,14 +75,14 @@ class RequestLane : public Lane {
     busy ? load_.lane_busy() : load_.lane_idle();
   }
 
-  std::vector<std::uint64_t> since_;  // when each request under way was handed over
-  std::uint64_t next_;                // the reply that is due
-  std::uint64_t stamped_;             // what came before is in since_
-  std::uint64_t counted_;             // what came before is in the figures
+  std::vector<std::uint64_t> since_;  // when each request in flight was passed to the transport
+  std::uint64_t next_;                // the reply expected next
+  std::uint64_t stamped_;             // requests before this one have their time in since_
+  std::uint64_t counted_;             // requests before this one are included in the figures
   bool busy_ = false;
 };
 
-/// Sends without waiting, and says so when it was the last; the answer says what arrived.
+/// Sends without waiting and marks the end of the stream; the answer reports what was received.
 class StreamLane final : public Lane {
  public:
   StreamLane(Load& load, std::size_t number) : Lane(load, number), due_(first()) {}
@@ -100,7 +99,7 @@ class StreamLane final : public Lane {
     if (message.kind == Kind::kAck) return take_ack(message);
     std::string wrong = compare(message, Kind::kData, due_, load_.plan().reply_size);
     if (!wrong.empty()) return wrong;
-    if (!load_.plan().both_ways || !running_) return "data that nobody asked for";
+    if (!load_.plan().both_ways || !running_) return "unexpected data";
     ++due_;
     ++got_;
     return {};
@@ -129,14 +128,14 @@ class StreamLane final : public Lane {
     const Plan& plan = load_.plan();
     const Fields ack = Fields::parse(message.text);
     const std::uint64_t sent = outbox_.sent() - sent_before_;
-    if (!running_ || !ended_) return "an acknowledgement that nobody asked for";
+    if (!running_ || !ended_) return "unexpected acknowledgement";
     if (ack.number("messages") != sent || ack.number("bytes") != sent * plan.size) {
       return fmt::format(
-          "{} messages of {} bytes were sent, the server counts {} and {} bytes in all", sent,
+          "{} messages of {} bytes were sent, the server received {} with {} bytes in total", sent,
           plan.size, ack.text("messages"), ack.text("bytes"));
     }
     if (ack.number("sent") != got_)
-      return fmt::format("the server sent {} messages, {} arrived", ack.text("sent"), got_);
+      return fmt::format("the server sent {} messages, {} were received", ack.text("sent"), got_);
     load_.delivered(sent + got_, sent * plan.size + got_ * plan.reply_size);
     sent_before_ = outbox_.sent();
     got_ = 0;
@@ -147,10 +146,10 @@ class StreamLane final : public Lane {
 
   bool running_ = false, ended_ = false;
   std::uint64_t sent_before_ = first();  // where this run began
-  std::uint64_t due_, got_ = 0;          // of the server's stream
+  std::uint64_t due_, got_ = 0;          // position in the server's stream
 };
 
-/// Connects, asks once, closes, and begins anew.
+/// Repeatedly connects, sends one request and closes.
 class ConnectLane final : public Lane {
  public:
   using Lane::Lane;
@@ -168,7 +167,7 @@ class ConnectLane final : public Lane {
   }
   std::string take(const Message& message) override {
     const Plan& plan = load_.plan();
-    if (answered_) return fmt::format("a {} that nobody asked for", to_string(message.kind));
+    if (answered_) return fmt::format("unexpected {}", to_string(message.kind));
     std::string wrong = compare(message, plan.echo ? Kind::kRequest : Kind::kReply, first_,
                                 plan.echo ? plan.size : plan.reply_size);
     answered_ = wrong.empty();
@@ -196,7 +195,7 @@ class ConnectLane final : public Lane {
   bool answered_ = false;
 };
 
-/// Is open.
+/// Only stays open.
 class IdleLane final : public Lane {
  public:
   using Lane::Lane;
@@ -204,7 +203,7 @@ class IdleLane final : public Lane {
 
  protected:
   std::string take(const Message& message) override {
-    return fmt::format("a {} that nobody asked for", to_string(message.kind));
+    return fmt::format("unexpected {}", to_string(message.kind));
   }
   void taken() override {}
   bool refill() override { return !outbox_.empty(); }

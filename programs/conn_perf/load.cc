@@ -11,7 +11,7 @@
 namespace perf {
 namespace {
 
-// More handshakes at once only wait for each other, and fill the server's backlog.
+// More simultaneous handshakes only wait for each other and fill the server's backlog.
 constexpr std::size_t kOpeningAtOnce = 64;
 
 }  // namespace
@@ -72,7 +72,7 @@ LoopShare Load::share() const noexcept {
 }
 
 void Load::begin_open(Over over) {
-  if (!begin_phase("no connection came about", std::move(over))) return;
+  if (!begin_phase("no connection was established", std::move(over))) return;
   if (lanes_.empty()) return end_phase();
   open_more();
 }
@@ -144,7 +144,7 @@ void Load::give_up(const std::string& reason) {
   end_phase();
 }
 
-/// False if it is over at once, because an earlier one has failed.
+/// Returns false if the phase ended at once because an earlier one has failed.
 bool Load::begin_phase(const char* waiting, Over over) {
   over_ = std::move(over);
   if (!failure_.empty()) return end_phase(), false;
@@ -157,7 +157,7 @@ bool Load::begin_phase(const char* waiting, Over over) {
           since = shared_.loop.now();
         } else if (shared_.loop.now() - since >= plan_.patience) {
           give_up(fmt::format(
-              "{} for {} s; {} of {} connections stand, {} requests were answered", waiting,
+              "{} for {} s; {} of {} connections are open, {} requests were answered", waiting,
               std::chrono::duration_cast<std::chrono::seconds>(plan_.patience).count(), opened_,
               lanes_.size(), requests_));
         }

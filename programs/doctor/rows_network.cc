@@ -9,7 +9,7 @@
 namespace doctor {
 namespace {
 
-constexpr std::size_t kMostShown = 4;  // of each port
+constexpr std::size_t kMostShown = 4;  // per port
 
 std::string joined(const std::vector<std::string>& all) {
   return fmt::format("{}", fmt::join(all, ", "));
@@ -33,7 +33,7 @@ std::string shown(const Gid& gid) {
   return host + (gid.type.empty() ? "" : " ") + gid.type;
 }
 
-/// What one port's table says, and what to do about it; `good`: it can be used.
+/// Summary of one port's GID table and the remedy; `good`: it is usable.
 struct Table {
   std::string text, remedy;
   bool good = false;
@@ -73,13 +73,14 @@ Table look_at(const Facts& facts, const Device& device, const Port& port) {
             "run this where the interface is: in a pod or container with the host's network, or "
             "move the interface in",
             false};
-  // Link-local ones work with their scope; nobody writes that by accident.
+  // Link-local GIDs work only with a scope, which users rarely specify.
   if (!any([&](const Gid& gid) { return !is_link_local(gid) && is_here(facts, gid); }))
     return {text + ": link-local only", "give the interface an address: " + add, false};
   const bool told = any([](const Gid& gid) { return !gid.type.empty(); });
   if (device.kind != "RNIC" && told && !any([](const Gid& gid) { return gid.type == "RoCE v2"; }))
-    return {text + ": RoCE v1 only, which crosses no router and reaches no RoCE v2",
-            "let the driver make GIDs of RoCE v2, or reach peers of the same network alone", true};
+    return {text + ": RoCE v1 only, which is not routable and cannot reach RoCE v2",
+            "configure the driver for GIDs of RoCE v2, or use only peers on the same network",
+            true};
   return {text, {}, true};
 }
 
@@ -142,13 +143,16 @@ Verdict packets(const Facts& facts) {
           fmt::format("{} {}, as {} has {}", name_of(device, port), mtu, interface, found->second));
       if (mtu < 4096 && remedy.empty())
         remedy = fmt::format(
-            "4096 costs the processor less with large values: ip link set {} mtu "
+            "4096 needs less processor time for large values: ip link set {} mtu "
             "4200, at both ends and at the switches between them",
             interface);
     }
   }
   if (all.empty())
-    return {kRow, Level::kSkipped, "no network interface tells; path() of a connection does", {}};
+    return {kRow,
+            Level::kSkipped,
+            "not known from a network interface; see path() of a connection",
+            {}};
   return {kRow, remedy.empty() ? Level::kOk : Level::kNote, joined(all), remedy};
 }
 
@@ -168,11 +172,12 @@ Verdict marking(const Facts& facts) {
   if (all.empty())
     return {.row = kRow,
             .text =
-                "rdma_cm has its defaults (configfs has none for these devices); a URL's "
-                "traffic-class wins"};
+                "rdma_cm uses its defaults (configfs has no settings for these devices); a URL's "
+                "traffic-class takes precedence"};
   if (!old)
-    return {.row = kRow, .text = "rdma_cm: " + joined(all) + "; a URL's traffic-class wins"};
-  return {kRow, Level::kNote, "rdma_cm: " + joined(all) + ": crosses no router",
+    return {.row = kRow,
+            .text = "rdma_cm: " + joined(all) + "; a URL's traffic-class takes precedence"};
+  return {kRow, Level::kNote, "rdma_cm: " + joined(all) + ": not routable",
           "echo 'RoCE v2' >/sys/kernel/config/rdma_cm/DEVICE/ports/1/default_roce_mode"};
 }
 

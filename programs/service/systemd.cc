@@ -41,7 +41,7 @@ Activated::Activated(const std::string& text) {
   const std::size_t end = std::min(text.find('?'), text.size());
   const std::string type = text.substr(0, end);
   if (std::find(kTransports.begin(), kTransports.end(), type) == kTransports.end())
-    throw conn::Error("--activated " + text + ": tcp or tls is wanted, and options after it");
+    throw conn::Error("--activated " + text + ": expected tcp or tls, optionally with options");
   tls_ = type == "tls";
   if (end != text.size()) options_ = conn::Options::parse(text.substr(end + 1));
 }
@@ -62,7 +62,7 @@ void notify(std::string_view state) noexcept {
   if (length >= sizeof address.sun_path) return;
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path, length);
-  if (path[0] == '@') address.sun_path[0] = '\0';  // the abstract namespace: unix(7)
+  if (path[0] == '@') address.sun_path[0] = '\0';  // abstract namespace: unix(7)
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);

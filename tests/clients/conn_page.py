@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""conn_page.py OPTIONS PAGE: names the options that conn(7), as man(1) shows it, has not or otherwise.
+"""conn_page.py OPTIONS PAGE: prints options that conn(7) in man(1) lacks or has otherwise.
 
-OPTIONS is what `aeconn-doctor --write-page options` prints, PAGE has no indentation.
+OPTIONS is the output of `aeconn-doctor --write-page options`; PAGE has no indentation.
 """
 
 import sys
@@ -22,7 +22,7 @@ def chapters(lines):
 
 
 def entry(option):
-    """The lines of an option."""
+    """The lines of an option's entry."""
     _, name, side, default, values, meaning, _ = option
     side = {"L": " (listeners)", "C": " (connecting)"}.get(side, "")
     default = f"Default: {default}. " if default else ""
@@ -37,7 +37,7 @@ def main():
         page = chapters(file.read().split("\n"))
     for option in options:
         wanted = [words(line) for line in entry(option)]
-        # man(1) puts what follows a short name on its line.
+        # man(1) prints the text after a short name on the same line.
         for form in (wanted, [" ".join(wanted[:2]), wanted[2]]):
             lines = page.get(option[0].upper(), [])
             if any(lines[i:i + len(form)] == form for i in range(len(lines))):

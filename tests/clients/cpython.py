@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""cpython.py: CPython's own tests of sockets and of asyncio's streams, with our sockets and
-transports below them. They are imported from the interpreter's test package, and nothing is changed
-in them: what they call socket.socket, and what a loop's create_connection() and create_server()
-give, is ours.
+"""cpython.py: runs CPython's own tests of sockets and asyncio streams with this package.
 
-Prints a line for each way they were run, with how many passed, and what failed. A class or test
-that is neither run nor named in LEFT_OUT is a failure: another release of Python may have more.
+They are imported from the interpreter's test package, unchanged: their socket.socket, and the
+results of a loop's create_connection() and create_server(), are replaced by this package's.
+
+Prints a line for each mode, with the number of passed tests, and the failures. A class or test that
+is neither run nor named in LEFT_OUT is a failure: another release of Python may have more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 import aeconn  # noqa: E402
 
-# --- what is run, and what is not ----------------------------------------------------------------
+# --- tests that are run, and tests that are not ---------------------------------------------------
 
 SOCKET = [
     "BasicTCPTest",
@@ -47,7 +47,7 @@ SOCKET = [
     "SendfileUsingSendTest",
 ]
 
-# Classes of test_socket.py by a pattern, and why they are not run.
+# Classes of test_socket.py that are not run, by pattern, with the reason.
 SOCKET_LEFT_OUT = {
     r".*(UDP|CAN|RDS|ISOTP|J1939|QIPCRTR|VSOCK|Bluetooth|TIPC|SCTP|HyperV|Divert).*":
         "no stream, or of another family",
@@ -69,7 +69,7 @@ SOCKET_LEFT_OUT = {
         "socket.socketpair() itself; what it gives is run as BasicSocketPairTest",
 }
 
-# Tests of the classes above, and why they are not run.
+# Tests of the classes above that are not run, with the reason.
 TESTS_LEFT_OUT = {
     "testFromFd": "fileno() is for waiting, not to be taken over",
     "testDup": "the same", "testDetach": "the same",
@@ -79,17 +79,17 @@ TESTS_LEFT_OUT = {
     "testInheritFlagsBlocking": "of accept()", "testInheritFlagsTimeout": "of accept()",
     "testAccept": "of accept()",
     "testNonRegularFile": "os.sendfile(), which needs the kernel's socket",
-    # Of streams:
+    # Streams:
     "test_start_tls": "asyncio's own TLS on top of a transport: the URL says tls",
     "test_read_all_from_pipe_reader": "pipes and processes",
     "test_open_connection_no_loop_ssl": "asyncio's own TLS: the URL says tls",
     "test_open_unix_connection_no_loop_ssl": "asyncio's own TLS: the URL says tls",
-    # Of servers:
+    # Servers:
     "test_start_server_1": "reads a server's _sockets and _waiters; start_serving=False",
     "test_start_unix_server_1": "the same",
 }
 
-# With tls the accepted end is the module ssl's, which has its own ways.
+# With tls the accepted end is a socket of the module ssl, which behaves differently.
 TLS_LEFT_OUT = {
     "BasicSocketPairTest": "a pair has no TLS",
     "TCPCloserTest": "that end closes without close_notify, which is an error over TLS",
@@ -104,8 +104,8 @@ TLS_LEFT_OUT = {
     "testRecvFromIntoEmptyBuffer": "the same",
 }
 
-# The accepted end closes unread; where the other end writes only then, a Unix socket says EPIPE at
-# once, Python's own as well.
+# The accepted end closes with unread bytes; if the other end writes only after that, a Unix socket
+# gives EPIPE at once, also with Python's own sockets.
 UNIX_LEFT_OUT = ("testRecvFromIntoSmallBuffer", "testRecvFromIntoEmptyBuffer")
 
 EVENTS = [
@@ -117,8 +117,9 @@ EVENTS = [
 
 
 class Swapped:
-    """Before it is connected a socket of Python's; then a connection of ours. With the mode unix it
-    is a Unix socket, whatever the test says; with tls the accepted end is the module ssl's."""
+    """Python's socket until it is connected, then a connection of this package. With the mode unix
+    it is a Unix socket, whatever the test asks for; with tls the accepted end is the module
+    ssl's."""
 
     mode = "tcp"
     folder = ""
@@ -156,7 +157,7 @@ class Swapped:
         with self._lock:
             self._connect(address)
 
-    def fileno(self):  # the other thread of a test may be connecting it
+    def fileno(self):  # another thread of the test may be connecting it
         with self._lock:
             return self._is.fileno()
 
@@ -186,7 +187,7 @@ class Swapped:
     def family(self):
         return real.AF_INET if self._unix else self._is.family
 
-    # What tests look at of the inside of a socket of Python's.
+    # Internals of Python's sockets that tests look at.
     @property
     def _closed(self):
         return self._is.fileno() < 0
@@ -209,7 +210,7 @@ def create_connection(address, timeout=None, **_):
 
 
 class SocketModule(types.ModuleType):
-    """The module socket with ours in it."""
+    """The module socket with this package's classes in it."""
 
     socket = Swapped
     socketpair = staticmethod(socketpair)
@@ -229,7 +230,7 @@ def names_of(module):
 
 
 def run(name, classes, only=None, but=()):
-    """Runs all tests of the classes but those that are left out."""
+    """Runs all tests of the classes except for those left out."""
     suite, left = unittest.TestSuite(), 0
     for each in classes:
         for test in unittest.defaultTestLoader.getTestCaseNames(each):
@@ -247,7 +248,7 @@ def run(name, classes, only=None, but=()):
 
 
 def certificate_in(folder):
-    """One that lives as long as the folder."""
+    """A certificate that exists as long as the folder."""
     path = f"{folder}/both.pem"
     os.system(
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3"
@@ -282,7 +283,7 @@ def sockets(folder, mode):
 
 
 class Listening:
-    """A Server of ours with what asyncio's tests look at."""
+    """A Server of this package with the attributes that asyncio's tests look at."""
 
     def __init__(self, server, address):
         self._server, self._address = server, address
@@ -307,7 +308,7 @@ class Listening:
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """What asyncio's functions get from it is ours, but for its own TLS."""
+    """A loop that gives asyncio's functions this package's transports, except for its own TLS."""
 
     async def create_connection(self, factory, host=None, port=None, *, ssl=None, **settings):
         if ssl is not None or settings.get("sock") is not None:
@@ -337,8 +338,8 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class ListeningSocket:
-    """What socket.create_server() gives to a test: an address, on which a server of ours listens
-    after it was closed."""
+    """The result of socket.create_server() for a test: an address, on which a server of this
+    package listens after the socket was closed."""
 
     def __init__(self, address):
         with real.create_server(address) as listening:
@@ -350,7 +351,7 @@ class ListeningSocket:
     def close(self):
         pass
 
-    def __enter__(self):  # and to one that listens itself
+    def __enter__(self):  # in a with block it listens itself
         self._listening = real.create_server(self._address)
         return self._listening
 
@@ -393,15 +394,15 @@ def main():
     parts = sys.argv[1:] or ["tcp", "unix", "tls", "asyncio"]
     sys.argv = sys.argv[:1]
     children = []
-    for part in parts:  # beside each other: much of it waits for time-outs
+    for part in parts:  # in parallel: much of the time they wait for time-outs
         if (child := os.fork()) != 0:
             children.append(child)
             continue
         with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)  # test.support makes its files where it runs
+            os.chdir(folder)  # test.support creates files in the current folder
             good = streams() if part == "asyncio" else sockets(folder, part)
         sys.stdout.flush()
-        os._exit(0 if good else 1)  # threads of a test that hangs do not keep us
+        os._exit(0 if good else 1)  # does not wait for threads of a test that hangs
     sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
 
 

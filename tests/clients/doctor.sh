@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# aeconn-doctor where there is no RDMA: what it says of such a machine, dials over tcp, tls and unix
-# with their other end, limits, JSON, exit status. The rows that need a device to be wrong are in
+# aeconn-doctor on a machine without RDMA: its report, connections over tcp, tls and unix to its own
+# server, limits, JSON, exit status. Rows about devices are tested in
 # tests/softroce/long_case_doctor.sh and long_veth_case_doctor.sh.
 set -u
 # shellcheck source=tests/clients/kit
@@ -41,7 +41,7 @@ print(all["ok"], all["first_failure"] is None, any(row["row"] == "tcp: connect" 
   out=$(doctor "$at"); status=$?
   is 'nobody listens: status' 1 $status
   has 'nobody listens: what to do' 'FAIL  tcp: connect: .*Connection refused' "$out"
-  has 'nobody listens: the last line' 'tcp: connect. What to do: nobody listens there' "$(tail -n 1 <<<"$out")"
+  has 'nobody listens: the last line' 'tcp: connect. What to do: no server listens there' "$(tail -n 1 <<<"$out")"
   is 'nobody listens: JSON' 'False tcp: connect' "$(doctor --json "$at" | python3 -c 'import json, sys
 all = json.load(sys.stdin)
 print(all["ok"], all["first_failure"]["row"])')"

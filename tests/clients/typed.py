@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """typed.py FOLDER COMPLETION...: types each line of standard input and a TAB into a bash in FOLDER
-that has the completions, and prints what its line is then.
+with these completions, and prints the completed line.
 
-The bash has a terminal. A key that it binds writes the line to a file, so nothing is read off a
-screen.
+The bash has a terminal. A key that it binds writes the line to a file, so the terminal's output
+need not be parsed.
 """
 
 import os
@@ -52,7 +52,7 @@ def main():
         except (BlockingIOError, OSError):
             return ""
 
-    # Until it has the terminal to itself, what is typed may be lost.
+    # Until bash controls the terminal, typed text may be lost.
     shown = ""
 
     def ready():
@@ -63,7 +63,7 @@ def main():
 
     def answers(count):
         def seen():
-            screen()  # nobody's; a full one would stop bash
+            screen()  # discarded; a full terminal would block bash
             with open(written, encoding="utf-8") as file:
                 all_lines = file.read().split("\n")
             return all_lines[count - 1] if len(all_lines) > count else None

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rows of aeconn-doctor, from facts that are made up, and how facts are read, from a folder
-// that is made up, too. What a kernel does to them is in tests/softroce/long_case_doctor.sh.
+// aeconn-doctor: its rows, computed from made-up facts, and reading of facts from a made-up folder.
+// Facts from a real kernel are tested in tests/softroce/long_case_doctor.sh.
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -32,7 +32,7 @@ bool has(const std::string& text, const std::string& part) {
 const std::string kIpv4 = "0000:0000:0000:0000:0000:ffff:0a00:0001";  // 10.0.0.1
 const std::string kLinkLocal = "fe80:0000:0000:0000:0001:02ff:fe03:0405";
 
-/// One that has nothing wrong: rxe0 on eth1, 10.0.0.1.
+/// Facts without any problem: rxe0 on eth1, 10.0.0.1.
 Facts good() {
   Facts facts;
   facts.built_with_rdma = facts.core = facts.verbs = facts.manager = true;
@@ -72,7 +72,7 @@ void says(const Verdict& verdict, Level level, const std::string& text,
   if (level == Level::kFailed) CHECK_FALSE(verdict.remedy.empty());
 }
 
-/// A folder with files in it, which goes with this object.
+/// A folder with files, removed with this object.
 class Tree {
  public:
   Tree() {
@@ -239,7 +239,7 @@ TEST_CASE("doctor: what rdma_cm was told to take", "[doctor]") {
   port_of(facts).cm_tos = "104";
   says(doctor::marking(facts), Level::kOk, "rxe0/1 RoCE v2, type of service 104");
   port_of(facts).cm_mode = "IB/RoCE v1";
-  says(doctor::marking(facts), Level::kNote, "crosses no router", "default_roce_mode");
+  says(doctor::marking(facts), Level::kNote, "not routable", "default_roce_mode");
 }
 
 TEST_CASE("doctor: processors that are few or far", "[doctor]") {
@@ -362,7 +362,7 @@ TEST_CASE("doctor: a dial that stops says why, and tcp beside it tells a firewal
   says(last(silent, &closed), Level::kFailed, "timed out", "UDP port 4791");
   says(last(silent, &dead), Level::kFailed, "timed out", "neither tcp nor RDMA");
   says(last(dialled("rdma", {{"connect", 90, false}}, ECONNREFUSED), &tcp), Level::kFailed,
-       "refused", "nobody listens over RDMA");
+       "refused", "no server listens over RDMA");
   says(last(dialled("rdma", {{"resolve address", 90, false}}, ENODEV), &tcp), Level::kFailed,
        "No such device", "rows addresses and route");
   says(last(dialled("tls", {{"connect", 90, true}, {"TLS handshake", 90, false}}, EPROTO), nullptr),
@@ -375,7 +375,7 @@ TEST_CASE("doctor: a dial that stops says why, and tcp beside it tells a firewal
   const auto rows = judge(facts, stuck, &tcp);
   REQUIRE(rows.size() == 3);
   says(rows[0], Level::kOk, "90.0 us");
-  says(rows[1], Level::kFailed, "timed out", "handshake crosses and data does not");
+  says(rows[1], Level::kFailed, "timed out", "handshake succeeds but data is lost");
   says(rows[2], Level::kOk, "rdma rxe0/1 gid 1");
 }
 
@@ -436,7 +436,8 @@ TEST_CASE("doctor: a place where nobody listens, and one that is none", "[doctor
   const auto tell = [&](Verdict verdict) { all.push_back(std::move(verdict)); };
   doctor::check_up(registry, good(), {.urls = {"tcp://127.0.0.1:1"}}, tell);
   REQUIRE(doctor::first_failure(all) != nullptr);
-  says(*doctor::first_failure(all), Level::kFailed, "Connection refused", "nobody listens there");
+  says(*doctor::first_failure(all), Level::kFailed, "Connection refused",
+       "no server listens there");
   CHECK(doctor::line_of(*doctor::first_failure(all)).starts_with("FAIL  tcp: connect: "));
   CHECK(doctor::json_of(*doctor::first_failure(all))["verdict"] == "failed");
   CHECK_THROWS_AS(doctor::check_up(registry, good(), {.urls = {"nonsense"}}, tell), conn::Error);
@@ -455,7 +456,7 @@ TEST_CASE("setup trace: steps that were begun, in order, and only while there is
   }
   conn::SetupTrace::begin("two");
   conn::SetupTrace::failed();
-  conn::SetupTrace::end();  // comes too late
+  conn::SetupTrace::end();  // too late, no effect
   REQUIRE(trace.steps().size() == 2);
   CHECK(trace.steps()[0].name == "one");
   CHECK(trace.steps()[0].done);

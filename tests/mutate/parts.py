@@ -5,7 +5,8 @@ from fnmatch import fnmatch
 
 UNIT, SIMULATION = 'unit-tests', 'sim-tests'
 
-# The first pattern that fits decides. Tags of the unit tests, most likely to notice first.
+# The first matching pattern decides: tags of the unit tests that are most likely to notice a
+# change.
 _FIRST = [
     ('ae/*', ['ae']),
     ('conn/rdma/protocol/stream.*', ['stream']),
@@ -29,13 +30,13 @@ _FIRST = [
     ('conn/*', ['conn', 'memory']),
 ]
 _HOST = '~[rdma-device]~[.]'
-# Tests that are to run over a device as well, and run over the other transports without one.
+# Tests that also run over a device, and otherwise over the transports without one.
 _OTHERS_TOO = '[group][rdma-device]~[.],[loops][rdma-device]~[.]'
 _SMALL_SIMULATION = '~[torture]~[walk]~[costs]~[profiles]'
 
 
 def first(file):
-    """What most likely notices a change of this file: stages, one after the other."""
+    """The tests most likely to notice a change of this file: stages, one after the other."""
     tags = next((tags for pattern, tags in _FIRST if fnmatch(file, pattern)), [])
     stages = [[(UNIT, ','.join(f'[{tag}]{_HOST}' for tag in tags))]] if tags else []
     if file.startswith('conn/rdma/'):
@@ -44,7 +45,7 @@ def first(file):
 
 
 def rest(file):
-    """Everything, most of which waits: at the same time."""
+    """All tests, in parallel, since most of them wait."""
     small = [] if file.startswith('conn/rdma/') else [(SIMULATION, _SMALL_SIMULATION)]
     return [(UNIT, '~[tls]~[conformance]' + _HOST), (UNIT, '[tls]~[conformance]' + _HOST),
             (UNIT, '[conformance]' + _HOST), (UNIT, _OTHERS_TOO), *small, (SIMULATION, '[walk]'),
