@@ -10,8 +10,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <new>
-#include <type_traits>
 
 #include "conn/kit/probes.h"
 
@@ -354,23 +352,12 @@ void RdmaCarrier::post_chains() {
 // bytes that fit the peer's window. True if another chain may follow.
 bool RdmaCarrier::post_chain() {
   SendChain chain(settings_.send_queue - (posted_ - done_), posted_);
-  // Restored if the device accepts fewer requests than planned; only control messages change the
-  // stream here. Not a std::optional, which would zero all of its storage first.
-  static_assert(std::is_trivially_destructible_v<Stream>);
-  union Room {
-    Room() noexcept {}
-    Stream stream;
-  } room;
-  const Stream* before = nullptr;
   ChainPlan plan;
   if (keys_go_alone() && has_key_to_change()) {
     plan_keys_alone(chain, plan);
   } else {
     plan_keys(chain, plan);
-    if (stream_.next_control(state_->now())) {
-      before = new (&room.stream) Stream(stream_);
-      plan_control(chain, plan);
-    }
+    plan_control(chain, plan);
     plan_data(chain, plan);
     plan_probe(chain, plan);
   }
@@ -390,8 +377,6 @@ bool RdmaCarrier::post_chain() {
     end_with(errno_failure(result.error, "posting to the send queue"));
     return false;
   }
-  if (result.posted < plan.control_end && before != nullptr)
-    take_back_control(*before, plan, result.posted);
   if (result.posted < plan.data_end) plan.bytes = 0;  // without its immediate it is not announced
   commit(plan, result.posted);
   // If some requests were not posted, their signals are missing too: count from the known state.
@@ -464,8 +449,8 @@ void RdmaCarrier::plan_keys_alone(SendChain& chain, ChainPlan& plan) {
 
 void RdmaCarrier::plan_control(SendChain& chain, ChainPlan& plan) {
   const ae::TimePoint now = state_->now();
-  while (!chain.full()) {
-    const std::optional<ControlMessage> message = stream_.next_control(now);
+  for (; !chain.full(); ++plan.control) {
+    const std::optional<ControlMessage> message = stream_.next_control(now, plan.control);
     if (!message) break;
     const ControlBytes bytes = encode(*message);
     if (control_ == nullptr) {
@@ -477,7 +462,6 @@ void RdmaCarrier::plan_control(SendChain& chain, ChainPlan& plan) {
       chain.send(at, RegisteredPool::lkey(*control_));
     }
     if (message->opcode == Opcode::kKeepalive) plan.signal_last = true;
-    stream_.on_control_posted(*message, now);
   }
   plan.control_end = chain.size();
 }
@@ -489,7 +473,7 @@ void RdmaCarrier::plan_data(SendChain& chain, ChainPlan& plan) {
   const bool many_in_place = stream_.peer_is_aeconn() && tx_.referred() >= kLongBatch;
   const std::uint32_t batch =
       many_in_place ? kLongBatch : std::clamp(send_buffer_.size() / 4, kShortBatch, kLongBatch);
-  std::uint32_t n = stream_.sendable(tx_.staged(), state_->now());
+  std::uint32_t n = stream_.sendable(tx_.staged(), state_->now(), plan.control);
   if (n > batch + batch / 4) n = batch;  // a slightly longer batch saves a message
   if (n == 0 || chain.room() <= flow::kControlSlots) return;
   std::array<TxQueue::Segment, SendChain::kLimit * kMostPieces> segments;
@@ -512,7 +496,7 @@ void RdmaCarrier::plan_data(SendChain& chain, ChainPlan& plan) {
 // A write of zero bytes proves the path, and that everything before it was delivered.
 void RdmaCarrier::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool prove = (phase_ == Phase::kClosing || delivering_) && tx_.staged() == 0;
-  const bool waits_for_proof = stream_.beyond_proof() && tx_.staged() != 0;
+  const bool waits_for_proof = stream_.beyond_proof(plan.control) && tx_.staged() != 0;
   const bool asks = wants_memory_ || state_->now() >= ask_at_;
   const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
   if (stream_.wants_silent_probe() && posted_ != done_ && last_signaled_ == posted_)
@@ -531,8 +515,9 @@ void RdmaCarrier::plan_probe(SendChain& chain, ChainPlan& plan) {
 // staging memory become free. Returns the sequence number of the last request with one.
 std::uint32_t RdmaCarrier::plan_signals(SendChain& chain, const ChainPlan& plan) {
   const bool signal_last = plan.signal_last || phase_ == Phase::kClosing || delivering_ ||
-                           stream_.beyond_proof() || wants_memory_ || tx_.referred() != 0 ||
-                           tx_.held() > send_buffer_.size() / 2 || tx_.staged() > plan.bytes;
+                           stream_.beyond_proof(plan.control) || wants_memory_ ||
+                           tx_.referred() != 0 || tx_.held() > send_buffer_.size() / 2 ||
+                           tx_.staged() > plan.bytes;
   std::uint32_t signaled = last_signaled_;
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;
@@ -545,20 +530,13 @@ std::uint32_t RdmaCarrier::plan_signals(SendChain& chain, const ChainPlan& plan)
   return signaled;
 }
 
-void RdmaCarrier::take_back_control(const Stream& before, const ChainPlan& plan,
-                                    std::size_t posted) {
-  const ae::TimePoint now = state_->now();
-  stream_ = before;
-  for (std::size_t i = plan.keys_end; i < posted; ++i)
-    if (const auto message = stream_.next_control(now)) stream_.on_control_posted(*message, now);
-}
-
 void RdmaCarrier::commit(ChainPlan& plan, std::size_t posted) {
   if (plan.probe_end != 0 && posted >= plan.probe_end) stream_.on_silent_probe_posted();
   for (std::size_t i = 0; i < std::min(plan.keys_end, posted); ++i)
     plan.window[i]->posted(posted_ + static_cast<std::uint32_t>(i) + 1);
-  state_->statistics().control_sent +=
-      std::min(posted, plan.control_end) - std::min(posted, plan.keys_end);
+  const std::size_t control = std::min(posted, plan.control_end) - std::min(posted, plan.keys_end);
+  stream_.on_controls_posted(control, state_->now());
+  state_->statistics().control_sent += control;
   if (plan.bytes != 0) {
     const bool nothing_in_flight = tx_.in_flight() == 0;
     stream_.on_write_posted(plan.bytes, state_->now());
@@ -574,9 +552,9 @@ void RdmaCarrier::commit(ChainPlan& plan, std::size_t posted) {
   }
   const std::size_t mask = ring_.size() - 1;
   for (std::size_t i = 0; i < posted; ++i) {
-    const bool control = i >= plan.keys_end && i < plan.control_end;
+    const bool is_control = i >= plan.keys_end && i < plan.control_end;
     const bool immediate = plan.bytes != 0 && i + 1 == plan.data_end;
-    ring_[++posted_ & mask] = {plan.bytes != 0 ? plan.bytes_of[i] : 0, control || immediate};
+    ring_[++posted_ & mask] = {plan.bytes != 0 ? plan.bytes_of[i] : 0, is_control || immediate};
     if (immediate) {
       last_data_ = posted_;
       data_under_way_ = wrote_ = true;

@@ -205,6 +205,7 @@ class RdmaCarrier final : public QueuedCarrier,
     std::array<ReceiveWindow*, SendChain::kLimit> window{};   // whose key it changes
     std::array<std::uint32_t, SendChain::kLimit> bytes_of{};  // staged bytes in each request
     std::uint32_t bytes = 0;                                  // their sum
+    std::uint32_t control = 0;                                // control messages
     bool copied = false;                                      // the last write is inline
     bool signal_last = false;
   };
@@ -219,7 +220,6 @@ class RdmaCarrier final : public QueuedCarrier,
   void plan_probe(SendChain& chain, ChainPlan& plan);
   void ask_later() noexcept;
   std::uint32_t plan_signals(SendChain& chain, const ChainPlan& plan);
-  void take_back_control(const Stream& before, const ChainPlan& plan, std::size_t posted);
   void commit(ChainPlan& plan, std::size_t posted);
   bool on_key_refused(ReceiveWindow& window);
 

@@ -393,24 +393,25 @@ std::uint64_t Stream::peer_receives() const noexcept {
 
 std::uint64_t Stream::reserve() const noexcept { return flow::reserve(peer_receives()); }
 
-bool Stream::few_receives() const noexcept {
-  return unproven_messages() + reserve() >= peer_receives();
+bool Stream::few_receives(std::uint32_t planned) const noexcept {
+  return unproven_messages() + planned + reserve() >= peer_receives();
 }
 
 // A peer that can be probed is waited for. Any other peer gets one message at a time, each when the
 // one before it has found a receive: if it finds none, the device retries until there is one.
-bool Stream::starved(ae::TimePoint now) const noexcept {
-  if (!few_receives()) return false;
-  if (can_probe()) return true;
+bool Stream::starved(ae::TimePoint now, std::uint32_t planned) const noexcept {
+  if (!few_receives(planned)) return false;
+  if (can_probe() || planned != 0) return true;
   return config_.completions_prove ? completed_ != sent_ : now - last_write_at_ < flow::kPace;
 }
 
-std::uint32_t Stream::sendable(std::size_t staged, ae::TimePoint now) const noexcept {
+std::uint32_t Stream::sendable(std::size_t staged, ae::TimePoint now,
+                               std::uint32_t planned) const noexcept {
   if (failure_ != nullptr || peer_closed_ || aborted_ || staged == 0) return 0;
   const std::uint32_t left = peer_window_left();
   if (left == 0) return 0;
-  if (starved(now)) {
-    AECONN_PROBE(rnr, config_.connection, unproven_messages(), 0);
+  if (starved(now, planned)) {
+    AECONN_PROBE(rnr, config_.connection, unproven_messages() + planned, 0);
     return 0;
   }
   return static_cast<std::uint32_t>(std::min<std::size_t>(staged, left));
@@ -440,8 +441,8 @@ void Stream::on_staged_left() noexcept {
 
 // The peer has a window, and the offer is of one more, or of a shorter one: it waits for proof as
 // data does.
-bool Stream::offer_waits() const noexcept {
-  return line_.next_is_ahead() && can_probe() && few_receives();
+bool Stream::offer_waits(std::size_t place, std::uint32_t planned) const noexcept {
+  return line_.is_ahead(place) && can_probe() && few_receives(planned);
 }
 
 bool Stream::abort() noexcept {
@@ -449,48 +450,74 @@ bool Stream::abort() noexcept {
   return peer_said(Hello::kHearsAborts);
 }
 
-std::optional<ControlMessage> Stream::next_control(ae::TimePoint) const noexcept {
+// The messages are due in this order: a mark, offers, answers, then a probe and a keepalive.
+// `place` counts down to the one that is asked for.
+std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
+                                                   std::uint32_t planned) const noexcept {
   if (failure_ != nullptr || peer_closed_) return std::nullopt;
   ControlMessage message;
   if (aborted_) {
-    if (!abort_due_) return std::nullopt;
+    if (!abort_due_ || planned != 0) return std::nullopt;
     message.opcode = Opcode::kSetClientFeature;
     message.select = kAborted;
     return message;
   }
+  std::uint32_t place = planned;
   if (mark_due_) {  // before any byte goes into the new window
     message.opcode = Opcode::kSetClientFeature;
     message.select = kWindowMark;
-    return message;
+    if (place == 0) return message;
+    --place;
   }
-  if (line_.to_announce() && !offer_waits()) {
-    const WindowBuffer& window = line_.next_to_announce();
+  for (std::size_t i = 0; i < line_.unannounced(); ++i) {
+    if (offer_waits(i, planned - place)) break;
+    if (place-- != 0) continue;
+    const WindowBuffer& window = line_.to_announce(i);
     message.opcode = Opcode::kRegisterXferMemory;
-    message.select = line_.next_is_marked()  ? kWindowMark
-                     : line_.next_is_ahead() ? kWindowAhead
-                                             : 0;
+    message.select = line_.is_marked(i) ? kWindowMark : line_.is_ahead(i) ? kWindowAhead : 0;
     message.address = window.address;
     message.length = window.length;
     message.key = window.key;
     return message;
   }
-  if (reply_count_ != 0) {
+  if (place < reply_count_) {
     message.opcode = Opcode::kGetServerFeature;
-    message.select = replies_[reply_head_];
+    message.select = replies_[(reply_head_ + place) % flow::kMostAnswers];
     return message;
   }
-  if (!probe_outstanding_ && can_probe() &&
-      unproven_messages() >= flow::probe_at(peer_receives())) {
+  return due_after_answers(planned, place - static_cast<std::uint32_t>(reply_count_));
+}
+
+// The probe counts the messages before it, and a keepalive may be the last that makes it due.
+std::optional<ControlMessage> Stream::due_after_answers(std::uint32_t planned,
+                                                        std::uint32_t place) const noexcept {
+  const auto probe_is_due = [&](std::uint32_t after) {
+    return !probe_outstanding_ && can_probe() &&
+           unproven_messages() + after >= flow::probe_at(peer_receives());
+  };
+  const bool probe_first = probe_is_due(planned - place);
+  const bool probes = probe_first || (keepalive_due_ && probe_is_due(planned - place + 1));
+  const std::uint32_t place_of_probe = probe_first ? 0 : 1;
+  ControlMessage message;
+  if (probes && place == place_of_probe) {
     message.opcode = Opcode::kGetServerFeature;
     message.select = static_cast<std::uint16_t>((probe_select_ + 1) & ~kServerProbe);
     if (config_.role == Role::kServer) message.select |= kServerProbe;
     return message;
   }
-  if (keepalive_due_) {
+  if (keepalive_due_ && place == (probe_first ? 1 : 0)) {
     message.opcode = Opcode::kKeepalive;
     return message;
   }
   return std::nullopt;
+}
+
+void Stream::on_controls_posted(std::size_t count, ae::TimePoint now) {
+  for (; count != 0; --count) {
+    const std::optional<ControlMessage> message = next_control(now);
+    assert(message);
+    if (message) on_control_posted(*message, now);
+  }
 }
 
 void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now) {

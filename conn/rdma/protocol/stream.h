@@ -5,6 +5,10 @@
 // verbs, no descriptors, no clock and no allocation: the connection passes in completions and the
 // current time, and carries out what next_control(), sendable() and wanted_window() return.
 //
+// These three only say what is due. The connection builds a chain of requests from their answers,
+// posts it, and then reports what the device took, with on_control_posted() and on_write_posted();
+// what the device refused stays due, unchanged.
+//
 // Input from the peer is never trusted and never asserted on: a bad value sets failure(), after
 // which the stream takes no more input. Asserts in this class check our own code.
 //
@@ -140,8 +144,10 @@ class Stream {
   std::uint32_t window_turns() const noexcept { return window_turns_; }
 
   // --- sending -----------------------------------------------------------------------------------
-  /// How many of `staged` bytes may be sent now as one message.
-  std::uint32_t sendable(std::size_t staged, ae::TimePoint now) const noexcept;
+  /// How many of `staged` bytes may be sent now as one message, after `planned` control messages
+  /// that will be posted just before it.
+  std::uint32_t sendable(std::size_t staged, ae::TimePoint now,
+                         std::uint32_t planned = 0) const noexcept;
   std::uint64_t remote_address() const noexcept { return peer_.current().address + peer_.used(); }
   std::uint32_t remote_key() const noexcept { return peer_.current().key; }
   /// The immediate, in host order, for a message of `length` bytes.
@@ -162,16 +168,24 @@ class Stream {
   }
   /// `count` more messages (control messages, and writes with an immediate) have completed.
   void on_messages_done(std::uint32_t count) noexcept { completed_ += count; }
-  /// The next message exceeds the receives that are proven: its completion must be requested, and
-  /// the message after it waits for that completion.
-  bool beyond_proof() const noexcept { return few_receives() && !can_probe(); }
+  /// The message after `planned` control messages exceeds the receives that are proven: its
+  /// completion must be requested, and the message after it waits for that completion.
+  bool beyond_proof(std::uint32_t planned = 0) const noexcept {
+    return few_receives(planned) && !can_probe();
+  }
   /// Aborts the stream: no more data is sent, and a control message tells the peer. False: the peer
   /// would not understand that message, and none is sent.
   bool abort() noexcept;
   bool aborted() const noexcept { return aborted_; }
-  /// The control message to send next, or none. It stays the same until on_control_posted().
-  std::optional<ControlMessage> next_control(ae::TimePoint now) const noexcept;
+  /// The control message to send once the first `planned` of those that are due now are posted, or
+  /// none: next_control(now, 0), next_control(now, 1) ... are the due messages in order. They stay
+  /// the same until on_control_posted() or new input.
+  std::optional<ControlMessage> next_control(ae::TimePoint now,
+                                             std::uint32_t planned = 0) const noexcept;
+  /// `message`, which was next_control(now), has been posted.
   void on_control_posted(const ControlMessage& message, ae::TimePoint now);
+  /// The first `count` of the control messages that are due have been posted.
+  void on_controls_posted(std::size_t count, ae::TimePoint now);
   bool has_peer_window() const noexcept { return peer_.any(); }
   /// The peer has a window of ours to write into.
   bool has_announced() const noexcept { return line_.outstanding() != 0 && !line_.to_announce(); }
@@ -259,9 +273,11 @@ class Stream {
     return config_.role == Role::kClient || peer_said(Hello::kAnswersProbes);
   }
   std::uint64_t reserve() const noexcept;
-  bool few_receives() const noexcept;
-  bool offer_waits() const noexcept;
-  bool starved(ae::TimePoint now) const noexcept;
+  bool few_receives(std::uint32_t planned = 0) const noexcept;
+  bool offer_waits(std::size_t place, std::uint32_t planned) const noexcept;
+  bool starved(ae::TimePoint now, std::uint32_t planned) const noexcept;
+  std::optional<ControlMessage> due_after_answers(std::uint32_t planned,
+                                                  std::uint32_t place) const noexcept;
 
   StreamConfig config_;
   const char* failure_ = nullptr;
