@@ -7,8 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cerrno>
 
 #include "conn/kit/probes.h"
@@ -18,9 +16,6 @@ namespace {
 
 ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
 
-// Bounds of a batch, which is otherwise a quarter of the send buffer: while one batch is in flight
-// there is space to write the next, and the peer reads the previous one.
-constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
 // Delay before posting again when the device's send queue is fuller than our count says.
 constexpr ae::Duration kFullQueueRetry = std::chrono::milliseconds(1);
 
@@ -31,8 +26,7 @@ RdmaCarrier::RdmaCarrier(const ConnectionType& type, LoopState& state, const Set
       state_(&state),
       settings_(defaults),
       role_(Role::kClient),
-      stream_(defaults.stream(Role::kClient, 0), clock_now()),
-      send_buffer_(defaults.send_buffer, defaults.max_send_buffer) {
+      stream_(defaults.stream(Role::kClient, 0), clock_now()) {
   state.make_room(type.counters(state.loop()).open + 1);
 }
 
@@ -44,8 +38,7 @@ RdmaCarrier::RdmaCarrier(const ConnectionType& type, LoopState& state, const Set
       role_(Role::kServer),
       listener_(&listener),
       id_(std::move(id)),
-      stream_(settings.stream(Role::kServer, 0), clock_now()),
-      send_buffer_(settings.send_buffer, settings.max_send_buffer) {
+      stream_(settings.stream(Role::kServer, 0), clock_now()) {
   state.make_room(type.counters(state.loop()).open + 1);
   id_->context = static_cast<CmUser*>(this);
 }
@@ -119,20 +112,10 @@ ssize_t RdmaCarrier::read(void* buffer, std::size_t size) {
 
 // --- writing -------------------------------------------------------------------------------------
 
-std::size_t RdmaCarrier::room() const noexcept {
-  return send_buffer_.size() - std::min<std::size_t>(tx_.buffered(), send_buffer_.size());
-}
-
-/// At least a quarter of the buffer, so that a waiting writer does not send tiny pieces.
-std::size_t RdmaCarrier::room_to_wait_for() const noexcept {
-  return std::max(1u, send_buffer_.size() / 4);
-}
-
 bool RdmaCarrier::writable() const {
   // If writing is no longer possible, the handler must run to find out. Before the peer's first
   // window nothing can be sent: a list of schemes then tries the next one (conn/lists/dial.h).
-  return phase_ != Phase::kOpen ||
-         (!starved_ && stream_.has_peer_window() && room() >= room_to_wait_for());
+  return phase_ != Phase::kOpen || (stream_.has_peer_window() && sender_.has_room());
 }
 
 ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
@@ -141,23 +124,9 @@ ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
     errno = EAGAIN;
     return -1;
   }
-  if (tx_.held() == 0) send_buffer_.on_idle_write(state_->now());
-  std::size_t left = room();
-  std::size_t done = 0;
-  wants_memory_ = false;
-  short_of_room_ = left == 0;
-  for (int i = 0; i < count && left != 0; ++i) {
-    const std::size_t wanted = std::min(vectors[i].iov_len, left);
-    short_of_room_ = wanted < vectors[i].iov_len || (wanted == left && i + 1 < count);
-    const std::size_t taken =
-        tx_.append(static_cast<const std::byte*>(vectors[i].iov_base), wanted, settings_.limit());
-    done += taken;
-    left -= taken;
-    wants_memory_ = taken < wanted;
-    if (wants_memory_) break;
-  }
+  const std::size_t done = sender_.append(vectors, count, settings_.limit(), state_->now());
   if (done == 0) {
-    if (wants_memory_) wait_for_memory(1);
+    if (sender_.wants_memory()) wait_for_memory(1);
     errno = EAGAIN;
     return -1;
   }
@@ -168,23 +137,15 @@ ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
 
 /// No memory to send `size` bytes from is available; on_memory() is called when there may be some.
 void RdmaCarrier::wait_for_memory(std::size_t size) {
-  starved_ = true;
-  starved_for_ = static_cast<std::uint32_t>(size);
-  send_buffer_.on_refusal(state_->now());
+  sender_.starve(size, state_->now());
   state_->wait_for_memory(*this);
-  if (posted_ != done_) state_->want_flush(*this);  // completions may give its own memory back
+  if (sender_.requests_in_flight() != 0)
+    state_->want_flush(*this);  // completions may give its own memory back
 }
 
-/// Memory may have come back. For a waiting write handler it is allocated here, so that the handler
-/// never runs in vain; false: there is none yet. With nothing in flight one byte suffices: a
-/// reservation then uses a chunk lent by the base and is written through that memory in parts
-/// (reserve()).
+/// Memory may have come back; false: there is none yet.
 bool RdmaCarrier::secure_memory() noexcept {
-  const bool waits = starved_ && phase_ == Phase::kOpen && host().wants_write() && !tx_.reserving();
-  const std::size_t least = tx_.held() == 0 ? 1 : starved_for_;
-  if (waits && !tx_.secure(least, settings_.limit())) return false;
-  starved_ = false;
-  return true;
+  return sender_.secure(phase_ == Phase::kOpen && host().wants_write(), settings_.limit());
 }
 
 void RdmaCarrier::on_memory() noexcept {
@@ -229,44 +190,16 @@ ReceiveQueue* RdmaCarrier::receives() noexcept {
   return domain_ != nullptr ? domain_->shared_receives() : nullptr;
 }
 
-void RdmaCarrier::retire_sends(std::uint32_t sequence) noexcept {
-  if (sequence - done_ > posted_ - done_) return;  // not the number of a pending request
-  if (sends_failed_) {
-    done_ = sequence;
-    return look_at_last_data();
-  }
-  std::size_t bytes = 0;
-  std::uint32_t messages = 0;
-  const auto mask = static_cast<std::uint32_t>(ring_.size() - 1);
-  while (done_ != sequence) {
-    const Sent sent = std::exchange(ring_[++done_ & mask], Sent{});
-    bytes += sent.bytes;
-    messages += sent.message ? 1 : 0;
-  }
-  stream_.on_messages_done(messages);
-  look_at_last_data();
-  if (bytes == 0) return;
-  send_buffer_.on_confirmed(bytes, state_->now(), settings_.limit());
-  tx_.on_completed(bytes);
+void RdmaCarrier::on_memory_back() noexcept {
   tell_references({});
-  if (starved_ && secure_memory()) update_ready();
+  if (sender_.starved() && secure_memory()) update_ready();
   state_->memory_came_back();
 }
 
-// The requests before the first failed one were carried out. The data of the others stays in tx_
-// until the queue pair is destroyed, and is then reported to the user with an error.
-void RdmaCarrier::retire_failed(std::uint32_t sequence) noexcept {
-  if (sequence - done_ - 1 >= posted_ - done_) return;  // not the number of a pending request
-  if (!sends_failed_) retire_sends(sequence - 1);
-  sends_failed_ = true;
-  done_ = sequence;
-  look_at_last_data();
-}
-
 void RdmaCarrier::on_sends_done(std::uint32_t sequence) {
-  retire_sends(sequence);
+  if (sender_.retire(sequence, state_->now(), settings_.limit())) on_memory_back();
   stream_.on_confirmed(state_->now());
-  on_keys_changed(done_);
+  on_keys_changed(sender_.done());
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
   state_->want_flush(*this);  // work that waited for a free slot
   if (phase_ == Phase::kClosing) return continue_close();
@@ -280,7 +213,7 @@ void RdmaCarrier::on_immediate(std::uint32_t length) {
   stream_.on_data(length, state_->now());
   if (stream_.window_turns() != turns || stream_.failure() != nullptr || phase_ != Phase::kOpen)
     return after_input();
-  if (tx_.staged() != 0)
+  if (sender_.queue().staged() != 0)
     state_->want_flush(*this);  // data may have waited for this proof of receives
   update_ready();
 }
@@ -314,9 +247,10 @@ void RdmaCarrier::after_input() {
         {std::make_error_code(std::errc::connection_reset), "the peer aborted the connection"});
   manage_windows();
   if (const char* why = stream_.failure(); why != nullptr)
-    return end_with({window_failure_.code, fmt::format("{}: {}", why, window_failure_.text)});
+    return end_with({windows_.failure().code, fmt::format("{}: {}", why, windows_.failure().text)});
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return;
-  if (tx_.staged() != 0 || stream_.next_control(state_->now())) state_->want_flush(*this);
+  if (sender_.queue().staged() != 0 || stream_.next_control(state_->now()))
+    state_->want_flush(*this);
   update_ready();
 }
 
@@ -332,13 +266,13 @@ void RdmaCarrier::post_chains() {
   if (waits_for_first_message_) return;  // RFC 5044, 7.1
   while (post_chain()) {
   }
-  if (tx_.staged() != 0) stream_.on_staged_left();
-  if (std::exchange(short_of_room_, false) && tx_.staged() == 0)
-    send_buffer_.on_full(state_->now());
+  sender_.on_idle(state_->now());
   // A key change that must be posted alone blocks everything else, and its completion calls this
   // again: no timer is needed.
-  pace_at_ = keys_go_alone() && has_key_to_change() ? std::nullopt : stream_.retry_at(tx_.staged());
-  if (post_again_) pace_at_ = clock_now() + kFullQueueRetry;
+  pace_at_ = keys_go_alone() && windows_.has_key_to_change()
+                 ? std::nullopt
+                 : stream_.retry_at(sender_.queue().staged());
+  if (sender_.was_refused()) pace_at_ = clock_now() + kFullQueueRetry;
   if (!pace_at_ || pace_timer_ != 0) return;
   state_->keep_pace_of(*this);
   pace_timer_ = state_->loop().add_time_event(*pace_at_, [this] {
@@ -348,230 +282,53 @@ void RdmaCarrier::post_chains() {
   });
 }
 
-// Posts one chain of work requests with one doorbell: key changes, then control messages, then the
-// bytes that fit the peer's window. True if another chain may follow.
+// True if another chain may follow.
 bool RdmaCarrier::post_chain() {
-  SendChain chain(settings_.send_queue - (posted_ - done_), posted_);
-  ChainPlan plan;
-  if (keys_go_alone() && has_key_to_change()) {
-    plan_keys_alone(chain, plan);
-  } else {
-    plan_keys(chain, plan);
-    plan_control(chain, plan);
-    plan_data(chain, plan);
-    plan_probe(chain, plan);
+  using How = Sender::Posted::How;
+  const bool prove = phase_ == Phase::kClosing || delivering_;
+  const Sender::Posted posted =
+      sender_.post(qp_.get(), windows_, keys_go_alone(), prove, state_->now());
+  if (posted.how == How::kNothing) return false;
+  LoopStatistics& statistics = state_->statistics();
+  ++statistics.doorbells;
+  statistics.work_requests += posted.requests;
+  statistics.control_sent += posted.control;
+  AECONN_PROBE(post, host().id(), posted.bytes, posted.requests);
+  tell_references({});
+  if (posted.asks && due() > sender_.ask_at()) state_->look_at(*this, sender_.ask_at());
+  switch (posted.how) {
+    case How::kNothing:
+    case How::kDone:
+      return false;
+    case How::kMore:
+      return true;
+    case How::kKeyRefused:
+      return on_key_refused(*posted.window);
+    case How::kFailed:
+      break;
   }
-  if (chain.size() == 0) return false;
-  const std::uint32_t last_signaled = plan_signals(chain, plan);
-  const SendChain::Result result = chain.post(qp_.get());
-  post_again_ = result.error == ENOMEM;
-  ++state_->statistics().doorbells;
-  state_->statistics().work_requests += result.posted;
-  AECONN_PROBE(post, host().id(), plan.bytes, result.posted);
-  const bool key_refused =
-      result.error != 0 && result.error != ENOMEM && result.known && result.posted < plan.keys_end;
-  if (result.error != 0 && (result.error != ENOMEM || !result.known) && !key_refused) {
-    // The driver does not say which request failed: it may have been a key change.
-    const bool unsure = context_->device().binding() == Device::Binding::kUnsure;
-    if (!result.known && plan.keys_end != 0 && unsure) context_->device().give_up_binding();
-    end_with(errno_failure(result.error, "posting to the send queue"));
-    return false;
-  }
-  if (result.posted < plan.data_end) plan.bytes = 0;  // without its immediate it is not announced
-  commit(plan, result.posted);
-  // If some requests were not posted, their signals are missing too: count from the known state.
-  last_signaled_ = result.posted == chain.size() ? last_signaled : last_signaled_;
-  if (key_refused) return on_key_refused(*plan.window[result.posted]);
-  ask_later();
-  // A chain holds one batch; the peer may have another window.
-  const bool more = plan.bytes != 0 && stream_.sendable(tx_.staged(), state_->now()) != 0;
-  return result.error == 0 && (more || chain.size() == SendChain::kLimit);
-}
-
-// Requests a completion later: without keepalives nothing else would free the memory of the last
-// sends.
-void RdmaCarrier::ask_later() noexcept {
-  constexpr ae::Duration kLater = std::chrono::seconds(5);
-  if (last_signaled_ == posted_ || tx_.held() == 0) {
-    ask_at_ = ae::TimePoint::max();
-  } else if (ask_at_ == ae::TimePoint::max()) {
-    ask_at_ = state_->now() + kLater;
-    if (due() > ask_at_) state_->look_at(*this, ask_at_);
-  }
+  // The driver does not say which request failed: it may have been a key change.
+  Device& device = context_->device();
+  if (posted.maybe_key && device.binding() == Device::Binding::kUnsure) device.give_up_binding();
+  end_with(errno_failure(posted.error, "posting to the send queue"));
+  return false;
 }
 
 bool RdmaCarrier::keys_go_alone() const noexcept {
   return context_ && context_->device().binds_alone();
 }
 
-void RdmaCarrier::plan_keys(SendChain& chain, ChainPlan& plan) {
-  if (key_to_change_)
-    for (ReceiveWindow& window : windows_)
-      if (window.waits_for_key() && !chain.full()) {
-        plan.window[chain.size()] = &window;
-        chain.change_key(window);
-      }
-  plan.keys_end = plan.control_end = plan.data_end = chain.size();
-  // Their completion frees a place for a window, and shows whether the key changes work.
-  if (plan.keys_end != 0) plan.signal_last = true;
-}
-
-// Called before the connection is established, once the queue pair is ready to send: a device that
-// refuses keys is detected before the next connection is made.
-void RdmaCarrier::post_keys() {
-  for (bool again = true; again && has_key_to_change();) {
-    SendChain chain(settings_.send_queue, posted_);
-    ChainPlan plan;
-    plan_keys(chain, plan);
-    if (chain.size() == 0) return;
-    const std::uint32_t last_signaled = plan_signals(chain, plan);
-    const SendChain::Result result = chain.post(qp_.get());
-    commit(plan, result.posted);
-    if (result.posted == chain.size()) last_signaled_ = last_signaled;
-    if (result.error == 0) return;
-    const bool unsure = context_->device().binding() == Device::Binding::kUnsure;
-    again = result.known && unsure && go_on_without_binding();
-    if (!result.known && unsure) context_->device().give_up_binding();
-    if (!again) throw VerbsError(bind_failure(result.error));
-  }
-}
-
-// Keys that must be alone in the send queue (Device::binds_alone()): earlier requests are confirmed
-// first, by a write of zero bytes if nothing else requests a completion; later ones wait for them.
-void RdmaCarrier::plan_keys_alone(SendChain& chain, ChainPlan& plan) {
-  if (posted_ == done_) return plan_keys(chain, plan);
-  const auto under_way = [](const ReceiveWindow& window) { return window.key_under_way(); };
-  if (std::any_of(windows_.begin(), windows_.end(), under_way)) return;
-  if (last_signaled_ == posted_ || chain.full()) return;
-  chain.write_nothing(stream_.remote_address(), stream_.remote_key());
-  plan.signal_last = true;
-}
-
-void RdmaCarrier::plan_control(SendChain& chain, ChainPlan& plan) {
-  const ae::TimePoint now = state_->now();
-  for (; !chain.full(); ++plan.control) {
-    const std::optional<ControlMessage> message = stream_.next_control(now, plan.control);
-    if (!message) break;
-    const ControlBytes bytes = encode(*message);
-    if (control_ == nullptr) {
-      chain.send_inline(bytes);
-    } else {
-      const std::size_t slot = chain.next_sequence() & (ring_.size() - 1);
-      std::byte* at = control_->data + slot * kControlSize;
-      std::copy(bytes.begin(), bytes.end(), at);
-      chain.send(at, RegisteredPool::lkey(*control_));
-    }
-    if (message->opcode == Opcode::kKeepalive) plan.signal_last = true;
-  }
-  plan.control_end = chain.size();
-}
-
-void RdmaCarrier::plan_data(SendChain& chain, ChainPlan& plan) {
-  plan.data_end = chain.size();
-  // Data sent in place uses no space in the send buffer, so the batch may be long; but not for
-  // Valkey's client, which moves the rest of the received bytes for each reply that it takes out.
-  const bool many_in_place = stream_.peer_is_aeconn() && tx_.referred() >= kLongBatch;
-  const std::uint32_t batch =
-      many_in_place ? kLongBatch : std::clamp(send_buffer_.size() / 4, kShortBatch, kLongBatch);
-  std::uint32_t n = stream_.sendable(tx_.staged(), state_->now(), plan.control);
-  if (n > batch + batch / 4) n = batch;  // a slightly longer batch saves a message
-  if (n == 0 || chain.room() <= flow::kControlSlots) return;
-  std::array<TxQueue::Segment, SendChain::kLimit * kMostPieces> segments;
-  const std::size_t most = (chain.room() - flow::kControlSlots) * pieces_limit_;
-  std::span<const TxQueue::Segment> left(segments.data(), tx_.segments(n, segments.data(), most));
-  while (!left.empty()) {
-    const auto together = left.first(std::min<std::size_t>(left.size(), pieces_limit_));
-    left = left.subspan(together.size());
-    std::uint32_t bytes = 0;
-    for (const TxQueue::Segment& each : together) bytes += each.length;
-    plan.copied = together.size() == 1 && bytes <= inline_limit_;
-    chain.write(together, stream_.remote_address() + plan.bytes, stream_.remote_key(), plan.copied);
-    plan.bytes_of[chain.size() - 1] = bytes;
-    plan.bytes += bytes;
-  }
-  chain.with_immediate(stream_.immediate(plan.bytes));
-  plan.data_end = chain.size();
-}
-
-// A write of zero bytes proves the path, and that everything before it was delivered.
-void RdmaCarrier::plan_probe(SendChain& chain, ChainPlan& plan) {
-  const bool prove = (phase_ == Phase::kClosing || delivering_) && tx_.staged() == 0;
-  const bool waits_for_proof = stream_.beyond_proof(plan.control) && tx_.staged() != 0;
-  const bool asks = wants_memory_ || state_->now() >= ask_at_;
-  const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
-  if (stream_.wants_silent_probe() && posted_ != done_ && last_signaled_ == posted_)
-    stream_.on_silent_probe_posted();  // a completion is already requested for what is in flight
-  if (!stream_.wants_silent_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
-    return;
-  if (chain.full()) return;
-  // Any other request in the chain proves the same. (bnxt_re before rdma-core 50 gives a request
-  // without pieces the length of the preceding one in its chain.)
-  if (chain.size() == 0) chain.write_nothing(stream_.remote_address(), stream_.remote_key());
-  plan.signal_last = true;
-  plan.probe_end = chain.size();
-}
-
-// Requests a completion for one of many requests, but always often enough to learn when slots and
-// staging memory become free. Returns the sequence number of the last request with one.
-std::uint32_t RdmaCarrier::plan_signals(SendChain& chain, const ChainPlan& plan) {
-  const bool signal_last = plan.signal_last || phase_ == Phase::kClosing || delivering_ ||
-                           stream_.beyond_proof(plan.control) || wants_memory_ ||
-                           tx_.referred() != 0 || tx_.held() > send_buffer_.size() / 2 ||
-                           tx_.staged() > plan.bytes;
-  std::uint32_t signaled = last_signaled_;
-  for (std::size_t i = 0; i < chain.size(); ++i) {
-    const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;
-    const bool last = i + 1 == chain.size();
-    if (sequence - signaled < flow::signal_every(settings_.send_queue) && !(last && signal_last))
-      continue;
-    chain.signal(i);
-    signaled = sequence;
-  }
-  return signaled;
-}
-
-void RdmaCarrier::commit(ChainPlan& plan, std::size_t posted) {
-  if (plan.probe_end != 0 && posted >= plan.probe_end) stream_.on_silent_probe_posted();
-  for (std::size_t i = 0; i < std::min(plan.keys_end, posted); ++i)
-    plan.window[i]->posted(posted_ + static_cast<std::uint32_t>(i) + 1);
-  const std::size_t control = std::min(posted, plan.control_end) - std::min(posted, plan.keys_end);
-  stream_.on_controls_posted(control, state_->now());
-  state_->statistics().control_sent += control;
-  if (plan.bytes != 0) {
-    const bool nothing_in_flight = tx_.in_flight() == 0;
-    stream_.on_write_posted(plan.bytes, state_->now());
-    tx_.on_posted(plan.bytes);
-    // A single inline write is copied into its request: its staging memory is free at once if
-    // nothing older is in flight, because memory is returned in order.
-    const bool one_request = plan.data_end - plan.control_end == 1;
-    if (nothing_in_flight && one_request && plan.copied) {
-      tx_.on_completed(plan.bytes);
-      tell_references({});
-      plan.bytes_of[plan.control_end] = 0;
-    }
-  }
-  const std::size_t mask = ring_.size() - 1;
-  for (std::size_t i = 0; i < posted; ++i) {
-    const bool is_control = i >= plan.keys_end && i < plan.control_end;
-    const bool immediate = plan.bytes != 0 && i + 1 == plan.data_end;
-    ring_[++posted_ & mask] = {plan.bytes != 0 ? plan.bytes_of[i] : 0, is_control || immediate};
-    if (immediate) {
-      last_data_ = posted_;
-      data_under_way_ = wrote_ = true;
-    }
-  }
-}
-
 // --- without the loop ----------------------------------------------------------------------------
 
 bool RdmaCarrier::has_undelivered() const noexcept {
   if (phase_ != Phase::kOpen && phase_ != Phase::kClosing) return false;
-  if (stream_.aborted()) return posted_ != done_ || stream_.next_control(state_->now());
-  return tx_.staged() != 0 || data_under_way_;
+  if (stream_.aborted())
+    return sender_.requests_in_flight() != 0 || stream_.next_control(state_->now());
+  return sender_.queue().staged() != 0 || sender_.data_under_way();
 }
 
 bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
-  const auto handed_on = [this] { return phase_ != Phase::kOpen || tx_.staged() == 0; };
+  const auto handed_on = [this] { return phase_ != Phase::kOpen || sender_.queue().staged() == 0; };
   post_due();
   if (!handed_on() && until > clock_now()) {
     try {
@@ -587,7 +344,7 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
 bool RdmaCarrier::has_left() noexcept {
   if (has_undelivered()) return false;
   if (!context_ || !context_->device().iwarp()) return true;
-  if (phase_ == Phase::kOpen && wrote_) {
+  if (phase_ == Phase::kOpen && sender_.wrote()) {
     move_phase(Phase::kClosing);
     close_deadline_ = clock_now();
     state_->want_flush(*this);
@@ -653,7 +410,7 @@ std::vector<std::pair<std::string, std::string>> RdmaCarrier::info() const {
                     : domain_->bind_keys() ? "window"
                     : domain_->shared()    ? "none"
                                            : "connection"},
-      {"inline", text(inline_limit_)},
+      {"inline", text(sender_.inline_limit())},
       {"receives", receives_ != nullptr ? text(receives_->depth()) : "shared"},
       {"peer-is-aeconn", stream_.peer_is_aeconn() ? "yes" : "no"},
       {"window", text(stream_.window_length())},
@@ -662,11 +419,11 @@ std::vector<std::pair<std::string, std::string>> RdmaCarrier::info() const {
       {"peer-window-left", text(stream_.peer_window_left())},
       {"pinned", text(stream_.pinned_bytes())},
       {"unread", text(stream_.unread_bytes())},
-      {"unsent", text(tx_.staged())},
-      {"unconfirmed", text(tx_.in_flight())},
+      {"unsent", text(sender_.queue().staged())},
+      {"unconfirmed", text(sender_.queue().in_flight())},
       {"unproven-messages", text(stream_.unproven_messages())},
-      {"send-buffer", text(send_buffer_.size())},
-      {"send-queue", text(posted_ - done_)}};
+      {"send-buffer", text(sender_.buffer_size())},
+      {"send-queue", text(sender_.requests_in_flight())}};
   const Route& way = route();
   if (way.global) {
     facts.emplace_back("gid-index", text(way.gid_index));

@@ -10,11 +10,10 @@
 #include "ae/abi.h"
 #include "conn/kit/resolver.h"
 #include "conn/rdma/loop/loop_state.h"
-#include "conn/rdma/memory/send_buffer.h"
-#include "conn/rdma/memory/staging.h"
 #include "conn/rdma/protocol/phase.h"
 #include "conn/rdma/protocol/stream.h"
-#include "conn/rdma/send_chain.h"
+#include "conn/rdma/sender.h"
+#include "conn/rdma/windows.h"
 #include "conn/spi/queued_carrier.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -59,11 +58,6 @@ class RdmaCarrier final : public QueuedCarrier,
   std::vector<std::pair<std::string, std::string>> info() const override;
 
  private:
-  struct Sent {               // one work request on the send queue
-    std::uint32_t bytes = 0;  // staged bytes it holds until it completes
-    bool message = false;     // it uses one of the peer's receives
-  };
-
   // Carrier
   void connect(const Endpoint& to) override;
   void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
@@ -100,7 +94,7 @@ class RdmaCarrier final : public QueuedCarrier,
   void post_due() noexcept override;
   void on_tick(ae::TimePoint now, ae::Duration late) noexcept override;
   ae::TimePoint next_tick() const noexcept override {
-    return std::min(stream_.next_tick(), ask_at_);
+    return std::min(stream_.next_tick(), sender_.ask_at());
   }
   void on_memory() noexcept override;
   void reap() override;
@@ -159,14 +153,7 @@ class RdmaCarrier final : public QueuedCarrier,
   ssize_t refuse_write();
   bool has_undelivered() const noexcept;
   bool has_left() noexcept;
-  void retire_sends(std::uint32_t sequence) noexcept;
-  void retire_failed(std::uint32_t sequence) noexcept;
-  /// Sequence numbers wrap around: last_data_ is compared only while that request is in flight.
-  void look_at_last_data() noexcept {
-    data_under_way_ = data_under_way_ && static_cast<std::int32_t>(last_data_ - done_) > 0;
-  }
-  std::size_t room() const noexcept;
-  std::size_t room_to_wait_for() const noexcept;
+  void on_memory_back() noexcept;
   void wait_for_memory(std::size_t size);
   bool secure_memory() noexcept;
   void renew_budget() noexcept;
@@ -186,42 +173,15 @@ class RdmaCarrier final : public QueuedCarrier,
 
   // windows (carrier_windows.cc)
   void manage_windows();
-  bool provide_window();
-  void free_window(void* owner) noexcept;
-  bool has_key_to_change() noexcept {
-    if (key_to_change_) look_at_keys();
-    return key_to_change_;
-  }
-  void look_at_keys() noexcept;
   void on_keys_changed(std::uint32_t sequence);
   bool keys_work();
-  bool go_on_without_binding();
-  Failure bind_failure(int err) const;
+  void post_keys();
+  bool on_key_refused(ReceiveWindow& window);
 
   // posting (connection.cc)
-  struct ChainPlan {  // contents of a chain: key changes, control messages, one batch of bytes
-    std::size_t keys_end = 0, control_end = 0, data_end = 0;
-    std::size_t probe_end = 0;  // once this many are posted, one probes the peer's device; 0: none
-    std::array<ReceiveWindow*, SendChain::kLimit> window{};   // whose key it changes
-    std::array<std::uint32_t, SendChain::kLimit> bytes_of{};  // staged bytes in each request
-    std::uint32_t bytes = 0;                                  // their sum
-    std::uint32_t control = 0;                                // control messages
-    bool copied = false;                                      // the last write is inline
-    bool signal_last = false;
-  };
   void post_chains();
   bool post_chain();
   bool keys_go_alone() const noexcept;
-  void plan_keys(SendChain& chain, ChainPlan& plan);
-  void post_keys();
-  void plan_keys_alone(SendChain& chain, ChainPlan& plan);
-  void plan_control(SendChain& chain, ChainPlan& plan);
-  void plan_data(SendChain& chain, ChainPlan& plan);
-  void plan_probe(SendChain& chain, ChainPlan& plan);
-  void ask_later() noexcept;
-  std::uint32_t plan_signals(SendChain& chain, const ChainPlan& plan);
-  void commit(ChainPlan& plan, std::size_t posted);
-  bool on_key_refused(ReceiveWindow& window);
 
   // the end (carrier_close.cc)
   /// After a failure the peer is notified, but we wait no longer than this for its answer.
@@ -302,38 +262,23 @@ class RdmaCarrier final : public QueuedCarrier,
   bool tried_again_ = false;  // this address was retried after a refusal that may be temporary
   bool connect_under_way_ = false;  // rdma_connect() or rdma_accept() was called, no answer yet
 
-  // Verbs objects, destroyed bottom to top: queue pair, completion queue lease, receives and
-  // windows, domain, context, id.
+  // Verbs objects, destroyed bottom to top: queue pair, completion queue lease, receives, domain,
+  // context, id. (The windows are below: tear_down() drops their keys before the queue pair, and
+  // their memory after it.)
   CmId id_;
   std::shared_ptr<Context> context_;
   std::shared_ptr<Domain> domain_;
   std::shared_ptr<Domain> kept_;  // keeps memory of a view or reservation that outlives domain_
   std::unique_ptr<ReceiveQueue> receives_;
-  // The windows of the stream, and two whose keys are being invalidated.
-  std::array<ReceiveWindow, WindowLine::kSlots + 2> windows_;
-  bool key_to_change_ = false;  // false: no window has a key to change, or a change in flight
   CqLease lease_;
   Pinned rings_;
   Qp qp_;
 
   Stream stream_;
-  TxQueue tx_;
-  SendBuffer send_buffer_;
-  Block* control_ = nullptr;                // for control messages, if they do not fit inline
+  Windows windows_{stream_};
+  Sender sender_{stream_, settings_};
   std::unique_ptr<std::byte[]> left_over_;  // unread bytes, once the windows are gone
-  std::uint32_t inline_limit_ = 0, pieces_limit_ = 1;
-  std::vector<Sent> ring_;  // indexed by sequence modulo its size
-  std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
-  ae::TimePoint ask_at_ = ae::TimePoint::max();  ///< when to request a completion for older sends
-  std::uint32_t last_data_ = 0;  // sequence of the last request with the user's bytes
-  bool data_under_way_ = false, wrote_ = false;  // it is in flight; one was ever posted
-  bool sends_failed_ = false;                    // later requests are not carried out
-  bool post_again_ = false;                      // the device's send queue was full
-  bool short_of_room_ = false;     // the last write was limited by the length of send_buffer_
-  bool starved_ = false;           // no memory to send from
-  std::uint32_t starved_for_ = 0;  // bytes needed in one piece
-  bool wants_memory_ = false;      ///< the last write took less than send_buffer_ allows
-  bool delivering_ = false;        // the loop ends: delivery of all bytes must be proved
+  bool delivering_ = false;                 // the loop ends: delivery of all bytes must be proved
   bool waits_for_first_message_ = false;  // iWARP: the connecting side must send the first message
   bool proving_ = false;                  // waiting for the result of a bind, before establishment
   bool live_ = false;                     // the queue pair has been connected
@@ -346,7 +291,6 @@ class RdmaCarrier final : public QueuedCarrier,
   bool peer_gone_ = false;     // the peer is known to be gone, e.g. DISCONNECTED came
   bool stop_pending_ = false;  // disconnecting, queued in LoopState for stop_and_disconnect()
   bool cm_knows_ = false;      // rdma_cm reports it established; data may arrive before that
-  Failure window_failure_;     // why no memory for another window could be had
   Failure pending_failure_;    // reported once the unread bytes have been read
   std::uint64_t read_turn_ = 0;
   std::size_t read_left_ = 0;

@@ -133,8 +133,8 @@ void RdmaCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
         path_failed_ = true;
         return end_with({std::make_error_code(std::errc::timed_out), why});
       }
-      if (tx_.held() == 0) tx_.trim();
-      if (stream_.wants_silent_probe() || now >= ask_at_) state_->want_flush(*this);
+      if (sender_.queue().held() == 0) sender_.queue().trim();
+      if (stream_.wants_silent_probe() || now >= sender_.ask_at()) state_->want_flush(*this);
       after_input();
     }
     // From establishment on, the connection schedules its own checks.
@@ -186,12 +186,10 @@ void RdmaCarrier::handle(const CmEvent& event) {
 }
 
 void RdmaCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) {
-  if (was_send) retire_failed(sequence);
+  if (was_send && sender_.retire_failed(sequence, state_->now(), settings_.limit()))
+    on_memory_back();
   if (phase_ == Phase::kDisconnecting || phase_ == Phase::kDead) return on_silence();  // by us
-  const bool was_bind =
-      was_send && key_to_change_ &&
-      std::any_of(windows_.begin(), windows_.end(),
-                  [&](const ReceiveWindow& window) { return window.is_bound_by(sequence); });
+  const bool was_bind = was_send && windows_.is_bound_by(sequence);
   // Whatever the status is: this device has never carried out a bind, and this failure is the
   // reason.
   const bool unsure = context_->device().binding() == Device::Binding::kUnsure;
@@ -319,10 +317,10 @@ void RdmaCarrier::peer_closed() {
   if (phase_ == Phase::kOpen) {
     stream_.on_peer_closed();
     host().peer_gone();
-    if (tx_.staged() != 0 && !closing())
+    if (sender_.queue().staged() != 0 && !closing())
       pending_failure_ = {std::make_error_code(std::errc::connection_reset),
                           fmt::format("rdma {}: the peer closed before it took the last {} bytes",
-                                      peer_.to_string(), tx_.staged())};
+                                      peer_.to_string(), sender_.queue().staged())};
   } else if (phase_ == Phase::kAccepting) {
     fail({std::make_error_code(std::errc::connection_reset), "the peer went away"});
   }
@@ -385,8 +383,8 @@ bool RdmaCarrier::can_say_goodbye() const noexcept {
 }
 
 void RdmaCarrier::continue_close() noexcept {
-  if (phase_ != Phase::kClosing || posted_ != done_) return;
-  if (stream_.aborted() ? has_undelivered() : tx_.held() != 0) return;
+  if (phase_ != Phase::kClosing || sender_.requests_in_flight() != 0) return;
+  if (stream_.aborted() ? has_undelivered() : sender_.queue().held() != 0) return;
   clean_end_ = true;
   begin_disconnect(std::max(kFailurePatience, close_deadline_ - std::chrono::steady_clock::now()));
 }
@@ -423,7 +421,7 @@ void RdmaCarrier::reap() {
 // completions must arrive first.
 bool RdmaCarrier::quiet() const noexcept {
   if (!qp_ || !live_ || !context_ || context_->lost()) return true;
-  return posted_ == done_ && (qp_->srq == nullptr || last_receive_);
+  return sender_.requests_in_flight() == 0 && (qp_->srq == nullptr || last_receive_);
 }
 
 void RdmaCarrier::on_silence() noexcept {
@@ -444,24 +442,23 @@ void RdmaCarrier::tear_down() noexcept {
   }
   // A key that is bound to a queue pair holds a reference to it: rxe waits for it in
   // ibv_destroy_qp().
-  for (ReceiveWindow& window : windows_) window.drop_key();
+  windows_.drop_keys();
   qp_.reset();
   // The number may be reused at once: no completions that name it may remain.
   if (ours && context_ && lease_.queue() != nullptr) context_->drain(*lease_.queue());
   receives_.reset();
   give_up_unread();
   tell_references({});
-  tx_.clear();
+  sender_.drop_all();
   const std::error_code why = pending_failure_ ? pending_failure_.code : host().failure().code;
   tell_references(why ? why : std::make_error_code(std::errc::operation_canceled));
   if (domain_) {
-    if (!viewed_)
-      for (ReceiveWindow& window : windows_) window.drop();
-    if (control_ != nullptr) domain_->local().release(std::exchange(control_, nullptr));
+    if (!viewed_) windows_.drop();
+    sender_.release_control(*domain_);
     state_->memory_came_back();
-    if (viewed_ || tx_.reserving()) kept_ = domain_;
+    if (viewed_ || sender_.queue().reserving()) kept_ = domain_;
   }
-  if (!kept_) tx_.use(nullptr, nullptr);
+  if (!kept_) sender_.use(nullptr);
   rings_ = {};
   lease_ = {};
   domain_.reset();

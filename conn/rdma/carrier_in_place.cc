@@ -67,9 +67,9 @@ void RdmaCarrier::forget_view() noexcept {
 // --- memory that outlives the queue pair ---------------------------------------------------------
 
 void RdmaCarrier::release_kept() noexcept {
-  if (!kept_ || viewed_ || tx_.reserving()) return;
-  for (ReceiveWindow& window : windows_) window.drop();
-  tx_.use(nullptr, nullptr);
+  if (!kept_ || viewed_ || sender_.queue().reserving()) return;
+  windows_.drop();
+  sender_.use(nullptr);
   kept_.reset();
   state_->memory_came_back();
 }
@@ -77,7 +77,7 @@ void RdmaCarrier::release_kept() noexcept {
 void RdmaCarrier::drop_kept() noexcept {
   viewed_ = false;
   together_ = 1;
-  tx_.commit(0);
+  sender_.queue().commit(0);
   release_kept();
 }
 
@@ -86,28 +86,16 @@ void RdmaCarrier::drop_kept() noexcept {
 std::span<std::byte> RdmaCarrier::reserve(std::size_t size) {
   if (phase_ != Phase::kOpen || pending_failure_)
     return (void)refuse_write(), std::span<std::byte>{};
-  wants_memory_ = false;
-  if (tx_.held() == 0) send_buffer_.on_idle_write(state_->now());
-  const std::size_t left = room();
-  errno = EAGAIN;
-  // Requires what the write handler waits for, or `size` if that is less: the buffer may be small.
-  short_of_room_ = left < std::min<std::size_t>(size, room_to_wait_for());
-  if (short_of_room_) return {};
-  const std::span<std::byte> found = tx_.reserve(size, settings_.limit());
-  if (!found.empty()) return found.first(std::min(found.size(), std::max(size, left)));
-  if (tx_.held() == 0) {
-    // A smaller block may be available, through which the data is written in parts.
-    errno = EOPNOTSUPP;
-    return {};
+  const std::span<std::byte> found = sender_.reserve(size, settings_.limit(), state_->now());
+  if (found.empty() && sender_.wants_memory()) {
+    wait_for_memory(size);
+    errno = EAGAIN;
   }
-  wants_memory_ = true;
-  wait_for_memory(size);
-  errno = EAGAIN;
-  return {};
+  return found;
 }
 
 void RdmaCarrier::commit(std::size_t size) noexcept {
-  tx_.commit(size);
+  sender_.queue().commit(size);
   if (kept_) return release_kept();
   if (size != 0 && phase_ == Phase::kOpen) state_->want_flush(*this);
 }
@@ -128,7 +116,8 @@ ssize_t RdmaCarrier::send(const Outgoing& bytes) {
   if (!memory->is_of(loop()) || !memory->holds(bytes.bytes)) return -1;
   const std::optional<std::uint32_t> key =
       domain_->user_memory().key(*memory, settings_.limit().but_a_quarter(), state_->now());
-  const bool taken = key && tx_.refer(bytes.bytes.data(), static_cast<std::uint32_t>(size), *key);
+  const bool taken =
+      key && sender_.queue().refer(bytes.bytes.data(), static_cast<std::uint32_t>(size), *key);
   errno = EOPNOTSUPP;
   if (!taken) return -1;
   state_->want_flush(*this);
@@ -136,7 +125,8 @@ ssize_t RdmaCarrier::send(const Outgoing& bytes) {
 }
 
 void RdmaCarrier::tell_references(std::error_code error) noexcept {
-  if (const std::size_t count = tx_.take_done(); count != 0) host().references_done(count, error);
+  if (const std::size_t count = sender_.queue().take_done(); count != 0)
+    host().references_done(count, error);
 }
 
 }}}  // namespace conn::rdma

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <span>
 
@@ -45,7 +44,7 @@ bool RdmaCarrier::begin_connect(const Endpoint& to, ae::Duration limit) {
   }
   const ae::TimePoint now = std::chrono::steady_clock::now();
   stream_ = Stream(settings_.stream(Role::kClient, host().id()), now);
-  send_buffer_ = SendBuffer(settings_.send_buffer, settings_.max_send_buffer);
+  sender_.set_sizes(settings_);
   connect_deadline_ = now + std::min(limit, settings_.connect_timeout);
   for (const Endpoint::Host& host : to.hosts) hosts_.push_back(host.name);
   std::reverse(hosts_.begin(), hosts_.end());
@@ -403,7 +402,7 @@ void RdmaCarrier::set_up() {
   std::optional<PreparedQueuePair> prepared;
   if (receives == 0) prepared = context_->take_prepared(shape);
   if (prepared) state_->on_prepared_taken();
-  tx_.use(&domain_->local(), &domain_->references());
+  sender_.use(domain_.get());
   if (!device.keys_are_younger()) open_first_window();
   if (receives != 0)
     receives_ = std::make_unique<ReceiveQueue>(domain_->local(), receives, settings_.limit());
@@ -417,11 +416,6 @@ void RdmaCarrier::set_up() {
                     "and {}",
                     device.name(), told, sends, flow::kLeastTold, flow::kLeastSendQueue)});
   stream_.on_receives(told, !device.iwarp());
-  ring_.assign(std::bit_ceil(sends), Sent{});
-  posted_ = done_ = last_signaled_ = last_data_ = 0;
-  data_under_way_ = wrote_ = false;
-  sends_failed_ = false;
-
   ibv_qp_cap cap{};
   if (prepared) {
     lease_ = std::move(prepared->lease);
@@ -437,14 +431,9 @@ void RdmaCarrier::set_up() {
     cap = attributes.cap;
   }
   if (device.keys_are_younger()) open_first_window();
-  pieces_limit_ = cap.max_send_sge;
-  inline_limit_ = std::min(cap.max_inline_data, settings_.inline_data);
   rings_ = pin_rings(cap);
-  if (inline_limit_ < kControlSize) {
-    Failure why;
-    control_ = domain_->local().acquire(ring_.size() * kControlSize, settings_.limit(), &why);
-    if (control_ == nullptr) throw VerbsError(std::move(why));
-  }
+  sender_.begin({sends, cap.max_send_sge, std::min(cap.max_inline_data, settings_.inline_data)},
+                *domain_, settings_.limit());
   context_->attach(qp_->qp_num, this);
   qp_to_init(id_.get(), qp_.get(), settings_.fabric);
   if (receives_ != nullptr) {
@@ -455,7 +444,7 @@ void RdmaCarrier::set_up() {
 
 void RdmaCarrier::open_first_window() {
   manage_windows();
-  if (stream_.failure() != nullptr) throw VerbsError(window_failure_);
+  if (stream_.failure() != nullptr) throw VerbsError(windows_.failure());
 }
 
 void RdmaCarrier::queue_pair_ready() {
