@@ -39,8 +39,6 @@ class Sender {
   /// Borrows `stream`.
   Sender(Stream& stream, const Settings& settings)
       : stream_(stream), buffer_(settings.send_buffer, settings.max_send_buffer) {}
-  Sender(const Sender&) = delete;
-  Sender& operator=(const Sender&) = delete;
 
   // --- the queue pair comes and goes -------------------------------------------------------------
   /// Before any queue pair: other sizes than at construction.
