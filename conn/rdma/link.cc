@@ -98,7 +98,7 @@ void Link::set_up() {
   std::optional<PreparedQueuePair> prepared;
   if (receives == 0) prepared = context_->take_prepared(shape);
   if (prepared) state_.on_prepared_taken();
-  sender.use(domain_.get());
+  sender.use(&domain_->local(), &domain_->references());
   if (!device.keys_are_younger()) open_first_window();
   if (receives != 0)
     receives_ = std::make_unique<ReceiveQueue>(domain_->local(), receives, settings_.limit());
@@ -131,7 +131,7 @@ void Link::set_up() {
   if (device.keys_are_younger()) open_first_window();
   rings_ = pin_rings(cap);
   sender.begin({sends, cap.max_send_sge, std::min(cap.max_inline_data, settings_.inline_data)},
-               *domain_, settings_.limit());
+               &domain_->local(), settings_.limit());
   context_->attach(qp_->qp_num, &users_.queue_pair);
   qp_to_init(id_.get(), qp_.get(), settings_.fabric);
   if (receives_ != nullptr) {
@@ -309,11 +309,11 @@ void Link::destroy_queue_pair() noexcept {
 void Link::release(bool viewed) noexcept {
   if (domain_) {
     if (!viewed) windows.drop();
-    sender.release_control(*domain_);
+    sender.release_control(domain_->local());
     state_.memory_came_back();
     if (viewed || sender.queue().reserving()) kept_ = domain_;
   }
-  if (!kept_) sender.use(nullptr);
+  if (!kept_) sender.use(nullptr, nullptr);
   rings_ = {};
   lease_ = {};
   domain_.reset();
@@ -339,7 +339,7 @@ bool Link::release_kept(bool viewed) noexcept {
   if (!kept_) return false;
   if (viewed || sender.queue().reserving()) return true;
   windows.drop();
-  sender.use(nullptr);
+  sender.use(nullptr, nullptr);
   kept_.reset();
   state_.memory_came_back();
   return true;

@@ -17,12 +17,7 @@ constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
 
 // --- the queue pair comes and goes ---------------------------------------------------------------
 
-void Sender::use(Domain* domain) noexcept {
-  tx_.use(domain != nullptr ? &domain->local() : nullptr,
-          domain != nullptr ? &domain->references() : nullptr);
-}
-
-void Sender::begin(const Limits& limits, Domain& domain, const MemoryLimit& memory) {
+void Sender::begin(const Limits& limits, RegisteredPool* pool, const MemoryLimit& memory) {
   limits_ = limits;
   ring_.assign(std::bit_ceil(limits.requests), Sent{});
   posted_ = done_ = last_signaled_ = last_data_ = 0;
@@ -30,12 +25,12 @@ void Sender::begin(const Limits& limits, Domain& domain, const MemoryLimit& memo
   failed_ = false;
   if (limits.inline_bytes >= kControlSize) return;
   Failure why;
-  control_ = domain.local().acquire(ring_.size() * kControlSize, memory, &why);
+  control_ = pool->acquire(ring_.size() * kControlSize, memory, &why);
   if (control_ == nullptr) throw VerbsError(std::move(why));
 }
 
-void Sender::release_control(Domain& domain) noexcept {
-  if (control_ != nullptr) domain.local().release(std::exchange(control_, nullptr));
+void Sender::release_control(RegisteredPool& pool) noexcept {
+  if (control_ != nullptr) pool.release(std::exchange(control_, nullptr));
 }
 
 // --- accepting bytes -----------------------------------------------------------------------------

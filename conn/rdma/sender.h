@@ -25,7 +25,6 @@
 #include "ae/abi.h"
 #include "ae/time.h"
 #include "conn/rdma/config/settings.h"
-#include "conn/rdma/memory/domain.h"
 #include "conn/rdma/memory/send_buffer.h"
 #include "conn/rdma/memory/staging.h"
 #include "conn/rdma/protocol/stream.h"
@@ -45,17 +44,17 @@ class Sender {
   void set_sizes(const Settings& settings) {
     buffer_ = SendBuffer(settings.send_buffer, settings.max_send_buffer);
   }
-  /// Bytes are staged in the memory of `domain`, which may be null: nowhere.
-  void use(Domain* domain) noexcept;
+  /// Bytes are staged in blocks of `pool`. Null: nowhere.
+  void use(RegisteredPool* pool, ReferencePool* references) noexcept { tx_.use(pool, references); }
   struct Limits {  ///< of the queue pair
     std::uint32_t requests = 0, pieces = 1, inline_bytes = 0;
   };
-  /// A new queue pair: nothing is posted. Throws VerbsError if there is no memory for control
-  /// messages.
-  void begin(const Limits& limits, Domain& domain, const MemoryLimit& memory);
+  /// A new queue pair: nothing is posted. Throws VerbsError if `pool` has no memory for control
+  /// messages, which is needed where they do not fit inline.
+  void begin(const Limits& limits, RegisteredPool* pool, const MemoryLimit& memory);
   /// After the queue pair is destroyed: the device reads nothing any more. What is reserved stays.
   void drop_all() noexcept { tx_.clear(); }
-  void release_control(Domain& domain) noexcept;
+  void release_control(RegisteredPool& pool) noexcept;
 
   // --- accepting bytes ---------------------------------------------------------------------------
   /// Copies bytes in; returns how many. Zero, with wants_memory(): there is no memory.

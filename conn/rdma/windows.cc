@@ -54,11 +54,10 @@ void Windows::look_at_keys() noexcept {
   });
 }
 
-std::size_t Windows::waiting_for_key(std::span<ReceiveWindow*> out) noexcept {
+std::size_t Windows::find_waiting(std::span<ReceiveWindow*> out) noexcept {
   std::size_t found = 0;
-  if (key_to_change_)
-    for (ReceiveWindow& window : windows_)
-      if (window.waits_for_key() && found < out.size()) out[found++] = &window;
+  for (ReceiveWindow& window : windows_)
+    if (window.waits_for_key() && found < out.size()) out[found++] = &window;
   return found;
 }
 
@@ -73,9 +72,8 @@ bool Windows::is_bound_by(std::uint32_t sequence) const noexcept {
                      [&](const ReceiveWindow& window) { return window.is_bound_by(sequence); });
 }
 
-Windows::Changed Windows::on_done(std::uint32_t sequence, Domain* domain) noexcept {
+Windows::Changed Windows::complete(std::uint32_t sequence, Domain* domain) noexcept {
   Changed changed = Changed::kNone;
-  if (!key_to_change_) return changed;
   for (ReceiveWindow& window : windows_) {
     if (!window.key_under_way() || !window.completed(sequence, *domain)) continue;
     if (window.state() == ReceiveWindow::State::kUsable)

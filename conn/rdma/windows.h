@@ -47,7 +47,9 @@ class Windows {
     return key_to_change_;
   }
   /// The windows whose key change is to be posted, as many as `out` can hold; returns their number.
-  std::size_t waiting_for_key(std::span<ReceiveWindow*> out) noexcept;
+  std::size_t waiting_for_key(std::span<ReceiveWindow*> out) noexcept {
+    return key_to_change_ ? find_waiting(out) : 0;
+  }
   bool key_under_way() const noexcept;
   /// The request with this number was to bind a key.
   bool is_bound_by(std::uint32_t sequence) const noexcept;
@@ -57,7 +59,9 @@ class Windows {
     kBound,  ///< the device has carried out a bind
   };
   /// All sends up to `sequence` are complete.
-  Changed on_done(std::uint32_t sequence, Domain* domain) noexcept;
+  Changed on_done(std::uint32_t sequence, Domain* domain) noexcept {
+    return key_to_change_ ? complete(sequence, domain) : Changed::kNone;
+  }
   /// The device refused to change this key. True: it was no longer needed, and is gone now.
   bool drop_refused(ReceiveWindow& window) noexcept;
   /// Makes the windows again with the key of their region. False: that is not possible.
@@ -77,6 +81,8 @@ class Windows {
  private:
   bool provide(const Source& from, ae::TimePoint now);
   void look_at_keys() noexcept;
+  std::size_t find_waiting(std::span<ReceiveWindow*> out) noexcept;
+  Changed complete(std::uint32_t sequence, Domain* domain) noexcept;
 
   Stream& stream_;
   // The windows of the stream, and two whose keys are being invalidated.
