@@ -73,7 +73,7 @@ void ConnectionBlock::part_gone() noexcept {
   if (--parts_ == 0) ::operator delete(this);
 }
 
-void Carrier::operator delete(void* carrier) noexcept {
+void CarrierBase::operator delete(void* carrier) noexcept {
   ConnectionBlock::of_carrier(carrier).part_gone();
 }
 
@@ -396,7 +396,7 @@ int ConnectionCore::end_output(bool both) {
   }
   if (reserved_ != 0) commit(0);
   if (in_place_ != nullptr) {
-    if (both) in_place_->end_reading();
+    if (both) in_place_->read_ahead.end();
     if (!both && in_place_->shutdown_due()) return 0;
     if (in_place_->waits() && !in_place_->flush()) {
       if (state_ == State::kConnected) in_place_->shut_down_later();

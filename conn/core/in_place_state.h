@@ -15,6 +15,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/core/chunks.h"
+#include "conn/core/read_ahead.h"
 #include "conn/in_place.h"
 #include "conn/kit/ready_list.h"
 
@@ -32,16 +33,15 @@ class InPlace {
 
   void begin(ConnectionCore& connection) noexcept { connection_ = &connection; }
 
-  // --- receiving: read_ahead.cc ------------------------------------------------------------------
-  std::size_t unread() const noexcept { return unread_ == nullptr ? 0 : unread_->held(); }
-  View peek(std::size_t together);
-  std::size_t consume(std::size_t size) noexcept;
-  std::size_t read(void* into, std::size_t size) noexcept;
-  /// Cancels the minimum of peek(): the read handler may run for fewer bytes.
-  void peek_anything() noexcept { wanted_ = 1; }
+  ReadAhead read_ahead{*this};
+  // For it:
+  ConnectionCore& connection() noexcept { return *connection_; }
+  InPlacePool* pool() noexcept { return pool_; }  ///< null between two loops
+  void put(Chunk* chunk) noexcept;                ///< gives it back
+
   /// Call after the read or write handler was set or removed.
   void handler_changed() noexcept {
-    queue_reading();
+    read_ahead.queue();
     queue_refusing();
   }
 
@@ -75,9 +75,6 @@ class InPlace {
     shutdown_due_ = true;
     queue_refusing();
   }
-  /// Called by shutdown_both(): reading has ended, and the read handler runs to report it.
-  void end_reading() noexcept;
-  bool reading_ended() const noexcept { return reading_ended_; }
   bool shutdown_due() const noexcept { return shutdown_due_; }
   /// Called by close(): true if it must wait for pending output.
   bool begin_drain() noexcept;
@@ -116,16 +113,12 @@ class InPlace {
     bool begun = false;  ///< Carrier::send() took a part of it, or all
   };
 
-  std::size_t run_reading();
   std::size_t run_sending();
   std::size_t run_telling();
   std::size_t run_refusing();
-  void queue_reading() noexcept;
   void queue_sending() noexcept;
   void queue_telling() noexcept;
   void queue_refusing() noexcept;
-  bool make_room(std::size_t together) noexcept;
-  void drop_unread() noexcept;
   Segment& at(std::size_t index) noexcept { return segments_[index % kSegments]; }
   bool full() const noexcept { return last_ - first_ == kSegments; }
   bool offer_reference();
@@ -133,7 +126,6 @@ class InPlace {
   void taken(std::size_t size) noexcept;
   void done(Segment& segment, std::error_code error) noexcept;
   void unuse(Chunk* chunk) noexcept;
-  void put(Chunk* chunk) noexcept;
   void tell() noexcept;
   void set_blocked(bool blocked);
   void ask_carrier(bool for_an_event);
@@ -145,9 +137,6 @@ class InPlace {
   InPlacePool* pool_;  // null between two loops
   ConnectionCore* connection_ = nullptr;
 
-  Chunk* unread_ = nullptr;
-  std::size_t wanted_ = 1;  // minimum of unread bytes for the read handler
-
   Chunk* filling_ = nullptr;  // reserve() returned the free end of it
   std::size_t held_ = 0;      // copied bytes that are pending
   std::array<Segment, kSegments> segments_;
@@ -156,9 +145,7 @@ class InPlace {
   std::size_t done_early_ = 0;  // references done before Carrier::send() returned
   ae::TimerId timer_ = 0;       // linger time-out of close()
   bool shutdown_due_ = false;
-  bool reading_ended_ = false;
   bool busy_ = false;  // functions of this object are on the stack
-  Item<&InPlace::run_reading> reading_{*this};
   Item<&InPlace::run_sending> sending_{*this};
   Item<&InPlace::run_telling> telling_{*this};
   Item<&InPlace::run_refusing> refusing_{*this};

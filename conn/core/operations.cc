@@ -95,15 +95,15 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
 ssize_t Connection::read(void* buffer, std::size_t size) {
   ConnectionCore& c = ConnectionCore::of(*this);
   if (size == 0) return 0;
-  if (c.in_place_ != nullptr && c.in_place_->reading_ended()) [[unlikely]]
+  if (c.in_place_ != nullptr && c.in_place_->read_ahead.ended()) [[unlikely]]
     return 0;
-  const bool ahead = c.in_place_ != nullptr && c.in_place_->unread() != 0;
+  const bool ahead = c.in_place_ != nullptr && c.in_place_->read_ahead.unread() != 0;
   if (c.state_ != State::kConnected && !ahead && !c.keeps_unread()) return c.refuse(ae::kReadable);
   if (buffer == nullptr) {
     errno = EINVAL;
     return -1;
   }
-  const ssize_t n = ahead ? static_cast<ssize_t>(c.in_place_->read(buffer, size))
+  const ssize_t n = ahead ? static_cast<ssize_t>(c.in_place_->read_ahead.read(buffer, size))
                           : c.carrier_->read(buffer, std::min<std::size_t>(size, SSIZE_MAX));
   c.finish_read(n);
   return n;
@@ -115,11 +115,13 @@ ssize_t Connection::readv(const iovec* vectors, int count) {
   if (!total_of(vectors, count, size)) return -1;
   if (size == 0) return 0;
   ssize_t n = 0;
-  if (c.in_place_ != nullptr && c.in_place_->reading_ended()) return 0;
-  if (c.in_place_ != nullptr && c.in_place_->unread() != 0) {
-    for (int i = 0; i < count && c.in_place_ != nullptr && c.in_place_->unread() != 0; ++i)
+  if (c.in_place_ != nullptr && c.in_place_->read_ahead.ended()) return 0;
+  if (c.in_place_ != nullptr && c.in_place_->read_ahead.unread() != 0) {
+    for (int i = 0; i < count && c.in_place_ != nullptr && c.in_place_->read_ahead.unread() != 0;
+         ++i)
       if (vectors[i].iov_len != 0)
-        n += static_cast<ssize_t>(c.in_place_->read(vectors[i].iov_base, vectors[i].iov_len));
+        n += static_cast<ssize_t>(
+            c.in_place_->read_ahead.read(vectors[i].iov_base, vectors[i].iov_len));
   } else if (c.state_ != State::kConnected && !c.keeps_unread()) {
     return c.refuse(ae::kReadable);
   } else {
@@ -173,7 +175,7 @@ void Connection::set_read_handler(Handler handler) {
   if (c.given_up()) return;
   if (handler) {
     c.carrier_->peek_anything();
-    if (c.in_place_ != nullptr) c.in_place_->peek_anything();
+    if (c.in_place_ != nullptr) c.in_place_->read_ahead.peek_anything();
   }
   c.put(c.on_read_, c.wanted_.read, std::move(handler));
   c.handler_changed(c.on_read_, c.wanted_.read);

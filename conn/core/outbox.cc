@@ -163,8 +163,8 @@ bool InPlace::flush() {
   if (!waits() && shutdown_due_) {
     shutdown_due_ = false;
     if (connection_->state_ == State::kConnected)
-      (void)(reading_ended_ ? connection_->carrier_->shutdown_both()
-                            : connection_->carrier_->shutdown());
+      (void)(read_ahead.ended() ? connection_->carrier_->shutdown_both()
+                                : connection_->carrier_->shutdown());
   }
   return !waits();
 }
@@ -319,7 +319,7 @@ std::size_t InPlace::run_refusing() {
 
 bool InPlace::begin_drain() noexcept {
   const Busy busy(busy_);
-  drop_unread();
+  read_ahead.drop();
   if (filling_ != nullptr) unuse(std::exchange(filling_, nullptr));
   try {
     if (flush()) return false;
@@ -375,7 +375,7 @@ void InPlace::clear_timer() noexcept {
 void InPlace::end(std::error_code error) noexcept {
   busy_ = true;
   if (timer_ != 0) clear_timer();
-  drop_unread();
+  read_ahead.drop();
   if (filling_ != nullptr) unuse(std::exchange(filling_, nullptr));
   for (std::size_t i = first_; i != last_; ++i)
     if (at(i).stage != Stage::kDone) done(at(i), error);
@@ -384,7 +384,8 @@ void InPlace::end(std::error_code error) noexcept {
   sending_.unqueue();
   telling_.unqueue();
   refusing_.unqueue();
-  busy_ = shutdown_due_ = reading_ended_ = false;
+  busy_ = shutdown_due_ = false;
+  read_ahead.reset();
   connection_->in_place_ = nullptr;
   connection_->wanted_.blocked = connection_->wanted_.full = false;
   if (pool_ != nullptr)

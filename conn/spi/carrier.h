@@ -178,18 +178,61 @@ class AECONN_API CarrierHost : public ae::Deferred {
   Quota::Place place_;
 };
 
-/// Carries the bytes of one connection. Each function implements the operation of conn::Connection
-/// with the same name unless it says otherwise; the core has checked the state and the arguments.
-/// Functions that may wait say so; no other function blocks.
-class AECONN_API Carrier {
+/// What every carrier has: its transport and its host.
+class AECONN_API CarrierBase {
  public:
-  Carrier(const Carrier&) = delete;
-  Carrier& operator=(const Carrier&) = delete;
-  virtual ~Carrier();
+  CarrierBase(const CarrierBase&) = delete;
+  CarrierBase& operator=(const CarrierBase&) = delete;
+  virtual ~CarrierBase();
   // A carrier is created by make_connection() of conn/core/connection_core.h, with its connection.
   static void* operator new(std::size_t) = delete;
   static void operator delete(void* carrier) noexcept;
+  const ConnectionType& type() const noexcept { return type_; }  ///< the transport
 
+ protected:
+  /// `type` must outlive it. The host is set before any other function is called.
+  explicit CarrierBase(const ConnectionType& type) noexcept : type_(type) {}
+
+  using Alive = CarrierHost::Alive;
+  CarrierHost& host() const noexcept { return *host_; }  ///< the connection above
+
+  // Short forms of the host's functions.
+  State state() const noexcept { return host_->state(); }          ///< see CarrierHost
+  ae::EventLoop* loop() const noexcept { return host_->loop(); }   ///< see CarrierHost
+  bool closing() const noexcept { return host_->closing(); }       ///< see CarrierHost
+  bool aborts() const noexcept { return host_->aborts(); }         ///< see CarrierHost
+  bool inherited() const noexcept { return host_->inherited(); }   ///< see CarrierHost
+  void move_to(State next) { host_->move_to(next); }               ///< see CarrierHost
+  void fail(Failure failure) { host_->fail(std::move(failure)); }  ///< see CarrierHost
+
+ private:
+  friend class CarrierHost;
+  CarrierHost* host_ = nullptr;
+  const ConnectionType& type_;
+};
+
+/// What can be asked of a carrier, as conn::ConnectionFacts.
+class AECONN_API CarrierFacts : public CarrierBase {
+ public:
+  virtual std::string local_address() const = 0;     ///< of this end, or ""
+  virtual std::string peer_address() const = 0;      ///< of the other end, or ""
+  virtual std::optional<bool> is_local() const = 0;  ///< whether the peer is on this host
+  virtual int fd() const noexcept { return -1; }
+  /// For a connection that is or was established. Empty: the name of the type and both addresses.
+  virtual std::string path() const { return {}; }
+  virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
+  virtual std::string peer_certificate() const { return {}; }
+  virtual std::string peer_user() const { return {}; }
+
+ protected:
+  using CarrierBase::CarrierBase;
+};
+
+/// Carries the bytes of one connection; a transport derives from it. Each function implements the
+/// operation of conn::Connection with the same name unless it says otherwise; the core has checked
+/// the state and the arguments. Functions that may wait say so; no other function blocks.
+class AECONN_API Carrier : public CarrierFacts {
+ public:
   // --- what every carrier implements -------------------------------------------------------------
   /// Begins to connect. Completes later, from the loop: move_to(kConnected) or fail(), followed by
   /// run_connect_handler().
@@ -217,9 +260,6 @@ class AECONN_API Carrier {
   /// Waits until read() (kReadable) or writev() (kWritable) would not fail with EAGAIN. Runs no
   /// handler. Returns false if the deadline came first.
   virtual bool wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
-  virtual std::string local_address() const = 0;     ///< of this end, or ""
-  virtual std::string peer_address() const = 0;      ///< of the other end, or ""
-  virtual std::optional<bool> is_local() const = 0;  ///< whether the peer is on this host
 
   // --- what it may implement: the defaults are right, and maybe slow -----------------------------
   /// The default calls read() for each vector.
@@ -273,40 +313,14 @@ class AECONN_API Carrier {
   /// segment ends there.
   virtual ssize_t send(const Outgoing& bytes);
 
-  virtual int fd() const noexcept { return -1; }
-  /// For a connection that is or was established. Empty: the name of the type and both addresses.
-  virtual std::string path() const { return {}; }
-  virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
-  virtual std::string peer_certificate() const { return {}; }
-  virtual std::string peer_user() const { return {}; }
   /// The reason of the end as far as it is known; may be known before the connection fails.
-  virtual const Failure& why_ended() const noexcept { return host_->failure(); }
+  virtual const Failure& why_ended() const noexcept { return host().failure(); }
 
   /// The carrier has another host from now on: see CarrierHost::take_over().
   virtual void host_changed() noexcept {}
 
-  const ConnectionType& type() const noexcept { return type_; }  ///< the transport
-
  protected:
-  /// `type` must outlive it. The host is set before any other function is called.
-  explicit Carrier(const ConnectionType& type) noexcept : type_(type) {}
-
-  using Alive = CarrierHost::Alive;
-  CarrierHost& host() const noexcept { return *host_; }  ///< the connection above
-
-  // Short forms of the host's functions.
-  State state() const noexcept { return host_->state(); }          ///< see CarrierHost
-  ae::EventLoop* loop() const noexcept { return host_->loop(); }   ///< see CarrierHost
-  bool closing() const noexcept { return host_->closing(); }       ///< see CarrierHost
-  bool aborts() const noexcept { return host_->aborts(); }         ///< see CarrierHost
-  bool inherited() const noexcept { return host_->inherited(); }   ///< see CarrierHost
-  void move_to(State next) { host_->move_to(next); }               ///< see CarrierHost
-  void fail(Failure failure) { host_->fail(std::move(failure)); }  ///< see CarrierHost
-
- private:
-  friend class CarrierHost;
-  CarrierHost* host_ = nullptr;
-  const ConnectionType& type_;
+  using CarrierFacts::CarrierFacts;
 };
 
 }}  // namespace conn
