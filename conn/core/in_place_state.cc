@@ -38,9 +38,11 @@ void InPlacePool::release(InPlace* state) noexcept {
 
 // --- both ----------------------------------------------------------------------------------------
 
+InPlace::InPlace(InPlacePool& pool) : pool_(&pool) { output_.set_pool(&pool.chunks()); }
+
 void InPlace::settle() noexcept {
-  if (busy_ || !read_ahead.idle() || filling_ != nullptr || first_ != last_ || shutdown_due_ ||
-      timer_ != 0 || pool_ == nullptr)
+  if (busy_ || !read_ahead.idle() || !output_.idle() || shutdown_due_ || timer_ != 0 ||
+      pool_ == nullptr)
     return;
   read_ahead.reset();
   sending_.unqueue();
@@ -56,10 +58,12 @@ void InPlace::leave_loop() noexcept {
   telling_.unqueue();
   refusing_.unqueue();
   pool_ = nullptr;
+  output_.set_pool(nullptr);
 }
 
 void InPlace::arrive(InPlacePool& pool) noexcept {
   pool_ = &pool;
+  output_.set_pool(&pool.chunks());
   handler_changed();
 }
 

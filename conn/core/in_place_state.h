@@ -15,6 +15,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/core/chunks.h"
+#include "conn/core/pending_output.h"
 #include "conn/core/read_ahead.h"
 #include "conn/in_place.h"
 #include "conn/kit/ready_list.h"
@@ -26,10 +27,9 @@ class InPlacePool;
 
 class InPlace {
  public:
-  explicit InPlace(InPlacePool& pool) : pool_(&pool) {}
+  explicit InPlace(InPlacePool& pool);
   InPlace(const InPlace&) = delete;
   InPlace& operator=(const InPlace&) = delete;
-  ~InPlace() = default;
 
   void begin(ConnectionCore& connection) noexcept { connection_ = &connection; }
 
@@ -46,18 +46,14 @@ class InPlace {
   }
 
   // --- sending: outbox.cc ------------------------------------------------------------------------
-  static constexpr std::size_t kSegments = 64;
-  /// Limit for copied bytes that are not sent yet; from there on reserve() refuses.
-  static constexpr std::size_t kMostHeld = 4 * kMaxContiguous;
-
-  std::span<std::byte> reserve(std::size_t size) noexcept;
+  std::span<std::byte> reserve(std::size_t size) noexcept { return output_.reserve(size); }
   void commit(std::size_t size) noexcept;
   bool send(const Outgoing& bytes) noexcept;
-  bool reserving() const noexcept { return filling_ != nullptr; }
+  bool reserving() const noexcept { return output_.reserving(); }
   /// Whether output is pending that was not handed to the carrier yet.
-  bool waits() const noexcept { return next_ != last_; }
+  bool waits() const noexcept { return output_.waits(); }
   /// Whether, in addition, all memory handed on was released and the caller was notified.
-  bool all_told() const noexcept { return first_ == last_; }
+  bool all_told() const noexcept { return output_.all_told(); }
   /// Hands pending output to the carrier as far as it accepts it. True if none is left.
   bool flush();
   /// Hands on pending output. True if the carrier accepts even more, so that no write would fail
@@ -95,37 +91,13 @@ class InPlace {
     std::size_t run_ready() override { return (owner.*kRun)(); }
     InPlace& owner;
   };
-  enum class Stage : std::uint8_t {
-    kWaiting,
-    kRefused,   ///< refused by Carrier::send(): Carrier::writev() takes it
-    kHandedOn,  ///< taken by Carrier::send()
-    kDone,
-  };
-  struct Segment {
-    const std::byte* data = nullptr;
-    std::size_t size = 0;
-    Chunk* chunk = nullptr;  // holds the bytes if they were copied
-    Outgoing::Release release = nullptr;
-    void* context = nullptr;
-    const Memory* memory = nullptr;
-    std::error_code error;
-    Stage stage = Stage::kWaiting;
-    bool begun = false;  ///< Carrier::send() took a part of it, or all
-  };
-
   std::size_t run_sending();
   std::size_t run_telling();
   std::size_t run_refusing();
   void queue_sending() noexcept;
   void queue_telling() noexcept;
   void queue_refusing() noexcept;
-  Segment& at(std::size_t index) noexcept { return segments_[index % kSegments]; }
-  bool full() const noexcept { return last_ - first_ == kSegments; }
   bool offer_reference();
-  int gather(iovec* vectors) noexcept;
-  void taken(std::size_t size) noexcept;
-  void done(Segment& segment, std::error_code error) noexcept;
-  void unuse(Chunk* chunk) noexcept;
   void tell() noexcept;
   void set_blocked(bool blocked);
   void ask_carrier(bool for_an_event);
@@ -137,13 +109,8 @@ class InPlace {
   InPlacePool* pool_;  // null between two loops
   ConnectionCore* connection_ = nullptr;
 
-  Chunk* filling_ = nullptr;  // reserve() returned the free end of it
-  std::size_t held_ = 0;      // copied bytes that are pending
-  std::array<Segment, kSegments> segments_;
-  // Indexes into segments_, modulo its size. first_: oldest not released; before next_: handed on.
-  std::size_t first_ = 0, next_ = 0, last_ = 0;
-  std::size_t done_early_ = 0;  // references done before Carrier::send() returned
-  ae::TimerId timer_ = 0;       // linger time-out of close()
+  PendingOutput output_;
+  ae::TimerId timer_ = 0;  // linger time-out of close()
   bool shutdown_due_ = false;
   bool busy_ = false;  // functions of this object are on the stack
   Item<&InPlace::run_sending> sending_{*this};

@@ -66,7 +66,7 @@ void Connection::consume(std::size_t size) noexcept {
     size = c.carrier_->consume(size);
   else
     size = 0;
-  c.count_read(size);
+  c.count(ae::kReadable, size);
 }
 
 std::span<std::byte> Connection::reserve(std::size_t size) {
@@ -131,7 +131,7 @@ void Connection::commit(std::size_t size) noexcept {
     c.in_place_->commit(size);
   else
     c.carrier_->commit(size);
-  c.count_written(size);
+  c.count(ae::kWritable, size);
 }
 
 ssize_t Connection::send(const Outgoing& bytes) {
@@ -163,7 +163,7 @@ ssize_t Connection::send(const Outgoing& bytes) {
       return -1;
     }
   }
-  c.count_written(bytes.bytes.size());
+  c.count(ae::kWritable, bytes.bytes.size());
   return static_cast<ssize_t>(bytes.bytes.size());
 }
 
