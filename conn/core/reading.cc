@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Data read ahead of one connection: see read_ahead.h.
+
 #include "conn/core/read_ahead.h"
 
 #include <algorithm>
