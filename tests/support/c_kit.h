@@ -22,11 +22,11 @@ namespace testing::c {
 
 inline constexpr int64_t kSecond = 1'000'000'000;
 
-/// The transports of the C interface: all except memory and absent, which only the tests have.
+/// The transports of the C interface: all except memory, local and absent, which only the tests
+/// have.
 inline std::vector<testing::Transport> c_transports() {
   std::vector<testing::Transport> all = testing::transports();
-  std::erase_if(
-      all, [](const testing::Transport& one) { return one.name.ends_with("memory") || one.list; });
+  std::erase_if(all, [](const testing::Transport& one) { return one.one_loop || one.list; });
   return all;
 }
 #define FOR_EVERY_C_TRANSPORT(transport)                                   \
