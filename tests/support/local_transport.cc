@@ -41,7 +41,7 @@ struct Pipe {
   bool finished = false, abandoned = false;  // nothing more is written; nothing more is read
 };
 
-/// Joins two ends. Both own it: bytes can still be read when the end that wrote them is closed.
+/// Joins two ends. Both own it: bytes can be read after the end that wrote them was closed.
 struct Link {
   void reset(const std::string& why) {
     broken = errno_failure(ECONNRESET, why);
@@ -104,7 +104,7 @@ class LocalCarrier final : public QueuedCarrier {
   static ssize_t refuse(int error) noexcept { return errno = error, -1; }
   bool wait_for(ae::Mask direction, ae::TimePoint deadline) override {
     if (direction == ae::kReadable ? readable() : writable()) return true;
-    std::this_thread::sleep_until(deadline);  // nothing changes meanwhile: the peer is here, too
+    std::this_thread::sleep_until(deadline);  // nothing can change: the peer is on this thread
     return false;
   }
 
@@ -150,7 +150,7 @@ class LocalListener final : public Listener, public ReadyItem {
     handlers_->accepted.set(std::move(accepted));
   }
   ~LocalListener() override { stop(); }
-  void stop() {  // also at the end of the loop, which a listener may outlive
+  void stop() {  // also called at the end of the loop, which a listener may outlive
     if (std::exchange(handlers_->stopped, true)) return;
     unqueue();
     shared_->listeners.erase(endpoint_.hosts.front().name);
@@ -173,7 +173,7 @@ class LocalListener final : public Listener, public ReadyItem {
   }
 
  private:
-  struct Handlers {  // survive a listener that one of them destroys
+  struct Handlers {  // they outlive the listener if one of them destroys it
     ae::HandlerSlot<void(ConnectionPtr)> accepted;
     ae::HandlerSlot<void(const Failure&)> refused;
     bool stopped = false;
@@ -186,7 +186,7 @@ class LocalListener final : public Listener, public ReadyItem {
     if (may_accept()) shared_->ready.push(*this);
   }
   std::size_t run_ready() override {
-    if (!may_accept()) return 0;  // a handler has paused it, or this iteration is nested in one
+    if (!may_accept()) return 0;  // paused by a handler, or this iteration is nested in one
     const std::shared_ptr<Handlers> handlers = handlers_;
     const std::shared_ptr<Link> link = std::move(backlog_.front());
     backlog_.erase(backlog_.begin());
@@ -207,7 +207,7 @@ class LocalListener final : public Listener, public ReadyItem {
     return 1;
   }
 
-  LocalLoop* const shared_;  // not to be used once stopped
+  LocalLoop* const shared_;  // not used once stopped
   const ConnectionType& type_;
   const Endpoint endpoint_;
   const Quota quota_;
@@ -229,7 +229,7 @@ LocalLoop::~LocalLoop() {
   loop.remove_source(ready);
 }
 
-/// Of a listener; throws for options that there are not.
+/// The option max-connections; throws Error for other options.
 std::uint64_t most_connections(const Options& options) {
   options.only("local", {"max-connections"});
   return options.number("max-connections", Quota::kDefault, 1, Quota::kMost);
