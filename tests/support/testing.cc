@@ -73,7 +73,7 @@ std::vector<Transport> transports() {
     all.push_back(std::move(over));
   }
 #endif
-  // Lists, whose connections delegate to one of these transports.
+  // Lists, whose connections continue with one of these transports.
   for (const char* over : {"tcp", "memory"}) {
     const auto found = std::find_if(all.begin(), all.end(),
                                     [&](const Transport& one) { return one.name == over; });
