@@ -35,6 +35,64 @@ struct ConnectionCore::Moving {
   ConnectionCore* connection = nullptr;  // null: the connection does not arrive, or has arrived
 };
 
+// --- memory
+// ----------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::size_t aligned(std::size_t size) noexcept {
+  constexpr std::size_t kAlignment = alignof(std::max_align_t);
+  return (size + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+constexpr std::size_t kCoreAt = sizeof(ConnectionBlock);
+constexpr std::size_t kCarrierAt = aligned(kCoreAt + sizeof(ConnectionCore));
+static_assert(alignof(ConnectionCore) <= kCoreAt);
+
+}  // namespace
+
+ConnectionBlock& ConnectionBlock::allocate(std::size_t size_of_carrier) {
+  return *::new (::operator new(kCarrierAt + size_of_carrier)) ConnectionBlock;
+}
+
+ConnectionBlock& ConnectionBlock::of_core(void* core) noexcept {
+  return *reinterpret_cast<ConnectionBlock*>(static_cast<std::byte*>(core) - kCoreAt);
+}
+
+ConnectionBlock& ConnectionBlock::of_carrier(void* carrier) noexcept {
+  return *reinterpret_cast<ConnectionBlock*>(static_cast<std::byte*>(carrier) - kCarrierAt);
+}
+
+void* ConnectionBlock::core() noexcept { return reinterpret_cast<std::byte*>(this) + kCoreAt; }
+
+void* ConnectionBlock::carrier() noexcept {
+  return reinterpret_cast<std::byte*>(this) + kCarrierAt;
+}
+
+void ConnectionBlock::part_gone() noexcept {
+  if (--parts_ == 0) ::operator delete(this);
+}
+
+void Carrier::operator delete(void* carrier) noexcept {
+  ConnectionBlock::of_carrier(carrier).part_gone();
+}
+
+ConnectionCore::Rare& ConnectionCore::rare() {
+  if (!rare_) rare_ = std::make_unique<Rare>();
+  return *rare_;
+}
+
+void ConnectionCore::drop_rare_if_empty() noexcept {
+  if (rare_ && !rare_->on_connect && !rare_->origin && !rare_->moving) rare_.reset();
+}
+
+void ConnectionCore::set_connect_handler(Handler done) {
+  if (done)
+    put(rare().on_connect, wanted_.connected, std::move(done));
+  else if (rare_)
+    put(rare_->on_connect, wanted_.connected);
+}
+
 // --- birth and death -----------------------------------------------------------------------------
 
 ConnectionCore::ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop)
@@ -47,7 +105,7 @@ ConnectionCore::ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& 
 
 ConnectionCore::~ConnectionCore() {
   carrier_.reset();  // it can no longer read the memory that is released below
-  if (moving_) moving_->connection = nullptr;
+  if (moves()) rare_->moving->connection = nullptr;
   if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
   leave_set();
 }
@@ -69,7 +127,8 @@ void ConnectionCore::leave_set() noexcept {
 
 void ConnectionCore::drop_handlers() noexcept {
   wanted_.barrier = Barrier::kNo;
-  put(on_connect_, wanted_.connected);
+  wanted_.connected = false;
+  if (rare_) rare_->on_connect.clear();
   put(on_read_, wanted_.read);
   put(on_write_, wanted_.write);
 }
@@ -135,10 +194,11 @@ void ConnectionCore::take_over(CarrierHost& other) noexcept {
     each->set_ = &set;
     set.add(*each);
   }
+  queue_close();
 }
 
 void ConnectionCore::set_origin(Origin origin) {
-  origin_ = std::make_unique<const Origin>(std::move(origin));
+  rare().origin = std::make_unique<const Origin>(std::move(origin));
 }
 
 // --- states --------------------------------------------------------------------------------------
@@ -185,7 +245,9 @@ void ConnectionCore::state_changed(State from) noexcept {
 CarrierHost::Alive ConnectionCore::run_connect_handler() {
   // The handler is taken out before it runs, so that it does not run again even if it throws.
   wanted_.connected = false;
-  const Handler done = on_connect_.take();
+  Handler done;
+  if (rare_) done = rare_->on_connect.take();
+  drop_rare_if_empty();
   if (done) {
     Running running{running_};
     done(*this);
@@ -373,7 +435,7 @@ bool ConnectionCore::move(ae::EventLoop* to) {
   if (to == loop_) return true;
   // A running handler is taken out of its slot: the new loop's thread would race for the slot. A
   // connect handler that is due would have to arrive before the others.
-  if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || moving_ ||
+  if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || moves() ||
       reserved_ != 0 || connect_due()) {
     errno = EBUSY;
     return false;
@@ -383,6 +445,7 @@ bool ConnectionCore::move(ae::EventLoop* to) {
     return false;
   }
   try {
+    (void)rare();
     const auto moving = std::make_shared<Moving>();
     const std::lock_guard leaving(moving->leaving);
     if (to != nullptr) {
@@ -395,7 +458,7 @@ bool ConnectionCore::move(ae::EventLoop* to) {
     leave_set();
     if (in_place_ != nullptr) in_place_->leave_loop();
     loop_ = to;
-    moving_ = moving;
+    rare_->moving = moving;
     moving->connection = this;
   } catch (const std::bad_alloc&) {
     errno = ENOMEM;
@@ -405,8 +468,8 @@ bool ConnectionCore::move(ae::EventLoop* to) {
 }
 
 void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
-  moving_->connection = nullptr;  // a post that has not run yet then does nothing
-  moving_.reset();                // the calling post holds another reference; join() needs none
+  rare_->moving->connection = nullptr;  // a post that has not run yet then does nothing
+  rare_->moving.reset();  // the calling post holds another reference; join() needs none
   try {
     set_ = &ConnectionSet::of(loop);
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));

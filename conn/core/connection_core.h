@@ -4,8 +4,10 @@
 // and output that waits, and its place in the loop. The sources of this folder implement the
 // operations of conn::Connection on it; a transport only creates it, with its carrier.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "ae/abi.h"
@@ -22,8 +24,24 @@ class ConnectionSet;
 class InPlace;
 struct LoopCounters;
 
+/// The memory of a connection and of the carrier that was made with it. Either may go first: a
+/// connection can change its carrier.
+class AECONN_API ConnectionBlock {
+ public:
+  /// Throws std::bad_alloc.
+  static ConnectionBlock& allocate(std::size_t size_of_carrier);
+  static ConnectionBlock& of_core(void* core) noexcept;
+  static ConnectionBlock& of_carrier(void* carrier) noexcept;
+  void* core() noexcept;
+  void* carrier() noexcept;
+  void part_gone() noexcept;  ///< called once for the connection and once for the carrier
+
+ private:
+  std::size_t parts_ = 2;
+};
+
 /// A connection of a program. On the thread of its loop.
-class AECONN_API ConnectionCore final : public Connection, public CarrierHost, public ae::Deferred {
+class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
  public:
   /// In state kNone, in the loop's ConnectionSet. Throws std::bad_alloc.
   ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop);
@@ -36,9 +54,11 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost, p
   static const ConnectionCore& of(const Connection& connection) noexcept {
     return static_cast<const ConnectionCore&>(connection);
   }
+  static void operator delete(void* core) noexcept { ConnectionBlock::of_core(core).part_gone(); }
   Carrier& carrier() const noexcept { return *carrier_; }  ///< what carries it now
-  /// For a layer that is set up on a connection: as the handler of connect().
-  void set_connect_handler(Handler done) { put(on_connect_, wanted_.connected, std::move(done)); }
+  /// For a layer that is set up on a connection: as the handler of connect(). Throws
+  /// std::bad_alloc.
+  void set_connect_handler(Handler done);
   /// As rebind(), or as leave() if `to` is null.
   bool move(ae::EventLoop* to);
 
@@ -53,6 +73,11 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost, p
   // --- for the sources of this folder ------------------------------------------------------------
   using Slot = ae::HandlerSlot<void(Connection&)>;
   struct Moving;
+  struct Rare {                            // what an established connection hardly ever has
+    Slot on_connect;                       // until it has run
+    std::unique_ptr<const Origin> origin;  // if it has changed its carrier
+    std::shared_ptr<Moving> moving;        // while it moves to another loop
+  };
   struct Running {  // counts this connection's handlers on the stack
     explicit Running(std::uint8_t& count) : depth(count) { ++depth; }
     ~Running() { --depth; }
@@ -94,8 +119,12 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost, p
   bool given_up() const noexcept { return ending_ != Ending::kOpen; }
   /// Whether the carrier is told of changed interests.
   bool events_wanted() const noexcept {
-    return !closing() && !abandoned_ && loop_ != nullptr && !moving_;
+    return !closing() && !abandoned_ && loop_ != nullptr && !moves();
   }
+
+  bool moves() const noexcept { return rare_ != nullptr && rare_->moving != nullptr; }
+  Rare& rare();  ///< creates it; throws std::bad_alloc
+  void drop_rare_if_empty() noexcept;
 
   void give_up() noexcept;
   void leave_to_parent() noexcept;
@@ -120,10 +149,9 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost, p
   LoopCounters* counters_;                   // as set_
   InPlace* in_place_ = nullptr;              // while read-ahead data or in-place output is pending
   std::unique_ptr<CloseWatch> close_watch_;  // while there is a close handler
-  Slot on_connect_;                          // until it has run
   Slot on_read_, on_write_;
-  std::unique_ptr<const Origin> origin_;  // if it has changed its carrier
-  std::uint8_t running_ = 0;              // handlers on the stack
+  std::unique_ptr<Rare> rare_;
+  std::uint8_t running_ = 0;  // handlers on the stack
   Vain vain_;
   bool reads_fill_ = false;  // the last peek() filled its chunk
   bool abandoned_ = false;   // the loop has ended, or is about to
@@ -133,7 +161,6 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost, p
   void* private_data_ = nullptr;
   ConnectionCore* set_next_ = nullptr;  // links in the loop's ConnectionSet
   ConnectionCore** set_link_ = nullptr;
-  std::shared_ptr<Moving> moving_;  // while it moves to another loop
 
  private:
   void state_changed(State from) noexcept override;
@@ -142,11 +169,27 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost, p
   void look_at_run(bool reads, std::uint64_t before) noexcept;
 };
 
-/// A new connection and its carrier, which was just created on this loop. Throws std::bad_alloc.
-template <class C>
-std::pair<ConnectionPtr, C&> make_connection(std::unique_ptr<C> carrier, ae::EventLoop& loop) {
-  C& made = *carrier;
-  return {ConnectionPtr(new ConnectionCore(std::move(carrier), loop)), made};
+/// A new connection on `loop`, in state kNone, and its carrier: a `C` that is constructed with
+/// `args`. The only way to create either. Throws std::bad_alloc, and what the constructor throws.
+template <class C, class... Args>
+std::pair<ConnectionPtr, C&> make_connection(ae::EventLoop& loop, Args&&... args) {
+  static_assert(alignof(C) <= alignof(std::max_align_t));
+  ConnectionBlock& block = ConnectionBlock::allocate(sizeof(C));
+  C* made = nullptr;
+  try {
+    made = ::new (block.carrier()) C(std::forward<Args>(args)...);
+  } catch (...) {
+    block.part_gone();
+    block.part_gone();
+    throw;
+  }
+  std::unique_ptr<Carrier> carrier(made);
+  try {
+    return {ConnectionPtr(::new (block.core()) ConnectionCore(std::move(carrier), loop)), *made};
+  } catch (...) {
+    block.part_gone();
+    throw;
+  }
 }
 
 }}  // namespace conn

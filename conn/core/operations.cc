@@ -55,9 +55,9 @@ std::string usual_path(const Carrier& carrier) {
 void Connection::connect(const Endpoint& to, Handler done) {
   ConnectionCore& c = ConnectionCore::of(*this);
   if (c.given_up() || c.loop_ == nullptr || c.state_ != State::kNone) return;
-  c.set_connect_handler(std::move(done));
   c.move_to(State::kConnecting);
   try {
+    c.set_connect_handler(std::move(done));
     c.carrier_->connect(to);
   } catch (const std::bad_alloc&) {
     c.set_connect_handler(nullptr);
@@ -165,7 +165,7 @@ ssize_t Connection::writev(const iovec* vectors, int count) {
 
 void Connection::flush() noexcept {
   ConnectionCore& c = ConnectionCore::of(*this);
-  if (c.given_up() || c.abandoned_ || c.loop_ == nullptr || c.moving_) return;
+  if (c.given_up() || c.abandoned_ || c.loop_ == nullptr || c.moves()) return;
   AECONN_PROBE(flush, c.id_);
   if (c.in_place_ != nullptr && c.in_place_->waits()) {
     try {
@@ -278,7 +278,7 @@ bool Connection::leave() { return ConnectionCore::of(*this).move(nullptr); }
 // A layer that arrives calls this for the connection below; after rebind() that already has a loop.
 bool Connection::join(ae::EventLoop& loop) {
   ConnectionCore& c = ConnectionCore::of(*this);
-  if (c.given_up() || !c.moving_ || (c.loop_ != nullptr && c.loop_ != &loop)) {
+  if (c.given_up() || !c.moves() || (c.loop_ != nullptr && c.loop_ != &loop)) {
     errno = EINVAL;
     return false;
   }
@@ -355,14 +355,14 @@ std::string Connection::path() const {
   if (!stood) return {};
   std::string line = c.carrier_->path();
   if (line.empty()) line = usual_path(*c.carrier_);
-  if (c.origin_) line += c.origin_->path;
+  if (c.rare_ && c.rare_->origin) line += c.rare_->origin->path;
   return printable(std::move(line));
 }
 
 std::vector<std::pair<std::string, std::string>> Connection::info() const {
   const ConnectionCore& c = ConnectionCore::of(*this);
   std::vector<std::pair<std::string, std::string>> facts;
-  if (c.origin_) facts = c.origin_->facts;
+  if (c.rare_ && c.rare_->origin) facts = c.rare_->origin->facts;
   for (auto& fact : c.carrier_->info()) facts.push_back(std::move(fact));
   return facts;
 }

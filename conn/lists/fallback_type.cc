@@ -261,7 +261,7 @@ std::unique_ptr<Memory> FallbackType::register_memory(ae::EventLoop& loop,
 }
 
 ConnectionPtr FallbackType::create(ae::EventLoop& loop) const {
-  return make_connection(std::make_unique<ListCarrier>(*this), loop).first;
+  return make_connection<ListCarrier>(loop, *this).first;
 }
 
 void FallbackType::took(ae::EventLoop& loop, const Fallback& fallback) const {

@@ -53,9 +53,8 @@ LoopAcceptorPtr RdmaType::open_acceptor(ae::EventLoop& loop, const Endpoint& end
 
 ConnectionPtr RdmaType::create(ae::EventLoop& loop) const {
   try {
-    return make_connection(std::make_unique<RdmaCarrier>(*this, LoopState::of(loop, *this),
-                                                         Settings::from(options_for({}))),
-                           loop)
+    return make_connection<RdmaCarrier>(loop, *this, LoopState::of(loop, *this),
+                                        Settings::from(options_for({})))
         .first;
   } catch (const VerbsError& error) {
     throw unavailable(error);

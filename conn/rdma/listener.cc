@@ -332,9 +332,8 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
     request->place = quota_.take();
   }
   if (wishes_prepared()) state_->prepare_soon();
-  auto [connection, carrier] = make_connection(
-      std::make_unique<RdmaCarrier>(type_, *state_, settings_, std::move(request->id()), *this),
-      state_->loop());
+  auto [connection, carrier] = make_connection<RdmaCarrier>(
+      state_->loop(), type_, *state_, settings_, std::move(request->id()), *this);
   ConnectionCore::of(*connection).occupy(std::move(request->place));
   try {
     young_.emplace(&carrier, std::move(connection));

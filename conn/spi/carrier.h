@@ -42,7 +42,7 @@ struct Origin {
 };
 
 /// The connection as its carrier sees it. The core implements it for connections of programs.
-class AECONN_API CarrierHost {
+class AECONN_API CarrierHost : public ae::Deferred {
  public:
   /// Whether the connection still exists after a handler has run.
   enum class [[nodiscard]] Alive : bool{
@@ -126,7 +126,7 @@ class AECONN_API CarrierHost {
  protected:
   /// Becomes the host of `carrier`.
   CarrierHost(std::unique_ptr<Carrier> carrier, ae::EventLoop& loop) noexcept;
-  virtual ~CarrierHost();
+  ~CarrierHost() override;
 
   /// After each change of the state; `from` is the state before.
   virtual void state_changed(State from) noexcept = 0;
@@ -186,6 +186,9 @@ class AECONN_API Carrier {
   Carrier(const Carrier&) = delete;
   Carrier& operator=(const Carrier&) = delete;
   virtual ~Carrier();
+  // A carrier is created by make_connection() of conn/core/connection_core.h, with its connection.
+  static void* operator new(std::size_t) = delete;
+  static void operator delete(void* carrier) noexcept;
 
   // --- what every carrier implements -------------------------------------------------------------
   /// Begins to connect. Completes later, from the loop: move_to(kConnected) or fail(), followed by

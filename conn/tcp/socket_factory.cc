@@ -92,8 +92,7 @@ ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
   peer.size = sizeof peer.storage;
   if (getpeername(fd, peer.get(), &peer.size) != 0) refuse(fd, errno_text(errno));
   make_ours(fd);
-  auto [connection, carrier] =
-      make_connection(std::make_unique<SocketCarrier>(*this, settings_), loop);
+  auto [connection, carrier] = make_connection<SocketCarrier>(loop, *this, settings_);
   apply_to_adopted(*settings_, fd, family);
   carrier.adopt(Fd(fd), peer);
   return std::move(connection);
@@ -133,7 +132,7 @@ PortListenerPtr SocketType::adopt_port(ae::EventLoop& loop, int fd, PendingHandl
 }
 
 ConnectionPtr SocketType::create(ae::EventLoop& loop) const {
-  return make_connection(std::make_unique<SocketCarrier>(*this, settings_), loop).first;
+  return make_connection<SocketCarrier>(loop, *this, settings_).first;
 }
 
 }}}  // namespace conn::tcp

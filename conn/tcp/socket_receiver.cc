@@ -13,8 +13,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 ConnectionPtr adopt_accepted(const SocketType& type, ae::EventLoop& loop,
                              std::shared_ptr<const Settings> settings, Fd fd,
                              const SocketAddress& peer, Quota::Place place) {
-  auto [connection, carrier] =
-      make_connection(std::make_unique<SocketCarrier>(type, std::move(settings)), loop);
+  auto [connection, carrier] = make_connection<SocketCarrier>(loop, type, std::move(settings));
   carrier.adopt(std::move(fd), peer, std::move(place));
   return std::move(connection);
 }

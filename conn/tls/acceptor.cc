@@ -68,8 +68,7 @@ void Acceptor::arrived(ConnectionPtr below) {
   if (shared_ == nullptr) return;  // the refused handler ended the listening
   TlsCarrier* carrier = nullptr;
   try {
-    auto [connection, made] =
-        make_connection(std::make_unique<TlsCarrier>(type_, *shared_), shared_->loop());
+    auto [connection, made] = make_connection<TlsCarrier>(shared_->loop(), type_, *shared_);
     handshakes_.push_back(std::move(connection));
     carrier = &made;
   } catch (const std::bad_alloc&) {  // only this connection is lost

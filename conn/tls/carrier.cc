@@ -593,7 +593,7 @@ std::string TlsCarrier::path() const {
     if (engine_->kernel_sends() != engine_->kernel_receives())
       line.append(engine_->kernel_sends() ? " send" : " receive");
   }
-  return below_ ? line.append(" over ").append(lower().path()) : line;
+  return below_ ? line.append(" over ").append(below_->path()) : line;
 }
 
 std::string TlsCarrier::peer_certificate() const {

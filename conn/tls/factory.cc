@@ -24,8 +24,7 @@ ListenerPtr TlsType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
 }
 
 ConnectionPtr TlsType::create(ae::EventLoop& loop) const {
-  return make_connection(std::make_unique<TlsCarrier>(*this, LoopState::of(*this, loop)), loop)
-      .first;
+  return make_connection<TlsCarrier>(loop, *this, LoopState::of(*this, loop)).first;
 }
 
 ConnectionPtr TlsType::adopt(ae::EventLoop&, int fd) const {
@@ -100,8 +99,7 @@ ConnectionPtr TlsType::wrap(ConnectionPtr below, Role role, const std::string& n
     }
   }
   ae::EventLoop& loop = *below->loop();
-  auto [connection, carrier] =
-      make_connection(std::make_unique<TlsCarrier>(*this, LoopState::of(*this, loop)), loop);
+  auto [connection, carrier] = make_connection<TlsCarrier>(loop, *this, LoopState::of(*this, loop));
   ConnectionCore::of(*connection).set_connect_handler(std::move(done));
   carrier.begin(std::move(below), role, context_for(options), peer_name(options, name), nullptr);
   return std::move(connection);

@@ -374,8 +374,7 @@ class MemoryLoopAcceptor final : public LoopAcceptor, public ReadyItem {
         ++type_.counters(shared_.loop).accept_errors;
         continue;
       }
-      auto [connection, carrier] =
-          make_connection(std::make_unique<MemoryCarrier>(type_, shared_), shared_.loop);
+      auto [connection, carrier] = make_connection<MemoryCarrier>(shared_.loop, type_, shared_);
       carrier.accept(link, std::move(next->place));
       ++ran;
       (*accepted)(std::move(connection));
@@ -486,8 +485,7 @@ class MemoryListener final : public PortListener, public ReadyItem {
       if (refused) refused(quota_.refusal(link->names[0]));
       return;
     }
-    auto [connection, carrier] =
-        make_connection(std::make_unique<MemoryCarrier>(type_, *shared_), shared_->loop);
+    auto [connection, carrier] = make_connection<MemoryCarrier>(shared_->loop, type_, *shared_);
     carrier.accept(link, quota_.take());
     (*std::shared_ptr(accepted_))(std::move(connection));
   }
@@ -566,8 +564,7 @@ LoopAcceptorPtr MemoryType::open_acceptor(ae::EventLoop& loop, const Endpoint&,
 }
 
 ConnectionPtr MemoryType::create(ae::EventLoop& loop) const {
-  return make_connection(std::make_unique<MemoryCarrier>(*this, MemoryLoop::of(*this, loop)), loop)
-      .first;
+  return make_connection<MemoryCarrier>(loop, *this, MemoryLoop::of(*this, loop)).first;
 }
 
 Statistics MemoryType::statistics(ae::EventLoop& loop) const {

@@ -32,7 +32,7 @@ class StuckType final : public conn::ConnectionType {
   }
   conn::ConnectionPtr create(ae::EventLoop& loop) const override {
     if (broken) throw conn::Error(name_ + " has no device");
-    return conn::make_connection(std::make_unique<Stuck>(*this), loop).first;
+    return conn::make_connection<Stuck>(loop, *this).first;
   }
 
   /// Ends the connecting of all that wait.

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "conn/core/connection_core.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"
@@ -252,17 +253,11 @@ TEST_CASE("tcp: what write took is delivered after close, however slowly it is r
   REQUIRE(reader.get() == sent);
 }
 
-namespace {
-struct Layer : Connection {  // makes it accessible, as for a layer above
-  using Connection::expect_no_more;
-};
-}  // namespace
-
 TEST_CASE("tcp: it does not linger for a peer that has said that it sends no more", "[tcp]") {
   Half half;
   const std::size_t sent = fill(*half.server);
   REQUIRE(sent > 0);
-  Layer::expect_no_more(*half.server);
+  conn::ConnectionCore::of(*half.server).carrier().expect_no_more();
   SECTION("which the kernel delivers to") {
     half.server.reset();
     testing::turns(half.loop, 2);
