@@ -199,7 +199,7 @@ class LocalListener final : public Listener, public ReadyItem {
       handlers->refused.run(quota_.refusal(link->names[0]));
     } else {
       auto [connection, carrier] =
-          make_connection(std::make_unique<LocalCarrier>(shared_->type, *shared_), shared_->loop);
+          make_connection<LocalCarrier>(shared_->loop, shared_->type, *shared_);
       carrier.attach(link, 1, quota_.take());
       handlers->accepted.run(std::move(connection));
     }
@@ -255,8 +255,7 @@ ListenerPtr LocalType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
 }
 
 ConnectionPtr LocalType::create(ae::EventLoop& loop) const {
-  auto carrier = std::make_unique<LocalCarrier>(*this, LocalLoop::of(*this, loop));
-  return make_connection(std::move(carrier), loop).first;
+  return make_connection<LocalCarrier>(loop, *this, LocalLoop::of(*this, loop)).first;
 }
 
 }  // namespace local
