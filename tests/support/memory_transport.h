@@ -2,8 +2,8 @@
 #pragma once
 // memory://name: connections whose two ends live on one thread, mostly on one loop, joined by
 // bounded pipes in memory.
-// For tests: it does all a transport has to do, serves several loops of a thread, and injects faults
-// by probabilities from a seed. tests/support/local_transport.h is the small one that
+// For tests: it does all a transport has to do, serves several loops of a thread, and injects
+// faults by probabilities from a seed. tests/support/local_transport.h is the small one that
 // docs/add-a-transport.md explains.
 //
 //   registry.add(std::make_unique<conn::memory::MemoryType>());
