@@ -20,7 +20,12 @@ class ConnectionType;
 /// The maximum size of a contiguous piece shown by peek() and of a buffer returned by reserve().
 inline constexpr std::size_t kMaxContiguous = 64 * 1024;
 
-/// The result of Connection::peek(): the bytes read() would return next, in one or two pieces.
+/// The result of Connection::peek(together): the bytes read() would return next, in one or two
+/// pieces. size 0 with errno 0 means end of stream, EAGAIN nothing available now, EMSGSIZE that
+/// `together` exceeds kMaxContiguous; otherwise errno is as for read(). With fewer than `together`
+/// bytes it shows those that have arrived; a read handler set after that runs for them. A view is
+/// valid until the next consume(), read() or peek() of the connection, close() or rebind(). Holding
+/// on to it stalls the peer: its window is not returned until consume().
 struct View {
   std::array<iovec, 2> pieces{};  ///< the bytes
   int count = 0;                  ///< number of pieces
@@ -57,7 +62,10 @@ class AECONN_API Memory {
   const ConnectionType* of_;
 };
 
-/// Bytes to be sent from the caller's memory.
+/// Bytes to be sent from the caller's memory, which belongs to the library until `release` runs:
+/// exactly once, from the loop, never inside send(), with an error if the bytes were not handed on
+/// before the connection or the loop ended. It may run after close(), but never after the end of
+/// the loop.
 struct Outgoing {
   /// Returns ownership of the bytes to the caller. It may call any operation of any connection, but
   /// must not throw. No error means that the bytes were passed on, not that they were delivered.

@@ -26,4 +26,10 @@ enum class Barrier : bool {
   kYes  ///< the write handler runs first
 };
 
+/// Selects the events that run a close handler.
+enum class CloseOn : bool {
+  kEnd,     ///< the end of the peer's stream, or a failure
+  kFailure  ///< only a failure
+};
+
 }}  // namespace conn

@@ -30,7 +30,7 @@ class AcceptOwner {
   virtual void on_lost(RdmaCarrier& carrier) noexcept = 0;
 
  protected:
-  ~AcceptOwner() = default;
+  virtual ~AcceptOwner() = default;
 };
 
 class RdmaCarrier final : public QueuedCarrier,

@@ -26,7 +26,7 @@ class HandshakeOwner {
   virtual void failed(TlsCarrier& carrier, const Failure& failure) = 0;
 
  protected:
-  ~HandshakeOwner() = default;
+  virtual ~HandshakeOwner() = default;
 };
 
 class TlsCarrier final : public QueuedCarrier, private Wire, private Warm {

@@ -63,7 +63,7 @@ class Stoppable {
   virtual void stop() noexcept = 0;  ///< must call forget()
 
  protected:
-  ~Stoppable() = default;
+  virtual ~Stoppable() = default;
   void forget() noexcept {  ///< leaves LoopState's list
     *link_ = next_;
     if (next_ != nullptr) next_->link_ = link_;

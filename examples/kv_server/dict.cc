@@ -7,17 +7,6 @@
 #include <utility>
 
 namespace kv {
-namespace {
-
-std::uint64_t reverse_bits(std::uint64_t v) noexcept {
-  v = ((v >> 1) & 0x5555555555555555u) | ((v & 0x5555555555555555u) << 1);
-  v = ((v >> 2) & 0x3333333333333333u) | ((v & 0x3333333333333333u) << 2);
-  v = ((v >> 4) & 0x0f0f0f0f0f0f0f0fu) | ((v & 0x0f0f0f0f0f0f0f0fu) << 4);
-  return __builtin_bswap64(v);
-}
-
-}  // namespace
-
 HashSeed HashSeed::random() {
   std::random_device device;
   const auto word = [&device] {
@@ -29,13 +18,9 @@ HashSeed HashSeed::random() {
 
 Dict::~Dict() { forget_all(); }
 
-std::uint64_t Dict::next_cursor(std::uint64_t cursor, std::uint64_t mask) noexcept {
-  return reverse_bits(reverse_bits(cursor | ~mask) + 1);
-}
-
 Dict::Table Dict::make_table(std::size_t buckets) {
   Table table;
-  // calloc: the kernel hands out a large table as zero pages, so nothing is touched here.
+  // calloc gets a large table as zero pages from the kernel, so no memory is touched here.
   table.heads = static_cast<Entry**>(std::calloc(buckets, sizeof(Entry*)));
   if (table.heads == nullptr) throw std::bad_alloc();
   table.mask = buckets - 1;
@@ -77,8 +62,8 @@ void Dict::insert(Entry* entry) {
 
 Entry* Dict::remove(Entry** link) noexcept {
   Entry* entry = *link;
-  // Whose count goes down? During a rehash a new entry is in the new table although its old
-  // bucket may not have moved yet, so only a look into the new chain tells.
+  // During a rehash a new entry is in the new table although its old bucket may not have moved
+  // yet, so only a search of the new chain tells which table's count to decrease.
   Table* table = &tables_[0];
   if (rehashing()) {
     for (Entry** other = tables_[1].bucket(entry->hash); *other != nullptr;
@@ -100,7 +85,7 @@ void Dict::shrink_if_sparse() noexcept {
   try {
     resize(wanted);
   } catch (const std::bad_alloc&) {
-    // The large table goes on serving.
+    // The large table stays in use.
   }
 }
 
@@ -108,7 +93,7 @@ bool Dict::rehash(std::size_t buckets) noexcept {
   if (!rehashing()) return false;
   Table& old = tables_[0];
   Table& fresh = tables_[1];
-  std::size_t empty_left = buckets * 10;  // a long run of empty buckets must not take long either
+  std::size_t empty_left = buckets * 10;  // bounds the time for long runs of empty buckets
   while (buckets > 0 && old.used > 0) {
     while (old.heads[rehash_next_] == nullptr) {
       ++rehash_next_;

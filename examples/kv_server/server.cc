@@ -22,7 +22,7 @@ SessionInfo describe(const conn::Connection& connection) {
       std::string(connection.type().name()),       list_field(connection.peer_address()),
       list_field(connection.local_address()),      connection.fd(),
       [&connection] { return connection.info(); }, [&connection] { return connection.path(); }};
-  // A path has no port; clients expect one, as Redis shows it.
+  // A path has no port, but clients expect one, as Redis shows it.
   if (info.peer.find(':') == std::string::npos) info.peer += ":0";
   return info;
 }
@@ -53,36 +53,21 @@ LoopNetwork<OneSession>::LoopNetwork(ae::EventLoop& loop, const conn::Registry& 
     const auto found = clients_.find(session.id());
     if (found != clients_.end()) run(*found->second);
   };
-  server_.transport_counters = [this] {
-    std::vector<TransportCounters> all;
-    for (const conn::ConnectionType* type : registry_.types_and_lists())
-      all.push_back({std::string(type->name()), type->statistics(loop_)});
-    return all;
-  };
-  server_.transport_sections = [this] {
-    std::vector<InfoSection> sections;
-    for (const auto& type : registry_.types()) {
-      InfoSection& section =
-          sections.emplace_back(InfoSection{"Transport_" + std::string(type->name()), {}});
-      for (const auto& [name, value] : type->statistics(loop_)) {
-        section.fields.emplace_back(name, std::to_string(value));
-      }
-    }
+  server_.transports = [this] {
+    std::vector<conn::SchemeStatistics> all = conn::scheme_statistics(registry_, loop_);
     const ae::LoopTimes times = loop_.times();
-    if (times.busy + times.spun + times.slept == ae::Duration::zero()) return sections;
-    InfoSection& told = sections.emplace_back(InfoSection{"Loop", {}});
-    const auto add = [&told](const char* name, auto value) {
-      told.fields.emplace_back(name, std::to_string(value));
-    };
-    add("loop_busy_ns", times.busy.count());
-    add("loop_spun_ns", times.spun.count());
-    add("loop_slept_ns", times.slept.count());
-    add("spin_hits", times.spin_hits);
-    add("spin_misses", times.spin_misses);
-    add("spin_probes", times.spin_probes);
-    add("spin_budget_ns", times.spin_budget.count());
-    add("sleep_cost_ns", times.sleep_cost.count());
-    return sections;
+    if (times.busy + times.spun + times.slept == ae::Duration::zero()) return all;
+    const auto ns = [](ae::Duration time) { return static_cast<std::uint64_t>(time.count()); };
+    all.push_back({std::string(kLoopTimes),
+                   {{"loop_busy_ns", ns(times.busy)},
+                    {"loop_spun_ns", ns(times.spun)},
+                    {"loop_slept_ns", ns(times.slept)},
+                    {"spin_hits", times.spin_hits},
+                    {"spin_misses", times.spin_misses},
+                    {"spin_probes", times.spin_probes},
+                    {"spin_budget_ns", ns(times.spin_budget)},
+                    {"sleep_cost_ns", ns(times.sleep_cost)}}});
+    return all;
   };
 }
 
@@ -91,8 +76,7 @@ LoopNetwork<OneSession>::~LoopNetwork() {
   server_.request_shutdown = nullptr;
   server_.session_killed = nullptr;
   server_.session_ready = nullptr;
-  server_.transport_sections = nullptr;
-  server_.transport_counters = nullptr;
+  server_.transports = nullptr;
   if constexpr (kDivided) {
     for (std::size_t i = 0; i < clients_.size(); ++i) server_.together->leave_client();
   }
@@ -122,7 +106,6 @@ void LoopNetwork<OneSession>::add(conn::ListenerPtr listener) {
   listeners_.push_back(std::move(listener));
   listeners_.back()->on_refused(
       [this](const conn::Failure& failure) { server_.log_refused(failure.text); });
-  server_.config.listen = urls();
 }
 
 template <class OneSession>
@@ -150,32 +133,26 @@ void LoopNetwork<OneSession>::accept(conn::ConnectionPtr connection) {
   }
 }
 
-/// In the place of one that went, if there is one.
 template <class OneSession>
 auto LoopNetwork<OneSession>::enter(conn::ConnectionPtr connection) -> Client& {
-  typename Clients::node_type place;
-  if (!spare_clients_.empty()) {
-    place = spare_clients_.take();
-  } else {
-    place = clients_.extract(clients_.try_emplace(0).first);  // no session has that id
-  }
-  Client& client = place.mapped().emplace(std::move(connection), server_);
+  auto made = std::make_unique<Client>(std::move(connection), server_);
+  Client& client = *made;
   client.session.refer_to_values([this, &client] { value_released(client); });
-  place.key() = client.session.id();
   if (server_.config.logs_clients() && server_.log)
     server_.log(fmt::format("client {}: {}", client.session.id(), client.connection->path()));
-  clients_.insert(std::move(place));
+  clients_.emplace(client.session.id(), std::move(made));
   return client;
 }
 
-/// Several loops count together: that happens when a client comes and when it goes.
+/// Several loops share one count, which changes when a client connects or leaves.
 template <class OneSession>
 bool LoopNetwork<OneSession>::full() {
   if constexpr (kDivided) return !server_.together->enter_client(server_.config.maxclients);
   return clients_.size() >= static_cast<std::size_t>(server_.config.maxclients);
 }
 
-/// Reads only what can be executed: the rest stays with the transport, which slows the peer down.
+/// Reads only while requests can be executed: otherwise the bytes stay with the transport, which
+/// slows the peer down.
 template <class OneSession>
 void LoopNetwork<OneSession>::watch(Client& client) {
   const bool wanted = !client.busy && !client.ended && !client.session.wants_close();
@@ -186,9 +163,9 @@ void LoopNetwork<OneSession>::watch(Client& client) {
 
 template <class OneSession>
 void LoopNetwork<OneSession>::read(Client& client) {
-  if (client.session.killed()) return;  // it goes before the loop sleeps
+  if (client.session.killed()) return;  // it is dropped before the loop sleeps
   const std::span<char> room = client.session.room();
-  // Nothing of a request is kept in this memory, so all clients share it, and an idle one has none.
+  // No request stays in the scratch memory, so all clients share it and an idle client has none.
   ssize_t size;
   if (room.empty()) {
     size = client.connection->read(scratch_.get(), kScratch);
@@ -198,7 +175,7 @@ void LoopNetwork<OneSession>::read(Client& client) {
   }
   if (size < 0 && errno == EAGAIN) return;
   if (size <= 0) {
-    // At end of stream the replies to what came before are still sent.
+    // After the end of the stream, the replies to earlier requests are still sent.
     client.ended = true;
     client.failed = size < 0;
     watch(client);
@@ -285,10 +262,10 @@ void LoopNetwork<OneSession>::send(Client& client) {
   client.connection->set_write_handler([this, &client](conn::Connection&) { queue(client); });
 }
 
-/// Large values as they lie, and in reserved room what is between them and closes the last.
+/// Sends large values in place, and writes the text between them into reserved space.
 template <class OneSession>
 void LoopNetwork<OneSession>::send_values(Client& client) {
-  constexpr std::size_t kLongEnd = 1024;  // more than that is written from where it is
+  constexpr std::size_t kLongEnd = 1024;  // a longer end is written by send()
   conn::Connection& connection = *client.connection;
   OneSession& session = client.session;
   const auto refused = [&client] { client.failed = errno != EAGAIN; };
@@ -327,7 +304,7 @@ void LoopNetwork<OneSession>::send_values(Client& client) {
   }
 }
 
-/// The last one may be what its end waited for.
+/// Queues the client once its last value is released: it may be waiting for that to end.
 template <class OneSession>
 void LoopNetwork<OneSession>::value_released(Client& client) noexcept {
   if (client.session.values_on_way()) return;
@@ -335,7 +312,7 @@ void LoopNetwork<OneSession>::value_released(Client& client) noexcept {
     queue(client);
     released_ = true;
   } catch (const std::bad_alloc&) {
-    client.queued = false;  // the next event of this client does it
+    client.queued = false;  // the client's next event queues it
   }
 }
 
@@ -349,9 +326,8 @@ bool LoopNetwork<OneSession>::finished(const Client& client) {
 template <class OneSession>
 void LoopNetwork<OneSession>::drop(Client& client) {
   std::erase(busy_, &client);
-  auto place = clients_.extract(client.session.id());
-  place.mapped().reset();
-  (void)spare_clients_.keep(std::move(place));
+  // Extracted first, so that callbacks do not find the client while it is destroyed.
+  const auto gone = clients_.extract(client.session.id());
   if constexpr (kDivided) server_.together->leave_client();
 }
 

@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 #include "ae/loop_group.h"
@@ -44,13 +43,13 @@ void end_service(ae::EventLoop& loop) {
   loop.stop();
 }
 
-/// Where clients come: URLs, and sockets that systemd opened.
+/// Where clients connect: URLs, and sockets that systemd opened.
 struct Places {
   std::vector<std::string> urls, metrics;
   std::string activated{service::Activated::kTransports.front()};
   int descriptors = service::take_listening_descriptors();
 
-  /// A server that was handed sockets, and told of no URL, has those alone.
+  /// The default URL is used only if there is no other URL and no socket.
   void or_default() {
     if (urls.empty() && descriptors == 0) urls.push_back(kDefaultUrl);
   }
@@ -69,9 +68,8 @@ struct Places {
 };
 
 void serve(kv::Server& server, kv::TlsSettings& tls, const Places& places, const ae::Spin& spin) {
-  const conn::Registry registry = conn::all_transports();  // outlives what is made of it
+  const conn::Registry registry = conn::all_transports();  // must outlive what it creates
   tls.attach(registry);
-  server.more_parameters = &tls;
   const auto its_loop = ae::loops_named(server.config.event_loop)(0);
   ae::EventLoop& loop = *its_loop;
   loop.set_spin(spin);
@@ -86,7 +84,8 @@ void serve(kv::Server& server, kv::TlsSettings& tls, const Places& places, const
   loop.run();
 }
 
-/// The loops serve, each on a thread of its own; this one waits for signals, and for their end.
+/// Serves on several loops, each on its own thread; the main thread waits for signals and their
+/// end.
 void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
               const Places& places, const ae::Spin& spin) {
   const conn::Registry registry = conn::all_transports();
@@ -97,14 +96,9 @@ void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
   const auto end = [&loop, poster = loop.poster()] { (void)poster.post([&loop] { loop.stop(); }); };
   kv::Together together(config, count);
   together.log = write_log;
-  together.more_parameters = &tls;
   together.request_shutdown = [end](bool) { end(); };
   const service::Signals signals(
-      loop, [&] { end_service(loop); },
-      [&] {
-        const std::lock_guard lock(together.config_mutex);
-        reload_certificates(tls);
-      });
+      loop, [&] { end_service(loop); }, [&] { reload_certificates(tls); });
   ae::LoopGroup loops({.loops = count, .name = "kv", .make = make});
   loops.on_each([&spin](ae::EventLoop& each, std::size_t) { each.set_spin(spin); });
   {
@@ -121,7 +115,7 @@ void serve_on(std::size_t count, const kv::Config& config, kv::TlsSettings& tls,
   loops.run();
 }
 
-/// As LoopGroup counts them.
+/// The number of processors, counted as LoopGroup does.
 std::size_t processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -134,7 +128,6 @@ std::size_t processors() {
 int main(int argc, char** argv) try {
   service::open_standard_streams();
   kv::TlsSettings tls;
-  const std::vector<const char*> arguments = tls.take_pass_phrase(argc, argv);
   kv::Server server;
   server.log = write_log;
 
@@ -177,7 +170,7 @@ int main(int argc, char** argv) try {
       .add(app.add_option_function<std::string>(
                "--event-loop",
                [&server](const std::string& name) {
-                 (void)ae::loops_named(name);  // it throws
+                 (void)ae::loops_named(name);  // throws for an unknown name
                  server.config.event_loop = name;
                },
                manual::event_loop_help()),
@@ -202,7 +195,7 @@ int main(int argc, char** argv) try {
             description)
         ->default_str(fallback);
   };
-  // Redis's 64mb is 64 * 1024 * 1024 bytes, as an option's 64m.
+  // 64mb in Redis is 64 * 1024 * 1024 bytes, as is 64m in an option.
   const auto memory = [](std::uint64_t bytes) { return conn::size_words(bytes) + 'b'; };
   const kv::Config& config = server.config;
   setting("--requirepass", "requirepass", "Password that clients must AUTH with", "");
@@ -232,15 +225,12 @@ int main(int argc, char** argv) try {
   for (const kv::TlsSettings::Option& each : kv::TlsSettings::options()) {
     values
         .add(app.add_option_function<std::string>(
-                 each.flags,
-                 [&tls, flag = each.flags, name = each.parameter](const std::string& value) {
-                   const std::string reason = tls.store(name, value);
-                   if (!reason.empty()) throw CLI::ValidationError(flag, reason);
-                 },
+                 each.flag,
+                 [&tls, key = each.key](const std::string& value) { tls.set(key, value); },
                  each.description),
              manual::Value::of(each.words, each.place))
-        ->default_str(each.fallback)
-        ->group("TLS, for tls:// and other tls URLs; SIGHUP reads the files again");
+        ->group(
+            "TLS, for tls:// and other tls URLs, which take more; SIGHUP reads the files again");
   }
   manual::add_to(
       app,
@@ -266,7 +256,7 @@ int main(int argc, char** argv) try {
        .values = std::move(values)});
   manual::add_version(app, "kv-server");
   try {
-    (void)manual::parse(app, arguments);
+    (void)manual::parse(app, {argv, static_cast<std::size_t>(argc)});
   } catch (const CLI::ParseError& error) {
     return manual::explain(app, error, 1);
   }

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What all sessions of a loop share: configuration, data, statistics, the list of sessions, and the
-// few things only the network part can do, as functions it sets. With several loops each has a
-// Server; what is beyond one of them is in Together (together.h).
+// The state that all sessions of a loop share: configuration, data, statistics, the list of
+// sessions, and functions that the network part sets. With several loops each loop has a Server;
+// what they share is in Together (together.h).
 
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,10 +15,10 @@
 
 #include "ae/loop_names.h"
 #include "arriving.h"
+#include "conn/metrics.h"
 #include "programs/service/limited_log.h"
 #include "references.h"
 #include "resp_parser.h"
-#include "spares.h"
 #include "store.h"
 
 namespace kv {
@@ -30,10 +28,10 @@ class Together;
 struct Command;
 
 inline constexpr std::string_view kVersion = AECONN_VERSION;
-/// The Redis whose commands and error texts these are; clients look at it.
+/// The version of Redis whose commands and error texts are implemented; clients check it.
 inline constexpr std::string_view kRedisVersion = "7.0.15";
 
-/// Of --loglevel; the first two log what carries each client.
+/// The words of --loglevel; the first two log the path of each client's connection.
 inline constexpr std::array<std::string_view, 4> kLogLevels{"debug", "verbose", "notice",
                                                             "warning"};
 
@@ -43,16 +41,15 @@ struct Config {
   std::uint64_t maxmemory = 0;                   ///< 0: no limit
   std::uint64_t client_output_limit = 64 << 20;  ///< unsent bytes of one client; 0: no limit
   std::uint64_t client_query_limit = 1 << 30;    ///< bytes of one request; 0: no limit
-  /// Of all clients' buffers together; beyond it those with the most are closed. 0: no limit.
+  /// Bytes of all clients' buffers; beyond it the largest clients are closed. 0: no limit.
   std::uint64_t clients_memory_limit = std::uint64_t{4} << 30;
-  std::int64_t timeout_seconds = 0;  ///< idle clients are closed after it; 0: never
+  std::int64_t timeout_seconds = 0;  ///< after which idle clients are closed; 0: never
   std::string loglevel{kLogLevels[2]};
-  bool debug_command = false;  ///< DEBUG stops the server for everybody
+  bool debug_command = false;  ///< allows DEBUG SLEEP, which blocks the whole loop
   ParserLimits parser;
   bool logs_clients() const noexcept {
     return loglevel == kLogLevels[0] || loglevel == kLogLevels[1];
   }
-  std::vector<std::string> listen;                   ///< for CONFIG GET bind
   std::string event_loop{ae::loop_names().front()};  ///< for INFO and CONFIG GET event-loop
 };
 
@@ -64,7 +61,6 @@ struct Statistics {
   std::uint64_t bytes_in = 0, bytes_out = 0;
   std::uint64_t output_limit_closed = 0, query_limit_closed = 0, clients_evicted = 0;
   std::uint64_t timed_out = 0, protocol_errors = 0, auth_failures = 0;
-  std::map<std::string, std::uint64_t, std::less<>> errors;  ///< by code; codes are ours, so few
   struct PerCommand {
     std::uint64_t calls = 0, rejected = 0, failed = 0;
   };
@@ -72,102 +68,103 @@ struct Statistics {
   void add(const Statistics& other);
 };
 
-struct InfoSection {
-  std::string name;
-  std::vector<std::pair<std::string, std::string>> fields;
+/// The counters of Statistics, and their names in INFO and GET /metrics.
+struct Counter {
+  std::uint64_t Statistics::*member;
+  std::string_view info, metric;  ///< metric: "kv_NAME_total"; or "limit=NAME", a label of one
+  std::string_view help = {};
+};
+inline constexpr Counter kCounters[] = {
+    {&Statistics::connections_received, "total_connections_received",
+     "kv_connections_received_total", "Client connections accepted."},
+    {&Statistics::connections_rejected, "rejected_connections", "kv_connections_rejected_total",
+     "Client connections rejected because of maxclients."},
+    {&Statistics::commands_processed, "total_commands_processed", "kv_commands_processed_total",
+     "Commands executed."},
+    {&Statistics::commands_rejected, "rejected_commands", "kv_commands_rejected_total",
+     "Commands rejected before execution."},
+    {&Statistics::error_replies, "total_error_replies", "kv_error_replies_total",
+     "Error replies sent."},
+    {&Statistics::keyspace_hits, "keyspace_hits", "kv_keyspace_hits_total",
+     "Key lookups that found the key."},
+    {&Statistics::keyspace_misses, "keyspace_misses", "kv_keyspace_misses_total",
+     "Key lookups that did not find the key."},
+    {&Statistics::bytes_in, "total_net_input_bytes", "kv_input_bytes_total", "Bytes of requests."},
+    {&Statistics::bytes_out, "total_net_output_bytes", "kv_output_bytes_total",
+     "Bytes of replies."},
+    {&Statistics::protocol_errors, "protocol_errors", "kv_protocol_errors_total",
+     "Clients closed because of invalid RESP."},
+    {&Statistics::auth_failures, "auth_failures", "kv_auth_failures_total",
+     "Failed authentications."},
+    {&Statistics::output_limit_closed, "client_output_buffer_limit_disconnections",
+     "limit=client-output-buffer-limit"},
+    {&Statistics::query_limit_closed, "client_query_buffer_limit_disconnections",
+     "limit=client-query-buffer-limit"},
+    {&Statistics::clients_evicted, "evicted_clients", "limit=maxmemory-clients"},
+    {&Statistics::timed_out, "timed_out_clients", "limit=timeout"},
 };
 
-/// What a transport has counted on a loop, by name.
-struct TransportCounters {
-  std::string transport;
-  std::vector<std::pair<std::string, std::uint64_t>> counters;
-};
-
-/// Parameters of CONFIG that somebody else keeps, such as a transport's certificates.
-class MoreParameters {
- public:
-  struct Refusal {
-    std::string name, reason;
-  };
-  using Values = std::vector<std::pair<std::string_view, std::string_view>>;  ///< name, value
-  virtual ~MoreParameters() = default;
-  virtual std::vector<std::string_view> names() const = 0;
-  virtual std::string get(std::string_view name) const = 0;
-  /// Takes all of them, or none.
-  virtual std::optional<Refusal> set(const Values& values) = 0;
-};
-
-/// 40 hex digits.
-std::string new_run_id(Store& store);
+/// The name of a loop's own times among the transports' statistics.
+inline constexpr std::string_view kLoopTimes = "Loop";
 
 class Server {
  public:
   using Clock = std::int64_t (*)();  ///< microseconds since 1970
   static Clock system_clock();
   explicit Server(Clock clock = nullptr, std::size_t databases = 16);
-  /// One of several, which is `together`'s and has no data of its own. From here to its end it is
-  /// of its loop's thread alone.
+  /// The server of one of several loops, without data of its own. Must be used and destroyed on its
+  /// loop's thread.
   Server(Together& together, std::size_t loop);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   Config config;
-  Store store;  ///< with several loops there is nothing in it
+  Store store;  ///< empty with several loops
   Statistics statistics;
   Together* const together;  ///< null with one loop
   const std::size_t loop;
   const std::size_t database_count;
-  std::int64_t data_bytes = 0;  ///< with several loops: what all shards grew by on this one
-  /// By id, which is the order of arrival.
+  std::int64_t data_bytes = 0;  ///< with several loops: by how much this loop made the shards grow
+  /// By id, in the order of connecting.
   std::map<std::uint64_t, Session*> sessions;
-  std::size_t buffer_bytes = 0;  ///< what peers made all sessions hold
-  SpareBlocks spare_blocks;      ///< of sessions that went
+  std::size_t buffer_bytes = 0;  ///< memory that peers made all sessions hold
   SpareEntry spare_entry;
   const Pool::Ptr sent_values{new Pool};
 
-  // Set by the network part and by main(); empty ones are skipped.
+  // Set by the network part and by main(); may be empty.
   std::function<void(bool now)> request_shutdown;
-  std::function<void(Session&)> session_killed;  ///< close it soon; not from inside this call
-  std::function<void(Session&)> session_ready;   ///< other loops have answered: execute() it again
-  std::function<std::vector<InfoSection>()> transport_sections;
-  std::function<std::vector<TransportCounters>()> transport_counters;
+  std::function<void(Session&)> session_killed;  ///< closes it soon, and not within this call
+  std::function<void(Session&)> session_ready;   ///< calls execute(): other loops have answered
+  std::function<std::vector<conn::SchemeStatistics>()> transports;  ///< and kLoopTimes
   std::function<void(std::string_view)> log;
-  MoreParameters* more_parameters = nullptr;
 
   std::int64_t now_us() const { return clock_(); }
   std::int64_t started_us() const noexcept { return started_us_; }
   std::uint64_t next_session_id() noexcept;
-  /// A session's, from its constructor and destructor.
-  void enter(std::uint64_t id, Session& session);
-  void leave(std::uint64_t id) noexcept;
-  /// 40 hex digits, new for each start.
-  const std::string& run_id() const noexcept { return run_id_; }
-  /// Values on their way whose clients are gone; nobody can be closed for them.
+  /// Bytes of unreleased values whose clients have been closed.
   std::size_t left_behind() const noexcept { return sent_values->left_behind; }
   std::size_t used_memory() const noexcept { return store.memory() + buffer_bytes + left_behind(); }
-  std::size_t peak_memory(std::size_t used) noexcept;
   bool out_of_memory() const noexcept {
     return config.maxmemory != 0 && used_memory() > config.maxmemory;
   }
   bool password_needed() const noexcept { return !config.requirepass.empty(); }
-  /// Of several loops, for this one.
+  /// The same for one of several loops.
   bool out_of_memory_of_all() const noexcept;
   void limit_clients_memory_of_all();
   void adopt_config();
-  void reset_statistics();
-  /// Logs at most a few lines a second, so that no peer can fill a disk.
+  /// Logs at most five lines per second, so that no peer can fill a disk.
   void log_limited(std::string_view text);
-  /// An arrival that did not become a client: ten lines a second, then how many more there were.
+  /// Logs a refused connection: up to ten lines per second, then the number of further ones.
   void log_refused(std::string_view why);
 
-  /// Closes clients, the largest first, until maxmemory-clients is kept. Not from a command.
+  /// Closes clients, the largest first, down to maxmemory-clients. Must not be called by a command.
   void limit_clients_memory();
-  /// The same until they hold `most` bytes.
+  /// The same, down to `most` bytes.
   void close_largest(std::uint64_t most);
 
-  /// The regular work, ten times a second: expiry, resizing, idle buffers, idle clients.
-  /// True if there is more to do at once.
+  /// The regular work, to be called ten times per second: expiry, resizing, idle buffers, idle
+  /// clients. Returns true if there is more to do at once.
   bool tick();
 
  private:
@@ -177,12 +174,9 @@ class Server {
   Clock clock_;
   std::int64_t started_us_;
   std::uint64_t last_session_id_ = 0;
-  std::string run_id_;
-  std::size_t peak_memory_ = 0;
   std::int64_t log_second_ = 0;
   int logged_ = 0;
   service::LimitedLog refusals_{"refused"};
-  Spares<std::map<std::uint64_t, Session*>::node_type> spare_places_;
   std::int64_t tended_us_ = 0;
 };
 

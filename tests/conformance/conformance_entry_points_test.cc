@@ -247,7 +247,7 @@ std::set<std::string> public_functions(const std::string& header) {
   std::stringstream all;
   all << file.rdbuf();
   std::string text = std::regex_replace(all.str(), std::regex("//[^\n]*"), "");
-  text = std::regex_replace(text, std::regex("\\{[^{}]*\\}"), ";");
+  text = std::regex_replace(text, std::regex("\\{[^{}\n]*\\}"), ";");
   std::set<std::string> names;
   bool open = false;
   std::istringstream lines(text);
@@ -257,7 +257,9 @@ std::set<std::string> public_functions(const std::string& header) {
     if (line.starts_with(" protected:") || line.starts_with(" private:")) open = false;
     static const std::regex kFunction("(?:[\\w>&*] |[&*])([a-z]\\w*)\\(");
     std::smatch found;
-    if (open && line.starts_with("  ") && std::regex_search(line, found, kFunction))
+    // Members are indented by two columns, the bodies of inline functions by more.
+    if (open && line.starts_with("  ") && line[2] != ' ' &&
+        std::regex_search(line, found, kFunction))
       if (found[1] != "operator") names.insert(found[1]);
   }
   return names;
@@ -296,6 +298,7 @@ TEST_CASE("entry points: the table has each public function", "[conn]") {
                                         "find",
                                         "require",
                                         "types",
+                                        "list",
                                         "lists",
                                         "types_and_lists",
                                         "clear_handlers",

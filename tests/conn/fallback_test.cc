@@ -113,6 +113,51 @@ TEST_CASE("fallback: what fails is followed at once, and the reason is told ever
   REQUIRE(path.ends_with("; " + conn::describe(told.not_taken)));
 }
 
+TEST_CASE("fallback: an established connection does what the transport that carries it can do",
+          "[fallback]") {
+  Place place;
+  place.stuck->fail_at_once = ECONNREFUSED;
+  place.stuck->can = {};  // and the list can do no more
+  ConnectionPtr client = place.connect(place.url("stuck|tcp"));
+  const std::uint64_t id = client->id();
+  RUN_UNTIL(place.loop, place.done == 1 && place.server);
+  REQUIRE(client->state() == State::kConnected);
+  REQUIRE_FALSE(client->type().capabilities().half_close);
+  REQUIRE(client->id() == id);
+  CHECK(client->fd() >= 0);
+  const conn::ConnectionType& tcp = place.registry.require("tcp");
+  CHECK(counted(tcp, place.loop, "open") == 2);  // both ends; nothing else is left of the dial
+  CHECK(counted(client->type(), place.loop, "connected") == 1);
+  CHECK(counted(client->type(), place.loop, "open") == 0);
+  testing::send(place.loop, *client, "data");
+  CHECK(testing::receive(place.loop, *place.server, 4) == "data");
+  CHECK(counted(tcp, place.loop, "bytes_written") == 4);
+  SECTION("half-close") {
+    REQUIRE(client->shutdown() == 0);
+    char c = 0;
+    RUN_UNTIL(place.loop, place.server->read(&c, 1) == 0);
+    testing::send(place.loop, *place.server, "rest");
+    CHECK(testing::receive(place.loop, *client, 4) == "rest");
+  }
+  SECTION("moving to another loop") {
+    testing::AnyLoop other;
+    REQUIRE(client->rebind(other));
+    RUN_UNTIL(other, client->loop() == &other);
+    testing::send(place.loop, *place.server, "here");
+    CHECK(testing::receive(other, *client, 4) == "here");
+    client.reset();
+    RUN_UNTIL(other, counted(tcp, other, "open") == 0);
+  }
+  SECTION("abort, in a handler") {
+    client->set_write_handler([&](Connection&) { client.release()->abort(); });
+    char c = 0;
+    RUN_UNTIL(place.loop, place.server->read(&c, 1) < 0 && errno != EAGAIN);
+    CHECK(errno == ECONNRESET);
+  }
+  client.reset();
+  RUN_UNTIL(place.loop, counted(tcp, place.loop, "open") <= 1);
+}
+
 TEST_CASE("fallback: a way that hangs has its head start, then the next runs beside it",
           "[fallback]") {
   Place place;

@@ -47,9 +47,15 @@ like_a_tree conn/url/b.h conn/url/c.h
 like_a_tree conn/url/c.h conn/url/a.h
 is 'nor are three units that include each other' 'these include each other: a b c' "$(differs)"
 
-# From the class's beginning to its constructors.
-lines=$(sed -n '/^class AECONN_API Connection /,/^ protected:$/p' conn/connection.h | wc -l)
-is 'conn/connection.h: what users call has at most 170 lines' yes \
-  "$([ "$lines" -gt 100 ] && [ "$lines" -le 170 ] && echo yes || echo "$lines lines")"
-is 'without virtual functions and friends' '' "$(grep -nE '\b(virtual|friend)\b' conn/connection.h)"
+# What users call is small enough to be read to the end, and has nothing for authors of transports.
+is "conn/connection.h has at most 170 lines" yes \
+  "$([ "$(wc -l <conn/connection.h)" -le 170 ] && echo yes || wc -l <conn/connection.h)"
+is "conn/connection.h has no virtual function and no friend" '' \
+  "$(sed 's|//.*||' conn/connection.h | grep -nwE 'virtual|friend')"
+is "conn/connection.h includes nothing of spi, kit or core" '' \
+  "$(grep -nE '#include "conn/(spi|kit|core)/' conn/connection.h)"
+# The functions of Carrier that have no default.
+must=$(sed -n '/^class AECONN_API Carrier /,/^};/p' conn/spi/carrier.h | grep -c '= 0;')
+is "a carrier must implement at most 14 functions" yes \
+  "$([ "$must" -gt 5 ] && [ "$must" -le 14 ] && echo yes || echo "$must")"
 total

@@ -19,10 +19,7 @@ class StuckType final : public conn::ConnectionType {
   explicit StuckType(std::string name = "stuck") : name_(std::move(name)) {}
 
   std::string_view name() const noexcept override { return name_; }
-  /// All there are, so that a list has those of the others in it.
-  conn::Capabilities capabilities() const noexcept override {
-    return {.half_close = true, .rebind = true, .descriptor = true, .integrity = true};
-  }
+  conn::Capabilities capabilities() const noexcept override { return can; }
   void configure(const conn::Options&) override {}
   const conn::OptionTable* option_table() const noexcept override { return &options_; }
   void check(const conn::Endpoint& endpoint) const override { options_.only(endpoint.options); }
@@ -41,6 +38,8 @@ class StuckType final : public conn::ConnectionType {
   }
   void connect_all() { fail_all(0); }
 
+  /// All that there are, so that a list has those of the others in it.
+  conn::Capabilities can{.half_close = true, .rebind = true, .descriptor = true, .integrity = true};
   bool broken = false;                       ///< create() throws
   int fail_at_once = 0;                      ///< an errno: they fail as soon as they may
   std::chrono::milliseconds retry_after{0};  ///< which failures ask for

@@ -32,7 +32,7 @@ class LoopUser : public TickItem {
   bool waits_for_reap() const noexcept { return in_.reap; }  ///< reap() will be called
 
  protected:
-  ~LoopUser() = default;
+  virtual ~LoopUser() = default;
 
  private:
   friend class LoopState;
@@ -57,7 +57,7 @@ class LoopListener {
   virtual void loop_gone() noexcept = 0;
 
  protected:
-  ~LoopListener() = default;
+  virtual ~LoopListener() = default;
 };
 
 }}}  // namespace conn::rdma
