@@ -51,7 +51,7 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   static ConnectionCore& of(Connection& connection) noexcept {
     return static_cast<ConnectionCore&>(connection);
   }
-  static const ConnectionCore& of(const Connection& connection) noexcept {
+  static const ConnectionCore& of(const ConnectionFacts& connection) noexcept {
     return static_cast<const ConnectionCore&>(connection);
   }
   static void operator delete(void* core) noexcept { ConnectionBlock::of_core(core).part_gone(); }
