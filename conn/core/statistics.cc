@@ -33,7 +33,7 @@ Statistics ConnectionType::statistics(ae::EventLoop& loop) const {
                     {"bytes_read", c.bytes_read},
                     {"bytes_written", c.bytes_written},
                     {"short_writes", c.short_writes}};
-  for (std::size_t i = 0; i < kWhyNots; ++i) {
+  for (std::size_t i = 0; i < kSkipReasons; ++i) {
     constexpr std::string_view kFallback = "fallback_";
     if (c.not_connected[i] == 0) continue;
     const std::string_view reason = counter_of(static_cast<SkipReason>(i)).substr(kFallback.size());

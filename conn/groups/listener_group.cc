@@ -173,9 +173,9 @@ ListenerGroupPtr listen_on_list(const FallbackType& list, ae::Loops& loops,
   Cores cores;
   std::vector<Skipped> missing = list.listen_on_each(
       endpoint,
-      [&](const Way& way, const Endpoint& at) {
+      [&](const Candidate& candidate, const Endpoint& at) {
         cores.open.push_back(open_core(
-            *way.type, loops, at,
+            *candidate.type, loops, at,
             [&](ae::EventLoop& loop, std::size_t index) { return handlers(loop, index); }, spread));
         return cores.open.back()->endpoints().front().port;
       },

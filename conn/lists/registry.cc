@@ -13,7 +13,7 @@ namespace conn { inline namespace AECONN_ABI {
 struct Registry::Lists {
   ae::Mutex mutex;
   std::vector<std::unique_ptr<FallbackType>> types;  // guarded by mutex
-  FallbackHandler told;
+  FallbackHandler report;
 };
 
 Registry::Registry() : lists_(std::make_unique<Lists>()) {}
@@ -21,7 +21,7 @@ Registry::Registry(Registry&&) noexcept = default;
 Registry& Registry::operator=(Registry&&) noexcept = default;
 Registry::~Registry() = default;
 
-void Registry::on_fallback(FallbackHandler handler) { lists_->told = std::move(handler); }
+void Registry::on_fallback(FallbackHandler handler) { lists_->report = std::move(handler); }
 
 ConnectionType& Registry::add(std::unique_ptr<ConnectionType> type) {
   if (find(type->name()) != nullptr) {
@@ -73,23 +73,23 @@ FallbackType* Registry::find_list(std::string_view name) const {
   }
   Endpoint list;
   list.scheme = name;
-  std::vector<Way> ways;
+  std::vector<Candidate> candidates;
   bool any = false;
   for (const std::string& scheme : list.schemes()) {
-    Way way;
-    way.scheme = scheme;
-    way.type = find(scheme);
-    any = any || way.type != nullptr;
-    if (way.type == nullptr) {
+    Candidate candidate;
+    candidate.scheme = scheme;
+    candidate.type = find(scheme);
+    any = any || candidate.type != nullptr;
+    if (candidate.type == nullptr) {
       const std::string* const reason = why_unavailable(scheme);
       if (reason == nullptr) return nullptr;
-      way.unavailable = scheme + " is not available: " + *reason;
+      candidate.unavailable = scheme + " is not available: " + *reason;
     }
-    ways.push_back(std::move(way));
+    candidates.push_back(std::move(candidate));
   }
   if (!any) return nullptr;
   lists_->types.push_back(
-      std::make_unique<FallbackType>(std::string(name), std::move(ways), lists_->told));
+      std::make_unique<FallbackType>(std::string(name), std::move(candidates), lists_->report));
   return lists_->types.back().get();
 }
 
