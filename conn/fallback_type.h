@@ -18,14 +18,14 @@
 
 #include "ae/abi.h"
 #include "ae/core/fork.h"
-#include "conn/connection_type.h"
+#include "conn/core/transport.h"
 #include "conn/fallback.h"
 #include "conn/lists/dial.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
 /// The type that a Registry creates for a list of schemes.
-class AECONN_API FallbackType final : public ConnectionType {
+class AECONN_API FallbackType final : public Transport {
  public:
   /// `candidates`: only scheme, type and unavailable are set; at least one has a type. `report`
   /// must outlive this object and may be empty.

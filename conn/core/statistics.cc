@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The counters of a ConnectionType on a loop.
 
-#include "conn/connection_type.h"
 #include "conn/core/connection_set.h"
+#include "conn/core/transport.h"
 
 namespace conn { inline namespace AECONN_ABI {
 namespace {
@@ -21,7 +21,7 @@ LoopCounters& ConnectionType::counters(ae::EventLoop& loop) const {
   return ConnectionSet::of(loop).counters(*this);
 }
 
-Statistics ConnectionType::statistics(ae::EventLoop& loop) const {
+Statistics Transport::statistics(ae::EventLoop& loop) const {
   const LoopCounters& c = counters(loop);
   Statistics all = {{"open", c.open},
                     {"accepted", c.accepted},

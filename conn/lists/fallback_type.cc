@@ -278,7 +278,7 @@ std::unique_ptr<Memory> FallbackType::register_memory(ae::EventLoop& loop,
     if (candidate.type != nullptr && candidate.type->capabilities().in_place)
       return candidate.type->register_memory(loop, bytes);
   }
-  return ConnectionType::register_memory(loop, bytes);
+  return Transport::register_memory(loop, bytes);
 }
 
 ConnectionPtr FallbackType::create(ae::EventLoop& loop) const {
@@ -294,7 +294,7 @@ void FallbackType::report(ae::EventLoop& loop, const Fallback& fallback) const {
 }
 
 Statistics FallbackType::statistics(ae::EventLoop& loop) const {
-  Statistics all = ConnectionType::statistics(loop);
+  Statistics all = Transport::statistics(loop);
   const LoopCounters& counted = counters(loop);
   all.emplace_back("fallbacks", counted.fallbacks);
   for (std::size_t i = 0; i < kSkipReasons; ++i) {

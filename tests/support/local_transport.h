@@ -3,11 +3,11 @@
 // local://NAME: connections whose two ends live on one loop. A complete transport in few lines:
 // docs/add-a-transport.md explains it, and the conformance suite runs over it.
 
-#include "conn/connection_type.h"
+#include "conn/core/transport.h"
 
 namespace local {
 
-class LocalType final : public conn::ConnectionType {
+class LocalType final : public conn::Transport {
  public:
   std::string_view name() const noexcept override { return "local"; }
   conn::Capabilities capabilities() const noexcept override {

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "ae/abi.h"
-#include "conn/connection_type.h"
+#include "conn/core/transport.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace memory {
 
@@ -34,7 +34,7 @@ struct Config {
   std::uint64_t max_connections = Quota::kDefault;  ///< of a listener (option max-connections)
 };
 
-class MemoryType final : public ConnectionType {
+class MemoryType final : public Transport {
  public:
   explicit MemoryType(Config config = {}) : config_(config) {}
 
