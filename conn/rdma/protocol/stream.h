@@ -12,20 +12,12 @@
 // Input from the peer is never trusted and never asserted on: a bad value sets failure(), after
 // which the stream takes no more input. Asserts in this class check our own code.
 //
-// Receiving. The peer fills the windows in the order in which they were offered (WindowLine). One
-// window is offered; when its last byte has arrived, another is offered at once, before the first
-// is read, so that a transfer never waits for the reader as long as the reader keeps up with one
-// window. A peer whose hello allows it is offered several windows at a time once it reports that it
-// had to wait for one.
-//
-// Windows that grew and are now idle are replaced by a short one where the peer's hello allows it:
-// the short window is offered although the long ones are not full, and the peer marks in the stream
-// where it changes over (docs/valkey-over-rdma.md, "Windows: receiving").
+// Its parts: Inbound (our windows), PeerWindows (the peer's), Proof (our messages and the peer's
+// receives), Liveness (keepalives and silence), ControlBudget (what the peer may send). Stream
+// connects them: it takes the peer's messages apart, and decides what is sent next.
 //
 // Sending. Bytes go into the peer's window, in order, to its very last byte; then into the next one
-// it announced, or the stream waits for one. Each message (a control SEND or a WRITE_WITH_IMM)
-// consumes one of the peer's posted receives. Reposting is not announced, so the stream counts the
-// messages that the peer has not provably handled.
+// it announced, or the stream waits for one.
 
 #include <algorithm>
 #include <array>
@@ -37,14 +29,16 @@
 
 #include "ae/abi.h"
 #include "ae/time.h"
+#include "conn/rdma/protocol/control_budget.h"
 #include "conn/rdma/protocol/flow_control.h"
+#include "conn/rdma/protocol/inbound.h"
+#include "conn/rdma/protocol/liveness.h"
 #include "conn/rdma/protocol/peer_windows.h"
+#include "conn/rdma/protocol/proof.h"
 #include "conn/rdma/protocol/window_line.h"
 #include "conn/rdma/protocol/wire.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
-
-enum class Role : std::uint8_t { kClient, kServer };
 
 struct StreamConfig {
   Role role = Role::kServer;
@@ -86,31 +80,32 @@ class Stream {
   void on_receives(std::uint32_t ours, bool completions_prove) noexcept {
     config_.receives = ours;
     config_.completions_prove = completions_prove;
+    liveness_.set_completions_prove(completions_prove);
   }
   /// Sets the id for tracing probes (StreamConfig::connection).
   void set_connection(std::uint64_t id) noexcept { config_.connection = id; }
   /// The connection is established: from now on the peer can send, and its silence counts.
-  void on_open(ae::TimePoint now) noexcept;
+  void on_open(ae::TimePoint now) noexcept { liveness_.on_open(now); }
 
   // --- receiving ---------------------------------------------------------------------------------
   /// Length of the window the stream wants now, or 0. Answer with provide_window() of exactly that
   /// length, or with no_window() if there is no memory, or not at all: the request then remains.
   /// Call it after on_data(), read() and tick(), each time after take_discarded(), which frees
   /// slots.
-  std::uint32_t wanted_window() const noexcept;
-  void provide_window(const WindowBuffer& buffer);
+  std::uint32_t wanted_window() const noexcept { return inbound_.wanted_window(); }
+  void provide_window(const WindowBuffer& buffer) { inbound_.provide_window(buffer); }
   /// Replaces the window that was provided last, whose announcement has not been posted.
-  void replace_window(const WindowBuffer& buffer);
+  void replace_window(const WindowBuffer& buffer) { inbound_.replace_window(buffer); }
   /// The stream continues with the windows it has and asks again a second later; without any window
   /// it fails.
   void no_window(ae::TimePoint now);
   /// Returns a spare window that is of no more use and must be freed. Empty `data` if there is
   /// none.
-  WindowBuffer take_discarded() noexcept;
+  WindowBuffer take_discarded() noexcept { return inbound_.take_discarded(); }
   /// For the end of the connection: no window is used any more. Unread bytes are copied to `into`
   /// (unread_bytes() long, must stay valid) and read() continues there; null: they are lost. From
   /// now on the stream wants no windows and offers none.
-  void leave_windows(std::byte* into) noexcept;
+  void leave_windows(std::byte* into) noexcept { inbound_.leave_windows(into); }
 
   /// A WRITE_WITH_IMM arrived; `immediate` is in host order.
   void on_data(std::uint32_t immediate, ae::TimePoint now);
@@ -118,30 +113,37 @@ class Stream {
   void on_control(std::span<const std::byte> bytes, ae::TimePoint now);
   /// The peer closed. Bytes that have arrived or are still passed in stay readable; nothing is
   /// sent.
-  void on_peer_closed() noexcept { peer_closed_ = true; }
+  void on_peer_closed() noexcept {
+    peer_closed_ = true;
+    inbound_.end();
+  }
 
   /// The peer aborted the stream (kAborted).
   bool peer_aborted() const noexcept { return peer_aborted_; }
 
-  bool has_unread() const noexcept { return line_.has_unread(); }
+  bool has_unread() const noexcept { return inbound_.has_unread(); }
   bool at_end() const noexcept { return peer_closed_ && !has_unread(); }
   bool peer_closed() const noexcept { return peer_closed_; }
   /// Copies out up to `size` bytes. Returns 0 if there are none now.
-  std::size_t read(std::byte* into, std::size_t size, ae::TimePoint now);
+  std::size_t read(std::byte* into, std::size_t size, ae::TimePoint /*now*/) {
+    return inbound_.read(into, size);
+  }
   /// Shows in place what read() would return: the oldest pieces, as many as `pieces` can hold.
   /// Returns their number. They stay valid until they are read or consumed, or until
   /// leave_windows().
-  std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept;
+  std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept {
+    return inbound_.line().peek(pieces);
+  }
   /// Like read(), without the copy.
   std::size_t consume(std::size_t size, ae::TimePoint now) { return read(nullptr, size, now); }
   /// With unread bytes: no more can arrive until some of them are read, in the current state.
-  bool is_full() const noexcept { return line_.outstanding() == 0; }
-  std::uint64_t unread_bytes() const noexcept { return line_.unread_bytes(); }
+  bool is_full() const noexcept { return inbound_.line().outstanding() == 0; }
+  std::uint64_t unread_bytes() const noexcept { return inbound_.unread_bytes(); }
   /// Counts windows that became full or were read to their end. While it is unchanged, on_data()
   /// and read() have changed nothing about wanted_window(), take_discarded() and next_control(),
   /// except for windows that wait until more receives are proven: the answer to our probe releases
   /// those.
-  std::uint32_t window_turns() const noexcept { return window_turns_; }
+  std::uint32_t window_turns() const noexcept { return inbound_.window_turns(); }
 
   // --- sending -----------------------------------------------------------------------------------
   /// How many of `staged` bytes may be sent now as one message, after `planned` control messages
@@ -158,20 +160,14 @@ class Stream {
   void on_write_posted(std::uint32_t length, ae::TimePoint now);
   /// Staged bytes could not be sent. If they wait for a window, the next write tells the peer so.
   void on_staged_left() noexcept;
-  /// The device has confirmed a posted request. Where that proves more than that the request left
-  /// (not so on iWARP), the peer's device and the path to it work, whatever the peer's software
-  /// does.
-  void on_confirmed(ae::TimePoint now) noexcept {
-    if (!config_.completions_prove) return;
-    confirmed_at_ = now;
-    asked_at_ = {};
-  }
+  /// The device has confirmed a posted request.
+  void on_confirmed(ae::TimePoint now) noexcept { liveness_.on_confirmed(now); }
   /// `count` more messages (control messages, and writes with an immediate) have completed.
-  void on_messages_done(std::uint32_t count) noexcept { completed_ += count; }
+  void on_messages_done(std::uint32_t count) noexcept { proof_.on_completed(count); }
   /// The message after `planned` control messages exceeds the receives that are proven: its
   /// completion must be requested, and the message after it waits for that completion.
   bool beyond_proof(std::uint32_t planned = 0) const noexcept {
-    return few_receives(planned) && !can_probe();
+    return proof_.few_receives(planned) && !proof_.can_probe();
   }
   /// Aborts the stream: no more data is sent, and a control message tells the peer. False: the peer
   /// would not understand that message, and none is sent.
@@ -188,7 +184,7 @@ class Stream {
   void on_controls_posted(std::size_t count, ae::TimePoint now);
   bool has_peer_window() const noexcept { return peer_.any(); }
   /// The peer has a window of ours to write into.
-  bool has_announced() const noexcept { return line_.outstanding() != 0 && !line_.to_announce(); }
+  bool has_announced() const noexcept { return !is_full() && !inbound_.line().to_announce(); }
   /// Bytes left in the window being written; other windows may follow it.
   std::uint32_t peer_window_left() const noexcept { return peer_.left(); }
   /// With bytes staged: the stream holds them back because the peer may lack receives, and must be
@@ -203,18 +199,14 @@ class Stream {
   void tick(ae::TimePoint now, bool loop_was_stopped);
   ae::TimePoint next_tick() const noexcept;
   /// The peer has more than one window of the first length; tick() may recall that later.
-  bool has_long_window() const noexcept {
-    return line_.outstanding() > 1 || line_.longest_outstanding() > config_.window;
-  }
-  /// A keepalive is due but the peer may have no receive for it, or is silent: prove the path with
-  /// a zero-length write instead, which consumes no receive and which the peer's device confirms by
-  /// itself.
-  bool wants_silent_probe() const noexcept { return silent_probe_; }
+  bool has_long_window() const noexcept { return inbound_.has_long_window(); }
+  /// A zero-length write is due (Liveness::wants_probe()).
+  bool wants_silent_probe() const noexcept { return liveness_.wants_probe(); }
   /// The path may have failed: requests a proof of it now.
   void ask_path() noexcept {
-    if (failure_ == nullptr && !peer_closed_ && config_.completions_prove) silent_probe_ = true;
+    if (failure_ == nullptr && !peer_closed_) liveness_.ask_path();
   }
-  void on_silent_probe_posted() noexcept { silent_probe_ = false; }
+  void on_silent_probe_posted() noexcept { liveness_.on_probe_posted(); }
 
   // --- facts -------------------------------------------------------------------------------------
   /// Why the peer broke the protocol (or is considered dead), or null.
@@ -226,15 +218,15 @@ class Stream {
   std::string peer_kind() const;
   /// The peer waits before it would use more receives than were announced to it.
   bool peer_counts_receives() const noexcept { return peer_said(Hello::kTellsReceives); }
-  bool heard_from_peer() const noexcept { return heard_; }
+  bool heard_from_peer() const noexcept { return liveness_.heard(); }
   std::uint32_t peer_window_length() const noexcept { return peer_.current().length; }
   std::size_t peer_windows_ahead() const noexcept { return peer_.ahead(); }
-  std::uint32_t window_length() const noexcept { return desired_; }
+  std::uint32_t window_length() const noexcept { return inbound_.window_length(); }
   /// Number of windows that the peer should hold.
-  std::size_t windows_wanted() const noexcept { return wanted_; }
-  std::uint64_t pinned_bytes() const noexcept { return line_.bytes(); }
-  std::uint64_t unproven_messages() const noexcept { return sent_ - proven_; }
-  std::uint64_t messages_sent() const noexcept { return sent_; }
+  std::size_t windows_wanted() const noexcept { return inbound_.windows_wanted(); }
+  std::uint64_t pinned_bytes() const noexcept { return inbound_.line().bytes(); }
+  std::uint64_t unproven_messages() const noexcept { return proof_.unproven(); }
+  std::uint64_t messages_sent() const noexcept { return proof_.sent(); }
   std::uint64_t messages_received() const noexcept { return received_; }
 
   /// Asserts the invariants; tests and the fuzzer call it after every step.
@@ -242,39 +234,14 @@ class Stream {
 
  private:
   void fail(const char* why, Excess excess = Excess::kNone) noexcept;
-  bool spend_control(ae::TimePoint now) noexcept;
-  bool question_is_due() noexcept;
-  bool keepalive_is_due(ae::TimePoint now) noexcept;
   void heard(ae::TimePoint now) noexcept;
+  bool spend_control(ae::TimePoint now) noexcept;
   void on_register(const ControlMessage& message, ae::TimePoint now);
   void on_feature(const ControlMessage& message, ae::TimePoint now);
-  void grow() noexcept;
-  void offer_spares() noexcept;
-  void on_mark() noexcept;
-  bool was_idle(std::uint32_t length, ae::TimePoint now) const noexcept;
-  void on_peer_waited(ae::TimePoint now) noexcept;
-  bool may_recall() const noexcept;
-  bool wants_another() const noexcept {
-    return !line_.leaving() && line_.outstanding() < wanted_ && line_.count() <= wanted_;
-  }
-  std::uint32_t most_wanted() const noexcept;
+  Inbound::Peer what_peer_takes() const noexcept;
   bool peer_said(std::uint32_t flag) const noexcept {
     return peer_hello_ && (peer_hello_->flags & flag) == flag;
   }
-  std::uint64_t peer_receives() const noexcept;
-  ae::Duration promised_interval() const noexcept;
-  ae::Duration silence_allowed() const noexcept;
-  ae::TimePoint last_sign() const noexcept { return std::max(heard_at_, confirmed_at_); }
-  void watch_silence(ae::TimePoint now) noexcept;
-  ae::TimePoint next_look_at_silence() const noexcept;
-  ae::Duration long_quiet() const noexcept;
-  bool window_may_change() const noexcept;
-  bool can_probe() const noexcept {
-    return config_.role == Role::kClient || peer_said(Hello::kAnswersProbes);
-  }
-  std::uint64_t reserve() const noexcept;
-  bool few_receives(std::uint32_t planned = 0) const noexcept;
-  bool offer_waits(std::size_t place, std::uint32_t planned) const noexcept;
   bool starved(ae::TimePoint now, std::uint32_t planned) const noexcept;
   std::optional<ControlMessage> due_after_answers(std::uint32_t planned,
                                                   std::uint32_t place) const noexcept;
@@ -283,54 +250,22 @@ class Stream {
   const char* failure_ = nullptr;
   std::optional<Hello> peer_hello_;
   Excess excess_ = Excess::kNone;
-
-  // receiving
-  bool reader_late_ = false;    // no window was left because full ones had not been read
-  bool recall_ = false;         // a short window is to replace the outstanding ones
-  bool window_failed_ = false;  // no memory for another window
-  bool drop_spare_ = false;     // nothing has filled a window for a while
   bool peer_closed_ = false, peer_aborted_ = false;
-  bool released_ = false;  // leave_windows() was called
-  bool heard_ = false;
-  WindowLine line_;
-  std::uint32_t desired_;     // length of the next window
-  std::uint32_t useful_ = 0;  // the longest that filled fast in the last burst
-  // Of the window that became full last: its length, and the bytes after its first write.
-  std::uint32_t last_length_ = 0, last_rest_ = 0;
-  std::uint32_t window_turns_ = 0;
-  std::uint32_t wanted_ = 1;       // number of windows that should be outstanding
-  std::uint32_t wanted_next_ = 2;  // the same, when the peer first waits in a burst
-  std::uint32_t earned_ = 0;       // windows that were filled and whose successor has not arrived
-  ae::TimePoint window_failed_until_{};
-  ae::TimePoint more_since_{};  // when wanted_ last grew
-  ae::Duration last_rest_took_{};
-  ae::TimePoint last_full_at_, last_data_at_;
-  double tokens_;
-  ae::TimePoint tokens_at_;
-  ae::TimePoint keepalives_paid_{};  // keepalives are paid up to here, flow::kKeepalivePrice each
-  ae::TimePoint heard_at_;           // last message from the peer's software
-  ae::TimePoint confirmed_at_{};     // last confirmation by its device of a request of ours
-  ae::TimePoint asked_at_{};         // when its device was probed since the last of both; zero: not
-  std::uint64_t received_ = 0;
-  std::uint64_t received_at_question_ = 0;  // received_ at the peer's last probe, itself included
+  Inbound inbound_;
+  Proof proof_;
+  Liveness liveness_;
+  ControlBudget budget_;
+  std::uint64_t received_ = 0;  // messages of the peer
 
   // sending
   PeerWindows peer_;
-  std::uint64_t sent_ = 0;          // messages posted; each consumes a receive of the peer
-  std::uint64_t proven_ = 0;        // of these, proven handled by the peer's software
-  std::uint64_t sent_at_full_ = 0;  // sent_ when the peer's window became full
-  std::uint64_t completed_ = 0;     // of sent_, completed
+  std::uint32_t earned_ = 0;  // windows that were filled and whose successor has not arrived
   ae::TimePoint last_write_at_;
-  ae::TimePoint keepalive_at_;
-  std::uint64_t probe_covers_ = 0;
   std::array<std::uint16_t, flow::kMostAnswers> replies_{};  // selects to answer, a ring
   std::size_t reply_head_ = 0, reply_count_ = 0;
-  std::uint16_t probe_select_ = 0;
-  bool probe_outstanding_ = false;
   bool aborted_ = false, abort_due_ = false;
   bool mark_due_ = false;  // we left a window of the peer that was not full
   bool waited_ = false;    // bytes lacked a window since the last write
-  bool keepalive_due_ = false, silent_probe_ = false;
 };
 
 }}}  // namespace conn::rdma
