@@ -90,10 +90,10 @@ void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   link_.state().pump(
       [&] {
         return link_.stage.phase() != Phase::kOpen ||
-               (stream.has_peer_window() && stream.has_announced());
+               (stream.peer_windows().any() && stream.inbound().has_announced());
       },
       until);
-  if (state() == State::kConnected && stream.has_peer_window()) SetupTrace::end();
+  if (state() == State::kConnected && stream.peer_windows().any()) SetupTrace::end();
   attempt.goes_on = true;
 }
 
@@ -153,7 +153,7 @@ bool RdmaCarrier::readable() const {
 // The read budget of this iteration may already be used up, by the write handler or a handler of
 // another connection.
 bool RdmaCarrier::ready_to_read() {
-  return reader_.may_read(link_.state().turn()) || !link_.stream.has_unread();
+  return reader_.may_read(link_.state().turn()) || !link_.stream.inbound().has_unread();
 }
 
 ssize_t RdmaCarrier::look_for_bytes() {
@@ -166,7 +166,7 @@ ssize_t RdmaCarrier::look_for_bytes() {
     errno = EAGAIN;
     return -1;
   }
-  if (link_.stream.has_unread()) {
+  if (link_.stream.inbound().has_unread()) {
     if (reader_.left() != 0) return 1;
   } else if (pending_failure_) {
     const int err = pending_failure_.code.value();
@@ -183,8 +183,8 @@ ssize_t RdmaCarrier::look_for_bytes() {
 
 ssize_t RdmaCarrier::read(void* buffer, std::size_t size) {
   if (const ssize_t n = look_for_bytes(); n <= 0) return n;
-  const Reader::Taken taken = reader_.take(link_.stream, static_cast<std::byte*>(buffer),
-                                           std::min(size, reader_.left()), link_.state().now());
+  const Reader::Taken taken = reader_.take(link_.stream.inbound(), static_cast<std::byte*>(buffer),
+                                           std::min(size, reader_.left()));
   if (taken.turned) after_input();
   link_.state().statistics().bytes_copied_in += taken.bytes;
   return static_cast<ssize_t>(taken.bytes);
@@ -196,7 +196,7 @@ bool RdmaCarrier::writable() const {
   // If writing is no longer possible, the handler must run to find out. Before the peer's first
   // window nothing can be sent: a list of schemes then tries the next one (conn/lists/dial.h).
   return link_.stage.phase() != Phase::kOpen ||
-         (link_.stream.has_peer_window() && link_.sender.has_room());
+         (link_.stream.peer_windows().any() && link_.sender.has_room());
 }
 
 ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
@@ -220,7 +220,7 @@ ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
 // Writing has ended. Unread bytes can still be read, so the connection fails only if there are
 // none.
 ssize_t RdmaCarrier::refuse_write() {
-  if (!link_.stream.has_unread()) {
+  if (!link_.stream.inbound().has_unread()) {
     if (pending_failure_)
       fail(std::exchange(pending_failure_, {}));
     else
@@ -345,7 +345,8 @@ std::string RdmaCarrier::path() const {
   const Stream& stream = link_.stream;
   link_.read_route();
   return link_.path.line(link_.settings().fabric) +
-         fmt::format(" window {} peer {}", size_text(stream.window_length()), stream.peer_kind());
+         fmt::format(" window {} peer {}", size_text(stream.inbound().window_length()),
+                     stream.peer().kind());
 }
 
 std::vector<std::pair<std::string, std::string>> RdmaCarrier::info() const {
@@ -364,16 +365,16 @@ std::vector<std::pair<std::string, std::string>> RdmaCarrier::info() const {
                                           : "connection"},
       {"inline", text(sender.inline_limit())},
       {"receives", own_receives ? text(link_.receives()->depth()) : "shared"},
-      {"peer-is-aeconn", stream.peer_is_aeconn() ? "yes" : "no"},
-      {"window", text(stream.window_length())},
-      {"windows", text(stream.windows_wanted())},
-      {"peer-window", text(stream.peer_window_length())},
-      {"peer-window-left", text(stream.peer_window_left())},
-      {"pinned", text(stream.pinned_bytes())},
-      {"unread", text(stream.unread_bytes())},
+      {"peer-is-aeconn", stream.peer().is_aeconn() ? "yes" : "no"},
+      {"window", text(stream.inbound().window_length())},
+      {"windows", text(stream.inbound().windows_wanted())},
+      {"peer-window", text(stream.peer_windows().current().length)},
+      {"peer-window-left", text(stream.peer_windows().left())},
+      {"pinned", text(stream.inbound().pinned_bytes())},
+      {"unread", text(stream.inbound().unread_bytes())},
       {"unsent", text(sender.queue().staged())},
       {"unconfirmed", text(sender.queue().in_flight())},
-      {"unproven-messages", text(stream.unproven_messages())},
+      {"unproven-messages", text(stream.proof().unproven())},
       {"send-buffer", text(sender.buffer_size())},
       {"send-queue", text(sender.requests_in_flight())}};
   const Route& way = link_.read_route();

@@ -34,7 +34,7 @@ std::size_t RdmaCarrier::consume(std::size_t size) noexcept {
   if (inherited()) return 0;
   reader_.renew(link_.state().turn(), link_.settings().read_budget);
   const Reader::Taken taken =
-      reader_.take(link_.stream, nullptr, std::min(size, reader_.shown()), link_.state().now());
+      reader_.take(link_.stream.inbound(), nullptr, std::min(size, reader_.shown()));
   try {
     if (taken.turned) after_input();
   } catch (const std::exception&) {

@@ -145,10 +145,11 @@ void Link::set_up() {
 std::uint32_t Link::own_receives_wanted() const noexcept {
   const Device& device = context_->device();
   std::uint32_t wanted = settings_.receive_queue;
-  if (stream.peer_counts_receives() && context_->queue_pairs() >= flow::kManyConnections)
+  if (stream.peer().counts_receives() && context_->queue_pairs() >= flow::kManyConnections)
     wanted = std::min(wanted, flow::kFewReceives);
   if (device.iwarp())
-    wanted = std::max(wanted, stream.peer_is_aeconn() ? flow::kFewReceives : flow::kPlainReceives);
+    wanted =
+        std::max(wanted, stream.peer().is_aeconn() ? flow::kFewReceives : flow::kPlainReceives);
   const std::uint32_t room = device.max_cq() - std::min(settings_.send_queue, device.max_cq());
   return std::max(1u, std::min({wanted, device.max_send_queue(), room}));
 }
@@ -286,7 +287,7 @@ void Link::ask_port() noexcept {
 
 void Link::tear_down() noexcept {
   destroy_queue_pair();
-  stream.leave_windows(nullptr);
+  stream.inbound().leave_windows(nullptr);
   sender.drop_all();
   release(false);
 }

@@ -45,11 +45,11 @@ void LinkedCarrier::on_set_up() {
   link_.path.set_ends(id.local(), id.peer());
   link_.context()->device().on_port_event(id->port_num, false);  // it works, whatever was reported
   move_to(State::kConnected);
-  link_.stream.on_open(std::chrono::steady_clock::now());
+  link_.stream.liveness().on_open(std::chrono::steady_clock::now());
   link_.state().look_at(*this, link_.stream.next_tick());
   link_.state().want_flush(*this);
   // On the accepting side this deadline has been set since the request.
-  if (link_.role() == Role::kClient && !link_.stream.has_peer_window() &&
+  if (link_.role() == Role::kClient && !link_.stream.peer_windows().any() &&
       !deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
     end_with(out_of_memory());
   if (listener_ != nullptr) listener_->on_established(*this);
@@ -115,9 +115,9 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
   // iWARP: from now on the accepting side may send.
   if (std::exchange(waits_for_first_message_, false)) link_.state().want_flush(*this);
   Stream& stream = link_.stream;
-  const std::uint32_t turns = stream.window_turns();
+  const std::uint32_t turns = stream.inbound().window_turns();
   stream.on_data(length, link_.state().now());
-  if (stream.window_turns() != turns || stream.failure() != nullptr ||
+  if (stream.inbound().window_turns() != turns || stream.failure() != nullptr ||
       link_.stage.phase() != Phase::kOpen)
     return after_input();
   if (link_.sender.queue().staged() != 0)
@@ -130,7 +130,7 @@ void LinkedCarrier::on_message(std::span<const std::byte> bytes) {
   if (std::exchange(waits_for_first_message_, false)) link_.state().want_flush(*this);
   ++link_.state().statistics().control_received;
   link_.stream.on_control(bytes, link_.state().now());
-  if (link_.stage.phase() == Phase::kOpen && link_.stream.has_peer_window())
+  if (link_.stage.phase() == Phase::kOpen && link_.stream.peer_windows().any())
     deadline_.clear(loop());
   after_input();
 }
@@ -165,7 +165,7 @@ void LinkedCarrier::after_input() {
 void LinkedCarrier::on_sends_done(std::uint32_t sequence) {
   if (link_.sender.retire(sequence, link_.state().now(), link_.settings().limit()))
     on_memory_back();
-  link_.stream.on_confirmed(link_.state().now());
+  link_.stream.liveness().on_confirmed(link_.state().now());
   link_.on_keys_changed();
   if (!link_.stage.open()) return;
   link_.state().want_flush(*this);  // work that waited for a free slot
@@ -301,7 +301,7 @@ void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
       }
       TxQueue& queue = link_.sender.queue();
       if (queue.held() == 0) queue.trim();
-      if (link_.stream.wants_silent_probe() || now >= link_.sender.ask_at())
+      if (link_.stream.liveness().wants_probe() || now >= link_.sender.ask_at())
         state.want_flush(*this);
       after_input();
     }
@@ -309,7 +309,7 @@ void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
     constexpr ae::Duration kLater = std::chrono::seconds(3);
     if (link_.stage.open()) {
       ae::TimePoint next = next_tick();
-      if (link_.stream.has_long_window()) next = std::min(next, now + kLater);
+      if (link_.stream.inbound().has_long_window()) next = std::min(next, now + kLater);
       state.look_at(*this, std::max(next, now + TickWheel::kWidth));
     } else if (!link_.stage.ended()) {
       state.look_at(*this, now + kLater);

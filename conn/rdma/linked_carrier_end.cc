@@ -74,7 +74,7 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
     return;
   }
   if (status == IBV_WC_RNR_RETRY_EXC_ERR)
-    AECONN_PROBE(rnr, host().id(), link_.stream.unproven_messages(), 1);
+    AECONN_PROBE(rnr, host().id(), link_.stream.proof().unproven(), 1);
   if (status == IBV_WC_MW_BIND_ERR) device.give_up_binding();
   if (status == IBV_WC_RETRY_EXC_ERR) {
     ++link_.state().statistics().peers_dead;
@@ -143,7 +143,7 @@ void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
       name_peer(failure, link_.path.peer());
       host().peer_gone();
     }
-    if (was_open && unread == Unread::kKeep && link_.stream.has_unread())
+    if (was_open && unread == Unread::kKeep && link_.stream.inbound().has_unread())
       pending_failure_ = std::move(failure);
     else
       fail(std::move(failure));
@@ -188,7 +188,8 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
       if (setup_) setup_->on_deadline();
       return;
     case Deadline::Of::kAccept:
-      if (phase != Phase::kAccepting && (phase != Phase::kOpen || link_.stream.has_peer_window()))
+      if (phase != Phase::kAccepting &&
+          (phase != Phase::kOpen || link_.stream.peer_windows().any()))
         return;
       return end_with({std::make_error_code(std::errc::timed_out),
                        phase == Phase::kAccepting
@@ -289,13 +290,13 @@ void LinkedCarrier::tear_down() noexcept {
   if (left_over_ == nullptr) {  // keeps unread bytes after the windows in which they arrived
     // A child of fork() may not even have the pages (madvise(2), MADV_DONTFORK).
     const bool keep = link_.stage.phase() == Phase::kDead && !inherited() &&
-                      link_.stream.has_unread() && !closing() &&
+                      link_.stream.inbound().has_unread() && !closing() &&
                       state() == State::kConnected;  // not after shutdown_both()
     if (keep) {
-      left_over_.reset(new (std::nothrow) std::byte[link_.stream.unread_bytes()]);
+      left_over_.reset(new (std::nothrow) std::byte[link_.stream.inbound().unread_bytes()]);
       if (left_over_ == nullptr) pending_failure_ = out_of_memory();  // and the bytes are lost
     }
-    link_.stream.leave_windows(left_over_.get());
+    link_.stream.inbound().leave_windows(left_over_.get());
   }
   tell_references({});
   link_.sender.drop_all();

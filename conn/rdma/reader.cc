@@ -9,12 +9,12 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 int Reader::show(const Stream& stream, bool ended, std::size_t together, View& view) {
-  const std::uint64_t unread = stream.unread_bytes();
+  const std::uint64_t unread = stream.inbound().unread_bytes();
   std::array<std::span<const std::byte>, 2> pieces;
-  const std::size_t count = stream.peek(pieces);
+  const std::size_t count = stream.inbound().peek(pieces);
   const bool have_come = unread >= together;
   // The bytes are not contiguous, or no more can arrive before these are read.
-  if (have_come ? pieces[0].size() < together : !ended && stream.is_full()) {
+  if (have_come ? pieces[0].size() < together : !ended && stream.inbound().is_full()) {
     errno = EMSGSIZE;
     return -1;
   }

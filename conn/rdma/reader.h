@@ -36,21 +36,21 @@ class Reader {
   // --- reading -----------------------------------------------------------------------------------
   /// The read handler is due for what `stream` has.
   bool is_due(const Stream& stream) const noexcept {
-    if (!stream.has_unread()) return false;
-    return together_ == 1 || stream.unread_bytes() >= together_ || stream.is_full() ||
-           stream.peer_closed();
+    if (!stream.inbound().has_unread()) return false;
+    return together_ == 1 || stream.inbound().unread_bytes() >= together_ ||
+           stream.inbound().is_full() || stream.peer_closed();
   }
   struct Taken {
     std::size_t bytes;
     bool turned;  ///< a window was read to its end: another may have to be offered
   };
   /// `into` may be null: the bytes are then consumed without a copy.
-  Taken take(Stream& stream, std::byte* into, std::size_t size, ae::TimePoint now) {
-    const std::uint32_t turns = stream.window_turns();
-    const std::size_t n = stream.read(into, size, now);
+  Taken take(Inbound& inbound, std::byte* into, std::size_t size) {
+    const std::uint32_t turns = inbound.window_turns();
+    const std::size_t n = inbound.read(into, size);
     left_ -= std::min(n, left_);
     shown_ -= std::min(n, shown_);
-    return {n, stream.window_turns() != turns};
+    return {n, inbound.window_turns() != turns};
   }
 
   // --- in place ----------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ void Sender::plan_keys(SendChain& chain, ChainPlan& plan, Windows& windows) {
 void Sender::plan_keys_alone(SendChain& chain, ChainPlan& plan, Windows& windows) {
   if (posted_ == done_) return plan_keys(chain, plan, windows);
   if (windows.key_under_way() || last_signaled_ == posted_ || chain.full()) return;
-  chain.write_nothing(stream_.remote_address(), stream_.remote_key());
+  chain.write_nothing(stream_.peer_windows().position(), stream_.peer_windows().current().key);
   plan.signal_last = true;
 }
 
@@ -202,7 +202,7 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
   // Data sent in place uses no space in the send buffer, so the batch may be long; but not for
   // Valkey's client, which moves the rest of the received bytes for each reply that it takes out.
-  const bool many_in_place = stream_.peer_is_aeconn() && tx_.referred() >= kLongBatch;
+  const bool many_in_place = stream_.peer().is_aeconn() && tx_.referred() >= kLongBatch;
   const std::uint32_t batch =
       many_in_place ? kLongBatch : std::clamp(buffer_.size() / 4, kShortBatch, kLongBatch);
   std::uint32_t n = stream_.sendable(tx_.staged(), plan.now, plan.control);
@@ -217,7 +217,8 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
     std::uint32_t bytes = 0;
     for (const TxQueue::Segment& each : together) bytes += each.length;
     plan.copied = together.size() == 1 && bytes <= limits_.inline_bytes;
-    chain.write(together, stream_.remote_address() + plan.bytes, stream_.remote_key(), plan.copied);
+    chain.write(together, stream_.peer_windows().position() + plan.bytes,
+                stream_.peer_windows().current().key, plan.copied);
     plan.bytes_of[chain.size() - 1] = bytes;
     plan.bytes += bytes;
   }
@@ -228,17 +229,19 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
 // A write of zero bytes proves the path, and that everything before it was delivered.
 void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool prove = plan.prove && tx_.staged() == 0;
-  const bool waits_for_proof = stream_.beyond_proof(plan.control) && tx_.staged() != 0;
+  const bool waits_for_proof = stream_.proof().is_exceeded(plan.control) && tx_.staged() != 0;
   const bool asks = wants_memory_ || plan.now >= ask_at_;
   const bool nobody_asked = chain.size() == 0 && posted_ != done_ && last_signaled_ != posted_;
-  if (stream_.wants_silent_probe() && posted_ != done_ && last_signaled_ == posted_)
-    stream_.on_silent_probe_posted();  // a completion is already requested for what is in flight
-  if (!stream_.wants_silent_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
+  if (stream_.liveness().wants_probe() && posted_ != done_ && last_signaled_ == posted_)
+    stream_.liveness()
+        .on_probe_posted();  // a completion is already requested for what is in flight
+  if (!stream_.liveness().wants_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
     return;
   if (chain.full()) return;
   // Any other request in the chain proves the same. (bnxt_re before rdma-core 50 gives a request
   // without pieces the length of the preceding one in its chain.)
-  if (chain.size() == 0) chain.write_nothing(stream_.remote_address(), stream_.remote_key());
+  if (chain.size() == 0)
+    chain.write_nothing(stream_.peer_windows().position(), stream_.peer_windows().current().key);
   plan.signal_last = true;
   plan.probe_end = chain.size();
 }
@@ -246,9 +249,10 @@ void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
 // Requests a completion for one of many requests, but always often enough to learn when slots and
 // staging memory become free. Returns the sequence number of the last request with one.
 std::uint32_t Sender::plan_signals(SendChain& chain, const ChainPlan& plan) {
-  const bool signal_last = plan.signal_last || plan.prove || stream_.beyond_proof(plan.control) ||
-                           wants_memory_ || tx_.referred() != 0 ||
-                           tx_.held() > buffer_.size() / 2 || tx_.staged() > plan.bytes;
+  const bool signal_last = plan.signal_last || plan.prove ||
+                           stream_.proof().is_exceeded(plan.control) || wants_memory_ ||
+                           tx_.referred() != 0 || tx_.held() > buffer_.size() / 2 ||
+                           tx_.staged() > plan.bytes;
   std::uint32_t signaled = last_signaled_;
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const std::uint32_t sequence = posted_ + static_cast<std::uint32_t>(i) + 1;
@@ -262,11 +266,12 @@ std::uint32_t Sender::plan_signals(SendChain& chain, const ChainPlan& plan) {
 }
 
 void Sender::commit(ChainPlan& plan, std::size_t posted) {
-  if (plan.probe_end != 0 && posted >= plan.probe_end) stream_.on_silent_probe_posted();
+  if (plan.probe_end != 0 && posted >= plan.probe_end) stream_.liveness().on_probe_posted();
   for (std::size_t i = 0; i < std::min(plan.keys_end, posted); ++i)
     plan.window[i]->posted(posted_ + static_cast<std::uint32_t>(i) + 1);
-  stream_.on_controls_posted(std::min(posted, plan.control_end) - std::min(posted, plan.keys_end),
-                             plan.now);
+  for (std::size_t i = plan.keys_end; i < std::min(posted, plan.control_end); ++i)
+    if (const auto message = stream_.next_control(plan.now))
+      stream_.on_control_posted(*message, plan.now);
   if (plan.bytes != 0) {
     const bool nothing_in_flight = tx_.in_flight() == 0;
     stream_.on_write_posted(plan.bytes, plan.now);

@@ -10,7 +10,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 bool Windows::manage(const Source& from, ae::TimePoint now) {
   bool to_post = false;
   do {
-    while (const WindowBuffer old = stream_.take_discarded())
+    while (const WindowBuffer old = stream_.inbound().take_discarded())
       if (!static_cast<ReceiveWindow*>(old.owner)->retire()) to_post = key_to_change_ = true;
   } while (provide(from, now));
   return to_post;
@@ -19,7 +19,7 @@ bool Windows::manage(const Source& from, ae::TimePoint now) {
 // True: another may be wanted.
 bool Windows::provide(const Source& from, ae::TimePoint now) {
   if (from.domain == nullptr) return false;
-  const std::uint32_t length = stream_.wanted_window();
+  const std::uint32_t length = stream_.inbound().wanted_window();
   if (length == 0) return false;
   const auto is_free = [](const ReceiveWindow& window) {
     return window.state() == ReceiveWindow::State::kFree;
@@ -33,7 +33,7 @@ bool Windows::provide(const Source& from, ae::TimePoint now) {
     window->open(*from.domain, length, first ? from.limit : from.limit.but_a_quarter());
     key_to_change_ = true;
     ++from.statistics.windows;
-    stream_.provide_window(window->buffer());
+    stream_.inbound().provide_window(window->buffer());
     return true;
   } catch (const VerbsError& error) {
     failure_ = error.failure();
@@ -116,7 +116,7 @@ bool Windows::go_on_without_binding(Context& context, Domain& domain, CqLease& l
     // Our receives no longer count for other queue pairs, so our lease must include them.
     if (shared != nullptr) lease.enlarge(shared->depth());
     windows_.front().open(domain, length, settings.limit());
-    stream_.replace_window(windows_.front().buffer());
+    stream_.inbound().replace_window(windows_.front().buffer());
     return true;
   } catch (const std::exception& error) {
     return false;

@@ -30,17 +30,17 @@ TEST_CASE("rdma reader: an iteration has a budget, and the next one has it again
   CHECK(reader.may_read(1));
   reader.renew(1, 4);
   CHECK(reader.left() == 4);
-  const Reader::Taken taken = reader.take(bench.stream, nullptr, 3, bench.now);
+  const Reader::Taken taken = reader.take(bench.stream.inbound(), nullptr, 3);
   CHECK(taken.bytes == 3);
   CHECK_FALSE(taken.turned);
   reader.renew(1, 4);  // the same iteration
   CHECK(reader.left() == 1);
-  CHECK(reader.take(bench.stream, nullptr, 1, bench.now).bytes == 1);
+  CHECK(reader.take(bench.stream.inbound(), nullptr, 1).bytes == 1);
   CHECK_FALSE(reader.may_read(1));
   CHECK(reader.may_read(2));
   reader.renew(2, 4);
   CHECK(reader.left() == 4);
-  CHECK(bench.stream.unread_bytes() == 2);
+  CHECK(bench.stream.inbound().unread_bytes() == 2);
 }
 
 TEST_CASE("rdma reader: the end of a window is reported, for another to be offered",
@@ -50,8 +50,8 @@ TEST_CASE("rdma reader: the end of a window is reported, for another to be offer
   bench.data("abcd");
   Reader reader;
   reader.renew(1, 100);
-  CHECK_FALSE(reader.take(bench.stream, nullptr, 3, bench.now).turned);
-  CHECK(reader.take(bench.stream, nullptr, 3, bench.now).turned);
+  CHECK_FALSE(reader.take(bench.stream.inbound(), nullptr, 3).turned);
+  CHECK(reader.take(bench.stream.inbound(), nullptr, 3).turned);
 }
 
 TEST_CASE("rdma reader: a view that waits for more makes the handler wait, too", "[rdma][reader]") {
@@ -71,7 +71,7 @@ TEST_CASE("rdma reader: a view that waits for more makes the handler wait, too",
   CHECK_FALSE(reader.is_due(bench.stream));
   bench.data("de");
   CHECK(reader.is_due(bench.stream));
-  REQUIRE(reader.take(bench.stream, nullptr, 2, bench.now).bytes == 2);
+  REQUIRE(reader.take(bench.stream.inbound(), nullptr, 2).bytes == 2);
   CHECK(reader.shown() == 1);
   CHECK(reader.end_view());  // any byte is of interest again
   CHECK_FALSE(reader.viewed());

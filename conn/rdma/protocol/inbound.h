@@ -39,23 +39,33 @@ class Inbound {
   /// The stream has failed, or the peer has closed: no window is wanted or offered any more.
   void end() noexcept { ended_ = true; }
 
-  // --- memory comes and goes: as the functions of Stream -----------------------------------------
+  // --- memory comes and goes ---------------------------------------------------------------------
+  /// Length of the window that is wanted now, or 0. Answer with provide_window() of exactly that
+  /// length, or with Stream::no_window() if there is no memory, or not at all: the request then
+  /// remains. Call it after Stream::on_data(), read() and Stream::tick(), each time after
+  /// take_discarded(), which frees slots.
   std::uint32_t wanted_window() const noexcept;
   void provide_window(const WindowBuffer& buffer);
+  /// Replaces the window that was provided last, whose announcement has not been posted.
   void replace_window(const WindowBuffer& buffer) { line_.replace_last(buffer); }
-  /// False: there is no window at all.
+  /// False: there is no window at all. Otherwise it continues with the windows there are and asks
+  /// again a second later.
   [[nodiscard]] bool no_window(ae::TimePoint now);
+  /// Returns a spare window that is of no more use and must be freed. Empty `data` if there is
+  /// none.
   WindowBuffer take_discarded() noexcept;
+  /// For the end of the connection: no window is used any more. Unread bytes are copied to `into`
+  /// (unread_bytes() long, must stay valid) and read() continues there; null: they are lost. From
+  /// now on no windows are wanted and none are offered.
   void leave_windows(std::byte* into) noexcept;
 
-  // --- telling the peer --------------------------------------------------------------------------
+  // --- telling the peer, and what it writes: only Stream calls these
+  // ------------------------------
   const WindowLine& line() const noexcept { return line_; }
   /// The window that is next to be announced was, by our message of this number.
   void announced(std::uint64_t message, ae::TimePoint now) noexcept {
     line_.announced(message, now);
   }
-
-  // --- the peer writes ---------------------------------------------------------------------------
   /// `length` bytes arrived. `waited`: the peer had them before it had a window. Returns null, or
   /// what is wrong. `announced_by`: the number of our message that the peer has handled.
   const char* on_data(std::uint32_t length, bool waited, ae::TimePoint now,
@@ -68,18 +78,37 @@ class Inbound {
   // --- reading -----------------------------------------------------------------------------------
   bool has_unread() const noexcept { return line_.has_unread(); }
   std::uint64_t unread_bytes() const noexcept { return line_.unread_bytes(); }
+  /// With unread bytes: no more can arrive until some of them are read, in the current state.
+  bool is_full() const noexcept { return line_.outstanding() == 0; }
+  /// Copies out up to `size` bytes, or drops them if `into` is null. Returns 0 if there are none
+  /// now.
   std::size_t read(std::byte* into, std::size_t size);
-  std::uint32_t window_turns() const noexcept { return window_turns_; }  ///< as Stream's
+  /// Shows in place what read() would return: the oldest pieces, as many as `pieces` can hold.
+  /// Returns their number. They stay valid until they are read, or until leave_windows().
+  std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept {
+    return line_.peek(pieces);
+  }
+  /// Counts windows that became full or were read to their end. While it is unchanged, arrivals and
+  /// read() have changed nothing about wanted_window(), take_discarded() and what is to be
+  /// announced, except for windows that wait until more receives are proven: the answer to our
+  /// probe releases those.
+  std::uint32_t window_turns() const noexcept { return window_turns_; }
 
   // --- time --------------------------------------------------------------------------------------
   void tick(ae::TimePoint now) noexcept;
   ae::TimePoint next_tick() const noexcept;
 
+  // --- facts -------------------------------------------------------------------------------------
+  /// The peer has a window of ours to write into.
+  bool has_announced() const noexcept { return !is_full() && !line_.to_announce(); }
+  /// The peer has more than one window of the first length; tick() may recall that later.
   bool has_long_window() const noexcept {
     return line_.outstanding() > 1 || line_.longest_outstanding() > config_.window;
   }
   std::uint32_t window_length() const noexcept { return desired_; }
+  /// Number of windows that the peer should hold.
   std::size_t windows_wanted() const noexcept { return wanted_; }
+  std::uint64_t pinned_bytes() const noexcept { return line_.bytes(); }
   void check() const;
 
  private:

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "ae/abi.h"
+#include "ae/time.h"
 #include "conn/rdma/protocol/flow_control.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -23,7 +24,12 @@ class Proof {
   static constexpr std::uint16_t kServerProbe = 0x8000;
 
   /// `receives`: what a peer keeps posted that announces none.
-  Proof(Role role, std::uint32_t receives) noexcept : role_(role), receives_(receives) {}
+  Proof(Role role, std::uint32_t receives, bool completions_prove, ae::TimePoint now) noexcept
+      : role_(role),
+        completions_prove_(completions_prove),
+        receives_(receives),
+        last_post_at_(now) {}
+  void set_completions_prove(bool prove) noexcept { completions_prove_ = prove; }
   /// What the peer announced: its receives, unless it keeps as many as the other peers.
   void on_hello(std::optional<std::uint32_t> receives, bool answers_probes) noexcept {
     if (receives) receives_ = flow::counted(*receives);
@@ -39,10 +45,39 @@ class Proof {
   bool few_receives(std::uint32_t planned) const noexcept {
     return unproven() + planned + flow::reserve(receives_) >= receives_;
   }
+  /// Data waits for a proof. A peer that can be probed is waited for. Any other peer gets one
+  /// message at a time, each when the one before it has found a receive: if it finds none, the
+  /// device retries until there is one.
+  bool starved(ae::TimePoint now, std::uint32_t planned) const noexcept {
+    if (!few_receives(planned)) return false;
+    if (can_probe() || planned != 0) return true;
+    return completions_prove_ ? !all_completed() : now - last_post_at_ < flow::kPace;
+  }
+  /// When data that waits must be tried again although nothing arrives.
+  std::optional<ae::TimePoint> retry_at() const noexcept {
+    if (can_probe() || completions_prove_ || !few_receives(0)) return std::nullopt;
+    return last_post_at_ + flow::kPace;
+  }
+  /// The message after `planned` control messages exceeds the receives that are proven: its
+  /// completion must be requested, and the message after it waits for that completion.
+  bool is_exceeded(std::uint32_t planned = 0) const noexcept {
+    return few_receives(planned) && !can_probe();
+  }
+  ae::TimePoint last_post_at() const noexcept { return last_post_at_; }
   bool takes_keepalive() const noexcept { return unproven() < flow::keepalive_below(receives_); }
 
   // --- what happens ------------------------------------------------------------------------------
-  void on_posted() noexcept { ++sent_; }
+  void on_posted(ae::TimePoint now) noexcept {
+    ++sent_;
+    last_post_at_ = now;
+  }
+  /// A message of the peer. If it cannot be probed: its software is running, so it has handled what
+  /// came before.
+  void on_received() noexcept {
+    ++received_;
+    if (!can_probe()) prove(sent_);
+  }
+  std::uint64_t received() const noexcept { return received_; }
   void on_completed(std::uint32_t count) noexcept { completed_ += count; }
   /// The peer has handled the first `messages`.
   void prove(std::uint64_t messages) noexcept { proven_ = std::max(proven_, messages); }
@@ -81,6 +116,7 @@ class Proof {
  private:
   Role role_;
   bool answers_probes_ = false;
+  bool completions_prove_;
   bool outstanding_ = false;     // a probe, that is not answered yet
   std::uint16_t select_ = 0;     // of the last probe
   std::uint64_t receives_;       // of the peer
@@ -88,6 +124,8 @@ class Proof {
   std::uint64_t proven_ = 0;     // of these, proven handled by the peer's software
   std::uint64_t completed_ = 0;  // of sent_, completed
   std::uint64_t sent_at_full_ = 0;
+  std::uint64_t received_ = 0;  // messages of the peer
+  ae::TimePoint last_post_at_;
   std::uint64_t covers_ = 0;  // messages that the answer proves
 };
 

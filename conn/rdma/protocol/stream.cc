@@ -14,9 +14,6 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Keepalives may be sent more often, but a shorter interval is not promised to the peer: no loop is
-// that punctual.
-constexpr ae::Duration kShortestPromise = std::chrono::milliseconds(100);
 // AECONN_VERSION in the form of the hello; the text has three numbers with dots between.
 constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
   std::array<std::uint8_t, 3> numbers{};
@@ -33,45 +30,34 @@ constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
 }
 constexpr std::array<std::uint8_t, 3> kOurRelease = release_of(AECONN_VERSION);
 
+Inbound::Peer windows_of(const PeerFacts& peer, Role role) noexcept {
+  // A Valkey server needs windows of one length, a client does not.
+  if (!peer.is_aeconn()) return {.may_change = role == Role::kServer};
+  return {.may_change = peer.said(Hello::kWindowMayChange),
+          .marks = peer.said(Hello::kMarksWindows),
+          .takes_ahead =
+              peer.said(Hello::kTakesAhead | Hello::kMarksWindows | Hello::kWindowMayChange)};
+}
+
 }  // namespace
 
 Stream::Stream(const StreamConfig& config, ae::TimePoint now)
     : config_(config),
-      inbound_({config.window, config.max_window, config.max_windows}, what_peer_takes(), now),
-      proof_(config.role, config.peer_receives),
+      inbound_({config.window, config.max_window, config.max_windows},
+               windows_of(peer_, config.role), now),
+      proof_(config.role, config.peer_receives, config.completions_prove, now),
       liveness_({config.keepalive, config.completions_prove, config.device_gives_up}, now),
-      budget_(config.control_rate, config.control_burst, now),
-      last_write_at_(now) {
+      budget_(config.control_rate, config.control_burst, now) {
   assert(flow::fits(config.peer_receives));
   if (config_.keepalive > ae::Duration::zero())
     config_.keepalive = std::max(config_.keepalive, flow::kLeastKeepalive);
 }
 
 void Stream::on_hello(const Hello& hello) {
-  peer_hello_ = hello;
-  inbound_.set_peer(what_peer_takes());
-  proof_.on_hello(peer_counts_receives() ? std::optional(hello.receives) : std::nullopt,
-                  peer_said(Hello::kAnswersProbes));
-  // An aeconn peer never promises less than kShortestPromise.
-  if (peer_said(Hello::kSendsKeepalives) && hello.keepalive_ms != 0)
-    liveness_.set_promise(
-        std::max<ae::Duration>(std::chrono::milliseconds(hello.keepalive_ms), kShortestPromise));
-}
-
-Inbound::Peer Stream::what_peer_takes() const noexcept {
-  // A Valkey server needs windows of one length, a client does not.
-  if (!peer_hello_) return {.may_change = config_.role == Role::kServer};
-  return {.may_change = peer_said(Hello::kWindowMayChange),
-          .marks = peer_said(Hello::kMarksWindows),
-          .takes_ahead =
-              peer_said(Hello::kTakesAhead | Hello::kMarksWindows | Hello::kWindowMayChange)};
-}
-
-std::string Stream::peer_kind() const {
-  if (!peer_hello_) return "valkey";
-  const auto& [major, minor, patch] = peer_hello_->release;
-  if (major == 0 && minor == 0 && patch == 0) return "aeconn";
-  return fmt::format("aeconn {}.{}.{}", major, minor, patch);
+  peer_.set(hello);
+  inbound_.set_peer(windows_of(peer_, config_.role));
+  proof_.on_hello(peer_.receives(), peer_.said(Hello::kAnswersProbes));
+  liveness_.set_promise(peer_.promise());
 }
 
 Hello Stream::hello() const {
@@ -85,7 +71,7 @@ Hello Stream::hello() const {
   }
   if (config_.keepalive > ae::Duration::zero()) {
     mine.flags |= Hello::kSendsKeepalives;
-    const ae::Duration promise = std::max(config_.keepalive, kShortestPromise);
+    const ae::Duration promise = std::max(config_.keepalive, PeerFacts::kShortestPromise);
     mine.keepalive_ms = static_cast<std::uint32_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(promise).count());
   }
@@ -105,13 +91,6 @@ void Stream::no_window(ae::TimePoint now) {
 
 // --- what the peer says --------------------------------------------------------------------------
 
-void Stream::heard(ae::TimePoint now) noexcept {
-  liveness_.on_heard(now);
-  ++received_;
-  // A peer that cannot be probed: its software is running, so it has handled what came before.
-  if (!proof_.can_probe()) proof_.prove(proof_.sent());
-}
-
 bool Stream::spend_control(ae::TimePoint now) noexcept {
   const bool paid = budget_.spend(now);
   if (!paid) fail("the peer floods us with control messages", Excess::kMessages);
@@ -120,8 +99,9 @@ bool Stream::spend_control(ae::TimePoint now) noexcept {
 
 void Stream::on_data(std::uint32_t immediate, ae::TimePoint now) {
   if (failure_ != nullptr) return;
-  heard(now);
-  const bool waited = (immediate & kWaited) != 0 && peer_said(Hello::kTakesAhead);
+  liveness_.on_heard(now);
+  proof_.on_received();
+  const bool waited = (immediate & kWaited) != 0 && peer_.said(Hello::kTakesAhead);
   const std::uint32_t length = waited ? immediate & ~kWaited : immediate;
   if (length == 0) {
     (void)spend_control(now);
@@ -140,7 +120,8 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
   if (!message)
     return fail(bytes.size() == kControlSize ? "the peer sent a control message of unknown opcode"
                                              : "the peer sent a control message of a wrong size");
-  heard(now);
+  liveness_.on_heard(now);
+  proof_.on_received();
   switch (message->opcode) {
     case Opcode::kRegisterXferMemory:
       return on_register(*message, now);
@@ -155,18 +136,18 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
       (void)spend_control(now);
       return;
     case Opcode::kKeepalive:
-      if (!peer_said(Hello::kSendsKeepalives) || !budget_.takes_keepalive(config_.receives, now))
+      if (!peer_.said(Hello::kSendsKeepalives) || !budget_.takes_keepalive(config_.receives, now))
         (void)spend_control(now);
       return;
   }
 }
 
 void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
-  const bool early = message.select == kWindowMark && peer_said(Hello::kMarksWindows);
-  const bool ahead = message.select == kWindowAhead && peer_said(Hello::kTakesAhead);
+  const bool early = message.select == kWindowMark && peer_.said(Hello::kMarksWindows);
+  const bool ahead = message.select == kWindowAhead && peer_.said(Hello::kTakesAhead);
   // A window that we filled earns the peer this message, unless the message was sent before the
   // peer saw that.
-  const bool filled = peer_.left() == 0 && !early && !ahead;
+  const bool filled = peer_windows_.left() == 0 && !early && !ahead;
   const bool earned = (filled || ahead) && earned_ != 0;
   if (earned)
     --earned_;
@@ -182,23 +163,23 @@ void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
   if (early) {
     mark_due_ = true;
     // The new window replaces windows that were already paid for.
-    const std::size_t replaced = peer_.ahead() + (peer_.left() != 0 ? 1 : 0);
+    const std::size_t replaced = peer_windows_.ahead() + (peer_windows_.left() != 0 ? 1 : 0);
     earned_ = static_cast<std::uint32_t>(std::min(earned_ + replaced, kMostAnnounced));
   }
   const PeerWindows::Window window{message.address, message.length, message.key};
   if (!ahead)
-    peer_.replace(window);
-  else if (!peer_.append(window))
+    peer_windows_.replace(window);
+  else if (!peer_windows_.append(window))
     fail("the peer announced more windows than it may");
 }
 
 void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
   if (proof_.on_answer(message.select)) return;
-  if (!budget_.takes_probe(received_, config_.receives) && !spend_control(now)) return;
+  if (!budget_.takes_probe(proof_.received(), config_.receives) && !spend_control(now)) return;
   // Anything else is an unexpected answer: if it were answered, two peers might never stop.
   const bool servers = (message.select & Proof::kServerProbe) != 0;
   const bool question =
-      config_.role == Role::kServer ? !servers || !peer_hello_ : servers && peer_hello_;
+      config_.role == Role::kServer ? !servers || !peer_.is_aeconn() : servers && peer_.is_aeconn();
   if (!question) return;
   if (reply_count_ == flow::kMostAnswers)
     return fail("the peer asks for features faster than it listens", Excess::kMessages);
@@ -208,51 +189,41 @@ void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
 
 // --- sending -------------------------------------------------------------------------------------
 
-// A peer that can be probed is waited for. Any other peer gets one message at a time, each when the
-// one before it has found a receive: if it finds none, the device retries until there is one.
-bool Stream::starved(ae::TimePoint now, std::uint32_t planned) const noexcept {
-  if (!proof_.few_receives(planned)) return false;
-  if (proof_.can_probe() || planned != 0) return true;
-  return config_.completions_prove ? !proof_.all_completed() : now - last_write_at_ < flow::kPace;
-}
-
 std::uint32_t Stream::sendable(std::size_t staged, ae::TimePoint now,
                                std::uint32_t planned) const noexcept {
   if (failure_ != nullptr || peer_closed_ || aborted_ || staged == 0) return 0;
-  const std::uint32_t left = peer_window_left();
+  const std::uint32_t left = peer_windows_.left();
   if (left == 0) return 0;
-  if (starved(now, planned)) {
-    AECONN_PROBE(rnr, config_.connection, unproven_messages() + planned, 0);
+  if (proof_.starved(now, planned)) {
+    AECONN_PROBE(rnr, config_.connection, proof_.unproven() + planned, 0);
     return 0;
   }
   return static_cast<std::uint32_t>(std::min<std::size_t>(staged, left));
 }
 
 std::optional<ae::TimePoint> Stream::retry_at(std::size_t staged) const noexcept {
-  if (failure_ != nullptr || peer_closed_ || aborted_ || staged == 0 || peer_window_left() == 0 ||
-      proof_.can_probe())
+  if (failure_ != nullptr || peer_closed_ || aborted_ || staged == 0 || peer_windows_.left() == 0)
     return std::nullopt;
-  if (config_.completions_prove || !proof_.few_receives(0)) return std::nullopt;
-  return last_write_at_ + flow::kPace;
+  return proof_.retry_at();
 }
 
 void Stream::on_write_posted(std::uint32_t length, ae::TimePoint now) {
-  proof_.on_posted();
-  last_write_at_ = now;
+  proof_.on_posted(now);
   waited_ = false;
-  if (!peer_.use(length) || length == 0) return;
+  if (!peer_windows_.use(length) || length == 0) return;
   proof_.on_full();
   earned_ = std::min<std::uint32_t>(earned_ + 1, kMostAnnounced);
-  AECONN_PROBE(window_full, config_.connection, peer_.left());
+  AECONN_PROBE(window_full, config_.connection, peer_windows_.left());
 }
 
 void Stream::on_staged_left() noexcept {
-  if (peer_.any() && peer_.left() == 0 && peer_said(Hello::kTakesAhead)) waited_ = true;
+  if (peer_windows_.any() && peer_windows_.left() == 0 && peer_.said(Hello::kTakesAhead))
+    waited_ = true;
 }
 
 bool Stream::abort() noexcept {
-  if (!std::exchange(aborted_, true)) abort_due_ = peer_said(Hello::kHearsAborts);
-  return peer_said(Hello::kHearsAborts);
+  if (!std::exchange(aborted_, true)) abort_due_ = peer_.said(Hello::kHearsAborts);
+  return peer_.said(Hello::kHearsAborts);
 }
 
 // The messages are due in this order: a mark, offers, answers, then a probe and a keepalive.
@@ -316,44 +287,11 @@ std::optional<ControlMessage> Stream::due_after_answers(std::uint32_t planned,
   return std::nullopt;
 }
 
-void Stream::on_controls_posted(std::size_t count, ae::TimePoint now) {
-  for (; count != 0; --count) {
-    const std::optional<ControlMessage> message = next_control(now);
-    assert(message);
-    if (message) on_control_posted(*message, now);
-  }
-}
-
-void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now) {
-  proof_.on_posted();
-  last_write_at_ = now;
-  switch (message.opcode) {
-    case Opcode::kRegisterXferMemory:
-      inbound_.announced(proof_.sent(), now);
-      AECONN_PROBE(window_offered, config_.connection, message.length);
-      break;
-    case Opcode::kGetServerFeature:
-      if (reply_count_ != 0 && replies_[reply_head_] == message.select) {
-        reply_head_ = (reply_head_ + 1) % flow::kMostAnswers;
-        --reply_count_;
-      } else {
-        proof_.on_probe_posted(message.select);
-      }
-      break;
-    case Opcode::kKeepalive:
-      liveness_.on_keepalive_posted();
-      break;
-    case Opcode::kSetClientFeature:
-      (message.select == kAborted ? abort_due_ : mark_due_) = false;
-      break;
-  }
-}
-
 // --- time ----------------------------------------------------------------------------------------
 
 void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
   if (failure_ != nullptr || peer_closed_) return;
-  const Liveness::Facts facts{.last_write_at = last_write_at_,
+  const Liveness::Facts facts{.last_write_at = proof_.last_post_at(),
                               .all_completed = proof_.all_completed(),
                               .takes_keepalive = proof_.takes_keepalive()};
   if (!liveness_.tick(now, loop_was_stopped, facts))
@@ -369,7 +307,7 @@ ae::TimePoint Stream::next_tick() const noexcept {
 void Stream::check() const {
 #ifndef NDEBUG
   inbound_.check();
-  peer_.check();
+  peer_windows_.check();
   proof_.check();
   budget_.check();
   assert(earned_ <= kMostAnnounced && reply_count_ <= flow::kMostAnswers);

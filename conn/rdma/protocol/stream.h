@@ -33,6 +33,7 @@
 #include "conn/rdma/protocol/flow_control.h"
 #include "conn/rdma/protocol/inbound.h"
 #include "conn/rdma/protocol/liveness.h"
+#include "conn/rdma/protocol/peer_facts.h"
 #include "conn/rdma/protocol/peer_windows.h"
 #include "conn/rdma/protocol/proof.h"
 #include "conn/rdma/protocol/window_line.h"
@@ -79,34 +80,25 @@ class Stream {
   /// message was taken by one of the peer's receives (not so on iWARP).
   void on_receives(std::uint32_t ours, bool completions_prove) noexcept {
     config_.receives = ours;
-    config_.completions_prove = completions_prove;
+    proof_.set_completions_prove(completions_prove);
     liveness_.set_completions_prove(completions_prove);
   }
   /// Sets the id for tracing probes (StreamConfig::connection).
   void set_connection(std::uint64_t id) noexcept { config_.connection = id; }
-  /// The connection is established: from now on the peer can send, and its silence counts.
-  void on_open(ae::TimePoint now) noexcept { liveness_.on_open(now); }
+
+  // --- its parts ---------------------------------------------------------------------------------
+  Inbound& inbound() noexcept { return inbound_; }
+  const Inbound& inbound() const noexcept { return inbound_; }
+  const PeerWindows& peer_windows() const noexcept { return peer_windows_; }
+  const PeerFacts& peer() const noexcept { return peer_; }
+  const Proof& proof() const noexcept { return proof_; }
+  Liveness& liveness() noexcept { return liveness_; }
+  const Liveness& liveness() const noexcept { return liveness_; }
 
   // --- receiving ---------------------------------------------------------------------------------
-  /// Length of the window the stream wants now, or 0. Answer with provide_window() of exactly that
-  /// length, or with no_window() if there is no memory, or not at all: the request then remains.
-  /// Call it after on_data(), read() and tick(), each time after take_discarded(), which frees
-  /// slots.
-  std::uint32_t wanted_window() const noexcept { return inbound_.wanted_window(); }
-  void provide_window(const WindowBuffer& buffer) { inbound_.provide_window(buffer); }
-  /// Replaces the window that was provided last, whose announcement has not been posted.
-  void replace_window(const WindowBuffer& buffer) { inbound_.replace_window(buffer); }
   /// The stream continues with the windows it has and asks again a second later; without any window
   /// it fails.
   void no_window(ae::TimePoint now);
-  /// Returns a spare window that is of no more use and must be freed. Empty `data` if there is
-  /// none.
-  WindowBuffer take_discarded() noexcept { return inbound_.take_discarded(); }
-  /// For the end of the connection: no window is used any more. Unread bytes are copied to `into`
-  /// (unread_bytes() long, must stay valid) and read() continues there; null: they are lost. From
-  /// now on the stream wants no windows and offers none.
-  void leave_windows(std::byte* into) noexcept { inbound_.leave_windows(into); }
-
   /// A WRITE_WITH_IMM arrived; `immediate` is in host order.
   void on_data(std::uint32_t immediate, ae::TimePoint now);
   /// A SEND arrived. `bytes` is a private copy of the receive buffer, as long as the SEND was.
@@ -121,37 +113,14 @@ class Stream {
   /// The peer aborted the stream (kAborted).
   bool peer_aborted() const noexcept { return peer_aborted_; }
 
-  bool has_unread() const noexcept { return inbound_.has_unread(); }
-  bool at_end() const noexcept { return peer_closed_ && !has_unread(); }
+  bool at_end() const noexcept { return peer_closed_ && !inbound_.has_unread(); }
   bool peer_closed() const noexcept { return peer_closed_; }
-  /// Copies out up to `size` bytes. Returns 0 if there are none now.
-  std::size_t read(std::byte* into, std::size_t size, ae::TimePoint /*now*/) {
-    return inbound_.read(into, size);
-  }
-  /// Shows in place what read() would return: the oldest pieces, as many as `pieces` can hold.
-  /// Returns their number. They stay valid until they are read or consumed, or until
-  /// leave_windows().
-  std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept {
-    return inbound_.line().peek(pieces);
-  }
-  /// Like read(), without the copy.
-  std::size_t consume(std::size_t size, ae::TimePoint now) { return read(nullptr, size, now); }
-  /// With unread bytes: no more can arrive until some of them are read, in the current state.
-  bool is_full() const noexcept { return inbound_.line().outstanding() == 0; }
-  std::uint64_t unread_bytes() const noexcept { return inbound_.unread_bytes(); }
-  /// Counts windows that became full or were read to their end. While it is unchanged, on_data()
-  /// and read() have changed nothing about wanted_window(), take_discarded() and next_control(),
-  /// except for windows that wait until more receives are proven: the answer to our probe releases
-  /// those.
-  std::uint32_t window_turns() const noexcept { return inbound_.window_turns(); }
 
   // --- sending -----------------------------------------------------------------------------------
   /// How many of `staged` bytes may be sent now as one message, after `planned` control messages
   /// that will be posted just before it.
   std::uint32_t sendable(std::size_t staged, ae::TimePoint now,
                          std::uint32_t planned = 0) const noexcept;
-  std::uint64_t remote_address() const noexcept { return peer_.current().address + peer_.used(); }
-  std::uint32_t remote_key() const noexcept { return peer_.current().key; }
   /// The immediate, in host order, for a message of `length` bytes.
   std::uint32_t immediate(std::uint32_t length) const noexcept {
     return waited_ ? length | kWaited : length;
@@ -160,15 +129,8 @@ class Stream {
   void on_write_posted(std::uint32_t length, ae::TimePoint now);
   /// Staged bytes could not be sent. If they wait for a window, the next write tells the peer so.
   void on_staged_left() noexcept;
-  /// The device has confirmed a posted request.
-  void on_confirmed(ae::TimePoint now) noexcept { liveness_.on_confirmed(now); }
   /// `count` more messages (control messages, and writes with an immediate) have completed.
   void on_messages_done(std::uint32_t count) noexcept { proof_.on_completed(count); }
-  /// The message after `planned` control messages exceeds the receives that are proven: its
-  /// completion must be requested, and the message after it waits for that completion.
-  bool beyond_proof(std::uint32_t planned = 0) const noexcept {
-    return proof_.few_receives(planned) && !proof_.can_probe();
-  }
   /// Aborts the stream: no more data is sent, and a control message tells the peer. False: the peer
   /// would not understand that message, and none is sent.
   bool abort() noexcept;
@@ -180,13 +142,6 @@ class Stream {
                                              std::uint32_t planned = 0) const noexcept;
   /// `message`, which was next_control(now), has been posted.
   void on_control_posted(const ControlMessage& message, ae::TimePoint now);
-  /// The first `count` of the control messages that are due have been posted.
-  void on_controls_posted(std::size_t count, ae::TimePoint now);
-  bool has_peer_window() const noexcept { return peer_.any(); }
-  /// The peer has a window of ours to write into.
-  bool has_announced() const noexcept { return !is_full() && !inbound_.line().to_announce(); }
-  /// Bytes left in the window being written; other windows may follow it.
-  std::uint32_t peer_window_left() const noexcept { return peer_.left(); }
   /// With bytes staged: the stream holds them back because the peer may lack receives, and must be
   /// tried again at this time even if nothing arrives.
   std::optional<ae::TimePoint> retry_at(std::size_t staged) const noexcept;
@@ -198,69 +153,40 @@ class Stream {
   /// than planned, so silence proves nothing yet.
   void tick(ae::TimePoint now, bool loop_was_stopped);
   ae::TimePoint next_tick() const noexcept;
-  /// The peer has more than one window of the first length; tick() may recall that later.
-  bool has_long_window() const noexcept { return inbound_.has_long_window(); }
-  /// A zero-length write is due (Liveness::wants_probe()).
-  bool wants_silent_probe() const noexcept { return liveness_.wants_probe(); }
   /// The path may have failed: requests a proof of it now.
   void ask_path() noexcept {
     if (failure_ == nullptr && !peer_closed_) liveness_.ask_path();
   }
-  void on_silent_probe_posted() noexcept { liveness_.on_probe_posted(); }
 
   // --- facts -------------------------------------------------------------------------------------
   /// Why the peer broke the protocol (or is considered dead), or null.
   const char* failure() const noexcept { return failure_; }
   Excess excess() const noexcept { return excess_; }
-  bool peer_is_aeconn() const noexcept { return peer_hello_.has_value(); }
-  /// "aeconn 0.3.1"; "aeconn" for a release that does not send its number; "valkey" without a
-  /// hello.
-  std::string peer_kind() const;
-  /// The peer waits before it would use more receives than were announced to it.
-  bool peer_counts_receives() const noexcept { return peer_said(Hello::kTellsReceives); }
-  bool heard_from_peer() const noexcept { return liveness_.heard(); }
-  std::uint32_t peer_window_length() const noexcept { return peer_.current().length; }
-  std::size_t peer_windows_ahead() const noexcept { return peer_.ahead(); }
-  std::uint32_t window_length() const noexcept { return inbound_.window_length(); }
-  /// Number of windows that the peer should hold.
-  std::size_t windows_wanted() const noexcept { return inbound_.windows_wanted(); }
-  std::uint64_t pinned_bytes() const noexcept { return inbound_.line().bytes(); }
-  std::uint64_t unproven_messages() const noexcept { return proof_.unproven(); }
-  std::uint64_t messages_sent() const noexcept { return proof_.sent(); }
-  std::uint64_t messages_received() const noexcept { return received_; }
 
   /// Asserts the invariants; tests and the fuzzer call it after every step.
   void check() const;
 
  private:
   void fail(const char* why, Excess excess = Excess::kNone) noexcept;
-  void heard(ae::TimePoint now) noexcept;
   bool spend_control(ae::TimePoint now) noexcept;
   void on_register(const ControlMessage& message, ae::TimePoint now);
   void on_feature(const ControlMessage& message, ae::TimePoint now);
-  Inbound::Peer what_peer_takes() const noexcept;
-  bool peer_said(std::uint32_t flag) const noexcept {
-    return peer_hello_ && (peer_hello_->flags & flag) == flag;
-  }
-  bool starved(ae::TimePoint now, std::uint32_t planned) const noexcept;
   std::optional<ControlMessage> due_after_answers(std::uint32_t planned,
                                                   std::uint32_t place) const noexcept;
 
   StreamConfig config_;
   const char* failure_ = nullptr;
-  std::optional<Hello> peer_hello_;
+  PeerFacts peer_;
   Excess excess_ = Excess::kNone;
   bool peer_closed_ = false, peer_aborted_ = false;
   Inbound inbound_;
   Proof proof_;
   Liveness liveness_;
   ControlBudget budget_;
-  std::uint64_t received_ = 0;  // messages of the peer
 
   // sending
-  PeerWindows peer_;
+  PeerWindows peer_windows_;
   std::uint32_t earned_ = 0;  // windows that were filled and whose successor has not arrived
-  ae::TimePoint last_write_at_;
   std::array<std::uint16_t, flow::kMostAnswers> replies_{};  // selects to answer, a ring
   std::size_t reply_head_ = 0, reply_count_ = 0;
   bool aborted_ = false, abort_due_ = false;
