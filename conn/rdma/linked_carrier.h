@@ -14,7 +14,8 @@
 //   Ending    the steps after the last byte, or after a failure
 //   Deadline  the time-out of the present phase
 //
-// The parts know nothing of this class: they return what is to be done, and it is done here.
+// The parts know nothing of this class. They return what is to be done, and it is done here; Setup
+// and Deadline, which wait for something, report through SetupUser and DeadlineUser.
 
 #include <array>
 #include <memory>
