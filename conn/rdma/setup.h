@@ -3,12 +3,12 @@
 // The set-up of a connecting side: names are resolved one after the other, then their addresses are
 // tried in turn, each with a link of its own, until one is established or none is left. The
 // connection frees it when that is known. (An accepting side has its address and needs one try:
-// LinkedCarrier::accept().)
+// RdmaCarrier::accept().)
 //
-//   look_up_next() --> try_next_address() --> address resolved --> route resolved --> rdma_connect
-//                        ^                                                              |
-//                        +--- on_address_failed() <--------- refused, no answer --------+-->
-//                        on_set_up()
+//   look_up_next() -> try_next_address() -> address resolved -> route resolved -> rdma_connect()
+//                       ^                                                            |       |
+//                       +---- on_address_failed() <---- refused, or no answer -------+       |
+//                                                        SetupUser::on_set_up() <------------+
 //
 // Holds at all times: the phase is kResolving or kConnecting; the link has objects only for the
 // address that is being tried.
