@@ -50,9 +50,6 @@ class AECONN_API CarrierHost : public ae::Deferred {
       kYes,   ///< it is still open
   };
 
-  CarrierHost(const CarrierHost&) = delete;
-  CarrierHost& operator=(const CarrierHost&) = delete;
-
   // --- what the carrier asks ---------------------------------------------------------------------
   State state() const noexcept { return state_; }  ///< current state
   /// Null after the end of the loop, and between two loops.
@@ -74,6 +71,10 @@ class AECONN_API CarrierHost : public ae::Deferred {
   bool error_unread() const noexcept { return lost_.established && !lost_.read_told; }
   /// As error_unread(), for write() and the write handler.
   bool error_unwritten() const noexcept { return lost_.established && !lost_.write_told; }
+  /// Whether a handler is due to learn of the failure of an established connection.
+  bool error_due() const noexcept {
+    return (wants_read() && error_unread()) || (wants_write() && error_unwritten());
+  }
   bool closing() const noexcept { return ending_ >= Ending::kClosing; }  ///< close() was called
   bool aborts() const noexcept { return aborts_; }                       ///< by abort()
   /// Whether this process is a child of fork() and the connection was created in its parent.
