@@ -50,9 +50,6 @@ class AECONN_API CarrierHost : public ae::Deferred {
       kYes,   ///< it is still open
   };
 
-  CarrierHost(const CarrierHost&) = delete;
-  CarrierHost& operator=(const CarrierHost&) = delete;
-
   // --- what the carrier asks ---------------------------------------------------------------------
   State state() const noexcept { return state_; }  ///< current state
   /// Null after the end of the loop, and between two loops.
@@ -74,6 +71,10 @@ class AECONN_API CarrierHost : public ae::Deferred {
   bool error_unread() const noexcept { return lost_.established && !lost_.read_told; }
   /// As error_unread(), for write() and the write handler.
   bool error_unwritten() const noexcept { return lost_.established && !lost_.write_told; }
+  /// Whether a handler is due to learn of the failure of an established connection.
+  bool error_due() const noexcept {
+    return (wants_read() && error_unread()) || (wants_write() && error_unwritten());
+  }
   bool closing() const noexcept { return ending_ >= Ending::kClosing; }  ///< close() was called
   bool aborts() const noexcept { return aborts_; }                       ///< by abort()
   /// Whether this process is a child of fork() and the connection was created in its parent.
@@ -186,7 +187,7 @@ class AECONN_API CarrierBase {
   CarrierBase(const CarrierBase&) = delete;
   CarrierBase& operator=(const CarrierBase&) = delete;
   virtual ~CarrierBase();
-  // A carrier is created by make_connection() of conn/core/connection_core.h, with its connection.
+  // A carrier is created by make_connection() of conn/core/make_connection.h, with its connection.
   static void* operator new(std::size_t) = delete;
   static void operator delete(void* carrier) noexcept;
   const ConnectionType& type() const noexcept { return type_; }  ///< the transport
@@ -219,12 +220,12 @@ class AECONN_API CarrierFacts : public CarrierBase {
   virtual std::string local_address() const = 0;     ///< of this end, or ""
   virtual std::string peer_address() const = 0;      ///< of the other end, or ""
   virtual std::optional<bool> is_local() const = 0;  ///< whether the peer is on this host
-  virtual int fd() const noexcept { return -1; }
+  virtual int fd() const noexcept { return -1; }     ///< of this connection alone, or -1
   /// For a connection that is or was established. Empty: the name of the type and both addresses.
   virtual std::string path() const { return {}; }
-  virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
-  virtual std::string peer_certificate() const { return {}; }
-  virtual std::string peer_user() const { return {}; }
+  virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }  ///< details
+  virtual std::string peer_certificate() const { return {}; }  ///< PEM, or ""
+  virtual std::string peer_user() const { return {}; }         ///< by option peer-user, or ""
 
  protected:
   using CarrierBase::CarrierBase;

@@ -2,6 +2,7 @@
 #pragma once
 // Socket helpers for tcp and unix. Sockets are non-blocking, close-on-exec and never raise SIGPIPE.
 
+#include <netinet/in.h>
 #include <unistd.h>
 
 #include <string>
@@ -71,5 +72,19 @@ SocketAddress unix_address(const std::string& path);
 
 /// Bytes that the peer's kernel has not acknowledged; 0 if the local kernel cannot tell.
 int unsent_bytes(int fd) noexcept;
+
+/// The address of a peer of any family, in the memory of an IPv6 address: a full sockaddr_storage
+/// would be noticeable with ten thousand connections. Of a Unix peer only the family is kept; its
+/// name is queried on demand.
+class PeerAddress {
+ public:
+  PeerAddress() = default;
+  explicit PeerAddress(const SocketAddress& peer) noexcept;
+  bool is_unix() const noexcept { return address_.sin6_family == AF_UNIX; }
+  SocketAddress get() const noexcept;  ///< empty for a Unix peer
+
+ private:
+  sockaddr_in6 address_{};
+};
 
 }}}  // namespace conn::tcp

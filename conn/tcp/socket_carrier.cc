@@ -16,13 +16,44 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
+namespace {
+
+ssize_t receive_some(int fd, const iovec* vectors, int count) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(vectors);
+  message.msg_iovlen = static_cast<std::size_t>(count);
+  ssize_t n;
+  do {
+    n = ::recvmsg(fd, &message, 0);
+  } while (n < 0 && errno == EINTR);
+  return n;
+}
+
+/// One system call. As sendmsg(2), without SIGPIPE.
+ssize_t send_some(int fd, const iovec* vectors, int count) {
+  ssize_t n;
+  do {
+    if (count == 1) {
+      n = ::send(fd, vectors->iov_base, vectors->iov_len, MSG_NOSIGNAL);
+    } else {
+      msghdr message{};
+      message.msg_iov = const_cast<iovec*>(vectors);
+      message.msg_iovlen = static_cast<std::size_t>(count);
+      n = ::sendmsg(fd, &message, MSG_NOSIGNAL);
+    }
+  } while (n < 0 && errno == EINTR);
+  return n;
+}
+
+}  // namespace
+
 SocketCarrier::SocketCarrier(const SocketType& type, std::shared_ptr<const Settings> settings)
     : Carrier(type), settings_(std::move(settings)) {}
 
 void SocketCarrier::adopt(Fd fd, const SocketAddress& peer, Quota::Place place) {
   host().occupy(std::move(place));
   fd_ = std::move(fd);
-  set_peer(peer);
+  peer_ = PeerAddress(peer);
   move_to(State::kConnected);
 }
 
@@ -54,7 +85,7 @@ void SocketCarrier::dialed(Dialed result) {
   if (result.fd) {
     host().occupy(std::move(result.place));
     fd_ = std::move(result.fd);
-    set_peer(result.peer);
+    peer_ = PeerAddress(result.peer);
     SetupTrace::end();
     move_to(State::kConnected);
     // Watches for handlers that are already set. Before the connect handler runs, so that it sees
@@ -86,7 +117,7 @@ void SocketCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline)
   SetupTrace::end();
   host().occupy(std::move(result.place));
   fd_ = std::move(result.fd);
-  set_peer(result.peer);
+  peer_ = PeerAddress(result.peer);
   move_to(State::kConnected);
   interest_changed();
 }
@@ -110,17 +141,6 @@ ssize_t SocketCarrier::received_nothing(ssize_t n) {
   return 0;
 }
 
-ssize_t SocketCarrier::receive_some(const iovec* vectors, int count) {
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(vectors);
-  message.msg_iovlen = static_cast<std::size_t>(count);
-  ssize_t n;
-  do {
-    n = ::recvmsg(fd_.get(), &message, 0);
-  } while (n < 0 && errno == EINTR);
-  return n;
-}
-
 ssize_t SocketCarrier::readv(const iovec* vectors, int count) {
   ssize_t total = 0;
   while (count > 0) {
@@ -128,7 +148,7 @@ ssize_t SocketCarrier::readv(const iovec* vectors, int count) {
     std::size_t asked = 0;
     for (int i = 0; i < chunk; ++i) asked += vectors[i].iov_len;
     if (asked != 0) {  // a receive of 0 bytes would look like end of stream
-      const ssize_t n = receive_some(vectors, chunk);
+      const ssize_t n = receive_some(fd_.get(), vectors, chunk);
       if (n <= 0 && total == 0) return received_nothing(n);
       if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && state() != State::kError)
         (void)failed(errno, "read from ");  // the kernel reports it only once
@@ -142,27 +162,11 @@ ssize_t SocketCarrier::readv(const iovec* vectors, int count) {
   return total;
 }
 
-/// One system call. As sendmsg(2), without SIGPIPE.
-ssize_t SocketCarrier::send_some(const iovec* vectors, int count) {
-  ssize_t n;
-  do {
-    if (count == 1) {
-      n = ::send(fd_.get(), vectors->iov_base, vectors->iov_len, MSG_NOSIGNAL);
-    } else {
-      msghdr message{};
-      message.msg_iov = const_cast<iovec*>(vectors);
-      message.msg_iovlen = static_cast<std::size_t>(count);
-      n = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
-    }
-  } while (n < 0 && errno == EINTR);
-  return n;
-}
-
 ssize_t SocketCarrier::writev(const iovec* vectors, int count) {
   ssize_t total = 0;
   while (count > 0) {
     const int chunk = std::min(count, IOV_MAX);
-    const ssize_t n = send_some(vectors, chunk);
+    const ssize_t n = send_some(fd_.get(), vectors, chunk);
     if (n < 0) {
       const int err = errno;
       if (err == EAGAIN || err == EWOULDBLOCK) return total > 0 ? total : -1;
@@ -277,29 +281,29 @@ void SocketCarrier::watch(ae::Mask wanted) {
 
 /// Updates the registration for events that file events do not report (SocketEvents).
 void SocketCarrier::watch_aside() {
-  const bool peer = host().wants_close();
+  const bool peer = host().wants_close(), lends = lending_ && lending_->active();
   if (!side_) {
-    if (!peer) return;
+    if (!peer && !lends) return;
     side_ = std::make_unique<Side>(*this);
   }
   unsigned what = peer ? SocketEvents::kPeerGone : SocketEvents::kNothing;
-  if (side_->ledger) what |= SocketEvents::kErrors;
+  if (lends) what |= SocketEvents::kErrors;
   SocketEvents::watch(*loop(), *side_, fd_.get(), what);
 }
 
-void SocketCarrier::on_event(bool peer_is_gone, bool error) noexcept {
-  (void)take_completions();
-  if (peer_is_gone) host().peer_gone();
-  if (!error || (state() != State::kConnected && state() != State::kClosed)) return;
+void SocketCarrier::Side::on_socket_event(bool peer_gone, bool error) noexcept {
+  (void)carrier.take_completions();
+  if (peer_gone) carrier.host().peer_gone();
+  if (!error || (carrier.state() != State::kConnected && carrier.state() != State::kClosed)) return;
   int err = 0;
   socklen_t size = sizeof err;
-  if (getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &err, &size) != 0 || err == 0) return;
-  (void)failed(err, "connection to ");  // SO_ERROR is cleared: no later call reports it
+  if (getsockopt(carrier.fd(), SOL_SOCKET, SO_ERROR, &err, &size) != 0 || err == 0) return;
+  (void)carrier.failed(err, "connection to ");  // SO_ERROR is cleared: no later call reports it
 }
 
 void SocketCarrier::ready(ae::Mask direction) {
   // Zero-copy completions wake the loop as if the socket were ready, so readiness is checked here.
-  if (side_ && (take_completions(), std::exchange(side_->had_completions, false))) {
+  if (lending_ && (take_completions(), lending_->had_completions())) {
     pollfd entry{fd_.get(), (direction & ae::kWritable) != 0 ? short{POLLOUT} : short{POLLIN}, 0};
     if (::poll(&entry, 1, 0) == 0) return;
   }
@@ -317,15 +321,10 @@ void SocketCarrier::stop_watching() {
   error_timer_ = 0;
 }
 
-bool SocketCarrier::error_due() const {
-  return (host().wants_read() && host().error_unread()) ||
-         (host().wants_write() && host().error_unwritten());
-}
-
 /// A failed socket stays readable and writable. So it is no longer watched; a timer runs the
 /// handlers until they have collected the error. A host that closes late does not spin.
 void SocketCarrier::announce_error() {
-  if (error_timer_ == 0 && error_due()) {
+  if (error_timer_ == 0 && host().error_due()) {
     try {
       error_timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
         error_timer_ = 0;
@@ -367,16 +366,16 @@ void SocketCarrier::close() noexcept {
       fd_ && (state() == State::kConnected ||
               (state() == State::kClosed && (lent || !read_ended_)));  // after shutdown_both()
   if (aborts()) {
-    reset();
-  } else if (is_unix()) {
+    close_socket(true);
+  } else if (peer_.is_unix()) {
     close_unix(std::move(fd_));
   } else if (stands && settings_->linger > ae::Duration::zero() &&
              (lent || (!read_ended_ && !closes_clean(fd_.get(), peer_done_)))) {
     try {
       linger_ = std::make_unique<Linger>(*loop(), std::move(fd_), settings_->linger,
-                                         lent ? ledger() : nullptr, [this](Fd fd) {
+                                         lent ? lending_->ledger() : nullptr, [this](Fd fd) {
                                            fd_ = std::move(fd);
-                                           take_back();
+                                           close_socket();
                                            host().release();
                                          });
       linger_->start();
@@ -387,21 +386,14 @@ void SocketCarrier::close() noexcept {
     }
   }
   // After the peer's end of stream no input can provoke a reset: the kernel delivers the rest.
-  take_back();
+  close_socket();
   host().release();
-}
-
-/// Closes the socket at once. A tcp peer gets a reset. A unix peer gets one only if bytes are
-/// unread here; the kernel offers no other way.
-void SocketCarrier::reset() noexcept {
-  if (fd_ && !is_unix() && !inherited()) reset_when_closed(fd_.get());
-  take_back();
 }
 
 bool SocketCarrier::drain(ae::TimePoint until) noexcept {
   if (linger_) return linger_->drain(until);
-  if (!fd_ || is_unix()) return true;  // all output of a Unix socket has been delivered
-  if (is_lent()) return deliver(fd_.get(), until, ledger());
+  if (!fd_ || peer_.is_unix()) return true;  // all output of a Unix socket has been delivered
+  if (is_lent()) return deliver(fd_.get(), until, lending_->ledger());
   // After the peer's end of stream the kernel finishes delivery by itself.
   if ((state() != State::kConnected && state() != State::kClosed) || read_ended_) return true;
   return deliver(fd_.get(), until);
@@ -416,8 +408,8 @@ void SocketCarrier::abandon() noexcept {
   if (linger_) fd_ = linger_->give_back();
   linger_.reset();
   stop_watching();
-  if (is_unix() && !inherited()) close_unix(std::move(fd_));
-  take_back();
+  if (peer_.is_unix() && !inherited()) close_unix(std::move(fd_));
+  close_socket();
 }
 
 bool SocketCarrier::leave(ae::EventLoop*) {
@@ -427,25 +419,12 @@ bool SocketCarrier::leave(ae::EventLoop*) {
 
 // --- facts ---------------------------------------------------------------------------------------
 
-void SocketCarrier::set_peer(const SocketAddress& peer) noexcept {
-  // For a Unix peer only the family is kept; the name is queried on demand.
-  std::memcpy(&peer_, &peer.storage, std::min<std::size_t>(peer.size, sizeof peer_));
-}
-
-SocketAddress SocketCarrier::peer() const noexcept {
-  SocketAddress address;
-  if (peer_.sin6_family != AF_INET && peer_.sin6_family != AF_INET6) return address;
-  address.size = peer_.sin6_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  std::memcpy(&address.storage, &peer_, address.size);
-  return address;
-}
-
 std::string SocketCarrier::local_address() const {
   return fd_ ? local_address_of(fd_.get()).to_string() : std::string();
 }
 
 std::string SocketCarrier::peer_address() const {
-  if (!is_unix()) return peer().to_string();
+  if (!peer_.is_unix()) return peer_.get().to_string();
   if (!fd_) return {};
   // A client's Unix socket usually has no name; the listener's path is shown instead.
   std::string name = peer_address_of(fd_.get()).to_string();
@@ -453,8 +432,8 @@ std::string SocketCarrier::peer_address() const {
 }
 
 std::optional<bool> SocketCarrier::is_local() const {
-  if (is_unix()) return true;
-  const SocketAddress remote = peer();
+  if (peer_.is_unix()) return true;
+  const SocketAddress remote = peer_.get();
   if (remote.size == 0) return std::nullopt;
   if (is_loopback(remote)) return true;
   if (!fd_) return std::nullopt;
@@ -465,14 +444,14 @@ std::vector<std::pair<std::string, std::string>> SocketCarrier::info() const {
   if (!fd_) return {};
   std::vector<std::pair<std::string, std::string>> facts{{"fd", std::to_string(fd_.get())}};
   facts.emplace_back("unsent", std::to_string(unsent_bytes(fd_.get())));
-  if (is_unix()) return facts;
+  if (peer_.is_unix()) return facts;
   int nodelay = 0;
   socklen_t size = sizeof nodelay;
   if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &nodelay, &size) == 0) {
     facts.emplace_back("nodelay", nodelay != 0 ? "yes" : "no");
   }
   if (settings_->zero_copy != 0)
-    facts.emplace_back("zero-copy", no_zero_copy_ ? "given up" : "yes");
+    facts.emplace_back("zero-copy", lending_ && lending_->given_up() ? "given up" : "yes");
   return facts;
 }
 

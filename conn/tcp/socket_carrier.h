@@ -3,18 +3,16 @@
 // Carries a connection over a stream socket, shared by tcp and unix. Its readiness is that of the
 // descriptor, which the loop watches only while a handler needs it.
 
-#include <netinet/in.h>
-
 #include <memory>
 
 #include "ae/abi.h"
 #include "conn/spi/carrier.h"
 #include "conn/tcp/dial.h"
+#include "conn/tcp/lending.h"
 #include "conn/tcp/linger.h"
 #include "conn/tcp/settings.h"
 #include "conn/tcp/socket.h"
 #include "conn/tcp/socket_events.h"
-#include "conn/tcp/zero_copy.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
@@ -24,7 +22,7 @@ class SocketCarrier final : public Carrier {
  public:
   SocketCarrier(const SocketType& type, std::shared_ptr<const Settings> settings);
   ~SocketCarrier() override {
-    if (aborts()) reset();
+    if (aborts()) close_socket(true);
   }
 
   /// Takes over an accepted socket; the state becomes kConnected. Makes no system call.
@@ -55,60 +53,43 @@ class SocketCarrier final : public Carrier {
   bool leave(ae::EventLoop* to) override;
 
  private:
-  bool is_unix() const noexcept { return peer_.sin6_family == AF_UNIX; }
-  void set_peer(const SocketAddress& peer) noexcept;
-  SocketAddress peer() const noexcept;
-  /// State that is needed only for a close handler or for zero-copy sending, allocated on demand.
+  /// Watches what file events do not report, for a close handler or for zero-copy sending;
+  /// allocated on demand.
   struct Side final : SocketEvents::Item {
     explicit Side(SocketCarrier& its) : carrier(its) {}
-    void on_socket_event(bool peer_gone, bool error) noexcept override {
-      carrier.on_event(peer_gone, error);
-    }
+    void on_socket_event(bool peer_gone, bool error) noexcept override;
     SocketCarrier& carrier;
-    std::unique_ptr<ZeroCopyLedger> ledger;  // created with the first reference
-    bool had_completions = false;            // since the last ready()
-    pid_t owner = 0;                         // process that sent without a copy
   };
 
   void dialed(Dialed result);
   void ready(ae::Mask direction);
   void watch(ae::Mask wanted);
   void stop_watching();
-  bool error_due() const;
   void announce_error();
   void tell_error();
   ssize_t failed(int err, const char* what) noexcept;
   int shut_down(int how);
-  ssize_t send_some(const iovec* vectors, int count);
-  ssize_t receive_some(const iovec* vectors, int count);
   ssize_t received_nothing(ssize_t n);
 
   void watch_aside();
-  void on_event(bool peer_is_gone, bool error) noexcept;
   // Zero-copy sending, in zero_copy_carrier.cc
-  ZeroCopyLedger* ledger() const noexcept { return side_ ? side_->ledger.get() : nullptr; }
-  bool begin_zero_copy() noexcept;
   bool take_completions() noexcept;
   void tell_done() noexcept;
-  std::error_code why_given_back() const noexcept;
   bool is_lent() noexcept;
-  void take_back() noexcept;
-  void reset() noexcept;
+  void close_socket(bool reset = false) noexcept;
 
   std::shared_ptr<const Settings> settings_;
   Fd fd_;
-  // Large enough for a peer of any family (of a Unix peer only the family is kept). A full
-  // sockaddr_storage would be noticeable with ten thousand connections.
-  sockaddr_in6 peer_{};
+  PeerAddress peer_;
   ae::Mask watched_ = ae::kNone;
-  bool read_ended_ = false;    // the peer's end of stream has been read
-  bool write_ended_ = false;   // shutdown() was called
-  bool no_zero_copy_ = false;  // zero-copy sending has been given up
-  bool peer_done_ = false;     // by the protocol above, the peer sends no more
+  bool read_ended_ = false;   // the peer's end of stream has been read
+  bool write_ended_ = false;  // shutdown() was called
+  bool peer_done_ = false;    // by the protocol above, the peer sends no more
   ae::TimerId error_timer_ = 0;
   std::unique_ptr<Side> side_;
-  std::unique_ptr<Dial> dial_;      // while connecting
-  std::unique_ptr<Linger> linger_;  // after close(), while output remains to be delivered
+  std::unique_ptr<Lending> lending_;  // with the first reference
+  std::unique_ptr<Dial> dial_;        // while connecting
+  std::unique_ptr<Linger> linger_;    // after close(), while output remains to be delivered
 };
 
 }}}  // namespace conn::tcp

@@ -306,7 +306,7 @@ TEST_CASE("fallback: each option goes to the transports that know it", "[fallbac
   REQUIRE_THROWS_WITH(check("?fallback-delay=never"), Contains("fallback-delay=never"));
   const conn::Endpoint no_port = conn::Endpoint::parse("stuck|tcp://127.0.0.1?nodelay=no");
   REQUIRE_THROWS_WITH(place.registry.require("stuck|tcp").check(no_port), Contains("needs a port"));
-  const auto& type = dynamic_cast<const conn::FallbackType&>(place.registry.require("stuck|tcp"));
+  const conn::FallbackType& type = *place.registry.list("stuck|tcp");
   const auto ways =
       type.candidates_for(conn::Endpoint::parse(place.url("stuck|tcp", "?glue=x&linger=1s")));
   REQUIRE(ways.at(0).to.options.to_string() == "glue=x");

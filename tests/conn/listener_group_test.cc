@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ae/loop_group.h"
+#include "conn/core/transport.h"
 #include "conn/listener_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/certificates.h"
@@ -580,10 +581,10 @@ TEST_CASE("receiver: what came while it was paused begins in turns of accept-bat
   conn::Endpoint at = site.fresh();
   at.options.set("accept-batch", "2");
   std::vector<conn::PendingConnectionPtr> arrivals;
-  const conn::PortListenerPtr gate = site.type.open_port(
+  const conn::PortListenerPtr gate = conn::Transport::of(site.type).open_port(
       site.loop, at, [&](conn::PendingConnectionPtr next) { arrivals.push_back(std::move(next)); });
   std::vector<ConnectionPtr> accepted;
-  const conn::LoopAcceptorPtr receiver = site.type.open_acceptor(
+  const conn::LoopAcceptorPtr receiver = conn::Transport::of(site.type).open_acceptor(
       site.loop, at, [&](ConnectionPtr next) { accepted.push_back(std::move(next)); });
   std::vector<ConnectionPtr> clients;
   for (int i = 0; i < 5; ++i) clients.push_back(site.connect(gate->endpoints().front()));
