@@ -287,6 +287,30 @@ std::optional<ControlMessage> Stream::due_after_answers(std::uint32_t planned,
   return std::nullopt;
 }
 
+void Stream::on_control_posted(const ControlMessage& message, ae::TimePoint now) {
+  proof_.on_posted(now);
+  switch (message.opcode) {
+    case Opcode::kRegisterXferMemory:
+      inbound_.announced(proof_.sent(), now);
+      AECONN_PROBE(window_offered, config_.connection, message.length);
+      break;
+    case Opcode::kGetServerFeature:
+      if (reply_count_ != 0 && replies_[reply_head_] == message.select) {
+        reply_head_ = (reply_head_ + 1) % flow::kMostAnswers;
+        --reply_count_;
+      } else {
+        proof_.on_probe_posted(message.select);
+      }
+      break;
+    case Opcode::kKeepalive:
+      liveness_.on_keepalive_posted();
+      break;
+    case Opcode::kSetClientFeature:
+      (message.select == kAborted ? abort_due_ : mark_due_) = false;
+      break;
+  }
+}
+
 // --- time ----------------------------------------------------------------------------------------
 
 void Stream::tick(ae::TimePoint now, bool loop_was_stopped) {
