@@ -270,7 +270,7 @@ ssize_t TlsCarrier::writev(const iovec* vectors, int count) {
   }
   touch();
   ssize_t n;
-  if (engine_->kernel_sends()) {
+  if (engine_->kernel().sends()) {
     n = pass_to_kernel(vectors, count);
   } else if (count == 1) {
     n = encrypt(static_cast<const char*>(vectors->iov_base), vectors->iov_len);
@@ -574,9 +574,9 @@ std::vector<std::pair<std::string, std::string>> TlsCarrier::info() const {
     unsigned size = 0;
     SSL_get0_alpn_selected(ssl, &alpn, &size);
     add("alpn", std::string(reinterpret_cast<const char*>(alpn), size).c_str());
-    add("ktls", engine_->kernel_sends()      ? engine_->kernel_receives() ? "send,receive" : "send"
-                : engine_->kernel_receives() ? "receive"
-                                             : "no");
+    add("ktls", engine_->kernel().sends() ? engine_->kernel().receives() ? "send,receive" : "send"
+                : engine_->kernel().receives() ? "receive"
+                                               : "no");
   }
   if (below_) {
     for (auto& fact : below_->info()) facts.push_back(std::move(fact));
@@ -589,9 +589,9 @@ std::string TlsCarrier::path() const {
   if (engine_) {
     const SSL* const ssl = engine_->ssl();
     line.append(" ").append(SSL_get_version(ssl)).append(" ").append(SSL_get_cipher_name(ssl));
-    if (engine_->kernel_sends() || engine_->kernel_receives()) line.append(" ktls");
-    if (engine_->kernel_sends() != engine_->kernel_receives())
-      line.append(engine_->kernel_sends() ? " send" : " receive");
+    if (engine_->kernel().sends() || engine_->kernel().receives()) line.append(" ktls");
+    if (engine_->kernel().sends() != engine_->kernel().receives())
+      line.append(engine_->kernel().sends() ? " send" : " receive");
   }
   return below_ ? line.append(" over ").append(below_->path()) : line;
 }
