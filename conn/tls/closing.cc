@@ -29,10 +29,9 @@ bool Closing::end_writing() {
 }
 
 void Closing::end_below_too() {
-  if (state_ != State::kWriteEnded && state_ != State::kBothEnded) return;
-  move_to(State::kEndsBelow);
+  if (state_ == State::kWriteEnded || state_ == State::kBothEnded) move_to(State::kEndsBelow);
   (void)session_.engine().flush();
-  end_below();
+  output_left();
 }
 
 void Closing::end_below() {
