@@ -15,27 +15,21 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "ae/abi.h"
 #include "ae/event_loop.h"
+#include "conn/connection_facts.h"
 #include "conn/endpoint.h"
-#include "conn/error.h"
 #include "conn/in_place.h"
 #include "conn/state.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
-class ConnectionType;
-
-/// A byte stream to one peer.
-class AECONN_API Connection {
+/// A byte stream to one peer. What can be asked of it is in conn/connection_facts.h.
+class AECONN_API Connection : public ConnectionFacts {
  public:
   using Handler = std::function<void(Connection&)>;  ///< gets the connection it was set on
+
   // --- set-up ------------------------------------------------------------------------------------
   /// Connects a new connection (kNone), trying every address that `to` resolves to, within option
   /// connect-timeout (5 s). `done` runs exactly once, from the loop, in state kConnected or kError;
@@ -45,6 +39,7 @@ class AECONN_API Connection {
   /// As connect(), waiting at most `timeout`. False: see last_error(), or errno EISCONN or EALREADY
   /// if the connection was not new.
   bool connect_blocking(const Endpoint& to, ae::Duration timeout);
+
   // --- data --------------------------------------------------------------------------------------
   /// As read(2): the number of bytes; 0 at end of stream, after the last byte; -1 with errno,
   /// EAGAIN: nothing now. size 0 returns 0. What came before a failure is returned before it.
@@ -55,43 +50,52 @@ class AECONN_API Connection {
   /// As readv(2) and writev(2), without their limits on count (IOV_MAX) and total size.
   ssize_t readv(const iovec* vectors, int count);
   ssize_t writev(const iovec* vectors, int count);  ///< gathering variant of write(), see readv()
-  /// Passes accepted bytes on to the kernel or the RDMA device, as far as possible without waiting,
-  /// as the loop does in each iteration. Reports no error, runs no handler.
+  /// Passes the bytes accepted by write() through every layer to the kernel or the RDMA device, as
+  /// far as possible without waiting, as the loop does in each iteration. Bytes that the peer
+  /// cannot receive yet are left to the loop. Guarantees no delivery, reports no error (the next
+  /// read() or write() does), runs no handler, and does nothing unless connected.
   void flush() noexcept;
+
   // --- data in place, without a copy where the transport can (conn/in_place.h) -------------------
   /// Shows the bytes that read() would return next: see View in conn/in_place.h. If fewer than
   /// `together` have arrived, the read handler runs again when more are there.
   View peek(std::size_t together = 1);
   void consume(std::size_t size) noexcept;  ///< marks the first bytes shown by peek() as read
-  /// A buffer for at least `size` bytes (at most kMaxContiguous) of output, the caller's until
-  /// commit() or close(); write() fails with EBUSY meanwhile. Empty with errno, EAGAIN: not now.
+  /// Returns a buffer for at least `size` bytes (at most kMaxContiguous) of output. Empty with
+  /// errno on failure; EAGAIN if no buffer is available now. The caller owns the buffer until
+  /// commit() or close(); until then write() fails with EBUSY.
   std::span<std::byte> reserve(std::size_t size);
-  /// Writes the first `size` bytes of the reserved buffer, never short; 0 returns it unused. It is
-  /// sent at the end of the iteration, or by flush().
+  /// Writes the first `size` bytes of the reserved buffer (all of it if it is smaller), as write()
+  /// does; 0 returns the buffer unused. Never short. Data committed in one iteration is sent
+  /// together at the end of the iteration, or by flush().
   void commit(std::size_t size) noexcept;
   /// As write(), from the caller's memory, which belongs to the library until Outgoing::release.
   /// Accepts all bytes, or none with EAGAIN.
   ssize_t send(const Outgoing& bytes);
+
   // --- handlers ----------------------------------------------------------------------------------
   /// Null removes the handler. One that replaces itself takes effect with the next call. Throws
   /// std::bad_alloc, and sets none, if there is no memory to watch the connection for the first.
   void set_read_handler(Handler handler);
   void set_write_handler(Handler handler, Barrier barrier = Barrier::kNo);  ///< in the same way
   /// Runs once, from the loop, when the peer is known to have closed (its shutdown() counts) or an
-  /// established connection has failed, without a read; soon, if set after that. Data received
-  /// earlier can still be read. With kFailure only a failure runs it.
+  /// established connection has failed; no read is needed to detect this. Data received earlier can
+  /// still be read. If the handler is set after the event, it runs in the next iteration. With
+  /// CloseOn::kFailure only a failure runs it, including one after the peer's end of stream.
   void set_close_handler(Handler handler, CloseOn when = CloseOn::kEnd);
   /// Removes every handler, including the one of connect(), before the connection changes owner.
   void clear_handlers() noexcept;
   bool has_read_handler() const noexcept;   ///< whether a read handler is set
   bool has_write_handler() const noexcept;  ///< whether a write handler is set
+
   // --- the end -----------------------------------------------------------------------------------
   /// Half-close: the peer receives everything written, then end of stream. Reading continues.
   /// Returns 0, or -1 with errno (EOPNOTSUPP if Capabilities::half_close is false).
   int shutdown();
   /// Ends both directions, on every transport: the peer receives everything written, then end of
-  /// stream. read() returns end of stream and write() fails with EPIPE from now on, for which the
-  /// handlers run; input is discarded. Returns 0, or -1 with errno ENOTCONN.
+  /// stream. From now on read() returns end of stream, for which the read handler runs; unread and
+  /// later input is discarded. write() fails with EPIPE, for which the write handler runs even
+  /// while output is still pending. Returns 0, or -1 with errno ENOTCONN.
   int shutdown_both();
   /// Closes gracefully and releases ownership: no further handlers run; do not use the object
   /// afterwards. Bytes accepted by write() are still delivered within a bounded linger time that
@@ -101,6 +105,7 @@ class AECONN_API Connection {
   /// with ECONNRESET after the data that had arrived; else see docs/transports.md. Memory passed to
   /// send() is released with an error. With a ConnectionPtr: owner.release()->abort().
   void abort() noexcept;
+
   // --- blocking, for handshakes and replication-style code ---------------------------------------
   // They run no handlers, and the loop's other connections lose no data meanwhile.
   /// Waits until read() (kReadable) or write() (kWritable) would not fail with EAGAIN, as poll(2)
@@ -116,31 +121,7 @@ class AECONN_API Connection {
   /// NUL-terminated. Returns its length; -1 with errno: EMSGSIZE if size-1 bytes contain no
   /// newline, ECONNRESET if the stream ended first.
   ssize_t sync_readline(char* buffer, std::size_t size, ae::Duration timeout);
-  // --- facts -------------------------------------------------------------------------------------
-  State state() const noexcept;                    ///< current state
-  const std::string& last_error() const noexcept;  ///< text of the first failure; "" if none
-  /// Also a failure that read() has not reported yet.
-  const Failure& why_ended() const noexcept;
-  std::error_code error_code() const noexcept;             ///< code of last_error()
-  std::chrono::milliseconds retry_after() const noexcept;  ///< asked for by the refusing peer, or 0
-  const ConnectionType& type() const noexcept;             ///< the transport
-  ae::EventLoop* loop() const noexcept;  ///< null after its end, and between leave() and join()
-  int fd() const noexcept;  ///< of this connection alone, or -1 (rdma: they belong to the loop)
-  std::string local_address() const;     ///< "10.0.0.1:6379"; a path; "" if unknown
-  std::string peer_address() const;      ///< as local_address(), of the peer
-  Address local_host_port() const;       ///< in two parts
-  Address peer_host_port() const;        ///< in two parts
-  std::optional<bool> is_local() const;  ///< peer on this host; no value: unknown
-  /// "tcp 10.0.0.2:50400 > 10.0.0.1:6379": see docs/paths.md. "" if never established.
-  std::string path() const;
-  std::vector<std::pair<std::string, std::string>> info() const;  ///< details, for logs
-  std::string peer_certificate() const;                           ///< PEM; "" if there is none
-  std::string peer_user() const;                 ///< by option peer-user; "" if none
-  std::uint64_t id() const noexcept;             ///< unique in the process
-  std::uint64_t bytes_read() const noexcept;     ///< since creation
-  std::uint64_t bytes_written() const noexcept;  ///< since creation
-  void* private_data() const noexcept;           ///< one pointer for the program
-  void set_private_data(void* data) noexcept;    ///< see private_data()
+
   // --- moving to another loop --------------------------------------------------------------------
   /// Moves an idle or connected connection, with its handlers, to another loop. On the old loop's
   /// thread; pass the connection on with a post. False with errno EOPNOTSUPP without
@@ -153,8 +134,8 @@ class AECONN_API Connection {
   bool leave();
   bool join(ae::EventLoop& loop);  ///< see leave()
 
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
+  void* private_data() const noexcept;         ///< one pointer for the program
+  void set_private_data(void* data) noexcept;  ///< see private_data()
 
  protected:
   Connection() = default;

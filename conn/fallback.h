@@ -27,12 +27,12 @@ enum class SkipReason : std::uint8_t {
   kSlower,       ///< another scheme was ready first
   kOther,        ///< any other reason: a certificate, a limit, a protocol
 };
-inline constexpr std::size_t kWhyNots = 7;  ///< number of reasons
+inline constexpr std::size_t kSkipReasons = 7;  ///< number of reasons
 /// The name of its counter in statistics(), for example "fallback_no_device".
 AECONN_API std::string_view counter_of(SkipReason kind) noexcept;
 /// The reason that an error code is counted as.
 AECONN_API SkipReason kind_of(const std::error_code& code) noexcept;
-using FallbackCounts = std::array<std::uint64_t, kWhyNots>;  ///< one counter for each reason
+using FallbackCounts = std::array<std::uint64_t, kSkipReasons>;  ///< one counter for each reason
 
 /// A scheme that was not taken.
 struct Skipped {

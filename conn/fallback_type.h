@@ -18,18 +18,18 @@
 
 #include "ae/abi.h"
 #include "ae/core/fork.h"
-#include "conn/connection_type.h"
+#include "conn/core/transport.h"
 #include "conn/fallback.h"
 #include "conn/lists/dial.h"
 
 namespace conn { inline namespace AECONN_ABI {
 
 /// The type that a Registry creates for a list of schemes.
-class AECONN_API FallbackType final : public ConnectionType {
+class AECONN_API FallbackType final : public Transport {
  public:
-  /// `ways`: only scheme, type and unavailable are set; at least one has a type. `told` must
-  /// outlive this object and may be empty.
-  FallbackType(std::string name, std::vector<Way> ways, const FallbackHandler& told);
+  /// `candidates`: only scheme, type and unavailable are set; at least one has a type. `report`
+  /// must outlive this object and may be empty.
+  FallbackType(std::string name, std::vector<Candidate> candidates, const FallbackHandler& report);
 
   std::string_view name() const noexcept override { return name_; }
   /// The capabilities that all of them have; an established connection has those of the transport
@@ -58,9 +58,11 @@ class AECONN_API FallbackType final : public ConnectionType {
   std::vector<Capacity> capacity(const Endpoint& endpoint,
                                  std::uint64_t connections) const override;
 
-  const std::vector<Way>& ways() const noexcept { return ways_; }  ///< in the order of the list
+  const std::vector<Candidate>& candidates() const noexcept {
+    return candidates_;
+  }  ///< in the order of the list
   /// The candidates for `endpoint`, with checked endpoints. Throws Error.
-  std::vector<Way> ways_to(const Endpoint& endpoint) const;
+  std::vector<Candidate> candidates_for(const Endpoint& endpoint) const;
   /// Values of the list's own options.
   struct Times {
     ae::Duration delay;    ///< fallback-delay
@@ -74,15 +76,15 @@ class AECONN_API FallbackType final : public ConnectionType {
   /// did.
   std::vector<Skipped> listen_on_each(
       const Endpoint& endpoint,
-      const std::function<std::uint16_t(const Way&, const Endpoint&)>& open,
+      const std::function<std::uint16_t(const Candidate&, const Endpoint&)>& open,
       const std::function<void()>& close) const;
   /// Updates the counters and runs the handler.
-  void took(ae::EventLoop& loop, const Fallback& fallback) const;
+  void report(ae::EventLoop& loop, const Fallback& fallback) const;
 
  private:
   const std::string name_;
-  const std::vector<Way> ways_;
-  const FallbackHandler& told_;
+  const std::vector<Candidate> candidates_;
+  const FallbackHandler& report_;
   const OptionTable& table_;
   mutable ae::Mutex mutex_;
   Options options_;  // guarded by mutex_; the list's own

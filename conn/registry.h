@@ -12,6 +12,7 @@
 namespace conn { inline namespace AECONN_ABI {
 
 class FallbackType;
+class Transport;
 
 /// Transports, found by name.
 class AECONN_API Registry {
@@ -22,7 +23,7 @@ class AECONN_API Registry {
   ~Registry();
 
   /// Adds a transport. Throws Error if the name is in use.
-  ConnectionType& add(std::unique_ptr<ConnectionType> type);
+  ConnectionType& add(std::unique_ptr<Transport> type);
   /// Adds a scheme that this build or machine cannot serve, with the reason as a sentence.
   void add_unavailable(std::string name, std::string reason);
 
@@ -35,7 +36,7 @@ class AECONN_API Registry {
   /// As require(), for a list of schemes; null if `name` is a single scheme.
   const FallbackType* list(std::string_view name) const;
   /// The types that were added, without those of lists; see lists().
-  const std::vector<std::unique_ptr<ConnectionType>>& types() const noexcept { return types_; }
+  const std::vector<ConnectionType*>& types() const noexcept { return types_; }
   /// The types of lists (rdma|tcp) used so far; their statistics include `fallbacks`. They live as
   /// long as the registry. Any thread.
   std::vector<const ConnectionType*> lists() const;
@@ -64,7 +65,8 @@ class AECONN_API Registry {
   const std::string* why_unavailable(std::string_view name) const noexcept;
   FallbackType* find_list(std::string_view name) const;
 
-  std::vector<std::unique_ptr<ConnectionType>> types_;
+  std::vector<std::unique_ptr<Transport>> owned_;
+  std::vector<ConnectionType*> types_;
   std::vector<std::pair<std::string, std::string>> unavailable_;
   struct Lists;
   std::unique_ptr<Lists> lists_;

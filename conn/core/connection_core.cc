@@ -73,17 +73,13 @@ void ConnectionBlock::part_gone() noexcept {
   if (--parts_ == 0) ::operator delete(this);
 }
 
-void Carrier::operator delete(void* carrier) noexcept {
+void CarrierBase::operator delete(void* carrier) noexcept {
   ConnectionBlock::of_carrier(carrier).part_gone();
 }
 
 ConnectionCore::Rare& ConnectionCore::rare() {
   if (!rare_) rare_ = std::make_unique<Rare>();
   return *rare_;
-}
-
-void ConnectionCore::drop_rare_if_empty() noexcept {
-  if (rare_ && !rare_->on_connect && !rare_->origin && !rare_->moving) rare_.reset();
 }
 
 void ConnectionCore::set_connect_handler(Handler done) {
@@ -247,7 +243,7 @@ CarrierHost::Alive ConnectionCore::run_connect_handler() {
   wanted_.connected = false;
   Handler done;
   if (rare_) done = rare_->on_connect.take();
-  drop_rare_if_empty();
+  if (rare_ && !rare_->origin && !rare_->moving) rare_.reset();
   if (done) {
     Running running{running_};
     done(*this);
@@ -325,7 +321,7 @@ std::size_t CloseWatch::run_ready() {
 
 void ConnectionCore::finish_read(ssize_t n) noexcept {
   if (n > 0) {
-    count_read(static_cast<std::size_t>(n));
+    count(ae::kReadable, static_cast<std::size_t>(n));
   } else if (n == 0) {
     peer_gone();
   } else if (state_ == State::kError) {
@@ -336,16 +332,17 @@ void ConnectionCore::finish_read(ssize_t n) noexcept {
   }
 }
 
-void ConnectionCore::count_read(std::size_t size) noexcept {
-  AECONN_PROBE(read, id_, size);
-  bytes_read_ += size;
-  if (counters_ != nullptr) counters_->bytes_read += size;
-}
-
-void ConnectionCore::count_written(std::size_t size) noexcept {
-  AECONN_PROBE(write, id_, size);
-  bytes_written_ += size;
-  if (counters_ != nullptr) counters_->bytes_written += size;
+/// Bytes that the program has read or written.
+void ConnectionCore::count(ae::Mask direction, std::size_t size) noexcept {
+  if (direction == ae::kReadable) {
+    AECONN_PROBE(read, id_, size);
+    bytes_read_ += size;
+    if (counters_ != nullptr) counters_->bytes_read += size;
+  } else {
+    AECONN_PROBE(write, id_, size);
+    bytes_written_ += size;
+    if (counters_ != nullptr) counters_->bytes_written += size;
+  }
 }
 
 /// Whether write() may call the carrier: data committed or sent before goes first.
@@ -377,7 +374,7 @@ void ConnectionCore::refused_write() noexcept {
 
 ssize_t ConnectionCore::finish_write(ssize_t n, std::size_t asked) noexcept {
   if (n > 0) {
-    count_written(static_cast<std::size_t>(n));
+    count(ae::kWritable, static_cast<std::size_t>(n));
     if (counters_ != nullptr && static_cast<std::size_t>(n) < asked) ++counters_->short_writes;
   } else if (n < 0 && state_ == State::kError) {
     lost_.write_told = true;
@@ -396,7 +393,7 @@ int ConnectionCore::end_output(bool both) {
   }
   if (reserved_ != 0) commit(0);
   if (in_place_ != nullptr) {
-    if (both) in_place_->end_reading();
+    if (both) in_place_->read_ahead.end();
     if (!both && in_place_->shutdown_due()) return 0;
     if (in_place_->waits() && !in_place_->flush()) {
       if (state_ == State::kConnected) in_place_->shut_down_later();
@@ -405,20 +402,6 @@ int ConnectionCore::end_output(bool both) {
     if (state_ != State::kConnected) return 0;
   }
   return both ? carrier_->shutdown_both() : carrier_->shutdown();
-}
-
-/// As Carrier::drain(), for output that waits here first.
-bool ConnectionCore::drain(ae::TimePoint until) noexcept {
-  if (in_place_ != nullptr && in_place_->waits() && !closing()) {
-    try {
-      while (!in_place_->flush()) {
-        if (std::chrono::steady_clock::now() >= until) return false;
-        carrier_->wait_for(ae::kWritable, until);
-      }
-    } catch (const std::exception&) {  // no memory to wait
-    }
-  }
-  return carrier_->drain(until);
 }
 
 // --- moving to another loop ----------------------------------------------------------------------

@@ -51,7 +51,7 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   static ConnectionCore& of(Connection& connection) noexcept {
     return static_cast<ConnectionCore&>(connection);
   }
-  static const ConnectionCore& of(const Connection& connection) noexcept {
+  static const ConnectionCore& of(const ConnectionFacts& connection) noexcept {
     return static_cast<const ConnectionCore&>(connection);
   }
   static void operator delete(void* core) noexcept { ConnectionBlock::of_core(core).part_gone(); }
@@ -124,21 +124,18 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
 
   bool moves() const noexcept { return rare_ != nullptr && rare_->moving != nullptr; }
   Rare& rare();  ///< creates it; throws std::bad_alloc
-  void drop_rare_if_empty() noexcept;
 
   void give_up() noexcept;
   void leave_to_parent() noexcept;
   void abandon() noexcept;
   void leave_set() noexcept;
   void arrive(ae::EventLoop& loop) noexcept;
-  bool drain(ae::TimePoint until) noexcept;
   bool close_due() const noexcept;  ///< the event of the close handler has happened
   void queue_close() noexcept;
 
   void finish_read(ssize_t n) noexcept;
   ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
-  void count_read(std::size_t size) noexcept;
-  void count_written(std::size_t size) noexcept;
+  void count(ae::Mask direction, std::size_t size) noexcept;
   bool may_send() noexcept;
   int end_output(bool both);
   void refused_write() noexcept;

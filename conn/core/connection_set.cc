@@ -18,6 +18,20 @@ using Clock = std::chrono::steady_clock;
 // How long one connection may wait before the others are served again.
 constexpr ae::Duration kTurn = std::chrono::milliseconds(2);
 
+/// As Carrier::drain(), for output that waits here first.
+bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
+  if (connection.in_place_ != nullptr && connection.in_place_->waits() && !connection.closing()) {
+    try {
+      while (!connection.in_place_->flush()) {
+        if (std::chrono::steady_clock::now() >= until) return false;
+        connection.carrier_->wait_for(ae::kWritable, until);
+      }
+    } catch (const std::exception&) {  // no memory to wait
+    }
+  }
+  return connection.carrier_->drain(until);
+}
+
 }  // namespace
 
 ConnectionSet& ConnectionSet::of(ae::EventLoop& loop) {
@@ -121,7 +135,7 @@ bool ConnectionSet::drain(ConnectionCore& connection, ae::TimePoint began,
   const ae::Duration linger = connection.carrier_->end_linger();
   if (linger <= ae::Duration::zero()) return true;
   const ae::TimePoint last = began + linger;
-  return connection.drain(std::min(until, last)) || Clock::now() >= last;
+  return drain_all(connection, std::min(until, last)) || Clock::now() >= last;
 }
 
 void ConnectionSet::drain() noexcept {

@@ -15,6 +15,8 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/core/chunks.h"
+#include "conn/core/pending_output.h"
+#include "conn/core/read_ahead.h"
 #include "conn/in_place.h"
 #include "conn/kit/ready_list.h"
 
@@ -25,39 +27,33 @@ class InPlacePool;
 
 class InPlace {
  public:
-  explicit InPlace(InPlacePool& pool) : pool_(&pool) {}
+  explicit InPlace(InPlacePool& pool);
   InPlace(const InPlace&) = delete;
   InPlace& operator=(const InPlace&) = delete;
-  ~InPlace() = default;
 
   void begin(ConnectionCore& connection) noexcept { connection_ = &connection; }
 
-  // --- receiving: read_ahead.cc ------------------------------------------------------------------
-  std::size_t unread() const noexcept { return unread_ == nullptr ? 0 : unread_->held(); }
-  View peek(std::size_t together);
-  std::size_t consume(std::size_t size) noexcept;
-  std::size_t read(void* into, std::size_t size) noexcept;
-  /// Cancels the minimum of peek(): the read handler may run for fewer bytes.
-  void peek_anything() noexcept { wanted_ = 1; }
+  ReadAhead read_ahead{*this};
+  // For it:
+  ConnectionCore& connection() noexcept { return *connection_; }
+  InPlacePool* pool() noexcept { return pool_; }  ///< null between two loops
+  void put(Chunk* chunk) noexcept;                ///< gives it back
+
   /// Call after the read or write handler was set or removed.
   void handler_changed() noexcept {
-    queue_reading();
+    read_ahead.queue();
     queue_refusing();
   }
 
   // --- sending: outbox.cc ------------------------------------------------------------------------
-  static constexpr std::size_t kSegments = 64;
-  /// Limit for copied bytes that are not sent yet; from there on reserve() refuses.
-  static constexpr std::size_t kMostHeld = 4 * kMaxContiguous;
-
-  std::span<std::byte> reserve(std::size_t size) noexcept;
+  std::span<std::byte> reserve(std::size_t size) noexcept { return output_.reserve(size); }
   void commit(std::size_t size) noexcept;
   bool send(const Outgoing& bytes) noexcept;
-  bool reserving() const noexcept { return filling_ != nullptr; }
+  bool reserving() const noexcept { return output_.reserving(); }
   /// Whether output is pending that was not handed to the carrier yet.
-  bool waits() const noexcept { return next_ != last_; }
+  bool waits() const noexcept { return output_.waits(); }
   /// Whether, in addition, all memory handed on was released and the caller was notified.
-  bool all_told() const noexcept { return first_ == last_; }
+  bool all_told() const noexcept { return output_.all_told(); }
   /// Hands pending output to the carrier as far as it accepts it. True if none is left.
   bool flush();
   /// Hands on pending output. True if the carrier accepts even more, so that no write would fail
@@ -75,9 +71,6 @@ class InPlace {
     shutdown_due_ = true;
     queue_refusing();
   }
-  /// Called by shutdown_both(): reading has ended, and the read handler runs to report it.
-  void end_reading() noexcept;
-  bool reading_ended() const noexcept { return reading_ended_; }
   bool shutdown_due() const noexcept { return shutdown_due_; }
   /// Called by close(): true if it must wait for pending output.
   bool begin_drain() noexcept;
@@ -98,42 +91,13 @@ class InPlace {
     std::size_t run_ready() override { return (owner.*kRun)(); }
     InPlace& owner;
   };
-  enum class Stage : std::uint8_t {
-    kWaiting,
-    kRefused,   ///< refused by Carrier::send(): Carrier::writev() takes it
-    kHandedOn,  ///< taken by Carrier::send()
-    kDone,
-  };
-  struct Segment {
-    const std::byte* data = nullptr;
-    std::size_t size = 0;
-    Chunk* chunk = nullptr;  // holds the bytes if they were copied
-    Outgoing::Release release = nullptr;
-    void* context = nullptr;
-    const Memory* memory = nullptr;
-    std::error_code error;
-    Stage stage = Stage::kWaiting;
-    bool begun = false;  ///< Carrier::send() took a part of it, or all
-  };
-
-  std::size_t run_reading();
   std::size_t run_sending();
   std::size_t run_telling();
   std::size_t run_refusing();
-  void queue_reading() noexcept;
   void queue_sending() noexcept;
   void queue_telling() noexcept;
   void queue_refusing() noexcept;
-  bool make_room(std::size_t together) noexcept;
-  void drop_unread() noexcept;
-  Segment& at(std::size_t index) noexcept { return segments_[index % kSegments]; }
-  bool full() const noexcept { return last_ - first_ == kSegments; }
   bool offer_reference();
-  int gather(iovec* vectors) noexcept;
-  void taken(std::size_t size) noexcept;
-  void done(Segment& segment, std::error_code error) noexcept;
-  void unuse(Chunk* chunk) noexcept;
-  void put(Chunk* chunk) noexcept;
   void tell() noexcept;
   void set_blocked(bool blocked);
   void ask_carrier(bool for_an_event);
@@ -145,20 +109,10 @@ class InPlace {
   InPlacePool* pool_;  // null between two loops
   ConnectionCore* connection_ = nullptr;
 
-  Chunk* unread_ = nullptr;
-  std::size_t wanted_ = 1;  // minimum of unread bytes for the read handler
-
-  Chunk* filling_ = nullptr;  // reserve() returned the free end of it
-  std::size_t held_ = 0;      // copied bytes that are pending
-  std::array<Segment, kSegments> segments_;
-  // Indexes into segments_, modulo its size. first_: oldest not released; before next_: handed on.
-  std::size_t first_ = 0, next_ = 0, last_ = 0;
-  std::size_t done_early_ = 0;  // references done before Carrier::send() returned
-  ae::TimerId timer_ = 0;       // linger time-out of close()
+  PendingOutput output_;
+  ae::TimerId timer_ = 0;  // linger time-out of close()
   bool shutdown_due_ = false;
-  bool reading_ended_ = false;
   bool busy_ = false;  // functions of this object are on the stack
-  Item<&InPlace::run_reading> reading_{*this};
   Item<&InPlace::run_sending> sending_{*this};
   Item<&InPlace::run_telling> telling_{*this};
   Item<&InPlace::run_refusing> refusing_{*this};

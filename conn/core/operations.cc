@@ -37,17 +37,6 @@ ae::TimePoint deadline_after(ae::Duration timeout) noexcept {
   return timeout > ae::TimePoint::max() - now ? ae::TimePoint::max() : now + timeout;
 }
 
-/// "tcp 10.0.0.2:50400 > 10.0.0.1:6379": the type and both addresses.
-std::string usual_path(const Carrier& carrier) {
-  std::string line(carrier.type().name());
-  const std::string here = carrier.local_address(), there = carrier.peer_address();
-  if (!here.empty()) line.append(" ").append(here);
-  // A Unix socket has one name for both ends.
-  if (there.empty() || there == here) return line;
-  if (!here.empty()) line += " >";
-  return line.append(" ").append(there);
-}
-
 }  // namespace
 
 // --- set-up --------------------------------------------------------------------------------------
@@ -106,15 +95,15 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
 ssize_t Connection::read(void* buffer, std::size_t size) {
   ConnectionCore& c = ConnectionCore::of(*this);
   if (size == 0) return 0;
-  if (c.in_place_ != nullptr && c.in_place_->reading_ended()) [[unlikely]]
+  if (c.in_place_ != nullptr && c.in_place_->read_ahead.ended()) [[unlikely]]
     return 0;
-  const bool ahead = c.in_place_ != nullptr && c.in_place_->unread() != 0;
+  const bool ahead = c.in_place_ != nullptr && c.in_place_->read_ahead.unread() != 0;
   if (c.state_ != State::kConnected && !ahead && !c.keeps_unread()) return c.refuse(ae::kReadable);
   if (buffer == nullptr) {
     errno = EINVAL;
     return -1;
   }
-  const ssize_t n = ahead ? static_cast<ssize_t>(c.in_place_->read(buffer, size))
+  const ssize_t n = ahead ? static_cast<ssize_t>(c.in_place_->read_ahead.read(buffer, size))
                           : c.carrier_->read(buffer, std::min<std::size_t>(size, SSIZE_MAX));
   c.finish_read(n);
   return n;
@@ -126,11 +115,13 @@ ssize_t Connection::readv(const iovec* vectors, int count) {
   if (!total_of(vectors, count, size)) return -1;
   if (size == 0) return 0;
   ssize_t n = 0;
-  if (c.in_place_ != nullptr && c.in_place_->reading_ended()) return 0;
-  if (c.in_place_ != nullptr && c.in_place_->unread() != 0) {
-    for (int i = 0; i < count && c.in_place_ != nullptr && c.in_place_->unread() != 0; ++i)
+  if (c.in_place_ != nullptr && c.in_place_->read_ahead.ended()) return 0;
+  if (c.in_place_ != nullptr && c.in_place_->read_ahead.unread() != 0) {
+    for (int i = 0; i < count && c.in_place_ != nullptr && c.in_place_->read_ahead.unread() != 0;
+         ++i)
       if (vectors[i].iov_len != 0)
-        n += static_cast<ssize_t>(c.in_place_->read(vectors[i].iov_base, vectors[i].iov_len));
+        n += static_cast<ssize_t>(
+            c.in_place_->read_ahead.read(vectors[i].iov_base, vectors[i].iov_len));
   } else if (c.state_ != State::kConnected && !c.keeps_unread()) {
     return c.refuse(ae::kReadable);
   } else {
@@ -184,7 +175,7 @@ void Connection::set_read_handler(Handler handler) {
   if (c.given_up()) return;
   if (handler) {
     c.carrier_->peek_anything();
-    if (c.in_place_ != nullptr) c.in_place_->peek_anything();
+    if (c.in_place_ != nullptr) c.in_place_->read_ahead.peek_anything();
   }
   c.put(c.on_read_, c.wanted_.read, std::move(handler));
   c.handler_changed(c.on_read_, c.wanted_.read);
@@ -290,89 +281,12 @@ bool Connection::join(ae::EventLoop& loop) {
   return false;
 }
 
-// --- facts ---------------------------------------------------------------------------------------
-
-State Connection::state() const noexcept { return ConnectionCore::of(*this).state_; }
-
-ae::EventLoop* Connection::loop() const noexcept { return ConnectionCore::of(*this).loop_; }
-
-const ConnectionType& Connection::type() const noexcept { return ConnectionCore::of(*this).type_; }
-
-std::uint64_t Connection::id() const noexcept { return ConnectionCore::of(*this).id_; }
-
-std::uint64_t Connection::bytes_read() const noexcept {
-  return ConnectionCore::of(*this).bytes_read_;
-}
-
-std::uint64_t Connection::bytes_written() const noexcept {
-  return ConnectionCore::of(*this).bytes_written_;
-}
+// --- for the program -----------------------------------------------------------------------------
 
 void* Connection::private_data() const noexcept { return ConnectionCore::of(*this).private_data_; }
 
 void Connection::set_private_data(void* data) noexcept {
   ConnectionCore::of(*this).private_data_ = data;
-}
-
-const std::string& Connection::last_error() const noexcept {
-  return ConnectionCore::of(*this).failure_.text;
-}
-
-std::error_code Connection::error_code() const noexcept {
-  return ConnectionCore::of(*this).failure_.code;
-}
-
-std::chrono::milliseconds Connection::retry_after() const noexcept {
-  return ConnectionCore::of(*this).failure_.retry_after;
-}
-
-const Failure& Connection::why_ended() const noexcept {
-  return ConnectionCore::of(*this).carrier_->why_ended();
-}
-
-int Connection::fd() const noexcept { return ConnectionCore::of(*this).carrier_->fd(); }
-
-std::string Connection::local_address() const {
-  return ConnectionCore::of(*this).carrier_->local_address();
-}
-
-std::string Connection::peer_address() const {
-  return ConnectionCore::of(*this).carrier_->peer_address();
-}
-
-Address Connection::local_host_port() const { return split_address(local_address()); }
-
-Address Connection::peer_host_port() const { return split_address(peer_address()); }
-
-std::optional<bool> Connection::is_local() const {
-  return ConnectionCore::of(*this).carrier_->is_local();
-}
-
-std::string Connection::path() const {
-  const ConnectionCore& c = ConnectionCore::of(*this);
-  const bool stood =
-      c.state_ == State::kConnected || c.state_ == State::kClosed || c.lost_.established;
-  if (!stood) return {};
-  std::string line = c.carrier_->path();
-  if (line.empty()) line = usual_path(*c.carrier_);
-  if (c.rare_ && c.rare_->origin) line += c.rare_->origin->path;
-  return printable(std::move(line));
-}
-
-std::vector<std::pair<std::string, std::string>> Connection::info() const {
-  const ConnectionCore& c = ConnectionCore::of(*this);
-  std::vector<std::pair<std::string, std::string>> facts;
-  if (c.rare_ && c.rare_->origin) facts = c.rare_->origin->facts;
-  for (auto& fact : c.carrier_->info()) facts.push_back(std::move(fact));
-  return facts;
-}
-
-std::string Connection::peer_certificate() const {
-  return ConnectionCore::of(*this).carrier_->peer_certificate();
-}
-
-std::string Connection::peer_user() const {
-  return ConnectionCore::of(*this).carrier_->peer_user();
 }
 
 }}  // namespace conn

@@ -50,7 +50,7 @@ bool Connection::sync_wait(ae::Mask direction, ae::Duration timeout) {
     return false;
   }
   if (reading && c.in_place_ != nullptr &&
-      (c.in_place_->unread() != 0 || c.in_place_->reading_ended()))
+      (c.in_place_->read_ahead.unread() != 0 || c.in_place_->read_ahead.ended()))
     return true;
   const Interruption::Scope scope;
   Deadline deadline(timeout);

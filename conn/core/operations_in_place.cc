@@ -31,11 +31,11 @@ View Connection::peek(std::size_t together) {
     return {};
   }
   together = std::max<std::size_t>(together, 1);
-  if (c.in_place_ != nullptr && c.in_place_->reading_ended()) {
+  if (c.in_place_ != nullptr && c.in_place_->read_ahead.ended()) {
     errno = 0;
     return {};
   }
-  if (c.in_place_ == nullptr || c.in_place_->unread() == 0) {
+  if (c.in_place_ == nullptr || c.in_place_->read_ahead.unread() == 0) {
     if (c.state_ != State::kConnected && !c.keeps_unread()) {
       if (c.refuse(ae::kReadable) == 0) errno = 0;
       return {};
@@ -54,19 +54,19 @@ View Connection::peek(std::size_t together) {
     }
     if (c.borrow() == nullptr) return {};
   }
-  return c.in_place_->peek(together);
+  return c.in_place_->read_ahead.peek(together);
 }
 
 void Connection::consume(std::size_t size) noexcept {
   ConnectionCore& c = ConnectionCore::of(*this);
   if (size == 0) return;
-  if (c.in_place_ != nullptr && c.in_place_->unread() != 0)
-    size = c.in_place_->consume(size);
+  if (c.in_place_ != nullptr && c.in_place_->read_ahead.unread() != 0)
+    size = c.in_place_->read_ahead.consume(size);
   else if (c.state_ == State::kConnected && c.carrier_->peeks_in_place())
     size = c.carrier_->consume(size);
   else
     size = 0;
-  c.count_read(size);
+  c.count(ae::kReadable, size);
 }
 
 std::span<std::byte> Connection::reserve(std::size_t size) {
@@ -131,7 +131,7 @@ void Connection::commit(std::size_t size) noexcept {
     c.in_place_->commit(size);
   else
     c.carrier_->commit(size);
-  c.count_written(size);
+  c.count(ae::kWritable, size);
 }
 
 ssize_t Connection::send(const Outgoing& bytes) {
@@ -163,7 +163,7 @@ ssize_t Connection::send(const Outgoing& bytes) {
       return -1;
     }
   }
-  c.count_written(bytes.bytes.size());
+  c.count(ae::kWritable, bytes.bytes.size());
   return static_cast<ssize_t>(bytes.bytes.size());
 }
 

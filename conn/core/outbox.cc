@@ -35,48 +35,15 @@ class Busy {
 
 // --- taking --------------------------------------------------------------------------------------
 
-std::span<std::byte> InPlace::reserve(std::size_t size) noexcept {
-  if (full() || held_ >= kMostHeld) {
-    errno = EAGAIN;
-    return {};
-  }
-  if (filling_ != nullptr && filling_->room() < size) unuse(std::exchange(filling_, nullptr));
-  if (filling_ == nullptr) {
-    filling_ = pool_->chunks().acquire(size);
-    if (filling_ == nullptr) {
-      errno = ENOMEM;
-      return {};
-    }
-    filling_->users = 1;
-  }
-  return {filling_->data() + filling_->end, filling_->room()};
-}
-
 void InPlace::commit(std::size_t size) noexcept {
-  size = std::min<std::size_t>(size, filling_->room());
-  if (size == 0) {
-    if (filling_->users == 1) unuse(std::exchange(filling_, nullptr));
-    return settle();
-  }
-  std::byte* const from = filling_->data() + filling_->end;
-  filling_->end += static_cast<std::uint32_t>(size);
-  held_ += size;
-  Segment* const before = next_ != last_ ? &at(last_ - 1) : nullptr;
-  if (before != nullptr && before->chunk == filling_ && before->data + before->size == from) {
-    before->size += size;
-  } else {
-    ++filling_->users;
-    at(last_++) = {from, size, filling_, nullptr, nullptr, nullptr, {}, Stage::kRefused};
-  }
-  queue_sending();
+  if (output_.commit(size))
+    queue_sending();
+  else
+    settle();
 }
 
 bool InPlace::send(const Outgoing& bytes) noexcept {
-  if (full()) return false;
-  const Stage stage =
-      connection_->carrier_->sends_in_place(bytes) ? Stage::kWaiting : Stage::kRefused;
-  at(last_++) = {bytes.bytes.data(), bytes.bytes.size(), nullptr, bytes.release,
-                 bytes.context,      bytes.memory,       {},      stage};
+  if (!output_.push(bytes, connection_->carrier_->sends_in_place(bytes))) return false;
   queue_sending();
   return true;
 }
@@ -86,44 +53,20 @@ bool InPlace::send(const Outgoing& bytes) noexcept {
 /// Offers the next segment to the carrier without copying. True if the offer was accepted or
 /// refused for good; false: not now.
 bool InPlace::offer_reference() {
-  Segment& segment = at(next_);
-  const Outgoing bytes{
-      {segment.data, segment.size}, segment.release, segment.context, segment.memory};
-  const ssize_t n = connection_->carrier_->send(bytes);
-  if (n >= 0) {
-    segment.begun = true;
-    if (n > 0 && static_cast<std::size_t>(n) < segment.size) {
-      segment.data += n;
-      segment.size -= static_cast<std::size_t>(n);
-      return true;
-    }
-    segment.stage = Stage::kHandedOn;
-    ++next_;
-    if (done_early_ != 0) references_done(std::exchange(done_early_, 0), {});
+  const Outgoing bytes = output_.offer();
+  if (bytes.bytes.empty()) {
+    output_.refused();
+    output_.written(0);
     return true;
   }
-  if (errno != EOPNOTSUPP) return false;
-  segment.stage = Stage::kRefused;
+  const ssize_t n = connection_->carrier_->send(bytes);
+  if (n >= 0)
+    output_.lent(static_cast<std::size_t>(n));
+  else if (errno == EOPNOTSUPP)
+    output_.refused();
+  else
+    return false;
   return true;
-}
-
-int InPlace::gather(iovec* vectors) noexcept {
-  int count = 0;
-  for (std::size_t i = next_; i != last_ && at(i).stage == Stage::kRefused; ++i)
-    vectors[count++] = {const_cast<std::byte*>(at(i).data), at(i).size};
-  return count;
-}
-
-void InPlace::taken(std::size_t size) noexcept {
-  while (next_ != last_ && at(next_).stage == Stage::kRefused && size >= at(next_).size) {
-    size -= at(next_).size;
-    done(at(next_++), {});
-  }
-  if (size == 0) return;
-  Segment& segment = at(next_);
-  segment.data += size;
-  segment.size -= size;
-  if (segment.chunk != nullptr) held_ -= size;
 }
 
 bool InPlace::flush() {
@@ -136,20 +79,17 @@ bool InPlace::flush() {
       drop(connection_->failure_ ? connection_->failure_.code : code_of(EPIPE));
       break;
     }
-    if (at(next_).stage == Stage::kWaiting) {
-      if (at(next_).size == 0)
-        done(at(next_++), {});
-      else
-        blocked = !offer_reference();
+    if (output_.next_is_reference()) {
+      blocked = !offer_reference();
       continue;
     }
-    std::array<iovec, kSegments> vectors;
-    const int count = gather(vectors.data());
+    std::array<iovec, PendingOutput::kSegments> vectors;
+    const int count = output_.gather(vectors.data());
     std::size_t asked = 0;
     for (int i = 0; i < count; ++i) asked += vectors[static_cast<std::size_t>(i)].iov_len;
     const ssize_t n = connection_->carrier_->writev(vectors.data(), count);
     if (n >= 0) {
-      taken(static_cast<std::size_t>(n));
+      output_.written(static_cast<std::size_t>(n));
       blocked = static_cast<std::size_t>(n) < asked;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       blocked = true;
@@ -163,8 +103,8 @@ bool InPlace::flush() {
   if (!waits() && shutdown_due_) {
     shutdown_due_ = false;
     if (connection_->state_ == State::kConnected)
-      (void)(reading_ended_ ? connection_->carrier_->shutdown_both()
-                            : connection_->carrier_->shutdown());
+      (void)(read_ahead.ended() ? connection_->carrier_->shutdown_both()
+                                : connection_->carrier_->shutdown());
   }
   return !waits();
 }
@@ -189,7 +129,7 @@ void InPlace::ask_carrier(bool for_an_event) {
 /// While all segments are in use, the write handler is disabled even if the carrier accepts data:
 /// most segments may be handed on, and stay in use by the carrier until the peer has read them.
 void InPlace::look_at_room() {
-  const bool is_full = full() && connection_->state_ == State::kConnected;
+  const bool is_full = output_.full() && connection_->state_ == State::kConnected;
   if (is_full == connection_->wanted_.full) return;
   connection_->wanted_.full = is_full;
   if (connection_->wanted_.write) ask_carrier(!is_full);
@@ -197,41 +137,13 @@ void InPlace::look_at_room() {
 
 // --- done ----------------------------------------------------------------------------------------
 
-void InPlace::unuse(Chunk* chunk) noexcept {
-  if (chunk != nullptr && --chunk->users == 0) put(chunk);
-}
-
-void InPlace::done(Segment& segment, std::error_code error) noexcept {
-  if (segment.chunk != nullptr) held_ -= segment.size;
-  segment.stage = Stage::kDone;
-  if (!segment.error) segment.error = error;
-  if (segment.chunk == filling_ && filling_ != nullptr && filling_->users == 2 &&
-      connection_->reserved_ == 0) {
-    unuse(std::exchange(filling_, nullptr));  // its data has been sent
-  }
-  unuse(std::exchange(segment.chunk, nullptr));
-}
-
 void InPlace::references_done(std::size_t count, std::error_code error) noexcept {
-  for (std::size_t i = first_; i != next_ && count != 0; ++i) {
-    if (at(i).stage != Stage::kHandedOn) continue;
-    done(at(i), error);
-    --count;
-  }
-  done_early_ = count;  // references that the current do_send() is about to take
+  output_.given_back(count, error);
   queue_telling();
 }
 
 void InPlace::drop(std::error_code error) noexcept {
-  for (; next_ != last_; ++next_) {
-    Segment& segment = at(next_);
-    if (segment.begun) {  // the carrier still reads the first part
-      segment.stage = Stage::kHandedOn;
-      segment.error = error;
-    } else {
-      done(segment, error);
-    }
-  }
+  output_.drop(error);
   connection_->wanted_.blocked = false;
   const bool was_full = std::exchange(connection_->wanted_.full, false);
   shutdown_due_ = false;
@@ -251,9 +163,7 @@ void InPlace::queue_sending() noexcept {
 
 /// Schedules the release of finished segments: from the loop, in an iteration that does not sleep.
 void InPlace::queue_telling() noexcept {
-  while (first_ != next_ && at(first_).stage == Stage::kDone && at(first_).release == nullptr)
-    ++first_;
-  const bool to_tell = first_ != next_ && at(first_).stage == Stage::kDone;
+  const bool to_tell = output_.has_release();
   const bool to_close = connection_->given_up() && !connection_->closing() && !waits();
   if (pool_ != nullptr && (to_tell || to_close)) pool_->ready().push(telling_);
   if (connection_->wanted_.full) look_at_room();
@@ -262,10 +172,9 @@ void InPlace::queue_telling() noexcept {
 /// Releases finished segments in order. Called from the loop, or when the object ends.
 void InPlace::tell() noexcept {
   const Busy busy(busy_);
-  while (first_ != next_ && at(first_).stage == Stage::kDone) {
-    const Segment segment = std::exchange(at(first_), Segment{});
-    ++first_;
-    if (segment.release != nullptr) segment.release(segment.context, segment.error);
+  while (output_.has_release()) {
+    const PendingOutput::Release release = output_.take_release();
+    release.call(release.context, release.error);
   }
   look_at_room();
 }
@@ -319,8 +228,8 @@ std::size_t InPlace::run_refusing() {
 
 bool InPlace::begin_drain() noexcept {
   const Busy busy(busy_);
-  drop_unread();
-  if (filling_ != nullptr) unuse(std::exchange(filling_, nullptr));
+  read_ahead.drop();
+  if (output_.reserving()) output_.stop_filling();
   try {
     if (flush()) return false;
     timer_ = connection_->loop_->add_time_event(connection_->carrier_->linger(), [this] {
@@ -375,16 +284,14 @@ void InPlace::clear_timer() noexcept {
 void InPlace::end(std::error_code error) noexcept {
   busy_ = true;
   if (timer_ != 0) clear_timer();
-  drop_unread();
-  if (filling_ != nullptr) unuse(std::exchange(filling_, nullptr));
-  for (std::size_t i = first_; i != last_; ++i)
-    if (at(i).stage != Stage::kDone) done(at(i), error);
-  next_ = last_;
+  read_ahead.drop();
+  output_.end(error);
   tell();
   sending_.unqueue();
   telling_.unqueue();
   refusing_.unqueue();
-  busy_ = shutdown_due_ = reading_ended_ = false;
+  busy_ = shutdown_due_ = false;
+  read_ahead.reset();
   connection_->in_place_ = nullptr;
   connection_->wanted_.blocked = connection_->wanted_.full = false;
   if (pool_ != nullptr)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The counters of a ConnectionType on a loop.
 
-#include "conn/connection_type.h"
 #include "conn/core/connection_set.h"
+#include "conn/core/transport.h"
 
 namespace conn { inline namespace AECONN_ABI {
 namespace {
@@ -21,7 +21,7 @@ LoopCounters& ConnectionType::counters(ae::EventLoop& loop) const {
   return ConnectionSet::of(loop).counters(*this);
 }
 
-Statistics ConnectionType::statistics(ae::EventLoop& loop) const {
+Statistics Transport::statistics(ae::EventLoop& loop) const {
   const LoopCounters& c = counters(loop);
   Statistics all = {{"open", c.open},
                     {"accepted", c.accepted},
@@ -33,7 +33,7 @@ Statistics ConnectionType::statistics(ae::EventLoop& loop) const {
                     {"bytes_read", c.bytes_read},
                     {"bytes_written", c.bytes_written},
                     {"short_writes", c.short_writes}};
-  for (std::size_t i = 0; i < kWhyNots; ++i) {
+  for (std::size_t i = 0; i < kSkipReasons; ++i) {
     constexpr std::string_view kFallback = "fallback_";
     if (c.not_connected[i] == 0) continue;
     const std::string_view reason = counter_of(static_cast<SkipReason>(i)).substr(kFallback.size());

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "conn/core/transport.h"
 #include "conn/error.h"
 #include "conn/kit/retry_after.h"
 
@@ -88,7 +89,7 @@ void GroupCore::open(const Endpoint& endpoint, const MakeAcceptHandler& make,
 void GroupCore::open_acceptor(GroupPart& part, const Endpoint& endpoint, AcceptHandler accepted) {
   ConnectionSet& set = ConnectionSet::of(*part.loop);
   set.index_in_group = part.index;
-  part.receiver = type_.open_acceptor(*part.loop, endpoint, std::move(accepted));
+  part.receiver = Transport::of(type_).open_acceptor(*part.loop, endpoint, std::move(accepted));
   part.handoff = part.receiver->handoff();
   part.core = shared_from_this();
   set.add(part);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "conn/core/connection_set.h"
+#include "conn/core/transport.h"
 #include "conn/error.h"
 #include "conn/fallback_type.h"
 #include "conn/groups/group_core.h"
@@ -83,14 +84,15 @@ std::shared_ptr<GroupCore> open_core(const ConnectionType& type, ae::Loops& loop
   Endpoint at = endpoint;
   if (by_kernel) at.options.set("reuseport", "yes");
   std::uint16_t port = at.port;  // the first loop's port, for the other loops
-  return make_core(
-      type, loops, at, make, spread, [&](const GroupPart& part, PendingHandler arrived) {
-        Endpoint here = at;
-        here.port = part.index == 0 ? at.port : port;
-        PortListenerPtr port_listener = type.open_port(*part.loop, here, std::move(arrived));
-        if (part.index == 0) port = port_listener->endpoints().front().port;
-        return port_listener;
-      });
+  return make_core(type, loops, at, make, spread,
+                   [&](const GroupPart& part, PendingHandler arrived) {
+                     Endpoint here = at;
+                     here.port = part.index == 0 ? at.port : port;
+                     PortListenerPtr port_listener =
+                         Transport::of(type).open_port(*part.loop, here, std::move(arrived));
+                     if (part.index == 0) port = port_listener->endpoints().front().port;
+                     return port_listener;
+                   });
 }
 
 /// The handler of each loop, made once for several cores. It is destroyed with the last of them, on
@@ -173,9 +175,9 @@ ListenerGroupPtr listen_on_list(const FallbackType& list, ae::Loops& loops,
   Cores cores;
   std::vector<Skipped> missing = list.listen_on_each(
       endpoint,
-      [&](const Way& way, const Endpoint& at) {
+      [&](const Candidate& candidate, const Endpoint& at) {
         cores.open.push_back(open_core(
-            *way.type, loops, at,
+            *candidate.type, loops, at,
             [&](ae::EventLoop& loop, std::size_t index) { return handlers(loop, index); }, spread));
         return cores.open.back()->endpoints().front().port;
       },
@@ -212,7 +214,7 @@ ListenerGroupPtr adopt_listener(const ConnectionType& type, ae::Loops& loops, in
   endpoint.options = options;
   return std::make_unique<ListenerGroup>(make_core(
       type, loops, endpoint, make, spread, [&](const GroupPart& part, PendingHandler arrived) {
-        return type.adopt_port(*part.loop, fd, std::move(arrived), options);
+        return Transport::of(type).adopt_port(*part.loop, fd, std::move(arrived), options);
       }));
 }
 

@@ -36,14 +36,14 @@ ae::TimePoint after(ae::Duration timeout) {
 
 }  // namespace
 
-Dial::Dial(ae::EventLoop& loop, std::vector<Way> ways, ae::Duration delay, ae::Duration timeout,
-           Done done)
-    : loop_(loop), race_(ways.size(), delay, after(timeout)), done_(std::move(done)) {
-  lanes_.reserve(ways.size());
-  for (Way& way : ways) {
-    Lane lane;
-    lane.way = std::move(way);
-    lanes_.push_back(std::move(lane));
+Dial::Dial(ae::EventLoop& loop, std::vector<Candidate> candidates, ae::Duration delay,
+           ae::Duration timeout, Done done)
+    : loop_(loop), race_(candidates.size(), delay, after(timeout)), done_(std::move(done)) {
+  attempts_.reserve(candidates.size());
+  for (Candidate& candidate : candidates) {
+    Attempt attempt;
+    attempt.candidate = std::move(candidate);
+    attempts_.push_back(std::move(attempt));
   }
   // Created once, since reporting the result later must not depend on memory.
   timer_ = loop_.add_time_event(kNever, [this] {
@@ -76,14 +76,14 @@ void Dial::go_on(bool inside) {
     const Race::Move move = race_.next(Clock::now());
     switch (move.step) {
       case Race::Step::kStart:
-        start(move.way);
+        start(move.candidate);
         continue;
       case Race::Step::kWait:
         arm(race_.wake());
         return;
       case Race::Step::kWon:
-        winner_ = std::move(lanes_[move.way].connection);
-        lanes_.resize(move.way);
+        winner_ = std::move(attempts_[move.candidate].connection);
+        attempts_.resize(move.candidate);
         break;
       case Race::Step::kLost:
         break;
@@ -99,21 +99,22 @@ void Dial::go_on(bool inside) {
 }
 
 void Dial::start(std::size_t index) noexcept {
-  Lane& lane = lanes_[index];
-  lane.began = Clock::now();
+  Attempt& attempt = attempts_[index];
+  attempt.began = Clock::now();
   try {
-    if (lane.way.type == nullptr) {
-      fail(index, SkipReason::kUnavailable,
-           {std::make_error_code(std::errc::protocol_not_supported), lane.way.unavailable});
+    if (attempt.candidate.type == nullptr) {
+      fail(
+          index, SkipReason::kUnavailable,
+          {std::make_error_code(std::errc::protocol_not_supported), attempt.candidate.unavailable});
       return;
     }
     try {
-      Endpoint to = lane.way.to;
-      if (const OptionRow* const row = lane.way.type->find_option("connect-timeout")) {
-        to.options.set("connect-timeout", time_left(*row, race_.deadline() - lane.began));
+      Endpoint to = attempt.candidate.to;
+      if (const OptionRow* const row = attempt.candidate.type->find_option("connect-timeout")) {
+        to.options.set("connect-timeout", time_left(*row, race_.deadline() - attempt.began));
       }
-      lane.connection = lane.way.type->create(loop_);
-      lane.connection->connect(to, [this, index](Connection&) { connected(index); });
+      attempt.connection = attempt.candidate.type->create(loop_);
+      attempt.connection->connect(to, [this, index](Connection&) { connected(index); });
     } catch (const Error& error) {
       fail(index, SkipReason::kNoDevice,
            {std::make_error_code(std::errc::no_such_device), error.what()});
@@ -124,7 +125,7 @@ void Dial::start(std::size_t index) noexcept {
 }
 
 void Dial::connected(std::size_t index) {
-  Connection& connection = *lanes_[index].connection;
+  Connection& connection = *attempts_[index].connection;
   try {
     if (connection.state() == State::kConnected) {
       // Connected does not mean ready for data: over rdma the peer's first window may be missing.
@@ -139,7 +140,7 @@ void Dial::connected(std::size_t index) {
 }
 
 void Dial::writable(std::size_t index) {
-  Connection& connection = *lanes_[index].connection;
+  Connection& connection = *attempts_[index].connection;
   if (connection.state() == State::kConnected) {
     connection.set_write_handler(nullptr);
     race_.ready(index);
@@ -159,10 +160,10 @@ void Dial::fail_by(std::size_t index, const Connection& connection) noexcept {
 }
 
 void Dial::fail(std::size_t index, SkipReason kind, Failure why) noexcept {
-  Lane& lane = lanes_[index];
-  lane.kind = kind;
-  lane.why = std::move(why);
-  lane.connection.reset();
+  Attempt& attempt = attempts_[index];
+  attempt.kind = kind;
+  attempt.why = std::move(why);
+  attempt.connection.reset();
   race_.failed(index);
 }
 
@@ -175,7 +176,7 @@ void Dial::finish() {
     skipped_.clear();
     failure_ = out_of_memory();
   }
-  lanes_.clear();
+  attempts_.clear();
   if (winner_) failure_ = {};
   const Done done = std::move(done_);
   done(std::move(winner_));
@@ -183,20 +184,20 @@ void Dial::finish() {
 
 void Dial::say_why() {
   const ae::TimePoint now = Clock::now();
-  for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    Lane& lane = lanes_[i];
+  for (std::size_t i = 0; i < attempts_.size(); ++i) {
+    Attempt& attempt = attempts_[i];
     if (!race_.has_failed(i) && winner_) {
-      lane.kind = SkipReason::kSlower;
-      lane.why = {std::make_error_code(std::errc::timed_out),
-                  "it was not ready after " + in_ms(now - lane.began) + ", and " +
-                      std::string(winner_->type().name()) + " was"};
+      attempt.kind = SkipReason::kSlower;
+      attempt.why = {std::make_error_code(std::errc::timed_out),
+                     "it was not ready after " + in_ms(now - attempt.began) + ", and " +
+                         std::string(winner_->type().name()) + " was"};
     } else if (!race_.has_failed(i)) {
-      lane.kind = SkipReason::kTimedOut;
-      lane.why = {std::make_error_code(std::errc::timed_out),
-                  race_.started(i) ? "it was not ready after " + in_ms(now - lane.began)
-                                   : "the time was over before its turn"};
+      attempt.kind = SkipReason::kTimedOut;
+      attempt.why = {std::make_error_code(std::errc::timed_out),
+                     race_.started(i) ? "it was not ready after " + in_ms(now - attempt.began)
+                                      : "the time was over before its turn"};
     }
-    skipped_.push_back({lane.way.scheme, lane.kind, lane.why});
+    skipped_.push_back({attempt.candidate.scheme, attempt.kind, attempt.why});
   }
   if (winner_) return;
   failure_.code = skipped_.back().why.code;

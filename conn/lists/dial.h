@@ -19,7 +19,7 @@
 namespace conn { inline namespace AECONN_ABI {
 
 /// A candidate: a transport and the endpoint it leads to, or the reason why there is none.
-struct Way {
+struct Candidate {
   std::string scheme;
   ConnectionType* type = nullptr;
   std::string unavailable;  ///< the reason, if `type` is null
@@ -33,8 +33,8 @@ class Dial {
   using Done = std::function<void(ConnectionPtr)>;
 
   /// Starts at once. `timeout` covers all candidates together; `delay` is the head start of each.
-  Dial(ae::EventLoop& loop, std::vector<Way> ways, ae::Duration delay, ae::Duration timeout,
-       Done done);
+  Dial(ae::EventLoop& loop, std::vector<Candidate> candidates, ae::Duration delay,
+       ae::Duration timeout, Done done);
   /// Gives up: closes every connection; no handler runs afterwards.
   ~Dial();
   Dial(const Dial&) = delete;
@@ -48,8 +48,8 @@ class Dial {
   void abandon() noexcept;
 
  private:
-  struct Lane {
-    Way way;
+  struct Attempt {
+    Candidate candidate;
     ConnectionPtr connection;
     Failure why;
     SkipReason kind = SkipReason::kOther;
@@ -57,17 +57,17 @@ class Dial {
   };
 
   void go_on(bool inside);
-  void start(std::size_t way) noexcept;
-  void connected(std::size_t way);
-  void writable(std::size_t way);
-  void fail_by(std::size_t way, const Connection& connection) noexcept;
-  void fail(std::size_t way, SkipReason kind, Failure why) noexcept;
+  void start(std::size_t candidate) noexcept;
+  void connected(std::size_t candidate);
+  void writable(std::size_t candidate);
+  void fail_by(std::size_t candidate, const Connection& connection) noexcept;
+  void fail(std::size_t candidate, SkipReason kind, Failure why) noexcept;
   void finish();
   void say_why();
   void arm(ae::TimePoint when) noexcept;
 
   ae::EventLoop& loop_;
-  std::vector<Lane> lanes_;
+  std::vector<Attempt> attempts_;
   Race race_;
   Done done_;
   ConnectionPtr winner_;

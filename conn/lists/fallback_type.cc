@@ -23,14 +23,15 @@ Endpoint of_scheme(const Endpoint& place, const std::string& scheme) {
   return one;
 }
 
-const OptionRow* option_of(const Way& way, std::string_view key) noexcept {
-  return way.type != nullptr ? way.type->find_option(key) : nullptr;
+const OptionRow* option_of(const Candidate& candidate, std::string_view key) noexcept {
+  return candidate.type != nullptr ? candidate.type->find_option(key) : nullptr;
 }
 
 /// The message of the first transport that had the option in an earlier version; empty if none had.
-std::string gone_from(const std::vector<Way>& ways, std::string_view key) {
-  for (const Way& way : ways)
-    if (const OptionTable* const table = way.type != nullptr ? way.type->option_table() : nullptr)
+std::string gone_from(const std::vector<Candidate>& candidates, std::string_view key) {
+  for (const Candidate& candidate : candidates)
+    if (const OptionTable* const table =
+            candidate.type != nullptr ? candidate.type->option_table() : nullptr)
       if (std::string why = table->gone(key); !why.empty()) return why;
   return {};
 }
@@ -87,8 +88,12 @@ const OptionTable& list_options() {
   return table;
 }
 
-FallbackType::FallbackType(std::string name, std::vector<Way> ways, const FallbackHandler& told)
-    : name_(std::move(name)), ways_(std::move(ways)), told_(told), table_(list_options()) {}
+FallbackType::FallbackType(std::string name, std::vector<Candidate> candidates,
+                           const FallbackHandler& report)
+    : name_(std::move(name)),
+      candidates_(std::move(candidates)),
+      report_(report),
+      table_(list_options()) {}
 
 Capabilities FallbackType::capabilities() const noexcept {
   Capabilities all{.half_close = true,
@@ -98,9 +103,9 @@ Capabilities FallbackType::capabilities() const noexcept {
                    .in_place = true,
                    .reset = true,
                    .reuseport = false};
-  for (const Way& way : ways_) {
-    if (way.type == nullptr) continue;
-    const Capabilities one = way.type->capabilities();
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.type == nullptr) continue;
+    const Capabilities one = candidate.type->capabilities();
     all.half_close = all.half_close && one.half_close;
     all.rebind = all.rebind && one.rebind;
     all.descriptor = all.descriptor && one.descriptor;
@@ -113,30 +118,32 @@ Capabilities FallbackType::capabilities() const noexcept {
 
 const OptionRow* FallbackType::find_option(std::string_view key) const noexcept {
   if (const OptionRow* const own = table_.find(key)) return own;
-  for (const Way& way : ways_)
-    if (const OptionRow* const row = option_of(way, key)) return row;
+  for (const Candidate& candidate : candidates_)
+    if (const OptionRow* const row = option_of(candidate, key)) return row;
   return nullptr;
 }
 
-std::vector<Way> FallbackType::ways_to(const Endpoint& endpoint) const {
-  std::vector<Way> chosen;
+std::vector<Candidate> FallbackType::candidates_for(const Endpoint& endpoint) const {
+  std::vector<Candidate> chosen;
   for (const std::string& scheme : endpoint.schemes()) {
-    const auto found = std::find_if(ways_.begin(), ways_.end(),
-                                    [&](const Way& way) { return way.scheme == scheme; });
-    if (found == ways_.end())
+    const auto found =
+        std::find_if(candidates_.begin(), candidates_.end(),
+                     [&](const Candidate& candidate) { return candidate.scheme == scheme; });
+    if (found == candidates_.end())
       throw Error(endpoint.to_string() + ": this is not a " + name_ + " endpoint");
     chosen.push_back(*found);
     chosen.back().to = of_scheme(endpoint, scheme);
   }
   // A transport that is not available might know an option that the others do not.
-  const bool forgiving =
-      std::any_of(chosen.begin(), chosen.end(), [](const Way& way) { return way.type == nullptr; });
+  const bool forgiving = std::any_of(chosen.begin(), chosen.end(), [](const Candidate& candidate) {
+    return candidate.type == nullptr;
+  });
   for (const auto& [key, value] : endpoint.options.values()) {
     if (table_.has(key)) continue;
     bool known = false;
-    for (Way& way : chosen) {
-      if (option_of(way, key) == nullptr) continue;
-      way.to.options.set(key, value);
+    for (Candidate& candidate : chosen) {
+      if (option_of(candidate, key) == nullptr) continue;
+      candidate.to.options.set(key, value);
       known = true;
     }
     if (known) continue;
@@ -145,8 +152,8 @@ std::vector<Way> FallbackType::ways_to(const Endpoint& endpoint) const {
     if (!forgiving)
       throw Error(endpoint.to_string() + ": none of " + name_ + " has an option " + key);
   }
-  for (const Way& way : chosen) {
-    if (way.type != nullptr) way.type->check(way.to);
+  for (const Candidate& candidate : chosen) {
+    if (candidate.type != nullptr) candidate.type->check(candidate.to);
   }
   return chosen;
 }
@@ -162,9 +169,9 @@ FallbackType::Times FallbackType::times(const Endpoint& endpoint) const {
 
 void FallbackType::configure(const Options& options) {
   Options own;
-  std::vector<Options> others(ways_.size());
+  std::vector<Options> others(candidates_.size());
   Endpoint probe;
-  if (ways_.front().scheme.ends_with("unix")) {
+  if (candidates_.front().scheme.ends_with("unix")) {
     probe.path = "/";
   } else {
     probe.hosts.push_back({"localhost", false});
@@ -172,16 +179,16 @@ void FallbackType::configure(const Options& options) {
   }
   probe.scheme = name_;
   probe.options = options;
-  (void)ways_to(probe);  // throws before anything changes
+  (void)candidates_for(probe);  // throws before anything changes
   for (const auto& [key, value] : options.values()) {
     if (table_.has(key)) own.set(key, value);
-    for (std::size_t i = 0; i < ways_.size(); ++i) {
-      if (option_of(ways_[i], key) != nullptr) others[i].set(key, value);
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (option_of(candidates_[i], key) != nullptr) others[i].set(key, value);
     }
   }
   (void)times_of(own);
-  for (std::size_t i = 0; i < ways_.size(); ++i) {
-    if (ways_[i].type != nullptr) ways_[i].type->configure(others[i]);
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    if (candidates_[i].type != nullptr) candidates_[i].type->configure(others[i]);
   }
   const std::lock_guard lock(mutex_);
   options_ = std::move(own);
@@ -189,7 +196,7 @@ void FallbackType::configure(const Options& options) {
 
 void FallbackType::check(const Endpoint& endpoint) const {
   (void)times(endpoint);
-  (void)ways_to(endpoint);
+  (void)candidates_for(endpoint);
 }
 
 ListenerPtr FallbackType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
@@ -199,8 +206,8 @@ ListenerPtr FallbackType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
   std::vector<ListenerPtr> listeners;
   std::vector<Skipped> missing = listen_on_each(
       endpoint,
-      [&](const Way& way, const Endpoint& at) {
-        listeners.push_back(way.type->listen(
+      [&](const Candidate& candidate, const Endpoint& at) {
+        listeners.push_back(candidate.type->listen(
             loop, at, [shared](ConnectionPtr arrival) { (*shared)(std::move(arrival)); }));
         return listeners.back()->endpoints().front().port;
       },
@@ -209,29 +216,30 @@ ListenerPtr FallbackType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
 }
 
 std::vector<Skipped> FallbackType::listen_on_each(
-    const Endpoint& endpoint, const std::function<std::uint16_t(const Way&, const Endpoint&)>& open,
+    const Endpoint& endpoint,
+    const std::function<std::uint16_t(const Candidate&, const Endpoint&)>& open,
     const std::function<void()>& close) const {
-  const std::vector<Way> ways = ways_to(endpoint);
+  const std::vector<Candidate> candidates = candidates_for(endpoint);
   for (int attempt = 1;; ++attempt) {
     std::vector<Skipped> missing;
     std::uint16_t port = endpoint.port;
     bool again = false;
-    for (const Way& way : ways) {
-      if (way.type == nullptr) {
+    for (const Candidate& candidate : candidates) {
+      if (candidate.type == nullptr) {
         missing.push_back(
-            {way.scheme,
+            {candidate.scheme,
              SkipReason::kUnavailable,
-             {std::make_error_code(std::errc::protocol_not_supported), way.unavailable}});
+             {std::make_error_code(std::errc::protocol_not_supported), candidate.unavailable}});
         continue;
       }
-      Endpoint at = way.to;
+      Endpoint at = candidate.to;
       at.port = port;
       try {
-        port = open(way, at);
+        port = open(candidate, at);
       } catch (const Error& error) {
         // The port that the first transport was given may be in use for this one.
         again = again || (port != endpoint.port && attempt < kPortTries);
-        missing.push_back({way.scheme,
+        missing.push_back({candidate.scheme,
                            SkipReason::kOther,
                            {std::make_error_code(std::errc::address_not_available), error.what()}});
       }
@@ -240,7 +248,7 @@ std::vector<Skipped> FallbackType::listen_on_each(
       close();
       continue;
     }
-    if (missing.size() == ways.size())
+    if (missing.size() == candidates.size())
       throw Error(endpoint.to_string() + ": " + conn::describe(missing));
     return missing;
   }
@@ -251,12 +259,13 @@ std::vector<Capacity> FallbackType::capacity(const Endpoint& endpoint,
   check(endpoint);
   std::vector<Capacity> all;
   std::vector<Skipped> missing;
-  for (const Way& way : ways_to(endpoint)) {
+  for (const Candidate& candidate : candidates_for(endpoint)) {
     try {
-      if (way.type == nullptr) throw Error(way.unavailable);
-      for (Capacity& each : way.type->capacity(way.to, connections)) all.push_back(std::move(each));
+      if (candidate.type == nullptr) throw Error(candidate.unavailable);
+      for (Capacity& each : candidate.type->capacity(candidate.to, connections))
+        all.push_back(std::move(each));
     } catch (const Error& error) {
-      missing.push_back({way.scheme, SkipReason::kOther, {{}, error.what()}});
+      missing.push_back({candidate.scheme, SkipReason::kOther, {{}, error.what()}});
     }
   }
   if (all.empty()) throw Error(endpoint.to_string() + ": " + conn::describe(missing));
@@ -265,30 +274,30 @@ std::vector<Capacity> FallbackType::capacity(const Endpoint& endpoint,
 
 std::unique_ptr<Memory> FallbackType::register_memory(ae::EventLoop& loop,
                                                       std::span<std::byte> bytes) const {
-  for (const Way& way : ways_) {
-    if (way.type != nullptr && way.type->capabilities().in_place)
-      return way.type->register_memory(loop, bytes);
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.type != nullptr && candidate.type->capabilities().in_place)
+      return candidate.type->register_memory(loop, bytes);
   }
-  return ConnectionType::register_memory(loop, bytes);
+  return Transport::register_memory(loop, bytes);
 }
 
 ConnectionPtr FallbackType::create(ae::EventLoop& loop) const {
   return make_connection<ListCarrier>(loop, *this).first;
 }
 
-void FallbackType::took(ae::EventLoop& loop, const Fallback& fallback) const {
+void FallbackType::report(ae::EventLoop& loop, const Fallback& fallback) const {
   LoopCounters& counted = counters(loop);
   ++counted.fallbacks;
   for (const Skipped& each : fallback.not_taken)
     ++counted.not_taken[static_cast<std::size_t>(each.kind)];
-  if (told_) told_(fallback);
+  if (report_) report_(fallback);
 }
 
 Statistics FallbackType::statistics(ae::EventLoop& loop) const {
-  Statistics all = ConnectionType::statistics(loop);
+  Statistics all = Transport::statistics(loop);
   const LoopCounters& counted = counters(loop);
   all.emplace_back("fallbacks", counted.fallbacks);
-  for (std::size_t i = 0; i < kWhyNots; ++i) {
+  for (std::size_t i = 0; i < kSkipReasons; ++i) {
     all.emplace_back(counter_of(static_cast<SkipReason>(i)), counted.not_taken[i]);
   }
   return all;

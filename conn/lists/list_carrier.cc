@@ -48,7 +48,7 @@ void ListCarrier::connect(const Endpoint& to) {
   to_ = without_options(to);
   try {
     const FallbackType::Times times = list().times(to);
-    dial_ = std::make_unique<Dial>(*loop(), list().ways_to(to), times.delay, times.timeout,
+    dial_ = std::make_unique<Dial>(*loop(), list().candidates_for(to), times.delay, times.timeout,
                                    [this](ConnectionPtr winner) { dialled(std::move(winner)); });
   } catch (const Error& error) {
     fail_later(mistake(error));
@@ -108,7 +108,7 @@ void ListCarrier::hand_over(ConnectionPtr winner) {
     connection.set_origin(std::move(origin));
   } catch (const std::bad_alloc&) {  // only the explanation is lost
   }
-  if (fallback) list().took(here, *fallback);
+  if (fallback) list().report(here, *fallback);
 }
 
 std::vector<std::pair<std::string, std::string>> ListCarrier::facts() const {
@@ -121,28 +121,28 @@ std::vector<std::pair<std::string, std::string>> ListCarrier::facts() const {
 /// equal part of the time left.
 void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   to_ = without_options(to);
-  std::vector<Way> ways;
+  std::vector<Candidate> candidates;
   try {
     deadline = std::min(deadline, Clock::now() + list().times(to).timeout);
-    ways = list().ways_to(to);
+    candidates = list().candidates_for(to);
   } catch (const Error& error) {
     fail(mistake(error));
     return;
   }
   Failure why;
-  for (std::size_t i = 0; i < ways.size() && !Interruption::ends(); ++i) {
-    Way& way = ways[i];
-    Skipped failed{way.scheme, SkipReason::kUnavailable, {}};
-    if (way.type == nullptr) {
-      failed.why = {std::make_error_code(std::errc::protocol_not_supported), way.unavailable};
+  for (std::size_t i = 0; i < candidates.size() && !Interruption::ends(); ++i) {
+    Candidate& candidate = candidates[i];
+    Skipped failed{candidate.scheme, SkipReason::kUnavailable, {}};
+    if (candidate.type == nullptr) {
+      failed.why = {std::make_error_code(std::errc::protocol_not_supported), candidate.unavailable};
     } else {
       const ae::Duration left = std::max(deadline - Clock::now(), ae::Duration::zero());
-      const ae::Duration part = left / static_cast<ae::Duration::rep>(ways.size() - i);
+      const ae::Duration part = left / static_cast<ae::Duration::rep>(candidates.size() - i);
       try {
-        ConnectionPtr below = way.type->create(*loop());
+        ConnectionPtr below = candidate.type->create(*loop());
         const ae::TimePoint until = Clock::now() + part;
         // Connected does not mean ready for data: see Dial::connected().
-        const bool connected = below->connect_blocking(way.to, part);
+        const bool connected = below->connect_blocking(candidate.to, part);
         if (connected && below->sync_wait(ae::kWritable, until - Clock::now()) &&
             below->state() == State::kConnected) {
           hand_over(std::move(below));

@@ -8,27 +8,27 @@ namespace conn { inline namespace AECONN_ABI {
 Race::Move Race::next(ae::TimePoint now) {
   if (winner_ != kNone) return {Step::kWon, winner_};
   if (now >= deadline_) return {Step::kLost};
-  if (started_ < ways_.size()) {
-    const bool free = started_ == 0 || ways_[started_ - 1] || now >= head_start_ends_;
+  if (started_ < failed_.size()) {
+    const bool free = started_ == 0 || failed_[started_ - 1] || now >= head_start_ends_;
     if (!free) return {Step::kWait};
     head_start_ends_ = delay_ > deadline_ - now ? deadline_ : now + delay_;
     return {Step::kStart, started_++};
   }
   const bool all_failed =
-      std::all_of(ways_.begin(), ways_.end(), [](bool failed) { return failed; });
+      std::all_of(failed_.begin(), failed_.end(), [](bool failed) { return failed; });
   return {all_failed ? Step::kLost : Step::kWait};
 }
 
-void Race::ready(std::size_t way) {
-  if (winner_ == kNone && !ways_[way]) winner_ = way;
+void Race::ready(std::size_t candidate) {
+  if (winner_ == kNone && !failed_[candidate]) winner_ = candidate;
 }
 
-void Race::failed(std::size_t way) {
-  if (winner_ == kNone) ways_[way] = true;
+void Race::failed(std::size_t candidate) {
+  if (winner_ == kNone) failed_[candidate] = true;
 }
 
 ae::TimePoint Race::wake() const {
-  return started_ < ways_.size() ? std::min(head_start_ends_, deadline_) : deadline_;
+  return started_ < failed_.size() ? std::min(head_start_ends_, deadline_) : deadline_;
 }
 
 }}  // namespace conn

@@ -17,34 +17,34 @@ class Race {
  public:
   enum class Step : std::uint8_t {
     kWait,   ///< wait for ready(), failed() or wake()
-    kStart,  ///< start `way`, then call next() again
-    kWon,    ///< `way` has won; the result is final
+    kStart,  ///< start `candidate`, then call next() again
+    kWon,    ///< `candidate` has won; the result is final
     kLost,   ///< every candidate has failed, or the deadline has passed
   };
   struct Move {
     Step step;
-    std::size_t way = 0;
+    std::size_t candidate = 0;
   };
 
   /// `count` candidates, at least one; each has a head start of `delay` over the next.
   Race(std::size_t count, ae::Duration delay, ae::TimePoint deadline)
-      : ways_(count), delay_(delay), deadline_(deadline) {}
+      : failed_(count), delay_(delay), deadline_(deadline) {}
 
   /// What to do now. Call it until it no longer returns kStart.
   Move next(ae::TimePoint now);
   /// For a candidate that was started. Calls after the first ready() have no effect.
-  void ready(std::size_t way);
-  void failed(std::size_t way);
+  void ready(std::size_t candidate);
+  void failed(std::size_t candidate);
   /// When to call next() if nothing is reported before; at the latest the deadline.
   ae::TimePoint wake() const;
 
-  bool started(std::size_t way) const { return way < started_; }
-  bool has_failed(std::size_t way) const { return ways_[way]; }
+  bool started(std::size_t candidate) const { return candidate < started_; }
+  bool has_failed(std::size_t candidate) const { return failed_[candidate]; }
   ae::TimePoint deadline() const noexcept { return deadline_; }
 
  private:
   static constexpr std::size_t kNone = SIZE_MAX;
-  std::vector<bool> ways_;  // true: failed
+  std::vector<bool> failed_;  // true: failed
   ae::Duration delay_;
   ae::TimePoint deadline_;
   ae::TimePoint head_start_ends_ = ae::TimePoint::min();  // of the last one that was started

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "ae/core/fork.h"
+#include "conn/core/transport.h"
 #include "conn/error.h"
 #include "conn/fallback_type.h"
 
@@ -13,7 +14,7 @@ namespace conn { inline namespace AECONN_ABI {
 struct Registry::Lists {
   ae::Mutex mutex;
   std::vector<std::unique_ptr<FallbackType>> types;  // guarded by mutex
-  FallbackHandler told;
+  FallbackHandler report;
 };
 
 Registry::Registry() : lists_(std::make_unique<Lists>()) {}
@@ -21,15 +22,17 @@ Registry::Registry(Registry&&) noexcept = default;
 Registry& Registry::operator=(Registry&&) noexcept = default;
 Registry::~Registry() = default;
 
-void Registry::on_fallback(FallbackHandler handler) { lists_->told = std::move(handler); }
+void Registry::on_fallback(FallbackHandler handler) { lists_->report = std::move(handler); }
 
-ConnectionType& Registry::add(std::unique_ptr<ConnectionType> type) {
+ConnectionType& Registry::add(std::unique_ptr<Transport> type) {
   if (find(type->name()) != nullptr) {
     throw Error("the transport " + std::string(type->name()) + " is already registered");
   }
   // A transport that is added after all is no longer unavailable.
   std::erase_if(unavailable_, [&](const auto& entry) { return entry.first == type->name(); });
-  types_.push_back(std::move(type));
+  types_.reserve(types_.size() + 1);
+  owned_.push_back(std::move(type));
+  types_.push_back(owned_.back().get());
   return *types_.back();
 }
 
@@ -38,8 +41,8 @@ void Registry::add_unavailable(std::string name, std::string reason) {
 }
 
 ConnectionType* Registry::find(std::string_view name) const {
-  for (const auto& type : types_) {
-    if (type->name() == name) return type.get();
+  for (ConnectionType* const type : types_) {
+    if (type->name() == name) return type;
   }
   return name.find('|') == std::string_view::npos ? nullptr : find_list(name);
 }
@@ -54,7 +57,7 @@ std::vector<const ConnectionType*> Registry::lists() const {
 std::vector<const ConnectionType*> Registry::types_and_lists() const {
   std::vector<const ConnectionType*> all = lists();
   for (std::size_t i = 0; i < types_.size(); ++i)
-    all.insert(all.begin() + static_cast<std::ptrdiff_t>(i), types_[i].get());
+    all.insert(all.begin() + static_cast<std::ptrdiff_t>(i), types_[i]);
   return all;
 }
 
@@ -73,23 +76,23 @@ FallbackType* Registry::find_list(std::string_view name) const {
   }
   Endpoint list;
   list.scheme = name;
-  std::vector<Way> ways;
+  std::vector<Candidate> candidates;
   bool any = false;
   for (const std::string& scheme : list.schemes()) {
-    Way way;
-    way.scheme = scheme;
-    way.type = find(scheme);
-    any = any || way.type != nullptr;
-    if (way.type == nullptr) {
+    Candidate candidate;
+    candidate.scheme = scheme;
+    candidate.type = find(scheme);
+    any = any || candidate.type != nullptr;
+    if (candidate.type == nullptr) {
       const std::string* const reason = why_unavailable(scheme);
       if (reason == nullptr) return nullptr;
-      way.unavailable = scheme + " is not available: " + *reason;
+      candidate.unavailable = scheme + " is not available: " + *reason;
     }
-    ways.push_back(std::move(way));
+    candidates.push_back(std::move(candidate));
   }
   if (!any) return nullptr;
   lists_->types.push_back(
-      std::make_unique<FallbackType>(std::string(name), std::move(ways), lists_->told));
+      std::make_unique<FallbackType>(std::string(name), std::move(candidates), lists_->report));
   return lists_->types.back().get();
 }
 
@@ -110,7 +113,7 @@ ConnectionType& Registry::require(std::string_view name) const {
     throw Error(all);
   }
   std::string known;
-  for (const auto& type : types_) {
+  for (ConnectionType* const type : types_) {
     if (!known.empty()) known += ", ";
     known += type->name();
   }
@@ -150,7 +153,7 @@ ConnectionPtr Registry::connect(ae::EventLoop& loop, std::string_view url,
 }
 
 bool Registry::has_pending_data(ae::EventLoop& loop) const {
-  for (const auto& type : types_) {
+  for (ConnectionType* const type : types_) {
     if (type->has_pending_data(loop)) return true;
   }
   return false;
@@ -158,7 +161,7 @@ bool Registry::has_pending_data(ae::EventLoop& loop) const {
 
 std::size_t Registry::process_pending_data(ae::EventLoop& loop) const {
   std::size_t done = 0;
-  for (const auto& type : types_) done += type->process_pending_data(loop);
+  for (ConnectionType* const type : types_) done += type->process_pending_data(loop);
   return done;
 }
 

@@ -86,7 +86,7 @@ std::vector<Capacity> RdmaType::capacity(const Endpoint& endpoint,
 }
 
 Statistics RdmaType::statistics(ae::EventLoop& loop) const {
-  Statistics all = ConnectionType::statistics(loop);
+  Statistics all = Transport::statistics(loop);
   all.emplace_back("registered_bytes", registered_bytes());
   all.emplace_back("teardown_failures", teardown_failures());
   LoopState* state = LoopState::find(loop, *this);

@@ -7,13 +7,13 @@
 
 #include "ae/abi.h"
 #include "ae/core/fork.h"
-#include "conn/connection_type.h"
+#include "conn/core/transport.h"
 #include "conn/kit/address_choice.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// The transport rdma.
-class AECONN_API RdmaType final : public ConnectionType {
+class AECONN_API RdmaType final : public Transport {
  public:
   RdmaType();
   std::string_view name() const noexcept override { return "rdma"; }

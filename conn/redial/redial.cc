@@ -50,7 +50,7 @@ std::string without_options(const Endpoint& endpoint) {
 /// The candidates and times of an attempt.
 struct Route {
   const FallbackType* list = nullptr;
-  std::vector<Way> ways;
+  std::vector<Candidate> candidates;
   FallbackType::Times times{};
 };
 
@@ -61,24 +61,25 @@ Route route_to(const Registry& registry, const Endpoint& to, ae::Duration attemp
   type.check(to);
   route.list = registry.list(to.scheme);
   if (route.list != nullptr) {
-    route.ways = route.list->ways_to(to);
+    route.candidates = route.list->candidates_for(to);
     route.times = route.list->times(to);
   } else {
-    Way way;
-    way.scheme = to.scheme;
-    way.type = &type;
-    way.to = to;
-    route.ways.push_back(std::move(way));
+    Candidate candidate;
+    candidate.scheme = to.scheme;
+    candidate.type = &type;
+    candidate.to = to;
+    route.candidates.push_back(std::move(candidate));
     // check() has verified the range.
     route.times.timeout = to.options.duration("connect-timeout", attempt, 0ms, ae::Duration::max());
   }
   if (!to.options.has("connect-timeout")) route.times.timeout = attempt;
-  for (Way& way : route.ways) {
+  for (Candidate& candidate : route.candidates) {
     // Without these options TCP retransmits lost data at ever longer intervals, up to two minutes,
     // and continues to do so after the path has recovered.
-    if (way.type == nullptr || way.type->find_option("user-timeout") == nullptr) continue;
+    if (candidate.type == nullptr || candidate.type->find_option("user-timeout") == nullptr)
+      continue;
     for (const auto& [key, value] : {std::pair{"keepalive", "1s"}, {"user-timeout", "3s"}})
-      if (!to.options.has(key)) way.to.options.set(key, value);
+      if (!to.options.has(key)) candidate.to.options.set(key, value);
   }
   return route;
 }
@@ -241,8 +242,8 @@ class Redial::Attempt {
     try {
       Route route = route_to(owner_.registry_, owner_.to_, owner_.settings_.attempt);
       list_ = route.list;
-      if (which_ == Which::kPreferred) route.ways.resize(1);
-      dial_ = std::make_unique<Dial>(owner_.loop_, std::move(route.ways), route.times.delay,
+      if (which_ == Which::kPreferred) route.candidates.resize(1);
+      dial_ = std::make_unique<Dial>(owner_.loop_, std::move(route.candidates), route.times.delay,
                                      route.times.timeout, [this](ConnectionPtr connection) {
                                        owner_.enter([&] { dialled(std::move(connection)); });
                                      });
@@ -263,7 +264,7 @@ class Redial::Attempt {
       // Created here: exceptions of took() come from the program only.
       (void)list_->counters(owner_.loop_);
       const auto alive = alive_;
-      if (!owner_.tell([&](const Handlers&) { list_->took(owner_.loop_, fallback); }) || !*alive)
+      if (!owner_.tell([&](const Handlers&) { list_->report(owner_.loop_, fallback); }) || !*alive)
         return;
     }
     if (owner_.handlers_->prove) {

@@ -132,7 +132,7 @@ ssize_t CarrierHost::refuse(ae::Mask direction) noexcept {
 
 // --- defaults of a carrier -----------------------------------------------------------------------
 
-Carrier::~Carrier() = default;
+CarrierBase::~CarrierBase() = default;
 
 ssize_t Carrier::readv(const iovec* vectors, int count) {
   ssize_t all = 0;

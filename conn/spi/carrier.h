@@ -80,17 +80,19 @@ class AECONN_API CarrierHost : public ae::Deferred {
   bool inherited() const noexcept { return made_here_.inherited(); }
 
   // --- what the carrier reports ------------------------------------------------------------------
-  /// The only way to change the state, in the order of conn/state.h. Runs no handler.
+  /// The only way to change the state: kNone, then kConnecting (by the core) or kAccepting, then
+  /// kConnected, then kClosed; or from kNone to kConnected. Runs no handler.
   void move_to(State next);
-  /// Moves to kError for this reason; the first failure is kept. Runs no handler, but makes them
-  /// due.
+  /// Moves to kError for this reason, from any state but kClosed; the first failure is kept. Runs
+  /// no handler, but makes them due.
   void fail(Failure failure);
-  /// Call after fail() if an established connection still has data received before the failure:
+  /// Call after each fail() if an established connection may still have data received before it:
   /// Carrier::read() is then called until it returns no_more_unread().
   void keep_unread() noexcept { lost_.unread_kept = lost_.established; }
   bool keeps_unread() const noexcept { return lost_.unread_kept; }  ///< see keep_unread()
   ssize_t no_more_unread() const noexcept;                          ///< -1 with the failure's errno
-  /// The peer sends nothing more, whether or not everything has been read. Runs no handler. The
+  /// The peer sends nothing more, whether or not everything has been read; may be repeated. Runs no
+  /// handler. The
   /// host itself detects failures, and the end of stream when a read returns it.
   void peer_gone() noexcept;
   /// Holds a place in the quota of the listener that accepted the connection, or of the address it
@@ -178,48 +180,95 @@ class AECONN_API CarrierHost : public ae::Deferred {
   Quota::Place place_;
 };
 
-/// Carries the bytes of one connection. Each function implements the operation of conn::Connection
-/// with the same name unless it says otherwise; the core has checked the state and the arguments.
-/// Functions that may wait say so; no other function blocks.
-class AECONN_API Carrier {
+/// What every carrier has: its transport and its host.
+class AECONN_API CarrierBase {
  public:
-  Carrier(const Carrier&) = delete;
-  Carrier& operator=(const Carrier&) = delete;
-  virtual ~Carrier();
+  CarrierBase(const CarrierBase&) = delete;
+  CarrierBase& operator=(const CarrierBase&) = delete;
+  virtual ~CarrierBase();
   // A carrier is created by make_connection() of conn/core/connection_core.h, with its connection.
   static void* operator new(std::size_t) = delete;
   static void operator delete(void* carrier) noexcept;
+  const ConnectionType& type() const noexcept { return type_; }  ///< the transport
+  CarrierHost& host() const noexcept { return *host_; }          ///< the connection above
 
+ protected:
+  /// `type` must outlive it. The host is set before any other function is called.
+  explicit CarrierBase(const ConnectionType& type) noexcept : type_(type) {}
+
+  using Alive = CarrierHost::Alive;
+
+  // Short forms of the host's functions.
+  State state() const noexcept { return host_->state(); }          ///< see CarrierHost
+  ae::EventLoop* loop() const noexcept { return host_->loop(); }   ///< see CarrierHost
+  bool closing() const noexcept { return host_->closing(); }       ///< see CarrierHost
+  bool aborts() const noexcept { return host_->aborts(); }         ///< see CarrierHost
+  bool inherited() const noexcept { return host_->inherited(); }   ///< see CarrierHost
+  void move_to(State next) { host_->move_to(next); }               ///< see CarrierHost
+  void fail(Failure failure) { host_->fail(std::move(failure)); }  ///< see CarrierHost
+
+ private:
+  friend class CarrierHost;
+  CarrierHost* host_ = nullptr;
+  const ConnectionType& type_;
+};
+
+/// What can be asked of a carrier, as conn::ConnectionFacts.
+class AECONN_API CarrierFacts : public CarrierBase {
+ public:
+  virtual std::string local_address() const = 0;     ///< of this end, or ""
+  virtual std::string peer_address() const = 0;      ///< of the other end, or ""
+  virtual std::optional<bool> is_local() const = 0;  ///< whether the peer is on this host
+  virtual int fd() const noexcept { return -1; }
+  /// For a connection that is or was established. Empty: the name of the type and both addresses.
+  virtual std::string path() const { return {}; }
+  virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
+  virtual std::string peer_certificate() const { return {}; }
+  virtual std::string peer_user() const { return {}; }
+
+ protected:
+  using CarrierBase::CarrierBase;
+};
+
+/// Carries the bytes of one connection; a transport derives from it. Each function implements the
+/// operation of conn::Connection with the same name unless it says otherwise; the core has checked
+/// the state and the arguments. Functions that may wait say so; no other function blocks.
+class AECONN_API Carrier : public CarrierFacts {
+ public:
   // --- what every carrier implements -------------------------------------------------------------
-  /// Begins to connect. Completes later, from the loop: move_to(kConnected) or fail(), followed by
-  /// run_connect_handler().
+  /// Begins to connect. Leads to move_to(kConnected) or fail(), at once or later, and then, from
+  /// the loop, to run_connect_handler(). A bad URL or option is a failure, too. Throws
+  /// std::bad_alloc alone; the core then fails the connection.
   virtual void connect(const Endpoint& to) = 0;
   /// Connects and waits until `deadline` at the latest: returns in state kConnected or kError, or
   /// in kConnecting if the time is over. Runs no handler.
   virtual void connect_blocking(const Endpoint& to, ae::TimePoint deadline) = 0;
-  /// As read(2). In kError it is called only after keep_unread().
+  /// As read(2). Returns 0 at end of stream, and moves to kClosed if shutdown() was called before.
+  /// In kError it is called only after keep_unread().
   virtual ssize_t read(void* buffer, std::size_t size) = 0;
-  /// As writev(2): may be short. Bytes are taken in order, or the connection fails.
+  /// As writev(2): may be short. Bytes are taken in order, or the connection fails: also fail() if
+  /// the peer is found to accept no more. After shutdown() it returns -1 with EPIPE and does not
+  /// fail.
   virtual ssize_t writev(const iovec* vectors, int count) = 0;
   /// Called after connect_due(), wants_read(), wants_write(), wants_close() or barrier() may have
   /// changed: watch what is wanted. In kError the handlers whose error_unread() or
   /// error_unwritten() holds are due. May throw std::bad_alloc.
   virtual void interest_changed() = 0;
-  /// As shutdown(): 0, or -1 with errno.
+  /// As shutdown(): 0, or -1 with errno. Moves to kClosed if read() has returned 0 before. May be
+  /// called again.
   virtual int shutdown() = 0;
-  /// Begins to close; the program's handlers are cleared. Leads to release(), at once or later,
+  /// Begins to close, in any state; the program's handlers are cleared. Leads to release(), at once
+  /// or later,
   /// when bytes accepted by writev() are delivered or linger() is over. If aborts() is true,
   /// nothing more is delivered, and the peer should see an error if the transport can signal one.
   virtual void close() noexcept = 0;
-  /// The loop is being destroyed: frees everything that depends on it, without waiting. Not called
-  /// after release().
+  /// The loop is being destroyed: frees everything that depends on it, without waiting; the core
+  /// fails the connection. Called before close() or between close() and release(), not after; facts
+  /// may still be asked afterwards.
   virtual void abandon() noexcept = 0;
   /// Waits until read() (kReadable) or writev() (kWritable) would not fail with EAGAIN. Runs no
-  /// handler. Returns false if the deadline came first.
+  /// handler. Returns false if the deadline came first, or Interruption::came() after EINTR.
   virtual bool wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
-  virtual std::string local_address() const = 0;     ///< of this end, or ""
-  virtual std::string peer_address() const = 0;      ///< of the other end, or ""
-  virtual std::optional<bool> is_local() const = 0;  ///< whether the peer is on this host
 
   // --- what it may implement: the defaults are right, and maybe slow -----------------------------
   /// The default calls read() for each vector.
@@ -273,40 +322,14 @@ class AECONN_API Carrier {
   /// segment ends there.
   virtual ssize_t send(const Outgoing& bytes);
 
-  virtual int fd() const noexcept { return -1; }
-  /// For a connection that is or was established. Empty: the name of the type and both addresses.
-  virtual std::string path() const { return {}; }
-  virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
-  virtual std::string peer_certificate() const { return {}; }
-  virtual std::string peer_user() const { return {}; }
   /// The reason of the end as far as it is known; may be known before the connection fails.
-  virtual const Failure& why_ended() const noexcept { return host_->failure(); }
+  virtual const Failure& why_ended() const noexcept { return host().failure(); }
 
   /// The carrier has another host from now on: see CarrierHost::take_over().
   virtual void host_changed() noexcept {}
 
-  const ConnectionType& type() const noexcept { return type_; }  ///< the transport
-
  protected:
-  /// `type` must outlive it. The host is set before any other function is called.
-  explicit Carrier(const ConnectionType& type) noexcept : type_(type) {}
-
-  using Alive = CarrierHost::Alive;
-  CarrierHost& host() const noexcept { return *host_; }  ///< the connection above
-
-  // Short forms of the host's functions.
-  State state() const noexcept { return host_->state(); }          ///< see CarrierHost
-  ae::EventLoop* loop() const noexcept { return host_->loop(); }   ///< see CarrierHost
-  bool closing() const noexcept { return host_->closing(); }       ///< see CarrierHost
-  bool aborts() const noexcept { return host_->aborts(); }         ///< see CarrierHost
-  bool inherited() const noexcept { return host_->inherited(); }   ///< see CarrierHost
-  void move_to(State next) { host_->move_to(next); }               ///< see CarrierHost
-  void fail(Failure failure) { host_->fail(std::move(failure)); }  ///< see CarrierHost
-
- private:
-  friend class CarrierHost;
-  CarrierHost* host_ = nullptr;
-  const ConnectionType& type_;
+  using CarrierFacts::CarrierFacts;
 };
 
 }}  // namespace conn

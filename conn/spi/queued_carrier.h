@@ -34,7 +34,7 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
   void interest_changed() override { update_ready(); }
   /// Runs the handlers that are due: connect, read and write, or write before read with a barrier.
   std::size_t run_ready() override;
-  /// Call before the list (at the end of the loop) or the carrier is destroyed.
+  /// Call in abandon(), before the list is destroyed. (A carrier that is destroyed leaves the list.)
   void detach_list() noexcept;
   /// Call after a move to another loop.
   void attach_list(ReadyList& list) noexcept { list_ = &list; }

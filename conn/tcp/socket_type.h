@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "ae/abi.h"
-#include "conn/connection_type.h"
+#include "conn/core/transport.h"
 #include "conn/kit/address_choice.h"
 #include "conn/tcp/settings.h"
 #include "conn/tcp/socket.h"
@@ -21,7 +21,7 @@ struct ListenTo {
 };
 
 /// The base of TcpType and UnixType.
-class AECONN_API SocketType : public ConnectionType {
+class AECONN_API SocketType : public Transport {
  public:
   Capabilities capabilities() const noexcept final {
     return {.half_close = true,

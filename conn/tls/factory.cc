@@ -1,3 +1,4 @@
+#include "conn/core/transport.h"
 // SPDX-License-Identifier: BSD-3-Clause
 // What a TlsType creates on a loop, connections and listeners, and what it knows of a loop.
 
@@ -50,12 +51,12 @@ ListenerPtr TlsType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler a
 PortListenerPtr TlsType::open_port(ae::EventLoop& loop, const Endpoint& endpoint,
                                    PendingHandler arrived) const {
   check(endpoint);
-  return below_.open_port(loop, below_endpoint(endpoint), std::move(arrived));
+  return Transport::of(below_).open_port(loop, below_endpoint(endpoint), std::move(arrived));
 }
 
 PortListenerPtr TlsType::adopt_port(ae::EventLoop& loop, int fd, PendingHandler arrived,
                                     const Options& options) const {
-  return below_.adopt_port(loop, fd, std::move(arrived), below_options(options));
+  return Transport::of(below_).adopt_port(loop, fd, std::move(arrived), below_options(options));
 }
 
 LoopAcceptorPtr TlsType::open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
@@ -66,9 +67,9 @@ LoopAcceptorPtr TlsType::open_acceptor(ae::EventLoop& loop, const Endpoint& endp
   auto acceptor = std::make_unique<Acceptor>(*this, LoopState::of(*this, loop), std::move(contexts),
                                              std::move(accepted));
   Acceptor* const inner = acceptor.get();
-  LoopAcceptorPtr below =
-      below_.open_acceptor(loop, below_endpoint(endpoint),
-                           [inner](ConnectionPtr arrival) { inner->arrived(std::move(arrival)); });
+  LoopAcceptorPtr below = Transport::of(below_).open_acceptor(
+      loop, below_endpoint(endpoint),
+      [inner](ConnectionPtr arrival) { inner->arrived(std::move(arrival)); });
   LoopAcceptor& receiver = *below;
   auto listener = std::make_unique<TlsListener>(*this, std::move(acceptor));
   inner->start(std::move(below));

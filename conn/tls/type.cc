@@ -141,7 +141,7 @@ std::shared_ptr<const ContextSource> TlsType::source_for(const std::string& wher
 }
 
 Statistics TlsType::statistics(ae::EventLoop& loop) const {
-  Statistics all = ConnectionType::statistics(loop);
+  Statistics all = Transport::statistics(loop);
   const Counters& counters = LoopState::of(*this, loop).counters;
   all.emplace_back("handshakes", counters.handshakes);
   all.emplace_back("resumed", counters.resumed);

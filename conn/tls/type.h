@@ -12,7 +12,7 @@
 #include <string>
 
 #include "ae/abi.h"
-#include "conn/connection_type.h"
+#include "conn/core/transport.h"
 #include "conn/tls/engine/errc.h"
 #include "conn/tls/engine/role.h"
 
@@ -24,7 +24,7 @@ class ContextSource;
 /// Unlike other types it may be configured at any time and from any thread: existing connections
 /// keep their settings; new connections, also of existing listeners, use the new certificates and
 /// settings.
-class AECONN_API TlsType final : public ConnectionType {
+class AECONN_API TlsType final : public Transport {
  public:
   /// TLS over `below`, which must outlive this type. The type's name is "tls" over tcp, else "tls+"
   /// followed by the name of `below`.

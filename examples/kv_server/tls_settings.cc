@@ -38,7 +38,7 @@ std::vector<TlsSettings::Option> TlsSettings::options() {
 
 void TlsSettings::attach(const conn::Registry& registry) {
   for (const auto& type : registry.types()) {
-    if (type->name() == "tls" || type->name().starts_with("tls+")) types_.push_back(type.get());
+    if (type->name() == "tls" || type->name().starts_with("tls+")) types_.push_back(type);
   }
   if (options_.empty()) return;
   if (types_.empty()) registry.require("tls");  // throws: a build without TLS

@@ -23,11 +23,11 @@ namespace {
 // Fits into all windows and buffers, so that the peer need not read meanwhile.
 constexpr std::size_t kFits = 30'000;
 
-/// Two ends on two loops of this thread, so that one loop can stand still. With memory both ends
-/// share one loop.
+/// Two ends on two loops of this thread, so that one loop can stand still. With memory and local,
+/// both ends share one loop.
 struct Ends : Site {
   explicit Ends(const testing::Transport& its_transport, const char* end_linger = nullptr)
-      : Site(its_transport), together(its_transport.name.ends_with("memory")) {
+      : Site(its_transport), together(its_transport.one_loop) {
     if (!together) near_loop = std::make_unique<testing::AnyLoop>();
     listener = listen([this](ConnectionPtr next) { far.push_back(std::move(next)); });
     to = testing::address_of(*listener);
@@ -219,7 +219,7 @@ TEST_CASE("sync_write: what is larger than any window is all under way when it r
 TEST_CASE("loop: what a connection had written when it and its loop went is delivered",
           "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
-    Ends ends(transport, transport.name.ends_with("memory") ? nullptr : "10s");
+    Ends ends(transport, transport.one_loop ? nullptr : "10s");
     if (ends.together) return;  // both ends go with the loop
     const std::string bytes = pattern(kFits);
     // Unread bytes would make a socket answer with a reset.
@@ -242,7 +242,7 @@ TEST_CASE("loop: what a connection had written when it and its loop went is deli
 TEST_CASE("loop: what a connection had written is delivered though only the loop went",
           "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
-    Ends ends(transport, transport.name.ends_with("memory") ? nullptr : "10s");
+    Ends ends(transport, transport.one_loop ? nullptr : "10s");
     if (ends.together) return;
     const std::string bytes = pattern(kFits);
     REQUIRE(ends.near->write(bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
@@ -287,7 +287,7 @@ TEST_CASE("loop: more than any buffer holds is delivered to a peer that reads", 
 TEST_CASE("loop: peers that do not read hold up its end for one end-linger, all together",
           "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
-    if (transport.name.ends_with("memory")) return;
+    if (transport.one_loop) return;
     Ends ends(transport, "200ms");
     std::vector<ConnectionPtr> all;
     all.push_back(std::move(ends.near));
@@ -305,7 +305,7 @@ TEST_CASE("loop: peers that do not read hold up its end for one end-linger, all 
 TEST_CASE("option end-linger: every transport that may have to wait knows it", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     // What was written to a Unix socket is with the peer's kernel: it has nothing to wait for.
-    if (transport.name.ends_with("memory") || transport.name == "unix") return;
+    if (transport.one_loop || transport.name == "unix") return;
     Site site(transport);
     conn::Endpoint at = site.fresh();
     at.options.set("end-linger", "0");

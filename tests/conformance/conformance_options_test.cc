@@ -170,7 +170,7 @@ TEST_CASE("options: an old name is accepted, and one that is gone says what to d
     };
     for (const std::string& scheme : site.fresh().schemes()) {
       const conn::ConnectionType* const type = site.registry.find(scheme);
-      if (type == nullptr) continue;
+      if (type == nullptr || type->option_table() == nullptr) continue;
       for (const conn::FormerOption& former : type->option_table()->former()) {
         CAPTURE(scheme, former.name);
         if (!former.is_gone()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C++ examples of the pages about threads, porting and lifetimes, unchanged: compiled and run.
-// Each block of a page must be found in this file, except for spaces and line ends.
+// Each block of a page must be found in this file, except for spaces and line ends. Other pages
+// quote programs and sources that other tests run.
 
 #include <ev.h>
 #include <fcntl.h>
@@ -215,6 +216,31 @@ TEST_CASE("docs: coroutines.md, sessions on several loops", "[docs][co][group]")
     char byte;
     CHECK(each->sync_read(&byte, 1, testing::patience()) == 0);
   }
+}
+
+// The conformance suite runs over it.
+TEST_CASE("docs: add-a-transport.md has all of the transport local, in at most 250 lines",
+          "[docs]") {
+  const auto support = kTree / "tests" / "support";
+  const std::string sources =
+      contents(support / "local_transport.h") + contents(support / "local_transport.cc");
+  std::istringstream lines(sources);
+  int code = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const std::string bare = without_spaces(line);
+    if (!bare.empty() && !bare.starts_with("//")) ++code;
+  }
+  CHECK(code <= 250);
+  std::string rest = without_spaces(sources);
+  for (const std::string& each : examples("add-a-transport.md")) {
+    INFO(each);
+    const std::string block = without_spaces(each);
+    const std::size_t at = rest.find(block);
+    REQUIRE(at != std::string::npos);
+    rest.erase(at, block.size());
+  }
+  CHECK(rest.find('{') == std::string::npos);  // only the comments at the top are left
+  CHECK(rest.find(';') == std::string::npos);
 }
 
 // tests/clients/c_interface.sh compiles and runs them.

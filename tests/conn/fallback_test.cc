@@ -308,7 +308,7 @@ TEST_CASE("fallback: each option goes to the transports that know it", "[fallbac
   REQUIRE_THROWS_WITH(place.registry.require("stuck|tcp").check(no_port), Contains("needs a port"));
   const auto& type = dynamic_cast<const conn::FallbackType&>(place.registry.require("stuck|tcp"));
   const auto ways =
-      type.ways_to(conn::Endpoint::parse(place.url("stuck|tcp", "?glue=x&linger=1s")));
+      type.candidates_for(conn::Endpoint::parse(place.url("stuck|tcp", "?glue=x&linger=1s")));
   REQUIRE(ways.at(0).to.options.to_string() == "glue=x");
   REQUIRE(ways.at(1).to.options.to_string() == "linger=1s");
 }

@@ -14,6 +14,7 @@
 
 #include "ae/loop_group.h"
 #include "conn/core/pending_connection.h"
+#include "conn/core/transport.h"
 #include "conn/listener_group.h"
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/catch.h"
@@ -48,7 +49,7 @@ struct Troubles {
 };
 
 /// tcp with faults in its port listener.
-class Troubled final : public conn::ConnectionType {
+class Troubled final : public conn::Transport {
  public:
   explicit Troubled(Troubles& troubles) : troubles_(troubles) {}
   std::string_view name() const noexcept override { return "troubled"; }

@@ -22,7 +22,7 @@ Race race_of(std::size_t count) { return {count, kDelay, kStart + kTimeout}; }
 
 bool starts(Race& race, ae::Duration at, std::size_t way) {
   const Race::Move move = race.next(kStart + at);
-  return move.step == Step::kStart && move.way == way;
+  return move.step == Step::kStart && move.candidate == way;
 }
 Step step(Race& race, ae::Duration at) { return race.next(kStart + at).step; }
 
@@ -62,7 +62,7 @@ TEST_CASE("race: the first that is ready wins, whatever its place", "[race]") {
   race.failed(1);
   const Race::Move move = race.next(kStart + 1h);
   REQUIRE(move.step == Step::kWon);
-  REQUIRE(move.way == 1);
+  REQUIRE(move.candidate == 1);
 }
 
 TEST_CASE("race: the preferred one may still win after its head start", "[race]") {
@@ -108,9 +108,10 @@ TEST_CASE("race: every course of events keeps the rules", "[race][model]") {
       for (;;) {
         const Race::Move move = race.next(now);
         if (move.step == Step::kStart) {
-          REQUIRE(move.way == begun.size());  // in order, each once
+          REQUIRE(move.candidate == begun.size());  // in order, each once
           REQUIRE(now < kStart + timeout);
-          if (move.way > 0) REQUIRE((failed[move.way - 1] || now >= begun.back() + delay));
+          if (move.candidate > 0)
+            REQUIRE((failed[move.candidate - 1] || now >= begun.back() + delay));
           begun.push_back(now);
           continue;
         }
@@ -139,7 +140,7 @@ TEST_CASE("race: every course of events keeps the rules", "[race][model]") {
           if (below(8) != 0 || failed[way]) break;
           race.ready(way);
           REQUIRE(race.next(now).step == Step::kWon);
-          REQUIRE(race.next(now).way == way);
+          REQUIRE(race.next(now).candidate == way);
           over = true;
           break;
         case 2:

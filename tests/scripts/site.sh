@@ -20,7 +20,7 @@ for header in $(make --no-print-directory -s print-author-headers); do grep -qF 
 is 'what an author of a transport includes is a group of its own' '' "$without"
 is 'the guide links to it' 1 "$(grep -c 'href="group__authors.html"' build/site/page_docs_add-a-transport.html)"
 is 'the tree leads to the group, not to pages without it' '' "$(grep -l '_8h.html#g' build/site/*_8h.js)"
-is 'what he implements is shown: protected' 1 "$(grep -c '<b>readable</b>' build/site/classconn_1_1QueuedConnection.html)"
+is 'what he implements is shown: protected' 1 "$(grep -c '<b>readable</b>' build/site/classconn_1_1QueuedCarrier.html)"
 is 'there are such pages' yes "$(ls build/site/*_8h.js build/site/classconn_1_1tcp_*.html >"$work/pages" 2>&1 && echo yes)"
 is 'and elsewhere it is not' '' "$(grep -l 'is_family' build/site/classconn_1_1tcp_*.html)"
 

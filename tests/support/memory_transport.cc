@@ -568,7 +568,7 @@ ConnectionPtr MemoryType::create(ae::EventLoop& loop) const {
 }
 
 Statistics MemoryType::statistics(ae::EventLoop& loop) const {
-  Statistics all = ConnectionType::statistics(loop);
+  Statistics all = Transport::statistics(loop);
   all.emplace_back("faults", MemoryLoop::of(*this, loop).faults);
   return all;
 }

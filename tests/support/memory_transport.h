@@ -2,8 +2,9 @@
 #pragma once
 // memory://name: connections whose two ends live on one thread, mostly on one loop, joined by
 // bounded pipes in memory.
-// For tests: it does all a transport has to do, and it injects faults by probabilities from a seed.
-// It is also the smallest complete transport; docs/add-a-transport.md walks through it.
+// For tests: it does all a transport has to do, serves several loops of a thread, and injects
+// faults by probabilities from a seed. tests/support/local_transport.h is the small one that
+// docs/add-a-transport.md explains.
 //
 //   registry.add(std::make_unique<conn::memory::MemoryType>());
 
@@ -11,7 +12,7 @@
 #include <cstdint>
 
 #include "ae/abi.h"
-#include "conn/connection_type.h"
+#include "conn/core/transport.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace memory {
 
@@ -33,7 +34,7 @@ struct Config {
   std::uint64_t max_connections = Quota::kDefault;  ///< of a listener (option max-connections)
 };
 
-class MemoryType final : public ConnectionType {
+class MemoryType final : public Transport {
  public:
   explicit MemoryType(Config config = {}) : config_(config) {}
 

@@ -7,14 +7,14 @@
 #include <set>
 #include <string>
 
-#include "conn/connection_type.h"
 #include "conn/core/connection_core.h"
+#include "conn/core/transport.h"
 #include "conn/error.h"
 #include "conn/spi/carrier.h"
 
 namespace testing {
 
-class StuckType final : public conn::ConnectionType {
+class StuckType final : public conn::Transport {
  public:
   explicit StuckType(std::string name = "stuck") : name_(std::move(name)) {}
 

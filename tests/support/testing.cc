@@ -23,6 +23,7 @@
 #endif
 #include "tests/support/catch.h"
 #include "tests/support/certificates.h"
+#include "tests/support/local_transport.h"
 #include "tests/support/memory_transport.h"
 #include "tests/support/stuck_transport.h"
 
@@ -56,7 +57,7 @@ std::ostream& operator<<(std::ostream& out, const Transport& transport) {
 
 std::vector<Transport> transports() {
   std::vector<Transport> all{{.name = "tcp"}, {.name = "unix"}};
-  all.push_back({.name = "memory", .reaches_far = false});
+  all.push_back({.name = "memory", .reaches_far = false, .one_loop = true});
   // On an emulated machine a connection costs 10 ms.
   if (rdma_address() != nullptr)
     all.push_back(
@@ -72,7 +73,7 @@ std::vector<Transport> transports() {
     all.push_back(std::move(over));
   }
 #endif
-  // Lists, whose connections delegate to one of these transports.
+  // Lists, whose connections continue with one of these transports.
   for (const char* over : {"tcp", "memory"}) {
     const auto found = std::find_if(all.begin(), all.end(),
                                     [&](const Transport& one) { return one.name == over; });
@@ -83,6 +84,9 @@ std::vector<Transport> transports() {
     list.list = true;
     all.push_back(std::move(list));
   }
+  // It serves one loop, and nothing is layered on it.
+  if (listening_loops() == 1)
+    all.push_back({.name = "local", .reaches_far = false, .one_loop = true});
   std::erase_if(all, [](const Transport& one) { return !asked_for(one.name); });
   if (all.empty()) throw std::runtime_error("AECONN_TRANSPORTS leaves nothing to test");
   return all;
@@ -95,6 +99,7 @@ conn::Registry test_registry() {
   registry.add(std::move(absent));
   [[maybe_unused]] const conn::ConnectionType& memory =
       registry.add(std::make_unique<conn::memory::MemoryType>());
+  registry.add(std::make_unique<local::LocalType>());
 #if AECONN_RDMA
   if (const char* options = std::getenv("AECONN_RDMA_OPTIONS"))
     registry.require("rdma").configure(conn::Options::parse(options));
@@ -217,7 +222,7 @@ conn::Endpoint Site::fresh() {
   std::string url = transport.name;
   if (transport.name.ends_with("unix")) {
     url += "://" + folder.path() + "/" + name;
-  } else if (transport.name.ends_with("memory")) {
+  } else if (transport.name.ends_with("memory") || transport.name == "local") {
     url += "://" + name;
   } else {
     if (transport.name.ends_with("rdma") && rdma_address() == nullptr)

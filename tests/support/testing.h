@@ -35,6 +35,7 @@ struct Transport {
   bool reaches_far = true;   ///< the peer may be on another thread or in another process
   std::size_t crowd = 1000;  ///< number of connections for tests with many
   bool threads = true;       ///< may be used by loops on several threads at once
+  bool one_loop = false;     ///< both ends of a connection are on one loop; nothing lingers
   bool list = false;         ///< a list of schemes: accepted connections have the last one's type
 };
 std::ostream& operator<<(std::ostream& out, const Transport& transport);
@@ -45,7 +46,7 @@ std::vector<Transport> transports();
 #define FOR_EVERY_TRANSPORT(transport)                                \
   const auto transport = GENERATE(from_range(testing::transports())); \
   DYNAMIC_SECTION(transport.name)
-/// All transports of the library, plus memory and absent.
+/// All transports of the library, plus memory, local and absent.
 conn::Registry test_registry();
 
 /// A temporary folder, removed with its contents.

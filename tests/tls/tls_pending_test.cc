@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "conn/core/transport.h"
 #include "conn/tls/type.h"
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
@@ -13,7 +14,7 @@ using namespace std::chrono_literals;
 namespace {
 
 /// A fake lower type that always has pending data.
-class Below final : public conn::ConnectionType {
+class Below final : public conn::Transport {
  public:
   std::string_view name() const noexcept override { return "below"; }
   conn::Capabilities capabilities() const noexcept override { return {}; }

@@ -7,46 +7,51 @@
 #include <memory>
 #include <string>
 
-#include "conn/rdma/connection.h"
+#include "conn/core/connection_core.h"
+#include "conn/rdma/carrier.h"
 #include "conn/rdma/device/orphans.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;
-using conn::rdma::RdmaConnection;
+using conn::rdma::RdmaCarrier;
 
 namespace {
 
 // The request counters of a connection wrap around after 2^32 requests, more than a test can post.
 struct Posted {
-  using Type = std::uint32_t RdmaConnection::*;
+  using Type = std::uint32_t RdmaCarrier::*;
   friend Type member(Posted);
 };
 struct Done {
-  using Type = std::uint32_t RdmaConnection::*;
+  using Type = std::uint32_t RdmaCarrier::*;
   friend Type member(Done);
 };
 struct Signaled {
-  using Type = std::uint32_t RdmaConnection::*;
+  using Type = std::uint32_t RdmaCarrier::*;
   friend Type member(Signaled);
 };
 template <class Name, typename Name::Type kMember>
 struct Reach {
   friend typename Name::Type member(Name) { return kMember; }
 };
-template struct Reach<Posted, &RdmaConnection::posted_>;
-template struct Reach<Done, &RdmaConnection::done_>;
-template struct Reach<Signaled, &RdmaConnection::last_signaled_>;
+template struct Reach<Posted, &RdmaCarrier::posted_>;
+template struct Reach<Done, &RdmaCarrier::done_>;
+template struct Reach<Signaled, &RdmaCarrier::last_signaled_>;
+
+RdmaCarrier& carrier_of(conn::Connection& connection) {
+  return dynamic_cast<RdmaCarrier&>(conn::ConnectionCore::of(connection).carrier());
+}
 
 // As if `more` further requests had been posted and completed.
 void post_on(conn::Connection& connection, std::uint32_t more) {
-  auto& here = dynamic_cast<RdmaConnection&>(connection);
+  auto& here = carrier_of(connection);
   REQUIRE(here.*member(Posted{}) == here.*member(Done{}));
   here.*member(Posted{}) += more;
   here.*member(Done{}) += more;
   here.*member(Signaled{}) += more;
 }
 std::uint32_t posted(conn::Connection& connection) {
-  return dynamic_cast<RdmaConnection&>(connection).*member(Posted{});
+  return carrier_of(connection).*member(Posted{});
 }
 
 // Iterates both loops in turn, while time passes.

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// In-place reading for any carrier: input is read into a chunk and shown there. Invariant: while it
+// holds a chunk with unread bytes, these come before everything that the carrier still has.
+
+#include <cstddef>
+
+#include "ae/abi.h"
+#include "conn/core/chunks.h"
+#include "conn/in_place.h"
+#include "conn/kit/ready_list.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+class InPlace;
+
+class ReadAhead final : public ReadyItem {
+ public:
+  explicit ReadAhead(InPlace& its) : its_(its) {}
+
+  std::size_t unread() const noexcept { return unread_ == nullptr ? 0 : unread_->held(); }
+  bool idle() const noexcept { return unread_ == nullptr; }
+  View peek(std::size_t together);
+  std::size_t consume(std::size_t size) noexcept;
+  std::size_t read(void* into, std::size_t size) noexcept;
+  /// Cancels the minimum of peek(): the read handler may run for fewer bytes.
+  void peek_anything() noexcept { wanted_ = 1; }
+  /// Queues the read handler if it is due: no descriptor signals the unread bytes in the chunk.
+  void queue() noexcept;
+  /// Called by shutdown_both(): reading has ended, and the read handler runs to report it.
+  void end() noexcept;
+  bool ended() const noexcept { return ended_; }
+  void drop() noexcept;   ///< discards what is unread
+  void reset() noexcept;  ///< as new, for the next connection
+
+ private:
+  std::size_t run_ready() override;
+  bool make_room(std::size_t together) noexcept;
+
+  InPlace& its_;
+  Chunk* unread_ = nullptr;
+  std::size_t wanted_ = 1;  // minimum of unread bytes for the read handler
+  bool ended_ = false;
+};
+
+}}  // namespace conn

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/support/local_transport.h"
+
+#include <array>
+#include <cerrno>
+#include <map>
+#include <thread>
+
+#include "conn/core/connection_core.h"
+#include "conn/core/connection_set.h"
+#include "conn/spi/queued_carrier.h"
+
+namespace local {
+
+using namespace conn;
+
+/// What the type keeps for one loop.
+struct LocalLoop final : ae::LoopLocal {
+  LocalLoop(const LocalType& its_type, ae::EventLoop& its_loop, ConnectionSet& its_set)
+      : type(its_type), loop(its_loop), set(its_set) {
+    loop.add_source(ready);
+  }
+  ~LocalLoop() override;
+  static LocalLoop& of(const LocalType& type, ae::EventLoop& loop) {
+    ConnectionSet& set = ConnectionSet::of(loop);  // created first, so destroyed last
+    std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
+    if (!slot) slot = std::make_unique<LocalLoop>(type, loop, set);
+    return static_cast<LocalLoop&>(*slot);
+  }
+  const LocalType& type;
+  ae::EventLoop& loop;
+  ConnectionSet& set;
+  ReadyList ready{loop};
+  std::map<std::string, class LocalListener*> listeners;  // by name
+};
+
+/// One direction of a link.
+struct Pipe {
+  std::size_t room() const { return (std::size_t{64} << 10) - data.size(); }
+  std::string data;                          // written and not read yet
+  bool finished = false, abandoned = false;  // nothing more is written; nothing more is read
+};
+
+/// Joins two ends. Both own it: bytes can be read after the end that wrote them was closed.
+struct Link {
+  void reset(const std::string& why) {
+    broken = errno_failure(ECONNRESET, why);
+    tell_ends();
+  }
+  void tell_ends() noexcept;
+  std::array<Pipe, 2> pipes;                  // [i] is written by end i
+  std::array<class LocalCarrier*, 2> ends{};  // client, server; null before accept, after close
+  std::array<std::string, 2> names;
+  Failure broken;  // once it is reset
+};
+
+class LocalCarrier final : public QueuedCarrier {
+ public:
+  LocalCarrier(const LocalType& type, LocalLoop& shared)
+      : QueuedCarrier(type, shared.ready), shared_(shared) {}
+  /// Makes this carrier one end of the link.
+  void attach(std::shared_ptr<Link> link, std::size_t side, Quota::Place place = nullptr) {
+    host().occupy(std::move(place));
+    link_ = std::move(link);
+    side_ = side;
+    link_->ends[side_] = this;
+    move_to(State::kConnected);
+    link_changed();
+  }
+  void link_changed() noexcept {
+    if (link_->broken) fail(link_->broken);
+    if (state() == State::kError && !in().data.empty()) host().keep_unread();
+    if (in().finished) host().peer_gone();
+    if (end_was_read_ && out().finished && state() == State::kConnected) move_to(State::kClosed);
+    update_ready();
+  }
+
+ private:
+  Pipe& in() const { return link_->pipes[1 - side_]; }
+  Pipe& out() const { return link_->pipes[side_]; }
+  void connect(const Endpoint& to) override;
+  void connect_blocking(const Endpoint& to, ae::TimePoint) override { connect(to); }
+  bool readable() const override { return !in().data.empty() || (in().finished && !link_->broken); }
+  bool writable() const override { return out().room() > 0 || out().finished || out().abandoned; }
+  ssize_t read(void* buffer, std::size_t size) override {
+    if (!readable()) return state() == State::kError ? host().no_more_unread() : refuse(EAGAIN);
+    const std::size_t n = in().data.copy(static_cast<char*>(buffer), size);
+    in().data.erase(0, n);
+    end_was_read_ = n == 0;
+    link_->tell_ends();
+    return static_cast<ssize_t>(n);
+  }
+  ssize_t writev(const iovec* vectors, int count) override {
+    if (out().finished) return refuse(EPIPE);
+    if (out().abandoned) return link_->reset("write to " + peer_address()), refuse(ECONNRESET);
+    if (out().room() == 0) return refuse(EAGAIN);
+    const std::size_t before = out().data.size();
+    for (int i = 0; i < count; ++i)
+      out().data.append(static_cast<const char*>(vectors[i].iov_base),
+                        std::min(vectors[i].iov_len, out().room()));
+    link_->tell_ends();
+    return static_cast<ssize_t>(out().data.size() - before);
+  }
+  static ssize_t refuse(int error) noexcept { return errno = error, -1; }
+  bool wait_for(ae::Mask direction, ae::TimePoint deadline) override {
+    if (direction == ae::kReadable ? readable() : writable()) return true;
+    std::this_thread::sleep_until(deadline);  // nothing can change: the peer is on this thread
+    return false;
+  }
+
+  int shutdown() override {
+    out().finished = true;
+    link_->tell_ends();
+    return 0;
+  }
+  void close() noexcept override {
+    abandon();
+    host().release();
+  }
+  void abandon() noexcept override {
+    detach_list();
+    if (!link_) return;
+    link_->ends[side_] = nullptr;
+    if (aborts()) link_->reset("the peer aborted the connection");
+    out().finished = in().abandoned = true;
+    link_->tell_ends();
+  }
+
+  std::string local_address() const override { return link_ ? link_->names[side_] : ""; }
+  std::string peer_address() const override { return link_ ? link_->names[1 - side_] : ""; }
+  std::optional<bool> is_local() const override { return true; }
+
+  LocalLoop& shared_;
+  std::shared_ptr<Link> link_;
+  std::size_t side_ = 0;
+  bool end_was_read_ = false;
+};
+
+void Link::tell_ends() noexcept {
+  for (LocalCarrier* const end : ends)
+    if (end != nullptr) end->link_changed();
+}
+
+class LocalListener final : public Listener, public ReadyItem {
+ public:
+  LocalListener(LocalLoop& shared, const Endpoint& at, std::uint64_t most, AcceptHandler accepted)
+      : shared_(&shared), type_(shared.type), endpoint_(at), quota_(most) {
+    if (!shared.listeners.emplace(at.hosts.front().name, this).second)
+      throw Error("listen on " + at.to_string() + ": " + errno_text(EADDRINUSE));
+    handlers_->accepted.set(std::move(accepted));
+  }
+  ~LocalListener() override { stop(); }
+  void stop() {  // also called at the end of the loop, which a listener may outlive
+    if (std::exchange(handlers_->stopped, true)) return;
+    unqueue();
+    shared_->listeners.erase(endpoint_.hosts.front().name);
+    for (const auto& link : std::exchange(backlog_, {})) link->reset("the listener is gone");
+  }
+  void arrive(LocalCarrier& client) {
+    const auto link = std::make_shared<Link>();
+    link->names = {endpoint_.hosts.front().name + "#client", endpoint_.hosts.front().name};
+    client.attach(link, 0);
+    backlog_.push_back(link);
+    update_ready();
+  }
+  const ConnectionType& type() const noexcept override { return type_; }
+  std::vector<Endpoint> endpoints() const override { return {endpoint_}; }
+  void on_refused(const RefusedHandler& handler) override { handlers_->refused.set(handler); }
+  void pause() override { paused_ = true; }
+  void resume() override {
+    paused_ = false;
+    update_ready();
+  }
+
+ private:
+  struct Handlers {  // they outlive the listener if one of them destroys it
+    ae::HandlerSlot<void(ConnectionPtr)> accepted;
+    ae::HandlerSlot<void(const Failure&)> refused;
+    bool stopped = false;
+  };
+  bool may_accept() const {
+    const bool busy = handlers_->accepted.running() || handlers_->refused.running();
+    return !paused_ && !busy && !backlog_.empty();
+  }
+  void update_ready() {
+    if (may_accept()) shared_->ready.push(*this);
+  }
+  std::size_t run_ready() override {
+    if (!may_accept()) return 0;  // paused by a handler, or this iteration is nested in one
+    const std::shared_ptr<Handlers> handlers = handlers_;
+    const std::shared_ptr<Link> link = std::move(backlog_.front());
+    backlog_.erase(backlog_.begin());
+    update_ready();
+    if (link->broken) {  // the client was aborted
+      ++type_.counters(shared_->loop).accept_errors;
+    } else if (quota_.full()) {
+      ++type_.counters(shared_->loop).refused;
+      link->reset("too many connections");
+      handlers->refused.run(quota_.refusal(link->names[0]));
+    } else {
+      auto [connection, carrier] =
+          make_connection<LocalCarrier>(shared_->loop, shared_->type, *shared_);
+      carrier.attach(link, 1, quota_.take());
+      handlers->accepted.run(std::move(connection));
+    }
+    if (!handlers->stopped) update_ready();
+    return 1;
+  }
+
+  LocalLoop* const shared_;  // not used once stopped
+  const ConnectionType& type_;
+  const Endpoint endpoint_;
+  const Quota quota_;
+  const std::shared_ptr<Handlers> handlers_ = std::make_shared<Handlers>();
+  std::vector<std::shared_ptr<Link>> backlog_;
+  bool paused_ = false;
+};
+
+void LocalCarrier::connect(const Endpoint& to) {
+  const auto found = shared_.listeners.find(to.hosts.front().name);
+  if (found != shared_.listeners.end()) return found->second->arrive(*this);
+  fail(errno_failure(ECONNREFUSED, "connect to " + to.to_string()));
+  update_ready();
+}
+
+LocalLoop::~LocalLoop() {
+  set.abandon(type);
+  while (!listeners.empty()) listeners.begin()->second->stop();
+  loop.remove_source(ready);
+}
+
+/// The option max-connections; throws Error for other options.
+std::uint64_t most_connections(const Options& options) {
+  options.only("local", {"max-connections"});
+  return options.number("max-connections", Quota::kDefault, 1, Quota::kMost);
+}
+
+void LocalType::configure(const Options& options) {
+  (void)most_connections(options);
+  defaults_ = defaults_.merged_with(options);
+}
+
+void LocalType::check(const Endpoint& endpoint) const {
+  if (endpoint.hosts.size() != 1 || !endpoint.no_port)
+    throw Error(endpoint.to_string() + ": a local address is one name: local://name");
+  (void)most_connections(endpoint.options);
+}
+
+ListenerPtr LocalType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
+                              AcceptHandler accepted) const {
+  check(endpoint);
+  return std::make_unique<LocalListener>(LocalLoop::of(*this, loop), endpoint,
+                                         most_connections(defaults_.merged_with(endpoint.options)),
+                                         std::move(accepted));
+}
+
+ConnectionPtr LocalType::create(ae::EventLoop& loop) const {
+  return make_connection<LocalCarrier>(loop, *this, LocalLoop::of(*this, loop)).first;
+}
+
+}  // namespace local
