@@ -166,27 +166,4 @@ class AECONN_API ConnectionCore final : public Connection, public CarrierHost {
   void look_at_run(bool reads, std::uint64_t before) noexcept;
 };
 
-/// A new connection on `loop`, in state kNone, and its carrier: a `C` that is constructed with
-/// `args`. The only way to create either. Throws std::bad_alloc, and what the constructor throws.
-template <class C, class... Args>
-std::pair<ConnectionPtr, C&> make_connection(ae::EventLoop& loop, Args&&... args) {
-  static_assert(alignof(C) <= alignof(std::max_align_t));
-  ConnectionBlock& block = ConnectionBlock::allocate(sizeof(C));
-  C* made = nullptr;
-  try {
-    made = ::new (block.carrier()) C(std::forward<Args>(args)...);
-  } catch (...) {
-    block.part_gone();
-    block.part_gone();
-    throw;
-  }
-  std::unique_ptr<Carrier> carrier(made);
-  try {
-    return {ConnectionPtr(::new (block.core()) ConnectionCore(std::move(carrier), loop)), *made};
-  } catch (...) {
-    block.part_gone();
-    throw;
-  }
-}
-
 }}  // namespace conn

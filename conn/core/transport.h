@@ -24,16 +24,20 @@ class AECONN_API Transport : public ConnectionType {
   }
 
   // --- what every transport implements -----------------------------------------------------------
-  virtual std::string_view name() const noexcept = 0;
-  virtual Capabilities capabilities() const noexcept = 0;
-  virtual void configure(const Options& options) = 0;
-  virtual void check(const Endpoint& endpoint) const = 0;
+  virtual std::string_view name() const noexcept = 0;      ///< see ConnectionType
+  virtual Capabilities capabilities() const noexcept = 0;  ///< see ConnectionType
+  virtual void configure(const Options& options) = 0;      ///< see ConnectionType
+  virtual void check(const Endpoint& endpoint) const = 0;  ///< see ConnectionType
+  /// See ConnectionType.
   [[nodiscard]] virtual ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                            AcceptHandler accepted) const = 0;
+  /// See ConnectionType.
   [[nodiscard]] virtual ConnectionPtr create(ae::EventLoop& loop) const = 0;
 
   // --- what it may implement ---------------------------------------------------------------------
-  virtual const OptionTable* option_table() const noexcept { return nullptr; }
+  virtual const OptionTable* option_table() const noexcept {
+    return nullptr;
+  }  ///< see ConnectionType
   /// The default searches option_table().
   virtual const OptionRow* find_option(std::string_view key) const noexcept;
   /// The default throws Error: connections have no descriptor.
@@ -45,9 +49,11 @@ class AECONN_API Transport : public ConnectionType {
   /// The default returns memory without effect.
   [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                                 std::span<std::byte> bytes) const;
-  virtual bool has_pending_data(ae::EventLoop&) const { return false; }
-  virtual std::size_t process_pending_data(ae::EventLoop&) const { return 0; }
-  virtual void cleanup(ae::EventLoop&) const {}
+  virtual bool has_pending_data(ae::EventLoop&) const { return false; }  ///< see ConnectionType
+  virtual std::size_t process_pending_data(ae::EventLoop&) const {
+    return 0;
+  }                                              ///< see ConnectionType
+  virtual void cleanup(ae::EventLoop&) const {}  ///< see ConnectionType
   /// The default: descriptors, if a connection has one.
   virtual std::vector<Capacity> capacity(const Endpoint& endpoint, std::uint64_t connections) const;
   /// The default: counters() by name. An override appends its own.

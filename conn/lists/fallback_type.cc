@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "conn/core/connection_core.h"
 #include "conn/core/connection_set.h"
+#include "conn/core/make_connection.h"
 #include "conn/kit/defaults.h"
 #include "conn/lists/list_carrier.h"
 

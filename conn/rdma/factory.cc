@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What an RdmaType creates on a loop: connections and listeners.
 
-#include "conn/core/connection_core.h"
+#include "conn/core/make_connection.h"
 #include "conn/rdma/carrier.h"
 #include "conn/rdma/device/here.h"
 #include "conn/rdma/listener.h"

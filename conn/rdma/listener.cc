@@ -9,6 +9,7 @@
 
 #include "conn/connection_type.h"
 #include "conn/core/connection_core.h"
+#include "conn/core/make_connection.h"
 #include "conn/kit/retry_after.h"
 #include "conn/rdma/config/limits.h"
 #include "conn/rdma/device/here.h"

@@ -186,7 +186,7 @@ class AECONN_API CarrierBase {
   CarrierBase(const CarrierBase&) = delete;
   CarrierBase& operator=(const CarrierBase&) = delete;
   virtual ~CarrierBase();
-  // A carrier is created by make_connection() of conn/core/connection_core.h, with its connection.
+  // A carrier is created by make_connection() of conn/core/make_connection.h, with its connection.
   static void* operator new(std::size_t) = delete;
   static void operator delete(void* carrier) noexcept;
   const ConnectionType& type() const noexcept { return type_; }  ///< the transport
@@ -219,12 +219,12 @@ class AECONN_API CarrierFacts : public CarrierBase {
   virtual std::string local_address() const = 0;     ///< of this end, or ""
   virtual std::string peer_address() const = 0;      ///< of the other end, or ""
   virtual std::optional<bool> is_local() const = 0;  ///< whether the peer is on this host
-  virtual int fd() const noexcept { return -1; }
+  virtual int fd() const noexcept { return -1; }     ///< of this connection alone, or -1
   /// For a connection that is or was established. Empty: the name of the type and both addresses.
   virtual std::string path() const { return {}; }
-  virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }
-  virtual std::string peer_certificate() const { return {}; }
-  virtual std::string peer_user() const { return {}; }
+  virtual std::vector<std::pair<std::string, std::string>> info() const { return {}; }  ///< details
+  virtual std::string peer_certificate() const { return {}; }  ///< PEM, or ""
+  virtual std::string peer_user() const { return {}; }         ///< by option peer-user, or ""
 
  protected:
   using CarrierBase::CarrierBase;

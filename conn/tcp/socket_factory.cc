@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "conn/core/connection_core.h"
+#include "conn/core/make_connection.h"
 #include "conn/error.h"
 #include "conn/tcp/socket_carrier.h"
 #include "conn/tcp/socket_listener.h"

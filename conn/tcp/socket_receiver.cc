@@ -4,7 +4,7 @@
 #include <deque>
 
 #include "ae/core/handler_slot.h"
-#include "conn/core/connection_core.h"
+#include "conn/core/make_connection.h"
 #include "conn/core/refusals.h"
 #include "conn/tcp/socket_carrier.h"
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "conn/core/connection_core.h"
+#include "conn/core/make_connection.h"
 #include "conn/tls/carrier.h"
 #include "conn/tls/type.h"
 

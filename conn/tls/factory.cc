@@ -3,6 +3,7 @@
 // What a TlsType creates on a loop, connections and listeners, and what it knows of a loop.
 
 #include "conn/core/connection_core.h"
+#include "conn/core/make_connection.h"
 #include "conn/tls/acceptor.h"
 #include "conn/tls/carrier.h"
 #include "conn/tls/type.h"

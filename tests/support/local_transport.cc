@@ -6,8 +6,8 @@
 #include <map>
 #include <thread>
 
-#include "conn/core/connection_core.h"
 #include "conn/core/connection_set.h"
+#include "conn/core/make_connection.h"
 #include "conn/spi/queued_carrier.h"
 
 namespace local {

@@ -13,8 +13,8 @@
 #include <set>
 #include <span>
 
-#include "conn/core/connection_core.h"
 #include "conn/core/connection_set.h"
+#include "conn/core/make_connection.h"
 #include "conn/core/pending_connection.h"
 #include "conn/spi/queued_carrier.h"
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "conn/core/connection_core.h"
+#include "conn/core/make_connection.h"
 #include "conn/core/transport.h"
 #include "conn/error.h"
 #include "conn/spi/carrier.h"

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// How a transport creates a connection with its carrier.
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "ae/abi.h"
+#include "ae/event_loop.h"
+#include "conn/connection.h"
+#include "conn/core/connection_core.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+/// A new connection on `loop`, in state kNone, and its carrier: a `C` that is constructed with
+/// `args`. The only way to create either. Throws std::bad_alloc, and what the constructor throws.
+template <class C, class... Args>
+std::pair<ConnectionPtr, C&> make_connection(ae::EventLoop& loop, Args&&... args) {
+  static_assert(alignof(C) <= alignof(std::max_align_t));
+  ConnectionBlock& block = ConnectionBlock::allocate(sizeof(C));
+  C* made = nullptr;
+  try {
+    made = ::new (block.carrier()) C(std::forward<Args>(args)...);
+  } catch (...) {
+    block.part_gone();
+    block.part_gone();
+    throw;
+  }
+  std::unique_ptr<Carrier> carrier(made);
+  try {
+    return {ConnectionPtr(::new (block.core()) ConnectionCore(std::move(carrier), loop)), *made};
+  } catch (...) {
+    block.part_gone();
+    throw;
+  }
+}
+
+}}  // namespace conn
