@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "conn/core/connection_core.h"
 #include "conn/core/make_connection.h"
 #include "conn/tls/carrier.h"
 #include "conn/tls/type.h"
