@@ -143,15 +143,16 @@ void LoopState::watch_what_librdmacm_opened() noexcept {
 
 void LoopState::watch(Context& context) {
   try {
-    loop_.add_file_event(context.completion_fd(), ae::kReadable,
-                         [&context](int, ae::Mask) { context.on_completion_event(); });
-    loop_.add_file_event(context.event_fd(), ae::kReadable, [this, &context](int, ae::Mask) {
-      context.on_async_event();
-      try {
-        watch_ports();
-      } catch (const std::exception&) {  // run_maintenance() tries again
-      }
-    });
+    loop_.add_file_event(context.completions().fd(), ae::kReadable,
+                         [&context](int, ae::Mask) { context.completions().on_event(); });
+    loop_.add_file_event(context.device().event_fd(), ae::kReadable,
+                         [this, &context](int, ae::Mask) {
+                           context.on_async_event();
+                           try {
+                             watch_ports();
+                           } catch (const std::exception&) {  // run_maintenance() tries again
+                           }
+                         });
   } catch (...) {
     unwatch(context);
     throw;
@@ -161,8 +162,8 @@ void LoopState::watch(Context& context) {
 void LoopState::unwatch(Context& context) {
   if (const auto before = counted_before_.find(context.name()); before != counted_before_.end())
     before->second += context.counters();
-  loop_.remove_file_event(context.completion_fd(), ae::kReadable);
-  loop_.remove_file_event(context.event_fd(), ae::kReadable);
+  loop_.remove_file_event(context.completions().fd(), ae::kReadable);
+  loop_.remove_file_event(context.device().event_fd(), ae::kReadable);
 }
 
 void LoopState::drop_idle_contexts() {
@@ -346,7 +347,8 @@ void LoopState::take_completions() {
   poll_more_ = false;
   // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
   for (std::size_t i = 0; i < contexts_.size(); ++i)
-    if (contexts_[i]->needs_poll()) (void)contexts_[i]->poll(kPollBudget, &poll_more_);
+    if (contexts_[i]->completions().needs_poll())
+      (void)contexts_[i]->completions().poll(kPollBudget, &poll_more_);
 }
 
 std::size_t LoopState::process_pending() {
@@ -385,7 +387,8 @@ bool LoopState::arm() {
   }
   bool quiet = true;
   // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
-  for (std::size_t i = 0; i < contexts_.size(); ++i) quiet = contexts_[i]->arm() && quiet;
+  for (std::size_t i = 0; i < contexts_.size(); ++i)
+    quiet = contexts_[i]->completions().arm() && quiet;
   return quiet && !has_pending() && dirty_.empty();
 }
 
@@ -396,14 +399,15 @@ const ae::Spin* LoopState::spin() const {
 bool LoopState::has_pending_now() {
   std::size_t taken = 0;
   // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
-  for (std::size_t i = 0; i < contexts_.size(); ++i) taken += contexts_[i]->poll(kPollBudget);
+  for (std::size_t i = 0; i < contexts_.size(); ++i)
+    taken += contexts_[i]->completions().poll(kPollBudget);
   return taken != 0 || has_pending();
 }
 
 void LoopState::catch_up(Most most) {
   on_cm_readable(most);
   // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
-  for (std::size_t i = 0; i < contexts_.size(); ++i) contexts_[i]->drain();
+  for (std::size_t i = 0; i < contexts_.size(); ++i) contexts_[i]->completions().drain();
 }
 
 }}}  // namespace conn::rdma

@@ -28,21 +28,10 @@
 #include "conn/rdma/device/cm.h"
 #include "conn/rdma/device/removal_watch.h"
 #include "conn/rdma/loop/context.h"
+#include "conn/rdma/loop/statistics.h"
 #include "conn/rdma/loop/users.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
-
-struct LoopStatistics {
-  std::uint64_t cm_events = 0, doorbells = 0, work_requests = 0, control_sent = 0;
-  std::uint64_t control_received = 0, protocol_errors = 0, peers_dead = 0, rejected = 0;
-  std::uint64_t windows = 0;
-  std::uint64_t control_floods = 0, peer_windows_refused = 0, memory_refusals = 0;
-  std::uint64_t bytes_copied_in = 0, bytes_copied_out = 0;
-  /// As found by the last listener: connections allowed by the tightest limit, and how many limits
-  /// are too low for the configured number of connections.
-  std::uint64_t room_for_connections = 0, limits_too_low = 0;
-  std::uint64_t prepared_used = 0;  ///< connections that used a prepared queue pair
-};
 
 class LoopState final : public ae::LoopLocal, public ae::Source {
  public:
@@ -75,7 +64,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   void watch_removal(const CmId& id);
   const std::vector<std::shared_ptr<Context>>& contexts() const noexcept { return contexts_; }
   /// Counters of destroyed contexts, by device, so that statistics never decrease.
-  const std::map<std::string, Context::Counters>& counted_before() const noexcept {
+  const std::map<std::string, ContextCounters>& counted_before() const noexcept {
     return counted_before_;
   }
 
@@ -243,7 +232,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ae::TimerId prepare_timer_ = 0;  // while queue pairs are to be prepared or dropped
   ae::TimePoint prepare_at_{}, prepare_by_{};
   LoopStatistics statistics_;
-  std::map<std::string, Context::Counters> counted_before_;
+  std::map<std::string, ContextCounters> counted_before_;
 };
 
 }}}  // namespace conn::rdma

@@ -158,7 +158,8 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     // Connections with due handlers do not prevent sleeping: their handlers do not run here.
     bool quiet = !poll_more_ && reap_.empty() && !has_memory_waiters_to_wake();
     // NOLINTNEXTLINE(modernize-loop-convert): the list may change meanwhile
-    for (std::size_t i = 0; i < contexts_.size(); ++i) quiet = contexts_[i]->arm() && quiet;
+    for (std::size_t i = 0; i < contexts_.size(); ++i)
+      quiet = contexts_[i]->completions().arm() && quiet;
     quiet = quiet && reap_.empty() && dirty_.empty() && !wheel_.has_due();
     ae::TimePoint wake = deadline;
     if (const auto next = wheel_.next(now)) wake = std::min(wake, *next);
@@ -174,8 +175,8 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
 void LoopState::wait_for_descriptors(ae::Duration limit) {
   std::vector<pollfd> fds{{cm_->fd(), POLLIN, 0}};
   for (const auto& context : contexts_) {
-    fds.push_back({context->completion_fd(), POLLIN, 0});
-    fds.push_back({context->event_fd(), POLLIN, 0});
+    fds.push_back({context->completions().fd(), POLLIN, 0});
+    fds.push_back({context->device().event_fd(), POLLIN, 0});
   }
   // Rounded up, so that the deadline has passed on waking.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
@@ -184,7 +185,7 @@ void LoopState::wait_for_descriptors(ae::Duration limit) {
   if (ready < 0 && errno == EINTR) (void)Interruption::came();
   if (ready <= 0) return;
   for (std::size_t i = 0; i < contexts_.size() && 2 + 2 * i < fds.size(); ++i) {
-    if (fds[1 + 2 * i].revents != 0) contexts_[i]->on_completion_event();
+    if (fds[1 + 2 * i].revents != 0) contexts_[i]->completions().on_event();
     if (fds[2 + 2 * i].revents != 0) contexts_[i]->on_async_event();
   }
 }
