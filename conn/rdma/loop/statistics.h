@@ -17,7 +17,6 @@ struct LoopStatistics {
   /// As found by the last listener: connections allowed by the tightest limit, and how many limits
   /// are too low for the configured number of connections.
   std::uint64_t room_for_connections = 0, limits_too_low = 0;
-  std::uint64_t prepared_used = 0;  ///< connections that used a prepared queue pair
 };
 
 /// Of one Context.
