@@ -23,7 +23,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class Devices {
  public:
   /// Borrows both.
-  Devices(ae::EventLoop& loop, CmChannel& channel) noexcept : loop_(loop), watches_(channel) {}
+  Devices(ae::EventLoop& loop, CmChannel& channel) : loop_(loop), watches_(channel) {}
 
   /// The loop's context for the device `id` is bound to. Throws VerbsError.
   std::shared_ptr<Context> context(const CmId& id, const Settings& settings);
