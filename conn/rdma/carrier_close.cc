@@ -54,15 +54,15 @@ bool RdmaCarrier::set_deadline(ae::Duration delay, void (RdmaCarrier::*expired)(
     if (inherited()) return timer_ = 0, ae::kNoMore;
     constexpr ae::Duration kStoodStill = std::chrono::milliseconds(20);
     constexpr ae::Duration kAgain = std::chrono::milliseconds(1);
-    if (!state_->may_expire()) return kAgain;
+    if (!state_->iteration().may_expire()) return kAgain;
     timer_ = 0;
-    const LoopState::Spending spending(*state_);
+    const Iteration::Spending spending(state_->iteration());
     // The awaited event may have arrived without being processed, if the loop stood still or this
     // handler was postponed. An accepting side finds it in its queue pair and needs no rdma_cm
     // event.
     const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
     const bool all = late && expired == &RdmaCarrier::address_expired;
-    take([&] { state_->catch_up(all ? LoopState::Most::kAll : LoopState::Most::kShare); });
+    take([&] { state_->catch_up(all ? Iteration::Most::kAll : Iteration::Most::kShare); });
     // Unless the processed events have set the next deadline.
     if (timer_ == 0) take([&] { (this->*expired)(); });
     return ae::kNoMore;
@@ -339,14 +339,14 @@ void RdmaCarrier::begin_disconnect(ae::Duration patience) noexcept {
   state_->remove(*this);
   const bool can_wait = set_deadline(patience, &RdmaCarrier::disconnect_expired);
   // Deferred only inside a handler: elsewhere the loop may not run again to do it.
-  stop_pending_ = can_wait && state_->loop().in_handler() && !state_->has_share_left();
+  stop_pending_ = can_wait && state_->loop().in_handler() && !state_->iteration().has_share_left();
   if (stop_pending_) return state_->want_reap(*this);
   stop_and_disconnect();
   if (!can_wait) finish();
 }
 
 void RdmaCarrier::stop_and_disconnect() noexcept {
-  const LoopState::Spending spending(*state_);
+  const Iteration::Spending spending(state_->iteration());
   stop_pending_ = false;
   if (inherited()) return;
   if (id_ && context_) {
@@ -369,7 +369,7 @@ void RdmaCarrier::stop_queue_pair() noexcept {
 void RdmaCarrier::ask_port() noexcept {
   if (!context_->device().ask_port(id_->port_num, std::chrono::steady_clock::now())) return;
   try {
-    state_->watch_ports();
+    state_->devices().watch_ports();
   } catch (const std::exception&) {  // the next call starts the watch
   }
 }

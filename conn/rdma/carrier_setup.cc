@@ -234,7 +234,8 @@ void RdmaCarrier::on_set_up_event(const CmEvent& event) {
     switch (event.type) {
       case RDMA_CM_EVENT_ADDR_RESOLVED:
         SetupTrace::begin("resolve route");
-        state_->watch_removal(id_);  // the attempt may end before its device is opened here
+        // The attempt may end before its device is opened here.
+        state_->devices().watch_removal(id_);
         if (rdma_resolve_route(id_.get(), milliseconds(std::min(time_left(), kResolveLimit))) != 0)
           throw errno == ENODEV ? not_reached(peer_, errno)
                                 : VerbsError("rdma_resolve_route", errno);
@@ -383,7 +384,7 @@ void RdmaCarrier::make_queue_pair() {
 
 // Checks what may be refused, memory first, before anything is created that takes long.
 void RdmaCarrier::set_up() {
-  context_ = state_->context(id_, settings_);
+  context_ = state_->devices().context(id_, settings_);
   state_->add(*this);
   Device& device = context_->device();
   device_ = fmt::format("{}/{}", device.name(), id_->port_num);
@@ -402,7 +403,7 @@ void RdmaCarrier::set_up() {
   const QueuePairShape shape{domain_.get(), sends, settings_.inline_data};
   std::optional<PreparedQueuePair> prepared;
   if (receives == 0) prepared = context_->take_prepared(shape);
-  if (prepared) state_->on_prepared_taken();
+  if (prepared) state_->preparation().on_taken();
   tx_.use(&domain_->local(), &domain_->references());
   if (!device.keys_are_younger()) open_first_window();
   if (receives != 0)
