@@ -28,15 +28,15 @@ ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
   if (state_->inherited()) return timer_ = 0, ae::kNoMore;
   constexpr ae::Duration kStoodStill = std::chrono::milliseconds(20);
   constexpr ae::Duration kAgain = std::chrono::milliseconds(1);
-  if (!state_->may_expire()) return kAgain;
+  if (!state_->iteration().may_expire()) return kAgain;
   timer_ = 0;
-  const LoopState::Spending spending(*state_);
+  const Iteration::Spending spending(state_->iteration());
   // The awaited event may have arrived without being processed, if the loop stood still or this
   // handler was postponed. An accepting side finds it in its queue pair and needs no rdma_cm event.
   const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
   try {
-    state_->catch_up(late && what == Of::kAddress ? LoopState::Most::kAll
-                                                  : LoopState::Most::kShare);
+    state_->catch_up(late && what == Of::kAddress ? Iteration::Most::kAll
+                                                  : Iteration::Most::kShare);
   } catch (const std::exception&) {
     user_.on_no_memory();
   }

@@ -21,7 +21,7 @@ bool Ending::stream_over() noexcept {
 void Ending::queue_stop() noexcept { step(EndStep::kStopQueued); }
 
 bool Ending::stop() noexcept {
-  const LoopState::Spending spending(link_.state());
+  const Iteration::Spending spending(link_.state().iteration());
   step(EndStep::kUntold);
   if (link_.inherited()) return false;
   const CmId& id = link_.id();

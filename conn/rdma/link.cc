@@ -75,7 +75,7 @@ void Link::make() {
 
 // Checks what may be refused, memory first, before anything is created that takes long.
 void Link::set_up() {
-  context_ = state_.context(id_, settings_);
+  context_ = state_.devices().context(id_, settings_);
   state_.add(users_.loop);
   Device& device = context_->device();
   const auto open_first_window = [this] {
@@ -97,7 +97,7 @@ void Link::set_up() {
   const QueuePairShape shape{domain_.get(), sends, settings_.inline_data};
   std::optional<PreparedQueuePair> prepared;
   if (receives == 0) prepared = context_->take_prepared(shape);
-  if (prepared) state_.on_prepared_taken();
+  if (prepared) state_.preparation().on_taken();
   sender.use(&domain_->local(), &domain_->references());
   if (!device.keys_are_younger()) open_first_window();
   if (receives != 0)
@@ -280,7 +280,7 @@ bool Link::can_disconnect() const noexcept {
 void Link::ask_port() noexcept {
   if (!context_->device().ask_port(id_->port_num, std::chrono::steady_clock::now())) return;
   try {
-    state_.watch_ports();
+    state_.devices().watch_ports();
   } catch (const std::exception&) {  // the next call starts the watch
   }
 }

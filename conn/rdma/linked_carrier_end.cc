@@ -253,7 +253,7 @@ void LinkedCarrier::begin_disconnect(ae::Duration patience) noexcept {
   state.remove(*this);
   const bool can_wait = deadline_.set(patience, Deadline::Of::kDisconnect);
   // Deferred only inside a handler: elsewhere the loop may not run again to do it.
-  if (can_wait && state.loop().in_handler() && !state.has_share_left()) {
+  if (can_wait && state.loop().in_handler() && !state.iteration().has_share_left()) {
     ending_.queue_stop();
     return state.want_reap(*this);
   }

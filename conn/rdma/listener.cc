@@ -47,7 +47,7 @@ class ListenerCore::Port final : private CmUser {
       throw VerbsError(fmt::format("{} {}", what, address_.to_string()), err);
     };
     if (rdma_bind_addr(id_.get(), address_.get()) != 0) failed("bind to");
-    core_.state_->watch_removal(id_);
+    core_.state_->devices().watch_removal(id_);
     // If bound to one address, the device is known; with "*" each request is checked.
     const std::string& device = core_.settings_.device;
     if (!device.empty() && id_->verbs != nullptr &&
@@ -58,7 +58,7 @@ class ListenerCore::Port final : private CmUser {
     // A device that cannot serve connections is reported now.
     if (id_->verbs != nullptr) {
       try {
-        const auto context = core_.state_->context(id_, core_.settings_);
+        const auto context = core_.state_->devices().context(id_, core_.settings_);
         const Device& on = context->device();
         check(core_.settings_.fabric, {on.verbs(), on.name(), id_->port_num, on.iwarp()},
               id_.local());
@@ -69,7 +69,7 @@ class ListenerCore::Port final : private CmUser {
     }
     if (rdma_listen(id_.get(), static_cast<int>(core_.settings_.backlog)) != 0) failed("listen on");
     address_ = id_.local();
-    if (core_.wishes_prepared()) core_.state_->prepare_soon();
+    if (core_.wishes_prepared()) core_.state_->preparation().soon();
   }
   bool down() const noexcept { return !id_; }
   void close() noexcept { id_.reset(); }
@@ -107,7 +107,7 @@ ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const S
   (void)type.counters(state.loop());  // made now: later there may be no memory for it
   if (to.accepted) accepted_.set(std::move(to.accepted));
   if (to.arrived) arrived_.set(std::move(to.arrived));
-  state_->add(*this);
+  state_->listeners().add(*this);
 }
 
 void ListenerCore::listen(const Endpoint& endpoint) {
@@ -145,7 +145,7 @@ void ListenerCore::look_at_limits() {
   const Options options = static_cast<const RdmaType&>(type_).options_for(endpoint_);
   const std::uint64_t wanted = options.has("max-connections") ? settings_.max_connections : kUsual;
   std::uint64_t room = UINT64_MAX, low = 0;
-  for (const auto& context : state_->contexts()) {
+  for (const auto& context : state_->devices().contexts()) {
     for (const Capacity& each : capacities(context->device(), wanted, settings_)) {
       room = std::min(room, each.connections);
       low += each.enough() ? 0 : 1;
@@ -174,7 +174,8 @@ void ListenerCore::stop() noexcept {
 void ListenerCore::leave_loop() noexcept {
   unqueue();
   if (state_ == nullptr) return;
-  state_->remove(*this);
+  state_->listeners().remove(*this);
+  if (settings_.prepared != 0) state_->preparation().soon();
   if (retry_ != 0) state_->loop().remove_time_event(std::exchange(retry_, 0));
 }
 
@@ -190,7 +191,7 @@ void ListenerCore::leave(const std::shared_ptr<CmChannel>& to) noexcept {
 
 void ListenerCore::arrive(LoopState& state) {
   state_ = &state;
-  state.add(*this);
+  state.listeners().add(*this);
   if (retry_down() != ae::kNoMore) schedule_retry();
   if (!paused_) resume();
 }
@@ -240,7 +241,7 @@ void ListenerCore::schedule_retry() noexcept {
     retry_ = state_->loop().add_time_event(
         kRetry, [this] { return state_->inherited() ? ae::kNoMore : retry_down(); });
   } catch (const std::bad_alloc&) {
-    state_->ask_listeners_again();
+    state_->listeners().ask_again();
   }
 }
 
@@ -270,7 +271,7 @@ ae::Duration ListenerCore::retry_down() {
 void ListenerCore::on_request(const CmEvent& event) {
   CmId id(event.id);
   id->context = nullptr;
-  state_->watch_removal(id);  // the request may be refused
+  state_->devices().watch_removal(id);  // the request may be refused
   try {
     take(std::make_unique<RdmaPending>(state_->shared_cm(), std::move(id), event.data()));
   } catch (const std::bad_alloc&) {  // destroying the id rejects the request
@@ -308,8 +309,8 @@ void ListenerCore::count_rejected() noexcept {
 void ListenerCore::accept_waiting() {
   for (bool first = true; !paused_ && !stopped_ && !requests_.empty(); first = false) {
     if (arrived_.running()) return;  // a nested iteration of the handler
-    if (!first && !state_->has_share_left()) return;
-    const LoopState::Spending spending(*state_);
+    if (!first && !state_->iteration().has_share_left()) return;
+    const Iteration::Spending spending(state_->iteration());
     auto request = std::move(requests_.front());
     requests_.pop_front();
     try {
@@ -332,7 +333,7 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
     }
     request->place = quota_.take();
   }
-  if (wishes_prepared()) state_->prepare_soon();
+  if (wishes_prepared()) state_->preparation().soon();
   auto [connection, carrier] = make_connection<RdmaCarrier>(
       state_->loop(), type_, *state_, settings_, std::move(request->id()), *this);
   ConnectionCore::of(*connection).occupy(std::move(request->place));

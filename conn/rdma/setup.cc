@@ -214,7 +214,8 @@ void Setup::on_event(const CmEvent& event) {
 void Setup::resolve_route() {
   const CmId& id = link_.id();
   SetupTrace::begin("resolve route");
-  link_.state().watch_removal(id);  // the attempt may end before its device is opened here
+  link_.state().devices().watch_removal(
+      id);  // the attempt may end before its device is opened here
   if (rdma_resolve_route(id.get(), milliseconds(std::min(time_left(), kResolveLimit))) != 0)
     throw errno == ENODEV ? not_reached(link_.path.peer(), errno)
                           : VerbsError("rdma_resolve_route", errno);

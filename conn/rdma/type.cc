@@ -46,7 +46,7 @@ std::size_t RdmaType::process_pending_data(ae::EventLoop& loop) const {
 }
 
 void RdmaType::cleanup(ae::EventLoop& loop) const {
-  if (LoopState* state = LoopState::find(loop, *this)) state->give_back_what_is_idle();
+  if (LoopState* state = LoopState::find(loop, *this)) state->devices().give_back_what_is_idle();
 }
 
 namespace {
@@ -108,11 +108,11 @@ Statistics RdmaType::statistics(ae::EventLoop& loop) const {
                          {"bytes_copied_out", s.bytes_copied_out},
                          {"room_for_connections", s.room_for_connections},
                          {"limits_too_low", s.limits_too_low},
-                         {"prepared", state->prepared()},
-                         {"prepared_used", s.prepared_used}});
-  for (auto [name, c] : state->counted_before()) {
+                         {"prepared", state->devices().prepared()},
+                         {"prepared_used", state->preparation().used()}});
+  for (auto [name, c] : state->devices().counted_before()) {
     std::uint64_t queue_pairs = 0, completion_queues = 0;
-    for (const auto& context : state->contexts()) {
+    for (const auto& context : state->devices().contexts()) {
       if (context->name() != name) continue;
       c += context->counters();
       queue_pairs += context->queue_pairs();

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "conn/core/connection_core.h"
 #include "conn/core/make_connection.h"
 #include "conn/tls/carrier.h"
 #include "conn/tls/type.h"
@@ -18,10 +17,6 @@ constexpr int kAcceptsInOneTurn = 16;
 // over or the oldest is this old; the next connection then replaces the oldest. Honest clients need
 // milliseconds.
 constexpr ae::Duration kGrace = 1s;
-
-TlsCarrier& carrier_of(const ConnectionPtr& connection) {
-  return static_cast<TlsCarrier&>(ConnectionCore::of(*connection).carrier());
-}
 
 }  // namespace
 
@@ -51,9 +46,7 @@ void Acceptor::stop() noexcept {
   shared_ = nullptr;
   unqueue();
   below_.reset();
-  for (const ConnectionPtr& one : handshakes_) {
-    carrier_of(one).forget_acceptor();
-  }
+  for (const OwnedHandshake& one : handshakes_) one.handshake->forget_owner();
   handshakes_.clear();
   done_.clear();
   refused_.clear();
@@ -65,23 +58,23 @@ void Acceptor::stop() noexcept {
 void Acceptor::arrived(ConnectionPtr below) {
   const std::shared_ptr<const Context> context = contexts_->get();
   max_handshakes_ = context->settings().max_handshakes;
-  if (full()) carrier_of(handshakes_.front()).evict();
+  if (full()) handshakes_.front().handshake->evict();
   if (shared_ == nullptr) return;  // the refused handler ended the listening
   TlsCarrier* carrier = nullptr;
   try {
     auto [connection, made] = make_connection<TlsCarrier>(shared_->loop(), type_, *shared_);
-    handshakes_.push_back(std::move(connection));
+    handshakes_.push_back({std::move(connection)});
     carrier = &made;
   } catch (const std::bad_alloc&) {  // only this connection is lost
     ++counters_.accept_errors;
     return;
   }
-  carrier->place = std::prev(handshakes_.end());
+  const Place place = std::prev(handshakes_.end());
   try {
-    carrier->begin(std::move(below), Role::kServer, context, "", this);
+    place->handshake = &carrier->begin(std::move(below), Role::kServer, context, "", {this, place});
   } catch (const std::exception& error) {
     const Failure failure{std::make_error_code(std::errc::invalid_argument), error.what()};
-    const ConnectionPtr gone = take(*carrier);
+    const ConnectionPtr gone = take(place);
     ++counters_.accept_errors;
     refused_.tell(failure);
     return;
@@ -99,7 +92,7 @@ void Acceptor::check_room() {
     return;
   }
   if (room_timer_ == 0) {
-    const auto& oldest = carrier_of(handshakes_.front());
+    const Handshake& oldest = *handshakes_.front().handshake;
     try {
       room_timer_ = shared_->loop().add_time_event(
           oldest.began() + kGrace, [this] { return let_in() ? ae::kNoMore : kGrace; });
@@ -125,21 +118,19 @@ bool Acceptor::let_in() {
   return true;
 }
 
-ConnectionPtr Acceptor::take(TlsCarrier& carrier) {
-  ConnectionPtr owner = std::move(*carrier.place);
-  handshakes_.erase(carrier.place);
-  carrier.forget_acceptor();
+ConnectionPtr Acceptor::take(Place place) {
+  ConnectionPtr owner = std::move(place->connection);
+  handshakes_.erase(place);
   return owner;
 }
 
-void Acceptor::finished(TlsCarrier& carrier) {
+void Acceptor::finished(Place place) {
   if (paused_ || accepted_.running() || !done_.empty()) {
-    done_.splice(done_.end(), handshakes_, carrier.place);
-    carrier.forget_acceptor();
+    done_.splice(done_.end(), handshakes_, place);
     if (!paused_ && !accepted_.running()) shared_->ready().push(*this);
     check_room();
   } else {
-    ConnectionPtr owner = take(carrier);
+    ConnectionPtr owner = take(place);
     check_room();
     hand_over(std::move(owner));
   }
@@ -158,8 +149,8 @@ void Acceptor::hand_over(ConnectionPtr owner) {
   accepted_.run(std::move(owner));
 }
 
-void Acceptor::failed(TlsCarrier& carrier, const Failure& failure) {
-  const ConnectionPtr owner = take(carrier);  // closing it delivers the alert
+void Acceptor::failed(Place place, const Failure& failure) {
+  const ConnectionPtr owner = take(place);  // closing it delivers the alert
   ++counters_.accept_errors;
   check_room();
   refused_.tell(failure);
@@ -184,7 +175,7 @@ std::size_t Acceptor::run_ready() {
   for (int i = 0; i < kAcceptsInOneTurn && !paused_ && !done_.empty(); ++i) {
     if (accepted_.running()) return ran;  // an iteration nested in the handler
     if (i != 0 && !shared_->loop().has_time()) break;
-    ConnectionPtr owner = std::move(done_.front());
+    ConnectionPtr owner = std::move(done_.front().connection);
     done_.pop_front();
     hand_over(std::move(owner));
     ++ran;

@@ -11,8 +11,8 @@
 #include "conn/core/pending_connection.h"
 #include "conn/core/refusals.h"
 #include "conn/kit/ready_list.h"
-#include "conn/tls/carrier.h"
 #include "conn/tls/context_source.h"
+#include "conn/tls/handshake.h"
 #include "conn/tls/loop_state.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -34,8 +34,8 @@ class Acceptor final : public ae::Deferred,
   void stop() noexcept override;
 
   void arrived(ConnectionPtr below);
-  void finished(TlsCarrier& carrier) override;
-  void failed(TlsCarrier& carrier, const Failure& failure) override;
+  void finished(Place place) override;
+  void failed(Place place, const Failure& failure) override;
 
   void pause();
   void resume();
@@ -45,7 +45,7 @@ class Acceptor final : public ae::Deferred,
 
  private:
   std::size_t run_ready() override;
-  ConnectionPtr take(TlsCarrier& carrier);
+  ConnectionPtr take(Place place);
   void hand_over(ConnectionPtr owner);
   bool full() const;
   void check_room();
@@ -58,8 +58,8 @@ class Acceptor final : public ae::Deferred,
   ListenerPtr below_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
   Refusals refused_;
-  std::list<ConnectionPtr> handshakes_;  // oldest first
-  std::list<ConnectionPtr> done_;        // finished while paused or while the accept handler runs
+  std::list<OwnedHandshake> handshakes_;  // oldest first
+  std::list<OwnedHandshake> done_;        // finished while paused or while the accept handler runs
   unsigned max_handshakes_ = 1;
   bool paused_ = false;
   bool waiting_ = false;  // at max-handshakes: the listener below is paused

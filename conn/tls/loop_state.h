@@ -13,8 +13,6 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-class TlsCarrier;
-
 struct Counters {
   std::uint64_t handshakes = 0, resumed = 0, handshake_failures = 0, handshake_timeouts = 0;
   std::uint64_t evicted = 0;         ///< handshakes failed to make room for others (max-handshakes)

@@ -80,7 +80,7 @@ class AECONN_API TlsType final : public Transport {
                                    Connection::Handler done, const Options& options = {}) const;
 
  private:
-  friend class TlsCarrier;
+  friend class Handshake;  // connects the layer below
   class Contexts;
   /// `endpoint` for the layer below, with the options of that layer.
   Endpoint below_endpoint(const Endpoint& endpoint) const;

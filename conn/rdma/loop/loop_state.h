@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The RDMA state of one loop: the rdma_cm channel, a Context for each device in use, the registered
-// memory, the list of connections with pending work, and the wheel that schedules checks of the
-// others. It is a source of the loop:
+// The RDMA state of one loop: its rdma_cm channel, and the parts that connections and listeners
+// share, each with a header of its own. LoopState creates them and says in which order they work in
+// an iteration. It is a source of the loop:
 //
 //   process_pending  take completions, tear down ended connections, run due handlers
 //   flush            post what the iteration wrote, one chain for each connection
@@ -12,13 +12,7 @@
 // which blocking operations use, can record facts for every connection without running handlers.
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <string>
-#include <string_view>
-#include <unordered_set>
-#include <utility>
-#include <vector>
 
 #include "ae/abi.h"
 #include "ae/core/fork.h"
@@ -26,23 +20,19 @@
 #include "conn/connection_type.h"
 #include "conn/kit/ready_list.h"
 #include "conn/rdma/device/cm.h"
-#include "conn/rdma/device/removal_watch.h"
+#include "conn/rdma/loop/cm_events.h"
 #include "conn/rdma/loop/context.h"
+#include "conn/rdma/loop/devices.h"
+#include "conn/rdma/loop/iteration.h"
+#include "conn/rdma/loop/listeners.h"
+#include "conn/rdma/loop/maintenance.h"
+#include "conn/rdma/loop/preparation.h"
+#include "conn/rdma/loop/statistics.h"
+#include "conn/rdma/loop/user_lists.h"
 #include "conn/rdma/loop/users.h"
+#include "conn/rdma/loop/wheel_timer.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
-
-struct LoopStatistics {
-  std::uint64_t cm_events = 0, doorbells = 0, work_requests = 0, control_sent = 0;
-  std::uint64_t control_received = 0, protocol_errors = 0, peers_dead = 0, rejected = 0;
-  std::uint64_t windows = 0;
-  std::uint64_t control_floods = 0, peer_windows_refused = 0, memory_refusals = 0;
-  std::uint64_t bytes_copied_in = 0, bytes_copied_out = 0;
-  /// As found by the last listener: connections allowed by the tightest limit, and how many limits
-  /// are too low for the configured number of connections.
-  std::uint64_t room_for_connections = 0, limits_too_low = 0;
-  std::uint64_t prepared_used = 0;  ///< connections that used a prepared queue pair
-};
 
 class LoopState final : public ae::LoopLocal, public ae::Source {
  public:
@@ -64,118 +54,57 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   const std::shared_ptr<CmChannel>& shared_cm() const noexcept { return cm_; }
   ReadyList& ready() noexcept { return ready_; }
   LoopStatistics& statistics() noexcept { return statistics_; }
+  Iteration& iteration() noexcept { return iteration_; }
+  Devices& devices() noexcept { return devices_; }
+  LoopListeners& listeners() noexcept { return listeners_; }
+  Preparation& preparation() noexcept { return preparation_; }
   /// The time of this iteration; inside pump(), the current time.
   ae::TimePoint now() const;
   /// Changes with every iteration, which renews read budgets.
-  std::uint64_t turn() const noexcept { return turn_; }
-  /// The loop's context for the device `id` is bound to. Throws VerbsError.
-  std::shared_ptr<Context> context(const CmId& id, const Settings& settings);
-  /// If `id` is bound to a device, librdmacm has opened that device permanently: from now on its
-  /// removal is noticed, even if no Context is ever made. Needs a lookup if it is already watched.
-  void watch_removal(const CmId& id);
-  const std::vector<std::shared_ptr<Context>>& contexts() const noexcept { return contexts_; }
-  /// Counters of destroyed contexts, by device, so that statistics never decrease.
-  const std::map<std::string, Context::Counters>& counted_before() const noexcept {
-    return counted_before_;
-  }
+  std::uint64_t turn() const noexcept { return iteration_.number(); }
 
-  /// Reserves capacity for that many in every list, so that connections need no memory for them
-  /// later.
-  void make_room(std::size_t connections);
+  // --- connections: see UserLists and WheelTimer ---
+  void make_room(std::size_t connections) { users_.make_room(connections); }
   /// `connection` is about to get a queue pair.
   void add(LoopUser& connection);
   void remove(LoopUser& connection) noexcept;
-  /// Calls on_tick() at `due` or a little later.
-  void look_at(LoopUser& connection, ae::TimePoint due) noexcept;
-  /// pump() must observe its pace_at(), because timers do not run inside pump().
-  void keep_pace_of(LoopUser& connection);
-  /// It needs memory to send from; on_memory() is called when there may be some.
-  void wait_for_memory(LoopUser& connection);
-  /// Memory was given back.
-  void memory_came_back() noexcept {
-    memory_came_back_ = true;
-    if (!waiting_for_memory_.empty()) loop_.nudge();
-  }
-  /// `connection` has something to post in the next flush().
-  void want_flush(LoopUser& connection) noexcept;
-  /// Queues `connection` for reap(), which disconnects it or tears it down. That must not happen
-  /// while completions are being handled.
-  void want_reap(LoopUser& connection) noexcept;
   /// Removes `connection` from every list: it has been torn down, or is about to be.
   void forget(LoopUser& connection) noexcept;
-  void add(LoopListener& listener) { listeners_.insert(&listener); }
-  void remove(LoopListener& listener) noexcept;
-  /// A listener wants prepared queue pairs. They are made after a short time without new
-  /// connections, a few in each iteration.
-  void prepare_soon() noexcept;
-  std::size_t prepared() const noexcept;
-  void on_prepared_taken() noexcept {
-    ++statistics_.prepared_used;
-    prepare_soon();
+  /// Calls on_tick() at `due` or a little later.
+  void look_at(LoopUser& connection, ae::TimePoint due) noexcept {
+    wheel_.look_at(connection, due);
   }
-  /// Calls retry_if_down() of each listener in the next iteration.
-  void ask_listeners_again() noexcept {
-    ask_listeners_ = true;
-    loop_.nudge();
+  /// pump() must observe its pace_at(), because timers do not run inside pump().
+  void keep_pace_of(LoopUser& connection) { users_.keep_pace_of(connection); }
+  /// It needs memory to send from; on_memory() is called when there may be some.
+  void wait_for_memory(LoopUser& connection) { users_.wait_for_memory(connection); }
+  /// Memory was given back.
+  void memory_came_back() noexcept {
+    if (users_.memory_came_back()) loop_.nudge();
   }
-  /// If a port is down, queries it periodically until it is up.
-  void watch_ports();
+  /// `connection` has something to post in the next flush().
+  void want_flush(LoopUser& connection) noexcept {
+    if (users_.add_to_flush(connection)) loop_.nudge();
+  }
+  /// Queues `connection` for reap(), which disconnects it or tears it down. That must not happen
+  /// while completions are being handled.
+  void want_reap(LoopUser& connection) noexcept {
+    if (users_.add_to_reap(connection)) loop_.nudge();
+  }
   void on_spin_wish(const ae::Spin& spin) noexcept { spin_ = ae::Spin::both(spin_, spin); }
 
   /// Records facts for every connection until `done` returns true or the deadline; runs no handler.
   void pump(const std::function<bool()>& done, ae::TimePoint deadline);
   /// Takes what has arrived for any connection, without waiting; runs no handler. `most`: all
   /// events of rdma_cm, or those for which the iteration has time left.
-  enum class Most { kShare, kAll };
-  void catch_up(Most most);
+  void catch_up(Iteration::Most most);
   /// Takes all events of rdma_cm.
   void drain_cm();
-  /// System calls that begin and end connections may use a limited part of each iteration, over all
-  /// connections, so that hundreds of them do not delay other work. Connections that find no time
-  /// left wait in the list of want_reap().
-  bool has_share_left() const noexcept;
-  /// An expired deadline may be handled: while there is time left, and one in every iteration, so
-  /// that a flood cannot postpone the others indefinitely.
-  bool may_expire() noexcept {
-    return std::exchange(expired_turn_, turn_) != turn_ || has_share_left();
-  }
-  /// Charges its lifetime to the iteration's time for such system calls.
-  class Spending {
-   public:
-    explicit Spending(LoopState& state) noexcept
-        : state_(std::exchange(state.spending_, true) ? nullptr : &state) {
-      if (state_ != nullptr) state_->spending_since_ = std::chrono::steady_clock::now();
-    }
-    ~Spending() {
-      if (state_ == nullptr) return;
-      state_->spent_ += std::chrono::steady_clock::now() - state_->spending_since_;
-      state_->spending_ = false;
-    }
-    Spending(const Spending&) = delete;
-    Spending& operator=(const Spending&) = delete;
-
-   private:
-    LoopState* state_;  // null if nested
-  };
-  /// Frees unused contexts.
-  void drop_idle_contexts();
-  /// drop_idle_contexts(), and frees memory kept for future connections.
-  void give_back_what_is_idle();
-  static bool may_go(const std::shared_ptr<Context>& context);
-  bool has_lost_context() const noexcept;
-  // Called several times in each iteration, and hardly ever true.
-  bool has_context_to_clear() const noexcept {
-    for (const auto& context : contexts_)
-      if (context->lost() || context->has_parked())
-        return has_parked_to_release() || has_lost_context();
-    return false;
-  }
 
   // ae::Source
   bool has_pending() const override {
-    const bool wheel_stands = wheel_timer_ == 0 && wheel_.scheduled() != 0;
-    return !ready_.empty() || poll_more_ || !reap_.empty() || wheel_.has_due() || wheel_stands ||
-           has_memory_waiters_to_wake() || has_context_to_clear();
+    return !ready_.empty() || poll_more_ || users_.has_to_reap() || wheel_.must_not_sleep() ||
+           users_.has_to_wake() || devices_.has_to_clear();
   }
   std::size_t process_pending() override;
   void flush() override;
@@ -184,66 +113,28 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool has_pending_now() override;
 
  private:
-  void on_cm_readable(Most most);
-  void take_completions();
-  void reap(Most most);
-  void release_parked(Most most);
-  bool has_parked_to_release() const noexcept;
-  void on_device_removed(ibv_context* cm_handle);
-  void drop_lost_contexts();
-  bool is_watched(std::string_view device) const noexcept;
-  void watch_what_librdmacm_opened() noexcept;
-  void watch(Context& context);
-  void unwatch(Context& context);
+  void reap(Iteration::Most most);
   void leave_loop() noexcept;
-  void wait_for_descriptors(ae::Duration limit);
-  void wake_wheel_at(ae::TimePoint when) noexcept;
-  ae::Duration on_wheel_timer();
-  void turn_wheel();
-  void run_maintenance() noexcept;
-  void start_maintenance();
-  ae::Duration prepare();
-  bool prepare_one();
-  bool has_memory_waiters_to_wake() const noexcept {
-    return (memory_came_back_ || to_wake_ != 0) && !waiting_for_memory_.empty();
-  }
-  void wake_memory_waiters();
 
   ae::EventLoop& loop_;
   const ConnectionType& type_;
   const ae::MadeHere made_here_;
-  std::shared_ptr<CmChannel> cm_ = std::make_shared<CmChannel>();
-  PagePool pages_;  // outlives the contexts
-  std::vector<std::shared_ptr<Context>> contexts_;
-  std::vector<std::unique_ptr<RemovalWatch>> removal_watches_;
-  ibv_context* removed_ = nullptr;  // librdmacm's handle of the last device removed
-  ReadyList ready_{loop_};
-  std::unordered_set<LoopListener*> listeners_;
-  std::vector<LoopUser*> dirty_, flushing_, reap_, waiting_for_memory_, paced_;
-  bool memory_came_back_ = false;
-  std::size_t to_wake_ = 0;  // of waiting_for_memory_, since memory was given back
-  bool ask_listeners_ = false;
-  bool poll_more_ = false;
-  bool posted_ = false;  // since the queues were last polled
-  std::uint32_t looks_missed_ = 0;
-  ae::Duration spent_{};
-  ae::TimePoint spending_since_;
-  bool spending_ = false;
-  bool pumping_ = false;
-  std::uint64_t turn_ = 0, expired_turn_ = 0;
-  ae::Spin spin_;
-  bool maintenance_pending_ = false;
-  TickWheel wheel_;
-  std::size_t attached_connections_ = 0;  // connections that hold resources of a device
-  ae::TimerId wheel_timer_ = 0;
-  ae::TimePoint wheel_wakes_{};
-  ae::TimerId maintenance_timer_ = 0;  // once a second, while there is something to give back
-  ae::TimePoint maintenance_due_{};
-  ae::TimerId port_timer_ = 0;     // while a port is down
-  ae::TimerId prepare_timer_ = 0;  // while queue pairs are to be prepared or dropped
-  ae::TimePoint prepare_at_{}, prepare_by_{};
   LoopStatistics statistics_;
-  std::map<std::string, Context::Counters> counted_before_;
+  Iteration iteration_;
+  std::shared_ptr<CmChannel> cm_ = std::make_shared<CmChannel>();
+  Devices devices_{loop_, *cm_};
+  ReadyList ready_{loop_};
+  LoopListeners listeners_{loop_};
+  UserLists users_;
+  WheelTimer wheel_{loop_};
+  Maintenance maintenance_{loop_, devices_, users_, wheel_, listeners_};
+  Preparation preparation_{loop_, devices_, listeners_, iteration_, maintenance_};
+  CmEvents cm_events_{*cm_, devices_, listeners_, iteration_, statistics_.cm_events};
+  ae::Spin spin_;
+  bool poll_more_ = false;  // the last poll left completions
+  bool posted_ = false;     // since the queues were last polled
+  bool pumping_ = false;
+  std::uint32_t looks_missed_ = 0;
 };
 
 }}}  // namespace conn::rdma

@@ -62,15 +62,6 @@ class TickWheel {
   std::size_t size() const noexcept { return size_; }
   /// Items with a due time other than TimePoint::max().
   std::size_t scheduled() const noexcept { return scheduled_; }
-  template <class Visit>
-  void for_each(Visit visit) {
-    const auto each_of = [&](Head& head) {
-      for (TickItem* item = head.next_; item != &head; item = item->next_) visit(*item);
-    };
-    each_of(due_);
-    each_of(never_);
-    for (Head& head : slots_) each_of(head);
-  }
 
  private:
   static constexpr std::size_t kSlots = 256;

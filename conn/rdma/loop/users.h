@@ -35,8 +35,8 @@ class LoopUser : public TickItem {
   virtual ~LoopUser() = default;
 
  private:
-  friend class LoopState;
-  struct In {  // the lists of LoopState that it is in
+  friend class UserLists;
+  struct In {  // the lists of UserLists that it is in
     bool flush = false, reap = false, memory = false, pace = false, attached = false;
   } in_;
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "conn/core/pending_connection.h"
+#include "conn/core/transport.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;
@@ -19,10 +20,10 @@ namespace {
 struct Gates : Room {
   Gates() {
     const auto where = conn::Endpoint::parse("rdma://10.77.0.1:0");
-    gate = type.open_port(loop, where, [this](conn::PendingConnectionPtr next) {
-      arrivals.push_back(std::move(next));
-    });
-    receiver = type.open_acceptor(
+    gate = conn::Transport::of(type).open_port(
+        loop, where,
+        [this](conn::PendingConnectionPtr next) { arrivals.push_back(std::move(next)); });
+    receiver = conn::Transport::of(type).open_acceptor(
         other, where, [this](conn::ConnectionPtr next) { served.push_back(std::move(next)); });
   }
   ~Gates() {

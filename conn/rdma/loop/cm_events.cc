@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/loop/cm_events.h"
+
+#include <optional>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+// Events taken in one iteration.
+constexpr int kBudget = 64;
+
+}  // namespace
+
+void CmEvents::take(Iteration::Most most) {
+  for (int left = kBudget; left != 0; --left) {
+    if (!iteration_.allows(most, left == kBudget)) return;
+    const Iteration::Spending spending(iteration_);
+    const std::optional<CmEvent> event = channel_.next();
+    if (!event) return;
+    ++taken_;
+    handle(*event);
+  }
+}
+
+void CmEvents::handle(const CmEvent& event) {
+  const bool removal = event.type == RDMA_CM_EVENT_DEVICE_REMOVAL && event.id != nullptr;
+  if (removal) devices_.on_removed(event.id->verbs);
+  rdma_cm_id* owner = event.type == RDMA_CM_EVENT_CONNECT_REQUEST ? event.listen_id : event.id;
+  if (owner == nullptr) return;
+  if (owner->context != nullptr) {
+    static_cast<CmUser*>(owner->context)->on_cm_event(event);
+  } else {
+    // A request queued at a paused listener, whose sender or device is gone; or an id that was
+    // given up while it connected.
+    listeners_.drop_request(owner);
+    devices_.on_event_of_nobody(event);
+  }
+  if (removal) devices_.drop_lost(iteration_);
+}
+
+void CmEvents::drain() {
+  for (std::uint64_t before = ~taken_; before != taken_;) {
+    before = taken_;
+    take(Iteration::Most::kAll);
+  }
+}
+
+}}}  // namespace conn::rdma

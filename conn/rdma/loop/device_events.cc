@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/loop/device_events.h"
+
+#include <fmt/format.h>
+
+#include <new>
+#include <string>
+#include <vector>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+void DeviceEvents::tell_of_ports(ae::TimePoint now) noexcept {
+  if (lost_ || !device_.any_port_down()) {
+    port_down_since_.fill({});
+    return;
+  }
+  device_.ask_ports_that_are_down(now);
+  for (int port = 1; port < Device::kPorts; ++port) {
+    ae::TimePoint& since = port_down_since_[static_cast<std::size_t>(port)];
+    if (!device_.port_down(port)) {
+      since = {};
+      continue;
+    }
+    if (since == ae::TimePoint{}) since = now;
+    users_.tell_all([&](QueuePairUser& each) { each.on_port_down(port, now - since); });
+  }
+}
+
+// If there is no memory to notify the users now, tick() tries again.
+void DeviceEvents::look_at_addresses() noexcept {
+  addresses_changed_ = true;
+  try {
+    const std::vector<SocketAddress> present = local_addresses();
+    if (present.empty()) return;  // the addresses are unknown
+    users_.tell_all([&](QueuePairUser& each) { each.on_address_change(present); });
+    addresses_changed_ = false;
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void DeviceEvents::take() noexcept {
+  ibv_async_event event{};
+  // Bounded, so that a device that repeats an event forever cannot stall the loop.
+  for (int left = 64; left != 0 && ibv_get_async_event(device_.verbs(), &event) == 0; --left) {
+    ++counters_.async_events;
+    const ibv_event_type type = event.event_type;
+    QueuePairUser* user = nullptr;
+    switch (type) {
+      case IBV_EVENT_QP_FATAL:
+      case IBV_EVENT_QP_REQ_ERR:
+      case IBV_EVENT_QP_ACCESS_ERR:
+      case IBV_EVENT_COMM_EST:
+      case IBV_EVENT_PATH_MIG_ERR:
+      case IBV_EVENT_QP_LAST_WQE_REACHED:
+        user = users_.find(event.element.qp->qp_num);
+        break;
+      default:
+        break;
+    }
+    const int port = event.element.port_num;  // valid for port events
+    // Acknowledged first, because destroying an object waits for its unacknowledged events.
+    ibv_ack_async_event(&event);
+    handle(type, user, port);
+  }
+}
+
+void DeviceEvents::handle(ibv_event_type type, QueuePairUser* user, int port) {
+  const auto words = [&]() -> std::string {
+    try {
+      return fmt::format("{}: {}", device_.name(), ibv_event_type_str(type));
+    } catch (const std::bad_alloc&) {  // the event counts even without text
+      return {};
+    }
+  };
+  switch (type) {
+    case IBV_EVENT_COMM_EST:
+      if (user != nullptr)
+        QueuePairUsers::tell(*user, [](auto& one) { one.on_communication_established(); });
+      break;
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      if (user != nullptr) QueuePairUsers::tell(*user, [](auto& one) { one.on_last_receive(); });
+      break;
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+      if (user != nullptr) QueuePairUsers::tell(*user, [](auto& one) { one.on_refusal(); });
+      break;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_PATH_MIG_ERR:
+      if (user != nullptr)
+        QueuePairUsers::tell(*user, [&](auto& one) { one.on_device_event(words()); });
+      break;
+    case IBV_EVENT_DEVICE_FATAL:
+    case IBV_EVENT_CQ_ERR:
+    case IBV_EVENT_SRQ_ERR: {
+      lost_ = true;
+      const std::string text = words();
+      users_.tell_all([&](QueuePairUser& each) { each.on_device_event(text); });
+      break;
+    }
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_PORT_ERR:
+      device_.on_port_event(port, type == IBV_EVENT_PORT_ERR);
+      break;
+    case IBV_EVENT_GID_CHANGE:
+      look_at_addresses();
+      break;
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      ++counters_.receive_shortages;
+      if (ReceiveQueue* receives = domains_.shared_receives()) {
+        completions_.drain();
+        (void)receives->replenish();
+        domains_.arm_shortage_event();
+      }
+      break;
+    default:
+      break;  // LID, SM, client re-register, path migrated: ends nothing here
+  }
+}
+
+}}}  // namespace conn::rdma

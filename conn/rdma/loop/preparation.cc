@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/rdma/loop/preparation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <new>
+#include <utility>
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+namespace {
+
+ae::TimePoint clock_now() { return std::chrono::steady_clock::now(); }
+
+// They are made after this long without a new connection, but postponed no longer than kPutOff.
+constexpr ae::Duration kQuiet = std::chrono::milliseconds(10);
+constexpr ae::Duration kPutOff = std::chrono::seconds(1);
+
+}  // namespace
+
+void Preparation::soon() noexcept {
+  const ae::TimePoint now = clock_now();
+  if (timer_ == 0) by_ = now + kPutOff;
+  at_ = std::min(now + kQuiet, by_);
+  if (timer_ != 0) return;
+  try {
+    timer_ = loop_.add_time_event(kQuiet, [this] { return on_timer(); });
+  } catch (const std::bad_alloc&) {  // the next connection asks again
+  }
+}
+
+void Preparation::stop() noexcept {
+  if (timer_ != 0) loop_.remove_time_event(std::exchange(timer_, 0));
+}
+
+ae::Duration Preparation::on_timer() {
+  const ae::TimePoint now = clock_now();
+  if (now < at_) return at_ - now;
+  bool more = true;
+  try {
+    for (bool first = true; more && iteration_.allows(Iteration::Most::kShare, first);
+         first = false) {
+      const Iteration::Spending spending(iteration_);
+      more = step();
+    }
+    maintenance_.start();
+  } catch (const std::exception&) {  // connections are made without them
+    more = false;
+  }
+  if (more) return std::chrono::milliseconds(1);
+  timer_ = 0;
+  return ae::kNoMore;
+}
+
+// Makes or drops one queue pair. True: there is more to do.
+bool Preparation::step() {
+  const auto& contexts = devices_.contexts();
+  bool wished = false;
+  for (const LoopListener* listener : listeners_.all()) {
+    if (!listener->wishes_prepared()) continue;
+    wished = true;
+    for (const auto& context : contexts)
+      if (listener->is_on(context->name()) && context->prepare_one(listener->settings()))
+        return true;
+  }
+  return !wished && std::any_of(contexts.begin(), contexts.end(),
+                                [](const auto& context) { return context->drop_one_prepared(); });
+}
+
+}}}  // namespace conn::rdma

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// What the RDMA state of a loop counts: for the whole loop, and for each device.
+
+#include <cstdint>
+
+#include "ae/abi.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace rdma {
+
+struct LoopStatistics {
+  std::uint64_t cm_events = 0, doorbells = 0, work_requests = 0, control_sent = 0;
+  std::uint64_t control_received = 0, protocol_errors = 0, peers_dead = 0, rejected = 0;
+  std::uint64_t windows = 0;
+  std::uint64_t control_floods = 0, peer_windows_refused = 0, memory_refusals = 0;
+  std::uint64_t bytes_copied_in = 0, bytes_copied_out = 0;
+  /// As found by the last listener: connections allowed by the tightest limit, and how many limits
+  /// are too low for the configured number of connections.
+  std::uint64_t room_for_connections = 0, limits_too_low = 0;
+};
+
+/// Of one Context.
+struct ContextCounters {
+  std::uint64_t completions = 0, completion_events = 0, arms = 0, async_events = 0;
+  std::uint64_t receive_shortages = 0, receives_lost = 0;
+  ContextCounters& operator+=(const ContextCounters& other) noexcept {
+    completions += other.completions;
+    completion_events += other.completion_events;
+    arms += other.arms;
+    async_events += other.async_events;
+    receive_shortages += other.receive_shortages;
+    receives_lost += other.receives_lost;
+    return *this;
+  }
+};
+
+}}}  // namespace conn::rdma

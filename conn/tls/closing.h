@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// How a TLS connection ends: each direction by a close_notify, then the connection below.
+//
+//   from          to            when
+//   kOpen         kReadEnded    the peer's close_notify was read
+//   kOpen         kWriteEnded   shutdown(): our close_notify is sent or due
+//   kReadEnded, kWriteEnded
+//                 kBothEnded    the other one of these
+//   kWriteEnded, kBothEnded
+//                 kEndsBelow    shutdown_both()
+//   kEndsBelow    kBelowEnded   close_notify has left
+//   each of these kLingering    close() with output that the connection below did not take
+//   kLingering    kDeaf         no more input can arrive
+//   each of these kClosed       the output has left, linger is over, or abort()
+//
+//   in state      read()        write()   the connection below
+//   kOpen         gives data    allowed
+//   kReadEnded    ended         allowed
+//   kWriteEnded   gives data    EPIPE
+//   kBothEnded    ended         EPIPE
+//   kEndsBelow    refused       EPIPE     is ended as soon as nothing is left to send
+//   kBelowEnded   refused       EPIPE     has been ended: a peer that does not read notices
+//   kLingering    -             -         takes output; its input is discarded
+//   kDeaf         -             -         takes output
+//   kClosed       -             -         is gone
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "ae/abi.h"
+#include "ae/event_loop.h"
+#include "conn/spi/carrier.h"
+#include "conn/tls/engine/engine.h"
+#include "conn/tls/session.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+
+class Closing {
+ public:
+  enum class State : std::uint8_t {
+    kOpen,
+    kReadEnded,
+    kWriteEnded,
+    kBothEnded,
+    kEndsBelow,
+    kBelowEnded,
+    kLingering,
+    kDeaf,
+    kClosed
+  };
+
+  static constexpr bool allowed(State from, State to) {
+    using enum State;
+    if (to == kClosed) return from != kClosed;
+    switch (from) {  // no default: the compiler warns about a missing state
+      case kOpen:
+        return to == kReadEnded || to == kWriteEnded || to == kLingering;
+      case kReadEnded:
+        return to == kBothEnded || to == kLingering;
+      case kWriteEnded:
+        return to == kBothEnded || to == kEndsBelow || to == kLingering;
+      case kBothEnded:
+        return to == kEndsBelow || to == kLingering;
+      case kEndsBelow:
+        return to == kBelowEnded || to == kLingering;
+      case kBelowEnded:
+        return to == kLingering;
+      case kLingering:
+        return to == kDeaf;
+      case kDeaf:
+      case kClosed:
+        return false;
+    }
+    return false;
+  }
+
+  explicit Closing(Session& session) noexcept : session_(session) {}
+  Closing(const Closing&) = delete;
+  Closing& operator=(const Closing&) = delete;
+
+  State state() const noexcept { return state_; }
+  bool read_ended() const noexcept {
+    return state_ == State::kReadEnded || state_ == State::kBothEnded;
+  }
+  bool write_ended() const noexcept { return state_ >= State::kWriteEnded; }
+
+  // --- while the program owns the connection -----------------------------------------------------
+  // Both end one direction, and return whether both directions have ended.
+  bool end_reading() noexcept;
+  bool end_writing();
+  /// After end_writing(): ends the connection below once close_notify has left.
+  void end_below_too();
+  /// Call it when output has left.
+  void output_left() {
+    if (state_ == State::kEndsBelow) end_below();
+  }
+
+  // --- after Carrier::close() --------------------------------------------------------------------
+  /// Sends close_notify unless it was sent or the connection is not established. Returns whether
+  /// output is left for which to linger(): the caller then requests the wanted() events.
+  bool begin(bool established);
+  /// Until finish(), or until option linger has passed, which then calls finish(host).
+  void linger(ae::EventLoop& loop, CarrierHost& host);
+  /// Events of the connection below that are needed while lingering.
+  ae::Mask wanted() const noexcept;
+  /// Discards input: a peer that lingers too must be able to deliver its own output. Returns
+  /// whether wanted() has changed.
+  bool discard(std::array<char, Engine::kRecord>& scratch);
+  /// Closes the connection below, whose close() delivers the rest, and releases the connection.
+  void finish(CarrierHost& host) noexcept;
+  /// As finish(), without close_notify; the peer recognizes the cut by its absence.
+  void abort(CarrierHost& host) noexcept;
+  /// The loop ends: no timer runs any more.
+  void leave(ae::EventLoop* loop) noexcept;
+
+ private:
+  void move_to(State next) noexcept;
+  void end_below();
+
+  Session& session_;
+  State state_ = State::kOpen;
+  ae::TimerId timer_ = 0;  // linger
+};
+
+}}}  // namespace conn::tls

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/tls/engine/channel.h"
+
+#include <cerrno>
+#include <new>
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+namespace {
+
+// Control commands that OpenSSL sends to the BIO of a kernel TLS socket. bio.h lists the numbers
+// only in a comment.
+constexpr int kSetKeys = 72, kNextIsControl = 74, kControlIsOver = 75;
+
+}  // namespace
+
+BIO* Channel::make_bio() {
+  static BIO_METHOD* const method = make_method();  // never freed: connections may outlive main()
+  BIO* bio = BIO_new(method);
+  if (bio == nullptr) throw std::bad_alloc();
+  BIO_set_data(bio, this);
+  BIO_set_init(bio, 1);
+  return bio;
+}
+
+BIO_METHOD* Channel::make_method() {
+  BioMethodPtr method(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "aeconn"));
+  if (!method) throw std::bad_alloc();
+  BIO_meth_set_write(method.get(), &Channel::write);
+  BIO_meth_set_read(method.get(), &Channel::read);
+  BIO_meth_set_ctrl(method.get(), &Channel::control);
+  return method.release();
+}
+
+Channel& Channel::of(BIO* bio) { return *static_cast<Channel*>(BIO_get_data(bio)); }
+
+int Channel::read(BIO* bio, char* buffer, int size) {
+  BIO_clear_retry_flags(bio);
+  if (size <= 0) return 0;
+  Channel& channel = of(bio);
+  const ssize_t n = channel.receive(buffer, static_cast<std::size_t>(size));
+  if (n < 0 && !channel.wire.failed()) BIO_set_retry_read(bio);
+  return static_cast<int>(n);
+}
+
+/// As BIO_read(3): 0 at end of stream, -1 if nothing is available or on failure.
+ssize_t Channel::receive(char* buffer, std::size_t size) {
+  if (!supply.ask(output.unsent() >= kMostUnsent)) return -1;
+  if (kernel.has_receive_key()) return receive_from_kernel(buffer, size);
+  const ssize_t n = wire.receive(buffer, size);
+  if (n > 0) {
+    // After a short read, another one would cost a system call and find nothing. After a failed
+    // write everything that is left is read.
+    supply.got(static_cast<std::size_t>(n), static_cast<std::size_t>(n) < size && !wire.failed());
+    return n;
+  }
+  if (n == CheckedWire::kNothingNow) supply.got_nothing();
+  return n == 0 ? 0 : -1;
+}
+
+ssize_t Channel::receive_from_kernel(char* buffer, std::size_t size) {
+  if (wire.refuses_reads()) return -1;  // a forked child has no wire
+  bool later = false;
+  const int n = kernel.receive_record(buffer, size, later);
+  if (n > 0) {
+    supply.got(static_cast<std::size_t>(n), false);
+  } else if (later) {
+    supply.got_nothing();
+    return -1;
+  } else if (n == 0) {
+    wire.end();
+  } else {
+    wire.fail(errno);
+  }
+  return n;
+}
+
+int Channel::write(BIO* bio, const char* bytes, int size) {
+  BIO_clear_retry_flags(bio);
+  if (size <= 0) return 0;
+  Channel& channel = of(bio);
+  const std::size_t n = channel.output.put(bytes, static_cast<std::size_t>(size));
+  if (n != 0) return static_cast<int>(n);
+  if (channel.wire.failed() && channel.hides_write_failures) return size;
+  if (!channel.wire.failed()) BIO_set_retry_write(bio);
+  return -1;
+}
+
+long Channel::control(BIO* bio, int command, long number, void* pointer) {
+  Channel& channel = of(bio);
+  switch (command) {
+    case BIO_CTRL_FLUSH:
+    case BIO_CTRL_DUP:
+      return 1;
+    case BIO_CTRL_EOF:
+      return channel.wire.ended() ? 1 : 0;
+    case kSetKeys:
+      // Bytes that are already encrypted must not be encrypted again by the kernel.
+      if (channel.output.unsent() != 0) return 0;
+      return channel.kernel.control(command, number, pointer);
+    case BIO_CTRL_GET_KTLS_SEND:
+    case BIO_CTRL_GET_KTLS_RECV:
+      return channel.kernel.control(command, number, pointer);
+    case kNextIsControl:
+      channel.output.set_type(static_cast<std::uint8_t>(number));
+      return 1;
+    case kControlIsOver:
+      channel.output.set_type(0);
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+}}}  // namespace conn::tls

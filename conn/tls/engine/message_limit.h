@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Limits the handshake messages after the handshake. RFC 8446 lets a peer send KeyUpdate and
+// tickets at any time; one that sends more than kMessages of them per kPer bytes of data, both ways
+// counted, only wastes our time.
+
+#include <cstdint>
+
+#include "ae/abi.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+
+class MessageLimit {
+ public:
+  static constexpr std::uint64_t kMessages = 64, kPer = 1 << 20;
+
+  /// Plaintext bytes were read or written.
+  void count_data(std::uint64_t bytes) noexcept { data_ += bytes; }
+  /// A message came. Returns whether it is one too many.
+  bool count_message() noexcept {
+    if (data_ - counted_from_ >= kPer) {
+      messages_ = 0;
+      counted_from_ = data_;
+    }
+    return ++messages_ > kMessages;
+  }
+
+ private:
+  std::uint64_t data_ = 0;
+  std::uint64_t messages_ = 0;      // since counted_from_
+  std::uint64_t counted_from_ = 0;  // data_ when messages_ was 0
+};
+
+}}}  // namespace conn::tls

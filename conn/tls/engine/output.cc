@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/tls/engine/output.h"
+
+#include <new>
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+
+std::size_t Output::put(const char* bytes, std::size_t size) {
+  if (wire_.failed()) return 0;
+  switch (state_) {
+    case State::kThrough: {
+      const ssize_t n = wire_.send(next_type_, bytes, size);
+      if (n < 0) return 0;
+      type_ = std::exchange(next_type_, 0);  // for one write, as in OpenSSL's socket BIO
+      const std::size_t taken = static_cast<std::size_t>(n);
+      if (taken == size) return size;
+      if (!keep(bytes + taken, size - taken)) return 0;
+      move_to(State::kUnsent);
+      return size;
+    }
+    case State::kCollecting:
+      return keep(bytes, size) ? size : 0;
+    case State::kHeld:
+      if (!keep(bytes, size)) return 0;
+      move_to(State::kUnsent);
+      type_ = 0;
+      if (const ssize_t n = wire_.send(0, bytes_.data(), bytes_.size()); n < 0) {
+        return 0;
+      } else {
+        sent_ = static_cast<std::size_t>(n);
+      }
+      if (unsent() == 0) forget();
+      return size;
+    case State::kUnsent:
+      if (next_type_ != 0 || type_ != 0) return 0;  // OpenSSL retries
+      return keep(bytes, size) ? size : 0;
+  }
+  return 0;
+}
+
+Output::Flushed Output::flush() {
+  if (state_ == State::kThrough || state_ == State::kCollecting) return Flushed::kAll;
+  if (state_ == State::kHeld) move_to(State::kUnsent);
+  while (unsent() != 0) {
+    const ssize_t n = wire_.send(type_, bytes_.data() + sent_, unsent());
+    if (n < 0) {
+      forget();
+      return Flushed::kFailed;
+    }
+    if (n == 0) return Flushed::kPartly;
+    sent_ += static_cast<std::size_t>(n);
+  }
+  forget();
+  return Flushed::kAll;
+}
+
+bool Output::keep(const char* bytes, std::size_t size) {
+  try {
+    bytes_.insert(bytes_.end(), bytes, bytes + size);
+    return true;
+  } catch (const std::bad_alloc&) {  // must not pass through OpenSSL's frames
+    wire_.fail(ENOMEM);
+    return false;
+  }
+}
+
+void Output::forget() noexcept {
+  bytes_.clear();
+  sent_ = 0;
+  type_ = 0;
+  move_to(State::kThrough);
+}
+
+}}}  // namespace conn::tls

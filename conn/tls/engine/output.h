@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Ciphertext on its way from OpenSSL to the wire. What the wire does not take is kept, in order, so
+// that OpenSSL never retries a half-written record. The last flight of a handshake can be held
+// back, to be sent together with the first data.
+//
+//   from          to            when
+//   kThrough      kUnsent       the wire did not take all
+//   kThrough      kCollecting   collect()
+//   kCollecting   kThrough      the handshake wrote nothing
+//   kCollecting   kHeld         the handshake is over, and what it wrote is its last flight
+//   kCollecting   kUnsent       the handshake goes on or has failed: flush() is due
+//   kHeld         kUnsent       the next write, or flush(), offers the flight to the wire
+//   kUnsent       kThrough      the wire took all, or has failed
+//
+//   in state      bytes are kept   the wire was offered them   further bytes
+//   kThrough      no                                           are offered to the wire
+//   kCollecting   maybe            no                          are kept
+//   kHeld         yes              no                          are sent together with the flight
+//   kUnsent       yes              yes                         are kept, unless a record has a type
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "ae/abi.h"
+#include "conn/tls/engine/wire.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+
+class Output {
+ public:
+  enum class State : std::uint8_t { kThrough, kCollecting, kHeld, kUnsent };
+  enum class Flushed { kAll, kPartly, kFailed };
+
+  static constexpr bool allowed(State from, State to) {
+    using enum State;
+    switch (from) {  // no default: the compiler warns about a missing state
+      case kThrough:
+        return to == kCollecting || to == kUnsent;
+      case kCollecting:
+        return to == kThrough || to == kHeld || to == kUnsent;
+      case kHeld:
+        return to == kUnsent;
+      case kUnsent:
+        return to == kThrough;
+    }
+    return false;
+  }
+
+  explicit Output(CheckedWire& wire) noexcept : wire_(wire) {}
+
+  /// Keeps the bytes that follow, if none are kept yet.
+  void collect() noexcept {
+    if (state_ == State::kThrough) move_to(State::kCollecting);
+  }
+  /// Ends collect(). `complete`: the bytes are held back; else, if there are any, the caller must
+  /// call flush(). Returns whether there are any.
+  bool end_collecting(bool complete) noexcept {
+    if (state_ != State::kCollecting) return false;
+    move_to(bytes_.empty() ? State::kThrough : complete ? State::kHeld : State::kUnsent);
+    return state_ != State::kThrough;
+  }
+  bool holds() const noexcept { return state_ == State::kHeld; }
+
+  /// The next bytes are a record of this type, which the kernel encrypts; 0: they are ciphertext.
+  void set_type(std::uint8_t type) noexcept { next_type_ = type; }
+  /// Takes all bytes and returns `size`, or takes none and returns 0: the wire has failed, or the
+  /// bytes are a record for the kernel, which must wait for the bytes before it.
+  std::size_t put(const char* bytes, std::size_t size);
+  /// Offers the wire what is kept. If the wire fails, it is dropped.
+  Flushed flush();
+  /// Bytes that the wire did not take; those that are collected or held back do not count.
+  std::size_t unsent() const noexcept {
+    return state_ == State::kUnsent ? bytes_.size() - sent_ : 0;
+  }
+  State state() const noexcept { return state_; }
+  /// Frees the memory if nothing is kept.
+  void release_memory() noexcept {
+    if (state_ == State::kThrough) std::vector<char>().swap(bytes_);
+  }
+
+ private:
+  void move_to(State next) noexcept {
+    assert(allowed(state_, next));
+    state_ = next;
+  }
+  bool keep(const char* bytes, std::size_t size);
+  void forget() noexcept;
+
+  CheckedWire& wire_;
+  std::vector<char> bytes_;
+  std::size_t sent_ = 0;  // bytes of bytes_ that the wire took
+  State state_ = State::kThrough;
+  std::uint8_t next_type_ = 0;
+  std::uint8_t type_ = 0;  // of the record in bytes_
+};
+
+}}}  // namespace conn::tls

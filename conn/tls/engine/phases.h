@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// How far a TLS connection has come: its handshake, and the end of each direction. Steps are
+// one-way except that a blocked write may go on.
+//
+//   handshake       from           to             when
+//                   kNew           kShaking       handshake() was called
+//                   kShaking       kEstablished   both sides have sent their last message
+//
+//   in phase        the last flight may be held back   close_notify and messages of the peer
+//   kNew            no: it would be the first          are errors
+//   kShaking        yes                                are errors
+//   kEstablished    no: it is written                  are allowed
+//
+//   receiving       from           to             when
+//                   kOpen          kEnded         the peer's close_notify was received
+//                   kOpen          kOver          it failed, and earlier data is lost or was read
+//
+//   in state        read() returns
+//   kOpen           data; after a failure, as long as the wire has some
+//   kEnded          0, or after a failure -1
+//   kOver           -1; the engine has failed
+//
+//   sending         from           to             when
+//                   kOpen          kBlocked       a write found a message of the peer unfinished
+//                   kBlocked       kOpen          that message is complete
+//                   kOpen, kBlocked
+//                                  kCloseOwed     close_notify()
+//                   kCloseOwed     kCloseSent     OpenSSL has written close_notify
+//
+//   in state        write()        waits for the rest of a message of the peer
+//   kOpen           is possible    no
+//   kBlocked        may fail       as long as the message is unfinished
+//   kCloseOwed      must not be    as long as the message is unfinished
+//   kCloseSent      must not be    no
+
+#include <cstdint>
+
+#include "ae/abi.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+
+enum class Phase : std::uint8_t { kNew, kShaking, kEstablished };
+enum class Receiving : std::uint8_t { kOpen, kEnded, kOver };
+enum class Sending : std::uint8_t { kOpen, kBlocked, kCloseOwed, kCloseSent };
+
+constexpr bool allowed(Phase from, Phase to) {
+  return (from == Phase::kNew && to == Phase::kShaking) ||
+         (from == Phase::kShaking && to == Phase::kEstablished);
+}
+
+constexpr bool allowed(Receiving from, Receiving to) {
+  return from == Receiving::kOpen && to != Receiving::kOpen;
+}
+
+constexpr bool allowed(Sending from, Sending to) {
+  using enum Sending;
+  switch (from) {  // no default: the compiler warns about a missing state
+    case kOpen:
+      return to == kBlocked || to == kCloseOwed;
+    case kBlocked:
+      return to == kOpen || to == kCloseOwed;
+    case kCloseOwed:
+      return to == kCloseSent;
+    case kCloseSent:
+      return false;
+  }
+  return false;
+}
+static_assert(!allowed(Sending::kCloseSent, Sending::kOpen), "close_notify is the last record");
+
+}}}  // namespace conn::tls

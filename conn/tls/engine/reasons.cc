@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/tls/engine/reasons.h"
+
+#include <new>
+
+#include "conn/tls/engine/errc.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+namespace {
+
+/// Whether the error means that a certificate is missing, or is an alert about our certificate.
+bool is_about_certificates(unsigned long error) {
+  if (ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
+  if (ERR_GET_REASON(error) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) return true;
+  switch (ERR_GET_REASON(error) - SSL_AD_REASON_OFFSET) {
+    case SSL_AD_BAD_CERTIFICATE:
+    case SSL_AD_UNSUPPORTED_CERTIFICATE:
+    case SSL_AD_CERTIFICATE_REVOKED:
+    case SSL_AD_CERTIFICATE_EXPIRED:
+    case SSL_AD_CERTIFICATE_UNKNOWN:
+    case SSL_AD_UNKNOWN_CA:
+    case SSL_AD_ACCESS_DENIED:
+    case SSL_AD_CERTIFICATE_REQUIRED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// For a failure that the wire did not cause.
+std::string text_of(const Circumstances& known) {
+  if (!known.bad_certificate.empty()) return known.bad_certificate;
+  if (known.wire.ended() && known.in_handshake)
+    return "the peer closed the connection in the middle of it";
+  if (known.wire.ended() && !known.peer_ended)
+    return "the peer ended the stream without close_notify, so it may have been cut short";
+  if (known.in_handshake && is_plain_text(known.error))
+    return reason_text(known.error) + ": the peer does not speak TLS here";
+  return known.error != 0 ? reason_text(known.error)
+                          : "OpenSSL gives no reason (" + std::to_string(known.result) + ")";
+}
+
+}  // namespace
+
+unsigned long take_reason() {
+  const unsigned long first = ERR_get_error();
+  unsigned long error = first;
+  while (error != 0 && ERR_GET_LIB(error) != ERR_LIB_SSL) error = ERR_get_error();
+  return error != 0 ? error : first;
+}
+
+bool is_plain_text(unsigned long error) {
+  if (ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
+  switch (ERR_GET_REASON(error)) {
+    case SSL_R_WRONG_VERSION_NUMBER:
+    case SSL_R_HTTP_REQUEST:
+    case SSL_R_HTTPS_PROXY_REQUEST:
+    case SSL_R_PACKET_LENGTH_TOO_LONG:
+    case SSL_R_BAD_RECORD_TYPE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Failure judge(const Circumstances& known) noexcept {
+  const bool good_certificate = known.bad_certificate.empty();
+  // End of stream came first; the failed write may be a reply to it.
+  const bool truncated = known.wire.ended() && !known.peer_ended && !known.in_handshake;
+  const bool by_wire = known.wire.failed() && good_certificate && !truncated;
+  Failure why = out_of_memory();
+  why.code = known.in_handshake ? Errc::kHandshake : Errc::kProtocol;
+  if (by_wire) {
+    why.code = std::error_code(known.wire.error(), std::generic_category());
+  } else if (good_certificate && truncated) {
+    why.code = Errc::kTruncated;
+  } else if (!good_certificate || is_about_certificates(known.error)) {
+    why.code = Errc::kVerification;
+  }
+  try {
+    why.text = printable(by_wire ? errno_text(known.wire.error()) : text_of(known));
+  } catch (const std::bad_alloc&) {
+  }
+  return why;
+}
+
+std::string describe_bad_certificate(X509_STORE_CTX* store, const std::string& wanted) {
+  const int error = X509_STORE_CTX_get_error(store);
+  const int depth = X509_STORE_CTX_get_error_depth(store);
+  const X509* certificate = X509_STORE_CTX_get_current_cert(store);
+  std::string text = depth == 0 ? "the peer's certificate" : "a certificate of the peer's chain";
+  if (certificate != nullptr) text += " \"" + subject_of(certificate) + '"';
+  text += std::string(": ") + X509_verify_cert_error_string(error);
+  if (error == X509_V_ERR_HOSTNAME_MISMATCH || error == X509_V_ERR_IP_ADDRESS_MISMATCH) {
+    const std::string names = certificate == nullptr ? "" : names_of(certificate, 4);
+    text +=
+        " (wanted " + wanted + (names.empty() ? "; it names none)" : "; it names " + names + ")");
+  }
+  return text;
+}
+
+}}}  // namespace conn::tls

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// Whether OpenSSL gets input when it asks for some. Each call of the engine may read a limited
+// number of bytes from the wire, so that a peer that sends without end does not keep the loop busy,
+// and does not ask a wire again that is known to be empty.
+//
+//   from       to         when
+//   kOpen      kDrained   a read was short: another one would cost a system call and find nothing
+//   kOpen      kStarved   the wire had nothing
+//   kOpen      kPaused    the wire may have more, which was withheld from OpenSSL
+//   kDrained   kStarved   OpenSSL asked for more than the wire had
+//   kPaused    kOpen      OpenSSL is called again, or asks again
+//   any        kOpen, kDrained
+//                         a call of the engine begins
+//
+//   in state   OpenSSL has       the next event of the wire
+//   kOpen      what it asked for is not known yet
+//   kDrained   what it asked for announces all further input
+//   kStarved   asked in vain     announces all further input
+//   kPaused    asked in vain     may never come: the engine must be called again
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+
+#include "ae/abi.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+
+class Supply {
+ public:
+  enum class State : std::uint8_t { kOpen, kDrained, kStarved, kPaused };
+
+  /// Whether this step may happen within one call of the engine.
+  static constexpr bool allowed(State from, State to) {
+    using enum State;
+    switch (from) {  // no default: the compiler warns about a missing state
+      case kOpen:
+        return to == kDrained || to == kStarved || to == kPaused;
+      case kDrained:
+        return to == kStarved;
+      case kStarved:
+        return false;
+      case kPaused:
+        return to == kOpen;
+    }
+    return false;
+  }
+
+  // A call of the engine begins, which may read `budget` bytes from the wire: with begin_drained()
+  // only bytes that were read before are used.
+  void begin(std::size_t budget) noexcept {
+    state_ = State::kOpen;
+    budget_ = budget;
+  }
+  void begin_drained() noexcept {
+    state_ = State::kDrained;
+    budget_ = 0;
+  }
+  /// OpenSSL is called once more by the same call of the engine.
+  void again() noexcept {
+    if (paused()) move_to(State::kOpen);
+  }
+  /// Withholds all further input, in later calls as well.
+  void shut() noexcept { shut_ = true; }
+
+  /// OpenSSL asks for input: whether to read the wire. `withhold`: not now.
+  bool ask(bool withhold) noexcept {
+    again();
+    if (state_ == State::kDrained) move_to(State::kStarved);
+    if (starved()) return false;
+    if (!shut_ && budget_ != 0 && !withhold) return true;
+    move_to(State::kPaused);
+    return false;
+  }
+  // What the wire gave: bytes, or nothing for now. `drained`: it is known to be empty.
+  void got(std::size_t size, bool drained) noexcept {
+    budget_ -= std::min(budget_, size);
+    if (drained) move_to(State::kDrained);
+  }
+  void got_nothing() noexcept { move_to(State::kStarved); }
+
+  State state() const noexcept { return state_; }
+  bool starved() const noexcept { return state_ == State::kStarved; }
+  bool paused() const noexcept { return state_ == State::kPaused; }
+
+ private:
+  void move_to(State next) noexcept {
+    assert(allowed(state_, next));
+    state_ = next;
+  }
+
+  State state_ = State::kOpen;
+  bool shut_ = false;
+  std::size_t budget_ = 0;
+};
+
+}}}  // namespace conn::tls

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/tls/facts.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+
+std::vector<std::pair<std::string, std::string>> facts_of(const Engine& engine) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  const auto add = [&](const char* key, const char* value) {
+    if (value != nullptr && *value != '\0') facts.emplace_back(key, printable(value));
+  };
+  SSL* const ssl = engine.ssl();
+  add("tls", SSL_get_version(ssl));
+  add("cipher", SSL_get_cipher_name(ssl));
+  add("group", SSL_group_to_name(ssl, static_cast<int>(SSL_get_negotiated_group(ssl))));
+  add("resumed", SSL_session_reused(ssl) == 1 ? "yes" : "no");
+  add("server-name", SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name));
+  const unsigned char* alpn = nullptr;
+  unsigned size = 0;
+  SSL_get0_alpn_selected(ssl, &alpn, &size);
+  add("alpn", std::string(reinterpret_cast<const char*>(alpn), size).c_str());
+  add("ktls", engine.kernel().sends()      ? engine.kernel().receives() ? "send,receive" : "send"
+              : engine.kernel().receives() ? "receive"
+                                           : "no");
+  return facts;
+}
+
+std::string path_of(const Engine& engine) {
+  const SSL* const ssl = engine.ssl();
+  const KernelTls& kernel = engine.kernel();
+  std::string line = "tls";
+  line.append(" ").append(SSL_get_version(ssl)).append(" ").append(SSL_get_cipher_name(ssl));
+  if (kernel.works()) line.append(" ktls");
+  if (kernel.sends() != kernel.receives()) line.append(kernel.sends() ? " send" : " receive");
+  return line;
+}
+
+}}}  // namespace conn::tls

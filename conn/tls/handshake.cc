@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/tls/handshake.h"
+
+#include <algorithm>
+#include <cassert>
+#include <new>
+#include <utility>
+
+#include "conn/kit/interruption.h"
+#include "conn/setup_trace.h"
+#include "conn/tls/loop_state.h"
+#include "conn/tls/type.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+namespace {
+
+Failure mistake(const Error& error) {
+  return {std::make_error_code(std::errc::invalid_argument), error.what()};
+}
+
+/// Returns make(), or out_of_memory() if there is no memory for it.
+template <class Make>
+Failure failure_of(Make make) noexcept {
+  try {
+    return make();
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
+
+}  // namespace
+
+Handshake::~Handshake() {
+  if (began_ != ae::TimePoint{}) --shared_.counters.handshaking;
+  if (timer_ != 0) shared_.loop().remove_time_event(timer_);
+}
+
+void Handshake::move_to(Stage next) noexcept {
+  assert(allowed(stage_, next));
+  stage_ = next;
+}
+
+// --- beginning -----------------------------------------------------------------------------------
+
+/// Prepares what is needed before the layer below is connected. Returns why that is not possible.
+Failure Handshake::prepare(const Endpoint& to) {
+  try {
+    type_.check(to);
+    target_ = type_.below_endpoint(to);
+    std::shared_ptr<const Context> context = type_.context_for(to.options);
+    (void)context->client();  // a missing file is reported before connecting
+    // A path has no host name; the file system's permissions control access.
+    peer_name_ =
+        type_.peer_name(to.options, to.hosts.empty() ? "localhost" : to.hosts.front().name);
+    session_.take(type_.below_.create(shared_.loop()), std::move(context));
+    return {};
+  } catch (const Error& error) {
+    return mistake(error);
+  }
+}
+
+void Handshake::connect(const Endpoint& to) {
+  if (Failure why = prepare(to)) return fail(std::move(why));
+  const ae::Duration timeout = session_.settings().connect_timeout;
+  connect_by_ = std::chrono::steady_clock::now() + timeout;
+  set_clock(timeout);
+  session_.below()->connect(target_, [this](Connection&) { below_connected(); });
+}
+
+void Handshake::below_connected() {
+  Failure why = failure_of([this]() -> Failure {
+    Below& below = session_.below();
+    if (below->state() != State::kConnected) return {below->error_code(), below->last_error()};
+    try {
+      SetupTrace::begin("TLS handshake");
+      session_.make_engine(Role::kClient, peer_name_);
+      const ae::Duration left = connect_by_ - std::chrono::steady_clock::now();
+      const ae::Duration most = session_.settings().handshake_timeout;
+      set_clock(std::clamp(left, ae::Duration::zero(), most));
+      start(Role::kClient);
+      return {};
+    } catch (const Error& error) {
+      return mistake(error);
+    }
+  });
+  if (why) {
+    client_.handshake_over(std::move(why));
+  } else {
+    client_.go_on();
+  }
+}
+
+void Handshake::begin(Role role, const std::string& name, const Keeper& keeper) {
+  session_.make_engine(role, name);
+  keeper_ = keeper;
+  set_clock(session_.settings().handshake_timeout);
+  start(role);
+}
+
+void Handshake::set_clock(ae::Duration timeout) {
+  if (timer_ != 0 && shared_.loop().again(timer_, timeout)) return;
+  timer_ = shared_.loop().add_time_event(timeout, [this] {
+    timer_ = 0;
+    if (began_ != ae::TimePoint{}) ++shared_.counters.handshake_timeouts;
+    fail(failure_of([this] { return timeout_failure(); }));
+    return ae::kNoMore;
+  });
+}
+
+void Handshake::start(Role role) {
+  move_to(Stage::kRunning);
+  began_ = std::chrono::steady_clock::now();
+  ++shared_.counters.handshaking;
+  if (role == Role::kClient) proceed();  // the client sends first
+}
+
+// --- going on ------------------------------------------------------------------------------------
+
+ae::Mask Handshake::wanted() const noexcept {
+  ae::Mask wanted = ae::kNone;
+  if (stage_ == Stage::kConnecting) return wanted;
+  if (stage_ == Stage::kRunning) wanted = wanted | ae::kReadable;
+  if (session_.engine().unsent() > 0) wanted = wanted | ae::kWritable;
+  return wanted;
+}
+
+void Handshake::proceed() { shared_.steps().push(*this); }
+
+std::size_t Handshake::run_ready() {
+  if (!shared_.another_step()) {
+    if (stage_ == Stage::kRunning) move_to(Stage::kPostponed);
+    proceed();
+    client_.go_on();
+    return 0;
+  }
+  if (stage_ == Stage::kPostponed) move_to(Stage::kRunning);
+  step();
+  return 1;
+}
+
+void Handshake::step() {
+  Engine::Step result = Engine::Step::kFailed;
+  Failure why = failure_of([&] {
+    result = session_.engine().handshake();
+    return result_of(result);
+  });
+  if (why) {
+    fail(std::move(why));
+  } else if (result == Engine::Step::kDone) {
+    client_.handshake_over({});
+  } else {
+    client_.go_on();
+  }
+}
+
+/// Last in each function that calls it: the client destroys this object.
+void Handshake::fail(Failure failure) {
+  if (began_ != ae::TimePoint{}) ++shared_.counters.handshake_failures;
+  if (stage_ == Stage::kConnecting) session_.below().close();  // stop connecting
+  client_.handshake_over(std::move(failure));
+}
+
+void Handshake::evict() {
+  ++shared_.counters.evicted;
+  fail(failure_of([this] {
+    return Failure{Errc::kTimeout, with_peer() + "it gave way to newer ones (max-handshakes)"};
+  }));
+}
+
+// --- the sentences -------------------------------------------------------------------------------
+
+std::string Handshake::with_peer() const {
+  return "TLS handshake with " + session_.below()->peer_address() + ": ";
+}
+
+/// The failure after a step of the engine, or an empty one.
+Failure Handshake::result_of(Engine::Step step) const {
+  if (step == Engine::Step::kWantRead) return {};
+  if (step == Engine::Step::kDone) {
+    const std::string expired = why_not_resumed();
+    return expired.empty() ? Failure() : Failure{Errc::kVerification, with_peer() + expired};
+  }
+  const Failure& own = session_.engine().failure();
+  const Failure& below = session_.why_below();
+  const Failure& cause = below && own.code != Errc::kVerification ? below : own;
+  return {cause.code, with_peer() + cause.text};
+}
+
+/// Why a resumed session must be rejected; empty if it may be used. A session must not outlive the
+/// certificate that was checked in the full handshake.
+std::string Handshake::why_not_resumed() const {
+  SSL* const ssl = session_.engine().ssl();
+  if (SSL_session_reused(ssl) != 1 || (SSL_get_verify_mode(ssl) & SSL_VERIFY_PEER) == 0) return {};
+  const X509* certificate = SSL_get0_peer_certificate(ssl);
+  if (certificate == nullptr || X509_cmp_current_time(X509_get0_notAfter(certificate)) >= 0)
+    return {};
+  return "the peer's certificate \"" + subject_of(certificate) +
+         "\": certificate has expired, after the session that it resumes began";
+}
+
+Failure Handshake::timeout_failure() const {
+  if (session_.begun()) return {Errc::kTimeout, with_peer() + "not over in time"};
+  Endpoint to = target_;  // as the user wrote it
+  to.scheme = type_.name();
+  to.options = {};
+  return {Errc::kTimeout, "connect to " + to.to_string() + ": no answer in time"};
+}
+
+// --- blocking ------------------------------------------------------------------------------------
+
+Failure Handshake::run(const Endpoint& to, ae::TimePoint deadline) {
+  if (Failure why = prepare(to)) return why;
+  Below& below = session_.below();
+  const Settings& settings = session_.settings();
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  deadline = std::min(deadline, now() + settings.connect_timeout);
+  if (!below->connect_blocking(target_, deadline - now()))
+    return {below->error_code(), below->last_error()};
+  SetupTrace::begin("TLS handshake");
+  try {
+    session_.make_engine(Role::kClient, peer_name_);
+  } catch (const Error& error) {
+    return mistake(error);
+  }
+  Engine& engine = session_.engine();
+  deadline = std::min(deadline, now() + settings.handshake_timeout);
+  for (;;) {
+    const Engine::Step step = engine.handshake();
+    if (step != Engine::Step::kWantRead) return result_of(step);
+    if (Interruption::ends() || now() >= deadline) return timeout_failure();
+    const bool writing = !engine.flush();
+    below.carrier().wait_for(writing ? ae::kWritable : ae::kReadable, deadline);
+  }
+}
+
+}}}  // namespace conn::tls

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "conn/tls/session.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <new>
+#include <utility>
+
+#include "conn/kit/interruption.h"
+#include "conn/tls/gather.h"
+#include "conn/tls/loop_state.h"
+
+namespace conn { inline namespace AECONN_ABI { namespace tls {
+namespace {
+
+/// Kernel TLS is for TCP sockets only.
+bool is_tcp_socket(int fd) {
+  int protocol = 0;
+  socklen_t size = sizeof protocol;
+  return fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 &&
+         protocol == IPPROTO_TCP;
+}
+
+}  // namespace
+
+void Session::take(ConnectionPtr below, std::shared_ptr<const Context> context) noexcept {
+  context_ = std::move(context);
+  below_.take(std::move(below));
+}
+
+void Session::make_engine(Role role, const std::string& peer_name) {
+  SSL_CTX* const context = role == Role::kServer ? context_->server() : context_->client();
+  const int socket = settings().ktls && is_tcp_socket(below_->fd()) ? below_->fd() : -1;
+  engine_ = std::make_unique<Engine>(context, role, below_, socket);
+  if (role == Role::kServer) engine_->hold_last_flight();
+  if (role == Role::kClient) context_->prepare_client(*engine_, peer_name, below_->peer_address());
+}
+
+ssize_t Session::write(const iovec* vectors, int count, LoopState& shared) {
+  if (!engine_->kernel().sends()) {
+    if (count == 1)
+      return encrypt(*engine_, static_cast<const char*>(vectors->iov_base), vectors->iov_len);
+    return encrypt_gathered(*engine_, vectors, count, shared.scratch(),
+                            shared.counters.bytes_gathered);
+  }
+  if (!engine_->flush()) {
+    errno = EAGAIN;
+    return -1;
+  }
+  const ssize_t n = below_.write_plain(vectors, count);
+  if (n < 0 && errno != EAGAIN) {
+    const int err = errno;
+    engine_->on_wire_failure();
+    errno = err;
+  }
+  return n;
+}
+
+bool Session::ready_to_read() {
+  if (!engine_->only_maybe()) return true;
+  return !stalled() && engine_->look(true) && !engine_->only_maybe();
+}
+
+ae::Mask Session::wanted(bool reads, bool writes) const {
+  ae::Mask wanted = ae::kNone;
+  if (reads && engine_->unsent() < Engine::kMostUnsent) wanted = wanted | ae::kReadable;
+  if (engine_->unsent() > 0 || (below_.full() && writes)) wanted = wanted | ae::kWritable;
+  return wanted;
+}
+
+bool Session::wait_for(ae::Mask direction, ae::TimePoint deadline) {
+  const auto satisfied = [&] {
+    const bool flushed = engine_->flush();
+    if (direction == ae::kReadable) return !stalled() && engine_->look(true);
+    if (engine_->write_needs_read()) (void)engine_->look(true);
+    return flushed && !below_.full() && !engine_->write_needs_read();
+  };
+  bool ready;
+  while (!(ready = satisfied()) && !engine_->failed()) {
+    const bool last = Interruption::ends() || std::chrono::steady_clock::now() >= deadline;
+    const bool reading = direction == ae::kReadable || engine_->write_needs_read();
+    below_.wait(reading, !all_sent(), deadline);
+    below_.try_again();
+    if (last) {
+      ready = satisfied();
+      break;
+    }
+  }
+  return ready || engine_->failed();
+}
+
+bool Session::flush(ae::TimePoint until) {
+  while (!engine_->flush()) {
+    if (Interruption::ends() || std::chrono::steady_clock::now() >= until) break;
+    below_.carrier().wait_for(ae::kWritable, until);
+  }
+  return engine_->unsent() == 0;
+}
+
+const Failure& Session::why_below() const noexcept {
+  static const Failure none;
+  return engine_->wire_failed() ? below_->why_ended() : none;
+}
+
+Failure Session::why_failed(const char* what) const noexcept {
+  const Failure& own = engine_->failure();
+  const Failure& below = why_below();
+  const bool is_below = below && own.code != Errc::kTruncated;
+  Failure why = out_of_memory();
+  why.code = is_below ? below.code : own.code;
+  try {
+    why = is_below ? below : Failure(own.code, what + below_->peer_address() + ": " + own.text);
+  } catch (const std::bad_alloc&) {  // only the text is lost
+  }
+  return why;
+}
+
+}}}  // namespace conn::tls

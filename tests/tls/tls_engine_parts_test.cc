@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The parts of the TLS engine, each by itself: output that waits, input that is rationed, the end
+// of a wire, the limit of messages.
+#if AECONN_TLS
+
+#include "conn/tls/engine/message_limit.h"
+#include "conn/tls/engine/output.h"
+#include "conn/tls/engine/phases.h"
+#include "conn/tls/engine/supply.h"
+#include "tests/support/catch.h"
+#include "tests/support/engine_pair.h"
+
+using conn::tls::CheckedWire;
+using conn::tls::MessageLimit;
+using conn::tls::Output;
+using conn::tls::Supply;
+using testing::Pipe;
+using testing::PipeWire;
+using State = Output::State;
+
+namespace {
+
+/// An output over a pipe, whose other direction gives no input.
+struct Sent {
+  Pipe nothing, pipe;
+  PipeWire wire{nothing, pipe};
+  CheckedWire checked{wire};
+  Output output{checked};
+  std::size_t put(const std::string& bytes) { return output.put(bytes.data(), bytes.size()); }
+  std::string text() const { return {pipe.bytes.begin(), pipe.bytes.end()}; }
+};
+
+}  // namespace
+
+TEST_CASE("tls output: it keeps what the wire does not take, in order", "[tls]") {
+  Sent sent;
+  REQUIRE(sent.put("ab") == 2);
+  REQUIRE(sent.output.state() == State::kThrough);
+  sent.pipe.room = 3;
+  REQUIRE(sent.put("cde") == 3);
+  REQUIRE(sent.output.state() == State::kUnsent);
+  REQUIRE(sent.output.unsent() == 2);
+  REQUIRE(sent.put("fg") == 2);
+  REQUIRE(sent.output.unsent() == 4);
+  REQUIRE(sent.output.flush() == Output::Flushed::kPartly);
+  sent.output.release_memory();  // no effect
+  sent.pipe.room = 5;
+  REQUIRE(sent.output.flush() == Output::Flushed::kPartly);
+  REQUIRE(sent.output.unsent() == 2);
+  sent.pipe.room = SIZE_MAX;
+  REQUIRE(sent.output.flush() == Output::Flushed::kAll);
+  REQUIRE(sent.output.state() == State::kThrough);
+  REQUIRE(sent.text() == "abcdefg");
+}
+
+TEST_CASE("tls output: a flight is held back until the next write", "[tls]") {
+  Sent sent;
+  sent.output.collect();
+  REQUIRE(sent.put("fli") == 3);
+  REQUIRE(sent.put("ght") == 3);
+  REQUIRE(sent.output.unsent() == 0);
+  REQUIRE(sent.output.end_collecting(true));
+  REQUIRE(sent.output.holds());
+  REQUIRE(sent.text().empty());
+  SECTION("a write") {
+    REQUIRE(sent.put("data") == 4);
+    REQUIRE(sent.wire.transmits == 1);
+    REQUIRE(sent.output.state() == State::kThrough);
+    REQUIRE(sent.text() == "flightdata");
+  }
+  SECTION("a write that does not fit") {
+    sent.pipe.room = 8;
+    REQUIRE(sent.put("data") == 4);
+    REQUIRE(sent.output.unsent() == 2);
+    REQUIRE_FALSE(sent.output.holds());
+  }
+  SECTION("a flush") {
+    REQUIRE(sent.output.flush() == Output::Flushed::kAll);
+    REQUIRE(sent.text() == "flight");
+  }
+  SECTION("a wire that fails") {
+    sent.pipe.error = EPIPE;
+    REQUIRE(sent.put("data") == 0);
+    REQUIRE(sent.checked.error() == EPIPE);
+    REQUIRE(sent.output.flush() == Output::Flushed::kFailed);
+    REQUIRE(sent.output.state() == State::kThrough);
+  }
+}
+
+TEST_CASE("tls output: a flight that is not the last one is sent by flush()", "[tls]") {
+  Sent sent;
+  sent.output.collect();
+  REQUIRE_FALSE(sent.output.end_collecting(true));  // nothing was written
+  REQUIRE(sent.output.state() == State::kThrough);
+  sent.output.collect();
+  REQUIRE(sent.put("flight") == 6);
+  REQUIRE(sent.output.end_collecting(false));
+  REQUIRE(sent.output.unsent() == 6);
+  sent.output.collect();  // no effect: something is kept
+  REQUIRE_FALSE(sent.output.end_collecting(true));
+  REQUIRE(sent.output.flush() == Output::Flushed::kAll);
+  REQUIRE(sent.text() == "flight");
+}
+
+TEST_CASE("tls output: records for the kernel do not queue", "[tls]") {
+  Sent sent;
+  sent.pipe.room = 1;
+  REQUIRE(sent.put("ab") == 2);
+  sent.output.set_type(21);
+  REQUIRE(sent.put("alert") == 0);
+  REQUIRE_FALSE(sent.checked.failed());  // OpenSSL retries
+  REQUIRE(sent.output.unsent() == 1);
+}
+
+TEST_CASE("tls supply: input is rationed", "[tls]") {
+  Supply supply;
+  supply.begin(10);
+  REQUIRE(supply.ask(false));
+  supply.got(10, false);
+  REQUIRE_FALSE(supply.ask(false));  // the budget is used up
+  REQUIRE(supply.paused());
+  supply.begin(10);
+  REQUIRE_FALSE(supply.ask(true));
+  REQUIRE(supply.paused());
+  REQUIRE(supply.ask(false));  // not withheld any more
+  supply.got(4, true);
+  REQUIRE_FALSE(supply.ask(false));  // the wire is known to be empty
+  REQUIRE(supply.starved());
+  supply.begin(10);
+  REQUIRE(supply.ask(false));
+  supply.got_nothing();
+  REQUIRE(supply.starved());
+  supply.begin_drained();
+  REQUIRE_FALSE(supply.ask(false));
+  REQUIRE(supply.starved());
+  supply.shut();
+  supply.begin(10);
+  REQUIRE_FALSE(supply.ask(false));
+  REQUIRE(supply.paused());
+}
+
+TEST_CASE("tls wire: its two directions end separately", "[tls]") {
+  Pipe in, out;
+  PipeWire wire(in, out);
+  CheckedWire checked(wire);
+  char byte;
+  REQUIRE(checked.receive(&byte, 1) == CheckedWire::kNothingNow);
+  out.room = 0;
+  REQUIRE(checked.send(0, "x", 1) == 0);
+  REQUIRE_FALSE(checked.failed());
+  in.ended = true;
+  REQUIRE(checked.receive(&byte, 1) == 0);
+  REQUIRE(checked.ended());
+  REQUIRE_FALSE(checked.failed());
+  out.error = EPIPE;
+  REQUIRE(checked.send(0, "x", 1) == CheckedWire::kFailed);
+  REQUIRE(checked.error() == EPIPE);
+  in.bytes = {'x'};
+  REQUIRE(checked.receive(&byte, 1) == 1);  // a failed wire may still have input
+}
+
+TEST_CASE("tls message limit: data allows further messages", "[tls]") {
+  MessageLimit limit;
+  for (std::uint64_t i = 0; i < MessageLimit::kMessages; ++i) REQUIRE_FALSE(limit.count_message());
+  REQUIRE(limit.count_message());
+  limit.count_data(MessageLimit::kPer - 1);
+  REQUIRE(limit.count_message());
+  limit.count_data(1);
+  REQUIRE_FALSE(limit.count_message());
+}
+
+TEST_CASE("tls phases: which steps are allowed", "[tls]") {
+  using conn::tls::allowed;
+  using conn::tls::Phase;
+  using conn::tls::Receiving;
+  using conn::tls::Sending;
+  REQUIRE(allowed(Phase::kNew, Phase::kShaking));
+  REQUIRE_FALSE(allowed(Phase::kNew, Phase::kEstablished));
+  REQUIRE_FALSE(allowed(Phase::kEstablished, Phase::kShaking));
+  REQUIRE(allowed(Receiving::kOpen, Receiving::kEnded));
+  REQUIRE_FALSE(allowed(Receiving::kEnded, Receiving::kOver));
+  REQUIRE(allowed(Sending::kBlocked, Sending::kOpen));
+  REQUIRE_FALSE(allowed(Sending::kCloseOwed, Sending::kOpen));
+  REQUIRE_FALSE(Output::allowed(State::kHeld, State::kThrough));
+  REQUIRE_FALSE(Supply::allowed(Supply::State::kStarved, Supply::State::kOpen));
+}
+
+#endif  // AECONN_TLS
