@@ -24,7 +24,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A line on the terminal that says how far it is; nothing where there is none.
+/// Progress line on standard error; prints nothing if that is not a terminal.
 class Progress {
  public:
   Progress(ae::EventLoop& loop, Phases& load) : loop_(loop), load_(load), since_(loop.now()) {
@@ -38,7 +38,7 @@ class Progress {
     loop_.remove_time_event(timer_);
     clear();
   }
-  /// Makes room for other output.
+  /// Clears the progress line so that other output can be printed.
   void clear() const {
     if (timer_ != 0) std::cerr << "\r\x1b[K" << std::flush;
   }
@@ -114,7 +114,7 @@ class Client {
     std::optional<Usage> server_before;
     std::vector<LoopFacts> loops_before;
     Usage client_before;
-    const auto snapshot = [&] {  // the cheap one last: the other's cost is then not measured
+    const auto snapshot = [&] {  // cheap reading last: the cost of the other is not measured
       if (control_) {
         loops_before = control_->loops();
         server_before = idle ? control_->everything() : control_->work();
@@ -129,7 +129,7 @@ class Client {
     progress->clear();
     if (!begun_) begin(load);
     if (idle) {
-      // Transports give buffers of idle connections back after a second.
+      // Transports release the buffers of idle connections after one second.
       load.pass(2s, asked_to_end_);
     } else {
       if (plan.warmup > 0s) load.run(0, plan.warmup);
@@ -142,20 +142,20 @@ class Client {
       result.server_loops = shares(loops_before, control_->loops(), plan.mode == Mode::kConnect);
     }
     load.store(result);
-    progress.reset();  // its line makes room
+    progress.reset();  // clears the progress line
     for (const auto& report : reports_) report->result(result);
     if (idle && options_.hold > 0s) hold(load);
   }
 
-  /// Of several loops their waiting is not told.
+  /// With several loops, the loops' waiting times are not included.
   Usage usage(bool idle) const {
     Usage now = idle ? meter_->everything() : meter_->work();
     if (!loops_) now.add_loop(shared_.loop.times());
     return now;
   }
 
-  /// Waits, not for long, until the server has noticed the end of earlier connections: where it has
-  /// several loops they would have their part in how the next are spread.
+  /// Waits briefly until the server has noticed the end of earlier connections: on a server with
+  /// several loops they would influence how the next connections are spread.
   void let_go() {
     if (!control_) return;
     for (int i = 0; i < 100; ++i) {
@@ -170,7 +170,7 @@ class Client {
     }
   }
 
-  /// Waits while the server still gives back what earlier connections took.
+  /// Waits while the server is still releasing the memory of earlier connections.
   void settle(Phases& load) {
     if (!control_) return;
     std::optional<std::uint64_t> last = control_->everything().resident;
@@ -182,7 +182,7 @@ class Client {
     }
   }
 
-  /// What each loop of the server had between two queries.
+  /// The connections and requests of each server loop between two queries.
   static std::vector<LoopShare> shares(const std::vector<LoopFacts>& before,
                                        const std::vector<LoopFacts>& after, bool connecting) {
     std::vector<LoopShare> all;
@@ -225,7 +225,8 @@ class Client {
   std::optional<Meter> meter_;
   std::unique_ptr<Control> control_;
   std::vector<std::unique_ptr<Report>> reports_;
-  std::optional<std::uint64_t> open_before_;  // connections of others, on a server of several loops
+  std::optional<std::uint64_t>
+      open_before_;  // other clients' connections, if the server has several loops
   bool begun_ = false, asked_to_end_ = false;
 };
 
@@ -254,8 +255,8 @@ void check(const ClientOptions& options) {
 
 void run_client(ClientOptions options) {
   check(options);
-  conn::Registry registry = conn::all_transports();  // outlives what is made of it
-  std::once_flag told;                               // they are many, on several loops
+  conn::Registry registry = conn::all_transports();  // must outlive everything created from it
+  std::once_flag told;                               // only the first fallback is logged
   registry.on_fallback([&told](const conn::Fallback& fallback) {
     std::call_once(told, [&] {
       service::complain("conn-perf", fallback.to + " by " + fallback.taken + "; " +
@@ -269,13 +270,13 @@ void run_client(ClientOptions options) {
   } catch (const conn::Error& error) {
     throw UsageError(error.what());
   }
-  // Many handshakes at once on a slow machine take their time.
+  // Many simultaneous handshakes take long on a slow machine.
   if (!plan.endpoint.options.has("connect-timeout"))
     plan.endpoint.options.set("connect-timeout", "60s");
   const std::uint64_t descriptors = service::allow_descriptors();
   const bool each_has_one = registry.require(plan.endpoint.scheme).capabilities().descriptor;
   for (const std::size_t count : options.connections) {
-    // A loop has a few descriptors of its own.
+    // Each loop needs a few descriptors of its own.
     if (each_has_one && count + 56 + 8 * options.loops > descriptors) {
       throw Failed(
           fmt::format("{} connections do not fit: this process may have {} descriptors "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// `conn-perf client`: goes through the sweep and hands each result to a report.
+// `conn-perf client`: runs all points of the sweep and passes each result to the reports.
 
 #include <string>
 #include <vector>
@@ -13,19 +13,19 @@ namespace perf {
 
 struct ClientOptions {
   std::string url;
-  Plan plan;  ///< what all points have in common
+  Plan plan;  ///< settings common to all points
   std::vector<std::size_t> sizes{Plan{}.size}, connections{Plan{}.connections},
       depths{Plan{}.depth};
-  std::size_t loops = 1;       ///< with several each has a thread of its own
-  std::size_t reply_size = 0;  ///< 0: as the request
+  std::size_t loops = 1;       ///< with several, each loop has its own thread
+  std::size_t reply_size = 0;  ///< 0: same size as the request
   ae::Spin spin;               ///< of each loop
   std::string event_loop{ae::loop_names().front()};
-  ae::Duration hold{};    ///< how long idle connections stay after the figures
-  std::string json, csv;  ///< files; "-": standard output, instead of the table
-  std::string command;    ///< for the record
+  ae::Duration hold{};    ///< how long idle connections stay open after the figures
+  std::string json, csv;  ///< file names; "-": standard output, instead of the table
+  std::string command;    ///< the command line, recorded in the report
 };
 
-/// Throws conn::Error; a mistake in `options` before anything is connected is a UsageError.
+/// Throws conn::Error; UsageError for invalid `options`, before any connection is opened.
 void run_client(ClientOptions options);
 
 class UsageError : public conn::Error {

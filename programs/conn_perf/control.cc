@@ -36,7 +36,7 @@ std::vector<LoopFacts> Control::loops() {
   }
 }
 
-/// Blocking: while nothing is measured there is nothing else to do.
+/// Blocks: nothing is being measured during an exchange.
 Fields Control::exchange(Kind kind, std::string_view text, Kind answer) {
   const auto fail = [this](const std::string& reason) {
     throw Failed(fmt::format("{} does not answer as a conn-perf server: {}",

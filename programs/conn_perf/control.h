@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The connection on which the client asks what the server is and what the load cost it.
+// Control connection: the client asks the server for its facts and for what the load has cost it.
 
 #include "facts.h"
 #include "load.h"
@@ -11,13 +11,13 @@ namespace perf {
 
 class Control {
  public:
-  /// Connects and asks once. Throws Failed.
+  /// Connects and queries the server's facts once. Throws Failed.
   Control(ClientShared& shared, const conn::Endpoint& to, ae::Duration patience);
 
-  // Each throws Failed.
+  // Each of these throws Failed.
   Usage work();        ///< CPU time and system calls
-  Usage everything();  ///< and memory and descriptors
-  /// What each of its loops has done so far; empty where it does not tell.
+  Usage everything();  ///< additionally memory and descriptors
+  /// Counts of each server loop so far; empty if the server does not report them.
   std::vector<LoopFacts> loops();
   const Facts& facts() const noexcept { return facts_; }
   const std::string& why_no_calls() const noexcept { return why_no_calls_; }

@@ -24,7 +24,7 @@
 namespace perf {
 namespace {
 
-/// The interface that has the address of "10.0.0.1:7000" or "[::1]:7000"; "" if there is none.
+/// The interface that has the address "10.0.0.1:7000" or "[::1]:7000"; "" if none has it.
 std::string interface_of(const std::string& address) {
   std::string host = address.substr(0, address.rfind(':'));
   if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
@@ -57,14 +57,15 @@ std::optional<Value> read_first(const std::string& path) {
   return value;
 }
 
-/// Bytes of a line "VmRSS:    1234 kB".
+/// Parses the byte count from a line "VmRSS:    1234 kB".
 std::optional<std::uint64_t> status_bytes(const std::string& status, std::string_view key) {
   const std::size_t at = status.find(std::string(key) + ":");
   if (at == std::string::npos) return std::nullopt;
   return std::strtoull(status.c_str() + at + key.size() + 1, nullptr, 10) * 1024;
 }
 
-/// A descriptor whose value is the number of system calls of this thread; -1, and why.
+/// Returns a descriptor that counts system calls of this thread; -1 on failure, with the reason in
+/// `why`.
 int count_system_calls(std::string& why) {
   std::optional<std::uint64_t> id;
   for (const char* mount : {"/sys/kernel/tracing", "/sys/kernel/debug/tracing"}) {
@@ -220,7 +221,7 @@ Usage Meter::work() const {
 Usage Meter::everything() const {
   Usage usage = work();
 #ifdef __GLIBC__
-  malloc_trim(0);  // what is only kept for later is no connection's
+  malloc_trim(0);  // memory kept only for reuse does not belong to any connection
 #endif
   std::ifstream file("/proc/self/status");
   const std::string status(std::istreambuf_iterator<char>(file), {});
@@ -232,7 +233,7 @@ Usage Meter::everything() const {
        at.increment(error)) {
     ++count;
   }
-  if (!error && count > 0) usage.descriptors = count - 1;  // one is the reading itself
+  if (!error && count > 0) usage.descriptors = count - 1;  // one is the open directory itself
   return usage;
 }
 

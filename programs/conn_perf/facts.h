@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What makes a figure repeatable and what it cost: this program, its machine, its use of both.
+// Facts that make a figure repeatable and its cost: program version, machine, and resource usage.
 
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace perf {
 
-/// Where a figure comes from. Texts are empty where unknown.
+/// Where a figure was measured. Unknown texts are empty.
 struct Facts {
   std::string version, kernel;
   unsigned processors = 0;
@@ -23,38 +23,38 @@ struct Facts {
   std::string path;     ///< Connection::path() of one connection
   std::string options;  ///< of the command line
 
-  /// Of this process, without what only a connection tells.
+  /// Facts of this process, without those that only a connection provides.
   static Facts of_process(std::string options);
-  /// Adds what `connection` tells of its way.
+  /// Adds the path facts (device, MTU, path) of `connection`.
   void add_way(const conn::Connection& connection);
   void store(Fields& fields) const;
   static Facts load(const Fields& fields);
 };
 
-/// What this process has used so far. No value where the kernel does not tell.
+/// Resources this process has used so far. Values that the kernel does not provide are absent.
 struct Usage {
   std::optional<std::uint64_t> cpu_ns, system_calls;
   std::optional<std::uint64_t> resident, pinned, descriptors;  ///< bytes, bytes, count
-  /// Of a loop that was asked to spin.
+  /// Only for a loop with spinning enabled.
   std::optional<std::uint64_t> busy_ns = {}, spun_ns = {}, slept_ns = {};
   std::optional<std::uint64_t> spin_hits = {}, spin_misses = {}, spin_probes = {};
-  std::optional<std::uint64_t> spin_budget_ns = {};  ///< now
+  std::optional<std::uint64_t> spin_budget_ns = {};  ///< current value
 
-  /// Nothing, of a loop that was never asked to spin.
+  /// Adds nothing for a loop on which spinning was never enabled.
   void add_loop(const ae::LoopTimes& times);
 
   void store(Fields& fields) const;
   static Usage load(const Fields& fields);
-  /// What was used since `before`; memory and descriptors may have shrunk, which counts as 0.
+  /// Usage since `before`; memory and descriptors may have shrunk, which counts as 0.
   Usage since(const Usage& before) const;
 };
 
-/// Measures this process. Any thread may ask it.
+/// Measures this process. Thread-safe.
 class Meter {
  public:
-  /// The system calls of the calling thread count.
+  /// Counts the system calls of the calling thread.
   Meter();
-  /// Those of the loops' threads count.
+  /// Counts the system calls of the loops' threads.
   explicit Meter(ae::Loops& loops);
   Meter(const Meter&) = delete;
   Meter& operator=(const Meter&) = delete;
@@ -62,15 +62,15 @@ class Meter {
 
   /// CPU time and system calls.
   Usage work() const;
-  /// And memory and descriptors, which take reading in /proc.
+  /// Additionally memory and descriptors, which requires reading /proc.
   Usage everything() const;
-  /// Why there is no count of system calls; empty if there is one.
+  /// Why system calls are not counted; empty if they are.
   const std::string& why_no_calls() const noexcept { return why_no_calls_; }
 
  private:
   void count_this_thread();
   std::string why_no_calls_;
-  std::vector<int> calls_;  // for each thread a perf event that counts raw_syscalls:sys_enter
+  std::vector<int> calls_;  // one perf event for raw_syscalls:sys_enter per thread
 };
 
 }  // namespace perf

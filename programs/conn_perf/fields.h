@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the texts of conn-perf's messages hold: lines of key=value.
+// Contents of the text messages of conn-perf: key=value lines.
 
 #include <cstdint>
 #include <map>
@@ -12,11 +12,11 @@ namespace perf {
 
 class Fields {
  public:
-  /// Lines without '=' are left out; of a repeated key the last counts.
+  /// Lines without '=' are ignored; the last value of a repeated key wins.
   static Fields parse(std::string_view text);
   std::string to_string() const;
 
-  /// A line end in `value` becomes a blank.
+  /// Line breaks in `value` are replaced by blanks.
   void set(std::string key, std::string_view value);
   void set(std::string key, std::uint64_t value) { set(std::move(key), std::to_string(value)); }
   void set(std::string key, std::optional<std::uint64_t> value) {
@@ -24,7 +24,7 @@ class Fields {
   }
 
   std::string text(std::string_view key) const;  ///< "" if absent
-  /// Nothing if absent or no number.
+  /// No value if absent or not a number.
   std::optional<std::uint64_t> number(std::string_view key) const;
   bool flag(std::string_view key) const { return text(key) == "yes"; }
 

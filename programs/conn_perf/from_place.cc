@@ -14,10 +14,10 @@ namespace perf {
 struct FromPlace::Place {
   std::shared_ptr<std::vector<char>> bytes;
   std::unique_ptr<conn::Memory> memory;
-  std::size_t users = 1;  // we, and each send() that was not released
+  std::size_t users = 1;  // the owner, plus each send() not yet released
 
   bool holds(const iovec& part) const noexcept {
-    const std::less_equal<> before;  // also of pointers into different objects
+    const std::less_equal<> before;  // also ordered for pointers into different objects
     const char* const from = static_cast<const char*>(part.iov_base);
     return before(bytes->data(), from) &&
            before(from + part.iov_len, bytes->data() + bytes->size());

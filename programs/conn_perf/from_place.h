@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Payloads that are sent from where they lie: in memory that the transport's devices read.
+// Sends payloads in place: from memory registered with the transport's devices.
 
 #include <sys/uio.h>
 
@@ -13,8 +13,8 @@
 
 namespace perf {
 
-/// One for all connections of a loop that use the same transport. The memory goes with the last of
-/// what was sent from it.
+/// Shared by all connections of a loop that use the same transport. The memory is released after
+/// the last send from it completes.
 class FromPlace {
  public:
   FromPlace() = default;
@@ -22,7 +22,7 @@ class FromPlace {
   FromPlace& operator=(const FromPlace&) = delete;
   ~FromPlace() { leave(); }
 
-  /// As connection.writev(), without a copy of what is `payload`'s. Throws std::bad_alloc.
+  /// Like connection.writev(), but bytes of `payload` are not copied. Throws std::bad_alloc.
   ssize_t write(conn::Connection& connection, ae::EventLoop& loop, const Payload& payload,
                 std::span<const iovec> vectors);
 

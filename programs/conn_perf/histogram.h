@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Latencies in buckets, as HdrHistogram has them: exact below 2048 ns, above it 1024 buckets for
-// each power of two. So a value read back is off by 0.05 % at most, in fixed memory.
+// Latency histogram with buckets like HdrHistogram: exact below 2048 ns, above that 1024 buckets
+// per power of two. A value read back is off by at most 0.05 %, in fixed memory.
 
 #include <bit>
 #include <cstddef>
@@ -12,12 +12,12 @@ namespace perf {
 
 class Histogram {
  public:
-  /// Longer times (more than a day) count as this long; max() and mean() stay exact.
+  /// Longer times (more than a day) are clamped to this value; max() and mean() stay exact.
   static constexpr std::uint64_t kHighest = (std::uint64_t{1} << 47) - 1;
 
   Histogram();
 
-  /// Allocates nothing.
+  /// Does not allocate.
   void record(std::uint64_t ns) noexcept {
     ++buckets_[index_of(ns)];
     ++count_;
@@ -30,13 +30,15 @@ class Histogram {
   double mean() const noexcept;                                     ///< exact; 0 when empty
   std::uint64_t min() const noexcept { return count_ ? min_ : 0; }  ///< exact
   std::uint64_t max() const noexcept { return max_; }               ///< exact
-  /// The least value that `p` percent (0 to 100) of all are not above: the middle of its bucket.
+  /// The smallest value such that `p` percent (0 to 100) of all values are not above it, given as
+  /// the middle of its bucket.
   std::uint64_t percentile(double p) const noexcept;
 
   void merge(const Histogram& other) noexcept;
   void clear() noexcept;
 
-  /// f(low, high, count) for each bucket that is not empty, ascending; low and high are inclusive.
+  /// Calls f(low, high, count) for each non-empty bucket in ascending order; low and high are
+  /// inclusive.
   template <class F>
   void for_each(F f) const {
     if (count_ == 0) return;
@@ -46,7 +48,7 @@ class Histogram {
   }
 
  private:
-  static constexpr int kBits = 10;  // 1024 buckets for each power of two
+  static constexpr int kBits = 10;  // 1024 buckets per power of two
   static constexpr std::size_t kPart = std::size_t{1} << kBits;
 
   static constexpr std::size_t index_of(std::uint64_t ns) noexcept {

@@ -90,7 +90,7 @@ std::string Lane::take_any(const Message& message) {
 void Lane::pump() {
   ClientShared& shared = load_.shared();
   bool more = refill();
-  for (int i = 0; more && i < 4; ++i) {  // then the other connections have their turn
+  for (int i = 0; more && i < 4; ++i) {  // bounded, so that other connections get served
     outbox_.gather(shared.payload, shared.batch);
     const auto vectors = shared.batch.vectors();
     const std::uint64_t now = clock_ns();

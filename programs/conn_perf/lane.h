@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One connection of the client.
+// One connection of the client (a "lane").
 
 #include <cstdint>
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace perf {
 
-/// Connects, says hello, reads and verifies, writes; what it sends is for those below to say.
+/// Connects, sends the hello, reads and verifies, writes; derived classes decide what to send.
 class Lane {
  public:
   Lane(Load& load, std::size_t number);
@@ -23,36 +23,36 @@ class Lane {
   virtual ~Lane() = default;
 
   void open();
-  /// A run begins: send what may be sent.
+  /// A run begins: send whatever is allowed.
   virtual void start() = 0;
   const conn::Connection* connection() const noexcept { return connection_.get(); }
 
   static std::unique_ptr<Lane> create(Load& load, std::size_t number);
 
  protected:
-  /// A data message or an acknowledgement; what is wrong with it, or "".
+  /// Handles a data message or an acknowledgement. Returns what is wrong with it, or "".
   virtual std::string take(const Message& message) = 0;
-  /// All of a read() was taken.
+  /// All messages of one read() have been handled.
   virtual void taken() = 0;
-  /// Makes the outbox hold what may be sent now. False if there is nothing.
+  /// Queues in the outbox what may be sent now. Returns false if there is nothing.
   virtual bool refill() = 0;
-  /// The bytes of messages up to the outbox's begun() were handed over at `now`.
+  /// The bytes of messages up to the outbox's begun() were passed to the transport at `now`.
   virtual void handed_over(std::uint64_t now) = 0;
-  /// The connection stands, and the server has answered the hello.
+  /// The connection is established, and the server has answered the hello.
   virtual void ready();
-  /// A hello is sent, but not waited for.
+  /// Whether the lane waits for the answer to its hello.
   virtual bool hello_waits() const { return true; }
 
   void pump();
   void fail(const std::string& reason);
-  /// Before the connection goes and another comes.
+  /// Called before the connection is replaced by a new one.
   void reset();
   void say_hello();
   std::uint64_t first() const noexcept { return first_; }
 
   Load& load_;
   std::size_t number_;
-  std::uint64_t first_;  // the sequence numbers of a lane are its own
+  std::uint64_t first_;  // each lane has its own range of sequence numbers
   conn::ConnectionPtr connection_;
   Outbox outbox_;
   std::unique_ptr<Parser> parser_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a connection of the client does in each mode.
+// The lanes: what a client connection does in each mode.
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 namespace perf {
 namespace {
 
-/// What is wrong with a data message that arrived; "" if nothing is.
+/// Returns what is wrong with a received data message; "" if nothing is.
 std::string compare(const Message& message, Kind kind, std::uint64_t sequence, std::size_t size) {
   if (message.kind != kind)
     return fmt::format("{} where {} is expected", to_string(message.kind), to_string(kind));
@@ -22,7 +22,7 @@ std::string compare(const Message& message, Kind kind, std::uint64_t sequence, s
   return {};
 }
 
-/// Keeps `depth` requests under way.
+/// Keeps `depth` requests in flight.
 class RequestLane : public Lane {
  public:
   RequestLane(Load& load, std::size_t number)
@@ -76,14 +76,14 @@ class RequestLane : public Lane {
     busy ? load_.lane_busy() : load_.lane_idle();
   }
 
-  std::vector<std::uint64_t> since_;  // when each request under way was handed over
-  std::uint64_t next_;                // the reply that is due
-  std::uint64_t stamped_;             // what came before is in since_
-  std::uint64_t counted_;             // what came before is in the figures
+  std::vector<std::uint64_t> since_;  // when each request in flight was passed to the transport
+  std::uint64_t next_;                // the reply expected next
+  std::uint64_t stamped_;             // requests before this one have their time in since_
+  std::uint64_t counted_;             // requests before this one are included in the figures
   bool busy_ = false;
 };
 
-/// Sends without waiting, and says so when it was the last; the answer says what arrived.
+/// Sends without waiting and marks the end of the stream; the answer reports what was received.
 class StreamLane final : public Lane {
  public:
   StreamLane(Load& load, std::size_t number) : Lane(load, number), due_(first()) {}
@@ -147,10 +147,10 @@ class StreamLane final : public Lane {
 
   bool running_ = false, ended_ = false;
   std::uint64_t sent_before_ = first();  // where this run began
-  std::uint64_t due_, got_ = 0;          // of the server's stream
+  std::uint64_t due_, got_ = 0;          // position in the server's stream
 };
 
-/// Connects, asks once, closes, and begins anew.
+/// Repeatedly connects, sends one request and closes.
 class ConnectLane final : public Lane {
  public:
   using Lane::Lane;
@@ -196,7 +196,7 @@ class ConnectLane final : public Lane {
   bool answered_ = false;
 };
 
-/// Is open.
+/// Only stays open.
 class IdleLane final : public Lane {
  public:
   using Lane::Lane;

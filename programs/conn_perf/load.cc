@@ -11,7 +11,7 @@
 namespace perf {
 namespace {
 
-// More handshakes at once only wait for each other, and fill the server's backlog.
+// More simultaneous handshakes only wait for each other and fill the server's backlog.
 constexpr std::size_t kOpeningAtOnce = 64;
 
 }  // namespace
@@ -144,7 +144,7 @@ void Load::give_up(const std::string& reason) {
   end_phase();
 }
 
-/// False if it is over at once, because an earlier one has failed.
+/// Returns false if the phase ended at once because an earlier one has failed.
 bool Load::begin_phase(const char* waiting, Over over) {
   over_ = std::move(over);
   if (!failure_.empty()) return end_phase(), false;

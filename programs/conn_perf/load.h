@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A set of connections under one load, and the phases it goes through: open, run (first for the
-// warm-up, then for the figures), close.
+// A set of connections under one load, and its phases: open, run (first as warm-up, then measured),
+// close.
 
 #include <functional>
 #include <memory>
@@ -18,25 +18,26 @@ namespace perf {
 
 class Lane;
 
-/// What the client's connections share, over all measurements.
+/// State shared by the client's connections, across all measurements.
 struct ClientShared {
   ae::EventLoop& loop;
   const conn::Registry& registry;
   Payload payload;
   Batch batch;
   FromPlace from_place;
-  std::vector<char> room = std::vector<char>(256 << 10);  ///< for what one read() gives
+  std::vector<char> room = std::vector<char>(256 << 10);  ///< buffer for one read()
 
   ClientShared(ae::EventLoop& on, const conn::Registry& transports)
       : loop(on), registry(transports) {}
 };
 
-/// Nanoseconds of the monotonic clock.
+/// Monotonic clock in nanoseconds.
 inline std::uint64_t clock_ns() noexcept {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-/// A load as who measures sees it, on one loop or several: it waits for the end of each phase.
+/// A load as the measuring thread sees it, on one loop or several: each call waits for the end of
+/// its phase.
 class Phases {
  public:
   Phases() = default;
@@ -44,34 +45,35 @@ class Phases {
   Phases& operator=(const Phases&) = delete;
   virtual ~Phases() = default;
 
-  // Each throws Failed.
-  /// Opens the plan's connections, some at a time. Not for Mode::kConnect, which opens its own.
+  // Each of these throws Failed.
+  /// Opens the plan's connections, a limited number at a time. Not for Mode::kConnect, which opens
+  /// its own.
   virtual void open() = 0;
-  /// Sends `requests`, or for `time` if that is 0, and waits for what is still under way.
+  /// Sends `requests`, or for `time` if `requests` is 0, then waits for requests in flight.
   virtual void run(std::uint64_t requests, ae::Duration time) = 0;
-  /// Lets time pass, or until `over`: the connections have to stand all the while.
+  /// Waits for `time`, or until `over`; fails if a connection breaks meanwhile.
   virtual void pass(ae::Duration time, const bool& over) = 0;
 
   virtual const Plan& plan() const noexcept = 0;
-  /// Requests, bytes, time, latency and each loop's share, of the last run().
+  /// Stores requests, bytes, time, latency and each loop's share of the last run().
   virtual void store(Result& result) const = 0;
-  /// `use` gets a connection to ask for its facts, on its thread; nothing happens before open().
+  /// Calls `use` with one connection, on the connection's thread; does nothing before open().
   virtual void with_sample(const std::function<void(const conn::Connection&)>& use) = 0;
 
   struct Standing {
     std::size_t opened = 0;   ///< connections
     std::uint64_t begun = 0;  ///< requests
   };
-  /// How far it is, for people: other loops' part is a little old.
+  /// Progress for display; the numbers of other loops may be slightly outdated.
   virtual Standing standing() = 0;
 };
 
-/// The connections of one loop: all that the plan has, or the part of them that is this loop's.
+/// The connections of one loop: all connections of the plan, or this loop's part of them.
 class Load final : public Phases {
  public:
   struct Part {
-    std::size_t first = 0;  ///< the number of its first connection; the plan says how many
-    std::size_t of = 1;     ///< how many parts there are
+    std::size_t first = 0;  ///< number of its first connection; the plan says how many
+    std::size_t of = 1;     ///< number of parts
   };
   Load(ClientShared& shared, const Plan& plan) : Load(shared, plan, Part()) {}
   Load(ClientShared& shared, const Plan& plan, Part part);
@@ -84,21 +86,21 @@ class Load final : public Phases {
   void with_sample(const std::function<void(const conn::Connection&)>& use) override;
   Standing standing() override { return {opened_, begun_}; }
 
-  /// The same phases where the loop is run by somebody else: each ends with a call of `over`, from
-  /// a handler or at once. A phase begins when the one before has ended.
+  /// The same phases for a loop that the caller runs: each ends with a call of `over`, from a
+  /// handler or immediately. A phase may begin once the previous one has ended.
   using Over = std::function<void()>;
   void begin_open(Over over);
-  /// `requests`, which may be none; without a number for `time`.
+  /// Runs `requests` (may be 0); if absent, runs for `time`.
   void begin_run(std::optional<std::uint64_t> requests, ae::Duration time, Over over);
-  void begin_pass(Over over);  ///< until end_phase(), or a failure
-  /// Ends the phase that is under way, if there is one.
+  void begin_pass(Over over);  ///< lasts until end_phase() or a failure
+  /// Ends the current phase, if any.
   void end_phase();
   /// Why the last phase failed; empty if it did not.
   const std::string& failure() const noexcept { return failure_; }
-  /// Ends the measurement; of several reasons the first counts.
+  /// Ends the measurement; the first reason is kept.
   void give_up(const std::string& reason);
 
-  /// Of the last run().
+  /// Results of the last run().
   std::uint64_t requests() const noexcept { return requests_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
   ae::Duration elapsed() const noexcept { return ae::Duration(ended_at_ - began_at_); }
@@ -107,31 +109,31 @@ class Load final : public Phases {
   Histogram& latency() noexcept { return latency_; }
   LoopShare share() const noexcept;
 
-  // For the lanes.
+  // Interface for the lanes.
   const Plan& plan() const noexcept override { return plan_; }
   ClientShared& shared() noexcept { return shared_; }
-  /// How many of `most` more requests may begin; they then are under way.
+  /// Returns how many of up to `most` further requests may begin and counts them as in flight.
   std::uint64_t begin(std::uint64_t most) noexcept;
   bool ending() const noexcept { return left_ == 0; }
-  /// The time is over: what has not begun is not sent any more.
+  /// The time has elapsed: requests not yet begun are not sent.
   bool cut_short() const noexcept { return cut_short_; }
-  /// A request, sent at `since`, is answered.
+  /// A request sent at `since` was answered.
   void answered(std::uint64_t since, std::uint64_t now, std::uint64_t bytes) noexcept;
-  /// Messages of a stream arrived.
+  /// Messages of a stream were received.
   void delivered(std::uint64_t messages, std::uint64_t bytes) noexcept;
-  /// A lane began, or has nothing under way any more.
+  /// A lane has become busy, or has nothing in flight any more.
   void lane_busy() noexcept { ++busy_; }
   void lane_idle();
   void lane_opened();
-  /// Something arrived or left.
+  /// Bytes were sent or received.
   void moved() noexcept { ++progress_; }
-  /// give_up(), and says which connection it was.
+  /// Like give_up(), and names the connection.
   void fail(std::size_t lane, const std::string& reason);
 
  private:
   void open_more();
   bool begin_phase(const char* waiting, Over over);
-  /// Runs the loop until the phase is over.
+  /// Runs the loop until the phase ends.
   void wait();
 
   ClientShared& shared_;
@@ -144,8 +146,8 @@ class Load final : public Phases {
   std::uint64_t began_at_ = 0, ended_at_ = 0;
   bool cut_short_ = false;
   Histogram latency_;
-  Over over_;                                 // of the phase that is under way
-  ae::TimerId time_over_ = 0, patience_ = 0;  // of that phase
+  Over over_;                                 // of the current phase
+  ae::TimerId time_over_ = 0, patience_ = 0;  // of the current phase
   std::string failure_;
 };
 

@@ -7,7 +7,7 @@
 namespace perf {
 namespace {
 
-/// Tells the loop that waits when its own loop goes.
+/// Notifies the waiting loop when the loop it belongs to is destroyed.
 class Farewell final : public ae::LoopLocal {
  public:
   Farewell(ae::EventLoop& home, std::shared_ptr<bool> ended)
@@ -27,7 +27,7 @@ class Farewell final : public ae::LoopLocal {
 
 constexpr char kFarewell = 0;
 
-/// How many of `count` things come before place `at` of `places`, where the first get what is over.
+/// How many of `count` items precede part `at` of `places`; the remainder goes to the first parts.
 std::uint64_t before(std::uint64_t count, std::uint64_t at, std::uint64_t places) {
   return count / places * at + std::min(count % places, at);
 }
@@ -72,12 +72,12 @@ LoadOnLoops::~LoadOnLoops() {
   try {
     loops_.group().on_each([this](ae::EventLoop&, std::size_t i) { loads_[i].reset(); });
   } catch (const std::exception&) {
-    // A loop has ended, and its connections with it: what is left of them may go here, once no
-    // thread runs any more.
+    // A loop has ended, and its connections with it. The remaining loads may be destroyed here,
+    // once no thread runs any more.
     loops_.group().stop();
     try {
       loops_.group().run();
-    } catch (const std::exception&) {  // check() has thrown it, or another failure came first
+    } catch (const std::exception&) {  // check() has reported it, or another failure came first
     }
   }
 }
@@ -132,7 +132,8 @@ void LoadOnLoops::begin_on_all(const Begin& begin) {
   }
 }
 
-/// What the end of a phase on any loop posts home. Where a loop has ended this may be gone by then.
+/// Called at the end of a phase on any loop; posts to the home loop. If a loop has ended, this
+/// object may already be destroyed by then.
 std::function<void(const Load&)> LoadOnLoops::when_over() {
   return [this, home = loops_.home().poster(), here = std::weak_ptr(standing_)](const Load& load) {
     (void)home.post([this, here, failure = load.failure()] {
@@ -141,7 +142,7 @@ std::function<void(const Load&)> LoadOnLoops::when_over() {
   };
 }
 
-/// On each loop's thread. Does not wait; wait() returns after it ran.
+/// Runs `fn` on each loop's thread without waiting; wait() returns after it ran.
 void LoadOnLoops::on_all(const std::function<void(Load&)>& fn) {
   for (std::size_t i = 0; i < loads_.size(); ++i)
     (void)loops_.group().poster(i).post([this, i, fn] { fn(*loads_[i]); });
@@ -151,7 +152,7 @@ void LoadOnLoops::ended(const std::string& failure) {
   --running_;
   if (failure_.empty() && !failure.empty()) {
     failure_ = failure;
-    on_all([failure](Load& load) { load.give_up(failure); });  // the others do not go on without it
+    on_all([failure](Load& load) { load.give_up(failure); });  // the other loops stop as well
   }
   if (running_ == 0 || !failure_.empty()) loops_.home().stop();
 }
@@ -172,7 +173,7 @@ void LoadOnLoops::store(Result& result) const {
     result.bytes += load->bytes();
     result.latency.merge(load->latency());
     result.client_loops.push_back(load->share());
-    if (load->plan().connections == 0) continue;  // it had nothing to begin
+    if (load->plan().connections == 0) continue;  // this part has no connections
     began = std::min(began, load->began_at());
     ended = std::max(ended, load->ended_at());
   }
@@ -181,7 +182,7 @@ void LoadOnLoops::store(Result& result) const {
 
 void LoadOnLoops::with_sample(const std::function<void(const conn::Connection&)>& use) {
   loops_.group().on_each([&](ae::EventLoop&, std::size_t index) {
-    if (index == 0) loads_[0]->with_sample(use);  // the first loop has a connection if one has
+    if (index == 0) loads_[0]->with_sample(use);  // if any loop has a connection, the first has
   });
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One load on several loops, each on a thread of its own: the same phases, begun on all and waited
-// for on the thread that measures, whose own loop serves nothing but that. While a phase lasts the
-// loops share nothing; what they counted is added up between the phases.
+// One load on several loops, each on its own thread. All loops begin a phase together; the
+// measuring thread waits for them on a loop of its own that has no other use. During a phase the
+// loops share nothing; their counts are summed between phases.
 
 #include <memory>
 #include <string>
@@ -14,10 +14,10 @@
 
 namespace perf {
 
-/// The loops of a client, and what the connections of each share, over all measurements.
+/// The loops of a client, and the state shared by the connections of each, across all measurements.
 class ClientLoops {
  public:
-  /// `home` is the loop of the thread that measures. It and `registry` outlive this. Throws as
+  /// `home` is the loop of the measuring thread. It and `registry` must outlive this. Throws like
   /// ae::LoopGroup.
   ClientLoops(ae::EventLoop& home, const conn::Registry& registry, std::size_t count,
               const ae::Spin& spin = {}, const ae::LoopMaker& make = {});
@@ -26,9 +26,9 @@ class ClientLoops {
   std::size_t size() const noexcept { return shared_.size(); }
   ae::EventLoop& home() noexcept { return home_; }
   ClientShared& shared(std::size_t index) noexcept { return *shared_[index]; }
-  /// Throws what a handler threw that nobody took: then all loops have ended.
+  /// Rethrows an exception that escaped a handler: all loops have then ended.
   void check();
-  /// check() would throw: home's stop() was called for it.
+  /// check() would throw; home's stop() was called for that reason.
   bool ended() const noexcept { return *ended_; }
 
  private:
@@ -40,12 +40,12 @@ class ClientLoops {
 
 class LoadOnLoops final : public Phases {
  public:
-  /// Divides the connections evenly. Borrows `loops`, which outlive it.
+  /// Distributes the connections evenly. `loops` is borrowed and must outlive this.
   LoadOnLoops(ClientLoops& loops, const Plan& plan);
   ~LoadOnLoops() override;
 
   void open() override;
-  /// Of `requests` each loop gets its connections' part.
+  /// `requests` are divided in proportion to the connections of each loop.
   void run(std::uint64_t requests, ae::Duration time) override;
   void pass(ae::Duration time, const bool& over) override;
   const Plan& plan() const noexcept override { return plan_; }
@@ -65,8 +65,8 @@ class LoadOnLoops final : public Phases {
   ClientLoops& loops_;
   const Plan plan_;
   std::vector<Load::Part> parts_;
-  std::vector<std::unique_ptr<Load>> loads_;  // each its loop's thread's, while that runs
-  std::size_t running_ = 0;                   // loops whose phase is not over
+  std::vector<std::unique_ptr<Load>> loads_;  // each is used on its loop's thread while that runs
+  std::size_t running_ = 0;                   // loops whose phase has not ended
   std::string failure_;
   const std::shared_ptr<std::vector<Standing>> standing_;
 };

@@ -13,7 +13,7 @@
 namespace perf {
 namespace {
 
-constexpr std::size_t kInOneText = 32;  // three numbers each, of up to 20 digits, in 4 KiB
+constexpr std::size_t kInOneText = 32;  // three numbers of up to 20 digits each fit into 4 KiB
 
 std::string key(const char* what, std::size_t index) { return fmt::format("{}-{}", what, index); }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How the server's connections and requests are spread over its loops. Each loop counts for itself;
-// who wants to know reads, on any thread.
+// How the server's connections and requests are spread over its loops. Each loop updates its own
+// counters; any thread may read them.
 
 #include <atomic>
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace perf {
 
-/// A number that one thread writes and any reads: to add is a load and a store, without a lock.
+/// A counter with one writer thread and any number of readers: adding is a load and a store,
+/// without a lock.
 class Count {
  public:
   void add(std::uint64_t more) noexcept { set(value() + more); }
@@ -25,26 +26,26 @@ class Count {
   std::atomic<std::uint64_t> value_{0};
 };
 
-/// Of one loop. Connections count from their hello on; those that ask for costs do not.
+/// Counters of one loop. Connections count from their hello on; control connections do not count.
 struct alignas(64) LoopCounts {
   Count open;      ///< connections
   Count begun;     ///< connections, the ended ones included
-  Count requests;  ///< messages taken; of a stream both ways those sent, too
+  Count requests;  ///< messages received; for a stream in both directions, messages sent as well
 };
 
-/// The same numbers of all loops, as a query gives them.
+/// The same numbers as returned by a query.
 struct LoopFacts {
   std::uint64_t open = 0, begun = 0, requests = 0;
 
-  /// As many loops as fit in one text, from `first` on, and how many there are.
+  /// Stores as many loops as fit in one text, starting at `first`, and the total number of loops.
   static void store(const std::vector<LoopCounts>& loops, std::uint64_t first, Fields& fields);
-  /// Appends what store() wrote to `to`; returns how many there are in all. Of an answer that does
-  /// not tell: 0.
+  /// Appends what store() wrote to `to`; returns the total number of loops, 0 if the answer does
+  /// not report them.
   static std::size_t load(const Fields& fields, std::vector<LoopFacts>& to);
 };
 
-/// Of `--loops`. Throws conn::Error, a sentence, if `text` is no number from 0 to kMostLoops; 0
-/// gives the number of processors that this process may use.
+/// Parses `--loops`. Throws conn::Error if `text` is not a number from 0 to kMostLoops; 0 gives the
+/// number of processors that this process may use.
 std::size_t loops_of(const std::string& text);
 inline constexpr std::size_t kMostLoops = 256;
 

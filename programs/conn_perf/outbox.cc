@@ -8,7 +8,7 @@ namespace perf {
 void Payload::reserve(std::size_t size) {
   const std::size_t wanted = (size + kPlaces + 7) / 8 * 8;
   if (wanted <= bytes_->size()) return;
-  bytes_ = std::make_shared<std::vector<char>>(wanted);  // the old ones may still be on their way
+  bytes_ = std::make_shared<std::vector<char>>(wanted);  // the old bytes may still be in use
   std::uint64_t state = 0x9e3779b97f4a7c15u;  // xorshift: the same bytes in every process
   for (std::size_t i = 0; i < wanted; i += 8) {
     state ^= state << 13;
@@ -63,7 +63,7 @@ void Outbox::gather(const Payload& payload, Batch& batch) {
   while (sequence < end_ && add_message(payload, batch, sequence, 0)) ++sequence;
 }
 
-/// False if the batch is full before its end.
+/// Returns false if the batch filled up before the end of the message.
 bool Outbox::add_message(const Payload& payload, Batch& batch, std::uint64_t sequence,
                          std::size_t from) {
   const std::span<const char> data = payload.of(sequence, size_);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What a connection has to send: texts, and data messages whose bytes follow from their sequence
-// numbers. So a short write keeps two numbers, not bytes, and many connections share one payload.
+// numbers. A partial write therefore stores two numbers, not bytes, and many connections share one
+// payload.
 
 #include <sys/uio.h>
 
@@ -19,19 +20,20 @@
 
 namespace perf {
 
-/// Bytes that payloads are cut from, each sequence number at a place of its own: a piece of another
-/// message at the same offset would be noticed, of another connection's too.
+/// The bytes that payloads are cut from, at a different place for each sequence number: a piece of
+/// another message at the same offset is detected, even if it belongs to another connection.
 class Payload {
  public:
   /// For messages of up to `size` bytes. Throws std::bad_alloc.
   void reserve(std::size_t size);
   std::span<const char> of(std::uint64_t sequence, std::size_t size) const noexcept {
-    // The upper half is the connection's. Its factor is odd, so each has places of its own, and far
-    // from small, so those of neighbours are not the next messages'.
+    // The upper half identifies the connection. Its factor is odd, so each connection has its own
+    // places, and large, so that places of neighbouring connections do not coincide with those of
+    // the next messages.
     const std::uint64_t place = sequence + (sequence >> 32) * 0x9e3779b1u;
     return {bytes_->data() + (place * 8) % kPlaces, size - kHeaderSize};
   }
-  /// All of them; others after the next reserve() of more.
+  /// The whole buffer; replaced by the next reserve() that needs more.
   const std::shared_ptr<std::vector<char>>& bytes() const noexcept { return bytes_; }
 
  private:
@@ -39,7 +41,7 @@ class Payload {
   std::shared_ptr<std::vector<char>> bytes_ = std::make_shared<std::vector<char>>();
 };
 
-/// The bytes of one write. One for all connections of a loop.
+/// The bytes of one write. Shared by all connections of a loop.
 class Batch {
  public:
   static constexpr std::size_t kMost = 256 << 10;
@@ -47,12 +49,12 @@ class Batch {
   std::span<const iovec> vectors() const noexcept { return {vectors_.data(), count_}; }
   std::size_t size() const noexcept { return size_; }
   void clear() noexcept { count_ = size_ = copied_ = 0; }
-  /// Takes what fits of `bytes`, which must live until the write if there are many; returns its
-  /// size.
+  /// Adds as much of `bytes` as fits and returns that size. Long pieces are not copied and must
+  /// stay valid until the write.
   std::size_t add(std::span<const char> bytes) noexcept;
 
  private:
-  // Short pieces are copied next to each other: a vector for each would cost more.
+  // Short pieces are copied next to each other, which costs less than a vector for each.
   static constexpr std::size_t kWorthCopying = 8 << 10;
   std::array<iovec, 64> vectors_;
   std::size_t count_ = 0, size_ = 0, copied_ = 0;
@@ -61,29 +63,29 @@ class Batch {
 
 class Outbox {
  public:
-  /// What kind of data message is sent, and the sequence number of the first.
+  /// Sets kind and size of the data messages, and the sequence number of the first.
   void set_data(Kind kind, std::size_t size, bool verify, std::uint64_t first);
-  /// More data messages are to go.
+  /// Allows `count` more data messages.
   void add_data(std::uint64_t count) noexcept { end_ += count; }
-  /// The last data message is the one before `sequence`, or one that has begun.
+  /// The last data message is the one before `sequence`, or one that has already begun.
   void end_data(std::uint64_t sequence = 0) noexcept { end_ = std::max(begun(), sequence); }
-  /// Goes before the data messages that have not begun.
+  /// Queues a text, which is sent before data messages that have not begun.
   void add_text(Kind kind, std::uint64_t sequence, std::string_view text);
 
-  /// Data messages are allowed up to this sequence number.
+  /// End of the data messages that may be sent (exclusive sequence number).
   std::uint64_t end() const noexcept { return end_; }
   bool empty() const noexcept { return texts_.empty() && next_ == end_; }
-  /// The peer has whole messages only.
+  /// True if all messages sent so far are complete.
   bool between_messages() const noexcept { return offset_ == 0 && texts_sent_ == 0; }
   std::size_t text_bytes() const noexcept { return texts_.size(); }
-  /// The sequence number after the last data message of which a byte was taken.
+  /// The sequence number after the last data message of which at least one byte was sent.
   std::uint64_t begun() const noexcept { return next_ + (offset_ != 0 ? 1 : 0); }
-  /// The one after the last that was taken whole.
+  /// The sequence number after the last data message that was sent completely.
   std::uint64_t sent() const noexcept { return next_; }
 
-  /// Adds to `batch` what is next, as much as it takes.
+  /// Adds the next bytes to `batch`, as many as fit.
   void gather(const Payload& payload, Batch& batch);
-  /// So many of these bytes were taken.
+  /// `size` of these bytes were written.
   void advance(std::size_t size) noexcept;
 
  private:
@@ -94,8 +96,8 @@ class Outbox {
   Kind kind_ = Kind::kData;
   bool verify_ = true;
   std::size_t size_ = kHeaderSize;
-  std::uint64_t next_ = 0, end_ = 0;  // sequence numbers: not sent whole yet; where to stop
-  std::size_t offset_ = 0;            // bytes sent of next_
+  std::uint64_t next_ = 0, end_ = 0;  // sequence numbers: first not fully sent; where to stop
+  std::size_t offset_ = 0;            // bytes of next_ already sent
   std::uint32_t checksum_ = 0;        // of known_
   std::uint64_t known_ = UINT64_MAX;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A file to write, or standard output for "-", whose failures are not overlooked.
+// An output file, or standard output for "-", that reports write errors.
 
 #include <cerrno>
 #include <fstream>

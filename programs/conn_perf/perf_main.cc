@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn-perf: measures the transports of aeconn, between two processes or two machines.
+// conn-perf: measures the transports of aeconn between two processes or two machines.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,7 +21,7 @@
 
 namespace {
 
-/// "64", "1k", "64k", "1m", as in the options of a URL. Throws conn::Error.
+/// Parses "64", "1k", "64k", "1m" like the options of a URL. Throws conn::Error.
 std::size_t size_of(const std::string& option, const std::string& text) {
   return static_cast<std::size_t>(
       conn::Options{{option, text}}.bytes(option, 0, perf::kHeaderSize, perf::kMostSize));
@@ -38,7 +38,7 @@ auto list_of(const std::string& list, Convert convert) {
   return values;
 }
 
-/// The text that a client's options came as, and what they mean. Defaults are the plan's.
+/// The client's options as text, before parsing. Defaults are those of the plan.
 struct ClientWords {
   const perf::ClientOptions options{};
   const perf::Plan& plan = options.plan;
@@ -74,7 +74,7 @@ void translate(const ClientWords& words, perf::ClientOptions& options) try {
   using std::chrono_literals::operator""h;
   using std::chrono_literals::operator""ms;
   const auto duration = [](const char* option, const std::string& text, ae::Duration least) {
-    double seconds = 0;  // "0.5" as well, which options of a URL do not know
+    double seconds = 0;  // also accepts "0.5", unlike options of a URL
     const char* const end = text.data() + text.size();
     if (const auto [stop, error] = std::from_chars(text.data(), end, seconds);
         stop == end && error == std::errc() && seconds > 0 && seconds < 86400) {
@@ -95,7 +95,7 @@ void translate(const ClientWords& words, perf::ClientOptions& options) try {
   if (!words.reply_size.empty()) options.reply_size = size_of("--reply-size", words.reply_size);
   options.loops = perf::loops_of(words.loops);
   options.spin = conn::parse_spin(words.spin);
-  (void)maker_of(options.event_loop);  // it throws
+  (void)maker_of(options.event_loop);  // called for its exception
   options.plan.requests = words.requests;
   if (!words.seconds.empty()) options.plan.seconds = duration("--seconds", words.seconds, 1ms);
   options.plan.warmup = duration("--warmup", words.warmup, ae::Duration::zero());
@@ -109,7 +109,7 @@ void translate(const ClientWords& words, perf::ClientOptions& options) try {
 constexpr const char* kLoops =
     "Event loops, each on a thread of its own; 0: one for each processor";
 
-/// What server and client have alike, in their order.
+/// Options common to server and client, in display order.
 void add_loop_options(CLI::App& app, std::string& loops, std::string& event_loop, std::string& spin,
                       manual::Values& values) {
   app.add_option("--loops", loops, kLoops)->capture_default_str();

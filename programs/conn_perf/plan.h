@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What is measured, and what came out.
+// The settings of a measurement and its results.
 
 #include <array>
 #include <chrono>
@@ -36,38 +36,38 @@ constexpr std::string_view to_string(Mode mode) {
 inline constexpr std::array kModes{Mode::kRequestResponse, Mode::kStream, Mode::kConnect,
                                    Mode::kIdle};
 
-/// One measurement: a point of a sweep. What it has by default is what the program does.
+/// One measurement: one point of a sweep. The defaults are those of the program.
 struct Plan {
   Mode mode = Mode::kRequestResponse;
   conn::Endpoint endpoint;
   std::size_t connections = 1, depth = 1, size = 64, reply_size = 64;
-  std::uint64_t requests = 0;  ///< 0: `seconds` decides
+  std::uint64_t requests = 0;  ///< 0: run for `seconds`
   ae::Duration seconds = std::chrono::seconds(3), warmup = std::chrono::seconds(1);
-  ae::Duration patience = std::chrono::seconds(60);  ///< without any progress
+  ae::Duration patience = std::chrono::seconds(60);  ///< longest time without progress
   bool verify = true, echo = false, both_ways = false;
-  bool in_place = false;  ///< a stream is sent from where it lies, and read where it arrived
+  bool in_place = false;  ///< a stream is sent from registered memory and read without a copy
 };
 
-/// What one loop had of a measurement.
+/// One loop's share of a measurement.
 struct LoopShare {
-  std::uint64_t connections = 0;  ///< open at its end; of Mode::kConnect: made in it
-  std::uint64_t requests = 0;     ///< messages, of a stream
+  std::uint64_t connections = 0;  ///< open at the end; in Mode::kConnect: made during it
+  std::uint64_t requests = 0;     ///< messages, for a stream
 };
 
 struct Result {
   Plan plan;
-  std::uint64_t requests = 0;  ///< messages, of a stream; of both ways together
+  std::uint64_t requests = 0;  ///< messages, for a stream; both directions together
   std::uint64_t bytes = 0;     ///< of messages, both directions together
   ae::Duration elapsed{};
   Histogram latency;
-  /// In the time that was measured; for idle: since before the connections.
+  /// During the measured time; for Mode::kIdle: since before the connections were opened.
   Usage client;
   std::optional<Usage> server;
   std::vector<LoopShare> client_loops;
-  std::vector<LoopShare> server_loops;  ///< empty where the server does not tell
+  std::vector<LoopShare> server_loops;  ///< empty if the server does not report them
 };
 
-/// A measurement that cannot go on, in one sentence.
+/// A measurement cannot continue; the text is one sentence.
 class Failed : public conn::Error {
  public:
   using conn::Error::Error;

@@ -20,7 +20,7 @@
 namespace perf {
 namespace {
 
-/// As gnuplot takes a text without looking for anything in it.
+/// A text in gnuplot quotes in which nothing is interpreted.
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) {
@@ -30,7 +30,7 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-/// Colours that are told apart in grey and by people who see no red.
+/// Colours distinguishable in greyscale and with red-green colour blindness.
 std::string color(std::size_t line) {
   constexpr std::array kColors = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                   "#e69f00", "#56b4e9", "#000000", "#999933"};
@@ -46,8 +46,8 @@ std::string depth_data(std::size_t line, const Series& series) {
   return out + "END\n";
 }
 
-/// Columns: 1 / (1 - part of the requests that were this fast), us. A logarithm of the first
-/// spreads the tail: each step to the right is ten times as rare.
+/// Columns: 1 / (1 - share of requests that were at most this slow), us. On a logarithmic axis the
+/// first column spreads the tail: each step to the right is ten times rarer.
 std::string distribution_data(std::size_t line, const Series::Point& point) {
   std::string out = fmt::format("$distribution{} << END\n", line);
   double total = 0, seen = 0;
@@ -77,7 +77,7 @@ std::string both_formats(const std::string& folder, const std::string& name,
       file(".png"), plot, file(".svg"));
 }
 
-/// "plot" and one item for each line, which `item` writes.
+/// A "plot" command with one item per line, written by `item`.
 template <class Item>
 std::string plot_of(const std::vector<Series>& all, Item item) {
   std::string out;
@@ -112,7 +112,7 @@ void run_gnuplot(const std::string& script) {
     throw conn::Error("gnuplot could not draw it; see above");
 }
 
-/// A folder that goes with its contents.
+/// A temporary folder, deleted with its contents.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

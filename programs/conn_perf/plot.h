@@ -9,7 +9,7 @@
 
 namespace perf {
 
-/// One line in a picture: what was measured alike but for the depth.
+/// One line in a picture: points that differ in depth only.
 struct Series {
   struct Point {
     std::size_t depth = 0;
@@ -17,18 +17,18 @@ struct Series {
     std::vector<std::pair<double, double>> buckets;  ///< us, count
   };
   std::string name;
-  std::vector<Point> points;  ///< by depth
+  std::vector<Point> points;  ///< sorted by depth
 };
 
-/// The request-response results of files, as lines whose names say how they differ. Throws
+/// Loads the request-response results of files as lines whose names show how they differ. Throws
 /// conn::Error.
 std::vector<Series> load_series(const std::vector<std::string>& files);
 
-/// What gnuplot is to do: three pictures, each as PNG and SVG, into `folder`.
+/// The gnuplot script: three pictures, each as PNG and SVG, into `folder`.
 std::string plot_script(const std::vector<Series>& all, const std::string& folder);
 
-/// Writes throughput-depth, latency-depth and latency-distribution into `folder`, which is made if
-/// need be. Throws conn::Error.
+/// Writes throughput-depth, latency-depth and latency-distribution into `folder`, which is created
+/// if necessary. Throws conn::Error.
 void run_plot(const std::vector<std::string>& files, const std::string& folder);
 
 }  // namespace perf

@@ -17,9 +17,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// What results of one line have in common.
+/// What the results of one line have in common.
 struct Key {
-  std::size_t file = 0;  // which of them, not its name: before/tcp.json and after/tcp.json differ
+  std::size_t file = 0;  // file index, not name: before/tcp.json and after/tcp.json differ
   std::string transport;
   std::size_t connections = 0, size = 0;
   bool operator<(const Key& other) const {
@@ -56,7 +56,8 @@ void add_file(const std::string& path, std::size_t index, std::map<Key, Series>&
   }
 }
 
-/// The files' stems; where two have the same, the folder's name before it; if need be the path.
+/// The files' stems; for equal stems, with the folder's name before them; if still ambiguous, the
+/// path.
 std::vector<std::string> names_of(const std::vector<std::string>& files) {
   using std::filesystem::path;
   const auto stem = [](const std::string& file) { return path(file).stem().string(); };
@@ -87,7 +88,7 @@ std::vector<Series> load_series(const std::vector<std::string>& files) {
   if (all.empty())
     throw conn::Error("nothing to plot: no file has results of --mode request-response");
 
-  // A name says only what tells its line from the others.
+  // A name contains only what distinguishes its line from the others.
   std::set<std::size_t> connections, sizes;
   std::map<std::tuple<std::string, std::size_t, std::size_t>, int> alike;
   for (const auto& [key, line] : all) {

@@ -24,7 +24,7 @@ std::string number(std::optional<std::uint64_t> value) {
 double seconds(ae::Duration time) { return std::chrono::duration<double>(time).count(); }
 double microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000; }
 
-/// The server chose the texts of its side.
+/// Texts from the server are untrusted, hence conn::printable().
 std::string side(const char* name, const Facts& facts) {
   const std::string who = conn::printable(
       fmt::format("{}: aeconn {}, {}, {} processors, device {}, MTU {}, options: {}", name,
@@ -34,7 +34,7 @@ std::string side(const char* name, const Facts& facts) {
   return who + '\n' + conn::printable(fmt::format("{}, path: {}", name, facts.path)) + '\n';
 }
 
-/// What a loop that may spin did with its time; nothing of one that may not.
+/// How a loop with spinning enabled spent its time; empty for other loops.
 std::string waiting(const char* name, const Usage& usage) {
   if (!usage.busy_ns) return {};
   const auto of = [](std::optional<std::uint64_t> value) { return value.value_or(0); };
@@ -152,7 +152,7 @@ class Csv final : public Report {
     const Plan& plan = result.plan;
     const Histogram& latency = result.latency;
     const bool idle = plan.mode == Mode::kIdle, timed = latency.count() != 0;
-    // A cell without a value is empty.
+    // A missing value is an empty cell.
     const auto cell = [](std::optional<double> value) {
       return value ? fmt::format("{:.10g}", *value) : std::string();
     };

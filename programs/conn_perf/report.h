@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Results for people and for programs: a table, JSON, CSV.
+// Output of results: table, JSON, CSV.
 
 #include <fstream>
 #include <functional>
@@ -13,14 +13,14 @@
 
 namespace perf {
 
-/// Both sides, for the header. `server` is unknown where a bare echo answers.
+/// Facts of both sides, for the header. `server` is unknown if the server is a plain echo.
 struct Sides {
   Facts client;
   std::optional<Facts> server;
-  std::vector<std::string> notes;  ///< what the reader of the figures should know
+  std::vector<std::string> notes;  ///< remarks for the reader of the figures
 };
 
-/// Where results go. begin(), then result() for each, as soon as it is there, then end().
+/// Receives results: begin(), then result() for each as soon as it is available, then end().
 class Report {
  public:
   virtual ~Report() = default;
@@ -29,19 +29,19 @@ class Report {
   virtual void end() = 0;
 };
 
-/// One connection's share of what all of an idle measurement took.
+/// The usage per connection of an idle measurement.
 std::optional<std::uint64_t> per_connection(const Result& result,
                                             std::optional<std::uint64_t> Usage::*what, bool server);
 /// Seconds of CPU per million requests, and system calls per request.
 std::optional<double> cpu_per_million(const Result& result, bool server);
 std::optional<double> calls_per_request(const Result& result, bool server);
-/// Whether one of the sides has several loops: then reports say what each had.
+/// Whether either side has several loops: reports then list each loop's share.
 bool on_several_loops(const Result& result);
 double per_second(const Result& result, std::uint64_t what);
 
 using Output = std::function<void(std::string_view)>;
 std::unique_ptr<Report> make_table(Output out);
-/// Into a file, or with "-" to standard output. Throws conn::Error if it cannot be written.
+/// Writes to a file, or for "-" to standard output. Throws conn::Error if it cannot be written.
 std::unique_ptr<Report> make_json(const std::string& path);
 std::unique_ptr<Report> make_csv(const std::string& path);
 

@@ -127,7 +127,7 @@ class JsonReport final : public Report {
     json_["results"].push_back(std::move(json));
   }
   void end() override {
-    // A name that is no UTF-8 becomes readable rather than an error at the very end.
+    // Invalid UTF-8 in a name is replaced instead of failing at the very end.
     file_.write(json_.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
     file_.finish();
   }

@@ -26,7 +26,7 @@ std::unique_ptr<ServerFacts> facts_of_one_loop(std::string options) {
 
 void write_log(const std::string& text) { service::complain("conn-perf", text); }
 
-/// Connections that did not come about or failed: of the process.
+/// Log of failed connections and connection attempts, one per process.
 service::LimitedLog& failures() {
   static service::LimitedLog log("connections failed");
   return log;
@@ -99,7 +99,8 @@ void announce(const std::vector<std::string>& urls) {
   for (const std::string& url : urls) service::print("listening on " + url + '\n');
 }
 
-/// The loops serve, each on a thread of its own; this one waits for signals, and for their end.
+/// Serves on `count` loops, each on its own thread; this thread waits for signals and for their
+/// end.
 void run_on(std::size_t count, const std::vector<std::string>& urls, bool echo,
             const std::string& options, const ae::Spin& spin, const ae::LoopMaker& make) {
   const conn::Registry registry = conn::all_transports();
@@ -118,7 +119,7 @@ void run_on(std::size_t count, const std::vector<std::string>& urls, bool echo,
     loop.run();
   }
   loops.stop();
-  loops.run();  // throws what ended a loop
+  loops.run();  // rethrows what ended a loop
 }
 
 }  // namespace
@@ -127,7 +128,7 @@ void run_server(const std::vector<std::string>& urls, bool echo, const std::stri
                 std::size_t loops, const ae::Spin& spin, const ae::LoopMaker& make) {
   service::allow_descriptors();
   if (loops > 1) return run_on(loops, urls, echo, options, spin, make);
-  const conn::Registry registry = conn::all_transports();  // outlives what is made of it
+  const conn::Registry registry = conn::all_transports();  // outlives everything created from it
   const auto its_loop = make(0);
   ae::EventLoop& loop = *its_loop;
   loop.set_spin(spin);

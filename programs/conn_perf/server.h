@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The server's side: answers requests, takes and sends streams, tells what it all cost.
+// Server side: answers requests, receives and sends streams, reports the cost.
 
 #include <memory>
 #include <string>
@@ -16,27 +16,27 @@
 
 namespace perf {
 
-/// What all connections of a server share, on any of its loops.
+/// State shared by all connections of a server, on all loops.
 struct ServerFacts {
   std::string options;  ///< of the command line
   std::unique_ptr<const Meter> meter;
   std::vector<LoopCounts> loops;
 };
 
-/// What the connections of one loop share.
+/// State shared by the connections of one loop.
 struct ServerShared {
   const ServerFacts& facts;
   LoopCounts& counts;
   Payload payload;
   Batch batch;
-  std::vector<char> room = std::vector<char>(256 << 10);  ///< for what one read() gives
-  const ae::EventLoop* only_loop;                         ///< null where there are several
+  std::vector<char> room = std::vector<char>(256 << 10);  ///< buffer for one read()
+  const ae::EventLoop* only_loop;                         ///< null if there are several
 
   ServerShared(const ServerFacts& of_all, LoopCounts& of_loop, const ae::EventLoop* only)
       : facts(of_all), counts(of_loop), only_loop(only) {}
 };
 
-/// One connection. It is gone once `ended` ran.
+/// One connection. It is destroyed by Server::end().
 class Session {
  public:
   Session() = default;
@@ -45,12 +45,12 @@ class Session {
   virtual ~Session() = default;
 };
 
-/// On one loop: all of a server, or the part of a ServerOnLoops that is this loop's.
+/// A server on one loop: a whole server, or one loop's part of a ServerOnLoops.
 class Server {
  public:
-  /// With `echo` it sends back what it reads and understands nothing. `options` are for the record.
+  /// With `echo`, returns all bytes uninterpreted. `options` are recorded in the report.
   Server(ae::EventLoop& loop, const conn::Registry& registry, bool echo, std::string options);
-  /// The part for loop `index`. Borrows `facts`.
+  /// The part on loop `index`. Borrows `facts`.
   Server(ae::EventLoop& loop, const conn::Registry& registry, bool echo, ServerFacts& facts,
          std::size_t index);
 
@@ -58,27 +58,27 @@ class Server {
   void listen(const std::string& url);
   std::vector<std::string> urls() const;
 
-  /// Serves a connection. `controls`, if not null, counts those that ask for costs.
+  /// Serves a connection. `controls`, if not null, counts control connections.
   void accept(conn::ConnectionPtr connection, Count* controls = nullptr);
-  /// For sessions: `connection` is over; a reason is logged.
+  /// For sessions: `connection` has ended; a non-empty reason is logged.
   void end(conn::Connection& connection, const std::string& reason);
 
  private:
   ae::EventLoop& loop_;
   const conn::Registry& registry_;
   bool echo_;
-  std::unique_ptr<ServerFacts> own_facts_;  // null for a part
+  std::unique_ptr<ServerFacts> own_facts_;  // null if this is a part
   ServerShared shared_;
   std::vector<conn::ListenerPtr> listeners_;
   std::unordered_map<conn::Connection*, std::unique_ptr<Session>> sessions_;
 };
 
-/// How a listener says in the log whom it refused. Any thread.
+/// Logs a connection attempt that failed or was refused by the listener. Thread-safe.
 void log_refused(const conn::Failure& failure);
-/// Says which of a list of schemes are not served, and why.
+/// Logs which schemes of a list are not served, and why.
 void log_not_served(const std::string& url, const conn::Listener& listener);
 
-/// `conn-perf server`: until SIGTERM or SIGINT.
+/// `conn-perf server`: serves until SIGTERM or SIGINT.
 void run_server(const std::vector<std::string>& urls, bool echo, const std::string& options,
                 std::size_t loops, const ae::Spin& spin, const ae::LoopMaker& make);
 

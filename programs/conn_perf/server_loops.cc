@@ -9,19 +9,20 @@ namespace {
 struct alignas(64) Controls {
   Count count;
 };
-/// Of one listener, by loop.
+/// Counters of one listener, one per loop.
 using ControlsOfLoops = std::vector<Controls>;
 
-/// Fewest connections, without `controls`; those that have as few take turns.
+/// The loop with the fewest connections, control connections not counted; ties are resolved
+/// round-robin.
 conn::Spread fewest_under_load(std::shared_ptr<const ControlsOfLoops> controls) {
   return conn::Spread::by([controls = std::move(controls),
                            last = std::size_t{0}](const conn::Arriving& arriving) mutable {
     const std::size_t count = arriving.connections.size();
-    std::size_t best = count;  // no loop: then the listener chooses
+    std::size_t best = count;  // no loop chosen: the listener chooses
     std::uint64_t fewest = UINT64_MAX;
     for (std::size_t i = 1; i <= count; ++i) {
       const std::size_t at = (last + i) % count;
-      if (arriving.connections[at] == UINT64_MAX) continue;  // it has ended
+      if (arriving.connections[at] == UINT64_MAX) continue;  // this loop has ended
       const std::uint64_t all = arriving.connections[at], asking = (*controls)[at].count.value();
       const std::uint64_t load = all > asking ? all - asking : 0;
       if (load >= fewest) continue;
@@ -37,11 +38,12 @@ conn::Spread fewest_under_load(std::shared_ptr<const ControlsOfLoops> controls) 
 
 struct ServerOnLoops::Shared {
   ServerFacts facts;
-  std::vector<std::weak_ptr<Part>> parts;  ///< each its loop's thread's
-  std::function<void()> loop_left;         ///< constant once somebody listens
+  std::vector<std::weak_ptr<Part>> parts;  ///< each is used on its loop's thread
+  std::function<void()> loop_left;         ///< must not change after the first listen()
 };
 
-/// Held by the accept handlers of its loop, so it goes with the last of them, on its thread.
+/// Owned by the accept handlers of its loop, so it is destroyed with the last of them, on that
+/// thread.
 struct ServerOnLoops::Part {
   Part(std::shared_ptr<Shared> its_shared, ae::EventLoop& loop, const conn::Registry& registry,
        bool echo, std::size_t index)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The server on several loops: on each a Server with the connections that were given to it, on its
-// thread. Every URL is listened on once.
+// The server on several loops, each with its own thread and a Server for its connections. Each URL
+// has one listener.
 
 #include <functional>
 #include <memory>
@@ -17,19 +17,19 @@ namespace perf {
 
 class ServerOnLoops {
  public:
-  /// As Server. Borrows `loops` and `registry`, which outlive it.
+  /// Like Server. `loops` and `registry` are borrowed and must outlive this.
   ServerOnLoops(ae::Loops& loops, const conn::Registry& registry, bool echo, std::string options);
   ServerOnLoops(const ServerOnLoops&) = delete;
   ServerOnLoops& operator=(const ServerOnLoops&) = delete;
-  /// Ends all connections. Not on a thread of the loops.
+  /// Closes all connections. Must not be called on a thread of the loops.
   ~ServerOnLoops();
 
-  /// The loop with the fewest connections gets the next, those that ask for costs not counted: a
-  /// load is spread as evenly as if nobody asked (and nobody asks an echo). Throws conn::Error.
+  /// Each new connection goes to the loop with the fewest connections. Control connections do not
+  /// count, so the load is spread as evenly as without them (an echo has none). Throws conn::Error.
   void listen(const std::string& url);
   std::vector<std::string> urls() const;
-  /// Runs on the thread of a loop whose connections have ended, with it or with the listeners. To
-  /// be called before listen().
+  /// Sets a handler that runs on a loop's thread once the connections of that loop have ended, with
+  /// the loop or with the listeners. Call it before listen().
   void on_loop_left(std::function<void()> handler);
 
  private:

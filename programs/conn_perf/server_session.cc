@@ -8,7 +8,7 @@
 namespace perf {
 namespace {
 
-/// Why a connection that a read() or write() ended is over; empty if that is how they end.
+/// The reason why a failed read() or write() ended the connection; empty for end of stream.
 std::string reason_of(const conn::Connection& connection, ssize_t result) {
   return result == 0 ? std::string() : connection.last_error();
 }
@@ -59,14 +59,14 @@ void ProtocolSession::count_connection(bool control) {
   if (!control) shared_.counts.begun.add(1);
 }
 
-/// Once for what a read() brought, before any of it is answered.
+/// Called once per read(), before any of its messages is answered.
 void ProtocolSession::count_messages() {
   if (counted_ == next_) return;
   shared_.counts.requests.add((next_ - counted_) & kSequenceMask);
   counted_ = next_;
 }
 
-/// What is wrong with the messages that end in `bytes`, "" if nothing is.
+/// Returns what is wrong with the messages that end in `bytes`, "" if nothing is.
 std::string ProtocolSession::take_bytes(std::span<const char> bytes) {
   while (const auto message = parser_.next(bytes))
     if (std::string wrong = take(*message); !wrong.empty()) return wrong;
@@ -93,14 +93,15 @@ void ProtocolSession::readable() {
   if (size <= 0) return server_.end(*connection_, reason_of(*connection_, size));
   count_messages();
   if (wrong.empty()) return pump();
-  std::string last;  // what else was to be sent no longer matters
+  std::string last;  // anything else still to be sent is dropped
   append_text(last, Kind::kError, 0, wrong);
   if (outbox_.between_messages()) connection_->write(last.data(), last.size());
-  server_.end(*connection_, wrong);  // close() delivers it, and takes what the peer sends meanwhile
+  // close() delivers it and meanwhile discards what the peer sends.
+  server_.end(*connection_, wrong);
 }
 
 void ProtocolSession::pump() {
-  // Beyond this many writes in a row the other connections have their turn.
+  // After this many writes in a row, other connections get served.
   for (int i = 0; i < 4; ++i) {
     if (sending_) outbox_.add_data(outbox_.sent() + 4096 - outbox_.end());
     acknowledge_if_due();
@@ -112,8 +113,8 @@ void ProtocolSession::pump() {
     outbox_.advance(size < 0 ? 0 : static_cast<std::size_t>(size));
     if (size < 0 || static_cast<std::size_t>(size) < shared_.batch.size()) break;
   }
-  // The last of these writes may have taken everything: nobody else would call for what is due
-  // then.
+  // The last of these writes may have sent everything; no further call would then send a due
+  // acknowledgement.
   acknowledge_if_due();
   const bool more = sending_ || !outbox_.empty();
   if (more == connection_->has_write_handler()) return;
@@ -128,7 +129,7 @@ std::string ProtocolSession::take(const Message& message) {
     return message.kind == Kind::kHello ? take_hello(message)
                                         : fmt::format("{} before a hello", to_string(message.kind));
   }
-  // Who asks without reading the answers does not fill our memory.
+  // A peer that queries without reading the answers must not make us buffer them without limit.
   constexpr std::size_t kMostUnsent = 64 << 10;
   if (outbox_.text_bytes() > kMostUnsent) return "too many queries";
   switch (message.kind) {
@@ -192,7 +193,7 @@ std::string ProtocolSession::take_end(const Message& message) {
   if (ending_) return "an end after the end";
   ending_ = true;
   sending_ = false;
-  // A stream of a certain count has it both ways.
+  // A stream with a fixed count has the same count in both directions.
   const bool as_many = both_ways_ && Fields::parse(message.text).flag("as-many");
   outbox_.end_data(as_many ? sent_before_ + taken_ : 0);
   return {};
@@ -212,7 +213,7 @@ void ProtocolSession::acknowledge_if_due() {
 }
 
 void ProtocolSession::tell_costs(const Message& message) {
-  // What is not asked for is not looked up: that would be part of the next answer's costs.
+  // Values that were not asked for are not read: reading them would add to the next answer's cost.
   const Fields query = Fields::parse(message.text);
   const ServerFacts& known = shared_.facts;
   Fields answer;

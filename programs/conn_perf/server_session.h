@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The server's two kinds of connections.
+// The two kinds of server connections.
 
 #include <span>
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace perf {
 
-/// Sends back what it reads. While some of that is unsent it does not read: a peer that does not
-/// read is slowed down, and one piece is all that is kept.
+/// Echoes what it reads. It does not read while data is unsent: a peer that does not read is slowed
+/// down, and at most one piece is buffered.
 class EchoSession final : public Session {
  public:
   EchoSession(conn::ConnectionPtr connection, Server& server, ServerShared& shared);
@@ -30,7 +30,7 @@ class EchoSession final : public Session {
 /// Speaks the protocol of wire.h.
 class ProtocolSession final : public Session {
  public:
-  /// `controls` counts those that ask for costs; it may be null.
+  /// `controls` counts control connections; may be null.
   ProtocolSession(conn::ConnectionPtr connection, Server& server, ServerShared& shared,
                   Count* controls);
   ~ProtocolSession() override;
@@ -41,7 +41,7 @@ class ProtocolSession final : public Session {
   void pump();
   void count_connection(bool control);
   void count_messages();
-  // What is wrong with the message, "" if nothing is.
+  // Each returns what is wrong with the message, "" if nothing is.
   std::string take(const Message& message);
   std::string take_hello(const Message& message);
   std::string take_data(const Message& message);
@@ -53,15 +53,15 @@ class ProtocolSession final : public Session {
   Server& server_;
   ServerShared& shared_;
   Count* controls_;
-  Count* counted_in_ = nullptr;  // this connection is
+  Count* counted_in_ = nullptr;  // the counter that includes this connection
   Parser parser_;
   Outbox outbox_;
   bool greeted_ = false, both_ways_ = false, in_place_ = false;
-  bool sending_ = false;            // our own stream runs
-  bool ending_ = false;             // the peer's has ended, and the acknowledgement is due
-  Kind expected_ = Kind::kRequest;  // what data messages are here
+  bool sending_ = false;            // our own stream is running
+  bool ending_ = false;             // the peer's stream has ended; the acknowledgement is due
+  Kind expected_ = Kind::kRequest;  // kind of data messages on this connection
   std::uint64_t next_ = 0;          // sequence number of the next one
-  std::uint64_t counted_ = 0;       // those before it are in the loop's count
+  std::uint64_t counted_ = 0;       // messages before this one are in the loop's count
   std::uint64_t taken_ = 0, taken_bytes_ = 0;  // of a stream, since its last end
   std::uint64_t sent_before_ = 0;              // where our own stream began
 };

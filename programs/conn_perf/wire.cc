@@ -64,7 +64,7 @@ void Header::encode(char* bytes) const noexcept {
 
 std::uint32_t checksum(std::uint64_t word, std::span<const char> payload) noexcept {
   constexpr std::size_t kSmall = 512;
-  if (payload.size() <= kSmall) {  // a copy costs less than the state of a hash in pieces
+  if (payload.size() <= kSmall) {  // copying costs less than setting up an incremental hash
     char whole[8 + kSmall];
     std::memcpy(whole, &word, 8);
     if (!payload.empty()) std::memcpy(whole + 8, payload.data(), payload.size());
@@ -91,7 +91,7 @@ Parser::~Parser() = default;
 
 std::optional<Message> Parser::next(std::span<const char>& bytes) {
   if (!error_.empty()) return std::nullopt;
-  if (have_ == 0 && bytes.size() >= kHeaderSize) {  // most messages come whole: nothing is kept
+  if (have_ == 0 && bytes.size() >= kHeaderSize) {  // usual case: complete, no buffering
     if (!begin(bytes.data())) return std::nullopt;
     if (bytes.size() >= header_.length) {
       const std::span<const char> whole = bytes.first(header_.length);

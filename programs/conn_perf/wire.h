@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The messages of conn-perf, as bytes. Each begins with a header of 16 bytes, little-endian:
+// The messages of conn-perf as bytes. Each begins with a 16-byte header, little-endian:
 //
 //   u32 length     of the whole message
 //   u32 checksum   the low half of XXH3_64 over everything after it; 0 in data when not verified
 //   u64 word       the kind in the top 8 bits, below it the sequence number
 //
-// A data message (request, reply, data) has a payload of arbitrary bytes; the others a short text.
-// Nothing here does I/O, and no byte a peer sends makes a parser keep more than one such text.
+// A data message (request, reply, data) has a payload of arbitrary bytes; other messages a short
+// text. This code does no I/O, and a parser never buffers more than one such text, whatever the
+// peer sends.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,14 +26,14 @@ inline constexpr std::size_t kMostText = 4096;
 inline constexpr std::uint64_t kSequenceMask = (std::uint64_t{1} << 56) - 1;
 
 enum class Kind : std::uint8_t {
-  kRequest = 1,  ///< client: answer this
-  kReply,        ///< server: under the request's sequence number
-  kData,         ///< either: one of a stream
-  kHello,        ///< client, first of all: what the connection is for
+  kRequest = 1,  ///< client: request to be answered
+  kReply,        ///< server: has the request's sequence number
+  kData,         ///< either: one message of a stream
+  kHello,        ///< client, first message: purpose of the connection
   kHelloReply,
-  kEnd,         ///< client: that was the last of the stream, for now
-  kAck,         ///< server: what arrived of the stream, and what it sent itself
-  kStats,       ///< client: what did it cost the server so far?
+  kEnd,         ///< client: the stream ends here, for now
+  kAck,         ///< server: what it received of the stream, and what it sent itself
+  kStats,       ///< client: asks for the server's costs so far
   kStatsReply,  ///< server
   kError,       ///< server: why it closes the connection
 };
@@ -52,12 +53,12 @@ constexpr std::uint64_t word_of(Kind kind, std::uint64_t sequence) {
   return static_cast<std::uint64_t>(kind) << 56 | (sequence & kSequenceMask);
 }
 
-/// The checksum of a message whose payload may lie anywhere.
+/// The checksum of a message; its payload may be anywhere in memory.
 std::uint32_t checksum(std::uint64_t word, std::span<const char> payload) noexcept;
-/// A whole message with a text, at most kMostText of it.
+/// Appends a complete message with a text, truncated to kMostText.
 void append_text(std::string& out, Kind kind, std::uint64_t sequence, std::string_view text);
 
-/// A message that is complete and verified.
+/// A complete, verified message.
 struct Message {
   Kind kind;
   std::uint64_t sequence;
@@ -65,20 +66,21 @@ struct Message {
   std::string_view text;  ///< empty for data; valid until the parser's next call
 };
 
-/// Takes a stream of bytes, in pieces of any size.
+/// Incremental parser; accepts the stream in pieces of any size.
 class Parser {
  public:
   Parser();
   ~Parser();
 
-  /// From here on data messages are taken with any checksum.
+  /// From now on, checksums of data messages are not verified.
   void trust_data() noexcept { verify_ = false; }
-  /// The next message that ends in `bytes`, which are cut from the front. Without a value `bytes`
-  /// are used up, or error() says what is wrong with them, and the parser is of no further use.
+  /// Returns the next message that ends in `bytes`, and removes it from their front. Without a
+  /// value, either all of `bytes` was consumed, or error() is set and the parser must not be used
+  /// any more.
   std::optional<Message> next(std::span<const char>& bytes);
-  /// Empty while all is well.
+  /// Empty unless an error occurred.
   const std::string& error() const noexcept { return error_; }
-  /// True inside a message.
+  /// True within a message.
   bool midway() const noexcept { return have_ != 0; }
 
  private:
@@ -89,10 +91,10 @@ class Parser {
   bool verifies() const noexcept { return verify_ || !is_data(header_.kind()); }
 
   Header header_;
-  std::size_t have_ = 0;  // bytes of the message under way; up to kHeaderSize they are in partial_
+  std::size_t have_ = 0;  // received bytes of the message; up to kHeaderSize in partial_
   bool verify_ = true;
   char partial_[kHeaderSize];
-  std::unique_ptr<Digest> digest_;  // made for the first message that comes in pieces
+  std::unique_ptr<Digest> digest_;  // created for the first message that arrives in pieces
   std::string text_, error_;
 };
 

@@ -16,7 +16,7 @@ using Tell = std::function<void(Verdict)>;
 
 bool over_rdma(const conn::Endpoint& to) { return to.scheme.ends_with("rdma"); }
 
-/// An address of a port that a server could listen at; "" where there is none.
+/// An address on this port at which a server could listen; "" if there is none.
 std::string address_at(const Facts& facts, const Device& device, const Port& port) {
   for (const LocalAddress& each : facts.addresses) {
     const Place place = place_of(facts, each.address);
@@ -31,7 +31,8 @@ class CheckUp {
   CheckUp(const conn::Registry& registry, const Facts& facts, const Plan& plan, const Tell& tell)
       : registry_(registry), facts_(facts), plan_(plan), tell_(tell) {}
 
-  /// `to`: to be dialled over rdma, or null: then each device is proven, else the one it leaves by.
+  /// `to`: an endpoint to connect to over rdma, or null. With null every device is tested,
+  /// otherwise only the one that the route uses.
   void of_machine(const conn::Endpoint* to) {
     for (const Row row : rows()) say(row(facts_));
     if (!facts_.built_with_rdma) return;
@@ -96,7 +97,7 @@ class CheckUp {
         for (std::size_t j = 0; j < ways.size(); ++j)
           if (ways[j].scheme == other->scheme && found[j]) beside = &*found[j];
       for (Verdict& each : judge(facts_, *found[i], beside)) {
-        // Nobody asked for the one beside; what is wrong with it alone is a note.
+        // The TCP comparison was not requested, so a failure of it alone is only a note.
         if (i >= asked_for && each.level == Level::kFailed) each.level = Level::kNote;
         say(std::move(each));
       }
@@ -112,7 +113,7 @@ class CheckUp {
     tell_(std::move(verdict));
   }
 
-  // A queue pair with all that a connection uses, proven on the device itself.
+  // Tests a queue pair with every feature that a connection uses, on the device itself.
   void loopback(const Device& device, const Port& port) {
     Verdict verdict{.row = "loopback " + name_of(device, port)};
     if (failed_) {
@@ -144,7 +145,7 @@ class CheckUp {
       const Dialled::Step* step = dialled.failed_step();
       verdict.level = Level::kFailed;
       verdict.text = (step != nullptr ? step->name + ": " : "") + dialled.failure.text;
-      // A limit that was met says how to raise it.
+      // The error of an exceeded limit says how to raise it.
       const auto raise = verdict.text.rfind("raise it with");
       verdict.remedy = raise != std::string::npos
                            ? verdict.text.substr(raise)
@@ -170,7 +171,7 @@ void check_up(const conn::Registry& registry, const Facts& facts, const Plan& pl
   for (const std::string& url : plan.urls) {
     all.push_back(conn::Endpoint::parse(url));
     for (conn::Endpoint& each : ways_of(registry, all.back())) {
-      // One that is not in this build is a row, and a mistake is none.
+      // A transport that is not in this build gives a row, not a usage error.
       const bool missing = over_rdma(each) && !facts.built_with_rdma;
       if (!missing) registry.require(each.scheme).check(each);
       if (over_rdma(each)) rdma.push_back(std::move(each));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The rows in their order: of this machine, and of URLs to dial.
+// Runs all checks in order: those of this machine, then those of the URLs to connect to.
 
 #include <cstdint>
 #include <functional>
@@ -14,13 +14,13 @@
 namespace doctor {
 
 struct Plan {
-  std::vector<std::string> urls;     ///< to dial
-  std::uint64_t connections = 1000;  ///< that limits are to have room for
-  bool all_connections = false;      ///< fewer are a failure
+  std::vector<std::string> urls;     ///< URLs to connect to
+  std::uint64_t connections = 1000;  ///< number of connections that the limits must allow
+  bool all_connections = false;      ///< limits that allow fewer are a failure
   ae::Duration patience = std::chrono::seconds(5);
 };
 
-/// Calls `tell` for each row as it is known. Throws conn::Error for a URL that is none.
+/// Calls `tell` with each verdict as soon as it is known. Throws conn::Error for an invalid URL.
 void check_up(const conn::Registry& registry, const Facts& facts, const Plan& plan,
               const std::function<void(Verdict)>& tell);
 

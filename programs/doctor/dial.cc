@@ -18,11 +18,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Enough for a median, and where each takes long, no more than what shows that.
+// Enough rounds for a median; if rounds are slow, only as many as show that.
 constexpr std::size_t kMostRounds = 100, kLeastRounds = 10;
 constexpr auto kRoundsTime = std::chrono::milliseconds(200);
 constexpr std::size_t kLarge = 64 * 1024;
-// An echo sends it back, a server of RESP answers it, and neither is left waiting for more.
+// An echo returns this and a RESP server answers it; neither then waits for more input.
 constexpr std::string_view kAsk = "PING\r\n";
 
 double microseconds(ae::Duration time) {
@@ -34,7 +34,7 @@ class Caller {
   Caller(Dialled& dialled, conn::Connection& connection, ae::Duration patience)
       : dialled_(dialled), connection_(connection), patience_(patience) {}
 
-  /// Whether what came back is as long as what was asked of it. Else the failure is told.
+  /// Runs and times one step; `work` returns whether it succeeded. Records the failure if not.
   bool step(const char* name, auto work) {
     const Clock::time_point began = Clock::now();
     const bool done = work();
@@ -91,7 +91,7 @@ class Caller {
     return true;
   }
 
-  /// Only an echo sends it back. What does not fit into one packet meets other obstacles.
+  /// Only for an echo. Messages larger than one packet can fail for other reasons than small ones.
   bool large() {
     return step("64 KiB there and back", [this] {
       const std::string much(kLarge, 'x');
@@ -167,7 +167,7 @@ Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Durat
   conn::ConnectionPtr connection;
   try {
     connection = registry.create(loop, to);
-  } catch (const conn::Error& error) {  // rdma where nothing of it is there
+  } catch (const conn::Error& error) {  // e.g. rdma without devices or libraries
     dialled.failure = {std::make_error_code(std::errc::no_such_device), error.what()};
     dialled.steps.push_back({"connect", 0, false});
     return dialled;
@@ -183,7 +183,7 @@ Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Durat
       dialled.steps.push_back({"connect", 0, false});
   }
   if (dialled.failure) return dialled;
-  // A first window that did not come is told by the round trip that it stops.
+  // A missing first receive window shows up as a failed round trip.
   for (Dialled::Step& each : dialled.steps) each.done = true;
   Caller caller(dialled, *connection, patience);
   const bool answered = caller.first_round();
@@ -230,7 +230,7 @@ Route route_to(const conn::Endpoint& to, ae::Duration patience) {
       route.failure = conn::errno_failure(EINVAL, "source=" + source);
     return route;
   }
-  // A connected socket of UDP has a source, and nothing was sent.
+  // Connecting a UDP socket selects a source address without sending anything.
   const int socket = ::socket(route.target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
   socklen_t size = sizeof route.source.storage;
   if (socket < 0 || ::connect(socket, route.target.get(), route.target.size) != 0 ||

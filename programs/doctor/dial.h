@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One connection to a URL, step by step with the time of each; and what follows from it.
+// Connects to a URL, timing each step, and derives verdicts from the result.
 
 #include <chrono>
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace doctor {
 
-/// What a dial found.
+/// The result of a connection attempt.
 struct Dialled {
   struct Step {
     std::string name;
@@ -21,15 +21,15 @@ struct Dialled {
     bool done = false;
   };
   std::string scheme;
-  std::vector<Step> steps;       ///< in order; the last is not done where it failed
-  conn::Failure failure;         ///< none: all went well
-  std::string path;              ///< as Connection::path(); "" where it never stood
-  bool confirmed = false;        ///< all that was sent: the peer's machine, if not its program
+  std::vector<Step> steps;       ///< in order; the last one is not done if it failed
+  conn::Failure failure;         ///< empty if everything succeeded
+  std::string path;              ///< as Connection::path(); "" if never established
+  bool confirmed = false;        ///< all sent bytes are acknowledged, if only by the peer's machine
   unsigned mtu = 0;              ///< of the path, over RDMA
-  std::string peer;              ///< who answered: "an echo", "a server of RESP", "something else"
+  std::string peer;              ///< kind of peer: "an echo", "a server of RESP", "something else"
   std::string features;          ///< of the queue pair: "keys window, inline 256, receives shared"
-  std::size_t rounds = 0;        ///< trips there and back, and in microseconds:
-  std::optional<double> median;  ///< of them
+  std::size_t rounds = 0;        ///< number of measured round trips
+  std::optional<double> median;  ///< of the round trips, in microseconds
 
   bool good() const noexcept { return !failure; }
   const Step* failed_step() const noexcept {
@@ -37,30 +37,31 @@ struct Dialled {
   }
 };
 
-/// Dials `to`, which is of one scheme, and waits here: each wait is `patience` at most.
+/// Connects to `to`, which has a single scheme. Blocks; each wait takes at most `patience`.
 Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Duration patience);
 
-/// The ways that a list of schemes has, each with the options that it knows; one otherwise.
+/// The candidates of a list of schemes, each with the options that it supports; otherwise one.
 std::vector<conn::Endpoint> ways_of(const conn::Registry& registry, const conn::Endpoint& to);
-/// The same place over what carries RDMA's traffic otherwise: rdma is tcp, tls+rdma is tls, with
-/// the options that these know. Nothing for others, and where that transport is not built in.
+/// The same address over the transport to compare with: tcp for rdma, tls for tls+rdma, with the
+/// options that it supports. No value for other schemes, or if that transport is not built in.
 std::optional<conn::Endpoint> over_tcp(const conn::Registry& registry, const conn::Endpoint& to);
 
-/// The address that packets to a target leave from, as the kernel's routes say.
+/// The source address of packets to a target, according to the kernel's routes.
 struct Route {
   conn::SocketAddress target, source;
-  conn::Failure failure;  ///< there is none
+  conn::Failure failure;  ///< set if there is no route
 };
-/// Of the first of the endpoint's hosts, whose lookup may take `patience`. Its option source wins.
+/// Resolves the first host of the endpoint within `patience`. The option `source`, if set,
+/// overrides the route.
 Route route_to(const conn::Endpoint& to, ae::Duration patience);
 
-// What is said of them: pure.
-/// Whether an RDMA device has the source.
+// Verdicts: pure functions.
+/// Whether the source address belongs to an RDMA device.
 Verdict judge(const Facts& facts, const Route& route, const std::string& scheme);
-/// All rows of one dial. `beside`: the dial over tcp, if there was one: it tells a firewall from a
-/// machine that is down.
+/// All verdicts of one connection attempt. `beside`: the attempt over tcp, if any; it distinguishes
+/// a firewall from a machine that is down.
 Verdicts judge(const Facts& facts, const Dialled& dialled, const Dialled* beside);
-/// Both in one line.
+/// Compares both in one line.
 Verdict compare(const Dialled& rdma, const Dialled& tcp);
 
 }  // namespace doctor

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// aeconn-doctor: what of this machine stops RDMA, and where a connection stops, step by step.
+// aeconn-doctor: reports what prevents RDMA on this machine, and at which step a connection fails.
 //
-//   aeconn-doctor                            this machine
-//   aeconn-doctor rdma://10.0.0.1:7000       and a connection, over tcp as well
-//   aeconn-doctor --serve rdma://*:7000      its other end
-//   aeconn-doctor --limits rdma://*:7000     limits of a server, by its options
+//   aeconn-doctor                            checks this machine
+//   aeconn-doctor rdma://10.0.0.1:7000       also tests a connection, over tcp as well
+//   aeconn-doctor --serve rdma://*:7000      peer for such a test
+//   aeconn-doctor --limits rdma://*:7000     limits of a server with these options
 
 #include <CLI/CLI.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The other end of a dial: sends back what it gets.
+// Echo server: the peer of a test connection.
 
 #include <string>
 #include <thread>
@@ -12,19 +12,19 @@
 
 namespace doctor {
 
-/// Connections of one loop, each with its echo.
+/// The echo connections of one loop.
 class Echo {
  public:
   explicit Echo(ae::EventLoop& loop, const conn::Registry& registry)
       : loop_(loop), registry_(registry) {}
 
-  /// Where it listens. Throws conn::Error.
+  /// Returns the endpoints it listens on. Throws conn::Error.
   std::vector<conn::Endpoint> listen(const conn::Endpoint& at);
 
  private:
   struct Client {
     conn::ConnectionPtr connection;
-    std::string unsent;  // while there is some, nothing is read: a peer that reads slowly is slowed
+    std::string unsent;  // while not empty, nothing is read: slows the peer down
   };
   void serve(Client& client);
 
@@ -34,16 +34,16 @@ class Echo {
   std::vector<conn::ListenerPtr> listeners_;
 };
 
-/// An echo with a loop and thread of its own, until it is destroyed.
+/// An echo server with its own loop and thread, until destruction.
 class EchoThread {
  public:
-  /// Throws conn::Error where it cannot listen.
+  /// Throws conn::Error if it cannot listen.
   EchoThread(const conn::Registry& registry, const conn::Endpoint& at);
   ~EchoThread();
   EchoThread(const EchoThread&) = delete;
   EchoThread& operator=(const EchoThread&) = delete;
 
-  const conn::Endpoint& at() const noexcept { return at_; }  ///< with the port that it got
+  const conn::Endpoint& at() const noexcept { return at_; }  ///< with the actual port
 
  private:
   ae::LibevLoop loop_;

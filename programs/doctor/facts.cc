@@ -18,7 +18,7 @@ Place place_of(const Facts& facts, const conn::SocketAddress& address) {
   if (local == facts.addresses.end()) return {};
   for (const Device& device : facts.devices) {
     for (const Port& port : device.ports) {
-      // GIDs of InfiniBand are no addresses: there the interface alone tells.
+      // InfiniBand GIDs are not IP addresses; for them only the interface identifies the port.
       if (port.ethernet())
         for (const Gid& gid : port.gids)
           if (const auto of = address_of(gid); of && of->same_host(address))
@@ -42,7 +42,7 @@ std::string interface_of(const Device& device, const Port& port) {
 }
 
 unsigned roce_mtu(unsigned of_interface) noexcept {
-  constexpr unsigned kHeaders = 96;  // as the kernel's iboe_get_mtu() counts them
+  constexpr unsigned kHeaders = 96;  // as counted by iboe_get_mtu() of the kernel
   if (of_interface < kHeaders + 256) return 0;
   unsigned mtu = 4096;
   while (mtu > of_interface - kHeaders) mtu /= 2;

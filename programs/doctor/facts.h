@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the kernel says of RDMA on this machine: from /sys, /proc and /dev, so that nothing is
-// needed but to read. The rows (rows.h) judge it; they look at nothing else.
+// What the kernel reports about RDMA on this machine, read from /sys, /proc and /dev without
+// special privileges. The rows (rows.h) judge these facts and read nothing else.
 
 #include <filesystem>
 #include <map>
@@ -14,12 +14,12 @@
 
 namespace doctor {
 
-/// An entry of a port's table of GIDs; entries of zeros are left out.
+/// An entry of a port's GID table; all-zero entries are left out.
 struct Gid {
   int index = 0;
-  std::string text;       ///< as sysfs has it, all eight groups
-  std::string type;       ///< "RoCE v2"; "" where it does not say
-  std::string interface;  ///< its network interface; "" in another network namespace
+  std::string text;       ///< as in sysfs, all eight groups
+  std::string type;       ///< "RoCE v2"; "" if unknown
+  std::string interface;  ///< network interface; "" in another network namespace
 };
 
 struct Port {
@@ -29,30 +29,30 @@ struct Port {
   std::string link_layer;  ///< "Ethernet", "InfiniBand"
   std::size_t gid_entries = 0;
   std::vector<Gid> gids;
-  std::string cm_mode;  ///< "RoCE v2": what rdma_cm takes; "" where configfs has no folder for it
-  std::string cm_tos;   ///< the same of its default type of service
+  std::string cm_mode;  ///< "RoCE v2": used by rdma_cm; "" without a configfs folder
+  std::string cm_tos;   ///< likewise, the default type of service
 
   bool active() const noexcept { return state == "ACTIVE"; }
   bool ethernet() const noexcept { return link_layer == "Ethernet"; }
 };
 
 struct Device {
-  std::string name;     ///< "mlx5_0"
-  std::string driver;   ///< "mlx5_core", "rdma_rxe"; "" where it does not say
-  std::string kind;     ///< "CA", "RNIC", "usNIC UDP", "unspecified"
-  std::string network;  ///< its network interface, where sysfs has it beside the device; or ""
-  int node = -1;        ///< NUMA; -1: none
-  std::vector<int> processors;  ///< near it; empty: all alike
+  std::string name;             ///< "mlx5_0"
+  std::string driver;           ///< "mlx5_core", "rdma_rxe"; "" if unknown
+  std::string kind;             ///< "CA", "RNIC", "usNIC UDP", "unspecified"
+  std::string network;          ///< network interface, if sysfs lists it for the device; else ""
+  int node = -1;                ///< NUMA; -1: none
+  std::vector<int> processors;  ///< local to the device; empty: all are equal
   std::vector<Port> ports;
 };
 
-/// A device file and the errno of opening it; 0: it may be opened.
+/// A device file and the errno of opening it; 0: it can be opened.
 struct DeviceFile {
   std::string path;
   int error = 0;
 };
 
-/// An address of this network namespace.
+/// An address in this network namespace.
 struct LocalAddress {
   std::string interface;
   conn::SocketAddress address;
@@ -61,21 +61,22 @@ struct LocalAddress {
 struct Facts {
   bool built_with_rdma = false;
   conn::RdmaLibraries libraries;
-  bool core = false, verbs = false, manager = false;  ///< ib_core, ib_uverbs, rdma_ucm are there
-  std::optional<bool> shared;  ///< devices are seen by all network namespaces (ib_core.netns_mode)
+  bool core = false, verbs = false, manager = false;  ///< presence of ib_core, ib_uverbs, rdma_ucm
+  std::optional<bool> shared;  ///< all network namespaces see the devices (ib_core.netns_mode)
   std::vector<DeviceFile> files;
   std::vector<Device> devices;
   std::map<std::string, unsigned> mtu;  ///< of network interfaces
-  std::vector<LocalAddress> addresses;  ///< loopback left out
-  std::vector<int> processors;          ///< this process may run on
+  std::vector<LocalAddress> addresses;  ///< without loopback
+  std::vector<int> processors;          ///< on which this process may run
 };
 
-/// `root`: where /sys and /dev are looked for. Addresses and processors are the process's own.
+/// `root`: the folder that contains /sys and /dev. Addresses and processors are those of the
+/// process.
 Facts read_facts(const std::filesystem::path& root = "/");
 
-/// The address a GID of RoCE stands for.
+/// The IP address that a RoCE GID encodes.
 std::optional<conn::SocketAddress> address_of(const Gid& gid);
-/// The port that packets of this address of ours leave by; null: none here.
+/// The port through which packets from this local address leave; null if none.
 struct Place {
   const Device* device = nullptr;
   const Port* port = nullptr;
@@ -86,7 +87,7 @@ Place place_of(const Facts& facts, const conn::SocketAddress& address);
 std::string name_of(const Device& device, const Port& port);
 /// The network interface of a port, or "".
 std::string interface_of(const Device& device, const Port& port);
-/// What RoCE makes of an interface's MTU: 256 to 4096, 0 where not even that.
+/// The RoCE MTU for an interface's MTU: 256 to 4096, or 0 if the interface's MTU is too small.
 unsigned roce_mtu(unsigned of_interface) noexcept;
 
 }  // namespace doctor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads the facts. Whatever cannot be read is not there: the rows say what that means.
+// Reads the facts. Anything unreadable counts as absent; the rows interpret that.
 
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -29,7 +29,7 @@ std::string first_line(const fs::path& file) {
   return line;
 }
 
-/// "ACTIVE" of "4: ACTIVE", as sysfs has its enumerations.
+/// Extracts "ACTIVE" from "4: ACTIVE", the sysfs format of enumerations.
 std::string word_of(const fs::path& file) {
   std::string line = first_line(file);
   const auto colon = line.find(": ");
@@ -60,7 +60,7 @@ int number_of(const fs::path& entry) {
   return value;
 }
 
-/// "0-3,8": as sysfs writes lists.
+/// Parses a sysfs list such as "0-3,8".
 std::vector<int> numbers(const std::string& list) {
   std::vector<int> all;
   const char *at = list.data(), *const end = at + list.size();
@@ -104,7 +104,7 @@ Device read_device(const fs::path& folder, const fs::path& root) {
   std::error_code none;
   device.driver = fs::read_symlink(folder / "device" / "driver", none).filename().string();
   device.kind = word_of(folder / "node_type");
-  // Soft-RoCE has no device below it, and alone has this.
+  // Soft-RoCE has no underlying device; only Soft-RoCE has this file.
   device.network = first_line(folder / "parent");
   if (device.driver.empty() && !device.network.empty()) device.driver = "rdma_rxe";
   if (device.network.empty())
@@ -118,7 +118,7 @@ Device read_device(const fs::path& folder, const fs::path& root) {
   return device;
 }
 
-/// Opening one takes nothing of the device.
+/// Opening the file does not allocate anything on the device.
 int try_to_open(const fs::path& file) {
   const int descriptor = ::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return errno;
@@ -148,7 +148,7 @@ Facts read_facts(const fs::path& root) {
   facts.built_with_rdma = AECONN_RDMA != 0;
   facts.libraries = conn::rdma_libraries();
   const fs::path classes = root / "sys/class";
-  // Folders of classes, since what is built in has no entry among the modules.
+  // Class folders, because built-in drivers are not listed as modules.
   facts.core = fs::exists(classes / "infiniband");
   facts.verbs = fs::exists(classes / "infiniband_verbs");
   facts.manager = fs::exists(classes / "misc/rdma_cm");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What follows from a dial, and from one over tcp beside it.
+// Verdicts from a connection attempt and from the one over tcp beside it.
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ bool is_errno(const conn::Failure& failure, std::initializer_list<int> all) {
          std::find(all.begin(), all.end(), ETIMEDOUT) != all.end();
 }
 
-/// The host answered, whether or not anybody listens.
+/// The host answered, whether or not a server listens there.
 bool reached(const Dialled& tcp) { return tcp.good() || is_errno(tcp.failure, {ECONNREFUSED}); }
 
 bool timed_out(const Dialled& dialled) {
@@ -127,7 +127,7 @@ Verdicts judge(const Facts& facts, const Dialled& dialled, const Dialled* beside
   for (const Device& device : facts.devices) {
     for (const Port& port : device.ports) {
       if (dialled.mtu == 0 || !port.ethernet()) continue;
-      // "rdma rxe0/1 gid ..." begins with the port.
+      // A path such as "rdma rxe0/1 gid ..." names the port.
       if (dialled.path.find(" " + name_of(device, port) + " ") == std::string::npos) continue;
       const auto mtu = facts.mtu.find(interface_of(device, port));
       if (mtu == facts.mtu.end() || dialled.mtu >= roce_mtu(mtu->second)) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Limits alone, of a place where a server would listen.
+// Checks only the limits, for a URL on which a server would listen.
 
 #include <cstdint>
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace doctor {
 
-/// Prints a line for each limit, or one of JSON for all. Whether all are high enough. Throws
-/// conn::Error where it cannot look.
+/// Prints one line per limit, or one line of JSON for all. Returns whether all limits are high
+/// enough. Throws conn::Error if they cannot be determined.
 bool print_limits(const conn::Registry& registry, const std::string& url, std::uint64_t connections,
                   bool json);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The rows of the doctor: each a pure function from facts to a verdict, in the order in which one
-// thing needs the next. docs/doctor.md has the complaint behind each.
+// The doctor's rows: pure functions from facts to a verdict, in order of dependency. docs/doctor.md
+// describes the reason for each.
 
 #include <cstdint>
 #include <span>
@@ -13,24 +13,24 @@
 namespace doctor {
 
 // rows_kernel.cc
-Verdict build(const Facts& facts);      ///< this program has rdma
+Verdict build(const Facts& facts);      ///< whether this program includes rdma
 Verdict libraries(const Facts& facts);  ///< libibverbs and librdmacm
 Verdict modules(const Facts& facts);    ///< ib_core, ib_uverbs, rdma_ucm
 Verdict device_files(const Facts& facts);
-Verdict devices(const Facts& facts);  ///< there are, with their drivers; of a kind that can serve
-Verdict ports(const Facts& facts);    ///< links
+Verdict devices(const Facts& facts);  ///< presence, drivers, support for connections
+Verdict ports(const Facts& facts);    ///< link states
 // rows_network.cc
 Verdict packets(const Facts& facts);    ///< the MTU of each port
-Verdict gids(const Facts& facts);       ///< there are, and they can be used here
-Verdict addresses(const Facts& facts);  ///< which belongs to which device
-Verdict marking(const Facts& facts);    ///< what rdma_cm takes: version of RoCE, type of service
+Verdict gids(const Facts& facts);       ///< presence, and whether they are usable here
+Verdict addresses(const Facts& facts);  ///< which address belongs to which device
+Verdict marking(const Facts& facts);    ///< settings of rdma_cm: RoCE version, type of service
 // rows_machine.cc
-Verdict processors(const Facts& facts);  ///< near the device, and how many
-/// A limit and `asked_for` connections. Where they have no room but some do, it is a failure only
-/// if `all` are to have room.
+Verdict processors(const Facts& facts);  ///< locality to the device, and number
+/// Compares a limit with `asked_for` connections. A limit that allows some but not all of them is a
+/// failure only if `all` is set.
 Verdict limit(const conn::Capacity& capacity, std::uint64_t asked_for, bool all);
 
-/// All that need nothing but facts.
+/// All rows that need only facts.
 using Row = Verdict (*)(const Facts&);
 std::span<const Row> rows() noexcept;
 

@@ -16,7 +16,7 @@ std::string joined(const std::vector<std::string>& all) {
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
-/// Kinds of devices that have reliable connections.
+/// Whether devices of this kind support reliable connections.
 bool can_connect(const Device& device) { return device.kind == "CA" || device.kind == "RNIC"; }
 
 std::string remedy_of_file(const DeviceFile& file) {
@@ -90,7 +90,7 @@ Verdict device_files(const Facts& facts) {
   }
   if (worst == nullptr) return {.row = kRow, .text = joined(open) + ": may be opened"};
   const std::string why = fmt::format("{}: {}", worst->path, conn::errno_text(worst->error));
-  // One of several devices is enough; rdma_cm is there once.
+  // One usable device is enough, but there is only one rdma_cm.
   const bool rest = some_device && !worst->path.ends_with("rdma_cm");
   return {kRow, rest ? Level::kNote : Level::kFailed,
           rest ? fmt::format("{}; may be opened: {}", why, joined(open)) : why,

@@ -9,7 +9,7 @@
 namespace doctor {
 namespace {
 
-constexpr std::size_t kMostShown = 4;  // of each port
+constexpr std::size_t kMostShown = 4;  // per port
 
 std::string joined(const std::vector<std::string>& all) {
   return fmt::format("{}", fmt::join(all, ", "));
@@ -33,7 +33,7 @@ std::string shown(const Gid& gid) {
   return host + (gid.type.empty() ? "" : " ") + gid.type;
 }
 
-/// What one port's table says, and what to do about it; `good`: it can be used.
+/// Summary of one port's GID table and the remedy; `good`: it is usable.
 struct Table {
   std::string text, remedy;
   bool good = false;
@@ -73,7 +73,7 @@ Table look_at(const Facts& facts, const Device& device, const Port& port) {
             "run this where the interface is: in a pod or container with the host's network, or "
             "move the interface in",
             false};
-  // Link-local ones work with their scope; nobody writes that by accident.
+  // Link-local GIDs work only with a scope, which users rarely specify.
   if (!any([&](const Gid& gid) { return !is_link_local(gid) && is_here(facts, gid); }))
     return {text + ": link-local only", "give the interface an address: " + add, false};
   const bool told = any([](const Gid& gid) { return !gid.type.empty(); });

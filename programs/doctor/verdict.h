@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the doctor says of one thing it looked at.
+// The doctor's verdict on one checked item.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -12,24 +12,24 @@ namespace doctor {
 
 enum class Level : std::uint8_t {
   kOk,
-  kNote,    ///< works, and is worth to know
-  kFailed,  ///< stops connections
-  kSkipped  ///< could not be looked at, for a reason that stands in another row
+  kNote,    ///< works, but worth knowing
+  kFailed,  ///< prevents connections
+  kSkipped  ///< could not be checked, for a reason given in another row
 };
 
 struct Verdict {
   std::string row;  ///< "modules"; "rdma: connect"
   Level level = Level::kOk;
   std::string text{};                    ///< the facts, in one line
-  std::string remedy{};                  ///< what to do, where something can be done
-  std::optional<double> microseconds{};  ///< of a step that was timed
+  std::string remedy{};                  ///< what to do, if anything can be done
+  std::optional<double> microseconds{};  ///< of a timed step
 };
 using Verdicts = std::vector<Verdict>;
 
-/// "FAIL  modules: ...": what is printed of it.
+/// The printed form: "FAIL  modules: ...".
 std::string line_of(const Verdict& verdict);
 nlohmann::ordered_json json_of(const Verdict& verdict);
-/// Null if nothing failed.
+/// Null if no verdict failed.
 const Verdict* first_failure(const Verdicts& verdicts) noexcept;
 
 }  // namespace doctor

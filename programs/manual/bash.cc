@@ -11,7 +11,7 @@
 namespace manual {
 namespace {
 
-// NAME stands for the name of the program's function.
+// NAME is replaced by the prefix of the program's functions.
 constexpr std::string_view kFunctions =
     R"(# Sets words, those before the cursor's; cur, its word as the program will see it; raw, the end of
 # cur that bash replaces, as it was typed; quote, which is open there. Bash splits words at = and :.
@@ -160,7 +160,7 @@ std::string bash_tables() {
       done.push_back(table);
       add_rows(rows, table->owner(), *table);
     }
-    // tls has those of tcp as well, tls+X those of X.
+    // tls also has the options of tcp, tls+X those of X.
     const std::string below = name == "tls"              ? ",tcp"
                               : name.starts_with("tls+") ? "," + name.substr(4)
                                                          : "";

@@ -16,7 +16,7 @@
 namespace manual {
 namespace {
 
-/// A table, and the schemes whose table it is.
+/// An option table and the schemes that use it.
 struct Chapter {
   std::vector<std::string> schemes;
   const conn::OptionTable* table;
@@ -36,7 +36,7 @@ std::vector<Chapter> chapters(const conn::Registry& registry) {
   return all;
 }
 
-/// `words` in backquotes become bold.
+/// Text in backquotes becomes bold.
 std::string marked(std::string_view text) {
   std::string out;
   for (bool inside = false;; inside = !inside) {

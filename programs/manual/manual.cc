@@ -27,7 +27,7 @@ std::string upper(std::string text) {
   return text;
 }
 
-/// Options in the order in which they were added, without what is hidden.
+/// Options in registration order, without hidden ones.
 std::vector<const CLI::Option*> shown(const CLI::App& app) {
   std::vector<const CLI::Option*> out;
   for (const CLI::Option* each : app.get_options())
@@ -65,7 +65,7 @@ void describe(std::string& out, const CLI::Option& option) {
   out += "\n";
 }
 
-/// Groups as they first appear; what belongs to none is called `first`.
+/// Groups in order of first appearance; options without a group come under `first`.
 void describe_all(std::string& out, const CLI::App& app, const std::string& first) {
   std::vector<std::string> groups;
   for (const CLI::Option* option : shown(app))
@@ -97,7 +97,7 @@ std::string synopsis(const CLI::App& app, const std::string& name) {
 
 // ---- bash ---------------------------------------------------------------------------------------
 
-/// Flags of one program or subcommand.
+/// The flags of one program or subcommand.
 std::string flags_of(const CLI::App& app) {
   std::vector<std::string> words;
   for (const CLI::Option* option : shown(app))
@@ -105,7 +105,7 @@ std::string flags_of(const CLI::App& app) {
   return fmt::format("{}", fmt::join(words, ","));
 }
 
-/// Sets kind, what the flag before takes; free, what stands without one; and flags.
+/// Sets kind (what the preceding flag takes), free (what may appear without a flag) and flags.
 void complete_one(std::string& out, const CLI::App& app, const Values& values,
                   const std::string& indent) {
   std::string cases, free = "-";
@@ -291,31 +291,31 @@ void add_to(CLI::App& app, About about) {
 
 namespace {
 
-// Stands before each value on its way through CLI11, which then finds no bracket at its begin.
+// Prefixed to each value so that CLI11 does not see a bracket at its beginning.
 constexpr char kMark = '\1';
 
 const auto kAll = [](const CLI::App*) { return true; };
 
-/// The subcommand of this name, or null.
+/// The subcommand with this name, or null.
 const CLI::App* command_of(const CLI::App& app, const std::string& name) {
   for (const CLI::App* each : app.get_subcommands(kAll))
     if (each->check_name(name)) return each;
   return nullptr;
 }
 
-/// Each value loses its mark before anybody looks at it.
+/// Makes each option remove the mark from its value before any validator sees it.
 void take_marks(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     if (!takes_value(*option)) continue;
     option->transform(
         [](std::string text) { return text.starts_with(kMark) ? text.substr(1) : text; });
-    // One that may be repeated has one value each time, and leaves the words behind it alone.
+    // A repeatable option takes one value per occurrence and does not consume following words.
     if (!option->get_positional()) option->allow_extra_args(false);
   }
   for (CLI::App* each : app.get_subcommands(kAll)) take_marks(*each);
 }
 
-/// As the error that it replaces.
+/// Replaces an error whose text contains marks.
 class Unmarked : public CLI::ParseError {
  public:
   Unmarked(std::string name, std::string text, int code)
@@ -329,7 +329,7 @@ std::string without_marks(std::string text) {
 
 constexpr std::size_t kNext = std::string::npos;  // the value is the next argument
 
-/// Where in `argument` the value of its option begins; kNext; 0 if the option takes none.
+/// Offset in `argument` at which the option's value begins; kNext; 0 if the option takes none.
 std::size_t value_in(const CLI::App& app, const std::string& argument) {
   const auto takes = [&app](const std::string& name) {
     const CLI::Option* const option = app.get_option_no_throw(name);

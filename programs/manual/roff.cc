@@ -9,7 +9,7 @@ std::string plain(std::string_view text) {
     if (c == '\\')
       out += "\\e";
     else if (c == '-')
-      out += "\\-";  // a hyphen as it is typed, not one that breaks lines
+      out += "\\-";  // a literal hyphen-minus, at which lines do not break
     else if (c == '~')
       out += "\\(ti";
     else if (c == '^')

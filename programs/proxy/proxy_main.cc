@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// aeconn-proxy: joins two transports, for programs that nobody can change.
+// aeconn-proxy: joins two transports, for programs that cannot be changed.
 //
 //   aeconn-proxy --listen unix:///run/db --connect tls+rdma://10.0.0.1:6432?ca=ca.pem
 //   aeconn-proxy --listen tls+rdma://10.0.0.1:6432?cert=c.pem&key=k.pem --connect unix:///run/pg
@@ -35,7 +35,7 @@ void write_log(const std::string& text) { service::complain("aeconn-proxy", text
 struct Plan {
   std::vector<std::string> listen;
   std::string connect;
-  /// What sockets of socket activation speak, with options.
+  /// The protocol of socket-activation sockets, with options.
   std::string activated{service::Activated::kTransports.front()};
   std::size_t loops = 1;
   std::chrono::seconds statistics{0}, grace{10};
@@ -59,11 +59,11 @@ class Proxy {
   Proxy& operator=(const Proxy&) = delete;
   ~Proxy() {
     listeners_.clear();
-    // Each on the thread of its loop.
+    // Each must be destroyed on its loop's thread.
     try {
       loops_.on_each([this](ae::EventLoop&, std::size_t i) { sites_[i].reset(); });
     } catch (const std::exception&) {
-      // A loop has ended, and its connections and timers with it: nothing of them may be touched.
+      // A loop has ended, and its connections and timers with it: the sites must not be touched.
       for (auto& site : sites_) (void)site.release();
     }
   }
@@ -91,7 +91,7 @@ class Proxy {
     }
   }
 
-  /// Serves until a signal asks to end, and then as long as relays are open or --grace allows.
+  /// Serves until a signal asks to end, then until all relays have closed or --grace expires.
   void run() {
     ae::LibevLoop loop;
     bool ending = false;
@@ -113,7 +113,7 @@ class Proxy {
         print_statistics();
         return plan_.statistics;
       });
-    // A loop ends early by an exception that no handler took; so does the program then.
+    // A loop ends early if an exception escapes a handler; the program then ends, too.
     std::exception_ptr failure;
     std::thread watcher([this, &failure, poster = loop.poster(), &loop] {
       try {
@@ -153,13 +153,13 @@ class Proxy {
     });
   }
 
-  /// On the threads of the loops, which go on for a moment with what was taken.
+  /// Runs on the loops' threads, which continue briefly to deliver data already accepted.
   void close_all() {
     listeners_.clear();
     loops_.on_each([this](ae::EventLoop&, std::size_t i) { sites_[i].reset(); });
   }
 
-  /// Files of certificates are read again; connections keep what they have.
+  /// Reloads certificate files; existing connections keep theirs.
   void reload() {
     service::notify(fmt::format("RELOADING=1\nMONOTONIC_USEC={}",
                                 std::chrono::duration_cast<std::chrono::microseconds>(
@@ -205,9 +205,9 @@ class Proxy {
   const service::Activated activated_;
   const conn::Registry registry_ = conn::all_transports();
   ae::LoopGroup loops_;
-  std::vector<std::unique_ptr<proxy::Site>> sites_;  // each its loop's
+  std::vector<std::unique_ptr<proxy::Site>> sites_;  // each is used on its loop's thread
   std::vector<conn::ListenerGroupPtr> listeners_;
-  std::size_t left_ = 0;  // sites that have relays while all is about to end
+  std::size_t left_ = 0;  // sites that still have relays while the program is ending
 };
 
 }  // namespace

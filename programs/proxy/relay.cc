@@ -17,17 +17,17 @@
 namespace proxy {
 namespace {
 
-// Pieces that one direction passes before others have their turn.
+// Pieces that one direction passes on before other connections get served.
 constexpr int kTurn = 16;
-// A piece below this is all there was.
+// A piece smaller than this was all the data available.
 constexpr ssize_t kSmallPiece = 4096;
-// What is asked for where the next piece is likely to be small.
+// Size to request if the next piece is likely to be small.
 constexpr std::size_t kLeastRoom = 16 * 1024;
-// What one end sent before it failed is passed on for so long, and looked after this often.
+// How long data that one end sent before it failed is still passed on, and the check interval.
 constexpr ae::Duration kLastWords = std::chrono::seconds(3);
 constexpr ae::Duration kLook = std::chrono::milliseconds(10);
 
-/// Whether the kernel has bytes that an abort() would take back.
+/// Whether the kernel holds unsent bytes that an abort() would discard.
 bool has_unsent(const conn::Connection& connection) noexcept {
   int bytes = 0;
   return connection.type().capabilities().reset && connection.fd() >= 0 &&
@@ -47,7 +47,7 @@ Counters& Counters::operator+=(const Counters& other) noexcept {
   return *this;
 }
 
-/// Where there is no memory to go on, this relay ends and no other.
+/// If memory is exhausted, only this relay ends.
 template <typename Step>
 void Relay::attempt(const Step& step) {
   try {
@@ -91,7 +91,7 @@ void Relay::join() {
   ++counters_.joined;
   for (Flow* each : {&up_, &down_}) {
     const conn::Capabilities can = each->to->type().capabilities();
-    each->in_place = can.in_place && !can.integrity;  // TLS reads what it encrypts from anywhere
+    each->in_place = can.in_place && !can.integrity;  // TLS encrypts from memory anywhere
     each->piece = kLeastRoom;
   }
   hear_of_failure(down_);
@@ -110,13 +110,13 @@ void Relay::pump(Flow& flow) {
     if (n <= 0) return;
     *flow.counter += static_cast<std::uint64_t>(n);
     last_byte_ = flow.from->loop()->now();
-    // There is hardly more: the loop says so if there is, which costs less than to ask.
+    // Probably no more data: if there is, the loop reports it, which costs less than another read.
     if (n < kSmallPiece) return;
   }
 }
 
-/// What came is written from where it lies. Returns the bytes that were passed on, or 0 when there
-/// is nothing to do for now, or the relay is gone.
+/// Writes received data directly from the receive buffer. Returns the number of bytes passed on, or
+/// 0 if there is nothing to do for now or the relay is gone.
 ssize_t Relay::pass_on(Flow& flow) {
   const conn::View view = flow.from->peek();
   if (view.size == 0) return nothing_read(flow, errno);
@@ -131,7 +131,7 @@ ssize_t Relay::pass_on(Flow& flow) {
   return 0;
 }
 
-/// The same into memory that the receiver sends from, which saves a copy.
+/// Reads directly into memory that the receiver sends from, which saves a copy.
 ssize_t Relay::receive_into(Flow& flow) {
   const std::span<std::byte> room = flow.to->reserve(flow.piece);
   if (room.empty()) return nothing_written(flow);
@@ -139,7 +139,7 @@ ssize_t Relay::receive_into(Flow& flow) {
   const int error = n < 0 ? errno : 0;
   flow.to->commit(n > 0 ? static_cast<std::size_t>(n) : 0);
   if (n <= 0) return nothing_read(flow, error);
-  // Who fills the room has more to say.
+  // A read that filled the buffer probably has more to follow.
   flow.piece = static_cast<std::size_t>(n) == room.size() ? conn::kMaxContiguous : kLeastRoom;
   return n;
 }
@@ -162,14 +162,14 @@ ssize_t Relay::nothing_written(Flow& flow) {
   return 0;
 }
 
-/// Who does not read any more may have said something before: an answer, and why there will be no
-/// more. The other direction passes that on and then finds the same end.
+/// A peer that no longer reads may still have sent data, such as an answer or an error. The other
+/// direction passes that on and then sees the same end of stream.
 void Relay::give_up(Flow& flow) {
   if (back(flow).ended) return cut(back(flow));
   drop(flow);
 }
 
-/// What comes is thrown away, so that its sender goes on and reads.
+/// Discards further data so that its sender continues and reads.
 void Relay::drop(Flow& flow) {
   flow.ended = true;
   flow.to->set_write_handler(nullptr);
@@ -181,7 +181,7 @@ void Relay::drop(Flow& flow) {
   });
 }
 
-/// The sender is read again when the receiver takes more.
+/// Reads from the sender again once the receiver is writable.
 void Relay::wait_for_room(Flow& flow) {
   flow.to->set_write_handler([this, &flow](conn::Connection&) {
     attempt([this, &flow] {
@@ -195,7 +195,7 @@ void Relay::wait_for_room(Flow& flow) {
 
 void Relay::end(Flow& flow) {
   flow.ended = true;
-  // Where one of the two has no half-close, the end of one direction is that of both.
+  // If either side does not support half-close, the end of one direction ends both.
   const bool half =
       flow.to->type().capabilities().half_close && flow.from->type().capabilities().half_close;
   if (!half || (up_.ended && down_.ended)) return owner_.over(*this, "");
@@ -205,7 +205,7 @@ void Relay::end(Flow& flow) {
 
 // --- failures ------------------------------------------------------------------------------------
 
-/// Also where it is not read: the other end may take nothing, or its end of stream has come.
+/// Works even when not reading: the other end may be blocked, or end of stream was already seen.
 void Relay::hear_of_failure(Flow& flow) {
   flow.from->set_close_handler(
       [this, &flow](conn::Connection&) { attempt([this, &flow] { failed(flow); }); },
@@ -214,7 +214,8 @@ void Relay::hear_of_failure(Flow& flow) {
 
 void Relay::failed(Flow& flow) {
   if (flow.ended || flow.to->state() != conn::State::kConnected) return cut(flow);
-  // What came before goes on to the other end, within bounds; nothing is left for this one.
+  // Data received earlier is passed on to the other end, for a bounded time; data for the failed
+  // end is dropped.
   if (!back(flow).ended) drop(back(flow));
   cut_by_ = flow.from->loop()->now() + kLastWords;
   if (timer_ != 0) return;
@@ -225,7 +226,7 @@ void Relay::failed(Flow& flow) {
   });
 }
 
-/// The sender has failed, and all that it sent is written: the receiver is to see a failure, too.
+/// The sender has failed, and everything it sent was written: the receiver must see a failure, too.
 void Relay::cut(Flow& flow) {
   conn::Connection& failed = *flow.from;
   ae::EventLoop& loop = *failed.loop();
@@ -242,7 +243,7 @@ void Relay::cut(Flow& flow) {
     });
     return;
   }
-  // Who closes while the other still writes is no failure of ours.
+  // A peer that closes while the other end still writes is not counted as a failure.
   const std::error_code why = failed.why_ended().code;
   const bool ordinary = !why || why == std::errc::broken_pipe || why == std::errc::connection_reset;
   if (!ordinary) ++counters_.broken;

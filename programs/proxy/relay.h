@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Two connections joined: what comes from one leaves by the other, both ways. Nothing is copied
-// into buffers of its own: a direction reads only what the other end takes, so a slow reader costs
-// one chunk of memory, or what its transport buffers, and slows the sender down.
+// Joins two connections: data from one is written to the other, in both directions. There are no
+// buffers besides those of the transports: a direction reads only what the other end accepts, so a
+// slow reader costs one chunk of memory, or what its transport buffers, and slows the sender down.
 
 #include <cstdint>
 #include <list>
@@ -13,26 +13,26 @@
 
 namespace proxy {
 
-/// Of all relays of one loop.
+/// Sums over all relays of one loop.
 struct Counters {
   std::uint64_t accepted = 0;  ///< clients
-  std::uint64_t joined = 0;    ///< of them: the other side was reached
-  std::uint64_t failed = 0;    ///< was not reached
-  std::uint64_t broken = 0;    ///< ended by an error, after they were joined
-  std::uint64_t idle = 0;      ///< ended for want of bytes
+  std::uint64_t joined = 0;    ///< of these: the server was reached
+  std::uint64_t failed = 0;    ///< the server was not reached
+  std::uint64_t broken = 0;    ///< ended by an error after joining
+  std::uint64_t idle = 0;      ///< closed by the idle time-out
   std::uint64_t upward = 0;    ///< bytes from clients
-  std::uint64_t downward = 0;  ///< and to them
+  std::uint64_t downward = 0;  ///< bytes to clients
 
   Counters& operator+=(const Counters& other) noexcept;
 };
 
 class Relay {
  public:
-  /// Who owns relays.
+  /// The owner of relays.
   class Owner {
    public:
-    /// Ends it: `why` is empty for an ordinary end. The owner may destroy the relay in here; it
-    /// does not touch itself any more.
+    /// The relay has ended; `why` is empty for an ordinary end. The owner may destroy the relay in
+    /// this call; the relay does not use `this` afterwards.
     virtual void over(Relay& relay, const std::string& why) = 0;
 
    protected:
@@ -40,18 +40,18 @@ class Relay {
   };
 
   Relay(Owner& owner, Counters& counters, conn::ConnectionPtr client);
-  std::list<std::unique_ptr<Relay>>::iterator place;  ///< the owner's
+  std::list<std::unique_ptr<Relay>>::iterator place;  ///< position in the owner's list
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
-  /// Closes what is open: bytes that were taken are still delivered.
+  /// Closes what is still open; bytes already accepted are delivered.
   ~Relay();
 
-  /// Reaches the other side; bytes of the client wait in its transport meanwhile.
+  /// Connects to the server; meanwhile, data from the client stays in its transport.
   void connect(conn::ConnectionPtr server, const conn::Endpoint& to);
-  /// Both ends are to see that this is no clean end. The owner destroys the relay next.
+  /// Resets both ends, so that they see an unclean end. The owner destroys the relay next.
   void abort() noexcept;
   const std::string& client_name() const noexcept { return client_name_; }
-  /// When the last byte passed, or the client came.
+  /// When the last byte was passed on, or the client was accepted.
   ae::TimePoint last_byte() const noexcept { return last_byte_; }
 
  private:
@@ -59,9 +59,9 @@ class Relay {
     conn::Connection* from = nullptr;
     conn::Connection* to = nullptr;
     std::uint64_t* counter = nullptr;
-    bool ended = false;     ///< its end of stream was passed on, or nothing can be any more
-    bool in_place = false;  ///< the receiver has memory of its own to read into
-    std::size_t piece = 0;  ///< of which so much is asked for
+    bool ended = false;     ///< its end of stream was passed on, or nothing more can be
+    bool in_place = false;  ///< the receiver can provide memory to read into
+    std::size_t piece = 0;  ///< size of memory to request from it
   };
   template <typename Step>
   void attempt(const Step& step);
@@ -87,8 +87,8 @@ class Relay {
   std::string client_name_;
   Flow up_, down_;
   ae::TimePoint last_byte_;
-  ae::TimePoint cut_by_{};  ///< one end has failed; until then the other may take the rest
-  ae::TimerId timer_ = 0;   ///< for that
+  ae::TimePoint cut_by_{};  ///< one end has failed; deadline for delivering the rest to the other
+  ae::TimerId timer_ = 0;   ///< for cut_by_
 };
 
 }  // namespace proxy

@@ -11,7 +11,7 @@
 namespace proxy {
 namespace {
 
-// How often idle ones are looked for.
+// Interval between checks for idle relays.
 constexpr ae::Duration kLook = std::chrono::milliseconds(250);
 
 }  // namespace
@@ -37,13 +37,13 @@ void Site::accept(conn::ConnectionPtr client) try {
   if (settings_.verbose) settings_.log(relay.client_name() + ": connected");
   try {
     relay.connect(registry_.create(loop_, settings_.connect), settings_.connect);
-  } catch (const std::exception& error) {  // no device, or no memory
+  } catch (const std::exception& error) {  // no device or memory
     ++counters_.failed;
     relay.abort();
     over(relay, error.what());
   }
 } catch (const std::bad_alloc&) {
-  ++counters_.failed;  // the client is closed; the others go on
+  ++counters_.failed;  // the client is closed; other relays continue
 }
 
 void Site::over(Relay& relay, const std::string& why) {

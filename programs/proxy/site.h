@@ -17,15 +17,15 @@ namespace proxy {
 struct Settings {
   conn::Endpoint connect;
   std::chrono::seconds idle_timeout{0};  ///< 0: never
-  bool verbose = false;                  ///< a line for each connection
-  std::function<void(const std::string&)> log = [](const std::string&) {};  ///< any loop's thread
-  /// What goes to `log` of relays that failed, of all loops; somebody calls its sum_up().
+  bool verbose = false;                  ///< log a line per connection
+  std::function<void(const std::string&)> log = [](const std::string&) {};  ///< on any loop
+  /// Limits the log lines of failed relays of all loops; sum_up() must be called regularly.
   mutable service::LimitedLog failures{"connections failed"};
 };
 
 class Site final : private Relay::Owner {
  public:
-  /// Borrows all three. On the loop's thread, as all of its members.
+  /// All three arguments are borrowed. All members must be called on the loop's thread.
   Site(ae::EventLoop& loop, const conn::Registry& registry, const Settings& settings);
   Site(const Site&) = delete;
   Site& operator=(const Site&) = delete;
@@ -34,7 +34,7 @@ class Site final : private Relay::Owner {
   void accept(conn::ConnectionPtr client);
   const Counters& counters() const noexcept { return counters_; }
   std::size_t open() const noexcept { return relays_.size(); }
-  /// `empty` runs once there are no relays (any more); no more clients are expected.
+  /// Calls `empty` once there are no relays; no further clients may be accepted.
   void drain(std::function<void()> empty);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// How many descriptors this process may have.
+// The limit of open descriptors of this process.
 
 #include <sys/resource.h>
 
@@ -8,7 +8,7 @@
 
 namespace service {
 
-/// Raises the limit to the hard one; returns it.
+/// Raises the soft limit to the hard limit; returns the new limit.
 inline std::uint64_t allow_descriptors() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;

@@ -8,7 +8,7 @@
 namespace service {
 namespace {
 
-constexpr std::uint64_t kLines = 10;  // in a second
+constexpr std::uint64_t kLines = 10;  // per second
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Lines of a log about connections that failed, of which peers may cause any number: ten a second,
-// then how many more there were.
+// Rate limit for log lines about failed connections, which peers can cause in any number: ten lines
+// per second, then the number of suppressed ones.
 
 #include <cstdint>
 #include <functional>
@@ -11,18 +11,18 @@
 
 namespace service {
 
-/// Any thread. Seconds are of any clock that only goes forward.
+/// Thread-safe. Seconds may come from any monotonic clock.
 class LimitedLog {
  public:
   using Log = std::function<void(const std::string&)>;
-  /// `what`: for "N more WHAT", as "refused".
+  /// `what` completes "N more WHAT", e.g. "refused".
   explicit LimitedLog(std::string_view what) : what_(what) {}
 
-  /// The second of the steady clock.
+  /// The current second of the steady clock.
   static std::int64_t now() noexcept;
-  /// Writes the line, or counts it. `log` may be empty.
+  /// Writes the line or counts it as suppressed. `log` may be empty.
   void add(std::int64_t second, const std::string& line, const Log& log);
-  /// "N more WHAT" once a second that had more lines is over. To be called every second or so.
+  /// Writes "N more WHAT" after a second with suppressed lines. Call it about once a second.
   void sum_up(std::int64_t second, const Log& log);
 
  private:

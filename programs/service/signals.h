@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// SIGINT and SIGTERM as an event of the loop, and SIGHUP for who wants it.
+// Delivers SIGINT, SIGTERM and optionally SIGHUP as events of the loop.
 
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace service {
 
 class Signals {
  public:
-  /// Without `hung_up` SIGHUP is what it was.
+  /// Without `hung_up`, SIGHUP keeps its previous disposition.
   Signals(ae::EventLoop& loop, std::function<void()> asked_to_end,
           std::function<void()> hung_up = nullptr)
       : loop_(loop), asked_to_end_(std::move(asked_to_end)), hung_up_(std::move(hung_up)) {
@@ -50,8 +50,8 @@ class Signals {
   ~Signals() {
     loop_.remove_file_event(fd_, ae::kReadable);
     close(fd_);
-    // Who was asked once is about to end, and may be asked again: timeout(1) signals the process
-    // and then its group.
+    // After the first signal the program is about to end and may be signalled again: timeout(1)
+    // signals the process and then its group. The signals therefore stay blocked.
     if (!came_) sigprocmask(SIG_SETMASK, &before_, nullptr);
   }
 

@@ -11,13 +11,14 @@
 namespace service {
 namespace {
 
-/// Waits until a call that said EAGAIN makes sense: somebody made the file non-blocking.
+/// Waits until a call that failed with EAGAIN can succeed: another process may have made the file
+/// non-blocking.
 void wait_for(int fd, short events) {
   pollfd waiting{fd, events, 0};
   (void)::poll(&waiting, 1, -1);
 }
 
-/// False with errno.
+/// Returns false and sets errno on failure.
 bool write_all(int fd, std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t size = ::write(fd, text.data(), text.size());
@@ -35,7 +36,7 @@ bool write_all(int fd, std::string_view text) noexcept {
 
 void open_standard_streams() noexcept {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
-    // The lowest number that is free is this one.
+    // open() returns the lowest free number, which is this one.
     if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)::open("/dev/null", O_RDWR);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Standard input, output and error of a program: failures of the first two are errors, and what
-// goes to the last is one line.
+// Standard input, output and error of a program: failures of input and output are errors, and each
+// message on standard error is one line.
 
 #include <cstddef>
 #include <string>
@@ -17,23 +17,24 @@ class StreamError : public conn::Error {
   using conn::Error::Error;
 };
 
-/// First of all in main(): descriptors 0, 1 and 2 that are not open become /dev/null, so that no
-/// socket gets their numbers.
+/// Call this first in main(): opens descriptors 0, 1 and 2 as /dev/null if they are closed, so that
+/// no socket gets their numbers.
 void open_standard_streams() noexcept;
 
-/// Writes all of it to standard output. Throws StreamError.
+/// Writes all of `text` to standard output. Throws StreamError.
 void print(std::string_view text);
 
-/// "PROGRAM: text" on standard error: one write and one line, whoever chose the text's bytes.
+/// Writes "PROGRAM: text" to standard error as one write and one line, whatever bytes `text`
+/// contains.
 void complain(std::string_view program, std::string text) noexcept;
 
-/// Waits for bytes of standard input; 0 at its end. Throws StreamError.
+/// Blocks for bytes of standard input; returns 0 at its end. Throws StreamError.
 std::size_t read_input(char* to, std::size_t size);
 
-/// Standard input by lines.
+/// Reads standard input line by line.
 class InputLines {
  public:
-  /// False at the end. A last line may lack its line end. Throws StreamError.
+  /// Returns false at the end. The last line may lack a line break. Throws StreamError.
   bool next(std::string& line);
 
  private:

@@ -62,7 +62,7 @@ void notify(std::string_view state) noexcept {
   if (length >= sizeof address.sun_path) return;
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path, length);
-  if (path[0] == '@') address.sun_path[0] = '\0';  // the abstract namespace: unix(7)
+  if (path[0] == '@') address.sun_path[0] = '\0';  // abstract namespace: unix(7)
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);

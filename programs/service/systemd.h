@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What systemd asks of a service: sockets that it opened (sd_listen_fds(3)) and the word that the
-// service is ready, or about to end (sd_notify(3)). Both are environment variables and datagrams,
-// so no library is needed.
+// The systemd protocols for services: sockets opened by systemd (sd_listen_fds(3)) and
+// notifications of readiness or shutdown (sd_notify(3)). Both use only environment variables and
+// datagrams, so no library is needed.
 
 #include <array>
 #include <string>
@@ -13,11 +13,13 @@
 
 namespace service {
 
-/// How many descriptors were handed over, from 3 on; takes the variables out of the environment.
+/// Returns the number of descriptors passed, starting at 3; removes the variables from the
+/// environment.
 int take_listening_descriptors();
 
-/// What such sockets speak: "tcp" or "tls", and options after it as in "tls?cert=FILE&key=FILE".
-/// One that is a Unix socket speaks the same over that. Throws conn::Error for other words.
+/// The protocol of such sockets: "tcp" or "tls", optionally with options as in
+/// "tls?cert=FILE&key=FILE". On a Unix socket the same protocol is used. Throws conn::Error for
+/// other words.
 class Activated {
  public:
   static constexpr std::array<std::string_view, 2> kTransports{"tcp", "tls"};
@@ -27,7 +29,7 @@ class Activated {
 
   explicit Activated(const std::string& text);
 
-  /// The transport of a listening socket, a name of the registry's.
+  /// The transport for a listening socket, as a name in the registry.
   std::string transport(int fd) const;
   const conn::Options& options() const { return options_; }
 
@@ -36,7 +38,7 @@ class Activated {
   conn::Options options_;
 };
 
-/// "READY=1", "STOPPING=1". Nothing where nobody listens.
+/// Sends "READY=1", "STOPPING=1" and so on. Does nothing without a notification socket.
 void notify(std::string_view state) noexcept;
 
 }  // namespace service
