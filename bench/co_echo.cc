@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The same echo server twice, to be compared: by coroutines and by handlers.
+// The same echo server written twice, for comparison: with coroutines and with handlers.
 //
 //   co-echo [--handlers] URL...
 
@@ -33,7 +33,7 @@ co::Task<> echo(co::Stream peer) {
 struct Client {
   conn::ConnectionPtr connection;
   std::array<std::byte, kRoom> buffer;
-  std::size_t begin = 0, end = 0;  // what is not sent yet
+  std::size_t begin = 0, end = 0;  // range of unsent bytes
 };
 
 class Handlers {

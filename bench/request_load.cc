@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Load on a server of requests and replies, over any transport of the library; every reply is
-// compared with the first one. Prints one line of JSON.
+// Load generator for request-reply servers over any transport of the library; compares each reply
+// with the first one. Prints one line of JSON.
 //
 //   request-load tcp://127.0.0.1:6379 --connections 16 --depth 4 --requests 100000
 //       --prepare "SET key value" --value-size 64 --command "GET key"

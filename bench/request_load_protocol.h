@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Requests as bytes, and where the reply to one ends: RESP, memcached's text protocol, echo.
+// Request encoding and reply framing: RESP, memcached's text protocol, echo.
 
 #include <cstddef>
 #include <memory>
@@ -13,34 +13,34 @@ namespace load {
 class Protocol {
  public:
   virtual ~Protocol() = default;
-  /// The bytes of a command, which is words separated by blanks. If `value` is not empty it stands
-  /// in the place of each word "value".
+  /// Encodes a command, which is words separated by blanks. If `value` is not empty, it replaces
+  /// each word "value".
   virtual std::string request(std::string_view command, std::string_view value) const = 0;
-  /// The size of the reply that `bytes` begins with; 0 while it is not complete. Throws conn::Error
-  /// for an error reply and for what is no reply at all.
+  /// The size of the reply at the beginning of `bytes`; 0 while it is incomplete. Throws
+  /// conn::Error for an error reply and for invalid bytes.
   virtual std::size_t reply_size(std::string_view bytes, std::string_view request) const = 0;
 };
 
 /// "resp", "memcached" or "echo". Throws conn::Error for another name.
 std::unique_ptr<Protocol> make_protocol(std::string_view name);
 
-/// Requests and their replies, as endless streams: both repeat after the last command, and are
-/// held here so often that a piece of `kPiece` bytes is in one place wherever it begins.
+/// Requests and their replies as endless streams: both repeat after the last command, and are
+/// stored often enough that any piece of `kPiece` bytes is contiguous.
 class Script {
  public:
   static constexpr std::size_t kPiece = 256 * 1024;
 
   void add(const std::string& request, const std::string& reply);
-  /// After the last add().
+  /// Call this after the last add().
   void repeat();
 
   std::size_t commands() const noexcept { return request_sizes_.size(); }
   std::size_t request_size(std::size_t command) const { return request_sizes_[command]; }
-  /// Where the reply to the command ends in the cycle.
+  /// End of the command's reply within the cycle.
   std::size_t reply_end(std::size_t command) const { return reply_ends_[command]; }
   std::size_t request_cycle() const noexcept { return request_cycle_; }
   std::size_t reply_cycle() const noexcept { return reply_ends_.back(); }
-  /// At least kPiece bytes from anywhere in the first cycle on.
+  /// At least kPiece bytes from any offset in the first cycle.
   std::string_view requests() const noexcept { return requests_; }
   std::string_view replies() const noexcept { return replies_; }
 

@@ -38,7 +38,7 @@ std::string why(const conn::Connection& connection, int error) {
   return text.empty() ? conn::errno_text(error) : text;
 }
 
-/// Printable, and not too long.
+/// Replaces unprintable characters, and truncates.
 std::string shown(std::string_view bytes) {
   std::string text;
   for (const char c : bytes.substr(0, 60)) text += c >= ' ' && c <= '~' ? c : '.';
@@ -83,7 +83,7 @@ std::vector<std::string> call(ae::EventLoop& loop, const conn::Registry& registr
   return replies;
 }
 
-// One connection, or, with new_connections, one after the other.
+// One connection, or with new_connections a sequence of them.
 class Client {
  public:
   explicit Client(Run& run) : run_(run), sent_at_(run.plan_.depth) {}
@@ -183,10 +183,10 @@ class Client {
 
   Run& run_;
   conn::ConnectionPtr connection_;
-  std::size_t request_at_ = 0, unsent_ = 0;  // place in the cycle of requests, bytes from there on
-  std::size_t reply_at_ = 0;                 // place in the cycle of replies
-  std::size_t next_request_ = 0, next_reply_ = 0;  // commands
-  std::vector<std::uint64_t> sent_at_;  // a ring: of `under_way_` requests, from `first_` on
+  std::size_t request_at_ = 0, unsent_ = 0;  // offset in the cycle of requests, bytes from there on
+  std::size_t reply_at_ = 0;                 // offset in the cycle of replies
+  std::size_t next_request_ = 0, next_reply_ = 0;  // command indices
+  std::vector<std::uint64_t> sent_at_;  // ring: `under_way_` requests starting at `first_`
   std::size_t first_ = 0, under_way_ = 0;
   std::uint64_t begun_ = 0;
 };
@@ -256,7 +256,7 @@ void Run::begin() {
 
 void Run::measure() {
   measuring_ = true;
-  // What is under way already counts.
+  // Requests already in flight count.
   if (plan_.requests > 0) budget_ = plan_.requests - std::min(under_way_, plan_.requests);
   begun_ = now_ns();
   cpu_begun_ = cpu_seconds();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Closed-loop load: every connection keeps `depth` requests under way, and every reply has to be,
-// byte for byte, what the script says.
+// Closed-loop load: each connection keeps `depth` requests in flight, and each reply must equal the
+// script's reply byte for byte.
 
 #include <cstdint>
 #include <memory>
@@ -19,21 +19,21 @@ struct Plan {
   conn::Endpoint endpoint;
   std::size_t connections = 1;
   std::size_t depth = 1;
-  std::uint64_t requests = 0;  ///< 0: as many as `seconds` allow
+  std::uint64_t requests = 0;  ///< 0: as many as fit into `seconds`
   double seconds = 0;
-  double warm_up = 0;            ///< seconds that are not counted
-  bool new_connections = false;  ///< each request on a connection of its own; depth is 1
+  double warm_up = 0;            ///< seconds before counting begins
+  bool new_connections = false;  ///< one connection per request; depth is 1
 };
 
 struct Result {
   std::uint64_t requests = 0;
   double elapsed_s = 0;
-  double cpu_s = 0;  ///< of this process, meanwhile
+  double cpu_s = 0;  ///< of this process during the measurement
   perf::Histogram latency;
 };
 
-/// Sends one request after the other on a connection of its own and returns the replies. Throws
-/// conn::Error.
+/// Sends the requests one after the other on a connection of its own and returns the replies.
+/// Throws conn::Error.
 std::vector<std::string> call(ae::EventLoop& loop, const conn::Registry& registry,
                               const conn::Endpoint& endpoint, const Protocol& protocol,
                               const std::vector<std::string>& requests);
@@ -42,13 +42,13 @@ class Client;
 
 class Run {
  public:
-  /// Borrows everything.
+  /// Borrows all arguments.
   Run(ae::EventLoop& loop, const conn::Registry& registry, const Plan& plan, const Script& script);
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
   ~Run();
 
-  /// Throws conn::Error: no connection, or a wrong reply.
+  /// Throws conn::Error if a connection fails or a reply is wrong.
   Result run();
 
  private:
@@ -71,7 +71,7 @@ class Run {
   std::size_t started_ = 0, connected_ = 0;
   std::uint64_t budget_ = UINT64_MAX;  // requests that may still be sent
   std::uint64_t under_way_ = 0;
-  std::uint64_t replies_ = 0, replies_seen_ = 0;  // of all, and when patience was last looked at
+  std::uint64_t replies_ = 0, replies_seen_ = 0;  // total; at the last check for progress
   bool measuring_ = false, over_ = false;
   std::uint64_t begun_ = 0;
   double cpu_begun_ = 0;

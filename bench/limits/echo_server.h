@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A single-threaded, level-triggered echo on epoll: for each wake-up of a connection one read and
-// one write. What a write did not take is kept for the connection, which is not read meanwhile.
+// A single-threaded, level-triggered echo on epoll: one read and one write per wake-up of a
+// connection. Bytes that a write did not accept are kept for the connection, which is not read
+// meanwhile.
 
 #include <sys/socket.h>
 
@@ -15,13 +16,13 @@
 
 namespace limits {
 
-/// What a read or write of a Stream returns besides a count of bytes.
+/// Results of a Stream's read or write other than a byte count.
 enum : ssize_t { kWantRead = -1, kWantWrite = -2, kEnd = -3 };
 
-/// Stream: constructed from (Context&, Descriptor);
+/// Stream: constructible from (Context&, Descriptor), with
 ///   ssize_t read(std::byte*, std::size_t), ssize_t write(const std::byte*, std::size_t):
-///     bytes, more than 0, or one of the constants above;
-///   bool more_inside(): read() has something to look at that no descriptor will announce.
+///     a positive number of bytes, or one of the constants above;
+///   bool more_inside(): read() has buffered data that the descriptor will not announce.
 template <class Stream, class Context>
 class EchoServer {
  public:
@@ -31,7 +32,7 @@ class EchoServer {
     epoll_.add(signal_.get(), EPOLLIN);
   }
 
-  /// Until SIGINT or SIGTERM.
+  /// Runs until SIGINT or SIGTERM.
   void run() {
     std::array<epoll_event, 256> events;
     for (;;) {
@@ -53,7 +54,7 @@ class EchoServer {
     Connection(Context& context, int fd) : stream(context, Descriptor(fd)) {}
     Stream stream;
     std::uint32_t interest = EPOLLIN;
-    std::vector<std::byte> kept;  // read, and not written before `next`
+    std::vector<std::byte> kept;  // read but not yet written, starting at `next`
     std::size_t next = 0;
   };
 
@@ -81,7 +82,7 @@ class EchoServer {
     connection->interest = interest;
   }
 
-  /// Returns what the connection waits for.
+  /// Returns which event the connection waits for.
   ssize_t echo(Connection& connection) {
     if (!connection.kept.empty()) {
       const ssize_t wanted = write_kept(connection);

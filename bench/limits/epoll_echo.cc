@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The least that an echo over sockets costs: epoll, one read and one write for each wake-up.
+// Minimum cost of an echo over sockets: epoll, one read and one write per wake-up.
 //
 //   epoll-echo tcp://ADDRESS:PORT | unix:///path
 

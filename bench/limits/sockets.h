@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the socket echoes share: descriptors, a listening socket, a signal that ends them.
+// Shared by the socket echoes: descriptors, a listening socket, a signal that ends them.
 
 #include <sys/epoll.h>
 
@@ -26,21 +26,21 @@ class Descriptor {
   int fd_ = -1;
 };
 
-/// `result`, unless it is negative: then throws std::system_error for errno.
+/// Returns `result` if it is not negative; otherwise throws std::system_error for errno.
 int required(int result, const char* what);
 
-/// tcp://ADDRESS:PORT or unix:///path. Throws std::runtime_error with a sentence.
+/// tcp://ADDRESS:PORT or unix:///path. Throws std::runtime_error.
 class ListeningSocket {
  public:
   explicit ListeningSocket(const std::string& url);
   ListeningSocket(const ListeningSocket&) = delete;
   ListeningSocket& operator=(const ListeningSocket&) = delete;
-  ~ListeningSocket();  ///< removes the path of a Unix socket
+  ~ListeningSocket();  ///< removes the Unix socket's path
 
   int fd() const noexcept { return fd_.get(); }
-  /// The URL, with the port that the kernel chose for 0.
+  /// The URL with the actual port, if port 0 was given.
   const std::string& url() const noexcept { return url_; }
-  /// The next connection, non-blocking, without Nagle's delay; -1 if none waits.
+  /// The next connection, non-blocking and with TCP_NODELAY; -1 if none is pending.
   int accept() const;
 
  private:
@@ -61,7 +61,7 @@ class Epoll {
   Descriptor fd_;
 };
 
-/// Readable once SIGINT or SIGTERM has come; they do nothing else from then on.
+/// Becomes readable on SIGINT or SIGTERM; from then on the signals have no other effect.
 Descriptor end_signal();
 
 }  // namespace limits

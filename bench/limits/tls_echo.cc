@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The least that an echo over TLS 1.3 costs with OpenSSL on the socket itself: for each wake-up one
-// SSL_read() and one SSL_write().
+// Minimum cost of an echo over TLS 1.3 with OpenSSL directly on the socket: one SSL_read() and one
+// SSL_write() per wake-up.
 //
 //   tls-echo tcp://ADDRESS:PORT --cert FILE --key FILE [--no-tickets] [--read-ahead]
 
@@ -45,7 +45,7 @@ class Context {
     SSL_CTX* const context = context_.get();
     check(context != nullptr, "SSL_CTX_new");
     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
-    // As the library's servers: what is compared is not AES-128 with AES-256.
+    // Same preference as the library's servers, so that both sides use the same cipher.
     SSL_CTX_set_options(context, SSL_OP_CIPHER_SERVER_PREFERENCE);
     check(SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384") == 1,
           "SSL_CTX_set_ciphersuites");
@@ -64,7 +64,7 @@ class Context {
   std::unique_ptr<SSL_CTX, Freer<SSL_CTX_free>> context_;
 };
 
-// The handshake runs inside of SSL_read().
+// The handshake runs within SSL_read().
 class TlsStream {
  public:
   TlsStream(Context& context, limits::Descriptor fd)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Clients of the echo, and of any server that speaks Valkey Over RDMA.
+// Clients for the echo and for any server that speaks Valkey Over RDMA.
 
 #include <cstdint>
 #include <memory>
@@ -16,17 +16,17 @@ struct ClientSettings {
   std::string address;
   std::uint32_t size = 64;  ///< of a message
   std::size_t connections = 1;
-  std::size_t depth = 1;  ///< messages under way on each connection
+  std::size_t depth = 1;  ///< messages in flight per connection
   std::uint64_t requests = 10'000;
   std::size_t window = 16 * 1024;
   bool spin = false;
-  bool separate = false;      ///< one write for each message, also for those sent together
-  bool connect_rate = false;  ///< each message on a connection of its own
-  std::uint64_t burst = 0;    ///< messages of one byte
-  std::string text, reply;    ///< what the burst spells again and again, and what answers it
+  bool separate = false;      ///< one RDMA write per message, even for messages sent together
+  bool connect_rate = false;  ///< a new connection for each message
+  std::uint64_t burst = 0;    ///< number of one-byte messages
+  std::string text, reply;    ///< the burst repeats `text` and expects `reply` for each
 };
 
-/// Connects, and keeps the windows of both sides open.
+/// Connects and keeps the windows of both sides open.
 class Client : public Worker {
  public:
   explicit Client(const ClientSettings& settings);
@@ -34,25 +34,25 @@ class Client : public Worker {
 
  protected:
   struct Slot {
-    CmId id;  // until the link has it
+    CmId id;  // until moved into the link
     std::unique_ptr<Link> link;
     bool open = false;            // the peer's window is known
-    std::uint32_t looked_at = 0;  // bytes of our window
+    std::uint32_t looked_at = 0;  // bytes of our window already processed
     std::uint64_t begun = 0;
     std::uint64_t received = 0, sent = 0, to_send = 0;  // bytes of the streams
-    std::vector<std::uint64_t> sent_at;                 // a ring by the number of the message
+    std::vector<std::uint64_t> sent_at;                 // ring indexed by message number
     std::uint64_t issued = 0, answered = 0;             // messages
   };
 
   void dial(Slot& slot);
   /// Data may be sent from now on.
   virtual void opened(Slot& slot) = 0;
-  /// `size` bytes came, which continue the stream of `slot`.
+  /// `size` bytes were received; they continue the stream of `slot`.
   virtual void arrived(Slot& slot, const std::byte* bytes, std::uint32_t size) = 0;
-  /// Add what is to be sent, as far as there is room.
+  /// Adds the writes that are due, as far as space allows.
   virtual void fill(Slot& slot) = 0;
   virtual void closed(Slot& slot) = 0;
-  /// Runs fill() and posts.
+  /// Calls fill() and posts.
   void send(Slot& slot);
 
   const ClientSettings& settings_;
@@ -70,7 +70,7 @@ class Client : public Worker {
   void lost(Link& link) final;
 };
 
-/// Closed loop, over lasting connections or a new one for each message. Prints a line of JSON.
+/// Closed-loop load over persistent connections, or a new one per message. Prints a line of JSON.
 class LoopClient final : public Client {
  public:
   explicit LoopClient(const ClientSettings& settings) : Client(settings) {}
@@ -86,7 +86,7 @@ class LoopClient final : public Client {
   void issue(Slot& slot, std::size_t count);
   void finish();
 
-  std::unique_ptr<Memory> source_;  // the message, again and again
+  std::unique_ptr<Memory> source_;  // the message, sent repeatedly
   std::size_t dialed_ = 0, opened_ = 0;
   std::uint64_t started_ = 0, ended_ = 0;  // connections
   std::uint64_t issued_ = 0, answered_ = 0, errors_ = 0;
@@ -94,7 +94,7 @@ class LoopClient final : public Client {
   perf::Histogram latency_;
 };
 
-/// One byte in a message, as fast as the send queue and the windows allow. Prints a line of JSON.
+/// One byte per message, as fast as the send queue and the windows allow. Prints a line of JSON.
 class BurstClient final : public Client {
  public:
   explicit BurstClient(const ClientSettings& settings);

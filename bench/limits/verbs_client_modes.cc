@@ -18,7 +18,7 @@ std::uint64_t now_ns() {
 double us(std::uint64_t ns) { return static_cast<double>(ns) / 1e3; }
 double seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
-/// Whether `size` bytes continue a stream that repeats `text`, at its byte `at`.
+/// Whether `size` bytes continue a stream of repeated `text` at offset `at`.
 bool continues(std::string_view text, std::uint64_t at, const std::byte* bytes, std::size_t size) {
   for (std::size_t i = 0; i < size; ++i) {
     if (bytes[i] != static_cast<std::byte>(text[(at + i) % text.size()])) return false;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What all connections of a process share on one device: protection domain, completion queue and
-// its channel, and receives. With owners for the objects of libibverbs and librdmacm.
+// Resources that all connections of a process share on one device: protection domain, completion
+// queue and its channel, and receives. Also RAII owners for the objects of libibverbs and
+// librdmacm.
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -32,12 +33,12 @@ using Mr = std::unique_ptr<ibv_mr, Destroyer<dereg_mr>>;
 using CmChannel = std::unique_ptr<rdma_event_channel, Destroyer<rdma_destroy_event_channel>>;
 using CmId = std::unique_ptr<rdma_cm_id, Destroyer<rdma_destroy_id>>;
 
-/// Throws std::system_error for errno if `object` is null.
+/// Returns `object`; throws std::system_error for errno if it is null.
 template <class T>
 T* made(T* object, const char* what);
 [[noreturn]] void fail(const char* what);
 
-/// Pages of its own, registered.
+/// Registered memory on pages of its own.
 class Memory {
  public:
   Memory(ibv_pd* pd, std::size_t size, int access);
@@ -55,7 +56,7 @@ class Memory {
   Mr mr_;
 };
 
-/// Work requests that leave with one ibv_post_send().
+/// Work requests that are posted with one ibv_post_send().
 struct Chain {
   static constexpr std::size_t kMost = 32;
   std::array<ibv_send_wr, kMost> requests;
@@ -67,7 +68,7 @@ struct Chain {
 class Device {
  public:
   static constexpr std::uint32_t kReceiveSize = 32;
-  /// In the wr_id of what is sent; that of a receive is its number.
+  /// Flag in the wr_id of send requests; the wr_id of a receive is its number.
   static constexpr std::uint64_t kSend = std::uint64_t{1} << 63;
 
   explicit Device(ibv_context* context);
@@ -79,21 +80,20 @@ class Device {
   ibv_pd* pd() const noexcept { return pd_.get(); }
   ibv_cq* cq() const noexcept { return cq_.get(); }
   ibv_srq* srq() const noexcept { return srq_.get(); }
-  /// Scratch for whoever posts.
+  /// Scratch space for posting.
   Chain& chain() noexcept { return chain_; }
 
-  /// Readable when a completion came after arm().
+  /// Becomes readable when a completion occurs after arm().
   int fd() const noexcept { return channel_->fd; }
-  /// False if it is armed already. After true, poll once more before sleeping.
+  /// Returns false if already armed. If it returns true, poll once more before sleeping.
   bool arm();
-  /// To be called when fd() is readable. Armed once, the queue makes one event: no need to look for
-  /// another.
+  /// Call this when fd() is readable. An armed queue produces one event, so only one is read.
   void take_event();
 
   std::span<const std::byte> received(std::uint64_t receive) const noexcept {
     return {receives_.data() + receive * kReceiveSize, kReceiveSize};
   }
-  /// A completion is handled: its receive may be posted again, which happens in chains of 64.
+  /// Marks a completion as handled: its receive may be reposted, which happens in chains of 64.
   void give_back(const ibv_wc& completion) {
     if ((completion.wr_id & kSend) == 0) give_back(completion.wr_id);
   }
@@ -103,7 +103,7 @@ class Device {
   void give_back(std::uint64_t receive);
   void post_receives();
 
-  // Destroyed from the last to the first.
+  // Order matters: destroyed from last to first.
   Pd pd_;
   CompChannel channel_;
   Cq cq_;
@@ -111,7 +111,7 @@ class Device {
   Memory receives_;
   Chain chain_;
   bool armed_ = false;
-  unsigned events_ = 0;  // not acknowledged yet
+  unsigned events_ = 0;  // not yet acknowledged
   std::array<std::uint64_t, 64> unposted_;
   std::size_t unposted_size_ = 0;
 };

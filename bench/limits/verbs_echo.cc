@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The least that an echo over RDMA costs: Valkey Over RDMA straight on libibverbs and librdmacm.
+// Minimum cost of an echo over RDMA: Valkey Over RDMA directly on libibverbs and librdmacm.
 //
 //   verbs-echo server ADDRESS:PORT [--window BYTES] [--spin]
 //   verbs-echo client ADDRESS:PORT [--size S] [--connections C] [--depth D] [--requests N] [--spin]
@@ -16,7 +16,7 @@
 
 namespace {
 
-/// \r and \n as a shell passes them on.
+/// Replaces the escapes \r and \n, which a shell passes unchanged.
 std::string unescaped(const std::string& text) {
   std::string bytes;
   for (std::size_t i = 0; i < text.size(); ++i) {

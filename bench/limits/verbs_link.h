@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One connection that speaks Valkey Over RDMA, as barely as can be: a queue pair, a window of ours
-// and what is known of the peer's.
+// One minimal Valkey Over RDMA connection: a queue pair, our receive window and what is known of
+// the peer's.
 
 #include <optional>
 
@@ -15,7 +15,7 @@ class Link {
   static constexpr std::uint32_t kSignalEvery = 16;
   static constexpr std::uint32_t kInline = 64;
 
-  /// Makes queue pair and window. Throws std::system_error.
+  /// Creates the queue pair and the window. Throws std::system_error.
   Link(Device& device, CmId id, std::size_t window);
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -23,14 +23,15 @@ class Link {
 
   std::uint32_t number() const noexcept { return id_->qp->qp_num; }
   rdma_cm_id* id() const noexcept { return id_.get(); }
-  /// Either end of rdma_cm's handshake; the same values for both.
+  /// Either side of rdma_cm's handshake; both use the same parameters.
   void connect();
   void accept();
-  /// The connection stands. May be called more than once.
+  /// The connection is established. May be called repeatedly.
   void established();
   void disconnect() noexcept;
 
-  /// A completion of this queue pair. The first failure or breach of the protocol breaks the link.
+  /// Handles a completion of this queue pair. The first failure or protocol violation breaks the
+  /// link.
   void take(const ibv_wc& completion);
   bool broken() const noexcept { return broken_; }
 
@@ -39,26 +40,27 @@ class Link {
   std::uint32_t window_key() const noexcept { return window_.lkey(); }
   std::uint32_t filled() const noexcept { return filled_; }
   bool full() const noexcept { return offered_ && filled_ == window_.size(); }
-  /// Writes from the window may still be under way, so it must not be offered.
+  /// RDMA writes may still be reading from the window, so it must not be offered.
   bool window_in_use() const noexcept { return last_read_ > completed_; }
 
-  // --- sending: everything added since the last post() leaves with it ----------------------------
+  // --- sending: post() sends everything added since the last post()
+  //  ------------------------------
   /// Whether the peer's first window is known.
   bool open() const noexcept { return peer_.length > 0; }
-  /// How much one add_write() takes; 0 also if the send queue is full.
+  /// Bytes that one add_write() accepts; also 0 if the send queue is full.
   std::uint32_t room() const noexcept { return slots() > 0 ? peer_.length - peer_.used : 0; }
-  /// `size` is 1 to room(). At most kInline bytes are copied, others read until window_in_use() is
-  /// false again.
+  /// `size` must be 1 to room(). Up to kInline bytes are copied; longer data must stay valid until
+  /// window_in_use() is false again.
   void add_write(const std::byte* bytes, std::uint32_t size, std::uint32_t lkey);
-  /// Offers the window from its beginning. False if the send queue is full.
+  /// Offers the window from its beginning. Returns false if the send queue is full.
   bool add_offer();
-  /// Asks for a completion of what was added last.
+  /// Requests a completion for the work request added last.
   void signal_last() noexcept;
   void post();
 
  protected:
   friend class Worker;
-  bool listed_ = false;  // the worker will serve it
+  bool listed_ = false;  // in the worker's list of links to serve
 
  private:
   struct PeerWindow {
@@ -79,10 +81,10 @@ class Link {
   PeerWindow peer_;
   std::uint32_t filled_ = 0;
   bool offered_ = false, established_ = false, broken_ = false;
-  std::uint64_t posted_ = 0, completed_ = 0;  // work requests, counted; the chain's are posted
-  std::uint64_t last_read_ = 0;               // the last one that reads memory when it is sent
+  std::uint64_t posted_ = 0, completed_ = 0;  // work requests; the chain counts as posted
+  std::uint64_t last_read_ = 0;               // the last work request that reads memory when sent
   std::uint32_t unsignaled_ = 0;
-  std::array<std::uint16_t, 8> questions_;  // pages of GetServerFeature to be answered
+  std::array<std::uint16_t, 8> questions_;  // GetServerFeature pages still to be answered
   std::size_t questions_size_ = 0;
 };
 

@@ -34,7 +34,7 @@ void VerbsServer::on_cm(const CmEvent& event) {
     link->established();
   } else if (event.type != RDMA_CM_EVENT_TIMEWAIT_EXIT) {
     const std::uint32_t number = link->number();
-    settle();  // may have found it broken and be rid of it
+    settle();  // may have found it broken and removed it
     if (const auto found = connections_.find(number); found != connections_.end()) {
       lost(*found->second);
     }
@@ -55,7 +55,7 @@ void VerbsServer::accept(rdma_cm_id* id) try {
 
 void VerbsServer::serve(Link& served) {
   auto& link = static_cast<EchoLink&>(served);
-  link.established();  // a message may come before the event
+  link.established();  // a message may arrive before the event
   while (link.echoed < link.filled()) {
     const std::uint32_t size = std::min(link.filled() - link.echoed, link.room());
     if (size == 0) break;
@@ -64,7 +64,7 @@ void VerbsServer::serve(Link& served) {
   }
   if (link.full() && link.echoed == link.filled()) {
     if (link.window_in_use()) {
-      link.signal_last();  // and then we are here again
+      link.signal_last();  // its completion calls serve() again
     } else if (link.add_offer()) {
       link.echoed = 0;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The echo: what came is sent back from the window it came into, without a copy.
+// Echo server: sends received data back directly from the window, without a copy.
 
 #include <memory>
 #include <string>
@@ -12,7 +12,7 @@ namespace limits {
 
 class VerbsServer final : public Worker {
  public:
-  /// Throws std::exception if it cannot listen at `address`, ADDRESS:PORT.
+  /// `address` is ADDRESS:PORT. Throws std::exception if it cannot listen there.
   VerbsServer(const std::string& address, std::size_t window, bool spin);
   ~VerbsServer() override;
   std::uint16_t port() const noexcept;

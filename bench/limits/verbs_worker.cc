@@ -11,7 +11,7 @@ namespace limits {
 namespace {
 
 constexpr std::size_t kPollSize = 32;
-constexpr std::size_t kMostPolled = 256;  // before the replies leave
+constexpr std::size_t kMostPolled = 256;  // before the replies are posted
 
 }  // namespace
 
@@ -59,8 +59,8 @@ Device& Worker::device(ibv_context* context) {
   return *device_;
 }
 
-// The order is what loses no wake-up: take the event, poll until the queue is empty, arm, poll once
-// more, sleep. A queue that is armed is not armed again.
+// This order prevents lost wake-ups: read the event, poll until the queue is empty, arm, poll once
+// more, sleep. An armed queue is not armed again.
 void Worker::run() {
   std::size_t rounds = 0;
   while (!over_) {
@@ -134,7 +134,7 @@ void Worker::take_cm_events() {
     rdma_cm_event* event = nullptr;
     if (rdma_get_cm_event(cm_.get(), &event) != 0) return;
     const CmEvent copy{event->event, event->id, event->status};
-    rdma_ack_cm_event(event);  // an id cannot be destroyed while one of its events is not
+    rdma_ack_cm_event(event);  // an id cannot be destroyed while an event of it is unacknowledged
     on_cm(copy);
   }
 }

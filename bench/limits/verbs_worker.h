@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The loop of a verbs program: one completion queue, rdma_cm's events and a signal that ends it.
+// The event loop of a verbs program: one completion queue, rdma_cm's events and a signal that ends
+// it.
 
 #include <optional>
 #include <string>
@@ -18,34 +19,34 @@ struct CmEvent {
   int status;
 };
 
-/// ADDRESS:PORT, in digits. Throws std::runtime_error.
+/// Parses a numeric ADDRESS:PORT. Throws std::runtime_error.
 sockaddr_storage parse_address(const std::string& text);
 
 class Worker {
  public:
-  /// With `spin` it never sleeps.
+  /// With `spin` it polls without sleeping.
   explicit Worker(bool spin);
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   virtual ~Worker();
 
-  /// Until stop(), or SIGINT or SIGTERM.
+  /// Runs until stop(), SIGINT or SIGTERM.
   void run();
 
  protected:
   virtual void on_cm(const CmEvent& event) = 0;
-  /// Once for each link that had completions, after all of them were taken.
+  /// Called once per link that had completions, after all of them were handled.
   virtual void serve(Link& link) = 0;
-  /// The link broke; it may be removed here.
+  /// The link is broken; it may be removed in this call.
   virtual void lost(Link& link) = 0;
 
   void stop() noexcept { over_ = true; }
   CmId create_id(void* context = nullptr);
-  /// The device of the first connection. Others have to be on the same.
+  /// The device of the first connection. All others must use the same device.
   Device& device(ibv_context* context);
   void add(Link& link) { links_[link.number()] = &link; }
   void remove(const Link& link) { links_.erase(link.number()); }
-  /// Takes the completions there are. Not from serve() or lost().
+  /// Handles the available completions. Must not be called from serve() or lost().
   void settle();
 
  private:
@@ -59,7 +60,7 @@ class Worker {
   Epoll epoll_;
   CmChannel cm_;
   std::optional<Device> device_;
-  std::unordered_map<std::uint32_t, Link*> links_;  // by the number of the queue pair
+  std::unordered_map<std::uint32_t, Link*> links_;  // by queue pair number
   std::vector<Link*> listed_;
 };
 

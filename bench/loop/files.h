@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Descriptors that become ready, and interest in writing that comes and goes.
+// Benchmarks of file events: descriptors that become ready, and toggled write interest.
 
 #include <ev.h>
 #include <sys/eventfd.h>
@@ -32,7 +32,7 @@ struct Sockets {
   std::array<int, 2> ends{};
 };
 
-/// Descriptors of which no event ever comes.
+/// Watched descriptors that never become ready.
 struct Idle {
   explicit Idle(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -71,7 +71,7 @@ struct OurFiles : Ours {
   Idle quiet;
 };
 
-/// An EpollLoop below a host that waits with epoll and knows one descriptor.
+/// An EpollLoop hosted in another loop that waits with epoll on its one descriptor.
 struct HostedFiles : OurFiles {
   explicit HostedFiles(Shape shape) : OurFiles(shape), host(::epoll_create1(EPOLL_CLOEXEC)) {
     require(host >= 0, "epoll_create1");
@@ -154,7 +154,8 @@ struct EpollFiles : Epoll {
   Handler nothing{[](Handler&) {}};
 };
 
-// --- interest in writing that comes and goes with each event -------------------------------------
+// --- write interest toggled on each event
+//  --------------------------------------------------------
 
 struct OurToggle : Ours {
   OurToggle() {

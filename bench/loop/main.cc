@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ae::LibevLoop and ae::EpollLoop cost beside bare libev and bare epoll: events, timers,
-// post(). All in one process and in turns, so that whatever else the machine does meets everybody.
+// Compares ae::LibevLoop and ae::EpollLoop with bare libev and bare epoll: events, timers, post().
+// All run in one process in turns, so that other activity of the machine affects all alike.
 //
 //   build/bench/loop-bench [--json] [--rounds N]
 //
-// Figures are medians over the rounds, in nanoseconds of processor time for one event. Ratios are
-// taken within each round; printed are their median and, in brackets, the least and the greatest.
-// Bare epoll has no timers but one descriptor for each, so timers are compared with libev alone.
-// Neither has a queue of functions: they get a vector behind a mutex, with an ev_async or an
-// eventfd to wake the loop, as a program would write it.
+// Figures are medians over the rounds, in nanoseconds of processor time per event. Ratios are
+// computed within each round; printed are their median and, in brackets, the minimum and maximum.
+// Bare epoll has only timers with a descriptor each, so timers are compared with libev alone.
+// Neither has a queue of functions: they get a vector with a mutex, and an ev_async or an eventfd
+// to wake the loop, as a program would write it.
 
 #include <sys/resource.h>
 #include <time.h>
@@ -35,7 +35,7 @@ namespace {
 struct Row {
   std::string name;
   std::size_t events = kEvents;
-  std::unique_ptr<Side> aeconn, epoll_loop, libev, epoll;  // epoll: null where it has no such thing
+  std::unique_ptr<Side> aeconn, epoll_loop, libev, epoll;  // epoll: null if it has no equivalent
   clockid_t clock = CLOCK_THREAD_CPUTIME_ID;
 };
 
@@ -72,7 +72,7 @@ struct Result {
                                           row.epoll.get()};
     std::array<std::vector<double>, kSides> times;
     std::vector<double> of_libev, of_epoll, epoll_loops;
-    for (int round = -1; round < rounds; ++round) {  // the first warms up
+    for (int round = -1; round < rounds; ++round) {  // the first is a warm-up
       std::array<double, kSides> one{};
       for (std::size_t turn = 0; turn < kSides; ++turn) {
         const std::size_t i = (turn + static_cast<std::size_t>(round + 1)) % kSides;
@@ -95,7 +95,7 @@ struct Result {
   }
   double aeconn = 0, epoll_loop = 0, libev = 0, epoll = 0;
   std::optional<Spread> to_libev, to_epoll;
-  std::optional<Spread> epoll_to_libev;  // EpollLoop to LibevLoop
+  std::optional<Spread> epoll_to_libev;  // ratio of EpollLoop to LibevLoop
 };
 
 void print(const Row& row, const Result& result) {
@@ -142,7 +142,7 @@ Row files(std::string name, Shape shape) {
   return row<OurFiles>(std::move(name), kEvents, std::make_unique<LibevFiles>(shape),
                        std::make_unique<EpollFiles>(shape), shape);
 }
-/// Instead of EpollLoop by itself: below a host.
+/// With EpollLoop hosted in another loop instead of running by itself.
 Row hosted_files(std::string name, Shape shape) {
   Row its = files(std::move(name), shape);
   our_loop = "epoll";
@@ -159,7 +159,7 @@ Row posts(std::string name, std::size_t batch) {
                                       std::make_unique<PostingItself<EpollPosts>>(batch), batch);
 }
 
-/// Made one after the other, so that no row runs beside the descriptors of another.
+/// Created one after the other, so that no row runs beside the descriptors of another.
 const std::vector<std::function<Row()>>& rows() {
   static const std::vector<std::function<Row()>> all{
       [] {

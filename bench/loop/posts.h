@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Functions to run on the loop, from its own thread and from another.
+// Benchmarks of posted functions, from the loop's own thread and from another.
 
 #include <ev.h>
 #include <sys/eventfd.h>
@@ -16,10 +16,10 @@
 
 namespace loop_bench {
 
-/// What a program without post() writes.
+/// The queue that a program without post() would write.
 class Queue {
  public:
-  /// True if the loop has to be woken: nobody did since the last run().
+  /// Returns true if the loop must be woken: nobody has done so since the last run().
   bool add(std::function<void()> function) {
     const std::lock_guard lock(mutex_);
     functions_.push_back(std::move(function));

@@ -18,7 +18,7 @@
 
 namespace loop_bench {
 
-constexpr std::size_t kEvents = 20'000;  // in one run of a side
+constexpr std::size_t kEvents = 20'000;  // per run of a side
 constexpr std::size_t kTimers = 100'000;
 constexpr std::size_t kIdle = 1'000;
 
@@ -41,16 +41,16 @@ class Side {
   std::size_t count = 0;
 };
 
-/// Of which loop the next side of ours is made.
+/// The loop type with which the next aeconn side is created.
 inline std::string_view our_loop = "libev";
 
 struct Ours : Side {
   void iterate() override { loop.process_events(ae::kFullIteration); }
   const std::unique_ptr<ae::EventLoop> owned = ae::loops_named(our_loop)(0);
-  ae::EventLoop& loop = *owned;  // as programs have it
+  ae::EventLoop& loop = *owned;  // accessed by the interface, as in programs
 };
 
-/// Both sides of ours.
+/// Both aeconn sides.
 template <class Of>
 struct Both {
   template <class... Arguments>

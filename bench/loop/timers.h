@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Timers: 100,000 of them, and one beside those.
+// Benchmarks of timers: 100,000 of them, and one in addition to those.
 
 #include <ev.h>
 
@@ -13,7 +13,7 @@
 
 namespace loop_bench {
 
-/// A second to an hour ahead, and an order to cancel them in.
+/// Delays of one second to one hour, and the order in which to cancel them.
 struct Delays {
   Delays() : milliseconds(kTimers), order(kTimers) {
     std::mt19937 random(1);
@@ -29,8 +29,8 @@ inline const Delays& delays() {
   return instance;
 }
 
-/// kAdd reads the clock for each timer, as a handler that may have taken long has to; kAddAt and
-/// kMove count from a time that is known already.
+/// kAdd reads the clock for each timer, as a handler that may have run for long must do; kAddAt and
+/// kMove count from an already known time.
 enum class Work { kAdd, kAddAt, kMove, kCancel, kFire, kFireBesideOthers };
 
 struct OurTimers : Ours {

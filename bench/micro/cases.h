@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The cases that bench/micro times and bench/instructions counts: each makes its state once and is
-// then called again and again. None of them depends on random numbers or on earlier cases, so that
-// a count of instructions is the same in every run.
+// The cases that bench/micro times and bench/instructions counts: each creates its state once and
+// is then called repeatedly. No case depends on random numbers or on earlier cases, so instruction
+// counts are identical in every run.
 
 #include <cstdint>
 #include <cstdio>
@@ -17,13 +17,14 @@ namespace micro {
 
 struct Case {
   std::string name;
-  std::uint64_t rounds;  ///< calls that are counted: a whole number of the case's own periods
-  std::function<std::function<void(std::uint64_t)>()> make;  ///< state; the result runs n calls
+  std::uint64_t rounds;  ///< number of counted calls: a multiple of the case's own period
+  std::function<std::function<void(std::uint64_t)>()>
+      make;  ///< creates the state; the result runs n calls
 };
 
 class Cases {
  public:
-  /// `make()` gives what is called once for each iteration.
+  /// `make()` returns the function that is called once per iteration.
   template <class Make>
   void add(std::string name, Make make, std::uint64_t rounds = 1000) {
     list_.push_back({std::move(name), rounds, [make] {
@@ -39,13 +40,13 @@ class Cases {
   std::vector<Case> list_;
 };
 
-/// The compiler must have `value` in memory here, and must expect it to be changed.
+/// Forces the compiler to have `value` in memory here and to assume that it may change.
 template <class Value>
 inline void keep(const Value& value) {
   asm volatile("" : : "g"(&value) : "memory");
 }
 
-/// A case that does not do what it says is no figure.
+/// Fails the benchmark if a case did not do what it claims to measure.
 inline void require(bool condition, const char* what) {
   if (condition) return;
   std::fprintf(stderr, "bench/micro: %s\n", what);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The histogram of conn-perf, into which the time of every reply goes.
+// The histogram of conn-perf, which records the latency of every reply.
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 namespace micro {
 namespace {
 
-/// 20 to 150 microseconds, and now and then a millisecond.
+/// 20 to 150 microseconds, occasionally a millisecond.
 struct Latencies {
   perf::Histogram histogram;
   std::uint64_t at = 0;

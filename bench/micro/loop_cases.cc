@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The loop and connections over a Unix socket. Counted are our instructions and libev's, not the
-// kernel's: build/bench/loop-bench measures whole events.
+// The loop, and connections over a Unix socket. Only instructions in user space are counted, those
+// of libev included, not the kernel's: build/bench/loop-bench measures whole events.
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -52,14 +52,14 @@ auto iterate(std::size_t ready) {
   return [ready] {
     return [files = std::make_unique<Files>(ready), ready] {
       files->events = 0;
-      // One iteration, unless the machine is so slow that it runs out of its time.
+      // One iteration, unless the machine is so slow that the time-out expires first.
       do files->loop.process_events(kPoll);
       while (files->events < ready);
     };
   };
 }
 
-/// How the far end of an Echo is written.
+/// Implementation of the far end of an Echo.
 enum class Far { kHandler, kCoroutine, kCoroutineWithLimits };
 
 /// Two connections; the far one echoes what the near one sends.
@@ -107,7 +107,7 @@ struct Echo {
 };
 
 #if AECONN_TLS
-/// A loop that ends with so many connections of each of two layers: in proportion to them.
+/// Destroys a loop with `connections` connections of each of two layers; the cost must be linear.
 auto end_of_loop(std::size_t connections) {
   return [connections] {
     struct Types {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small parts of the library and of kv-server, one at a time.
+// Measures small parts of the library and of kv-server in isolation.
 //
-//   build/bench/micro                    times, by Google Benchmark; takes its options
+//   build/bench/micro                    times by Google Benchmark; accepts its options
 //   bench/instructions                   runs `micro --count` under callgrind, which counts
 
 #include <benchmark/benchmark.h>
@@ -22,14 +22,14 @@
 namespace {
 
 constexpr std::uint64_t kBatch = 16;
-/// libev looks at a second clock twice a second: the least of some counts is without that.
+/// libev reads a second clock twice a second: the minimum of several counts excludes that.
 [[maybe_unused]] constexpr int kCounts = 3;
 
 void measure(const micro::Cases& cases) {
   for (const micro::Case& one : cases.list()) {
     benchmark::RegisterBenchmark(one.name.c_str(), [&one](benchmark::State& state) {
       const auto run = one.make();
-      run(one.rounds);  // to where it repeats itself
+      run(one.rounds);  // reaches the periodic state
       while (state.KeepRunningBatch(kBatch)) run(kBatch);
     });
   }
@@ -37,8 +37,7 @@ void measure(const micro::Cases& cases) {
 }
 
 /// Prints the compiler, and dumps each case kCounts times under the name "CASE ROUNDS". callgrind
-/// runs with
-/// --collect-atstart=no.
+/// must run with --collect-atstart=no.
 int count(const micro::Cases& cases) {
 #if MICRO_COUNTS
   if (RUNNING_ON_VALGRIND == 0) {

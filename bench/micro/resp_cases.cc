@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RESP, both sides of it: requests as kv-server reads them, replies as it writes and kv-cli reads
-// them; and a session, which is all that kv-server does between a read and a write.
+// Both sides of RESP: requests as kv-server reads them, replies as it writes and kv-cli reads them;
+// and a session, which is all that kv-server does between a read and a write.
 
 #include <string>
 #include <string_view>
@@ -24,7 +24,7 @@ std::string repeat(const std::string& text, int times) {
   return all;
 }
 
-/// Parses `input`, of which `piece` bytes come at a time.
+/// Parses `input`, which arrives in pieces of `piece` bytes.
 class Parsing {
  public:
   Parsing(std::string input, std::size_t requests, std::size_t piece)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The hash table of kv-server: 10,000 keys, of which each call takes the next.
+// The hash table of kv-server with 10,000 keys; each call uses the next key.
 
 #include <string>
 #include <string_view>
@@ -47,7 +47,8 @@ void add_store_cases(Cases& cases) {
       keep(kv::siphash13(key, kSeed));
     };
   });
-  // Not 1000 calls: chains differ in length, and all of them belong to the figure.
+  // One call per key instead of 1000: chains differ in length, and the figure must cover all of
+  // them.
   cases.add("store/find one of 10,000 keys",
             with_data([](Data& data) { keep(*data.database.find(data.next(), 0)); }), kKeys);
   cases.add("store/find a key that is not there",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conn/rdma/stream: two streams that send to each other. What the network does in between, moving
-// bytes, costs nothing here; what the stream does, and its copy to the reader, is counted.
+// conn/rdma/stream: two streams that send to each other. Moving the bytes, which is the network's
+// work, is free here; the work of the stream and its copy to the reader are counted.
 
 #include "bench/micro/cases.h"
 
@@ -29,7 +29,7 @@ StreamConfig config_of(Role role, std::uint32_t window) {
   return config;
 }
 
-/// A stream with its windows and a reader's buffer.
+/// A stream with its windows and a read buffer.
 class End {
  public:
   End(Role role, std::uint32_t window)
@@ -114,7 +114,7 @@ auto echo(std::uint32_t window, std::uint32_t size) {
 }  // namespace
 
 void add_stream_cases(Cases& cases) {
-  // Rounds are windows: in 64 KiB there are 1024 messages of 64 bytes.
+  // Rounds are windows: 64 KiB hold 1024 messages of 64 bytes.
   cases.add("rdma stream/echo of 64 B", echo(64 << 10, 64), 1024);
   cases.add("rdma stream/echo of 64 KiB", echo(1 << 20, 64 << 10), 64);
   cases.add("rdma stream/echo of 64 B, a window each", echo(64, 64));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// URLs and options: what a program parses when it starts, and a proxy for every connection.
+// URLs and options: parsed by a program at start, and by a proxy for each connection.
 
 #include <string_view>
 

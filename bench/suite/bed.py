@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the suites share: rows, servers that are started once, turns, loads."""
+"""Shared by the suites: rows, servers that are started on demand, turns, loads."""
 
 import json
 import signal
@@ -16,7 +16,7 @@ from .processes import BUILD, Failure, Server, run
 
 
 def free_ports(count):
-    """Ports of the loopback that nobody listens on now."""
+    """Currently unused ports of the loopback interface."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for s in sockets:
@@ -38,7 +38,7 @@ def answers(port, address="127.0.0.1"):
 
 
 class Rows(dict):
-    """A suite's rows by name; a function's name is its row's."""
+    """A suite's rows by name; each row is named after its function."""
 
     def __call__(self, function):
         self[function.__name__.replace("_", "-")] = function
@@ -46,9 +46,9 @@ class Rows(dict):
 
 
 class Bed:
-    """Rows are functions of one of these."""
+    """The environment of a suite; rows are functions that take one."""
 
-    time_limit = None  # seconds, after which a figure is taken once only
+    time_limit = None  # in seconds; afterwards each figure is measured only once
 
     def __init__(self, figures, rounds, quick):
         self.figures, self.rounds, self.quick = figures, rounds, quick
@@ -59,7 +59,7 @@ class Bed:
 
     # --- servers -----------------------------------------------------------------------------------
     def keep(self, name, start):
-        """The server of this name, started by `start` if it does not run."""
+        """The server of this name; starts it with `start` if it is not running."""
         server = self._running.get(name)
         if server and not server.alive():
             self.stop(name)
@@ -82,7 +82,7 @@ class Bed:
         self._temporary.cleanup()
 
     def certificate(self, *addresses):
-        """The folder with cert.pem and key.pem: P-256, for these addresses."""
+        """The folder with cert.pem and key.pem: P-256, valid for these addresses."""
         if not self._certificate:
             names = ",".join(["DNS:localhost", "IP:127.0.0.1", *(f"IP:{a}" for a in addresses)])
             run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
@@ -93,8 +93,8 @@ class Bed:
 
     # --- turns ---------------------------------------------------------------------------------------
     def turns(self, row, measures):
-        """measures: [(who, function of no argument that gives metrics)]; in each round each has its
-        turn, and who is first changes from round to round."""
+        """measures: [(who, function without arguments that returns metrics)]. Each is run once per
+        round, and the order rotates from round to round."""
         failed = {}
         for round_ in range(self.rounds):
             if round_ and self.time_limit and time.monotonic() - self._begun > self.time_limit:
@@ -125,7 +125,7 @@ class Bed:
     # --- loads ---------------------------------------------------------------------------------------
     @staticmethod
     def costs(server, requests, load):
-        """The metrics that load() gives, and the server's processor time for each request."""
+        """The metrics that load() returns, plus the server's processor time per request."""
         before = server.cpu_ns()
         metrics = load()
         requests = metrics.pop("requests", None) or requests
@@ -133,7 +133,7 @@ class Bed:
 
     @staticmethod
     def conn_perf(url, *options, core=1, timeout=120):
-        """The results of a run of our client: a list."""
+        """The results of one run of conn-perf as a list."""
         text = run([BUILD / "conn-perf", "client", url, *options, "--json", "-"], core=core, timeout=timeout)
         return json.loads(text)["results"]
 
@@ -148,7 +148,7 @@ class Bed:
         return lambda: self.costs(server(), requests, load)
 
     def requests(self, server, url, connections, depth, requests, *options):
-        """The same by request-load."""
+        """The same with request-load."""
         def load():
             result = json.loads(run([BUILD / "bench/request-load", url, "-c", connections, "-d", depth, "-n", requests,
                                      *options]))
@@ -157,7 +157,7 @@ class Bed:
         return lambda: self.costs(server(), requests, load)
 
     def benchmark(self, server, program, target, connections, depth, requests, command, size, timeout=120):
-        """The same by redis-benchmark or valkey-benchmark."""
+        """The same with redis-benchmark or valkey-benchmark."""
         def load():
             text = run([program, *target, "-t", command, "-c", connections, "-P", depth, "-d", size, "-n", requests,
                         "--csv"], timeout=timeout)
@@ -169,13 +169,13 @@ class Bed:
 
 
 def idle_client(url, count, core=1):
-    """A conn-perf that keeps so many connections open, once they are all there."""
+    """A conn-perf that keeps `count` connections open; returns once all are established."""
     return Server([BUILD / "conn-perf", "client", url, "--mode", "idle", "--echo", "--connections", count, "--hold", "900"],
                   rf"^ *{count} ", core=core)
 
 
 def main(suite, rows, make, out, rounds, quick, only, at_end=None):
-    """Takes the rows of a suite; whatever happens to one, the others are taken."""
+    """Measures the rows of a suite; a failing row does not prevent the others."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     unknown = [name for name in only or () if name not in rows]
     if unknown:

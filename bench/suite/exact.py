@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Instructions for each request, counted by QEMU's clock in the microVM: `make bench-exact`.
+"""Instructions per request, counted by QEMU's clock in the microVM: `make bench-exact`.
 
 One instruction is one nanosecond of the guest's time, on one processor, so figures repeat to a few
-thousandths whatever else the machine does. The kernel's work and rxe's are counted too; cache
-misses and bus latency are not. A cost is the difference of a long and a short run, divided by the
-difference of their requests: setting up connections is in neither.
+thousandths regardless of other load on the machine. Instructions of the kernel and of rxe are
+included; cache misses and bus latency are not. A cost is the difference between a long and a short
+run, divided by the difference of their numbers of requests, so that connection setup cancels out.
 """
 
 import json
@@ -22,7 +22,7 @@ ROWS = row = Rows()
 
 
 class Guest(Bed):
-    """What the rows share: addresses, a certificate, servers that are started when first asked for."""
+    """Shared by the rows: addresses, a certificate, servers that are started on demand."""
 
     def __init__(self, figures, rounds, scale):
         super().__init__(figures, rounds, quick=False)
@@ -97,7 +97,7 @@ class Guest(Bed):
                        "--listen", f"rdma://{self.address}:7510"], r"listening on rdma")
 
     def note_receivers(self, when):
-        """R1: how often anybody on the device met a peer without a receive, so far."""
+        """R1: how often a peer on the device had no receive posted so far."""
         for values_ in counters():
             rnr = {k: v for k, v in values_.items() if "rnr" in k}
             self.figures.add("receiver not ready", when, 0, **rnr)
@@ -105,7 +105,7 @@ class Guest(Bed):
 
     # --- load --------------------------------------------------------------------------------------
     def fill(self, url, size=64):
-        """The key that the reads ask for."""
+        """Sets the key that the reads request."""
         run([BUILD / "bench/request-load", url, "-c", 1, "-n", 1, "--command", "SET key value",
              "--value-size", size])
 
@@ -118,7 +118,7 @@ class Guest(Bed):
         return json.loads(text)
 
     def cost(self, row_, who, server, load, requests, **more):
-        """Takes `row_` for one server: instructions of the server's for each request, its rate."""
+        """Measures `row_` for one server: instructions of the server per request, and its rate."""
         short = max(requests // 8, 64)
         for round_ in range(self.rounds):
             before = server.cpu_ns()
@@ -166,13 +166,13 @@ def values(guest, transport, urls, shapes=SHAPES, commands=("GET key", "SET key 
 
 @row
 def tcp_echo(guest):
-    """P1: the loop and the connection layer beside bare epoll."""
+    """P1: the loop and the connection layer compared with bare epoll."""
     echoes(guest, "tcp", "epoll-echo", "tcp://127.0.0.1:7400", "tcp://127.0.0.1:7500")
 
 
 @row
 def co_echo(guest):
-    """O1: one echo server by coroutines and by handlers."""
+    """O1: the same echo server with coroutines and with handlers."""
     for connections, depth, requests in SHAPES:
         for who, server, port in (("coroutines", "co-echo", 7410), ("handlers", "handler-echo", 7411)):
             guest.cost(f"co echo tcp c={connections} d={depth}", who, guest.server(server),
@@ -187,13 +187,14 @@ def unix_echo(guest):
 
 @row
 def tls_echo(guest):
-    """X1: beside OpenSSL on bare epoll."""
+    """X1: compared with OpenSSL on bare epoll."""
     echoes(guest, "tls", "tls-echo", "tls://127.0.0.1:7401", "tls://127.0.0.1:7501")
 
 
 @row
 def rdma_echo(guest):
-    """C1, L2: beside bare verbs, the same client for both; and EpollLoop at both ends."""
+    """C1, L2: compared with bare verbs, using the same client for both; and EpollLoop at both
+    ends."""
     shapes = SHAPES + ((64, 1, 8000),)
     echoes(guest, "rdma", "verbs-echo", f"rdma://{guest.address}:7402", f"rdma://{guest.address}:7500", shapes)
     url = f"rdma://{guest.address}:7510"
@@ -203,7 +204,7 @@ def rdma_echo(guest):
 
 
 def bare_load(guest, port, connections, depth):
-    """The bare verbs client: cheaper than ours, so that it hides less of a server's cost."""
+    """The bare verbs client: cheaper than conn-perf, so it hides less of a server's cost."""
     def once(n):
         result = json.loads(run([BUILD / "bench/verbs-echo", "client", f"{guest.address}:{port}", "--requests", n,
                                  "--size", 64, "--connections", connections, "--depth", depth], timeout=300))
@@ -213,7 +214,8 @@ def bare_load(guest, port, connections, depth):
 
 @row
 def verbs_client(guest):
-    """C1, L2: the bare client drives the bare server and ours, on LibevLoop and on EpollLoop."""
+    """C1, L2: the bare client with the bare server and with aeconn's, on LibevLoop and on
+    EpollLoop."""
     for connections, depth, requests in SHAPES + ((64, 1, 8000),):
         for who, server, port in (("limit", "verbs-echo", 7402), ("aeconn", "echo", 7500),
                                   ("EpollLoop", "echo-epoll", 7510)):
@@ -253,7 +255,7 @@ def tls_kv(guest):
 
 @row
 def rdma_kv(guest):
-    """T1b: our own client, both servers."""
+    """T1b: aeconn's own client, both servers."""
     urls = [("aeconn", "kv", f"rdma://{guest.address}:7000")]
     if guest.valkey:
         urls.append(("valkey", "valkey", f"rdma://{guest.address}:7200"))
@@ -287,7 +289,7 @@ def valkey_benchmark(guest):
             for who, server, port in (("aeconn", "kv", 7000), ("valkey", "valkey", 7200)):
                 guest.cost(f"valkey-benchmark {transport} get c={connections} P={depth}", who, guest.server(server),
                            load(flags, port, connections, depth, 64), 2 * requests * guest.scale)
-                guest.stop("valkey")  # it keeps what closed RDMA connections held
+                guest.stop("valkey")  # it does not release the resources of closed RDMA connections
                 keys(64)
     keys(65536)
     for depth in (8, 16):
@@ -300,7 +302,7 @@ def valkey_benchmark(guest):
 
 @row
 def window_wrap(guest):
-    """T4: 16 replies of 64 KiB cross a window of 1 MiB; 8 do not. Our own client."""
+    """T4: 16 replies of 64 KiB wrap around a window of 1 MiB; 8 do not. aeconn's own client."""
     url = f"rdma://{guest.address}:7000"
     guest.server("kv")
     guest.fill(url, 65536)
@@ -328,7 +330,7 @@ def connection_rate(guest):
         guest.cost("connect rdma", "valkey", guest.server("valkey"), once(f"rdma://{guest.address}:7200", kv), 80)
 
         def storm(count):
-            guest.stop("valkey")  # it keeps what closed connections held
+            guest.stop("valkey")  # it does not release the resources of closed connections
             guest.server("valkey")
             started = time.monotonic()
             run([f"{guest.valkey}/valkey-benchmark", "--rdma", "-h", guest.address, "-p", 7200, "-t", "get",
@@ -377,7 +379,7 @@ def system_calls(guest):
 
 
 def rdma_objects(pid):
-    """{kind: how many} of a process's verbs objects."""
+    """{kind: count} of a process's verbs objects."""
     counts = {}
     for kind in ("pd", "cq", "qp", "mr", "cm_id"):
         text = run(["rdma", "resource", "show", kind], core=None)
@@ -399,7 +401,7 @@ def idle(guest):
         load = [BUILD / "conn-perf", "client", url, "--mode", "idle", "--echo",
                 "--connections", count if who != "valkey" else 200, "--hold", 60]
         n = count if who != "valkey" else 200
-        run([*load[:-3], 2, "--hold", 0], timeout=120)  # what the first connection sets up for all
+        run([*load[:-3], 2, "--hold", 0], timeout=120)  # resources that the first connection sets up for all
         time.sleep(1)
         base = (status_kib(server.pid, "VmRSS"), status_kib(server.pid, "VmPin"), descriptors(server.pid),
                 rdma_objects(server.pid))
@@ -421,7 +423,7 @@ def idle(guest):
         finally:
             client.terminate()
             client.wait()
-        deadline = time.monotonic() + 120  # memory for windows waits 45 s for the next connections
+        deadline = time.monotonic() + 120  # memory for windows is kept for 45 s for new connections
 
         def left():
             return sum(rdma_objects(server.pid).values()) - sum(base[3].values()) + descriptors(server.pid) - base[2]
@@ -439,8 +441,8 @@ def idle(guest):
 
 @row
 def idle_among(guest):
-    """N2: the cost of a request on 16 connections with 1,000 idle ones beside them, over three
-    seconds of the guest's time: as long as it takes for each to send and receive a keepalive."""
+    """N2: the cost of a request on 16 connections beside 1,000 idle ones, over three seconds of the
+    guest's time: long enough for each to send and receive a keepalive."""
     server = guest.server("echo")
     url = f"rdma://{guest.address}:7500"
     requests = 72000 * guest.scale
@@ -471,7 +473,7 @@ def idle_among(guest):
 
 @row
 def burst(guest):
-    """R2: one client writes 10,000 messages of one byte; the first of them put the loop to sleep."""
+    """R2: one client writes 10,000 one-byte messages, the first of which blocks the loop."""
     guest.note_receivers("device")
     server = guest.server("kv")
     pings = 1663

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures of a run: kept raw, a line of JSON each; medians and ratios are made from them."""
+"""Figures of a run: stored raw, one line of JSON each; medians and ratios are computed from
+them."""
 
 import json
 import statistics
@@ -8,7 +9,7 @@ from pathlib import Path
 
 
 class Figures:
-    """`row` says what was measured, `who` for whom, `round` in which turn."""
+    """`row` names what was measured, `who` the measured program, `round` the round."""
 
     def __init__(self, path=None):
         self.records = []
@@ -50,19 +51,19 @@ class Figures:
         return statistics.median(values.values()) if values else None
 
     def spread(self, row, who, metric):
-        """(median, least, most), or None"""
+        """(median, minimum, maximum), or None"""
         values = self.values(row, who, metric).values()
         return (statistics.median(values), min(values), max(values)) if values else None
 
     def ratio(self, row, who, other, metric):
-        """Of `who` to `other` within each round: (median, least, most), or None."""
+        """Ratio of `who` to `other` within each round: (median, minimum, maximum), or None."""
         mine, theirs = self.values(row, who, metric), self.values(row, other, metric)
         ratios = [mine[r] / theirs[r] for r in mine if theirs.get(r)]
         return (statistics.median(ratios), min(ratios), max(ratios)) if ratios else None
 
 
 def number(value):
-    """Short, with three figures that count."""
+    """Short form with three significant digits."""
     if value is None:
         return "-"
     if value == 0:

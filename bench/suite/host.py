@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Figures of the host, in real time: `make bench`.
 
-Servers run on one core and load on another. Each figure is taken in rounds, and within a round each
-server has its turn. Runs are short: what they say of rates depends on the machine's other work, what
-they say of the server's processor time for a request much less.
+Servers run on one core and load on another. Each figure is measured in rounds, and within a round
+each server has its turn. Runs are short: other activity of the machine affects the rates, but much
+less the server's processor time per request.
 """
 
 import json
@@ -21,7 +21,7 @@ ECHO = {(1, 1): 6000, (1, 4): 20000, (1, 16): 60000, (1, 64): 150000, (50, 1): 4
 SHAPES = {(1, 1): 5000, (1, 16): 50000, (50, 1): 40000, (50, 16): 200000}
 SIZES = {16: "16 B", 1024: "1 KiB", 16384: "16 KiB", 65536: "64 KiB"}
 IDLE = (100, 1000, 5000, 20000)
-LOOPS = {"aeconn": "aeconn", "EpollLoop": "epoll_loop", "libev": "libev", "epoll": "epoll"}  # in loop-bench's JSON
+LOOPS = {"aeconn": "aeconn", "EpollLoop": "epoll_loop", "libev": "libev", "epoll": "epoll"}  # names in loop-bench's JSON
 
 
 class Host(bed.Bed):
@@ -31,7 +31,7 @@ class Host(bed.Bed):
         super().__init__(*arguments)
         self.ports = {}
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        for wanted in (40000, hard):  # root may go beyond; everybody may go up to it
+        for wanted in (40000, hard):  # root may exceed the hard limit; other users may raise the soft limit up to it
             try:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(wanted, hard)))
                 break
@@ -45,7 +45,7 @@ class Host(bed.Bed):
         return self.ports[name]
 
     def url(self, name, transport):
-        """Where a server of ours or a bare one listens."""
+        """The URL at which one of aeconn's servers or a bare one listens."""
         if transport == "unix":
             return f"unix://{self.folder}/{name}.sock"
         return f"{transport}://127.0.0.1:{self.port(f'{name} {transport}')}"
@@ -67,7 +67,7 @@ class Host(bed.Bed):
              "--maxclients", "100000"], r"listening on tls"))
 
     def kv_plain(self):
-        """Without session tickets."""
+        """kv-server without session tickets."""
         url = self.url("kv-plain", "tls")
         return self.keep("kv-plain", lambda: Server(
             [BUILD / "kv-server", "--listen",
@@ -108,21 +108,22 @@ class Host(bed.Bed):
         return self.ca(self.url("".join(("bare", *options)), transport))
 
     def at(self, name, transport):
-        """How redis-benchmark finds a server."""
+        """redis-benchmark's options to reach a server."""
         if transport == "unix":
             return ["-s", self.folder / f"{name}.sock"]
         tls = ["--tls", "--cacert", self.certificate() / "cert.pem"] if transport == "tls" else []
         return ["-p", self.port(f"{name} {transport}"), *tls]
 
     def few(self, table):
-        """Of the shapes, those of a quick run."""
+        """The shapes of `table` to measure; fewer in a quick run."""
         return {k: max(v // 4, 1000) for k, v in table.items() if k in ((1, 1), (50, 16))} if self.quick else table
 
 
 # ---- the loop -----------------------------------------------------------------------------------
 @row
 def loop(host):
-    """Cost of an event, of 100,000 timers, of post(): LibevLoop (aeconn) and EpollLoop, beside bare libev and epoll."""
+    """Cost of an event, of 100,000 timers, of post(): LibevLoop (aeconn) and EpollLoop, compared
+    with bare libev and epoll."""
     seen = {}
     for round_ in range(host.rounds):
         for line in json.loads(run([BUILD / "bench/loop-bench", "--json", "--rounds", 1], timeout=120))["rows"]:
@@ -160,7 +161,7 @@ def tls_echo(host):
 
 @row
 def co_echo(host):
-    """One echo server by coroutines and by handlers."""
+    """The same echo server with coroutines and with handlers."""
     def server(who, *options):
         return host.keep(f"co-echo {who}", lambda: Server(
             [BUILD / "bench/co-echo", *options, host.url(f"co-{who}", "tcp")], r"listening on"))
@@ -184,8 +185,8 @@ def values(host, transport):
         for (connections, depth), requests in host.few(SHAPES).items():
             requests = min(requests, max(500_000_000 // size // (4 if transport == "tls" else 1), 2000))
             for command in ("get", "set") if size in (16, 16384) and not host.quick else ("get",):
-                # The client's second, small record waits for the acknowledgement of the first: 44 ms for
-                # a request, with redis-server as well.
+                # The client's second, small record waits for the acknowledgement of the first: 44
+                # ms per request, with redis-server as well.
                 if transport == "tls" and command == "set" and size >= 16384 and depth == 1:
                     continue
                 host.turns(f"kv {transport} {command} {name} c={connections} P={depth}", [
@@ -211,7 +212,7 @@ def tls_kv(host):
 
 @row
 def memcached(host):
-    """redis-benchmark does not speak memcached's protocol: request-load asks all three."""
+    """redis-benchmark does not speak memcached's protocol: request-load measures all three."""
     host.memcached(), host.kv(), host.redis()
     cached = f"tcp://127.0.0.1:{host.port('memcached tcp')}"
     theirs = f"tcp://127.0.0.1:{host.port('redis tcp')}"
@@ -235,7 +236,7 @@ def memcached(host):
 # ---- connections --------------------------------------------------------------------------------
 @row
 def tls_handshake(host):
-    """X3: full handshakes, TLS 1.3 and P-256; one request on each connection."""
+    """X3: full handshakes, TLS 1.3 and P-256; one request per connection."""
     count = 500 if host.quick else 1500
     echo, ping = ("--protocol", "echo", "--value-size", 64), ("--command", "PING")
     redis_url = host.ca(f"tls://127.0.0.1:{host.port('redis tls')}")
@@ -268,8 +269,9 @@ def tcp_connect(host):
 
 @row
 def two_loops(host):
-    """K1: a pair is a server of one loop and its client, two processes on one core; two pairs have a core each and
-    share nothing but the machine. Several loops of one server are measured by `bench/run loops`."""
+    """K1: a pair is a server with one loop and its client, two processes on one core; two pairs
+    have a core each and share nothing but the machine. Several loops of one server are measured by
+    `bench/run loops`."""
     if len(cores()) < 2:
         raise Failure("this machine has one core to use")
     seconds = 0.4 if host.quick else 1.0
@@ -306,8 +308,8 @@ def two_loops(host):
 
 @row
 def scale(host):
-    """Idle connections and 50 busy ones among them. A server is new in each round."""
-    spare = 300  # what a server has open besides
+    """Idle connections with 50 busy ones among them. Each round starts a new server."""
+    spare = 300  # other descriptors that a server needs
     counts = [n for n in IDLE if n + spare <= host.descriptors][:2 if host.quick else None]
     if not host.quick and len(counts) < len(IDLE):
         most = (host.descriptors - spare) // 100 * 100
@@ -338,7 +340,7 @@ def scale(host):
                 host.figures.add("scale tcp: 0 idle, 50 busy", who, round_, **busy())
                 base, open_ = status_kib(server.pid, "VmRSS"), 0
                 for count in counts:
-                    while open_ < count:  # ports of one address would not last
+                    while open_ < count:  # in steps: the ports of one address would not suffice
                         more = min(count - open_, 10000)
                         address = f"127.0.0.{1 + len(clients) % 2}"
                         clients.append(bed.idle_client(f"tcp://{address}:{port}", more))

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Figures of several loops on this machine: `bench/run loops`.
 
-A server on two loops beside the same on one, in two ways. Nothing is bound to a processor.
+Compares a server on two loops with the same server on one, in two ways. Nothing is bound to a
+processor.
 
-As it comes: the same load, as many loops and connections, for as long. Server and load share all the
-processors there are. What share the load takes, and how many processors are busy, stands in each
-row: where they are all busy with one loop already, a second cannot give more, however well it works.
+Unlimited: the same load, with as many loops and connections, for the same time. Server and load
+share all processors. Each row shows the load's share and how many processors are busy: if all are
+already busy with one loop, a second cannot give more, however well it works.
 
-With shares: each loop may use a quarter of a processor, whether there is one loop or two, and each
-has as many connections. So the loops are what everybody waits for, the load finds time beside them,
-and what two loops lose against twice one is what they cost each other.
+With shares: each loop may use a quarter of a processor, with one loop or with two, and each has the
+same number of connections. The loops are then the bottleneck, the load has processor time to spare,
+and whatever two loops lose compared with twice one loop is the cost of sharing.
 """
 
 import json
@@ -26,13 +27,13 @@ from .shares import SharedServer
 
 row = bed.Rows()
 
-MANY = 2  # loops of the server that is compared with one, and of the load
-SHAPES = ((16, 1), (16, 16))  # connections, requests under way on each
-PART = 0.25  # of a processor, for each loop of a server with shares
+MANY = 2  # loops of the server that is compared with one loop, and of the load
+SHAPES = ((16, 1), (16, 16))  # connections, requests in flight per connection
+PART = 0.25  # of a processor, per loop of a server with shares
 
 
 def valkey_server():
-    """The one below VALKEY=, else that of the distribution as the tests of the modules unpack it."""
+    """The server below VALKEY=, or else the distribution's, unpacked as in the module tests."""
     if os.environ.get("VALKEY"):
         return [Path(os.environ["VALKEY"]) / "src/valkey-server"]
     unpacked = subprocess.run(["tools/foreign", "sid", "valkey-server", "valkey-tools"], capture_output=True, text=True)
@@ -43,7 +44,7 @@ def valkey_server():
 
 class Loops(Host):
     def echo_on(self, count, transport, part):
-        """conn-perf's echo server on so many loops; every TLS handshake is a full one."""
+        """conn-perf's echo server on `count` loops; every TLS handshake is a full one."""
         name = f"loops{count}" + ("shares" if part else "")
         option, url = self.served(name, transport)
         url += "&tickets=0&resumption=no" if transport == "tls" else ""
@@ -53,7 +54,7 @@ class Loops(Host):
         return self.keep(f"{name} {transport}", start), self.ca(self.url(name, transport))
 
     def turn(self, count, transport, connections, *options, part=None):
-        """One measurement: rate, latency, and what both sides cost."""
+        """One measurement: rate, latency, and the cost of both sides."""
         server, url = self.echo_on(count, transport, part)
         before = server.cpu_ns()
         result = self.conn_perf(url, "--echo", "--loops", MANY, "--warmup", 0, "--seconds", 0.3 if self.quick else 2,
@@ -67,7 +68,7 @@ class Loops(Host):
         return {**said, "share_percent": served * rate / 1e4 / (count * part)} if part else said
 
     def compare(self, name, transport, connections, *options):
-        """As it comes, and with shares."""
+        """Both ways: unlimited, and with shares."""
         if len(cores()) < 2:
             raise Failure("this machine has one core to use")
         whos = {"2 loops": MANY, "1 loop": 1}
@@ -81,7 +82,7 @@ class Loops(Host):
 
     # --- servers of keys and values ----------------------------------------------------------------
     def kv_servers(self):
-        """{who: (server, port, protocol)}, each with two threads that serve."""
+        """{who: (server, port, protocol)}, each with two serving threads."""
         def start(who, argv, ready):
             return self.keep(f"{who} x2", lambda: Server(argv, ready, core=None))
 
@@ -108,7 +109,7 @@ class Loops(Host):
         return found
 
     def ask(self, server, port, protocol, depth):
-        """Two loads at once, GET of a value of 64 bytes."""
+        """Two simultaneous loads, GET of a 64-byte value."""
         url, key = f"tcp://127.0.0.1:{port}", "key"
         load = [BUILD / "bench/request-load", url, "--protocol", protocol]
         prepare = f"set {key} value" if protocol == "memcached" else f"SET {key} value"
@@ -153,13 +154,13 @@ def tls_echo(loops):
 
 @row
 def tls_handshake(loops):
-    """Full handshakes, TLS 1.3 and P-256; one request on each connection."""
+    """Full handshakes, TLS 1.3 and P-256; one request per connection."""
     loops.compare("loops tls new connections", "tls", 16, "--mode", "connect")
 
 
 @row
 def kv(loops):
-    """kv-server on two loops beside others with two threads."""
+    """kv-server on two loops compared with other servers with two threads."""
     servers = loops.kv_servers()
     for depth in (1, 16):
         name = f"loops kv GET c=16 d={depth}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The machine that was measured on, without its name: for the head of the report."""
+"""Description of the measured machine, without its name, for the head of the report."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from .processes import BUILD, cores
 
 
 def first(argv, pattern=r"(.+)"):
-    """What the pattern finds in what a command prints, or None."""
+    """The first match of the pattern in a command's output, or None."""
     try:
         done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=20,
                               stdin=subprocess.DEVNULL)
@@ -22,7 +22,7 @@ def first(argv, pattern=r"(.+)"):
 
 
 def package(*names):
-    """The version of an installed package, where there is dpkg."""
+    """The version of an installed package; requires dpkg."""
     for name in names:
         version = first(["dpkg-query", "-W", "-f", "${Version}\n", name], r"^(\S+)$")
         if version:
@@ -40,7 +40,7 @@ def processor():
 
 
 def guest_kernel():
-    """The kernel that the microVM boots: what its cache was made for last."""
+    """The kernel that the microVM boots: the one its newest cached initramfs was made for."""
     cached = sorted(Path("build/softroce").glob("initramfs-*"), key=lambda f: f.stat().st_mtime)
     match = re.match(r"initramfs-(.+)-\d+$", cached[-1].name) if cached else None
     return match.group(1) if match else None
@@ -66,7 +66,7 @@ def versions():
 
 
 def describe(suite, rounds):
-    """A header record's metrics: the date and the load are those of the start of a suite."""
+    """The metrics of a header record: date and load are those at the start of a suite."""
     return {"suite": suite, "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "rounds": rounds,
             "valkey": bool(os.environ.get("VALKEY")), "processor": processor(), "cores": len(cores()),
             "kernel": os.uname().release, "guest_kernel": guest_kernel(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Servers and load generators as processes, and what the kernel says they cost."""
+"""Servers and load generators as processes, and their cost as reported by the kernel."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ BUILD = Path(os.environ.get("AECONN_BUILD", "build"))
 
 
 class Failure(Exception):
-    """A measurement that could not be made, in one sentence."""
+    """A measurement failed; the text is one sentence."""
 
 
 def cores():
@@ -23,7 +23,7 @@ def cores():
 
 
 def on_core(argv, core):
-    """`argv` bound to the core-th processor; where there is one only, all share it."""
+    """`argv` bound to the core-th processor; on a single processor, all share it."""
     usable = cores()
     if core is None or len(usable) < 2:
         return list(argv)
@@ -31,13 +31,13 @@ def on_core(argv, core):
 
 
 def cpu_ns(pid):
-    """Processor time of all of a process's threads, kernel's share included."""
+    """Processor time of all of a process's threads, including kernel time."""
     total = 0
     for task in os.listdir(f"/proc/{pid}/task"):
         try:
             total += int(Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split()[0])
         except FileNotFoundError:
-            pass  # a thread that ended meanwhile
+            pass  # the thread ended meanwhile
     return total
 
 
@@ -52,7 +52,7 @@ def descriptors(pid):
 
 
 class Server:
-    """A process that says when it is ready, and ends with the `with` block."""
+    """A process that announces when it is ready, and is ended by the `with` block."""
 
     def __init__(self, argv, ready, core=0, env=None):
         self.argv = [str(a) for a in argv]
@@ -116,8 +116,8 @@ def run(argv, core=1, timeout=180, env=None):
 
 
 class SystemCalls:
-    """Counts a process's system calls by name ("*": all), where the kernel's tracepoints may be
-    read: as root, on a stock kernel."""
+    """Counts a process's system calls by name ("*": all). Requires access to the kernel's
+    tracepoints: root, on a stock kernel."""
 
     FOLDER = Path("/sys/kernel/tracing")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""build/bench/report.md and its plots, from the figures of all suites there are."""
+"""Writes build/bench/report.md and its plots from the figures of all available suites."""
 
 import json
 import re
@@ -43,7 +43,7 @@ US = ("aeconn", "aeconn rdma", "aeconn kv", "two pairs", "2 loops", "coroutines"
 
 
 def load(folder):
-    """{suite: Figures}; a suite without figures is left out, a torn last line too."""
+    """{suite: Figures}; a suite without figures is left out, and so is an incomplete last line."""
     suites = {}
     for suite, *_ in SUITES:
         path = Path(folder) / f"{suite}.jsonl"
@@ -71,7 +71,7 @@ def table(heads, rows):
 
 
 def plain(text):
-    """Without the paths that a failure's sentence may carry."""
+    """Removes paths that a failure's text may contain."""
     return re.sub(r"(?<![\w.])/(?!/)[\w.+-]+(?:/[\w.+-]+)+/([\w.+-]+)", r"\1", text)
 
 
@@ -115,7 +115,7 @@ def targets_part(suites):
 
 # ---- a suite ------------------------------------------------------------------------------------
 def family(row):
-    """Rows of a table: the name up to its colon, else without its numbers."""
+    """The table a row belongs to: its name up to the colon, or else without numbers."""
     if ": " in row:
         return row.split(": ")[0]
     text = re.sub(r"\b[cdP]=\d+|\b\d+ (B|KiB|MiB)(?!\w)", "", row)
@@ -179,7 +179,7 @@ def quoted(text):
 
 
 class Plots:
-    """Each as SVG and PNG; what has no data is left out."""
+    """Writes each plot as SVG and PNG; plots without data are left out."""
 
     COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#7f7f7f", "#17becf")
 
@@ -207,7 +207,7 @@ class Plots:
         self.made.append((name, title))
 
     def lines(self, name, title, x, y, series, logx=True, logy=False):
-        """series: {label: [(x, y, least, most)]}"""
+        """series: {label: [(x, y, minimum, maximum)]}"""
         series = {label: sorted(points) for label, points in series.items() if points}
         if not any(len(p) > 1 for p in series.values()):
             return

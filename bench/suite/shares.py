@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A share of a processor for each thread of a server, by the kernel's bandwidth control: cgroups(7),
-the controller cpu of version 1, or of version 2 with threaded groups.
+"""Limits each thread of a server to a share of a processor with the kernel's bandwidth control: the
+cpu controller of cgroups(7), version 1, or version 2 with threaded groups.
 
-A thread that has used its share waits for the next period. So a server can be short of processor time
-while the load beside it is not, also where there are few processors.
+A thread that has used its share waits for the next period. A server can thus be limited by
+processor time while the load beside it is not, even on few processors.
 """
 
 import errno
@@ -22,7 +22,7 @@ def _write(path, value):
 
 
 def _mounted():
-    """(version, folder) of the hierarchy that has the controller cpu."""
+    """(version, folder) of the hierarchy with the cpu controller."""
     second = None
     for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines():
         _, folder, kind, options, *_ = line.split()
@@ -39,20 +39,20 @@ def _mounted():
 
 
 class Shares:
-    """Groups of threads, each thread with a part of a processor."""
+    """Groups of threads, each thread with a share of a processor."""
 
     def __init__(self):
         self._groups = []
 
     def give(self, pid, part):
-        """`part` of a processor to each thread that the process has now."""
+        """Gives each current thread of the process `part` of a processor."""
         version, top = _mounted()
         quota = int(PERIOD_US * part)
         folder = top / f"aeconn-bench-{os.getpid()}-{pid}"
         try:
             self._make(folder)
             if version == 2:
-                # A threaded domain: the process is in it, its threads are in groups below.
+                # A threaded domain contains the process; its threads are in groups below.
                 if "cpu" not in (top / "cgroup.subtree_control").read_text(encoding="ascii").split():
                     _write(top / "cgroup.subtree_control", "+cpu")
                 _write(folder / "cgroup.procs", pid)
@@ -76,7 +76,7 @@ class Shares:
         return group
 
     def close(self):
-        """After the process has ended: the kernel may take a moment to let its groups go."""
+        """Call this after the process has ended: the kernel may remove its groups with a delay."""
         deadline = time.monotonic() + 10
         while self._groups:
             try:
@@ -91,7 +91,7 @@ class Shares:
 
 
 class SharedServer(Server):
-    """A server, each of whose threads has `part` of a processor from when it is ready."""
+    """A server whose threads each have `part` of a processor once it is ready."""
 
     def __init__(self, argv, ready, part, **options):
         self._shares = Shares()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Figures beside an RDMA device, in real time: `make bench` runs this inside the microVM.
+"""Figures with an RDMA device, in real time: `make bench` runs this inside the microVM.
 
-It has two processors: servers run on one, load on the other. Emulated, it is many times slower than
-the host, and a figure says something only beside the others of the same row. This is the one place
-where busy polling can be judged: where instructions are counted there is one processor.
+The microVM has two processors: servers run on one, load on the other. Emulated, it is many times
+slower than the host, and a figure is meaningful only compared with others of the same row. Only
+this suite can measure busy polling: the instruction-counting suite has a single processor.
 """
 
 import json
@@ -19,11 +19,12 @@ from .processes import BUILD, Failure, Server, run, status_kib
 row = bed.Rows()
 
 SIZES = {1024: "1 KiB", 4096: "4 KiB", 65536: "64 KiB", 1 << 20: "1 MiB"}
-TIME_LIMIT = 420  # then each row has one round
+TIME_LIMIT = 420  # in seconds; afterwards each row has one round
 
 
 def listens(port):
-    """Whether somebody listens, asked of the kernel: perftest takes any connection for its peer."""
+    """Whether a process listens, as reported by the kernel: perftest takes any connection for its
+    peer."""
     entry = re.compile(rf"^\s*\d+: \w+:{port:04X} \w+:0000 0A ", re.M)
     return lambda: any(entry.search(Path(f"/proc/net/{name}").read_text()) for name in ("tcp", "tcp6"))
 
@@ -42,14 +43,14 @@ class Guest(bed.Bed):
 
     # --- the device ----------------------------------------------------------------------------------
     def device(self):
-        """perftest's options for our address: device and GID."""
+        """perftest's options for the guest's address: device and GID."""
         wanted = "0000:0000:0000:0000:0000:ffff:{:02x}{:02x}:{:02x}{:02x}".format(*map(int, self.address.split(".")))
         for gid in sorted(Path("/sys/class/infiniband").glob("*/ports/1/gids/*"), key=lambda f: int(f.name)):
             try:
                 if gid.read_text().strip() == wanted:
                     return ["-d", gid.parts[4], "-x", gid.name]
             except OSError:
-                pass  # an empty entry
+                pass  # empty entry
         raise Failure(f"no RDMA device has the address {self.address}")
 
     # --- servers -----------------------------------------------------------------------------------
@@ -72,13 +73,13 @@ class Guest(bed.Bed):
 
     @staticmethod
     def fill(port):
-        """The keys that the reads of request-load and valkey-benchmark ask for."""
+        """Sets the keys that the reads of request-load and valkey-benchmark request."""
         for key in ("key", "key:__rand_int__"):
             run([BUILD / "bench/request-load", f"tcp://127.0.0.1:{port}", "-n", 1, "--command", f"SET {key} value",
                  "--value-size", 64])
 
     def perf(self, spin=""):
-        """Our echo server; with `spin` one that polls so long before it sleeps."""
+        """conn-perf's echo server; with `spin` one that polls that long before it sleeps."""
         port = {"": 7500, "100us": 7510, "20us": 7520}[spin]
         query = f"?spin={spin}" if spin else ""
         return self.keep(f"perf {spin}", lambda: Server(
@@ -86,10 +87,10 @@ class Guest(bed.Bed):
              "--listen", f"rdma://{self.address}:{port}{query}"], r"listening on rdma"))
 
     def free(self, server, client=""):
-        """One request under way, each end where the system puts it, since `auto` never spins where
-        it may use one processor; emulated, a sleep takes longer than the usual spin-max. A second in
-        which `auto` finds out what pays is left out, at the server too, since both speak conn-perf's
-        own protocol."""
+        """One request in flight. The scheduler places both ends, because `auto` never spins if only
+        one processor may be used; when emulated, a sleep takes longer than the usual spin-max. The
+        first second, in which `auto` finds out what pays off, is excluded, at the server too,
+        because both speak conn-perf's own protocol."""
         port = {"": 7530, "100us": 7531, "auto": 7532}[server]
         seconds = 0.3 if self.quick else 1
 
@@ -130,7 +131,8 @@ class Guest(bed.Bed):
                                      f"{self.address}:{7403 if spin else 7402}", "--size", 64, "--connections", connections,
                                      "--depth", depth, "--requests", requests], timeout=90))
             rate = next(v for k, v in result.items() if k.endswith("_per_s"))
-            # A server that never sleeps also spins while the client starts: count it for the requests only.
+            # A spinning server also uses CPU while the client starts: compute its cost from the
+            # rate.
             cpu = 1e6 / rate if spin else (server.cpu_ns() - before) / requests / 1000
             if spin:
                 self.stop(f"verbs-echo {spin}")  # it would take the processor from the others
@@ -142,7 +144,7 @@ class Guest(bed.Bed):
         return f"rdma://{self.address}:{port}" + (f"?spin={spin}{longest}" if spin else "")
 
     def perftest(self, tool, parse, *options):
-        """A figure that a tool of perftest prints; its server ends by itself."""
+        """A figure that a perftest tool prints; the tool's server ends by itself."""
         def load():
             argv = [tool, *self.device(), "-F", *options]
             for _ in range(3):
@@ -150,13 +152,13 @@ class Guest(bed.Bed):
                     text = run([*argv, self.address], timeout=60)
                 value = parse(next((line.split() for line in reversed(text.splitlines())
                                     if re.match(r"^ *\d+ +\d+ ", line)), None))
-                if value:  # now and then it prints 0.00
+                if value:  # occasionally it prints 0.00
                     return value
             raise Failure(f"{tool} printed no figure")
         return load
 
     def rstream(self, kind, parse, *options):
-        """rsocket, or sockets; both ends want the same options, for both send."""
+        """rsocket or sockets; both ends send and therefore need the same options."""
         def load():
             flags = ["-T", "s"] if kind == "tcp" else []
             for attempt in range(3):
@@ -183,10 +185,11 @@ class Guest(bed.Bed):
 # ---- latency ------------------------------------------------------------------------------------
 @row
 def latency(guest):
-    """L1, L3, C3, C4: one request under way; both ends spin, or neither, or the server only; by hand
-    and by spin=auto."""
+    """L1, L3, C3, C4: one request in flight; both ends spin, or neither, or only the server; set
+    manually and by spin=auto."""
     requests = 500 if guest.quick else 2500
-    # Without a processor to spare spinning is a hundred times slower: as many requests as take half a second.
+    # Without a spare processor, spinning is a hundred times slower: use as many requests as take
+    # half a second.
     rate = guest.verbs(True, 1, 1, 200)()["rps"]
     spinning = int(min(max(rate / 2, 400), 20000))
     guest.turns("rdma echo 64 B c=1, spinning", [
@@ -211,7 +214,7 @@ def latency(guest):
 
 @row
 def one_way(guest):
-    """The raw tools' own latency, half a round trip."""
+    """The latency reported by the raw tools, half a round trip."""
     count = 500 if guest.quick else 1000
 
     def typical(cells):
@@ -246,7 +249,7 @@ def depths(guest):
 @row
 def streams(guest):
     """T3."""
-    def average(cells):  # perftest's MB are 2^20 bytes
+    def average(cells):  # perftest's MB is 2^20 bytes
         return cells and float(cells[3]) > 0 and {"mb_per_s": float(cells[3]) * 1.048576}
 
     def ours(url, size, *options):
@@ -263,7 +266,7 @@ def streams(guest):
             continue
         writes, transfers = counts[size]
 
-        def per_transfer(cells):  # its Gb/s have two digits only
+        def per_transfer(cells):  # its Gb/s have only two digits
             return {"mb_per_s": size / float(cells[-1])}
         guest.turns(f"stream {name}", [
             ("ib_write_bw", guest.perftest("ib_write_bw", average, "-n", writes, "-s", size, "-t", min(writes, 64))),
@@ -278,7 +281,7 @@ def streams(guest):
 # ---- key-value servers ------------------------------------------------------------------------------
 @row
 def values(guest):
-    """kv-server by our own client; beside Valkey too where there is one."""
+    """kv-server with aeconn's own client; compared with Valkey if available."""
     shapes = {(1, 1): 1000} if guest.quick else {(1, 1): 2000, (16, 1): 5000, (16, 16): 30000}
     guest.kv()
     for (connections, depth), requests in shapes.items():
@@ -291,7 +294,8 @@ def values(guest):
 
 
 def fresh(guest, load):
-    """valkey-server keeps what closed RDMA connections held, so each measurement has a new one."""
+    """valkey-server does not release the resources of closed RDMA connections, so each measurement
+    starts a new one."""
     def once():
         guest.valkey()
         try:
@@ -318,7 +322,7 @@ def valkey_benchmark(guest):
 
 # ---- many connections ---------------------------------------------------------------------------
 def opened(guest, server, url, count, seconds):
-    """An idle client, when the server has so many queue pairs or makes no more of them."""
+    """An idle client; returns once the server has `count` queue pairs or creates no more."""
     base = queue_pairs(server.pid)
     client = subprocess.Popen([str(a) for a in (BUILD / "conn-perf", "client", url, "--mode", "idle", "--echo",
                                                 "--connections", count, "--hold", 600)],
@@ -341,7 +345,8 @@ def end(client):
 
 @row
 def idle(guest):
-    """Memory of an idle connection, at the server and at our client. One round: it does not vary."""
+    """Memory of an idle connection, at the server and at aeconn's client. One round: it does not
+    vary."""
     whos = [("limit", "verbs-echo False", guest.bare, guest.rdma(7402), 500),
             ("aeconn", "kv", guest.kv, guest.rdma(7000), 500)]
     if guest.valkey_folder:
@@ -350,7 +355,7 @@ def idle(guest):
         count = 50 if guest.quick else count
         guest.stop(name)
         server = start()
-        client, _ = opened(guest, server, url, 2, 30)  # what the first connection sets up for all
+        client, _ = opened(guest, server, url, 2, 30)  # resources that the first connection sets up for all
         end(client)
         time.sleep(1)
         before = status_kib(server.pid, "VmRSS"), status_kib(server.pid, "VmPin")
@@ -372,7 +377,7 @@ def idle(guest):
 
 @row
 def many(guest):
-    """N1: both ends are in this machine."""
+    """N1: both ends are on this machine."""
     guest.stop_all()
     wanted = 200 if guest.quick else 4000
     memory = int(re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text()).group(1)) / (1 << 20)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The targets of this project's performance, and whether the figures meet them.
+"""The performance targets of this project, and whether the figures meet them.
 
-A target is judged by what was measured in one run of one suite, by ratios within its rounds. Rows
-whose clock is I come from the microVM that counts instructions, M from the microVM in real time, H
-from the host. Those of M and K1 depend on how busy the machine is: they are reported, not required.
+A target is judged by measurements within one run of one suite, by ratios within its rounds. Rows
+with clock I come from the microVM that counts instructions, M from the microVM in real time, H from
+the host. Those of M and K1 depend on other load on the machine: they are reported, not required.
 """
 
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ from .figures import Figures, number
 
 SUITES = {"I": "exact", "M": "softroce", "H": "host"}
 COMMANDS = {"exact": "make bench-exact", "softroce": "make bench", "host": "make bench"}
-TOLERANCE = 1.03  # of clock I
+TOLERANCE = 1.03  # for clock I
 
 
 class Missing(Exception):
-    """A figure that is not there; says why."""
+    """A figure is missing; the text says why."""
 
 
 class Sources:
@@ -33,7 +33,7 @@ class Sources:
 class Condition:
     text: str
     bound: float
-    value: float | None = None  # None: not measured, `why` says it
+    value: float | None = None  # None: not measured, for the reason in `why`
     spread: tuple | None = None
     at_least: bool = False
     why: str = ""
@@ -80,7 +80,7 @@ class Result:
 
 
 class Ask:
-    """What a target asks the figures for, and what it says about them."""
+    """The figures that a target needs, and its result."""
 
     def __init__(self, sources, result, rows):
         self.sources, self.figures, self.result, self.rows = sources, sources.figures(result.clock), result, rows
@@ -111,7 +111,7 @@ class Ask:
         return " / ".join(self.text(row, who, metric) for row in rows)
 
     def quotient(self, mine, theirs):
-        """(median, least, most) of two (row, who, metric), round by round where there are rounds."""
+        """(median, minimum, maximum) of two (row, who, metric), per round if there are rounds."""
         a, b = self.figures.values(*mine), self.figures.values(*theirs)
         for values, of in ((a, mine), (b, theirs)):
             if not values:
@@ -126,7 +126,7 @@ class Ask:
         return median, ratios[0], ratios[-1]
 
     def ratio(self, text, mine, theirs, bound=None, at_least=False, shown=True):
-        """A ratio for the table; a condition too if there is a bound."""
+        """A ratio for the table; with a bound it is also a condition."""
         try:
             ratio, why = self.quotient(mine, theirs), ""
         except Missing as missing:
@@ -155,7 +155,7 @@ TARGETS = {}
 
 
 def target(id_, what, clock, text, judged=True, rows=()):
-    """Declares a target; `rows` are the names under which its suite says why it has no figures."""
+    """Declares a target; under the names in `rows` its suite records why figures are missing."""
     def declare(function):
         TARGETS[id_] = (what, clock, text, judged, rows, function)
         return function
@@ -175,7 +175,7 @@ def judge_all(sources):
 
 # ---- latency ------------------------------------------------------------------------------------
 SPIN, EVENT = "rdma echo 64 B c=1, spinning", "rdma echo 64 B c=1, event driven"
-FREE = "rdma echo 64 B c=1, both processors"  # of spin=auto, which wants more than one
+FREE = "rdma echo 64 B c=1, both processors"  # for spin=auto, which needs more than one
 VALKEY_C1 = "valkey-benchmark rdma get c=1 P=1"
 
 
@@ -509,7 +509,7 @@ def _(ask):
 
 # ---- the loop -----------------------------------------------------------------------------------
 def loop_rows(ask, bounds):
-    """{row: bound}: both of our loops beside bare libev; the bound is for both."""
+    """{row: bound}: both aeconn loops compared with bare libev; the bound applies to both."""
     for row, bound in bounds.items():
         for who in ("aeconn", "EpollLoop"):
             ask.ratio(f"{row}, {'LibevLoop' if who == 'aeconn' else who}", (f"loop: {row}", who, "ns"),
@@ -548,7 +548,7 @@ def _(ask):
 
 @target("R1", "receiver-not-ready NAKs of the device during all rows, of both clocks", "I", "0")
 def _(ask):
-    # Counts since the device was made; the burst, which is R2's, comes after "device".
+    # Counts since the device was created; the burst, which belongs to R2, comes after "device".
     records = [r for clock in ("I", "M") for r in ask.sources.figures(clock).records
                if r["row"] == "receiver not ready" and r["who"] == "device"]
     if not records:
