@@ -17,10 +17,10 @@ struct Errand {
   ssize_t result = -1;
   int error = EAGAIN;
   std::string why;
-  bool over = false;  // done, or given up: nobody waits, and the buffer is gone
+  bool over = false;  // completed or timed out: nobody waits, and the buffer is invalid
 };
 
-/// On the loop's thread. False: there is nothing yet.
+/// Runs on the loop's thread. Returns false if no data is available yet.
 bool run(Errand& errand, conn::Connection& peer) {
   const std::lock_guard lock(errand.mutex);
   if (errand.over) return true;
@@ -36,7 +36,7 @@ bool run(Errand& errand, conn::Connection& peer) {
 void begin(const std::shared_ptr<Errand>& errand, ServerConnection* c) {
   {
     const std::lock_guard lock(errand->mutex);
-    if (errand->over) return;  // the connection may be gone as well
+    if (errand->over) return;  // the connection may be destroyed as well
   }
   conn::Connection* peer = connection_of(c);
   if (peer == nullptr || run(*errand, *peer)) return;
@@ -52,7 +52,7 @@ ssize_t read_elsewhere(ServerConnection* c, void* buffer, std::size_t size, ae::
   const auto errand = std::make_shared<Errand>();
   errand->buffer = buffer;
   errand->size = size;
-  Host::poster().post([errand, c] { begin(errand, c); });  // the loop may be gone: nothing comes
+  Host::poster().post([errand, c] { begin(errand, c); });  // without a loop, the wait times out
   std::unique_lock lock(errand->mutex);
   errand->changed.wait_for(lock, patience, [&] { return errand->over; });
   errand->over = true;

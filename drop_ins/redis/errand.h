@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What another thread of the server asks of a connection: Valkey's replica reads a full
-// synchronisation on a thread of its own, while the main thread, where our loop lives, goes on. The
-// main thread reads for it.
+// Reads from a connection on behalf of another thread of the server: Valkey's replica receives a
+// full synchronisation on a separate thread while the main thread, which runs our loop, continues.
+// The main thread does the reading.
 
 #include <sys/types.h>
 
@@ -13,13 +13,13 @@
 
 namespace aeconn_redis {
 
-/// As read(), from any thread but the loop's: waits until there is something, for `patience` at
-/// most (EAGAIN then), and not at all while the main thread waits for this one. `why`: the
-/// connection's error in words, where there is one. The server leaves the connection alone
-/// meanwhile.
+/// Like read(), from any thread but the loop's: waits for data for at most `patience` (then
+/// EAGAIN). While the main thread waits for the calling thread, no data can be delivered, which
+/// also ends in EAGAIN. `why` receives the connection's error text, if any. The server does not use
+/// the connection meanwhile.
 ssize_t read_elsewhere(ServerConnection* c, void* buffer, std::size_t size, ae::Duration patience,
                        std::string& why);
-/// As sync_readline().
+/// Like sync_readline().
 ssize_t readline_elsewhere(ServerConnection* c, char* line, std::size_t size, ae::Duration patience,
                            std::string& why);
 

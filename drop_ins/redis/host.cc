@@ -23,7 +23,8 @@ Host* host = nullptr;
 
 namespace {
 
-// Threads of the server still run when the module has ended, and while what is static goes.
+// Never destroyed: threads of the server keep running after the module has ended and during static
+// destruction.
 std::thread::id main_thread;
 ae::Poster& to_loop() noexcept {
   static auto* const kept = new ae::Poster;
@@ -37,14 +38,15 @@ std::vector<std::string> words(const std::string& text) {
   return all;
 }
 
-/// "-::1", which may be missing, is "-[::1]" in a URL, and "::*" is "[::]".
+/// "-::1", where '-' marks an address that may be missing, becomes "-[::1]" in a URL; "::*" becomes
+/// "[::]".
 std::string in_url(std::string address) {
   if (address.find(':') == std::string::npos) return address;
   if (address.ends_with("::*")) address.pop_back();
   return address.insert(address.starts_with('-') ? 1 : 0, "[") + "]";
 }
 
-/// Valkey's rdma-port and rdma-bind; empty: it is to listen on none.
+/// The URL for Valkey's rdma-port and rdma-bind; empty if it must not listen.
 std::string port_of(const ServerListener& listener) {
   if (listener.port == 0) return {};
   std::string hosts;
@@ -53,8 +55,8 @@ std::string port_of(const ServerListener& listener) {
   return "rdma://" + (hosts.empty() ? "*,-[::]" : hosts) + ":" + std::to_string(listener.port);
 }
 
-/// Whether a link of /proc/self/fd leads to a device file of RDMA. The kernel ends what was made by
-/// one, listening ids and queue pairs, with its last copy.
+/// Whether an entry of /proc/self/fd refers to an RDMA device file. The kernel destroys the
+/// listening ids and queue pairs created through such a file when its last copy is closed.
 bool is_rdma(int folder, const char* name) noexcept {
   constexpr std::string_view devices = "/dev/infiniband/";
   char target[devices.size()];
@@ -107,7 +109,8 @@ void Host::set_replicate(const std::string& scheme) {
       throw conn::Error(name + " leads to a path, and a primary has a host and a port");
     const auto to = conn::Endpoint::parse(name + "://primary:6379" + scheme.substr(mark));
     type.check(to);
-    // It reads the files, too. What it is given becomes every connection's, so not of registry_.
+    // Also reads the files. Options given to configure() would apply to all connections, so
+    // registry_ is not used.
     conn::all_transports().require(name).configure(to.options);
   }
   replicate_ = scheme;
@@ -122,13 +125,14 @@ conn::ListenerPtr Host::open(const std::string& url) {
 
 void Host::listen(ServerListener& listener) {
   const std::string port = port_of(listener);
-  show_in(listener);  // also where what follows throws
+  show_in(listener);  // even if the following code throws
   if (!listening_) {
     if (!listeners_fit())
       throw conn::Error("listeners of this server are not laid out as those of its version");
     for (const std::string& url : words(urls_)) listeners_[url] = open(url);
     listening_ = true;
-    // The server closes what it polls when it ends, and a child of it does.
+    // A duplicate, because the server closes the descriptors it polls when it ends, and so do its
+    // children.
     listener.fd[0] = fcntl(loop_.descriptor(), F_DUPFD_CLOEXEC, 0);
     if (listener.fd[0] < 0) throw std::system_error(errno, std::generic_category(), "dup");
     listener.count = 1;
@@ -143,7 +147,7 @@ void Host::close_port(ServerListener& listener) noexcept {
   port_.reset();
   port_url_.clear();
   show_urls();
-  if (listener.port == 0) show_in(listener);  // else listen() reads first what is there
+  if (listener.port == 0) show_in(listener);  // else listen() reads its fields first
 }
 
 void Host::show_urls() {
@@ -170,7 +174,7 @@ void Host::turn(ServerLoop* of_server) noexcept {
 
 void Host::before_sleep() noexcept {
   try {
-    loop_.prepare();  // also where the server looks around while a handler of ours runs
+    loop_.prepare();  // needed also when the server polls within one of our handlers
   } catch (const std::exception& error) {
     log_warning(std::string("aeconn: ") + error.what());
   }
@@ -180,14 +184,14 @@ void Host::forked() noexcept {
   DIR* const all = host != nullptr ? opendir("/proc/self/fd") : nullptr;
   if (all == nullptr) return;
   while (const dirent* entry = readdir(all)) {
-    const int fd = std::atoi(entry->d_name);  // 0 for "." and "..", which is never ours
+    const int fd = std::atoi(entry->d_name);  // 0 for "." and "..", which is never one of ours
     int listens = 0;
     socklen_t size = sizeof listens;
     const bool is_listener = host->loop_.file_events(fd) != ae::kNone &&
                              getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 &&
                              listens != 0;
-    // Not through the loop, whose epoll instance is the parent's, nor through librdmacm and
-    // libibverbs: what they would destroy is the parent's, too.
+    // Closes descriptors directly: the loop's epoll instance belongs to the parent, and librdmacm
+    // and libibverbs would destroy objects that belong to the parent.
     if (is_listener || is_rdma(dirfd(all), entry->d_name)) ::close(fd);
   }
   closedir(all);
@@ -197,7 +201,7 @@ void Host::end() noexcept {
   host->listeners_.clear();
   host->port_.reset();
   close_all();
-  if (host->loop_.in_handler())  // SHUTDOWN came over a connection of ours
+  if (host->loop_.in_handler())  // SHUTDOWN was received on one of our connections
     host->before_sleep();
   else
     delete std::exchange(host, nullptr);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Our loop inside the server's: one descriptor that the server polls as a listener's, the listeners
-// behind it, and what is configured. One object, made at load; the server's main thread only,
-// but for what says otherwise.
+// Our loop within the server's: a single descriptor that the server polls like a listener's, the
+// listeners behind it, and the configuration. One object, created when the module is loaded. Use it
+// on the server's main thread only, unless stated otherwise.
 
 #include <chrono>
 #include <map>
@@ -21,42 +21,44 @@ class Host {
   ae::EpollLoop& loop() noexcept { return loop_; }
   const conn::Registry& registry() const noexcept { return registry_; }
 
-  /// URLs separated by spaces. Checks them; once listen() has run, listens on what is new and stops
-  /// what is gone. Throws conn::Error with a sentence, having changed nothing.
+  /// URLs separated by spaces. Validates them; after listen(), starts listening on new URLs and
+  /// stops listening on removed ones. Throws conn::Error, having changed nothing.
   void set_urls(const std::string& urls);
   const std::string& urls() const noexcept { return urls_; }
-  /// A scheme, and options after a "?", for replication to addresses that name none; empty: the
-  /// server's own. Throws conn::Error with a sentence, having changed nothing.
+  /// A scheme, and options after a "?", for replication to addresses without a scheme; empty: the
+  /// server's own transport. Throws conn::Error, having changed nothing.
   void set_replicate(const std::string& scheme);
   const std::string& replicate() const noexcept { return replicate_; }
-  /// How long a server that loads from a connection waits for more: its repl-timeout.
+  /// Time-out of reads while the server loads data from a connection: its repl-timeout.
   void set_patience(ae::Duration time) noexcept { patience_ = time; }
   ae::Duration patience() const noexcept { return patience_; }
 
-  /// For the server's listener: begins to listen, and gives it the descriptor. Throws.
+  /// Called for the server's listener: starts listening and stores our descriptor in it. Throws.
   void listen(ServerListener& listener);
-  /// Valkey's rdma-port is to listen no more, or on what `listener` has now: listen() follows then.
+  /// Stops listening on Valkey's rdma-port; if `listener` has a new port, listen() follows.
   void close_port(ServerListener& listener) noexcept;
-  /// Whether this is the server's main thread, the loop's. Any thread, also after end().
+  /// Whether the caller is on the server's main thread, which runs the loop. Any thread, even after
+  /// end().
   static bool here() noexcept;
-  /// To the loop. Any thread, also after end().
+  /// Posts to the loop. Any thread, even after end().
   static const ae::Poster& poster() noexcept;
-  /// The server's turn: what is there is done.
+  /// Called when the server polls our descriptor: handles pending events.
   void turn(ServerLoop* of_server) noexcept;
   void before_sleep() noexcept;
-  /// In a child that the server forks: it would keep the ports of a parent that is killed.
+  /// Called in a child that the server forks: closes listeners, which would otherwise keep the
+  /// ports occupied if the parent is killed.
   static void forked() noexcept;
-  /// The process ends in good order: what was written leaves, and peers hear of the end.
+  /// Called at an orderly exit: written data is sent, and peers see the end of the connection.
   static void end() noexcept;
 
-  /// A server's object for a connection of ours, in the state `state`.
+  /// Creates a server object in the state `state` for one of our connections.
   ServerConnection* adopt(conn::ConnectionPtr peer);
 
  private:
   conn::ListenerPtr open(const std::string& url);
   void show_urls();
-  /// INFO prints an address for each descriptor. We have one, and the server's rdma-bind may have
-  /// no address.
+  /// INFO prints one address per descriptor. We have one descriptor, and the server's rdma-bind may
+  /// contain no address.
   void show_in(ServerListener& listener) noexcept;
 
   conn::Registry registry_;
@@ -76,13 +78,13 @@ void log_warning(const std::string& sentence) noexcept;
 
 /// The table of functions that the server calls.
 extern ServerType our_type;
-/// Makes the server's tcp and tls types hand addresses that are URLs to ours.
+/// Makes the server's tcp and tls types pass addresses that are URLs to our type.
 void hook_connects();
-/// Null once the server has closed it, in a handler that still runs. Main thread only.
+/// Null if the server has closed it within a handler that is still running. Main thread only.
 conn::Connection* connection_of(ServerConnection* object) noexcept;
-/// Closes every connection; the server's objects stay, and its calls fail.
+/// Closes all connections; the server's objects remain, and calls on them fail.
 void close_all() noexcept;
-/// Gives a fresh object of such a type our type and this connection.
+/// Gives a newly created server object our type and the connection.
 void become_ours(ServerConnection* object, conn::ConnectionPtr peer, ServerState state);
 
 }  // namespace aeconn_redis

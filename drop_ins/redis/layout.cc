@@ -21,7 +21,7 @@ struct Place {
   bool code = false, variable = false;
 };
 
-/// Looks at the segments of what is loaded.
+/// Looks the address up in the segments of all loaded objects.
 Place find(std::uintptr_t address) {
   Place place{address};
   dl_iterate_phdr(
@@ -58,7 +58,8 @@ bool may_be_function(Function pointer) {
   return pointer == nullptr || is_function(pointer);
 }
 
-/// What each type has. We replace two of its functions, so it must not be constant.
+/// Checks the functions that every type has. Two of them are replaced, so the type must be
+/// writable.
 bool is_type(const ServerType* type) {
   return find(reinterpret_cast<std::uintptr_t>(type)).variable &&
          are_functions(type->get_type, type->ae_handler, type->accept_handler, type->addr,
@@ -80,7 +81,8 @@ bool is_type(const ServerType* type) {
 #endif
 }
 
-/// tcp has none of what other types need: a function more or less would move what is absent.
+/// tcp lacks the functions that only other types need: an extra or missing member would shift the
+/// null entries.
 bool types_fit() {
   const ServerType* tcp = server.tcp();
   const ServerType* tls = server.tls();
@@ -97,7 +99,7 @@ bool types_fit() {
 #endif
 }
 
-/// Of a real connection of the server.
+/// Checks a real connection of the server.
 bool connections_fit() {
   ServerType* tcp = server.tcp();
 #ifdef AECONN_VALKEY
@@ -121,7 +123,7 @@ bool connections_fit() {
   return fits;
 }
 
-/// They stand in an array, in the order of the types, and are empty yet.
+/// Listeners are in an array, in the order of the types, and still empty at this point.
 bool empty_listeners_fit() {
 #ifdef AECONN_VALKEY
   const ServerListener *tcp = server.listener(0), *unix_ = server.listener(1);
@@ -133,7 +135,7 @@ bool empty_listeners_fit() {
              sizeof(ServerListener);
 }
 
-/// What of the server is laid out otherwise, in the plural, or null.
+/// What is laid out differently in this server, in the plural, or null.
 const char* misfit() {
   if (!types_fit()) return "types of connections";
   if (!connections_fit()) return "connections";
@@ -144,7 +146,7 @@ const char* misfit() {
 
 std::string unfit() {
 #ifdef AECONN_VALKEY
-  // First: who built it so is not to look for a server that is laid out otherwise.
+  // First check: builds with RDMA must get this reason instead of one about a different layout.
   if (server.type_by_name(kOurType) != nullptr)
     return "this Valkey is built with RDMA, whose place in the server it would take";
 #endif
@@ -159,7 +161,7 @@ bool listeners_fit() {
 #else
   const ServerListener& tcp = *server.listener("tcp");
 #endif
-  if (tcp.ct == nullptr) return true;  // the server has no port of its own
+  if (tcp.ct == nullptr) return true;  // the server does not listen on TCP
   return tcp.ct == server.tcp() && tcp.port > 0 && tcp.port <= 65535 && tcp.count >= 1 &&
          tcp.count <= kMaxBind && tcp.bindaddr_count >= 0 && tcp.bindaddr_count <= kMaxBind &&
          std::all_of(tcp.fd, tcp.fd + tcp.count, [](int fd) {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Whether structures of the server are as server_abi.h declares them: a distribution may have
-// patched a server without a change of its version. Looked at before anything is written to them.
+// Verifies that the server's structures match server_abi.h: a distribution may have patched a
+// server without changing its version. Checked before anything is written to them.
 
 #include <string>
 
 namespace aeconn_redis {
 
-/// At load, after find_server(): why this server cannot have our type of connection, without a full
-/// stop; empty: it can. Functions are called only where the whole table that has them holds
-/// functions. Two functions that changed places are seen only where tcp lacks one of them.
+/// Call this at load, after find_server(). Returns why this server cannot have our connection type,
+/// without a full stop; empty if it can. Functions are called only if all entries of their table
+/// are functions. Two swapped functions are detected only if tcp lacks one of them.
 std::string unfit();
-/// Later, when the server has its listeners: whether that of tcp, if there is one, is as declared.
+/// Call this once the server has its listeners: whether that of tcp, if any, matches.
 bool listeners_fit();
 
 }  // namespace aeconn_redis

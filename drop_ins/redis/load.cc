@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// loadmodule: what is refused, what is configured, what INFO shows.
+// Loading of the module: refusals, configuration, and its section of INFO.
 
 #include <pthread.h>
 
@@ -26,7 +26,7 @@ std::string setting(Context* context, const char* name) {
   return result;
 }
 
-/// Why this server cannot have us; empty: it can.
+/// Why the module cannot be loaded into this server; empty if it can.
 std::string refusal(Context* context) {
   if ((api.GetContextFlags(context) & kServerStartup) == 0)
     return "it can only be loaded when the server starts: by loadmodule in its configuration, or "
@@ -50,7 +50,7 @@ std::string refusal(Context* context) {
 
 Text* get_text(const char*, void* which) {
   const std::string& value = which == nullptr ? host->urls() : host->replicate();
-  static Text* kept[2] = {};  // what the server is given stays ours
+  static Text* kept[2] = {};  // strings passed to the server remain ours
   Text*& text = kept[which != nullptr];
   if (text != nullptr) api.FreeString(nullptr, text);
   return text = api.CreateString(nullptr, value.data(), value.size());
@@ -84,7 +84,7 @@ void show(InfoContext* info, int crashed) {
     }
 }
 
-/// Puts a setting back that somebody has changed to what cannot be, and says why, if there is one.
+/// Resets a setting that was changed to an unsupported value, and logs `why` unless null.
 void insist(Context* context, const char* name, const char* only, const char* why) {
   const std::string found = setting(context, name);
   if (found.empty() || found == only) return;
@@ -100,11 +100,11 @@ void take_patience(Context* context) {
     host->set_patience(std::chrono::seconds(std::atoi(seconds.c_str())));
 }
 
-/// No module is asked before a setting is changed; it is told before the command is over.
+/// The server notifies modules only after a setting was changed, but before the command completes.
 void settings_changed(Context* context, ModuleEvent, std::uint64_t, void* data) {
   const auto* change = static_cast<const ConfigChange*>(data);
-  // Only where it matters: what is called here is a command like any other, in the slow log as
-  // well.
+  // Only for relevant settings: each call runs as a normal command that appears, for example, in
+  // the slow log.
   for (std::uint32_t i = 0; i < change->count; ++i) {
     const std::string_view name = change->names[i];
 #ifdef AECONN_VALKEY
@@ -118,7 +118,7 @@ void settings_changed(Context* context, ModuleEvent, std::uint64_t, void* data) 
   }
 }
 
-/// What the server writes to its replicas after this event still leaves: end() runs after it.
+/// end() must run last: after this event the server still writes to its replicas.
 void shutting_down(Context*, ModuleEvent, std::uint64_t, void*) { std::atexit(Host::end); }
 
 int load(Context* context, Text** arguments, int count) {
@@ -143,7 +143,7 @@ int load(Context* context, Text** arguments, int count) {
   api.RegisterInfoFunc(context, show);
   api.SubscribeToServerEvent(context, kConfigEvent, settings_changed);
   api.SubscribeToServerEvent(context, kShutdownEvent, shutting_down);
-  insist(context, kRdbChannel, "no", nullptr);  // Redis has it on
+  insist(context, kRdbChannel, "no", nullptr);  // on by default in Redis
   take_patience(context);
   if (server.register_type(&our_type) != kOk) {
     api.Log(context, "warning", "aeconn: the server has no room for another type of connection.");
@@ -168,5 +168,5 @@ int RedisModule_OnLoad(aeconn_redis::Context* context, aeconn_redis::Text** argu
   return 1;
 }
 
-int RedisModule_OnUnload(aeconn_redis::Context*) { return 1; }  // clients hang on it
+int RedisModule_OnUnload(aeconn_redis::Context*) { return 1; }  // refused: clients depend on it
 }

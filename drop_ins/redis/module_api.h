@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The functions of the module interface that we call, found by name through the server's GetApi.
+// The functions of the module interface used here, looked up by name with the server's GetApi.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ struct ServerInfo;
 struct ModuleEvent {
   std::uint64_t id, version;
 };
-struct ConfigChange {  // what kConfigEvent carries
+struct ConfigChange {  // data of kConfigEvent
   std::uint64_t version;
   std::uint32_t count;
   const char** names;
@@ -51,9 +51,9 @@ struct ModuleApi {
 };
 extern ModuleApi api;
 inline constexpr int kServerStartup = 1 << 24;  // of GetContextFlags()
-// Of SetModuleOptions(): we have no data, so whatever a replica does to load its own is fine.
+// For SetModuleOptions(): the module has no data, so a replica may load its data in any way.
 inline constexpr int kHandlesIoErrors = 1 << 0, kHandlesAsyncLoad = 1 << 2;
-/// Whether all of them are there.
+/// Looks up all functions; returns whether all were found.
 bool find_api(Context* context);
 
 }  // namespace aeconn_redis

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the module needs of the server, declared by ourselves: Redis 8.0, or (AECONN_VALKEY) Valkey
-// 9.1. The layouts are those of these versions only; load.cc looks at the version and at a real
-// object before anything of this is used.
+// Our own declarations of the server's interface: Redis 8.0, or (AECONN_VALKEY) Valkey 9.1. The
+// layouts apply to these versions only; the version and a real object are checked before anything
+// declared here is used.
 
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -12,7 +12,7 @@
 
 namespace aeconn_redis {
 
-struct ServerLoop;  // the server's event loop; we only hand it on
+struct ServerLoop;  // the server's event loop; only passed on
 struct ServerConnection;
 struct ServerListener;
 using ServerHandler = void (*)(ServerConnection*);
@@ -23,7 +23,7 @@ inline constexpr short kCloseScheduled = 1, kWriteBarrier = 2;  // ServerConnect
 inline constexpr int kMaxBind = 16;
 
 #ifdef AECONN_VALKEY
-using TypeName = int;  // an enum without room: we are the slot of the RDMA that is not built in
+using TypeName = int;  // a full enum: ours is the value of the absent RDMA type
 inline constexpr TypeName kOurType = 3;
 inline constexpr const char *kServer = "Valkey", *kVersionField = "valkey_version",
                             *kVersion = "9.1.", *kPrimarySync = "syncWithPrimary",
@@ -110,7 +110,7 @@ struct ServerConnection {
 #ifndef AECONN_VALKEY
   ServerLoop* el;
 #endif
-  ServerHandler conn_handler;  // the server leaves it to the type; ours keeps its own state there
+  ServerHandler conn_handler;  // for use by the type; ours stores its state there
   ServerHandler write_handler;
   ServerHandler read_handler;
 };
@@ -125,7 +125,8 @@ struct ServerListener {
   void* priv;
 };
 
-// What the server exports. Looked up by name at load, so that another version is refused in words.
+// Functions exported by the server. Looked up by name at load, so that other versions are refused
+// with a message.
 struct Server {
   int (*register_type)(ServerType*);
   ServerType* (*type_by_name)(TypeName);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One heap for the module, its libraries and the C library. Valkey opens modules with
-// RTLD_DEEPBIND, so they would find the C library's malloc() while the C library itself uses the
-// server's (jemalloc): what one allocates the other would free. These come first for the module and
-// its libraries, and ask the program for its own.
+// Makes the module, its libraries and the C library use the same heap. Valkey opens modules with
+// RTLD_DEEPBIND, so they would use the C library's malloc() while the C library itself uses the
+// server's (jemalloc): memory allocated by one would be freed by the other. The functions below
+// take precedence for the module and its libraries, and forward to those of the program.
 
 #include <dlfcn.h>
 

@@ -35,7 +35,7 @@ const char* find_server() {
 
 bool find_api(Context* context) {
   int (*get)(const char*, void*) = nullptr;
-  std::memcpy(&get, context, sizeof get);  // the interface's way: it is the context's first member
+  std::memcpy(&get, context, sizeof get);  // by definition the context's first member
   bool all = true;
 #define GET(name) all = get("RedisModule_" #name, &api.name) == 0 && all
   GET(SetModuleAttribs);

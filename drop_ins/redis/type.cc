@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The server's table of operations, each in terms of conn::Connection.
+// The server's table of connection operations, implemented with conn::Connection.
 
 #include <algorithm>
 #include <cerrno>
@@ -16,8 +16,8 @@
 namespace aeconn_redis {
 namespace {
 
-// The server's C calls these, through which nothing can be thrown: they are noexcept, and where
-// there is no memory the process ends, as the server does of its own.
+// The server's C code calls these functions and cannot propagate exceptions: they are noexcept, and
+// the process terminates if memory is exhausted, as the server itself does.
 
 struct Link;
 std::unordered_set<Link*>& links() {
@@ -34,7 +34,7 @@ struct Link {
   Link& operator=(const Link&) = delete;
   ~Link() { links().erase(this); }
 
-  ServerType* made_as;  // whose the object was, and who frees it
+  ServerType* made_as;  // the object's original type, which frees it
   conn::ConnectionPtr peer;
   ServerHandler connected = nullptr;
   std::string error;
@@ -49,12 +49,13 @@ ae::Duration milliseconds(long long ms) { return std::chrono::milliseconds(ms); 
 void free_object(ServerConnection* c) noexcept {
   const std::unique_ptr<Link> link(link_of(c));
   c->conn_handler = nullptr;
-  c->state = kNone;  // of its own transport it has never been more
+  c->state = kNone;  // its original transport has never left this state
   c->type = link->made_as;
   c->type->close(c);
 }
 
-/// As the server's own types do: a close inside a handler waits for its end. False: it is gone.
+/// Like the server's own types, defers a close within a handler until the handler returns. Returns
+/// false if the object was closed.
 bool call(ServerConnection* c, ServerHandler handler) noexcept {
   ++c->refs;
   if (handler != nullptr) handler(c);
@@ -92,7 +93,7 @@ int writev(ServerConnection* c, const iovec* vectors, int count) noexcept {
 }
 int read(ServerConnection* c, void* buffer, std::size_t size) noexcept {
   if (!Host::here()) {
-    // It tries again, and looks in between whether the main thread wants it to end.
+    // The caller retries, and in between checks whether the main thread wants it to end.
     const ssize_t n = read_elsewhere(c, buffer, size, kALook, link_of(c)->error);
     if (n == 0 && size != 0) c->state = kClosed;
     return result(c, n);
@@ -100,7 +101,7 @@ int read(ServerConnection* c, void* buffer, std::size_t size) noexcept {
   conn::Connection* peer = peer_of(c);
   if (peer == nullptr) return errno = ENOTCONN, -1;
   ssize_t n = peer->read(buffer, size);
-  // A server that loads from a connection has made it blocking, and takes its handler off before.
+  // If the server loads data from a connection, it has made it blocking and removed its handler.
   if (n < 0 && errno == EAGAIN && c->read_handler == nullptr) {
     const bool there = peer->sync_wait(ae::kReadable, host->patience());
     n = there ? peer->read(buffer, size) : -1;
@@ -133,7 +134,7 @@ int set_read_handler(ServerConnection* c, ServerHandler handler) noexcept {
 int accept(ServerConnection* c, ServerHandler handler) noexcept {
   if (c->state != kAccepting) return kErr;
   c->state = kConnected;
-  ++c->refs;  // a close meanwhile is the caller's to finish
+  ++c->refs;  // a close in the handler is completed by the caller
   const bool there = call(c, handler);
   --c->refs;
   return there ? kOk : kErr;
@@ -153,7 +154,7 @@ ssize_t sync_write(ServerConnection* c, char* data, ssize_t size, long long ms) 
 ssize_t sync_read(ServerConnection* c, char* data, ssize_t size, long long ms) noexcept {
   if (peer_of(c) == nullptr) return errno = ENOTCONN, -1;
   const ssize_t n = peer_of(c)->sync_read(data, static_cast<std::size_t>(size), milliseconds(ms));
-  return n == size ? n : -1;  // the server's own: all or nothing
+  return n == size ? n : -1;  // as the server's own types: all bytes or an error
 }
 ssize_t sync_readline(ServerConnection* c, char* data, ssize_t size, long long ms) noexcept {
   if (!Host::here())
@@ -191,19 +192,19 @@ char* get_peer_cert(ServerConnection* c) noexcept {
 
 void accept_handler(ServerLoop* of_server, int, void*, int) noexcept { host->turn(of_server); }
 
-// --- connections that the server begins: its own types, where the address is a URL ---------------
+// --- connections initiated by the server: its own types, for addresses that are URLs -------------
 
 struct Hooked {
   ServerType* type;
   ServerType before;
 };
-Hooked tcp, tls;  // the server's own types, and what they did before
+Hooked tcp, tls;  // the server's own types and their original functions
 
 const ServerType& before(ServerConnection* c) {
   return c->type == tls.type ? tls.before : tcp.before;
 }
 
-/// "rdma://host" and 6379, "tls://host?ca=x" and 6379, "unix:///path" and whatever.
+/// From "rdma://host" and 6379, "tls://host?ca=x" and 6379, or "unix:///path" and any port.
 std::string url_of(const std::string& address, int port) {
   const std::size_t scheme = address.find("://");
   if (address.substr(0, scheme).ends_with("unix")) return address;
@@ -221,7 +222,7 @@ std::string url_for(const char* address, int port, bool replication) {
   return url_of(url.insert(options, "://" + (v6 ? "[" + text + "]" : text)), port);
 }
 
-/// Before there was anything to connect: the object may still be the server's own.
+/// A failure before the connection attempt: the object may still have the server's own type.
 int failed(ServerConnection* c, const std::exception& error) noexcept {
   log_warning(std::string("aeconn: ") + error.what());
   c->state = kError;
@@ -241,7 +242,7 @@ int connect_ours(ServerConnection* c, const std::string& url, ServerHandler hand
     const conn::Endpoint to = conn::Endpoint::parse(url);
     become_ours(c, host->registry().create(host->loop(), to), kConnecting);
     link_of(c)->connected = handler;
-    peer_of(c)->connect(to, [c](conn::Connection& peer) {  // never after a close
+    peer_of(c)->connect(to, [c](conn::Connection& peer) {  // not called after a close
       connected(c, peer.state() == conn::State::kConnected);
       call(c, std::exchange(link_of(c)->connected, nullptr));
     });
@@ -291,7 +292,7 @@ ServerType table() {
 #else
   type.get_type = [](ServerConnection*) { return kOurType; };
   type.conn_create = [](ServerLoop* of_server) { return server.tcp()->conn_create(of_server); };
-  type.unbind_event_loop = [](ServerConnection*) {};  // only for io-threads, which are refused
+  type.unbind_event_loop = [](ServerConnection*) {};  // for io-threads, which are refused
   type.rebind_event_loop = [](ServerConnection*, ServerLoop*) { return kErr; };
 #endif
   type.accept_handler = accept_handler;
