@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""filter.py FILE: prints a page or a header as Doxygen is to read it.
+"""filter.py FILE: preprocesses a page or a header for Doxygen.
 
-Pages: a heading gets the anchor that a link to it has, links between pages and to headings become
-references, and links to what the site has not become text. Headers: the comment at the top is the
-file's own, what authors of transports include belongs to the group of tools/site/authors.dox, and what is
-protected is left out, but for that folder and conn/ itself: the author of a transport needs it.
+Pages: headings get the anchors that links refer to, links between pages and to headings become
+references, and links to targets outside the site become text. Headers: the comment at the top
+becomes the file's documentation, headers for authors of transports join the group of
+tools/site/authors.dox, and protected members are left out, except in those headers and in conn/
+itself, where authors of transports need them.
 """
 
 import os
@@ -21,7 +22,7 @@ def slug(heading):
 
 
 def label(path, heading=""):
-    """The anchor of a page, or of a heading in it; unique in the site."""
+    """The anchor of a page or of a heading in it; unique within the site."""
     name = re.sub(r"\.md$", "", path).replace("/", "_").lower()
     return f"page_{name}" + (f"__{slug(heading)}" if heading else "")
 
@@ -62,17 +63,17 @@ class Page:
                 self.seen[""] = 1
                 return f"# {text} {{#{label(self.path)}}}"
             name = label(self.path, text)
-            again = self.seen.setdefault(name, 0)  # -1, -2 follow where a heading comes again
+            again = self.seen.setdefault(name, 0)  # repeated headings get the suffixes -1, -2
             self.seen[name] += 1
             return f"{level} {text} {{#{name}{f'-{again}' if again else ''}}}"
         return line
 
     def run(self, text):
-        """Blocks of code stay as they are."""
+        """Code blocks are not changed."""
         parts = re.split(r"(^ *```.*?^ *```\n?)", text, flags=re.M | re.S)
         for part in parts:
             if part.lstrip().startswith("```"):
-                # Doxygen knows no languages of these names.
+                # Doxygen does not know these language names.
                 sys.stdout.write(re.sub(r"^( *)```(sh|diff|text|c\+\+)$", lambda m: m.group(1) + "```" +
                                         {"c++": "cpp"}.get(m.group(2), ""), part, flags=re.M))
                 continue
@@ -85,8 +86,8 @@ def pages():
 
 
 def c_header(text):
-    """Comments of C, which Doxygen reads with a second star, or with "**<" behind what they are of.
-    One stands for all declarations that follow it line by line."""
+    """Converts C comments for Doxygen, which requires a second star, or "**<" after a declaration.
+    A comment applies to all declarations on the lines that directly follow it."""
     text = re.sub(r"\A/\* ", "/** @file\n * ", text)
     text = re.sub(r"^/\* ---.*\*/\n", "", text, flags=re.M)
     text = re.sub(r"([;,{\w]) +/\* ", r"\1 /**< ", text)
@@ -115,7 +116,7 @@ def c_header(text):
 
 
 def header(text, path):
-    """The first comment, of the file, as one that Doxygen reads."""
+    """Converts the file's first comment into a Doxygen file comment."""
     kit = os.path.dirname(path) in AUTHORS
     match = re.match(r"((?:#pragma once|/\*(?:[^*]|\*(?!/))*\*/|#(?:ifndef|define) [^\n]*|\s)*)"
                      r"((?://[^\n]*\n)+)", text)
@@ -125,12 +126,12 @@ def header(text, path):
         comment = "/// @file\n" + ("/// @ingroup authors\n" if kit else "")
         comment += "".join(f"/// {line}".rstrip() + "\n" for line in lines)
         text = match.group(1) + comment + "\n" + text[match.end():]
-    # What the linker is told is no part of a name.
+    # Linker attributes are not part of a name.
     text = re.sub(r"(?<!#define )\bAECONN_API +", "", text)
     if " inline namespace AECONN_ABI {" in text:
         text = text.replace(" inline namespace AECONN_ABI {", "")
         text = re.sub(r"^\}(\}+  // namespace )", r"\1", text, flags=re.M)
-    text = re.sub(r"^template <>\nstruct std::.*\n", "", text, flags=re.M)  # no name of ours
+    text = re.sub(r"^template <>\nstruct std::.*\n", "", text, flags=re.M)  # not one of our names
     if kit:
         text = re.sub(r"^(namespace .*\{)$", "\\1\n/// @addtogroup authors\n/// @{", text, 1, flags=re.M)
         text = re.sub(r"^(\}+  // namespace .*)$", "/// @}\n\\1", text, flags=re.M)
@@ -143,7 +144,7 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         text = file.read()
     path = os.path.relpath(sys.argv[1])
-    # Below the licence stands the comment of the file.
+    # The file's comment follows the licence line.
     text = re.sub(r"\A(//|/\*) SPDX-License-Identifier:.*\n", "", text)
     if path.endswith(".md"):
         Page(path).run(text)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""finish.py FOLDER: takes back what Doxygen 1.9 writes though it is not so: a class whose only inner
-classes are private has a link to the list of them, which is not there; and the tree leads to a
-function of a group on its file's page, though it is on the group's."""
+"""finish.py FOLDER: corrects two errors in the output of Doxygen 1.9: for a class whose only inner
+classes are private, it writes a link to a list of them that does not exist; and the navigation tree
+looks for a group's functions on their file's page instead of the group's."""
 
 import os
 import re
@@ -25,7 +25,7 @@ def no_list(text):
 
 def main():
     names = os.listdir(sys.argv[1])
-    group_of = {}  # anchor to page
+    group_of = {}  # maps anchors to pages
     for name in names:
         if re.fullmatch(r"group__\w+\.html", name):
             with open(os.path.join(sys.argv[1], name), encoding="utf-8") as file:

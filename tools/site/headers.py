@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""headers.py LIST SITE HEADER...: each header that is installed has a page in the site, or a row in
-LIST (tools/site/inner) that says why it has none; and each row is about one of them."""
+"""headers.py LIST SITE HEADER...: checks that each installed header has a page in the site, or a
+row in LIST (tools/site/inner) that says why not, and that each row matches an installed header."""
 
 import fnmatch
 import glob
@@ -10,14 +10,14 @@ import sys
 
 
 def rows_of(path):
-    """Pairs of a pattern and a reason."""
+    """Returns pairs of a pattern and a reason."""
     with open(path, encoding="utf-8") as file:
         lines = [line.strip() for line in file if line.strip() and not line.startswith("#")]
     return [tuple(part.strip() for part in (line + "|").split("|")[:2]) for line in lines]
 
 
 def pages_of(site):
-    """The headers that have a page."""
+    """Returns the headers that have a page."""
     found = set()
     for name in glob.glob(os.path.join(site, "*_8h.html")):
         with open(name, encoding="utf-8") as file:
@@ -26,7 +26,7 @@ def pages_of(site):
 
 
 def is_of(header, pattern):
-    """As in a shell: a star ends at a folder."""
+    """Matches like a shell: a star does not match a slash."""
     return header.count("/") == pattern.count("/") and fnmatch.fnmatchcase(header, pattern)
 
 
