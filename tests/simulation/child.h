@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One run in a process of its own: it starts from the same memory every time, and if it crashes or
-// hangs, only that run is lost.
+// Runs one test body in a process of its own: each run starts from the same memory, and a crash or
+// a hang affects only that run.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,12 +14,12 @@
 #include <string>
 #include <system_error>
 
-extern "C" void __gcov_dump() __attribute__((weak));  // what _exit() would not write
+extern "C" void __gcov_dump() __attribute__((weak));  // _exit() does not write counters
 
 namespace simulation {
 
-/// A torture tries every number, or each how manieth AECONN_TORTURE_STRIDE says, from the one that
-/// AECONN_TORTURE_FIRST says: under sanitizers all of them take too long for each day.
+/// A torture test tries each number, or each AECONN_TORTURE_STRIDE-th from AECONN_TORTURE_FIRST on:
+/// under sanitizers a complete test takes too long to run each day.
 struct Stride {
   std::uint64_t first = number("AECONN_TORTURE_FIRST"), each = number("AECONN_TORTURE_STRIDE");
 
@@ -32,12 +32,12 @@ struct Stride {
 
 template <class Sums>
 struct ChildRun {
-  std::string complaint;  ///< what was wrong, or how the process died; empty: nothing
+  std::string complaint;  ///< what was wrong, or how the process died; empty: success
   Sums sums{};
 };
 
-/// `body` says what was wrong and fills in sums, which are plain numbers. A minute is the most it
-/// gets.
+/// `body` returns a complaint (empty: success) and fills in `sums`, which are plain numbers. It is
+/// killed after one minute.
 template <class Sums>
 ChildRun<Sums> run_in_child(const std::function<std::string(Sums&)>& body) {
   int ends[2];
@@ -47,7 +47,7 @@ ChildRun<Sums> run_in_child(const std::function<std::string(Sums&)>& body) {
   if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (child == 0) {
     alarm(60);
-    // Not the test framework's: the child just dies of them.
+    // Removes the test framework's signal handlers, so that the child just dies of the signal.
     for (const int each : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS, SIGTERM, SIGILL})
       signal(each, SIG_DFL);
     Sums sums{};

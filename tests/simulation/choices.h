@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Where a simulation's decisions come from: a seed, or bytes (of a fuzzer) for as long as there are
-// any. A UniformRandomBitGenerator.
+// The source of a simulation's decisions: a seed, or a fuzzer's bytes until they are used up. A
+// UniformRandomBitGenerator.
 
 #include <cstdint>
 #include <limits>
@@ -18,14 +18,14 @@ class Choices {
   static constexpr result_type max() { return std::numeric_limits<result_type>::max(); }
   result_type operator()() {
     if (bytes_.empty()) return next();
-    // One byte decides: distributions look at the high bits.
+    // One byte makes one decision; it goes to the high bits, which the distributions look at.
     const std::uint64_t byte = bytes_.front();
     bytes_ = bytes_.subspan(1);
     return byte * 0x0101010101010101u;
   }
 
  private:
-  // SplitMix64 (Steele, Lea, Flood 2014): a walk begins in no time, which a twister's does not.
+  // SplitMix64 (Steele, Lea, Flood 2014): cheap to seed, unlike a Mersenne twister.
   result_type next() noexcept {
     std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// librdmacm as the simulation has it: ids, events, and what each call does at once.
+// The simulated librdmacm: ids, events, and the immediate effect of each call.
 
 #include <arpa/inet.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ namespace {
 
 World& world() { return *World::current(); }
 
-// For calls that return -1: errno, or go on.
+// For calls that return -1: false, or true with errno set.
 bool fails(CmId& id, const char* call, int usual_error) {
   errno = slow_call(id, call, usual_error);
   return errno != 0;
@@ -40,7 +40,7 @@ std::vector<std::byte> private_data(const CmId& id, const void* data, std::size_
                                     std::size_t room) {
   const auto* from = static_cast<const std::byte*>(data);
   std::vector<std::byte> bytes(from, from + size);
-  // InfiniBand's messages have a fixed size: what was not given arrives as zeros.
+  // InfiniBand's messages have a fixed size: missing private data arrives as zeros.
   if (!cm::is_iwarp(id)) bytes.resize(std::max(bytes.size(), room));
   return bytes;
 }
@@ -225,7 +225,7 @@ int rdma_destroy_id(rdma_cm_id* base) {
   else
     world().spend_call();
   world().run_due();
-  // iWARP's kernel lets no id go while its connect is under way.
+  // iWARP's kernel does not destroy an id before its connect has ended.
   while (is_iwarp(*id) && id->state == CmState::kRequested) world().advance(world().now() + 1s);
   if (id->owed != 0) world().violation("rdma_destroy_id waits for unacknowledged events");
   if (id->qp != nullptr) world().violation("rdma_destroy_id before its queue pair");
@@ -244,7 +244,7 @@ int rdma_destroy_id(rdma_cm_id* base) {
   world().ids.erase(id->key);
   world().count("cm_id", -1);
   delete id;
-  // Requests nobody has seen go with their listener.
+  // Pending requests are destroyed with their listener.
   for (const std::uint64_t child : children)
     if (CmId* found = find(child)) rdma_destroy_id(found);
   return 0;
@@ -257,7 +257,7 @@ int rdma_migrate_id(rdma_cm_id* base, rdma_event_channel* to) {
   if (id.owed != 0) world().violation("rdma_migrate_id waits for unacknowledged events");
   EventChannel& from = id.events();
   auto& into = *static_cast<EventChannel*>(to);
-  // The kernel moves the events and wakes nobody for them.
+  // The kernel moves the events but wakes no thread for them.
   for (Event* event : id.queued) {
     if (event->child != 0 && event->child != id.key)
       world().violation("a listening id moves before its requests were read");
@@ -343,7 +343,7 @@ int rdma_resolve_addr(rdma_cm_id* base, sockaddr* from, sockaddr* to, int millis
     device = device_at(reinterpret_cast<const sockaddr_in*>(from)->sin_addr);
     if (device == nullptr) return errno = EADDRNOTAVAIL, -1;
   } else {
-    // To itself a machine talks through the device that has the address.
+    // A machine talks to itself through the device that has the address.
     device = device_at(destination(id).sin_addr);
     for (const auto& each : world().devices)
       if (device == nullptr && !each->removed && each->address_present) device = each.get();
@@ -399,7 +399,7 @@ int rdma_init_qp_attr(rdma_cm_id* base, ibv_qp_attr* attributes, int* mask) {
   auto& id = *static_cast<CmId*>(base);
   if (fails(id, "rdma_init_qp_attr", EINVAL)) return -1;
   if (id.device == nullptr || id.device->removed) return errno = ENODEV, -1;
-  if (is_iwarp(id)) {  // RTS is the kernel's: there is nothing to modify
+  if (is_iwarp(id)) {  // the kernel sets RTS itself: nothing to modify
     if (id.state == CmState::kOver || id.state == CmState::kDisconnecting)
       return errno = EINVAL, -1;
     attributes->port_num = 1;
@@ -511,7 +511,7 @@ int rdma_disconnect(rdma_cm_id* base) {
   else if (id.state != CmState::kAnswered && id.state != CmState::kOver &&
            id.state != CmState::kDisconnecting)
     return errno = EINVAL, -1;
-  return 0;  // before rdma_cm knows of the connection it says so, and does nothing
+  return 0;  // the call succeeds without effect before rdma_cm knows of the connection
 }
 
 int rdma_get_cm_event(rdma_event_channel* base, rdma_cm_event** out) {

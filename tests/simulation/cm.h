@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Between rdma_cm's calls (cm.cc) and the messages that go from machine to machine
+// Interface between the rdma_cm calls (cm.cc) and the messages between the machines
 // (cm_messages.cc).
 
 #include <functional>
@@ -10,9 +10,9 @@
 
 namespace simulation::cm {
 
-/// rdma_cm asks again for its messages' answers and then gives up (measured with Linux 6.1).
+/// How long rdma_cm retransmits its messages before it gives up (measured with Linux 6.1).
 constexpr Nanoseconds kGivesUp = 102s;
-/// Why a request was rejected: reasons of InfiniBand's connection manager.
+/// Reject reasons of InfiniBand's connection manager.
 constexpr int kNoListener = 8, kStaleConnection = 10, kByConsumer = 28;
 
 CmId* find(std::uint64_t key);
@@ -27,12 +27,12 @@ CmId* listener_at(const sockaddr_in& target);
 
 void queue_event(CmId& id, rdma_cm_event_type type, int status = 0,
                  const std::vector<std::byte>& data = {}, CmId* child = nullptr);
-/// Out of the lists of those that it names.
+/// Removes the event from the lists of the ids that it names.
 void take_off(Event& event);
-/// `what` happens to the other end if both machines still talk.
+/// Calls `what` for the other end if the path between both machines is still open.
 void tell(CmId& from, std::uint64_t to, std::function<void(CmId&)> what);
 void after_for(const CmId& id, Nanoseconds delay, std::function<void(CmId&)> what);
-/// What librdmacm does to a queue pair that it has made.
+/// Changes the state of a queue pair as librdmacm does for one that it has created.
 void modify(rdma_cm_id* id, ibv_qp_state state);
 
 // --- what is sent, and what comes of it ---
@@ -40,14 +40,15 @@ void send_request(std::uint64_t key, const rdma_conn_param& parameters,
                   const std::vector<std::byte>& data);
 void send_answer(CmId& id, const rdma_conn_param& parameters, const std::vector<std::byte>& data);
 void established(CmId& id);
-/// iWARP's kernel makes the queue pair ready itself. False: there is none that could be.
+/// iWARP's kernel moves the queue pair to RTS itself. False: there is no queue pair in a state from
+/// which that is possible.
 bool join_stream(CmId& id);
 void say_reject(CmId& id, const std::vector<std::byte>& data);
 void start_disconnect(CmId& id);
 void answer_disconnect(CmId& id);
-/// iWARP: the stream ends in order, after what was posted.
+/// iWARP: ends the stream in order, after all posted requests.
 void close_stream(CmId& id);
-/// What the other side learns when an id goes without a word.
+/// Tells the other side what it learns when an id is destroyed without a disconnect.
 void leave(CmId& id);
 
 }  // namespace simulation::cm

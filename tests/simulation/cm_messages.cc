@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The messages of connection set-up and of its end, which may be slow, overtake data, or never
-// arrive: InfiniBand's, and those of iWARP, where the connection is a byte stream.
+// The messages that set up and end a connection; they may be slow, overtake data, or get lost.
+// InfiniBand's and iWARP's, where the connection is a byte stream.
 
 #include <arpa/inet.h>
 
@@ -17,7 +17,7 @@ using namespace cm;
 
 World& world() { return *World::current(); }
 
-// How long an end's rdma_cm remembers who was at the other one.
+// How long rdma_cm remembers the peer of an ended connection.
 constexpr Nanoseconds kTimewait = 500ms;
 
 QueuePair* queue_pair(std::uint32_t number) {
@@ -39,7 +39,8 @@ void remember(CmId& id, bool stands) {
       stands ? Nanoseconds::max() : world().now() + kTimewait;
 }
 
-// Whether the one that asks has a number that somebody else had, as far as is known here.
+// Whether the peer's queue pair number belongs to an earlier connection, as far as this device
+// knows.
 bool is_stale(CmId& asking, Device& here, std::uint32_t qp_number) {
   if (here.profile.iwarp) return false;
   if (asking.device->stale_answers > 0) return --asking.device->stale_answers >= 0;
@@ -67,13 +68,13 @@ void disconnect_arrives(CmId& id) {
       id.state = CmState::kDisconnectReceived;
       queue_event(id, RDMA_CM_EVENT_DISCONNECTED);
       return;
-    case CmState::kAnswered:  // it overtook the message that says the connection stands
+    case CmState::kAnswered:  // overtook the message that establishes the connection
       after_for(id, world().cm_delay(), [](CmId& same) {
         if (same.state == CmState::kAnswered) same.state = CmState::kConnected;
         disconnect_arrives(same);
       });
       return;
-    case CmState::kDisconnecting:  // both at once
+    case CmState::kDisconnecting:  // both ends disconnect at once
       over(id);
       queue_event(id, RDMA_CM_EVENT_DISCONNECTED);
       return;
@@ -86,7 +87,7 @@ bool stream_stands(const CmId& id) {
   return id.state == CmState::kConnected || id.state == CmState::kDisconnecting;
 }
 
-// An end of a stream is at its end: the kernel puts the queue pair into ERR and says so once.
+// A stream has ended: the kernel moves the queue pair to ERR and reports it once.
 void stream_ended(CmId& id) {
   if (!stream_stands(id)) return;
   id.state = CmState::kOver;
@@ -151,7 +152,7 @@ namespace cm {
 bool join_stream(CmId& id) {
   QueuePair* qp = queue_pair(id.local_qp);
   if (qp == nullptr || (qp->actual != IBV_QPS_INIT && qp->actual != IBV_QPS_RTR)) return false;
-  constexpr int kSoon = 12;  // a receiver that is not ready: nobody sets that, so 0.64 ms
+  constexpr int kSoon = 12;  // RNR timer code: the default of iWARP, 0.64 ms
   qp->peer = id.remote_qp;
   qp->rnr_timer = kSoon;
   qp->cm = id.key;
@@ -172,9 +173,9 @@ void send_request(std::uint64_t key, const rdma_conn_param& parameters,
   if (id == nullptr || id->state != CmState::kRequested || id->device == nullptr) return;
   const sockaddr_in target = destination(*id);
   Device* there = device_at(target.sin_addr);
-  // Nobody answers: it is asked again until the kernel gives up.
+  // Without an answer the request is repeated until the kernel gives up.
   if (there == nullptr || !world().path_open(*id->device, *there)) return;
-  // Two transports do not understand each other.
+  // Different transports do not interoperate.
   CmId* listener =
       there->profile.iwarp == id->device->profile.iwarp ? listener_at(target) : nullptr;
   const bool stale = listener != nullptr && is_stale(*id, *there, parameters.qp_num);
@@ -193,7 +194,7 @@ void send_answer(CmId& id, const rdma_conn_param& parameters, const std::vector<
     id.state = CmState::kAnswered;
     return tell(id, id.peer, answer);
   }
-  // Before the peer has heard anything.
+  // iWARP: connected before the peer has received the answer.
   id.state = CmState::kConnected;
   tell(id, id.peer, answer);
   after_for(id, 1us, [](CmId& same) {

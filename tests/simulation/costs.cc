@@ -16,8 +16,8 @@ bool is_rdma_cm(const std::string& call) { return call.starts_with("rdma_"); }
 
 constexpr std::size_t kPage = 4096, kHugePage = 2 << 20;
 
-// Ranges that may be huge pages: begin and end. An estimate: the kernel makes huge pages of them
-// when it has some, and nobody can tell which.
+// Ranges that may be on huge pages: begin and end. An estimate: the kernel uses huge pages when it
+// has some, and does not say where.
 std::map<std::uintptr_t, std::uintptr_t>& huge_ranges() {
   static std::map<std::uintptr_t, std::uintptr_t> ranges;
   return ranges;
@@ -121,7 +121,7 @@ std::size_t page_size_of(const void* address, std::size_t size) noexcept {
 
 using simulation::Below;
 
-// Through the linker's --wrap, in what is linked here: the library.
+// Reached through the linker's --wrap from the code linked into this program: the library.
 extern "C" {
 
 void* __real_mmap(void*, size_t, int, int, int, off_t);

@@ -29,9 +29,9 @@ using conn::Connection;
 using conn::ConnectionPtr;
 using conn::State;
 
-// What a client that is not refused has to have heard by, where nothing fails below.
+// Deadline for a client that is not refused to be served, when no faults are injected.
 constexpr Nanoseconds kHandshake = 4s;
-// The way of the listener from a loop that ends to another.
+// How long the listener takes to move from a loop that ends to another.
 constexpr Nanoseconds kGateMoves = 1ms;
 
 class GroupWalk {
@@ -103,8 +103,8 @@ class GroupWalk {
   GroupWalkReport report_;
   std::string transport_;
   bool is_rdma_ = false;
-  // calm: nothing happens but clients. whole: loops, listener and clients come and go, but nothing
-  // fails below.
+  // calm_: clients only, no other events. whole_: loops, the listener and clients come and go, but
+  // no faults are injected.
   bool calm_ = false, whole_ = false;
   std::size_t count_ = 0;
   testing::TempFolder folder_;
@@ -118,8 +118,8 @@ class GroupWalk {
   std::map<const Connection*, Served> served_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::uint64_t to_connect_ = 0, accepted_ = 0, most_ = ~std::uint64_t{0};
-  std::vector<std::uint64_t> accepted_by_, errors_before_;  // of this listener, by loop
-  // When a loop or the listener went last, or there was no place.
+  std::vector<std::uint64_t> accepted_by_, errors_before_;  // of the current listener, by loop
+  // When a loop or the listener was last destroyed, or no place was free.
   Nanoseconds upset_{};
   bool paused_ = false, nothing_closed_ = true;
 };
@@ -132,7 +132,7 @@ GroupWalk::GroupWalk(std::uint64_t seed, std::string transport)
       world_({.seed = seed * 2 + 1}),
       transport_(std::move(transport)) {
   if (transport_.empty()) {
-    // Handshakes take their time: bare transports come more often.
+    // Handshakes make walks slow: bare transports are chosen more often.
     const auto& all = walk_transports();
     transport_ = chance(0.55)  ? "rdma"
                  : chance(0.7) ? (chance(0.5)   ? "memory"
@@ -206,7 +206,7 @@ void GroupWalk::listen() {
   errors_before_.clear();
   for (std::size_t i = 0; i < count_; ++i) errors_before_.push_back(accept_errors(i));
   address_ = listener_->endpoints().front();
-  url_ = address_.to_string() + options_;  // again at the same place
+  url_ = address_.to_string() + options_;  // again at the same address
   if (is_rdma_)
     address_.options = address_.options.merged_with(conn::Options::parse("source=10.77.0.2"));
 }
@@ -256,7 +256,7 @@ void GroupWalk::serve(Served& served) {
   here.set_write_handler(nullptr);
 }
 
-// As long as nothing has closed, no loop has two more than another.
+// Before the first close, the loops' numbers of connections differ by at most one.
 void GroupWalk::check_spread() {
   if (!nothing_closed_ || !listener_) return;
   std::uint64_t least = ~std::uint64_t{0}, most = 0;
@@ -275,8 +275,8 @@ void GroupWalk::connect_one() {
   auto owner = std::make_unique<Client>();
   Client& client = *owner;
   client.number = clients_.size() + 1;
-  // Mostly outside the group; a client picks its loop by calling connect there.
-  // The end of a loop waits for iWARP's connects, whose server is on this thread.
+  // Clients are usually outside the group; a client selects its loop by calling connect there. The
+  // end of a loop waits for iWARP's connects, whose server is on this thread.
   const bool waits = is_rdma_ && far_->profile.iwarp;
   client.loop = waits || chance(0.7) ? count_ : pick(0, count_ - 1);
   if (!loops_->alive(client.loop)) client.loop = count_;
@@ -304,7 +304,7 @@ void GroupWalk::conclude(Client& client, Verdict verdict) {
     if (is_served() && !client.connected && client.begun > upset_ + kGateMoves)
       complain("a client failed although the port is served: " + why);
     if (calm_) complain("calm, and a client failed: " + why);
-    // A loop may end between its answer and the client's: then nothing answers any more.
+    // A loop may end between its answer and the client's: then the client gets no answer.
     if (client.connection->error_code() == std::errc::timed_out && !client.connected &&
         why.find("any more") == why.npos)
       complain("a client waited in vain: " + why);
@@ -337,7 +337,7 @@ void GroupWalk::on_readable(Client& client) {
   const ssize_t n = client.connection->read(bytes.data(), bytes.size());
   if (n < 0 && errno == EAGAIN) return;
   if (n <= 0) {
-    // The server's loop, or the server, went.
+    // The server's loop, or the server, was destroyed.
     if (client.verdict == Verdict::kNone) return conclude(client, Verdict::kFailed);
     return client.connection->set_read_handler(nullptr);
   }
@@ -363,15 +363,15 @@ void GroupWalk::end_loop() {
     client->connection.reset();
   }
   const auto mine = [&](const auto& each) { return each.second.loop == index; };
-  if (chance(0.5)) std::erase_if(served_, mine);  // connections may go before their loop, or after
+  if (chance(0.5)) std::erase_if(served_, mine);  // connections go before their loop, or after
   const std::uint64_t lost = listener_ ? accept_errors(index) - errors_before_[index] : 0;
   loops_->end(index);
   std::erase_if(served_, mine);
   if (listener_) check_given_back(index, lost);
 }
 
-// What the loop was given and did not begin has gone on to another, also while all are paused. With
-// sockets and in memory, what has begun is accepted at once.
+// Connections that the loop was assigned and did not begin must have gone to another loop, even
+// while all are paused. With sockets and in memory, a begun connection is accepted at once.
 void GroupWalk::check_given_back(std::size_t loop, std::uint64_t lost) {
   if (!whole_ || is_rdma_ || transport_.starts_with("tls")) return;
   const std::uint64_t kept = listener_->shares()[loop].assigned - accepted_by_[loop] - lost;
@@ -390,7 +390,7 @@ void GroupWalk::disturb() {
       if (!paused_) return listener_->resume();
       listener_->pause();
       if (chance(0.5)) return;
-      // What is under way comes to paused receivers, and one of them goes.
+      // Pending requests reach paused acceptors, and then one of the loops ends.
       for (std::uint64_t steps = pick(1, 12); steps > 0; --steps) step(world_.now() + 1ms);
       return end_loop();
     case 3:
@@ -399,7 +399,7 @@ void GroupWalk::disturb() {
       upset_ = world_.now();
       if (listener_) return listener_.reset();
       for (std::size_t i = 0; i < count_; ++i)
-        if (!loops_->alive(i)) return;  // not all of them are there
+        if (!loops_->alive(i)) return;  // listening needs all loops
       return listen();
     case 5:
       report_.story += " link";
@@ -454,7 +454,7 @@ GroupWalkReport GroupWalk::run() {
   world_.config.failing_calls = 0;
   world_.config.weather.slow_message = 0;
   if (listener_ && std::exchange(paused_, false)) listener_->resume();
-  // Below something may fail for as long as it takes to notice.
+  // With injected faults it takes as long as noticing them takes.
   run_until([this] { return !pending(); }, whole_ ? kHandshake : 60s);
   for (const auto& client : clients_)
     if (client->verdict == Verdict::kNone)
@@ -492,7 +492,7 @@ void GroupWalk::check_end() {
   run_until(gone, 20s);
   if (!gone()) complain("closed connections do not go");
   loops_.reset();
-  // Goodbyes that are under way reach nobody.
+  // Lets disconnect messages that are still under way arrive.
   (void)world_.advance(world_.now() + 1s);
   world_.let_orphans_go();
   for (const auto& [kind, number] : world_.objects())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The system calls that know the time, and the list of the machine's addresses. Shared libraries
+// The system calls that depend on time, and the list of the machine's addresses. Shared libraries
 // (libev, libstdc++) find these definitions before the C library's.
 
 #include <arpa/inet.h>
@@ -33,13 +33,13 @@ using simulation::World;
 
 namespace {
 
-// Nothing will ever happen, and the program waits for ever: that is a hang.
+// No event will ever occur and the program waits without a deadline: a hang.
 [[noreturn]] void hangs() {
   std::fputs("simulation: everything sleeps and nothing will wake it\n", stderr);
   std::abort();
 }
 
-// Asks the system without waiting, then lets simulated time pass until something is there.
+// Asks the system without waiting, then lets simulated time pass until something is ready.
 template <class Look>
 int wait_in_simulation(World& world, std::int64_t nanoseconds, Look look) {
   ++world.waits;
@@ -63,11 +63,11 @@ int wait_in_simulation(World& world, std::int64_t nanoseconds, Look look) {
 struct InterfaceList {
   std::vector<ifaddrs> entries;
   std::vector<sockaddr_in> addresses;
-  sockaddr_in mask{};  // of 24 bits, all have it
+  sockaddr_in mask{};  // all addresses have a mask of 24 bits
   std::vector<char*> names;
 };
 
-/// `limit` in nanoseconds; -1: for ever.
+/// `limit` in nanoseconds; -1: no limit.
 int epoll_wait_in_simulation(int fd, epoll_event* events, int size, std::int64_t limit) {
   const auto ask = [&] {
     return static_cast<int>(syscall(SYS_epoll_pwait, fd, events, size, 0, nullptr, NSIG / 8));
@@ -99,7 +99,7 @@ int clock_gettime(clockid_t clock, timespec* out) noexcept {
   World* world = World::current();
   if (world == nullptr || clock == CLOCK_PROCESS_CPUTIME_ID)
     return static_cast<int>(syscall(SYS_clock_gettime, clock, out));
-  // The date is today's: certificates are looked at.
+  // Today's date: certificates are checked against it.
   static const std::int64_t today = std::time(nullptr);
   const bool date = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
   if (clock == CLOCK_THREAD_CPUTIME_ID) {
@@ -132,8 +132,8 @@ int epoll_pwait2(int fd, epoll_event* events, int size, const timespec* limit,
       fd, events, size, limit == nullptr ? -1 : limit->tv_sec * 1000000000 + limit->tv_nsec);
 }
 
-// It expires when the world's time has come: then it is set to a moment that is over, and waited
-// for, since the kernel does that a little later.
+// Expires when the world's time has come: then the real timer is set to a time in the past and
+// waited for, since the kernel takes a moment to expire it.
 int timerfd_settime(int fd, int flags, const itimerspec* wanted, itimerspec* before) noexcept {
   const Below below;
   const auto set = [fd](const itimerspec& time) {
@@ -142,7 +142,7 @@ int timerfd_settime(int fd, int flags, const itimerspec* wanted, itimerspec* bef
   World* const world = World::current();
   if (world == nullptr)
     return static_cast<int>(syscall(SYS_timerfd_settime, fd, flags, wanted, before));
-  static std::map<int, std::uint64_t> settings;  // a later one, also of another timer, wins
+  static std::map<int, std::uint64_t> settings;  // the latest wins, also of another timer
   const std::uint64_t number = ++settings[fd];
   if (const int result = set({}); result != 0) return result;
   const auto when =
@@ -158,7 +158,7 @@ int timerfd_settime(int fd, int flags, const itimerspec* wanted, itimerspec* bef
   return 0;
 }
 
-// As many as the world says; and nobody else wants them.
+// As many processors as the world has; no other code depends on the real set.
 int sched_getaffinity(pid_t thread, size_t size, cpu_set_t* set) noexcept {
   const Below below;
   World* world = World::current();
@@ -198,7 +198,7 @@ int poll(pollfd* fds, nfds_t count, int milliseconds) {
   return ppoll(fds, count, milliseconds < 0 ? nullptr : &limit, nullptr);
 }
 
-// With fortification on, libraries call this name.
+// With _FORTIFY_SOURCE, libraries call this name.
 int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask, size_t) {
   const Below below;
   return ppoll(fds, count, timeout, mask);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// For tests of data in place over rdma: two ends of which one leaves what comes where it is, memory
-// of the program's that counts its releases, a reader that compares what it looks at.
+// For tests of in-place data over rdma: a pair of ends of which one leaves received bytes in the
+// receive windows, registered memory that counts its releases, and a reader that verifies the bytes
+// it peeks at.
 
 #include <cerrno>
 #include <cstring>
@@ -19,7 +20,7 @@ struct Place : Room {
   explicit Place(const std::string& options = "?in-place=yes&keepalive=0ms",
                  const Profile& profile = chosen_profile(), Config config = {})
       : Room(config, options, profile, profile) {}
-  /// Both ends of a new connection: the accepted one has no handler.
+  /// Connects a client and takes the accepted end, without handlers.
   void join(const std::string& more = {}) {
     const std::size_t before = log.clients.size();
     client = connected(more);
@@ -53,7 +54,7 @@ inline std::string pattern_of(std::uint64_t seed, std::size_t size) {
   return text;
 }
 
-/// Runs the loop until a peek shows so many bytes.
+/// Runs the loop until peek() shows `size` bytes.
 inline conn::View peek_until(Place& place, conn::Connection& connection, std::size_t size,
                              std::size_t together = 1) {
   conn::View view;
@@ -68,7 +69,7 @@ inline void put(conn::Connection& connection, std::string_view text) {
   connection.commit(text.size());
 }
 
-/// Memory of the program's, registered, and what was said of its parts.
+/// Registered memory of the program; counts the releases of its parts and their errors.
 struct Store {
   Store(Place& place, std::size_t size)
       : bytes(pattern_of(5, size)),
@@ -88,7 +89,7 @@ struct Store {
   int releases = 0, errors = 0;
 };
 
-/// Peeks and consumes what comes, and compares it.
+/// Peeks and consumes the received bytes, and compares them with the pattern.
 struct Reader {
   Reader(conn::Connection& connection, std::uint64_t seed) : pattern(seed) {
     connection.set_read_handler([this](conn::Connection& here) {

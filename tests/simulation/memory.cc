@@ -11,9 +11,9 @@
 namespace simulation {
 namespace {
 
-std::array<std::atomic<std::uint64_t>, 2> countdown{};  // threads of the resolver count, too
+std::array<std::atomic<std::uint64_t>, 2> countdown{};  // the resolver's threads count, too
 std::atomic<std::uint64_t> made = 0;
-std::atomic<std::uint64_t> more = 0;  // how many fail once the countdown has come to it
+std::atomic<std::uint64_t> more = 0;  // how many fail once the countdown has reached 1
 std::atomic<bool> failed = false;
 thread_local int inside_simulation = 0;
 
@@ -21,7 +21,7 @@ bool fails(Allocator kind) noexcept {
   if (inside_simulation != 0) return false;
   if (kind == Allocator::kNew) ++made;
   std::atomic<std::uint64_t>& left = countdown[static_cast<std::size_t>(kind)];
-  if (left == 0 || (left != 1 && --left != 1)) return false;  // 1: they fail
+  if (left == 0 || (left != 1 && --left != 1)) return false;  // at 1 allocations fail
   if (--more == 0) left = 0;
   failed = true;
   return true;
@@ -35,7 +35,7 @@ void* openssl_realloc(void* old, std::size_t size, const char*, int) {
 }
 void openssl_free(void* memory, const char*, int) { std::free(memory); }
 
-// Before OpenSSL allocates anything.
+// Must run before OpenSSL allocates anything.
 const int told = CRYPTO_set_mem_functions(openssl_malloc, openssl_realloc, openssl_free);
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Memory that runs out: operator new of this program and OpenSSL's allocations can be made to fail.
+// Simulates memory shortage: this program's operator new and OpenSSL's allocations can be made to
+// fail.
 
 #include <cstdint>
 
@@ -8,13 +9,13 @@ namespace simulation {
 
 enum class Allocator { kNew, kOpenSsl };
 
-/// From now on the Nth allocation of this kind fails, with as many as make `count` (1: the next);
-/// 0: none.
+/// From now on the Nth allocation of this kind fails (1: the next), and those after it until
+/// `count` have failed. 0: none fails.
 void fail_allocation(Allocator kind, std::uint64_t number, std::uint64_t count = 1) noexcept;
-/// Whether it has failed.
+/// Whether an allocation has failed since then.
 bool allocation_failed() noexcept;
 
-/// Of operator new so far, by who can be made to fail.
+/// Number of calls of operator new so far that could have been made to fail.
 std::uint64_t allocations() noexcept;
 
 /// While one stands on the stack, the simulated libraries and kernel are at work. The real ones

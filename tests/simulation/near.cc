@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which processors are near a simulated device; instead of conn/rdma/device/near.cc, which asks
-// sysfs.
+// Replaces conn/rdma/device/near.cc, which reads sysfs: the processors near a simulated device.
 
 #include "conn/rdma/device/near.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What happens to a work request between ibv_post_send() and its completion: the reliable
-// connection of InfiniBand's transport, as far as a program can tell.
+// The life of a work request between ibv_post_send() and its completion: InfiniBand's reliable
+// connection transport, as far as a program can observe it.
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@ namespace {
 
 World& world() { return *World::current(); }
 
-// What a responder does with a request.
+// The responder's reaction to a request.
 enum class Answer { kDone, kNoReceive, kTooLong, kNoAccess, kNobody };
 
 QueuePair* find(std::uint32_t number) {
@@ -37,7 +37,7 @@ bool inside(std::uint64_t address, std::uint64_t length, const Region& region) {
   return inside(address, length, reinterpret_cast<std::uintptr_t>(region.addr), region.length);
 }
 
-// May what arrives at `qp` do this to that memory with that key?
+// Whether a request that arrives at `qp` may access that memory with that key.
 bool allows(const QueuePair& qp, std::uint64_t address, std::uint64_t length, std::uint32_t key,
             unsigned access) {
   if (const auto found = world().windows.find(key); found != world().windows.end()) {
@@ -54,7 +54,7 @@ bool allows(const QueuePair& qp, std::uint64_t address, std::uint64_t length, st
 
 std::uint64_t retry_delay(int ack_timeout) { return std::uint64_t{4096} << ack_timeout; }
 
-// Codes of ibv_modify_qp(3), in hundredths of a millisecond.
+// Timer codes of ibv_modify_qp(3), in hundredths of a millisecond.
 Nanoseconds rnr_delay(int code) {
   static constexpr std::array<int, 32> kHundredths = {
       65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
@@ -80,8 +80,8 @@ ibv_wc_opcode completion_opcode(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_BIND_MW ? IBV_WC_BIND_MW : IBV_WC_RDMA_WRITE;
 }
 
-// The request is over: the queue moves on, and its completion shows it where one was asked for or
-// it failed.
+// Ends the request: the queue moves on, and a completion is queued if one was requested or the
+// request failed.
 void complete(QueuePair& qp, Request& request, ibv_wc_status status) {
   request.completed = true;
   ++qp.unsignaled;
@@ -97,7 +97,7 @@ void complete_front(QueuePair& qp, ibv_wc_status status) {
 }
 
 void fail_with(QueuePair& qp, ibv_wc_status status) {
-  if (qp.requests.front().completed)  // by a stream, that did not know better
+  if (qp.requests.front().completed)  // a stream has completed it already
     qp.requests.pop_front();
   else
     complete_front(qp, status);
@@ -125,7 +125,7 @@ Answer take_receive(QueuePair& to, const Request& request, const std::byte* byte
   Completion entry =
       blank(to, receive.wr_id, is_send(opcode) ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM,
             too_long ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS);
-  // Elsewhere the slot is free as soon as it is used.
+  // With other profiles the slot is free as soon as the receive is used.
   if (to.device_of().profile.leftovers != Leftovers::kStay) entry.shared = shared;
   if (!too_long && is_send(opcode) && length != 0)
     std::memcpy(reinterpret_cast<void*>(receive.address), bytes, length);
@@ -144,8 +144,8 @@ bool has_receive(const QueuePair& to) {
                            : !to.receives.empty();
 }
 
-// Packets that are longer than the network takes are lost; those of another length than the other
-// end counts with are refused.
+// Packets that exceed the network's MTU are lost; packets of a length that the other end does not
+// expect are refused.
 Answer fits_path(const QueuePair& from, const QueuePair& to, const Request& request) {
   if (from.device_of().profile.iwarp) return Answer::kDone;
   const auto bytes = [](ibv_mtu mtu) { return 128u << static_cast<unsigned>(mtu); };
@@ -211,7 +211,7 @@ ibv_wc_status bind(QueuePair& qp, const Request& request) {
   auto* region = static_cast<Region*>(wish.bind_info.mr);
   if (const int status = qp.device_of().profile.bind_status; status != 0)
     return static_cast<ibv_wc_status>(status);
-  // A window that is bound has to be invalidated first, and is known by the key it has.
+  // A bound window must be invalidated before the next bind, and must be named by its current key.
   if (world().failing("IBV_WR_BIND_MW", EIO) != 0 || region->pd != qp.pd ||
       window->region != nullptr || request.window_key != window->key ||
       (region->access & IBV_ACCESS_MW_BIND) == 0 ||
@@ -255,15 +255,16 @@ const std::byte* bytes_of(const QueuePair& qp, Request& request, bool& good) {
 
 // --- over a byte stream --------------------------------------------------------------------------
 
-// How long its retransmissions go on (Linux: 15 of them).
+// How long a stream retransmits (Linux: 15 times).
 constexpr Nanoseconds kStreamGivesUp = 900s;
 
-// The stream has the bytes: for the program the request is over, whatever becomes of them.
+// The stream has taken the bytes: for the program the request is complete, whether they arrive or
+// not.
 void hand_over(QueuePair& qp, Request& request) {
   bool good = false;
   const bool reads = request.work.opcode == IBV_WR_RDMA_READ;
   const std::byte* bytes = bytes_of(qp, request, good);
-  if (!good) return;  // delivery says so
+  if (!good) return;  // the delivery reports the error
   if (!reads && request.inlined.empty() && request.length != 0)
     request.inlined.assign(bytes, bytes + request.length);
   qp.last_ack = std::max(qp.last_ack, world().now() + 1us);
@@ -290,13 +291,13 @@ void delivered_on_stream(QueuePair& qp) {
 
 void nobody_answers(QueuePair& qp, const QueuePair* to) {
   const bool soon = to != nullptr && to->actual != IBV_QPS_ERR && to->peer == 0;
-  if (soon && qp.device_of().profile.iwarp) return pump_after(qp, 100us);  // behind the answer
+  if (soon && qp.device_of().profile.iwarp) return pump_after(qp, 100us);  // behind its answer
   if (is_stream(qp)) {
     if (qp.silent_since < 0ns) qp.silent_since = world().now();
     if (world().now() - qp.silent_since > kStreamGivesUp) return fail(qp);
     return pump_after(qp, 50ms);
   }
-  // Retried until the count is used up; 0 turns the timer off.
+  // Retried until the count is used up; time-out 0 turns the timer off.
   const bool for_ever = qp.retry_count == 7 && qp.device_of().profile.seven_is_for_ever;
   if (for_ever || qp.tries++ < qp.retry_count)
     return pump_after(qp, Nanoseconds(retry_delay(qp.ack_timeout)));
@@ -305,7 +306,7 @@ void nobody_answers(QueuePair& qp, const QueuePair* to) {
 
 void no_receive(QueuePair& qp, QueuePair& to) {
   ++world().receives_missing;
-  if (is_stream(qp)) return fail(to);  // its end is the stream's
+  if (is_stream(qp)) return fail(to);  // its end also ends the stream
   if (qp.rnr_retry == 7 || qp.tries++ < qp.rnr_retry)
     return pump_after(qp, rnr_delay(to.rnr_timer));
   fail_with(qp, IBV_WC_RNR_RETRY_EXC_ERR);
@@ -322,7 +323,7 @@ void refused(QueuePair& qp, QueuePair& to, ibv_wc_status status) {
   if (!is_stream(qp)) fail_with(qp, status);
 }
 
-// The first request that was not delivered reaches the other side.
+// Delivers the first undelivered request to the other side.
 void pump(std::uint32_t number) {
   QueuePair* qp = find(number);
   if (qp == nullptr || qp->actual != IBV_QPS_RTS || qp->pumping) return;
@@ -370,7 +371,7 @@ void pump(std::uint32_t number) {
   }
 }
 
-// When its last byte has left the device, behind those that were sent before.
+// When the request's last byte leaves the device, behind everything sent before.
 Nanoseconds on_the_wire(Device& device, const Request& request) {
   const double rate = world().config.weather.bytes_per_second;
   if (rate == 0) return world().now();
@@ -418,7 +419,7 @@ void fail(QueuePair& qp) {
   const Profile& profile = qp.device_of().profile;
   qp.actual = IBV_QPS_ERR;
   while (!qp.requests.empty()) {
-    // Earlier ones were acknowledged, only the news of it had not come.
+    // Earlier requests were acknowledged; only the acknowledgement was still under way.
     if (qp.requests.front().completed)
       qp.requests.pop_front();
     else
@@ -430,7 +431,7 @@ void fail(QueuePair& qp) {
   if (profile.iwarp) stream_broken(qp);
   auto* shared = static_cast<SharedReceives*>(qp.srq);
   if (shared == nullptr) return;
-  // Where a message was under way, its receive is the device's.
+  // If a message was in progress, its receive belongs to the device.
   const QueuePair* from = find(qp.peer);
   const bool under_way =
       from != nullptr && std::any_of(from->requests.begin(), from->requests.end(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The calls of the fast path, which verbs.h reaches through the context's table: what each driver
-// looks at, in which order, and what it returns.
+// checks, in which order, and what it returns.
 
 #include <algorithm>
 #include <cerrno>
@@ -21,7 +21,7 @@ Device& device_of(const ibv_context* context) {
 
 // --- completions ---------------------------------------------------------------------------------
 
-// Whether the program gets to see it.
+// Whether the entry is visible to the program.
 bool shows(const Profile& profile, const Completion& entry) {
   const auto found = world().queue_pairs.find(entry.wc.qp_num);
   const bool has_owner = found != world().queue_pairs.end() && found->second->serial == entry.owner;
@@ -166,7 +166,7 @@ std::uint32_t length_of(const ibv_send_wr& work) {
   return length;
 }
 
-// What a driver refuses without asking the device. 0, or what it returns.
+// Checks that a driver makes without asking the device. Returns 0 or the driver's result.
 int refusal(const QueuePair& qp, const ibv_send_wr& work) {
   const Profile& profile = qp.device_of().profile;
   const bool immediate =
@@ -210,7 +210,8 @@ void take(QueuePair& qp, const ibv_send_wr& work) {
   } else if (request.length != 0) {
     ++device.costs.not_inline;
   }
-  // RFC 5044, 7.1: what the accepting side sends before the other end's first message may be lost.
+  // RFC 5044, 7.1: data that the accepting side sends before the other end's first message may be
+  // lost.
   if (device.profile.iwarp && qp.accepts && !qp.heard && !world().config.strangers)
     world().violation("the accepting side of an iWARP connection sends first");
   send(qp, std::move(request));
@@ -222,7 +223,7 @@ int post_send(ibv_qp* base, ibv_send_wr* work, ibv_send_wr** bad) {
   Device& device = qp.device_of();
   const Profile& profile = device.profile;
   if (world().failing("ibv_post_send", ENOMEM) != 0) {
-    if (work->opcode == IBV_WR_BIND_MW) (void)refusal(qp, *work);  // leaves its traces
+    if (work->opcode == IBV_WR_BIND_MW) (void)refusal(qp, *work);  // has its side effects
     return *bad = work, profile.full;
   }
   const bool broken = (profile.error_by_state ? base->state : qp.actual) == IBV_QPS_ERR;

@@ -119,9 +119,9 @@ void Processors::wake(Processor& sleeper, Nanoseconds at) const noexcept {
   ++sleeper.wakes;
 }
 
-// Whose turn it is; null: it is over. At `moment` something may have been done for who sleeps.
+// The processor that runs next; null: the run is over. Sleepers may have been woken at `moment`.
 Processors::Processor* Processors::next(Nanoseconds moment) noexcept {
-  // Less than the way from one to the other: what happens there meanwhile comes later than that.
+  // Less than the network's shortest delay: effects of one processor reach another later than that.
   const Nanoseconds ahead = std::max<Nanoseconds>(world_.config.weather.least_delay / 2, 100ns);
   if (over_()) return nullptr;
   choosing_ = true;

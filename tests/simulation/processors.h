@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Event loops that run beside each other in simulated time, each on a processor of its own: they
-// spin, compute and sleep as long as they like, and none sees what another has not done yet. Each
-// has a thread, of which one at a time runs: the one that is behind. The same calls give the same
+// Event loops that run side by side in simulated time, each on a processor (and a thread) of its
+// own: they spin, compute and sleep independently, and none sees an effect before it has happened.
+// One thread runs at a time: the one whose clock is behind. The same calls give the same run.
 // run.
 
 #include <functional>
@@ -16,23 +16,24 @@
 
 namespace simulation {
 
-/// Config::wake_latency and wake_cpu say what it is to sleep here. One of these at a time, in a
-/// World that lives longer.
+/// The cost of sleeping is Config::wake_latency and wake_cpu. One instance at a time, in a World
+/// that outlives it.
 class Processors final : private Pace {
  public:
   Processors(World& world, std::size_t count);
-  /// Ends the loops' run(), if there was one.
+  /// Ends the loops' run() if they have been started.
   ~Processors() override;
 
   std::size_t size() const noexcept { return all_.size(); }
   ae::EventLoop& loop(std::size_t index) const noexcept { return *all_[index]->loop; }
-  /// Before start(), on this thread: they take turns, and time passes when none has anything to do.
+  /// Before start(), on the calling thread: the loops take turns, and time passes when all are
+  /// idle.
   void take_turns_until(const std::function<bool()>& over);
-  /// Each runs on its thread until `over`, which any of their handlers makes true.
+  /// Runs each loop on its thread until `over` returns true; any handler may cause that.
   void run_until(std::function<bool()> over);
-  /// Ends them all; the loops stand, to be used from here.
+  /// Ends all threads; the loops remain and can be used from the calling thread.
   void end();
-  /// What loop `index` has computed and spun, and what it paid to wake up.
+  /// CPU time of loop `index`: computing, spinning and waking up.
   Nanoseconds cpu(std::size_t index) const noexcept { return all_[index]->cpu; }
   std::uint64_t wakes(std::size_t index) const noexcept { return all_[index]->wakes; }
 
@@ -42,7 +43,7 @@ class Processors final : private Pace {
     Nanoseconds clock{}, resumed{}, cpu{};
     std::uint64_t wakes = 0;
     bool asleep = false, over = false;
-    Nanoseconds until{};  // it wakes by itself
+    Nanoseconds until{};  // wakes by itself at this time
     int epoll = -1;
     std::binary_semaphore turn{0};
     std::thread thread;
@@ -57,7 +58,7 @@ class Processors final : private Pace {
   World& world_;
   std::vector<std::unique_ptr<Processor>> all_;
   std::function<bool()> over_;
-  Nanoseconds limit_{};  // nobody else is before it
+  Nanoseconds limit_{};  // no other processor is behind this time
   bool choosing_ = false, ending_ = false, started_ = false;
   std::binary_semaphore main_{0};
   static thread_local Processor* here_;

@@ -14,7 +14,7 @@
 namespace simulation {
 namespace {
 
-// Where a driver's figure comes from firmware, it is a typical one.
+// Where firmware determines a driver's figure, it is a typical value.
 std::vector<Profile> make_profiles() {
   std::vector<Profile> all;
   all.push_back({.name = "rxe",
@@ -154,7 +154,7 @@ std::vector<Profile> make_profiles() {
                  .address_events = false,
                  .refusal_event = IBV_EVENT_QP_FATAL,
                  .mappings_cq = 1});
-  // Older kernels claim the windows that this library has no more.
+  // Older kernels claim memory windows; the provider has had none since rdma-core 61.
   all.push_back({.name = "hns",
                  .read_in = "hns/hns_roce_u_hw_v2.c, hns_roce_u_verbs.c, hw/hns/hns_roce_main.c",
                  .vendor_id = 0x19e5,
@@ -238,7 +238,7 @@ std::vector<Profile> make_profiles() {
                  .mappings_own_receives = 1,
                  .mappings_cq = 1,
                  .mappings_srq = 1});
-  // EFA itself is unknown to rdma_cm, so nobody gets as far as its queue pairs.
+  // EFA itself is unknown to rdma_cm, so a program never gets to its queue pairs.
   all.push_back({.name = "no-rc",
                  .read_in = "efa/verbs.c, hw/efa/efa_verbs.c, core/cma.c",
                  .vendor_id = 0x1d0f,

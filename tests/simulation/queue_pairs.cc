@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Queue pairs as libibverbs has them: what each driver grants, which changes of state it takes, and
-// what it leaves behind.
+// libibverbs' queue pairs: what each driver grants, which changes of state it accepts, and what it
+// leaves behind.
 
 #include <algorithm>
 #include <bit>
@@ -13,7 +13,8 @@ namespace simulation { namespace {
 
 World& world() { return *World::current(); }
 
-// Overhead of a request with all that a queue pair may be asked for, and its unit (mlx5).
+// Overhead of a request with all features that a queue pair can be created with, and its unit
+// (mlx5).
 constexpr std::uint32_t kRequestOverhead = 192, kRequestUnit = 64, kInlineHeader = 4;
 constexpr std::uint32_t kPiece = 16;
 
@@ -51,7 +52,7 @@ std::uint32_t granted_depth(const Profile& profile, std::uint32_t asked) {
   return std::max(asked, std::min(std::bit_ceil(asked + less) - less, most));
 }
 
-// The next one that nobody has; the range grows with those that live.
+// The next free number; the range grows with the number of existing queue pairs.
 std::uint32_t new_number(Device& device) {
   constexpr std::uint32_t kReserved = 16, kMost = 1 << 17;
   while (device.live_queue_pairs * 2 >= device.numbers && device.numbers < kMost)
@@ -72,7 +73,7 @@ void count_queue_pair(const QueuePair& qp, int change) {
       change * (profile.mappings_qp + (qp.srq == nullptr ? profile.mappings_own_receives : 0));
 }
 
-// Whether this change of state is one. iWARP's kernel makes the step to RTS itself.
+// Checks that this change of state is valid. iWARP's kernel makes the step to RTS itself.
 int checked_state(const QueuePair& qp, ibv_qp_state next) {
   const Profile& profile = qp.device_of().profile;
   const ibv_qp_state now = qp.actual;
@@ -86,7 +87,7 @@ int checked_state(const QueuePair& qp, ibv_qp_state next) {
   return 0;
 }
 
-// What of a path a device does not take.
+// Checks a path for attributes that the device does not accept.
 int refused_way(const Device& device, const ibv_qp_attr& attributes, int mask) {
   const ibv_ah_attr& way = attributes.ah_attr;
   if ((mask & IBV_QP_PKEY_INDEX) != 0 && attributes.pkey_index >= device.pkeys.size())
@@ -105,7 +106,7 @@ void enter(QueuePair& qp, ibv_qp_state next) {
   if (next == IBV_QPS_RTS) ready_to_send(qp);
 }
 
-// Its entries in a queue, when it goes.
+// Treats the queue pair's entries in a completion queue when it is destroyed.
 void drop_entries(QueuePair& qp, Queue& queue) {
   const Leftovers leftovers = qp.device_of().profile.leftovers;
   if (leftovers == Leftovers::kStay || leftovers == Leftovers::kDroppedByNumber) return;
@@ -171,7 +172,7 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
   Device& device = qp.device_of();
   const bool has_state = (mask & IBV_QP_STATE) != 0;
   const bool to_error = has_state && attributes->qp_state == IBV_QPS_ERR;
-  // Ending works as long as there is a device.
+  // The change to ERR succeeds as long as the device exists.
   if (to_error)
     count_slow_call(device, "ibv_modify_qp");
   else if (const int err = slow_call(device, "ibv_modify_qp", EINVAL))
@@ -217,7 +218,7 @@ int ibv_query_ece(ibv_qp* base, ibv_ece* ece) {
   *ece = {};
   if (profile.ece == 0) return EOPNOTSUPP;
   ece->vendor_id = profile.vendor_id;
-  // Before somebody has chosen: all it can.
+  // Before options were selected: everything it supports.
   ece->options = qp.actual == IBV_QPS_RTS || qp.ece != 0 ? qp.ece : profile.ece;
   return 0;
 }
@@ -241,7 +242,7 @@ int ibv_destroy_qp(ibv_qp* base) {
   if (!qp->windows.empty())
     world().violation("ibv_destroy_qp waits for the memory windows bound to it");
   for (Window* window : qp->windows) window->bound = nullptr;
-  // A byte stream ends with its queue pair, and not in good order.
+  // A byte stream is cut when its queue pair is destroyed.
   if (device.profile.iwarp && qp->actual == IBV_QPS_RTS) fail(*qp);
   --static_cast<Domain*>(base->pd)->users;
   --static_cast<Queue*>(base->send_cq)->users;

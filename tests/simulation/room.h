@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Two simulated machines on one loop: an echo server at 10.77.0.1, clients that come
-// from 10.77.0.2. At its end everything must be free again.
+// Two simulated machines on one loop: an echo server at 10.77.0.1, and clients that connect from
+// 10.77.0.2. The destructor checks that all simulated objects have been freed.
 
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@
 
 namespace simulation {
 
-/// Echoes, and writes down how each connection ended.
+/// Accepts connections, echoes, and records how each of them ended.
 struct EndLog {
   conn::AcceptHandler handler() {
     return [this](conn::ConnectionPtr next) {
@@ -59,7 +59,7 @@ struct Room {
   ~Room() {
     log.clients.clear();
     listener.reset();
-    if (loop_holder) run_for(110s);  // what the kernel still waits for
+    if (loop_holder) run_for(110s);  // until the kernel's time-outs are over
     loop_holder.reset();
     world.advance(world.now() + 110s);
     world.let_orphans_go();
@@ -102,7 +102,7 @@ struct Room {
     });
     while (!over) (void)loop.process_events(ae::kFullIteration);
   }
-  /// Runs until this end has failed; how long that took.
+  /// Runs until this end has failed; returns how long that took.
   Nanoseconds until_failed(conn::Connection& client) {
     const Nanoseconds begin = world.now();
     client.set_read_handler([](conn::Connection& here) {

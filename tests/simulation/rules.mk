@@ -14,8 +14,8 @@ SIM_WRAP := $(patsubst %,-Wl$(COMMA)--wrap=%,recv recvmsg send sendmsg accept4 s
 .PHONY: sim-tests
 sim-tests: $(OUT)/tests/sim-tests  ## only build build/tests/sim-tests
 $(OUT)/tests/sim-tests: LIBS := $(filter-out $(RDMA_LIBS),$(LIBS))
-# Coverage links all of the library, but for what looks for the libraries and for what asks sysfs: the
-# simulation stands for them.
+# A coverage build links the whole library except for the code that loads the RDMA libraries and the
+# code that reads sysfs: the simulation replaces both.
 ifeq ($(CONFIG),coverage)
 $(OUT)/tests/sim-tests: LIBRARY_FIRST := $(filter-out %/conn/rdma/libraries.o %/conn/rdma/near.o,$(call obj,$(LIB_SRC)))
 endif
@@ -23,8 +23,8 @@ $(OUT)/tests/sim-tests: $(call obj,$(SIM_SRC)) $(STATIC)
 	@mkdir -p $(@D)
 	$(call LINK,$(SIM_WRAP),$(if $(CATCH),-lCatch2))
 
-# Those of its schedules; tests/support asks for Catch2's implementation, which fuzz_simulation.cc
-# brings for version 2.
+# Fuzzing of the simulation's schedules. tests/support needs Catch2's implementation, which
+# fuzz_simulation.cc provides for version 2.
 FUZZ_EXTRA_simulation := $(wildcard tests/simulation/*.cc) \
                          $(patsubst %,tests/support/%.cc,any_loop testing certificates memory_transport)
 $(OUT)/fuzz_simulation: FUZZ_LINK := $(SIM_WRAP)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The socket calls of the library, through the linker's --wrap: with a World they may fail or do
-// less than they were asked, as the kernel's may. What they do otherwise is the kernel's work.
+// The library's socket calls, intercepted by the linker's --wrap: with a World they may fail or
+// transfer less than asked, as the kernel's may. Otherwise they call the kernel.
 
 #include <sys/socket.h>
 
@@ -27,7 +27,7 @@ int __real_bind(int, const sockaddr*, socklen_t);
 
 namespace {
 
-// Which failure it is matters: some end a connection, some mean "again".
+// The error matters: some end a connection, others mean "try again".
 int transfer_error(World& world) {
   const double draw = world.chance();
   return draw < 0.4 ? EINTR : draw < 0.8 ? EAGAIN : ECONNRESET;
@@ -45,7 +45,7 @@ bool transfer_fails(const char* call) {
   return world != nullptr && fails(call, transfer_error(*world));
 }
 
-// Sometimes less than all, down to a byte.
+// Sometimes less than asked, down to one byte.
 size_t shortened(size_t size) {
   World* world = World::current();
   if (world == nullptr || size < 2 || world->chance() >= world->config.short_transfers) return size;
@@ -65,7 +65,7 @@ ssize_t __wrap_recvmsg(int fd, msghdr* message, int flags) {
   if ((flags & MSG_ERRQUEUE) != 0) return __real_recvmsg(fd, message, flags);
   if (transfer_fails("recvmsg")) return -1;
   if (message->msg_iovlen == 0 || shortened(2) == 2) return __real_recvmsg(fd, message, flags);
-  std::size_t at = 0;  // a piece of no bytes would look like the end of the stream
+  std::size_t at = 0;  // not an empty piece: that would look like the end of the stream
   while (at + 1 < message->msg_iovlen && message->msg_iov[at].iov_len == 0) ++at;
   iovec first = message->msg_iov[at];
   first.iov_len = shortened(first.iov_len);

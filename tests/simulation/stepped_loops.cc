@@ -60,7 +60,7 @@ void SteppedLoops::step(Nanoseconds limit) {
   stepping_ = index;
   const std::size_t ran = loops_[index]->process_events(ae::kFullIteration);
   stepping_.reset();
-  if (ran > 0 || world_.wish <= world_.now()) {  // the others may have something to do now, too
+  if (ran > 0 || world_.wish <= world_.now()) {  // others may have something to do, too
     idle_.clear();
     next_timer_ = World::kNever;
     return;
@@ -88,7 +88,7 @@ void SteppedLoops::step_beside() {
   const std::size_t ran = loops_[index]->process_events(ae::kFullIteration);
   stepping_.reset();
   const bool busy = ran > 0 || world_.wish <= world_.now();
-  // It sleeps until time, the network, or what another loop did wakes it.
+  // Sleeps until a deadline, the network, or another loop wakes it.
   *behind = busy ? Clock{world_.now(), std::nullopt}
                  : Clock{std::max(world_.now() + kTick, world_.wish), world_.now() + kTick};
   const Nanoseconds wakes = std::min(busy ? began : World::kNever, world_.next_happening());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Several event loops in one simulated world. A seed chooses which of them makes its next
-// iteration, as if each had a thread of its own; time goes on only when none has anything to do.
-// The same seed gives the same interleaving.
+// Several event loops in one simulated world. A seed chooses the loop that makes the next
+// iteration, as if each had a thread of its own; time passes only when all loops are idle. The same
+// seed gives the same interleaving.
 
 #include <cstdint>
 #include <map>
@@ -17,10 +17,10 @@
 
 namespace simulation {
 
-/// What one process has is one of these at a time, made after its World.
+/// A process may have one instance at a time; it must be created after its World.
 class SteppedLoops final : public ae::Loops {
  public:
-  /// Loop 0 to count-1 serve; the `guests` beyond are no part of the group.
+  /// Loops 0 to count-1 serve; the `guests` loops after them are not part of the group.
   SteppedLoops(World& world, std::size_t count, std::size_t guests, Choices& choices);
   ~SteppedLoops() override;
 
@@ -28,21 +28,21 @@ class SteppedLoops final : public ae::Loops {
   ae::Poster poster(std::size_t index) const override { return posters_[index]; }
   void on_each(const std::function<void(ae::EventLoop&, std::size_t)>& fn) override;
   void set_near(const void* whose, const std::vector<int>& processors) override;
-  /// What was said so, and not taken back.
+  /// The processors that were announced as near and not taken back.
   const std::map<const void*, std::vector<int>>& near() const noexcept { return near_; }
 
   ae::EventLoop& loop(std::size_t index) const noexcept { return *loops_[index]; }
   bool alive(std::size_t index) const noexcept { return loops_[index] != nullptr; }
-  /// With all that is on it.
+  /// Destroys the loop with everything on it.
   void end(std::size_t index);
-  /// Whose iteration this is.
+  /// The loop whose iteration is running.
   std::optional<std::size_t> stepping() const noexcept { return stepping_; }
-  /// Something was done outside of all loops: each is to have a look.
+  /// Something was changed outside of all loops: each loop gets an iteration to notice it.
   void wake() noexcept { idle_.clear(); }
-  /// One iteration of one loop, or time goes on, but not beyond `limit`.
+  /// One iteration of one loop, or time passes, but not beyond `limit`.
   void step(Nanoseconds limit);
-  /// As if each had a processor of its own: one iteration of the loop that is behind, on its clock.
-  /// What it costs the others do not wait for. Not together with step().
+  /// As if each loop had a processor of its own: runs one iteration of the loop whose clock is
+  /// behind; the other loops do not wait for the time that it takes. Must not be mixed with step().
   void step_beside();
 
  private:
@@ -56,7 +56,7 @@ class SteppedLoops final : public ae::Loops {
   Nanoseconds next_timer_ = World::kNever;
   struct Clock {
     Nanoseconds now;
-    std::optional<Nanoseconds> slept;  // since when
+    std::optional<Nanoseconds> slept;  // since when it has slept
   };
   std::vector<Clock> clocks_;  // of step_beside()
   std::optional<std::size_t> stepping_;

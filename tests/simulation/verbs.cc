@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libibverbs as the simulation has it: making and destroying objects. Queue pairs are in
-// queue_pairs.cc, the calls of the fast path in posts.cc.
+// The simulated libibverbs: creation and destruction of objects. Queue pairs are in queue_pairs.cc,
+// the calls of the fast path in posts.cc.
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -18,11 +18,11 @@
 #include "tests/simulation/memory.h"
 #include "tests/simulation/objects.h"
 
-// verbs.h hides these names behind macros that call them.
+// verbs.h defines macros with these names that call the functions.
 #undef ibv_query_port
 #undef ibv_reg_mr
 
-// Nothing is loaded here: the simulation is there.
+// The simulation is linked in: no libraries have to be loaded.
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 std::string missing_libraries() { return {}; }
 std::vector<std::string> library_files() { return {}; }
@@ -37,7 +37,7 @@ Device& device_of(const ibv_context* context) {
   return static_cast<const Handle*>(context)->device_of();
 }
 
-// For calls that return a pointer: null and errno, or go on.
+// For calls that return a pointer: false, or true with errno set (return null).
 bool fails(const char* call, Device& device, int usual_error) {
   errno = slow_call(device, call, usual_error);
   return errno != 0;
@@ -444,7 +444,7 @@ int ibv_destroy_srq(ibv_srq* base) {
   auto* shared = static_cast<SharedReceives*>(base);
   Device& device = device_of(base->context);
   if (shared->users != 0) return in_use("a shared receive queue");
-  // What is left in completion queues names it no more.
+  // Remaining entries in completion queues no longer name it.
   for (Queue* queue : world().queues)
     for (Completion& entry : queue->entries)
       if (entry.shared == shared) entry.shared = nullptr;

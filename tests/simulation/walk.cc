@@ -96,7 +96,7 @@ void Walk::adopt(conn::ConnectionPtr connection, std::uint64_t number, bool clie
     end->header.assign(reinterpret_cast<const char*>(&number), sizeof number);
     know(*end, number);
   }
-  // In a crowd each acts less often, and all together no less.
+  // In a crowd each end acts less often, so that the total rate stays the same.
   const std::uint64_t longest = crowd_ != 0 ? 100000 : 3000;
   end->timer = loop_->add_time_event(1us * pick(1, 3000), [this, id, longest]() -> ae::Duration {
     if (hosted_ != nullptr) {
@@ -136,7 +136,7 @@ void Walk::set_handlers(End& end) {
   if (hosted_ != nullptr) end.connection->set_close_handler([this](Connection&) { nest(); });
 }
 
-/// Inside a handler, of any kind: the host turns its loop meanwhile.
+/// Within any handler: the host runs a nested iteration of its loop.
 void Walk::nest() {
   if (hosted_ == nullptr || nested_ || !chance(0.05)) return;
   nested_ = true;
@@ -155,7 +155,8 @@ void Walk::act(std::uint64_t id) {
   }
   if (finishing_) return finish(end);
   const double draw = std::uniform_real_distribution<>()(random_);
-  // Before it knows whose bytes it gets, an end does not go: nobody could tell who lost some.
+  // An end does not close before it knows which stream it receives: the loss could not be
+  // attributed.
   const bool known = end.in != nullptr;
   if (draw < 0.004 && known) return abort(end);
   if (draw < 0.02 && known) return drop(end);
@@ -167,14 +168,14 @@ void Walk::act(std::uint64_t id) {
   if (draw < 0.4) return (void)write_some(end);
   if (draw < 0.6) return (void)read_some(end);
   if (draw < (crowd_ != 0 ? 0.6001 : 0.62)) {
-    // A blocking read of a byte, with others waiting beside it.
+    // A blocking read of one byte, while other connections wait.
     char byte = 0;
     if (end.in == nullptr) return;
     look_again(end);
     const ssize_t n = end.connection->sync_read(&byte, 1, 2ms);
     if (n == 1) take(end, &byte, 1);
     if (n == 0) return end_of_stream(end);
-    // A peer that does not answer any more is ETIMEDOUT, too.
+    // A dead peer also gives ETIMEDOUT.
     if (n < 0 && (errno != ETIMEDOUT || end.connection->state() != State::kConnected))
       return drop(end);
     return;
@@ -246,7 +247,7 @@ void Walk::Parcel::released(void* context, std::error_code) noexcept {
   Walk& walk = static_cast<Parcel*>(context)->walk;
   const auto found = walk.parcels_.find(context);
   if (found == walk.parcels_.end()) return walk.complain("bytes were released twice");
-  // Whoever still sends them sends this.
+  // If a sender still used the bytes, it would send these.
   std::fill(found->second->bytes.begin(), found->second->bytes.end(), '!');
   walk.parcels_.erase(found);
   walk.nest();
@@ -271,7 +272,7 @@ Walk::Over Walk::write_some(End& end) {
   return Over::kYes;
 }
 
-// Into buffer_, one way or another.
+// Reads into buffer_ with one of the calls.
 ssize_t Walk::read_bytes(End& end, std::size_t size) {
   look_again(end);
   if (chance(0.3)) return peek_bytes(end, size);
@@ -282,7 +283,7 @@ ssize_t Walk::read_bytes(End& end, std::size_t size) {
 }
 
 ssize_t Walk::peek_bytes(End& end, std::size_t size) {
-  // Towards the end nobody waits for more than there will be.
+  // Towards the end the walk must not wait for more bytes than will come.
   const conn::View view = end.connection->peek(finishing_ ? 1 : size);
   if (view.size == 0) return errno == 0 ? 0 : -1;
   size = chance(0.1) ? 0 : std::min<std::size_t>(pick(1, view.size), buffer_.size());
@@ -306,7 +307,7 @@ ssize_t Walk::peek_bytes(End& end, std::size_t size) {
   return -1;
 }
 
-// Whatever has become of the connection since.
+// The view must be unchanged, whatever has happened to the connection since.
 void Walk::look_again(End& end) {
   std::string_view seen = end.seen;
   for (int i = 0; i < end.looked.count; ++i) {
@@ -361,7 +362,7 @@ void Walk::take(End& end, const char* bytes, std::size_t size) {
   if (end.in->received > end.in->accepted) complain("more bytes arrived than were written");
 }
 
-// The peer has said everything. In calm weather that is all it wrote.
+// End of stream. Without faults all that the peer wrote must have arrived.
 void Walk::end_of_stream(End& end) {
   if (end.in != nullptr && calm_ && !end.in->writer_failed && !end.out->reader_gone &&
       end.in->received != end.in->accepted)
@@ -387,7 +388,7 @@ std::unique_ptr<Walk::End> Walk::take_out(End& end) {
   return gone;
 }
 
-// Says what it has to say and waits for the other's end of stream.
+// Writes what is left to write, half-closes, and waits for the other's end of stream.
 void Walk::finish(End& end) {
   const std::uint64_t id = end.connection->id();
   end.connection->set_read_handler([this, id](Connection&) { on_readable(id); });
@@ -398,8 +399,8 @@ void Walk::finish(End& end) {
     if (end.connection->shutdown() != 0) drop(end);
     return;
   }
-  // Without a half-close somebody has to go first: the client does, and what it would still get is
-  // lost to it.
+  // Without half-close one end has to close first: the client does, and loses what it would still
+  // have received.
   if (end.client) drop(end);
 }
 
@@ -485,13 +486,13 @@ WalkReport Walk::run() {
     connect_one();
     return 1us * pick(1, crowd_ != 0 ? 100 : 20000);
   });
-  // Time for a crowd to come, and to do something.
+  // Time for a crowd to connect and to do something.
   run_loop(1ms * pick(5, 120) + 150us * crowd_);
 
   stop_faults();
   finishing_ = true;
-  // Ends that were already waiting are asked again by their timers. The longest that may be left:
-  // a handshake, then a linger; a peer whose machine fell silent shows after three keepalives.
+  // Ends that were already waiting act again by their timers. The longest wait is a handshake plus
+  // linger; the peer of a machine that fell silent is detected after three keepalives.
   run_until([this] { return ends_.empty(); }, 40s);
   if (!ends_.empty()) {
     const End& end = *ends_.begin()->second;
@@ -513,7 +514,7 @@ WalkReport Walk::run() {
 }
 
 void Walk::check_what_is_left() {
-  // Goodbyes that are under way reach nobody.
+  // Lets disconnect messages that are still under way arrive.
   world_.advance(world_.now() + 1s);
   world_.let_orphans_go();
   for (const auto& [kind, number] : world_.objects())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a walk's seed decides before it begins: transport, devices, options, faults.
+// The decisions of a walk's seed before the walk begins: transport, devices, options, faults.
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 namespace simulation {
 
-// The network decides by bytes of its own, so that the two do not take each other's.
+// The network has a generator of its own, so that the two do not use each other's numbers.
 static Config world_config(std::uint64_t seed, std::span<const std::uint8_t> choices) {
   return {.seed = seed * 2 + 1, .choices = choices};
 }
@@ -18,7 +18,7 @@ Walk::Walk(std::uint64_t seed, std::span<const std::uint8_t> choices, const Walk
       transport_(plan.transport),
       crowd_(plan.connections) {
   if (transport_.empty()) {
-    // Every other walk is over bare RDMA.
+    // Half of the walks use bare RDMA.
     const auto& all = walk_transports();
     transport_ = chance(0.5) ? "rdma" : all[pick(0, all.size() - 1)];
   }
@@ -51,7 +51,7 @@ void Walk::choose_network() {
   if (is_socket_ && chance(0.7)) config.short_transfers = chance(0.5) ? 0.3 : 0.9;
 }
 
-// Two kinds of one transport, some of them with less than they usually have.
+// Two kinds with the same transport, some of them with lower limits than usual.
 void Walk::choose_devices(std::vector<const Profile*> profiles) {
   Config& config = world_.config;
   if (chance(0.1)) config.memory_windows = false;
@@ -123,13 +123,13 @@ void Walk::choose_disturbances() {
         break;
       case 4:
         world->after(when, [=, &device, type = static_cast<int>(pick(0, 19))] {
-          // Those of a queue pair or a queue name one; the others concern the device.
+          // Events of a queue pair or a queue name one; the others are about the device.
           if (type == IBV_EVENT_DEVICE_FATAL ||
               (type > IBV_EVENT_PATH_MIG_ERR && type != IBV_EVENT_QP_LAST_WQE_REACHED))
             world->raise(device, type);
         });
         break;
-      default:  // our process is stopped for a while
+      default:  // this process is stopped for a while
         world->after(when, [=] { world->advance(world->now() + (until - when)); });
     }
   }

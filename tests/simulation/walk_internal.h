@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The walk itself (walk.h): what its seed chooses is in walk_choices.cc, what it does in walk.cc.
+// The walk itself (walk.h): walk_choices.cc has the seed's choices, walk.cc the actions.
 
 #include <algorithm>
 #include <array>
@@ -18,17 +18,17 @@
 
 namespace simulation {
 
-// What an end sends is the pattern of its stream's number. A client's first bytes are its number,
-// so that the other end knows which two streams it carries.
+// An end sends the pattern of its stream's number. A client first sends its number, so that the
+// accepted end knows which two streams the connection carries.
 inline std::uint64_t stream_of(std::uint64_t number, bool client) {
   return 2 * number + (client ? 1 : 0);
 }
 
 /// One direction of a connection, known to both ends.
 struct Stream {
-  std::uint64_t accepted = 0;  ///< write() took them
+  std::uint64_t accepted = 0;  ///< bytes that write() accepted
   std::uint64_t received = 0;
-  bool writer_failed = false;  ///< the writing end was told of an error
+  bool writer_failed = false;  ///< the writing end has been told of an error
   bool reader_failed = false;
   bool reader_gone = false;  ///< closed before the end of the stream
 };
@@ -47,19 +47,19 @@ class Walk {
     std::uint64_t number;
     bool client;
     conn::ConnectionPtr connection;
-    std::string header;  // of the number: to be sent, or as far as it has come
+    std::string header;  // the number's bytes: still to be sent, or received so far
     bool finished = false, shut = false;
     ae::TimerId timer = 0;
     Stream* out = nullptr;
     Stream* in = nullptr;
-    conn::View looked = {};  // at and left, which stays so
+    conn::View looked = {};  // a view peeked at and not consumed, which must not change
     std::string seen = {};
   };
-  /// Bytes that are sent from where they lie, until they are released.
+  /// Bytes that are sent in place, until they are released.
   struct Parcel {
     Walk& walk;
     std::string bytes;
-    std::unique_ptr<conn::Memory> memory;  // where the device may send from them
+    std::unique_ptr<conn::Memory> memory;  // registered memory around `bytes`
     static void released(void* context, std::error_code) noexcept;
   };
   enum class Over { kNo, kYes };
@@ -106,14 +106,14 @@ class Walk {
   std::uint64_t pick(std::uint64_t least, std::uint64_t most) {
     return std::uniform_int_distribution<std::uint64_t>(least, most)(random_);
   }
-  std::size_t some_size() {  // mostly small, now and then large
+  std::size_t some_size() {  // usually small, sometimes large
     return chance(0.7) ? pick(1, 300) : chance(0.8) ? pick(300, 20000) : pick(20000, 400000);
   }
 
   Choices random_;
   World world_;
   std::string transport_;
-  std::uint64_t crowd_;  // how many connections at once, if that was asked for
+  std::uint64_t crowd_;  // number of simultaneous connections if that was requested
   bool is_rdma_, is_socket_, calm_;
   WalkReport report_;
   Device* near_ = nullptr;
@@ -124,14 +124,14 @@ class Walk {
   conn::ConnectionType* type_ = nullptr;
   LoopPlan loop_plan_;
   std::unique_ptr<ae::EventLoop> loop_;
-  // Below a host, which polls `host_` and acts outside the loop's handlers.
+  // With a host: it polls `host_` and acts outside of the loop's handlers.
   ae::EpollLoop* hosted_ = nullptr;
   int host_ = -1;
   bool host_prepares_ = false, nested_ = false;
   std::vector<std::uint64_t> to_act_;
   conn::ListenerPtr listener_;
   conn::Endpoint address_;
-  // By Connection::id(), so that a handler that runs after its connection's end is noticed.
+  // By Connection::id(), so that a handler that runs after its connection's end is detected.
   std::map<std::uint64_t, std::unique_ptr<End>> ends_;
   std::map<std::uint64_t, std::array<Stream, 2>> streams_;
   std::map<void*, std::unique_ptr<Parcel>> parcels_;

@@ -13,7 +13,7 @@ namespace simulation {
 
 World* World::current_ = nullptr;
 
-// Between two calls something may happen.
+// Duration of each call, so that events can happen between two calls.
 static constexpr Nanoseconds kCallTakes = 200ns;
 
 World::World(Config its_config) : config(its_config), random(its_config.seed, its_config.choices) {
@@ -22,8 +22,8 @@ World::World(Config its_config) : config(its_config), random(its_config.seed, it
 }
 
 World::~World() {
-  // What is left over keeps pointing at devices: it is the test's to see that nothing is, but for
-  // what belongs to the process.
+  // Leftover objects still point at devices. Tests must make sure that there are none, except for
+  // those that belong to the process.
   let_orphans_go();
   happenings_ = {};
   devices.clear();
@@ -34,7 +34,7 @@ World::~World() {
 
 Device& World::add_device(const std::string& name, const std::string& address,
                           const Profile& profile) {
-  constexpr std::size_t kMostDevices = 63;  // what the numbers of queue pairs leave room for
+  constexpr std::size_t kMostDevices = 63;  // limited by the ranges of queue pair numbers
   if (devices.size() == kMostDevices) throw std::logic_error("too many simulated devices");
   auto device = std::make_unique<Device>();
   Profile& own = device->profile;
@@ -132,7 +132,7 @@ void World::run_due() {
     const std::function<void()> what = std::move(const_cast<Happening&>(happenings_.top()).what);
     happenings_.pop();
     const Nanoseconds now = now_;
-    if (horizon_ != kNever) now_ = when;  // whoever is late does not make it late
+    if (horizon_ != kNever) now_ = when;  // an event's time does not depend on when it is processed
     what();
     if (horizon_ != kNever) now_ = now;
   }
@@ -146,8 +146,8 @@ bool World::advance(Nanoseconds limit) {
     return false;
   }
   now_ = std::max(now_, happenings_.top().when);
-  // A loop that waits in the kernel in the middle of its work: nobody else moves meanwhile, so that
-  // what comes next happens although others are still before it.
+  // A loop blocks in the kernel in the middle of its work: the other processors do not move
+  // meanwhile, so the next event happens although they are still before it.
   if (horizon_ != kNever) horizon_ = std::max(horizon_, happenings_.top().when);
   run_due();
   return true;
@@ -158,7 +158,7 @@ bool World::advance(Nanoseconds limit) {
 int World::failing(const char* call, int usual_error) {
   const Below below;
   const std::string_view name = call;
-  // Of the fast path, or somebody else's work.
+  // Calls of the fast path, or work of other threads.
   const bool no_system_call = name.starts_with("ibv_post") || name == "ibv_poll_cq" ||
                               name == "ibv_req_notify_cq" || name.starts_with("IBV_WR_") ||
                               name.ends_with("resolution");

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A simulated machine room: RDMA devices, the network between them, rdma_cm and the clock, in one
-// process and on one thread. This program is linked with tests/simulation/*.cc instead of
-// libibverbs and librdmacm, so what runs above is the library as it is shipped.
+// Simulates RDMA devices, the network between them, rdma_cm and the clock, in one process and on
+// one thread. The program is linked with tests/simulation/*.cc instead of libibverbs and librdmacm;
+// the code above is the library as shipped.
 //
 //   World world({.seed = 7});
 //   Device& near = world.add_device("sim0", "10.0.0.1");
 //   Device& far = world.add_device("sim1", "10.0.0.2");
 //
-// While a World lives, clock_gettime(), epoll_wait(), epoll_pwait2(), ppoll() and getifaddrs() are
-// the simulation's: time passes only where a program would sleep, and a little with every look at
-// the clock. Without one they are the system's, and the machine has no RDMA. The same seed and the
-// same calls give the same run.
+// While a World exists, clock_gettime(), epoll_wait(), epoll_pwait2(), ppoll() and getifaddrs() are
+// simulated: time passes only where a program would sleep, and a little with each reading of the
+// clock. Without one they are the system's, and the machine has no RDMA. The same seed and the same
+// calls give the same run.
 
 #include <chrono>
 #include <cstdint>
@@ -45,45 +45,45 @@ struct Queue;
 struct CmId;
 
 /// How the network behaves. Messages of one queue pair keep their order, as a reliable connection
-/// promises; everything else may overtake.
+/// guarantees; all others may overtake each other.
 struct Weather {
   Nanoseconds least_delay = 1us, most_delay = 20us;        ///< of data
   Nanoseconds least_cm_delay = 20us, most_cm_delay = 2ms;  ///< of rdma_cm's messages
-  double bytes_per_second = 0;  ///< that a device can send; 0: any number
-  bool in_step = false;       ///< what leaves right behind another message arrives right behind it
-  double slow_message = 0;    ///< part of the messages that were lost and sent again: 67 ms late
-  double stale_requests = 0;  ///< part of the connection requests that meet a number's former owner
+  double bytes_per_second = 0;                             ///< bandwidth of a device; 0: unlimited
+  bool in_step = false;       ///< a message sent right behind another arrives right behind it
+  double slow_message = 0;    ///< fraction of messages lost and sent again: 67 ms late
+  double stale_requests = 0;  ///< fraction of requests answered as stale (number reused too soon)
 };
 
 struct Config {
   std::uint64_t seed = 1;
   std::span<const std::uint8_t> choices = {};  ///< used up before the seed counts
   Weather weather = {};
-  double failing_calls = 0;        ///< part of the calls that fail
-  Nanoseconds system_call = 0ns;   ///< what each takes, beyond those that post, poll and arm
-  Nanoseconds wake_latency = 0ns;  ///< from what wakes a sleeping loop until it runs
-  Nanoseconds wake_cpu = 0ns;      ///< what of that is the loop's own CPU; of Processors
-  unsigned processors = 4;         ///< that threads may use
-  double short_transfers = 0;      ///< part of the socket calls that do less than asked
-  // Instead of what the profiles of the devices say.
+  double failing_calls = 0;        ///< fraction of calls that fail
+  Nanoseconds system_call = 0ns;   ///< duration of each call, except for post, poll and arm
+  Nanoseconds wake_latency = 0ns;  ///< from the wake-up of a sleeping loop until it runs
+  Nanoseconds wake_cpu = 0ns;      ///< the loop's own CPU time of that; for Processors
+  unsigned processors = 4;         ///< number of processors that threads may use
+  double short_transfers = 0;      ///< fraction of socket calls that transfer less than asked
+  // These override the profiles of the devices.
   std::optional<int> max_cqe = {}, max_qp_wr = {}, max_srq_wr = {};
   std::optional<std::uint32_t> max_inline = {};
   std::optional<bool> memory_windows = {}, shared_receives = {};
-  /// Ports have InfiniBand's link layer, and rdma_init_qp_attr() is that of an old kernel.
+  /// Ports have InfiniBand's link layer, and rdma_init_qp_attr() behaves like an old kernel's.
   bool infiniband = false;
-  bool strangers = false;  ///< one end is not ours: rules that it breaks are no violations
+  bool strangers = false;  ///< one end is not aeconn: rules that it breaks are no violations
 };
 
-/// Threads that share the time, one of them running; null: there is one thread.
+/// Threads that share the simulated time, of which one runs at a time; null: a single thread.
 class Pace {
  public:
   Pace() = default;
   Pace(const Pace&) = delete;
   Pace& operator=(const Pace&) = delete;
   virtual ~Pace() = default;
-  /// Time has passed: it may be another's turn.
+  /// Time has passed: another thread may have to run now.
   virtual void passing() noexcept = 0;
-  /// Until the epoll descriptor has something, or this moment.
+  /// Sleeps until the epoll descriptor is ready or this time has come.
   virtual void sleep(int epoll, Nanoseconds until) noexcept = 0;
 };
 
@@ -93,22 +93,23 @@ class World {
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
-  /// The one that lives, or null.
+  /// The existing instance, or null.
   static World* current() noexcept { return current_; }
 
   // --- the machines ---
   Device& add_device(const std::string& name, const std::string& address,
                      const Profile& profile = chosen_profile());
-  /// As `rdma link delete`: every id on it is told, its peers see a disconnect, it answers no more.
+  /// As `rdma link delete`: each id on the device gets an event, peers see a disconnect, and it no
+  /// longer answers.
   void remove_device(Device& device);
   void set_link(Device& device, bool up);
-  /// A port beyond the first, which nobody uses, and its event.
+  /// Changes the link of an unused port beyond the first, and raises its event.
   void set_other_port(Device& device, int port, bool up);
-  /// As `ip addr del`, or back again.
+  /// As `ip addr del`, or `ip addr add`.
   void set_address(Device& device, bool present);
   /// As when a bond fails over: RDMA_CM_EVENT_ADDR_CHANGE for every id on the device.
   void move_address(Device& device);
-  /// Nothing gets through between the two any more, or everything again.
+  /// Closes or opens the path between both devices; nothing gets through a closed path.
   void set_path(const Device& one, const Device& other, bool open);
   /// Asynchronous event number `type` (ibv_event_type) on every open handle of the device.
   void raise(Device& device, int type);
@@ -118,13 +119,13 @@ class World {
   // --- time ---
   static constexpr Nanoseconds kNever = Nanoseconds::max();
   Nanoseconds now() const noexcept { return now_; }
-  /// `what` happens after this long.
+  /// Runs `what` after `delay`.
   void after(Nanoseconds delay, std::function<void()> what);
-  /// Does what is due.
+  /// Runs everything that is due.
   void run_due();
-  /// Goes on to the next thing that happens, or to `limit`. False: nothing happens before it.
+  /// Moves time to the next event or to `limit`. False: no event is due before it.
   bool advance(Nanoseconds limit);
-  /// At the end: ids that loops left to the process go as soon as the kernel lets them.
+  /// At the end: destroys ids that loops left to the process, as soon as the kernel allows it.
   void let_orphans_go();
   Nanoseconds look_at_clock() noexcept {
     ++clock_looks_;
@@ -134,30 +135,31 @@ class World {
   }
   std::uint64_t clock_looks() const noexcept { return clock_looks_; }
 
-  /// On another processor it is another time, a little earlier or later. What happens after
-  /// `horizon` waits, since somebody is still before it.
+  /// Another processor has another time, a little earlier or later. Events after `horizon` wait,
+  /// since another processor is still before it.
   void set_clock(Nanoseconds now, Nanoseconds horizon) noexcept {
     now_ = now;
     horizon_ = horizon;
   }
-  /// When something happens next; kNever: nothing will.
+  /// When the next event is due; kNever: there is none.
   Nanoseconds next_happening() const noexcept {
     return happenings_.empty() ? kNever : happenings_.top().when;
   }
-  /// The program computes.
+  /// The program computes for that long.
   void spend(Nanoseconds span) noexcept { now_ += span; }
   Pace* pace = nullptr;
-  /// Several loops take turns: a loop that would sleep only says until when it would.
+  /// Several loops take turns: instead of sleeping, a loop only records until when it would sleep.
   bool stepping = false;
-  Nanoseconds wish = kNever;  ///< the last that was said; now, if there was something to do
+  Nanoseconds wish = kNever;  ///< the last recorded time; now, if there was something to do
 
   // --- faults ---
   Config config;
-  /// 0, or the errno this call is to fail with. Every call of the simulated libraries asks.
+  /// 0, or the errno that this call must fail with. All simulated library calls ask.
   int failing(const char* call, int usual_error);
-  /// A call that cannot fail, but takes its time.
+  /// A call that cannot fail but takes time.
   void spend_call() noexcept { now_ += config.system_call; }
-  /// From now on the Nth call fails, with as many as make `count` (1: the next); 0: none.
+  /// From now on the Nth call fails (1: the next), and those after it until `count` have failed. 0:
+  /// none fails.
   void fail_call(std::uint64_t number, std::uint64_t count = 1) noexcept {
     calls_ = 0;
     fail_at_ = number;
@@ -167,21 +169,22 @@ class World {
   std::uint64_t failed_calls() const noexcept { return failed_calls_; }
   const std::string& last_failed() const noexcept { return last_failed_; }
 
-  // --- what is watched ---
-  /// What exists now: {"qp", 2}, {"mr", 5}, ...; kinds of which none is left are not there.
+  // --- what is observed ---
+  /// Existing objects: {"qp", 2}, {"mr", 5}, ...; kinds without objects are left out.
   std::map<std::string, int> objects() const;
   void count(const char* kind, int change) { objects_[kind] += change; }
-  /// Something no correct user of the libraries does: overran a queue, destroyed in wrong order.
+  /// Records something that a correct user of the libraries never does, such as overrunning a queue
+  /// or destroying in the wrong order.
   void violation(std::string what) { violations_.push_back(std::move(what)); }
   const std::vector<std::string>& violations() const noexcept { return violations_; }
-  /// For who provoked them.
+  /// For tests that provoke violations.
   std::vector<std::string> take_violations() { return std::exchange(violations_, {}); }
   std::uint64_t receives_missing = 0;  ///< messages that found no receive posted
   std::uint64_t messages = 0;          ///< delivered
-  Nanoseconds slept{};                 ///< time of this thread that was no CPU
+  Nanoseconds slept{};                 ///< time of this thread that was not CPU time
   std::uint64_t waits = 0;             ///< calls of epoll_wait(), epoll_pwait2() and ppoll()
-  std::uint64_t looks_in_vain = 0;     ///< calls of ibv_get_cq_event() that found none
-  /// What the device has been asked for so far; subtract an earlier answer.
+  std::uint64_t looks_in_vain = 0;     ///< calls of ibv_get_cq_event() that found no event
+  /// What the device has been asked for so far; subtract an earlier result for a difference.
   Costs costs(const Device& device) const;
 
   double chance() { return std::uniform_real_distribution<>(0, 1)(random); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Blocking operations, in which the loop's own timers and descriptors are not looked at.
+// Blocking operations, during which the loop's own timers and descriptors are not processed.
 
 #include <algorithm>
 #include <new>
@@ -36,7 +36,7 @@ TEST_CASE("simulation: a blocking read looks at every device", "[simulation][blo
   const auto third = room.connected("keepalive=0ms&source=10.77.0.3");
   REQUIRE(room.log.clients.size() == 2);
   for (const auto& each : room.log.clients) each->set_read_handler(nullptr);
-  // More than a window, so that completions of both ends are needed.
+  // Longer than the receive windows, so that completions of both ends are needed.
   const std::string bytes(200000, 'b');
   const auto reads = [&](conn::Connection& from, conn::Connection& to) {
     REQUIRE(from.write(bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
@@ -49,7 +49,8 @@ TEST_CASE("simulation: a blocking read looks at every device", "[simulation][blo
   reads(*room.log.clients.front(), *first);
   reads(*room.log.clients.back(), *third);
   reads(*third, *room.log.clients.back());
-  // What comes while it looks for the last time before it sleeps, and while it sleeps.
+  // Bytes that arrive during the last poll before the sleep, and bytes that arrive during the
+  // sleep.
   const Nanoseconds delay = GENERATE(0us, 1us, 1000us);
   CAPTURE(delay.count());
   room.world.config.weather.least_delay = room.world.config.weather.most_delay = delay;
@@ -86,9 +87,9 @@ TEST_CASE("simulation: a blocking read does not sleep over what came when it loo
   CHECK(longest < 1ms);
 }
 
-// Goal: a connect that has failed stays failed. Method: whichever allocation or call of the device
-// fails, and whenever a signal ends it, for both ways to connect; then the loop runs, and what the
-// peer still answers changes nothing and leaves nothing.
+// Goal: a failed connect stays failed. Method: fail each allocation or device call in turn, or
+// interrupt it by a signal at each point, for both ways to connect; then run the loop: late answers
+// of the peer must change nothing and leave nothing behind.
 TEST_CASE("simulation: a connect that failed does not come back to life",
           "[simulation][blocking][torture]") {
   const std::string by = GENERATE("memory", "a call", "a signal");
@@ -133,7 +134,7 @@ TEST_CASE("simulation: a connect that failed does not come back to life",
                std::string(conn::to_string(client->state())) + ", " + client->last_error();
       if (before == conn::State::kError && why.empty()) return "it failed and did not say why";
       client.reset();
-      // On iWARP a server learns from accept-timeout alone of who went before its first message.
+      // On iWARP only accept-timeout tells a server that a client went before its first message.
       room.run_for(15s);
       if (!room.log.clients.empty()) return "the server still has it";
       for (const auto& [kind, count] : room.world.objects())

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Many connections of one loop, all at work: nobody is ended, nobody starves, no handler runs in
-// vain, memory stays in its bound. On the kind of device that AECONN_PROFILE names.
+// Many busy connections on one loop: no connection may be ended, starve, or have a handler called
+// in vain, and memory must stay within its bound. Runs on the kind of device that AECONN_PROFILE
+// names.
 //
 //   AECONN_BUSY_SECONDS=60         simulated seconds of each busy world
-//   AECONN_BUSY_CONNECTIONS=10000  beside one busy connection, instead of 64 and 1,000
-//   AECONN_SEEDS=20                worlds, from AECONN_FIRST_SEED on
+//   AECONN_BUSY_CONNECTIONS=10000  idle connections beside a busy one, instead of 64 and 1,000
+//   AECONN_SEEDS=20                number of worlds, from AECONN_FIRST_SEED on
 
 #include <fmt/format.h>
 
@@ -72,18 +73,19 @@ enum class Kind : char {
   kBursts = 'g',
   kSlow = 's',     ///< the server reads a little every now and then
   kNever = 'n',    ///< the server never reads
-  kStopped = 'x',  ///< its loop does not run any more
+  kStopped = 'x',  ///< its loop no longer runs
 };
 
-/// One direction of a connection: writes a pattern by one of the calls there are, or checks it.
+/// One direction of a connection: writes a pattern by one of the write calls, or verifies it.
 class Side {
  public:
   explicit Side(std::uint64_t seed) : pattern_(seed), way_(seed % 5) {}
-  const conn::Memory* memory = nullptr;  ///< that holds the pattern, for who sends it in place
+  const conn::Memory* memory = nullptr;  ///< registered: the pattern, for sending in place
   std::uint64_t sent = 0, received = 0, vain_writes = 0, vain_reads = 0;
   bool intact = true;
 
-  /// Until there is no room, or `upto` bytes are sent. As a handler it must find room.
+  /// Writes until the send buffer is full or `upto` bytes are sent. A handler's first write must
+  /// succeed.
   void write(Connection& to, std::uint64_t upto, bool as_handler) {
     const std::uint64_t before = sent;
     while (sent < upto) {
@@ -95,7 +97,7 @@ class Side {
       }
     }
   }
-  /// What there is, `most` bytes at most.
+  /// Reads what is available, at most `most` bytes.
   void read(Connection& from, std::size_t most, bool as_handler) {
     const std::uint64_t before = received;
     std::array<char, 8192> bytes;
@@ -162,7 +164,7 @@ class Side {
   std::uint64_t way_;
 };
 
-/// Two ends and what they do. The patterns of both directions are those of `seed`.
+/// The two ends of a connection and what they do. `seed` selects the patterns of both directions.
 struct Worker {
   Worker(std::uint64_t its_seed, Kind its_kind)
       : kind(its_kind), seed(its_seed), up(seed), up_read(seed), down(seed), down_read(seed) {}
@@ -170,7 +172,7 @@ struct Worker {
   std::uint64_t seed;
   conn::ConnectionPtr client, server;
   Side up, up_read, down, down_read;
-  std::uint64_t due = 0;  // bytes that are to be sent up
+  std::uint64_t due = 0;  // bytes still to be sent up
   std::size_t size = 1;   // of a request
   std::uint64_t progress() const {
     return kind == Kind::kNever || kind == Kind::kStopped ? 0
@@ -183,7 +185,7 @@ struct Worker {
 
 struct BusyWorld : Room {
   static std::string options(std::size_t count) {
-    // Memory that all of it has to fit into.
+    // The memory limit that all connections together must fit into.
     return fmt::format(
         "window=4096&max-window=16k&send-buffer=16k&max-send-buffer=32k&"
         "keepalive=200ms&memory-limit={}",
@@ -191,8 +193,8 @@ struct BusyWorld : Room {
   }
   static std::uint64_t bound(std::size_t count) { return (32 + count / 2) * kMebi; }
 
-  /// A third of the connections have 16 to 32 KiB under way. What a line takes for all of that is
-  /// everybody's turn, 5 ms here, however many they are.
+  /// Bandwidth. A third of the connections have 16 to 32 KiB under way; the link takes 5 ms for all
+  /// of that, however many connections there are.
   static double line(std::size_t count) { return 2e6 * static_cast<double>(count); }
 
   BusyWorld(std::uint64_t seed, std::size_t count)
@@ -219,7 +221,7 @@ struct BusyWorld : Room {
       Worker& worker = *workers.back();
       worker.size = 1 + random() % 300;
       worker.up.memory = worker.down.memory = memory.get();
-      // The stopped one is on a loop of its own, which runs until it has said hello.
+      // The stopped one is on a loop of its own, which runs until its first byte has been received.
       ae::EventLoop& its = kind == Kind::kStopped ? *stopped_loop : loop;
       worker.client = type.create(its);
       conn::Endpoint to = address;
@@ -244,7 +246,7 @@ struct BusyWorld : Room {
     waiting.clear();
     listener.reset();
     stopped_loop.reset();
-    run_for(1s);  // releases
+    run_for(1s);  // lets the in-place sends be released
     memory.reset();
   }
 
@@ -332,7 +334,7 @@ struct BusyWorld : Room {
     else
       client.set_write_handler([&worker](Connection& here) { worker.up.write(here, ~0ull, true); });
   }
-  /// So much of the time: readers that are slow read, bursts begin.
+  /// Runs for `span`: slow readers read, bursts begin.
   void run(Nanoseconds span) {
     const Nanoseconds until = world.now() + span;
     std::mt19937_64 random(world.config.seed);
@@ -366,7 +368,7 @@ struct BusyWorld : Room {
 TEST_CASE("simulation: one busy connection beside many is not ended, whatever it does",
           "[simulation][busy]") {
   const std::size_t count = GENERATE(from_range(crowds()));
-  const bool least = count > 64;  // the least budget that the options allow
+  const bool least = count > 64;  // the lowest budget that the options accept
   CAPTURE(count, least);
   Crowd crowd(count, least ? "&control-rate=1&control-burst=64" : "");
   const auto client = crowd.connected(least ? "control-rate=1&control-burst=64" : "");
@@ -417,7 +419,7 @@ TEST_CASE("simulation: a busy world", "[simulation][busy]") {
     BusyWorld world(seed, count);
     std::map<Kind, std::uint64_t> moved;
     std::uint64_t vain = 0, starved = 0;
-    constexpr int kParts = 4;  // in each of which everybody gets on
+    constexpr int kParts = 4;  // every connection must make progress in each part
     for (int part = 0; part < kParts; ++part) {
       std::vector<std::uint64_t> before;
       for (const auto& each : world.workers) before.push_back(each->progress());
@@ -455,7 +457,7 @@ TEST_CASE("simulation: a busy world", "[simulation][busy]") {
 
 TEST_CASE("simulation: who waits for memory is called when there is some, and not in vain",
           "[simulation][busy][memory]") {
-  // On iWARP a connection has so many receives of its own that 3 MiB are three connections.
+  // On iWARP the receives of a connection take so much that 3 MiB hold three connections only.
   const std::string options = fmt::format(
       "window=4096&max-window=4096&keepalive=0ms&memory-limit={}m", chosen_profile().iwarp ? 6 : 3);
   constexpr std::size_t kWriters = 40;
@@ -465,7 +467,7 @@ TEST_CASE("simulation: who waits for memory is called when there is some, and no
   for (std::size_t i = 0; i < kWriters; ++i) {
     conn::ConnectionPtr client = room.dial(options);
     RUN_UNTIL(room.loop, client->state() != conn::State::kConnecting);
-    if (client->state() == conn::State::kError) break;  // as many as there is memory for
+    if (client->state() == conn::State::kError) break;  // no memory for more connections
     room.echoes(*client);
     workers.push_back(std::make_unique<Worker>(i, Kind::kUp));
     workers.back()->client = std::move(client);
@@ -478,7 +480,7 @@ TEST_CASE("simulation: who waits for memory is called when there is some, and no
       worker.up.write(here, kEach, true);
       if (worker.up.sent == kEach) here.set_write_handler(nullptr);
     });
-  room.run_for(3s);  // nobody reads, and once a second memory is looked for
+  room.run_for(3s);  // nothing is read; waiting connections retry once per second
   std::uint64_t waiting = 0;
   for (auto& each : workers) waiting += each->up.sent < kEach ? 1 : 0;
   CHECK(workers.size() >= 5);
@@ -490,7 +492,7 @@ TEST_CASE("simulation: who waits for memory is called when there is some, and no
               return each->up_read.received == kEach;
             }));
   for (auto& each : workers) {
-    // The first that finds no memory is told by its own call.
+    // The first writer that finds no memory learns it by its own call.
     CHECK(each->up.vain_writes <= 1);
     CHECK(each->up_read.vain_reads == 0);
     CHECK(each->up_read.intact);

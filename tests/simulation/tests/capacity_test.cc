@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Limits in words: what is computed from the options alone is what the simulation counts, a
-// listener counts limits that are too low, and an error names the one that was met.
+// Capacity and limits: the values computed from the options alone must equal what the simulation
+// counts; a listener counts limits that are too low; an error names the limit that was reached.
 
 #include "conn/rdma/limits.h"
 #include "tests/simulation/room.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who connects, or is accepted, without memory in the loop: it stands, or its connect handler says
-// that it does not. Nothing leaves the loop, and the listener serves the next one.
+// Connecting and accepting while the loop has no memory: either the connection is established, or
+// its connect handler reports the failure. No exception may leave the loop, and the listener must
+// serve the next client.
 
 #include <fmt/format.h>
 
@@ -41,7 +42,8 @@ struct Bed {
     tick = loop.add_time_event(5ms, [] { return ae::Duration(5ms); });
   }
 
-  /// Empty: it held in time, and nothing left the loop.
+  /// Runs the loop until the condition holds. Returns "" if that happened in time and no exception
+  /// left the loop, else the complaint.
   std::string until(const std::function<bool()>& condition, Nanoseconds span = 30s) {
     const Nanoseconds limit = world.now() + span;
     while (!condition()) {
@@ -60,7 +62,7 @@ struct Bed {
     return until([&] { return world.now() >= limit; });
   }
 
-  /// Somebody who comes now is served.
+  /// Checks that a new client is served.
   std::string serves() {
     accepted.clear();
     ConnectionPtr client = registry.create(loop, to);
@@ -83,7 +85,8 @@ struct Bed {
   std::vector<ConnectionPtr> accepted;
 };
 
-/// `run` with each allocation failing in its turn, and `count` from there on, until none failed.
+/// Calls `run` with each allocation failing in turn, together with `count` - 1 after it, until a
+/// run has no failing allocation.
 template <class Run>
 void each_allocation(std::uint64_t count, Run run) {
   bool failed = true;
@@ -131,7 +134,8 @@ TEST_CASE("connect: without memory the connect handler tells what became of it",
     if (complaint.empty()) complaint = bed.run_for(5s);
     if (!complaint.empty()) return complaint;
     if (done != 1) return "the connect handler ran twice";
-    // The server may have had none: then it is lost later, and the close handler says so.
+    // The server may have lacked memory: then the connection fails later, reported by the close
+    // handler.
     if (client->state() == State::kConnected && !bed.accepted.empty()) {
       if (bed.accepted.front()->write("hello", 5) != 5) return "the server cannot write";
       complaint = bed.until([&] { return got == "hello"; });
@@ -176,7 +180,7 @@ TEST_CASE("tls: without memory a handshake that is late ends all the same", "[to
         silent.push_back(bed.registry.create(bed.loop, to));
         silent.back()->connect(to, [&](Connection&) { ++connected; });
       }
-      begin();  // its first arrival, the room that there is not, those that give way
+      begin();  // accepting, and making room by closing the silent clients
       std::string complaint = bed.run_for(4s);
       end();
       if (!complaint.empty()) return complaint;

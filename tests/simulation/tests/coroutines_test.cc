@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Coroutines where memory runs out: each allocation of a session fails once, in turn. That is an
-// error of that session, or an exception that leaves the loop; it leaves nothing behind, and the
-// next session works.
+// Coroutines while memory runs out: each allocation of a session fails once, in turn. The failure
+// must be an error of that session or an exception that leaves the loop; it must leave nothing
+// behind, and the next session must work.
 
 #include <fmt/format.h>
 
@@ -27,8 +27,8 @@ namespace co = conn::co;
 namespace {
 
 struct Outcome {
-  std::uint64_t failed = 0;    // the Nth was reached
-  std::uint64_t survived = 0;  // and the session came to its end
+  std::uint64_t failed = 0;    // sessions whose Nth allocation failed
+  std::uint64_t survived = 0;  // of these, sessions that completed
 };
 
 class Trial {
@@ -70,7 +70,7 @@ class Trial {
     return conn::Endpoint::parse(url);
   }
 
-  /// Whether all came back. Ends in any case.
+  /// Returns whether everything was echoed. The session ends in any case.
   bool session(std::uint64_t number) {
     conn::co::Scope scope;
     testing::CoSession session(registry_, *loop_, scope);
@@ -91,7 +91,7 @@ class Trial {
     return session.finished;
   }
 
-  // What a task throws comes out of the loop; it goes on.
+  // An exception from a task leaves the loop; the loop remains usable.
   void turn() {
     try {
       const ae::TimerId tick = loop_->add_time_event(1s, [] { return ae::kNoMore; });
@@ -111,7 +111,7 @@ class Trial {
   bool failed_ = false, ended_ = true;
 };
 
-/// Counts those that live.
+/// Counts the living instances.
 struct Held {
   explicit Held(int& its_count) noexcept : count(&its_count) { ++*count; }
   Held(const Held& other) noexcept : Held(*other.count) {}

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What costs_test.cc expects. The numbers of a row, in their order:
+// The expected values of costs_test.cc. The numbers of a row, in order:
 //
 //   slow calls of verbs, calls of rdma_cm, doorbells, requests sent, requests whose bytes are
 //   fetched, requests for notification, completion events, registrations, keys, translation
 //   entries, KiB pinned, completion queues, mappings of the provider
 //
-// and then the slow calls by name. What stands afterwards counts as more or less than before; the
-// rows of idle connections have all that stands, and mappings of the process instead of calls; no
-// doorbells and events.
-// Before "connect" each machine has one connection; to "8 slow readers" the server writes 200,000
-// bytes each, as far as one write takes them, and they do not read for a second.
+// followed by the slow calls by name. Resources are differences to before; for rows of idle
+// connections they are totals, with the process's mappings instead of calls, and without doorbells
+// and events.
+//
+// Before "connect" each machine has one connection. To "8 slow readers" the server makes one write
+// of 200,000 bytes each, taken as far as possible, and they do not read for one second.
 
 #include <array>
 #include <cstdint>

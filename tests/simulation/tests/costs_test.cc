@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What hardware charges for, counted exactly for each kind of device: slow calls, doorbells,
-// requests whose bytes are fetched, events, registrations and what they take on the device. The
-// numbers are in costs_table.h; after a change of the library
+// Operations and resources that cost time on hardware, counted exactly for each kind of device:
+// slow calls, doorbells, requests whose bytes the device fetches, events, registrations and their
+// entries on the device. The expected numbers are in costs_table.h; after a change of the library
 //
 //   AECONN_PRINT_COSTS=1 setarch -R build/tests/sim-tests '[costs]'
 //
-// prints that table as it is now. AECONN_COSTS_PROFILE=mlx5,hns narrows it.
+// prints the current table. AECONN_COSTS_PROFILE=mlx5,hns selects kinds of devices.
 
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ using namespace simulation;
 
 namespace {
 
-/// Connections without keepalives, so that no clock adds to what is counted.
+/// Connections without keepalives, so that timers add nothing to the counts.
 constexpr const char* kQuiet = "?keepalive=0ms&backlog=20000&accept-timeout=1h";
 constexpr const char* kQuietClient = "keepalive=0ms&connect-timeout=1h&accept-timeout=1h";
 
@@ -51,7 +51,7 @@ std::string line(const std::string& profile, const std::string& what, const Cost
   for (std::size_t i = 0; i < numbers.size(); ++i)
     text += fmt::format("{}{}", i == 0 ? "" : ", ", numbers[i]);
   text += "},\n";
-  // In pieces that fit into a line.
+  // Split into pieces that fit into a line.
   std::string_view left = calls;
   do {
     const std::size_t cut = left.size() <= 80 ? left.size() : left.rfind(", ", 80) + 2;
@@ -81,7 +81,7 @@ void check(const std::vector<Measured>& all) {
   }
 }
 
-/// Two machines with devices of one kind, and what they are asked for from one step to the next.
+/// Two machines with devices of one kind; counts the costs between two steps.
 class Meter {
  public:
   Meter(const Profile& profile, const std::string& options)
@@ -92,7 +92,7 @@ class Meter {
     near_ = room_.world.costs(*room_.near);
     far_ = room_.world.costs(*room_.far);
   }
-  /// A row for each end since begin().
+  /// Adds a row for each end, with the costs since begin().
   void add(const std::string& what, std::vector<Measured>& to) {
     add_end(what + ", server", room_.world.costs(*room_.near) - near_, to);
     add_end(what + ", client", room_.world.costs(*room_.far) - far_, to);
@@ -103,10 +103,10 @@ class Meter {
   void add_failure(const conn::Connection& client, std::vector<Measured>& to) const {
     std::string why = client.last_error();
     why.erase(0, why.find("2: ") == std::string::npos ? 0 : why.find("2: ") + 3);
-    why.erase(std::min(why.find(" (the "), why.size()));  // the machine's own limits
+    why.erase(std::min(why.find(" (the "), why.size()));  // strips the machine's own limits
     to.push_back({profile_.name, "no connection", {}, why});
   }
-  /// Null where none can be had.
+  /// Null if no connection can be made.
   conn::ConnectionPtr connect() {
     const std::size_t before = room_.log.clients.size();
     conn::ConnectionPtr client = room_.dial(kQuietClient);
@@ -126,7 +126,7 @@ class Meter {
   conn::ConnectionPtr failed_;
 };
 
-// Reads all there is whenever something comes.
+// Reads everything that is available.
 conn::Connection::Handler reader(std::size_t& total) {
   return [&total](conn::Connection& here) {
     static std::array<char, 1 << 16> bytes;
@@ -135,7 +135,7 @@ conn::Connection::Handler reader(std::size_t& total) {
   };
 }
 
-// One write to each, as far as it is taken; they do not read for a second.
+// One write to each reader, taken as far as possible; they do not read for one second.
 void burst(Meter& meter, const std::vector<conn::ConnectionPtr>& readers) {
   Room& room = meter.room();
   const std::string bytes(200000, 'b');
@@ -163,13 +163,13 @@ std::vector<Measured> measure(const Profile& profile) {
   conn::ConnectionPtr client = meter.connect();
   meter.add("connect", rows);
 
-  // Until windows of 64 KiB came round more than once.
+  // Until windows of 64 KiB have been filled more than once.
   for (int i = 0; i < 3000; ++i) room.echoes(*client, 64);
   meter.begin();
   for (int i = 0; i < 1000; ++i) room.echoes(*client, 64);
   meter.add("1000 requests", rows);
 
-  // One way, read as it comes.
+  // One direction, read as it arrives.
   std::size_t read = 0;
   room.log.clients.back()->set_read_handler(reader(read));
   meter.begin();
@@ -214,7 +214,7 @@ TEST_CASE("simulation: what idle connections of 64 KiB take is what the table sa
           "[simulation][costs]") {
   for (const Profile* profile : profiles_from("AECONN_COSTS_PROFILE")) {
     DYNAMIC_SECTION(profile->name) {
-      // Without bound keys each end makes several mappings, and a process has 65530.
+      // Without bound keys each end makes several mappings, and a process can have 65530.
       const std::size_t count = profile->bound_keys() ? 10000 : 1000;
       std::vector<Measured> rows;
       Meter meter(*profile, "");
@@ -235,7 +235,7 @@ TEST_CASE("simulation: what idle connections of 64 KiB take is what the table sa
             static_cast<double>(process_mappings() - mappings) / static_cast<double>(2 * count);
         meter.add_end(fmt::format("{} idle, server", count), room.world.costs(*room.near), rows);
         rows.back().calls = fmt::format("{:.1f} process mappings for each end", each_end);
-        // How many keepalives leave at a time depends on where connections happen to lie in memory.
+        // The number of keepalives sent at a time depends on the connections' addresses.
         for (const std::size_t doorbells_and_events : {2, 5, 6})
           rows.back().numbers[doorbells_and_events] = 0;
       } else {
@@ -261,7 +261,7 @@ TEST_CASE("simulation: what devices are asked for stays within our aims", "[simu
     if (row.what.starts_with("connect")) CHECK(slow <= 8);
     if (row.what.starts_with("close") && bound) CHECK(slow <= 6);
     if (row.what.starts_with("1000 requests") || row.what.starts_with("the same")) CHECK(slow == 0);
-    // On Soft-RoCE a key reaches the whole region, so each window is one.
+    // On Soft-RoCE a key grants access to the whole region, so each window has a region of its own.
     const std::int64_t most = profile_named(row.profile).binds_parts ? 400 : 10300;
     if (row.what.starts_with("10000 idle")) CHECK(registrations <= most);
     if (row.what.starts_with("1000 idle")) CHECK(registrations <= 2 * 1000);

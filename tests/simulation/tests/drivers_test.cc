@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The simulated drivers themselves, on bare verbs: each behaviour of a profile, where a program
-// meets it.
+// Tests of the simulated drivers themselves, with plain verbs calls: each behaviour of a profile,
+// as a program would encounter it.
 
 #include <sys/mman.h>
 
@@ -168,7 +168,7 @@ TEST_CASE("simulation: what drivers return where they refuse a request", "[simul
                            Row{"hns", EINVAL, ENOMEM, 0}, Row{"irdma-gen3", 0, ENOMEM, 0});
   CAPTURE(row.profile);
   Bench bench(row.profile);
-  bench.window = new Window{};  // what no driver made
+  bench.window = new Window{};  // not allocated by any driver
   bench.window->pd = bench.pd;
   bench.be_ready();
   if (row.bind != 0) CHECK(bench.post(IBV_WR_BIND_MW) == row.bind);
@@ -249,7 +249,7 @@ TEST_CASE("simulation: memory windows as drivers have them", "[simulation][profi
     CHECK(bench.completion() == IBV_WC_SUCCESS);
     CHECK(bench.post(IBV_WR_LOCAL_INV) == 0);
     CHECK(bench.completion() == IBV_WC_SUCCESS);
-    bench.window->rkey = ibv_inc_rkey(bench.window->rkey);  // the program's to remember
+    bench.window->rkey = ibv_inc_rkey(bench.window->rkey);  // which the program has to track
     CHECK(bench.post(IBV_WR_BIND_MW) == 0);
     CHECK(bench.completion() == IBV_WC_SUCCESS);
     CHECK(bench.post(IBV_WR_BIND_MW) == 0);
@@ -280,7 +280,7 @@ TEST_CASE("simulation: completion queues as drivers make them", "[simulation][pr
   CHECK(bench.cq->cqe == row.reported);
   CHECK(static_cast<Queue*>(bench.cq)->usable == row.usable);
   CHECK(ibv_resize_cq(bench.cq, 1000) == row.resized);
-  // One more than it takes.
+  // One entry more than fits.
   auto& queue = *static_cast<Queue*>(bench.cq);
   for (int i = 0; i <= queue.usable; ++i) queue.push({});
   CHECK(bench.violation() == "a completion queue was overrun");
@@ -310,7 +310,7 @@ TEST_CASE("simulation: a completion vector that is not there", "[simulation][pro
 
 TEST_CASE("simulation: entries and receives that a queue pair leaves behind",
           "[simulation][profiles]") {
-  // Four of the shared queue's eight receives were used; their completions are not polled.
+  // Uses four of the shared queue's eight receives and does not poll their completions.
   const auto leave_behind = [](Bench& bench) {
     REQUIRE(bench.post_shared(8) == 0);
     auto& shared = *static_cast<SharedReceives*>(bench.srq);
@@ -411,7 +411,7 @@ TEST_CASE("simulation: memory that is advised to be huge pages takes few entries
     return entries;
   };
   CHECK(entries_of(at, 2 * kHuge) == 1024);
-  (void)madvise(at, 2 * kHuge, MADV_HUGEPAGE);  // some kernels have none
+  (void)madvise(at, 2 * kHuge, MADV_HUGEPAGE);  // some kernels lack it
   CHECK(entries_of(at, 2 * kHuge) == 2);
   CHECK(entries_of(at + kHuge, kHuge) == 1);
   CHECK(entries_of(at + 4096, kHuge) == 512);

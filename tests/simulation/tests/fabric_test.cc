@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Options of the network under a connection: each reaches the queue pair, rdma_cm and path(), at
-// either end; and what a device, a port or a peer cannot do is a sentence.
+// Options of the network under a connection: each must reach the queue pair, rdma_cm and path(), at
+// both ends; a feature that a device, a port or a peer lacks must give a clear error message.
 
 #include <arpa/inet.h>
 
@@ -50,7 +50,7 @@ TEST_CASE("simulation: a traffic class is each end's own, in its packets and in 
   CHECK_THAT(room.log.clients.front()->path(), Contains(" tc 104 sl 0 "));
   CHECK(fact(*client, "traffic-class") == "33");
   for (const auto& [key, id] : room.world.ids)
-    if (id->state == CmState::kConnected) CHECK(id->traffic_class == 33);  // of who connects
+    if (id->state == CmState::kConnected) CHECK(id->traffic_class == 33);  // the connecting end's
 }
 
 TEST_CASE("simulation: without the option the accepting end takes the other's traffic class",
@@ -223,5 +223,5 @@ TEST_CASE("simulation: nothing is agreed on where one end has nothing, or does n
   const auto client = room.connected(which == 1 ? "ece=no" : "");
   CHECK(queue_pair_on(room, *room.near).ece == 0);
   CHECK(queue_pair_on(room, *room.far).ece == 0);
-  CHECK(fact(*client, "ece") == "?");  // it is not there
+  CHECK(fact(*client, "ece") == "?");  // not in use
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What many connections do at once must not hold up the others: no iteration of the loop may take
-// longer than some system calls of them, however many they are. Here a call takes a hundred
-// microseconds, as on a slow device; without a bound a thousand connections would be a second.
+// Events of many connections at once must not delay the others: no iteration of the loop may take
+// longer than a few system calls of them, however many there are. Here a call takes 100 us, as on a
+// slow device; unbounded, a thousand connections would block the loop for a second.
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMany = 500;
 
-/// The longest that a timer of a millisecond came late since begin().
+/// The longest delay of a timer of 1 ms since begin().
 class Lateness {
  public:
   explicit Lateness(Room& room) : room_(room), due_(room.world.now() + kPeriod) {
@@ -65,7 +65,7 @@ TEST_CASE("simulation: hundreds of connections that come and go at once stall no
                                        "device removed", "a network that falls silent");
   if (way_out == "closed by their peers") {
     clients.clear();
-    lateness.take();  // what we did ourselves, outside the loop
+    lateness.take();  // our own work outside the loop
   } else if (way_out == "a link that goes down") {
     room.world.set_link(*room.near, false);
   } else if (way_out == "device removed") {
@@ -75,7 +75,7 @@ TEST_CASE("simulation: hundreds of connections that come and go at once stall no
   }
   RUN_UNTIL(room.loop, room.log.endings.size() == kMany);
   room.run_for(1s);
-  // What had to wait in the kernel goes then.
+  // Disconnects that had to wait in the kernel are sent now.
   if (way_out == "a link that goes down") room.world.set_link(*room.near, true);
   room.run_for(1s);
   const Nanoseconds going = lateness.take();
@@ -113,7 +113,7 @@ TEST_CASE("simulation: hundreds of connections that are never completed stall no
   Lateness lateness(room);
   room.world.config.system_call = 100us;
   RUN_UNTIL(room.loop, accepting() >= 300);
-  // What the server answers reaches nobody from now on, and nothing comes from the clients.
+  // From now on the server's answers are lost, and nothing arrives from the clients.
   room.world.set_path(*room.near, *room.far, false);
   lateness.take();
   RUN_UNTIL(room.loop, std::all_of(clients.begin(), clients.end(), [](const auto& each) {
@@ -144,9 +144,9 @@ TEST_CASE("simulation: who breaks a rule is heard no more, however late its turn
     return std::uint64_t{0};
   };
   const std::uint64_t before = completions();
-  // So that closing them takes many iterations.
+  // Makes closing them take many iterations.
   room.world.config.system_call = 100us;
-  for (const auto& each : peers) each->send(testing::raw_control(999));  // no such message
+  for (const auto& each : peers) each->send(testing::raw_control(999));  // an invalid message
   struct Timer {
     Room& room;
     ae::TimerId id;
@@ -163,7 +163,7 @@ TEST_CASE("simulation: who breaks a rule is heard no more, however late its turn
   const std::uint64_t heard = completions() - before;
   WARN(heard << " messages heard of " << kPeers << " who broke a rule and went on");
   CHECK(heard >= kPeers);
-  // Where queue pairs have receives of their own, these come back with them.
+  // Where queue pairs have receives of their own, these complete as flushed, too.
   const Profile& profile = room.near->profile;
   const bool shared = profile.bound_keys() && profile.shared_receives;
   const std::size_t own_receives = profile.iwarp ? 1024 : 256;

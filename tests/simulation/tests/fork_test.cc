@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A child of fork() that destroys what it inherited, in any order: not one call reaches a device,
-// rdma_cm or a descriptor of the parent's.
+// A child of fork() destroys the objects that it inherited, in any order: no call may reach a
+// device, rdma_cm or a descriptor of the parent.
 
 #include <algorithm>
 #include <array>
@@ -18,8 +18,8 @@ using conn::ConnectionPtr;
 
 namespace {
 
-// Of every kind of state one: at rest, bytes under way and waiting, memory that is referred to,
-// bytes that are looked at, room that is reserved, closing, connecting, waiting at a listener.
+// Connections in each state: idle, with bytes under way and waiting, with memory in use by sends,
+// with peeked bytes, with reserved bytes, closing, connecting, and waiting at a paused listener.
 struct Crowd : Place {
   explicit Crowd(const Profile& profile)
       : Place("?in-place=yes&keepalive=100ms&prepared=4", profile), store(*this, 1 << 20) {
@@ -68,7 +68,7 @@ struct Crowd : Place {
   std::unique_ptr<conn::Redial> redial;
 };
 
-// All that a program may do with a connection and its loop, to each of them.
+// Calls everything that a program may call on a connection and its loop, for each connection.
 void try_everything(Crowd& crowd) {
   for (Connection* here :
        {crowd.rests.get(), crowd.sends.get(), crowd.client.get(), crowd.server}) {
@@ -78,7 +78,7 @@ void try_everything(Crowd& crowd) {
     (void)here->send(crowd.store.part(300000, 1));
     (void)here->reserve(100000);
     here->commit(0);
-    here->consume(12);  // of what was looked at before the fork
+    here->consume(12);  // bytes peeked at before the fork
     here->consume(here->peek().size);
     (void)here->read(&byte, 1);
     (void)here->info();
@@ -103,7 +103,7 @@ std::string in_child(Crowd& crowd, const std::string& what) {
     crowd.store.memory.reset();
     crowd.loop_holder.reset();
   } else if (what == "everything, the loop first") {
-    crowd.redial.reset();  // it may not outlive the loop
+    crowd.redial.reset();  // must not outlive the loop
     crowd.loop_holder.reset();
     crowd.listener.reset();
     crowd.drop_users();
@@ -113,7 +113,7 @@ std::string in_child(Crowd& crowd, const std::string& what) {
     crowd.drop_users();
     crowd.loop_holder.reset();
   } else {
-    // It goes on with the loop; what is rdma's rests there.
+    // The child goes on with the loop; the RDMA connections do nothing.
     for (int i = 0; i < 20; ++i) crowd.loop.process_events(ae::kFullIteration | ae::kDontWait);
     crowd.client->flush();
     char byte = 0;

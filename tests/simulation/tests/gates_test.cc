@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gates and receivers, as a group of listeners uses them: requests of rdma_cm on their way from one
-// loop to another. Both loops are on this thread.
+// Port listeners and loop acceptors, as a group of listeners uses them: they move connection
+// requests of rdma_cm from one loop to another. Both loops run on this thread.
 
 #include <array>
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The last words of a connection: who waits for an answer, who has nobody to wait for, and what
-// goes on its way without waiting any longer.
+// Closing connections: when an end waits for the peer's answer to its disconnect, when there is no
+// peer to wait for, and what is sent without waiting any longer.
 
 #include <string>
 #include <vector>
@@ -33,7 +33,7 @@ Config slow_goodbyes() {
 }  // namespace
 
 TEST_CASE("simulation: who said goodbye stays until the peer has answered", "[simulation][close]") {
-  // Who left earlier would not be there to say it again, should it be lost.
+  // An end that left earlier could not repeat a disconnect message that was lost.
   Room room(slow_goodbyes());
   conn::ConnectionPtr client = room.connected();
   REQUIRE(queue_pairs(room) == 2);
@@ -49,13 +49,13 @@ TEST_CASE("simulation: who answered a goodbye has nothing to wait for", "[simula
   const conn::ConnectionPtr client = room.connected();
   room.log.clients.clear();
   CHECK(room.until_failed(*client) < 30ms);
-  room.run_for(100ms);  // the answer's way, and what the devices have to say
+  room.run_for(100ms);  // the answer's delay, and the device's last events
   CHECK(queue_pairs(room) == 0);
 }
 
 TEST_CASE("simulation: who could tell nobody waits for no answer", "[simulation][close]") {
   Room room(slow_goodbyes());
-  // Which of the calls of a close is the goodbye varies: looks at completions come before it.
+  // The number of the disconnect among the calls of a close varies: polls come before it.
   for (std::uint64_t attempt = 0; attempt < 200; ++attempt) {
     const std::uint64_t number = 1 + attempt % 12;
     conn::ConnectionPtr client = room.connected();
@@ -101,7 +101,7 @@ TEST_CASE("simulation: who closes where no loop runs says goodbye at once", "[si
 
 TEST_CASE("simulation: a queue pair stays until the device has said all of it, or 50 ms",
           "[simulation][close]") {
-  // That the last receive has come back.
+  // When the device reports that the queue pair's last receive has completed.
   enum class Says { kAtOnce, kLate, kNever };
   const Says says = GENERATE(Says::kAtOnce, Says::kLate, Says::kNever);
   const bool chatter = GENERATE(false, true);
@@ -130,7 +130,7 @@ TEST_CASE("simulation: a queue pair stays until the device has said all of it, o
     REQUIRE(room.world.now() - begin < 1s);
     room.run_for(1ms);
     if (!chatter || room.world.queue_pairs.count(number) == 0) continue;
-    Completion entry{};  // of something that was under way
+    Completion entry{};  // of a request that was still pending
     entry.wc.status = IBV_WC_WR_FLUSH_ERR;
     entry.wc.qp_num = number;
     entry.owner = mine->serial;
@@ -152,8 +152,8 @@ TEST_CASE("simulation: what waited for a sign of the peer leaves with the peer's
   RUN_UNTIL(room.loop, room.log.clients.size() == 1 && !peer->offers.empty());
   conn::Connection& server = *room.log.clients.front();
   server.set_read_handler(nullptr);
-  // More than it is known to have receives for, and it cannot be asked: from here on each message
-  // waits until the one before it is known to have arrived, or for 10 ms.
+  // More messages than the peer is known to have receives for, and the peer cannot be asked: from
+  // here on each message waits until the one before is known to have arrived, or for 10 ms.
   std::size_t written = 0;
   const auto write = [&] {
     REQUIRE(server.write("m", 1) == 1);
@@ -177,6 +177,6 @@ TEST_CASE("simulation: what waited for a sign of the peer leaves with the peer's
   CHECK(fact(server, "unread") == "0");
   RUN_UNTIL(room.loop, peer->received.size() == written);
   const Nanoseconds took = room.world.now() - begin;
-  CHECK(took > 9ms);  // the byte's way, and the answer's
+  CHECK(took > 9ms);  // the delays of the byte and of the answer
   CHECK(took < 12ms);
 }

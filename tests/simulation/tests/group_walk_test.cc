@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Random walks of a port with several loops, each in a process of its own.
+// Random walks of a port that several loops serve, each in a process of its own.
 //
-//   AECONN_SEEDS=20000        how many (default 200), from AECONN_FIRST_SEED=1 on; 1: in this
-//   process AECONN_WALK=tls+rdma      only over this transport
+//   AECONN_SEEDS=20000     how many (default 200), from AECONN_FIRST_SEED=1 on; 1: in this process
+//   AECONN_WALK=tls+rdma   only over this transport
 
 #include "tests/simulation/group_walk.h"
 

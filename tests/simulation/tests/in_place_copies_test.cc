@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Data in place over rdma: what is copied and what is not, and that nothing is allocated.
+// In-place data over rdma: which bytes are copied, and that no memory is allocated.
 
 #include <cerrno>
 #include <string>
@@ -55,7 +55,7 @@ TEST_CASE("simulation: what is sent from registered memory is not copied",
     REQUIRE(place.client->send(store.part(sent, size)) == static_cast<ssize_t>(size));
     sent += size;
   }
-  CHECK(store.releases == 0);  // never inside
+  CHECK(store.releases == 0);  // never within send()
   RUN_UNTIL(place.loop, reader.size == sent && store.releases == 4);
   CHECK(reader.intact);
   CHECK(store.errors == 0);
@@ -96,7 +96,7 @@ TEST_CASE("simulation: what is reserved and committed is not copied, and leaves 
   const std::uint64_t before = place.counter("bytes_copied_out");
   place.run_for(10ms);
   const Costs costs = place.world.costs(*place.far);
-  // A reply as a server makes it: a head, a value, an end.
+  // A typical reply of a server: a header, a value, a trailer.
   put(*place.client, "$65536\r\n");
   REQUIRE(place.client->send(store.part(0, 64 * kKibi)) > 0);
   put(*place.client, "\r\n");
@@ -121,7 +121,7 @@ TEST_CASE("simulation: many bytes sent in place leave in long batches, whatever 
     REQUIRE(place.client->send(store.part(at, 64 * kKibi)) > 0);
   RUN_UNTIL(place.loop, reader.size == store.bytes.size() && store.releases == 16);
   CHECK(reader.intact);
-  // Of 256 KiB while so much waits.
+  // Batches of 256 KiB while enough bytes wait.
   const std::int64_t doorbells = (place.world.costs(*place.far) - costs).doorbells;
   CHECK(doorbells == 5);
 }
@@ -142,7 +142,7 @@ TEST_CASE("simulation: a device that takes fewer pieces than it claims is believ
   place.client.reset();
   const std::int64_t tried = place.far->costs.slow["ibv_create_qp"];
   place.join();
-  CHECK(place.far->costs.slow["ibv_create_qp"] == tried + 1);  // nobody asks it again
+  CHECK(place.far->costs.slow["ibv_create_qp"] == tried + 1);  // the limit is not probed again
 }
 
 TEST_CASE("simulation: requests in place allocate nothing once they have begun",

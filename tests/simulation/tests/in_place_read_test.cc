@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Data in place over rdma: what peek() shows, what a peer can do to it, and that it stays as long
-// as somebody looks at it.
+// In-place data over rdma: what peek() shows, what a peer can do to it, and that peeked bytes
+// remain until they are consumed.
 
 #include <algorithm>
 #include <cerrno>
@@ -87,13 +87,13 @@ TEST_CASE("simulation: a read() after a peek() for more is told of what is left"
   testing::send(place.loop, *place.client, "abcdef");
   REQUIRE(peek_until(place, *place.server, 6, 100).size == 6);
   CHECK(testing::read_some(*place.server, 2) == "ab");
-  // Nobody waits for a hundred any more.
+  // The read() cancels the wait for 100 bytes.
   CHECK(testing::receive(place.loop, *place.server, 4) == "cdef");
 }
 
 TEST_CASE("simulation: more bytes together than lie together are copied together",
           "[simulation][in-place]") {
-  // The windows are smaller than what is wanted, or what is wanted lies across two.
+  // Either the windows are smaller than the bytes wanted, or these span two windows.
   const std::string windows = GENERATE("&window=4096&max-window=4096", "&window=20000", "");
   CAPTURE(windows);
   Place place("?in-place=yes" + windows);
@@ -146,7 +146,7 @@ TEST_CASE("simulation: bytes that are looked at outlive the connection and its d
   CAPTURE(end, isolation);
   Place place("?in-place=yes&keepalive=100ms" + isolation);
   place.join();
-  const conn::ConnectionPtr other = place.connected();  // shares what is shared
+  const conn::ConnectionPtr other = place.connected();  // uses the shared resources, too
   const std::string sent = pattern_of(3, 100'000);
   testing::send(place.loop, *place.client, sent);
   place.run_for(50ms);
@@ -159,7 +159,7 @@ TEST_CASE("simulation: bytes that are looked at outlive the connection and its d
   else
     place.world.set_path(*place.near, *place.far, false);
   place.run_for(20s);
-  // Others come, and what they get is not this.
+  // New connections must not receive into this memory.
   if (end == "the peer closes") {
     const auto next = place.connected();
     place.echoes(*next, 200'000);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Data in place over rdma: the room that reserve() gives, and that it stays while somebody fills
-// it.
+// In-place data over rdma: the memory that reserve() returns, and that it remains valid while the
+// program fills it.
 
 #include <algorithm>
 #include <cerrno>
@@ -40,7 +40,7 @@ TEST_CASE("simulation: room that is filled outlives the connection and its devic
   }
   place.run_for(5s);
   if (end == "the device goes") CHECK(place.near->handles.empty());
-  if (end == "the peer closes") place.echoes(*other, 100'000);  // does not get this memory
+  if (end == "the peer closes") place.echoes(*other, 100'000);  // must not use this memory
   std::memset(room.data(), 'r', room.size());
   place.server->commit(30'000);
   CHECK(place.server->reserve(1).empty());
@@ -56,7 +56,7 @@ TEST_CASE("simulation: room stays while what was committed before it arrives",
   const std::span<std::byte> room = place.client->reserve(tail.size());
   REQUIRE(room.size() >= tail.size());
   REQUIRE(testing::receive(place.loop, *place.server, before) == head);
-  place.run_for(10s);  // the device has told by then
+  place.run_for(10s);  // the device has completed it by then
   std::memcpy(room.data(), tail.data(), tail.size());
   place.client->commit(tail.size());
   CHECK(testing::receive(place.loop, *place.server, tail.size()) == tail);
@@ -98,7 +98,7 @@ TEST_CASE("simulation: room is never short, and there is none when send-buffer i
     if (written > before + 500'000) here.set_write_handler(nullptr);
   });
   place.run_for(100ms);
-  CHECK(calls < 3);  // not again and again for nothing
+  CHECK(calls < 3);  // not called again and again in vain
   Reader reader(*place.client, 8);
   RUN_UNTIL(place.loop, !place.server->has_write_handler() && reader.size == written);
   CHECK(reader.intact);

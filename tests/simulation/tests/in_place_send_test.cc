@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Data in place over rdma: registered memory, and when it is the program's own again.
+// In-place data over rdma: registered memory, and when it is released to the program.
 
 #include <algorithm>
 #include <array>
@@ -21,7 +21,7 @@ TEST_CASE("simulation: registered memory counts as pinned while somebody sends f
   const std::uint64_t before = registered_bytes();
   {
     Store store(place, 1 << 20);
-    CHECK(registered_bytes() == before);  // nobody has
+    CHECK(registered_bytes() == before);  // registered at first use only
     Reader reader(*place.server, 5);
     REQUIRE(place.client->send(store.part(0, 100'000)) > 0);
     RUN_UNTIL(place.loop, store.releases == 1 && reader.size == 100'000);
@@ -29,7 +29,7 @@ TEST_CASE("simulation: registered memory counts as pinned while somebody sends f
     const std::int64_t keys = place.far->costs.registrations;
     REQUIRE(place.client->send(store.part(100'000, 100'000)) > 0);
     RUN_UNTIL(place.loop, store.releases == 2);
-    CHECK(place.far->costs.registrations <= keys + 2);  // a window's perhaps, not this once more
+    CHECK(place.far->costs.registrations <= keys + 2);  // perhaps a window's, not the store's
   }
   place.client.reset();
   place.log.clients.clear();
@@ -55,7 +55,7 @@ TEST_CASE("simulation: memory that cannot be registered is copied", "[simulation
     place.join();
     Store store(place, 1 << 20);
     Reader reader(*place.server, 5);
-    // What it takes besides is there already.
+    // Allocates everything else that sending needs.
     REQUIRE(place.client->write(store.bytes.data(), 100'000) == 100'000);
     RUN_UNTIL(place.loop, reader.size == 100'000);
     place.run_for(100ms);
@@ -89,7 +89,7 @@ TEST_CASE("simulation: what was referred to is released once, however it ends",
               std::string(end == "nobody lingers" ? "&linger=0ms" : ""));
   place.join(end == "nobody lingers" ? "linger=0ms&keepalive=100ms" : "keepalive=100ms");
   Store store(place, 3 << 20);
-  // The peer's windows take some of it; the rest waits.
+  // Some of it fits into the peer's windows; the rest waits.
   for (std::size_t i = 0; i < 12; ++i)
     REQUIRE(place.client->send(store.part(i * 200'000, 200'000)) > 0);
   if (end == "close") {
@@ -103,7 +103,7 @@ TEST_CASE("simulation: what was referred to is released once, however it ends",
     return;
   }
   place.run_for(20ms);
-  CHECK(place.client->write("x", 1) == 1);  // send-buffer is for what is copied
+  CHECK(place.client->write("x", 1) == 1);  // send-buffer counts copied bytes only
   const int told = store.releases;
   CHECK(told < 12);
   CHECK(store.errors == 0);
@@ -175,7 +175,7 @@ TEST_CASE("simulation: no release says of bytes that they have arrived when they
   for (const Piece& each : pieces) {
     failed = failed || each.why;
     if (!each.why) arrived += kSize;
-    CHECK_FALSE((failed && !each.why));  // in order
+    CHECK_FALSE((failed && !each.why));  // released in order
   }
   if (end != "the peer goes") CHECK(arrived <= reader.size);
   place.client.reset();

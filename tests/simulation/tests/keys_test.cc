@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Keys of one queue pair: devices that claim them and refuse, and what they cost where they work.
+// Memory windows bound to one queue pair: devices that claim them and refuse, and what they cost
+// where they work.
 
 #include <algorithm>
 #include <array>
@@ -30,7 +31,7 @@ std::string isolation_of(const conn::Connection& connection) {
   return {};
 }
 
-// Each queue pair of a device in a domain of its own.
+// Whether each queue pair of a device has a protection domain of its own.
 bool alone(const Room& room, const Device& device) {
   std::map<const ibv_pd*, int> users;
   for (const auto& [number, qp] : room.world.queue_pairs)
@@ -54,11 +55,11 @@ TEST_CASE("simulation: a device that takes no binds serves all the same, from th
   const std::int64_t tried = device.costs.slow["ibv_alloc_mw"];
   for (int i = 0; i < 5; ++i) clients.push_back(room.connected());
   for (const auto& each : clients) room.echoes(*each, 200000);
-  CHECK(device.costs.slow["ibv_alloc_mw"] == tried);  // asked once, not by each
+  CHECK(device.costs.slow["ibv_alloc_mw"] == tried);  // tried once, not per connection
   CHECK(alone(room, device));
   const auto& ends = at_server ? room.log.clients : clients;
   for (const auto& each : ends) CHECK(isolation_of(*each) == "connection");
-  // Who comes by the dozen meets the same.
+  // The same for many simultaneous clients.
   while (clients.size() < 30) clients.push_back(room.dial());
   RUN_UNTIL(room.loop, room.log.clients.size() == 30);
   CHECK(alone(room, device));
@@ -103,9 +104,10 @@ TEST_CASE("simulation: isolation=window is refused in words where binds are",
   (void)room.connected();
 }
 
-// Goal: who asks for isolation=window has it, or is refused in words, whenever it turns out that
-// the device does not bind. Method: every device that claims to, which refuses when it is posted,
-// or when it is carried out, at either end; and who does not ask is served.
+// Goal: a connection with isolation=window gets it or is refused with a message, no matter when the
+// device's failure to bind is detected. Method: each device that claims memory windows, made to
+// refuse a bind at the post or when it is carried out, at either end; connections without the
+// option are served.
 TEST_CASE("simulation: isolation=window is refused in words where the first bind is",
           "[simulation][keys]") {
   const int error = GENERATE(0, EINVAL, -EINVAL, EOPNOTSUPP, -EOPNOTSUPP);
@@ -147,7 +149,7 @@ TEST_CASE("simulation: a bind that fails when it is carried out ends that connec
   const Profile& profile = profile_named("mlx5");
   Room room({}, {}, profile, profile);
   const auto stays = room.connected();
-  // The next bind that the device carries out.
+  // Fails the next bind that the device carries out.
   for (std::uint64_t number = 1;; ++number) {
     room.world.fail_call(number);
     const auto client = room.dial();
@@ -171,7 +173,7 @@ TEST_CASE("simulation: a device that binds no more ends who needs it, in words",
   Room room({}, "?window=4096", profile, profile);
   const auto client = room.connected();
   room.near->profile.binds_windows = false;
-  // The server's window grows.
+  // Makes the server's window grow.
   const std::string bytes(100000, 'k');
   REQUIRE(client->write(bytes.data(), bytes.size()) > 0);
   RUN_UNTIL(room.loop, room.log.endings.size() == 1);
@@ -194,7 +196,8 @@ TEST_CASE("simulation: sending goes on while a key is bound, but on soft-RoCE",
   server.set_read_handler(nullptr);
   room.run_for(1s);
   const std::int64_t alone = room.world.costs(*room.far).doorbells;
-  // The server fills the client's window, so that it offers another; the client writes meanwhile.
+  // The server fills the client's window, so that the client offers another one; the client writes
+  // meanwhile.
   const std::string bytes(64 * 1024, 'b');
   testing::send(room.loop, server, bytes);
   client->set_read_handler([](conn::Connection& here) {
@@ -208,7 +211,7 @@ TEST_CASE("simulation: sending goes on while a key is bound, but on soft-RoCE",
   server.set_read_handler([&](conn::Connection& here) { (void)here.read(answer.data(), 6); });
   RUN_UNTIL(room.loop, answer == "answer");
   const Nanoseconds took = room.world.now() - begin;
-  // There and back is 20 ms, and a bind's completion another 10 on this network.
+  // A round trip takes 20 ms, and a bind's completion another 10 ms on this network.
   CHECK((took < 29ms) == (std::string(name) != "rxe"));
   CHECK(room.world.costs(*room.far).doorbells > alone);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kv-server over rdma: values that are asked for often are sent from registered memory, whatever
-// becomes of them, of their clients and of the device meanwhile.
+// kv-server over rdma: values that are requested often are sent from registered memory, whatever
+// happens to them, to their clients and to the device meanwhile.
 
 #include <string>
 
@@ -40,7 +40,7 @@ struct KvPlace : Place {
     testing::send(loop, connection, requests);
     REQUIRE((testing::receive(loop, connection, replies.size()) == replies));
   }
-  /// `value` is what "k" has, and is registered.
+  /// Sets "k" to `value` and gets it until it is registered.
   void often(conn::Connection& connection, const std::string& value) {
     expect(connection, request({"SET", "k", value}), kOk);
     for (std::uint32_t i = 0; i < kv::RegisteredValues::kOften; ++i) {
@@ -68,11 +68,11 @@ TEST_CASE("simulation: kv-server sends a value from registered memory once it is
   const std::uint64_t copied = place.counter("bytes_copied_out");
   const std::uint64_t pinned = registered_bytes();
   for (int i = 0; i < 5; ++i) place.expect(*client, request({"GET", "k"}), bulk(value));
-  // The requests, and what is around the replies.
+  // Only the requests and the framing of the replies were copied.
   CHECK(place.counter("bytes_copied_out") - copied < 1000);
   CHECK(registered_bytes() >= kSize);
   CHECK(place.kv.store.memory() >= kSize);
-  // Another value is copied, and the registration of the old one goes.
+  // A new value is copied, and the old value's registration is dropped.
   const std::string other = pattern_of(2, kSize);
   place.expect(*client, request({"SET", "k", other}) + request({"GET", "k"}), kOk + bulk(other));
   RUN_UNTIL(place.loop, place.registered() == 0);
@@ -89,7 +89,7 @@ TEST_CASE("simulation: a registered value that goes while it is sent arrives as 
   const conn::ConnectionPtr client = place.client(), other = place.client();
   const std::string value = pattern_of(1, kSize);
   place.often(*client, value);
-  // More than its windows take.
+  // More than the peer's windows hold.
   constexpr std::size_t kTimes = 8;
   std::string gets, replies;
   for (std::size_t i = 0; i < kTimes; ++i) {
@@ -100,15 +100,15 @@ TEST_CASE("simulation: a registered value that goes while it is sent arrives as 
   testing::send(place.loop, *client, gets);
   RUN_UNTIL(place.loop, place.kv.statistics.keyspace_hits == hits + kTimes);
   place.run_for(100ms);
-  REQUIRE(place.entry()->users() > 2);  // beside the data's and the registration's
+  REQUIRE(place.entry()->users() > 2);  // not only the data's and the registration's
   if (change == "SET") place.expect(*other, request({"SET", "k", std::string(kSize, 'n')}), kOk);
   if (change == "APPEND")
     place.expect(*other, request({"APPEND", "k", "!"}), ":" + std::to_string(kSize + 1) + "\r\n");
   if (change == "DEL") place.expect(*other, request({"DEL", "k"}), ":1\r\n");
   if (change == "FLUSHALL") place.expect(*other, request({"FLUSHALL"}), kOk);
-  place.run_for(1s);  // it looks for what nobody has any more ten times a second
+  place.run_for(1s);  // unused values are looked for ten times per second
   CHECK(place.registered() == kSize);
-  // All of it counts, though the data has it no more.
+  // All of it counts, although the store no longer holds the value.
   CHECK(place.kv.buffer_bytes >= kSize);
   REQUIRE((testing::receive(place.loop, *client, replies.size()) == replies));
   RUN_UNTIL(place.loop, place.registered() == 0);
@@ -136,7 +136,7 @@ TEST_CASE("simulation: registered values on their way to a client that goes, or 
     const std::size_t held = place.kv.buffer_bytes;
     place.kv.sessions.begin()->second->kill();
     RUN_UNTIL(place.loop, place.kv.sessions.empty());
-    // What the connection lingers for is nobody's, and counts.
+    // Bytes for which the closed connection lingers have no session, but count.
     CHECK(place.kv.left_behind() >= kSize);
     CHECK(place.kv.left_behind() <= held);
     CHECK(place.kv.used_memory() ==
@@ -145,11 +145,11 @@ TEST_CASE("simulation: registered values on their way to a client that goes, or 
   RUN_UNTIL(place.loop, place.kv.sessions.empty() && place.entry()->users() == 2);
   CHECK(place.kv.left_behind() == 0);
   CHECK(place.kv.buffer_bytes < kSize);
-  CHECK(place.registered() == kSize);  // its key is there
+  CHECK(place.registered() == kSize);  // its key still exists
   CHECK(place.entry()->value() == value);
   if (end == "our device goes") {
     place.run_for(2s);
-    CHECK(place.near->handles.empty());  // a registration does not keep it
+    CHECK(place.near->handles.empty());  // the registration does not keep it open
     return;
   }
   if (end != "its device goes") {

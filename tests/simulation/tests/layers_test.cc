@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// TLS over rdma: what the layer below knows reaches the user of the one on top.
+// TLS over rdma: what the lower layer knows must reach the user of the upper layer.
 
 #include <cerrno>
 
@@ -24,7 +24,7 @@ struct TlsRoom : Room {
     INFO(client->last_error());
     REQUIRE(client->state() == conn::State::kConnected);
   }
-  /// Writes now and then until that fails; what it says then.
+  /// Writes every 50 ms until that fails; returns the error.
   std::string write_until_failed(conn::Connection& here) {
     const Nanoseconds begin = world.now();
     while (here.state() == conn::State::kConnected && world.now() - begin < 200s) {
@@ -46,7 +46,7 @@ TEST_CASE("simulation: TLS tells of a lost link what rdma knows, whatever it was
   const bool unread = GENERATE(true, false);
   CAPTURE(unread);
   if (unread) {
-    // It never reads, so what comes stays below, and the reason waits behind it.
+    // The client never reads, so bytes stay in the lower layer, and the error waits behind them.
     REQUIRE(room.server->write("never read", 10) == 10);
     room.run_for(100ms);
   } else {
@@ -86,7 +86,7 @@ TEST_CASE("simulation: a spin holds back no timer and no event of rdma_cm", "[si
     const auto next = room.dial("spin=100ms");
     RUN_UNTIL(room.loop, next->state() != conn::State::kConnecting);
     CHECK(next->state() == conn::State::kConnected);
-    // Each message of rdma_cm may take two; so many there are, of both ends and of resolving.
+    // Each message of rdma_cm may take 2 ms; this many are needed for both ends and for resolving.
     CHECK(room.world.now() - begin <= 50ms);
   }
 }

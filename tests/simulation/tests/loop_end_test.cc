@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loops that end while their connections are at work.
+// Loops that end while their connections are active.
 
 #include <array>
 #include <cerrno>
@@ -16,7 +16,7 @@ using conn::rdma::RdmaConnection;
 
 namespace {
 
-// The numbers of requests, which come round after 2^32 of them: no test posts as many.
+// The request counters of a connection wrap around after 2^32 requests, more than a test can post.
 struct Posted {
   using Type = std::uint32_t RdmaConnection::*;
   friend Type member(Posted);
@@ -37,7 +37,7 @@ template struct Reach<Posted, &RdmaConnection::posted_>;
 template struct Reach<Done, &RdmaConnection::done_>;
 template struct Reach<Signaled, &RdmaConnection::last_signaled_>;
 
-// As if so many more had been posted, and all were done.
+// As if `more` further requests had been posted and completed.
 void post_on(conn::Connection& connection, std::uint32_t more) {
   auto& here = dynamic_cast<RdmaConnection&>(connection);
   REQUIRE(here.*member(Posted{}) == here.*member(Done{}));
@@ -49,7 +49,7 @@ std::uint32_t posted(conn::Connection& connection) {
   return dynamic_cast<RdmaConnection&>(connection).*member(Posted{});
 }
 
-// Both loops in turn, while time passes.
+// Iterates both loops in turn, while time passes.
 void run_both(Room& room, ae::EventLoop& other, const std::function<bool()>& done) {
   const Nanoseconds limit = room.world.now() + 10s;
   while (!done()) {
@@ -60,7 +60,7 @@ void run_both(Room& room, ae::EventLoop& other, const std::function<bool()>& don
   }
 }
 
-// For a read handler: what is there, until the end.
+// Read handler: reads what is available until the end of stream.
 void collect(conn::Connection& here, std::string& got) {
   std::array<char, 4096> bytes;
   for (;;) {
@@ -90,8 +90,8 @@ TEST_CASE("simulation: a loop that ends waits until a byte stream has delivered"
   });
   std::string got;
   room.log.clients.front()->set_read_handler([&](conn::Connection& here) { collect(here, got); });
-  // Bytes leave once the peer has offered a window, which on iWARP it may not do before it has
-  // heard of us; and nobody runs its loop while ours ends.
+  // Bytes are sent once the peer has offered a window. On iWARP it may not do so before it has
+  // heard from this end; and the peer's loop does not run while this loop ends.
   bool writable = false;
   client->set_write_handler([&](conn::Connection& here) {
     writable = true;
@@ -123,9 +123,9 @@ TEST_CASE("simulation: a loop whose connections wrote nothing ends at once",
   CHECK(room.log.endings.size() == 1);
 }
 
-// Goal: what a connection has under way does not depend on how many requests it has posted. Method:
-// their number goes on as after months: half way round, where what was done long ago would be
-// ahead, and to where the last that holds bytes is number 0.
+// Goal: the requests in progress are determined correctly however many requests the connection has
+// posted. Method: set the counters as after months: half-way round, where old requests would seem
+// to be ahead, and so that the last request that holds bytes is number 0.
 TEST_CASE("simulation: a loop ends as soon however many requests its connections have posted",
           "[simulation][close]") {
   const Profile& profile = profile_named(GENERATE("iwarp", "mlx5"));
@@ -150,7 +150,7 @@ TEST_CASE("simulation: a loop ends as soon however many requests its connections
     REQUIRE(client->write(bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
   };
   if (!writes_at_last) write();
-  // A keepalive asks for all that was posted before it.
+  // A keepalive requests a completion of everything posted before it.
   for (int i = 0; i < 300; ++i) {
     for (ae::EventLoop* each : std::array<ae::EventLoop*, 2>{&room.loop, loop.get()})
       (void)each->process_events(ae::kAllEvents | ae::kDontWait);
@@ -165,7 +165,7 @@ TEST_CASE("simulation: a loop ends as soon however many requests its connections
   }
   const Nanoseconds begin = room.world.now();
   loop.reset();
-  CHECK(room.world.now() - begin < 50ms);  // end-linger would be 100 ms
+  CHECK(room.world.now() - begin < 50ms);  // end-linger is 100 ms
   room.run_for(1s);
   CHECK(got == bytes);
 }
@@ -184,8 +184,8 @@ TEST_CASE("simulation: a loop that ends says no goodbye for a connection that is
 }
 
 // Goal: a loop ends within end-linger, whatever is being made or ended on it. Method: each phase of
-// a connect, and of an accepted connection, at the moment in which the peer falls silent, on every
-// kind of device; and a port without a link, which the kernel waits for.
+// a connect, and of an accepted connection, at the moment when the peer falls silent, on each kind
+// of device; and a port without a link, for which the kernel waits.
 TEST_CASE("simulation: a loop ends within end-linger while its peers are silent",
           "[simulation][close]") {
   const bool port_is_down = GENERATE(false, true);
@@ -264,7 +264,7 @@ TEST_CASE("simulation: a post that the driver refuses ends that connection, in w
   Room room({}, {}, iwarp, iwarp);
   const auto client = room.connected();
   const auto other = room.connected();
-  // Its queue pair goes between the last look at completions and the post.
+  // The queue pair fails between the last poll and the post.
   room.loop.add_time_event(1ms, [&] {
     for (auto& [number, qp] : room.world.queue_pairs)
       if (&qp->device_of() == room.far) {

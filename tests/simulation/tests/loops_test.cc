@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loops on processors of their own, in simulated time: what one does the other does not pay for.
+// Loops on processors of their own, in simulated time: the load of one must not slow down the
+// other.
 
 #include <algorithm>
 #include <array>
@@ -32,12 +33,12 @@ using conn::State;
 
 namespace {
 
-// A handshake's arithmetic; the simulation does it in no time.
+// CPU time of a handshake, which the simulation performs in no time.
 constexpr Nanoseconds kArithmetic = 200us;
 constexpr std::size_t kRequests = 1000;
 
-/// Two loops serve. A client of its own loop asks one of them; others make handshakes, ten at a
-/// time, with the loop that is flooded.
+/// Two loops serve. A client on a loop of its own sends requests to one of them; other clients make
+/// handshakes, ten at a time, with the flooded loop.
 class Flood {
  public:
   Flood(std::size_t asked, std::optional<std::size_t> flooded) : asked_(asked), flooded_(flooded) {
@@ -55,7 +56,7 @@ class Flood {
     to_.options = to_.options.merged_with(conn::Options::parse("source=10.77.0.2"));
   }
 
-  /// What 99 of 100 requests take at most; and how many handshakes were made meanwhile.
+  /// The 99th percentile of the requests' time; counts the handshakes made meanwhile.
   Nanoseconds p99() {
     goes_to_ = asked_;
     client_ = dial(2, [this](Connection&) { ask(); });
@@ -138,7 +139,7 @@ class Pair {
     if (is_rdma_) {
       auto& state = conn::rdma::LoopState::of(loops_->loop(1), registry_.require("rdma"));
       watcher_.ended = [this, &state] { rejected_at_end = state.statistics().rejected; };
-      conn::ConnectionSet::of(loops_->loop(1)).add(watcher_);  // is told after the group
+      conn::ConnectionSet::of(loops_->loop(1)).add(watcher_);  // runs after the group
     }
     listener_ = conn::listen(
         registry_, *loops_, transport + (is_rdma_ ? "://10.77.0.1:0" : "://127.0.0.1:0") + options,
@@ -167,7 +168,7 @@ class Pair {
     while (!condition() && world_.now() < limit) loops_->step(limit);
     return condition();
   }
-  /// A counter of loop `index`.
+  /// The value of a counter of loop `index`.
   std::uint64_t count(std::string_view name, std::size_t index) const {
     const conn::ConnectionType& type = is_rdma_ ? registry_.require("rdma") : type_;
     for (const auto& [each, value] : type.statistics(loops_->loop(index)))
@@ -180,9 +181,9 @@ class Pair {
       if (&qp->device_of() == near_) all.insert(static_cast<const Queue*>(qp->send_cq)->vector);
     return all;
   }
-  /// The device of the two loops; again, once it was removed.
+  /// Adds the device of the two loops, also after it was removed.
   Device& add_near() { return world_.add_device("sim0", "10.77.0.1", profile_named("mlx5")); }
-  /// Clients that both loops serve, two by each.
+  /// Clients of which each loop serves two.
   std::vector<ConnectionPtr> crowd() {
     std::vector<ConnectionPtr> clients;
     for (int i = 0; i < 4; ++i) {
@@ -255,7 +256,7 @@ TEST_CASE("simulation: a paused loop that ends gives back what waits", "[simulat
   CAPTURE(transport);
   Pair pair(transport, {}, conn::Spread::by([](const conn::Arriving&) { return 1; }));
   const ConnectionPtr client = pair.dial();
-  // On its way to loop 1, which has not seen it.
+  // Assigned to loop 1, which has not accepted it yet.
   const auto assigned = [&](std::size_t loop) { return pair.listener().shares()[loop].assigned; };
   REQUIRE(pair.run_until([&] { return assigned(1) == 1; }));
   pair.listener().pause();
@@ -278,7 +279,7 @@ TEST_CASE("simulation: each loop of a group has a completion vector of its own",
     REQUIRE(pair.run_until([&] { return !pair.served[0].empty() && !pair.served[1].empty(); }));
     return pair.vectors();
   };
-  for (int again = 0; again < 3; ++again) {  // whatever was taken before
+  for (int again = 0; again < 3; ++again) {  // independent of earlier assignments
     Pair pair("rdma");
     CHECK(vectors(pair) == std::set<int>{0, 1});
   }
@@ -309,11 +310,11 @@ TEST_CASE(
     CHECK(pair.run_until([&] { return told(pair.served[loop]); }, 1s));
     pair.served[loop].clear();
   }
-  // Neither loop has anything open on it any more.
+  // Neither loop has the device open any more.
   CHECK(pair.run_until([&] { return pair.near().handles.empty(); }, 1s));
   clients.clear();
   (void)pair.add_near();
-  (void)pair.run_until([] { return false; }, 1s);  // the listener looks for it twice a second
+  (void)pair.run_until([] { return false; }, 1s);  // the listener looks for it twice per second
   clients = pair.crowd();
 }
 
@@ -373,7 +374,7 @@ TEST_CASE("simulation: a group says near which processors the device of its list
     const auto one = listen("rdma://10.77.0.1:0");
     CHECK(said() == Lists{{4, 5, 6, 7}});
   }
-  CHECK(said().empty());  // taken back
+  CHECK(said().empty());  // withdrawn
   {
     const auto several = listen("rdma://10.77.0.1,10.77.0.2:0");
     CHECK(said() == Lists{{-1}});
@@ -425,5 +426,5 @@ TEST_CASE("simulation: one loop's flood of handshakes does not slow the other's 
   CHECK(none == 0);
   CHECK(handshakes > 40);
   CHECK(beside <= alone * 11 / 10);
-  CHECK(together > alone * 2);  // it would be seen
+  CHECK(together > alone * 2);  // the measurement detects a slow-down
 }

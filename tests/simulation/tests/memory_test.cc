@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Registered memory: looked at against memory-limit before it is taken, given back when nobody
-// needs it, and nobody's old bytes when it is used again.
+// Registered memory: it is checked against memory-limit before it is taken, returned when it is no
+// longer needed, and cleared of old bytes before it is used for another peer.
 
 #include <algorithm>
 #include <array>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kMebi = 1 << 20;
 
-// Writes until no more is taken.
+// Writes until nothing more is accepted.
 std::size_t fill(conn::Connection& connection) {
   static const std::string bytes(64 * 1024, 'f');
   std::size_t taken = 0;
@@ -68,16 +68,16 @@ TEST_CASE(
       CHECK(registered_bytes() <= limit);
       room.run_for(10ms);
     }
-    CHECK(registered_bytes() > limit * 5 / 8);  // it is the limit that stops them
-    // Who has nothing under way finds the last quarter.
+    CHECK(registered_bytes() > limit * 5 / 8);  // the limit was what stopped them
+    // A connection without bytes under way may use the last quarter.
     const std::string word = "still here";
     CHECK(room.log.clients.front()->write(word.data(), word.size()) ==
           static_cast<ssize_t>(word.size()));
     CHECK(testing::receive(room.loop, *stays, word.size()) == word);
   }
   room.log.clients.resize(1);
-  room.run_for(5s);  // their linger
-  // The next client is served at once, not an hour later.
+  room.run_for(5s);  // while they linger
+  // The next client is served at once, not only an hour later.
   {
     const auto next = room.connected("memory-limit=0");
     CHECK(next->state() == conn::State::kConnected);
@@ -95,11 +95,11 @@ TEST_CASE("simulation: a writer that found no memory is called when there is som
     crowd.push_back(room.dial("memory-limit=0&window=4096&max-window=4096"));
   RUN_UNTIL(room.loop, room.log.clients.size() == 12);
   for (const auto& each : room.log.clients) each->set_read_handler(nullptr);
-  // The first ones take what there is.
+  // The first connections take what is available.
   std::size_t held = 0;
   for (std::size_t i = 0; i + 1 < 12; ++i) held += fill(*room.log.clients[i]);
   conn::Connection& last = *room.log.clients.back();
-  // Until the last quarter is gone, too, and its peer's window is full.
+  // Until the last quarter is used up, too, and the peer's window is full.
   for (bool more = true; more; room.run_for(50ms))
     for (more = false; last.write("x", 1) == 1;) more = true;
   CHECK(last.write("x", 1) == -1);
@@ -110,7 +110,7 @@ TEST_CASE("simulation: a writer that found no memory is called when there is som
     if (here.write("more", 4) == 4) here.set_write_handler(nullptr);
   });
   room.run_for(500ms);
-  CHECK(called <= 30);  // not again and again for nothing
+  CHECK(called <= 30);  // not called again and again in vain
   CHECK(last.has_write_handler());
   for (const auto& each : crowd) each->set_read_handler([](auto& here) { (void)read_all(here); });
   RUN_UNTIL(room.loop, !last.has_write_handler());
@@ -122,7 +122,7 @@ TEST_CASE("simulation: at memory-limit a writer goes on with what its own bytes 
   Room room({}, "?keepalive=0ms&send-buffer=4m&memory-limit=" + std::to_string(3 * kMebi));
   const auto client = room.connected("memory-limit=0&keepalive=0ms");
   conn::Connection& server = *room.log.clients.front();
-  // Others leave it the last block.
+  // Other connections leave it only the last block.
   const auto hog = room.connected("memory-limit=0&keepalive=0ms");
   room.log.clients.back()->set_read_handler(nullptr);
   hog->set_read_handler(nullptr);
@@ -142,7 +142,7 @@ TEST_CASE("simulation: at memory-limit a writer goes on with what its own bytes 
 
 TEST_CASE("simulation: a writer whose own bytes have all the memory is called when they arrived",
           "[simulation][memory]") {
-  const Profile& rxe = profile_named("rxe");  // whose connections share the memory
+  const Profile& rxe = profile_named("rxe");  // its connections share the memory
   Room room({}, "?keepalive=0ms&send-buffer=4m&memory-limit=3m", rxe, rxe);
   const auto client = room.connected("memory-limit=0&keepalive=0ms&window=1m&max-window=1m");
   conn::Connection& server = *room.log.clients.front();
@@ -151,11 +151,11 @@ TEST_CASE("simulation: a writer whose own bytes have all the memory is called wh
   hog->set_read_handler(nullptr);
   (void)fill(*room.log.clients.back());
   client->set_read_handler([&](conn::Connection& here) { (void)read_all(here); });
-  // What the echo left under way comes back.
+  // The memory of what the echo has sent is returned.
   const std::string block(4096, 'w');
   REQUIRE(server.write(block.data(), block.size()) > 0);
   room.run_for(100ms);
-  // Nothing was missing when these left, so nobody asked for news of them.
+  // No memory was missing when these were sent, so no completion was requested for them.
   REQUIRE(server.write(block.data(), block.size()) == static_cast<ssize_t>(block.size()));
   room.run_for(10ms);
   REQUIRE(server.write("x", 1) == -1);
@@ -179,7 +179,7 @@ TEST_CASE("simulation: a writer that has nothing under way is called when others
               return each->state() == conn::State::kConnecting;
             }));
   room.run_for(1s);
-  // How many found a place at once is the loop's matter; now there is none for another.
+  // How many were served at once depends on the loop; now there is no room for another.
   do {
     crowd.push_back(room.dial("memory-limit=0&keepalive=0ms&window=4096&max-window=4096"));
     RUN_UNTIL(room.loop, crowd.back()->state() != conn::State::kConnecting);
@@ -190,7 +190,7 @@ TEST_CASE("simulation: a writer that has nothing under way is called when others
     more = false;
     for (const auto& each : room.log.clients) more = fill(*each) != 0 || more;
   }
-  // Some have found none at all. One of them goes before there is some again.
+  // Some have no memory at all. One of them closes before memory is available again.
   const auto is_empty = [](const conn::ConnectionPtr& each) {
     const auto facts = each->info();
     return std::all_of(facts.begin(), facts.end(), [](const auto& fact) {
@@ -203,7 +203,7 @@ TEST_CASE("simulation: a writer that has nothing under way is called when others
   conn::Connection& waits = **found;
   const auto goes = std::find_if(found + 1, all.end(), is_empty);
   REQUIRE(goes != all.end());
-  // It stands in the line of those who are told, behind more than have their turn at once.
+  // It is queued for notification behind more connections than are notified in one iteration.
   for (const auto& each : all) REQUIRE(fill(*each) == 0);
   all.erase(goes);
   waits.set_write_handler([](conn::Connection& here) {
@@ -239,7 +239,7 @@ TEST_CASE("simulation: who gets no first window is refused, and who gets no larg
     const std::string bytes(8 << 20, 'w');
     const Nanoseconds begin = room.world.now();
     for (int i = 0; i < 20; ++i) testing::send(room.loop, *client, bytes);
-    // It asks again a second later.
+    // Growth is tried again once per second.
     CHECK(refusals() >= 1);
     CHECK(refusals() <= 2u + static_cast<std::uint64_t>((room.world.now() - begin) / 1s));
   }
@@ -281,7 +281,7 @@ TEST_CASE("simulation: memory-limit refuses who comes in words, and holds for wh
     CHECK_THAT(client->last_error(), Contains("memory-limit reached"));
     CHECK_FALSE(client->last_error().find("by the server") != std::string::npos);
     CHECK(registered_bytes() == before);
-    // The device's own trial, with less inline data where 128 bytes are refused.
+    // One more for the probe of the device, with less inline data if 128 bytes are refused.
     const Profile& device = chosen_profile();
     const bool twice = device.max_inline < 128 && device.too_much_inline != TooMuchInline::kLess;
     CHECK(room.far->costs.slow["ibv_create_qp"] == (twice ? 2 : 1));
@@ -302,7 +302,7 @@ TEST_CASE(
   const auto client = room.connected("keepalive=0ms");
   conn::Connection& server = *room.log.clients.front();
   std::size_t read = 0;
-  std::uint64_t pinned = 0;  // most of it in this burst
+  std::uint64_t pinned = 0;  // highest value within this burst
   server.set_read_handler([&](conn::Connection& here) {
     pinned = std::max(pinned, fact_of(here, "pinned"));
     read += read_all(here);
@@ -314,7 +314,7 @@ TEST_CASE(
     testing::send(room.loop, *client, bytes);
     RUN_UNTIL(room.loop, read == before + bytes.size());
     room.run_for(1s);
-    return pinned / kMebi;  // windows of the greatest length
+    return pinned / kMebi;  // windows of the maximum length
   };
   const auto slow = [&] {
     const Costs costs[] = {room.world.costs(*room.near), room.world.costs(*room.far)};
@@ -324,15 +324,15 @@ TEST_CASE(
   const std::uint64_t idle = registered_bytes();
   std::uint64_t most = burst(), last = most;
   CHECK(registered_bytes() > idle);
-  // Its windows are long from the beginning, so it can find that it is faster with one more than
-  // the burst before it, which had to find their length first.
+  // The windows are long from the beginning, so a burst may find that one more window is faster
+  // than the burst before, which had to grow its windows first.
   for (int i = 0; i < 6; ++i) {
     room.run_for(30s);
     const std::int64_t before = slow();
     const std::uint64_t windows = burst();
     CAPTURE(i, windows, last, most);
     CHECK(windows <= most + 1);
-    // What the last burst had no use for was unused for a minute, and may be gone.
+    // Windows that the last burst did not use were unused for a minute and may be gone.
     CHECK(slow() - before <= static_cast<std::int64_t>(windows > last ? windows - last : 0));
     last = windows;
     most = std::max(most, windows);
@@ -366,7 +366,7 @@ TEST_CASE("simulation: memory that was another connection's window is zeros, wit
   for (int i = 0; i < 4; ++i) {
     auto peer = net.connect(room.address, options);
     const testing::RawPeer::Offer offer = offers(*peer);
-    // Bytes that it never claims: whoever has the memory next must not find them.
+    // Bytes that the peer never announces: the memory's next user must not see them.
     peer->write(std::string(offer.length, 's'), offer.address, offer.key);
     RUN_UNTIL(room.loop, *reinterpret_cast<const volatile char*>(offer.address + 5) == 's');
     for (const auto& each : seen) {
@@ -378,13 +378,13 @@ TEST_CASE("simulation: memory that was another connection's window is zeros, wit
     auto liar = net.connect(room.address, options);
     const testing::RawPeer::Offer next = offers(*liar);
     again = again || next.address == offer.address;
-    // It claims all of its window and writes nothing.
+    // The liar announces its whole window and writes nothing.
     liar->immediate(next.length);
     RUN_UNTIL(room.loop, liar->received.size() == next.length);
     CHECK(liar->received == std::string(next.length, '\0'));
     leave(liar);
   }
-  CHECK(again);  // it was the same memory
+  CHECK(again);  // the same memory was used again
 }
 
 TEST_CASE("simulation: windows longer than the largest block come and go like others",
@@ -404,8 +404,8 @@ TEST_CASE("simulation: windows longer than the largest block come and go like ot
   const std::string bytes(48 << 20, 'w');
   room.run_for(100s);
   const std::uint64_t idle = registered_bytes();
-  // More is registered only for a burst that had more at once than any before it: of windows, since
-  // each may find that it is faster with one more, or to send from.
+  // More is registered only for a burst that had more at once than any before it: either windows,
+  // since each burst may find that one more is faster, or send buffers.
   std::uint64_t most_pinned = 0, most_to_send = 0, registered = 0;
   for (int i = 0; i < 8; ++i) {
     const std::size_t before = read;
@@ -441,14 +441,14 @@ TEST_CASE("simulation: cleanup gives back at once what was kept for the next",
     room.type.cleanup(room.loop);
     return std::pair(kept, process_mappings());
   };
-  (void)crowd();  // the allocator's own
+  (void)crowd();  // warms up the allocator
   const auto [kept, left] = crowd();
   CHECK(left + 2 <= kept);
 }
 
 TEST_CASE("simulation: what is given back after the last connection's end goes, too",
           "[simulation][memory]") {
-  // The ends come between two looks of the house, and nobody answers the goodbye.
+  // The connections end between two runs of run_maintenance(), and the disconnect gets no answer.
   for (const auto offset : {0ms, 300ms, 600ms, 900ms}) {
     Room room;
     room.connected().reset();
@@ -479,7 +479,7 @@ TEST_CASE("simulation: an idle connection keeps one window, keepalives or not",
   };
   room.run_for(5s);
   const std::string before = pinned();
-  // A window that fills slowly.
+  // A window that is filled slowly.
   for (int i = 0; i < 9; ++i) {
     testing::send(room.loop, *client, std::string(10000, 'a'));
     room.run_for(20ms);
@@ -517,12 +517,12 @@ TEST_CASE("simulation: unread bytes outlive the device they came through", "[sim
   room.run_for(100ms);
   room.world.remove_device(*room.near);
   room.run_for(2s);
-  CHECK(room.near->handles.empty());  // nothing holds on to it
+  CHECK(room.near->handles.empty());  // nothing keeps it open
   std::string got(200000, '?');
   std::size_t size = 0;
   for (ssize_t n = 0; (n = server.read(&got[size], got.size() - size)) > 0;)
     size += static_cast<std::size_t>(n);
-  CHECK(size >= 65536);  // what the windows held
+  CHECK(size >= 65536);  // the contents of the windows
   CHECK(got.substr(0, size) == bytes.substr(0, size));
   CHECK_THAT(server.last_error(), Contains("was removed"));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Faults of the network and the devices, and how soon they end what they end. Time is simulated, so
-// the bounds that users are promised are looked at exactly.
+// Faults of the network and of devices, and how soon they end the connections concerned. Time is
+// simulated, so that the bounds promised to users are verified exactly.
 
 #include <sys/stat.h>
 
@@ -16,7 +16,7 @@ TEST_CASE("simulation: connect into a black hole ends after connect-timeout",
   Room room;
   room.world.set_path(*room.near, *room.far, false);
   const auto client = room.dial();
-  // Address resolution hears nothing and has two seconds.
+  // Address resolution gets no answer and has two seconds.
   CHECK(room.until_failed(*client) < 2100ms);
   CHECK_THAT(client->last_error(), Contains("no answer from the address"));
 }
@@ -27,7 +27,7 @@ TEST_CASE("simulation: a path lost after the address was found ends connect in t
   config.weather.least_cm_delay = config.weather.most_cm_delay = 10ms;
   Room room(config);
   const auto client = room.dial();
-  room.run_for(15ms);  // the address is known, the request is not there
+  room.run_for(15ms);  // the address is resolved, the request not sent yet
   room.world.set_path(*room.near, *room.far, false);
   // The kernel would take 102 s.
   CHECK(room.until_failed(*client) < 5100ms);
@@ -39,15 +39,15 @@ TEST_CASE("simulation: where nobody listens connect fails at once", "[simulation
   room.listener.reset();
   const auto client = room.dial();
   CHECK(room.until_failed(*client) < 100ms);
-  // iWARP does not tell who refused.
+  // iWARP does not tell why the connect was refused.
   CHECK_THAT(client->last_error(),
              Contains(room.far->profile.iwarp ? "refused" : "nobody listens there"));
 }
 
 TEST_CASE("simulation: an address's deadline that passes unseen costs the next address nothing",
           "[simulation][faults]") {
-  // The first has no listener. The loop stands still, at one step or another; then there is more to
-  // look at than an iteration has time for, refusals and deadlines of the same connections.
+  // The first address has no listener. The loop stands still at one step or another; then there is
+  // more to process than fits into an iteration: refusals and deadlines of the same connections.
   const int steps = GENERATE(range(1, 12));
   CAPTURE(steps);
   Config config;
@@ -72,8 +72,8 @@ TEST_CASE("simulation: an address's deadline that passes unseen costs the next a
   }
 }
 
-// A byte stream asks again for minutes: only the peer's silence shows, after three keepalives of 3
-// s and the clock's seconds.
+// A byte stream retransmits for minutes: the loss is detected by the peer's silence only, after
+// three keepalives of 3 s plus the clock's granularity.
 static Nanoseconds silence_shows(const Room& room, Nanoseconds otherwise) {
   return room.far->profile.stream ? 12s : otherwise;
 }
@@ -107,10 +107,10 @@ TEST_CASE("simulation: a keepalive is on time whoever went before", "[simulation
     conn::ConnectionPtr goes = room.connected("keepalive=600ms");
     room.run_for(2s + i * 130ms);
     goes.reset();
-    room.run_for(2s);  // when it was to be looked at it has gone
+    room.run_for(2s);  // it is gone when its next check would be due
     const auto next = room.connected("keepalive=600ms");
     room.world.set_path(*room.near, *room.far, false);
-    // The keepalive, which finds out, and the retries: 8 * 4.096 us * 2^15.
+    // The keepalive that detects it, plus the retries: 8 * 4.096 us * 2^15.
     CHECK(room.until_failed(*next) < 600ms + 1074ms + 50ms);
     room.world.set_path(*room.near, *room.far, true);
     room.run_for(10s);
@@ -132,7 +132,7 @@ TEST_CASE("simulation: a link that goes down ends its connections, and up again 
   room.world.set_link(*room.near, false);
   CHECK(room.until_failed(*client) < silence_shows(room, 10s));
   RUN_UNTIL(room.loop, room.log.endings.size() == 1);
-  // Without an event it is the peer's silence that ends it.
+  // Without an event the peer's silence ends it.
   if (room.near->profile.port_events) CHECK_THAT(room.log.endings[0], Contains("sim0"));
   room.world.set_link(*room.near, true);
   room.run_for(1s);
@@ -144,7 +144,7 @@ TEST_CASE("simulation: an address that is taken away ends the connections that u
   Room room;
   const auto client = room.connected();
   room.world.set_address(*room.near, false);
-  if (!room.near->profile.address_events) return room.echoes(*client);  // nobody is told
+  if (!room.near->profile.address_events) return room.echoes(*client);  // no event, no end
   RUN_UNTIL(room.loop, room.log.endings.size() == 1);
   CHECK_THAT(room.log.endings[0], Contains("no longer on this machine"));
   CHECK(room.until_failed(*client) < 1s);
@@ -155,7 +155,7 @@ TEST_CASE("simulation: a device that is removed is let go of within a second, an
   Room room;
   const auto client = room.connected();
   const auto second = room.connected();
-  // Counters never fall, also those of a device that is away.
+  // Counters never decrease, not even those of a removed device.
   const auto counted = [&](const char* name) {
     for (const auto& [key, value] : room.type.statistics(room.loop))
       if (key == std::string("sim0_") + name) return value;
@@ -174,14 +174,14 @@ TEST_CASE("simulation: a device that is removed is let go of within a second, an
   RUN_UNTIL(room.loop, room.log.endings.size() == 2);
   CHECK_THAT(room.log.endings[0], Contains("was removed"));
   room.run_for(1s);
-  CHECK(room.near->handles.empty());  // nothing open on it any more
-  // rdma_cm has forgotten it, so its handle's descriptors may be anybody's by now.
+  CHECK(room.near->handles.empty());  // the device is no longer open
+  // rdma_cm has forgotten the device, so its handle's descriptors may have been reused by now.
   struct stat behind {};
   REQUIRE(fstat(room.near->cm_handle->async_fd, &behind) == 0);
   CHECK_FALSE(S_ISCHR(behind.st_mode));
   room.near = &room.world.add_device("sim0", "10.77.0.1");
   none_fell();
-  room.run_for(1s);  // the listener looks for it twice a second
+  room.run_for(1s);  // the listener looks for the device twice per second
   (void)room.connected();
   none_fell();
 }
@@ -190,7 +190,7 @@ TEST_CASE("simulation: the death of the peer's process ends its connections at o
           "[simulation][faults]") {
   Room room;
   const auto client = room.connected();
-  // What a kernel does with what a dead process had.
+  // The kernel does the same with the objects of a dead process.
   room.world.remove_device(*room.far);
   const Nanoseconds begin = room.world.now();
   RUN_UNTIL(room.loop, room.log.endings.size() == 1);
@@ -243,7 +243,7 @@ TEST_CASE("simulation: a device can be removed after an attempt that ended befor
   Room room;
   const std::string how = GENERATE("given up", "another device");
   DYNAMIC_SECTION(how) {
-    for (int round = 0; round < 2; ++round) {  // and so can its like
+    for (int round = 0; round < 2; ++round) {  // and so can its successor
       CAPTURE(round);
       conn::ConnectionPtr client = room.dial(how == "another device" ? "device=sim7" : "");
       if (how == "given up")
@@ -252,7 +252,7 @@ TEST_CASE("simulation: a device can be removed after an attempt that ended befor
         CHECK(room.until_failed(*client) < 1s);
       client.reset();
       REQUIRE(room.far->cm_holds);
-      REQUIRE(room.far->handles.empty());  // it never came to that
+      REQUIRE(room.far->handles.empty());  // it was never opened
       room.world.remove_device(*room.far);
       room.run_for(100ms);
       CHECK_FALSE(room.far->cm_holds);
@@ -316,7 +316,7 @@ TEST_CASE("simulation: events of the device end what they concern, and nothing e
   const bool ends_one = type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR ||
                         type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_PATH_MIG_ERR ||
                         type == IBV_EVENT_QP_LAST_WQE_REACHED;
-  // A port's error is asked after: here the port is up.
+  // After a port error the port is queried: here it is up.
   const bool ends_all =
       type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_CQ_ERR || type == IBV_EVENT_SRQ_ERR;
   CHECK(room.log.endings.size() == (ends_all ? 2u : ends_one ? 1u : 0u));
@@ -395,7 +395,8 @@ TEST_CASE("simulation: what completes between the last look and the sleep is not
   config.weather.most_delay = 3us;
   Room room(config);
   const auto client = room.connected();
-  // One question at a time: nothing else wakes anybody, save the keepalive clock once a second.
+  // One question at a time: nothing else wakes either end, except for keepalive timers once per
+  // second.
   Nanoseconds longest{0}, asked = room.world.now();
   int answers = 0;
   client->set_read_handler([&](conn::Connection& here) {

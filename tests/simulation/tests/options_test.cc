@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Options that name devices and addresses, and what info() says on the way through a connection's
-// life.
+// Options that name devices and addresses, and what info() reports in each phase of a connection.
 
 #include <set>
 
@@ -112,7 +111,7 @@ TEST_CASE("simulation: the device is told how long to try, whatever the peer say
   RUN_UNTIL(room.loop, room.log.clients.size() == 2 && !peer->offers.empty());
   std::size_t seen = 0;
   for (const auto& [number, qp] : room.world.queue_pairs) {
-    if (qp->cap.max_send_wr > 1000) continue;  // the raw peer's
+    if (qp->cap.max_send_wr > 1000) continue;  // that of the raw peer
     ++seen;
     CHECK(qp->ack_timeout == ack_timeout);
     CHECK(qp->retry_count == 5);
@@ -165,7 +164,7 @@ TEST_CASE("simulation: arrivals beyond the backlog are refused, and those within
   };
   RUN_UNTIL(room.loop, in_state(conn::State::kConnecting) == 0);
   CHECK(in_state(conn::State::kConnected) >= 2);
-  // With iWARP there is no more to wait for once a request was accepted.
+  // With iWARP nothing is left to wait for once a request was accepted.
   if (!room.near->profile.iwarp) CHECK(in_state(conn::State::kError) >= 1);
   for (const auto& each : clients)
     if (each->state() == conn::State::kError)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Connection::path() of rdma: what a device was told, what it tells, and what it keeps to itself.
+// Connection::path() over rdma: what was set on a device, what it reports, and what it does not
+// report.
 
 #include "tests/simulation/room.h"
 #include "tests/support/raw_peer.h"
@@ -59,7 +60,7 @@ TEST_CASE("simulation: path() goes on after the device, and needs none for what 
     const auto found = slow.find("ibv_query_qp");
     return found == slow.end() ? 0u : static_cast<unsigned>(found->second);
   };
-  const unsigned once = room.far->profile.iwarp ? 0 : 1;  // nobody could tell: not asked
+  const unsigned once = room.far->profile.iwarp ? 0 : 1;  // iWARP reports nothing: not asked
   CHECK(asked() == once);
   CHECK(client->path() == before);
   CHECK(asked() == once);

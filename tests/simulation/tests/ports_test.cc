@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ports that go down and come back, with and without an event that says so.
+// Ports that lose their link and get it back, with and without an event that reports it.
 
 #include "tests/simulation/room.h"
 
@@ -33,7 +33,7 @@ TEST_CASE("simulation: connections that ended while the port was down leave noth
   room.world.set_link(*room.near, true);
   room.run_for(2s);
   const int ids = room.world.objects()["cm_id"];
-  // A listener, and a watch for the removal of each device.
+  // A listener, and an id per device that watches for its removal.
   CHECK(ids <= 3);
   const auto next = room.connected();
   CHECK(room.world.objects()["cm_id"] == ids + 2);
@@ -42,7 +42,7 @@ TEST_CASE("simulation: connections that ended while the port was down leave noth
 TEST_CASE("simulation: a close after the port came back unseen is told to the peer",
           "[simulation][ports]") {
   Config config;
-  Profile mute = chosen_profile();  // whose driver says nothing of its link
+  Profile mute = chosen_profile();  // its driver reports no link events
   mute.port_events = false;
   Room room(config, {}, mute, mute);
   conn::ConnectionPtr first = room.connected();
@@ -53,7 +53,7 @@ TEST_CASE("simulation: a close after the port came back unseen is told to the pe
   first.reset();
   room.run_for(1s);
   room.world.set_link(*room.far, true);
-  // Without a connection that proves it: the port is asked.
+  // No connection proves that the link is back: the port is queried.
   room.run_for(12s);
   second.reset();
   conn::ConnectionPtr third = room.connected();
@@ -130,7 +130,7 @@ TEST_CASE("simulation: an address that moves to another device costs a connect o
   CHECK(client->state() == conn::State::kConnected);
   CHECK(room.world.now() - begin < 500ms);
   CHECK(room.far->costs.slow["rdma_resolve_addr"] == before + 2);
-  // Once: an address that does not come to rest is an error.
+  // Only once: an address that changes again is an error.
   const auto unlucky = room.dial("connect-timeout=10s");
   for (int i = 1; i <= 2; ++i) {
     RUN_UNTIL(room.loop, room.far->costs.slow["rdma_resolve_addr"] == before + 2 + i);
@@ -150,8 +150,8 @@ TEST_CASE("simulation: a listener whose address moves listens again at once",
   CHECK(room.world.now() - begin < 100ms);
 }
 
-// Goal: librdmacm's mask for Ethernet is not handed to a port with InfiniBand's link layer, where
-// modify_qp refuses it. Method: the simulation's old kernel.
+// Goal: librdmacm's mask bits for Ethernet addresses are not passed to a port with InfiniBand's
+// link layer, where modify_qp refuses them. Method: the simulation's old kernel.
 TEST_CASE("simulation: InfiniBand links connect on kernels that name Ethernet's addresses",
           "[simulation][ports]") {
   Config config;

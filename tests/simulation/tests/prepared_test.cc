@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The option prepared: queue pairs, keys and windows made before anybody comes, what that takes off
-// a connection's way, and that none is left where nobody wishes them any more.
+// The option prepared: queue pairs, keys and windows are made before clients connect. Tests what
+// that saves at a connect, and that nothing is left when no listener has the option any more.
 
 #include "tests/simulation/room.h"
 
@@ -31,7 +31,7 @@ std::int64_t slow(const Costs& costs, const std::string& call) {
   return found == costs.slow.end() ? 0 : found->second;
 }
 
-/// Calls of the server's device for each of so many clients that come at once.
+/// Costs of the server's device for `clients` clients that connect at once.
 Costs storm(Room& room, std::size_t clients) {
   const Costs before = room.world.costs(*room.near);
   std::vector<conn::ConnectionPtr> all;
@@ -51,7 +51,7 @@ TEST_CASE("simulation: with prepared a hundred arrivals find queue pair, key and
   Costs without, with;
   {
     Room room({}, sharing(""));
-    (void)storm(room, 1);  // what connections share
+    (void)storm(room, 1);  // makes what connections share
     room.log.clients.clear();
     without = storm(room, kMany);
     CHECK(statistic(room, "prepared_used") == 0);
@@ -60,14 +60,14 @@ TEST_CASE("simulation: with prepared a hundred arrivals find queue pair, key and
   room.run_for(2s);
   REQUIRE(statistic(room, "prepared") == kMany);
   with = storm(room, kMany);
-  CHECK(statistic(room, "prepared_used") >= kMany - 1);  // the first may prove that keys bind
+  CHECK(statistic(room, "prepared_used") >= kMany - 1);  // one may serve to prove that keys bind
   WARN(kMany << " arrivals, slow calls of the server's device: " << without.slow_calls()
              << ", with prepared=100 " << with.slow_calls() << " (" << with.slow_text() << ')');
   CHECK(slow(without, "ibv_create_qp") >= static_cast<std::int64_t>(kMany));
   CHECK(slow(with, "ibv_create_qp") <= 1);
   CHECK(slow(with, "ibv_reg_mr") <= 2);
   CHECK(with.slow_calls() < without.slow_calls());
-  // They are made again when it is quiet.
+  // They are made again when the loop is idle.
   room.run_for(3s);
   CHECK(statistic(room, "prepared") == kMany);
 }
@@ -85,7 +85,7 @@ TEST_CASE("simulation: what was prepared goes with the last listener that wishes
       room.log.handler());
   room.listener.reset();
   room.run_for(2s);
-  CHECK(statistic(room, "prepared") == 40);  // somebody wishes some
+  CHECK(statistic(room, "prepared") == 40);  // a listener still wants some
   other.reset();
   room.run_for(2s);
   CHECK(statistic(room, "prepared") == 0);

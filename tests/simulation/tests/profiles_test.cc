@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What differs between kinds of devices (profile.h), each looked at where it shows: connections of
-// one kind with another, what a device cannot do, and what a driver leaves to its users. Tests with
-//  say what the library is to do and does not yet.
+// Differences between kinds of devices (profile.h), each tested where it is visible: connections
+// between two kinds, features that a device lacks, and duties that a driver leaves to its users.
 //
 //   AECONN_PAIR_PROFILE=mlx5,hns   only pairs of these
 
@@ -15,7 +14,7 @@ using testing::Contains;
 
 namespace {
 
-// Echoes 100 kB both ways, by large pieces.
+// Echoes 100 kB, in large pieces, and one byte.
 void exchange(Room& room, conn::Connection& client) {
   room.echoes(client, 100000);
   room.echoes(client, 1);
@@ -43,7 +42,7 @@ TEST_CASE("simulation: every profile says where it was read", "[simulation][prof
 TEST_CASE("simulation: devices of two kinds talk to each other", "[simulation][profiles]") {
   for (const Profile* near : profiles_from("AECONN_PAIR_PROFILE")) {
     for (const Profile* far : profiles_from("AECONN_PAIR_PROFILE")) {
-      if (near->iwarp != far->iwarp) continue;  // no two transports understand each other
+      if (near->iwarp != far->iwarp) continue;  // different transports do not interoperate
       DYNAMIC_SECTION("server " << near->name << ", client " << far->name) {
         Room room({}, {}, *near, *far);
         conn::ConnectionPtr client = room.connected();
@@ -111,7 +110,7 @@ TEST_CASE("simulation: a device without WRITE WITH IMMEDIATE is refused in words
 TEST_CASE("simulation: no ACK time-out is below what the devices say they need",
           "[simulation][profiles]") {
   for (const Profile* each : serving_profiles()) {
-    if (each->iwarp) continue;  // has none
+    if (each->iwarp) continue;  // it has none
     DYNAMIC_SECTION(each->name) {
       Room room({}, {}, *each, *each);
       const auto client = room.connected();
@@ -132,7 +131,7 @@ TEST_CASE("simulation: a number that its former owner's peer still remembers is 
 
 TEST_CASE("simulation: a number that comes round while it is remembered is answered as stale",
           "[simulation][profiles]") {
-  // The simulated rdma_cm itself: two connections, the second with the first one's number.
+  // Tests the simulated rdma_cm itself: two connections, the second with the first one's number.
   Room room({}, {}, profile_named("mlx5"), profile_named("mlx5"));
   conn::ConnectionPtr first = room.connected();
   const std::uint32_t number = room.far->next_number - 1;
@@ -142,7 +141,7 @@ TEST_CASE("simulation: a number that comes round while it is remembered is answe
   room.far->next_number = number;
   const auto second = room.dial();
   RUN_UNTIL(room.loop, second->state() != conn::State::kConnecting);
-  // It meets the refusal once: it is told of, or got over.
+  // The connect is refused once: it either reports the refusal or tries again.
   if (second->state() == conn::State::kError)
     CHECK_THAT(second->last_error(), Contains("reject reason 10"));
   CHECK(room.far->next_number > number + (second->state() == conn::State::kError ? 0u : 1u));
@@ -176,7 +175,7 @@ TEST_CASE("simulation: a link that comes back where no event says so closes as e
 
 TEST_CASE("simulation: receives of a shared queue that vanish are posted again",
           "[simulation][profiles]") {
-  // One message after the other to connections that go while it is under way.
+  // One message after the other to connections that close while it is under way.
   for (const char* name : {"mlx5", "bnxt_re", "hns", "irdma-gen3"}) {
     DYNAMIC_SECTION(name) {
       Room room({}, "?shared-receive-queue=64", profile_named(name), profile_named(name));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Providers of every rdma-core that docs/devices.md names, and devices that do not do what they
-// claim: the bytes are right with each.
+// The providers of each rdma-core version that docs/devices.md names, and devices that do not do
+// what they claim: with each, the bytes must be correct.
 
 #include <algorithm>
 #include <string>
@@ -40,7 +40,8 @@ TEST_CASE(
       place.join();
       std::uint64_t seed = 1;
       for (const std::size_t size : {2, 20, 40, 96, 100, 128, 160, 1000}) {
-        // The first leaves a few bytes of room in its block, and is under way when the next comes.
+        // The first write leaves a few bytes free in its block, and is in progress when the second
+        // comes.
         const std::string first = pattern_of(++seed, 4096 - size / 2),
                           second = pattern_of(++seed, size);
         REQUIRE(place.client->write(first.data(), first.size()) ==
@@ -62,7 +63,7 @@ TEST_CASE("simulation: with every provider bytes go both ways, in every size",
       Room room({}, {}, *profile, *profile);
       const ConnectionPtr client = room.connected();
       for (const std::size_t size : {1, 7, 64, 129, 5000, 100000}) room.echoes(*client, size);
-      // Probes and keepalives between.
+      // Time for probes and keepalives.
       room.run_for(15s);
       room.echoes(*client, 100);
       testing::RawNet net(room.loop);
@@ -103,7 +104,7 @@ TEST_CASE("simulation: a device whose binds all fail serves without, whatever th
   const Profile fails = that_fails_binds(status), works = profile_named("mlx5");
   Room room({}, {}, at_server ? fails : works, at_server ? works : fails);
   std::vector<ConnectionPtr> clients;
-  clients.push_back(room.dial());  // the very first
+  clients.push_back(room.dial());  // the very first connection
   RUN_UNTIL(room.loop, clients.front()->state() != conn::State::kConnecting);
   room.run_for(100ms);
   INFO(clients.front()->last_error());
@@ -150,7 +151,7 @@ TEST_CASE("simulation: on iWARP the accepting side sends nothing before it has h
   CAPTURE(name);
   Room room({}, "?keepalive=50ms&accept-timeout=1s", profile_named(name), profile_named(name));
   room.listener.reset();
-  // A server that has something to say at once; the room's end looks for violations.
+  // A server that writes at once; the end of Room checks for violations.
   std::vector<ConnectionPtr> servers;
   room.listener = room.type.listen(
       room.loop, conn::Endpoint::parse("rdma://10.77.0.1:0?keepalive=50ms&accept-timeout=1s"),
@@ -165,7 +166,7 @@ TEST_CASE("simulation: on iWARP the accepting side sends nothing before it has h
     CHECK(client->write("thanks", 6) == 6);
     REQUIRE(testing::receive(room.loop, *servers.front(), 6) == "thanks");
   }
-  // One that connects and never speaks hears nothing, and is given up.
+  // A client that connects and never sends receives nothing, and the server gives it up.
   testing::RawNet net(room.loop);
   testing::RawOptions silent;
   silent.source = "10.77.0.2";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Completion queues, and what many idle connections cost: nothing.
+// Completion queues, and that many idle connections cost nothing.
 
 #include <algorithm>
 #include <array>
@@ -67,7 +67,7 @@ TEST_CASE("simulation: more completions than an iteration takes wait for no even
   std::vector<conn::ConnectionPtr> clients;
   while (clients.size() < kMany) clients.push_back(room.dial("window=4096&keepalive=0ms"));
   RUN_UNTIL(room.loop, room.log.clients.size() == kMany);
-  // All that they write comes while one handler takes long, behind the last look at a queue that is
+  // All their writes arrive while one handler takes long, after the last poll of a queue that is
   // not armed yet.
   std::size_t read = 0;
   for (const auto& each : room.log.clients)
@@ -97,7 +97,7 @@ TEST_CASE("simulation: more completions than an iteration takes wait for no even
 
 TEST_CASE("simulation: a chain of which the device takes a part is not said twice",
           "[simulation][queues]") {
-  // Where nothing fits inline each message has its own place until it has left.
+  // With no inline data, each message has a buffer of its own until it has been sent.
   const std::string fits = GENERATE("128", "0");
   const int most = GENERATE(3, 100);
   CAPTURE(fits, most);
@@ -109,7 +109,7 @@ TEST_CASE("simulation: a chain of which the device takes a part is not said twic
   RUN_UNTIL(room.loop, room.log.clients.size() == 1 && !peer->offers.empty());
   room.run_for(100ms);
   const auto asked = static_cast<std::uint16_t>(peer->answers.size());
-  // Six questions at once; the answers find room for some or all.
+  // Six feature requests at once; the send queue has space for three answers or for all.
   QueuePair* server = nullptr;
   for (auto& [number, qp] : room.world.queue_pairs)
     if (&qp->device_of() == room.near) server = qp;
@@ -134,13 +134,13 @@ TEST_CASE("simulation: ten thousand connections have a few completion queues, no
   RUN_UNTIL(room.loop, room.log.clients.size() == kMany);
   CHECK(room.world.costs(*room.near).completion_queues <= 8);
   CHECK(room.near->costs.slow["ibv_resize_cq"] == 0);
-  // A request looks at the queue that it came through, and not at those of all the others.
+  // A request polls the queue that it came through, not the queues of all other connections.
   room.run_for(1s);
   const Costs before = room.world.costs(*room.near);
   for (int i = 0; i < 100; ++i) room.echoes(*clients[5], 64);
   const Costs after = room.world.costs(*room.near);
   CHECK(after.polls - before.polls < 700);
-  // Queues that nobody needs go.
+  // Unused queues are destroyed.
   clients.resize(1);
   room.log.clients.resize(1);
   room.run_for(60s);
@@ -184,7 +184,7 @@ TEST_CASE("simulation: iWARP's messages to a peer that cannot be asked go at a p
     RUN_UNTIL(room.loop, peer->received.size() == written);
     longest = std::max(longest, room.world.now() - begin);
   }
-  // It counts with 1,024 receives; then each goes 10 ms after the one before.
+  // The sender assumes 1,024 receives; after that each message goes 10 ms after the one before.
   CHECK(longest > 9ms);
   CHECK(longest < 12ms);
 }
@@ -244,7 +244,7 @@ TEST_CASE("simulation: a shared receive whose queue pair has gone is posted agai
   auto& shared = *static_cast<SharedReceives*>(server->srq);
   room.run_for(5s);
   const std::size_t all = shared.posted.size();
-  // As a device that leaves the completions of a queue pair behind.
+  // As a device that leaves the completions of a destroyed queue pair behind.
   Completion entry{};
   entry.wc.wr_id = shared.posted.front().wr_id;
   entry.wc.status = GENERATE(IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR);
@@ -252,8 +252,8 @@ TEST_CASE("simulation: a shared receive whose queue pair has gone is posted agai
   entry.wc.byte_len = 32;
   entry.wc.qp_num = 0xffffff;
   shared.posted.pop_front();
-  shared.posted.pop_front();  // one that it keeps
-  // Said twice, it counts once.
+  shared.posted.pop_front();  // this one the device keeps
+  // Completed twice, it must count once.
   for (int i = 0; i < 2; ++i) static_cast<Queue*>(server->recv_cq)->push(entry);
   room.run_for(5s);
   std::set<std::uint64_t> ids;
@@ -281,7 +281,7 @@ TEST_CASE("simulation: a shared receive that the device took with it is posted a
   const std::size_t all = shared.posted.size();
   shared.posted.erase(shared.posted.begin(), shared.posted.begin() + 3);
   for (int i = 0; i < 5; ++i) {
-    room.echoes(*client);  // others overtake them
+    room.echoes(*client);  // others complete before them
     room.run_for(1s);
   }
   CHECK(shared.posted.size() == all);
@@ -291,7 +291,7 @@ TEST_CASE("simulation: a shared receive that the device took with it is posted a
 
 TEST_CASE("simulation: nobody looks at connections for which nothing is due",
           "[simulation][queues]") {
-  // Each look at a connection is a look at the clock, which simulated time shows.
+  // Each check of a connection reads the clock, and the simulation counts that.
   const auto looks = [](std::size_t connections) {
     Room room({}, "?window=4096&keepalive=0ms&backlog=20000");
     std::vector<conn::ConnectionPtr> clients;
@@ -308,7 +308,7 @@ TEST_CASE("simulation: nobody looks at connections for which nothing is due",
 
 TEST_CASE("simulation: one way to a peer that cannot be asked goes at the network's pace",
           "[simulation][queues]") {
-  // A million messages in the long run; no receive may be missing.
+  // AECONN_MESSAGES=1000000 for a long run; no receive may be missing.
   const char* wish = std::getenv("AECONN_MESSAGES");
   const std::uint64_t count = wish != nullptr ? std::strtoull(wish, nullptr, 10) : 20000;
   Room room({}, "?keepalive=0ms");
@@ -323,7 +323,7 @@ TEST_CASE("simulation: one way to a peer that cannot be asked goes at the networ
   std::uint64_t written = 0, longest = 0;
   const Nanoseconds begin = room.world.now();
   Nanoseconds last = begin;
-  // Each as soon as the one before it has arrived, as MONITOR would with a line at a time.
+  // Each message is written when the one before has arrived, as MONITOR would do line by line.
   while (written < count) {
     REQUIRE(server.write("m", 1) == 1);
     ++written;
@@ -336,7 +336,7 @@ TEST_CASE("simulation: one way to a peer that cannot be asked goes at the networ
   WARN("one way, " << count << " messages: " << mean.count() << " ns each, the longest "
                    << longest);
   CHECK(room.world.receives_missing == missing);
-  // iWARP does not tell whether a message has found a receive, and has no second try.
+  // iWARP does not report whether a message has found a receive, and does not retry.
   const bool blind = chosen_profile().iwarp;
   CHECK(mean < (blind ? 10100us : 100us));
   CHECK(longest < (blind ? 11000000 : 2000000));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A move to another loop for which there is no memory.
+// Moving a connection to another loop while memory runs out.
 
 #include <cerrno>
 #include <memory>
@@ -60,7 +60,7 @@ TEST_CASE("rebind: without memory for it the connection goes on on its old loop"
     REQUIRE(err == ENOMEM);
     REQUIRE(pair.server->loop() == &pair.loop);
     REQUIRE(pair.type.counters(pair.loop).open == 2);
-    testing::turns(other, 3);  // what was posted there finds nobody
+    testing::turns(other, 3);  // a posted move must find no connection
     REQUIRE(pair.type.counters(other).open == 0);
     REQUIRE(pair.client->write("stayed", 6) == 6);
     RUN_UNTIL(pair.loop, got == "stayed");
@@ -87,7 +87,7 @@ TEST_CASE("rebind: without memory at the other loop the connection fails there, 
     testing::turns(other, 3);
     const bool failed = allocation_failed();
     fail_allocation(Allocator::kNew, 0);
-    // Whatever became of it: reading tells, and it may be dropped.
+    // Whatever happened: reading must report it, and the connection may be dropped.
     (void)pair.client->write("hello", 5);
     int error = 0;
     pair.server->set_read_handler([&](Connection& here) {
@@ -115,12 +115,12 @@ namespace {
 
 enum class Way { kRebind, kJoin };
 
-/// What became of a connection that went to another loop while allocations from `number` on failed
-/// there. Empty: nothing to complain of.
+/// Moves a connection to another loop while `count` allocations from `number` on fail there.
+/// Returns a complaint or "".
 std::string go(const testing::Transport& transport, Way way, bool writes, std::uint64_t number,
                std::uint64_t count, bool& failed) {
   testing::Pair pair(transport);
-  // What a list accepts is of what it delegates to.
+  // A list's accepted connection belongs to one of the list's transports; the client is the list's.
   conn::ConnectionPtr& moves = transport.list ? pair.client : pair.server;
   conn::ConnectionPtr& stays = transport.list ? pair.server : pair.client;
   std::string got;
@@ -163,7 +163,7 @@ std::string go(const testing::Transport& transport, Way way, bool writes, std::u
     if (moves->state() != State::kError) return "it neither stands nor has failed";
     if (moves->error_code() != std::errc::not_enough_memory) return "another failure";
     if (moves->loop() != nullptr) {
-      // Where there was memory again in time to tell them, those who wait have been told.
+      // If there was memory again in time, the handlers have been called.
       testing::turns(other, 3);
       if (closed != 1) return "nobody told the close handler";
       if (told == 0 && count == 1) return "nobody told the read handler";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Clients that stay, over a network that does not: lists of schemes, flaps and storms, in simulated
-// time. What is measured here is exact: the same seed gives the same times.
+// Long-lived clients over an unreliable network: lists of schemes, flaps and storms, in simulated
+// time. Measured times are exact: the same seed gives the same times.
 
 #include "conn/redial.h"
 
@@ -20,7 +20,7 @@ using conn::SkipReason;
 
 namespace {
 
-/// A server on tcp, and on rdma where it is asked to, at 127.0.0.1, which a device has as well.
+/// A tcp server at 127.0.0.1, and an rdma server if wanted; a device has that address as well.
 struct Both {
   explicit Both(bool with_device = true) {
     if (with_device) device = &world.add_device("sim0", "127.0.0.1");
@@ -125,7 +125,7 @@ TEST_CASE("simulation: rdma|tcp over a path that hangs is tcp after the head sta
 
 namespace {
 
-/// Where RawNet listens, for as long as it lives: the other tests have an address of their own.
+/// The address where RawNet listens while this exists; the other tests use another one.
 class AddressOfRdma {
  public:
   explicit AddressOfRdma(const char* address) : usual_(std::getenv(kName)) {
@@ -137,7 +137,7 @@ class AddressOfRdma {
 
  private:
   static constexpr const char* kName = "AECONN_RDMA_ADDRESS";
-  const std::string usual_;  // world_listener.cc has set it
+  const std::string usual_;  // set by world_listener.cc
 };
 
 }  // namespace
@@ -153,7 +153,7 @@ TEST_CASE(
   testing::RawNet servers(*both.loop);
   testing::RawOptions mute;
   mute.announce = false;
-  // One port for both, which is real for tcp.
+  // One port for both; for tcp it is a real one.
   const conn::ListenerPtr tcp =
       both.registry.listen(*both.loop, "tcp://127.0.0.1:0",
                            [&](ConnectionPtr next) { both.servers.push_back(std::move(next)); });
@@ -203,7 +203,7 @@ TEST_CASE("simulation: rdma|tcp over a link that is down is tcp", "[simulation][
 
 namespace {
 
-/// A client that asks one thing after the other, for as long as it has a connection.
+/// A client that sends one request after the other as long as it is connected.
 struct Asker {
   Asker(Room& room, conn::DialLimit& limit, std::uint64_t seed)
       : room_(room),
@@ -270,7 +270,7 @@ TEST_CASE("simulation: a client that redials is back two seconds after any flap"
   const std::string flap = GENERATE("address", "link", "device", "server", "path");
   const char* const wanted = std::getenv("AECONN_FLAPS");
   int times = wanted != nullptr ? std::atoi(wanted) : 15;
-  if (flap == "device") times = std::min(times, 60);  // of more a world cannot keep apart
+  if (flap == "device") times = std::min(times, 60);  // limit of a world's queue pair numbers
   DYNAMIC_SECTION(flap) {
     Room room;
     conn::DialLimit limit(32);
@@ -326,8 +326,8 @@ TEST_CASE("simulation: a client that redials is back two seconds after any flap"
       }
       Nanoseconds from = room.world.now();
       all_answer();
-      // A connection that met silence, and was not told, may learn only later that what it sent is
-      // lost for good.
+      // A connection that saw only silence and no event may learn later that its bytes are lost for
+      // good.
       const Profile& kind = room.near->profile;
       if (flap == "path" || (flap == "link" && !kind.port_events) ||
           (flap == "address" && !kind.address_events)) {
@@ -432,7 +432,7 @@ TEST_CASE("simulation: who waits in line to dial has a turn, also where memory r
     const auto third = limit.enter(*loop, [&] { turns += 10; });
     CHECK_FALSE(third->holds());
     RUN_UNTIL(*loop, turns != 0);
-    CHECK(turns == 1);  // in the order in which they asked
+    CHECK(turns == 1);  // in the order of the requests
     CHECK(second->holds());
     second.reset();
     RUN_UNTIL(*loop, turns == 11);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A device that goes while memory runs out: whichever allocation fails then, its connections end,
-// the loop goes on, and when the device is back its listener serves again.
+// A device is removed while memory runs out: whichever allocation fails, the device's connections
+// end, the loop goes on, and the listener serves again when the device is back.
 
 #include <array>
 #include <string>
@@ -70,8 +70,8 @@ TEST_CASE("simulation: a send queue of any length sends what is written a little
   CHECK(room.world.now() - begin < 100ms);
 }
 
-// What is polled at once is handed out one by one, and a connection that ends in between has its
-// queue drained: nobody else's completions overtake each other by that.
+// Polled completions are handed out one by one; when a connection ends in between, its queue is
+// drained. That must not reorder the completions of other connections.
 TEST_CASE("simulation: completions keep their order where one of them finds no memory",
           "[simulation][shortage]") {
   Config config;
@@ -91,7 +91,7 @@ TEST_CASE("simulation: completions keep their order where one of them finds no m
     room.run_for(10ms);
     const auto window = other->own_window();
     const std::size_t endings = room.log.endings.size();
-    // The first batch of completions ends between the two windows that are offered.
+    // The first batch of completions ends between the two offers of windows.
     unlucky->send(testing::raw_control(999));  // no such message
     other->send(testing::raw_register(window.address, 1000, window.key));
     for (int i = 0; i < 30; ++i) other->send(testing::raw_keepalive());
@@ -116,10 +116,10 @@ TEST_CASE("simulation: completions keep their order where one of them finds no m
   CHECK(ended != 0);
 }
 
-// Goal: what a device says is not lost where memory runs out, and leaves no loop as an exception.
-// Method: each kind of news, and each allocation that fails from then on, alone or with all that
-// come in the next second: the connection that it is about ends, and what is given back once a
-// minute is given back.
+// Goal: an event of a device is not lost when memory runs out, and no exception leaves the loop.
+// Method: each kind of event, and each allocation from then on that fails, alone or with all others
+// of the next second: the connection concerned ends, and memory that is returned once a minute is
+// returned.
 TEST_CASE("simulation: no news of a device is lost where memory runs out",
           "[simulation][shortage][torture]") {
   const std::string news = GENERATE("a port is down", "an address goes", "a refusal",
@@ -190,8 +190,8 @@ TEST_CASE("simulation: no news of a device is lost where memory runs out",
   WARN(news << ": " << number - 2 << " allocations failed in turn");
 }
 
-// Goal: whoever waits for memory goes on waiting where there is none, whatever else runs out.
-// Method: some, and more than are asked in one turn, which find none while no allocation succeeds.
+// Goal: connections that wait for memory keep waiting while there is none, whatever else runs out.
+// Method: a few, and more than are called in one iteration, while no allocation succeeds.
 TEST_CASE("simulation: those that wait for memory wait on where nothing is to be had",
           "[simulation][shortage]") {
   const std::size_t count = GENERATE(1u, 2u, 20u);
@@ -244,7 +244,7 @@ TEST_CASE("simulation: those that wait for memory wait on where nothing is to be
     both(1500ms);
     fail_allocation(Allocator::kNew, 0);
     if (!thrown.empty()) return thrown;
-    // When there is some they are called.
+    // When memory is available, their write handlers are called.
     std::size_t called = 0;
     for (const auto& each : clients)
       each->set_write_handler([&](conn::Connection& here) {

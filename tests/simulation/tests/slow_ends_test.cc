@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An end that is slow is not an end that is gone. Two processes, each with a loop on a processor of
-// its own: one computes for long in its handlers, or is stopped as by SIGSTOP, the other is
-// punctual. Nobody is ended for that where a completion proves that the peer's device is there;
-// on iWARP a process that is stopped counts as gone when its keepalives are missed.
+// A slow end is not a dead end. Two processes, each with a loop on a processor of its own: one
+// computes for long in its handlers or is stopped as by SIGSTOP, the other is punctual. No
+// connection may be ended for that where completions prove that the peer's device is alive; on
+// iWARP a stopped process counts as dead when its keepalives are missed.
 
 #include <algorithm>
 #include <functional>
@@ -59,7 +59,7 @@ struct TwoProcesses {
 
   ae::EventLoop& server() { return processors.loop(0); }
   ae::EventLoop& client() { return processors.loop(1); }
-  /// What comes is counted, and answered by `on_bytes`; an end is written down.
+  /// Counts received bytes and answers them by `on_bytes`; records how the connection ends.
   void watch(Connection& here) {
     here.set_read_handler([this](Connection& same) {
       char bytes[4096];
@@ -77,14 +77,14 @@ struct TwoProcesses {
     return std::any_of(served.begin(), served.end(),
                        [&](const ConnectionPtr& each) { return each.get() == &here; });
   }
-  /// So long, or until a connection has ended.
+  /// Runs for `span`, or until a connection has ended.
   void run_for(Nanoseconds span) {
     const Nanoseconds until = world.now() + span;
     bool over = false;
     server().post([&] { server().add_time_event(span, [&] { return over = true, ae::kNoMore; }); });
     processors.run_until([&, until] { return over || world.now() >= until + 1s; });
   }
-  /// Each of the clients asks once more and has its answer.
+  /// Each client sends one more request and gets its answer.
   bool all_answer() {
     std::set<const Connection*> answered;
     on_bytes = [&](Connection& here) {
@@ -131,7 +131,7 @@ TEST_CASE("simulation: clients whose handlers compute for long are not cut off, 
         two.world.spend(kComputes);
         ++computed;
       }
-      (void)here.write("x", 1);  // and there is always more to do
+      (void)here.write("x", 1);  // there is always more to do
     };
     two.server().post([&] {
       for (const ConnectionPtr& each : two.served) (void)each->write("x", 1);
@@ -160,7 +160,7 @@ TEST_CASE("simulation: a process that is stopped for a minute is still connected
           "[simulation][faults][slow]") {
   const bool server_stops = GENERATE(false, true);
   const std::string before = GENERATE("idle", "writing", "asking");
-  // Many share the receives of a process that is stopped.
+  // With 40, many connections share the receives of the stopped process.
   const std::size_t connections = GENERATE(1, 40);
   CAPTURE(server_stops, before, connections);
   TwoProcesses two(connections, "window=4096&send-buffer=8192");
@@ -216,7 +216,7 @@ TEST_CASE("simulation: a machine that is lost is noticed in time beside a proces
   CHECK(noticed - lost < 10s);
 }
 
-// A device may try again without end, and then its silence says nothing of the peer.
+// A device may retry without end; then its silence proves nothing about the peer.
 TEST_CASE("simulation: a machine that is lost is noticed, however often the device tries",
           "[simulation][faults][slow]") {
   const int retries = GENERATE(0, 1, 6, 7);
@@ -242,14 +242,14 @@ TEST_CASE("simulation: a machine that is lost is noticed, however often the devi
   CHECK(noticed - lost < 30s);
 }
 
-// Goal: what rdma_cm guesses about the network ends nothing that works. Method: each event that a
-// kernel may queue on an established id, at either end.
+// Goal: what rdma_cm suspects about the network ends no working connection. Method: each event that
+// a kernel may queue on an established id, at either end.
 TEST_CASE("simulation: a guess of rdma_cm ends no connection that works", "[simulation][faults]") {
   const auto type =
       GENERATE(RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_CONNECT_ERROR,
                RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ROUTE_ERROR, RDMA_CM_EVENT_TIMEWAIT_EXIT);
   const bool path_is_there = GENERATE(true, false);
-  const bool early = GENERATE(true, false);  // before the last message of the set-up has come
+  const bool early = GENERATE(true, false);  // before the last message of the set-up has arrived
   CAPTURE(rdma_event_str(type), path_is_there, early);
   Room room;
   const auto client = room.connected();
@@ -265,7 +265,7 @@ TEST_CASE("simulation: a guess of rdma_cm ends no connection that works", "[simu
     room.echoes(*client, 100000);
     return;
   }
-  // The queue pair is asked, and says so as soon as its retries are used up.
+  // The queue pair is probed, and fails as soon as its retries are used up.
   const bool asked = completions_prove() && type != RDMA_CM_EVENT_TIMEWAIT_EXIT;
   CHECK(room.until_failed(*client) < (asked ? 3s : 12s));
   RUN_UNTIL(room.loop, room.log.endings.size() == 1);
@@ -282,9 +282,9 @@ TEST_CASE("simulation: a peer that does not know the connection ends it", "[simu
   CHECK(room.until_failed(*client) < 3s);
 }
 
-// Goal: nothing that rdma_cm tells of a connect holds up a loop. Method: each event that leaves the
-// connect under way, while the peer is silent: for who waits for it, for who gave it up before, and
-// after its loop's end. rdma_destroy_id() of iWARP waits for the end of the connect.
+// Goal: no event of rdma_cm during a connect blocks a loop. Method: each event that leaves the
+// connect in progress, while the peer is silent: with a waiting client, a client that was given up,
+// and after the loop's end. rdma_destroy_id() of iWARP waits for the end of the connect.
 TEST_CASE("simulation: no news of a connect that is under way holds a loop up",
           "[simulation][faults]") {
   const auto type =
@@ -328,9 +328,9 @@ TEST_CASE("simulation: no news of a connect that is under way holds a loop up",
   }
 }
 
-// Goal: who is silent and there is not taken for gone because the question to its device found the
+// Goal: a silent but living peer is not declared dead because the probe of its device found the
 // send queue full. Method: a client that does not run, and a send queue of the server's that is
-// full for a while, which begins at any moment of the silence.
+// full for a while, starting at different times of the silence.
 TEST_CASE("simulation: the question to a silent peer's device is asked until it was posted",
           "[simulation][faults][slow]") {
   if (!completions_prove()) return;

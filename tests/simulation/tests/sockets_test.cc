@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sockets that take less than they could, at calls where the kernel seldom does, and that fail
-// while memory is short.
+// Sockets that transfer less than they could, at calls where the kernel seldom does so, and sockets
+// that fail while memory is short.
 
 #include <limits.h>
 
@@ -36,7 +36,7 @@ TEST_CASE("simulation: a gather write of many calls stops at the one that took l
   const conn::ConnectionPtr client =
       registry.connect(loop, listener->endpoints().front().to_string(), [](conn::Connection&) {});
   RUN_UNTIL(loop, server && client->state() == conn::State::kConnected);
-  // The first piece is longer than all others of its call together.
+  // The first piece is longer than all other pieces of its call together.
   std::string bytes;
   for (int i = 0; bytes.size() < 20'000; ++i) bytes += std::to_string(i) + ' ';
   std::vector<iovec> pieces{{bytes.data(), 10'000}};
@@ -60,11 +60,11 @@ TEST_CASE("simulation: a failure is told as one, whichever allocation fails mean
           "[simulation][sockets][memory]") {
   const std::string scheme = GENERATE(as<std::string>{}, "tcp", "unix", "tls", "tls+unix");
   const std::string way = GENERATE(as<std::string>{}, "read", "readv", "write", "loop", "shutdown");
-  if (way == "loop" && scheme.starts_with("tls")) return;  // where it hears of it by a read
+  if (way == "loop" && scheme.starts_with("tls")) return;  // TLS learns of it by a read only
   CAPTURE(scheme, way);
   World world;
   const conn::Registry registry = conn::all_transports();
-  if (registry.find(scheme) == nullptr) return;  // built without it
+  if (registry.find(scheme) == nullptr) return;  // not in this build
   if (scheme.starts_with("tls"))
     registry.require(scheme).configure(testing::test_tls_options("localhost"));
   testing::TempFolder folder;
@@ -82,7 +82,7 @@ TEST_CASE("simulation: a failure is told as one, whichever allocation fails mean
     RUN_UNTIL(loop, server && client->state() == conn::State::kConnected);
     int told = 0;
     client->set_close_handler([&](conn::Connection&) { ++told; }, conn::CloseOn::kFailure);
-    testing::send(loop, *client, "?");  // unread there: a cut over unix too
+    testing::send(loop, *client, "?");  // unread data makes the close a reset over unix, too
     testing::await_readable(loop, *server);
     testing::turns(loop, 5);
     std::string got(1, '\0');
@@ -110,7 +110,7 @@ TEST_CASE("simulation: a failure is told as one, whichever allocation fails mean
     ssize_t n = -1;
     for (errno = EAGAIN; n == -1 && errno == EAGAIN; testing::turns(loop, 1))
       n = client->read(got.data(), 1);
-    CHECK(n == -1);  // not the end
+    CHECK(n == -1);  // not the end of stream
     CHECK(client->state() == conn::State::kError);
     CHECK_FALSE(client->last_error().empty());
     CHECK(client->error_code() != std::errc::not_enough_memory);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loops that spin before they sleep, where to sleep costs what it costs: two ends beside each other
-// in simulated time.
+// Loops that spin before they sleep, with realistic costs of sleeping: two ends that run in
+// parallel in simulated time.
 
 #include <algorithm>
 #include <array>
@@ -35,16 +35,16 @@ Config machines() {
 /// A server on one processor and its client on another.
 struct Ends {
   struct Setup {
-    std::string server = "no", client = "no";  ///< as --spin
-    Nanoseconds work = 1us;                    ///< for one request, at the server
-    Nanoseconds pause = 0us;                   ///< after each `burst` requests, at the client
+    std::string server = "no", client = "no";  ///< as for --spin
+    Nanoseconds work = 1us;                    ///< CPU time of a request at the server
+    Nanoseconds pause = 0us;                   ///< the client's pause after each `burst` requests
     int burst = 0;
     Config config = machines();
   };
   explicit Ends(const Setup& its_setup) : setup(its_setup), world(setup.config) {
     world.add_device("sim0", "10.77.0.1");
     world.add_device("sim1", "10.77.0.2");
-    // Before the loops run: without it a spin in turns would see no time but its own.
+    // Before the loops run: otherwise a spin while taking turns would see only its own time.
     listener = registry.require("rdma").listen(
         processors.loop(0), conn::Endpoint::parse("rdma://10.77.0.1:0"),
         [this](ConnectionPtr next) { serve(std::move(next)); });
@@ -88,7 +88,7 @@ struct Ends {
     processors.loop(1).add_time_event(setup.pause, [this] { return ask(), ae::kNoMore; });
   }
   struct Figures {
-    double p50 = 0, server = 0, client = 0;  ///< round trip, CPU for each request; us
+    double p50 = 0, server = 0, client = 0;  ///< round trip, CPU time per request; us
     std::uint64_t server_wakes = 0;
   };
   Figures measure(std::size_t requests) {
@@ -178,7 +178,7 @@ TEST_CASE("simulation: one processor is none to spin on", "[simulation][spin]") 
 
 TEST_CASE("simulation: a connection over tcp waits 20 us at most for a loop that spins",
           "[simulation][spin]") {
-  // The server spins for rdma, whose client is slow: a socket's bytes come at any time.
+  // The server spins for rdma, whose client is slow; bytes on a socket may arrive at any time.
   Ends ends({.server = "no", .client = "no", .pause = 300us, .burst = 1});
   conn::Endpoint spinning = conn::Endpoint::parse("rdma://10.77.0.1:0?spin=always");
   const conn::ListenerPtr wish = ends.registry.require("rdma").listen(
@@ -207,11 +207,11 @@ TEST_CASE("simulation: a connection over tcp waits 20 us at most for a loop that
   ends.processors.loop(1).add_time_event(100us, [&]() -> ae::Duration {
     sent = ends.world.now();
     (void)far->write("!", 1);
-    return Nanoseconds(97'000 + 1'300 * heard);  // at another place of the spin each time
+    return Nanoseconds(97'000 + 1'300 * heard);  // at another point of the spin each time
   });
   ends.processors.run_until([&] { return heard >= 100; });
   ends.processors.end();
-  CHECK(us(longest) <= 22);  // and what the loop and its handler take
+  CHECK(us(longest) <= 22);  // including the loop and its handler
   CHECK(ends.processors.wakes(0) == 0);
   CHECK(ends.processors.loop(0).times().slept == 0us);
 }

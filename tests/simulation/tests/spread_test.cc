@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The option spread of outgoing connections: several addresses of one place, some of which answer.
+// The option spread of outgoing connections: a name with several addresses, some of which answer.
 
 #include <map>
 
@@ -10,8 +10,7 @@ using namespace simulation;
 
 namespace {
 
-/// A place with servers at 10.77.0.1, 10.77.0.3 and 10.88.0.1, all on one port; clients come from
-/// 10.77.0.2.
+/// Servers at 10.77.0.1, 10.77.0.3 and 10.88.0.1, all on one port; clients connect from 10.77.0.2.
 struct Place : Room {
   Place() {
     for (const auto& [name, own] : {std::pair{"sim2", "10.77.0.3"}, {"sim3", "10.88.0.1"}}) {
@@ -27,7 +26,7 @@ struct Place : Room {
   }
   std::string port() const { return std::to_string(address.port); }
 
-  /// Begins to connect; the connection stays.
+  /// Starts a connect; the connection is kept.
   conn::Connection& begin(const std::string& hosts, const std::string& options) {
     const conn::Endpoint to =
         conn::Endpoint::parse("rdma://" + hosts + ":" + port() + "?source=10.77.0.2&" + options);
@@ -35,7 +34,7 @@ struct Place : Room {
     clients.back()->connect(to, [](conn::Connection&) {});
     return *clients.back();
   }
-  /// Where the next one led; "" if nowhere.
+  /// The address that the next connection reached; "" if it failed.
   std::string next(const std::string& hosts, const std::string& options) {
     const conn::Connection& client = begin(hosts, options);
     RUN_UNTIL(loop, client.state() != conn::State::kConnecting);
@@ -51,7 +50,7 @@ struct Place : Room {
     return all;
   }
 
-  std::vector<Device*> devices;  // beyond the first two
+  std::vector<Device*> devices;  // in addition to the first two
   std::vector<conn::ListenerPtr> listeners;
   std::vector<conn::ConnectionPtr> clients;
 };
@@ -64,12 +63,12 @@ TEST_CASE("simulation: spread=least divides a crowd among the addresses of a pla
           "[simulation][spread]") {
   Place place;
   const std::string hosts = "10.77.0.1,10.77.0.3,10.88.0.1";
-  // All at once: those that are still on their way count, too.
+  // All at once: connects in progress count, too.
   for (int i = 0; i < 12; ++i) place.begin(hosts, "spread=least");
   RUN_UNTIL(place.loop, place.by_host()[""] == 0);
   CHECK(place.by_host() == Counts{{"10.77.0.1", 4}, {"10.77.0.3", 4}, {"10.88.0.1", 4}});
 
-  // Those that are gone make room for the next.
+  // Closed connections no longer count.
   std::erase_if(place.clients, [](const auto& each) { return Place::host(*each) == "10.77.0.3"; });
   place.run_for(10s);
   for (int i = 0; i < 4; ++i) CHECK(place.next(hosts, "spread=least") == "10.77.0.3");
@@ -88,7 +87,7 @@ TEST_CASE("simulation: spread=near takes the net that the source is on", "[simul
   const std::string hosts = "10.88.0.1,10.77.0.1,10.77.0.3";
   for (int i = 0; i < 6; ++i) (void)place.next(hosts, "spread=near");
   CHECK(place.by_host() == Counts{{"10.77.0.1", 3}, {"10.77.0.3", 3}});
-  // What is far is better than nothing.
+  // A distant address is better than none.
   place.world.set_path(*place.far, *place.near, false);
   place.world.set_path(*place.far, *place.devices[0], false);
   CHECK(place.next(hosts, "spread=near") == "10.88.0.1");
@@ -112,7 +111,7 @@ TEST_CASE("simulation: an address that does not answer delays one connect in ten
   place.run_for(conn::AddressBook::kRest);
   CHECK(slow_ones(10) == 1);
 
-  // Of a crowd one finds out; nobody else waits for it.
+  // Of many simultaneous clients one tests the address; the others do not wait for it.
   place.run_for(conn::AddressBook::kRest);
   const Nanoseconds begin = place.world.now();
   const std::size_t before = place.clients.size();
@@ -128,7 +127,7 @@ TEST_CASE("simulation: an address that does not answer delays one connect in ten
   RUN_UNTIL(place.loop, standing() == 10);
   CHECK(place.world.now() - begin > 100ms);
 
-  // It answers again: whoever comes then goes there, until it has as many.
+  // The address answers again: new clients connect to it until it has as many as the other.
   place.world.set_path(*place.far, *place.near, true);
   place.run_for(conn::AddressBook::kRest);
   for (int i = 0; i < 30; ++i) CHECK(place.next(hosts, "spread=least") == "10.77.0.1");
@@ -148,7 +147,7 @@ TEST_CASE("simulation: an address that somebody gave up waiting for rests, too",
     place.clients.pop_back();
   }
   CHECK(given_up == 1);
-  // Who leaves at once has heard nothing that counts.
+  // A client that closes at once has learnt nothing about the address.
   place.run_for(conn::AddressBook::kRest);
   place.world.set_path(*place.far, *place.near, true);
   REQUIRE(place.next(hosts, "spread=least") == "10.77.0.1");
@@ -160,7 +159,7 @@ TEST_CASE("simulation: an address that somebody gave up waiting for rests, too",
 TEST_CASE("simulation: an address that fails at once rests as well", "[simulation][spread]") {
   Place place;
   const std::string hosts = "10.77.0.1,10.77.0.3";
-  place.world.fail_call(2);  // what asks rdma_cm for the first address that is chosen
+  place.world.fail_call(2);  // rdma_resolve_addr of the first address chosen
   const std::string other = place.next(hosts, "spread=least");
   REQUIRE(place.world.last_failed() == "rdma_resolve_addr");
   REQUIRE(other != "");
@@ -175,7 +174,7 @@ TEST_CASE("simulation: where every address fails the last failure is told, and n
   const std::string hosts = "10.77.0.1,10.77.0.3";
   for (int i = 0; i < 5; ++i) CHECK(place.next(hosts, "spread=least") == "");
   CHECK(place.clients.back()->error_code() == std::errc::connection_refused);
-  // They are still held, and do not count: the next are divided evenly.
+  // The failed connections still exist but do not count: the next ones are divided evenly.
   for (const char* host : {"10.77.0.1", "10.77.0.3"})
     place.listeners.push_back(place.type.listen(
         place.loop, conn::Endpoint::parse(std::string("rdma://") + host + ":" + place.port()),

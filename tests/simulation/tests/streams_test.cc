@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How fast a stream is over a link of a certain speed and length. The ends cost no time here, so
-// whatever is missing was spent waiting: for a window, for a receive or for a confirmation.
+// Throughput of a stream over a link with a given bandwidth and delay. CPU time is free here, so
+// any missing throughput was lost by waiting for a window, a receive or a confirmation.
 
 #include <fmt/format.h>
 
@@ -18,16 +18,16 @@ using conn::rdma::registered_bytes;
 
 namespace {
 
-constexpr double kRate = 1.25e9;  // bytes a second: 10 Gbit/s
+constexpr double kRate = 1.25e9;  // bytes per second: 10 Gbit/s
 constexpr std::uint64_t kMebi = 1 << 20;
 
 struct Figures {
-  double part = 0;               // of the link's rate
+  double part = 0;               // fraction of the link's rate
   std::uint64_t most_bytes = 0;  // registered at once
-  std::string windows;           // with the peer, and how long
+  std::string windows;           // the number of windows with the peer, and their length
 };
 
-/// A request of one piece ends with each block that it comes from: so a batch may take two.
+/// A request of one piece ends with its block, so a batch may need two requests.
 std::string more_requests() { return chosen_profile().takes_sge() == 1 ? "&send-queue=32" : ""; }
 
 std::string fact(const conn::Connection& connection, const std::string& name) {
@@ -36,7 +36,7 @@ std::string fact(const conn::Connection& connection, const std::string& name) {
   return "?";
 }
 
-/// One stream in one direction, for `warm_up` and then for `measured`, over which it is averaged.
+/// One stream in one direction: throughput averaged over `measured`, after `warm_up`.
 Figures stream(Nanoseconds delay, const std::string& receiver, const std::string& sender,
                Nanoseconds warm_up = 400ms, Nanoseconds measured = 100ms) {
   Config config;
@@ -71,9 +71,9 @@ Figures stream(Nanoseconds delay, const std::string& receiver, const std::string
 
 }  // namespace
 
-// What a stream loses by waiting is the round trip for windows that come one at a time
-// (max-windows=2: the second is announced when the first is full), and that for confirmations where
-// send-buffer is less than the link holds and does not grow.
+// A stream loses the round trip for windows if they come one at a time (max-windows=2: the second
+// is announced when the first is full), and that for confirmations if send-buffer is less than the
+// link holds and does not grow.
 TEST_CASE("simulation: a stream that has grown is as fast as its link, however long that is",
           "[simulation][streams]") {
   std::string table = "10 Gbit/s, one stream, one direction; windows with the peer\n";
@@ -97,9 +97,10 @@ TEST_CASE("simulation: a stream that has grown is as fast as its link, however l
       CAPTURE(delay.count(), more);
       CHECK(by[1].part >= 0.95);
       CHECK(by[1].part >= by[0].part);
-      // More are of no use. A second is wanted where the gap between two is more than a 32nd of the
-      // time that one takes, 26 us here: 200 us are, 20 us are only on Soft-RoCE, where a bind has
-      // the send queue to itself and the announcement leaves after it.
+      // More windows are of no use. A second one is requested where the gap between two is more
+      // than a 32nd of the time that one takes, 26 us here: always at a round trip of 200 us; at 20
+      // us only on Soft-RoCE, where a bind has the send queue to itself and the announcement leaves
+      // after it.
       const bool second = delay > 10us || chosen_profile().name == std::string_view("rxe");
       if (product < kMebi) CHECK(by[1].windows == (second ? "2 of 1024 KiB" : "1 of 1024 KiB"));
     }
@@ -131,7 +132,7 @@ TEST_CASE("simulation: a send buffer that grew costs nothing more, and goes when
   };
   client->set_write_handler(write);
   room.run_for(400ms);
-  // On iWARP what the stream has taken is confirmed before it has arrived.
+  // On iWARP bytes are confirmed when the stream has taken them, before they have arrived.
   if (!chosen_profile().iwarp) CHECK(size() > 2 * kMebi);
   CHECK(size() <= 4 * kMebi);
   const std::int64_t slow = room.far->costs.slow_calls() + room.near->costs.slow_calls();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What connects for a program, with allocations, calls and descriptors that fail while it does so:
-// each once, each with the twenty after it, and none to be had for two seconds. Redial, lists of
-// schemes, several hosts, groups of loops, coroutines. An attempt may fail. Nothing may leave the
-// loop, nothing may stop, and afterwards everything works as before.
+// Everything that connects for a program (Redial, lists of schemes, several hosts, groups of loops,
+// coroutines), while allocations, calls and descriptors fail: each one once, each with the twenty
+// after it, and all of them for two seconds. An attempt may fail, but no exception may leave the
+// loop, nothing may hang, and afterwards everything must work as before.
 //
-//   AECONN_TORTURE=redial:tcp   only this one; AECONN_TORTURE_NUMBER=20, in this process
+//   AECONN_TORTURE=redial:tcp   only this one; AECONN_TORTURE_NUMBER=20: only this, in-process
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -42,12 +42,12 @@ struct Outcome {
   std::uint64_t reached = 0;
 };
 
-/// One way to connect.
+/// A way to connect.
 struct Way {
   std::string name;     // "redial:tcp"
   std::string listen;   // URL
   std::string connect;  // URL; the port is the listener's
-  bool device = false;  // 127.0.0.1 is of an RDMA device, too
+  bool device = false;  // 127.0.0.1 is also the address of an RDMA device
   bool group = false;   // two loops serve
 };
 
@@ -70,7 +70,7 @@ const std::vector<Way>& ways() {
   return all;
 }
 
-/// No descriptor more than there are.
+/// While this exists, no further descriptor can be opened.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -89,7 +89,7 @@ class NoDescriptors {
   rlimit before_{};
 };
 
-// What an API call threw changed nothing: it is made again.
+// An API call that throws has no effect, so it is repeated.
 template <class Call>
 auto surely(Call call) {
   for (;;) try {
@@ -179,7 +179,7 @@ class Torture {
     std::array<char, 64> bytes;
     const ssize_t n = server->read(bytes.data(), bytes.size());
     if (n > 0) {
-      for (int tries = 0; tries < 100; ++tries)  // a call that fails may say EAGAIN
+      for (int tries = 0; tries < 100; ++tries)  // a failing call may give EAGAIN
         if (server->write(bytes.data(), static_cast<std::size_t>(n)) > 0) break;
     } else if (n == 0 || errno != EAGAIN) {
       server.reset();
@@ -196,7 +196,7 @@ class Torture {
     until([] { return false; }, span);
   }
 
-  /// Sends four bytes once, and gets them back some time.
+  /// Sends four bytes once; true when they have been echoed.
   bool talks(conn::Connection& connection) {
     if (talking_ != connection.id()) {
       over_ = false;
@@ -224,7 +224,7 @@ class Torture {
     if (complaint_.empty()) again("no connection after a loss: ");
   }
 
-  /// The server drops everybody, and all is well again.
+  /// The server drops all connections; the client must recover.
   void again(const char* when) {
     const int lost = lost_;
     const bool stands = redial_->connection() != nullptr;
@@ -238,7 +238,7 @@ class Torture {
     }
   }
 
-  /// Whether there was an answer; in any case it has come to an end.
+  /// Returns whether there was an answer; the attempt must end in any case.
   bool client() {
     ConnectionPtr made;
     try {
@@ -293,7 +293,7 @@ class Torture {
   int lost_ = 0;
   std::uint64_t talking_ = 0;
   int got_ = 0;
-  bool over_ = false;  // what talks() looks at will say no more
+  bool over_ = false;  // talks() has seen the end of the connection
   std::uint64_t turns_ = 0, short_at_ = UINT64_MAX;
   std::optional<NoDescriptors> shortage_;
   Nanoseconds enough_at_{};
@@ -352,7 +352,7 @@ TEST_CASE("torture: twenty calls of who connects may fail", "[simulation][tortur
 
 TEST_CASE("torture: who connects may find no descriptor at any moment", "[simulation][torture]") {
 #ifdef __SANITIZE_ADDRESS__
-  return;  // UBSan looks at memory by a descriptor
+  return;  // UBSan needs a descriptor to check memory
 #endif
   torture(What::kDescriptors, 1);
 }

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Each call and each allocation failed in turn, for N = 1 until nothing is left to fail: connect,
-// echo both ways, close, beside a connection that has to go on. The Nth failure may be an error on
-// that one connection; it may lose nothing elsewhere, leak nothing, and stop nobody.
+// Each call and each allocation fails in turn, from N = 1 until a run has no Nth: connect, echo
+// both ways, close, beside a connection that must not be affected. The Nth failure may be an error
+// of that one connection; it must not lose or leak anything elsewhere, and must not block anything.
 //
 //   AECONN_TORTURE_STRIDE=1   every allocation of OpenSSL (default: every 37th)
 //   AECONN_TORTURE_NUMBER=20  only this one, in this process
 //   AECONN_TORTURE=tcp        only this transport
-//   AECONN_TORTURE_PROFILE=mlx5,hns   only devices of these profiles. Without it rdma has its turn
-//   on
-//                             every one that can serve, and TLS over it on the first: what TLS
-//                             calls is the same on all of them.
+//   AECONN_TORTURE_PROFILE=mlx5,hns   only devices of these profiles. Default: rdma on every one
+//                             that can serve, and TLS over it on the first: TLS makes the same
+//                             calls on all of them.
 
 #include <fmt/format.h>
 
@@ -45,12 +44,12 @@ namespace {
 enum class What { kCall, kNew, kOpenSsl };
 
 struct Outcome {
-  std::uint64_t failed = 0;    // the Nth was reached
-  std::uint64_t survived = 0;  // and the connection noticed nothing
+  std::uint64_t failed = 0;    // runs that had an Nth
+  std::uint64_t survived = 0;  // of these, runs without an error of the connection
 };
 
 // Echoes through a buffer that each client has from the start, so that a failing allocation is the
-// library's, or costs a client that is not there yet.
+// library's, or concerns a client that is not accepted yet.
 class Echo {
  public:
   explicit Echo(bool in_place = false) : in_place_(in_place) {}
@@ -61,7 +60,7 @@ class Echo {
       try {
         key->set_read_handler([this](conn::Connection& here) { pump(here); });
         if (in_place_) key->set_close_handler([](conn::Connection& here) { here.flush(); });
-      } catch (const std::bad_alloc&) {  // refused, and so the client is
+      } catch (const std::bad_alloc&) {  // refuses the client
         clients_.erase(key);
         throw;
       }
@@ -77,16 +76,16 @@ class Echo {
     std::size_t begin = 0, end = 0;
   };
 
-  // A copy of what came, which the device sends from where it lies.
+  // A copy of received bytes, which the device sends in place.
   struct Parcel {
     static void released(void* context, std::error_code) noexcept {
-      delete static_cast<Parcel*>(context);  // twice would not go well
+      delete static_cast<Parcel*>(context);  // detects a second release
     }
     std::array<char, 4000> bytes;
     std::unique_ptr<conn::Memory> memory;
   };
 
-  // What was taken; 0: it is for reserve(); -1 with errno.
+  // Number of bytes taken; 0: the caller uses reserve(); -1 with errno.
   static ssize_t send_back(conn::Connection& connection, std::string_view bytes) {
     auto parcel = std::unique_ptr<Parcel>(new (std::nothrow) Parcel);
     if (parcel == nullptr || bytes.size() < 2000) return 0;
@@ -121,7 +120,7 @@ class Echo {
       if (sent < 0 && errno == EAGAIN) return resume_when_writable(connection);
       const std::span<std::byte> room = connection.reserve(bytes.size());
       if (room.empty() && errno == EAGAIN) return resume_when_writable(connection);
-      if (room.empty() && errno == ENOMEM) return;  // unread bytes bring us back
+      if (room.empty() && errno == ENOMEM) return;  // the read handler runs again for unread bytes
       if (room.empty()) return (void)clients_.erase(&connection);
       std::memcpy(room.data(), bytes.data(), bytes.size());
       connection.commit(bytes.size());
@@ -187,7 +186,7 @@ class Torture {
     std::string complaint = complaint_;
     if (complaint.empty() && !echoes(*bystander_, 5000))
       complaint = "the bystander lost something: " + bystander_->last_error();
-    // A fresh one works as ever.
+    // A new connection must work as before.
     if (complaint.empty()) {
       conn::ConnectionPtr next = connect_to(address_);
       if (!settled(*next) || !echoes(*next, 2000))
@@ -198,7 +197,7 @@ class Torture {
     turns_for(200s);
     if (complaint.empty() && victim_echo_.open() + bystander_echo_.open() != 0)
       complaint = "a server's end was never told";
-    // What servers hold goes with them.
+    // Frees what the servers hold.
     victim_echo_ = Echo();
     bystander_echo_ = Echo();
     turns_for(20s);
@@ -251,14 +250,14 @@ class Torture {
     return made;
   }
 
-  // What an application's handler throws comes out of the loop; it goes on.
+  // An exception from an application's handler leaves the loop; the loop remains usable.
   void turn() {
     try {
       (void)loop_->process_events(ae::kFullIteration);
     } catch (const std::bad_alloc&) {
     }
   }
-  // What an API call threw changed nothing: it is made again.
+  // An API call that throws has no effect, so it is repeated.
   ae::TimerId wake_after(Nanoseconds span) {
     for (;;) try {
         return loop_->add_time_event(span, [] { return ae::kNoMore; });
@@ -281,7 +280,7 @@ class Torture {
     return connection.state() == conn::State::kConnected;
   }
 
-  // Where "again" was not the kernel's own word nothing else may end the turn.
+  // If EAGAIN was simulated, no other event may end the iteration.
   static void wake_when_writable(conn::Connection& connection) {
     for (;;) try {
         return connection.set_write_handler(
@@ -290,7 +289,7 @@ class Torture {
       }
   }
 
-  // Sends and gets back; false at the first error or after too long.
+  // Sends bytes and receives their echo; false at the first error or after too long.
   bool echoes(conn::Connection& connection, std::size_t size) {
     const testing::Pattern pattern(7);
     std::size_t sent = 0, received = 0;
@@ -333,7 +332,7 @@ class Torture {
       } else if (echoes(*connection, 150000)) {
         ++outcome.survived;
       } else if (connection->state() == conn::State::kConnected && complaint_.empty()) {
-        // The server's side may have been refused something and closed; then it says so.
+        // The server's side may have failed and closed; then a read reports it.
         char byte = 0;
         const ssize_t n = connection->read(&byte, 1);
         if (n < 0 && errno == EAGAIN) complaint_ = "an echo never came to an end";
@@ -446,7 +445,7 @@ TEST_CASE("torture: a name that is looked up is answered, whichever allocation f
       try {
         lookup = conn::resolve_async(loop, "localhost", 80,
                                      [&](const conn::Resolved&) { answered = true; });
-      } catch (const std::bad_alloc&) {  // nothing was begun
+      } catch (const std::bad_alloc&) {  // nothing was started
         answered = true;
       }
       while (!answered) {

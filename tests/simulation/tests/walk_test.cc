@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Random walks, each in a process of its own.
+// Random walks over the public API (walk.h), each in a process of its own.
 //
 //   AECONN_SEEDS=20000       how many (default 200)
 //   AECONN_FIRST_SEED=17     the first (default 1); with AECONN_SEEDS=1 it runs in this process

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The conformance tests run here as they are: each finds two simulated devices and afterwards
-// leaves nothing on them.
+// Runs the conformance tests unchanged over simulated devices: each test case finds two devices and
+// must leave nothing on them.
 
 #ifndef AECONN_CATCH2_V3
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
@@ -25,7 +25,7 @@ class WorldForConformance : public Listener {
  public:
   using Listener::Listener;
 
-  // Before anybody makes the certificates, which name the address.
+  // Before the certificates are created: they name the address.
   void testRunStarting(const Catch::TestRunInfo&) override {
     setenv("AECONN_SIMULATED", "1", 1);
     setenv("AECONN_RDMA_ADDRESS", "10.77.0.1", 1);
@@ -62,7 +62,7 @@ class WorldForConformance : public Listener {
       clean = false;
     }
     world_.reset();
-    if (!clean) std::abort();  // too late for Catch to count it
+    if (!clean) std::abort();  // too late for Catch2 to count it as a failure
   }
 
  private:
