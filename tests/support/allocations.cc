@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <cstdlib>  // says which C library this is
+#include <cstdlib>  // defines __GLIBC__
 
 #include "tests/support/allocations.h"
 
@@ -13,7 +13,7 @@
 
 #include "tests/support/loop_kit.h"
 
-// glibc's own, which stay reachable under these names.
+// glibc's own functions, which remain reachable under these names.
 extern "C" {
 void* __libc_malloc(std::size_t size) noexcept;
 void* __libc_calloc(std::size_t count, std::size_t size) noexcept;
@@ -38,7 +38,7 @@ static void count() noexcept {
 }
 
 #if AECONN_TLS
-// OpenSSL takes these before its first allocation only.
+// OpenSSL accepts these functions only before its first allocation.
 [[maybe_unused]] static const int g_openssl_takes_them = CRYPTO_set_mem_functions(
     [](std::size_t size, const char*, int) {
       ++g_count.by_openssl;

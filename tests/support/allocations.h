@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Counts heap allocations: malloc and its family, and so operator new, in our code and in every
-// library, for each thread on its own. It stands in for the C library's malloc in this program.
+// Counts heap allocations (malloc and its family, and thereby operator new) of the program and all
+// its libraries, per thread. It replaces the C library's malloc in this program.
 
-// Sanitizers bring a malloc of their own; other C libraries than glibc do not let theirs be
-// reached.
+// Not available with sanitizers, which have a malloc of their own, nor with C libraries other than
+// glibc, whose malloc cannot be reached under another name.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || !defined(__GLIBC__)
 #define AECONN_COUNTS_ALLOCATIONS 0
 #elif defined(__has_feature)
@@ -23,16 +23,17 @@
 namespace testing {
 
 struct Allocations {
-  std::size_t by_others = 0;   ///< us, libev, rdma-core, libstdc++
-  std::size_t by_openssl = 0;  ///< which asks through functions of its own
+  std::size_t by_others = 0;   ///< this library, libev, rdma-core, libstdc++
+  std::size_t by_openssl = 0;  ///< OpenSSL allocates by functions of its own
 };
 
-/// The calling thread's allocations since it began (reallocations count, freeing does not). While
-/// it is watched, those of others go through report_allocation() too, where a breakpoint shows who
-/// makes them.
+/// The calling thread's allocations since it started (reallocations count, frees do not). While
+/// watching is on, those counted in by_others also call report_allocation(): set a breakpoint there
+/// to see the caller.
 Allocations watch_allocations(bool on) noexcept;
 
-/// libev's tables grow when more events or timers are due at once than ever before; here many are.
+/// libev's tables grow when more events or timers are due at once than ever before; this makes many
+/// due, so that later counts do not include that growth.
 void let_libev_grow(ae::EventLoop& loop);
 
 }  // namespace testing

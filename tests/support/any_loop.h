@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The loop that a run of the tests is on: LibevLoop, or what AECONN_LOOP names (libev, epoll).
-// Every call goes to it, so tests of what loops promise are written once.
+// The event loop that the tests run on: LibevLoop, or the one that AECONN_LOOP names (libev,
+// epoll). All calls are forwarded to it, so a test of the common interface is written once.
 
 #include <exception>
 #include <memory>
@@ -15,14 +15,14 @@ namespace testing {
 
 enum class LoopKind { kLibev, kEpoll };
 
-/// AECONN_LOOP; libev where it says nothing.
+/// The loop that AECONN_LOOP names; libev if it is not set.
 LoopKind chosen_loop();
 std::unique_ptr<ae::EventLoop> make_loop(LoopKind kind = chosen_loop());
 
 class AnyLoop final : public ae::EventLoop {
  public:
   explicit AnyLoop(LoopKind kind = chosen_loop());
-  /// On the same thread: whoever runs `host` runs this one, too. That has to live longer.
+  /// A second loop on the same thread: running `host` runs this loop, too. `host` must outlive it.
   explicit AnyLoop(AnyLoop& host);
   ~AnyLoop() override;
 
@@ -69,11 +69,11 @@ class AnyLoop final : public ae::EventLoop {
   bool in_handler() const noexcept override { return below_->in_handler(); }
 
   bool is_epoll() const noexcept { return epoll_ != nullptr; }
-  /// Of libev only.
+  /// Valid with libev only.
   struct ev_loop* native() const noexcept {
     return libev_->native();
   }
-  /// What was thrown while the host ran this one.
+  /// An exception that was thrown while the host ran this loop.
   std::exception_ptr take_exception() noexcept;
   void after_fork();
 
@@ -81,7 +81,7 @@ class AnyLoop final : public ae::EventLoop {
   void on_nudge() noexcept override { below_->nudge(); }
 
   std::unique_ptr<ae::EventLoop> owned_;
-  ae::EventLoop* below_;  // also while it dies
+  ae::EventLoop* below_;  // owned_'s loop, valid also during its destruction
   ae::LibevLoop* libev_;
   ae::EpollLoop* epoll_;
   AnyLoop* host_ = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// For tests of the C interface: its handles with owners, a loop that is run as a host does, and the
-// two ends of a connection over each transport.
+// For tests of the C interface: owners for its handles, a loop that is run as a host would run it,
+// and connected pairs over each transport.
 
 #include <poll.h>
 
@@ -22,7 +22,7 @@ namespace testing::c {
 
 inline constexpr int64_t kSecond = 1'000'000'000;
 
-/// The transports of the interface: memory and absent are the tests' alone.
+/// The transports of the C interface: all except memory and absent, which only the tests have.
 inline std::vector<testing::Transport> c_transports() {
   std::vector<testing::Transport> all = testing::transports();
   std::erase_if(
@@ -46,12 +46,12 @@ using Loop = std::unique_ptr<aeconn_loop, LoopEnd>;
 using Listener = std::unique_ptr<aeconn_listener, ListenerEnd>;
 using Conn = std::unique_ptr<aeconn_conn, ConnEnd>;
 
-/// Runs the loop as a host does, by its descriptor, until the condition holds.
+/// Runs the loop by its descriptor, as a host does, until the condition holds.
 inline void until(aeconn_loop* loop, const std::function<bool()>& condition) {
   const auto end = std::chrono::steady_clock::now() + testing::patience();
   while (!condition()) {
     REQUIRE(std::chrono::steady_clock::now() < end);
-    if (testing::simulated()) {  // whose devices wait inside the loop's own sleep
+    if (testing::simulated()) {  // simulated devices wait within the loop's own sleep
       REQUIRE(aeconn_turn(loop, 1) >= 0);
       continue;
     }
@@ -61,7 +61,7 @@ inline void until(aeconn_loop* loop, const std::function<bool()>& condition) {
   }
 }
 
-/// The options that the test's certificates ask for.
+/// Sets the options for the tests' certificates.
 inline void configure(const Transport& transport) {
 #if AECONN_TLS
   if (!transport.name.starts_with("tls")) return;
@@ -94,11 +94,11 @@ struct Site {
     return conn;
   }
   const Transport transport;
-  testing::Site cpp;  // knows addresses
+  testing::Site cpp;  // provides addresses
   Loop loop;
 };
 
-/// Two ends on one loop.
+/// Two ends of a connection on one loop.
 struct Pair : Site {
   explicit Pair(const Transport& its_transport) : Site(its_transport) {
     listener = listen(
@@ -118,7 +118,7 @@ struct Pair : Site {
   int connected = 0;
 };
 
-/// Collects what comes.
+/// Collects received bytes.
 struct Reader {
   explicit Reader(aeconn_conn* conn) {
     REQUIRE(aeconn_on_readable(

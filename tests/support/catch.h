@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Catch2, whichever version the machine has: 2 (Debian 12) or 3.
+// Includes the installed version of Catch2: 2 (Debian 12) or 3.
 #ifdef AECONN_CATCH2_V3
 #include <catch2/catch_all.hpp>
 #else
@@ -11,7 +11,7 @@
 
 namespace testing {
 
-/// Matches a text that has `part` somewhere in it. Each version has its own name for that.
+/// Matches a text that contains `part`. The versions have different names for that.
 inline auto Contains(const std::string& part) {
 #ifdef AECONN_CATCH2_V3
   return Catch::Matchers::ContainsSubstring(part);

@@ -37,7 +37,7 @@ void require(bool good, const char* what) {
   if (good) return;
   char text[256];
   ERR_error_string_n(ERR_get_error(), text, sizeof text);
-  ERR_clear_error();  // nobody else must find it in the thread's queue
+  ERR_clear_error();  // leaves no error in the thread's queue
   throw std::runtime_error(std::string("certificates: ") + what + ": " + text);
 }
 
@@ -65,7 +65,7 @@ void set_text(ASN1_STRING* string, std::string_view text) {
   require(ASN1_STRING_set(string, text.data(), static_cast<int>(text.size())) == 1, "set a text");
 }
 
-/// By hand, since the texts of openssl.cnf cannot hold a NUL.
+/// Made by hand, since the texts of openssl.cnf cannot contain a NUL.
 GENERAL_NAME* make_name(std::string_view name) {
   const std::size_t colon = name.find(':');
   require(colon != std::string_view::npos, "a name needs its kind");
@@ -109,7 +109,7 @@ void set_random_serial(X509* certificate) {
   ASN1_INTEGER_set_uint64(X509_get_serialNumber(certificate), serial | 1);
 }
 
-/// Without a parent it signs itself.
+/// Self-signed if there is no parent.
 CertificatePtr make_certificate(const CertificateRequest& request, EVP_PKEY* key, X509* parent,
                                 EVP_PKEY* parent_key) {
   const CertificatePtr made(X509_new(), X509_free);
@@ -294,7 +294,7 @@ struct TestCertificates {
   TestCertificates(const TestCertificates&) = delete;
   TestCertificates& operator=(const TestCertificates&) = delete;
   ~TestCertificates() {
-    if (getpid() != maker) (void)folder.release();  // a fork must not take it from its parent
+    if (getpid() != maker) (void)folder.release();  // the folder belongs to the parent
   }
 
   const pid_t maker = getpid();

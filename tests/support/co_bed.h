@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// For tests of coroutines whose tasks and handlers turn the loop inside themselves.
+// For tests of coroutines whose tasks and handlers run nested iterations of the loop.
 
 #include <string>
 
@@ -10,7 +10,7 @@
 
 namespace testing {
 
-/// Two ends of a connection, on a loop that a handler may turn.
+/// Two ends of a connection, on a loop that a handler may iterate.
 struct Bed {
   explicit Bed(const std::string& name) {
     conn::Endpoint at = conn::Endpoint::parse(name == "tcp"    ? "tcp://127.0.0.1:0"
@@ -23,7 +23,7 @@ struct Bed {
     client->connect(at, [](conn::Connection&) {});
     RUN_UNTIL(loop, server != nullptr && client->state() == conn::State::kConnected);
   }
-  /// Inside a handler: until the server has read what the client writes now.
+  /// Within a handler: iterates the loop until the server has read what the client writes now.
   void turn_until_read() {
     conn::Connection& peer = *reader;
     REQUIRE(client->write("x", 1) == 1);

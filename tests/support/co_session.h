@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A server and a client that are coroutines and wait for everything there is to wait for. Any of
-// their waits can be made the last one.
+// A server and a client, both coroutines, that use every kind of wait. Each of their waits can be
+// made the last one.
 
 #include <algorithm>
 #include <array>
@@ -22,15 +22,15 @@ namespace testing {
 namespace co = conn::co;
 using namespace std::chrono_literals;
 
-/// Counts waits; at number `last` it cancels the scope. From then on nobody waits.
+/// Counts waits; at wait number `last` it cancels the scope, after which no task waits any more.
 struct Waits {
   enum class Cancel { kInside, kBeforeSleep };
 
   co::Scope& scope;
-  std::size_t last = 0;  // 0: all go on
+  std::size_t last = 0;  // 0: no cancellation
   Cancel how = Cancel::kInside;
   std::size_t count = 0;
-  bool due = false;  // kBeforeSleep: it is time
+  bool due = false;  // kBeforeSleep: the scope is to be cancelled now
 
   void one() {
     if (++count != last) return;
@@ -39,7 +39,7 @@ struct Waits {
   }
 };
 
-/// An operation whose wait counts.
+/// Wraps an operation so that its wait is counted.
 template <class Operation>
 class Counted {
  public:
@@ -67,16 +67,16 @@ struct CoSession {
   CoSession(const conn::Registry& its_registry, ae::EventLoop& its_loop, co::Scope& its_scope)
       : registry(its_registry), loop(its_loop), scope(its_scope), waits{its_scope} {}
 
-  /// Throws what listening throws.
+  /// Throws what listen() throws.
   void start(const conn::Endpoint& at) { scope.spawn(accept(*this, at)); }
 
   const conn::Registry& registry;
   ae::EventLoop& loop;
   co::Scope& scope;
   Waits waits;
-  ae::Duration patience = 3600s;  ///< of the server, with clients that do not come
-  bool finished = false;          ///< all came back
-  std::string error;              ///< what the client met
+  ae::Duration patience = 3600s;  ///< how long the server waits for clients
+  bool finished = false;          ///< everything was echoed
+  std::string error;              ///< the client's error
 
  private:
   static constexpr std::size_t kMuch = 300'000;
@@ -122,7 +122,7 @@ struct CoSession {
 
   static co::Task<> ask(CoSession& self, conn::Endpoint to) {
     {
-      // One that comes and goes; then the one that asks.
+      // First a connection that closes at once, then the one that sends.
       const co::Connected first =
           co_await Counted(self.waits, co::connect(self.registry, self.loop, to, 3600s));
       if (!first) self.error = "connect: " + first.failure.text;
@@ -142,14 +142,14 @@ struct CoSession {
     const auto nothing = co_await Counted(
         self.waits, co::first(peer.read(more), co::sleep(self.loop, std::chrono::microseconds(1))));
     if (nothing.index() != 1) co_return;
-    // Both ways at once, more than there is room for.
+    // Both directions at once, more bytes than fit into the buffers.
     const std::string much(kMuch, 'm');
     std::string got(kMuch, '\0');
     const auto back = co_await Counted(
         self.waits, co::first(together(self, peer, got), pour(self, peer, much), idle(self)));
     std::size_t size = back.index() == 0 ? std::get<0>(back) : 0;
     if (back.index() == 1) {
-      // pour() was first: what it sent comes back to another read.
+      // pour() finished first: the rest of its echo is for another read.
       size = co_await Counted(self.waits, together(self, peer, got));
     }
     self.finished = self.error.empty() && size != 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Two TLS engines on memory: no socket, no loop; wires that take and give as little as the test
-// says.
+// Two TLS engines connected in memory, without sockets and loop; the wires between them transfer as
+// little per call as the test says.
 #if AECONN_TLS
 
 #include <algorithm>
@@ -22,7 +22,8 @@ using conn::tls::Context;
 using conn::tls::Engine;
 using conn::tls::Role;
 
-/// One direction's bytes under way, of which each call moves `step` at most; `room` is what fits.
+/// The bytes under way in one direction. Each call transfers at most `step` bytes; `room` is the
+/// capacity.
 struct Pipe {
   std::deque<char> bytes;
   std::size_t step = SIZE_MAX, room = SIZE_MAX;
@@ -65,7 +66,7 @@ class PipeWire final : public conn::tls::Wire {
 };
 
 struct Engines {
-  /// The files of a context are read and parsed once for all that share it.
+  /// The files of a context are read and parsed once for all engines that share it.
   static std::shared_ptr<const Context> context_of(const conn::Options& more) {
     return std::make_shared<Context>(
         conn::tls::parse_settings(test_tls_options("localhost").merged_with(more)),
@@ -75,7 +76,7 @@ struct Engines {
   explicit Engines(std::shared_ptr<const Context> shared) : context(std::move(shared)) {
     context->prepare_client(client, "localhost", "memory");
   }
-  /// Both take turns until both are through or one fails.
+  /// Runs both engines in turn until both handshakes are complete or one has failed.
   bool handshake() {
     for (int turn = 0; turn < 100'000; ++turn) {
       const Engine::Step a = client.handshake();
@@ -87,7 +88,7 @@ struct Engines {
     }
     return false;
   }
-  /// `bytes` through both, however small the steps.
+  /// Transfers `bytes` through both engines, in steps of any size.
   static std::string carry(Engine& from, Engine& to, const std::string& bytes) {
     std::string got;
     std::size_t sent = 0;

@@ -89,7 +89,7 @@ std::string Baseline::held() {
 
 Baseline::Baseline() : log_(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   REQUIRE(log_ >= 0);
-  // librdmacm opens every device once and keeps it.
+  // librdmacm opens each device once and keeps it open.
   static const bool warm = [] {
     const FaultBed both_devices("rdma");
     return true;
@@ -99,12 +99,13 @@ Baseline::Baseline() : log_(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC)
   before_ = held();
 }
 
-// "level,number,time,-;text" and perhaps lines of details; facility and level are one number.
+// "level,number,time,-;text", possibly followed by lines of details; the first number combines
+// facility and level.
 std::vector<std::string> Baseline::new_warnings() const {
   std::vector<std::string> found;
   char record[8192];
   for (ssize_t n; (n = ::read(log_, record, sizeof record - 1)) > 0 || errno == EPIPE;) {
-    if (n <= 0) continue;  // some were overwritten before we came
+    if (n <= 0) continue;  // EPIPE: some records were overwritten
     record[n] = '\0';
     const std::string text(record);
     constexpr int kWarning = 4;
@@ -119,7 +120,7 @@ std::vector<std::string> Baseline::new_warnings() const {
 
 Baseline::~Baseline() {
   if (std::uncaught_exceptions() == 0) {
-    // The kernel may let go of the last of it a moment after we did.
+    // The kernel may free the last objects a moment after the process did.
     const ae::TimePoint limit = now() + 20s;
     std::string after = held();
     for (; after != before_ && now() < limit; after = held()) std::this_thread::sleep_for(50ms);
@@ -139,7 +140,7 @@ FaultBed::FaultBed(const std::string& its_scheme, const std::string& listener_op
       loop,
       conn::Endpoint::parse(scheme + "://" + to.hosts.front().name + ":0?" + listener_options),
       [this](conn::ConnectionPtr accepted) { newest = std::move(accepted); });
-  // Conditions of the outside are looked at, too.
+  // Makes the loop check conditions that change without an event.
   loop.add_time_event(20ms, [] { return ae::Duration(20ms); });
   for (unsigned i = 0; i < pairs; ++i) add_pair();
 }
@@ -149,7 +150,7 @@ FaultBed::~FaultBed() {
   servers.clear();
   newest.reset();
   listener.reset();
-  // So that nothing is dropped halfway by the end of the loop.
+  // Lets closing connections finish before the loop ends.
   const ae::TimePoint limit = now() + 10s;
   while (type.counters(loop).open != 0 && now() < limit) loop.process_events(ae::kFullIteration);
 }
@@ -242,7 +243,7 @@ std::string Streams::errors() const {
   for (const End& end : ends_)
     if (end.over())
       all += (end.receiver->ended ? "end of stream" : end.connection->last_error()) + "; ";
-  for (const End& end : ends_) {  // and where the others stood
+  for (const End& end : ends_) {  // and the state of the other ends
     if (end.over()) continue;
     all += fmt::format("\n{} of {} bytes received, {} sent", end.receiver->received, total_,
                        end.sender->sent);
@@ -357,7 +358,7 @@ class Servant {
   conn::ConnectionPtr client_;
 };
 
-constexpr const char* kOrders = "AECONN_TEST_ORDERS";  // the descriptor they come on
+constexpr const char* kOrders = "AECONN_TEST_ORDERS";  // the descriptor of the orders
 constexpr const char* kNobody = "AECONN_TEST_NOBODY";
 
 }  // namespace

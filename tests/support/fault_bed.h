@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Faults on a real device (tag [.rdma-faults] and the like, run by tests/softroce/faults): commands
-// that make them, what a case has to leave as it found it, traffic whose bytes are checked, and
-// processes that can be killed, stopped and limited.
+// For tests of faults on a real device (tags such as [.rdma-faults], run by tests/softroce/faults):
+// commands that cause the faults, a check that a case leaves everything as it found it, traffic
+// whose bytes are verified, and processes that can be killed, stopped and limited.
 
 #include <memory>
 #include <string>
@@ -14,18 +14,20 @@ namespace testing {
 
 // --- commands ------------------------------------------------------------------------------------
 
-/// Runs a line of shell; the test fails if it does.
+/// Runs a shell command; the test fails if the command does.
 void command(const std::string& line);
-/// A command that is a fault. They are counted, and their number is printed at the end of the run.
+/// Runs a command that causes a fault. Faults are counted, and their number is printed at the end
+/// of the run.
 void inject(const std::string& line);
 void count_faults(unsigned count = 1);
-/// Whether this is the microVM with two rxe devices on a veth pair (prints why the test is
-/// skipped).
+/// Whether this is the virtual machine with two rxe devices on a veth pair (otherwise prints why
+/// the test is skipped).
 bool on_veth();
-/// The same for rxe0 on dummy0.
+/// The same for the machine with rxe0 on dummy0.
 bool on_dummy();
 
-/// Starts a command that may wait for us to let go of something; its end is a file.
+/// Starts a command that may have to wait until the test releases something; on completion it
+/// creates a file.
 class Background {
  public:
   explicit Background(const std::string& line);
@@ -38,16 +40,16 @@ class Background {
 
 // --- what is left as it was ----------------------------------------------------------------------
 
-/// The kernel's objects on all devices, our descriptors, locked and pinned memory, what we have
-/// registered, and the kernel's log: checked when it goes out of scope, so it comes first in a
-/// test.
+/// Compares kernel objects on all devices, the process's descriptors, locked, pinned and registered
+/// memory, and the kernel's log when it goes out of scope with the state at its construction. Must
+/// be the first object of a test.
 class Baseline {
  public:
   Baseline();
   ~Baseline();
   Baseline(const Baseline&) = delete;
   Baseline& operator=(const Baseline&) = delete;
-  /// A warning of the kernel that is expected: part of the line.
+  /// Expects a kernel warning that contains this text.
   void allow(std::string warning) { allowed_.push_back(std::move(warning)); }
 
  private:
@@ -58,35 +60,35 @@ class Baseline {
   std::string before_;
   std::vector<std::string> allowed_ = {
       "hrtimer: interrupt took",               // an emulated processor that had to wait
-      "speed is unknown, defaulting to 1000",  // ib_core of every dummy interface it looks at
+      "speed is unknown, defaulting to 1000",  // ib_core, for each dummy interface
   };
 };
 
-/// A line of /proc/PID/status in KiB, as in status_kib("self", "VmPin").
+/// A field of /proc/PID/status in KiB, as in status_kib("self", "VmPin").
 long status_kib(const std::string& process, const std::string& name);
 
 // --- traffic -------------------------------------------------------------------------------------
 
-/// Pairs of ends on one loop; the clients' are on the second device where there is one.
+/// Pairs of connected ends on one loop; the clients use the second device if there is one.
 struct FaultBed : Site {
   explicit FaultBed(const std::string& scheme, const std::string& listener_options = {},
                     const std::string& client_options = {}, unsigned pairs = 1);
   ~FaultBed();
-  /// Where a client connects to, with options.
+  /// The address for clients, with options.
   conn::Endpoint target(const std::string& options = {}) const;
-  /// One more pair.
+  /// Connects one more pair.
   void add_pair();
-  /// Connects and echoes, after as many tries as it takes.
+  /// Connects and echoes, with retries until that succeeds.
   void serves_again();
   std::vector<conn::ConnectionPtr> both_ends();
 
   std::string scheme, client_options;
   std::vector<conn::ConnectionPtr> clients, servers;
-  conn::ConnectionPtr newest;  ///< accepted, and not yet of a pair
+  conn::ConnectionPtr newest;  ///< accepted, but not part of a pair yet
   conn::ListenerPtr listener;
 };
 
-/// Checked bytes in both directions of all pairs of a bed.
+/// Verified traffic in both directions of all pairs of a bed.
 class Streams {
  public:
   static constexpr std::uint64_t kEndless = ~std::uint64_t{0};
@@ -95,17 +97,17 @@ class Streams {
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
 
-  std::uint64_t received() const;  ///< by all ends
-  bool complete() const;           ///< every end has all its bytes
-  bool failed() const;             ///< some end does not go on
-  bool all_over() const;           ///< no end goes on
-  bool intact() const;             ///< nothing but the other end's bytes, in order
+  std::uint64_t received() const;  ///< by all ends together
+  bool complete() const;           ///< all ends have received everything
+  bool failed() const;             ///< at least one end has ended
+  bool all_over() const;           ///< all ends have ended
+  bool intact() const;             ///< all ends received only the other end's bytes, in order
   std::string errors() const;
-  /// Runs until another `bytes` have come through.
+  /// Runs until another `bytes` bytes have been received.
   void go_on(std::uint64_t bytes = 200'000);
-  /// Runs until complete; nothing failed, and every byte was right.
+  /// Runs until complete; no end may fail, and each byte must be right.
   void finish();
-  /// Every end has ended, with an error in words or as a stream does, and none in between got a
+  /// All ends must have ended, with an error text or an end of stream, without having received a
   /// byte that was not sent.
   void check_all_over();
 
@@ -123,10 +125,11 @@ class Streams {
 
 // --- other processes -----------------------------------------------------------------------------
 
-/// A process that carries out orders, to be limited, stopped and killed: "listen URL", "connect
-/// URL", "blast URL" (connects and writes without end), "close". Its answers are "ok ...", with the
-/// address for listen, or "error ...". What it accepts or connects it echoes. It is this program
-/// once more: a fork would share what librdmacm has open here, and leave things there when killed.
+/// A process that executes orders and can be limited, stopped and killed. Orders: "listen URL",
+/// "connect URL", "blast URL" (connects and writes endlessly), "close". Answers: "ok ..." (for
+/// listen with the address) or "error ...". It echoes on its connections. It runs this program
+/// again with exec: a fork would share librdmacm's open devices and leave objects there when
+/// killed.
 class Subject {
  public:
   enum class User : bool { kRoot, kNobody };
@@ -134,7 +137,7 @@ class Subject {
   ~Subject();
   Subject(const Subject&) = delete;
   Subject& operator=(const Subject&) = delete;
-  /// Runs our loop until the order is answered.
+  /// Runs this process's loop until the order is answered.
   std::string ask(ae::EventLoop& loop, const std::string& order);
   void order(const std::string& line) const;
   bool answered();

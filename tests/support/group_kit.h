@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the tests of one port for several loops share: an echo server on a LoopGroup, its clients,
-// and waiting for what other threads do.
+// For tests of a port that several loops serve: an echo server on a LoopGroup, its clients, and
+// waiting for other threads.
 
 #include <atomic>
 #include <cerrno>
@@ -20,7 +20,7 @@
 
 namespace testing {
 
-/// Echoes on several loops, and knows who is served where.
+/// Echoes on several loops; knows which loop serves which connection.
 class GroupServer {
  public:
   GroupServer(const conn::Registry& registry, const conn::Endpoint& at, std::size_t loops,
@@ -54,7 +54,7 @@ class GroupServer {
   void close_all() {
     try {
       group.on_each([this](ae::EventLoop&, std::size_t i) { served_[i].clear(); });
-    } catch (const ae::LoopError&) {  // one has ended
+    } catch (const ae::LoopError&) {  // a loop has ended
     }
   }
 
@@ -76,12 +76,12 @@ class GroupServer {
       ++accepted_;
     };
   }
-  std::vector<std::map<conn::Connection*, conn::ConnectionPtr>> served_;  // each on its thread
+  std::vector<std::map<conn::Connection*, conn::ConnectionPtr>> served_;  // by loop, on its thread
   std::atomic<std::uint64_t> accepted_{0};
   std::atomic<bool> wrong_thread_{false};
 };
 
-/// The transports that reach from one thread to another.
+/// The transports that connect threads with each other.
 inline std::vector<Transport> across_threads() {
   std::vector<Transport> all = transports();
   std::erase_if(all, [](const auto& each) { return !each.threads || !each.reaches_far; });
@@ -93,7 +93,7 @@ inline void echo(ae::EventLoop& loop, conn::Connection& client) {
   CHECK(receive(loop, client, 5) == "hello");
 }
 
-/// What other threads do wakes nobody here: it is looked at again and again.
+/// Other threads' actions do not wake this loop, so the condition is polled.
 inline void watch_until(ae::EventLoop& loop, const std::function<bool()>& condition,
                         const char* what) {
   const ae::TimerId tick = loop.add_time_event(1ms, [] { return 1ms; });

@@ -33,7 +33,7 @@ auto offers(std::uint64_t address, std::uint32_t length) {
   return [=](RawPeer& p) { p.send(raw_register(address, length, p.own_window().key)); };
 }
 
-// Whatever our side writes now goes there.
+// Makes this side write its next bytes there.
 void lure(RawPeer& p, const RawPeer::Offer& to) {
   p.send(raw_register(to.address, to.length, to.key));
   p.stream("and now echo this");
@@ -46,7 +46,7 @@ std::string with_noise(std::string message, std::initializer_list<std::size_t> u
 
 bool stands(const RawPeer& p) { return p.established; }
 
-// Flags of a hello: all that windows ahead need.
+// Hello flags: all that windows ahead require.
 constexpr std::uint32_t kTakesAhead = 1 | 2 | 16 | 32;
 
 std::string raw_ahead(const RawPeer::Offer& window) {
@@ -360,7 +360,7 @@ std::vector<HostileVector> receive_vectors() {
        }},
       never_offers,
       only_talks,
-      // Its device answers for it, but on iWARP, where that proves nothing.
+      // The peer's device proves that it is alive, except on iWARP.
       {"promised keepalives that do not come",
        "who promised keepalives sends them",
        kEither,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Every way we know to break Valkey Over RDMA, one entry each: which rule it breaks, what the peer
-// does, and what has to follow on our side. tests/rdma/rdma_hostile_vectors_test.cc plays them.
+// All known ways to violate the Valkey Over RDMA protocol, one entry each: the rule that is
+// violated, what the hostile peer does, and how this library must react. Run by
+// tests/rdma/rdma_hostile_vectors_test.cc.
 
 #include <functional>
 #include <string>
@@ -12,14 +13,14 @@
 namespace testing {
 
 enum class Outcome {
-  kError,    ///< our side ends the connection, with `sentence` in its error
-  kGoesOn,   ///< nothing was broken that matters: the stream goes on, both ways
-  kGone,     ///< the peer leaves; however our side hears of it, nothing is left
-  kEither,   ///< a race decides between an error and going on; then the peer leaves
-  kNoEntry,  ///< it never becomes a connection, and nothing is left although the peer stays
+  kError,    ///< this side ends the connection with `sentence` in its error
+  kGoesOn,   ///< no violation that matters: the stream continues, both ways
+  kGone,     ///< the peer leaves; however that is detected, nothing is left over
+  kEither,   ///< a race decides between kError and kGoesOn; then the peer leaves
+  kNoEntry,  ///< never becomes a connection; nothing is left although the peer stays
 };
 
-/// Who misbehaves: a client of ours, a server of ours, or either.
+/// Which end is hostile: a client, a server, or either.
 enum class Culprit { kClient, kServer, kBoth };
 
 struct HostileVector {
@@ -30,21 +31,21 @@ struct HostileVector {
   std::function<void(RawPeer&)> strike = {};
   RawOptions options = {};
   Culprit culprit = Culprit::kBoth;
-  /// When to strike.
+  /// When to run `strike`.
   std::function<bool(const RawPeer&)> ready = [](const RawPeer& p) {
     return p.established && !p.offers.empty();
   };
-  bool repeats = false;  ///< strikes until the connection is over, while there is room to post
+  bool repeats = false;  ///< strikes until the connection has ended, while it can post
   RawNet::Answer answer = RawNet::Answer::kAccept;  ///< of a hostile server
-  ae::Duration allowance = ae::Duration::zero();    ///< a clock that runs before our side acts
-  bool sends_immediate = false;                     ///< with a SEND: some drivers take it for data
+  ae::Duration allowance = ae::Duration::zero();    ///< timer that runs before this side acts
+  bool sends_immediate = false;                     ///< by SEND: some drivers take it for data
 };
 
-/// What the listener and the client of the driver are told, so that clocks which a vector waits for
-/// are short.
+/// Options for the listener and the client, with short time-outs for the vectors that wait for one.
 inline constexpr const char* kHostileOptions = "keepalive=200ms&accept-timeout=2s";
 inline constexpr ae::Duration kHostileAcceptTimeout = std::chrono::seconds(2);
-/// Until a device with the longest ACK delay of all (268 ms) gives up a peer that does not answer.
+/// How long the device with the longest ACK delay (268 ms) retries before it gives up a peer that
+/// does not answer.
 inline constexpr ae::Duration kRetries = std::chrono::seconds(2);
 
 std::vector<HostileVector> control_vectors();

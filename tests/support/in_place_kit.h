@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// For the tests of data in place: what a peek shows, and bytes that are sent from where they lie.
+// For tests of in-place data: the contents of views, and bytes that are sent in place.
 
 #include <algorithm>
 #include <cerrno>
@@ -30,7 +30,7 @@ inline std::string text_of(const View& view) {
   return text;
 }
 
-/// Runs the loop until a peek shows so many bytes, or that no more come.
+/// Runs the loop until peek() shows `size` bytes, or reports that no more will come.
 inline View peek_until(testing::Site& site, Connection& connection, std::size_t size) {
   View view;
   RUN_UNTIL(site.loop,
@@ -43,7 +43,7 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-/// Bytes that were sent from where they lie, and what came of it.
+/// Bytes that are sent in place; counts their releases.
 struct Parcel {
   explicit Parcel(std::string its_text) : text(std::move(its_text)) {}
   Outgoing outgoing(const conn::Memory* memory = nullptr) {
@@ -76,7 +76,7 @@ inline void put(Connection& connection, std::string_view text) {
   connection.commit(text.size());
 }
 
-/// Puts it where there is room at once; what was put.
+/// Commits the text if reserve() succeeds at once. Returns what was committed.
 inline std::string put_if_room(Connection& connection, const std::string& text) {
   const std::span<std::byte> room = connection.reserve(text.size());
   if (room.empty()) return {};
@@ -85,7 +85,7 @@ inline std::string put_if_room(Connection& connection, const std::string& text) 
   return text;
 }
 
-/// Writes without end until there is no room, and returns what it wrote.
+/// Writes until the send buffer is full, and returns what was written.
 inline std::string fill(Connection& connection) {
   std::string sent;
   const std::string block = pattern_of(77, 32 << 10);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// For the tests of kv-server: requests as clients send them, one conversation's step, and servers
-// of one loop and of three.
+// For tests of kv-server: requests in the protocol's format, one step of a conversation, and
+// servers with one loop and with three.
 
 #include <memory>
 #include <string>
@@ -22,7 +22,7 @@ inline std::string request(const std::vector<std::string>& arguments) {
   return out;
 }
 
-/// What waits to be sent, as if it had been.
+/// Takes the pending output as if it had been sent.
 inline std::string take(kv::Session& session) {
   std::string out(session.pending_output());
   session.consume_output(out.size());
@@ -42,8 +42,8 @@ struct OneLoop {
   kv::Server server;
 };
 
-/// Three loops that are one thread: what one asks another is answered at once, or put off where
-/// `together.post` says so.
+/// Three loops on one thread: requests from one to another are answered at once, or later if
+/// `together.post` delays them.
 struct ThreeLoops {
   using Session = kv::DividedSession;
   explicit ThreeLoops(kv::Server::Clock clock, kv::Config config = {})

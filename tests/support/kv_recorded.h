@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What clients sent a redis-server 7.0.15 in a recorded run, and what it replied.
+// A recorded conversation of clients with a redis-server 7.0.15: requests and replies.
 
 #include <fstream>
 #include <string>
@@ -13,7 +13,7 @@
 namespace kv_kit {
 
 struct Exchange {
-  std::string request, reply;  ///< as bytes; the reply is empty where it is not to be compared
+  std::string request, reply;  ///< as bytes; an empty reply is not compared
   std::string command;         ///< as text
 };
 

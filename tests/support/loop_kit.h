@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the tests of ae/ share: running a loop until something holds, descriptors, a source and
-// other objects that write down what the loop does with them.
+// For tests of ae/: running a loop until a condition holds, socket pairs, a source and other
+// objects that record what the loop does with them.
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -38,7 +38,7 @@ using testing::AnyLoop;
 
 constexpr ae::Process kPoll = kFullIteration | kDontWait;
 
-/// Runs iterations until the condition holds; false if that takes absurdly long.
+/// Runs iterations until the condition holds; false if that takes far too long.
 template <class Condition>
 bool runs_until(ae::EventLoop& loop, Condition condition) {
   const auto deadline = steady_clock::now() + 20s;
@@ -57,7 +57,7 @@ inline void write_byte(int fd) {
   if (::write(fd, &byte, 1) != 1) std::abort();
 }
 
-/// A connected pair of stream sockets; `near` is the one with handlers, `far` its peer.
+/// A connected pair of stream sockets; `near` has the handlers, `far` is its peer.
 struct Sockets {
   Sockets() {
     std::array<int, 2> fds{};
@@ -94,7 +94,7 @@ inline std::size_t open_descriptors() {
   return count;
 }
 
-/// Writes down what the loop calls, and does what the test says.
+/// Records the loop's calls, and acts as the test says.
 struct TestSource : ae::Source {
   explicit TestSource(std::string* to, char its_name = 's') : journal(to), name(its_name) {}
   bool has_pending() const override { return pending > 0; }
@@ -157,7 +157,7 @@ struct LocalThing : ae::LoopLocal {
   std::function<void()> dying;
 };
 
-/// What handlers throw.
+/// Thrown by handlers.
 struct Oops {
   int where;
 };

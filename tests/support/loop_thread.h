@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A server on a thread of its own, so that only its allocations are its own.
+// A server on a thread of its own, so that the thread's allocations are the server's only.
 
 #include <functional>
 #include <future>
@@ -15,11 +15,11 @@ namespace testing {
 
 class LoopThread {
  public:
-  /// Serves at `address`; returns when the LoopThread is destroyed.
+  /// Serves at `address`; returns when the LoopThread is being destroyed.
   using Run = std::function<void(testing::AnyLoop& loop, const conn::Endpoint& address)>;
 
-  /// `body` runs on the thread: it makes a loop and who listens on it, and calls `run` once. What
-  /// it throws before that is thrown here.
+  /// `body` runs on the thread: it creates a loop and a listener, and calls `run` once. An
+  /// exception before that is rethrown by the constructor.
   explicit LoopThread(std::function<void(const Run& run)> body) {
     std::promise<conn::Endpoint> listening;
     auto where = listening.get_future();
@@ -50,7 +50,7 @@ class LoopThread {
   LoopThread(const LoopThread&) = delete;
   LoopThread& operator=(const LoopThread&) = delete;
 
-  /// Its allocations so far.
+  /// The thread's allocations so far.
   Allocations watch(bool on) const {
     std::promise<Allocations> answer;
     loop_->post([&answer, on] { answer.set_value(watch_allocations(on)); });

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// main() of the unit tests, for Catch2 2 and 3. Besides Catch's own report, the counts of test
-// cases and the names of those that failed, each with the first assertion that did, go to the file
-// that AECONN_TEST_TALLY names, for tests/run to sum.
+// main() of the unit tests, for Catch2 2 and 3. Besides Catch2's report, the counts of test cases
+// and the names of failed ones, each with its first failed assertion, are written to the file that
+// AECONN_TEST_TALLY names; tests/run sums them up.
 //
-// A test of [conformance] or [busy] in which a handler was called in vain twice in a row
-// (conn/core/vain.h) has failed, too, though Catch does not know. A test in which that has to
-// happen sets the row back.
+// A test with tag [conformance] or [busy] also counts as failed if a handler was called in vain
+// twice in a row (conn/core/vain.h), which Catch2 does not know. A test in which that must happen
+// resets the counter.
 #ifndef AECONN_CATCH2_V3
 #define CATCH_CONFIG_RUNNER
 #endif
@@ -18,7 +18,7 @@
 
 #include "conn/core/vain.h"
 
-// tests/mutate/visits.cc, in the programs that are linked with it.
+// Defined in tests/mutate/visits.cc, for the programs that link it.
 extern "C" void test_begins() __attribute__((weak));
 extern "C" void test_ends(const char* name) __attribute__((weak));
 
@@ -30,8 +30,8 @@ using Listener = Catch::EventListenerBase;
 using Listener = Catch::TestEventListenerBase;
 #endif
 
-// A listener and not main() itself, since Catch ends a run for it even on a fatal signal.
-int called_in_vain = 0;  // tests
+// Counted by a listener, not in main(): Catch2 ends a listener's run even after a fatal signal.
+int called_in_vain = 0;  // number of tests
 
 bool has_tag(const Catch::TestCaseInfo& test, const char* wanted) {
 #ifdef AECONN_CATCH2_V3
@@ -73,7 +73,7 @@ class Tally : public Listener {
     first_.clear();
   }
 
-  // Each version wants another result of it.
+  // The return type differs between the versions.
 #ifdef AECONN_CATCH2_V3
   void assertionEnded(const Catch::AssertionStats& stats) override { remember(stats); }
 #else

@@ -22,13 +22,13 @@ struct Server {
   int waiting = 0;
 };
 
-// Lookups may outlast a test.
+// Never destroyed: lookups may outlast a test.
 Server& server() {
   static auto* const one = new Server;
   return *one;
 }
 
-// False: it is no name of ours.
+// False: not a name of this server.
 bool ask(std::string_view name) {
   if (!name.ends_with(".test")) return false;
   Server& s = server();

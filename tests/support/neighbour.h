@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A well-behaved client beside whatever happens: a request every other millisecond on its
-// connection, to a server that echoes. Without the pauses it would itself be the load on an
-// emulated machine.
+// A well-behaved client next to other traffic: sends a request every other millisecond to an echo
+// server. Without the pauses it would itself load an emulated machine.
 
 #include <string>
 #include <vector>
@@ -14,17 +13,17 @@ namespace testing {
 
 class Neighbour {
  public:
-  /// Takes over the handlers of a connected connection and sends the first request.
+  /// Takes over the handlers of the connected `connection` and sends the first request.
   Neighbour(ae::EventLoop& loop, conn::Connection& connection);
   ~Neighbour();
   Neighbour(const Neighbour&) = delete;
   Neighbour& operator=(const Neighbour&) = delete;
 
   std::size_t round_trips = 0;
-  std::string trouble;  ///< the first error, or what was wrong with an answer
+  std::string trouble;  ///< the first error, or the first wrong answer
   std::vector<ae::Duration> times;
 
-  /// Of `times`, which it empties: "p50 1.2 ms, p99 3.4 ms, most 5.6 ms of 1000".
+  /// Statistics of `times`, which is emptied: "p50 1.2 ms, p99 3.4 ms, most 5.6 ms of 1000".
   std::string take_figures();
 
  private:

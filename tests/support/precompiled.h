@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What most tests include of others; the Makefile compiles it once. A test includes what it uses
-// all the same: with ccache or clang++ there is no such header.
+// Headers that most tests include; the Makefile precompiles this one. A test still includes what it
+// uses: with ccache or clang++ there is no precompiled header.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -130,7 +130,7 @@ void RawPeer::on_event(const rdma_cm_event& event) {
       return;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: {
       rdma_conn_param parameters{};
-      // Without a queue pair it is only a number, but one of its own, and nobody says "ready".
+      // Without a queue pair the number is a unique dummy, and no "ready to use" message is sent.
       static std::uint32_t number = 0x700000;
       parameters.qp_num = ++number;
       if (options_.completes) make_queue_pair();
@@ -165,7 +165,7 @@ void RawPeer::on_event(const rdma_cm_event& event) {
 
 void RawPeer::on_established() {
   established = true;
-  if (id_->qp == nullptr) return;  // dropped: the other side's first message was faster
+  if (id_->qp == nullptr) return;  // dropped: the other side's first message came earlier
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.min_rnr_timer = 12;
@@ -180,7 +180,7 @@ void RawPeer::disconnect() { rdma_disconnect(id_); }
 void RawPeer::drop_queue_pair() {
   stop_polling();
   rdma_destroy_qp(id_);
-  outstanding_ = kSends;  // nothing can be posted any more
+  outstanding_ = kSends;  // nothing more can be posted
   pending_.clear();
 }
 

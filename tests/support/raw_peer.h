@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A peer on bare verbs and rdma_cm, written against docs/valkey-over-rdma.md alone, in both roles.
-// It keeps the protocol when left to itself and breaks it in any way it is told to. It has no
+// A peer on plain verbs and rdma_cm in both roles, written from docs/valkey-over-rdma.md alone. By
+// default it follows the protocol; a test can make it violate the protocol in any way. It has no
 // thread: the test's loop watches its descriptors.
 
 #include <cstdint>
@@ -26,16 +26,16 @@ struct RawOptions {
   unsigned receives = 1024;      ///< posted before connect or accept
   bool reposts = true;           ///< receives are posted again after use
   bool announce = true;          ///< RegisterXferMemory at ESTABLISHED, and when a window is full
-  bool answers_features = true;  ///< as a server: GetServerFeature gets its reply
+  bool answers_features = true;  ///< as a server: answers GetServerFeature
   std::uint32_t window = 65536;
-  bool completes = true;       ///< as a client: finishes the handshake
-  std::uint8_t rnr_retry = 7;  ///< what the other side is told; Valkey's server says 0
+  bool completes = true;       ///< as a client: completes the handshake
+  std::uint8_t rnr_retry = 7;  ///< told to the other side; Valkey's server says 0
   std::string private_data;
   std::string source;                            ///< address to connect from
-  std::function<void(RawPeer&)> at_established;  ///< the first thing it does
+  std::function<void(RawPeer&)> at_established;  ///< called first thing when established
 };
 
-/// Control messages as the page lays them out.
+/// Control messages in the format of docs/valkey-over-rdma.md.
 std::string raw_register(std::uint64_t address, std::uint32_t length, std::uint32_t key);
 std::string raw_feature(std::uint16_t opcode, std::uint16_t select, std::uint64_t features);
 std::string raw_control(std::uint16_t opcode);
@@ -54,56 +54,56 @@ class RawPeer {
   RawPeer(const RawPeer&) = delete;
   RawPeer& operator=(const RawPeer&) = delete;
 
-  // --- what it does ---
-  /// One SEND of any bytes.
+  // --- actions ---
+  /// One SEND of arbitrary bytes.
   void send(std::string_view bytes);
-  /// RDMA WRITE of `bytes`; with an immediate where one is given.
+  /// RDMA WRITE of `bytes`, with the immediate if one is given.
   void write(std::string_view bytes, std::uint64_t address, std::uint32_t key,
              std::optional<std::uint32_t> immediate = {});
-  /// WRITE_WITH_IMM of no bytes.
+  /// WRITE_WITH_IMM without bytes.
   void immediate(std::uint32_t value);
-  /// Bytes of the stream, as the protocol has them: split where the window ends.
+  /// Sends bytes of the stream according to the protocol: split at the end of the window.
   void stream(std::string_view bytes);
   /// Registers another window of this length and offers it.
   void announce_new(std::uint32_t length);
-  void announce();  ///< offers the window it has, from its start
+  void announce();  ///< offers the current window, from its start
   void stop_polling();
   void poll_again();
   void post_receives(unsigned count);
-  void answer_features();  ///< those that were not answered yet
+  void answer_features();  ///< the ones not answered yet
   void disconnect();
-  // What the protocol has no use for.
+  // Operations that the protocol does not use.
   void read(std::uint32_t size, std::uint64_t address, std::uint32_t key);
   void fetch_and_add(std::uint64_t address, std::uint32_t key);
   void compare_and_swap(std::uint64_t address, std::uint32_t key);
   void send_with_immediate(std::string_view bytes, std::uint32_t value);
   void send_and_invalidate(std::string_view bytes, std::uint32_t key);
-  /// Its queue pair goes without a word; it does nothing more.
+  /// Destroys the queue pair without a disconnect; nothing more can be sent.
   void drop_queue_pair();
-  /// As a client that does not complete: says no to the server's answer.
+  /// As a client with completes = false: rejects the server's answer.
   void reject();
-  /// Its send queue has room for another `count`.
+  /// Whether the send queue has room for `count` more requests.
   bool can_post(unsigned count = 1) const { return outstanding_ + count <= kSends; }
   bool idle() const { return outstanding_ == 0 && pending_.empty(); }
 
-  // --- what it has seen ---
-  bool requested = false;  ///< as a client: its request has left
+  // --- observations ---
+  bool requested = false;  ///< as a client: the request was sent
   bool answered = false, established = false, disconnected = false, failed = false;
   int reject_status = -1;
-  std::string private_data;  ///< of the answer or the rejection
+  std::string private_data;  ///< of the answer or of the rejection
   std::string received;      ///< the stream
-  bool overrun = false;      ///< an immediate went past the window
+  bool overrun = false;      ///< an immediate exceeded the window
   std::vector<std::uint32_t> immediates;
   std::vector<Offer> offers;  ///< windows of the other side
   unsigned keepalives = 0, messages = 0, set_features = 0, renewals = 0;
   std::deque<std::uint16_t> unanswered;                          ///< selects of GetServerFeature
-  std::vector<std::pair<std::uint16_t, std::uint64_t>> answers;  ///< the same, as a client
+  std::vector<std::pair<std::uint16_t, std::uint64_t>> answers;  ///< as a client: the answers
   std::vector<ibv_wc_status> errors;
   bool over() const { return disconnected || failed; }
   const Offer& offer() const { return offers.back(); }
   std::uint32_t offer_used = 0;
   Offer own_window() const;
-  Offer unwritable_memory() const;  ///< its own, and closed to everybody else
+  Offer unwritable_memory() const;  ///< its own memory, without remote write access
   int port() const;
 
  private:
@@ -144,7 +144,7 @@ class RawPeer {
   std::string pending_;
 };
 
-/// The rdma_cm events of raw peers on one loop, and a place where they listen.
+/// Handles the rdma_cm events of raw peers on one loop, and listens for raw servers.
 class RawNet {
  public:
   explicit RawNet(ae::EventLoop& loop);
@@ -153,7 +153,8 @@ class RawNet {
   RawNet& operator=(const RawNet&) = delete;
 
   std::unique_ptr<RawPeer> connect(const conn::Endpoint& to, RawOptions options = {});
-  /// What rdma_connect sends, and then silence: CONNECT_REQUESTs that are never completed.
+  /// What a listening RawNet does with a request: accept it, leave it unanswered, reject it, or
+  /// destroy its id.
   enum class Answer { kAccept, kIgnore, kReject, kVanish };
   conn::Endpoint listen(RawOptions options = {}, Answer answer = Answer::kAccept,
                         std::uint16_t port = 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #if AECONN_RDMA
-// What a raw peer sends: the protocol's messages, and everything else a queue pair can post.
+// Sending by a raw peer: the protocol's messages, and all other operations that a queue pair can
+// post.
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -85,7 +86,7 @@ void RawPeer::read(std::uint32_t size, std::uint64_t address, std::uint32_t key)
   request.opcode = IBV_WR_RDMA_READ;
   request.wr.rdma.remote_addr = address;
   request.wr.rdma.rkey = key;
-  post(request, std::string(size, '\0'));  // the piece of memory that the answer goes to
+  post(request, std::string(size, '\0'));  // provides the memory for the answer
 }
 
 void RawPeer::post_atomic(ibv_wr_opcode opcode, std::uint64_t address, std::uint32_t key) {
@@ -127,7 +128,7 @@ void RawPeer::stream(std::string_view bytes) {
 }
 
 void RawPeer::push() {
-  // Small enough pieces that the ring of send memory never overtakes what is in flight.
+  // Pieces small enough that the ring of send memory never overwrites bytes in flight.
   while (!pending_.empty() && !offers.empty() && can_post() && outstanding_ < 16) {
     const std::size_t left = offer().length - offer_used;
     const std::size_t size = std::min({pending_.size(), left, sends_.size / 32});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Peers that are plain sockets, for tests of what the wire sees.
+// Peers that are plain sockets, for tests of what is on the wire.
 
 #include <sys/socket.h>
 
@@ -12,7 +12,7 @@
 
 namespace testing {
 
-/// A blocking stream socket with a time limit of some seconds on each call.
+/// A blocking stream socket; each call has a time-out of some seconds.
 class RawSocket {
  public:
   RawSocket() = default;
@@ -21,7 +21,7 @@ class RawSocket {
   RawSocket& operator=(RawSocket&& other) noexcept;
   ~RawSocket() { close(); }
 
-  /// Connects; throws std::system_error where it cannot.
+  /// Connects; throws std::system_error on failure.
   static RawSocket connect(const conn::Endpoint& to);
   /// Bound to 127.0.0.1 (or `address`) and listening, on `endpoint()`.
   static RawSocket listening(int backlog = 16, const char* address = "127.0.0.1");
@@ -30,7 +30,7 @@ class RawSocket {
 
   int fd() const noexcept { return fd_; }
   void send(std::string_view bytes) const;
-  /// Without waiting; how many bytes went.
+  /// Sends without waiting; returns the number of bytes sent.
   std::size_t send_what_fits(std::string_view bytes) const;
   /// Exactly `size` bytes, or fewer at the end of the stream; throws std::system_error on errors.
   std::string receive(std::size_t size) const;

@@ -39,7 +39,7 @@ ae::Duration promptly() { return simulated() ? ae::Duration(1s) : 2500ms * slowe
 
 DeviceObjects device_objects() {
   DeviceObjects all;
-  // Simulated devices are looked at when the test is over (tests/simulation).
+  // Simulated devices are checked at the end of the test (tests/simulation).
   if (simulated()) return all;
   std::FILE* pipe = popen("rdma resource show", "r");
   if (pipe == nullptr) throw std::runtime_error("rdma resource show");
@@ -54,7 +54,7 @@ DeviceObjects device_objects() {
   return all;
 }
 
-// Without those that an EpollLoop opens, and keeps, where its timers outlast sleeps.
+// Without timerfds: an EpollLoop opens one, and keeps it, when a timer needs it.
 std::size_t open_descriptors() {
   std::size_t count = 0;
   for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -103,7 +103,7 @@ void EchoLog::on_writable(conn::Connection& connection) {
   std::string& backlog = clients_[&connection].backlog;
   const ssize_t n = connection.write(backlog.data(), backlog.size());
   if (n > 0) backlog.erase(0, static_cast<std::size_t>(n));
-  if (n < 0 && errno != EAGAIN) backlog.clear();  // the read handler learns why
+  if (n < 0 && errno != EAGAIN) backlog.clear();  // the read handler gets the reason
   if (backlog.empty()) {
     connection.set_write_handler(nullptr);
   } else if (!connection.has_write_handler()) {

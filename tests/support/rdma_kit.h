@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// For the tests that need an RDMA device (tag [rdma-device]): a site on it, an echo server that
-// remembers how its connections ended, what the device and the process hold.
+// For tests that need an RDMA device (tag [rdma-device]): a Site on it, an echo server that records
+// how its connections ended, and the resources that the device and the process hold.
 
 #include <functional>
 #include <map>
@@ -21,20 +21,20 @@ Transport rdma_transport();
 conn::Endpoint rdma_endpoint(const std::string& options = {});
 conn::Endpoint with_options(const conn::Endpoint& endpoint, const std::string& options);
 
-/// Kernel objects on all RDMA devices: {"qp", 3}, ... as `rdma resource show` counts them.
+/// Kernel objects on all RDMA devices, as `rdma resource show` counts them: {"qp", 3}, ...
 using DeviceObjects = std::map<std::string, int>;
 DeviceObjects device_objects();
 std::size_t open_descriptors();
-/// One of the counters of the type on this loop.
+/// The value of one of the type's counters on this loop.
 std::uint64_t counter(const conn::ConnectionType& type, ae::EventLoop& loop,
                       const std::string& name);
 
-/// How soon what happens at once has to have happened: promised is a second, and simulated time
-/// holds it to that; an emulated machine gets more.
+/// How soon an immediate effect must be visible: one second is promised and required in simulated
+/// time; an emulated machine gets more.
 ae::Duration promptly();
 ae::TimePoint now();
 
-/// Echoes, and writes down how each connection ended: its error, or "end of stream".
+/// Echoes, and records how each connection ended: its error, or "end of stream".
 class EchoLog {
  public:
   conn::AcceptHandler handler();
@@ -45,7 +45,7 @@ class EchoLog {
   conn::Connection* first = nullptr;
   void close(conn::Connection& connection) { clients_.erase(&connection); }
   void close_all() { clients_.clear(); }
-  /// The first that came is the innocent's.
+  /// The first connection is the innocent client's.
   void close_all_but_first();
 
  private:
@@ -58,13 +58,13 @@ class EchoLog {
   std::unordered_map<conn::Connection*, Client> clients_;
 };
 
-/// An echo server of ours, an innocent client beside whatever happens, and raw peers.
+/// An echo server, an innocent client that must not be affected, and raw peers.
 struct Scene : Site {
   explicit Scene(const std::string& options = {});
   ~Scene();
-  /// The innocent's connection still echoes, byte for byte.
+  /// Checks that the innocent connection still echoes, byte for byte.
   void innocent_echoes(std::size_t size = 3000);
-  /// A raw client that is connected and has our window.
+  /// A connected raw client that has received a window.
   std::unique_ptr<RawPeer> raw_client(RawOptions options = {});
 
   EchoLog log;
@@ -75,7 +75,7 @@ struct Scene : Site {
   unsigned round = 0;
 };
 
-/// A child process that runs `body` on its own; killed and collected at the end.
+/// A child process that runs `body`; killed and reaped by the destructor.
 class Child {
  public:
   explicit Child(const std::function<void()>& body);
@@ -83,7 +83,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   void signal(int number) const;
-  /// Waits for its end; its exit status.
+  /// Waits for its end; returns its exit status.
   int wait();
   pid_t pid() const noexcept { return pid_; }
 

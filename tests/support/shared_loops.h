@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Several event loops on one thread: whoever runs one of them runs all.
+// Several event loops on one thread: running one of them runs all.
 
 #include <memory>
 #include <vector>
@@ -12,7 +12,7 @@ namespace testing {
 
 class SharedLoops final : public ae::Loops {
  public:
-  /// `first` and as many more as make `count`.
+  /// `first` and as many more as needed for `count` loops.
   SharedLoops(testing::AnyLoop& first, std::size_t count) : loops_{&first} {
     while (loops_.size() < count) {
       more_.push_back(std::make_unique<testing::AnyLoop>(first));

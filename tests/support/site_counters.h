@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a type counts on all loops that a Site's listeners serve, together.
+// The sum of a type's counters on all loops that a Site's listeners serve.
 
 #include "conn/connection_type.h"
 #include "tests/support/testing.h"

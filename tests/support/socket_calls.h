@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the calling thread's socket calls moved, from where and to where; and what they may be made
-// to do that the kernel does seldom, or not on this machine. The functions that stand in for them
-// are part of every program that this is linked to.
+// Records what the calling thread's socket calls transfer, and from and to where; can also make
+// them behave as the kernel seldom does, or not on this machine. Each program that links this uses
+// the replaced functions.
 
 #include <sys/types.h>
 
@@ -16,9 +16,9 @@ class SocketCalls {
  public:
   struct Piece {
     const void* data;
-    std::size_t size;  ///< of which the call may have moved less
-    bool sent;         ///< received otherwise
-    int call;          ///< pieces of one call have one number
+    std::size_t size;  ///< as asked; the call may have transferred less
+    bool sent;         ///< false: received
+    int call;          ///< number of the call, the same for all its pieces
     int flags;
     ssize_t result;
   };
@@ -29,10 +29,10 @@ class SocketCalls {
 
   std::vector<Piece> pieces;
   int calls = 0;
-  int completions = 0;       ///< messages of the error queue
-  bool hide_copies = false;  ///< the kernel does not say that it copied
-  int refuse_zero_copy = 0;  ///< so many calls with MSG_ZEROCOPY fail with ENOBUFS
-  /// Calls that sent something with MSG_ZEROCOPY, or without.
+  int completions = 0;       ///< messages read from the error queue
+  bool hide_copies = false;  ///< hides that the kernel made a copy
+  int refuse_zero_copy = 0;  ///< this many calls with MSG_ZEROCOPY fail with ENOBUFS
+  /// The number of calls that sent something with MSG_ZEROCOPY, or without.
   int sends(bool zero_copy) const;
 };
 

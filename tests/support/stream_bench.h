@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One Stream on a bench: the test plays its peer, its memory and its clock.
+// A test bench for one Stream: the test acts as its peer, its memory and its clock.
 
 #include <array>
 #include <chrono>
@@ -34,13 +34,13 @@ inline ControlMessage feature_message(std::uint16_t select) {
   return {.opcode = Opcode::kGetServerFeature, .select = select};
 }
 
-// One Stream, whose peer is the test.
+// One Stream; the test is its peer.
 struct Bench {
   explicit Bench(const StreamConfig& config) : stream(config, now) {}
   explicit Bench(Role role, std::uint32_t window = 8) : Bench(config_of(role, window)) {}
   ~Bench() { stream.check(); }
 
-  // Gives the stream the window it wants, if it wants one.
+  // Provides the window that the stream wants, if it wants one. Returns its length, or 0.
   std::uint32_t provide() {
     const std::uint32_t length = stream.wanted_window();
     if (length == 0) return 0;
@@ -55,7 +55,7 @@ struct Bench {
     stream.check();
     return length;
   }
-  // As the connection: frees and provides until all is settled. Returns how many were freed.
+  // Frees and provides windows like the connection until nothing is left to do. Returns how often.
   int settle() {
     int freed = 0;
     while (stream.take_discarded().data != nullptr || provide() != 0) {
@@ -64,14 +64,14 @@ struct Bench {
     }
     return freed;
   }
-  // Posts the next control message, or none.
+  // Posts the next control message, if there is one.
   std::optional<ControlMessage> post() {
     const auto message = stream.next_control(now);
     if (message) stream.on_control_posted(*message, now);
     stream.check();
     return message;
   }
-  // Provides and announces a window; the announcement.
+  // Provides and announces a window. Returns the announcement.
   ControlMessage offer() {
     settle();
     const auto message = post();
@@ -97,7 +97,7 @@ struct Bench {
     stream.check();
     return text;
   }
-  /// What lies there, in pieces: "abc|de".
+  /// What peek() shows, in pieces: "abc|de".
   std::string look() const {
     std::array<std::span<const std::byte>, 2> pieces;
     const std::size_t count = stream.peek(pieces);
@@ -124,7 +124,7 @@ struct Bench {
     control({.opcode = opcode, .select = select});
   }
   void keepalive() { control({.opcode = Opcode::kKeepalive}); }
-  // Sends `size` bytes as one message if the stream lets it.
+  // Sends `size` bytes as one message if the stream allows it.
   bool write(std::uint32_t size = 1) {
     if (stream.sendable(size, now) < size) return false;
     stream.on_write_posted(size, now);

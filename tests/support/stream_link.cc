@@ -162,7 +162,7 @@ std::size_t StreamNode::take(std::size_t size, ae::TimePoint now) {
   return got;
 }
 
-// Copies what it sees, in as many looks as that takes.
+// Copies what peek() shows, in as many steps as needed.
 std::size_t StreamNode::look(std::span<std::byte> into, ae::TimePoint now) {
   std::size_t done = 0;
   for (bool more = true; more && done < into.size();) {

@@ -57,21 +57,22 @@ std::ostream& operator<<(std::ostream& out, const Transport& transport) {
 std::vector<Transport> transports() {
   std::vector<Transport> all{{.name = "tcp"}, {.name = "unix"}};
   all.push_back({.name = "memory", .reaches_far = false});
-  // Emulated, a connection costs 10 ms.
+  // On an emulated machine a connection costs 10 ms.
   if (rdma_address() != nullptr)
     all.push_back(
         {.name = "rdma", .reaches_far = !simulated(), .crowd = 200, .threads = !simulated()});
 #if AECONN_TLS
   for (Transport over : std::vector(all)) {
     over.name = over.name == "tcp" ? "tls" : "tls+" + over.name;
-    // Emulated, each costs a minute: there only what needs the device, unless asked for by name.
+    // On an emulated machine each TLS transport takes a minute: only those that need the device are
+    // tested, unless AECONN_TRANSPORTS names others.
     const bool asked = std::getenv("AECONN_TRANSPORTS") != nullptr;
     if (rdma_address() != nullptr && over.name != "tls+rdma" && !asked) continue;
-    over.crowd = std::min<std::size_t>(over.crowd, 200);  // a handshake costs a millisecond
+    over.crowd = std::min<std::size_t>(over.crowd, 200);  // a handshake costs 1 ms
     all.push_back(std::move(over));
   }
 #endif
-  // Connections that delegate to one of these.
+  // Lists, whose connections delegate to one of these transports.
   for (const char* over : {"tcp", "memory"}) {
     const auto found = std::find_if(all.begin(), all.end(),
                                     [&](const Transport& one) { return one.name == over; });
@@ -90,7 +91,7 @@ std::vector<Transport> transports() {
 conn::Registry test_registry() {
   conn::Registry registry = conn::all_transports();
   auto absent = std::make_unique<StuckType>("absent");
-  absent->broken = true;  // so that a list goes on to the next
+  absent->broken = true;  // makes a list go on to its next scheme
   registry.add(std::move(absent));
   [[maybe_unused]] const conn::ConnectionType& memory =
       registry.add(std::make_unique<conn::memory::MemoryType>());
@@ -102,9 +103,10 @@ conn::Registry test_registry() {
   registry.add(std::make_unique<conn::tls::TlsType>(memory));
   for (const auto& type : registry.types()) {
     if (!type->name().starts_with("tls")) continue;
-    // Names of memory are no host names.
+    // Addresses of memory are no host names.
     conn::Options options = test_tls_options(type->name() == "tls+memory" ? "localhost" : "");
-    // Emulated, hundreds of handshakes at once take longer than the defaults allow.
+    // On an emulated machine, hundreds of handshakes at once take longer than the default
+    // time-outs.
     if (rdma_address() != nullptr && type->name() != "tls+memory") {
       options.set("connect-timeout", "60s");
       options.set("handshake-timeout", "60s");
@@ -148,11 +150,11 @@ void run_until(ae::EventLoop& loop, const std::function<bool()>& condition, std:
     late = true;
     return ae::kNoMore;
   });
-  // Looked at before each sleep, since handlers run in more places than one.
+  // Checked before each sleep, since handlers may run outside of events, too.
   bool met = false;
   const ae::HookId hook = loop.add_before_sleep([&] {
-    // Once: hooks run again where something was destroyed, and a condition may consume what it
-    // sees.
+    // Only until it holds: hooks run again after some destructions, and the condition may consume
+    // what it checks.
     met = met || condition();
     if (met || late) loop.stop();
   });
@@ -166,7 +168,8 @@ void run_until(ae::EventLoop& loop, const std::function<bool()>& condition, std:
     }
   } undo{loop, timer, hook};
   loop.run();
-  // The timer's own iteration may do what no event did: that is a lost event, not success.
+  // The timer's own iteration may process what no event reported: that is a lost event, not
+  // success.
   if (late) FAIL("waited " << deadline / 1ms << " ms in vain for: " << what);
   REQUIRE(met);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the tests of connections share: the transports there are, a loop with a place to listen, a
+// Common parts of the connection tests: the list of transports, a loop with a place to listen, a
 // connected pair, peers on other threads and in other processes, and waiting for conditions.
 //
 //   AECONN_TRANSPORTS=tcp,memory   narrows the transports
-//   AECONN_RDMA_ADDRESS=10.0.0.1   adds rdma, on a device with this address
-//   AECONN_RDMA_OPTIONS=in-place=yes   goes to the type rdma
-//   AECONN_TLS_OPTIONS=ktls=yes    goes to every type of TLS
-//   AECONN_LOOPS=3                 listeners serve so many loops of one thread
+//   AECONN_RDMA_ADDRESS=10.0.0.1   adds rdma, on the device with this address
+//   AECONN_RDMA_OPTIONS=in-place=yes   configures the type rdma
+//   AECONN_TLS_OPTIONS=ktls=yes    configures all TLS types
+//   AECONN_LOOPS=3                 number of loops, on one thread, that listeners serve
 
 #include <sys/types.h>
 
@@ -32,23 +32,23 @@ using namespace std::chrono_literals;
 
 struct Transport {
   std::string name;
-  bool reaches_far = true;   ///< the peer may live on another thread or in another process
-  std::size_t crowd = 1000;  ///< how many connections are many
-  bool threads = true;       ///< loops on several threads may use it at once
-  bool list = false;         ///< a list of schemes: what is accepted is of the last of them
+  bool reaches_far = true;   ///< the peer may be on another thread or in another process
+  std::size_t crowd = 1000;  ///< number of connections for tests with many
+  bool threads = true;       ///< may be used by loops on several threads at once
+  bool list = false;         ///< a list of schemes: accepted connections have the last one's type
 };
 std::ostream& operator<<(std::ostream& out, const Transport& transport);
 
-/// Those to test here and now.
+/// The transports to test in this run.
 std::vector<Transport> transports();
-/// In a test case: runs the block that follows for each of them.
+/// In a test case: runs the following block for each transport.
 #define FOR_EVERY_TRANSPORT(transport)                                \
   const auto transport = GENERATE(from_range(testing::transports())); \
   DYNAMIC_SECTION(transport.name)
-/// All of the library and memory.
+/// All transports of the library, plus memory and absent.
 conn::Registry test_registry();
 
-/// A folder of its own, removed with all that is in it.
+/// A temporary folder, removed with its contents.
 class TempFolder {
  public:
   TempFolder();
@@ -63,24 +63,24 @@ class TempFolder {
 
 // --- loops ---------------------------------------------------------------------------------------
 
-/// AECONN_SLOWER: how many times as long everything may take (under sanitizers, on emulators).
+/// AECONN_SLOWER: factor for time limits (under sanitizers, on emulators).
 unsigned slower();
-/// AECONN_LOOPS: how many loops a Site's listeners serve.
+/// AECONN_LOOPS: number of loops that a Site's listeners serve.
 std::size_t listening_loops();
-/// The devices are simulated, on one thread: tests/simulation.
+/// Whether the devices are simulated, on one thread: tests/simulation.
 bool simulated();
-/// How long a condition may take: generous, since nothing waits for it to pass.
+/// Time limit for a condition: generous, since a successful test never waits for it.
 ae::Duration patience();
 
-/// Runs the loop until the condition holds. Fails the test, with `what` was waited for, if it does
-/// not, or does only after an event that came too late.
+/// Runs the loop until the condition holds. Fails the test, naming `what`, if it does not in time,
+/// or only by an event that came too late.
 void run_until(ae::EventLoop& loop, const std::function<bool()>& condition, std::string_view what,
                ae::Duration deadline = patience());
 #define RUN_UNTIL(loop, ...) \
   ::testing::run_until(      \
       loop, [&] { return (__VA_ARGS__); }, #__VA_ARGS__)
 
-/// Iterations that do not sleep.
+/// Runs `count` iterations that do not sleep.
 void turns(ae::EventLoop& loop, int count);
 
 /// Counts the iterations of a loop.
@@ -90,8 +90,8 @@ class IterationCounter {
   ~IterationCounter() { loop_.remove_hook(hook_); }
   IterationCounter(const IterationCounter&) = delete;
   IterationCounter& operator=(const IterationCounter&) = delete;
-  /// How many iterations the loop makes in `span` if nobody disturbs it, the one that ends the
-  /// span not counted.
+  /// Number of iterations that the undisturbed loop makes in `span`, without the one that ends the
+  /// span.
   int during(ae::Duration span);
 
  private:
@@ -102,26 +102,26 @@ class IterationCounter {
 
 // --- connections ---------------------------------------------------------------------------------
 
-/// One loop with all transports, and a place to listen on one of them.
+/// One loop with all transports, and an address to listen at for one of them.
 struct Site {
   explicit Site(const Transport& transport);
 
-  /// A fresh address: port 0, a new path, a new name.
+  /// A new address: port 0, a new path, or a new name.
   conn::Endpoint fresh();
-  /// On the loop, or on several of which the first arrival does not get this one:
-  /// listening_loops().
+  /// Listens on the loop, or on listening_loops() loops; then the first connection is assigned to
+  /// another loop than this one.
   conn::ListenerPtr listen(conn::AcceptHandler accepted);
   conn::ConnectionPtr connect(const conn::Endpoint& to, conn::Connection::Handler done = {});
-  /// Where nobody listens (any more).
+  /// An address without a listener.
   conn::Endpoint deserted();
 
   const Transport transport;
   TempFolder folder;
   conn::Registry registry;
   conn::ConnectionType& type;
-  conn::ConnectionType& carrier;  ///< of a list, the type of what it delegates to; else `type`
+  conn::ConnectionType& carrier;  ///< of a list, the type that it delegates to; else `type`
   testing::AnyLoop loop;
-  std::unique_ptr<SharedLoops> loops;  ///< null with one
+  std::unique_ptr<SharedLoops> loops;  ///< null with one loop
   int names = 0;
 };
 
@@ -129,7 +129,7 @@ inline conn::Endpoint address_of(const conn::Listener& listener) {
   return listener.endpoints().front();
 }
 
-/// Two ends of one connection on one loop.
+/// Two ends of a connection on one loop.
 struct Pair : Site {
   explicit Pair(const Transport& transport);
 
@@ -137,28 +137,28 @@ struct Pair : Site {
   conn::ConnectionPtr client, server;
 };
 
-/// Sends everything, running the loop where there is no room. Takes over the write handler.
+/// Sends everything, running the loop while the send buffer is full. Takes over the write handler.
 void send(ae::EventLoop& loop, conn::Connection& connection, std::string_view bytes);
 /// Reads exactly `size` bytes, running the loop. Takes over the read handler.
 std::string receive(ae::EventLoop& loop, conn::Connection& connection, std::size_t size);
 
-/// Runs the loop until something can be read, without reading it. Takes over the read handler.
+/// Runs the loop until the connection is readable, without reading. Takes over the read handler.
 void await_readable(ae::EventLoop& loop, conn::Connection& connection);
-/// One read of at most `size` bytes; empty where there are none.
+/// One read of at most `size` bytes; empty if there are none.
 std::string read_some(conn::Connection& connection, std::size_t size);
 
-/// Reads whatever comes, with a read handler that goes at the end of the stream.
+/// Reads everything with a read handler, which is removed at the end of the stream.
 class Collector {
  public:
-  /// Reads `chunk` bytes in each call of the handler.
+  /// Reads `chunk` bytes per call of the handler.
   explicit Collector(conn::Connection& connection, std::size_t chunk = 64 << 10);
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
 
   std::string bytes;
   bool ended = false;
-  int error = 0;  ///< errno, once read() failed
-  int calls = 0;  ///< of the handler
+  int error = 0;  ///< errno of a failed read()
+  int calls = 0;  ///< number of calls of the handler
   bool over() const noexcept { return ended || error != 0; }
 
  private:
@@ -167,11 +167,11 @@ class Collector {
 
 // --- much data -----------------------------------------------------------------------------------
 
-/// An endless stream of bytes that differs at every offset (its period is a prime).
+/// An endless sequence of bytes whose period is a prime, so that shifted bytes are detected.
 class Pattern {
  public:
   explicit Pattern(std::uint64_t seed) : shift_(seed * 7919) {}
-  /// Bytes from offset `at` on: at least one, at most as many as lie together.
+  /// Bytes from offset `at` on: at least one, at most as many as are contiguous.
   std::string_view at(std::uint64_t at) const noexcept;
   bool matches(std::uint64_t at, std::string_view bytes) const noexcept;
 
@@ -179,7 +179,7 @@ class Pattern {
   std::uint64_t shift_;
 };
 
-/// Writes `total` bytes of a pattern with a write handler, which goes when all is written.
+/// Writes `total` bytes of a pattern with a write handler, which is removed at the end.
 class Sender {
  public:
   Sender(conn::Connection& connection, std::uint64_t seed, std::uint64_t total,
@@ -196,7 +196,7 @@ class Sender {
   const std::uint64_t total_;
 };
 
-/// Reads and compares with the pattern.
+/// Reads bytes and compares them with the pattern.
 class Receiver {
  public:
   Receiver(conn::Connection& connection, std::uint64_t seed, std::size_t chunk = 256 << 10);
@@ -215,8 +215,8 @@ class Receiver {
 
 // --- peers ---------------------------------------------------------------------------------------
 
-/// Sends back what it gets, until the end of the stream. It never stops reading, so its clients may
-/// send as much as they like before they read.
+/// Echoes until the end of the stream. It never stops reading, so clients may send any amount
+/// before they read.
 class EchoServer {
  public:
   conn::AcceptHandler handler();
@@ -246,8 +246,8 @@ class EchoThread {
   std::thread thread_;
 };
 
-/// A process that connects, sends "hello" and then only waits for its end. It forks at once and
-/// makes its own loop after that; create it before the test has anything of its own.
+/// A process that connects, sends "hello" and then only waits for its end. The constructor forks at
+/// once, and the child makes its own loop; construct it before any other object of the test.
 class ClientProcess {
  public:
   explicit ClientProcess(const Transport& transport);

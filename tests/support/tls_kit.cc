@@ -242,7 +242,7 @@ RawTls::RawTls(RawTls&& other) noexcept
 
 RawTls::~RawTls() {
   if (ssl_ == nullptr) return;
-  // Else OpenSSL makes the session worthless to whoever has kept it.
+  // Otherwise OpenSSL invalidates the session for everything that still holds it.
   SSL_set_shutdown(ssl_, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
   SSL_free(ssl_);
 }
@@ -263,7 +263,7 @@ void RawTls::flush() {
   if (!bytes.empty()) socket_.send(bytes);
 }
 
-/// One piece from the socket; false at its end.
+/// Reads once from the socket; false at its end.
 bool RawTls::fill() {
   std::array<char, 64 << 10> buffer;
   const ssize_t n = ::recv(socket_.fd(), buffer.data(), buffer.size(), 0);
@@ -275,14 +275,14 @@ bool RawTls::fill() {
   return !cut_;
 }
 
-/// After a call that did not succeed: whether it may be repeated.
+/// After an unsuccessful call: whether it may be repeated.
 bool RawTls::goes_on(int result) {
   const int error = SSL_get_error(ssl_, result);
   ERR_clear_error();
   try {
     flush();
   } catch (const std::system_error&) {
-    cut_ = true;  // reading may still tell why
+    cut_ = true;  // a read may still report why
   }
   switch (error) {
     case SSL_ERROR_WANT_READ:
@@ -367,7 +367,7 @@ Relay::Relay(const Endpoint& to) : listening_(RawSocket::listening()) {
   thread_ = std::thread([this, to] {
     try {
       run(to);
-    } catch (const std::exception&) {  // an end went: so does the relay
+    } catch (const std::exception&) {  // an end has closed: the relay ends, too
     }
   });
 }

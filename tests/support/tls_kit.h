@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the tests of TLS share: a loop with a server's and a client's type, peers on bare OpenSSL,
-// and a relay that changes what passes through.
+// Common parts of the TLS tests: a loop with a type for servers and one for clients, peers on plain
+// OpenSSL, and a relay that modifies the bytes passing through.
 #if AECONN_TLS
 
 #include <openssl/ssl.h>
@@ -29,31 +29,31 @@ namespace testing {
 
 // --- our own ends --------------------------------------------------------------------------------
 
-/// A certificate for localhost, and tls over tcp on one loop: one type for servers, which have the
-/// certificate, one for clients, which trust its CA.
+/// A certificate for localhost, and tls over tcp on one loop: one type for servers with the
+/// certificate, and one for clients that trust its CA.
 struct TlsSite {
   explicit TlsSite(const conn::Options& server_options = {},
                    const conn::Options& client_options = {});
 
-  /// On a free port; `options` go into its URL.
+  /// Listens on a free port; `options` are added to its URL.
   conn::ListenerPtr listen(const conn::Options& options = {});
-  /// Starts; `options` go into the URL.
+  /// Starts a connect; `options` are added to the URL.
   conn::ConnectionPtr start(const conn::Endpoint& to, const conn::Options& options = {},
                             conn::Connection::Handler done = {});
-  /// Waits for the connect handler. Whether it succeeded is for the test to say.
+  /// Connects and waits for the connect handler. The test has to check for success.
   conn::ConnectionPtr connect(const conn::Endpoint& to, const conn::Options& options = {});
   conn::ConnectionPtr connect(const conn::Listener& to, const conn::Options& options = {}) {
     return connect(address_of(to), options);
   }
-  /// cert and key.
+  /// The options cert and key.
   conn::Options options_of(const Identity& of) const {
     return {{"cert", of.chain}, {"key", of.key}};
   }
-  /// Waits for the next connection that a listener gives away.
+  /// Waits for the next connection from a listener's accept handler.
   conn::ConnectionPtr next_accepted();
-  /// Waits for the next handshake that a listener tells of as failed.
+  /// Waits for the next failed handshake that a listener reports.
   conn::Failure next_refused();
-  /// A connection from `client` to `server` carries bytes both ways.
+  /// Checks that a connection carries bytes in both directions.
   void require_echo(conn::Connection& a, conn::Connection& b);
 
   TempFolder folder;
@@ -67,23 +67,23 @@ struct TlsSite {
   std::vector<conn::Failure> refused;
 };
 
-/// Two ends of one TLS connection.
+/// Two ends of a TLS connection.
 struct TlsPair : TlsSite {
   explicit TlsPair(const conn::Options& server_options = {},
                    const conn::Options& client_options = {});
   conn::ListenerPtr listener;
-  conn::ConnectionPtr a, b;  ///< the client's end, the server's
+  conn::ConnectionPtr a, b;  ///< a: the client's end, b: the server's
 };
 
-/// The value that info() has under `key`; "(none)" if it has none.
+/// The value of info() for `key`; "(none)" if there is none.
 std::string info_of(const conn::Connection& connection, std::string_view key);
-/// What a read handler would find: bytes, "(end)", or "(error: ...)"; runs the loop until then.
+/// Runs the loop until the connection is readable; returns bytes, "(end)", or "(error: ...)".
 std::string read_event(ae::EventLoop& loop, conn::Connection& connection);
 
-/// Connections and descriptors that exist now, to be compared with later.
+/// Remembers the number of connections and descriptors for a later comparison.
 struct Held {
   explicit Held(TlsSite& site);
-  /// Runs the loop until there are as many again.
+  /// Runs the loop until the numbers are the same again.
   void require_same();
   TlsSite& site;
   std::size_t servers, clients, below, descriptors;
@@ -91,8 +91,8 @@ struct Held {
 
 // --- work beside the loop ------------------------------------------------------------------------
 
-/// Runs `work` on a thread while the loop runs, until it has returned. Catch's macros are not for
-/// that thread; what it throws is thrown here.
+/// Runs `work` on a thread while the loop runs, until it has returned. Catch2's macros must not be
+/// used on that thread; an exception is rethrown here.
 void run_aside(ae::EventLoop& loop, const std::function<void()>& work);
 template <class Work>
 auto aside(ae::EventLoop& loop, Work work) {
@@ -106,7 +106,7 @@ auto aside(ae::EventLoop& loop, Work work) {
   }
 }
 
-/// As RUN_UNTIL, for conditions of which no event of this loop tells.
+/// As RUN_UNTIL, but polls: for conditions that change without an event of this loop.
 void look_until(ae::EventLoop& loop, const std::function<bool()>& condition, std::string_view what);
 #define LOOK_UNTIL(loop, ...) \
   ::testing::look_until(      \
@@ -114,17 +114,18 @@ void look_until(ae::EventLoop& loop, const std::function<bool()>& condition, std
 
 // --- peers on bare OpenSSL -----------------------------------------------------------------------
 
-/// Security level 0 and all versions from 1.2 on: what is weak or wrong is up to the test.
+/// An SSL_CTX with security level 0 and all versions from 1.2 on, so that tests can use weak
+/// parameters.
 class RawContext {
  public:
   static RawContext server(const Identity& identity);
-  /// Without a CA it trusts everybody.
+  /// Without a CA the client does not verify certificates.
   static RawContext client(const std::string& ca = {});
   SSL_CTX* get() const noexcept { return context_.get(); }
 
   void set_versions(int min, int max);
   void use(const Identity& identity);
-  /// Keeps the sessions it is given; the newest last.
+  /// Keeps the sessions that it receives, the newest last.
   std::shared_ptr<std::vector<std::shared_ptr<SSL_SESSION>>> keep_sessions();
 
  private:
@@ -132,7 +133,7 @@ class RawContext {
   std::shared_ptr<SSL_CTX> context_;
 };
 
-/// OpenSSL on memory, carried over a blocking socket. Throws where the socket fails.
+/// OpenSSL in memory, transferred over a blocking socket. Throws if the socket fails.
 class RawTls {
  public:
   RawTls(const RawContext& context, RawSocket socket);
@@ -140,25 +141,25 @@ class RawTls {
   RawTls& operator=(RawTls&&) = delete;
   ~RawTls();
 
-  /// True once it is done; false if it failed, or after this many flights of ours. `with_last` is
-  /// data that goes out together with the last one.
+  /// Handshake; true when complete, false if it failed or after this many own flights. `with_last`
+  /// is data that is sent together with the last flight.
   bool handshake(int flights = 1000, std::string_view with_last = {});
-  /// All of it; false if TLS failed.
+  /// Sends everything; false if TLS failed.
   bool send(std::string_view bytes);
-  /// Exactly `size` bytes, or fewer at the end; then ended_cleanly() and failed() say which.
+  /// Receives `size` bytes, or fewer at the end; then ended_cleanly() and failed() say why.
   std::string receive(std::size_t size);
-  /// Takes what has come without data: tickets, KeyUpdates. At least one piece from the socket.
+  /// Processes messages without data: tickets, KeyUpdates. Reads at least once from the socket.
   void take_messages();
   void close_notify();
 
   SSL* ssl() const noexcept { return ssl_; }
   RawSocket& socket() noexcept { return socket_; }
-  bool ended_cleanly() const noexcept { return clean_; }  ///< close_notify has come
+  bool ended_cleanly() const noexcept { return clean_; }  ///< close_notify was received
   bool cut() const noexcept { return cut_; }              ///< the socket ended
   bool failed() const noexcept { return failed_; }
-  const std::string& alert() const noexcept { return alert_; }  ///< the last one it was sent
+  const std::string& alert() const noexcept { return alert_; }  ///< the last one received
   bool resumed() const noexcept { return SSL_session_reused(ssl_) == 1; }
-  /// What it would send next, taken away.
+  /// Returns the bytes that would be sent next, without sending them.
   std::string take_outgoing();
   void flush();
 
@@ -175,7 +176,7 @@ class RawTls {
 
 // --- in between ----------------------------------------------------------------------------------
 
-/// Carries bytes between whoever connects to it and `to`, on a thread of its own.
+/// Forwards bytes between its client and `to`, on a thread of its own.
 class Relay {
  public:
   explicit Relay(const conn::Endpoint& to);
@@ -184,10 +185,10 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
 
   conn::Endpoint endpoint() const { return listening_.endpoint(); }
-  /// Changes one bit of the last byte of what the client (or the server) sends next.
+  /// Flips one bit of the last byte that the client (or the server) sends next.
   void flip_from_client() noexcept { flip_client_ = true; }
   void flip_from_server() noexcept { flip_server_ = true; }
-  /// Ends both sides, in order but without TLS's consent.
+  /// Closes both sockets in order, but without close_notify.
   void cut() noexcept { cut_ = true; }
   std::string seen_from_client() const;
 

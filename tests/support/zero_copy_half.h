@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A connection that sends without a copy (MSG_ZEROCOPY), and what it sends.
+// A connection that sends with MSG_ZEROCOPY, and the memory that it sends from.
 
 #include <algorithm>
 #include <cstring>
@@ -18,7 +18,8 @@
 
 namespace testing {
 
-/// Bytes that are sent from where they lie. The release writes over them: they are the caller's.
+/// Bytes that are sent in place. The release overwrites them, since they belong to the caller
+/// again.
 struct Parcel {
   Parcel(std::uint64_t seed, std::uint64_t from, std::size_t size) {
     const Pattern pattern(seed);
@@ -41,7 +42,7 @@ struct Parcels {  // a base, because they have to outlive the loop
   std::vector<std::unique_ptr<Parcel>> parcels;
 };
 
-/// A connection of ours that sends without a copy, and a plain socket at its other end.
+/// A connection that sends with MSG_ZEROCOPY, with a plain socket as its peer.
 struct ZeroCopyHalf : Parcels, Site {
   explicit ZeroCopyHalf(const conn::Options& more = {}) : Site({.name = "tcp"}) {
     type.configure(conn::Options{{"zero-copy", "4k"}}.merged_with(more));
@@ -63,7 +64,7 @@ struct ZeroCopyHalf : Parcels, Site {
     server->commit(size);
     sent += size;
   }
-  /// On a thread of its own: whether all that was sent arrives.
+  /// On a thread of its own: whether everything sent is received unchanged.
   std::future<bool> reader(ae::Duration delay = {}) {
     return std::async(std::launch::async, [this, delay, size = sent] {
       std::this_thread::sleep_for(delay);
